@@ -52,7 +52,8 @@ var words = map[string]struct{ ask, yes, means, log string }{
 func (c *Console) change(w http.ResponseWriter, r *http.Request) error {
 	if !c.options.AllowChanges {
 		c.refused(r, "", "read only")
-		return &refusal{http.StatusForbidden, "This console is read only", "The program that serves it allows no changes."}
+		return &refusal{http.StatusForbidden, "This console is read only",
+			"The program that serves it allows no changes."}
 	}
 	who, err := c.who(r)
 	if err != nil {
@@ -78,7 +79,8 @@ func (c *Console) who(r *http.Request) (string, error) {
 	who, err := c.options.Authorize(r)
 	if err != nil {
 		c.refused(r, who, "not authorized", "error", err)
-		return "", &refusal{http.StatusForbidden, "You may not change keys here", "Ask whoever runs this program for the right to."}
+		return "", &refusal{http.StatusForbidden, "You may not change keys here",
+			"Ask whoever runs this program for the right to."}
 	}
 	return who, nil
 }
@@ -86,11 +88,14 @@ func (c *Console) who(r *http.Request) (string, error) {
 // foreign refuses a form that another site has sent.
 func (c *Console) foreign(r *http.Request, err error) error {
 	c.refused(r, "", "another site's form", "error", err)
-	return &refusal{http.StatusForbidden, "This came from another site", "Nothing was changed. Use the pages of this console alone."}
+	return &refusal{http.StatusForbidden, "This came from another site",
+		"Nothing was changed. Use the pages of this console alone."}
 }
 
 func (c *Console) refused(r *http.Request, who, why string, more ...any) {
-	c.options.Logger.WarnContext(r.Context(), "console: refused", append([]any{"why", why, "who", who, "remote", r.RemoteAddr, "method", r.Method}, more...)...)
+	c.options.Logger.WarnContext(r.Context(), "console: refused",
+		append([]any{"why", why, "who", who, "remote", r.RemoteAddr, "method", r.Method},
+			more...)...)
 }
 
 // ask is the page with the question.
@@ -104,7 +109,8 @@ func (c *Console) ask(w http.ResponseWriter, r *http.Request, who string) error 
 }
 
 // question shows the key as it stands, and binds the answer to that.
-func (c *Console) question(w http.ResponseWriter, r *http.Request, status int, id dedup.ID, do, who, fault string) error {
+func (c *Console) question(w http.ResponseWriter, r *http.Request, status int, id dedup.ID,
+	do, who, fault string) error {
 	found, err := c.look(r.Context(), id)
 	if err != nil {
 		return err
@@ -113,7 +119,8 @@ func (c *Console) question(w http.ResponseWriter, r *http.Request, status int, i
 		return err
 	}
 	q := question{
-		Key: c.view(id, &found), Do: do, Ask: words[do].ask, Yes: words[do].yes, Means: words[do].means, Who: who,
+		Key: c.view(id, &found), Do: do, Ask: words[do].ask, Yes: words[do].yes,
+		Means: words[do].means, Who: who,
 		WantsWindow: do == doDone, Fence: strconv.FormatUint(found.Fence, 10), Fault: fault,
 	}
 	q.Key.Text = "" // a question needs no result
@@ -131,13 +138,17 @@ func (c *Console) question(w http.ResponseWriter, r *http.Request, status int, i
 func fits(do string, r *dedup.Record) error {
 	switch {
 	case words[do].ask == "":
-		return &refusal{http.StatusBadRequest, "This cannot be done", "A key is resolved as done or released, or forgotten."}
+		return &refusal{http.StatusBadRequest, "This cannot be done",
+			"A key is resolved as done or released, or forgotten."}
 	case r.State == dedup.StateAbsent:
-		return &refusal{http.StatusNotFound, "There is no record of this key", "It was never seen, is forgotten, or its window is over."}
+		return &refusal{http.StatusNotFound, "There is no record of this key",
+			"It was never seen, is forgotten, or its window is over."}
 	case do == doForget && r.State == dedup.StateInProgress && r.Remaining > 0:
-		return &refusal{http.StatusConflict, "The key is in flight", "Somebody works on it. It is left as it is."}
+		return &refusal{http.StatusConflict, "The key is in flight",
+			"Somebody works on it. It is left as it is."}
 	case do != doForget && r.State != dedup.StateUncertain:
-		return &refusal{http.StatusConflict, "The key is not uncertain", "It is " + r.State.String() + ", and left as it is."}
+		return &refusal{http.StatusConflict, "The key is not uncertain",
+			"It is " + r.State.String() + ", and left as it is."}
 	}
 	return nil
 }
@@ -156,10 +167,12 @@ func (c *Console) confirmed(w http.ResponseWriter, r *http.Request, who string) 
 	switch {
 	case session == "" || !genuine:
 		c.refused(r, who, "no genuine token", "id", name)
-		return &refusal{http.StatusForbidden, "The form was not given to this browser", "Nothing was changed. Open the key again; cookies are needed."}
+		return &refusal{http.StatusForbidden, "The form was not given to this browser",
+			"Nothing was changed. Open the key again; cookies are needed."}
 	case !fresh:
 		c.refused(r, who, "an old token", "id", name)
-		return &refusal{http.StatusForbidden, "The question was asked too long ago", "Nothing was changed. Open the key again."}
+		return &refusal{http.StatusForbidden, "The question was asked too long ago",
+			"Nothing was changed. Open the key again."}
 	}
 	window, err := windowOf(do, form.Get("window"))
 	if err != nil {
@@ -179,7 +192,8 @@ func (c *Console) confirmed(w http.ResponseWriter, r *http.Request, who string) 
 }
 
 // errMoved: somebody was faster.
-var errMoved = &refusal{http.StatusConflict, "The key has changed meanwhile", "Nothing was changed. Open it again and look."}
+var errMoved = &refusal{http.StatusConflict, "The key has changed meanwhile",
+	"Nothing was changed. Open it again and look."}
 
 // maxWindow is far above every window that means something.
 const maxWindow = 10 * 365 * day
@@ -216,18 +230,22 @@ func (c *Console) carryOut(w http.ResponseWriter, r *http.Request, ch change) er
 	defer cancel()
 	is, err := c.settle(ctx, &ch)
 	name := hex.EncodeToString(ch.id[:])
-	log := []any{"who", ch.who, "do", ch.do, "id", name, "was", ch.was.State.String(), "remote", r.RemoteAddr}
+	log := []any{"who", ch.who, "do", ch.do, "id", name, "was", ch.was.State.String(), "remote",
+		r.RemoteAddr}
 	if err != nil {
-		c.options.Logger.WarnContext(ctx, "console: not changed, or not known whether", append(log, "error", err)...)
+		c.options.Logger.WarnContext(ctx, "console: not changed, or not known whether",
+			append(log, "error", err)...)
 		return err
 	}
 	c.options.Logger.InfoContext(ctx, "console: changed", append(log, "is", is.String())...)
-	return c.write(w, r, http.StatusOK, "changed", "Changed", outcome{name, ch.was.State.String(), is.String(), words[ch.do].log})
+	return c.write(w, r, http.StatusOK, "changed", "Changed",
+		outcome{name, ch.was.State.String(), is.String(), words[ch.do].log})
 }
 
 // settle makes the change and returns the state that the key then has.
 func (c *Console) settle(ctx context.Context, ch *change) (is dedup.State, err error) {
-	k := settle.Key{ID: ch.id, Seen: ch.was, Window: cmp.Or(ch.window, c.options.Window), Hold: c.options.Hold}
+	k := settle.Key{ID: ch.id, Seen: ch.was, Window: cmp.Or(ch.window, c.options.Window),
+		Hold: c.options.Hold}
 	switch ch.do {
 	case doForget:
 		is, err = settle.Forget(ctx, c.options.Store, k)

@@ -25,7 +25,8 @@ func TestChanges(t *testing.T) {
 		{doForget, "failed", "", dedup.StateAbsent},
 	} {
 		t.Run(test.do+" "+test.key, func(t *testing.T) {
-			r := newRig(t, Options{AllowChanges: true, Authorize: func(q *http.Request) (string, error) { return "ann", nil }})
+			r := newRig(t, Options{AllowChanges: true,
+				Authorize: func(q *http.Request) (string, error) { return "ann", nil }})
 			was := r.state(test.key).String()
 			form := r.question(test.do, test.key)
 			if test.window != "" {
@@ -34,18 +35,22 @@ func TestChanges(t *testing.T) {
 			if r.state(test.key).String() != was {
 				t.Fatal("a question has changed the key")
 			}
-			compare(t, "POST", r.do(http.MethodPost, "/change", form), 200, "it was", was, test.is.String())
+			compare(t, "POST", r.do(http.MethodPost, "/change", form), 200, "it was", was,
+				test.is.String())
 			if got := r.state(test.key); got != test.is {
 				t.Errorf("the key is %v, want %v", got, test.is)
 			}
-			for _, part := range []string{"console: changed", "who=ann", "do=" + test.do, "id=" + hexOf(test.key), "was=" + was, "is=" + test.is.String()} {
+			for _, part := range []string{"console: changed", "who=ann", "do=" + test.do,
+				"id=" + hexOf(test.key), "was=" + was, "is=" + test.is.String()} {
 				if !strings.Contains(r.log.String(), part) {
 					t.Errorf("the log has no %q: %s", part, r.log)
 				}
 			}
 			before := r.store.written()
-			if w := r.do(http.MethodPost, "/change", form); w.Code < 400 || r.store.written() != before {
-				t.Errorf("the same form again: status %d, %d writes", w.Code, r.store.written()-before)
+			if w := r.do(http.MethodPost, "/change", form); w.Code < 400 ||
+				r.store.written() != before {
+				t.Errorf("the same form again: status %d, %d writes", w.Code,
+					r.store.written()-before)
 			}
 			if test.is == dedup.StateSucceeded {
 				rec := r.store.Lookup(t.Context(), []dedup.ID{idOf(test.key)})[0].Record
@@ -54,7 +59,8 @@ func TestChanges(t *testing.T) {
 				}
 			}
 			if test.is == dedup.StateReleased {
-				if c, err := r.deduper.Claim(t.Context(), test.key); err != nil || c.Outcome != dedup.Acquired || c.Attempt < 2 {
+				if c, err := r.deduper.Claim(t.Context(), test.key); err != nil ||
+					c.Outcome != dedup.Acquired || c.Attempt < 2 {
 					t.Errorf("after a release: %+v, %v", c, err)
 				}
 			}
@@ -62,8 +68,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// A change that was not asked for by a page of ours, in this browser, by this person, now, of the key as
-// it stands, changes nothing.
+// A change that was not asked for by a page of ours, in this browser, by this person, now, of the
+// key as it stands, changes nothing.
 func TestForgeries(t *testing.T) {
 	header := func(name, value string) func(*http.Request) {
 		return func(q *http.Request) { q.Header.Set(name, value) }
@@ -74,29 +80,58 @@ func TestForgeries(t *testing.T) {
 		status int
 		part   string
 	}{
-		"no token":          {form: func(_ *rig, f url.Values) { f.Del("token") }, status: 403, part: "not given to this browser"},
-		"an invented token": {form: func(_ *rig, f url.Values) { f.Set("token", strings.Repeat("A", 54)) }, status: 403, part: "not given to this browser"},
-		"no base64":         {form: func(_ *rig, f url.Values) { f.Set("token", "%%") }, status: 403, part: "not given to this browser"},
-		"a changed token":   {form: func(_ *rig, f url.Values) { f.Set("token", "B"+f.Get("token")[1:]) }, status: 403, part: "not given to this browser"},
-		"another session":   {form: func(r *rig, _ url.Values) { r.cookies[0].Value = strings.Repeat("A", 26) }, status: 403, part: "not given to this browser"},
-		"no session":        {form: func(r *rig, _ url.Values) { r.cookies = nil }, status: 403, part: "cookies are needed"},
-		"a foreign token": {form: func(r *rig, f url.Values) {
-			f.Set("token", newRig(r.t, Options{AllowChanges: true}).question(doDone, "doubtful").Get("token"))
+		"no token": {form: func(_ *rig, f url.Values) {
+			f.Del("token")
 		}, status: 403, part: "not given to this browser"},
-		"of another key":       {form: func(r *rig, f url.Values) { f.Set("id", hexOf("done")) }, status: 403, part: "not given to this browser"},
-		"of another change":    {form: func(r *rig, f url.Values) { f.Set("do", doReleased) }, status: 403, part: "not given to this browser"},
-		"another state":        {form: func(r *rig, f url.Values) { f.Set("state", "succeeded") }, status: 403, part: "not given to this browser"},
-		"another fence":        {form: func(r *rig, f url.Values) { f.Set("fence", "1") }, status: 403, part: "not given to this browser"},
-		"cross-site":           {edit: []func(*http.Request){header("Sec-Fetch-Site", "cross-site")}, status: 403, part: "another site"},
-		"same-site, no origin": {edit: []func(*http.Request){header("Sec-Fetch-Site", "same-site")}, status: 403, part: "another site"},
+		"an invented token": {form: func(_ *rig, f url.Values) {
+			f.Set("token", strings.Repeat("A", 54))
+		}, status: 403, part: "not given to this browser"},
+		"no base64": {form: func(_ *rig, f url.Values) {
+			f.Set("token", "%%")
+		}, status: 403, part: "not given to this browser"},
+		"a changed token": {form: func(_ *rig, f url.Values) {
+			f.Set("token", "B"+f.Get("token")[1:])
+		}, status: 403, part: "not given to this browser"},
+		"another session": {form: func(r *rig, _ url.Values) {
+			r.cookies[0].Value = strings.Repeat("A", 26)
+		}, status: 403, part: "not given to this browser"},
+		"no session": {form: func(r *rig, _ url.Values) {
+			r.cookies = nil
+		}, status: 403, part: "cookies are needed"},
+		"a foreign token": {form: func(r *rig, f url.Values) {
+			f.Set("token", newRig(r.t, Options{AllowChanges: true}).question(doDone,
+				"doubtful").Get("token"))
+		}, status: 403, part: "not given to this browser"},
+		"of another key": {form: func(r *rig, f url.Values) {
+			f.Set("id", hexOf("done"))
+		}, status: 403, part: "not given to this browser"},
+		"of another change": {form: func(r *rig, f url.Values) {
+			f.Set("do", doReleased)
+		}, status: 403, part: "not given to this browser"},
+		"another state": {form: func(r *rig, f url.Values) {
+			f.Set("state", "succeeded")
+		}, status: 403, part: "not given to this browser"},
+		"another fence": {form: func(r *rig, f url.Values) {
+			f.Set("fence", "1")
+		}, status: 403, part: "not given to this browser"},
+		"cross-site": {edit: []func(*http.Request){header("Sec-Fetch-Site",
+			"cross-site")}, status: 403, part: "another site"},
+		"same-site, no origin": {edit: []func(*http.Request){header("Sec-Fetch-Site", "same-site")},
+			status: 403, part: "another site"},
 		"another origin": {edit: []func(*http.Request){func(q *http.Request) {
 			q.Header.Del("Sec-Fetch-Site")
 			q.Header.Set("Origin", "https://evil.example")
 		}}, status: 403, part: "another site"},
 		"in the query": {form: func(r *rig, f url.Values) { clear(f) }, status: 400, part: "no ID"},
-		"no window":    {form: func(r *rig, f url.Values) { f.Del("window") }, status: 400, part: "72h or 90m"},
-		"window zero":  {form: func(r *rig, f url.Values) { f.Set("window", "0s") }, status: 400, part: "must be positive"},
-		"window huge":  {form: func(r *rig, f url.Values) { f.Set("window", "2000000h") }, status: 400, part: "at most"},
+		"no window": {form: func(r *rig, f url.Values) {
+			f.Del("window")
+		}, status: 400, part: "72h or 90m"},
+		"window zero": {form: func(r *rig, f url.Values) {
+			f.Set("window", "0s")
+		}, status: 400, part: "must be positive"},
+		"window huge": {form: func(r *rig, f url.Values) {
+			f.Set("window", "2000000h")
+		}, status: 400, part: "at most"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, Options{AllowChanges: true, Window: testWindow})
@@ -109,8 +144,10 @@ func TestForgeries(t *testing.T) {
 				test.form(r, form)
 			}
 			before := r.store.written()
-			compare(t, "POST", r.do(http.MethodPost, target, form, test.edit...), test.status, test.part)
-			if n := r.store.written() - before; n != 0 || r.state("doubtful") != dedup.StateUncertain {
+			compare(t, "POST", r.do(http.MethodPost, target, form, test.edit...),
+				test.status, test.part)
+			if n := r.store.written() - before; n != 0 ||
+				r.state("doubtful") != dedup.StateUncertain {
 				t.Errorf("%d writes; the key is %v", n, r.state("doubtful"))
 			}
 			if test.status == 403 && !strings.Contains(r.log.String(), "console: refused") {
@@ -135,7 +172,8 @@ func TestOldToken(t *testing.T) {
 }
 
 func TestReadOnly(t *testing.T) {
-	open := newRig(t, Options{AllowChanges: true, Window: testWindow, Secret: []byte("0123456789abcdef")})
+	open := newRig(t, Options{AllowChanges: true, Window: testWindow,
+		Secret: []byte("0123456789abcdef")})
 	form := open.question(doForget, "done")
 	r := newRig(t, Options{Window: testWindow, Secret: []byte("0123456789abcdef")})
 	r.cookies = open.cookies
@@ -152,14 +190,19 @@ func TestReadOnly(t *testing.T) {
 
 func TestAuthorize(t *testing.T) {
 	who, denied := "ann", error(nil)
-	r := newRig(t, Options{AllowChanges: true, Authorize: func(*http.Request) (string, error) { return who, denied }})
+	r := newRig(t, Options{AllowChanges: true, Authorize: func(*http.Request) (string, error) {
+		return who, denied
+	}})
 	form := r.question(doForget, "done")
 	who = "bob"
-	compare(t, "another person", r.do(http.MethodPost, "/change", form), 403, "not given to this browser")
+	compare(t, "another person", r.do(http.MethodPost, "/change", form), 403,
+		"not given to this browser")
 	who, denied = "ann", errors.New("on leave since may")
-	compare(t, "without the right", r.do(http.MethodPost, "/change", form), 403, "You may not", "!leave")
+	compare(t, "without the right", r.do(http.MethodPost, "/change", form), 403,
+		"You may not", "!leave")
 	r.shows("/change?do=forget&id="+hexOf("done"), 403, "You may not", "!leave")
-	if !strings.Contains(r.log.String(), "on leave since may") || r.state("done") != dedup.StateSucceeded {
+	if !strings.Contains(r.log.String(), "on leave since may") ||
+		r.state("done") != dedup.StateSucceeded {
 		t.Errorf("the key is %v; the log has %s", r.state("done"), r.log)
 	}
 	denied = nil
@@ -190,12 +233,16 @@ func TestSomebodyIsFaster(t *testing.T) {
 		faster func(*rig)
 		want   dedup.State
 	}{
-		"resolved":  {func(r *rig) { finish(r, dedup.StateSucceeded) }, dedup.StateSucceeded},
-		"released":  {func(r *rig) { finish(r, dedup.StateReleased) }, dedup.StateReleased},
-		"forgotten": {func(r *rig) { r.store.Store.Forget(context.Background(), []dedup.ID{idOf("doubtful")}, time.Hour) }, dedup.StateReleased},
+		"resolved": {func(r *rig) { finish(r, dedup.StateSucceeded) }, dedup.StateSucceeded},
+		"released": {func(r *rig) { finish(r, dedup.StateReleased) }, dedup.StateReleased},
+		"forgotten": {func(r *rig) {
+			r.store.Store.Forget(context.Background(), []dedup.ID{idOf("doubtful")}, time.Hour)
+		}, dedup.StateReleased},
 		"released and in use": {func(r *rig) {
 			finish(r, dedup.StateReleased)
-			r.store.Store.Claim(context.Background(), []dedup.ClaimRequest{{ID: idOf("doubtful"), Token: dedup.Token{9}, Lease: time.Minute, Hold: time.Hour}})
+			r.store.Store.Claim(context.Background(),
+				[]dedup.ClaimRequest{{ID: idOf("doubtful"), Token: dedup.Token{9},
+					Lease: time.Minute, Hold: time.Hour}})
 		}, dedup.StateInProgress},
 	} {
 		for _, do := range []string{doDone, doReleased} {
@@ -206,12 +253,14 @@ func TestSomebodyIsFaster(t *testing.T) {
 				attempt := 0
 				r.store.before = func(*dedup.ID) {
 					test.faster(r)
-					attempt = r.store.Store.Lookup(context.Background(), []dedup.ID{idOf("doubtful")})[0].Record.Attempt
+					attempt = r.store.Store.Lookup(context.Background(),
+						[]dedup.ID{idOf("doubtful")})[0].Record.Attempt
 				}
 				compare(t, "POST", r.do(http.MethodPost, "/change", form), 409, "changed meanwhile")
 				rec := r.store.Store.Lookup(t.Context(), []dedup.ID{idOf("doubtful")})[0].Record
 				if rec.State != test.want || rec.Attempt != attempt {
-					t.Errorf("the key is %v at attempt %d, want %v at %d", rec.State, rec.Attempt, test.want, attempt)
+					t.Errorf("the key is %v at attempt %d, want %v at %d", rec.State, rec.Attempt,
+						test.want, attempt)
 				}
 			})
 		}
@@ -221,9 +270,14 @@ func TestSomebodyIsFaster(t *testing.T) {
 // finish ends an uncertain key as a resolver does.
 func finish(r *rig, state dedup.State) {
 	id := idOf("doubtful")
-	a := r.store.Store.Claim(context.Background(), []dedup.ClaimRequest{{ID: id, Token: dedup.Token{8}, Lease: time.Minute, Hold: time.Hour, TakeUncertain: true}})[0]
-	c := dedup.Change{ID: id, Token: dedup.Token{8}, Fence: a.Record.Fence, Attempt: a.Record.Attempt, Hold: time.Hour, Window: time.Hour, State: state, NotBegun: state == dedup.StateReleased}
-	if b := r.store.Store.Finish(context.Background(), []dedup.Change{c})[0]; b.Err != nil || !b.Written {
+	a := r.store.Store.Claim(context.Background(),
+		[]dedup.ClaimRequest{{ID: id, Token: dedup.Token{8}, Lease: time.Minute, Hold: time.Hour,
+			TakeUncertain: true}})[0]
+	c := dedup.Change{ID: id, Token: dedup.Token{8}, Fence: a.Record.Fence,
+		Attempt: a.Record.Attempt, Hold: time.Hour, Window: time.Hour, State: state,
+		NotBegun: state == dedup.StateReleased}
+	if b := r.store.Store.Finish(context.Background(), []dedup.Change{c})[0]; b.Err != nil ||
+		!b.Written {
 		r.t.Errorf("%+v", b)
 	}
 }
@@ -248,7 +302,8 @@ func TestCookie(t *testing.T) {
 	}
 	r.question(doForget, "done")
 	c := r.cookies[0]
-	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || !c.Secure || c.Path != "" || len(c.Value) < 26 {
+	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || !c.Secure || c.Path != "" ||
+		len(c.Value) < 26 {
 		t.Errorf("%+v", c)
 	}
 	first := c.Value

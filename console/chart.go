@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// A chart is drawn by the page's template as SVG. Lengths are in its own units, of which it is width
-// wide and height high.
+// A chart is drawn by the page's template as SVG. Lengths are in its own units, of which it is
+// width wide and height high.
 const (
 	chartWidth  = 420
 	chartHeight = 190
@@ -95,7 +95,8 @@ func (c *chart) stack(columns [][]uint64) {
 			h := max(float64(n)*scale, least) // what is there is to be seen
 			y -= h
 			c.Bars = append(c.Bars, bar{
-				Class: c.Series[s].Class, X: unit(plotLeft + slot*(float64(i)+0.08)), Y: unit(y), Width: unit(slot * 0.84), Height: unit(h),
+				Class: c.Series[s].Class, X: unit(plotLeft + slot*(float64(i)+0.08)), Y: unit(y),
+				Width: unit(slot * 0.84), Height: unit(h),
 			})
 		}
 	}

@@ -21,14 +21,14 @@ const (
 	causes   = 7 // six, and one for what this version does not know
 )
 
-// otherSources is the name of what came when there were maxSources. Ages are shares of the window that each
-// has itself.
+// otherSources is the name of what came when there were maxSources. Ages are shares of the window
+// that each has itself.
 const otherSources = "(others)"
 
 // causeNames are the causes, in the order in which they are counted and shown.
 var causeNames = [causes]string{
-	string(dedup.BrokerRedelivery), string(dedup.RebalanceReplay), string(dedup.ProducerRetry), string(dedup.KeyReuse), string(dedup.Late),
-	"other_source", "other",
+	string(dedup.BrokerRedelivery), string(dedup.RebalanceReplay), string(dedup.ProducerRetry),
+	string(dedup.KeyReuse), string(dedup.Late), "other_source", "other",
 }
 
 // What else is counted.
@@ -47,8 +47,8 @@ const (
 	tallies
 )
 
-// bucket counts what one source did in one minute. It is never used for another minute: who still has it
-// when its place in the ring is given away adds to what nobody reads any more.
+// bucket counts what one source did in one minute. It is never used for another minute: who still
+// has it when its place in the ring is given away adds to what nobody reads any more.
 type bucket struct {
 	minute  int64
 	outcome [outcomes]atomic.Uint64
@@ -68,7 +68,8 @@ type source struct {
 	ring [minutes]atomic.Pointer[bucket]
 }
 
-// now is the running minute. It is counted from the start by the monotonic clock, which never goes back.
+// now is the running minute. It is counted from the start by the monotonic clock, which never goes
+// back.
 func (s *source) now() int64 { return int64(time.Since(s.start) / time.Minute) }
 
 // current is the bucket of the running minute.
@@ -144,8 +145,8 @@ func (s *source) ended(e *dedup.Event) {
 	}
 }
 
-// doubted counts a key that was found uncertain, or that an attempt has left so: then the event has the
-// state that was asked for, and an Ended event of a release came before it.
+// doubted counts a key that was found uncertain, or that an attempt has left so: then the event has
+// the state that was asked for, and an Ended event of a release came before it.
 func (s *source) doubted(e *dedup.Event) {
 	if e.State == dedup.StateReleased {
 		s.add(endedUncertain)
@@ -154,19 +155,23 @@ func (s *source) doubted(e *dedup.Event) {
 	s.add(uncertain)
 }
 
-// Observer returns hooks for the dedup.Config of every Deduper that is to be counted under this name:
-// usually its namespace, or a topic; 1 to 64 bytes. window is the Deduper's; ages of duplicates are shown
-// as shares of it. Asked again for a name it wants the same window, and counts on.
+// Observer returns hooks for the dedup.Config of every Deduper that is to be counted under this
+// name: usually its namespace, or a topic; 1 to 64 bytes. window is the Deduper's; ages of
+// duplicates are shown as shares of it. Asked again for a name it wants the same window, and counts
+// on.
 //
-// The first 32 names are counted apart, all further ones together, so that names made from data cannot
-// fill the memory. Counts are kept for an hour, by minutes. Without a Deduper's events they are empty:
-// those of other processes are not seen. An error names what is wrong with the arguments.
+// The first 32 names are counted apart, all further ones together, so that names made from data
+// cannot fill the memory. Counts are kept for an hour, by minutes. Without a Deduper's events they
+// are empty: those of other processes are not seen. An error names what is wrong with the
+// arguments.
 func (c *Console) Observer(name string, window time.Duration) (dedup.Observer, error) {
 	switch {
 	case name == "" || len(name) > maxName:
-		return dedup.Observer{}, &dedup.InputError{Field: "name", Reason: fmt.Sprintf("has %d bytes; 1 to %d are allowed", len(name), maxName)}
+		return dedup.Observer{}, &dedup.InputError{Field: "name",
+			Reason: fmt.Sprintf("has %d bytes; 1 to %d are allowed", len(name), maxName)}
 	case window <= 0:
-		return dedup.Observer{}, &dedup.InputError{Field: "window", Reason: fmt.Sprintf("is %v; it must be positive", window)}
+		return dedup.Observer{}, &dedup.InputError{Field: "window",
+			Reason: fmt.Sprintf("is %v; it must be positive", window)}
 	}
 	s, err := c.source(name, window)
 	if err != nil {
@@ -192,7 +197,9 @@ func (c *Console) source(name string, window time.Duration) (*source, error) {
 			continue
 		}
 		if s.window != window {
-			return nil, &dedup.InputError{Field: "window", Reason: fmt.Sprintf("is %v; %q was counted against %v before", window, name, s.window)}
+			return nil, &dedup.InputError{Field: "window",
+				Reason: fmt.Sprintf("is %v; %q was counted against %v before",
+					window, name, s.window)}
 		}
 		return s, nil
 	}

@@ -48,9 +48,11 @@ func TestMinutes(t *testing.T) {
 		o := observer(t, c, "a", time.Hour)
 		o.Claimed(dedup.Event{Outcome: dedup.Acquired})
 		time.Sleep(59 * time.Minute)
-		o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.ProducerRetry, Age: 59 * time.Minute})
+		o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.ProducerRetry,
+			Age: 59 * time.Minute})
 		h := lastHour(c)
-		if h.claims() != 2 || h.minutes[0].outcome[dedup.Acquired] != 1 || h.minutes[59].outcome[dedup.Duplicate] != 1 || h.minutes[59].cause[2] != 1 {
+		if h.claims() != 2 || h.minutes[0].outcome[dedup.Acquired] != 1 ||
+			h.minutes[59].outcome[dedup.Duplicate] != 1 || h.minutes[59].cause[2] != 1 {
 			t.Errorf("after 59 minutes: %+v", h)
 		}
 		time.Sleep(time.Minute)
@@ -59,7 +61,8 @@ func TestMinutes(t *testing.T) {
 			t.Errorf("after an hour: %+v", h)
 		}
 		o.Claimed(dedup.Event{Outcome: dedup.Uncertain}) // where the first minute was
-		if h = lastHour(c); h.claims() != 2 || h.minutes[59].outcome[dedup.Uncertain] != 1 || h.minutes[59].outcome[dedup.Acquired] != 0 {
+		if h = lastHour(c); h.claims() != 2 || h.minutes[59].outcome[dedup.Uncertain] != 1 ||
+			h.minutes[59].outcome[dedup.Acquired] != 0 {
 			t.Errorf("a minute begins with the counts of another: %+v", h.minutes[59])
 		}
 		time.Sleep(24 * time.Hour)
@@ -72,18 +75,23 @@ func TestMinutes(t *testing.T) {
 func TestAges(t *testing.T) {
 	c := collector(t)
 	o := observer(t, c, "a", 100*time.Hour)
-	for _, age := range []time.Duration{1, 4 * time.Hour, 5 * time.Hour, 49 * time.Hour, 50 * time.Hour, 89 * time.Hour, 90 * time.Hour, 99 * time.Hour, 100 * time.Hour, 1000 * time.Hour, 0} {
+	for _, age := range []time.Duration{1, 4 * time.Hour, 5 * time.Hour, 49 * time.Hour,
+		50 * time.Hour, 89 * time.Hour, 90 * time.Hour, 99 * time.Hour, 100 * time.Hour,
+		1000 * time.Hour, 0} {
 		o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Age: age})
 	}
 	o.Claimed(dedup.Event{Outcome: dedup.InFlight, Age: time.Hour}) // has none
 	h := lastHour(c)
 	all, late := h.aged(lateBin)
 	_, end := h.aged(endBin)
-	if all != 10 || late != 6 || end != 4 || h.age[0] != 2 || h.age[1] != 1 || h.age[ageBins] != 2 || h.tally[ageless] != 1 || h.oldest != 10*million {
+	if all != 10 || late != 6 || end != 4 || h.age[0] != 2 || h.age[1] != 1 ||
+		h.age[ageBins] != 2 || h.tally[ageless] != 1 || h.oldest != 10*million {
 		t.Errorf("%d ages, %d late, %d at the end, oldest %d: %v", all, late, end, h.oldest, h.age)
 	}
 	for want, ages := range map[string][]time.Duration{
-		"nothing can be said": nil, "long enough": {time.Minute}, "half of the window was over": {time.Minute, 55 * time.Hour}, "raise the window": {95 * time.Hour},
+		"nothing can be said": nil, "long enough": {time.Minute},
+		"half of the window was over": {time.Minute, 55 * time.Hour},
+		"raise the window":            {95 * time.Hour},
 	} {
 		c := collector(t)
 		o := observer(t, c, "a", 100*time.Hour)
@@ -118,7 +126,8 @@ func TestCollectorRace(t *testing.T) {
 			wg.Go(func() {
 				o := observer(t, c, fmt.Sprint("name", w%3), time.Hour)
 				for i := range each {
-					o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Duration(i)})
+					o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late,
+						Age: time.Duration(i)})
 					o.Ended(dedup.Event{State: dedup.StateSucceeded})
 					if i%50 == 0 {
 						time.Sleep(time.Minute)
@@ -137,8 +146,10 @@ func TestCollectorRace(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		if h := lastHour(c); h.claims() != workers*each || h.total.cause[4] != workers*each || h.tally[succeeded] != workers*each {
-			t.Errorf("%d claims, %d late, %d ended of %d", h.claims(), h.total.cause[4], h.tally[succeeded], workers*each)
+		if h := lastHour(c); h.claims() != workers*each || h.total.cause[4] != workers*each ||
+			h.tally[succeeded] != workers*each {
+			t.Errorf("%d claims, %d late, %d ended of %d", h.claims(), h.total.cause[4],
+				h.tally[succeeded], workers*each)
 		}
 	})
 }
@@ -153,7 +164,8 @@ func TestCollectorIsBounded(t *testing.T) {
 		fill := func() {
 			for range 3 * minutes {
 				for i := range 100 {
-					observer(t, c, fmt.Sprint("tenant ", i), time.Hour).Claimed(dedup.Event{Outcome: dedup.Duplicate, Age: time.Minute})
+					observer(t, c, fmt.Sprint("tenant ", i),
+						time.Hour).Claimed(dedup.Event{Outcome: dedup.Duplicate, Age: time.Minute})
 				}
 				time.Sleep(time.Minute)
 			}
@@ -187,7 +199,8 @@ func TestObserverArguments(t *testing.T) {
 		name   string
 		window time.Duration
 		field  string
-	}{{"", time.Hour, "name"}, {strings.Repeat("a", 65), time.Hour, "name"}, {"a", 0, "window"}, {"a", -1, "window"}} {
+	}{{"", time.Hour, "name"}, {strings.Repeat("a", 65), time.Hour, "name"}, {"a", 0, "window"},
+		{"a", -1, "window"}} {
 		_, err := c.Observer(test.name, test.window)
 		var input *dedup.InputError
 		if !errors.As(err, &input) || input.Field != test.field {
@@ -196,7 +209,8 @@ func TestObserverArguments(t *testing.T) {
 	}
 	observer(t, c, "a", time.Hour)
 	observer(t, c, "a", time.Hour)
-	if _, err := c.Observer("a", time.Minute); err == nil || !strings.Contains(err.Error(), "1h0m0s before") {
+	if _, err := c.Observer("a", time.Minute); err == nil ||
+		!strings.Contains(err.Error(), "1h0m0s before") {
 		t.Errorf("another window: %v", err)
 	}
 	if n := len(c.counted()); n != 1 {
@@ -230,7 +244,8 @@ func BenchmarkClaimed(b *testing.B) {
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
 		for p.Next() {
-			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.ProducerRetry, Age: time.Minute})
+			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.ProducerRetry,
+				Age: time.Minute})
 		}
 	})
 }

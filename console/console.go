@@ -40,25 +40,32 @@ var (
 
 // Lister is a [dedup.Store] that can list its keys. Those of redisadapter and sqladapter are.
 type Lister interface {
-	// Keys calls each for keys that are in one of states, without their results, and returns where the
-	// next page begins: the empty string after the last one. cursor is empty for the first page. It does
-	// a bounded amount of work, so a page may be empty and not the last; a page may have some more keys
-	// than limit, which is of the store's choice when it is zero. foreign counts what it could not read. It returns soon after ctx has ended.
-	Keys(ctx context.Context, cursor string, limit int, states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, foreign int, err error)
+	// Keys calls each for keys that are in one of states, without their results, and returns where
+	// the next page begins: the empty string after the last one. cursor is empty for the first
+	// page. It does a bounded amount of work, so a page may be empty and not the last; a page may
+	// have some more keys than limit, which is of the store's choice when it is zero. foreign
+	// counts what it could not read. It returns soon after ctx has ended.
+	Keys(ctx context.Context, cursor string, limit int, states []dedup.State,
+		each func(dedup.ID, dedup.Record)) (next string, foreign int, err error)
 }
 
-// Scanner is a Lister that has to go over all keys of a server to find its own, those of others among them:
-// that of redisadapter is. A page says how far it has looked, and goes on from there when it is asked to.
+// Scanner is a Lister that has to go over all keys of a server to find its own, those of others
+// among them: that of redisadapter is. A page says how far it has looked, and goes on from there
+// when it is asked to.
 type Scanner interface {
 	Lister
-	// ScanKeys is Keys that ends its page soon after budget has passed, with what it has found by then and
-	// next to go on from. looked is about how many keys this page has looked at, and total how many there
-	// are for all pages together; total is zero when it is not known. Each call looks at some.
-	ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration, states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, looked, total int64, foreign int, err error)
+	// ScanKeys is Keys that ends its page soon after budget has passed, with what it has found by
+	// then and next to go on from. looked is about how many keys this page has looked at, and total
+	// how many there are for all pages together; total is zero when it is not known. Each call
+	// looks at some.
+	ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
+		states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, looked, total int64,
+		foreign int, err error)
 }
 
-// Console is an http.Handler. Its pages link to each other by relative names, so it works at / and, with
-// http.StripPrefix, below any path that ends with a slash. Make one with [New]. It needs no Close.
+// Console is an http.Handler. Its pages link to each other by relative names, so it works at / and,
+// with http.StripPrefix, below any path that ends with a slash. Make one with [New]. It needs no
+// Close.
 type Console struct {
 	options Options
 	start   time.Time
@@ -69,7 +76,8 @@ type Console struct {
 	others  *source
 }
 
-// New returns a Console. It asks the store nothing. Errors are [*dedup.InputError] and name the option.
+// New returns a Console. It asks the store nothing. Errors are [*dedup.InputError] and name the
+// option.
 func New(o Options) (*Console, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -77,7 +85,8 @@ func New(o Options) (*Console, error) {
 	return &Console{options: o, start: time.Now(), cross: http.NewCrossOriginProtection()}, nil
 }
 
-// route is a page by its name below the console. All are asked for by GET, and those with a form by POST.
+// route is a page by its name below the console. All are asked for by GET, and those with a form by
+// POST.
 type route struct {
 	form  bool
 	serve func(c *Console, w http.ResponseWriter, r *http.Request) error
@@ -97,8 +106,9 @@ var routes = map[string]route{
 	"style.css": {serve: (*Console).style},
 }
 
-// ServeHTTP answers with a page. It asks the store for at most Options.Timeout, and stops when the client
-// has gone. A store that fails makes a page with status 502, one that does not answer in time 503.
+// ServeHTTP answers with a page. It asks the store for at most Options.Timeout, and stops when the
+// client has gone. A store that fails makes a page with status 502, one that does not answer in
+// time 503.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	headers(w.Header())
 	defer c.rescue(w, r)
@@ -112,16 +122,19 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	at, ok := routes[name]
 	if !ok || strings.Contains(name, "/") {
-		c.fail(w, r, &refusal{http.StatusNotFound, "There is no such page", "The pages are named above."})
+		c.fail(w, r, &refusal{http.StatusNotFound, "There is no such page",
+			"The pages are named above."})
 		return
 	}
-	if r.Method != http.MethodGet && r.Method != http.MethodHead && (r.Method != http.MethodPost || !at.form) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead &&
+		(r.Method != http.MethodPost || !at.form) {
 		allow := "GET, HEAD"
 		if at.form {
 			allow += ", POST"
 		}
 		w.Header().Set("Allow", allow)
-		c.fail(w, r, &refusal{http.StatusMethodNotAllowed, "This page is not asked so", "It knows the methods " + allow + "."})
+		c.fail(w, r, &refusal{http.StatusMethodNotAllowed, "This page is not asked so",
+			"It knows the methods " + allow + "."})
 		return
 	}
 	if err := at.serve(c, w, r); err != nil {
@@ -129,8 +142,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// addSlash sends who asked for the console without the slash behind its path to where relative names
-// work. The prefix has been stripped, but for what the client has sent.
+// addSlash sends who asked for the console without the slash behind its path to where relative
+// names work. The prefix has been stripped, but for what the client has sent.
 func (c *Console) addSlash(w http.ResponseWriter, r *http.Request) {
 	asked, _, _ := strings.Cut(r.RequestURI, "?")
 	w.Header().Set("Location", "./"+path.Base(asked)+"/")
@@ -146,13 +159,16 @@ func (c *Console) rescue(w http.ResponseWriter, r *http.Request) {
 	if v == http.ErrAbortHandler { //nolint:errorlint // a value of recover, compared as net/http does
 		panic(v)
 	}
-	c.options.Logger.ErrorContext(r.Context(), "console: panic", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-	c.fail(w, r, &refusal{http.StatusInternalServerError, "The page could not be made", "The log of the program says why."})
+	c.options.Logger.ErrorContext(r.Context(), "console: panic", "panic", fmt.Sprint(v), "stack",
+		string(debug.Stack()))
+	c.fail(w, r, &refusal{http.StatusInternalServerError, "The page could not be made",
+		"The log of the program says why."})
 }
 
 // headers keep the page from being kept, framed, or made to do what it does not.
 func headers(h http.Header) {
-	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
+	h.Set("Content-Security-Policy",
+		"default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("X-Content-Type-Options", "nosniff")
 	// Not no-referrer: with that a form's Origin is null, which is nobody's.
@@ -180,12 +196,15 @@ type page struct {
 }
 
 // write makes the page before it sends any of it.
-func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name, title string, body any) error {
+func (c *Console) write(w http.ResponseWriter, r *http.Request, status int, name, title string,
+	body any) error {
 	p := page{
-		Console: c.options.Name, Title: title, Here: strings.TrimPrefix(r.URL.Path, "/"), Version: styleVersion, Changes: c.options.AllowChanges,
+		Console: c.options.Name, Title: title, Here: strings.TrimPrefix(r.URL.Path, "/"),
+		Version: styleVersion, Changes: c.options.AllowChanges,
 		At: time.Now().UTC().Format(instant), Body: body,
 	}
-	if s, err := strconv.Atoi(r.URL.Query().Get("refresh")); err == nil && s == refreshSeconds && r.Method == http.MethodGet && status < 400 {
+	if s, err := strconv.Atoi(r.URL.Query().Get("refresh")); err == nil && s == refreshSeconds &&
+		r.Method == http.MethodGet && status < 400 {
 		p.Refresh = s
 	}
 	var b bytes.Buffer

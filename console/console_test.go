@@ -27,18 +27,24 @@ func TestPages(t *testing.T) {
 		status int
 		parts  []string
 	}{
-		{"/", 200, []string{"shop &amp; co", "<svg", "Claims, by outcome", "producer retry", "!http-equiv", "Read only", "1</span> uncertain"}},
+		{"/", 200, []string{"shop &amp; co", "<svg", "Claims, by outcome", "producer retry",
+			"!http-equiv", "Read only", "1</span> uncertain"}},
 		{"/?source=shop", 200, []string{"The last hour of shop"}},
 		{"/?source=nobody", 200, []string{"!nobody"}},
 		{"/?refresh=10", 200, []string{`<meta http-equiv="refresh" content="10">`}},
 		{"/?refresh=1", 200, []string{"!http-equiv=\"refresh\""}},
-		{"/inflight", 200, []string{hexOf("flying"), "!" + hexOf("doubtful"), "!" + hexOf("done"), "offset 77", "1 key,", " left"}},
+		{"/inflight", 200, []string{hexOf("flying"), "!" + hexOf("doubtful"), "!" + hexOf("done"),
+			"offset 77", "1 key,", " left"}},
 		{"/uncertain", 200, []string{hexOf("doubtful"), "!" + hexOf("flying"), "1 key,"}},
 		{"/search", 200, []string{`method="post"`, `name="namespace"`}},
-		{"/key?id=" + hexOf("done"), 200, []string{"succeeded", "20 bytes", "not shown here", "!secret", "!" + `<code>done</code>`, "!href=\"change"}},
+		{"/key?id=" + hexOf("done"), 200,
+			[]string{"succeeded", "20 bytes", "not shown here", "!secret",
+				"!" + `<code>done</code>`, "!href=\"change"}},
 		{"/key?id=" + hexOf("failed"), 200, []string{"failed", "bytes", "!unexpected EOF"}},
-		{"/key?id=" + hexOf("flying"), 200, []string{"in_progress", "partition 3, offset 77, generation 5", "left"}},
-		{"/key?id=" + hexOf("doubtful"), 200, []string{"uncertain", "onceward resolve -id " + hexOf("doubtful"), "!href=\"change"}},
+		{"/key?id=" + hexOf("flying"), 200,
+			[]string{"in_progress", "partition 3, offset 77, generation 5", "left"}},
+		{"/key?id=" + hexOf("doubtful"), 200,
+			[]string{"uncertain", "onceward resolve -id " + hexOf("doubtful"), "!href=\"change"}},
 		{"/key?id=" + hexOf("never"), 404, []string{"There is no record"}},
 		{"/key?id=12", 400, []string{"32 hex digits"}},
 		{"/key", 400, []string{"32 hex digits"}},
@@ -51,7 +57,8 @@ func TestPages(t *testing.T) {
 		if strings.Contains(page, "<script") || strings.Contains(page, "style=\"") {
 			t.Errorf("GET %s has what the policy forbids", test.target)
 		}
-		for _, landmark := range []string{"<header>", "<nav ", "<main ", "<footer>", `<html lang="en">`, "<h1>"} {
+		for _, landmark := range []string{"<header>", "<nav ", "<main ", "<footer>",
+			`<html lang="en">`, "<h1>"} {
 			if strings.Count(page, landmark) < 1 {
 				t.Errorf("GET %s has no %s", test.target, landmark)
 			}
@@ -63,7 +70,8 @@ func TestPages(t *testing.T) {
 			t.Errorf("GET %s has a header cell without scope", test.target)
 		}
 	}
-	if w := r.do(http.MethodGet, "/style.css", nil); w.Code != 200 || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/css") {
+	if w := r.do(http.MethodGet, "/style.css", nil); w.Code != 200 ||
+		!strings.HasPrefix(w.Header().Get("Content-Type"), "text/css") {
 		t.Errorf("style: %d %v", w.Code, w.Header())
 	}
 	if w := r.do(http.MethodHead, "/", nil); w.Code != 200 {
@@ -89,7 +97,8 @@ func TestHeaders(t *testing.T) {
 		h := r.do(http.MethodGet, target, nil).Header()
 		for name, want := range map[string]string{
 			"Content-Security-Policy": "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-			"X-Frame-Options":         "DENY", "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "same-origin",
+			"X-Frame-Options":         "DENY", "X-Content-Type-Options": "nosniff",
+			"Cache-Control": "no-store", "Referrer-Policy": "same-origin",
 		} {
 			if got := h.Get(name); got != want {
 				t.Errorf("%s: %s is %q", target, name, got)
@@ -106,23 +115,34 @@ func TestSearch(t *testing.T) {
 		status int
 		parts  []string
 	}{
-		"a key":         {url.Values{"namespace": {"shop"}, "key": {"done"}}, 200, []string{"<code>done</code>", "succeeded", hexOf("done")}},
-		"an id":         {url.Values{"id": {" " + hexOf("done") + " "}}, 200, []string{"succeeded", "!<code>done</code>"}},
-		"no such key":   {url.Values{"namespace": {"shop"}, "key": {"none"}}, 404, []string{"There is no record"}},
-		"another scope": {url.Values{"namespace": {"shop"}, "key": {"done"}, "scope": {"x"}}, 404, nil},
-		"no key":        {url.Values{"namespace": {"shop"}}, 400, []string{"The key is empty.", `role="alert"`, `aria-invalid="true"`}},
-		"no namespace":  {url.Values{"key": {"a"}}, 400, []string{"The namespace is empty."}},
-		"no id":         {url.Values{"id": {"xyz"}}, 400, []string{"32 hex digits"}},
-		"markup":        {url.Values{"namespace": {`"><script>`}, "key": {"a"}}, 400, []string{"!\"><script>"}},
-		"markup as key": {url.Values{"namespace": {"shop"}, "key": {"<script>alert(1)</script>"}}, 404, []string{"!<script>", "&lt;script&gt;"}},
-		"key not UTF-8": {url.Values{"namespace": {"shop"}, "key": {"\xff"}}, 400, []string{"not valid UTF-8"}},
-		"a long body":   {url.Values{"namespace": {"shop"}, "key": {strings.Repeat("a", 20<<10)}}, 400, []string{"could not be read"}},
+		"a key": {url.Values{"namespace": {"shop"}, "key": {"done"}},
+			200, []string{"<code>done</code>", "succeeded", hexOf("done")}},
+		"an id": {url.Values{"id": {" " + hexOf("done") + " "}}, 200,
+			[]string{"succeeded", "!<code>done</code>"}},
+		"no such key": {url.Values{"namespace": {"shop"}, "key": {"none"}},
+			404, []string{"There is no record"}},
+		"another scope": {url.Values{"namespace": {"shop"}, "key": {"done"}, "scope": {"x"}},
+			404, nil},
+		"no key": {url.Values{"namespace": {"shop"}}, 400,
+			[]string{"The key is empty.", `role="alert"`, `aria-invalid="true"`}},
+		"no namespace": {url.Values{"key": {"a"}}, 400, []string{"The namespace is empty."}},
+		"no id":        {url.Values{"id": {"xyz"}}, 400, []string{"32 hex digits"}},
+		"markup": {url.Values{"namespace": {`"><script>`}, "key": {"a"}},
+			400, []string{"!\"><script>"}},
+		"markup as key": {url.Values{"namespace": {"shop"}, "key": {"<script>alert(1)</script>"}},
+			404, []string{"!<script>", "&lt;script&gt;"}},
+		"key not UTF-8": {url.Values{"namespace": {"shop"}, "key": {"\xff"}},
+			400, []string{"not valid UTF-8"}},
+		"a long body": {url.Values{"namespace": {"shop"}, "key": {strings.Repeat("a", 20<<10)}},
+			400, []string{"could not be read"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			compare(t, name, r.do(http.MethodPost, "/search", test.form), test.status, test.parts...)
+			compare(t, name, r.do(http.MethodPost, "/search", test.form), test.status,
+				test.parts...)
 		})
 	}
-	w := r.do(http.MethodPost, "/search", url.Values{"namespace": {"shop"}, "key": {"done"}}, func(q *http.Request) { q.Header.Set("Sec-Fetch-Site", "cross-site") })
+	w := r.do(http.MethodPost, "/search", url.Values{"namespace": {"shop"}, "key": {"done"}},
+		func(q *http.Request) { q.Header.Set("Sec-Fetch-Site", "cross-site") })
 	compare(t, "from another site", w, 403, "another site", "!succeeded")
 }
 
@@ -137,8 +157,11 @@ func TestEscapes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, target := range []string{
-		"/", "/?source=" + url.QueryEscape(evil[:56]), "/inflight", "/uncertain", "/inflight?cursor=" + url.QueryEscape(evil), "/key?id=" + hexOf("done"), "/key?id=" + hexOf("flying"),
-		"/change?do=forget&id=" + hexOf("done"), "/key?id=" + url.QueryEscape(evil), "/change?id=" + hexOf("done") + "&do=" + url.QueryEscape(evil),
+		"/", "/?source=" + url.QueryEscape(evil[:56]), "/inflight", "/uncertain",
+		"/inflight?cursor=" + url.QueryEscape(evil), "/key?id=" + hexOf("done"),
+		"/key?id=" + hexOf("flying"),
+		"/change?do=forget&id=" + hexOf("done"), "/key?id=" + url.QueryEscape(evil),
+		"/change?id=" + hexOf("done") + "&do=" + url.QueryEscape(evil),
 	} {
 		page := r.do(http.MethodGet, target, nil).Body.String()
 		for _, raw := range []string{"<script", "<img", "<b>"} {
@@ -180,7 +203,9 @@ func TestShowResultThatPanics(t *testing.T) {
 	if !strings.Contains(r.log.String(), "no text") {
 		t.Errorf("the log has %q", r.log)
 	}
-	aborting := newRig(t, Options{ShowResult: func(dedup.ID, []byte) string { panic(http.ErrAbortHandler) }})
+	aborting := newRig(t, Options{ShowResult: func(dedup.ID, []byte) string {
+		panic(http.ErrAbortHandler)
+	}})
 	defer func() {
 		if v := recover(); v != http.ErrAbortHandler { //nolint:errorlint // a value of recover
 			t.Errorf("recovered %v", v)
@@ -191,7 +216,9 @@ func TestShowResultThatPanics(t *testing.T) {
 
 // A store that fails makes a page with the cause, not a panic, and no page of zeros.
 func TestStoreFails(t *testing.T) {
-	r := newRig(t, Options{AllowChanges: true, ShowError: func(err error) string { return strings.ReplaceAll(err.Error(), "password", "***") }})
+	r := newRig(t, Options{AllowChanges: true, ShowError: func(err error) string {
+		return strings.ReplaceAll(err.Error(), "password", "***")
+	}})
 	form := r.question(doForget, "done")
 	for _, test := range []struct {
 		err    error
@@ -202,10 +229,12 @@ func TestStoreFails(t *testing.T) {
 		{fmt.Errorf("too slow: %w", context.DeadlineExceeded), 503, "too slow"},
 	} {
 		r.store.fail(test.err)
-		for _, target := range []string{"/", "/inflight", "/uncertain", "/key?id=" + hexOf("done"), "/change?do=forget&id=" + hexOf("done")} {
+		for _, target := range []string{"/", "/inflight", "/uncertain", "/key?id=" + hexOf("done"),
+			"/change?do=forget&id=" + hexOf("done")} {
 			r.shows(target, test.status, test.part, "!password")
 		}
-		compare(t, "search", r.do(http.MethodPost, "/search", url.Values{"namespace": {"shop"}, "key": {"done"}}), test.status, test.part)
+		compare(t, "search", r.do(http.MethodPost, "/search",
+			url.Values{"namespace": {"shop"}, "key": {"done"}}), test.status, test.part)
 		before := r.store.written()
 		compare(t, "forget", r.do(http.MethodPost, "/change", form), test.status, test.part)
 		if r.store.written() != before {
@@ -276,7 +305,8 @@ type endless struct {
 	calls int
 }
 
-func (e *endless) Keys(context.Context, string, int, []dedup.State, func(dedup.ID, dedup.Record)) (string, int, error) {
+func (e *endless) Keys(context.Context, string, int, []dedup.State,
+	func(dedup.ID, dedup.Record)) (string, int, error) {
 	e.calls++
 	return "more", 0, nil
 }
@@ -331,7 +361,8 @@ func TestPrefix(t *testing.T) {
 		}
 		return string(page)
 	}
-	for _, from := range []string{"./", "inflight", "uncertain", "search", "key?id=" + hexOf("doubtful")} {
+	for _, from := range []string{"./", "inflight", "uncertain", "search",
+		"key?id=" + hexOf("doubtful")} {
 		for _, link := range strings.Split(get(from), `href="`)[1:] {
 			if link = link[:strings.IndexByte(link, '"')]; !strings.HasPrefix(link, "#") {
 				get(strings.ReplaceAll(link, "&amp;", "&"))
@@ -375,7 +406,9 @@ func TestOptions(t *testing.T) {
 		"Timeout":   {Store: store, Timeout: -1},
 		"ListLimit": {Store: store, ListLimit: 1001},
 		"Secret":    {Store: store, Secret: []byte("short")},
-		"Authorize": {Store: store, Authorize: func(*http.Request) (string, error) { return "", nil }},
+		"Authorize": {Store: store, Authorize: func(*http.Request) (string, error) {
+			return "", nil
+		}},
 	} {
 		_, err := New(o)
 		var input *dedup.InputError
@@ -390,8 +423,11 @@ func TestOptions(t *testing.T) {
 
 func TestShort(t *testing.T) {
 	for want, d := range map[string]time.Duration{
-		"0s": 0, "5ms": 5 * time.Millisecond, "1.2s": 1234 * time.Millisecond, "10s": 10 * time.Second, "1m30s": 90 * time.Second, "10m": 10 * time.Minute,
-		"1h": time.Hour, "1h30m": 90 * time.Minute, "20h": 20 * time.Hour, "47h59m": 48*time.Hour - time.Minute, "3d": 72 * time.Hour, "3d5h": 77 * time.Hour, "-5m": -5 * time.Minute,
+		"0s": 0, "5ms": 5 * time.Millisecond, "1.2s": 1234 * time.Millisecond,
+		"10s": 10 * time.Second, "1m30s": 90 * time.Second, "10m": 10 * time.Minute,
+		"1h": time.Hour, "1h30m": 90 * time.Minute, "20h": 20 * time.Hour,
+		"47h59m": 48*time.Hour - time.Minute, "3d": 72 * time.Hour, "3d5h": 77 * time.Hour,
+		"-5m": -5 * time.Minute,
 	} {
 		if got := short(d); got != want {
 			t.Errorf("%v is %q, want %q", d, got, want)

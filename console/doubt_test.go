@@ -17,7 +17,9 @@ func TestUncertainEndsAreNotReleased(t *testing.T) {
 	require.NoError(t, err)
 	observer, err := c.Observer("shop", time.Hour)
 	require.NoError(t, err)
-	d, err := dedup.New(dedup.Memory(100), dedup.Config{Namespace: "shop", Window: time.Hour, LeaseTTL: time.Minute, Observer: observer})
+	d, err := dedup.New(dedup.Memory(100),
+		dedup.Config{Namespace: "shop", Window: time.Hour, LeaseTTL: time.Minute,
+			Observer: observer})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(t.Context()) })
 	for key, danger := range map[string]bool{"a": true, "b": true, "c": false} {

@@ -23,22 +23,27 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	d, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: window, LeaseTTL: 30 * time.Second, Observer: observer})
+	d, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: window,
+		LeaseTTL: 30 * time.Second, Observer: observer})
 	if err != nil {
 		panic(err)
 	}
 	ctx := context.Background()
 	defer func() { _ = d.Close(ctx) }()
 	for _, id := range []string{"evt_1", "evt_2", "evt_1"} {
-		if _, err := dedup.Do(ctx, d, id, func(context.Context) (string, error) { return "ch_1", nil }); err != nil {
+		if _, err := dedup.Do(ctx, d, id, func(context.Context) (string, error) {
+			return "ch_1", nil
+		}); err != nil {
 			panic(err)
 		}
 	}
 
 	mux := http.NewServeMux()
-	mux.Handle("/console/", http.StripPrefix("/console", c)) // behind what protects your operators' pages
+	// behind what protects your operators' pages
+	mux.Handle("/console/", http.StripPrefix("/console", c))
 	page := httptest.NewRecorder()
 	mux.ServeHTTP(page, httptest.NewRequestWithContext(ctx, http.MethodGet, "/console/", nil))
-	fmt.Println(page.Code, strings.Contains(page.Body.String(), "3 claims, of them 2 acquired and 1 duplicates"))
+	fmt.Println(page.Code, strings.Contains(page.Body.String(),
+		"3 claims, of them 2 acquired and 1 duplicates"))
 	// Output: 200 true
 }

@@ -40,12 +40,12 @@ func without(s, zero string) string {
 	return s
 }
 
-// fenceTicks are to the millisecond: the fence of a claim is the store's clock when it was won, or a
-// little more. The stores of this module keep to it.
+// fenceTicks are to the millisecond: the fence of a claim is the store's clock when it was won, or
+// a little more. The stores of this module keep to it.
 const fenceTicks = 1024
 
-// claimedAt is when the claim with a fence was won, by the store's clock; false where a fence is none
-// of those, or none at all.
+// claimedAt is when the claim with a fence was won, by the store's clock; false where a fence is
+// none of those, or none at all.
 func claimedAt(fence uint64) (time.Time, bool) {
 	at := time.UnixMilli(int64(fence / fenceTicks)) //nolint:gosec // a quotient by 1024 fits
 	return at, at.Year() >= 2000 && time.Until(at) < day

@@ -12,7 +12,8 @@ type minute struct {
 	cause   [causes]uint64
 }
 
-// hour is what some sources have counted in the last sixty minutes, the newest last, which still runs.
+// hour is what some sources have counted in the last sixty minutes, the newest last, which still
+// runs.
 type hour struct {
 	minutes [minutes]minute
 	total   minute
@@ -59,8 +60,8 @@ func (h *hour) claims() (n uint64) {
 
 func (h *hour) duplicates() uint64 { return h.total.outcome[dedup.Duplicate] }
 
-// aged counts duplicates whose age is known, and how many of them are at least so many twentieths of
-// their window old.
+// aged counts duplicates whose age is known, and how many of them are at least so many twentieths
+// of their window old.
 func (h *hour) aged(from int) (all, old uint64) {
 	for bin, n := range h.age {
 		all += n

@@ -32,7 +32,8 @@ type listed struct {
 
 func (c *Console) list(w http.ResponseWriter, r *http.Request, state dedup.State) error {
 	q := r.URL.Query()
-	l := listing{State: state.String(), Command: "inflight", Uncertain: state == dedup.StateUncertain}
+	l := listing{State: state.String(), Command: "inflight",
+		Uncertain: state == dedup.StateUncertain}
 	l.Next = q.Get("cursor")
 	if l.First = l.Next == ""; !l.First {
 		l.Passed, l.Found = countOf(q.Get("looked")), countOf(q.Get("found"))
@@ -54,7 +55,8 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request, state dedup.State
 		}
 	}
 	var err error
-	l.reach, err = c.goOn(r.Context(), lister, l.reach, wanted{[]dedup.State{state}, c.options.ListLimit, listTime}, each)
+	l.reach, err = c.goOn(r.Context(), lister, l.reach,
+		wanted{[]dedup.State{state}, c.options.ListLimit, listTime}, each)
 	if err != nil {
 		return err
 	}
@@ -69,7 +71,8 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request, state dedup.State
 }
 
 func listedOf(id dedup.ID, r *dedup.Record) listed {
-	l := listed{ID: hex.EncodeToString(id[:]), Claimed: "-", Attempt: strconv.Itoa(r.Attempt), Lease: "-", Owner: owner(r)}
+	l := listed{ID: hex.EncodeToString(id[:]), Claimed: "-", Attempt: strconv.Itoa(r.Attempt),
+		Lease: "-", Owner: owner(r)}
 	if at, ok := claimedAt(r.Fence); ok {
 		l.at, l.Claimed = at, ago(at)
 	}

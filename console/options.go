@@ -34,18 +34,19 @@ type Options struct {
 	Name string
 	// Namespace is what the form for a search begins with. Default: empty, to be typed in.
 	Namespace string
-	// Window is what the form begins with that records an uncertain key as done: for how long that is
-	// remembered. Default 0: to be typed in.
+	// Window is what the form begins with that records an uncertain key as done: for how long that
+	// is remembered. Default 0: to be typed in.
 	Window time.Duration
 	// Hold is how long the fence of a forgotten key is left behind; see dedup.Config.Hold. Default
 	// DefaultHold.
 	Hold time.Duration
 
 	// ShowResult makes the text that is shown of a result, or of the error that a failure has
-	// stored. The text is escaped, and cut at 4 KiB. It must not keep or change result. Default nil:
-	// the length alone.
+	// stored. The text is escaped, and cut at 4 KiB. It must not keep or change result. Default
+	// nil: the length alone.
 	ShowResult func(id dedup.ID, result []byte) string
-	// ShowError makes the text that is shown of an error of the store. Default nil: the error's own.
+	// ShowError makes the text that is shown of an error of the store. Default nil: the error's
+	// own.
 	ShowError func(error) string
 
 	// AllowChanges lets people resolve uncertain keys and forget keys. Default false: read only.
@@ -54,25 +55,26 @@ type Options struct {
 	// it, for the log. Its error is logged, and answered with 403 without its text. Default nil:
 	// whoever gets here may, and the log says who = "".
 	Authorize func(*http.Request) (who string, err error)
-	// Secret signs the tokens of forms, at least 16 bytes. Where several processes serve one console
-	// behind a balancer they need the same. Default nil: random, of this Console.
+	// Secret signs the tokens of forms, at least 16 bytes. Where several processes serve one
+	// console behind a balancer they need the same. Default nil: random, of this Console.
 	Secret []byte
-	// SecureCookie marks the session's cookie Secure even where a request came without TLS, because a
-	// proxy has ended it. Default false: only where it came with TLS.
+	// SecureCookie marks the session's cookie Secure even where a request came without TLS, because
+	// a proxy has ended it. Default false: only where it came with TLS.
 	SecureCookie bool
 
-	// Timeout bounds what one page asks of the store. A list looks for keys for a second, or half of
-	// Timeout if that is less, and goes on when it is asked to. Default DefaultTimeout.
+	// Timeout bounds what one page asks of the store. A list looks for keys for a second, or half
+	// of Timeout if that is less, and goes on when it is asked to. Default DefaultTimeout.
 	Timeout time.Duration
-	// ListLimit is how many keys one page lists, at most 1000; with Redis there may be some more. Default
-	// DefaultListLimit.
+	// ListLimit is how many keys one page lists, at most 1000; with Redis there may be some more.
+	// Default DefaultListLimit.
 	ListLimit int
 	// Logger is told every change, and every one that was refused. Default slog.Default().
 	Logger *slog.Logger
 }
 
 func bad(field, format string, args ...any) error {
-	return &dedup.InputError{Field: "console.Options." + field, Reason: fmt.Sprintf(format, args...)}
+	return &dedup.InputError{Field: "console.Options." + field,
+		Reason: fmt.Sprintf(format, args...)}
 }
 
 // complete checks the options and fills in the defaults.

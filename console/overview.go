@@ -11,7 +11,8 @@ import (
 )
 
 // outcomeOrder is how outcomes are piled up: what runs lies below.
-var outcomeOrder = []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.InFlight, dedup.Mismatch, dedup.Uncertain, dedup.Unknown}
+var outcomeOrder = []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.InFlight, dedup.Mismatch,
+	dedup.Uncertain, dedup.Unknown}
 
 // outcomeNames and causeTexts are for people.
 var (
@@ -19,22 +20,25 @@ var (
 		dedup.Acquired: "acquired", dedup.Duplicate: "duplicate", dedup.InFlight: "in flight",
 		dedup.Mismatch: "mismatch", dedup.Uncertain: "uncertain", dedup.Unknown: "unknown",
 	}
-	causeTexts = [causes]string{"broker redelivery", "rebalance replay", "producer retry", "key reuse", "late", "another topic or group", "another cause"}
+	causeTexts = [causes]string{"broker redelivery", "rebalance replay", "producer retry",
+		"key reuse", "late", "another topic or group", "another cause"}
 )
 
 // tallyTexts say what is counted beside outcomes and causes.
 var tallyTexts = [tallies]struct{ name, meaning string }{
-	wouldSkip:      {"would be skipped", "ran in Observe mode, and would not in Enforce mode"},
-	cached:         {"answered from the cache", "without a question to the store"},
-	succeeded:      {"ended: succeeded", "ends on record"},
-	failed:         {"ended: failed for good", "ends on record, replayed as failures"},
-	released:       {"ended: released", "attempts that ended without an effect and may run again"},
-	endedUncertain: {"ended: uncertain", "attempts that ended when their effect might have begun: nothing runs until somebody has found out"},
-	uncertain:      {"found uncertain", "each claim that meets such a key counts again"},
-	leaseLost:      {"leases lost", "their attempts were cancelled"},
-	storeErrors:    {"errors of the store", "questions it could not answer, or not yet"},
-	failedOpen:     {"failed open", "effects without a claim, as Config.FailOpen allows"},
-	ageless:        {"duplicates without an age", "done in the same millisecond, or by a layout that does not keep when"},
+	wouldSkip: {"would be skipped", "ran in Observe mode, and would not in Enforce mode"},
+	cached:    {"answered from the cache", "without a question to the store"},
+	succeeded: {"ended: succeeded", "ends on record"},
+	failed:    {"ended: failed for good", "ends on record, replayed as failures"},
+	released:  {"ended: released", "attempts that ended without an effect and may run again"},
+	endedUncertain: {"ended: uncertain",
+		"attempts that ended when their effect might have begun: nothing runs until somebody has found out"},
+	uncertain:   {"found uncertain", "each claim that meets such a key counts again"},
+	leaseLost:   {"leases lost", "their attempts were cancelled"},
+	storeErrors: {"errors of the store", "questions it could not answer, or not yet"},
+	failedOpen:  {"failed open", "effects without a claim, as Config.FailOpen allows"},
+	ageless: {"duplicates without an age",
+		"done in the same millisecond, or by a layout that does not keep when"},
 }
 
 // overview is the first page.
@@ -95,7 +99,8 @@ func (c *Console) overview(w http.ResponseWriter, r *http.Request) error {
 func (h *hour) tallies() (rows []tallyRow) {
 	for i, text := range tallyTexts {
 		n := h.tally[i]
-		if i == released { // an end that left its key uncertain was asked for as a release, and counted as one
+		// an end that left its key uncertain was asked for as a release, and counted as one
+		if i == released {
 			n -= min(n, h.tally[endedUncertain])
 		}
 		if n > 0 || i == storeErrors || i == leaseLost || i == uncertain {
@@ -109,7 +114,8 @@ func rowOf(s *source, shown string) sourceRow {
 	var h hour
 	h.add(s)
 	row := sourceRow{
-		Name: s.name, Window: "several", Claims: grouped(h.claims()), Duplicates: percent(h.duplicates(), h.claims()), Here: s.name == shown, Oldest: "-",
+		Name: s.name, Window: "several", Claims: grouped(h.claims()),
+		Duplicates: percent(h.duplicates(), h.claims()), Here: s.name == shown, Oldest: "-",
 	}
 	aged, old := h.aged(ageBins / 2)
 	row.Old = percent(old, aged)
@@ -125,7 +131,8 @@ func rowOf(s *source, shown string) sourceRow {
 	return row
 }
 
-// standing asks the store for what is in flight or uncertain: a page's worth of keys, or for a while.
+// standing asks the store for what is in flight or uncertain: a page's worth of keys, or for a
+// while.
 func (c *Console) standing(ctx context.Context) (standing, error) {
 	s := standing{OldestInFlight: "-", OldestDoubt: "-"}
 	lister, ok := c.options.Store.(Lister)
@@ -152,7 +159,9 @@ func (c *Console) standing(ctx context.Context) (standing, error) {
 		}
 	}
 	var err error
-	s.reach, err = c.goOn(ctx, lister, reach{}, wanted{[]dedup.State{dedup.StateInProgress, dedup.StateUncertain}, maxListLimit, standingTime}, each)
+	s.reach, err = c.goOn(ctx, lister, reach{},
+		wanted{[]dedup.State{dedup.StateInProgress, dedup.StateUncertain}, maxListLimit,
+			standingTime}, each)
 	if !first.IsZero() {
 		s.OldestInFlight = ago(first)
 	}
@@ -163,10 +172,12 @@ func (c *Console) standing(ctx context.Context) (standing, error) {
 }
 
 func outcomeChart(h *hour) *chart {
-	c := &chart{Name: "outcomes", Title: "Claims, by outcome", Unit: "claims a minute", Empty: "No claim in the last hour."}
+	c := &chart{Name: "outcomes", Title: "Claims, by outcome", Unit: "claims a minute",
+		Empty: "No claim in the last hour."}
 	for _, o := range outcomeOrder {
 		n := h.total.outcome[o]
-		c.Series = append(c.Series, series{Class: "o-" + o.String(), Label: outcomeNames[o], Total: grouped(n), Share: percent(n, h.claims())})
+		c.Series = append(c.Series, series{Class: "o-" + o.String(), Label: outcomeNames[o],
+			Total: grouped(n), Share: percent(n, h.claims())})
 	}
 	c.overTime(h, func(m *minute) (counts []uint64) {
 		for _, o := range outcomeOrder {
@@ -174,23 +185,28 @@ func outcomeChart(h *hour) *chart {
 		}
 		return counts
 	})
-	c.Summary = fmt.Sprintf("Stacked bars, one a minute of the last hour: %s claims, of them %s acquired and %s duplicates.",
+	c.Summary = fmt.Sprintf(
+		"Stacked bars, one a minute of the last hour: %s claims, of them %s acquired and %s duplicates.",
 		grouped(h.claims()), grouped(h.total.outcome[dedup.Acquired]), grouped(h.duplicates()))
 	return c
 }
 
 func causeChart(h *hour) *chart {
 	all := sum(h.total.cause[:])
-	c := &chart{Name: "causes", Title: "Not the first of its key, by cause", Unit: "claims a minute", Empty: "No duplicate in the last hour."}
+	c := &chart{Name: "causes", Title: "Not the first of its key, by cause",
+		Unit: "claims a minute", Empty: "No duplicate in the last hour."}
 	for i, text := range causeTexts {
 		n := h.total.cause[i]
 		if i == causes-1 && n == 0 {
 			continue
 		}
-		c.Series = append(c.Series, series{Class: "c-" + causeNames[i], Label: text, Total: grouped(n), Share: percent(n, all)})
+		c.Series = append(c.Series,
+			series{Class: "c-" + causeNames[i], Label: text, Total: grouped(n),
+				Share: percent(n, all)})
 	}
 	c.overTime(h, func(m *minute) []uint64 { return m.cause[:len(c.Series)] })
-	c.Summary = fmt.Sprintf("Stacked bars, one a minute of the last hour: %s claims that met a key done, in flight or of another payload.", grouped(all))
+	c.Summary = fmt.Sprintf(
+		"Stacked bars, one a minute of the last hour: %s claims that met a key done, in flight or of another payload.", grouped(all))
 	return c
 }
 
@@ -244,13 +260,18 @@ func ageChart(h *hour) *chart {
 	all, late := h.aged(lateBin)
 	_, end := h.aged(endBin)
 	c := &chart{
-		Name: "ages", Title: "Age of duplicates, against the window", Unit: "duplicates in the last hour", Empty: "No duplicate with an age in the last hour.",
+		Name: "ages", Title: "Age of duplicates, against the window",
+		Unit: "duplicates in the last hour", Empty: "No duplicate with an age in the last hour.",
 		Series: []series{
-			{Class: "a-early", Label: "first half of the window", Total: grouped(all - late), Share: percent(all-late, all)},
-			{Class: "a-late", Label: "second half", Total: grouped(late - end), Share: percent(late-end, all)},
-			{Class: "a-end", Label: "last tenth, or beyond", Total: grouped(end), Share: percent(end, all)},
+			{Class: "a-early", Label: "first half of the window", Total: grouped(all - late),
+				Share: percent(all-late, all)},
+			{Class: "a-late", Label: "second half", Total: grouped(late - end),
+				Share: percent(late-end, all)},
+			{Class: "a-end", Label: "last tenth, or beyond", Total: grouped(end),
+				Share: percent(end, all)},
 		},
-		Summary: fmt.Sprintf("Bars, one for each twentieth of the window: %s duplicates, of them %s older than half of it and %s in its last tenth or beyond.",
+		Summary: fmt.Sprintf(
+			"Bars, one for each twentieth of the window: %s duplicates, of them %s older than half of it and %s in its last tenth or beyond.",
 			grouped(all), grouped(late), grouped(end)),
 		Table: table{Head: []string{"age, as a share of the window", "duplicates", "share"}},
 	}
@@ -270,7 +291,8 @@ func ageChart(h *hour) *chart {
 		if bin == ageBins {
 			name = "100 % and more"
 		}
-		c.Table.Rows = append(c.Table.Rows, row{Name: name, Cells: []string{grouped(n), percent(n, all)}})
+		c.Table.Rows = append(c.Table.Rows,
+			row{Name: name, Cells: []string{grouped(n), percent(n, all)}})
 	}
 	c.stack(columns)
 	slot := float64(plotRight-plotLeft) / (ageBins + 1)

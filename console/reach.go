@@ -11,8 +11,9 @@ import (
 const (
 	// maxCalls bounds how many pages of the store one page of the console goes over.
 	maxCalls = 20
-	// listTime and standingTime bound how long a list and the overview look for keys in a store that
-	// holds many others: nobody wants to wait for longer without a word, and Redis has others to answer.
+	// listTime and standingTime bound how long a list and the overview look for keys in a store
+	// that holds many others: nobody wants to wait for longer without a word, and Redis has others
+	// to answer.
 	listTime     = time.Second
 	standingTime = 500 * time.Millisecond
 	// maxCount is above all counts of keys.
@@ -51,9 +52,10 @@ type wanted struct {
 	budget time.Duration
 }
 
-// goOn looks further from where an earlier page has come to, until there are enough keys or its time is up,
-// which is at most half of what the page may take.
-func (c *Console) goOn(ctx context.Context, store Lister, at reach, want wanted, each func(dedup.ID, dedup.Record)) (reach, error) {
+// goOn looks further from where an earlier page has come to, until there are enough keys or its
+// time is up, which is at most half of what the page may take.
+func (c *Console) goOn(ctx context.Context, store Lister, at reach, want wanted,
+	each func(dedup.ID, dedup.Record)) (reach, error) {
 	found := 0
 	count := func(id dedup.ID, r dedup.Record) {
 		found++
@@ -67,7 +69,8 @@ func (c *Console) goOn(ctx context.Context, store Lister, at reach, want wanted,
 		var looked int64
 		var err error
 		if scans {
-			at.Next, looked, at.total, foreign, err = scanner.ScanKeys(ctx, at.Next, want.limit, max(time.Until(ends), 1), want.states, count)
+			at.Next, looked, at.total, foreign, err = scanner.ScanKeys(ctx, at.Next, want.limit,
+				max(time.Until(ends), 1), want.states, count)
 		} else {
 			at.Next, foreign, err = store.Keys(ctx, at.Next, want.limit, want.states, count)
 		}

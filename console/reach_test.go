@@ -17,8 +17,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// crowded is a store in a server with many keys of others: each call looks at so many for as long as that
-// takes, and finds a key of ours in each but the first.
+// crowded is a store in a server with many keys of others: each call looks at so many for as long
+// as that takes, and finds a key of ours in each but the first.
 type crowded struct {
 	dedup.Store
 	total, step int64
@@ -26,11 +26,13 @@ type crowded struct {
 	budgets     []time.Duration
 }
 
-func (c *crowded) Keys(context.Context, string, int, []dedup.State, func(dedup.ID, dedup.Record)) (string, int, error) {
+func (c *crowded) Keys(context.Context, string, int, []dedup.State,
+	func(dedup.ID, dedup.Record)) (string, int, error) {
 	panic("a Scanner is asked by ScanKeys")
 }
 
-func (c *crowded) ScanKeys(ctx context.Context, cursor string, _ int, budget time.Duration, states []dedup.State, each func(dedup.ID, dedup.Record)) (string, int64, int64, int, error) {
+func (c *crowded) ScanKeys(ctx context.Context, cursor string, _ int, budget time.Duration,
+	states []dedup.State, each func(dedup.ID, dedup.Record)) (string, int64, int64, int, error) {
 	c.budgets = append(c.budgets, budget)
 	select {
 	case <-time.After(c.takes):
@@ -39,7 +41,8 @@ func (c *crowded) ScanKeys(ctx context.Context, cursor string, _ int, budget tim
 	}
 	at, _ := strconv.ParseInt(cursor, 10, 64)
 	if at > 0 {
-		each(dedup.ID{byte(at / c.step)}, dedup.Record{State: states[0], Attempt: 1, Remaining: time.Minute})
+		each(dedup.ID{byte(at / c.step)},
+			dedup.Record{State: states[0], Attempt: 1, Remaining: time.Minute})
 	}
 	if at += c.step; at >= c.total {
 		return "", c.total - at + c.step, c.total, 0, nil
@@ -49,7 +52,8 @@ func (c *crowded) ScanKeys(ctx context.Context, cursor string, _ int, budget tim
 
 var link = regexp.MustCompile(`<a rel="next" href="([^"]*)">Look further</a>`)
 
-// A page says how far it has looked, and leads on from there, with what was looked at and found before.
+// A page says how far it has looked, and leads on from there, with what was looked at and found
+// before.
 func TestListAmongOthers(t *testing.T) {
 	store := &crowded{Store: dedup.Memory(1), total: 2_100_000, step: 400_000, takes: time.Second}
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +84,9 @@ func TestListAmongOthers(t *testing.T) {
 			}
 			if next != nil {
 				target = "/uncertain" + html.UnescapeString(next[1])
-				compare(t, target, w, 200, "<code>onceward uncertain</code>", map[bool]string{true: "None in the part", false: `key?id=` + hex.EncodeToString([]byte{byte(n)})}[n == 0])
+				compare(t, target, w, 200, "<code>onceward uncertain</code>",
+					map[bool]string{true: "None in the part",
+						false: `key?id=` + hex.EncodeToString([]byte{byte(n)})}[n == 0])
 			}
 		}
 	})
@@ -97,12 +103,15 @@ func TestListTime(t *testing.T) {
 		timeout, took time.Duration
 		says          string
 	}{
-		"/inflight":         {0, listTime, "Looked at 4 of about 1,000,000 keys, those of others in the same server among them; 3 found so far."},
+		"/inflight": {0, listTime,
+			"Looked at 4 of about 1,000,000 keys, those of others in the same server among them; 3 found so far."},
 		"/inflight?small=1": {time.Second, 500 * time.Millisecond, "Looked at 2 of about"},
-		"/":                 {0, standingTime, "Looked at 2 of about 1,000,000 keys, those of others in the same server among them. The lists look further."},
+		"/": {0, standingTime,
+			"Looked at 2 of about 1,000,000 keys, those of others in the same server among them. The lists look further."},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 1_000_000, step: 1, takes: 250 * time.Millisecond}, Timeout: want.timeout})
+			c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 1_000_000,
+				step: 1, takes: 250 * time.Millisecond}, Timeout: want.timeout})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +130,8 @@ func TestListTime(t *testing.T) {
 // Nobody looks on for a client that has gone.
 func TestListCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 10, step: 1, takes: time.Hour}})
+		c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 10, step: 1,
+			takes: time.Hour}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +156,8 @@ func TestListForgedCounts(t *testing.T) {
 		"cursor=1&looked=<b>&found=%22>":                                "1 found so far.",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 3, step: 1, takes: time.Second}})
+			c, err := New(Options{Store: &crowded{Store: dedup.Memory(1), total: 3, step: 1,
+				takes: time.Second}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,9 +172,11 @@ func TestListForgedCounts(t *testing.T) {
 
 // A server that does not say how many keys it has.
 func TestListOfUnknownSize(t *testing.T) {
-	for step, says := range map[int64]string{1: "Looked at 1 keys, those", 9: "Looked at all keys, those"} {
+	for step, says := range map[int64]string{1: "Looked at 1 keys, those",
+		9: "Looked at all keys, those"} {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := New(Options{Store: &silent{crowded{Store: dedup.Memory(1), total: 5, step: step, takes: time.Second}}})
+			c, err := New(Options{Store: &silent{crowded{Store: dedup.Memory(1), total: 5,
+				step: step, takes: time.Second}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +191,8 @@ func TestListOfUnknownSize(t *testing.T) {
 
 type silent struct{ crowded }
 
-func (s *silent) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration, states []dedup.State, each func(dedup.ID, dedup.Record)) (string, int64, int64, int, error) {
+func (s *silent) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
+	states []dedup.State, each func(dedup.ID, dedup.Record)) (string, int64, int64, int, error) {
 	next, looked, _, foreign, err := s.crowded.ScanKeys(ctx, cursor, limit, budget, states, each)
 	return next, looked, 0, foreign, err
 }

@@ -50,9 +50,11 @@ func (c *Console) view(id dedup.ID, r *dedup.Record) record {
 	v.Uncertain = r.State == dedup.StateUncertain
 	v.Forgettable = !v.Uncertain && (r.State != dedup.StateInProgress || r.Remaining <= 0)
 	add := func(name, value, note string) { v.Rows = append(v.Rows, field{name, value, note}) }
-	if r.State == dedup.StateSucceeded && r.Fence == 0 && r.Age == 0 { // with a claim, or an age, there is more
+	// with a claim, or an age, there is more
+	if r.State == dedup.StateSucceeded && r.Fence == 0 && r.Age == 0 {
 		add("remembered for", short(r.Remaining), "")
-		add("everything else", "not kept", "the layout of the store remembers only that the key is done")
+		add("everything else", "not kept",
+			"the layout of the store remembers only that the key is done")
 		return v
 	}
 	v.claim(r)
@@ -102,7 +104,8 @@ func owner(r *dedup.Record) string {
 	if r.Origin == (dedup.Origin{}) {
 		return "not told"
 	}
-	return fmt.Sprintf("source %016x, partition %d, offset %d, generation %d", r.Origin.Digest(), r.Origin.Partition, r.Origin.Offset, r.Origin.Generation)
+	return fmt.Sprintf("source %016x, partition %d, offset %d, generation %d", r.Origin.Digest(),
+		r.Origin.Partition, r.Origin.Offset, r.Origin.Generation)
 }
 
 func lease(r *dedup.Record) string {
@@ -174,7 +177,8 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, id dedup.ID, type
 func parseID(text string) (dedup.ID, error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(dedup.ID{}) {
-		return dedup.ID{}, &refusal{http.StatusBadRequest, "This is no ID", "An ID has 32 hex digits."}
+		return dedup.ID{}, &refusal{http.StatusBadRequest, "This is no ID",
+			"An ID has 32 hex digits."}
 	}
 	return dedup.ID(b), nil
 }
@@ -182,7 +186,8 @@ func parseID(text string) (dedup.ID, error) {
 func readForm(w http.ResponseWriter, r *http.Request) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
-		return &refusal{http.StatusBadRequest, "The form could not be read", "Go back, and send it again."}
+		return &refusal{http.StatusBadRequest, "The form could not be read",
+			"Go back, and send it again."}
 	}
 	return nil
 }

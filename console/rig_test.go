@@ -77,7 +77,8 @@ func (s *listedStore) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer
 	return s.Store.Lookup(ctx, ids)
 }
 
-func (s *listedStore) Keys(ctx context.Context, cursor string, limit int, states []dedup.State, each func(dedup.ID, dedup.Record)) (string, int, error) {
+func (s *listedStore) Keys(ctx context.Context, cursor string, limit int, states []dedup.State,
+	each func(dedup.ID, dedup.Record)) (string, int, error) {
 	s.mu.Lock()
 	ids, err, foreign := s.ids, s.err, s.foreign
 	s.mu.Unlock()
@@ -142,13 +143,21 @@ func newRig(t *testing.T, o Options) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.deduper, err = dedup.New(r.store, dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, KeepLabels: true, Observer: observer})
+	r.deduper, err = dedup.New(r.store,
+		dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, KeepLabels: true,
+			Observer: observer})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.end("done", func(c *dedup.Claim) error { return c.Complete(t.Context(), []byte("secret <b>result</b>")) })
-	r.end("failed", func(c *dedup.Claim) error { return c.Fail(t.Context(), dedup.Permanent(io.ErrUnexpectedEOF)) })
-	r.end("flying", func(*dedup.Claim) error { return nil }, dedup.WithLabel("<script>alert(1)</script>"),
+	r.end("done", func(c *dedup.Claim) error {
+		return c.Complete(t.Context(), []byte("secret <b>result</b>"))
+	})
+	r.end("failed", func(c *dedup.Claim) error {
+		return c.Fail(t.Context(), dedup.Permanent(io.ErrUnexpectedEOF))
+	})
+	r.end("flying", func(*dedup.Claim) error {
+		return nil
+	}, dedup.WithLabel("<script>alert(1)</script>"),
 		dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}))
 	r.doubt("doubtful")
 	return r
@@ -194,7 +203,8 @@ func (r *rig) state(key string) dedup.State {
 }
 
 // do sends a request with the rig's cookies, and keeps what it is given.
-func (r *rig) do(method, target string, form url.Values, edit ...func(*http.Request)) *httptest.ResponseRecorder {
+func (r *rig) do(method, target string, form url.Values,
+	edit ...func(*http.Request)) *httptest.ResponseRecorder {
 	r.t.Helper()
 	var body io.Reader
 	if form != nil {
@@ -226,7 +236,8 @@ func (r *rig) shows(target string, status int, parts ...string) string {
 	return compare(r.t, "GET "+target, w, status, parts...)
 }
 
-func compare(t *testing.T, what string, w *httptest.ResponseRecorder, status int, parts ...string) string {
+func compare(t *testing.T, what string, w *httptest.ResponseRecorder, status int,
+	parts ...string) string {
 	t.Helper()
 	body := w.Body.String()
 	if w.Code != status {

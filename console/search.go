@@ -25,8 +25,8 @@ type form struct {
 // fieldNames are for people, and for the names of the inputs: those of keyspec are flags.
 var fieldNames = map[string]string{"webhook": "provider", "grpc": "gRPC method", "url": "URL"}
 
-// search shows the forms, and answers them: by POST, so that a key is in no address, history or log of
-// a server.
+// search shows the forms, and answers them: by POST, so that a key is in no address, history or log
+// of a server.
 func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 	f := form{}
 	f.Namespace = c.options.Namespace
@@ -41,8 +41,10 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 	}
 	get := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
 	f = form{By: cmp.Or(get("by"), "key"), ID: get("id"), Spec: keyspec.Spec{
-		Namespace: r.PostForm.Get("namespace"), Scope: r.PostForm.Get("scope"), Key: r.PostForm.Get("key"),
-		Method: get("method"), URL: get("url"), Route: get("route"), Principal: r.PostForm.Get("principal"), Name: r.PostForm.Get("name"),
+		Namespace: r.PostForm.Get("namespace"), Scope: r.PostForm.Get("scope"),
+		Key:    r.PostForm.Get("key"),
+		Method: get("method"), URL: get("url"), Route: get("route"),
+		Principal: r.PostForm.Get("principal"), Name: r.PostForm.Get("name"),
 		GRPC: get("grpc"), Provider: get("webhook"), Endpoint: r.PostForm.Get("endpoint"),
 	}}
 	if f.ID != "" {
@@ -58,7 +60,8 @@ func (c *Console) search(w http.ResponseWriter, r *http.Request) error {
 		if fieldNames[name] != "" {
 			name = fieldNames[name]
 		}
-		f.Fault, f.Field = "The "+strings.ReplaceAll(name, "-", " ")+" "+input.Reason+".", input.Field
+		f.Fault, f.Field = "The "+strings.ReplaceAll(name, "-", " ")+" "+input.Reason+".",
+			input.Field
 		return c.write(w, r, http.StatusBadRequest, "search", "Search", f)
 	}
 	return c.show(w, r, id, typed)
@@ -78,22 +81,27 @@ func (c *Console) searchID(w http.ResponseWriter, r *http.Request, f *form) erro
 		f.Fault, f.Field = fault, "id"
 		return c.write(w, r, status, "search", "Search", f)
 	}
-	if len(text) < leastPrefix || len(text) >= 2*len(dedup.ID{}) || strings.Trim(text, "0123456789abcdef") != "" || !ok {
-		return bad(http.StatusBadRequest, "An ID has 32 hex digits; the first 4 or more are enough where no other key begins so.")
+	if len(text) < leastPrefix || len(text) >= 2*len(dedup.ID{}) ||
+		strings.Trim(text, "0123456789abcdef") != "" || !ok {
+		return bad(http.StatusBadRequest,
+			"An ID has 32 hex digits; the first 4 or more are enough where no other key begins so.")
 	}
 	seen := make(map[dedup.ID]bool) // a SCAN may name a key twice
-	states := []dedup.State{dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased, dedup.StateUncertain}
-	at, err := c.goOn(r.Context(), lister, reach{}, wanted{states, 0, listTime}, func(id dedup.ID, rec dedup.Record) {
-		if !seen[id] && strings.HasPrefix(hex.EncodeToString(id[:]), text) {
-			seen[id] = true
-			f.Found = append(f.Found, listedOf(id, &rec))
-		}
-	})
+	states := []dedup.State{dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed,
+		dedup.StateReleased, dedup.StateUncertain}
+	at, err := c.goOn(r.Context(), lister, reach{}, wanted{states, 0, listTime},
+		func(id dedup.ID, rec dedup.Record) {
+			if !seen[id] && strings.HasPrefix(hex.EncodeToString(id[:]), text) {
+				seen[id] = true
+				f.Found = append(f.Found, listedOf(id, &rec))
+			}
+		})
 	switch {
 	case err != nil:
 		return err
 	case at.Next != "":
-		return bad(http.StatusOK, "The store has too many keys to look at all of them here: give the whole ID, or use onceward inspect.")
+		return bad(http.StatusOK,
+			"The store has too many keys to look at all of them here: give the whole ID, or use onceward inspect.")
 	case len(f.Found) == 0:
 		return bad(http.StatusNotFound, "No key in the store has an ID that begins so.")
 	case len(f.Found) > 1:

@@ -16,15 +16,16 @@ const (
 	tokenLife = 10 * time.Minute
 )
 
-// session is what the browser was given, or is given now. It says nothing of who uses it: a token is
-// good only in the browser that has been given the page with it.
+// session is what the browser was given, or is given now. It says nothing of who uses it: a token
+// is good only in the browser that has been given the page with it.
 func (c *Console) session(w http.ResponseWriter, r *http.Request) string {
 	if s := sessionOf(r); s != "" {
 		return s
 	}
 	s := rand.Text()
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: s, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || c.options.SecureCookie,
+		Name: cookieName, Value: s, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: r.TLS != nil || c.options.SecureCookie,
 	})
 	return s
 }
@@ -57,7 +58,8 @@ func (c *Console) sign(stamp []byte, parts []string) []byte {
 func (c *Console) genuine(now time.Time, token string, parts ...string) (genuine, fresh bool) {
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	const stamp = 8
-	if err != nil || len(b) != stamp+sha256.Size || !hmac.Equal(b[stamp:], c.sign(b[:stamp], parts)) {
+	if err != nil || len(b) != stamp+sha256.Size ||
+		!hmac.Equal(b[stamp:], c.sign(b[:stamp], parts)) {
 		return false, false
 	}
 	age := now.Sub(time.UnixMilli(int64(binary.BigEndian.Uint64(b)))) //nolint:gosec // made by token

@@ -57,7 +57,8 @@ func New(cfg Config) (*Adapter, error) {
 		sessions:   make(map[sarama.ConsumerGroupSession]*sessionState),
 		shown:      make(map[*partition.Partition]sarama.ConsumerGroupClaim),
 	}
-	a.member.Retry, a.member.Busy, a.member.Failed, a.member.Paused = retry, ErrRunning, a.groupError, cfg.Observer.Paused
+	a.member.Retry, a.member.Busy, a.member.Failed, a.member.Paused = retry, ErrRunning,
+		a.groupError, cfg.Observer.Paused
 	a.scopes = cfg.scopes()
 	a.counts = partition.NewCounts(a.count)
 	a.topics = newTopicWatch(cfg.Group, retry, a.source, a.groupError)
@@ -80,12 +81,12 @@ func New(cfg Config) (*Adapter, error) {
 // when the error has gone. Cancel ctx in the hook where that is not wanted. With a password
 // that is wrong from the start there is no group: sarama.NewConsumerGroup fails.
 //
-// It returns an [*UnprocessableError] when a message can neither be processed nor
-// parked, an error that wraps dedup.ErrClosed when the Deduper has been closed,
-// sarama.ErrClosedConsumerGroup when the group has, [ErrRunning] when it runs already,
-// an [*dedup.InputError] for a nil argument or no topics, one that wraps an
-// [*dedup.InputError] when Config.Own returns it, or the store of an owned partition does,
-// and an error for a handler that ends its goroutine. Offsets of unfinished messages stay uncommitted in each case.
+// It returns an [*UnprocessableError] when a message can neither be processed nor parked, an error
+// that wraps dedup.ErrClosed when the Deduper has been closed, sarama.ErrClosedConsumerGroup when
+// the group has, [ErrRunning] when it runs already, an [*dedup.InputError] for a nil argument or no
+// topics, one that wraps an [*dedup.InputError] when Config.Own returns it, or the store of an
+// owned partition does, and an error for a handler that ends its goroutine. Offsets of unfinished
+// messages stay uncommitted in each case.
 func (a *Adapter) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string) error {
 	if a.source() == nil {
 		a.cfg.Logger.Warn("kafkaadapter: a topic that is deleted and created again is not noticed, and messages of the new one are skipped: " +
@@ -104,5 +105,6 @@ func (a *Adapter) groupError(err error) {
 // isFatal tells what must stop the consumer from what another session may mend.
 func isFatal(err error) bool {
 	var message *UnprocessableError
-	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) || errors.Is(err, flow.ErrNoVerdict) || errors.Is(err, partition.ErrRefused)
+	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) ||
+		errors.Is(err, flow.ErrNoVerdict) || errors.Is(err, partition.ErrRefused)
 }

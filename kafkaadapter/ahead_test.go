@@ -34,7 +34,8 @@ func TestClaimsAheadAreBounded(t *testing.T) {
 		r.group.add(ids(messages)...)
 		r.after(2 * lease)
 		if held := r.inProgress(messages); held > ahead+batch+workers {
-			t.Errorf("%d messages are claimed while %d run, want at most %d", held, workers, ahead+batch+workers)
+			t.Errorf("%d messages are claimed while %d run, want at most %d", held, workers,
+				ahead+batch+workers)
 		}
 		close(blocked)
 		r.after(time.Minute)
@@ -94,7 +95,8 @@ func TestFullBacklogAmongPollsDoesNotStopOthers(t *testing.T) {
 		return nil
 	}
 	inBubble(t, 1, handler, func(_ *rig, c *Config) {
-		c.BatchMax, c.ClaimAhead, c.RetryBase, c.RetryMax = 8, ahead, 50*time.Millisecond, 50*time.Millisecond
+		c.BatchMax, c.ClaimAhead, c.RetryBase, c.RetryMax = 8, ahead, 50*time.Millisecond,
+			50*time.Millisecond
 	}, func(r *rig) {
 		var messages []*sarama.ConsumerMessage
 		for i := range 2 * ahead {
@@ -128,7 +130,8 @@ func TestFullBacklogAmongRetriesDoesNotStopOthers(t *testing.T) {
 		return errBroken
 	}
 	inBubble(t, 1, handler, func(_ *rig, c *Config) {
-		c.BatchMax, c.ClaimAhead, c.RetryBase, c.RetryMax = 8, ahead, 50*time.Millisecond, 50*time.Millisecond
+		c.BatchMax, c.ClaimAhead, c.RetryBase, c.RetryMax = 8, ahead, 50*time.Millisecond,
+			50*time.Millisecond
 	}, func(r *rig) {
 		messages := ids(8)
 		for i := range 2 * ahead {

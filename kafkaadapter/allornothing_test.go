@@ -26,14 +26,21 @@ func TestAllOrNothing(t *testing.T) {
 		noID, bad []int
 		permanent bool // for the usable ones
 	}{
-		"done":                      {ids: []string{"a", "b"}, given: []string{"a", "b"}},
-		"fails":                     {ids: []string{"a", "b"}, err: errBroken, given: []string{"a", "b"}},
-		"without ids":               {ids: []string{"", "a", "b\x00", "b", ""}, given: []string{"a", "b"}, noID: []int{0, 4}, bad: []int{2}},
-		"fails without ids":         {ids: []string{"", "a", "b"}, err: errBroken, given: []string{"a", "b"}, noID: []int{0}},
-		"nothing left":              {ids: []string{"", strings.Repeat("x", 256)}, noID: []int{0}, bad: []int{1}},
-		"for good, alone":           {ids: []string{"a"}, err: dedup.Permanent(errBroken), given: []string{"a"}, permanent: true},
-		"for good, alone in effect": {ids: []string{"a", ""}, err: dedup.Permanent(errBroken), given: []string{"a"}, noID: []int{1}, permanent: true},
-		"for good, but whose":       {ids: []string{"a", "b"}, err: dedup.Permanent(errBroken), given: []string{"a", "b"}},
+		"done": {ids: []string{"a", "b"}, given: []string{"a", "b"}},
+		"fails": {ids: []string{"a", "b"}, err: errBroken,
+			given: []string{"a", "b"}},
+		"without ids": {ids: []string{"", "a", "b\x00", "b", ""},
+			given: []string{"a", "b"}, noID: []int{0, 4}, bad: []int{2}},
+		"fails without ids": {ids: []string{"", "a", "b"}, err: errBroken,
+			given: []string{"a", "b"}, noID: []int{0}},
+		"nothing left": {ids: []string{"", strings.Repeat("x", 256)}, noID: []int{0},
+			bad: []int{1}},
+		"for good, alone": {ids: []string{"a"}, err: dedup.Permanent(errBroken),
+			given: []string{"a"}, permanent: true},
+		"for good, alone in effect": {ids: []string{"a", ""}, err: dedup.Permanent(errBroken),
+			given: []string{"a"}, noID: []int{1}, permanent: true},
+		"for good, but whose": {ids: []string{"a", "b"}, err: dedup.Permanent(errBroken),
+			given: []string{"a", "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var given []string
@@ -45,7 +52,8 @@ func TestAllOrNothing(t *testing.T) {
 				return row.err
 			})(t.Context(), ms(row.ids...))
 			if !slices.Equal(given, row.given) || len(errs) != len(row.ids) {
-				t.Fatalf("given %q, %d errors; want %q, %d", given, len(errs), row.given, len(row.ids))
+				t.Fatalf("given %q, %d errors; want %q, %d", given, len(errs), row.given,
+					len(row.ids))
 			}
 			for i, err := range errs {
 				switch {
@@ -93,7 +101,8 @@ func TestAllOrNothingParksThePoisonAlone(t *testing.T) {
 		r.group.add(append(ids(8), message("", "no id"))...)
 		r.after(time.Minute)
 		r.wantCommitted(9)
-		if len(parked) != 2 || !errors.Is(parked["id3"], errBroken) || !errors.Is(parked[""], ErrNoID) {
+		if len(parked) != 2 || !errors.Is(parked["id3"], errBroken) ||
+			!errors.Is(parked[""], ErrNoID) {
 			t.Errorf("parked: %v", parked)
 		}
 		for id, n := range done {

@@ -57,7 +57,8 @@ func TestMaxAttemptsParksWhatKeepsFailing(t *testing.T) {
 		r.wantRuns("behind", 1)
 		r.wantRuns("other", 1)
 		r.wantCommitted(3)
-		if err := parked["bad"]; len(parked) != 1 || !errors.Is(err, ErrAttempts) || !errors.Is(err, errBroken) {
+		if err := parked["bad"]; len(parked) != 1 || !errors.Is(err, ErrAttempts) ||
+			!errors.Is(err, errBroken) {
 			t.Errorf("parked: %v", parked)
 		}
 		r.wantFree("bad") // given up on, not failed for good
@@ -94,7 +95,8 @@ func TestMaxAttemptsCountsProcessesThatDied(t *testing.T) {
 				r.group.add(message("x", "k"))
 				r.after(time.Minute)
 				r.wantCommitted(1)
-				if dead := deaths >= 3; dead != (parked["x"] != nil) || dead == (r.times("x") == 1) {
+				if dead := deaths >= 3; dead != (parked["x"] != nil) ||
+					dead == (r.times("x") == 1) {
 					t.Errorf("ran %d times, parked: %v", r.times("x"), parked)
 				}
 			})
@@ -165,7 +167,8 @@ func TestGivingUpLeavesDangerUncertain(t *testing.T) {
 		if !errors.Is(parked["x"], ErrAttempts) {
 			t.Errorf("parked: %v", parked)
 		}
-		if rec, err := r.dedup.Lookup(context.Background(), "x", scoped); err != nil || rec.State != dedup.StateUncertain {
+		if rec, err := r.dedup.Lookup(context.Background(), "x", scoped); err != nil ||
+			rec.State != dedup.StateUncertain {
 			t.Errorf("%v, %v, want uncertain", rec.State, err)
 		}
 	})
@@ -180,10 +183,12 @@ func TestMaxAttemptsDoesNotHoldBackAnObserver(t *testing.T) {
 			r.claimElsewhere(r.otherProcess(), "x")
 			r.after(lease)
 		}
-		if err := r.claimElsewhere(r.otherProcess(), "x").Complete(context.Background(), nil); err != nil {
+		if err := r.claimElsewhere(r.otherProcess(), "x").Complete(context.Background(),
+			nil); err != nil {
 			t.Fatal(err)
 		}
-		d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Hour, ObserveOnly: true})
+		d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour,
+			LeaseTTL: lease, Hold: time.Hour, ObserveOnly: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -81,7 +81,8 @@ func TestBatchHandlerGetsWhatMayRun(t *testing.T) {
 // One bad message fails its batch once. After that it is alone, and the others are done.
 func TestBatchHandlerIsolatesPoison(t *testing.T) {
 	t.Run("by key", func(t *testing.T) { isolatesPoison(t, ByKey) })
-	t.Run("by partition", func(t *testing.T) { isolatesPoison(t, ByPartition) }) // they come back together for sure
+	// they come back together for sure
+	t.Run("by partition", func(t *testing.T) { isolatesPoison(t, ByPartition) })
 }
 
 func isolatesPoison(t *testing.T, order Order) {
@@ -158,10 +159,12 @@ func TestBatchHandlerAnswersPerMessage(t *testing.T) {
 // What a batch handler gets wrong is a failure of all, and never done.
 func TestBatchHandlerMistakes(t *testing.T) {
 	for name, mistake := range map[string]func(ms []*Message) []error{
-		"panic":     func([]*Message) []error { panic("batch") },
-		"too few":   func(ms []*Message) []error { return make([]error, len(ms)-1) },
-		"too many":  func(ms []*Message) []error { return make([]error, len(ms)+1) },
-		"all fails": func(ms []*Message) []error { return slices.Repeat([]error{errBroken}, len(ms)) },
+		"panic":    func([]*Message) []error { panic("batch") },
+		"too few":  func(ms []*Message) []error { return make([]error, len(ms)-1) },
+		"too many": func(ms []*Message) []error { return make([]error, len(ms)+1) },
+		"all fails": func(ms []*Message) []error {
+			return slices.Repeat([]error{errBroken}, len(ms))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var failing atomic.Bool
@@ -199,7 +202,8 @@ func TestBatchContextEndsWithAnyClaim(t *testing.T) {
 	inBubble(t, 1, nil, withBatches(b), func(r *rig) {
 		r.group.add(ids(3)...)
 		r.after(time.Second)
-		if _, err := r.otherProcess().Mark(context.Background(), "id1", scoped); err != nil { // an operator's word
+		// an operator's word
+		if _, err := r.otherProcess().Mark(context.Background(), "id1", scoped); err != nil {
 			t.Fatal(err)
 		}
 		r.after(3 * lease)
@@ -294,9 +298,9 @@ func TestBatchHandlerGoexitBesideAQuestion(t *testing.T) {
 	})
 }
 
-// A turn of many that outlives its partition begins nothing any more. A dead-letter topic is down, so
-// the letter at the head of the turn gives back the claim behind it, and the store takes longer for
-// that than the partition has.
+// A turn of many that outlives its partition begins nothing any more. A dead-letter topic is down,
+// so the letter at the head of the turn gives back the claim behind it, and the store takes longer
+// for that than the partition has.
 func TestBatchBeginsNothingAfterTheEnd(t *testing.T) {
 	b := &batches{}
 	var giving atomic.Bool

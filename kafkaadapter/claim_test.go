@@ -18,7 +18,9 @@ import (
 func TestDuplicateIsSkipped(t *testing.T) {
 	var causes []dedup.Cause
 	inBubble(t, 1, nil, func(_ *rig, c *Config) {
-		c.Observer.Skipped = func(_ *Message, cause dedup.Cause, _ time.Duration) { causes = append(causes, cause) }
+		c.Observer.Skipped = func(_ *Message, cause dedup.Cause, _ time.Duration) {
+			causes = append(causes, cause)
+		}
 	}, func(r *rig) {
 		r.group.add(message("x", "a"))
 		r.after(time.Second)
@@ -26,7 +28,8 @@ func TestDuplicateIsSkipped(t *testing.T) {
 		r.after(time.Second)
 		r.wantRuns("x", 1)
 		r.wantCommitted(3)
-		if want := []dedup.Cause{dedup.ProducerRetry, dedup.ProducerRetry}; !slices.Equal(causes, want) {
+		if want := []dedup.Cause{dedup.ProducerRetry,
+			dedup.ProducerRetry}; !slices.Equal(causes, want) {
 			t.Errorf("causes %v, want %v", causes, want)
 		}
 	})
@@ -109,7 +112,8 @@ func TestWaitingDeduperHoldsNoWorker(t *testing.T) {
 	}
 	inBubble(t, 1, handler, func(r *rig, c *Config) {
 		c.Workers = 1
-		c.Deduper, _ = dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Wait: time.Hour})
+		c.Deduper, _ = dedup.New(r.store,
+			dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Wait: time.Hour})
 	}, func(r *rig) {
 		other := r.claimElsewhere(r.otherProcess(), "x")
 		_, stop := other.KeepAlive(context.Background())
@@ -212,7 +216,9 @@ func TestEffectThatCouldNotBeRecordedFindsAnother(t *testing.T) {
 	}, func(r *rig) {
 		r.group.add(message("x", "a"))
 		r.after(time.Second)
-		cut.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
+		cut.SetPlan(func(deduptest.Call) deduptest.Fault {
+			return deduptest.Fault{Kind: deduptest.DropRequest}
+		})
 		r.after(3 * lease)
 		if err := r.claimElsewhere(r.dedup, "x").Fail(context.Background(), errBroken); err != nil {
 			t.Fatal(err)
@@ -227,7 +233,8 @@ func TestEffectThatCouldNotBeRecordedFindsAnother(t *testing.T) {
 // The reply of the record is lost, not the record: the message is done once.
 func TestLostReplyOfARecordRunsNothingTwice(t *testing.T) {
 	inBubble(t, 1, nil, nil, func(r *rig) {
-		r.store.SetPlan(deduptest.Script(deduptest.OpFinish, deduptest.Fault{Kind: deduptest.DropReply}))
+		r.store.SetPlan(deduptest.Script(deduptest.OpFinish,
+			deduptest.Fault{Kind: deduptest.DropReply}))
 		r.group.add(message("x", "a"))
 		r.after(10 * time.Second)
 		r.wantRuns("x", 1)
@@ -258,7 +265,8 @@ func TestHandlerSlowerThanTheLease(t *testing.T) {
 // A handler that loses its lease is cancelled, and whatever it says, the message is not
 // done on its word.
 func TestLostLease(t *testing.T) {
-	for name, answer := range map[string]error{"nil": nil, "error": errBroken, "permanent": dedup.Permanent(errBroken)} {
+	for name, answer := range map[string]error{"nil": nil, "error": errBroken,
+		"permanent": dedup.Permanent(errBroken)} {
 		t.Run(name, func(t *testing.T) {
 			var cause error
 			var calls atomic.Int32
@@ -399,7 +407,9 @@ func (h slowLog) Handle(context.Context, slog.Record) error {
 // the end, and is not claimed again and again.
 func TestStoppedLanesAreFedNoMore(t *testing.T) {
 	handler := func(context.Context, *Message) error { return dedup.Permanent(errBroken) }
-	inBubble(t, 1, handler, func(_ *rig, c *Config) { c.Logger = slog.New(slowLog{slog.DiscardHandler}) }, func(r *rig) {
+	inBubble(t, 1, handler, func(_ *rig, c *Config) {
+		c.Logger = slog.New(slowLog{slog.DiscardHandler})
+	}, func(r *rig) {
 		r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
 			if call.Op == deduptest.OpClaim && call.Number > 100 {
 				t.Error("the store is asked for ever")

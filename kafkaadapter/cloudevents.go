@@ -16,5 +16,7 @@ import (
 // message and has no id. Of other structured formats only the headers are read, which
 // they may have.
 func CloudEvents() IDFunc {
-	return func(m *sarama.ConsumerMessage) (string, bool) { return msgid.CloudEvents(headersOf(m), m.Value) }
+	return func(m *sarama.ConsumerMessage) (string, bool) {
+		return msgid.CloudEvents(headersOf(m), m.Value)
+	}
 }

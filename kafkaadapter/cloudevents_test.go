@@ -32,8 +32,10 @@ func TestStructuredCloudEvents(t *testing.T) {
 		want              string // "" for none
 	}{
 		{"event", kind, `{"specversion":"1.0","type":"t","source":"/shop","id":"7","data":{"id":"8","source":"/other"}}`, "/shop 7"},
-		{"data first", kind, `{"data":{"id":"8","source":"/other"},"id":"7","source":"/shop"}`, "/shop 7"},
-		{"parameters of the type", "Application/CloudEvents+JSON; charset=UTF-8", `{"source":"/shop","id":"7"}`, "/shop 7"},
+		{"data first", kind, `{"data":{"id":"8","source":"/other"},"id":"7","source":"/shop"}`,
+			"/shop 7"},
+		{"parameters of the type", "Application/CloudEvents+JSON; charset=UTF-8",
+			`{"source":"/shop","id":"7"}`, "/shop 7"},
 		{"white space", kind, " {\n\t\"source\" : \"/shop\", \"id\" : \"7\" }\n", "/shop 7"},
 		{"escaped name and text", kind, `{"sourc\u0065":"\u002fshop","id":"\u0037"}`, "/shop 7"},
 		{"space in the source", kind, `{"source":"a b","id":"c"}`, "a%20b c"},
@@ -95,8 +97,10 @@ func TestStructuredCloudEventsWithHeaders(t *testing.T) {
 // reads it, and the one that the event has in binary mode.
 func FuzzStructuredCloudEvents(f *testing.F) {
 	for _, seed := range []string{
-		`{"specversion":"1.0","source":"/shop","id":"7","data":{"id":"8"}}`, `{"id":"\u00e9","source":"a b"}`,
-		`{"source":"/shop","id":"7","id":"8"}`, `{"source":1,"id":null}`, `[]`, `{`, "", `{"source":"s","id":"7"}x`, `{"id":"7","source":"s",}`,
+		`{"specversion":"1.0","source":"/shop","id":"7","data":{"id":"8"}}`,
+		`{"id":"\u00e9","source":"a b"}`,
+		`{"source":"/shop","id":"7","id":"8"}`, `{"source":1,"id":null}`, `[]`,
+		`{`, "", `{"source":"s","id":"7"}x`, `{"id":"7","source":"s",}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -114,14 +118,17 @@ func FuzzStructuredCloudEvents(f *testing.F) {
 		}
 		source, _ := event["source"].(string)
 		own, _ := event["id"].(string)
-		if want, there := CloudEvents()(headers("ce_source", source, "ce_id", own)); err != nil || !there || id != want {
+		if want, there := CloudEvents()(headers("ce_source", source, "ce_id", own)); err != nil ||
+			!there || id != want {
 			t.Errorf("found %q, encoding/json %q and %q, %v", id, source, own, err)
 		}
 	})
 }
 
 func BenchmarkStructuredCloudEvents(b *testing.B) {
-	m := structured("application/cloudevents+json", `{"specversion":"1.0","type":"t","source":"/shop","id":"7","data":{"text":"`+strings.Repeat("x", 1000)+`"}}`)
+	m := structured("application/cloudevents+json",
+		`{"specversion":"1.0","type":"t","source":"/shop","id":"7","data":{"text":"`+
+			strings.Repeat("x", 1000)+`"}}`)
 	find := CloudEvents()
 	b.ReportAllocs()
 	for b.Loop() {

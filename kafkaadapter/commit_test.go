@@ -10,7 +10,9 @@ import (
 
 // A commit that fails without a word is made again, also when nothing more arrives.
 func TestLostCommitIsRepeated(t *testing.T) {
-	inBubble(t, 1, nil, func(_ *rig, c *Config) { c.CommitEvery = 250 * time.Millisecond }, func(r *rig) {
+	inBubble(t, 1, nil, func(_ *rig, c *Config) {
+		c.CommitEvery = 250 * time.Millisecond
+	}, func(r *rig) {
 		r.group.swallow = 1
 		r.group.add(message("last", "a"))
 		r.after(2 * 250 * time.Millisecond)
@@ -33,7 +35,9 @@ func TestCommitIsRepeatedForLong(t *testing.T) {
 
 // CommitCount commits before CommitEvery is over.
 func TestCommitCount(t *testing.T) {
-	inBubble(t, 1, nil, func(_ *rig, c *Config) { c.CommitEvery, c.CommitCount = time.Hour, 5 }, func(r *rig) {
+	inBubble(t, 1, nil, func(_ *rig, c *Config) {
+		c.CommitEvery, c.CommitCount = time.Hour, 5
+	}, func(r *rig) {
 		r.group.add(ids(4)...)
 		r.after(time.Minute)
 		r.wantCommitted(0)
@@ -67,7 +71,8 @@ func TestGapsInOffsets(t *testing.T) {
 		return nil
 	}
 	inBubble(t, 1, handler, nil, func(r *rig) {
-		r.group.add(at(0, 100, message("a", "")), at(0, 107, message("b", "")), at(0, 5000, message("c", "")))
+		r.group.add(at(0, 100, message("a", "")), at(0, 107, message("b", "")),
+			at(0, 5000, message("c", "")))
 		r.after(5 * time.Second)
 		r.wantCommitted(101)
 		r.after(10 * time.Second)
@@ -100,7 +105,8 @@ func TestHighWaterPauses(t *testing.T) {
 			delivered += r.times(idIn(m))
 		}
 		if delivered < 19 || delivered > 40 {
-			t.Errorf("%d messages were handled behind the stuck one, want about HighWater", delivered)
+			t.Errorf("%d messages were handled behind the stuck one, want about HighWater",
+				delivered)
 		}
 		r.group.add(at(1, 0, message("elsewhere", "a")))
 		r.after(time.Second)
@@ -118,7 +124,8 @@ func TestHighWaterPauses(t *testing.T) {
 // A partition whose handlers keep up is not paused for having come to the high mark once:
 // it would be fetched again only after a poll of the others has come back.
 func TestHighWaterOfAFastPartition(t *testing.T) {
-	for takes, want := range map[time.Duration]bool{time.Millisecond: false, 10 * time.Second: true} {
+	for takes, want := range map[time.Duration]bool{time.Millisecond: false,
+		10 * time.Second: true} {
 		t.Run(takes.String(), func(t *testing.T) {
 			handler := func(context.Context, *Message) error {
 				<-time.After(takes)

@@ -67,7 +67,8 @@ type commitClient interface {
 type realClient struct{ sarama.Client }
 
 // Commit implements commitClient.
-func (c realClient) Commit(r *sarama.OffsetCommitRequest, lookUp bool) (*sarama.OffsetCommitResponse, error) {
+func (c realClient) Commit(r *sarama.OffsetCommitRequest,
+	lookUp bool) (*sarama.OffsetCommitResponse, error) {
 	if lookUp {
 		if err := c.RefreshCoordinator(r.ConsumerGroup); err != nil {
 			return nil, err
@@ -87,7 +88,8 @@ func (c realClient) Commit(r *sarama.OffsetCommitRequest, lookUp bool) (*sarama.
 // Count implements commitClient.
 func (c realClient) Count(topic string) (int32, error) {
 	// A partition without a leader is an error of the refresh, and is counted.
-	if err := c.RefreshMetadata(topic); err != nil && !errors.Is(err, sarama.ErrLeaderNotAvailable) {
+	if err := c.RefreshMetadata(topic); err != nil &&
+		!errors.Is(err, sarama.ErrLeaderNotAvailable) {
 		return 0, err
 	}
 	all, err := c.Partitions(topic)
@@ -96,8 +98,8 @@ func (c realClient) Count(topic string) (int32, error) {
 
 func (a *Adapter) newCommits(session sarama.ConsumerGroupSession, topics *sessionTopics) *commits {
 	c := &commits{
-		group: a.cfg.Group, session: session, client: a.client, observer: a.cfg.Observer, logger: a.cfg.Logger,
-		fence:   func(err error) { a.fenced(session, err) },
+		group: a.cfg.Group, session: session, client: a.client, observer: a.cfg.Observer,
+		logger: a.cfg.Logger, fence: func(err error) { a.fenced(session, err) },
 		offsets: make(map[topicPartition]*progress), topics: topics,
 	}
 	if id := a.client.Config().Consumer.Group.InstanceId; id != "" {
@@ -203,7 +205,8 @@ func (c *commits) request(all []due) *sarama.OffsetCommitRequest {
 	r := c.newRequest()
 	for _, d := range all {
 		// No leader epoch: with a wrong one other clients would take the log for cut.
-		r.AddBlockWithLeaderEpoch(d.topic, d.partition, d.next, -1, 0, msgid.Stamp(c.topics.uuid(d.topic)))
+		r.AddBlockWithLeaderEpoch(d.topic, d.partition, d.next, -1,
+			0, msgid.Stamp(c.topics.uuid(d.topic)))
 	}
 	return r
 }
@@ -223,7 +226,8 @@ func (c *commits) confirm(d due) {
 	d.of.confirmed = d.next
 	c.mu.Unlock()
 	if c.failed {
-		c.logger.Info("kafkaadapter: offsets are committed again", "topic", d.topic, "partition", d.partition)
+		c.logger.Info("kafkaadapter: offsets are committed again", "topic", d.topic, "partition",
+			d.partition)
 		c.failed = false
 	}
 	if hook := c.observer.Committed; hook != nil {
@@ -234,7 +238,8 @@ func (c *commits) confirm(d due) {
 // refused logs the first failure of a series: there is one per interval.
 func (c *commits) refused(d due, err error) {
 	if !c.failed {
-		c.logger.Warn("kafkaadapter: offset is not committed", "topic", d.topic, "partition", d.partition, "offset", d.next, "error", err)
+		c.logger.Warn("kafkaadapter: offset is not committed", "topic", d.topic, "partition",
+			d.partition, "offset", d.next, "error", err)
 		c.failed = true
 	}
 	if hook := c.observer.CommitFailed; hook != nil {
@@ -250,9 +255,11 @@ func (c *commits) refused(d due, err error) {
 // wait for a long poll, too; but what comes after is the end of the session.
 func (c *commits) rejoined(r *sarama.OffsetCommitRequest, fencing error) bool {
 	other := func() bool {
-		return c.session.GenerationID() != r.ConsumerGroupGeneration || c.session.MemberID() != r.ConsumerID
+		return c.session.GenerationID() != r.ConsumerGroupGeneration ||
+			c.session.MemberID() != r.ConsumerID
 	}
-	if errors.Is(fencing, sarama.ErrFencedInstancedId) { // another process has the instance id: there is no way back
+	// another process has the instance id: there is no way back
+	if errors.Is(fencing, sarama.ErrFencedInstancedId) {
 		return false
 	}
 	if !other() {
@@ -263,10 +270,12 @@ func (c *commits) rejoined(r *sarama.OffsetCommitRequest, fencing error) bool {
 
 // isMoved tells answers of a broker that does not coordinate the group.
 func isMoved(code sarama.KError) bool {
-	return code == sarama.ErrNotCoordinatorForConsumer || code == sarama.ErrConsumerCoordinatorNotAvailable
+	return code == sarama.ErrNotCoordinatorForConsumer ||
+		code == sarama.ErrConsumerCoordinatorNotAvailable
 }
 
 // isFencing tells that the partitions of whoever gets this answer are somebody else's.
 func isFencing(err error) bool {
-	return errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrFencedInstancedId)
+	return errors.Is(err, sarama.ErrUnknownMemberId) ||
+		errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrFencedInstancedId)
 }

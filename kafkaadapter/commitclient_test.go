@@ -21,10 +21,11 @@ type fakeCoordinator struct {
 	config *sarama.Config
 	more   int32 // partitions of the topic that nobody here is assigned
 
-	mu       sync.Mutex
-	answers  []error // of the next requests: a sarama.KError is answered, another one fails the request
-	forever  error   // of all others
-	apply    bool    // what is answered with an error is committed all the same
+	mu sync.Mutex
+	// of the next requests: a sarama.KError is answered, another one fails the request
+	answers  []error
+	forever  error // of all others
+	apply    bool  // what is answered with an error is committed all the same
 	requests []*sarama.OffsetCommitRequest
 	lookUps  []bool
 
@@ -42,7 +43,8 @@ func (f *fakeCoordinator) Count(string) (int32, error) {
 }
 
 // Commit implements commitClient.
-func (f *fakeCoordinator) Commit(r *sarama.OffsetCommitRequest, lookUp bool) (*sarama.OffsetCommitResponse, error) {
+func (f *fakeCoordinator) Commit(r *sarama.OffsetCommitRequest,
+	lookUp bool) (*sarama.OffsetCommitResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.requests, f.lookUps = append(f.requests, r), append(f.lookUps, lookUp)
@@ -141,7 +143,8 @@ func TestCommitClientConfirms(t *testing.T) {
 			t.Error(err)
 		}
 		for i, request := range r.coordinator.requests {
-			if request.ConsumerGroup != "g" || request.ConsumerID != "member" || request.ConsumerGroupGeneration != 1 ||
+			if request.ConsumerGroup != "g" || request.ConsumerID != "member" ||
+				request.ConsumerGroupGeneration != 1 ||
 				request.GroupInstanceId != nil || r.coordinator.lookUps[i] {
 				t.Errorf("%+v, looked up: %v", request, r.coordinator.lookUps[i])
 			}
@@ -185,8 +188,11 @@ func TestCommitClientRepeats(t *testing.T) {
 				var committed int
 				inBubble(t, 1, nil, func(r *rig, cfg *Config) {
 					withCoordinator(r, cfg)
-					r.coordinator.answers, r.coordinator.apply = slices.Repeat([]error{c.answer}, times), c.apply
-					cfg.Observer.CommitFailed = func(_ string, _ int32, err error) { told = append(told, err) }
+					r.coordinator.answers, r.coordinator.apply = slices.Repeat([]error{c.answer},
+						times), c.apply
+					cfg.Observer.CommitFailed = func(_ string, _ int32, err error) {
+						told = append(told, err)
+					}
 					cfg.Observer.Committed = func(string, int32, int64) { committed++ }
 				}, func(r *rig) {
 					r.group.add(message("last", ""))
@@ -196,12 +202,15 @@ func TestCommitClientRepeats(t *testing.T) {
 					if joins, _ := r.group.joined(); joins != 1 {
 						t.Errorf("joined %d times", joins)
 					}
-					if lookUps := r.coordinator.lookUps; len(lookUps) != times+1 || lookUps[0] || lookUps[1] != c.lookUp {
-						t.Errorf("%d requests, want %d; looked up %v", len(lookUps), times+1, lookUps[:2])
+					if lookUps := r.coordinator.lookUps; len(lookUps) != times+1 || lookUps[0] ||
+						lookUps[1] != c.lookUp {
+						t.Errorf("%d requests, want %d; looked up %v", len(lookUps), times+1,
+							lookUps[:2])
 					}
 				})
 				if len(told) != times || !errors.Is(told[0], c.answer) || committed != 1 {
-					t.Errorf("%d times: told %d times, first %v; committed %d times", times, len(told), told[0], committed)
+					t.Errorf("%d times: told %d times, first %v; committed %d times", times,
+						len(told), told[0], committed)
 				}
 			}
 		})
@@ -211,7 +220,8 @@ func TestCommitClientRepeats(t *testing.T) {
 // An answer that fences ends the session at once, with the answer as the reason; the
 // member joins again, and nothing is lost or doubled.
 func TestCommitClientIsFenced(t *testing.T) {
-	for _, code := range []sarama.KError{sarama.ErrUnknownMemberId, sarama.ErrIllegalGeneration, sarama.ErrFencedInstancedId} {
+	for _, code := range []sarama.KError{sarama.ErrUnknownMemberId, sarama.ErrIllegalGeneration,
+		sarama.ErrFencedInstancedId} {
 		t.Run(code.Error(), func(t *testing.T) {
 			var told toldErrors
 			inBubble(t, 2, nil, func(r *rig, c *Config) {
@@ -225,7 +235,8 @@ func TestCommitClientIsFenced(t *testing.T) {
 					t.Errorf("told %v before the commit", early)
 				}
 				r.after(250 * time.Millisecond)
-				if errs := told.all(); len(errs) == 0 || !errors.Is(errs[0], ErrFenced) || !errors.Is(errs[0], code) {
+				if errs := told.all(); len(errs) == 0 || !errors.Is(errs[0], ErrFenced) ||
+					!errors.Is(errs[0], code) {
 					t.Errorf("told %v", errs)
 				}
 				if n := r.coordinator.sent(); n != 1 {
@@ -265,7 +276,8 @@ func TestCommitClientIsFencedForEver(t *testing.T) {
 // sarama tells of a member that is fenced by ending the session's context with that cause.
 func TestHeartbeatFences(t *testing.T) {
 	for cause, fenced := range map[error]bool{
-		sarama.ErrUnknownMemberId: true, sarama.ErrIllegalGeneration: true, sarama.ErrFencedInstancedId: true,
+		sarama.ErrUnknownMemberId: true, sarama.ErrIllegalGeneration: true,
+		sarama.ErrFencedInstancedId:   true,
 		sarama.ErrRebalanceInProgress: false, context.Canceled: false,
 	} {
 		inBubble(t, 1, nil, nil, func(r *rig) {
@@ -274,10 +286,12 @@ func TestHeartbeatFences(t *testing.T) {
 			state := r.a.session(session)
 			session.cancel(cause)
 			r.after(time.Second)
-			if err := context.Cause(state.fenced); errors.Is(err, ErrFenced) != fenced || fenced && !errors.Is(err, cause) {
+			if err := context.Cause(state.fenced); errors.Is(err, ErrFenced) != fenced ||
+				fenced && !errors.Is(err, cause) {
 				t.Errorf("%v: fenced with %v", cause, err)
 			}
-			if err := context.Cause(state.assigned); errors.Is(err, ErrFenced) != fenced || !errors.Is(err, cause) {
+			if err := context.Cause(state.assigned); errors.Is(err, ErrFenced) != fenced ||
+				!errors.Is(err, cause) {
 				t.Errorf("%v: the partitions ended with %v", cause, err)
 			}
 		})
@@ -329,7 +343,9 @@ func newCommitsFor(t *testing.T, s *stubSession) (c *commits, f *fakeCoordinator
 	t.Helper()
 	f = &fakeCoordinator{group: newFakeGroup(t, 2), config: sarama.NewConfig()}
 	f.config.Version = sarama.V2_8_0_0
-	cfg, err := Config{Unclaimed: true, Handler: func(context.Context, *Message) error { return nil }, Group: "g"}.complete()
+	cfg, err := Config{Unclaimed: true, Handler: func(context.Context, *Message) error {
+		return nil
+	}, Group: "g"}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,10 +364,15 @@ func TestOldGenerationIsNotFenced(t *testing.T) {
 		change func(*stubSession) // while the join is waited for
 		fenced int
 	}{
-		{"a new generation", sarama.ErrIllegalGeneration, func(s *stubSession) { s.generation++ }, 0},
-		{"a new member id", sarama.ErrUnknownMemberId, func(s *stubSession) { s.member = "other" }, 0},
+		{"a new generation", sarama.ErrIllegalGeneration, func(s *stubSession) {
+			s.generation++
+		}, 0},
+		{"a new member id", sarama.ErrUnknownMemberId, func(s *stubSession) {
+			s.member = "other"
+		}, 0},
 		{"nothing new", sarama.ErrIllegalGeneration, func(*stubSession) {}, 1},
-		{"an instance id that somebody else has", sarama.ErrFencedInstancedId, func(s *stubSession) { s.generation++ }, 1},
+		{"an instance id that somebody else has", sarama.ErrFencedInstancedId,
+			func(s *stubSession) { s.generation++ }, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &stubSession{generation: 7, member: "member"}
@@ -367,8 +388,10 @@ func TestOldGenerationIsNotFenced(t *testing.T) {
 			if next, ok := commits.confirmed(topic, 0); ok != (c.fenced == 0) || ok && next != 5 {
 				t.Errorf("then %d is confirmed, %v", next, ok)
 			}
-			if last := f.requests[len(f.requests)-1]; c.fenced == 0 && (last.ConsumerGroupGeneration != s.generation || last.ConsumerID != s.member) {
-				t.Errorf("sent by %s in generation %d", last.ConsumerID, last.ConsumerGroupGeneration)
+			if last := f.requests[len(f.requests)-1]; c.fenced == 0 &&
+				(last.ConsumerGroupGeneration != s.generation || last.ConsumerID != s.member) {
+				t.Errorf("sent by %s in generation %d", last.ConsumerID,
+					last.ConsumerGroupGeneration)
 			}
 		})
 	}
@@ -410,7 +433,8 @@ func TestIncompleteAnswer(t *testing.T) {
 	commits.mark(topic, 0, 5)
 	commits.mark(topic, 1, 6)
 	commits.commit()
-	if _, ok := commits.confirmed(topic, 1); ok || len(told) != 1 || !errors.Is(told[0], sarama.ErrIncompleteResponse) {
+	if _, ok := commits.confirmed(topic, 1); ok || len(told) != 1 ||
+		!errors.Is(told[0], sarama.ErrIncompleteResponse) {
 		t.Errorf("confirmed: %v, told %v", ok, told)
 	}
 	if next, ok := commits.confirmed(topic, 0); !ok || next != 5 {
@@ -422,7 +446,8 @@ func TestCommitOfAStaticMember(t *testing.T) {
 	s := &stubSession{generation: 1, member: "member"}
 	_, f, _ := newCommitsFor(t, s)
 	f.config.Consumer.Group.InstanceId = "pod-1"
-	for version, want := range map[sarama.KafkaVersion]bool{sarama.V2_8_0_0: true, sarama.V2_2_0_0: false} {
+	for version, want := range map[sarama.KafkaVersion]bool{sarama.V2_8_0_0: true,
+		sarama.V2_2_0_0: false} {
 		f.config.Version = version
 		c := (&Adapter{client: f}).newCommits(s, nil)
 		r := c.request([]due{{topicPartition{topic, 0}, 5, nil}})
@@ -462,14 +487,17 @@ func TestCommitClientConfig(t *testing.T) {
 		cfg := usable(t, Config{CommitClient: c.client, Group: c.group})
 		_, err := New(cfg)
 		var input *dedup.InputError
-		if c.field == "" && err != nil || c.field != "" && (!errors.As(err, &input) || input.Field != "kafkaadapter.Config."+c.field) {
+		if c.field == "" && err != nil ||
+			c.field != "" && (!errors.As(err, &input) ||
+				input.Field != "kafkaadapter.Config."+c.field) {
 			t.Errorf("%s: %v, want an InputError about %q", c.name, err, c.field)
 		}
 	}
 	a := newAdapter(t, Config{CommitClient: stubClient{config: safe}, Group: "g"})
 	static := SafeConfig(nil)
 	static.Consumer.Group.InstanceId = "pod-1"
-	wantRefusal(t, a.CheckConfig(static), "sarama.Config.Consumer.Group.InstanceId", `is "pod-1", and "" in the configuration of CommitClient`)
+	wantRefusal(t, a.CheckConfig(static), "sarama.Config.Consumer.Group.InstanceId",
+		`is "pod-1", and "" in the configuration of CommitClient`)
 	if err := a.CheckConfig(safe); err != nil {
 		t.Error(err)
 	}

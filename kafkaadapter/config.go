@@ -284,17 +284,20 @@ func (c Config) complete() (Config, error) {
 	}
 	switch {
 	case c.RangeHandler != nil && c.Positions == nil:
-		return c, s.Bad("Positions", "is nil; a RangeHandler needs the topics' UUIDs: a topic that is created anew would look done")
+		return c, s.Bad("Positions",
+			"is nil; a RangeHandler needs the topics' UUIDs: a topic that is created anew would look done")
 	case c.BatchWait < 0:
 		return c, s.Bad("BatchWait", "is %v; it must not be negative", c.BatchWait)
 	case c.TakeOverOlderGeneration && c.Group == "":
 		return c, s.Bad("Group", "is empty; TakeOverOlderGeneration compares within one group")
 	case c.Own != nil && c.CommitClient == nil:
-		return c, s.Bad("CommitClient", "is nil; with Own the brokers are asked how many partitions there are")
+		return c, s.Bad("CommitClient",
+			"is nil; with Own the brokers are asked how many partitions there are")
 	case c.CommitClient != nil && c.CommitClient.Closed():
 		return c, s.Bad("CommitClient", "is closed")
 	case c.CommitClient != nil && !c.CommitClient.Config().Version.IsAtLeast(sarama.V0_11_0_0):
-		return c, s.Bad("CommitClient", "has Version %v in its Config; it needs 0.11", c.CommitClient.Config().Version)
+		return c, s.Bad("CommitClient", "has Version %v in its Config; it needs 0.11",
+			c.CommitClient.Config().Version)
 	case c.CommitClient != nil && c.Group == "":
 		return c, s.Bad("Group", "is empty; CommitClient commits for it")
 	}
@@ -306,11 +309,16 @@ func (c *Config) settings() setting.Settings {
 	return setting.Settings{
 		Package: "kafkaadapter",
 		Deduper: c.Deduper, Unclaimed: c.Unclaimed, TakeOver: c.TakeOverOlderGeneration,
-		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil, RangeHandler: c.RangeHandler != nil,
-		Own: c.Own != nil, Partitioner: c.Partitioner != nil, Fingerprint: c.Fingerprint,
-		Scope: c.Scope, Group: c.Group, TopicName: c.TopicName != nil, RetryTopics: c.RetryTopics, Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
-		Workers: &c.Workers, BatchMax: &c.BatchMax, ClaimAhead: &c.ClaimAhead, HighWater: &c.HighWater, LowWater: &c.LowWater,
-		CommitCount: &c.CommitCount, MaxAttempts: &c.MaxAttempts, CommitEvery: &c.CommitEvery, Drain: &c.Drain,
-		Timeout: &c.Timeout, BusyTimeout: &c.BusyTimeout, RetryBase: &c.RetryBase, RetryMax: &c.RetryMax,
+		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil,
+		RangeHandler: c.RangeHandler != nil,
+		Own:          c.Own != nil, Partitioner: c.Partitioner != nil, Fingerprint: c.Fingerprint,
+		Scope: c.Scope, Group: c.Group, TopicName: c.TopicName != nil, RetryTopics: c.RetryTopics,
+		Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
+		Workers: &c.Workers, BatchMax: &c.BatchMax, ClaimAhead: &c.ClaimAhead,
+		HighWater: &c.HighWater, LowWater: &c.LowWater,
+		CommitCount: &c.CommitCount, MaxAttempts: &c.MaxAttempts, CommitEvery: &c.CommitEvery,
+		Drain:   &c.Drain,
+		Timeout: &c.Timeout, BusyTimeout: &c.BusyTimeout, RetryBase: &c.RetryBase,
+		RetryMax: &c.RetryMax,
 	}
 }

@@ -25,7 +25,8 @@ func newAdapter(t *testing.T, cfg Config) *Adapter {
 
 func usable(t *testing.T, cfg Config) Config {
 	t.Helper()
-	d, err := dedup.New(dedup.Memory(10), dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Minute})
+	d, err := dedup.New(dedup.Memory(10),
+		dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,12 +77,16 @@ func TestNewRefusesBadInput(t *testing.T) {
 
 func TestDefaults(t *testing.T) {
 	cfg := newAdapter(t, Config{}).cfg
-	if cfg.Workers != 32 || cfg.BatchMax != 256 || cfg.BatchWait != 2*time.Millisecond || cfg.ClaimAhead != 512 || cfg.HighWater != 4096 || cfg.LowWater != 2048 ||
-		cfg.CommitEvery != 250*time.Millisecond || cfg.CommitCount != 1000 || cfg.Drain != 10*time.Second ||
-		cfg.RetryBase != 100*time.Millisecond || cfg.RetryMax != 30*time.Second || cfg.Order != ByKey {
+	if cfg.Workers != 32 || cfg.BatchMax != 256 || cfg.BatchWait != 2*time.Millisecond ||
+		cfg.ClaimAhead != 512 || cfg.HighWater != 4096 || cfg.LowWater != 2048 ||
+		cfg.CommitEvery != 250*time.Millisecond || cfg.CommitCount != 1000 ||
+		cfg.Drain != 10*time.Second ||
+		cfg.RetryBase != 100*time.Millisecond || cfg.RetryMax != 30*time.Second ||
+		cfg.Order != ByKey {
 		t.Errorf("defaults are not those that are documented: %+v", cfg)
 	}
-	if low := newAdapter(t, Config{RetryMax: time.Millisecond}).cfg; low.RetryBase != time.Millisecond {
+	if low := newAdapter(t,
+		Config{RetryMax: time.Millisecond}).cfg; low.RetryBase != time.Millisecond {
 		t.Errorf("RetryBase is %v for a RetryMax of 1 ms", low.RetryBase)
 	}
 	if high := newAdapter(t, Config{RetryBase: time.Hour}).cfg; high.RetryMax != time.Hour {
@@ -97,7 +102,8 @@ func TestSafeConfigPassesTheCheck(t *testing.T) {
 	bad := sarama.NewConfig()
 	bad.Version = sarama.V0_10_2_0
 	bad.Consumer.Offsets.AutoCommit.Enable = true
-	for name, c := range map[string]*sarama.Config{"nil": nil, "defaults": sarama.NewConfig(), "bad": bad} {
+	for name, c := range map[string]*sarama.Config{"nil": nil, "defaults": sarama.NewConfig(),
+		"bad": bad} {
 		safe := SafeConfig(c)
 		if c != nil && safe != c {
 			t.Errorf("%s: SafeConfig returned another configuration", name)
@@ -123,17 +129,33 @@ func TestCheckConfigRefuses(t *testing.T) {
 		skip          bool
 		change        func(*sarama.Config)
 	}{
-		{"Consumer.Offsets.AutoCommit.Enable", "not after the record", !skips, func(c *sarama.Config) { c.Consumer.Offsets.AutoCommit.Enable = true }},
-		{"Consumer.Return.Errors", "failed commits would go unseen", !skips, func(c *sarama.Config) { c.Consumer.Return.Errors = false }},
-		{"Consumer.Offsets.Initial", "before the first commit would be skipped", skips, func(c *sarama.Config) { c.Consumer.Offsets.Initial = sarama.OffsetNewest }},
-		{"Consumer.Offsets.Initial", "AllowSkip", skips, func(c *sarama.Config) { c.Consumer.Offsets.Initial = 0 }},
-		{"Consumer.Group.ResetInvalidOffsets", "an invalid offset would silently skip", skips, func(c *sarama.Config) { c.Consumer.Group.ResetInvalidOffsets = true }},
-		{"Consumer.Group.Rebalance.Timeout", "is 10s, less than kafkaadapter.Config.Drain (10s) and 3s", !skips, func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 10 * time.Second }},
-		{"Consumer.Group.Rebalance.Timeout", "given away while handlers run", !skips, func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 13*time.Second - 1 }},
-		{"Consumer.MaxWaitTime", "is 21s: a heartbeat may wait for two polls", !skips, func(c *sarama.Config) { c.Consumer.MaxWaitTime = 21 * time.Second }},
-		{"Consumer.MaxWaitTime", "Interval (44.95s) that is not below Consumer.Group.Session.Timeout (45s)", !skips, func(c *sarama.Config) { c.Consumer.Group.Heartbeat.Interval = 44950 * time.Millisecond }},
-		{"Consumer.Fetch.Max", "is 1048576: a larger message would be skipped", !skips, func(c *sarama.Config) { c.Consumer.Fetch.Max = 1 << 20 }},
-		{"Version", "headers, and with them message ids, need 0.11", !skips, func(c *sarama.Config) { c.Version = sarama.V0_10_2_0 }},
+		{"Consumer.Offsets.AutoCommit.Enable", "not after the record", !skips,
+			func(c *sarama.Config) { c.Consumer.Offsets.AutoCommit.Enable = true }},
+		{"Consumer.Return.Errors", "failed commits would go unseen",
+			!skips, func(c *sarama.Config) { c.Consumer.Return.Errors = false }},
+		{"Consumer.Offsets.Initial", "before the first commit would be skipped",
+			skips, func(c *sarama.Config) { c.Consumer.Offsets.Initial = sarama.OffsetNewest }},
+		{"Consumer.Offsets.Initial", "AllowSkip", skips, func(c *sarama.Config) {
+			c.Consumer.Offsets.Initial = 0
+		}},
+		{"Consumer.Group.ResetInvalidOffsets", "an invalid offset would silently skip", skips,
+			func(c *sarama.Config) { c.Consumer.Group.ResetInvalidOffsets = true }},
+		{"Consumer.Group.Rebalance.Timeout",
+			"is 10s, less than kafkaadapter.Config.Drain (10s) and 3s", !skips,
+			func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 10 * time.Second }},
+		{"Consumer.Group.Rebalance.Timeout", "given away while handlers run", !skips,
+			func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 13*time.Second - 1 }},
+		{"Consumer.MaxWaitTime", "is 21s: a heartbeat may wait for two polls",
+			!skips, func(c *sarama.Config) { c.Consumer.MaxWaitTime = 21 * time.Second }},
+		{"Consumer.MaxWaitTime",
+			"Interval (44.95s) that is not below Consumer.Group.Session.Timeout (45s)", !skips,
+			func(c *sarama.Config) {
+				c.Consumer.Group.Heartbeat.Interval = 44950 * time.Millisecond
+			}},
+		{"Consumer.Fetch.Max", "is 1048576: a larger message would be skipped",
+			!skips, func(c *sarama.Config) { c.Consumer.Fetch.Max = 1 << 20 }},
+		{"Version", "headers, and with them message ids, need 0.11",
+			!skips, func(c *sarama.Config) { c.Version = sarama.V0_10_2_0 }},
 	} {
 		sc := SafeConfig(nil)
 		c.change(sc)
@@ -144,7 +166,8 @@ func TestCheckConfigRefuses(t *testing.T) {
 	}
 	wantRefusal(t, newAdapter(t, Config{}).CheckConfig(nil), "sarama.Config", "is nil")
 	just := SafeConfig(nil)
-	just.Consumer.Group.Rebalance.Timeout, just.Consumer.MaxWaitTime = 13*time.Second, 21*time.Second-time.Millisecond
+	just.Consumer.Group.Rebalance.Timeout, just.Consumer.MaxWaitTime = 13*time.Second,
+		21*time.Second-time.Millisecond
 	if err := newAdapter(t, Config{}).CheckConfig(just); err != nil {
 		t.Errorf("CheckConfig: %v", err)
 	}
@@ -168,17 +191,41 @@ func TestSafeConfigLeavesTheRestAlone(t *testing.T) {
 		get  func(*sarama.Config) any
 		want any
 	}{
-		"ClientID":             {func(c *sarama.Config) { c.ClientID = "billing" }, func(c *sarama.Config) any { return c.ClientID }, "billing"},
-		"RackID":               {func(c *sarama.Config) { c.RackID = "eu-1a" }, func(c *sarama.Config) any { return c.RackID }, "eu-1a"},
-		"InstanceId":           {func(c *sarama.Config) { c.Consumer.Group.InstanceId = "pod-1" }, func(c *sarama.Config) any { return c.Consumer.Group.InstanceId }, "pod-1"},
-		"consumer interceptor": {func(c *sarama.Config) { c.Consumer.Interceptors = []sarama.ConsumerInterceptor{passOn{}} }, interceptor, passOn{}},
-		"producer interceptor": {func(c *sarama.Config) { c.Producer.Interceptors = []sarama.ProducerInterceptor{passOn{}} }, func(c *sarama.Config) any { return c.Producer.Interceptors[0] }, passOn{}},
-		"TLS":                  {func(c *sarama.Config) { c.Net.TLS.Enable, c.Net.TLS.Config = true, roots }, func(c *sarama.Config) any { return c.Net.TLS.Config }, roots},
-		"SASL user":            {func(c *sarama.Config) { c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "u", secret }, func(c *sarama.Config) any { return c.Net.SASL.User }, "u"},
-		"SASL password":        {func(c *sarama.Config) { c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "u", secret }, func(c *sarama.Config) any { return c.Net.SASL.Password }, secret},
-		"rebalance timeout":    {func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 90 * time.Second }, func(c *sarama.Config) any { return c.Consumer.Group.Rebalance.Timeout }, 90 * time.Second},
-		"fetch size":           {func(c *sarama.Config) { c.Consumer.Fetch.Default = 77 }, func(c *sarama.Config) any { return c.Consumer.Fetch.Default }, int32(77)},
-		"version":              {func(c *sarama.Config) { c.Version = sarama.V3_6_0_0 }, func(c *sarama.Config) any { return c.Version }, sarama.V3_6_0_0},
+		"ClientID": {func(c *sarama.Config) {
+			c.ClientID = "billing"
+		}, func(c *sarama.Config) any { return c.ClientID }, "billing"},
+		"RackID": {func(c *sarama.Config) {
+			c.RackID = "eu-1a"
+		}, func(c *sarama.Config) any { return c.RackID }, "eu-1a"},
+		"InstanceId": {func(c *sarama.Config) {
+			c.Consumer.Group.InstanceId = "pod-1"
+		}, func(c *sarama.Config) any { return c.Consumer.Group.InstanceId }, "pod-1"},
+		"consumer interceptor": {func(c *sarama.Config) {
+			c.Consumer.Interceptors = []sarama.ConsumerInterceptor{passOn{}}
+		}, interceptor, passOn{}},
+		"producer interceptor": {func(c *sarama.Config) {
+			c.Producer.Interceptors = []sarama.ProducerInterceptor{passOn{}}
+		}, func(c *sarama.Config) any { return c.Producer.Interceptors[0] }, passOn{}},
+		"TLS": {func(c *sarama.Config) {
+			c.Net.TLS.Enable, c.Net.TLS.Config = true, roots
+		}, func(c *sarama.Config) any { return c.Net.TLS.Config }, roots},
+		"SASL user": {func(c *sarama.Config) {
+			c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "u", secret
+		}, func(c *sarama.Config) any { return c.Net.SASL.User }, "u"},
+		"SASL password": {func(c *sarama.Config) {
+			c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, "u", secret
+		}, func(c *sarama.Config) any { return c.Net.SASL.Password }, secret},
+		"rebalance timeout": {func(c *sarama.Config) {
+			c.Consumer.Group.Rebalance.Timeout = 90 * time.Second
+		}, func(c *sarama.Config) any {
+			return c.Consumer.Group.Rebalance.Timeout
+		}, 90 * time.Second},
+		"fetch size": {func(c *sarama.Config) {
+			c.Consumer.Fetch.Default = 77
+		}, func(c *sarama.Config) any { return c.Consumer.Fetch.Default }, int32(77)},
+		"version": {func(c *sarama.Config) {
+			c.Version = sarama.V3_6_0_0
+		}, func(c *sarama.Config) any { return c.Version }, sarama.V3_6_0_0},
 	} {
 		c := sarama.NewConfig()
 		row.set(c)

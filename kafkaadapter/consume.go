@@ -19,12 +19,18 @@ import (
 func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 	out := &partition.Config{
 		Deduper: c.Deduper, Fingerprint: c.Fingerprint,
-		Workers: c.Workers, Order: laneOrder(c.Order), BatchMax: c.BatchMax, ClaimAhead: c.ClaimAhead,
-		HighWater: c.HighWater, LowWater: c.LowWater, Drain: c.Drain, Timeout: c.Timeout, Retry: retry, Logger: c.Logger,
-		AllowNoID: c.AllowNoID, MaxAttempts: c.MaxAttempts, BusyTimeout: c.BusyTimeout, TakeOver: c.TakeOverOlderGeneration,
-		Handle: func(ctx context.Context, m *partition.Message) error { return c.Handler(ctx, native(m)) },
+		Workers: c.Workers, Order: laneOrder(c.Order), BatchMax: c.BatchMax,
+		ClaimAhead: c.ClaimAhead,
+		HighWater:  c.HighWater, LowWater: c.LowWater, Drain: c.Drain, Timeout: c.Timeout,
+		Retry: retry, Logger: c.Logger,
+		AllowNoID: c.AllowNoID, MaxAttempts: c.MaxAttempts, BusyTimeout: c.BusyTimeout,
+		TakeOver: c.TakeOverOlderGeneration,
+		Handle: func(ctx context.Context, m *partition.Message) error {
+			return c.Handler(ctx, native(m))
+		},
 		Unprocessable: func(topic string, number int32, m *partition.Message, reason error) error {
-			return &UnprocessableError{Topic: topic, Partition: number, Offset: m.Offset, Err: reason}
+			return &UnprocessableError{Topic: topic, Partition: number, Offset: m.Offset,
+				Err: reason}
 		},
 		Hooks: partitionHooks(c.Observer),
 	}
@@ -33,7 +39,9 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 		out.Label = func(m *partition.Message) string { return c.Label(native(m)) }
 	}
 	if c.BatchHandler != nil {
-		out.HandleBatch = func(ctx context.Context, ms []*partition.Message) []error { return c.BatchHandler(ctx, natives(ms)) }
+		out.HandleBatch = func(ctx context.Context, ms []*partition.Message) []error {
+			return c.BatchHandler(ctx, natives(ms))
+		}
 	}
 	if c.RangeHandler != nil {
 		out.HandleBatch = c.handleRange
@@ -49,10 +57,14 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 func partitionHooks(o Observer) partition.Hooks {
 	hooks := partition.Hooks{Revoked: o.Revoked}
 	if f := o.Skipped; f != nil {
-		hooks.Skipped = func(m *partition.Message, c *dedup.Claim) { f(native(m), c.Cause, c.Record.Age) }
+		hooks.Skipped = func(m *partition.Message, c *dedup.Claim) {
+			f(native(m), c.Cause, c.Record.Age)
+		}
 	}
 	if f := o.Handled; f != nil {
-		hooks.Handled = func(m *partition.Message, took time.Duration, err error) { f(native(m), took, err) }
+		hooks.Handled = func(m *partition.Message, took time.Duration, err error) {
+			f(native(m), took, err)
+		}
 	}
 	if f := o.Waiting; f != nil {
 		hooks.Waiting = func(m *partition.Message) { f(native(m)) }
@@ -97,7 +109,8 @@ func laneOrder(o Order) flow.Order {
 
 // ConsumeClaim implements sarama.ConsumerGroupHandler: it consumes one partition until
 // it is revoked, the session ends, or a message cannot be processed.
-func (a *Adapter) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+func (a *Adapter) ConsumeClaim(session sarama.ConsumerGroupSession,
+	claim sarama.ConsumerGroupClaim) error {
 	err := a.consumeClaim(session, claim)
 	if isFatal(err) {
 		a.member.Fail(err)
@@ -105,12 +118,15 @@ func (a *Adapter) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	return err
 }
 
-func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession,
+	claim sarama.ConsumerGroupClaim) error {
 	state := a.session(session)
 	if state == nil {
 		return errors.New("kafkaadapter: ConsumeClaim without Setup")
 	}
-	if t := state.topics; t != nil && !t.claimed(state.assigned, claim.Topic(), claim.Partition(), claim.InitialOffset(), state.rewind) {
+	if t := state.topics; t != nil &&
+		!t.claimed(state.assigned, claim.Topic(), claim.Partition(), claim.InitialOffset(),
+			state.rewind) {
 		return nil // another session begins where this one should have
 	}
 	var topicID string
@@ -124,8 +140,10 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 	}
 	var open valve
 	p, err := partition.New(a.partitions, partition.Assignment{
-		Group: a.cfg.Group, Topic: claim.Topic(), Partition: claim.Partition(), Generation: session.GenerationID(),
-		Context: state.assigned, Fenced: state.fenced, Committer: state.committer, Halt: a.member.Halt, Counts: a.counts,
+		Group: a.cfg.Group, Topic: claim.Topic(), Partition: claim.Partition(),
+		Generation: session.GenerationID(),
+		Context:    state.assigned, Fenced: state.fenced, Committer: state.committer,
+		Halt: a.member.Halt, Counts: a.counts,
 		Pause: func(on bool) {
 			if paused := a.member.Pause(claim.Topic(), claim.Partition(), on); !paused {
 				open.set(!on)
@@ -139,7 +157,8 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 		return err
 	}
 	defer a.show(claim, p)()
-	intake := a.intake(p, claim, source{topicID: topicID, scope: a.scopes.Topic(claim.Topic())}, &open)
+	intake := a.intake(p, claim, source{topicID: topicID, scope: a.scopes.Topic(claim.Topic())},
+		&open)
 	ended := p.End()
 	if state.commits != nil {
 		state.commits.forget(claim.Topic(), claim.Partition())
@@ -149,8 +168,10 @@ func (a *Adapter) consumeClaim(session sarama.ConsumerGroupSession, claim sarama
 
 // intake takes messages until the channel closes or the partition ends. It never waits for
 // the store or for a handler, unless nobody can pause the partition for it.
-func (a *Adapter) intake(p *partition.Partition, claim sarama.ConsumerGroupClaim, from source, open *valve) error {
-	in, err := flow.NewIntake(claim.Messages(), flow.IntakeConfig{BatchMax: a.cfg.BatchMax, BatchWait: a.cfg.BatchWait})
+func (a *Adapter) intake(p *partition.Partition, claim sarama.ConsumerGroupClaim, from source,
+	open *valve) error {
+	in, err := flow.NewIntake(claim.Messages(),
+		flow.IntakeConfig{BatchMax: a.cfg.BatchMax, BatchWait: a.cfg.BatchWait})
 	if err != nil {
 		return err
 	}
@@ -185,11 +206,13 @@ func (a *Adapter) receive(m *sarama.ConsumerMessage, from *source) partition.Mes
 	headers := headersOf(m)
 	id, bad := a.idOf(m, from)
 	scoped := from.scope.Of(headers)
-	out := &Message{ConsumerMessage: m, ID: id, Scope: scoped.Scope, topicID: from.topicID, first: scoped.First}
+	out := &Message{ConsumerMessage: m, ID: id, Scope: scoped.Scope, topicID: from.topicID,
+		first: scoped.First}
 	if fault := from.scope.Fault(headers); fault != nil {
 		bad, out.short = fault, true
 	}
 	return partition.Message{
-		Native: out, Offset: m.Offset, Key: m.Key, Value: m.Value, ID: id, Bad: bad, Scope: scoped.Scope, Elsewhere: scoped.First != m.Topic,
+		Native: out, Offset: m.Offset, Key: m.Key, Value: m.Value, ID: id, Bad: bad,
+		Scope: scoped.Scope, Elsewhere: scoped.First != m.Topic,
 	}
 }

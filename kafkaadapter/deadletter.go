@@ -66,7 +66,8 @@ type DeadLetterConfig struct {
 // them.
 //
 // An [*dedup.InputError] names a field that is missing.
-func DeadLetters(cfg DeadLetterConfig) (park func(context.Context, *Message, error) error, err error) {
+func DeadLetters(cfg DeadLetterConfig) (park func(context.Context, *Message, error) error,
+	err error) {
 	bad := func(field string) error {
 		return &dedup.InputError{Field: "kafkaadapter.DeadLetterConfig." + field, Reason: "is nil"}
 	}
@@ -94,7 +95,9 @@ func (c *DeadLetterConfig) park(ctx context.Context, m *Message, reason error) e
 	// It is not the value: a header or a key of a megabyte must not hold up its lane for ever.
 	bare := short(topic, m, reason)
 	bare.Key = nil
-	bare.Headers = slices.DeleteFunc(bare.Headers, func(h sarama.RecordHeader) bool { return !letter.IsOwn(h.Key) })
+	bare.Headers = slices.DeleteFunc(bare.Headers, func(h sarama.RecordHeader) bool {
+		return !letter.IsOwn(h.Key)
+	})
 	return c.send(ctx, bare)
 }
 
@@ -145,7 +148,8 @@ func whole(topic string, m *Message, reason error) *sarama.ProducerMessage {
 		return out // its headers go on saying where the value is
 	}
 	about := letter.Letter{
-		ID: m.ID, Scoped: letter.Scoped{Scope: m.Scope, First: cmp.Or(m.first, m.Topic)}, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Timestamp: m.Timestamp,
+		ID: m.ID, Scoped: letter.Scoped{Scope: m.Scope, First: cmp.Or(m.first, m.Topic)},
+		Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Timestamp: m.Timestamp,
 		Attempts: m.Attempt, Reason: reason,
 	}
 	for _, h := range about.Headers() {
@@ -176,15 +180,18 @@ func CheckProducer(c *sarama.Config) error {
 	case c == nil:
 		return &dedup.InputError{Field: "sarama.Config", Reason: "is nil"}
 	case c.Producer.RequiredAcks != sarama.WaitForAll:
-		return bad("Producer.RequiredAcks", "is not WaitForAll: a letter could be lost with the leader that has it alone")
+		return bad("Producer.RequiredAcks",
+			"is not WaitForAll: a letter could be lost with the leader that has it alone")
 	case !c.Producer.Return.Successes, !c.Producer.Return.Errors:
-		return bad("Producer.Return", "must have Successes and Errors on, for a producer that waits")
+		return bad("Producer.Return",
+			"must have Successes and Errors on, for a producer that waits")
 	case c.Producer.Retry.Max < 1:
 		return bad("Producer.Retry.Max", "is below 1: a change of leaders would fail every letter")
 	case !c.Version.IsAtLeast(sarama.V0_11_0_0):
 		return bad("Version", "is below 0.11: letters need headers")
 	case c.Producer.Timeout <= 0 || c.Producer.Timeout > time.Minute:
-		return bad("Producer.Timeout", "must be positive and at most a minute: a partition that is given up waits for it")
+		return bad("Producer.Timeout",
+			"must be positive and at most a minute: a partition that is given up waits for it")
 	}
 	return nil
 }

@@ -26,7 +26,8 @@ type fakeProducer struct {
 }
 
 // SendMessage implements sarama.SyncProducer.
-func (p *fakeProducer) SendMessage(m *sarama.ProducerMessage) (partition int32, offset int64, err error) {
+func (p *fakeProducer) SendMessage(m *sarama.ProducerMessage) (partition int32, offset int64,
+	err error) {
 	p.mu.Lock()
 	fail := p.fail
 	p.mu.Unlock()
@@ -72,7 +73,9 @@ func consumed(m *sarama.ProducerMessage) *sarama.ConsumerMessage {
 // deadLetters is Config.Park over a fakeProducer.
 func deadLetters(t *testing.T, p *fakeProducer) func(context.Context, *Message, error) error {
 	t.Helper()
-	park, err := DeadLetters(DeadLetterConfig{Producer: p, Topic: func(m *Message) string { return m.Topic + ".dead" }})
+	park, err := DeadLetters(DeadLetterConfig{Producer: p, Topic: func(m *Message) string {
+		return m.Topic + ".dead"
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,30 +91,38 @@ func TestDeadLetterIsTheMessageAndItsStory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &fakeProducer{}
-			m := &Message{ID: "id7", Scope: "billing/first", first: "first", Attempt: 3, ConsumerMessage: &sarama.ConsumerMessage{
-				Topic: "charges", Partition: 2, Offset: 7, Key: row.key, Value: row.value, Timestamp: time.UnixMilli(1_700_000_000_123),
-				Headers: []*sarama.RecordHeader{
-					{Key: []byte("Trace"), Value: []byte("a")}, nil, {Key: []byte("Trace"), Value: nil},
-					{Key: []byte("Onceward-Error"), Value: []byte("an older death")},
-				},
-			}}
-			if err := deadLetters(t, p)(t.Context(), m, errors.New(strings.Repeat("é", 1000))); err != nil {
+			m := &Message{ID: "id7", Scope: "billing/first", first: "first", Attempt: 3,
+				ConsumerMessage: &sarama.ConsumerMessage{
+					Topic: "charges", Partition: 2, Offset: 7, Key: row.key, Value: row.value,
+					Timestamp: time.UnixMilli(1_700_000_000_123),
+					Headers: []*sarama.RecordHeader{
+						{Key: []byte("Trace"), Value: []byte("a")}, nil,
+						{Key: []byte("Trace"), Value: nil},
+						{Key: []byte("Onceward-Error"), Value: []byte("an older death")},
+					},
+				}}
+			if err := deadLetters(t, p)(t.Context(), m,
+				errors.New(strings.Repeat("é", 1000))); err != nil {
 				t.Fatal(err)
 			}
 			got := p.sent()[0]
-			if got.Topic != "charges.dead" || string(got.Key) != string(row.key) || string(got.Value) != string(row.value) ||
+			if got.Topic != "charges.dead" || string(got.Key) != string(row.key) ||
+				string(got.Value) != string(row.value) ||
 				(got.Key == nil) != (row.key == nil) || (got.Value == nil) != (row.value == nil) {
 				t.Errorf("%+v", got)
 			}
 			for key, want := range map[string]string{
-				HeaderID: "id7", HeaderScope: "billing/first", HeaderFirstTopic: "first", HeaderTopic: "charges", HeaderPartition: "2", HeaderOffset: "7", HeaderAttempts: "3",
+				HeaderID: "id7", HeaderScope: "billing/first", HeaderFirstTopic: "first",
+				HeaderTopic: "charges", HeaderPartition: "2", HeaderOffset: "7",
+				HeaderAttempts:  "3",
 				HeaderTimestamp: "2023-11-14T22:13:20.123Z", HeaderError: strings.Repeat("é", 512),
 			} {
 				if got := lastHeader(got, key); got != want {
 					t.Errorf("%s is %q, want %q", key, got, want)
 				}
 			}
-			if n := len(got.Headers); n != 2+9 || string(got.Headers[0].Value) != "a" || got.Headers[1].Value != nil {
+			if n := len(got.Headers); n != 2+9 || string(got.Headers[0].Value) != "a" ||
+				got.Headers[1].Value != nil {
 				t.Errorf("%d headers: %v", n, got.Headers)
 			}
 		})
@@ -130,7 +141,8 @@ func TestDeadLetterTopicThatIsDown(t *testing.T) {
 		return nil
 	}
 	inBubble(t, 1, handler, func(_ *rig, c *Config) { c.Park = deadLetters(t, p) }, func(r *rig) {
-		r.group.add(message("first", "a"), message("bad", "b"), message("behind", "b"), message("other", "c"))
+		r.group.add(message("first", "a"), message("bad", "b"), message("behind", "b"),
+			message("other", "c"))
 		r.after(10 * time.Second)
 		r.wantCommitted(1)
 		r.wantRuns("bad", 1)
@@ -151,7 +163,8 @@ func TestDeadLetterTopicThatIsDown(t *testing.T) {
 func TestDeadLetterThatIsTooLarge(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"by the broker": sarama.ErrMessageSizeTooLarge,
-		"by sarama":     sarama.ConfigurationError("Attempt to produce message larger than configured Producer.MaxMessageBytes: 9 > 8"),
+		"by sarama": sarama.ConfigurationError(
+			"Attempt to produce message larger than configured Producer.MaxMessageBytes: 9 > 8"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &fakeProducer{}
@@ -161,11 +174,13 @@ func TestDeadLetterThatIsTooLarge(t *testing.T) {
 				}
 				return nil
 			})
-			m := &Message{ID: "id", ConsumerMessage: &sarama.ConsumerMessage{Topic: "t", Value: make([]byte, 1000)}}
+			m := &Message{ID: "id", ConsumerMessage: &sarama.ConsumerMessage{Topic: "t",
+				Value: make([]byte, 1000)}}
 			if err := deadLetters(t, p)(t.Context(), m, errBroken); err != nil {
 				t.Fatal(err)
 			}
-			if got := p.sent()[0]; len(got.Value) != 0 || got.Value == nil || lastHeader(got, HeaderTooLarge) != "1000" {
+			if got := p.sent()[0]; len(got.Value) != 0 || got.Value == nil ||
+				lastHeader(got, HeaderTooLarge) != "1000" {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -214,7 +229,8 @@ func TestDeadLetterOfAHugeHeader(t *testing.T) {
 			if id := lastHeader(letters[0], HeaderID); id != "" {
 				t.Errorf("an id of %d bytes that was never claimed", len(id))
 			}
-			if why := lastHeader(letters[0], HeaderError); why == "" || len(why) > 1<<10 || log.Len() > 1<<12 {
+			if why := lastHeader(letters[0], HeaderError); why == "" || len(why) > 1<<10 ||
+				log.Len() > 1<<12 {
 				t.Errorf("the reason has %d bytes, the log %d", len(why), log.Len())
 			}
 		})
@@ -228,11 +244,13 @@ func TestDeadLetterEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, partition.ErrRevoked)
 		defer cancel()
 		start := time.Now()
-		err := deadLetters(t, p)(ctx, &Message{ConsumerMessage: &sarama.ConsumerMessage{}}, errBroken)
+		err := deadLetters(t, p)(ctx, &Message{ConsumerMessage: &sarama.ConsumerMessage{}},
+			errBroken)
 		if !errors.Is(err, partition.ErrRevoked) || time.Since(start) != time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
-		if err := deadLetters(t, p)(ctx, &Message{ConsumerMessage: &sarama.ConsumerMessage{}}, errBroken); !errors.Is(err, partition.ErrRevoked) {
+		if err := deadLetters(t, p)(ctx, &Message{ConsumerMessage: &sarama.ConsumerMessage{}},
+			errBroken); !errors.Is(err, partition.ErrRevoked) {
 			t.Errorf("with a context that has ended: %v", err)
 		}
 		synctest.Wait()
@@ -256,7 +274,8 @@ func TestDeadLetterConfigIsChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := park(t.Context(), &Message{ConsumerMessage: &sarama.ConsumerMessage{}}, errBroken); err == nil {
+	if err := park(t.Context(), &Message{ConsumerMessage: &sarama.ConsumerMessage{}},
+		errBroken); err == nil {
 		t.Error("a letter to no topic was sent")
 	}
 }
@@ -264,7 +283,8 @@ func TestDeadLetterConfigIsChecked(t *testing.T) {
 func TestCheckProducer(t *testing.T) {
 	good := func() *sarama.Config {
 		c := sarama.NewConfig()
-		c.Producer.RequiredAcks, c.Producer.Return.Successes, c.Version = sarama.WaitForAll, true, sarama.V2_8_0_0
+		c.Producer.RequiredAcks, c.Producer.Return.Successes, c.Version = sarama.WaitForAll,
+			true, sarama.V2_8_0_0
 		return c
 	}
 	if err := CheckProducer(good()); err != nil {
@@ -274,13 +294,26 @@ func TestCheckProducer(t *testing.T) {
 		field, reason string
 		change        func(*sarama.Config)
 	}{
-		{"Producer.RequiredAcks", "could be lost with the leader", func(c *sarama.Config) { c.Producer.RequiredAcks = sarama.WaitForLocal }},
-		{"Producer.RequiredAcks", "is not WaitForAll", func(c *sarama.Config) { c.Producer.RequiredAcks = sarama.NoResponse }},
-		{"Producer.Return", "must have Successes and Errors on", func(c *sarama.Config) { c.Producer.Return.Successes = false }},
-		{"Producer.Return", "must have Successes and Errors on", func(c *sarama.Config) { c.Producer.Return.Errors = false }},
-		{"Producer.Retry.Max", "a change of leaders would fail every letter", func(c *sarama.Config) { c.Producer.Retry.Max = 0 }},
-		{"Version", "letters need headers", func(c *sarama.Config) { c.Version = sarama.V0_10_2_1 }},
-		{"Producer.Timeout", "at most a minute", func(c *sarama.Config) { c.Producer.Timeout = time.Hour }},
+		{"Producer.RequiredAcks", "could be lost with the leader", func(c *sarama.Config) {
+			c.Producer.RequiredAcks = sarama.WaitForLocal
+		}},
+		{"Producer.RequiredAcks", "is not WaitForAll", func(c *sarama.Config) {
+			c.Producer.RequiredAcks = sarama.NoResponse
+		}},
+		{"Producer.Return", "must have Successes and Errors on", func(c *sarama.Config) {
+			c.Producer.Return.Successes = false
+		}},
+		{"Producer.Return", "must have Successes and Errors on", func(c *sarama.Config) {
+			c.Producer.Return.Errors = false
+		}},
+		{"Producer.Retry.Max", "a change of leaders would fail every letter",
+			func(c *sarama.Config) { c.Producer.Retry.Max = 0 }},
+		{"Version", "letters need headers", func(c *sarama.Config) {
+			c.Version = sarama.V0_10_2_1
+		}},
+		{"Producer.Timeout", "at most a minute", func(c *sarama.Config) {
+			c.Producer.Timeout = time.Hour
+		}},
 		{"Producer.Timeout", "must be positive", func(c *sarama.Config) { c.Producer.Timeout = 0 }},
 	} {
 		c := good()

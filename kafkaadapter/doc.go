@@ -32,8 +32,8 @@
 // its name alone. Without a look at the topic's UUID a running consumer goes on with the old
 // offset: it skips the first messages of the new topic, or commits the old offset into it. With
 // Config.CommitClient, or with Config.Positions and Config.Group, the adapter looks at the UUIDs
-// every second and before every commit. When one has changed, nothing is committed for that topic any
-// more, the session ends, Observer.GroupError is told [ErrTopicRecreated], and the next session
+// every second and before every commit. When one has changed, nothing is committed for that topic
+// any more, the session ends, Observer.GroupError is told [ErrTopicRecreated], and the next session
 // reads the new topic from its start, whatever Consumer.Offsets.Initial says.
 //
 // The look and the commit are two requests to the group's coordinator, one after the other. A topic

@@ -18,8 +18,9 @@ var (
 	ErrRunning = errors.New("kafkaadapter: Run is running already")
 )
 
-// UnprocessableError stops a consumer: the message can neither be processed nor be
-// put aside, because there is no Config.Park or it is not to be given such a message. Its offset is not committed.
+// UnprocessableError stops a consumer: the message can neither be processed nor be put aside,
+// because there is no Config.Park or it is not to be given such a message. Its offset is not
+// committed.
 type UnprocessableError struct {
 	// Topic, Partition and Offset of the message.
 	Topic string
@@ -34,7 +35,8 @@ type UnprocessableError struct {
 // Error implements error.
 func (e *UnprocessableError) Error() string {
 	if errors.Is(e.Err, partition.ErrFirstNoIDs) {
-		return fmt.Sprintf("kafkaadapter: message %s/%d@%d cannot be processed: %v", e.Topic, e.Partition, e.Offset, e.Err)
+		return fmt.Sprintf("kafkaadapter: message %s/%d@%d cannot be processed: %v", e.Topic,
+			e.Partition, e.Offset, e.Err)
 	}
 	return fmt.Sprintf("kafkaadapter: message %s/%d@%d cannot be processed and there is no Config.Park: %v", e.Topic, e.Partition, e.Offset, e.Err)
 }

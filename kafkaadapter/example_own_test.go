@@ -22,12 +22,14 @@ func ExampleConfig_own() {
 	const window, hold = 8 * 24 * time.Hour, time.Hour
 	ctx := context.Background()
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
-	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "payments", Layout: redisadapter.SeenOnly, Owned: true})
+	inner, err := redisadapter.New(ctx, client,
+		redisadapter.Options{Prefix: "payments", Layout: redisadapter.SeenOnly, Owned: true})
 	if err != nil {
 		log.Fatal(err)
 	}
 	store, err := owned.New(ctx, client, inner, owned.Options{
-		Prefix: "payments-own", Secret: []byte(os.Getenv("ONCEWARD_SECRET")), // 16 random bytes at least
+		// 16 random bytes at least
+		Prefix: "payments-own", Secret: []byte(os.Getenv("ONCEWARD_SECRET")),
 		Window: window, Hold: hold,
 		Lease:        30 * time.Second, // after a crash nobody works on its partitions for so long
 		ExpectedKeys: 10_000_000,       // of a partition, within the window
@@ -35,7 +37,8 @@ func ExampleConfig_own() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	d, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: window, Hold: hold, LeaseTTL: 10 * time.Second, SeenOnly: true})
+	d, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: window, Hold: hold,
+		LeaseTTL: 10 * time.Second, SeenOnly: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -45,7 +48,9 @@ func ExampleConfig_own() {
 	}
 	_, err = kafkaadapter.New(kafkaadapter.Config{
 		Deduper: d,
-		Handler: func(ctx context.Context, m *kafkaadapter.Message) error { return charge(ctx, m.Value, m.ID) },
+		Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
+			return charge(ctx, m.Value, m.ID)
+		},
 		Own: func(ctx context.Context, at kafkaadapter.Assigned) (kafkaadapter.Ownership, error) {
 			return store.Acquire(ctx, owned.Partition{
 				Source: at.Group + "/" + at.Topic, Number: at.Partition, Count: at.Count,

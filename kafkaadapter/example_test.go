@@ -18,7 +18,8 @@ import (
 )
 
 func newDeduper() *dedup.Deduper {
-	d, err := dedup.New(dedup.Memory(1<<20), dedup.Config{Namespace: "payments", Window: 8 * 24 * time.Hour, LeaseTTL: 10 * time.Second})
+	d, err := dedup.New(dedup.Memory(1<<20),
+		dedup.Config{Namespace: "payments", Window: 8 * 24 * time.Hour, LeaseTTL: 10 * time.Second})
 	if err != nil {
 		panic(err)
 	}
@@ -72,7 +73,8 @@ func ExampleConfig_park() {
 			return dedup.Permanent(errors.New("no such account"))
 		},
 		Park: func(ctx context.Context, m *kafkaadapter.Message, reason error) error {
-			_, err := db.ExecContext(ctx, "INSERT INTO parked (topic, part, pos, id, value, reason) VALUES ($1, $2, $3, $4, $5, $6)",
+			_, err := db.ExecContext(ctx,
+				"INSERT INTO parked (topic, part, pos, id, value, reason) VALUES ($1, $2, $3, $4, $5, $6)",
 				m.Topic, m.Partition, m.Offset, m.ID, m.Value, reason.Error())
 			return err
 		},
@@ -106,7 +108,8 @@ func ExampleFirstOf() {
 		{Key: []byte("ce_id"), Value: []byte("42")},
 	}}
 	fmt.Println(find(m))
-	m.Headers = append(m.Headers, &sarama.RecordHeader{Key: []byte("X-Event-Id"), Value: []byte("e-7")})
+	m.Headers = append(m.Headers,
+		&sarama.RecordHeader{Key: []byte("X-Event-Id"), Value: []byte("e-7")})
 	fmt.Println(find(m))
 	// Output:
 	// /shop 42 true
@@ -136,7 +139,8 @@ func ExampleDeadLetters() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = kafkaadapter.New(kafkaadapter.Config{Deduper: d, Group: "payments", Handler: handle, Park: park})
+	_, err = kafkaadapter.New(kafkaadapter.Config{Deduper: d, Group: "payments", Handler: handle,
+		Park: park})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -166,9 +170,11 @@ func ExampleNewPositions() {
 		log.Fatal(err)
 	}
 	_, err = kafkaadapter.New(kafkaadapter.Config{
-		Deduper:      newDeduper(),
-		Group:        "payments",
-		Handler:      func(ctx context.Context, m *kafkaadapter.Message) error { return charge(ctx, m.Value, m.ID) },
+		Deduper: newDeduper(),
+		Group:   "payments",
+		Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
+			return charge(ctx, m.Value, m.ID)
+		},
 		Positions:    positions,
 		CommitClient: client,
 	})
@@ -182,7 +188,8 @@ func ExampleNewPositions() {
 func ExampleConfig_transaction() {
 	var db *sql.DB
 	var park func(context.Context, *kafkaadapter.Message, error) error // see DeadLetters
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "payments"})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
+		Namespace: "payments"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -206,21 +213,25 @@ func ExampleConfig_transaction() {
 // fails takes its batch back once; then it is alone.
 func ExampleAllOrNothing() {
 	var db *sql.DB
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "payments"})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
+		Namespace: "payments"})
 	if err != nil {
 		log.Fatal(err)
 	}
 	_, err = kafkaadapter.New(kafkaadapter.Config{
 		Unclaimed: true,
-		BatchHandler: kafkaadapter.AllOrNothing(func(ctx context.Context, ms []*kafkaadapter.Message) error {
-			_, err := marks.DoBatch(ctx, db, kafkaadapter.IDs(ms), func(ctx context.Context, tx *sql.Tx, first []int) error {
-				for _, i := range first {
-					if _, err := tx.ExecContext(ctx, "INSERT INTO booking (event) VALUES ($1)", ms[i].Value); err != nil {
-						return err
+		BatchHandler: kafkaadapter.AllOrNothing(func(ctx context.Context,
+			ms []*kafkaadapter.Message) error {
+			_, err := marks.DoBatch(ctx, db, kafkaadapter.IDs(ms),
+				func(ctx context.Context, tx *sql.Tx, first []int) error {
+					for _, i := range first {
+						if _, err := tx.ExecContext(ctx, "INSERT INTO booking (event) VALUES ($1)",
+							ms[i].Value); err != nil {
+							return err
+						}
 					}
-				}
-				return nil
-			})
+					return nil
+				})
 			return err
 		}),
 	})
@@ -233,7 +244,8 @@ func ExampleAllOrNothing() {
 func ExampleRangeHandler() {
 	var db *sql.DB
 	var positions *kafkaadapter.Positions // see NewPositions
-	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres, Group: "payments"})
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres,
+		Group: "payments"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -243,14 +255,16 @@ func ExampleRangeHandler() {
 		Positions: positions,
 		RangeHandler: func(ctx context.Context, r *kafkaadapter.Range) error {
 			at := sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID, Partition: r.Partition}
-			_, err := fence.Do(ctx, db, at, r.From, r.To, func(ctx context.Context, tx *sql.Tx, start int64) error {
-				for _, m := range r.Since(start) {
-					if _, err := tx.ExecContext(ctx, "INSERT INTO booking (event) VALUES ($1)", m.Value); err != nil {
-						return err
+			_, err := fence.Do(ctx, db, at, r.From, r.To,
+				func(ctx context.Context, tx *sql.Tx, start int64) error {
+					for _, m := range r.Since(start) {
+						if _, err := tx.ExecContext(ctx, "INSERT INTO booking (event) VALUES ($1)",
+							m.Value); err != nil {
+							return err
+						}
 					}
-				}
-				return nil
-			})
+					return nil
+				})
 			return err
 		},
 	})

@@ -50,8 +50,9 @@ type fakeGroup struct {
 
 func newFakeGroup(t *testing.T, partitions int32) *fakeGroup {
 	g := &fakeGroup{
-		t: t, log: map[int32][]*sarama.ConsumerMessage{}, marked: map[int32]int64{}, committed: map[int32]int64{},
-		paused: map[int32]bool{}, changed: make(chan struct{}), errs: make(chan error, 16),
+		t: t, log: map[int32][]*sarama.ConsumerMessage{}, marked: map[int32]int64{},
+		committed: map[int32]int64{},
+		paused:    map[int32]bool{}, changed: make(chan struct{}), errs: make(chan error, 16),
 	}
 	for p := range partitions {
 		g.log[p] = nil
@@ -117,7 +118,8 @@ func (g *fakeGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGr
 		return err
 	}
 	g.generation++
-	s := &fakeSession{group: g, generation: g.generation, handler: h, claims: map[int32]*fakeClaim{}}
+	s := &fakeSession{group: g, generation: g.generation, handler: h,
+		claims: map[int32]*fakeClaim{}}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	g.session = s
 	if g.rewind {
@@ -185,7 +187,8 @@ type fakeSession struct {
 
 // start begins a claim at the committed offset.
 func (s *fakeSession) start(partition int32) *fakeClaim {
-	c := &fakeClaim{session: s, partition: partition, messages: make(chan *sarama.ConsumerMessage, 4), ended: make(chan struct{})}
+	c := &fakeClaim{session: s, partition: partition,
+		messages: make(chan *sarama.ConsumerMessage, 4), ended: make(chan struct{})}
 	c.ctx, c.revoke = context.WithCancelCause(s.ctx)
 	s.group.mu.Lock()
 	s.claims[partition] = c
@@ -259,8 +262,10 @@ func (s *fakeSession) Commit() {
 // check is the oracle: nothing is committed before it is finished.
 func (g *fakeGroup) check(partition int32, offset int64) {
 	for _, m := range g.log[partition] {
-		if m.Offset >= g.committed[partition] && m.Offset < offset && g.finished != nil && !g.finished(m) {
-			g.t.Errorf("partition %d was committed to %d, but %d is not finished", partition, offset, m.Offset)
+		if m.Offset >= g.committed[partition] && m.Offset < offset && g.finished != nil &&
+			!g.finished(m) {
+			g.t.Errorf("partition %d was committed to %d, but %d is not finished", partition,
+				offset, m.Offset)
 		}
 	}
 }
@@ -307,7 +312,9 @@ func (c *fakeClaim) feed(from int64) {
 	g := c.session.group
 	for {
 		g.mu.Lock()
-		i := slices.IndexFunc(g.log[c.partition], func(m *sarama.ConsumerMessage) bool { return m.Offset >= from })
+		i := slices.IndexFunc(g.log[c.partition], func(m *sarama.ConsumerMessage) bool {
+			return m.Offset >= from
+		})
 		var next *sarama.ConsumerMessage
 		if i >= 0 && !g.paused[c.partition] {
 			next = g.log[c.partition][i]
@@ -356,7 +363,8 @@ func (c *fakeClaim) Messages() <-chan *sarama.ConsumerMessage { return c.message
 
 // message makes a message with an id, a key and the id as its value.
 func message(id, key string) *sarama.ConsumerMessage {
-	m := &sarama.ConsumerMessage{Value: []byte(id), Headers: []*sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(id)}}}
+	m := &sarama.ConsumerMessage{Value: []byte(id),
+		Headers: []*sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(id)}}}
 	if key != "" {
 		m.Key = []byte(key)
 	}

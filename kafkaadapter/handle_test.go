@@ -45,7 +45,8 @@ func TestFailureHoldsUpItsKeyAlone(t *testing.T) {
 	}
 	fail.Store(true)
 	inBubble(t, 1, handler, nil, func(r *rig) {
-		r.group.add(message("first", "a"), message("bad", "b"), message("behind", "b"), message("other", "c"))
+		r.group.add(message("first", "a"), message("bad", "b"), message("behind", "b"),
+			message("other", "c"))
 		r.after(20 * time.Second)
 		if n := r.times("bad"); n < 10 || n > 100 {
 			t.Errorf("failed %d times in 20 s; want a backoff of up to 2 s", n)
@@ -69,7 +70,9 @@ func TestFailureReleasesTheClaim(t *testing.T) {
 		}
 		return nil
 	}
-	inBubble(t, 1, handler, func(_ *rig, c *Config) { c.RetryBase, c.RetryMax = time.Hour, time.Hour }, func(r *rig) {
+	inBubble(t, 1, handler, func(_ *rig, c *Config) {
+		c.RetryBase, c.RetryMax = time.Hour, time.Hour
+	}, func(r *rig) {
 		r.group.add(message("bad", "b"))
 		r.after(time.Millisecond * 10)
 		r.wantRuns("bad", 1)
@@ -95,14 +98,23 @@ func TestUnprocessableIsParked(t *testing.T) {
 		reason  func(error) bool
 		runs    int
 	}{
-		{"permanent", message("permanent", "k"), func(err error) bool { return errors.Is(err, errBroken) && dedup.IsPermanent(err) }, 1},
-		{"no header", &sarama.ConsumerMessage{}, func(err error) bool { return errors.Is(err, ErrNoID) }, 0},
+		{"permanent", message("permanent", "k"), func(err error) bool {
+			return errors.Is(err, errBroken) && dedup.IsPermanent(err)
+		}, 1},
+		{"no header", &sarama.ConsumerMessage{}, func(err error) bool {
+			return errors.Is(err, ErrNoID)
+		}, 0},
 		{"empty id", message("", "k"), func(err error) bool { return errors.Is(err, ErrNoID) }, 0},
 		{"long id", message(strings.Repeat("x", 256), "k"), input, 0},
 		{"id not printable", message("a\x00b", "k"), input, 0},
 		{"id not UTF-8", message("a\xff", "k"), input, 0},
-		{"other payload", &sarama.ConsumerMessage{Value: []byte("other"), Headers: message("taken", "").Headers}, func(err error) bool { return errors.Is(err, dedup.ErrMismatch) }, 0},
-		{"id function panics", message("panic", "k"), func(err error) bool { return strings.Contains(err.Error(), "ID panicked: at the disco") }, 0},
+		{"other payload", &sarama.ConsumerMessage{Value: []byte("other"),
+			Headers: message("taken", "").Headers}, func(err error) bool {
+			return errors.Is(err, dedup.ErrMismatch)
+		}, 0},
+		{"id function panics", message("panic", "k"), func(err error) bool {
+			return strings.Contains(err.Error(), "ID panicked: at the disco")
+		}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var reason error
@@ -186,7 +198,8 @@ func TestUnprocessableStopsWithoutPark(t *testing.T) {
 		if !errors.As(err, &target) {
 			r.t.Fatalf("Run: %v, want an UnprocessableError", err)
 		}
-		if target.Topic != topic || target.Partition != 0 || target.Offset != 1 || !errors.Is(err, errBroken) {
+		if target.Topic != topic || target.Partition != 0 || target.Offset != 1 ||
+			!errors.Is(err, errBroken) {
 			t.Errorf("Run: %+v", target)
 		}
 		if !strings.Contains(err.Error(), "orders/0@1") {
@@ -259,7 +272,8 @@ func TestPanicIsAFailure(t *testing.T) {
 		r.wantRuns("panics", 3)
 		r.wantRuns("other", 1)
 		r.wantCommitted(2)
-		if len(errs) != 3 || errs[0] == nil || !strings.Contains(errs[0].Error(), "number 1") || errs[2] != nil {
+		if len(errs) != 3 || errs[0] == nil || !strings.Contains(errs[0].Error(), "number 1") ||
+			errs[2] != nil {
 			t.Errorf("observed %v", errs)
 		}
 	})
@@ -333,7 +347,8 @@ func TestOrders(t *testing.T) {
 	// overtake does.
 	stream := func() []*sarama.ConsumerMessage {
 		return []*sarama.ConsumerMessage{
-			message("a1", "a"), message("b1", "b"), message("a2", "a"), message("n1", ""), message("b2", "b"), message("n2", ""),
+			message("a1", "a"), message("b1", "b"), message("a2", "a"), message("n1", ""),
+			message("b2", "b"), message("n2", ""),
 		}
 	}
 	for _, c := range []struct {
@@ -352,7 +367,9 @@ func TestOrders(t *testing.T) {
 				r.note(m.ID)
 				return nil
 			}
-			inBubble(t, 1, handler, func(mine *rig, cfg *Config) { r, cfg.Order = mine, c.order }, func(r *rig) {
+			inBubble(t, 1, handler, func(mine *rig, cfg *Config) {
+				r, cfg.Order = mine, c.order
+			}, func(r *rig) {
 				r.group.add(stream()...)
 				r.after(2 * time.Minute)
 				if got := strings.Join(r.noted(), " "); got != c.want {

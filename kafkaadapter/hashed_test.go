@@ -13,8 +13,11 @@ import (
 )
 
 func TestHashed(t *testing.T) {
-	const ofNul = "sha256:6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d" // of one zero byte
-	byValue := func(m *sarama.ConsumerMessage) (string, bool) { return string(m.Value), m.Value != nil }
+	// of one zero byte
+	const ofNul = "sha256:6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"
+	byValue := func(m *sarama.ConsumerMessage) (string, bool) {
+		return string(m.Value), m.Value != nil
+	}
 	seen := map[string]string{}
 	for _, c := range []struct {
 		name, id, want string // want "sha256:" for some hash
@@ -32,7 +35,8 @@ func TestHashed(t *testing.T) {
 		{"in capitals it does not", "SHA256:1", "SHA256:1"},
 	} {
 		id, ok := Hashed(byValue)(&sarama.ConsumerMessage{Value: []byte(c.id)})
-		if !ok || id != c.want && (c.want != msgid.HashPrefix || !strings.HasPrefix(id, msgid.HashPrefix)) {
+		if !ok || id != c.want && (c.want != msgid.HashPrefix ||
+			!strings.HasPrefix(id, msgid.HashPrefix)) {
 			t.Errorf("%s: %q, %v, want %q", c.name, id, ok, c.want)
 		}
 		if _, err := dedup.NewID("n", "", id); err != nil {

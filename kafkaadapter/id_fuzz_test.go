@@ -18,7 +18,8 @@ func FuzzHeader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name1, value1, name2, value2, name3, value3 string) {
 		m := &sarama.ConsumerMessage{Headers: []*sarama.RecordHeader{
 			{Key: []byte(name1), Value: []byte(value1)}, nil,
-			{Key: []byte(name2), Value: []byte(value2)}, {Key: []byte(name3), Value: []byte(value3)},
+			{Key: []byte(name2), Value: []byte(value2)},
+			{Key: []byte(name3), Value: []byte(value3)},
 		}}
 		last := map[string]string{}
 		for _, h := range [][2]string{{name1, value1}, {name2, value2}, {name3, value3}} {

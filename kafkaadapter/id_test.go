@@ -26,7 +26,8 @@ func headers(pairs ...string) *sarama.ConsumerMessage {
 func TestIDs(t *testing.T) {
 	huge := strings.Repeat("x", 1<<20)
 	withNil := headers("message-id", "1")
-	withNil.Headers = append(withNil.Headers, nil, &sarama.RecordHeader{}, &sarama.RecordHeader{Value: []byte("nameless")})
+	withNil.Headers = append(withNil.Headers, nil, &sarama.RecordHeader{},
+		&sarama.RecordHeader{Value: []byte("nameless")})
 	for _, c := range []struct {
 		name string
 		find IDFunc
@@ -55,15 +56,20 @@ func TestIDs(t *testing.T) {
 		{"CloudEvents", CloudEvents(), headers("ce_id", "7", "ce_source", "/shop"), "/shop 7"},
 		{"CloudEvents without source", CloudEvents(), headers("ce_id", "7"), ""},
 		{"CloudEvents without id", CloudEvents(), headers("ce_source", "/shop"), ""},
-		{"CloudEvents with an empty id", CloudEvents(), headers("ce_source", "/shop", "ce_id", ""), ""},
-		{"CloudEvents with spaces", CloudEvents(), headers("ce_source", "a b", "ce_id", "c d"), "a%20b c d"},
+		{"CloudEvents with an empty id", CloudEvents(),
+			headers("ce_source", "/shop", "ce_id", ""), ""},
+		{"CloudEvents with spaces", CloudEvents(), headers("ce_source", "a b", "ce_id", "c d"),
+			"a%20b c d"},
 		{"Debezium", DebeziumOutbox(), headers("id", "u-1"), "u-1"},
-		{"first of", FirstOf(Header("a"), CloudEvents()), headers("ce_id", "7", "ce_source", "/shop"), "/shop 7"},
+		{"first of", FirstOf(Header("a"), CloudEvents()),
+			headers("ce_id", "7", "ce_source", "/shop"), "/shop 7"},
 		{"first of, in order", FirstOf(Header("b"), Header("a")), headers("a", "1", "b", "2"), "2"},
 		{"first of none", FirstOf(), headers("a", "1"), ""},
-		{"default: message-id", DefaultID(), headers("idempotency-key", "2", "message-id", "1"), "1"},
+		{"default: message-id", DefaultID(),
+			headers("idempotency-key", "2", "message-id", "1"), "1"},
 		{"default: idempotency-key", DefaultID(), headers("Idempotency-Key", "2"), "2"},
-		{"default: CloudEvents", DefaultID(), headers("ce_id", "7", "ce_source", "/shop"), "/shop 7"},
+		{"default: CloudEvents", DefaultID(), headers("ce_id", "7", "ce_source", "/shop"),
+			"/shop 7"},
 		{"default: never the key", DefaultID(), headers(), ""},
 	} {
 		id, ok := c.find(c.m)
@@ -76,7 +82,9 @@ func TestIDs(t *testing.T) {
 // An adapter tells of every message without an id, whatever becomes of it.
 func TestMissingIDIsTold(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"parked":     func(c *Config) { c.Park = func(context.Context, *Message, error) error { return nil } },
+		"parked": func(c *Config) {
+			c.Park = func(context.Context, *Message, error) error { return nil }
+		},
 		"positioned": func(c *Config) { c.Positions = positionsOf(t, "u") },
 		"unclaimed":  func(c *Config) { c.Unclaimed = true },
 	} {
@@ -84,10 +92,13 @@ func TestMissingIDIsTold(t *testing.T) {
 			var missing []int64
 			inBubble(t, 1, nil, func(r *rig, c *Config) {
 				r.group.finished = nil
-				c.Observer.MissingID = func(m *sarama.ConsumerMessage) { missing = append(missing, m.Offset) }
+				c.Observer.MissingID = func(m *sarama.ConsumerMessage) {
+					missing = append(missing, m.Offset)
+				}
 				change(c)
 			}, func(r *rig) {
-				r.group.add(message("a", ""), &sarama.ConsumerMessage{Key: []byte("k")}, message("b", ""))
+				r.group.add(message("a", ""), &sarama.ConsumerMessage{Key: []byte("k")},
+					message("b", ""))
 				r.after(time.Second)
 				r.wantCommitted(3)
 			})

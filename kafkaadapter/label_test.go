@@ -16,7 +16,8 @@ import (
 // note what they are told of it.
 func labelled(asked *atomic.Int32) func(*rig, *Config) {
 	return func(r *rig, c *Config) {
-		d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Hour, KeepLabels: true})
+		d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour,
+			LeaseTTL: lease, Hold: time.Hour, KeepLabels: true})
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -57,29 +58,32 @@ func TestRetryKeepsTheLabelOfTheFirst(t *testing.T) {
 		r.group.add(message("a", "k"))
 		r.after(time.Second)
 		r.wantNoted(
-			"handled: attempt 1, label 1, found ", "handled: attempt 2, label 1, found ", "recorded: attempt 2, label 1, found ",
-			"skipped: attempt 0, label 2, found label 1",
+			"handled: attempt 1, label 1, found ", "handled: attempt 2, label 1, found ",
+			"recorded: attempt 2, label 1, found ", "skipped: attempt 0, label 2, found label 1",
 		)
 	})
 }
 
 // What another process holds, and lets lapse, is run here under the label of that one.
 func TestTakeoverKeepsTheLabelOfTheFirst(t *testing.T) {
-	for _, cap := range []int{0, 5} { // with a cap the first question is for a key that has no attempt yet
+	// with a cap the first question is for a key that has no attempt yet
+	for _, cap := range []int{0, 5} {
 		t.Run(fmt.Sprint("MaxAttempts ", cap), func(t *testing.T) {
 			var asked atomic.Int32
 			change := func(r *rig, c *Config) {
 				labelled(&asked)(r, c)
 				c.MaxAttempts = cap
 				c.Observer.Waiting = nil // as often as it takes
-				if _, err := r.dedup.Claim(context.Background(), "a", scoped, dedup.WithLabel("elsewhere")); err != nil {
+				if _, err := r.dedup.Claim(context.Background(), "a", scoped,
+					dedup.WithLabel("elsewhere")); err != nil {
 					r.t.Fatal(err)
 				}
 			}
 			inBubble(t, 1, nil, change, func(r *rig) {
 				r.group.add(message("a", "k"))
 				r.after(2 * lease)
-				r.wantNoted("handled: attempt 2, label 1, found elsewhere", "recorded: attempt 2, label 1, found elsewhere")
+				r.wantNoted("handled: attempt 2, label 1, found elsewhere",
+					"recorded: attempt 2, label 1, found elsewhere")
 				rec, err := r.dedup.Lookup(context.Background(), "a", scoped)
 				if err != nil || rec.Label != "elsewhere" {
 					t.Errorf("the record has the label %q: %v", rec.Label, err)

@@ -38,7 +38,9 @@ func (p *parkedOffsets) offsets() []int64 {
 func TestTopicWithoutIDsStops(t *testing.T) {
 	var parked parkedOffsets
 	for range 2 {
-		inBubble(t, 1, nil, func(_ *rig, c *Config) { c.Park, c.Workers = parked.park, 1 }, func(r *rig) {
+		inBubble(t, 1, nil, func(_ *rig, c *Config) {
+			c.Park, c.Workers = parked.park, 1
+		}, func(r *rig) {
 			for range 20 {
 				r.group.add(withoutID())
 			}

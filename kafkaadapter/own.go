@@ -67,4 +67,6 @@ func (c *Config) owning(out *partition.Config) {
 }
 
 // count asks the brokers for the number of a topic's partitions.
-func (a *Adapter) count(_ context.Context, topic string) (int32, error) { return a.client.Count(topic) }
+func (a *Adapter) count(_ context.Context, topic string) (int32, error) {
+	return a.client.Count(topic)
+}

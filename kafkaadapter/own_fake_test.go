@@ -43,8 +43,10 @@ type fakeOwner struct {
 func owning(r *rig, c *Config) *fakeOwner {
 	withCoordinator(r, c)
 	o := &fakeOwner{
-		Store: r.store, r: r, refuse: map[int32][]error{}, held: map[int32]*fakeOwnership{}, seen: map[int32]bool{},
-		told: map[int32]int{}, foreign: map[dedup.ID]bool{}, before: map[dedup.ID]int{}, claims: map[int32]int{}, released: map[int32]int{},
+		Store: r.store, r: r, refuse: map[int32][]error{}, held: map[int32]*fakeOwnership{},
+		seen: map[int32]bool{},
+		told: map[int32]int{}, foreign: map[dedup.ID]bool{}, before: map[dedup.ID]int{},
+		claims: map[int32]int{}, released: map[int32]int{},
 	}
 	r.dedup = r.over(o, nil)
 	c.Deduper, c.Own, c.Partitioner = r.dedup, o.own, Murmur2
@@ -95,7 +97,9 @@ func (o *fakeOwner) times(f func() int) int {
 func (o *fakeOwner) askedFor(partition int32) (all []Assigned) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(o.asked), func(a Assigned) bool { return a.Partition != partition })
+	return slices.DeleteFunc(slices.Clone(o.asked), func(a Assigned) bool {
+		return a.Partition != partition
+	})
 }
 
 func (o *fakeOwner) misplaced(partition int32) int {
@@ -208,7 +212,8 @@ func (h *fakeOwnership) Misplaced(context.Context) error {
 
 // Release implements Ownership.
 func (h *fakeOwnership) Release(ctx context.Context) error {
-	if deadline, ok := ctx.Deadline(); !ok || ctx.Err() != nil || time.Until(deadline) > 2*time.Second {
+	if deadline, ok := ctx.Deadline(); !ok || ctx.Err() != nil ||
+		time.Until(deadline) > 2*time.Second {
 		h.o.r.t.Error("Release has not a second")
 	}
 	h.o.mu.Lock()
@@ -261,6 +266,7 @@ func (o *fakeOwner) wantReleasedSoFar(partition int32, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if got := o.released[partition]; got != n || !o.holds(partition) {
-		o.r.t.Errorf("partition %d was released %d times, want %d, and is held: %v", partition, got, n, o.holds(partition))
+		o.r.t.Errorf("partition %d was released %d times, want %d, and is held: %v", partition,
+			got, n, o.holds(partition))
 	}
 }

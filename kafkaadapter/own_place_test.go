@@ -27,14 +27,18 @@ func TestOwnTellsWhatIsMisplaced(t *testing.T) {
 		messages   []*sarama.ConsumerMessage
 		foreign    []string
 	}{
-		"all at home":            {2, []*sarama.ConsumerMessage{keyed(0, "a", here[0]), keyed(0, "b", here[1]), keyed(1, "c", there[0])}, nil},
-		"one elsewhere":          {2, []*sarama.ConsumerMessage{keyed(0, "a", here[0]), keyed(0, "b", there[0]), keyed(0, "c", here[2])}, []string{"b"}},
-		"without a key":          {2, []*sarama.ConsumerMessage{keyed(0, "a", "")}, []string{"a"}},
-		"the only partition":     {1, []*sarama.ConsumerMessage{keyed(0, "a", ""), keyed(0, "b", there[0])}, nil},
-		"empty key at home":      {2, []*sarama.ConsumerMessage{empty(1)}, nil},
-		"empty key elsewhere":    {2, []*sarama.ConsumerMessage{empty(0)}, []string{"empty"}},
-		"not to be asked about":  {2, []*sarama.ConsumerMessage{nobody}, nil},
-		"in the other partition": {2, []*sarama.ConsumerMessage{keyed(1, "a", here[0])}, []string{"a"}},
+		"all at home": {2, []*sarama.ConsumerMessage{keyed(0, "a", here[0]),
+			keyed(0, "b", here[1]), keyed(1, "c", there[0])}, nil},
+		"one elsewhere": {2, []*sarama.ConsumerMessage{keyed(0, "a", here[0]),
+			keyed(0, "b", there[0]), keyed(0, "c", here[2])}, []string{"b"}},
+		"without a key": {2, []*sarama.ConsumerMessage{keyed(0, "a", "")}, []string{"a"}},
+		"the only partition": {1,
+			[]*sarama.ConsumerMessage{keyed(0, "a", ""), keyed(0, "b", there[0])}, nil},
+		"empty key at home":     {2, []*sarama.ConsumerMessage{empty(1)}, nil},
+		"empty key elsewhere":   {2, []*sarama.ConsumerMessage{empty(0)}, []string{"empty"}},
+		"not to be asked about": {2, []*sarama.ConsumerMessage{nobody}, nil},
+		"in the other partition": {2, []*sarama.ConsumerMessage{keyed(1, "a", here[0])},
+			[]string{"a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			owned(t, row.partitions, nil, func(o *fakeOwner, c *Config) {
@@ -96,7 +100,11 @@ func TestOwnCannotTellWhatIsMisplaced(t *testing.T) {
 		deaf(5)
 		return nil
 	}
-	owned(t, 2, handler, func(owner *fakeOwner, _ *Config) { o = owner; o.isForeign("x"); o.deaf = 1000 }, func(r *rig, _ *fakeOwner) {
+	owned(t, 2, handler, func(owner *fakeOwner, _ *Config) {
+		o = owner
+		o.isForeign("x")
+		o.deaf = 1000
+	}, func(r *rig, _ *fakeOwner) {
 		r.group.add(keyed(0, "x", there))
 		r.after(time.Minute)
 		r.wantRuns("x", 0)
@@ -133,7 +141,8 @@ func TestOwnCountsAgain(t *testing.T) {
 		r.group.add(keyed(0, "b", moves))
 		r.after(time.Second)
 		r.wantRuns("b", 1)
-		if asked := o.askedFor(0); len(asked) != 2 || asked[1].Count != 3 || asked[1].Generation != 2 {
+		if asked := o.askedFor(0); len(asked) != 2 || asked[1].Count != 3 ||
+			asked[1].Generation != 2 {
 			t.Errorf("asked for %+v", asked)
 		}
 		o.wantReleasedSoFar(0, 1)
@@ -145,14 +154,17 @@ func TestOwnCountsAgain(t *testing.T) {
 func TestMurmur2(t *testing.T) {
 	const all = 1<<31 - 1 // no partitions: the hash itself, but for its sign
 	for key, hash := range map[string]int32{
-		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,
-		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, "abc": 479470107, "": 275646681,
+		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536,
+		"a-little-bit-longer-string":                       -1486304829,
+		"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971, "abc": 479470107,
+		"": 275646681,
 	} {
 		if got := Murmur2([]byte(key), all); got != hash&0x7fffffff {
 			t.Errorf("%q: %d, want %d", key, got, hash&0x7fffffff)
 		}
 	}
-	for key, want := range map[string]int32{"foo": 16, "bar": 45, "baz": 80, "kafka": 80, "sarama": 11} {
+	for key, want := range map[string]int32{"foo": 16, "bar": 45, "baz": 80, "kafka": 80,
+		"sarama": 11} {
 		if got := Murmur2([]byte(key), 100); got != want {
 			t.Errorf("%q is put into partition %d of 100, want %d", key, got, want)
 		}
@@ -165,7 +177,8 @@ func TestMurmur2(t *testing.T) {
 func TestFNV1a(t *testing.T) {
 	const all = 1<<31 - 1
 	for key, want := range map[string]int32{
-		"kafka": 0xd33c4e1, "giberish123456789": 0x77a58295, "1234": 0x23bdd03, "234": 0x2dea3cd2, "34": 0x740fa83e, "4": 0x310ca263,
+		"kafka": 0xd33c4e1, "giberish123456789": 0x77a58295, "1234": 0x23bdd03, "234": 0x2dea3cd2,
+		"34": 0x740fa83e, "4": 0x310ca263,
 		"PreAmbleWillBeRemoved,ThePrePartThatIs": 0x65cbd69c, "": 0x7ee3623b,
 	} {
 		if got := FNV1a([]byte(key), all); got != want {
@@ -190,7 +203,8 @@ func likeSarama(t *testing.T, ours func([]byte, int32) int32, theirs sarama.Part
 		count := 1 + rnd.Int32N(1000)
 		want, err := theirs.Partition(&sarama.ProducerMessage{Key: sarama.ByteEncoder(key)}, count)
 		if got := ours(key, count); err != nil || got != want {
-			t.Fatalf("%s among %d: %d, want %d (%v)", hex.EncodeToString(key), count, got, want, err)
+			t.Fatalf("%s among %d: %d, want %d (%v)", hex.EncodeToString(key),
+				count, got, want, err)
 		}
 	}
 	if got := ours([]byte("x"), 0); got >= 0 {

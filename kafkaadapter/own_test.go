@@ -17,7 +17,8 @@ import (
 )
 
 // owned runs f in fake time with a rig whose partitions are owned.
-func owned(t *testing.T, partitions int32, handler Handler, change func(*fakeOwner, *Config), f func(*rig, *fakeOwner)) {
+func owned(t *testing.T, partitions int32, handler Handler, change func(*fakeOwner, *Config),
+	f func(*rig, *fakeOwner)) {
 	t.Helper()
 	var o *fakeOwner
 	inBubble(t, partitions, handler, func(r *rig, c *Config) {
@@ -46,7 +47,8 @@ func TestOwnBeforeTheFirstClaim(t *testing.T) {
 		r.after(10 * time.Millisecond)
 		r.wantRuns("a", 1)
 		r.wantRuns("b", 0)
-		if at := r.a.Progress()[1]; !at.NotOwned || at.StoreDown || !r.group.isPaused(1) || r.group.isPaused(0) || r.a.Progress()[0].NotOwned {
+		if at := r.a.Progress()[1]; !at.NotOwned || at.StoreDown || !r.group.isPaused(1) ||
+			r.group.isPaused(0) || r.a.Progress()[0].NotOwned {
 			t.Errorf("progress of what is not owned: %+v", at)
 		}
 		r.after(6 * time.Second) // the backoff is a second at most
@@ -54,12 +56,14 @@ func TestOwnBeforeTheFirstClaim(t *testing.T) {
 		if at := r.a.Progress()[1]; at.NotOwned || r.group.isPaused(1) {
 			t.Errorf("progress of what is owned: %+v", at)
 		}
-		if n := strings.Count(log.String(), "not owned"); n != 1 || strings.Contains(log.String(), "lost") {
+		if n := strings.Count(log.String(), "not owned"); n != 1 ||
+			strings.Contains(log.String(), "lost") {
 			t.Errorf("%d of %d refusals were told, want the first: %s", n, len(refusals), &log)
 		}
 		want := Assigned{Group: "g", Topic: topic, Partition: 1, Count: 5, Generation: 1}
 		if asked := o.askedFor(1); len(asked) != 1+len(refusals) || asked[0] != want {
-			t.Errorf("asked %d times, first for %+v; want %d times for %+v", len(asked), asked[0], 1+len(refusals), want)
+			t.Errorf("asked %d times, first for %+v; want %d times for %+v", len(asked), asked[0],
+				1+len(refusals), want)
 		}
 		r.stop()
 		if err := r.wantEnd(); err != nil {
@@ -72,7 +76,9 @@ func TestOwnBeforeTheFirstClaim(t *testing.T) {
 
 // The brokers may not have heard of a partition yet, or not answer.
 func TestOwnWaitsForTheCount(t *testing.T) {
-	owned(t, 2, nil, func(o *fakeOwner, _ *Config) { o.r.coordinator.more = -1 }, func(r *rig, o *fakeOwner) {
+	owned(t, 2, nil, func(o *fakeOwner, _ *Config) {
+		o.r.coordinator.more = -1
+	}, func(r *rig, o *fakeOwner) {
 		r.group.add(keyed(0, "a", ""), keyed(1, "b", ""))
 		r.after(5 * time.Second)
 		if n := len(o.askedFor(1)); n > 0 || r.times("a") != 1 || r.times("b") != 0 {
@@ -98,14 +104,17 @@ func TestOwnIsLostMidBatch(t *testing.T) {
 		return nil
 	}
 	all := keysOf(0, 2, 3)
-	owned(t, 2, handler, func(_ *fakeOwner, c *Config) { c.Workers = 2 }, func(r *rig, o *fakeOwner) {
+	owned(t, 2, handler, func(_ *fakeOwner, c *Config) {
+		c.Workers = 2
+	}, func(r *rig, o *fakeOwner) {
 		r.group.add(keyed(0, "x", all[0]), keyed(0, "y", all[1]), keyed(0, "waits", all[2]))
 		r.after(time.Second)
 		o.refuseNext(0, slices.Repeat([]error{errFakeHeld}, 20)...)
 		stuck = false
 		o.lose(0)
 		r.after(time.Millisecond)
-		if causes := ends.all(); len(causes) != 2 || !errors.Is(causes[0], errFakeLost) || !errors.Is(causes[0], dedup.ErrLeaseLost) {
+		if causes := ends.all(); len(causes) != 2 || !errors.Is(causes[0], errFakeLost) ||
+			!errors.Is(causes[0], dedup.ErrLeaseLost) {
 			t.Errorf("handlers ended with %v", causes)
 		}
 		if !r.group.isPaused(0) || !r.a.Progress()[0].NotOwned {
@@ -127,7 +136,8 @@ func TestOwnIsLostMidBatch(t *testing.T) {
 		}
 		r.wantCommitted(4)
 		if r.group.joins != 1 {
-			t.Errorf("joined %d times, want once: a lost partition ended the session", r.group.joins)
+			t.Errorf("joined %d times, want once: a lost partition ended the session",
+				r.group.joins)
 		}
 		o.wantReleasedSoFar(0, 1)
 	})
@@ -174,7 +184,8 @@ func TestOwnIsReleasedLast(t *testing.T) {
 			}
 		}
 	}, func(r *rig, o *fakeOwner) {
-		r.group.add(message("a", ""), message("b", ""), message("deaf", ""), message("unstarted", ""))
+		r.group.add(message("a", ""), message("b", ""), message("deaf", ""),
+			message("unstarted", ""))
 		r.after(time.Second)
 		r.stop()
 		r.after(20 * time.Second)
@@ -234,7 +245,8 @@ func TestOwnStopsWhileAcquiring(t *testing.T) {
 				t.Error(err)
 			}
 			o.wantReleased(0, released)
-			if c := r.claimElsewhere(r.over(r.memory, nil), "x"); c.Outcome != dedup.Acquired || c.Attempt != 1 {
+			if c := r.claimElsewhere(r.over(r.memory, nil), "x"); c.Outcome != dedup.Acquired ||
+				c.Attempt != 1 {
 				t.Errorf("the message that was waiting is %v, attempt %d", c.Outcome, c.Attempt)
 			}
 		})
@@ -260,11 +272,15 @@ func TestOwnIsRefused(t *testing.T) {
 				o.mu.Unlock()
 				return errors.New("again")
 			}
-			owned(t, 1, handler, func(owner *fakeOwner, c *Config) { o = owner; change(owner, c) }, func(r *rig, _ *fakeOwner) {
+			owned(t, 1, handler, func(owner *fakeOwner, c *Config) {
+				o = owner
+				change(owner, c)
+			}, func(r *rig, _ *fakeOwner) {
 				r.group.add(message("x", "k"))
 				r.after(time.Minute)
 				var input *dedup.InputError
-				if err := r.wantEnd(); !errors.As(err, &input) || !errors.Is(err, partition.ErrRefused) {
+				if err := r.wantEnd(); !errors.As(err, &input) ||
+					!errors.Is(err, partition.ErrRefused) {
 					t.Errorf("Run: %v", err)
 				}
 			})
@@ -287,7 +303,9 @@ func TestOwnLostIsNotBusy(t *testing.T) {
 		}
 		return nil
 	}
-	owned(t, 1, handler, func(_ *fakeOwner, c *Config) { c.Park, c.BusyTimeout = park, 10*time.Second }, func(r *rig, o *fakeOwner) {
+	owned(t, 1, handler, func(_ *fakeOwner, c *Config) {
+		c.Park, c.BusyTimeout = park, 10*time.Second
+	}, func(r *rig, o *fakeOwner) {
 		r.group.add(message("x", "k"))
 		r.after(time.Second)
 		o.refuseNext(0, slices.Repeat([]error{errFakeHeld}, 200)...)
@@ -305,7 +323,8 @@ func TestOwnConfig(t *testing.T) {
 	good := func(t *testing.T) Config {
 		cfg := usable(t, Config{})
 		cfg.Own = func(context.Context, Assigned) (Ownership, error) { return nil, errFakeHeld }
-		cfg.Partitioner, cfg.CommitClient, cfg.Group = FNV1a, stubClient{config: SafeConfig(nil)}, "g"
+		cfg.Partitioner, cfg.CommitClient, cfg.Group = FNV1a,
+			stubClient{config: SafeConfig(nil)}, "g"
 		return cfg
 	}
 	for field, change := range map[string]func(*Config){
@@ -320,7 +339,8 @@ func TestOwnConfig(t *testing.T) {
 		change(&cfg)
 		_, err := New(cfg)
 		var input *dedup.InputError
-		if !errors.As(err, &input) || input.Field != "kafkaadapter.Config."+strings.TrimSpace(field) {
+		if !errors.As(err, &input) ||
+			input.Field != "kafkaadapter.Config."+strings.TrimSpace(field) {
 			t.Errorf("New: %v, want an InputError about %s", err, field)
 		}
 	}
@@ -334,5 +354,6 @@ func TestOwnConfig(t *testing.T) {
 		t.Errorf("4 s beside the drain: %v", err)
 	}
 	c.Consumer.Group.Rebalance.Timeout--
-	wantRefusal(t, a.CheckConfig(c), "sarama.Config.Consumer.Group.Rebalance.Timeout", "(10s) and 4s")
+	wantRefusal(t, a.CheckConfig(c), "sarama.Config.Consumer.Group.Rebalance.Timeout",
+		"(10s) and 4s")
 }

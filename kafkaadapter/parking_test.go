@@ -68,7 +68,8 @@ func TestMissingDeadLetterTopicSlowsNobody(t *testing.T) {
 			r.group.add(message(fmt.Sprint("id", i), fmt.Sprint("k", i)))
 		}
 		r.after(20 * time.Second)
-		assert.EqualValues(r.t, n-n/20, healthy.Load(), "healthy messages were handled while the first letter waits")
+		assert.EqualValues(r.t, n-n/20, healthy.Load(),
+			"healthy messages were handled while the first letter waits")
 		r.wantCommitted(0)
 		r.after(10 * time.Minute) // probes
 		assert.LessOrEqual(r.t, d.most, 16)

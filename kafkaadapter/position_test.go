@@ -86,7 +86,8 @@ func TestNewPositions(t *testing.T) {
 		{"no topics", known, nil, "Topics is empty"},
 		{"a topic without a name", known, []string{"a", ""}, "empty name"},
 		{"brokers before 2.8", known, []string{"a", "old"}, `"old" has no UUID: brokers`},
-		{"a topic that is not there", known, []string{"a", "c"}, `"c" has no UUID: kafka server: Request was for a topic`},
+		{"a topic that is not there", known, []string{"a", "c"},
+			`"c" has no UUID: kafka server: Request was for a topic`},
 		{"a topic that is not answered", silent, []string{"a"}, `"a" was not described`},
 		{"brokers that are down", down, []string{"a"}, "looked up: kafka: client has run out"},
 	} {
@@ -119,7 +120,8 @@ func TestPositionIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	when := time.UnixMilli(1_700_000_000_123)
-	base := sarama.ConsumerMessage{Topic: topic, Partition: 3, Offset: 7, Timestamp: when, Value: []byte("a")}
+	base := sarama.ConsumerMessage{Topic: topic, Partition: 3, Offset: 7, Timestamp: when,
+		Value: []byte("a")}
 	id := func(change func(*sarama.ConsumerMessage)) string {
 		m := base
 		change(&m)
@@ -133,7 +135,9 @@ func TestPositionIDs(t *testing.T) {
 	if want := "position:AAAAAAAAAAAAAAAAAAAAAQ/3@7/1700000000123"; same != want {
 		t.Errorf("%q, want %q", same, want)
 	}
-	if again := id(func(m *sarama.ConsumerMessage) { m.Value, m.Key = nil, []byte("k") }); again != same {
+	if again := id(func(m *sarama.ConsumerMessage) {
+		m.Value, m.Key = nil, []byte("k")
+	}); again != same {
 		t.Errorf("the same position is %q and %q", same, again)
 	}
 	seen := []string{same}
@@ -195,7 +199,9 @@ func TestPositionsAreLookedUpPerAssignment(t *testing.T) {
 // their positions.
 func TestRecreatedTopicIsNotTakenForDone(t *testing.T) {
 	f := &fakeTopics{uuids: map[string]byte{topic: 1}}
-	bare := func(key string) *sarama.ConsumerMessage { return &sarama.ConsumerMessage{Key: []byte(key)} }
+	bare := func(key string) *sarama.ConsumerMessage {
+		return &sarama.ConsumerMessage{Key: []byte(key)}
+	}
 	parked := 0
 	inBubble(t, 1, nil, func(r *rig, c *Config) {
 		p, err := NewPositions(f, topic)
@@ -238,7 +244,8 @@ func TestRecreatedTopicIsNotTakenForDone(t *testing.T) {
 func TestReplayedLetterKeepsItsPosition(t *testing.T) {
 	p := positionsOf(t)
 	id, _ := p.id(&sarama.ConsumerMessage{Topic: topic, Offset: 5})
-	sent := whole("dead", &Message{ID: id, ConsumerMessage: &sarama.ConsumerMessage{Topic: topic, Offset: 5}}, errBroken)
+	sent := whole("dead", &Message{ID: id,
+		ConsumerMessage: &sarama.ConsumerMessage{Topic: topic, Offset: 5}}, errBroken)
 	back := consumed(sent)
 	back.Topic, back.Offset = topic, 99
 	if again, ok := p.id(back); !ok || again != id {

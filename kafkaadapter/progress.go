@@ -67,9 +67,10 @@ func progressOf(p *partition.Partition, claim sarama.ConsumerGroupClaim) Progres
 	at := p.Progress()
 	out := Progress{
 		Topic: claim.Topic(), Partition: claim.Partition(),
-		Received: at.Received, Watermark: at.Watermark, InFlight: at.Held, Unfinished: at.Unfinished, Oldest: at.Oldest, Age: at.Age,
-		Backlogged: at.Paused&flow.Backlog != 0, StoreDown: at.Paused&flow.StoreDown != 0, PausedFor: at.PausedFor,
-		NotOwned: at.NotOwned,
+		Received: at.Received, Watermark: at.Watermark, InFlight: at.Held,
+		Unfinished: at.Unfinished, Oldest: at.Oldest, Age: at.Age,
+		Backlogged: at.Paused&flow.Backlog != 0, StoreDown: at.Paused&flow.StoreDown != 0,
+		PausedFor: at.PausedFor, NotOwned: at.NotOwned,
 	}
 	from := at.Watermark
 	if from < 0 {

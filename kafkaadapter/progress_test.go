@@ -15,7 +15,9 @@ func TestProgress(t *testing.T) {
 		}
 		return nil
 	}
-	inBubble(t, 2, handler, func(_ *rig, c *Config) { c.HighWater, c.LowWater, free = 4, 1, make(chan struct{}) }, func(r *rig) {
+	inBubble(t, 2, handler, func(_ *rig, c *Config) {
+		c.HighWater, c.LowWater, free = 4, 1, make(chan struct{})
+	}, func(r *rig) {
 		r.after(time.Second)
 		want := func(want ...Progress) {
 			t.Helper()
@@ -25,7 +27,8 @@ func TestProgress(t *testing.T) {
 			}
 			for i := range got {
 				want[i].Topic = topic
-				got[i].Age, got[i].PausedFor = got[i].Age.Round(10*time.Millisecond), got[i].PausedFor.Round(10*time.Millisecond)
+				got[i].Age, got[i].PausedFor = got[i].Age.Round(10*time.Millisecond),
+					got[i].PausedFor.Round(10*time.Millisecond)
 				if got[i] != want[i] {
 					t.Errorf("got  %+v\nwant %+v", got[i], want[i])
 				}
@@ -36,15 +39,18 @@ func TestProgress(t *testing.T) {
 
 		r.group.add(message("a", "a"), message("stuck", "s"), message("b", "b"))
 		r.after(time.Second)
-		want(Progress{Received: 2, Watermark: 1, Lag: 2, InFlight: 2, Unfinished: 1, Oldest: 1, Age: time.Second}, idle)
+		want(Progress{Received: 2, Watermark: 1, Lag: 2, InFlight: 2, Unfinished: 1, Oldest: 1,
+			Age: time.Second}, idle)
 
 		r.group.add(message("c", "c"), message("d", "d"), message("e", "e"))
 		r.after(2 * time.Second)
-		want(Progress{Received: 5, Watermark: 1, Lag: 5, InFlight: 5, Unfinished: 1, Oldest: 1, Age: 3 * time.Second, Backlogged: true, PausedFor: 1980 * time.Millisecond}, idle)
+		want(Progress{Received: 5, Watermark: 1, Lag: 5, InFlight: 5, Unfinished: 1, Oldest: 1,
+			Age: 3 * time.Second, Backlogged: true, PausedFor: 1980 * time.Millisecond}, idle)
 
 		close(free)
 		r.after(time.Second)
-		want(Progress{Received: 5, Watermark: 6, Oldest: -1, PausedFor: 1980 * time.Millisecond}, idle)
+		want(Progress{Received: 5, Watermark: 6, Oldest: -1, PausedFor: 1980 * time.Millisecond},
+			idle)
 
 		r.outage()
 		r.group.add(at(1, 7, message("f", "f")))

@@ -135,20 +135,23 @@ func (x *randomRun) park(ctx context.Context, m *Message, _ error) error {
 }
 
 // resolve finds out, or does not.
-func (x *randomRun) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
+func (x *randomRun) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
+	[]byte, error) {
 	if x.isCalm() {
 		return dedup.StateReleased, nil, nil
 	}
 	if x.n(3) == 0 {
 		<-time.After(time.Duration(x.n(8)) * time.Second)
 	}
-	states := []dedup.State{dedup.StateReleased, dedup.StateSucceeded, dedup.StateFailed, dedup.StateUncertain}
+	states := []dedup.State{dedup.StateReleased, dedup.StateSucceeded, dedup.StateFailed,
+		dedup.StateUncertain}
 	return states[x.n(len(states))], nil, nil
 }
 
 // fault is what becomes of a call of the store.
 func (x *randomRun) fault(call deduptest.Call) deduptest.Fault {
-	kinds := []deduptest.Kind{deduptest.DropRequest, deduptest.DropReply, deduptest.Hang, deduptest.HangReply}
+	kinds := []deduptest.Kind{deduptest.DropRequest, deduptest.DropReply, deduptest.Hang,
+		deduptest.HangReply}
 	if x.n(100) < 85 {
 		return deduptest.Fault{}
 	}
@@ -163,7 +166,8 @@ func (x *randomRun) trouble() {
 		case 0:
 			x.r.store.SetPlan(x.fault)
 		case 1:
-			kind := []deduptest.Kind{deduptest.DropRequest, deduptest.DropReply, deduptest.Hang, deduptest.HangReply}[x.n(4)]
+			kind := []deduptest.Kind{deduptest.DropRequest, deduptest.DropReply, deduptest.Hang,
+				deduptest.HangReply}[x.n(4)]
 			op := []deduptest.Op{deduptest.OpClaim, deduptest.OpFinish, deduptest.OpRenew}[x.n(3)]
 			all := x.n(3) == 0
 			x.r.store.SetPlan(func(c deduptest.Call) deduptest.Fault {
@@ -210,7 +214,8 @@ func TestRandomTrouble(t *testing.T) {
 	const seeds = 30
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			x := &randomRun{t: t, rng: rand.New(rand.NewPCG(seed, 1)), offsets: map[string][]string{}, parked: map[string]bool{}}
+			x := &randomRun{t: t, rng: rand.New(rand.NewPCG(seed, 1)),
+				offsets: map[string][]string{}, parked: map[string]bool{}}
 			inBubble(t, 2, nil, x.configure, func(r *rig) {
 				go x.produce(120)
 				x.trouble()
@@ -218,8 +223,10 @@ func TestRandomTrouble(t *testing.T) {
 				x.end()
 				r.after(20 * time.Minute)
 				for p := range int32(2) {
-					if got, want := r.group.committedTo(p), int64(len(r.group.log[p])); got != want {
-						t.Errorf("partition %d is committed to %d of %d: %+v", p, got, want, r.a.Progress())
+					if got, want := r.group.committedTo(p),
+						int64(len(r.group.log[p])); got != want {
+						t.Errorf("partition %d is committed to %d of %d: %+v", p, got, want,
+							r.a.Progress())
 					}
 				}
 				r.stop()

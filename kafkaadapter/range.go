@@ -29,7 +29,9 @@ type Range struct {
 // Since returns the messages whose offsets are not below offset: what is still to be done when a
 // fence says that it begins there.
 func (r *Range) Since(offset int64) []*Message {
-	i, _ := slices.BinarySearchFunc(r.Messages, offset, func(m *Message, offset int64) int { return cmp.Compare(m.Offset, offset) })
+	i, _ := slices.BinarySearchFunc(r.Messages, offset, func(m *Message, offset int64) int {
+		return cmp.Compare(m.Offset, offset)
+	})
 	return r.Messages[i:]
 }
 
@@ -51,7 +53,8 @@ func (c *Config) handleRange(ctx context.Context, ms []*partition.Message) []err
 	all := natives(ms)
 	first, last := all[0], all[len(all)-1]
 	err := c.RangeHandler(ctx, &Range{
-		Topic: first.Topic, TopicID: first.topicID, Partition: first.Partition, From: first.Offset, To: last.Offset + 1, Messages: all,
+		Topic: first.Topic, TopicID: first.topicID, Partition: first.Partition, From: first.Offset,
+		To: last.Offset + 1, Messages: all,
 	})
 	return partition.Together(err, len(ms))
 }

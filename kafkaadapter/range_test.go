@@ -22,7 +22,8 @@ type ranges struct {
 func (h *ranges) handle(_ context.Context, r *Range) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r.Topic != topic || r.TopicID != "AAAAAAAAAAAAAAAAAAAAAQ" || r.Partition != 0 || r.Messages[0].Offset != r.From || r.Messages[len(r.Messages)-1].Offset != r.To-1 {
+	if r.Topic != topic || r.TopicID != "AAAAAAAAAAAAAAAAAAAAAQ" || r.Partition != 0 ||
+		r.Messages[0].Offset != r.From || r.Messages[len(r.Messages)-1].Offset != r.To-1 {
 		h.seen = append(h.seen, fmt.Sprintf("not a range: %+v", r))
 	}
 	h.seen = append(h.seen, fmt.Sprintf("%d-%d:%d", r.From, r.To, len(r.Messages)))
@@ -48,7 +49,8 @@ func TestRangesFollowEachOther(t *testing.T) {
 		c.BatchMax = 4
 	}, func(r *rig) {
 		for i := range int64(10) {
-			r.group.add(at(0, 100+i+i/5*20, message(fmt.Sprint(i), fmt.Sprint(i%3)))) // a gap after five
+			// a gap after five
+			r.group.add(at(0, 100+i+i/5*20, message(fmt.Sprint(i), fmt.Sprint(i%3))))
 		}
 		r.after(time.Second)
 		r.wantCommitted(130)
@@ -83,7 +85,8 @@ func TestRangeFails(t *testing.T) {
 		r.after(10 * time.Second)
 		r.wantCommitted(7)
 	})
-	if want := []string{"0-4:4", "0-1:1", "1-2:1", "2-3:1", "parked", "3-4:1", "4-7:3"}; !slices.Equal(h.seen, want) {
+	if want := []string{"0-4:4", "0-1:1", "1-2:1", "2-3:1", "parked", "3-4:1",
+		"4-7:3"}; !slices.Equal(h.seen, want) {
 		t.Errorf("ranges %q, want %q", h.seen, want)
 	}
 	if !slices.Equal(parked, []string{"2 true"}) {
@@ -96,7 +99,8 @@ func TestSince(t *testing.T) {
 	for _, offset := range []int64{10, 11, 20, 30} {
 		r.Messages = append(r.Messages, &Message{ConsumerMessage: at(0, offset, message("x", ""))})
 	}
-	for offset, want := range map[int64]int{0: 4, 10: 4, 11: 3, 12: 2, 20: 2, 21: 1, 30: 1, 31: 0, 99: 0} {
+	for offset, want := range map[int64]int{0: 4, 10: 4, 11: 3, 12: 2, 20: 2, 21: 1, 30: 1,
+		31: 0, 99: 0} {
 		if got := r.Since(offset); len(got) != want || want > 0 && got[want-1].Offset != 30 {
 			t.Errorf("Since(%d): %d messages, want %d", offset, len(got), want)
 		}
@@ -105,7 +109,8 @@ func TestSince(t *testing.T) {
 
 func TestNewRefusesRanges(t *testing.T) {
 	handle := func(context.Context, *Range) error { return nil }
-	good := Config{RangeHandler: handle, Unclaimed: true, Order: ByPartition, Positions: positionsOf(t)}
+	good := Config{RangeHandler: handle, Unclaimed: true, Order: ByPartition,
+		Positions: positionsOf(t)}
 	if _, err := New(good); err != nil {
 		t.Fatal(err)
 	}
@@ -116,10 +121,16 @@ func TestNewRefusesRanges(t *testing.T) {
 		{"Order", func(c *Config) { c.Order = ByKey }},
 		{"Order", func(c *Config) { c.Order = Unordered }},
 		{"Positions", func(c *Config) { c.Positions = nil }},
-		{"Unclaimed", func(c *Config) { c.Unclaimed, c.Deduper = false, newAdapter(t, Config{}).cfg.Deduper }},
+		{"Unclaimed", func(c *Config) {
+			c.Unclaimed, c.Deduper = false, newAdapter(t, Config{}).cfg.Deduper
+		}},
 		{"Handler", func(c *Config) { c.RangeHandler = nil }},
-		{"RangeHandler", func(c *Config) { c.Handler = func(context.Context, *Message) error { return nil } }},
-		{"RangeHandler", func(c *Config) { c.BatchHandler = func(context.Context, []*Message) []error { return nil } }},
+		{"RangeHandler", func(c *Config) {
+			c.Handler = func(context.Context, *Message) error { return nil }
+		}},
+		{"RangeHandler", func(c *Config) {
+			c.BatchHandler = func(context.Context, []*Message) []error { return nil }
+		}},
 		{"MaxAttempts", func(c *Config) { c.MaxAttempts = 1 }},
 		{"BatchMax", func(c *Config) { c.BatchMax = -1 }},
 	} {

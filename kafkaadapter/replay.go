@@ -61,7 +61,8 @@ func Unrecorded() ReplayOption { return func(r *replaying) { r.unrecorded = true
 // The message goes back to the topic in which it lay, so nothing has to be believed of its
 // headers there but its id, see [Replayed]. Other groups that read the topic find it on
 // their own records.
-func Replay(ctx context.Context, d *dedup.Deduper, m *sarama.ConsumerMessage, opts ...ReplayOption) (*sarama.ProducerMessage, error) {
+func Replay(ctx context.Context, d *dedup.Deduper, m *sarama.ConsumerMessage,
+	opts ...ReplayOption) (*sarama.ProducerMessage, error) {
 	var r replaying
 	for _, o := range opts {
 		o(&r)

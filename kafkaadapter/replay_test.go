@@ -25,7 +25,9 @@ func TestReplayedLetterRunsOnceMore(t *testing.T) {
 		}
 		return dedup.Permanent(errBroken)
 	}
-	byValue := func(m *sarama.ConsumerMessage) (string, bool) { return "v-" + string(m.Value), true }
+	byValue := func(m *sarama.ConsumerMessage) (string, bool) {
+		return "v-" + string(m.Value), true
+	}
 	inBubble(t, 1, handler, func(r *rig, c *Config) {
 		c.Park, c.ID = deadLetters(t, p), FirstOf(Replayed(), byValue)
 		r.group.finished = nil // the replay forgets a record below the committed offset
@@ -77,11 +79,13 @@ func TestReplayRefusesWhatIsNoLetter(t *testing.T) {
 			m    *sarama.ConsumerMessage
 			want error
 		}{
-			"no position":    {with(HeaderID, "x"), ErrNoLetter},
-			"no value":       {with(HeaderTopic, "t", HeaderTooLarge, "9"), ErrNoLetter},
-			"in flight":      {with(HeaderTopic, "t", HeaderID, "held", HeaderScope, ScopeOf(groupName, topic)), dedup.ErrInFlight},
-			"never heard of": {with(HeaderTopic, "t", HeaderID, "x", HeaderScope, "billing/t"), ErrNoRecord},
-			"without an id":  {with(HeaderTopic, "t"), nil},
+			"no position": {with(HeaderID, "x"), ErrNoLetter},
+			"no value":    {with(HeaderTopic, "t", HeaderTooLarge, "9"), ErrNoLetter},
+			"in flight": {with(HeaderTopic, "t", HeaderID, "held", HeaderScope,
+				ScopeOf(groupName, topic)), dedup.ErrInFlight},
+			"never heard of": {with(HeaderTopic, "t", HeaderID, "x", HeaderScope, "billing/t"),
+				ErrNoRecord},
+			"without an id": {with(HeaderTopic, "t"), nil},
 		} {
 			if _, err := Replay(context.Background(), r.dedup, row.m); !errors.Is(err, row.want) {
 				t.Errorf("%s: %v, want %v", name, err, row.want)
@@ -112,13 +116,16 @@ func TestReplayLeavesRetriesAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		id, from, attempts := header(HeaderID, "x"), header(HeaderTopic, "t"), header(HeaderAttempts, strconv.Itoa(row.letter))
-		letter := &sarama.ConsumerMessage{Topic: "dead", Headers: []*sarama.RecordHeader{&id, &from, &attempts}}
+		id, from, attempts := header(HeaderID, "x"), header(HeaderTopic, "t"),
+			header(HeaderAttempts, strconv.Itoa(row.letter))
+		letter := &sarama.ConsumerMessage{Topic: "dead",
+			Headers: []*sarama.RecordHeader{&id, &from, &attempts}}
 		if _, err := Replay(t.Context(), cfg.Deduper, letter); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if rec, err := cfg.Deduper.Lookup(t.Context(), "x"); err != nil || rec.Attempt != row.kept {
-			t.Errorf("%s: %d attempts are on record, want %d (%v)", name, rec.Attempt, row.kept, err)
+			t.Errorf("%s: %d attempts are on record, want %d (%v)", name, rec.Attempt,
+				row.kept, err)
 		}
 	}
 }
@@ -163,7 +170,8 @@ func TestRetryAfter(t *testing.T) {
 	if RetryAfter(time.Second, nil) != nil {
 		t.Error("an error was made of none")
 	}
-	if err := RetryAfter(-1, dedup.Permanent(errBroken)); !dedup.IsPermanent(err) || !errors.Is(err, errBroken) {
+	if err := RetryAfter(-1, dedup.Permanent(errBroken)); !dedup.IsPermanent(err) ||
+		!errors.Is(err, errBroken) {
 		t.Errorf("%v hides its cause", err)
 	}
 }

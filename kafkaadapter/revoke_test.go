@@ -40,7 +40,8 @@ func deaf(d time.Duration) Handler {
 // revoked notes the arguments of Observer.Revoked.
 func revoked(r *rig, c *Config) {
 	c.Observer.Revoked = func(_ string, partition int32, returned, abandoned int) {
-		r.note(fmt.Sprintf("partition %d: %d returned, %d abandoned", partition, returned, abandoned))
+		r.note(fmt.Sprintf("partition %d: %d returned, %d abandoned", partition, returned,
+			abandoned))
 	}
 }
 
@@ -72,7 +73,8 @@ func TestRevokeLetsHandlersEnd(t *testing.T) {
 		r.wantRuns("runs", 1)
 		r.wantRuns("queued", 0)
 		r.wantCommitted(1)
-		if want := []string{"partition 0: 2 returned, 0 abandoned"}; !slices.Equal(r.noted(), want) {
+		if want := []string{"partition 0: 2 returned, 0 abandoned"}; !slices.Equal(r.noted(),
+			want) {
 			t.Errorf("observed %q, want %q", r.noted(), want)
 		}
 	})
@@ -103,7 +105,8 @@ func TestRevokeCancelsWhatTakesTooLong(t *testing.T) {
 		}
 		r.wantFree("slow")
 		r.wantCommitted(0)
-		if want := []string{"partition 0: 1 returned, 0 abandoned"}; !slices.Equal(r.noted(), want) {
+		if want := []string{"partition 0: 1 returned, 0 abandoned"}; !slices.Equal(r.noted(),
+			want) {
 			t.Errorf("observed %q, want %q", r.noted(), want)
 		}
 	})
@@ -122,7 +125,8 @@ func TestAbandonedHandlerKeepsItsLease(t *testing.T) {
 		if err := r.wantEnd(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		if want := []string{"partition 0: 0 returned, 1 abandoned"}; !slices.Equal(r.noted(), want) {
+		if want := []string{"partition 0: 0 returned, 1 abandoned"}; !slices.Equal(r.noted(),
+			want) {
 			t.Errorf("observed %q, want %q", r.noted(), want)
 		}
 		r.after(4 * time.Minute)
@@ -141,9 +145,10 @@ func TestAbandonedHandlerLetsGoAtItsEnd(t *testing.T) {
 		err  error
 		park func(context.Context, *Message, error) error
 	}{
-		"error":          {err: errBroken},
-		"permanent":      {err: dedup.Permanent(errBroken)},
-		"permanent held": {err: dedup.Permanent(errBroken), park: func(context.Context, *Message, error) error { return errBroken }},
+		"error":     {err: errBroken},
+		"permanent": {err: dedup.Permanent(errBroken)},
+		"permanent held": {err: dedup.Permanent(errBroken),
+			park: func(context.Context, *Message, error) error { return errBroken }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			handler := func(context.Context, *Message) error {
@@ -194,7 +199,9 @@ func TestRebalanceDeliversAgain(t *testing.T) {
 		return nil
 	}
 	inBubble(t, 1, handler, func(_ *rig, c *Config) {
-		c.Observer.Skipped = func(_ *Message, cause dedup.Cause, _ time.Duration) { causes = append(causes, cause) }
+		c.Observer.Skipped = func(_ *Message, cause dedup.Cause, _ time.Duration) {
+			causes = append(causes, cause)
+		}
 	}, func(r *rig) {
 		r.group.add(ids(5)...)
 		r.after(5 * time.Second)
@@ -253,7 +260,8 @@ func TestRevokedAndAssignedAgainInOneSession(t *testing.T) {
 		if r.group.joins != 1 {
 			t.Errorf("joined %d times, want once", r.group.joins)
 		}
-		if want := []string{"partition 0: 0 returned, 1 abandoned"}; !slices.Equal(r.noted(), want) {
+		if want := []string{"partition 0: 0 returned, 1 abandoned"}; !slices.Equal(r.noted(),
+			want) {
 			t.Errorf("observed %q, want %q", r.noted(), want)
 		}
 	})
@@ -290,7 +298,8 @@ func TestRevokeDuringAnOutage(t *testing.T) {
 		if r.group.isPaused(0) {
 			t.Error("left paused: the next claim would start so")
 		}
-		if want := []string{"partition 0: 3 returned, 0 abandoned"}; !slices.Equal(r.noted(), want) {
+		if want := []string{"partition 0: 3 returned, 0 abandoned"}; !slices.Equal(r.noted(),
+			want) {
 			t.Errorf("observed %q, want %q", r.noted(), want)
 		}
 		r.heal()
@@ -304,7 +313,9 @@ func TestRevokeDuringAnOutage(t *testing.T) {
 func TestRevokeDuringAClaim(t *testing.T) {
 	inBubble(t, 1, nil, func(r *rig, c *Config) {
 		slow := &slowStore{Store: r.store, took: 3 * time.Second}
-		c.Deduper, _ = dedup.New(slow, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Minute, StoreTimeout: 5 * time.Second})
+		c.Deduper, _ = dedup.New(slow,
+			dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Minute,
+				StoreTimeout: 5 * time.Second})
 		revoked(r, c)
 	}, func(r *rig) {
 		r.group.add(ids(3)...)
@@ -318,7 +329,8 @@ func TestRevokeDuringAClaim(t *testing.T) {
 			r.wantRuns(id, 0)
 			r.wantFree(id)
 		}
-		if want := []string{"partition 0: 3 returned, 0 abandoned"}; !slices.Equal(r.noted(), want) {
+		if want := []string{"partition 0: 3 returned, 0 abandoned"}; !slices.Equal(r.noted(),
+			want) {
 			t.Errorf("observed %q, want %q", r.noted(), want)
 		}
 	})
@@ -329,7 +341,9 @@ func TestRevokeIsNoOutage(t *testing.T) {
 	inBubble(t, 1, nil, func(r *rig, c *Config) {
 		revoked(r, c)
 		c.Observer.Paused = func(string, int32, bool) { r.note("paused") }
-		r.store.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.Hang} })
+		r.store.SetPlan(func(deduptest.Call) deduptest.Fault {
+			return deduptest.Fault{Kind: deduptest.Hang}
+		})
 	}, func(r *rig) {
 		r.group.add(ids(3)...)
 		r.after(time.Second)
@@ -337,7 +351,8 @@ func TestRevokeIsNoOutage(t *testing.T) {
 		if err := r.wantEnd(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		if want := []string{"partition 0: 3 returned, 0 abandoned"}; !slices.Equal(r.noted(), want) {
+		if want := []string{"partition 0: 3 returned, 0 abandoned"}; !slices.Equal(r.noted(),
+			want) {
 			t.Errorf("observed %q, want %q", r.noted(), want)
 		}
 		r.after(lease) // what the Deduper gives back has hung too
@@ -387,7 +402,9 @@ func TestHangingCommitIsGivenUp(t *testing.T) {
 func TestClaimThatIsWonAfterTheEndIsGivenBack(t *testing.T) {
 	for name, order := range map[string]Order{"by key": ByKey, "by partition": ByPartition} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 1, nil, func(_ *rig, c *Config) { c.Order, c.Drain = order, 100*time.Millisecond }, func(r *rig) {
+			inBubble(t, 1, nil, func(_ *rig, c *Config) {
+				c.Order, c.Drain = order, 100*time.Millisecond
+			}, func(r *rig) {
 				elsewhere := r.claimElsewhere(r.otherProcess(), "x")
 				r.group.add(message("x", "k"))
 				r.after(time.Second)
@@ -427,7 +444,9 @@ func TestLandedEffectIsRecordedAfterTheEnd(t *testing.T) {
 		})
 		r.group.add(message("x", "k"))
 		r.after(lease - time.Second) // the effect has happened
-		r.store.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.Hang} })
+		r.store.SetPlan(func(deduptest.Call) deduptest.Fault {
+			return deduptest.Fault{Kind: deduptest.Hang}
+		})
 		r.after(3 * time.Second) // the lease is lost, and somebody asks
 		r.stop()
 		r.after(2 * time.Second)

@@ -34,7 +34,8 @@ type rig struct {
 }
 
 // inBubble runs f in fake time, with a rig that is stopped after it.
-func inBubble(t *testing.T, partitions int32, handler Handler, change func(*rig, *Config), f func(*rig)) {
+func inBubble(t *testing.T, partitions int32, handler Handler, change func(*rig, *Config),
+	f func(*rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, partitions, handler, change)
@@ -46,12 +47,14 @@ func inBubble(t *testing.T, partitions int32, handler Handler, change func(*rig,
 
 func newRig(t *testing.T, partitions int32, handler Handler, change func(*rig, *Config)) *rig {
 	t.Helper()
-	r := &rig{t: t, group: newFakeGroup(t, partitions), ended: make(chan error, 1), runs: map[string]int{}}
+	r := &rig{t: t, group: newFakeGroup(t, partitions), ended: make(chan error, 1),
+		runs: map[string]int{}}
 	memory := dedup.Memory(1 << 16)
 	r.memory, r.store = memory, deduptest.NewFaulty(memory, nil)
 	r.dedup = r.otherProcess()
 	r.group.finished = recorded(t, memory)
-	cfg := Config{Deduper: r.dedup, Group: groupName, Logger: slog.New(slog.DiscardHandler), RetryBase: 100 * time.Millisecond, RetryMax: 2 * time.Second}
+	cfg := Config{Deduper: r.dedup, Group: groupName, Logger: slog.New(slog.DiscardHandler),
+		RetryBase: 100 * time.Millisecond, RetryMax: 2 * time.Second}
 	cfg.Handler = func(ctx context.Context, m *Message) error {
 		r.ran(m)
 		if handler == nil {
@@ -86,13 +89,17 @@ func newRig(t *testing.T, partitions int32, handler Handler, change func(*rig, *
 func (r *rig) otherProcess() *dedup.Deduper { return r.process(nil) }
 
 // process is a Deduper with a resolver.
-func (r *rig) process(resolve func(context.Context, string, dedup.Record) (dedup.State, []byte, error)) *dedup.Deduper {
+func (r *rig) process(resolve func(context.Context, string, dedup.Record) (dedup.State, []byte,
+	error)) *dedup.Deduper {
 	return r.over(r.store, resolve)
 }
 
 // over is a Deduper over the store as one process sees it.
-func (r *rig) over(store dedup.Store, resolve func(context.Context, string, dedup.Record) (dedup.State, []byte, error)) *dedup.Deduper {
-	d, err := dedup.New(store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Hour, Resolve: resolve})
+func (r *rig) over(store dedup.Store,
+	resolve func(context.Context, string, dedup.Record) (dedup.State, []byte,
+		error)) *dedup.Deduper {
+	d, err := dedup.New(store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease,
+		Hold: time.Hour, Resolve: resolve})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -214,7 +221,9 @@ func (r *rig) wantHeld(id string) {
 
 // outage makes the store unreachable, in every direction.
 func (r *rig) outage() {
-	r.store.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
+	r.store.SetPlan(func(deduptest.Call) deduptest.Fault {
+		return deduptest.Fault{Kind: deduptest.DropRequest}
+	})
 }
 
 func (r *rig) heal() { r.store.SetPlan(nil) }

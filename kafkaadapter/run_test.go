@@ -43,7 +43,8 @@ func TestRunRefusesBadInput(t *testing.T) {
 func TestConsumeClaimNeedsSetup(t *testing.T) {
 	a := newAdapter(t, Config{})
 	s := &fakeSession{ctx: t.Context()}
-	if err := a.ConsumeClaim(s, &fakeClaim{session: s}); err == nil || !strings.Contains(err.Error(), "without Setup") {
+	if err := a.ConsumeClaim(s, &fakeClaim{session: s}); err == nil ||
+		!strings.Contains(err.Error(), "without Setup") {
 		t.Errorf("ConsumeClaim: %v", err)
 	}
 	if err := a.Cleanup(s); err != nil {
@@ -54,7 +55,8 @@ func TestConsumeClaimNeedsSetup(t *testing.T) {
 func TestRunOnceAtATime(t *testing.T) {
 	inBubble(t, 1, nil, nil, func(r *rig) {
 		r.after(time.Second)
-		if err := r.a.Run(context.Background(), r.group, []string{topic}); !errors.Is(err, ErrRunning) {
+		if err := r.a.Run(context.Background(), r.group, []string{topic}); !errors.Is(err,
+			ErrRunning) {
 			t.Errorf("the second Run: %v", err)
 		}
 		r.stop()
@@ -181,7 +183,8 @@ func TestOffsetThatGoesBack(t *testing.T) {
 		r.after(time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		if len(told) != 1 || !strings.Contains(told[0], "orders/0") || !strings.Contains(told[0], "5 after 5") {
+		if len(told) != 1 || !strings.Contains(told[0], "orders/0") ||
+			!strings.Contains(told[0], "5 after 5") {
 			t.Errorf("told %q", told)
 		}
 		r.wantRunning()
@@ -223,7 +226,8 @@ func TestObserverAndLogger(t *testing.T) {
 	}, func(r *rig) {
 		r.claimElsewhere(r.otherProcess(), "waits")
 		r.group.finished = nil // one has no id
-		r.group.add(message("once", "a"), message("once", "a"), message("retried", "b"), message("waits", "c"), &sarama.ConsumerMessage{})
+		r.group.add(message("once", "a"), message("once", "a"), message("retried", "b"),
+			message("waits", "c"), &sarama.ConsumerMessage{})
 		r.after(2 * lease)
 		r.outage()
 		r.group.add(message("after", "a"))
@@ -237,15 +241,18 @@ func TestObserverAndLogger(t *testing.T) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		for _, what := range []string{"delivered", "skipped", "handled", "waiting", "parked", "committing", "revoked", "paused", "group error"} {
+		for _, what := range []string{"delivered", "skipped", "handled", "waiting", "parked",
+			"committing", "revoked", "paused", "group error"} {
 			if seen[what] == 0 {
 				t.Errorf("%s was not observed", what)
 			}
 		}
-		if seen["delivered"] != 6 || seen["handled"] != 5 || seen["skipped"] != 1 || seen["parked"] != 1 || seen["paused"] != 2 {
+		if seen["delivered"] != 6 || seen["handled"] != 5 || seen["skipped"] != 1 ||
+			seen["parked"] != 1 || seen["paused"] != 2 {
 			t.Errorf("observed %v", seen)
 		}
-		for _, text := range []string{"handler panicked", "store cannot be asked", "topic=orders", "partition=0", "offset=2"} {
+		for _, text := range []string{"handler panicked", "store cannot be asked", "topic=orders",
+			"partition=0", "offset=2"} {
 			if !strings.Contains(logged.String(), text) {
 				t.Errorf("not in the log: %s", text)
 			}

@@ -53,30 +53,40 @@ func SafeConfig(c *sarama.Config) *sarama.Config {
 // configuration to a handler, so call it before making the consumer group.
 func (a *Adapter) CheckConfig(c *sarama.Config) error {
 	bad := func(field, format string, args ...any) error {
-		return &dedup.InputError{Field: "sarama.Config." + field, Reason: fmt.Sprintf(format, args...)}
+		return &dedup.InputError{Field: "sarama.Config." + field,
+			Reason: fmt.Sprintf(format, args...)}
 	}
 	if c == nil {
 		return &dedup.InputError{Field: "sarama.Config", Reason: "is nil"}
 	}
 	group := c.Consumer.Group
-	poll := setting.PollFault(c.Consumer.MaxWaitTime, group.Heartbeat.Interval, group.Session.Timeout)
+	poll := setting.PollFault(c.Consumer.MaxWaitTime, group.Heartbeat.Interval,
+		group.Session.Timeout)
 	switch {
 	case c.Consumer.Offsets.AutoCommit.Enable:
-		return bad("Consumer.Offsets.AutoCommit.Enable", "is on: offsets would be committed by the clock, not after the record")
+		return bad("Consumer.Offsets.AutoCommit.Enable",
+			"is on: offsets would be committed by the clock, not after the record")
 	case !c.Consumer.Return.Errors:
 		return bad("Consumer.Return.Errors", "is off: failed commits would go unseen")
 	case c.Consumer.Offsets.Initial != sarama.OffsetOldest && !a.cfg.AllowSkip:
-		return bad("Consumer.Offsets.Initial", "is not OffsetOldest: messages from before the first commit would be skipped; set kafkaadapter.Config.AllowSkip if that is meant")
+		return bad("Consumer.Offsets.Initial",
+			"is not OffsetOldest: messages from before the first commit would be skipped; set kafkaadapter.Config.AllowSkip if that is meant")
 	case group.ResetInvalidOffsets && !a.cfg.AllowSkip:
-		return bad("Consumer.Group.ResetInvalidOffsets", "is on: an invalid offset would silently skip messages; set kafkaadapter.Config.AllowSkip if that is meant")
+		return bad("Consumer.Group.ResetInvalidOffsets",
+			"is on: an invalid offset would silently skip messages; set kafkaadapter.Config.AllowSkip if that is meant")
 	case a.cfg.Drain > group.Rebalance.Timeout-a.partitions.Handover():
-		return bad("Consumer.Group.Rebalance.Timeout", "is %v, less than kafkaadapter.Config.Drain (%v) and %v: the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain, a.partitions.Handover())
-	case a.cfg.CommitClient != nil && a.cfg.CommitClient.Config().Consumer.Group.InstanceId != group.InstanceId:
-		return bad("Consumer.Group.InstanceId", "is %q, and %q in the configuration of CommitClient: its commits would be refused", group.InstanceId, a.cfg.CommitClient.Config().Consumer.Group.InstanceId)
+		return bad("Consumer.Group.Rebalance.Timeout",
+			"is %v, less than kafkaadapter.Config.Drain (%v) and %v: the partition would be given away while handlers run", group.Rebalance.Timeout, a.cfg.Drain, a.partitions.Handover())
+	case a.cfg.CommitClient != nil &&
+		a.cfg.CommitClient.Config().Consumer.Group.InstanceId != group.InstanceId:
+		return bad("Consumer.Group.InstanceId",
+			"is %q, and %q in the configuration of CommitClient: its commits would be refused",
+			group.InstanceId, a.cfg.CommitClient.Config().Consumer.Group.InstanceId)
 	case poll != "":
 		return bad("Consumer.MaxWaitTime", "%s", poll)
 	case c.Consumer.Fetch.Max != 0:
-		return bad("Consumer.Fetch.Max", "is %d: a larger message would be skipped; it must be 0", c.Consumer.Fetch.Max)
+		return bad("Consumer.Fetch.Max", "is %d: a larger message would be skipped; it must be 0",
+			c.Consumer.Fetch.Max)
 	case !c.Version.IsAtLeast(sarama.V0_11_0_0):
 		return bad("Version", "is %v: headers, and with them message ids, need 0.11", c.Version)
 	}

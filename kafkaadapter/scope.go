@@ -20,5 +20,6 @@ const OtherSource = partition.OtherSource
 func ScopeOf(group, topic string) string { return letter.ScopeOf(group, topic) }
 
 func (c *Config) scopes() *letter.Scopes {
-	return &letter.Scopes{Explicit: c.Scope, Group: c.Group, TopicName: c.TopicName, Retry: c.RetryTopics}
+	return &letter.Scopes{Explicit: c.Scope, Group: c.Group, TopicName: c.TopicName,
+		Retry: c.RetryTopics}
 }

@@ -34,7 +34,8 @@ func (a *Adapter) Setup(session sarama.ConsumerGroupSession) error {
 	state.topics = a.topics.begin(state.end)
 	c := &sessionCommits{session: session, topics: state.topics, marked: make(map[string]bool)}
 	state.rewind = c.rewind
-	cfg := flow.CommitterConfig{Interval: a.cfg.CommitEvery, Count: a.cfg.CommitCount, Repeat: commitRepeat, Commit: c.commit}
+	cfg := flow.CommitterConfig{Interval: a.cfg.CommitEvery, Count: a.cfg.CommitCount,
+		Repeat: commitRepeat, Commit: c.commit}
 	mark := c.mark
 	if a.client != nil {
 		c := a.newCommits(session, state.topics)
@@ -111,7 +112,8 @@ func (a *Adapter) Cleanup(session sarama.ConsumerGroupSession) error {
 	}
 	// The session's context has ended by now; its commit still counts, and must not
 	// keep the group from rebalancing.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(session.Context()), partition.CommitTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(session.Context()),
+		partition.CommitTimeout)
 	defer cancel()
 	defer state.topics.close()
 	return state.committer.Stop(ctx)

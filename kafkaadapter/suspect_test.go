@@ -210,14 +210,32 @@ func TestSuspectsPassOn(t *testing.T) {
 		then func(r *rig)
 		wait time.Duration
 	}{
-		"revoked, and does not stop": {stuck, func(r *rig) { r.group.rebalance() }, 30 * time.Second},
-		"revoked, and stops":         {obeys, func(r *rig) { r.group.rebalance() }, 30 * time.Second},
-		"loses its lease":            {obeys, func(r *rig) { r.outage(); r.after(2 * lease); r.heal() }, 30 * time.Second},
-		"panics":                     {func(chan struct{}, context.Context) error { panic("no") }, nil, 10 * time.Second},
-		"fails":                      {func(chan struct{}, context.Context) error { return errBroken }, nil, 10 * time.Second},
-		"fails for good":             {func(chan struct{}, context.Context) error { return dedup.Permanent(errBroken) }, nil, 10 * time.Second},
-		"takes longer than it may":   {obeys, func(r *rig) { r.after(time.Minute) }, 30 * time.Second},
-		"is done":                    {func(chan struct{}, context.Context) error { return nil }, nil, 10 * time.Second},
+		"revoked, and does not stop": {stuck, func(r *rig) {
+			r.group.rebalance()
+		}, 30 * time.Second},
+		"revoked, and stops": {obeys, func(r *rig) {
+			r.group.rebalance()
+		}, 30 * time.Second},
+		"loses its lease": {obeys, func(r *rig) {
+			r.outage()
+			r.after(2 * lease)
+			r.heal()
+		}, 30 * time.Second},
+		"panics": {func(chan struct{}, context.Context) error {
+			panic("no")
+		}, nil, 10 * time.Second},
+		"fails": {func(chan struct{}, context.Context) error {
+			return errBroken
+		}, nil, 10 * time.Second},
+		"fails for good": {func(chan struct{}, context.Context) error {
+			return dedup.Permanent(errBroken)
+		}, nil, 10 * time.Second},
+		"takes longer than it may": {obeys, func(r *rig) {
+			r.after(time.Minute)
+		}, 30 * time.Second},
+		"is done": {func(chan struct{}, context.Context) error {
+			return nil
+		}, nil, 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachHandler(t, func(t *testing.T, install func(*Config, Handler)) {
@@ -391,10 +409,12 @@ func (w *mortal) live(t *testing.T) (r *rig, dead chan struct{}) {
 // aside alone.
 func TestPoisonIsParkedAlone(t *testing.T) {
 	const neighbours, limit = 40, 5
-	for name, restart := range map[string]time.Duration{"restarted at once": time.Second, "restarted later": 2 * lease} {
+	for name, restart := range map[string]time.Duration{"restarted at once": time.Second,
+		"restarted later": 2 * lease} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &mortal{memory: dedup.Memory(1 << 16), parked: parking{}, free: make(chan struct{}), done: map[string]int{}}
+				w := &mortal{memory: dedup.Memory(1 << 16), parked: parking{},
+					free: make(chan struct{}), done: map[string]int{}}
 				var all []*rig
 				defer func() {
 					close(w.free)
@@ -408,7 +428,9 @@ func TestPoisonIsParkedAlone(t *testing.T) {
 					r, dead := w.live(t)
 					all = append(all, r)
 					messages := ids(neighbours)
-					messages = append(messages[:neighbours/2:neighbours/2], append([]*sarama.ConsumerMessage{message("poison", "p")}, messages[neighbours/2:]...)...)
+					messages = append(messages[:neighbours/2:neighbours/2],
+						append([]*sarama.ConsumerMessage{message("poison", "p")},
+							messages[neighbours/2:]...)...)
 					r.group.add(messages...)
 					select {
 					case <-dead:
@@ -418,7 +440,8 @@ func TestPoisonIsParkedAlone(t *testing.T) {
 					}
 					<-time.After(restart)
 				}
-				if !alive || w.deaths != limit || len(w.parked) != 1 || !errors.Is(w.parked["poison"], ErrAttempts) {
+				if !alive || w.deaths != limit || len(w.parked) != 1 ||
+					!errors.Is(w.parked["poison"], ErrAttempts) {
 					t.Errorf("alive: %t after %d deaths, parked: %v", alive, w.deaths, w.parked)
 				}
 				for _, m := range ids(neighbours) {

@@ -14,7 +14,8 @@ import (
 func (r *rig) crashedMember(id string, generation int32, change func(*dedup.Request)) {
 	r.t.Helper()
 	c, err := r.otherProcess().Claim(context.Background(), id, scoped, func(q *dedup.Request) {
-		q.Origin = dedup.Origin{Source: "g/" + topic, Partition: 0, Offset: 0, Generation: generation}
+		q.Origin = dedup.Origin{Source: "g/" + topic, Partition: 0, Offset: 0,
+			Generation: generation}
 		if change != nil {
 			change(q)
 		}
@@ -31,16 +32,24 @@ func TestTakeOverOlderGeneration(t *testing.T) {
 		change     func(*dedup.Request)
 		atOnce     bool
 	}{
-		"older":           {optIn: true, generation: 1, atOnce: true},
-		"not asked for":   {generation: 1},
-		"the same":        {optIn: true, generation: 2},
-		"newer":           {optIn: true, generation: 3},
-		"other partition": {optIn: true, generation: 1, change: func(q *dedup.Request) { q.Origin.Partition = 7 }},
-		"other group":     {optIn: true, generation: 1, change: func(q *dedup.Request) { q.Origin.Source = "h/" + topic }},
-		"unknown origin":  {optIn: true, generation: 1, change: func(q *dedup.Request) { q.Origin = dedup.Origin{} }},
+		"older":         {optIn: true, generation: 1, atOnce: true},
+		"not asked for": {generation: 1},
+		"the same":      {optIn: true, generation: 2},
+		"newer":         {optIn: true, generation: 3},
+		"other partition": {optIn: true, generation: 1, change: func(q *dedup.Request) {
+			q.Origin.Partition = 7
+		}},
+		"other group": {optIn: true, generation: 1, change: func(q *dedup.Request) {
+			q.Origin.Source = "h/" + topic
+		}},
+		"unknown origin": {optIn: true, generation: 1, change: func(q *dedup.Request) {
+			q.Origin = dedup.Origin{}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 1, nil, func(_ *rig, c *Config) { c.Group, c.TakeOverOlderGeneration = "g", row.optIn }, func(r *rig) {
+			inBubble(t, 1, nil, func(_ *rig, c *Config) {
+				c.Group, c.TakeOverOlderGeneration = "g", row.optIn
+			}, func(r *rig) {
 				r.after(time.Second)
 				r.group.rebalance()
 				r.after(3 * time.Second)
@@ -67,7 +76,8 @@ func TestOwnAbandonedHandlerIsNotTakenOver(t *testing.T) {
 		return nil
 	}
 	inBubble(t, 1, handler, func(_ *rig, c *Config) {
-		c.Group, c.TakeOverOlderGeneration, c.Drain, free = "g", true, time.Second, make(chan struct{})
+		c.Group, c.TakeOverOlderGeneration, c.Drain, free = "g", true, time.Second,
+			make(chan struct{})
 	}, func(r *rig) {
 		r.group.add(message("slow", "k"))
 		for range 4 {

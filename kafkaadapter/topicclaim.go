@@ -27,7 +27,8 @@ type rewind func(topic string, partition int32, next int64, metadata string) err
 // So the offset is asked for again, after the UUID. It reports false when the partition must not
 // be read: the session ends then, and the next one begins where it should. It asks until it has
 // an answer or ctx ends.
-func (s *sessionTopics) claimed(ctx context.Context, topic string, partition int32, initial int64, commit rewind) bool {
+func (s *sessionTopics) claimed(ctx context.Context, topic string, partition int32, initial int64,
+	commit rewind) bool {
 	for failures := 0; ; failures++ {
 		ok, err := s.claim(topic, partition, initial, commit)
 		if err == nil {
@@ -42,7 +43,8 @@ func (s *sessionTopics) claimed(ctx context.Context, topic string, partition int
 	}
 }
 
-func (s *sessionTopics) claim(topic string, partition int32, initial int64, commit rewind) (bool, error) {
+func (s *sessionTopics) claim(topic string, partition int32, initial int64,
+	commit rewind) (bool, error) {
 	found, err := s.look([]string{topic})
 	if err != nil {
 		return false, err
@@ -70,7 +72,8 @@ func (s *sessionTopics) claim(topic string, partition int32, initial int64, comm
 }
 
 // begins compares where sarama begins with what the group has committed, and for which topic.
-func (s *sessionTopics) begins(topic string, partition int32, initial int64, uuid string, commit rewind) (bool, error) {
+func (s *sessionTopics) begins(topic string, partition int32, initial int64, uuid string,
+	commit rewind) (bool, error) {
 	offset, metadata, err := s.source().Committed(s.group, topic, partition)
 	if err != nil {
 		return false, fmt.Errorf("kafkaadapter: its offset cannot be asked for: %w", err)
@@ -78,18 +81,22 @@ func (s *sessionTopics) begins(topic string, partition int32, initial int64, uui
 	stamped := msgid.Stamped(metadata)
 	switch {
 	case offset >= 0 && stamped != "" && stamped != uuid:
-		return false, s.restart(topic, partition, uuid, commit, fmt.Errorf("the offset %d was committed for UUID %s", offset, stamped))
+		return false, s.restart(topic, partition, uuid,
+			commit, fmt.Errorf("the offset %d was committed for UUID %s", offset, stamped))
 	case offset < 0 && initial == sarama.OffsetNewest && s.replaced(topic, uuid):
-		return false, s.restart(topic, partition, uuid, commit, errors.New("nothing is committed for it"))
+		return false, s.restart(topic, partition, uuid,
+			commit, errors.New("nothing is committed for it"))
 	case offset < 0 && initial >= 0, offset >= 0 && initial > offset:
-		s.end(fmt.Errorf("%w: %s/%d begins at %d, committed is %d", errReadAgain, topic, partition, initial, offset))
+		s.end(fmt.Errorf("%w: %s/%d begins at %d, committed is %d", errReadAgain, topic, partition,
+			initial, offset))
 		return false, nil
 	}
 	return true, nil
 }
 
 // restart commits the start of a topic, with which the next session begins.
-func (s *sessionTopics) restart(topic string, partition int32, uuid string, commit rewind, why error) error {
+func (s *sessionTopics) restart(topic string, partition int32, uuid string, commit rewind,
+	why error) error {
 	oldest, err := s.source().Oldest(topic, partition)
 	if err == nil {
 		err = commit(topic, partition, oldest, msgid.Stamp(uuid))

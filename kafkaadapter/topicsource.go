@@ -31,7 +31,8 @@ func (a *Adapter) source() topicSource {
 
 // Topics implements topicSource. It asks the coordinator, which is the broker that takes the
 // commit: what it knows of a topic is what it will compare the commit with.
-func (c realClient) Topics(group string, topics []string) (found []*sarama.TopicMetadata, err error) {
+func (c realClient) Topics(group string, topics []string) (found []*sarama.TopicMetadata,
+	err error) {
 	err = c.coordinate(group, func(b *sarama.Broker) error {
 		answer, err := b.GetMetadata(sarama.NewMetadataRequest(c.Config().Version, topics))
 		if err == nil {
@@ -43,9 +44,11 @@ func (c realClient) Topics(group string, topics []string) (found []*sarama.Topic
 }
 
 // Committed implements topicSource.
-func (c realClient) Committed(group, topic string, partition int32) (offset int64, metadata string, err error) {
+func (c realClient) Committed(group, topic string, partition int32) (offset int64, metadata string,
+	err error) {
 	err = c.coordinate(group, func(b *sarama.Broker) error {
-		answer, err := b.FetchOffset(sarama.NewOffsetFetchRequest(c.Config().Version, group, map[string][]int32{topic: {partition}}))
+		answer, err := b.FetchOffset(sarama.NewOffsetFetchRequest(c.Config().Version, group,
+			map[string][]int32{topic: {partition}}))
 		if err == nil {
 			offset, metadata, err = offsetIn(answer, topic, partition)
 		}
@@ -56,7 +59,8 @@ func (c realClient) Committed(group, topic string, partition int32) (offset int6
 
 // Oldest implements topicSource.
 func (c realClient) Oldest(topic string, partition int32) (int64, error) {
-	if err := c.RefreshMetadata(topic); err != nil { // the leader of the topic that was deleted is another
+	// the leader of the topic that was deleted is another
+	if err := c.RefreshMetadata(topic); err != nil {
 		return 0, err
 	}
 	return c.GetOffset(topic, partition, sarama.OffsetOldest)
@@ -77,7 +81,8 @@ func (c realClient) coordinate(group string, ask func(*sarama.Broker) error) err
 	return errors.Join(err, c.RefreshCoordinator(group))
 }
 
-func offsetIn(answer *sarama.OffsetFetchResponse, topic string, partition int32) (int64, string, error) {
+func offsetIn(answer *sarama.OffsetFetchResponse, topic string, partition int32) (int64,
+	string, error) {
 	if err := answer.GroupError(); err != sarama.ErrNoError && err != sarama.ErrGroupIDNotFound {
 		return 0, "", err
 	}

@@ -51,12 +51,14 @@ type topicState struct {
 	absent bool
 }
 
-func newTopicWatch(group string, retry backoff.Policy, source func() topicSource, told func(error)) *topicWatch {
+func newTopicWatch(group string, retry backoff.Policy, source func() topicSource,
+	told func(error)) *topicWatch {
 	retry.Cap = min(retry.Cap, topicLook)
 	retry.Base = min(retry.Base, retry.Cap)
 	return &topicWatch{
 		source: source, group: group, retry: retry, told: told,
-		absent: make(map[string]bool), known: make(map[string]string), successor: make(map[string]string),
+		absent: make(map[string]bool), known: make(map[string]string),
+		successor: make(map[string]string),
 	}
 }
 
@@ -115,7 +117,8 @@ func (w *topicWatch) leaveOut(topic string, absent bool) {
 	w.absent[topic] = absent
 	w.mu.Unlock()
 	if news {
-		w.told(fmt.Errorf("kafkaadapter: topic %q is left out until it exists: %w", topic, sarama.ErrUnknownTopicOrPartition))
+		w.told(fmt.Errorf("kafkaadapter: topic %q is left out until it exists: %w", topic,
+			sarama.ErrUnknownTopicOrPartition))
 	}
 }
 
@@ -260,7 +263,8 @@ func (s *sessionTopics) count(found map[string]topicState) {
 			s.missed[topic] = 0
 		}
 		if s.missed[topic] == topicAbsences {
-			s.end(fmt.Errorf("kafkaadapter: topic %q: %w", topic, sarama.ErrUnknownTopicOrPartition))
+			s.end(fmt.Errorf("kafkaadapter: topic %q: %w", topic,
+				sarama.ErrUnknownTopicOrPartition))
 		}
 	}
 }

@@ -115,7 +115,9 @@ func TestOldOffsetIsNotCommittedIntoNewTopic(t *testing.T) {
 func TestCommitThatMetANewTopicIsTakenBack(t *testing.T) {
 	inRecreation(t, true, func(re *recreation) {
 		re.group.finished = nil // it is not
-		re.coordinator.topic.hook(&re.coordinator.topic.onLook, func() { re.coordinator.recreate(news(10)...) })
+		re.coordinator.topic.hook(&re.coordinator.topic.onLook, func() {
+			re.coordinator.recreate(news(10)...)
+		})
 		close(re.release)
 		re.after(200 * time.Millisecond)
 		re.wantCommitted(4) // of the new topic

@@ -84,7 +84,8 @@ func TestUncertainIsAskedAbout(t *testing.T) {
 					fails = 0
 				}
 				inBubble(t, 1, dangerous(t, fails, plain), func(r *rig, c *Config) {
-					r.dedup = r.process(func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+					r.dedup = r.process(func(context.Context, string, dedup.Record) (dedup.State,
+						[]byte, error) {
 						if questions++; questions <= 2 {
 							return dedup.StateUncertain, nil, errBroken
 						}
@@ -93,7 +94,8 @@ func TestUncertainIsAskedAbout(t *testing.T) {
 					c.Deduper = r.dedup
 					c.Park = func(_ context.Context, m *Message, reason error) error {
 						var failed *dedup.FailedError
-						if m.ID != "m" || test.state != dedup.StateFailed || !errors.As(reason, &failed) {
+						if m.ID != "m" || test.state != dedup.StateFailed ||
+							!errors.As(reason, &failed) {
 							t.Errorf("%s was parked: %v", m.ID, reason)
 						}
 						parked++
@@ -141,7 +143,8 @@ func TestFoundFailureIsParkedByTheNextOwner(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)
 	inBubble(t, 1, nil, func(r *rig, c *Config) {
-		r.dedup = r.process(func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+		r.dedup = r.process(func(context.Context, string, dedup.Record) (dedup.State,
+			[]byte, error) {
 			return dedup.StateFailed, []byte("declined"), nil
 		})
 		c.Deduper = r.dedup

@@ -30,7 +30,8 @@ func TestUnclaimedRunsEveryDelivery(t *testing.T) {
 	}
 	inBubble(t, 1, handler, unclaimed, func(r *rig) {
 		r.outage() // no store is asked
-		r.group.add(message("x", "a"), message("x", "a"), &sarama.ConsumerMessage{}, message("bad", "b"), message("behind", "b"))
+		r.group.add(message("x", "a"), message("x", "a"), &sarama.ConsumerMessage{},
+			message("bad", "b"), message("behind", "b"))
 		r.after(10 * time.Second)
 		r.wantRuns("x", 2)
 		r.wantRuns("", 1)
@@ -55,7 +56,10 @@ func TestUnclaimedPermanentIsParked(t *testing.T) {
 	}
 	inBubble(t, 1, handler, func(r *rig, c *Config) {
 		unclaimed(r, c)
-		c.Park = func(_ context.Context, m *Message, _ error) error { parked = append(parked, m.ID); return nil }
+		c.Park = func(_ context.Context, m *Message, _ error) error {
+			parked = append(parked, m.ID)
+			return nil
+		}
 	}, func(r *rig) {
 		r.group.add(message("bad", "a"), message("next", "a"))
 		r.after(time.Second)
@@ -81,7 +85,8 @@ func TestUnclaimedRevoke(t *testing.T) {
 		}
 		r.wantCommitted(1)
 		r.wantRuns("behind", 0)
-		if want := []string{"partition 0: 1 returned, 0 abandoned"}; !slices.Equal(r.noted(), want) {
+		if want := []string{"partition 0: 1 returned, 0 abandoned"}; !slices.Equal(r.noted(),
+			want) {
 			t.Errorf("observed %q, want %q", r.noted(), want)
 		}
 	})

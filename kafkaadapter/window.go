@@ -38,9 +38,11 @@ func (e *WindowError) Error() string {
 		reasons = append(reasons, fmt.Sprintf("keeps messages for %v", e.Retention))
 	}
 	if len(e.Lagging) > 0 {
-		reasons = append(reasons, fmt.Sprintf("has older ones that are not read in the partitions %v", e.Lagging))
+		reasons = append(reasons,
+			fmt.Sprintf("has older ones that are not read in the partitions %v", e.Lagging))
 	}
-	return fmt.Sprintf("kafkaadapter: records are kept for %v, and topic %q %s", e.Window, e.Topic, strings.Join(reasons, ", and "))
+	return fmt.Sprintf("kafkaadapter: records are kept for %v, and topic %q %s", e.Window,
+		e.Topic, strings.Join(reasons, ", and "))
 }
 
 // CheckWindow compares the window of a Deduper with what can come again: what its topics
@@ -55,12 +57,14 @@ func (e *WindowError) Error() string {
 //
 // err is an [*dedup.InputError] for a nil admin, no topics or a window that is not
 // positive, or why the brokers did not answer.
-func CheckWindow(admin sarama.ClusterAdmin, window time.Duration, group string, topics ...string) (exceeded []*WindowError, err error) {
+func CheckWindow(admin sarama.ClusterAdmin, window time.Duration, group string,
+	topics ...string) (exceeded []*WindowError, err error) {
 	switch {
 	case admin == nil:
 		return nil, &dedup.InputError{Field: "Admin", Reason: "is nil"}
 	case window <= 0:
-		return nil, &dedup.InputError{Field: "Window", Reason: fmt.Sprintf("is %v; it must be positive", window)}
+		return nil, &dedup.InputError{Field: "Window",
+			Reason: fmt.Sprintf("is %v; it must be positive", window)}
 	case len(topics) == 0:
 		return nil, &dedup.InputError{Field: "Topics", Reason: "is empty"}
 	}
@@ -106,7 +110,8 @@ func Retentions(admin sarama.ClusterAdmin, topics ...string) (map[string]time.Du
 func retentionsOf(admin sarama.ClusterAdmin, topics []string) (map[string]time.Duration, error) {
 	asked := make([]*sarama.ConfigResource, len(topics))
 	for i, topic := range topics {
-		asked[i] = &sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{"retention.ms", "cleanup.policy"}}
+		asked[i] = &sarama.ConfigResource{Type: sarama.TopicResource, Name: topic,
+			ConfigNames: []string{"retention.ms", "cleanup.policy"}}
 	}
 	answers, err := admin.DescribeConfigs(asked, sarama.DescribeConfigsOptions{})
 	if err != nil {
@@ -115,7 +120,9 @@ func retentionsOf(admin sarama.ClusterAdmin, topics []string) (map[string]time.D
 	found := make(map[string]time.Duration, len(topics))
 	for _, answer := range answers {
 		if answer.ErrorCode != sarama.ErrNoError {
-			return nil, fmt.Errorf("kafkaadapter: the retention of topic %q cannot be asked for: %w", answer.Name, answer.ErrorCode)
+			return nil, fmt.Errorf(
+				"kafkaadapter: the retention of topic %q cannot be asked for: %w", answer.Name,
+				answer.ErrorCode)
 		}
 		if found[answer.Name], err = retentionIn(answer.Configs); err != nil {
 			return nil, fmt.Errorf("kafkaadapter: topic %q: %w", answer.Name, err)
@@ -123,7 +130,8 @@ func retentionsOf(admin sarama.ClusterAdmin, topics []string) (map[string]time.D
 	}
 	for _, topic := range topics {
 		if _, ok := found[topic]; !ok {
-			return nil, fmt.Errorf("kafkaadapter: the retention of topic %q was not answered", topic)
+			return nil, fmt.Errorf("kafkaadapter: the retention of topic %q was not answered",
+				topic)
 		}
 	}
 	return found, nil
@@ -139,7 +147,8 @@ func retentionIn(entries []sarama.ConfigEntry) (time.Duration, error) {
 }
 
 // laggingIn are the partitions in which the group has not read everything from before.
-func laggingIn(admin sarama.ClusterAdmin, before time.Time, group string, topics []string) (map[string][]int32, error) {
+func laggingIn(admin sarama.ClusterAdmin, before time.Time, group string,
+	topics []string) (map[string][]int32, error) {
 	partitions, unread, err := unreadBy(admin, group, topics)
 	if err != nil {
 		return nil, err
@@ -165,7 +174,8 @@ func laggingIn(admin sarama.ClusterAdmin, before time.Time, group string, topics
 }
 
 // unreadBy is what the group has not read of the topics' partitions, and their numbers.
-func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[string][]int32, map[lag.Place]lag.Span, error) {
+func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[string][]int32,
+	map[lag.Place]lag.Span, error) {
 	partitions, err := partitionsOf(admin, topics)
 	if err != nil {
 		return nil, nil, err
@@ -175,7 +185,8 @@ func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[str
 		committed, err = &sarama.OffsetFetchResponse{}, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("kafkaadapter: the offsets of group %q cannot be asked for: %w", group, err)
+		return nil, nil, fmt.Errorf("kafkaadapter: the offsets of group %q cannot be asked for: %w",
+			group, err)
 	}
 	first, err1 := offsetsAt(admin, partitions, sarama.OffsetOldest)
 	end, err2 := offsetsAt(admin, partitions, sarama.OffsetNewest)
@@ -188,7 +199,8 @@ func unreadBy(admin sarama.ClusterAdmin, group string, topics []string) (map[str
 			at, next := lag.Place{Topic: topic, Partition: n}, int64(-1)
 			if block := committed.GetBlock(topic, n); block != nil {
 				if block.Err != sarama.ErrNoError {
-					return nil, nil, fmt.Errorf("kafkaadapter: the offset of group %q in %s/%d: %w", group, topic, n, block.Err)
+					return nil, nil, fmt.Errorf("kafkaadapter: the offset of group %q in %s/%d: %w",
+						group, topic, n, block.Err)
 				}
 				next = block.Offset
 			}
@@ -219,7 +231,8 @@ func partitionsOf(admin sarama.ClusterAdmin, topics []string) (map[string][]int3
 
 // offsetsAt are the partitions' first offsets from a time on, or its special values; -1
 // where there is none.
-func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32, ms int64) (map[lag.Place]int64, error) {
+func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32,
+	ms int64) (map[lag.Place]int64, error) {
 	asked := make(map[string]map[int32]int64, len(partitions))
 	for topic, numbers := range partitions {
 		asked[topic] = make(map[int32]int64, len(numbers))
@@ -236,10 +249,13 @@ func offsetsAt(admin sarama.ClusterAdmin, partitions map[string][]int32, ms int6
 		for _, n := range numbers {
 			answer := answers[topic][n]
 			if answer == nil {
-				return nil, fmt.Errorf("kafkaadapter: the offsets of %s/%d were not answered", topic, n)
+				return nil, fmt.Errorf("kafkaadapter: the offsets of %s/%d were not answered",
+					topic, n)
 			}
-			if answer.Err != nil && !errors.Is(answer.Err, sarama.ErrNoError) { // sarama says so in both ways
-				return nil, fmt.Errorf("kafkaadapter: the offsets of %s/%d cannot be asked for: %w", topic, n, answer.Err)
+			// sarama says so in both ways
+			if answer.Err != nil && !errors.Is(answer.Err, sarama.ErrNoError) {
+				return nil, fmt.Errorf("kafkaadapter: the offsets of %s/%d cannot be asked for: %w",
+					topic, n, answer.Err)
 			}
 			offsets[lag.Place{Topic: topic, Partition: n}] = answer.Offset
 		}

@@ -30,7 +30,8 @@ type fakeAdmin struct {
 }
 
 // DescribeConfigs implements sarama.ClusterAdmin.
-func (f *fakeAdmin) DescribeConfigs(asked []*sarama.ConfigResource, _ sarama.DescribeConfigsOptions) ([]*sarama.ConfigResourceResult, error) {
+func (f *fakeAdmin) DescribeConfigs(asked []*sarama.ConfigResource,
+	_ sarama.DescribeConfigsOptions) ([]*sarama.ConfigResourceResult, error) {
 	var all []*sarama.ConfigResourceResult
 	for _, r := range asked {
 		config, ok := f.configs[r.Name]
@@ -39,7 +40,8 @@ func (f *fakeAdmin) DescribeConfigs(asked []*sarama.ConfigResource, _ sarama.Des
 		}
 		result := &sarama.ConfigResourceResult{Type: r.Type, Name: r.Name, ErrorCode: f.code}
 		for _, name := range slices.Sorted(maps.Keys(config)) {
-			result.Configs = append(result.Configs, sarama.ConfigEntry{Name: name, Value: config[name]})
+			result.Configs = append(result.Configs,
+				sarama.ConfigEntry{Name: name, Value: config[name]})
 		}
 		all = append(all, result)
 	}
@@ -50,25 +52,29 @@ func (f *fakeAdmin) DescribeConfigs(asked []*sarama.ConfigResource, _ sarama.Des
 func (f *fakeAdmin) DescribeTopics(topics []string) ([]*sarama.TopicMetadata, error) {
 	var all []*sarama.TopicMetadata
 	for _, topic := range topics {
-		all = append(all, &sarama.TopicMetadata{Name: topic, Partitions: []*sarama.PartitionMetadata{{ID: 0}}})
+		all = append(all, &sarama.TopicMetadata{Name: topic,
+			Partitions: []*sarama.PartitionMetadata{{ID: 0}}})
 	}
 	return all, nil
 }
 
 // ListConsumerGroupOffsets implements sarama.ClusterAdmin.
-func (f *fakeAdmin) ListConsumerGroupOffsets(_ string, partitions map[string][]int32) (*sarama.OffsetFetchResponse, error) {
+func (f *fakeAdmin) ListConsumerGroupOffsets(_ string,
+	partitions map[string][]int32) (*sarama.OffsetFetchResponse, error) {
 	if f.unknown {
 		return nil, sarama.ErrGroupIDNotFound
 	}
 	response := &sarama.OffsetFetchResponse{}
 	for topic := range partitions {
-		response.AddBlock(topic, 0, &sarama.OffsetFetchResponseBlock{Offset: f.committed, Err: f.block})
+		response.AddBlock(topic, 0,
+			&sarama.OffsetFetchResponseBlock{Offset: f.committed, Err: f.block})
 	}
 	return response, nil
 }
 
 // ListOffsets implements sarama.ClusterAdmin.
-func (f *fakeAdmin) ListOffsets(asked map[string]map[int32]int64, _ *sarama.ListOffsetsOptions) (map[string]map[int32]*sarama.OffsetResult, error) {
+func (f *fakeAdmin) ListOffsets(asked map[string]map[int32]int64,
+	_ *sarama.ListOffsetsOptions) (map[string]map[int32]*sarama.OffsetResult, error) {
 	all := map[string]map[int32]*sarama.OffsetResult{}
 	for topic, partitions := range asked {
 		offset := f.recent
@@ -104,13 +110,15 @@ func TestCheckWindowRetention(t *testing.T) {
 		{"neither", day(1), "", -1},
 		{"zero", "0", "delete", 0},
 	} {
-		f := &fakeAdmin{configs: map[string]map[string]string{"a": {"retention.ms": c.retention, "cleanup.policy": c.policy}, "b": {"retention.ms": day(1)}}}
+		f := &fakeAdmin{configs: map[string]map[string]string{"a": {"retention.ms": c.retention,
+			"cleanup.policy": c.policy}, "b": {"retention.ms": day(1)}}}
 		got, err := CheckWindow(f, window, "", "a", "b")
 		if err != nil || len(got) > 1 || (len(got) > 0) != (c.want != 0) {
 			t.Errorf("%s: %v, %v", c.name, got, err)
 			continue
 		}
-		if len(got) > 0 && (got[0].Topic != "a" || got[0].Retention != c.want || got[0].Window != window || got[0].Lagging != nil) {
+		if len(got) > 0 && (got[0].Topic != "a" || got[0].Retention != c.want ||
+			got[0].Window != window || got[0].Lagging != nil) {
 			t.Errorf("%s: %+v, want %v", c.name, got[0], c.want)
 		}
 	}
@@ -133,9 +141,11 @@ func TestCheckWindowLag(t *testing.T) {
 		{"nothing is recent, and something is not read", 10, 100, -1, 99, true},
 		{"empty", 10, 10, -1, -1, false},
 	} {
-		f := &fakeAdmin{configs: map[string]map[string]string{"a": {"retention.ms": "1"}}, oldest: c.oldest, newest: c.newest, recent: c.recent, committed: c.committed}
+		f := &fakeAdmin{configs: map[string]map[string]string{"a": {"retention.ms": "1"}},
+			oldest: c.oldest, newest: c.newest, recent: c.recent, committed: c.committed}
 		got, err := CheckWindow(f, time.Hour, "g", "a")
-		if err != nil || (len(got) > 0) != c.want || c.want && (!slices.Equal(got[0].Lagging, []int32{0}) || got[0].Retention != 0) {
+		if err != nil || (len(got) > 0) != c.want ||
+			c.want && (!slices.Equal(got[0].Lagging, []int32{0}) || got[0].Retention != 0) {
 			t.Errorf("%s: %v, %v", c.name, got, err)
 		}
 		if age := time.Since(f.since); age < time.Hour || age > time.Hour+time.Minute {
@@ -178,12 +188,21 @@ func TestCheckWindowFails(t *testing.T) {
 		{"no admin", nil, time.Hour, []string{"a"}, "Admin is nil"},
 		{"no topics", &fakeAdmin{configs: good}, time.Hour, nil, "Topics is empty"},
 		{"no window", &fakeAdmin{configs: good}, 0, []string{"a"}, "Window is 0s"},
-		{"brokers that are down", &fakeAdmin{configs: good, failed: sarama.ErrOutOfBrokers}, time.Hour, []string{"a"}, "run out of available brokers"},
-		{"not allowed", &fakeAdmin{configs: good, code: sarama.ErrTopicAuthorizationFailed}, time.Hour, []string{"a"}, `topic "a" cannot be asked for: kafka server: The client is not`},
-		{"not answered", &fakeAdmin{configs: good}, time.Hour, []string{"a", "b"}, `"b" was not answered`},
-		{"no retention", &fakeAdmin{configs: map[string]map[string]string{"a": {}}}, time.Hour, []string{"a"}, `"a": retention.ms is ""`},
-		{"a partition without a leader", &fakeAdmin{configs: good, listed: sarama.ErrLeaderNotAvailable}, time.Hour, []string{"a"}, "offsets of a/0 cannot"},
-		{"an offset that is not known", &fakeAdmin{configs: good, block: sarama.ErrGroupAuthorizationFailed}, time.Hour, []string{"a"}, `group "g" in a/0`},
+		{"brokers that are down", &fakeAdmin{configs: good, failed: sarama.ErrOutOfBrokers},
+			time.Hour, []string{"a"}, "run out of available brokers"},
+		{"not allowed", &fakeAdmin{configs: good, code: sarama.ErrTopicAuthorizationFailed},
+			time.Hour, []string{"a"},
+			`topic "a" cannot be asked for: kafka server: The client is not`},
+		{"not answered", &fakeAdmin{configs: good}, time.Hour, []string{"a", "b"},
+			`"b" was not answered`},
+		{"no retention", &fakeAdmin{configs: map[string]map[string]string{"a": {}}}, time.Hour,
+			[]string{"a"}, `"a": retention.ms is ""`},
+		{"a partition without a leader",
+			&fakeAdmin{configs: good, listed: sarama.ErrLeaderNotAvailable}, time.Hour,
+			[]string{"a"}, "offsets of a/0 cannot"},
+		{"an offset that is not known", &fakeAdmin{configs: good,
+			block: sarama.ErrGroupAuthorizationFailed}, time.Hour, []string{"a"},
+			`group "g" in a/0`},
 	} {
 		got, err := CheckWindow(c.admin, c.window, "g", c.topics...)
 		if err == nil || got != nil || !strings.Contains(err.Error(), c.want) {
@@ -198,7 +217,8 @@ func TestCheckWindowFails(t *testing.T) {
 
 func TestRetentions(t *testing.T) {
 	admin := &fakeAdmin{configs: map[string]map[string]string{
-		"day": {"retention.ms": "86400000", "cleanup.policy": "delete"}, "compacted": {"retention.ms": "1000", "cleanup.policy": "compact"},
+		"day":       {"retention.ms": "86400000", "cleanup.policy": "delete"},
+		"compacted": {"retention.ms": "1000", "cleanup.policy": "compact"},
 	}}
 	got, err := Retentions(admin, "day", "compacted")
 	if err != nil || got["day"] != 24*time.Hour || got["compacted"] >= 0 {

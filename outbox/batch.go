@@ -91,7 +91,8 @@ func (r *Relay) scan(rows *sql.Rows) (row, int, error) {
 	var got row
 	var headers []byte
 	var held, null int
-	if err := rows.Scan(&got.id, &got.Topic, &got.ID, &got.Key, &headers, &got.Payload, &got.attempts, &held, &null); err != nil {
+	if err := rows.Scan(&got.id, &got.Topic, &got.ID, &got.Key, &headers, &got.Payload,
+		&got.attempts, &held, &null); err != nil {
 		return got, 0, err
 	}
 	size := len(got.Key) + len(headers) + len(got.Payload)

@@ -21,7 +21,8 @@ func (picky) Check(m *Message) error {
 }
 
 func rowOf(id int64, key string, edit ...func(*row)) row {
-	r := row{id: id, Message: Message{ID: fmt.Sprint(id), Topic: "t", Key: []byte(key), Headers: []Header{{Key: DefaultIDHeader}}}}
+	r := row{id: id, Message: Message{ID: fmt.Sprint(id), Topic: "t", Key: []byte(key),
+		Headers: []Header{{Key: DefaultIDHeader}}}}
 	for _, f := range edit {
 		f(&r)
 	}
@@ -42,14 +43,22 @@ func TestPick(t *testing.T) {
 		sent    []int64
 		refused []int64
 	}{
-		{"all", []row{rowOf(1, "a"), rowOf(2, "b"), rowOf(3, "a"), rowOf(4, "")}, []int64{1, 2, 3, 4}, nil},
-		{"behind one that waits", []row{rowOf(1, "a", held), rowOf(2, "b"), rowOf(3, "a"), rowOf(4, "a", other)}, []int64{2, 4}, nil},
-		{"before one that waits", []row{rowOf(1, "a"), rowOf(2, "a", held), rowOf(3, "a")}, []int64{1}, nil},
-		{"behind one that may fail again", []row{rowOf(1, "a", tried), rowOf(2, "a"), rowOf(3, "b")}, []int64{1, 3}, nil},
-		{"behind one that is refused", []row{rowOf(1, "a"), rowOf(2, "a", large), rowOf(3, "a")}, []int64{1}, []int64{2}},
-		{"behind one that cannot be read", []row{rowOf(1, "a", torn), rowOf(2, "a"), rowOf(3, "b")}, []int64{3}, []int64{1}},
-		{"without a key nobody waits", []row{rowOf(1, "", held), rowOf(2, "", large), rowOf(3, "", tried), rowOf(4, "")}, []int64{3, 4}, []int64{2}},
-		{"what waits is not refused", []row{rowOf(1, "a", held, large), rowOf(2, "a", large)}, nil, nil},
+		{"all", []row{rowOf(1, "a"), rowOf(2, "b"), rowOf(3, "a"), rowOf(4, "")},
+			[]int64{1, 2, 3, 4}, nil},
+		{"behind one that waits", []row{rowOf(1, "a", held), rowOf(2, "b"), rowOf(3, "a"),
+			rowOf(4, "a", other)}, []int64{2, 4}, nil},
+		{"before one that waits", []row{rowOf(1, "a"), rowOf(2, "a", held), rowOf(3, "a")},
+			[]int64{1}, nil},
+		{"behind one that may fail again",
+			[]row{rowOf(1, "a", tried), rowOf(2, "a"), rowOf(3, "b")}, []int64{1, 3}, nil},
+		{"behind one that is refused", []row{rowOf(1, "a"), rowOf(2, "a", large), rowOf(3, "a")},
+			[]int64{1}, []int64{2}},
+		{"behind one that cannot be read", []row{rowOf(1, "a", torn), rowOf(2, "a"), rowOf(3, "b")},
+			[]int64{3}, []int64{1}},
+		{"without a key nobody waits", []row{rowOf(1, "", held), rowOf(2, "", large),
+			rowOf(3, "", tried), rowOf(4, "")}, []int64{3, 4}, []int64{2}},
+		{"what waits is not refused", []row{rowOf(1, "a", held, large), rowOf(2, "a", large)},
+			nil, nil},
 	}
 	r := &Relay{cfg: RelayConfig{Publisher: picky{}}}
 	for _, tt := range tests {
@@ -77,7 +86,8 @@ func TestPick(t *testing.T) {
 
 // What is acknowledged counts up to the first of its key that is not.
 func TestJudge(t *testing.T) {
-	rows := []row{rowOf(1, "a"), rowOf(2, "b"), rowOf(3, "a"), rowOf(4, "b"), rowOf(5, ""), rowOf(6, "")}
+	rows := []row{rowOf(1, "a"), rowOf(2, "b"), rowOf(3, "a"), rowOf(4, "b"), rowOf(5, ""),
+		rowOf(6, "")}
 	rejected := Reject(errFailed)
 	tests := []struct {
 		name                            string
@@ -86,13 +96,20 @@ func TestJudge(t *testing.T) {
 		whole                           bool
 	}{
 		{"all", make([]error, 6), []int64{1, 2, 3, 4, 5, 6}, nil, nil, false},
-		{"one and what follows", []error{errFailed, nil, errFailed, nil, nil, nil}, []int64{2, 4, 5, 6}, []int64{1}, nil, false},
-		{"one that is overtaken", []error{errFailed, nil, nil, nil, nil, nil}, []int64{2, 4, 5, 6}, []int64{1}, []int64{3}, false},
-		{"the second", []error{nil, nil, errFailed, nil, nil, nil}, []int64{1, 2, 4, 5, 6}, []int64{3}, nil, false},
-		{"without a key", []error{nil, nil, nil, nil, errFailed, nil}, []int64{1, 2, 3, 4, 6}, []int64{5}, nil, false},
+		{"one and what follows", []error{errFailed, nil, errFailed, nil, nil, nil},
+			[]int64{2, 4, 5, 6}, []int64{1}, nil, false},
+		{"one that is overtaken", []error{errFailed, nil, nil, nil, nil, nil}, []int64{2, 4, 5, 6},
+			[]int64{1}, []int64{3}, false},
+		{"the second", []error{nil, nil, errFailed, nil, nil, nil}, []int64{1, 2, 4, 5, 6},
+			[]int64{3}, nil, false},
+		{"without a key", []error{nil, nil, nil, nil, errFailed, nil}, []int64{1, 2, 3, 4, 6},
+			[]int64{5}, nil, false},
 		{"none", slices.Repeat([]error{errFailed}, 6), nil, nil, nil, true},
-		{"none, and one for what it is", []error{rejected, errFailed, errFailed, errFailed, errFailed, errFailed}, nil, []int64{1}, nil, true},
-		{"all for what they are", slices.Repeat([]error{rejected}, 6), nil, []int64{1, 2, 5, 6}, nil, false},
+		{"none, and one for what it is",
+			[]error{rejected, errFailed, errFailed, errFailed, errFailed, errFailed}, nil,
+			[]int64{1}, nil, true},
+		{"all for what they are", slices.Repeat([]error{rejected}, 6), nil, []int64{1, 2, 5, 6},
+			nil, false},
 	}
 	r := &Relay{cfg: RelayConfig{Publisher: acknowledging{}}}
 	for _, tt := range tests {
@@ -104,9 +121,12 @@ func TestJudge(t *testing.T) {
 				}
 				return ids
 			}
-			if !slices.Equal(v.acknowledged, tt.acknowledged) || !slices.Equal(ids(v.failed), tt.failed) ||
-				!slices.Equal(ids(v.overtaken), tt.overtaken) || (v.whole != nil) != tt.whole || (len(v.waiting) > 0) != tt.whole {
-				t.Errorf("acknowledged %v, failed %v, overtaken %v, whole %v", v.acknowledged, ids(v.failed), ids(v.overtaken), v.whole)
+			if !slices.Equal(v.acknowledged, tt.acknowledged) ||
+				!slices.Equal(ids(v.failed), tt.failed) ||
+				!slices.Equal(ids(v.overtaken), tt.overtaken) || (v.whole != nil) != tt.whole ||
+				(len(v.waiting) > 0) != tt.whole {
+				t.Errorf("acknowledged %v, failed %v, overtaken %v, whole %v", v.acknowledged,
+					ids(v.failed), ids(v.overtaken), v.whole)
 			}
 		})
 	}
@@ -130,7 +150,8 @@ func TestReject(t *testing.T) {
 	if Reject(nil) != nil {
 		t.Error("nil became an error")
 	}
-	if err := Reject(context.Canceled); !errors.Is(err, ErrRejected) || !errors.Is(err, context.Canceled) {
+	if err := Reject(context.Canceled); !errors.Is(err, ErrRejected) ||
+		!errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

@@ -36,9 +36,9 @@ type RelayConfig struct {
 	// Outbox it reads. No default.
 	Outbox *Outbox
 	// DB holds it. The relay uses one connection more than it has Workers, and one more for each
-	// shard that has a call of a slow or failing topic, 16 at most. With a pool that has not so many
-	// (SetMaxOpenConns) such calls are waited for, and hold up other topics for PublishTimeout.
-	// SQLite: set a busy_timeout. No default.
+	// shard that has a call of a slow or failing topic, 16 at most. With a pool that has not so
+	// many (SetMaxOpenConns) such calls are waited for, and hold up other topics for
+	// PublishTimeout. SQLite: set a busy_timeout. No default.
 	DB *sql.DB
 	// Publisher it publishes to. No default.
 	Publisher Publisher
@@ -48,8 +48,8 @@ type RelayConfig struct {
 	OnPark func(ctx context.Context, parked Parked)
 
 	// OnError is told of what has failed and will be tried again: the database, a topic (a
-	// [*TopicError]), a message. Several goroutines may call it at once; it must return soon. Default: nobody
-	// is told.
+	// [*TopicError]), a message. Several goroutines may call it at once; it must return soon.
+	// Default: nobody is told.
 	OnError func(err error)
 	// BatchSize is how many messages are published at once, 1 to 10,000. Default:
 	// [DefaultBatchSize].
@@ -117,7 +117,8 @@ func (c RelayConfig) required() error {
 	case isNil(c.Publisher):
 		return inputError("Publisher", "is nil")
 	case c.OnPark == nil:
-		return inputError("OnPark", "is nil: what is parked is not published, and somebody has to know")
+		return inputError("OnPark",
+			"is nil: what is parked is not published, and somebody has to know")
 	}
 	return nil
 }
@@ -160,7 +161,9 @@ func (c RelayConfig) check() error {
 // least is how long what has failed waits at the least, also where polls are rarer.
 func (c RelayConfig) least() time.Duration { return min(c.PollMin, c.RetryMin) }
 
-func (c RelayConfig) retry() backoff.Policy { return backoff.Policy{Base: c.RetryMin, Cap: c.RetryMax} }
+func (c RelayConfig) retry() backoff.Policy {
+	return backoff.Policy{Base: c.RetryMin, Cap: c.RetryMax}
+}
 
 func isNil(v any) bool {
 	rv := reflect.ValueOf(v)

@@ -9,10 +9,11 @@ import (
 
 // desk hands the shards that have messages to the workers. It runs on one goroutine.
 type desk struct {
-	relay  *Relay
-	jobs   chan job    // to the workers
-	done   chan report // back from them; has room for every shard, so that no worker is left behind on it
-	calls  chan int    // shards, of which a call that took long has ended
+	relay *Relay
+	jobs  chan job // to the workers
+	// back from them; has room for every shard, so that no worker is left behind on it
+	done   chan report
+	calls  chan int // shards, of which a call that took long has ended
 	over   chan struct{}
 	shards []shard
 	queue  []int // in hand, but not yet a worker's
@@ -53,15 +54,15 @@ type bound struct {
 }
 
 const (
-	// settled is how long after it was seen a bound takes the place of an earlier one: a message before
-	// it that is committed later than that is found when the whole shard is looked at.
+	// settled is how long after it was seen a bound takes the place of an earlier one: a message
+	// before it that is committed later than that is found when the whole shard is looked at.
 	settled = time.Second
 	// wholeLook is how rarely that is; more often while a bound is new, so that what is committed d
 	// after it was seen is found within 2d.
 	wholeLook = 2 * time.Second
 	firstLook = 20 * time.Millisecond
-	// behindShare bounds how much of the time a shard is read that has nothing but messages that are
-	// left out.
+	// behindShare bounds how much of the time a shard is read that has nothing but messages that
+	// are left out.
 	behindShare = 3
 )
 
@@ -103,7 +104,8 @@ type report struct {
 
 func newDesk(r *Relay) *desk {
 	n := r.box.dialect.shards
-	d := &desk{relay: r, jobs: make(chan job), done: make(chan report, n), calls: make(chan int), over: make(chan struct{}), shards: make([]shard, n), found: time.Now()}
+	d := &desk{relay: r, jobs: make(chan job), done: make(chan report, n), calls: make(chan int),
+		over: make(chan struct{}), shards: make([]shard, n), found: time.Now()}
 	for i := range d.shards {
 		d.shards[i].limit = r.cfg.BatchSize
 	}
@@ -227,7 +229,8 @@ func (d *desk) poll(ctx context.Context) time.Duration {
 			d.relay.cfg.OnError(err)
 		}
 		// No longer than at other times: when the database is back nobody tells.
-		return min(max(d.relay.cfg.least(), d.relay.cfg.retry().Delay(d.errors-1, 0, nil)), d.relay.cfg.PollMax)
+		return min(max(d.relay.cfg.least(), d.relay.cfg.retry().Delay(d.errors-1, 0, nil)),
+			d.relay.cfg.PollMax)
 	}
 	d.errors = 0
 	wait := min(max(d.polled.Sub(d.found)/idleShare, d.relay.cfg.PollMin), d.relay.cfg.PollMax)

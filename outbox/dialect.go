@@ -64,7 +64,8 @@ type statements struct {
 // is taken for a jump of the clock, or an older configuration, and does not wait.
 func (d *dialect) of(cfg *RelayConfig) *statements {
 	s := d.statements
-	longest := strings.NewReplacer("{{longest}}", strconv.FormatInt((2*cfg.RetryMax+grace).Microseconds(), 10),
+	longest := strings.NewReplacer("{{longest}}",
+		strconv.FormatInt((2*cfg.RetryMax+grace).Microseconds(), 10),
 		"{{idle}}", strconv.FormatInt((cfg.PublishTimeout+grace).Milliseconds(), 10))
 	for _, one := range []*string{&s.lock, &s.read, &s.readFree} {
 		*one = longest.Replace(*one)
@@ -90,8 +91,10 @@ func newDialect(kind Dialect, n names) (*dialect, error) {
 	case SQLite:
 		d.shards = 1
 	}
-	return d, d.load(strings.NewReplacer("{{table}}", n.table, "{{parked}}", n.parked, "{{shards}}", n.shards,
-		"{{now}}", clocks[kind], "{{longest lease}}", strconv.FormatInt((maxPublishTimeout+grace).Milliseconds(), 10)).Replace)
+	return d, d.load(strings.NewReplacer("{{table}}", n.table, "{{parked}}", n.parked,
+		"{{shards}}", n.shards,
+		"{{now}}", clocks[kind], "{{longest lease}}",
+		strconv.FormatInt((maxPublishTimeout+grace).Milliseconds(), 10)).Replace)
 }
 
 // clocks are what the time is where there is an expression for it: in SQLite milliseconds since
@@ -109,7 +112,8 @@ func (d *dialect) load(render func(string) string) error {
 		return fmt.Errorf("outbox: %w", err)
 	}
 	into := map[string]*string{
-		"busy": &d.busy, "busy_behind": &d.busyBehind, "top": &d.top, "lock": &d.lock, "unlock": &d.unlock, "read": &d.read, "read_free": &d.readFree,
+		"busy": &d.busy, "busy_behind": &d.busyBehind, "top": &d.top, "lock": &d.lock,
+		"unlock": &d.unlock, "read": &d.read, "read_free": &d.readFree,
 		"delete": &d.remove, "fail": &d.fail, "park": &d.park,
 		"lag": &d.lag, "parked": &d.parked, "requeue": &d.requeue, "unpark": &d.unpark,
 		"form": &d.form, "form_parked": &d.formParked,

@@ -45,10 +45,10 @@
 // other relay publishes the same. RelayConfig.OnError gets a [*TopicError], and [Relay.Failing]
 // lists the topics. A relay that is started again, and any other one, finds out by itself.
 //
-// A message the broker refuses for what it is ([Reject]) is
-// parked, when it has failed RelayConfig.MaxAttempts times, in a table of its own, and RelayConfig.OnPark
-// is told; see [Outbox.Parked] and [Outbox.Requeue]. What fails for another reason, such as
-// a broker that is down, is never parked: watch [Outbox.Lag].
+// A message the broker refuses for what it is ([Reject]) is parked, when it has failed
+// RelayConfig.MaxAttempts times, in a table of its own, and RelayConfig.OnPark is told; see
+// [Outbox.Parked] and [Outbox.Requeue]. What fails for another reason, such as a broker that is
+// down, is never parked: watch [Outbox.Lag].
 //
 // A relay that cannot delete, on a read replica or without the right to, publishes nothing and
 // tells RelayConfig.OnError: before its first batch of a shard, and after a turn that failed, it

@@ -9,7 +9,8 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// printer stands for a broker. The publishers of outbox/franzpub and outbox/saramapub send to Kafka.
+// printer stands for a broker. The publishers of outbox/franzpub and outbox/saramapub send to
+// Kafka.
 type printer chan outbox.Message
 
 func (p printer) Publish(_ context.Context, messages []outbox.Message) []error {
@@ -19,10 +20,12 @@ func (p printer) Publish(_ context.Context, messages []outbox.Message) []error {
 	return nil // all are acknowledged
 }
 
-// The message is inserted in the transaction of the booking that it is about, and a relay publishes it.
+// The message is inserted in the transaction of the booking that it is about, and a relay publishes
+// it.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
-	// Two connections write, this one's and the relay's: with a busy_timeout one waits for the other.
+	// Two connections write, this one's and the relay's: with a busy_timeout one waits for the
+	// other.
 	db, err := sql.Open("sqlite", "file:shop.db?_pragma=busy_timeout(5000)")
 	if err != nil {
 		log.Fatal(err)
@@ -40,9 +43,10 @@ func Example() {
 	}
 
 	broker := make(printer)
-	relay, err := outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: broker, OnPark: func(_ context.Context, p outbox.Parked) {
-		log.Print("refused for good: ", p.ID, p.Reason) // an alarm: it waits for a person
-	}})
+	relay, err := outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: broker,
+		OnPark: func(_ context.Context, p outbox.Parked) {
+			log.Print("refused for good: ", p.ID, p.Reason) // an alarm: it waits for a person
+		}})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -57,7 +61,8 @@ func Example() {
 	if _, err := tx.ExecContext(ctx, `INSERT INTO booking VALUES (100)`); err != nil {
 		log.Fatal(err)
 	}
-	err = box.InsertTx(ctx, tx, outbox.Message{ID: "booked:order-7", Topic: "bookings", Key: []byte("account-1"), Payload: []byte("100")})
+	err = box.InsertTx(ctx, tx, outbox.Message{ID: "booked:order-7", Topic: "bookings",
+		Key: []byte("account-1"), Payload: []byte("100")})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -40,7 +40,8 @@ func openFake(t *testing.T, o *Outbox, messages ...Message) (*fake, *sql.DB) {
 	t.Helper()
 	f := &fake{locks: map[int64]bool{}, count: map[string]int{}, slow: map[string]time.Duration{}}
 	for i, m := range messages {
-		f.rows = append(f.rows, &fakeRow{Message: m, id: int64(i + 1), shard: int64(shardOf(&m, o.dialect.shards))})
+		f.rows = append(f.rows, &fakeRow{Message: m, id: int64(i + 1),
+			shard: int64(shardOf(&m, o.dialect.shards))})
 	}
 	db := sql.OpenDB(f)
 	t.Cleanup(func() { _ = db.Close() })
@@ -65,7 +66,8 @@ func (f *fake) left() (pending, parked []string) {
 func (f *fake) add(m Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.rows = append(f.rows, &fakeRow{Message: m, id: int64(len(f.rows) + 1000), shard: int64(shardOf(&m, shards))})
+	f.rows = append(f.rows, &fakeRow{Message: m, id: int64(len(f.rows) + 1000),
+		shard: int64(shardOf(&m, shards))})
 }
 
 func (f *fake) ran(statement string) int {
@@ -155,18 +157,23 @@ func pause(ctx context.Context, wait time.Duration) error {
 // statementOf names what a text of PostgreSQL does.
 func statementOf(query string) string {
 	for _, known := range []struct{ part, name string }{
-		{"to_regclass", "exists"}, {"SELECT version", "version"}, {"DESC LIMIT 1", "top"}, {"generate_series", "busy"}, {"pg_try_advisory", "lock"},
-		{"pg_notify", "notify"}, {"(topic, key) NOT IN", "read_free"}, {"SELECT id, topic", "read"}, {"_parked", "park"},
-		{"DELETE", "delete"}, {"UPDATE", "fail"}, {"ROLLBACK TO", "back"}, {"SAVEPOINT", "savepoint"},
+		{"to_regclass", "exists"}, {"SELECT version", "version"}, {"DESC LIMIT 1", "top"},
+		{"generate_series", "busy"}, {"pg_try_advisory", "lock"},
+		{"pg_notify", "notify"}, {"(topic, key) NOT IN", "read_free"}, {"SELECT id, topic", "read"},
+		{"_parked", "park"},
+		{"DELETE", "delete"}, {"UPDATE", "fail"}, {"ROLLBACK TO", "back"},
+		{"SAVEPOINT", "savepoint"},
 	} {
-		if strings.Contains(query, known.part) && (known.name != "read" || !strings.HasPrefix(query, "INSERT")) {
+		if strings.Contains(query, known.part) &&
+			(known.name != "read" || !strings.HasPrefix(query, "INSERT")) {
 			return known.name
 		}
 	}
 	return query
 }
 
-func (c *fakeConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *fakeConn) QueryContext(ctx context.Context, query string,
+	args []driver.NamedValue) (driver.Rows, error) {
 	statement := statementOf(query)
 	if err := c.run(ctx, statement); err != nil {
 		return nil, err
@@ -238,18 +245,21 @@ func (c *fakeConn) read(query string, args []driver.NamedValue, free bool) drive
 		held := r.until.After(time.Now())
 		lane := r.Topic + " " + string(r.Key)
 		blocked[lane] = blocked[lane] || held
-		if r.shard != no || r.parked || r.id <= low || !selected(query, r.Topic, args[3:]) || free && blocked[lane] || int64(len(all.left)) == limit {
+		if r.shard != no || r.parked || r.id <= low || !selected(query, r.Topic, args[3:]) ||
+			free && blocked[lane] || int64(len(all.left)) == limit {
 			continue
 		}
 		flag := map[bool]int64{true: 1}[held]
 		all.left = append(all.left, []driver.Value{
-			r.id, r.Topic, r.ID, r.Key, encodeHeaders(r.Headers), r.Payload, r.attempts, flag, int64(0),
+			r.id, r.Topic, r.ID, r.Key, encodeHeaders(r.Headers), r.Payload, r.attempts,
+			flag, int64(0),
 		})
 	}
 	return all
 }
 
-func (c *fakeConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c *fakeConn) ExecContext(ctx context.Context, query string,
+	args []driver.NamedValue) (driver.Result, error) {
 	statement := statementOf(query)
 	if err := c.run(ctx, statement); err != nil {
 		return nil, err
@@ -264,7 +274,9 @@ func (c *fakeConn) ExecContext(ctx context.Context, query string, args []driver.
 	case "delete":
 		ids := numbers(args[1])
 		c.tx = append(c.tx, func() {
-			c.rows = slices.DeleteFunc(c.rows, func(r *fakeRow) bool { return !r.parked && slices.Contains(ids, r.id) })
+			c.rows = slices.DeleteFunc(c.rows, func(r *fakeRow) bool {
+				return !r.parked && slices.Contains(ids, r.id)
+			})
 		})
 	case "park":
 		id := number(args[2])
@@ -274,7 +286,8 @@ func (c *fakeConn) ExecContext(ctx context.Context, query string, args []driver.
 			c.rows = append(c.rows, &kept)
 		})
 	case "fail":
-		count, until, ids := number(args[0]), time.Now().Add(time.Duration(number(args[1]))*time.Microsecond), numbers(args[3])
+		count, until, ids := number(args[0]),
+			time.Now().Add(time.Duration(number(args[1]))*time.Microsecond), numbers(args[3])
 		c.tx = append(c.tx, func() {
 			for _, r := range c.rows {
 				if slices.Contains(ids, r.id) {

@@ -37,9 +37,9 @@ const (
 // what the first one has inserted is still there to be published.
 //
 // Messages of one key are published in the order of the arguments. One round trip for each 500
-// messages or 4 MiB. A nil transaction, a connection pool, and a *sql.Conn on which no transaction was
-// begun are refused: there the message would be published whatever becomes of the effect. A *sql.Conn
-// costs two round trips more.
+// messages or 4 MiB. A nil transaction, a connection pool, and a *sql.Conn on which no transaction
+// was begun are refused: there the message would be published whatever becomes of the effect. A
+// *sql.Conn costs two round trips more.
 func (o *Outbox) InsertTx(ctx context.Context, tx Tx, messages ...Message) error {
 	if err := o.ready(); err != nil {
 		return err
@@ -110,7 +110,8 @@ func (o *Outbox) appendRow(args []any, m Message) []any {
 	if m.Payload != nil {
 		payload = m.Payload
 	}
-	return append(args, shardOf(&m, o.dialect.shards), m.Topic, m.ID, m.Key, encodeHeaders(m.Headers), payload)
+	return append(args, shardOf(&m, o.dialect.shards), m.Topic, m.ID,
+		m.Key, encodeHeaders(m.Headers), payload)
 }
 
 // checkTx refuses nil, also inside an interface, and connection pools.

@@ -36,7 +36,8 @@ func TestInsertTx(t *testing.T) {
 		t.Run(d.String(), func(t *testing.T) {
 			o, tx := newOutbox(t, d), &recorder{}
 			m := Message{Topic: "t", Key: []byte("k")}
-			if err := o.InsertTx(t.Context(), tx, m, Message{ID: "id", Topic: "u", Payload: []byte{}}); err != nil {
+			if err := o.InsertTx(t.Context(), tx,
+				m, Message{ID: "id", Topic: "u", Payload: []byte{}}); err != nil {
 				t.Fatal(err)
 			}
 			if len(tx.queries) != 1 || len(tx.args[0]) != 2*columns {
@@ -68,7 +69,8 @@ func TestInsertTxInPieces(t *testing.T) {
 		many = append(many, Message{ID: strconv.Itoa(i), Topic: "t"})
 	}
 	large := Message{ID: "large", Topic: "t", Payload: make([]byte, 900_000)}
-	if err := o.InsertTx(t.Context(), tx, append(many, slices.Repeat([]Message{large}, 6)...)...); err != nil {
+	if err := o.InsertTx(t.Context(), tx,
+		append(many, slices.Repeat([]Message{large}, 6)...)...); err != nil {
 		t.Fatal(err)
 	}
 	var sizes []int
@@ -101,11 +103,21 @@ func TestInsertTxRefuses(t *testing.T) {
 		"long topic":      {"messages[1].Topic", func(m *Message) { m.Topic = long[:MaxTopic+1] }},
 		"space in topic":  {"messages[1].Topic", func(m *Message) { m.Topic = "a b" }},
 		"umlaut in topic": {"messages[1].Topic", func(m *Message) { m.Topic = "\u00e4" }},
-		"long key":        {"messages[1].Key", func(m *Message) { m.Key = []byte(long[:MaxKey+1]) }},
-		"large payload":   {"messages[1].Payload", func(m *Message) { m.Payload = make([]byte, DefaultMaxPayload+1) }},
-		"large headers":   {"messages[1].Headers", func(m *Message) { m.Headers = []Header{{Value: make([]byte, MaxHeaders)}} }},
-		"the id's header": {"messages[1].Headers", func(m *Message) { m.Headers = []Header{{Key: DefaultIDHeader}} }},
-		"header not UTF8": {"messages[1].Headers", func(m *Message) { m.Headers = []Header{{Key: "\xff"}} }},
+		"long key": {"messages[1].Key", func(m *Message) {
+			m.Key = []byte(long[:MaxKey+1])
+		}},
+		"large payload": {"messages[1].Payload", func(m *Message) {
+			m.Payload = make([]byte, DefaultMaxPayload+1)
+		}},
+		"large headers": {"messages[1].Headers", func(m *Message) {
+			m.Headers = []Header{{Value: make([]byte, MaxHeaders)}}
+		}},
+		"the id's header": {"messages[1].Headers", func(m *Message) {
+			m.Headers = []Header{{Key: DefaultIDHeader}}
+		}},
+		"header not UTF8": {"messages[1].Headers", func(m *Message) {
+			m.Headers = []Header{{Key: "\xff"}}
+		}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -114,21 +126,26 @@ func TestInsertTxRefuses(t *testing.T) {
 			err := newOutbox(t, Postgres).InsertTx(t.Context(), tx, good, bad)
 			var input *InputError
 			if !errors.As(err, &input) || input.Field != tt.field || len(tx.queries) != 0 {
-				t.Errorf("%v after %d statements; want an InputError on %s before any", err, len(tx.queries), tt.field)
+				t.Errorf("%v after %d statements; want an InputError on %s before any", err,
+					len(tx.queries), tt.field)
 			}
 		})
 	}
-	at := Message{ID: long[:MaxID], Topic: long[:MaxTopic], Key: []byte(long[:MaxKey]), Payload: make([]byte, DefaultMaxPayload)}
+	at := Message{ID: long[:MaxID], Topic: long[:MaxTopic], Key: []byte(long[:MaxKey]),
+		Payload: make([]byte, DefaultMaxPayload)}
 	if err := newOutbox(t, Postgres).InsertTx(t.Context(), &recorder{}, at); err != nil {
 		t.Errorf("at the bounds: %v", err)
 	}
 	var input *InputError
-	for name, tx := range map[string]Tx{"nil": nil, "nil inside": (*sql.Tx)(nil), "pool": new(sql.DB)} {
-		if err := newOutbox(t, Postgres).InsertTx(t.Context(), tx, good); !errors.As(err, &input) || input.Field != "tx" {
+	for name, tx := range map[string]Tx{"nil": nil, "nil inside": (*sql.Tx)(nil),
+		"pool": new(sql.DB)} {
+		if err := newOutbox(t, Postgres).InsertTx(t.Context(), tx, good); !errors.As(err, &input) ||
+			input.Field != "tx" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := new(Outbox).InsertTx(t.Context(), &recorder{}, good); !errors.As(err, &input) || input.Field != "Outbox" {
+	if err := new(Outbox).InsertTx(t.Context(), &recorder{}, good); !errors.As(err, &input) ||
+		input.Field != "Outbox" {
 		t.Errorf("not made by New: %v", err)
 	}
 }

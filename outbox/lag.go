@@ -23,8 +23,9 @@ type Lag struct {
 	Oldest time.Duration
 }
 
-// Lag asks the database, in one statement (MySQL: in a transaction) that reads at most a few thousand index entries.
-// Alarm on Oldest, which also grows when no relay runs at all, and on Parked.
+// Lag asks the database, in one statement (MySQL: in a transaction) that reads at most a few
+// thousand index entries. Alarm on Oldest, which also grows when no relay runs at all, and on
+// Parked.
 func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 	if err := o.checkDB(db); err != nil {
 		return Lag{}, err
@@ -36,7 +37,8 @@ func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 	defer end()
 	var lag Lag
 	var oldest int64
-	if err := from.QueryRowContext(ctx, o.dialect.lag, LagLimit, LagLimit).Scan(&lag.Pending, &lag.Parked, &oldest); err != nil {
+	if err := from.QueryRowContext(ctx, o.dialect.lag, LagLimit, LagLimit).Scan(&lag.Pending,
+		&lag.Parked, &oldest); err != nil {
 		return Lag{}, fmt.Errorf("outbox: lag: %w", err)
 	}
 	lag.Oldest = max(0, time.Duration(oldest)*time.Microsecond)
@@ -47,7 +49,9 @@ func (o *Outbox) Lag(ctx context.Context, db *sql.DB) (Lag, error) {
 type Stats struct {
 	Published int64 // messages whose deletion is committed
 	Batches   int64 // transactions that have deleted some of them
-	Failures  int64 // messages that failed by themselves, calls of which nothing was acknowledged, and turns that failed
+	// messages that failed by themselves, calls of which nothing was acknowledged, and turns that
+	// failed
+	Failures  int64
 	Parked    int64 // messages
 	Overtaken int64 // messages of [ErrOvertaken]
 }
@@ -57,5 +61,6 @@ type counters struct{ published, batches, failures, parked, overtaken atomic.Int
 // Stats may be called at any time.
 func (r *Relay) Stats() Stats {
 	c := &r.stats
-	return Stats{c.published.Load(), c.batches.Load(), c.failures.Load(), c.parked.Load(), c.overtaken.Load()}
+	return Stats{c.published.Load(), c.batches.Load(), c.failures.Load(), c.parked.Load(),
+		c.overtaken.Load()}
 }

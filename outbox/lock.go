@@ -122,7 +122,8 @@ func (r *Relay) lock(ctx context.Context, no int) (*locked, error) {
 // broker takes.
 func (r *Relay) lease(ctx context.Context, no int) (*locked, error) {
 	lasts := r.cfg.PublishTimeout + grace
-	result, err := r.cfg.DB.ExecContext(ctx, r.statements.lock, r.name, lasts.Milliseconds(), no, r.name)
+	result, err := r.cfg.DB.ExecContext(ctx, r.statements.lock, r.name, lasts.Milliseconds(),
+		no, r.name)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: lease: %w", err)
 	}

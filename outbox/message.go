@@ -60,7 +60,8 @@ func (o *Outbox) check(m *Message, at int) error {
 	case len(m.Key) > MaxKey:
 		return bad("Key", "is %d bytes, more than %d", len(m.Key), MaxKey)
 	case len(m.Payload) > o.maxPayload:
-		return bad("Payload", "is %d bytes, more than Config.MaxPayload, %d", len(m.Payload), o.maxPayload)
+		return bad("Payload", "is %d bytes, more than Config.MaxPayload, %d", len(m.Payload),
+			o.maxPayload)
 	}
 	return o.checkHeaders(m, bad)
 }

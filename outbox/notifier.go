@@ -50,11 +50,13 @@ func NewNotifier(cfg NotifierConfig) (*Notifier, error) {
 	case err != nil:
 		return nil, err
 	case cfg.Outbox.dialect.kind != Postgres:
-		return nil, inputError("Outbox", "is of "+cfg.Outbox.dialect.kind.String()+"; only PostgreSQL has NOTIFY")
+		return nil, inputError("Outbox",
+			"is of "+cfg.Outbox.dialect.kind.String()+"; only PostgreSQL has NOTIFY")
 	case cfg.DB == nil:
 		return nil, inputError("DB", "is nil")
 	case cfg.Every < time.Millisecond || cfg.Every > time.Minute:
-		return nil, inputError("Every", fmt.Sprintf("is %v, must be %v to %v", cfg.Every, time.Millisecond, time.Minute))
+		return nil, inputError("Every",
+			fmt.Sprintf("is %v, must be %v to %v", cfg.Every, time.Millisecond, time.Minute))
 	}
 	return &Notifier{cfg: cfg}, nil
 }
@@ -84,7 +86,8 @@ func (n *Notifier) Run(ctx context.Context) error {
 			failures = 0
 		} else if ctx.Err() == nil {
 			n.cfg.OnError(err)
-			pause = max(pause, backoff.Policy{Base: pause, Cap: max(pause, DefaultPollMax)}.Delay(failures, 0, nil))
+			pause = max(pause, backoff.Policy{Base: pause,
+				Cap: max(pause, DefaultPollMax)}.Delay(failures, 0, nil))
 			failures++
 		}
 		if backoff.Sleep(ctx, pause) != nil {
@@ -96,7 +99,8 @@ func (n *Notifier) Run(ctx context.Context) error {
 func (n *Notifier) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	if _, err := n.cfg.DB.ExecContext(ctx, `SELECT pg_notify($1::text, '')`, n.cfg.Outbox.channel); err != nil {
+	if _, err := n.cfg.DB.ExecContext(ctx, `SELECT pg_notify($1::text, '')`,
+		n.cfg.Outbox.channel); err != nil {
 		return fmt.Errorf("outbox: notify: %w", err)
 	}
 	n.sent.Add(1)

@@ -111,7 +111,8 @@ func TestChannel(t *testing.T) {
 			}
 			channels = append(channels, o.Channel())
 		}
-		if c := channels[0]; len(c) > 63 || c == table || c != channels[1] || !strings.HasSuffix(c, "_wake") {
+		if c := channels[0]; len(c) > 63 || c == table || c != channels[1] ||
+			!strings.HasSuffix(c, "_wake") {
 			t.Errorf("channels %s of %s", channels, table)
 		}
 	}

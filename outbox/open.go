@@ -13,18 +13,21 @@ const setOpen, releaseOpen = `SAVEPOINT onceward_open`, `RELEASE SAVEPOINT oncew
 // checkOpen refuses a connection on which no transaction was begun: the message would be published
 // whatever becomes of the effect. A *sql.Tx is not asked. Two round trips, one with SQLite.
 //
-// PostgreSQL refuses a savepoint outside of a transaction. MySQL takes it, and drops it before it can be
-// released. SQLite begins a transaction with it, so there it is BEGIN that tells: inside of one it is refused.
+// PostgreSQL refuses a savepoint outside of a transaction. MySQL takes it, and drops it before it
+// can be released. SQLite begins a transaction with it, so there it is BEGIN that tells: inside of
+// one it is refused.
 func (o *Outbox) checkOpen(ctx context.Context, tx Tx) error {
 	if !sqlerr.IsConn(tx) {
 		return nil
 	}
-	notOpen := inputError("tx", "is a connection on which no transaction was begun; pass the transaction that holds the effect")
+	notOpen := inputError("tx",
+		"is a connection on which no transaction was begun; pass the transaction that holds the effect")
 	if o.dialect.kind == SQLite {
 		_, err := tx.ExecContext(ctx, `BEGIN`)
 		switch {
 		case err == nil:
-			if _, err := tx.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`); err != nil { // of what BEGIN has begun
+			// of what BEGIN has begun
+			if _, err := tx.ExecContext(context.WithoutCancel(ctx), `ROLLBACK`); err != nil {
 				return fmt.Errorf("outbox: insert: %w", err)
 			}
 			return notOpen

@@ -13,8 +13,8 @@ import (
 const (
 	DefaultTable    = "onceward_outbox"
 	DefaultIDHeader = "onceward-id"
-	// DefaultMaxPayload, in bytes, leaves room for the longest key, headers and id within what Kafka,
-	// sarama and franz-go take by default, which is 1,000,012 bytes with franz-go.
+	// DefaultMaxPayload, in bytes, leaves room for the longest key, headers and id within what
+	// Kafka, sarama and franz-go take by default, which is 1,000,012 bytes with franz-go.
 	DefaultMaxPayload = 900_000
 )
 
@@ -67,7 +67,8 @@ func New(cfg Config) (*Outbox, error) {
 	case len(cfg.IDHeader) > 255 || !utf8.ValidString(cfg.IDHeader):
 		return nil, inputError("IDHeader", "must be 1 to 255 bytes of UTF-8")
 	case cfg.MaxPayload < 1 || cfg.MaxPayload > maxMaxPayload:
-		return nil, inputError("MaxPayload", fmt.Sprintf("is %d, must be 1 to %d", cfg.MaxPayload, maxMaxPayload))
+		return nil, inputError("MaxPayload",
+			fmt.Sprintf("is %d, must be 1 to %d", cfg.MaxPayload, maxMaxPayload))
 	}
 	tables, err := newNames(cfg)
 	if err != nil {
@@ -117,6 +118,9 @@ func newNames(cfg Config) (names, error) {
 	if cfg.Schema != "" {
 		within = sqlname.Quote(cfg.Schema, mark) + "."
 	}
-	beside := func(suffix string) string { return within + sqlname.Quote(sqlname.Derive(cfg.Table, suffix), mark) }
-	return names{table: within + sqlname.Quote(cfg.Table, mark), parked: beside("_parked"), shards: beside("_shards")}, nil
+	beside := func(suffix string) string {
+		return within + sqlname.Quote(sqlname.Derive(cfg.Table, suffix), mark)
+	}
+	return names{table: within + sqlname.Quote(cfg.Table, mark), parked: beside("_parked"),
+		shards: beside("_shards")}, nil
 }

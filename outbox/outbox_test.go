@@ -65,10 +65,12 @@ func TestNew(t *testing.T) {
 		"table of versions": {"Table", Config{Dialect: MySQL, Table: "onceward_migrations"}},
 		"SQLite's own":      {"Table", Config{Dialect: SQLite, Table: "SQLite_box"}},
 		"hostile schema":    {"Schema", Config{Dialect: SQLite, Schema: "a.b"}},
-		"long header":       {"IDHeader", Config{Dialect: Postgres, IDHeader: strings.Repeat("h", 256)}},
-		"odd header":        {"IDHeader", Config{Dialect: Postgres, IDHeader: "\xff"}},
-		"negative payload":  {"MaxPayload", Config{Dialect: Postgres, MaxPayload: -1}},
-		"large payload":     {"MaxPayload", Config{Dialect: Postgres, MaxPayload: maxMaxPayload + 1}},
+		"long header": {"IDHeader",
+			Config{Dialect: Postgres, IDHeader: strings.Repeat("h", 256)}},
+		"odd header":       {"IDHeader", Config{Dialect: Postgres, IDHeader: "\xff"}},
+		"negative payload": {"MaxPayload", Config{Dialect: Postgres, MaxPayload: -1}},
+		"large payload": {"MaxPayload",
+			Config{Dialect: Postgres, MaxPayload: maxMaxPayload + 1}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +81,8 @@ func TestNew(t *testing.T) {
 			}
 		})
 	}
-	if _, err := New(Config{Dialect: MySQL, Schema: "_s", Table: strings.Repeat("T", 63), MaxPayload: maxMaxPayload}); err != nil {
+	if _, err := New(Config{Dialect: MySQL, Schema: "_s", Table: strings.Repeat("T", 63),
+		MaxPayload: maxMaxPayload}); err != nil {
 		t.Error(err)
 	}
 }
@@ -91,31 +94,40 @@ func (acknowledging) Publish(context.Context, []Message) []error { return nil }
 
 func TestNewRelay(t *testing.T) {
 	good := RelayConfig{
-		Outbox: newOutbox(t, SQLite), DB: new(sql.DB), Publisher: acknowledging{}, OnPark: func(context.Context, Parked) {},
+		Outbox: newOutbox(t, SQLite), DB: new(sql.DB), Publisher: acknowledging{},
+		OnPark: func(context.Context, Parked) {},
 	}
 	tests := map[string]struct {
 		field string
 		edit  func(*RelayConfig)
 	}{
-		"no outbox":        {"Outbox", func(c *RelayConfig) { c.Outbox = nil }},
-		"no pool":          {"DB", func(c *RelayConfig) { c.DB = nil }},
-		"no publisher":     {"Publisher", func(c *RelayConfig) { c.Publisher = nil }},
-		"nil publisher":    {"Publisher", func(c *RelayConfig) { c.Publisher = (*acknowledging)(nil) }},
-		"nobody to tell":   {"OnPark", func(c *RelayConfig) { c.OnPark = nil }},
-		"batch":            {"BatchSize", func(c *RelayConfig) { c.BatchSize = 10_001 }},
-		"negative batch":   {"BatchSize", func(c *RelayConfig) { c.BatchSize = -1 }},
-		"bytes":            {"BatchBytes", func(c *RelayConfig) { c.BatchBytes = -1 }},
-		"two on SQLite":    {"Workers", func(c *RelayConfig) { c.Workers = 2 }},
-		"attempts":         {"MaxAttempts", func(c *RelayConfig) { c.MaxAttempts = -1 }},
-		"publish timeout":  {"PublishTimeout", func(c *RelayConfig) { c.PublishTimeout = 1 }},
-		"publish for ever": {"PublishTimeout", func(c *RelayConfig) { c.PublishTimeout = math.MaxInt64 }},
-		"stop for ever":    {"StopTimeout", func(c *RelayConfig) { c.StopTimeout = math.MaxInt64 }},
-		"retry for ever":   {"RetryMax", func(c *RelayConfig) { c.RetryMax = math.MaxInt64 }},
-		"stop timeout":     {"StopTimeout", func(c *RelayConfig) { c.StopTimeout = -time.Second }},
-		"poll":             {"PollMin", func(c *RelayConfig) { c.PollMin = 1 }},
-		"poll upside down": {"PollMax", func(c *RelayConfig) { c.PollMin, c.PollMax = time.Minute, time.Second }},
-		"retry":            {"RetryMin", func(c *RelayConfig) { c.RetryMin = 1 }},
-		"retry upside":     {"RetryMax", func(c *RelayConfig) { c.RetryMin, c.RetryMax = time.Minute, time.Second }},
+		"no outbox":    {"Outbox", func(c *RelayConfig) { c.Outbox = nil }},
+		"no pool":      {"DB", func(c *RelayConfig) { c.DB = nil }},
+		"no publisher": {"Publisher", func(c *RelayConfig) { c.Publisher = nil }},
+		"nil publisher": {"Publisher", func(c *RelayConfig) {
+			c.Publisher = (*acknowledging)(nil)
+		}},
+		"nobody to tell":  {"OnPark", func(c *RelayConfig) { c.OnPark = nil }},
+		"batch":           {"BatchSize", func(c *RelayConfig) { c.BatchSize = 10_001 }},
+		"negative batch":  {"BatchSize", func(c *RelayConfig) { c.BatchSize = -1 }},
+		"bytes":           {"BatchBytes", func(c *RelayConfig) { c.BatchBytes = -1 }},
+		"two on SQLite":   {"Workers", func(c *RelayConfig) { c.Workers = 2 }},
+		"attempts":        {"MaxAttempts", func(c *RelayConfig) { c.MaxAttempts = -1 }},
+		"publish timeout": {"PublishTimeout", func(c *RelayConfig) { c.PublishTimeout = 1 }},
+		"publish for ever": {"PublishTimeout", func(c *RelayConfig) {
+			c.PublishTimeout = math.MaxInt64
+		}},
+		"stop for ever":  {"StopTimeout", func(c *RelayConfig) { c.StopTimeout = math.MaxInt64 }},
+		"retry for ever": {"RetryMax", func(c *RelayConfig) { c.RetryMax = math.MaxInt64 }},
+		"stop timeout":   {"StopTimeout", func(c *RelayConfig) { c.StopTimeout = -time.Second }},
+		"poll":           {"PollMin", func(c *RelayConfig) { c.PollMin = 1 }},
+		"poll upside down": {"PollMax", func(c *RelayConfig) {
+			c.PollMin, c.PollMax = time.Minute, time.Second
+		}},
+		"retry": {"RetryMin", func(c *RelayConfig) { c.RetryMin = 1 }},
+		"retry upside": {"RetryMax", func(c *RelayConfig) {
+			c.RetryMin, c.RetryMax = time.Minute, time.Second
+		}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

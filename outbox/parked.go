@@ -24,7 +24,8 @@ type Parked struct {
 }
 
 // Parked lists up to limit messages whose Row is larger than after, in ascending order.
-func (o *Outbox) Parked(ctx context.Context, db *sql.DB, after int64, limit int) (list []Parked, err error) {
+func (o *Outbox) Parked(ctx context.Context, db *sql.DB, after int64, limit int) (list []Parked,
+	err error) {
 	if err := o.checkDB(db); err != nil {
 		return nil, err
 	}
@@ -59,7 +60,8 @@ func scanParked(rows *sql.Rows) (p Parked, err error) {
 	var headers []byte
 	var created, at int64
 	var null int
-	err = rows.Scan(&p.Row, &p.Topic, &p.ID, &p.Key, &headers, &p.Payload, &null, &p.Attempts, &p.Reason, &created, &at)
+	err = rows.Scan(&p.Row, &p.Topic, &p.ID, &p.Key, &headers, &p.Payload, &null, &p.Attempts,
+		&p.Reason, &created, &at)
 	p.tidy(null != 0)
 	p.Headers, _ = decodeHeaders(headers)
 	p.Created, p.At = time.UnixMicro(created).UTC(), time.UnixMicro(at).UTC()

@@ -47,7 +47,8 @@ func (s *session) gather(l *locked, j job, state *shard, o *outcome) (*plan, err
 	}
 	if !p.empty() && !state.sure {
 		if err := s.rehearse(l, j.shard, first); err != nil {
-			return p, fmt.Errorf("outbox: nothing is published, because it could not be deleted: %w", err)
+			return p, fmt.Errorf(
+				"outbox: nothing is published, because it could not be deleted: %w", err)
 		}
 	}
 	return p, nil
@@ -58,7 +59,8 @@ func (s *session) gather(l *locked, j job, state *shard, o *outcome) (*plan, err
 // Where a part of the shard is known to hold only messages that are left out, it first looks behind
 // that part. What is found there is read from the beginning all the same: a message before it may
 // have been committed since, and be of the same key.
-func (s *session) batches(l *locked, j job, state *shard, p *plan, o *outcome) (first int64, err error) {
+func (s *session) batches(l *locked, j job, state *shard, p *plan, o *outcome) (first int64,
+	err error) {
 	out, epoch := s.topics.names()
 	known := len(out)
 	out = state.withCalls(out)
@@ -160,7 +162,8 @@ func (s *session) probes(l *locked, no int, state *shard, p *plan) (first int64,
 			s.topics.skipped(topic, counted, len(rows) == 0 && !left)
 			continue
 		}
-		p.probes = append(p.probes, probe{&batch{rows: b.rows[:1], messages: b.messages[:1]}, counted})
+		p.probes = append(p.probes,
+			probe{&batch{rows: b.rows[:1], messages: b.messages[:1]}, counted})
 	}
 	return first, err
 }

@@ -37,7 +37,9 @@ func (s *session) publish(b *batch, probe *failing) *call {
 }
 
 // overdue is when a call is left behind.
-func (c *call) overdue(cfg *RelayConfig) time.Time { return c.began.Add(cfg.PublishTimeout + linger) }
+func (c *call) overdue(cfg *RelayConfig) time.Time {
+	return c.began.Add(cfg.PublishTimeout + linger)
+}
 
 func (c *call) hasEnded() bool {
 	select {
@@ -71,7 +73,8 @@ func (r *Relay) call(ctx context.Context, messages []Message, results *[]error) 
 	returned := false
 	defer func() {
 		if v := recover(); v != nil {
-			*results = unacknowledged(len(messages), fmt.Sprintf("Publish panicked: %v\n%s", v, debug.Stack()))
+			*results = unacknowledged(len(messages),
+				fmt.Sprintf("Publish panicked: %v\n%s", v, debug.Stack()))
 		} else if !returned {
 			*results = unacknowledged(len(messages), "Publish has ended its goroutine")
 		}
@@ -86,7 +89,8 @@ func answered(answer []error, n int) []error {
 	case answer == nil:
 		return make([]error, n)
 	case len(answer) != n:
-		return unacknowledged(n, fmt.Sprintf("Publish returned %d results for %d messages", len(answer), n))
+		return unacknowledged(n, fmt.Sprintf("Publish returned %d results for %d messages",
+			len(answer), n))
 	}
 	return answer
 }

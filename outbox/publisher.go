@@ -16,10 +16,10 @@ type Publisher interface {
 	// failed the later ones should not be sent: see [ErrOvertaken]. [Reject] marks the error of
 	// a message that would always fail. The last header carries the ID.
 	//
-	// When ctx ends Publish should return soon, with errors for what is not acknowledged. A
-	// relay goes on after RelayConfig.PublishTimeout in any case, and has the messages published
-	// again. ctx ends then, and for a call that takes long a second after Run was told to stop. Several goroutines call Publish at once. The messages must not be changed, nor kept
-	// when it returns.
+	// When ctx ends Publish should return soon, with errors for what is not acknowledged. A relay
+	// goes on after RelayConfig.PublishTimeout in any case, and has the messages published again.
+	// ctx ends then, and for a call that takes long a second after Run was told to stop. Several
+	// goroutines call Publish at once. The messages must not be changed, nor kept when it returns.
 	Publish(ctx context.Context, messages []Message) []error
 }
 

@@ -49,7 +49,8 @@ func NewRelay(cfg RelayConfig) (*Relay, error) {
 		return nil, err
 	}
 	d := cfg.Outbox.dialect
-	return &Relay{cfg: cfg, box: cfg.Outbox, statements: d.of(&cfg), name: newID(), topics: newTopics(&cfg, d.shards)}, nil
+	return &Relay{cfg: cfg, box: cfg.Outbox, statements: d.of(&cfg), name: newID(),
+		topics: newTopics(&cfg, d.shards)}, nil
 }
 
 // Run publishes until ctx ends. Then it begins nothing more, lets the batches in hand end and
@@ -77,7 +78,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer cancel(nil)
 	calls, giveUp := context.WithCancel(work)
 	defer giveUp()
-	s := &session{Relay: r, calls: calls, kept: make(chan struct{}, r.roomForLocks()), desk: newDesk(r)}
+	s := &session{Relay: r, calls: calls, kept: make(chan struct{}, r.roomForLocks()),
+		desk: newDesk(r)}
 	var workers sync.WaitGroup
 	for range r.cfg.Workers {
 		workers.Go(func() {
@@ -104,7 +106,8 @@ func (r *Relay) roomForLocks() int {
 
 // stop waits for the workers, who end when there are no more jobs, and for the calls that have
 // outlasted their turns. Those were told a moment after the end of Run's context to return.
-func (s *session) stop(work context.Context, workers *sync.WaitGroup, cancel context.CancelCauseFunc) error {
+func (s *session) stop(work context.Context, workers *sync.WaitGroup,
+	cancel context.CancelCauseFunc) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

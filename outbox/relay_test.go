@@ -63,7 +63,8 @@ func messagesOf(ids ...string) (all []Message) {
 }
 
 // runRelay runs one on a fake database, in a bubble's time, and hands it to during.
-func runRelay(t *testing.T, messages []Message, s *sender, edit func(*RelayConfig, *fake), during func(*Relay, *fake)) (told []error) {
+func runRelay(t *testing.T, messages []Message, s *sender, edit func(*RelayConfig, *fake),
+	during func(*Relay, *fake)) (told []error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		o := newOutbox(t, Postgres)
@@ -149,7 +150,8 @@ func TestParkingFails(t *testing.T) {
 		}
 	}, func(_ *Relay, f *fake) {
 		after(time.Minute)
-		if pending, parked := f.left(); !slices.Equal(pending, []string{"bad/0"}) || len(parked) > 0 {
+		if pending, parked := f.left(); !slices.Equal(pending, []string{"bad/0"}) ||
+			len(parked) > 0 {
 			t.Errorf("pending %v, parked %v", pending, parked)
 		}
 		if got := s.got(); !slices.Equal(got, []string{"a/0", "b/0"}) {
@@ -163,7 +165,9 @@ func TestParkingFails(t *testing.T) {
 
 // A publisher that panics, or ends its goroutine, has not said what became of its messages.
 func TestPanickingPublisher(t *testing.T) {
-	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
+	for name, end := range map[string]func(){"panic": func() {
+		panic("boom")
+	}, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			s := &sender{publish: func(_ context.Context, n int, _ []Message) []error {
 				if n == 1 {
@@ -195,7 +199,8 @@ func TestPanickingCheck(t *testing.T) {
 	runRelay(t, messagesOf("a/0", "bad/0"), s, nil, func(_ *Relay, f *fake) {
 		after(time.Hour)
 		pending, parked := f.left()
-		if len(pending) > 0 || !slices.Equal(parked, []string{"bad/0"}) || !slices.Equal(s.got(), []string{"a/0"}) {
+		if len(pending) > 0 || !slices.Equal(parked, []string{"bad/0"}) ||
+			!slices.Equal(s.got(), []string{"a/0"}) {
 			t.Errorf("pending %v, parked %v, published %v", pending, parked, s.got())
 		}
 	})
@@ -208,7 +213,8 @@ func TestWaitingShardRests(t *testing.T) {
 	for i := range 400 {
 		ids = append(ids, fmt.Sprint("a/", i+1))
 	}
-	for _, batch := range []int{500, 100} { // all of them are read, or those behind them are looked for
+	// all of them are read, or those behind them are looked for
+	for _, batch := range []int{500, 100} {
 		t.Run(fmt.Sprint(batch), func(t *testing.T) {
 			runRelay(t, messagesOf(ids...), &sender{}, func(c *RelayConfig, f *fake) {
 				c.BatchSize = batch
@@ -245,7 +251,8 @@ func TestSmallPool(t *testing.T) {
 		after(20 * time.Minute)
 		pending, _ := f.left()
 		if got := s.got(); len(got) != len(ids) || len(pending) > 0 {
-			t.Errorf("%d messages of %d were published, %d are left", len(got), len(ids), len(pending))
+			t.Errorf("%d messages of %d were published, %d are left", len(got), len(ids),
+				len(pending))
 		}
 	})
 }
@@ -295,10 +302,12 @@ func TestSignalsDoNotHurryErrors(t *testing.T) {
 	})
 }
 
-// Whatever statement fails, once: nothing is lost, and only what was published before it comes again.
+// Whatever statement fails, once: nothing is lost, and only what was published before it comes
+// again.
 func TestEachStatementFailsOnce(t *testing.T) {
 	for statement, again := range map[string]bool{
-		"busy": false, "begin": false, "lock": false, "read": false, "savepoint": false, "back": false, "fail": false, "delete": true, "commit": true,
+		"busy": false, "begin": false, "lock": false, "read": false, "savepoint": false,
+		"back": false, "fail": false, "delete": true, "commit": true,
 	} {
 		t.Run(statement, func(t *testing.T) {
 			refused := false
@@ -320,7 +329,8 @@ func TestEachStatementFailsOnce(t *testing.T) {
 					if ran != statement {
 						return nil
 					}
-					if n := failed.Add(1); n == 1 || again && n == 2 { // the first deletion is only tried
+					// the first deletion is only tried
+					if n := failed.Add(1); n == 1 || again && n == 2 {
 						return errBroken
 					}
 					return nil
@@ -330,9 +340,11 @@ func TestEachStatementFailsOnce(t *testing.T) {
 				pending, parked := f.left()
 				got := s.got()
 				if len(pending)+len(parked) > 0 || failed.Load() == 0 {
-					t.Errorf("pending %v, parked %v, failed %d times", pending, parked, failed.Load())
+					t.Errorf("pending %v, parked %v, failed %d times", pending,
+						parked, failed.Load())
 				}
-				if a := len(got) - len(slices.Compact(slices.Sorted(slices.Values(got)))); a > 1 && !again {
+				if a := len(got) - len(slices.Compact(slices.Sorted(slices.Values(got)))); a > 1 &&
+					!again {
 					t.Errorf("published %v", got)
 				}
 			})
@@ -346,7 +358,10 @@ func seldom(c *RelayConfig) { c.PollMin, c.PollMax = time.Hour, time.Hour }
 // A signal comes while a turn ends that has found nothing, because it had looked before: what the
 // signal is about must not wait for the next poll.
 func TestSignalWhileATurnEnds(t *testing.T) {
-	s := &sender{publish: func(context.Context, int, []Message) []error { after(10 * time.Millisecond); return nil }}
+	s := &sender{publish: func(context.Context, int, []Message) []error {
+		after(10 * time.Millisecond)
+		return nil
+	}}
 	runRelay(t, messagesOf("a/0"), s, func(c *RelayConfig, f *fake) {
 		seldom(c)
 		f.slow["rollback"] = 100 * time.Millisecond // of the turn that finds nothing
@@ -365,7 +380,8 @@ func TestSignalWhileATurnEnds(t *testing.T) {
 
 // What fails is tried again after its delay, also by a relay that asks once in an hour.
 func TestFailuresDoNotWaitForAPoll(t *testing.T) {
-	for _, statement := range []string{"busy", "begin", "lock", "read", "delete", "commit", "publisher", "message"} {
+	for _, statement := range []string{"busy", "begin", "lock", "read", "delete", "commit",
+		"publisher", "message"} {
 		t.Run(statement, func(t *testing.T) {
 			failed := false
 			once := func(what string) error {

@@ -23,7 +23,8 @@ func newMigrations(cfg Config, d *dialect, table string) (*sqlmigrate.Migrations
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
 	m, err := sqlmigrate.New(sqlmigrate.Config{
-		Files: files, Component: "outbox", Dialect: sqlmigrate.Dialect(cfg.Dialect.String()), Schema: cfg.Schema, Table: cfg.Table,
+		Files: files, Component: "outbox", Dialect: sqlmigrate.Dialect(cfg.Dialect.String()),
+		Schema: cfg.Schema, Table: cfg.Table,
 		Verify: func(ctx context.Context, tx *sql.Tx) error { return checkForm(ctx, tx, d, table) },
 	})
 	if err != nil {

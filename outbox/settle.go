@@ -20,7 +20,8 @@ var settleAgain = backoff.Policy{Base: 5 * time.Millisecond, Cap: 100 * time.Mil
 //
 // A COMMIT whose answer is lost needs no question: what it has deleted is gone, and what it
 // has not is published again, under the same ids.
-func (r *Relay) settle(ctx context.Context, l *locked, no int, v *verdict) (parked []Parked, err error) {
+func (r *Relay) settle(ctx context.Context, l *locked, no int, v *verdict) (parked []Parked,
+	err error) {
 	if l.tx != nil {
 		return r.settleIn(ctx, l.tx.Tx, no, v)
 	}
@@ -41,7 +42,8 @@ func (r *Relay) settleApart(ctx context.Context, no int, v *verdict) (parked []P
 func (r *Relay) settleOnce(ctx context.Context, no int, v *verdict) ([]Parked, error) {
 	tx, err := r.apart(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: begin: %w", len(v.acknowledged), err)
+		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: begin: %w",
+			len(v.acknowledged), err)
 	}
 	defer tx.end()
 	return r.settleIn(ctx, tx.Tx, no, v)
@@ -60,16 +62,21 @@ func (r *Relay) apart(ctx context.Context) (*transaction, error) {
 }
 
 // settleIn returns what is parked, also when that is not known: rather told twice than never.
-func (r *Relay) settleIn(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked, err error) {
+func (r *Relay) settleIn(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked,
+	err error) {
 	if err := r.remove(ctx, tx, no, v.acknowledged); err != nil {
-		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: %w", len(v.acknowledged), err)
+		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: %w",
+			len(v.acknowledged), err)
 	}
 	parked, left, err := r.setAside(ctx, tx, no, v)
 	if err != nil {
-		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: %w", len(v.acknowledged), err)
+		return nil, fmt.Errorf("outbox: %d messages are published, and will be again: %w",
+			len(v.acknowledged), err)
 	}
 	if err := tx.Commit(); err != nil {
-		return parked, fmt.Errorf("outbox: %d messages are published, and perhaps will be again: commit: %w", len(v.acknowledged), err)
+		return parked, fmt.Errorf(
+			"outbox: %d messages are published, and perhaps will be again: commit: %w",
+			len(v.acknowledged), err)
 	}
 	r.stats.published.Add(int64(len(v.acknowledged)))
 	r.stats.parked.Add(int64(len(parked)))
@@ -98,7 +105,8 @@ const (
 
 // setAside keeps what fails apart from what is acknowledged: left says that it could not be done,
 // and must not have that published again.
-func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked, left, err error) {
+func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked,
+	left, err error) {
 	if len(v.failed)+len(v.waiting) == 0 {
 		return nil, nil, nil
 	}
@@ -111,11 +119,13 @@ func (r *Relay) setAside(ctx context.Context, tx *sql.Tx, no int, v *verdict) (p
 	if _, err := tx.ExecContext(ctx, back); err != nil {
 		return nil, nil, left // the whole transaction is gone
 	}
-	return nil, fmt.Errorf("outbox: %d messages have failed, and stay as they were: %w", len(v.failed)+len(v.waiting), left), nil
+	return nil, fmt.Errorf("outbox: %d messages have failed, and stay as they were: %w",
+		len(v.failed)+len(v.waiting), left), nil
 }
 
 // write parks and puts off.
-func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked, err error) {
+func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *verdict) (parked []Parked,
+	err error) {
 	var gone []int64
 	later := map[int][]int64{} // by the number of failures before
 	for _, f := range v.failed {
@@ -149,7 +159,8 @@ func (r *Relay) write(ctx context.Context, tx *sql.Tx, no int, v *verdict) (park
 	return parked, nil
 }
 
-func (r *Relay) putOff(ctx context.Context, tx *sql.Tx, no int, ids []int64, count int, delay time.Duration) error {
+func (r *Relay) putOff(ctx context.Context, tx *sql.Tx, no int, ids []int64, count int,
+	delay time.Duration) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -191,5 +202,6 @@ func newParked(f failure) Parked {
 	reason := strings.ReplaceAll(strings.ToValidUTF8(f.err.Error(), "\uFFFD"), "\x00", "\uFFFD")
 	m := f.row.Message
 	m.Headers = m.Headers[:len(m.Headers)-1] // the last one is the id's
-	return Parked{Row: f.row.id, Message: m, Attempts: f.row.attempts + 1, Reason: reason, At: time.Now().UTC()}
+	return Parked{Row: f.row.id, Message: m, Attempts: f.row.attempts + 1, Reason: reason,
+		At: time.Now().UTC()}
 }

@@ -13,9 +13,9 @@ const (
 	// on without those that take longer, and than four times as long as calls usually take.
 	leastPatience  = 100 * time.Millisecond
 	patienceFactor = 4
-	// probePatience is how long a batch waits for a probe, whose topic is likely to fail again, and for
-	// the calls of a topic that has acknowledged nothing yet: it may not exist, and whatever else is in
-	// the shard would wait with it.
+	// probePatience is how long a batch waits for a probe, whose topic is likely to fail again, and
+	// for the calls of a topic that has acknowledged nothing yet: it may not exist, and whatever
+	// else is in the shard would wait with it.
 	probePatience = 10 * time.Millisecond
 	// maxKnown is how many topics that have acknowledged something are remembered.
 	maxKnown = 10_000
@@ -62,8 +62,8 @@ func (e *TopicError) Unwrap() error { return e.Err }
 
 // topics is the circuit breaker of a relay: which topics are left out of what it reads, in all
 // shards. Each has a probe when its delay is over: one message, from one shard after the other of
-// those that are known to have some, and from all when those have none to send. It is kept in memory
-// alone. Another relay, and this one after a restart, finds out by itself.
+// those that are known to have some, and from all when those have none to send. It is kept in
+// memory alone. Another relay, and this one after a restart, finds out by itself.
 type topics struct {
 	retry  func(failures int) time.Duration
 	shards int
@@ -106,7 +106,8 @@ func (r *Relay) Failing() []FailingTopic {
 	defer t.mu.Unlock()
 	all := make([]FailingTopic, 0, len(t.out))
 	for name, f := range t.out {
-		all = append(all, FailingTopic{Topic: name, Since: f.since, Failures: f.failures, Err: f.err})
+		all = append(all, FailingTopic{Topic: name, Since: f.since, Failures: f.failures,
+			Err: f.err})
 	}
 	slices.SortFunc(all, func(a, b FailingTopic) int { return cmp.Compare(a.Topic, b.Topic) })
 	return all

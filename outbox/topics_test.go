@@ -43,7 +43,8 @@ func of(topic string, n int) (all []Message) {
 }
 
 // relayOf is runRelay with another publisher.
-func relayOf(t *testing.T, p Publisher, messages []Message, edit func(*RelayConfig, *fake), during func(*Relay, *fake)) []error {
+func relayOf(t *testing.T, p Publisher, messages []Message, edit func(*RelayConfig, *fake),
+	during func(*Relay, *fake)) []error {
 	t.Helper()
 	return runRelay(t, messages, &sender{}, func(c *RelayConfig, f *fake) {
 		c.Publisher = p
@@ -77,8 +78,8 @@ func down(context.Context, []Message) error { return errBroken }
 
 func hanging(ctx context.Context, _ []Message) error { <-ctx.Done(); return ctx.Err() }
 
-// A backlog of a topic that fails at once holds up no other, and is probed by one message at a time.
-// When the topic is back all of it comes.
+// A backlog of a topic that fails at once holds up no other, and is probed by one message at a
+// time. When the topic is back all of it comes.
 func TestFailingTopicIsLeftOut(t *testing.T) {
 	var back atomic.Bool
 	p := &troubled{}
@@ -89,34 +90,36 @@ func TestFailingTopicIsLeftOut(t *testing.T) {
 		return errBroken
 	}
 	const backlog = 1000
-	told := relayOf(t, p, append(of("bad", backlog), of("good", 20)...), func(c *RelayConfig, _ *fake) {
-		c.BatchSize = 20
-	}, func(r *Relay, f *fake) {
-		after(time.Second)
-		assert.Equal(t, 20, ofTopic(p.got(), "good"), "those behind the backlog")
-		before := p.bad.Load()
-		assert.LessOrEqual(t, before, int64(DefaultWorkers*20+10), "a batch of each worker, and probes")
-		after(3 * time.Minute)
-		probes := p.bad.Load() - before
-		assert.Greater(t, probes, int64(5))
-		assert.Less(t, probes, int64(200))
-		failing := r.Failing()
-		require.Len(t, failing, 1)
-		assert.Equal(t, "bad", failing[0].Topic)
-		assert.Greater(t, failing[0].Failures, 5)
-		require.ErrorIs(t, failing[0].Err, errBroken)
-		f.add(of("late", 1)[0])
-		after(2 * time.Second)
-		assert.Equal(t, 1, ofTopic(p.got(), "late"), "the shard does not rest for the topic")
-		back.Store(true)
-		after(2 * DefaultRetryMax)
-		after(time.Second)
-		pending, parked := f.left()
-		assert.Empty(t, pending)
-		assert.Empty(t, parked)
-		assert.Empty(t, r.Failing())
-		assert.Len(t, p.got(), backlog+21, "each once")
-	})
+	told := relayOf(t, p, append(of("bad", backlog), of("good", 20)...),
+		func(c *RelayConfig, _ *fake) {
+			c.BatchSize = 20
+		}, func(r *Relay, f *fake) {
+			after(time.Second)
+			assert.Equal(t, 20, ofTopic(p.got(), "good"), "those behind the backlog")
+			before := p.bad.Load()
+			assert.LessOrEqual(t, before, int64(DefaultWorkers*20+10),
+				"a batch of each worker, and probes")
+			after(3 * time.Minute)
+			probes := p.bad.Load() - before
+			assert.Greater(t, probes, int64(5))
+			assert.Less(t, probes, int64(200))
+			failing := r.Failing()
+			require.Len(t, failing, 1)
+			assert.Equal(t, "bad", failing[0].Topic)
+			assert.Greater(t, failing[0].Failures, 5)
+			require.ErrorIs(t, failing[0].Err, errBroken)
+			f.add(of("late", 1)[0])
+			after(2 * time.Second)
+			assert.Equal(t, 1, ofTopic(p.got(), "late"), "the shard does not rest for the topic")
+			back.Store(true)
+			after(2 * DefaultRetryMax)
+			after(time.Second)
+			pending, parked := f.left()
+			assert.Empty(t, pending)
+			assert.Empty(t, parked)
+			assert.Empty(t, r.Failing())
+			assert.Len(t, p.got(), backlog+21, "each once")
+		})
 	all := topicErrors(told)
 	require.NotEmpty(t, all)
 	for _, one := range all {
@@ -126,8 +129,8 @@ func TestFailingTopicIsLeftOut(t *testing.T) {
 	}
 }
 
-// A call that takes long holds up nothing but its topic, not even in its shard: what the others have
-// acknowledged is deleted while it goes on, and others behind it are published.
+// A call that takes long holds up nothing but its topic, not even in its shard: what the others
+// have acknowledged is deleted while it goes on, and others behind it are published.
 func TestSlowTopicHoldsUpNoOther(t *testing.T) {
 	var release chan struct{}
 	p := &troubled{trouble: func(context.Context, []Message) error { <-release; return nil }}
@@ -203,7 +206,8 @@ func TestLockOutlastsTheTurn(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 2)
 		for range 2 {
-			r, err := NewRelay(RelayConfig{Outbox: o, DB: db, Publisher: p, OnPark: func(context.Context, Parked) {}, PublishTimeout: time.Hour})
+			r, err := NewRelay(RelayConfig{Outbox: o, DB: db, Publisher: p,
+				OnPark: func(context.Context, Parked) {}, PublishTimeout: time.Hour})
 			require.NoError(t, err)
 			go func() { ended <- r.Run(ctx) }()
 		}
@@ -231,8 +235,8 @@ func TestNoConnectionToSpare(t *testing.T) {
 	})
 }
 
-// A message that fails whatever becomes of its topic, with an error that says nothing of the message,
-// does not keep the topic from coming back.
+// A message that fails whatever becomes of its topic, with an error that says nothing of the
+// message, does not keep the topic from coming back.
 func TestPoisonDoesNotHoldItsTopic(t *testing.T) {
 	p := &troubled{trouble: func(_ context.Context, messages []Message) error {
 		if messages[0].ID == "bad0/0" {
@@ -306,7 +310,9 @@ func TestCommittedBeforeTheBound(t *testing.T) {
 func TestCallsThatNeverReturn(t *testing.T) {
 	var release chan struct{}
 	p := &troubled{trouble: func(context.Context, []Message) error { <-release; return nil }}
-	relayOf(t, p, of("bad", 1), func(*RelayConfig, *fake) { release = make(chan struct{}) }, func(r *Relay, f *fake) {
+	relayOf(t, p, of("bad", 1), func(*RelayConfig, *fake) {
+		release = make(chan struct{})
+	}, func(r *Relay, f *fake) {
 		after(time.Hour)
 		assert.EqualValues(t, 1, p.bad.Load())
 		f.add(of("good", 1)[0])
@@ -329,7 +335,9 @@ func TestRunStopsSoon(t *testing.T) {
 		o := newOutbox(t, Postgres)
 		f, db := openFake(t, o, append(of("bad", 50), of("good", 50)...)...)
 		r, err := NewRelay(RelayConfig{
-			Outbox: o, DB: db, Publisher: &troubled{trouble: hanging}, OnPark: func(context.Context, Parked) {}, PublishTimeout: time.Hour, StopTimeout: time.Hour,
+			Outbox: o, DB: db, Publisher: &troubled{trouble: hanging},
+			OnPark: func(context.Context, Parked) {}, PublishTimeout: time.Hour,
+			StopTimeout: time.Hour,
 		})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -359,7 +367,9 @@ func TestManyTopicsFail(t *testing.T) {
 	for i := range maxFailing + 20 {
 		messages = append(messages, of(fmt.Sprint("t", i, "x"), 1)...)
 	}
-	runRelay(t, messages, s, func(c *RelayConfig, _ *fake) { c.RetryMax = 4 * time.Second }, func(r *Relay, f *fake) {
+	runRelay(t, messages, s, func(c *RelayConfig, _ *fake) {
+		c.RetryMax = 4 * time.Second
+	}, func(r *Relay, f *fake) {
 		after(time.Second)
 		assert.Len(t, r.Failing(), maxFailing)
 		back.Store(true)
@@ -373,7 +383,9 @@ func TestManyTopicsFail(t *testing.T) {
 // The first call of a topic holds up its shard as briefly as a probe does: the topic may not exist.
 func TestFirstCallOfATopicIsNotWaitedFor(t *testing.T) {
 	p := &troubled{trouble: hanging}
-	relayOf(t, p, of("bad", 1), func(c *RelayConfig, f *fake) { c.PollMin = time.Millisecond }, func(_ *Relay, f *fake) {
+	relayOf(t, p, of("bad", 1), func(c *RelayConfig, f *fake) {
+		c.PollMin = time.Millisecond
+	}, func(_ *Relay, f *fake) {
 		after(5 * time.Millisecond)
 		assert.EqualValues(t, 1, p.bad.Load())
 		f.add(of("good", 1)[0])
@@ -390,7 +402,9 @@ func TestFirstCallOfATopicIsNotWaitedFor(t *testing.T) {
 // What is known to be left out is not read again at each poll, from the first time it was seen.
 func TestBacklogOfAFailingTopicIsNotReadAgain(t *testing.T) {
 	p := &troubled{trouble: down}
-	relayOf(t, p, of("bad", 1000), func(c *RelayConfig, _ *fake) { c.BatchSize = 20 }, func(_ *Relay, f *fake) {
+	relayOf(t, p, of("bad", 1000), func(c *RelayConfig, _ *fake) {
+		c.BatchSize = 20
+	}, func(_ *Relay, f *fake) {
 		after(200 * time.Millisecond)
 		before := f.ran("read")
 		after(time.Second)

@@ -19,12 +19,14 @@ type session struct {
 // job is a shard to look at.
 type job struct {
 	shard int
-	low   int64 // only messages of topics that are left out were seen up to this id; zero: not known
+	// only messages of topics that are left out were seen up to this id; zero: not known
+	low int64
 }
 
 // look is what a turn has seen of its shard's beginning: see desk.bound.
 type look struct {
-	low   int64 // up to this id there is nothing but messages of topics that are left out; negative: not looked
+	// up to this id there is nothing but messages of topics that are left out; negative: not looked
+	low   int64
 	at    time.Time
 	epoch int // of the list of those topics
 }
@@ -47,7 +49,8 @@ func (o *outcome) found() bool { return o.err == nil && len(o.verdict.acknowledg
 // more says whether to look at once again. Where a topic is left out from now on, what is behind
 // its messages has its turn.
 func (o *outcome) more() bool {
-	return o.found() && (o.full || o.left) || o.err == nil && (o.slow || len(o.verdict.failed)+len(o.verdict.topics) > 0)
+	return o.found() && (o.full || o.left) ||
+		o.err == nil && (o.slow || len(o.verdict.failed)+len(o.verdict.topics) > 0)
 }
 
 // turn publishes one batch of a shard, if nobody else has the shard.
@@ -56,7 +59,8 @@ func (s *session) turn(work context.Context, j job) report {
 	state := &s.desk.shards[j.shard]
 	o := s.serve(work, j, state)
 	s.tell(work, &o)
-	rep := report{shard: j.shard, found: o.found(), more: o.more(), rests: o.waits || o.behind || o.err != nil, look: o.look}
+	rep := report{shard: j.shard, found: o.found(), more: o.more(), rests: o.waits || o.behind ||
+		o.err != nil, look: o.look}
 	switch {
 	case o.err != nil:
 		state.until = time.Now().Add(s.cfg.retry().Delay(state.failures, 0, nil))
@@ -66,7 +70,8 @@ func (s *session) turn(work context.Context, j job) report {
 	}
 	state.rest(o.waits, began, &s.cfg)
 	if o.behind && o.err == nil && !o.waits {
-		state.until = time.Now().Add(min(max(behindShare*time.Since(began), s.cfg.least()), s.cfg.PollMax))
+		state.until = time.Now().Add(min(max(behindShare*time.Since(began), s.cfg.least()),
+			s.cfg.PollMax))
 	}
 	return rep
 }
@@ -82,17 +87,21 @@ func (s *shard) rest(waits bool, began time.Time, cfg *RelayConfig) {
 		s.waiting = began
 	}
 	now := time.Now()
-	s.until = now.Add(min(max(now.Sub(s.waiting)/idleShare, 10*now.Sub(began), cfg.least()), cfg.PollMax))
+	s.until = now.Add(min(max(now.Sub(s.waiting)/idleShare, 10*now.Sub(began), cfg.least()),
+		cfg.PollMax))
 }
 
 var errTooLong = errors.New("outbox: a part of a turn took too long")
 
 // budget is a context whose end is moved: each part of a turn has a time of its own, so that a
 // slow one leaves to the next what it needs. What has ended stays so.
-func budget(ctx context.Context, first time.Duration) (inner context.Context, next func(time.Duration), end func()) {
+func budget(ctx context.Context, first time.Duration) (inner context.Context,
+	next func(time.Duration), end func()) {
 	inner, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(first, func() { cancel(errTooLong) })
-	return inner, func(limit time.Duration) { timer.Reset(limit) }, func() { timer.Stop(); cancel(nil) }
+	return inner, func(limit time.Duration) {
+		timer.Reset(limit)
+	}, func() { timer.Stop(); cancel(nil) }
 }
 
 // because tells why, beside what came of it.
@@ -252,7 +261,8 @@ func (s *session) judge(no int, c *call, results []error) *verdict {
 	default:
 		failures, delay := s.topics.failed(c.topic, no, v.whole)
 		v.topics = append(v.topics, &TopicError{
-			Topic: c.topic, Failures: failures, Messages: len(c.batch.rows), Delay: delay, Err: v.whole,
+			Topic: c.topic, Failures: failures, Messages: len(c.batch.rows), Delay: delay,
+			Err: v.whole,
 		})
 		for i := range v.waiting {
 			v.waiting[i].delay = 2 * delay // the next probe is for those behind them
@@ -329,10 +339,12 @@ func (r *Relay) tellOf(v *verdict) {
 	}
 	for _, f := range v.failed {
 		r.stats.failures.Add(1)
-		r.cfg.OnError(fmt.Errorf("outbox: message %q to %s, attempt %d: %w", f.row.ID, f.row.Topic, f.row.attempts+1, f.err))
+		r.cfg.OnError(fmt.Errorf("outbox: message %q to %s, attempt %d: %w", f.row.ID, f.row.Topic,
+			f.row.attempts+1, f.err))
 	}
 	for _, f := range v.overtaken {
 		r.stats.overtaken.Add(1)
-		r.cfg.OnError(fmt.Errorf("outbox: message %q to %s: %w: %w", f.row.ID, f.row.Topic, ErrOvertaken, f.err))
+		r.cfg.OnError(fmt.Errorf("outbox: message %q to %s: %w: %w", f.row.ID, f.row.Topic,
+			ErrOvertaken, f.err))
 	}
 }

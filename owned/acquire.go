@@ -14,15 +14,16 @@ import (
 // remaps bounds how often the map is read again during one Acquire: each time it has changed.
 const remaps = 8
 
-// Acquire takes a partition: its epoch is raised, and what an owner from before had begun is read. The
-// marks are loaded while it works already, with claims of the inner store until that is done. It takes
-// three or four round trips, more when the mapping changes. It does not wait: a partition that somebody
-// holds, be it by this Store, is a [*HeldError].
+// Acquire takes a partition: its epoch is raised, and what an owner from before had begun is read.
+// The marks are loaded while it works already, with claims of the inner store until that is done.
+// It takes three or four round trips, more when the mapping changes. It does not wait: a partition
+// that somebody holds, be it by this Store, is a [*HeldError].
 //
-// A partition without a record, or one of which Redis has lost marks, is [ErrAmnesia]; fewer partitions
-// than are on record are [ErrCount]; another mapping than on record, while any partition of the source is
-// held, is [ErrMapping], and changes nothing; a bad field is a [*dedup.InputError]. Another error says that Redis
-// could not be asked: ask again. What may have been acquired in vain lapses after Options.Lease.
+// A partition without a record, or one of which Redis has lost marks, is [ErrAmnesia]; fewer
+// partitions than are on record are [ErrCount]; another mapping than on record, while any partition
+// of the source is held, is [ErrMapping], and changes nothing; a bad field is a
+// [*dedup.InputError]. Another error says that Redis could not be asked: ask again. What may have
+// been acquired in vain lapses after Options.Lease.
 func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -52,7 +53,8 @@ func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
 func (s *Store) newOwnership(p Partition) (*Ownership, error) {
 	o := &Ownership{
 		s: s, part: p, names: newNames(s.opts.Prefix, p.Source, p.Number),
-		settled: make(chan struct{}), sets: make(map[int64]*generation), suspects: make(map[int64]*suspect), begins: make(map[*begin]struct{}),
+		settled: make(chan struct{}), sets: make(map[int64]*generation),
+		suspects: make(map[int64]*suspect), begins: make(map[*begin]struct{}),
 	}
 	if _, err := rand.Read(o.token[:]); err != nil {
 		return nil, fmt.Errorf("owned: token: %w", err)
@@ -77,7 +79,8 @@ func (o *Ownership) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(), Epoch: reply.Epoch, Seq: reply.Seq}))
+	o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(), Epoch: reply.Epoch,
+		Seq: reply.Seq}))
 	if err := o.read(ctx); err != nil {
 		return err
 	}
@@ -86,7 +89,9 @@ func (o *Ownership) begin(ctx context.Context) error {
 }
 
 // sourceName is how the partition is called in snapshots.
-func (o *Ownership) sourceName() string { return fmt.Sprintf("%s/%d", o.part.Source, o.part.Number) }
+func (o *Ownership) sourceName() string {
+	return fmt.Sprintf("%s/%d", o.part.Source, o.part.Number)
+}
 
 // acquire raises the epoch.
 func (o *Ownership) acquire(ctx context.Context) (redisscript.OwnReply, error) {
@@ -101,7 +106,8 @@ func (o *Ownership) acquire(ctx context.Context) (redisscript.OwnReply, error) {
 		o.mu.Unlock()
 		sent := o.s.moment()
 		reply := o.s.send(ctx, redisscript.NewOwnAcquire(o.keys(), self, redisscript.OwnClaim{
-			Hold: o.s.opts.Hold, Generation: o.part.Generation, TakeOver: o.s.opts.TakeOverOlderGeneration,
+			Hold: o.s.opts.Hold, Generation: o.part.Generation,
+			TakeOver: o.s.opts.TakeOverOlderGeneration,
 		}))[0]
 		if reply.Err == nil && reply.Answer == redisscript.OwnRemapped {
 			if err := o.s.registry.level(ctx, &o.part, m, reply.MapVersion); err != nil {
@@ -162,8 +168,8 @@ func (o *Ownership) read(ctx context.Context) error {
 	return nil
 }
 
-// newGeneration begins a set of its own with the next mark: to those that are there nothing is added any more,
-// so that the loader can count them. full is how many members a set gets.
+// newGeneration begins a set of its own with the next mark: to those that are there nothing is
+// added any more, so that the loader can count them. full is how many members a set gets.
 func newGeneration(sets redisscript.OwnGen, full int) *generation {
 	return &generation{OwnGen: sets, folding: sets.Folded > 0 || sets.Kept > 0, written: full}
 }
@@ -179,10 +185,11 @@ func (o *Ownership) takeOver(b *redisscript.OwnBegun) {
 	}
 }
 
-// reacquire takes the partition again when its lease has lapsed. The filter stays as it is when nobody
-// was there, the epoch before is ours, and the server has every turn that it had answered: each of them, and
-// this call, counts one up. Otherwise the partition is lost. Where nothing is learnt, the epoch may be another
-// by now, and still ours: whoever is called stale by it asks again.
+// reacquire takes the partition again when its lease has lapsed. The filter stays as it is when
+// nobody was there, the epoch before is ours, and the server has every turn that it had answered:
+// each of them, and this call, counts one up. Otherwise the partition is lost. Where nothing is
+// learnt, the epoch may be another by now, and still ours: whoever is called stale by it asks
+// again.
 func (o *Ownership) reacquire(ctx context.Context) error {
 	before := o.self().Epoch
 	o.again.Lock()
@@ -198,16 +205,19 @@ func (o *Ownership) reacquire(ctx context.Context) error {
 	}
 	sent, self := o.s.moment(), o.self()
 	reply := o.s.send(ctx, redisscript.NewOwnAcquire(o.keys(), self, redisscript.OwnClaim{
-		Hold: o.s.opts.Hold, Generation: o.part.Generation, TakeOver: o.s.opts.TakeOverOlderGeneration, Mine: before,
+		Hold: o.s.opts.Hold, Generation: o.part.Generation,
+		TakeOver: o.s.opts.TakeOverOlderGeneration, Mine: before,
 	}))[0]
 	o.unlearnt = reply.Err != nil
-	if reply.Err == nil && (reply.Answer == redisscript.OwnAcquired || reply.Answer == redisscript.OwnMine) {
+	if reply.Err == nil && (reply.Answer == redisscript.OwnAcquired ||
+		reply.Answer == redisscript.OwnMine) {
 		o.given = reply.Epoch
 	}
 	switch {
 	case reply.Err != nil:
 		return reply.Err
-	case (reply.Answer == redisscript.OwnAcquired || reply.Answer == redisscript.OwnMine) && reply.Seq <= self.Seq:
+	case (reply.Answer == redisscript.OwnAcquired || reply.Answer == redisscript.OwnMine) &&
+		reply.Seq <= self.Seq:
 		o.lose(errBehind)
 		return errBehind
 	case reply.Answer == redisscript.OwnAcquired && reply.Before == before:
@@ -238,8 +248,8 @@ func (o *Ownership) unbroken(r *redisscript.OwnReply, sent moment) error {
 	return o.acquired(r, sent)
 }
 
-// ours reports whether a call that was stale is worth sending again. It asks for the partition once more where
-// it is not known what became of the last time; err is why that is not known still.
+// ours reports whether a call that was stale is worth sending again. It asks for the partition once
+// more where it is not known what became of the last time; err is why that is not known still.
 func (o *Ownership) ours(ctx context.Context) (again bool, err error) {
 	o.again.Lock()
 	unlearnt := o.unlearnt

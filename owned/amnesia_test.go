@@ -36,8 +36,8 @@ func (s *slowLoad) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// TestAmnesiaUnderWork: an owner that works while it loads adds members. As many as were lost must not make up
-// for them: they are in sets of its own.
+// TestAmnesiaUnderWork: an owner that works while it loads adds members. As many as were lost must
+// not make up for them: they are in sets of its own.
 func TestAmnesiaUnderWork(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -66,8 +66,8 @@ func TestAmnesiaUnderWork(t *testing.T) {
 	})
 }
 
-// between does something before the next reading of one head, and after; and after the first transaction that
-// comes later, where afterTx is not nil.
+// between does something before the next reading of one head, and after; and after the first
+// transaction that comes later, where afterTx is not nil.
 type between struct {
 	armed, passed atomic.Bool
 	before, after func()
@@ -96,8 +96,8 @@ func (h *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// TestAmnesiaBesideAForget: keys that were forgotten after the partition was acquired are no amnesia, and hide
-// none: what is missing is not made up for by what the owner adds.
+// TestAmnesiaBesideAForget: keys that were forgotten after the partition was acquired are no
+// amnesia, and hide none: what is missing is not made up for by what the owner adds.
 func TestAmnesiaBesideAForget(t *testing.T) {
 	for name, gone := range map[string]bool{"all are there": false, "marks are gone": true} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +129,8 @@ func TestAmnesiaBesideAForget(t *testing.T) {
 						w.claim(next, request(20+n))
 					}
 				}
-				h.afterTx = func() { // head is read with the owner's sets, and what it adds then is not counted there
+				// head is read with the owner's sets, and what it adds then is not counted there
+				h.afterTx = func() {
 					for n := range 5 {
 						w.claim(next, request(30+n))
 					}
@@ -143,7 +144,8 @@ func TestAmnesiaBesideAForget(t *testing.T) {
 					w.Error("head was not read again: the test does not step in between")
 				}
 				is := next.held[only.place()]
-				if cause := context.Cause(is.Context()); errors.Is(cause, ErrAmnesia) != gone || is.loaded.Load() == gone {
+				if cause := context.Cause(is.Context()); errors.Is(cause, ErrAmnesia) != gone ||
+					is.loaded.Load() == gone {
 					w.Errorf("loaded: %t, and the partition ended with %v", is.loaded.Load(), cause)
 				}
 			})
@@ -151,8 +153,8 @@ func TestAmnesiaBesideAForget(t *testing.T) {
 	}
 }
 
-// TestAPauseInALoad: the process stands still while it loads, until the sets of a generation that it was about
-// to count are over. That is no amnesia.
+// TestAPauseInALoad: the process stands still while it loads, until the sets of a generation that
+// it was about to count are over. That is no amnesia.
 func TestAPauseInALoad(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -191,8 +193,9 @@ func TestAPauseInALoad(t *testing.T) {
 	})
 }
 
-// TestAPromotedServerIsBehind: its clock is, so that it is still in the generation before. Nobody has written
-// to the next one, and so marks go to this one, and do not wait until the clock has come so far.
+// TestAPromotedServerIsBehind: its clock is, so that it is still in the generation before. Nobody
+// has written to the next one, and so marks go to this one, and do not wait until the clock has
+// come so far.
 func TestAPromotedServerIsBehind(t *testing.T) {
 	m, client := redistest.Mini(t)
 	slice := plainStore(t, client, setOptions("promoted")).opts.slice()

@@ -35,9 +35,9 @@ func (s *sought) maybe(gen int64) bool {
 	return s.in == anywhere || gen >= s.oldest && gen <= s.oldest+63 && s.in>>(gen-s.oldest)&1 == 1
 }
 
-// call names the sets, newest first. The fresh ones are looked in for all IDs, which is one command each; a
-// bucket for those that it may have, once its generation is being folded. It keeps no fold waiting: the
-// answer tells of sets that were folded meanwhile.
+// call names the sets, newest first. The fresh ones are looked in for all IDs, which is one command
+// each; a bucket for those that it may have, once its generation is being folded. It keeps no fold
+// waiting: the answer tells of sets that were folded meanwhile.
 func (a *ask) call() redisscript.Call {
 	o := a.o
 	q := redisscript.OwnAsk{IDs: make([]int64, len(a.items))}
@@ -90,22 +90,26 @@ func (a *ask) buckets(gens []int64) (all []redisscript.OwnBucket) {
 			for ; to < len(in) && in[to].bucket == in[from].bucket; to++ {
 				of = append(of, in[to].item)
 			}
-			all = append(all, redisscript.OwnBucket{Key: a.o.names.bucket(gen, in[from].bucket), Of: of[first:len(of):len(of)]})
+			all = append(all, redisscript.OwnBucket{Key: a.o.names.bucket(gen, in[from].bucket),
+				Of: of[first:len(of):len(of)]})
 			from = to
 		}
 	}
 	return all
 }
 
-// again reports whether sets were folded into buckets that were not named. Whoever folds says so before: the
-// next time they are named.
+// again reports whether sets were folded into buckets that were not named. Whoever folds says so
+// before: the next time they are named.
 func (a *ask) again() bool {
 	if a.reply.Err != nil || !a.reply.Moved {
 		return false
 	}
 	a.o.mu.Lock()
 	defer a.o.mu.Unlock()
-	return slices.ContainsFunc(a.unread, func(gen int64) bool { g := a.o.sets[gen]; return g == nil || g.folding })
+	return slices.ContainsFunc(a.unread, func(gen int64) bool {
+		g := a.o.sets[gen]
+		return g == nil || g.folding
+	})
 }
 
 // take takes in the answer.
@@ -121,6 +125,7 @@ func (a *ask) take(r *redisscript.OwnReply) {
 	case r.Answer == redisscript.OwnAmnesia:
 		a.o.lose(ErrAmnesia)
 	case r.Answer != redisscript.OwnFound || len(r.Found) != len(a.items):
-		a.reply.Err = fmt.Errorf("owned: ask: script answered %q for %d of %d", r.Answer, len(r.Found), len(a.items))
+		a.reply.Err = fmt.Errorf("owned: ask: script answered %q for %d of %d", r.Answer,
+			len(r.Found), len(a.items))
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestAsksAndFoldsDoNotWaitForEachOther: two asks for the same two partitions, in either order, and a fold in
-// each, all at a time.
+// TestAsksAndFoldsDoNotWaitForEachOther: two asks for the same two partitions, in either order, and
+// a fold in each, all at a time.
 func TestAsksAndFoldsDoNotWaitForEachOther(t *testing.T) {
 	_, client := redistest.Mini(t)
 	s := plainStore(t, client, fewBuckets("asks"))
@@ -61,8 +61,9 @@ func TestAsksAndFoldsDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
-// TestAskWhileFolding folds all there is at each command of an ask: before it, and between its pipelines.
-// Each mark is found. The first sets that were ever folded are in buckets that the ask has not named.
+// TestAskWhileFolding folds all there is at each command of an ask: before it, and between its
+// pipelines. Each mark is found. The first sets that were ever folded are in buckets that the ask
+// has not named.
 func TestAskWhileFolding(t *testing.T) {
 	_, client := redistest.Mini(t)
 	for _, begun := range []bool{false, true} {

@@ -6,8 +6,9 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// begin is a batch of keys that began together: a field of the partition's run. It goes as a whole, when
-// the last of them has ended. A key is told by its place in the batch: ended twice, it has ended once.
+// begin is a batch of keys that began together: a field of the partition's run. It goes as a whole,
+// when the last of them has ended. A key is told by its place in the batch: ended twice, it has
+// ended once.
 type begin struct {
 	name  string
 	blob  string        // the ids, for who sends it again
@@ -17,12 +18,13 @@ type begin struct {
 	from  uint64        // the epoch of an owner from before; 0 for one of ours
 
 	// Under Ownership.mu, once others know of it.
-	left    []uint64 // a bit for each place whose key has not ended
-	n       int      // how many those are
-	entries []*entry // by place, of the attempts that this process has; nil for a batch of an owner from before
-	sending int      // calls that have it in a turn: until then it may come on record
-	again   bool     // it was sent more than once
-	naming  *turn    // the last that took its field off the record
+	left []uint64 // a bit for each place whose key has not ended
+	n    int      // how many those are
+	// by place, of the attempts that this process has; nil for a batch of an owner from before
+	entries []*entry
+	sending int   // calls that have it in a turn: until then it may come on record
+	again   bool  // it was sent more than once
+	naming  *turn // the last that took its field off the record
 }
 
 // fill gives a new batch n places.
@@ -64,8 +66,8 @@ func (o *Ownership) resending(b *begin) {
 	b.again = true
 }
 
-// sent notes that a call has its answer, or will get none. A field that is taken off the record before may
-// come back.
+// sent notes that a call has its answer, or will get none. A field that is taken off the record
+// before may come back.
 func (o *Ownership) sent(all []*begin) {
 	if len(all) == 0 {
 		return
@@ -79,8 +81,8 @@ func (o *Ownership) sent(all []*begin) {
 	}
 }
 
-// whole lets go of a batch all of whose keys have ended, with the turn if that took its field along. The
-// mutex is held.
+// whole lets go of a batch all of whose keys have ended, with the turn if that took its field
+// along. The mutex is held.
 func (o *Ownership) whole(b *begin, with *turn) {
 	delete(o.begins, b)
 	if b.ready.Load() && (with == nil || b.naming != with || b.again) {
@@ -121,8 +123,8 @@ func (o *Ownership) settleAll(all []share, with *turn) {
 	}
 }
 
-// name takes the fields along all of whose keys that have not ended are marked in the turn. It tries: it
-// ends them, and takes that back. The Ownership's mutex is held.
+// name takes the fields along all of whose keys that have not ended are marked in the turn. It
+// tries: it ends them, and takes that back. The Ownership's mutex is held.
 func (t *turn) name() {
 	for i := range t.settled {
 		s := &t.settled[i]
@@ -148,8 +150,8 @@ func (t *turn) name() {
 	}
 }
 
-// leave takes an entry out of the batch in which it had begun. Whoever gets its share settles it, or makes
-// it a suspect's. The shard's mutex is held.
+// leave takes an entry out of the batch in which it had begun. Whoever gets its share settles it,
+// or makes it a suspect's. The shard's mutex is held.
 func (e *entry) leave() share {
 	if e.batch == nil {
 		return share{}

@@ -9,8 +9,9 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestAHeadBehindTheMap: a server has lost what it was told of the mapping, and the map, on another server,
-// has not. Its partition can be acquired, as shared: it may have granted under the version before.
+// TestAHeadBehindTheMap: a server has lost what it was told of the mapping, and the map, on another
+// server, has not. Its partition can be acquired, as shared: it may have granted under the version
+// before.
 func TestAHeadBehindTheMap(t *testing.T) {
 	for name, mend := range map[string]func(t *testing.T, client redis.UniversalClient, o Options){
 		"Acquire": func(*testing.T, redis.UniversalClient, Options) {},
@@ -35,7 +36,8 @@ func TestAHeadBehindTheMap(t *testing.T) {
 				p.Count = 3
 				o := takeLoaded(t, s, p)
 				h := o.state(t)
-				if h.MapVersion != 2 || h.SharedUntil < time.Duration(time.Now().UnixNano())+s.registry.span()-time.Minute || !o.isShared() {
+				if h.MapVersion != 2 || h.SharedUntil < time.Duration(time.Now().UnixNano())+
+					s.registry.span()-time.Minute || !o.isShared() {
 					t.Errorf("its head is %+v", h)
 				}
 				letGo(t, o)
@@ -44,8 +46,8 @@ func TestAHeadBehindTheMap(t *testing.T) {
 	}
 }
 
-// TestAMapBehindItsHeads: the record has lost its last change, and the partitions have not. It gets a version
-// above theirs, and they are shared: what else the record said is not known.
+// TestAMapBehindItsHeads: the record has lost its last change, and the partitions have not. It gets
+// a version above theirs, and they are shared: what else the record said is not known.
 func TestAMapBehindItsHeads(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		s := plainStore(t, b.Client, fewBuckets(b.Prefix))
@@ -62,7 +64,8 @@ func TestAMapBehindItsHeads(t *testing.T) {
 		}
 		noErr(t, b.Client.Set(t.Context(), s.registry.key, before, 0).Err())
 		for number := range int32(2) { // long ago
-			noErr(t, b.Client.HSet(t.Context(), newNames(b.Prefix, "g/t", number).head, "shared", 0).Err())
+			noErr(t, b.Client.HSet(t.Context(), newNames(b.Prefix, "g/t", number).head,
+				"shared", 0).Err())
 		}
 		o := takeLoaded(t, s, p)
 		if h := o.state(t); h.MapVersion < 3 || !o.isShared() {

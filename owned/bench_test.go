@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// BenchmarkCycle is a batch of new keys, claimed and finished, beside the two plain commands a key that
-// such a cycle takes at least without an owner.
+// BenchmarkCycle is a batch of new keys, claimed and finished, beside the two plain commands a key
+// that such a cycle takes at least without an owner.
 func BenchmarkCycle(b *testing.B) {
 	const batch = 256
 	b.Run("raw", func(b *testing.B) {
@@ -28,9 +28,11 @@ func BenchmarkCycle(b *testing.B) {
 				for i := range batch {
 					key := fmt.Sprintf("%s:%020d", back.Prefix, n+uint64(i))
 					if done {
-						pipe.Do(context.Background(), "set", key, "0123456789abcdef0123456789abcdef", "px", 60000)
+						pipe.Do(context.Background(), "set", key,
+							"0123456789abcdef0123456789abcdef", "px", 60000)
 					} else {
-						pipe.Do(context.Background(), "set", key, "0123456789abcdef0123456789abcdef", "nx", "get", "px", 30000)
+						pipe.Do(context.Background(), "set", key,
+							"0123456789abcdef0123456789abcdef", "nx", "get", "px", 30000)
 					}
 				}
 				_, _ = pipe.Exec(context.Background())
@@ -107,10 +109,11 @@ func fill(s *Store, reqs []dedup.ClaimRequest, changes []dedup.Change, n uint64)
 		binary.LittleEndian.PutUint64(id[:], n*0x9e3779b97f4a7c15)
 		binary.LittleEndian.PutUint64(id[8:], n)
 		token := dedup.Token(id)
-		reqs[i] = dedup.ClaimRequest{ID: id, Token: token, Lease: 10 * time.Second, Hold: time.Hour, Origin: origin}
+		reqs[i] = dedup.ClaimRequest{ID: id, Token: token, Lease: 10 * time.Second, Hold: time.Hour,
+			Origin: origin}
 		changes[i] = dedup.Change{
-			ID: id, Token: token, Attempt: 1, State: dedup.StateSucceeded, Lease: 10 * time.Second, Hold: time.Hour,
-			Window: s.opts.Window, Landed: true, Until: until, Origin: origin,
+			ID: id, Token: token, Attempt: 1, State: dedup.StateSucceeded, Lease: 10 * time.Second,
+			Hold: time.Hour, Window: s.opts.Window, Landed: true, Until: until, Origin: origin,
 		}
 	}
 	return n
@@ -118,13 +121,14 @@ func fill(s *Store, reqs []dedup.ClaimRequest, changes []dedup.Change, n uint64)
 
 func benchStore(b *testing.B) (*Store, *Ownership) {
 	back := redistest.Open(b, "redis")
-	inner, err := redisadapter.New(b.Context(), back.Client.(*redis.Client), redisadapter.Options{Prefix: back.Prefix + "-in", Owned: true})
+	inner, err := redisadapter.New(b.Context(), back.Client.(*redis.Client),
+		redisadapter.Options{Prefix: back.Prefix + "-in", Owned: true})
 	if err != nil {
 		b.Fatal(err)
 	}
 	opts := Options{
-		Prefix: back.Prefix, Secret: []byte("0123456789abcdef"), Window: 24 * time.Hour, Hold: time.Hour, Lease: 30 * time.Second,
-		ExpectedKeys: 10_000_000,
+		Prefix: back.Prefix, Secret: []byte("0123456789abcdef"), Window: 24 * time.Hour,
+		Hold: time.Hour, Lease: 30 * time.Second, ExpectedKeys: 10_000_000,
 	}
 	if err := Boot(b.Context(), back.Client, opts); err != nil {
 		b.Fatal(err)
@@ -134,7 +138,8 @@ func benchStore(b *testing.B) (*Store, *Ownership) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = s.Close(context.Background()) })
-	o, err := s.Acquire(b.Context(), Partition{Source: "group/topic", Number: 3, Count: 8, Generation: 1})
+	o, err := s.Acquire(b.Context(),
+		Partition{Source: "group/topic", Number: 3, Count: 8, Generation: 1})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -16,20 +16,20 @@ import (
 // effect. The text names the server and its maxmemory-policy.
 var ErrEvicts = errors.New("owned: the server may evict keys")
 
-// Boot prepares a prefix: it writes the record of how keys are mapped to partitions, which [New] and
-// [Store.Acquire] want. Call it once, by hand or from the step that deploys for the first time, and
-// never when a process starts: a server that has lost everything looks like a new one, and a Boot on
-// every start would call it one.
+// Boot prepares a prefix: it writes the record of how keys are mapped to partitions, which [New]
+// and [Store.Acquire] want. Call it once, by hand or from the step that deploys for the first time,
+// and never when a process starts: a server that has lost everything looks like a new one, and a
+// Boot on every start would call it one.
 //
-// Where the record exists, Boot mends what was lost: a partition of which Redis has lost marks, or all,
-// can be acquired again afterwards, and every key of it is claimed at the inner store for Window+Hold.
-// Effects whose marks were lost run again when they are redelivered: to accept that is what Boot is
-// called for. When the record itself was lost with everything else, nothing says that there was
-// anything: what the inner store has is then asked for only where a mark says so, and an inner store on
-// another server should begin anew, too.
+// Where the record exists, Boot mends what was lost: a partition of which Redis has lost marks, or
+// all, can be acquired again afterwards, and every key of it is claimed at the inner store for
+// Window+Hold. Effects whose marks were lost run again when they are redelivered: to accept that is
+// what Boot is called for. When the record itself was lost with everything else, nothing says that
+// there was anything: what the inner store has is then asked for only where a mark says so, and an
+// inner store on another server should begin anew, too.
 //
-// Other options than those of the first Boot are [ErrOtherSettings]. A few round trips, and one for each
-// 256 partitions on record. Calling it again is harmless.
+// Other options than those of the first Boot are [ErrOtherSettings]. A few round trips, and one for
+// each 256 partitions on record. Calling it again is harmless.
 func Boot(ctx context.Context, client redis.UniversalClient, opts Options) error {
 	if ctx == nil {
 		return input("Context", "is nil")
@@ -63,9 +63,9 @@ func (r *registry) boot(ctx context.Context) error {
 	return errMapBusy
 }
 
-// mend bears the partitions that have no head, or one that says lost, and tells those of the map that have lost
-// what they were told. It comes before changes are gone
-// on with: these stop at such a partition.
+// mend bears the partitions that have no head, or one that says lost, and tells those of the map
+// that have lost what they were told. It comes before changes are gone on with: these stop at such
+// a partition.
 func (r *registry) mend(ctx context.Context, m *mapRecord) error {
 	for source, s := range m.sources {
 		heads, err := r.heads(ctx, source, s.count)
@@ -82,7 +82,8 @@ func (r *registry) mend(ctx context.Context, m *mapRecord) error {
 		}
 		for _, reply := range r.runner.RunOwn(ctx, calls) {
 			if reply.Err != nil || reply.Answer != redisscript.OwnMapped {
-				return fmt.Errorf("owned: Boot of a partition of %q: script answered %q: %w", source, reply.Answer, reply.Err)
+				return fmt.Errorf("owned: Boot of a partition of %q: script answered %q: %w",
+					source, reply.Answer, reply.Err)
 			}
 		}
 	}
@@ -91,7 +92,8 @@ func (r *registry) mend(ctx context.Context, m *mapRecord) error {
 }
 
 // heads reads what the heads of all partitions of a source hold; nil for those that have none.
-func (r *registry) heads(ctx context.Context, source string, count int32) ([]*redisscript.OwnState, error) {
+func (r *registry) heads(ctx context.Context, source string,
+	count int32) ([]*redisscript.OwnState, error) {
 	all := make([]*redisscript.OwnState, 0, count)
 	for from := int32(0); from < count; from += r.batch {
 		keys := make([]string, 0, r.batch)
@@ -109,7 +111,8 @@ func (r *registry) heads(ctx context.Context, source string, count int32) ([]*re
 }
 
 // readHeads reads heads in one pipeline; nil for those that there are not.
-func readHeads(ctx context.Context, client redis.UniversalClient, keys []string) ([]*redisscript.OwnState, error) {
+func readHeads(ctx context.Context, client redis.UniversalClient,
+	keys []string) ([]*redisscript.OwnState, error) {
 	type got struct {
 		cmds []*redis.MapStringStringCmd
 		err  error
@@ -146,9 +149,9 @@ func (r *registry) agree(ctx context.Context) error {
 	return err
 }
 
-// checkServers refuses a client that reads from replicas, which may not have a mark yet, and a server, or
-// a master of a Cluster, that may evict keys. One that does not say its policy, as those for tests, may
-// pass.
+// checkServers refuses a client that reads from replicas, which may not have a mark yet, and a
+// server, or a master of a Cluster, that may evict keys. One that does not say its policy, as those
+// for tests, may pass.
 func checkServers(ctx context.Context, client redis.UniversalClient) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -156,7 +159,8 @@ func checkServers(ctx context.Context, client redis.UniversalClient) error {
 		return errors.Join(err, one)
 	}
 	if o := cluster.Options(); o.ReadOnly || o.RouteByLatency || o.RouteRandomly {
-		return input("Client", "reads from replicas, which may not have a mark yet: ReadOnly, RouteByLatency and RouteRandomly must be off")
+		return input("Client",
+			"reads from replicas, which may not have a mark yet: ReadOnly, RouteByLatency and RouteRandomly must be off")
 	}
 	found, err := redisscript.Within(ctx, func() error {
 		var mu sync.Mutex
@@ -188,7 +192,8 @@ func checkServer(ctx context.Context, client redis.UniversalClient) error {
 	for line := range strings.Lines(text) {
 		policy, found := strings.CutPrefix(strings.TrimSpace(line), "maxmemory_policy:")
 		if found && policy != "noeviction" {
-			return fmt.Errorf("%w: its maxmemory-policy is %.40q, and must be noeviction", ErrEvicts, policy)
+			return fmt.Errorf("%w: its maxmemory-policy is %.40q, and must be noeviction",
+				ErrEvicts, policy)
 		}
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// Renew implements [dedup.Store]. A key that has begun without the inner store is held as long as its
-// partition is, which takes no trip; Danger and Steps make it a claim of the inner store.
+// Renew implements [dedup.Store]. A key that has begun without the inner store is held as long as
+// its partition is, which takes no trip; Danger and Steps make it a claim of the inner store.
 func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 	out := answers(len(changes))
 	if refuseEnded(ctx, out) {

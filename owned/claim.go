@@ -17,7 +17,8 @@ const atOnce = redisscript.OwnMost
 
 // Why a claim that was proven new is not given.
 var (
-	// errLate: the partition might end before the claim. The key stays begun: a suspect that nobody ran.
+	// errLate: the partition might end before the claim. The key stays begun: a suspect that nobody
+	// ran.
 	errLate = errors.New("owned: the begin was answered too late for its lease")
 	// errUnderWay: the same claim is being sent by somebody else here.
 	errUnderWay = errors.New("owned: the same claim is under way")
@@ -58,10 +59,11 @@ type claiming struct {
 
 // item is one request on its way.
 type item struct {
-	req    *dedup.ClaimRequest
-	ans    *dedup.Answer
-	part   *part
-	e      *entry // that was made for it, or found; nil when it is only put in if the inner store grants
+	req  *dedup.ClaimRequest
+	ans  *dedup.Answer
+	part *part
+	// that was made for it, or found; nil when it is only put in if the inner store grants
+	e      *entry
 	met    *entry // instead of making one
 	member int64
 	way    way
@@ -94,7 +96,8 @@ func (c *claiming) plan(reqs []dedup.ClaimRequest, answers []dedup.Answer) {
 	n := 0
 	for i := range reqs {
 		r := &reqs[i]
-		if of == nil || of.Partition != r.Origin.Partition || of.Source != r.Origin.Source || of.SourceDigest != r.Origin.SourceDigest {
+		if of == nil || of.Partition != r.Origin.Partition || of.Source != r.Origin.Source ||
+			of.SourceDigest != r.Origin.SourceDigest {
 			var err error
 			if last, err = c.partOf(&r.Origin); err != nil {
 				answers[i], of = refusal(err, c.s.opts.Lease), nil
@@ -130,8 +133,8 @@ func (c *claiming) grouped() {
 	}
 }
 
-// refusal answers a request whose partition is not held: one that was lost is somebody else's, and what
-// was never acquired is a mistake.
+// refusal answers a request whose partition is not held: one that was lost is somebody else's, and
+// what was never acquired is a mistake.
 func refusal(err error, lease time.Duration) dedup.Answer {
 	if errors.Is(err, errElsewhere) {
 		return elsewhereAnswer(lease)
@@ -141,28 +144,33 @@ func refusal(err error, lease time.Duration) dedup.Answer {
 
 // elsewhereAnswer is InFlight and never Unknown: with FailOpen that would run beside an owner.
 func elsewhereAnswer(lease time.Duration) dedup.Answer {
-	return dedup.Answer{Outcome: dedup.InFlight, Record: dedup.Record{State: dedup.StateInProgress, Attempt: 1, Remaining: lease}}
+	return dedup.Answer{Outcome: dedup.InFlight,
+		Record: dedup.Record{State: dedup.StateInProgress, Attempt: 1, Remaining: lease}}
 }
 
 // check refuses what one window for all keys, or a lease of the partition, has no room for.
 func (s *Store) check(r *dedup.ClaimRequest) error {
 	switch {
 	case leaseRequests*r.Lease > s.opts.Lease:
-		return input("Lease", fmt.Sprintf("is %v; the partition's, Options.Lease, is %v and must be three times as long", r.Lease, s.opts.Lease))
+		return input("Lease",
+			fmt.Sprintf("is %v; the partition's, Options.Lease, is %v and must be three times as long", r.Lease, s.opts.Lease))
 	case r.Hold > s.opts.Hold:
-		return input("Hold", fmt.Sprintf("is %v; this store has Options.Hold for all keys, %v", r.Hold, s.opts.Hold))
+		return input("Hold", fmt.Sprintf("is %v; this store has Options.Hold for all keys, %v",
+			r.Hold, s.opts.Hold))
 	case r.Window != 0 && redisscript.Millis(r.Window) != redisscript.Millis(s.opts.Window):
-		return input("Window", fmt.Sprintf("is %v; this store has Options.Window for all keys, %v", r.Window, s.opts.Window))
+		return input("Window", fmt.Sprintf("is %v; this store has Options.Window for all keys, %v",
+			r.Window, s.opts.Window))
 	case r.ResultLimit != 0:
-		return input("ResultLimit", fmt.Sprintf("is %d; this store keeps neither results nor failures", r.ResultLimit))
+		return input("ResultLimit",
+			fmt.Sprintf("is %d; this store keeps neither results nor failures", r.ResultLimit))
 	case r.Fingerprint != (dedup.Fingerprint{}):
 		return input("Fingerprint", "is set; this store keeps none")
 	}
 	return nil
 }
 
-// enter makes the entries, each under its shard's mutex, and asks the filter only then: of two callers one
-// finds the other's entry, or comes after it has gone and sees the bits.
+// enter makes the entries, each under its shard's mutex, and asks the filter only then: of two
+// callers one finds the other's entry, or comes after it has gone and sees the bits.
 func (c *claiming) enter() {
 	s := c.s
 	c.sort.sort(len(c.items), func(i int) uint64 { return s.table.hash(&c.items[i].req.ID) })
@@ -183,9 +191,9 @@ func (c *claiming) enter() {
 	}
 }
 
-// feed feeds the keys that have met an entry and made none, and looks whether that is still there. It may be
-// of another source, of whose keys the filter knows nothing; and once it is gone, only the bits keep others
-// from finding the key new, until the inner store has it.
+// feed feeds the keys that have met an entry and made none, and looks whether that is still there.
+// It may be of another source, of whose keys the filter knows nothing; and once it is gone, only
+// the bits keep others from finding the key new, until the inner store has it.
 func (c *claiming) feed() {
 	if c.s.met != nil {
 		c.s.met()
@@ -208,7 +216,8 @@ func (c *claiming) feed() {
 	})
 }
 
-// filter asks a partition's filter for the keys that have a new entry, and reports whether some begin.
+// filter asks a partition's filter for the keys that have a new entry, and reports whether some
+// begin.
 func (c *claiming) filter(p *part) bool {
 	c.queries, c.asked = c.queries[:0], c.asked[:0]
 	for _, i := range p.items {
@@ -269,7 +278,8 @@ func (c *claiming) meet(sh *shard, i int) {
 	case e.state == ended && e.end != passed:
 		sh.drop(e)
 		c.list(sh, it, hash)
-	case e.state == ended: // the inner store knows how; only who gets the key takes the entry's place
+	case e.state == ended:
+		// the inner store knows how; only who gets the key takes the entry's place
 		it.way, it.runs = ordinary, it.part.o.runs(it.member)
 		it.met, c.met = e, true
 	case e.token == it.req.Token:
@@ -322,7 +332,8 @@ func (c *claiming) again(it *item, e *entry) {
 	}
 }
 
-// against is a claim of a key that another attempt here began without the inner store, or is beginning.
+// against is a claim of a key that another attempt here began without the inner store, or is
+// beginning.
 func (c *claiming) against(sh *shard, it *item, e *entry) {
 	rec := e.record(c.now)
 	over := e.outranked(it)
@@ -348,7 +359,8 @@ func (e *entry) outranked(it *item) bool {
 // record is what the table knows of a key.
 func (e *entry) record(now time.Duration) dedup.Record {
 	return dedup.Record{
-		State: dedup.StateInProgress, Attempt: e.attempt, Fence: e.shown(), Remaining: e.until - now,
+		State: dedup.StateInProgress, Attempt: e.attempt, Fence: e.shown(),
+		Remaining: e.until - now,
 		Origin: dedup.Origin{
 			SourceDigest: e.o.part.place().source, Partition: e.o.part.Number,
 			Offset: e.origin.offset, Generation: e.origin.generation,
@@ -388,8 +400,8 @@ func (c *claiming) judge(it *item, oldest int64, q *bloom.Query) {
 	}
 }
 
-// send begins what is new and looks for what may not be, in one trip for all partitions. Finished keys
-// are marked in the same turns.
+// send begins what is new and looks for what may not be, in one trip for all partitions. Finished
+// keys are marked in the same turns.
 func (c *claiming) send() {
 	var turns []*turn
 	var asks []*ask

@@ -14,15 +14,16 @@ import (
 // suiteOptions suit the suite: its longest lease is an hour, and so is its window.
 func suiteOptions(prefix string) Options {
 	return Options{
-		Prefix: prefix, Secret: []byte("a secret of the tests"), Window: time.Hour, Hold: 100 * time.Hour, Lease: 4 * time.Hour,
-		ExpectedKeys: 10_000,
+		Prefix: prefix, Secret: []byte("a secret of the tests"), Window: time.Hour,
+		Hold: 100 * time.Hour, Lease: 4 * time.Hour, ExpectedKeys: 10_000,
 	}
 }
 
 // open returns a Store over an inner one in the same Redis.
 func open(t testing.TB, b redistest.Backend, o Options) *Store {
 	t.Helper()
-	inner, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix + "-in", Owned: true})
+	inner, err := redisadapter.New(t.Context(), b.Client,
+		redisadapter.Options{Prefix: b.Prefix + "-in", Owned: true})
 	must(t, err)
 	return over(t, b, inner, o)
 }
@@ -59,8 +60,9 @@ func ready(t testing.TB, s *Store, p Partition) *Ownership {
 	return o
 }
 
-// placing is a Store whose callers name all kinds of partitions, or none: all keys are of the one that is
-// held. Whoever names another one is of no generation: he takes nothing over, and nobody takes over from him.
+// placing is a Store whose callers name all kinds of partitions, or none: all keys are of the one
+// that is held. Whoever names another one is of no generation: he takes nothing over, and nobody
+// takes over from him.
 type placing struct{ *Store }
 
 func (p *placing) place(o *dedup.Origin) {
@@ -99,7 +101,8 @@ func TestConformance(t *testing.T) {
 			s := &placing{open(t, b, suiteOptions(b.Prefix))}
 			ready(t, s.Store, Partition{Source: "payments/orders", Number: 3, Count: 4})
 			deduptest.Run(t, deduptest.Harness{
-				DoneOnly: true, OnePartition: true, WalkSteps: 10, New: func(testing.TB) dedup.Store { return s },
+				DoneOnly: true, OnePartition: true, WalkSteps: 10,
+				New: func(testing.TB) dedup.Store { return s },
 			})
 		})
 	}

@@ -54,8 +54,9 @@ func TestInFlightIsBoundedForAll(t *testing.T) {
 	})
 }
 
-// TestABeginStaysForTheKeysThatHaveNotEnded: its field goes when all of its keys have, whichever of them end
-// twice. A key that is begun and not on record would be new to the next owner, who would count no attempt.
+// TestABeginStaysForTheKeysThatHaveNotEnded: its field goes when all of its keys have, whichever of
+// them end twice. A key that is begun and not on record would be new to the next owner, who would
+// count no attempt.
 func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 	for name, end := range map[string]func(w *world, s *Store, r *dedup.ClaimRequest){
 		"the same end twice in a batch": func(w *world, s *Store, r *dedup.ClaimRequest) {
@@ -70,7 +71,8 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 			w.finish(s, success(r))
 		},
 		"promoted while it is marked": func(w *world, s *Store, r *dedup.ClaimRequest) {
-			danger := dedup.Change{ID: r.ID, Token: r.Token, Attempt: 1, Lease: r.Lease, Hold: r.Hold, Danger: true, Window: w.opts.Window, Origin: r.Origin}
+			danger := dedup.Change{ID: r.ID, Token: r.Token, Attempt: 1, Lease: r.Lease,
+				Hold: r.Hold, Danger: true, Window: w.opts.Window, Origin: r.Origin}
 			s.between = once(func() {
 				if a := s.Renew(w.Context(), []dedup.Change{danger})[0]; a.Err != nil || !a.Held {
 					w.Errorf("Danger: %+v", a)
@@ -89,14 +91,16 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 				}
 				end(w, s, &reqs[0])
 				if n := w.begunLeft(o); n != 1 || o.Stats().InFlight != 1 {
-					w.Errorf("one of two has ended: %d begins are on record, %d keys in flight", n, o.Stats().InFlight)
+					w.Errorf("one of two has ended: %d begins are on record, %d keys in flight",
+						n, o.Stats().InFlight)
 				}
 				w.finish(s, success(&reqs[1]))
 				third := request(3)
 				w.claim(s, third) // what ended beside a turn goes with the next
 				w.finish(s, success(&third))
 				if n := w.begunLeft(o); n != 0 || o.Stats().InFlight != 0 {
-					w.Errorf("all have ended: %d begins are on record, %d keys in flight", n, o.Stats().InFlight)
+					w.Errorf("all have ended: %d begins are on record, %d keys in flight",
+						n, o.Stats().InFlight)
 				}
 			})
 		})
@@ -112,7 +116,8 @@ func TestABatchOverManyPartitions(t *testing.T) {
 	s := open(t, b, opts)
 	var all []*Ownership
 	for number := range int32(parts) {
-		all = append(all, ready(t, s, Partition{Source: only.Source, Number: number, Count: parts, Generation: 1}))
+		all = append(all, ready(t, s,
+			Partition{Source: only.Source, Number: number, Count: parts, Generation: 1}))
 	}
 	var ends []dedup.Change
 	for round := range 3 {

@@ -1,11 +1,12 @@
 // Package owned runs keys without a claim for each, in partitions that have one owner at a time.
 //
-// A consumer of a partitioned stream that holds a partition knows which of its keys are new: a filter
-// proves it (package bloom), because every mark of the partition passed it, and the marks of those who
-// held it before were loaded. A new key is begun and marked with its whole batch, in one script for
-// each; the others, those that the filter cannot prove new or that somebody has begun before, are
-// claimed at an ordinary store, the inner one, as without this package. [Store] is a [dedup.Store], so a
-// dedup.Deduper goes on top, and Origin.Source and Origin.Partition of its requests name the partition.
+// A consumer of a partitioned stream that holds a partition knows which of its keys are new: a
+// filter proves it (package bloom), because every mark of the partition passed it, and the marks of
+// those who held it before were loaded. A new key is begun and marked with its whole batch, in one
+// script for each; the others, those that the filter cannot prove new or that somebody has begun
+// before, are claimed at an ordinary store, the inner one, as without this package. [Store] is a
+// [dedup.Store], so a dedup.Deduper goes on top, and Origin.Source and Origin.Partition of its
+// requests name the partition.
 //
 //	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "pay", Owned: true})
 //	store, err := owned.New(ctx, client, inner, opts) // owned.Boot was called once, by hand
@@ -18,35 +19,38 @@
 //
 // Owned is level Claimed without a claim per key. A key's effect runs twice only if
 //
-//  1. its process died, or lost the partition, after the effect and before the mark's answer: at most
-//     what was in flight, which by hand is one batch and in the Kafka adapter at most Options.InFlight
-//     messages of a partition;
+//  1. its process died, or lost the partition, after the effect and before the mark's answer: at
+//     most what was in flight, which by hand is one batch and in the Kafka adapter at most
+//     Options.InFlight messages of a partition;
 //  2. a paused owner's handler goes on past its lease, unless the effect checks the fence;
 //  3. Redis lost an acknowledged write at failover;
-//  4. Options.TakeOverOlderGeneration took the partition from an owner whose handler was still running.
+//  4. Options.TakeOverOlderGeneration took the partition from an owner whose handler was still
+//     running.
 //
-// It breaks, without being noticed, if one id is produced under two keys that different partitions get
-// within a window, if a tool writes these keys in Redis, if Redis' clock jumps ahead (the window is
-// shorter by as much, and rotation stands still until that time has come), or if a Forget overtakes the
-// lost reply of its key's mark, whose retry marks it again.
+// It breaks, without being noticed, if one id is produced under two keys that different partitions
+// get within a window, if a tool writes these keys in Redis, if Redis' clock jumps ahead (the
+// window is shorter by as much, and rotation stands still until that time has come), or if a Forget
+// overtakes the lost reply of its key's mark, whose retry marks it again.
 //
 // # After a crash
 //
-// The partition can be acquired when its lease is over. What the owner had begun and not marked is on
-// record, id by id: these keys are suspects, which only the inner store gives out, and the attempt that
-// was begun counts. So a key that kills its process reaches its cap, and its neighbours do not. A clean
-// [Ownership.Release] leaves no suspects: what still runs becomes a claim of the inner store first.
+// The partition can be acquired when its lease is over. What the owner had begun and not marked is
+// on record, id by id: these keys are suspects, which only the inner store gives out, and the
+// attempt that was begun counts. So a key that kills its process reaches its cap, and its
+// neighbours do not. A clean [Ownership.Release] leaves no suspects: what still runs becomes a
+// claim of the inner store first.
 //
 // # What it keeps
 //
-// Of a finished key only that it is done: results, failures and fingerprints are refused. A mark is 63
-// bits of a digest under Options.Secret. That a key which is asked for in the sets meets another's mark
-// has odds of the number of marks in the window over 2^63, and the sets are asked only for keys that the
-// filter cannot prove new.
+// Of a finished key only that it is done: results, failures and fingerprints are refused. A mark is
+// 63 bits of a digest under Options.Secret. That a key which is asked for in the sets meets
+// another's mark has odds of the number of marks in the window over 2^63, and the sets are asked
+// only for keys that the filter cannot prove new.
 //
 // # Which keys
 //
-// Those whose partition follows from their key: the count of partitions is on record, and while keys move,
-// because the count has grown, every key is claimed at the inner store for Window and Hold. Records without
-// a key have no partition of theirs; a topic of such records gains nothing here.
+// Those whose partition follows from their key: the count of partitions is on record, and while
+// keys move, because the count has grown, every key is claimed at the inner store for Window and
+// Hold. Records without a key have no partition of theirs; a topic of such records gains nothing
+// here.
 package owned

@@ -18,19 +18,22 @@ func ExampleStore_Acquire() {
 	ctx := context.Background()
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	opts := owned.Options{
-		Secret: []byte("at least 16 random bytes"), Window: 24 * time.Hour, Hold: time.Hour, Lease: 30 * time.Second, ExpectedKeys: 1_000_000,
+		Secret: []byte("at least 16 random bytes"), Window: 24 * time.Hour, Hold: time.Hour,
+		Lease: 30 * time.Second, ExpectedKeys: 1_000_000,
 	}
 	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "pay", Owned: true})
 	if err != nil {
 		log.Fatal(err)
 	}
-	store, err := owned.New(ctx, client, inner, opts) // owned.Boot was called when it was deployed first
+	// owned.Boot was called when it was deployed first
+	store, err := owned.New(ctx, client, inner, opts)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer func() { _ = store.Close(ctx) }()
 	d, err := dedup.New(store, dedup.Config{
-		Namespace: "pay", Window: opts.Window, Hold: opts.Hold, LeaseTTL: opts.Lease / 3, SeenOnly: true,
+		Namespace: "pay", Window: opts.Window, Hold: opts.Hold, LeaseTTL: opts.Lease / 3,
+		SeenOnly: true,
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -47,7 +50,8 @@ func ExampleStore_Acquire() {
 func run(ctx context.Context, d *dedup.Deduper, keys []string) {
 	reqs := make([]dedup.Request, len(keys))
 	for i, key := range keys {
-		reqs[i] = dedup.Request{Key: key, Origin: dedup.Origin{Source: "group/payments", Partition: 7}}
+		reqs[i] = dedup.Request{Key: key,
+			Origin: dedup.Origin{Source: "group/payments", Partition: 7}}
 	}
 	claims, err := d.ClaimBatch(ctx, reqs)
 	if err != nil {

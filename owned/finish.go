@@ -53,9 +53,10 @@ func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answ
 	return ended
 }
 
-// FinishClaim is Finish and Claim in one round trip for each partition's server: the marks of one batch
-// and the begin of the next are one turn.
-func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+// FinishClaim is Finish and Claim in one round trip for each partition's server: the marks of one
+// batch and the begin of the next are one turn.
+func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change,
+	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	ended, claimed = answers(len(changes)), answers(len(reqs))
 	if refuseEnded(ctx, ended, claimed) {
 		return ended, claimed
@@ -74,7 +75,8 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []
 }
 
 // exchange is FinishClaim for what goes in one turn.
-func (s *Store) exchange(ctx context.Context, changes []dedup.Change, ended []dedup.Answer, reqs []dedup.ClaimRequest, claimed []dedup.Answer) {
+func (s *Store) exchange(ctx context.Context, changes []dedup.Change, ended []dedup.Answer,
+	reqs []dedup.ClaimRequest, claimed []dedup.Answer) {
 	c, _ := claimings.Get().(*claiming)
 	f, _ := finishings.Get().(*finishing)
 	c.s, c.ctx, c.now = s, ctx, s.now()
@@ -90,8 +92,8 @@ func (s *Store) exchange(ctx context.Context, changes []dedup.Change, ended []de
 	c.free()
 }
 
-// gated is what keeps a release waiting. A hook of the filter's may panic here: the gates are opened all
-// the same.
+// gated is what keeps a release waiting. A hook of the filter's may panic here: the gates are
+// opened all the same.
 func (c *claiming) gated(f *finishing, reqs []dedup.ClaimRequest, claimed []dedup.Answer) {
 	defer c.ungate()
 	c.plan(reqs, claimed)
@@ -105,7 +107,8 @@ func (c *claiming) gated(f *finishing, reqs []dedup.ClaimRequest, claimed []dedu
 func (c *claiming) free() {
 	clear(c.items)
 	clear(c.parts)
-	*c = claiming{sort: c.sort, items: c.items[:0], parts: c.parts[:0], group: c.group, queries: c.queries[:0], asked: c.asked[:0]}
+	*c = claiming{sort: c.sort, items: c.items[:0], parts: c.parts[:0], group: c.group,
+		queries: c.queries[:0], asked: c.asked[:0]}
 	claimings.Put(c)
 }
 
@@ -136,9 +139,12 @@ func (f *finishing) plan(changes []dedup.Change, answers []dedup.Answer) {
 func (s *Store) checkChange(c *dedup.Change) error {
 	switch {
 	case c.State != dedup.StateSucceeded && c.State != dedup.StateReleased:
-		return input("State", fmt.Sprintf("is %v; this store keeps only that a key has succeeded", c.State))
-	case c.State == dedup.StateSucceeded && redisscript.Millis(c.Window) != redisscript.Millis(s.opts.Window):
-		return input("Window", fmt.Sprintf("is %v; this store has Options.Window for all keys, %v", c.Window, s.opts.Window))
+		return input("State", fmt.Sprintf("is %v; this store keeps only that a key has succeeded",
+			c.State))
+	case c.State == dedup.StateSucceeded &&
+		redisscript.Millis(c.Window) != redisscript.Millis(s.opts.Window):
+		return input("Window", fmt.Sprintf("is %v; this store has Options.Window for all keys, %v",
+			c.Window, s.opts.Window))
 	case len(c.Result) > 0:
 		return input("Result", "is set; this store keeps none")
 	case c.Fingerprint != (dedup.Fingerprint{}):
@@ -200,7 +206,8 @@ func (f *finishing) again(it *finish, e *entry) {
 	case e.end == unused && it.ch.Landed:
 		it.how = stranger
 	default:
-		same := e.end == marked && it.ch.State == dedup.StateSucceeded || e.end == unused && it.ch.Unused
+		same := e.end == marked && it.ch.State == dedup.StateSucceeded ||
+			e.end == unused && it.ch.Unused
 		*it.ans = dedup.Answer{Held: same, Written: same, Record: e.ending(f.s, f.now)}
 	}
 }
@@ -215,7 +222,8 @@ func (e *entry) ending(s *Store, now time.Duration) dedup.Record {
 	return s.doneRecord()
 }
 
-// unused gives a key back whose turn never came: no trip, and no attempt. The shard's mutex is held.
+// unused gives a key back whose turn never came: no trip, and no attempt. The shard's mutex is
+// held.
 func (f *finishing) unused(sh *shard, it *finish, e *entry) {
 	if e.state == asking {
 		sh.drop(e)
@@ -276,13 +284,15 @@ func (f *finishing) marked(c *claiming) {
 func (f *finishing) ended(sh *shard, it *finish, p *part) {
 	t, e := &p.turn, it.e
 	switch {
-	case e.state == claimed && e.token == it.ch.Token: // a release has promoted it while the mark was under way
+	case e.state == claimed && e.token == it.ch.Token:
+		// a release has promoted it while the mark was under way
 		it.inner(e)
 	case t.wrote() && e.state == begun:
 		p.settled = append(p.settled, e.leave())
 		sh.linger(e, marked)
 		it.ans.Held, it.ans.Written, it.ans.Record = true, true, f.s.doneRecord()
-	case t.wrote() && e.state == ended && e.end == marked: // by the same change, sent twice at a time
+	case t.wrote() && e.state == ended && e.end == marked:
+		// by the same change, sent twice at a time
 		*it.ans = dedup.Answer{Held: true, Written: true, Record: e.ending(f.s, f.now)}
 	case t.wrote(): // others had taken it over
 		*it.ans = dedup.Answer{Written: true, Record: f.s.doneRecord()}

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// foldAtOnce is how many members one call of a fold moves, about: half a millisecond of the server's.
+	// foldAtOnce is how many members one call of a fold moves, about: half a millisecond of the
+	// server's.
 	foldAtOnce = 2048
 	// foldTries bounds how often a set is read again because something was forgotten meanwhile.
 	foldTries = 16
 )
 
-// fold moves the sets to which nothing is written any more into buckets: all but the newest of the newest
-// generation. Two round trips and one for each 2048 members of a set.
+// fold moves the sets to which nothing is written any more into buckets: all but the newest of the
+// newest generation. Two round trips and one for each 2048 members of a set.
 func (o *Ownership) fold(ctx context.Context) error {
 	for _, f := range o.full() {
 		whole := true
@@ -55,15 +56,17 @@ func (o *Ownership) full() (all []full) {
 	return all
 }
 
-// foldSet folds one set, and reports whether the next one may be: a set that the server has not seen, because
-// the turn that was to begin it never came, is not folded. forgets is read before the set: a member that
-// was forgotten after it was read must not come back. It is not read where it is known what went into it; the
-// script compares how many members there are, and how often something was forgotten.
+// foldSet folds one set, and reports whether the next one may be: a set that the server has not
+// seen, because the turn that was to begin it never came, is not folded. forgets is read before the
+// set: a member that was forgotten after it was read must not come back. It is not read where it is
+// known what went into it; the script compares how many members there are, and how often something
+// was forgotten.
 func (o *Ownership) foldSet(ctx context.Context, gen int64, n uint64) (bool, error) {
 	o.beginFolding(gen)
 	for range foldTries {
 		o.mu.Lock()
-		fold := redisscript.OwnFold{Fresh: o.names.fresh(gen, n), Gen: gen, N: n, Forgets: o.forgets}
+		fold := redisscript.OwnFold{Fresh: o.names.fresh(gen, n), Gen: gen, N: n,
+			Forgets: o.forgets}
 		o.mu.Unlock()
 		members, known := o.takeSent(gen, n)
 		if !known {
@@ -88,8 +91,8 @@ func (o *Ownership) foldSet(ctx context.Context, gen int64, n uint64) (bool, err
 	return false, errors.New("owned: fold: keys are forgotten all the time")
 }
 
-// beginFolding has asks name the buckets: members move there from now on. An ask that has named none, and is
-// answered after the fold, is told that sets were folded, and asks again.
+// beginFolding has asks name the buckets: members move there from now on. An ask that has named
+// none, and is answered after the fold, is told that sets were folded, and asks again.
 func (o *Ownership) beginFolding(gen int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,11 +113,13 @@ func (o *Ownership) folded(gen int64, n, newest uint64) bool {
 	return true
 }
 
-// move sends the members in as many calls as it takes, one after the other, and returns the first answer
-// that is not OwnFolded, or the last. The last call removes the set: it must not run when one before it was
-// not answered. Members go in their own order, which is also that of their buckets: a call that is made
-// again, by the next owner or after a forget, brings each bucket what it has at its end, and adds nothing.
-func (o *Ownership) move(ctx context.Context, fold *redisscript.OwnFold, members []int64) (redisscript.OwnReply, error) {
+// move sends the members in as many calls as it takes, one after the other, and returns the first
+// answer that is not OwnFolded, or the last. The last call removes the set: it must not run when
+// one before it was not answered. Members go in their own order, which is also that of their
+// buckets: a call that is made again, by the next owner or after a forget, brings each bucket what
+// it has at its end, and adds nothing.
+func (o *Ownership) move(ctx context.Context, fold *redisscript.OwnFold,
+	members []int64) (redisscript.OwnReply, error) {
 	slices.SortFunc(members, byBucket)
 	for {
 		var some []int64
@@ -149,7 +154,8 @@ func byBucket(a, b int64) int { return cmp.Compare(uint64(a), uint64(b)) } //nol
 // some cuts off what goes with one call. All members of a bucket do.
 func (o *Ownership) some(members []int64) (some, rest []int64) {
 	n := min(len(members), cmp.Or(o.foldAtOnce, foldAtOnce))
-	for n > 0 && n < len(members) && o.s.members.bucket(members[n]) == o.s.members.bucket(members[n-1]) {
+	for n > 0 && n < len(members) &&
+		o.s.members.bucket(members[n]) == o.s.members.bucket(members[n-1]) {
 		n++
 	}
 	return members[:n], members[n:]
@@ -163,7 +169,8 @@ func (o *Ownership) fills(gen int64, members []int64) (all []redisscript.OwnFill
 		for to < len(members) && o.s.members.bucket(members[to]) == b {
 			to++
 		}
-		all = append(all, redisscript.OwnFill{Key: o.names.bucket(gen, b), Members: members[from:to]})
+		all = append(all, redisscript.OwnFill{Key: o.names.bucket(gen, b),
+			Members: members[from:to]})
 		from = to
 	}
 	return all

@@ -21,7 +21,8 @@ func (o *Ownership) counts(t testing.TB, marked []dedup.ID) {
 	there := map[int64]bool{}
 	for gen, g := range head.Gens {
 		l := o.loader()
-		for kind, sets := range map[string]redisscript.OwnGen{"fresh": {Folded: g.Folded, Newest: g.Newest}, "kept": {Kept: 1}} {
+		for kind, sets := range map[string]redisscript.OwnGen{"fresh": {Folded: g.Folded,
+			Newest: g.Newest}, "kept": {Kept: 1}} {
 			keys, err := l.keys(gen, sets)
 			noErr(t, err)
 			if kind == "fresh" && g.Folded > 0 {
@@ -38,7 +39,8 @@ func (o *Ownership) counts(t testing.TB, marked []dedup.ID) {
 				return nil
 			}))
 			if want := map[string]int64{"fresh": g.Fresh, "kept": g.Kept}[kind]; found != want {
-				t.Errorf("generation %d: head counts %d %s members, and %d are there", gen, want, kind, found)
+				t.Errorf("generation %d: head counts %d %s members, and %d are there", gen,
+					want, kind, found)
 			}
 		}
 	}
@@ -75,7 +77,8 @@ func TestFold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		o, ids := filled(t, b.Client, b.Prefix)
 		noErr(t, o.fold(t.Context()))
-		if g := o.state(t).Gens[o.genNow()]; g.Folded != 2 || g.Newest != 3 || g.Kept != 80 || g.Fresh != 10 {
+		if g := o.state(t).Gens[o.genNow()]; g.Folded != 2 || g.Newest != 3 || g.Kept != 80 ||
+			g.Fresh != 10 {
 			t.Errorf("head counts %+v", g)
 		}
 		if g := o.sets[o.genNow()]; g.Folded != 2 || !g.folding {
@@ -102,14 +105,17 @@ func membersOf(o *Ownership, ids []dedup.ID) []int64 {
 	return all
 }
 
-// TestFoldKilledAnywhere cuts the owner off at every command of a fold. The next owner finds every mark, and
-// folds what was left.
+// TestFoldKilledAnywhere cuts the owner off at every command of a fold. The next owner finds every
+// mark, and folds what was left.
 func TestFoldKilledAnywhere(t *testing.T) {
 	_, client := redistest.Mini(t)
 	for _, after := range []bool{false, true} {
 		for at := int64(1); ; at++ {
 			o, ids := filled(t, client, fmt.Sprintf("f%t%d", after, at))
-			dying := redistest.Client(t, &redis.Options{Addr: client.Options().Addr, MaxRetries: -1, ReadTimeout: time.Minute}) // a slow answer is no cut
+			// a slow answer is no cut
+			dying := redistest.Client(t,
+				&redis.Options{Addr: client.Options().Addr, MaxRetries: -1,
+					ReadTimeout: time.Minute})
 			s := &saboteur{at: at, after: after}
 			dying.AddHook(s)
 			whole, runner := o.s.client, o.s.runner
@@ -129,10 +135,12 @@ func TestFoldKilledAnywhere(t *testing.T) {
 				t.Errorf("cut at %d, %t: the next owner folds to %+v", at, after, g)
 			}
 			letGo(t, next)
-			noErr(t, client.FlushAll(t.Context()).Err()) // miniredis sorts all its keys with every command
+			// miniredis sorts all its keys with every command
+			noErr(t, client.FlushAll(t.Context()).Err())
 			if !s.struck.Load() {
 				if at < 5 {
-					t.Errorf("a fold takes %d commands: the test does not cut where it should", at-1)
+					t.Errorf("a fold takes %d commands: the test does not cut where it should",
+						at-1)
 				}
 				break
 			}
@@ -140,8 +148,8 @@ func TestFoldKilledAnywhere(t *testing.T) {
 	}
 }
 
-// TestFoldWhileForgetting has keys forgotten before each command of a fold: none of them comes back, and no
-// other one goes.
+// TestFoldWhileForgetting has keys forgotten before each command of a fold: none of them comes
+// back, and no other one goes.
 func TestFoldWhileForgetting(t *testing.T) {
 	_, client := redistest.Mini(t)
 	for step := int64(1); ; step++ {
@@ -201,8 +209,8 @@ func TestFoldStale(t *testing.T) {
 	o.counts(t, ids)
 }
 
-// TestFoldPhantom: a set that was named, and never begun, is not folded: the server would wait for the fold
-// of it for ever when it is begun later.
+// TestFoldPhantom: a set that was named, and never begun, is not folded: the server would wait for
+// the fold of it for ever when it is begun later.
 func TestFoldPhantom(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o, ids := filled(t, client, "phantom")

@@ -14,8 +14,8 @@ import (
 // forgetTries bounds how often the head of a partition is read again because it has changed.
 const forgetTries = 8
 
-// Forget implements [dedup.Store]. It asks the inner store and every partition on record: three round
-// trips, and two for each partition.
+// Forget implements [dedup.Store]. It asks the inner store and every partition on record: three
+// round trips, and two for each partition.
 func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
 	errs := make([]error, len(ids))
 	for i := range ids {
@@ -73,15 +73,16 @@ func (e *entry) isLive(now time.Duration) bool {
 	return (e.state == begun || e.state == asking) && e.until > now
 }
 
-// floor makes the inner store give out a fence for the key: it keeps that as a floor when it forgets, and
-// of a key that was new it has never heard.
+// floor makes the inner store give out a fence for the key: it keeps that as a floor when it
+// forgets, and of a key that was new it has never heard.
 func (s *Store) floor(ctx context.Context, id dedup.ID, hold time.Duration) error {
 	var token dedup.Token
 	if _, err := rand.Read(token[:]); err != nil {
 		return fmt.Errorf("owned: token: %w", err)
 	}
 	lease := s.opts.Lease / leaseRequests
-	ans := s.inner.Claim(ctx, []dedup.ClaimRequest{{ID: id, Token: token, Lease: lease, Hold: hold}})[0]
+	ans := s.inner.Claim(ctx,
+		[]dedup.ClaimRequest{{ID: id, Token: token, Lease: lease, Hold: hold}})[0]
 	switch {
 	case ans.Err != nil:
 		return ans.Err
@@ -91,7 +92,8 @@ func (s *Store) floor(ctx context.Context, id dedup.ID, hold time.Duration) erro
 		return nil
 	}
 	return s.inner.Finish(ctx, []dedup.Change{{
-		ID: id, Token: token, Fence: ans.Record.Fence, State: dedup.StateReleased, Unused: true, Hold: hold, Window: s.opts.Window,
+		ID: id, Token: token, Fence: ans.Record.Fence, State: dedup.StateReleased, Unused: true,
+		Hold: hold, Window: s.opts.Window,
 	}})[0].Err
 }
 
@@ -137,7 +139,8 @@ func (s *Store) holder(at place) *Ownership {
 }
 
 // eraser names every set in which a member may be.
-func (s *Store) eraser(at *spot, head *redisscript.OwnState, member int64, o *Ownership) redisscript.Call {
+func (s *Store) eraser(at *spot, head *redisscript.OwnState, member int64,
+	o *Ownership) redisscript.Call {
 	e := redisscript.OwnForget{ID: member, Gen: head.Gen, Newest: head.Gens[head.Gen].Newest}
 	if o != nil {
 		e.Token = o.token
@@ -151,13 +154,14 @@ func (s *Store) eraser(at *spot, head *redisscript.OwnState, member int64, o *Ow
 			e.Buckets = append(e.Buckets, redisscript.OwnSet{Key: at.bucket(gen, bucket), Gen: gen})
 		}
 	}
-	return redisscript.NewOwnForget(redisscript.OwnKeys{Head: at.head, Own: at.own, Run: at.run}, &e)
+	return redisscript.NewOwnForget(redisscript.OwnKeys{Head: at.head, Own: at.own, Run: at.run},
+		&e)
 }
 
-// forgotten takes out what the table kept of a key. It is false, and the entry stays, when the key has begun
-// meanwhile, or is about to: to the filter it is not new any more, and the inner store has never heard of it,
-// so that another claim would be granted beside the handler. A claim that the inner store has given since it
-// forgot the key is that one's to judge.
+// forgotten takes out what the table kept of a key. It is false, and the entry stays, when the key
+// has begun meanwhile, or is about to: to the filter it is not new any more, and the inner store
+// has never heard of it, so that another claim would be granted beside the handler. A claim that
+// the inner store has given since it forgot the key is that one's to judge.
 func (s *Store) forgotten(id *dedup.ID) bool {
 	hash := s.table.hash(id)
 	sh := s.table.shard(hash)

@@ -8,8 +8,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestAKeyThatBeginsBesideAForget: a claim is granted between any two steps of a Forget in the same process.
-// Its entry is all that keeps a second claim from beginning beside the handler, and Forget says so.
+// TestAKeyThatBeginsBesideAForget: a claim is granted between any two steps of a Forget in the same
+// process. Its entry is all that keeps a second claim from beginning beside the handler, and Forget
+// says so.
 func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -41,7 +42,8 @@ func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 			if !errors.Is(err, dedup.ErrInFlight) {
 				w.Errorf("step %d: forgotten with %v while it runs", step, err)
 			}
-			w.wants(fmt.Sprint("beside its handler, step ", step), w.claim(s, request(int(step))), dedup.InFlight, 1)
+			w.wants(fmt.Sprint("beside its handler, step ", step), w.claim(s, request(int(step))),
+				dedup.InFlight, 1)
 			if a := w.finish(s, success(&r)); !a.Held || !a.Written {
 				w.Errorf("its end, step %d: %+v", step, a)
 			}
@@ -50,8 +52,8 @@ func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 	})
 }
 
-// TestLookupAfterAForgetElsewhere: what the owner remembers of an end for who sends it again is no answer for who
-// asks what is on record.
+// TestLookupAfterAForgetElsewhere: what the owner remembers of an end for who sends it again is no
+// answer for who asks what is on record.
 func TestLookupAfterAForgetElsewhere(t *testing.T) {
 	story(t, func(w *world) {
 		s, other := w.process(), w.process()
@@ -62,7 +64,8 @@ func TestLookupAfterAForgetElsewhere(t *testing.T) {
 		look := func(when string, want dedup.State) {
 			w.Helper()
 			for _, at := range []*Store{s, other} {
-				if a := at.Lookup(w.Context(), []dedup.ID{r.ID})[0]; a.Err != nil || a.Record.State != want {
+				if a := at.Lookup(w.Context(), []dedup.ID{r.ID})[0]; a.Err != nil ||
+					a.Record.State != want {
 					w.Errorf("%s: %v, %v; want %v", when, a.Record.State, a.Err, want)
 				}
 			}
@@ -74,13 +77,14 @@ func TestLookupAfterAForgetElsewhere(t *testing.T) {
 	})
 }
 
-// TestAForgottenKeyIsNoSuspect, neither of the owner when another process forgot it, nor of the owners to come.
-// What else was in its batch is one still.
+// TestAForgottenKeyIsNoSuspect, neither of the owner when another process forgot it, nor of the
+// owners to come. What else was in its batch is one still.
 func TestAForgottenKeyIsNoSuspect(t *testing.T) {
 	story(t, func(w *world) {
 		dead, s, other := w.process(), w.process(), w.process()
 		w.own(dead)
-		for _, a := range dead.Claim(w.Context(), []dedup.ClaimRequest{request(1), request(2), request(3)}) {
+		for _, a := range dead.Claim(w.Context(),
+			[]dedup.ClaimRequest{request(1), request(2), request(3)}) {
 			w.wants("a new key", a, dedup.Acquired, 1)
 		}
 		w.crash(dead)

@@ -20,9 +20,9 @@ func at(r dedup.ClaimRequest, number int32) dedup.ClaimRequest {
 	return r
 }
 
-// TestABatchWaitsForNoRelease: two batches over the same partitions in opposite orders, and a release of each,
-// would wait in a ring: each batch holds one gate, and waits for the other behind a release that waits for
-// the first. So what is being released is elsewhere at once.
+// TestABatchWaitsForNoRelease: two batches over the same partitions in opposite orders, and a
+// release of each, would wait in a ring: each batch holds one gate, and waits for the other behind
+// a release that waits for the first. So what is being released is elsewhere at once.
 func TestABatchWaitsForNoRelease(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	o := storyOptions()
@@ -107,8 +107,8 @@ func TestNobodyIsCalledUnderTheGate(t *testing.T) {
 	})
 }
 
-// TestAReleaseLooksAtItsOwnKeys: it costs nothing for the keys of other partitions, of which one that gives
-// up a hundred has a hundred times as many.
+// TestAReleaseLooksAtItsOwnKeys: it costs nothing for the keys of other partitions, of which one
+// that gives up a hundred has a hundred times as many.
 func TestAReleaseLooksAtItsOwnKeys(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	o := storyOptions()
@@ -141,7 +141,8 @@ func TestAReleaseLooksAtItsOwnKeys(t *testing.T) {
 			sh.mu.Unlock()
 		}
 	}
-	if a := s.Lookup(t.Context(), []dedup.ID{mine.ID})[0]; a.Record.State != dedup.StateInProgress || a.Err != nil {
+	if a := s.Lookup(t.Context(),
+		[]dedup.ID{mine.ID})[0]; a.Record.State != dedup.StateInProgress || a.Err != nil {
 		t.Errorf("what still runs is a claim of the inner store: %+v", a)
 	}
 	if n := second.Stats().InFlight; n != 1 {

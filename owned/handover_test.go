@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestCrashedKeysReachTheirCap: a key that kills its process is a suspect for the next owner. Its attempts
-// are counted across all deaths, and who claims ahead of time leaves it alone.
+// TestCrashedKeysReachTheirCap: a key that kills its process is a suspect for the next owner. Its
+// attempts are counted across all deaths, and who claims ahead of time leaves it alone.
 func TestCrashedKeysReachTheirCap(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T
@@ -53,8 +53,8 @@ func TestCrashedKeysReachTheirCap(t *testing.T) {
 	})
 }
 
-// TestAHandlerRunsOnPastRelease: what still runs becomes a claim of the inner store, where the next owner
-// finds it; there are no suspects, and no attempt is counted.
+// TestAHandlerRunsOnPastRelease: what still runs becomes a claim of the inner store, where the next
+// owner finds it; there are no suspects, and no attempt is counted.
 func TestAHandlerRunsOnPastRelease(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T
@@ -86,8 +86,8 @@ func TestAHandlerRunsOnPastRelease(t *testing.T) {
 	})
 }
 
-// TestTwoMembersOfOneStore: two consumers of one process may share a Store. Who comes second waits for the
-// first, as in another process: it is told for how long, and nothing is lost by it.
+// TestTwoMembersOfOneStore: two consumers of one process may share a Store. Who comes second waits
+// for the first, as in another process: it is told for how long, and nothing is lost by it.
 func TestTwoMembersOfOneStore(t *testing.T) {
 	story(t, func(w *world) {
 		var log bytes.Buffer
@@ -98,7 +98,8 @@ func TestTwoMembersOfOneStore(t *testing.T) {
 		for name, s := range map[string]*Store{"the same Store": s, "another": w.process()} {
 			log.Reset()
 			var held *HeldError
-			if _, err := s.Acquire(w.Context(), only); !errors.As(err, &held) || held.Remaining <= 0 || held.Remaining > w.opts.Lease {
+			if _, err := s.Acquire(w.Context(), only); !errors.As(err, &held) ||
+				held.Remaining <= 0 || held.Remaining > w.opts.Lease {
 				w.Errorf("from %s: %v", name, err)
 			}
 			if log.Len() > 0 {
@@ -108,7 +109,8 @@ func TestTwoMembersOfOneStore(t *testing.T) {
 		reserved := Partition{Source: only.Source, Number: 3, Count: 4}
 		s.taken[reserved.place()] = true
 		var held *HeldError
-		if _, err := s.Acquire(w.Context(), reserved); !errors.As(err, &held) || held.Remaining != w.opts.Lease {
+		if _, err := s.Acquire(w.Context(), reserved); !errors.As(err, &held) ||
+			held.Remaining != w.opts.Lease {
 			w.Errorf("while it is acquired: %v", err)
 		}
 		must(w, o.Release(w.Context()))

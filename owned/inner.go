@@ -9,7 +9,8 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// rest carries out what is no mark: changes that the inner store gets, and those of who holds nothing.
+// rest carries out what is no mark: changes that the inner store gets, and those of who holds
+// nothing.
 func (f *finishing) rest() {
 	if !f.any(promoted, inside, stranger) {
 		return
@@ -66,11 +67,12 @@ func (f *finishing) promote() {
 	}
 }
 
-// errTaken: the inner store has a key in flight that began without it. So it is for a moment when the key is met
-// in another partition of a source that is shared.
+// errTaken: the inner store has a key in flight that began without it. So it is for a moment when
+// the key is met in another partition of a source that is shared.
 var errTaken = errors.New("owned: another attempt has the key at the inner store")
 
-// promotion makes a claim that had begun without the inner store one of its own, under the same token.
+// promotion makes a claim that had begun without the inner store one of its own, under the same
+// token.
 type promotion struct {
 	e           *entry
 	lease, hold time.Duration
@@ -122,11 +124,13 @@ func (p *promotion) request(s *Store) dedup.ClaimRequest {
 	}
 	return dedup.ClaimRequest{
 		ID: e.id, Token: e.token, Lease: lease, Hold: p.hold,
-		Origin: dedup.Origin{Source: e.o.part.Source, Partition: e.o.part.Number, Offset: e.origin.offset, Generation: e.origin.generation},
+		Origin: dedup.Origin{Source: e.o.part.Source, Partition: e.o.part.Number,
+			Offset: e.origin.offset, Generation: e.origin.generation},
 	}
 }
 
-// take takes in the inner store's answer. From then on the claim is its, and so is the count of attempts.
+// take takes in the inner store's answer. From then on the claim is its, and so is the count of
+// attempts.
 func (p *promotion) take(s *Store, ans *dedup.Answer) {
 	e := p.e
 	sh := s.table.shard(e.hash)
@@ -139,8 +143,10 @@ func (p *promotion) take(s *Store, ans *dedup.Answer) {
 		p.held, p.fence = true, e.inner
 	case e.state != begun:
 		p.record = ans.Record
-	case ans.Outcome != dedup.Acquired && ans.Outcome != dedup.Duplicate && ans.Outcome != dedup.Uncertain:
-		p.err = errTaken // its begin stays on record: it runs, and the inner store does not know of it
+	case ans.Outcome != dedup.Acquired && ans.Outcome != dedup.Duplicate &&
+		ans.Outcome != dedup.Uncertain:
+		// its begin stays on record: it runs, and the inner store does not know of it
+		p.err = errTaken
 	default:
 		p.held, p.fence, p.record = ans.Outcome == dedup.Acquired, ans.Record.Fence, ans.Record
 		of := e.leave()
@@ -193,8 +199,8 @@ func (s *Store) touch(ctx context.Context, all []touching) {
 	}
 }
 
-// strangers sorts out the changes of who holds nothing: what is done in the sets stays as it is, the rest
-// is for the inner store.
+// strangers sorts out the changes of who holds nothing: what is done in the sets stays as it is,
+// the rest is for the inner store.
 func (f *finishing) strangers() {
 	byOwner := make(map[*Ownership][]*finish)
 	var nowhere []*finish
@@ -249,7 +255,8 @@ func (f *finishing) asked(it *finish, a *ask, n int) {
 // touchAnew is the age of a touch that is not there.
 const touchAnew = -1 << 62
 
-// nowhere are changes of keys of no partition that is held here: the inner store's where it has a record.
+// nowhere are changes of keys of no partition that is held here: the inner store's where it has a
+// record.
 func (f *finishing) nowhere(all []*finish) {
 	if len(all) == 0 {
 		return

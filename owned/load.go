@@ -18,10 +18,11 @@ import (
 )
 
 const (
-	// loadTries bounds how often marks are counted again because some were forgotten meanwhile, and how
-	// often generations that began meanwhile are covered.
+	// loadTries bounds how often marks are counted again because some were forgotten meanwhile, and
+	// how often generations that began meanwhile are covered.
 	loadTries = 16
-	// maxFresh bounds the fresh sets of a generation that were not folded: far above what there can be.
+	// maxFresh bounds the fresh sets of a generation that were not folded: far above what there can
+	// be.
 	maxFresh = 1 << 20
 	// snapshotTimeout bounds reading or writing one snapshot.
 	snapshotTimeout = 30 * time.Second
@@ -42,8 +43,8 @@ type loader struct {
 	hear    func(ctx context.Context) error // asks for it
 	open    func()                          // opens the feed until the end of the lease
 
-	// first is the head as it was when the partition was acquired, before we wrote anything, and less what was
-	// forgotten since: see base.
+	// first is the head as it was when the partition was acquired, before we wrote anything, and
+	// less what was forgotten since: see base.
 	first        *redisscript.OwnState
 	snapshots    Snapshots // may be nil
 	snapshotName func(gen int64) string
@@ -58,15 +59,17 @@ type loading struct {
 	of      atomic.Int64 // that head counts
 }
 
-// load feeds all marks and touches that the partition has within the window, newest generation first, and
-// then says that everything is covered. From the acquire on, every mark passes the feed before it is sent,
-// and nobody else writes any: so what is not in the sets when they are read has been fed.
+// load feeds all marks and touches that the partition has within the window, newest generation
+// first, and then says that everything is covered. From the acquire on, every mark passes the feed
+// before it is sent, and nobody else writes any: so what is not in the sets when they are read has
+// been fed.
 //
-// What head counted when the partition was acquired is compared with the sets that it named: nobody adds to those
-// any more. A member of ours, in a set of ours, would make up for one that was lost.
+// What head counted when the partition was acquired is compared with the sets that it named: nobody
+// adds to those any more. A member of ours, in a set of ours, would make up for one that was lost.
 //
-// Fewer members than head counts are [ErrAmnesia], unless some were forgotten meanwhile, as a Forget counts
-// down, or their sets are over by then: this process may have stood still. An epoch that is another one is [ErrLost]. After any other error it can be called again.
+// Fewer members than head counts are [ErrAmnesia], unless some were forgotten meanwhile, as a
+// Forget counts down, or their sets are over by then: this process may have stood still. An epoch
+// that is another one is [ErrLost]. After any other error it can be called again.
 func (l *loader) load(ctx context.Context) error {
 	head, err := l.head(ctx)
 	if err != nil {
@@ -98,10 +101,11 @@ func (l *loader) load(ctx context.Context) error {
 	return errors.New("owned: load: keys are forgotten all the time")
 }
 
-// base sees to it that first is known as it is after the forgets that head has seen, and returns a head that
-// has seen the same. What the sets that were there had then is what head counts less what is in ours: both are
-// read in one transaction.
-func (l *loader) base(ctx context.Context, head *redisscript.OwnState) (*redisscript.OwnState, error) {
+// base sees to it that first is known as it is after the forgets that head has seen, and returns a
+// head that has seen the same. What the sets that were there had then is what head counts less what
+// is in ours: both are read in one transaction.
+func (l *loader) base(ctx context.Context, head *redisscript.OwnState) (*redisscript.OwnState,
+	error) {
 	for range loadTries {
 		if l.first == nil || l.first.Forgets == head.Forgets {
 			return head, nil
@@ -126,7 +130,8 @@ func (l *loader) base(ctx context.Context, head *redisscript.OwnState) (*redissc
 }
 
 // countOurs reads head, and how many members there are in the sets that were begun since first.
-func (l *loader) countOurs(ctx context.Context, head *redisscript.OwnState) (*redisscript.OwnState, map[int64]int64, error) {
+func (l *loader) countOurs(ctx context.Context, head *redisscript.OwnState) (*redisscript.OwnState,
+	map[int64]int64, error) {
 	type got struct {
 		head  *redis.MapStringStringCmd
 		cards map[int64][]*redis.IntCmd
@@ -159,7 +164,9 @@ func (l *loader) countOurs(ctx context.Context, head *redisscript.OwnState) (*re
 
 // sameSets reports whether two heads name the same fresh sets.
 func (l *loader) sameSets(a, b *redisscript.OwnState) bool {
-	return maps.EqualFunc(a.Gens, b.Gens, func(a, b redisscript.OwnGen) bool { return a.Newest == b.Newest && a.Folded == b.Folded })
+	return maps.EqualFunc(a.Gens, b.Gens, func(a, b redisscript.OwnGen) bool {
+		return a.Newest == b.Newest && a.Folded == b.Folded
+	})
 }
 
 // head reads the partition's head, in which the epoch must be ours.
@@ -192,7 +199,8 @@ type missing struct {
 
 func (m *missing) Unwrap() error { return m.error }
 
-// alive is the range of the filter's generations by now. A Check looks at the clock, Where does not.
+// alive is the range of the filter's generations by now. A Check looks at the clock, Where does
+// not.
 func (l *loader) alive() (oldest, newest int64) {
 	_, _ = l.filter.Check([16]byte{})
 	oldest, _, _, _ = l.filter.Where([16]byte{})
@@ -200,7 +208,8 @@ func (l *loader) alive() (oldest, newest int64) {
 }
 
 // feedAll feeds what head tells of. fewer says of which generation members are missing.
-func (l *loader) feedAll(ctx context.Context, head *redisscript.OwnState) (fewer *missing, err error) {
+func (l *loader) feedAll(ctx context.Context, head *redisscript.OwnState) (fewer *missing,
+	err error) {
 	l.progress.members.Store(0)
 	l.progress.of.Store(counted(head))
 	gens := slices.Sorted(maps.Keys(head.Gens))
@@ -214,16 +223,20 @@ func (l *loader) feedAll(ctx context.Context, head *redisscript.OwnState) (fewer
 			return nil, err
 		}
 		if want := l.wanted(gen); old < want && l.within(gen) {
-			return &missing{gen, fmt.Errorf("%w: generation %d has %d members from before, and %d were counted", ErrAmnesia, gen, old, want)}, nil
+			return &missing{gen,
+				fmt.Errorf("%w: generation %d has %d members from before, and %d were counted",
+					ErrAmnesia, gen, old, want)}, nil
 		}
 		if want := sets.Fresh + sets.Kept; found < want && l.within(gen) {
-			return &missing{gen, fmt.Errorf("%w: generation %d has %d members, and %d were counted", ErrAmnesia, gen, found, want)}, nil
+			return &missing{gen, fmt.Errorf("%w: generation %d has %d members, and %d were counted",
+				ErrAmnesia, gen, found, want)}, nil
 		}
 	}
 	return nil, nil //nolint:nilnil // nothing is missing, and nothing failed
 }
 
-// wanted is how many members the sets of a generation must have that were there when the partition was acquired.
+// wanted is how many members the sets of a generation must have that were there when the partition
+// was acquired.
 func (l *loader) wanted(gen int64) int64 {
 	if l.first == nil {
 		return 0
@@ -232,8 +245,8 @@ func (l *loader) wanted(gen int64) int64 {
 	return g.Fresh + g.Kept
 }
 
-// old are the members of those of the sets that were there when the partition was acquired. Nothing is folded
-// while a load runs.
+// old are the members of those of the sets that were there when the partition was acquired. Nothing
+// is folded while a load runs.
 func (l *loader) old(gen int64, sets redisscript.OwnGen, cards []int64) (n int64) {
 	if l.first == nil {
 		return 0
@@ -256,14 +269,16 @@ func counted(head *redisscript.OwnState) (n int64) {
 	return n
 }
 
-// within reports whether the sets of a generation cannot have expired: their end is a slice away by the
-// server's clock, which was heard a third of a lease ago.
+// within reports whether the sets of a generation cannot have expired: their end is a slice away by
+// the server's clock, which was heard a third of a lease ago.
 func (l *loader) within(gen int64) bool {
 	return time.Duration(gen+2)*l.slice+l.keep > l.clock()
 }
 
-// generation feeds what one has, and returns how many members its sets have, and those of them that are old.
-func (l *loader) generation(ctx context.Context, head *redisscript.OwnState, gen int64, sets redisscript.OwnGen) (found, old int64, err error) {
+// generation feeds what one has, and returns how many members its sets have, and those of them that
+// are old.
+func (l *loader) generation(ctx context.Context, head *redisscript.OwnState, gen int64,
+	sets redisscript.OwnGen) (found, old int64, err error) {
 	keys, err := l.keys(gen, sets)
 	if err != nil {
 		return 0, 0, err
@@ -293,11 +308,12 @@ func (l *loader) generation(ctx context.Context, head *redisscript.OwnState, gen
 	return found, old, err
 }
 
-// keys names the sets of a generation that may have members. Buckets are empty until the first fold, of
-// which the count tells when it has not come to its end.
+// keys names the sets of a generation that may have members. Buckets are empty until the first
+// fold, of which the count tells when it has not come to its end.
 func (l *loader) keys(gen int64, sets redisscript.OwnGen) ([]stored, error) {
 	if sets.Newest < sets.Folded || sets.Newest-sets.Folded > maxFresh {
-		return nil, fmt.Errorf("%w: head of %s has fresh sets %d to %d in generation %d", redisscript.ErrUnreadable, l.names.tag, sets.Folded, sets.Newest, gen)
+		return nil, fmt.Errorf("%w: head of %s has fresh sets %d to %d in generation %d",
+			redisscript.ErrUnreadable, l.names.tag, sets.Folded, sets.Newest, gen)
 	}
 	var keys []stored
 	for n := sets.Folded + 1; n <= sets.Newest; n++ {
@@ -311,8 +327,8 @@ func (l *loader) keys(gen int64, sets redisscript.OwnGen) ([]stored, error) {
 	return keys, nil
 }
 
-// restore loads the snapshot of a generation that nobody writes to any more, and reports whether it says
-// all of it. Whatever is wrong with a snapshot, the sets are read in its place.
+// restore loads the snapshot of a generation that nobody writes to any more, and reports whether it
+// says all of it. Whatever is wrong with a snapshot, the sets are read in its place.
 func (l *loader) restore(ctx context.Context, gen int64, seq uint64) bool {
 	if l.snapshots == nil {
 		return false
@@ -337,7 +353,8 @@ func (l *loader) restore(ctx context.Context, gen int64, seq uint64) bool {
 	case errors.Is(err, fs.ErrNotExist):
 		return false
 	case err != nil:
-		l.log.Warn("owned: a snapshot is of no use: the marks are read", "source", l.name, "generation", gen, "err", err)
+		l.log.Warn("owned: a snapshot is of no use: the marks are read", "source", l.name,
+			"generation", gen, "err", err)
 		return false
 	}
 	whole := slices.Contains(g.gens, gen)
@@ -347,8 +364,8 @@ func (l *loader) restore(ctx context.Context, gen int64, seq uint64) bool {
 	return whole
 }
 
-// cover says that all is known, and opens the feed. A generation that begins before it is open has only
-// marks of ours, which were fed; one that begins after is covered by itself.
+// cover says that all is known, and opens the feed. A generation that begins before it is open has
+// only marks of ours, which were fed; one that begins after is covered by itself.
 func (l *loader) cover(head *redisscript.OwnState) error {
 	for range loadTries {
 		oldest, newest := l.alive()

@@ -26,7 +26,8 @@ func BenchmarkLoad(b *testing.B) {
 			noErr(b, o.fold(b.Context()))
 			b.Logf("marked and folded in %v", time.Since(began))
 			for b.Loop() {
-				o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(), Epoch: o.epoch}))
+				o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(),
+					Epoch: o.epoch}))
 				noErr(b, o.load(b.Context()))
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(keys), "ns/key")

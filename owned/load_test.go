@@ -25,8 +25,8 @@ var somePartition = Partition{Source: "g/t", Count: 1}
 // setOptions are for tests that let no generation end, or bring their own times.
 func setOptions(prefix string) Options {
 	return Options{
-		Prefix: prefix, Secret: []byte("a secret of the tests"), Window: time.Hour, Hold: 100 * time.Hour, Lease: 4 * time.Hour,
-		ExpectedKeys: 3_000,
+		Prefix: prefix, Secret: []byte("a secret of the tests"), Window: time.Hour,
+		Hold: 100 * time.Hour, Lease: 4 * time.Hour, ExpectedKeys: 3_000,
 	}
 }
 
@@ -51,7 +51,8 @@ func noErr(t testing.TB, err error) {
 	}
 }
 
-// takeLoaded acquires a partition and waits until its filter is loaded. It folds and saves nothing by itself.
+// takeLoaded acquires a partition and waits until its filter is loaded. It folds and saves nothing
+// by itself.
 func takeLoaded(t testing.TB, s *Store, p Partition) *Ownership {
 	t.Helper()
 	o := takeTended(t, s, p)
@@ -177,13 +178,15 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-// TestLoadGenerations has the window move over marks, folds and snapshots: each owner to come knows what the
-// window holds, and the first generation is gone at its end.
+// TestLoadGenerations has the window move over marks, folds and snapshots: each owner to come knows
+// what the window holds, and the first generation is gone at its end.
 func TestLoadGenerations(t *testing.T) {
 	for name, kept := range map[string]func(t *testing.T, client redis.UniversalClient) Snapshots{
-		"sets":  func(*testing.T, redis.UniversalClient) Snapshots { return nil },
-		"dir":   func(t *testing.T, _ redis.UniversalClient) Snapshots { return Dir(t.TempDir()) },
-		"redis": func(_ *testing.T, client redis.UniversalClient) Snapshots { return InRedis(client) },
+		"sets": func(*testing.T, redis.UniversalClient) Snapshots { return nil },
+		"dir":  func(t *testing.T, _ redis.UniversalClient) Snapshots { return Dir(t.TempDir()) },
+		"redis": func(_ *testing.T, client redis.UniversalClient) Snapshots {
+			return InRedis(client)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -244,9 +247,10 @@ func (s *stepper) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// loadSteps fills a partition with folded and fresh sets, acquires it, and loads it once for every command
-// that loading takes, with do before that command.
-func loadSteps(t *testing.T, each func(t *testing.T, o *Ownership, step int64, l *loader, marked []dedup.ID)) {
+// loadSteps fills a partition with folded and fresh sets, acquires it, and loads it once for every
+// command that loading takes, with do before that command.
+func loadSteps(t *testing.T,
+	each func(t *testing.T, o *Ownership, step int64, l *loader, marked []dedup.ID)) {
 	_, client := redistest.Mini(t)
 	for step := int64(1); ; step++ {
 		s := plainStore(t, client, fewBuckets(fmt.Sprint("step", step)))
@@ -280,7 +284,8 @@ func loadSteps(t *testing.T, each func(t *testing.T, o *Ownership, step int64, l
 	}
 }
 
-// TestLoadWhileMarking has the owner mark while its filter is loaded, before each command: begin a set, too.
+// TestLoadWhileMarking has the owner mark while its filter is loaded, before each command: begin a
+// set, too.
 func TestLoadWhileMarking(t *testing.T) {
 	loadSteps(t, func(t *testing.T, o *Ownership, step int64, _ *loader, _ []dedup.ID) {
 		more := idsOf(t, "meanwhile", 50)
@@ -289,7 +294,8 @@ func TestLoadWhileMarking(t *testing.T) {
 		o.mark(t, more[25:])
 		t.Cleanup(func() {
 			for i := range more {
-				if a, _ := o.filter.Check(filterKey(o.s.members.of(&more[i]))); a == bloom.ProvenNew {
+				if a, _ := o.filter.Check(
+					filterKey(o.s.members.of(&more[i]))); a == bloom.ProvenNew {
 					t.Errorf("step %d: a mark of the load's time is proven new", step)
 				}
 			}
@@ -297,8 +303,8 @@ func TestLoadWhileMarking(t *testing.T) {
 	})
 }
 
-// TestLoadWhileForgetting has keys forgotten while they are counted: fewer than head has counted, and no
-// amnesia.
+// TestLoadWhileForgetting has keys forgotten while they are counted: fewer than head has counted,
+// and no amnesia.
 func TestLoadWhileForgetting(t *testing.T) {
 	loadSteps(t, func(t *testing.T, o *Ownership, _ int64, _ *loader, marked []dedup.ID) {
 		for _, i := range []int{0, 59, 60, 130} {
@@ -309,8 +315,8 @@ func TestLoadWhileForgetting(t *testing.T) {
 	})
 }
 
-// TestLoadWhileRotating has a generation begin while the filter is loaded: it is covered, or the filter would
-// know nothing until the next owner.
+// TestLoadWhileRotating has a generation begin while the filter is loaded: it is covered, or the
+// filter would know nothing until the next owner.
 func TestLoadWhileRotating(t *testing.T) {
 	loadSteps(t, func(_ *testing.T, o *Ownership, _ int64, _ *loader, _ []dedup.ID) {
 		o.clock.Add(o.s.opts.slice().Milliseconds())
@@ -335,10 +341,11 @@ func TestLoadStale(t *testing.T) {
 	}
 }
 
-// TestAmnesia has members go behind our back. The owner to come finds fewer than head counts, and keeps
-// everybody from the partition until an operator has called Boot.
+// TestAmnesia has members go behind our back. The owner to come finds fewer than head counts, and
+// keeps everybody from the partition until an operator has called Boot.
 func TestAmnesia(t *testing.T) {
-	for name, lose := range map[string]func(t *testing.T, o *Ownership, client redis.UniversalClient){
+	for name, lose := range map[string]func(t *testing.T, o *Ownership,
+		client redis.UniversalClient){
 		"head": func(t *testing.T, o *Ownership, c redis.UniversalClient) {
 			noErr(t, c.Del(t.Context(), o.names.head).Err())
 		},
@@ -347,7 +354,8 @@ func TestAmnesia(t *testing.T) {
 		},
 		"a bucket": func(t *testing.T, o *Ownership, c redis.UniversalClient) {
 			id := idsOf(t, "marked", 1)[0]
-			noErr(t, c.Del(t.Context(), o.names.bucket(o.genNow(), o.s.members.bucket(o.s.members.of(&id)))).Err())
+			noErr(t, c.Del(t.Context(),
+				o.names.bucket(o.genNow(), o.s.members.bucket(o.s.members.of(&id)))).Err())
 		},
 		"one member": func(t *testing.T, o *Ownership, c redis.UniversalClient) {
 			if n := c.SPop(t.Context(), o.names.fresh(o.genNow(), 2)).Val(); n == "" {
@@ -397,8 +405,8 @@ func waitReady(t *testing.T, s *Store) *Ownership {
 	return takeLoaded(t, s, somePartition)
 }
 
-// TestAmnesiaIsWrittenDown: when it cannot be, the load is begun again, and does not end as amnesia that
-// nobody else hears of.
+// TestAmnesiaIsWrittenDown: when it cannot be, the load is begun again, and does not end as amnesia
+// that nobody else hears of.
 func TestAmnesiaIsWrittenDown(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o := takeLoaded(t, plainStore(t, client, setOptions("down")), somePartition)
@@ -422,11 +430,13 @@ func TestAmnesiaIsWrittenDown(t *testing.T) {
 
 // TestLoadRefusesWhatItCannotRead: neither "absent" nor "there".
 func TestLoadRefusesWhatItCannotRead(t *testing.T) {
-	for name, spoil := range map[string]func(ctx context.Context, o *Ownership, client *redis.Client) error{
+	for name, spoil := range map[string]func(ctx context.Context, o *Ownership,
+		client *redis.Client) error{
 		"a member": func(ctx context.Context, o *Ownership, c *redis.Client) error {
 			return c.SAdd(ctx, o.names.fresh(o.genNow(), 1), "x").Err()
 		},
-		"a string in place of a set": func(ctx context.Context, o *Ownership, c *redis.Client) error {
+		"a string in place of a set": func(ctx context.Context, o *Ownership,
+			c *redis.Client) error {
 			return c.Set(ctx, o.names.fresh(o.genNow(), 1), "x", 0).Err()
 		},
 		"numbers of sets": func(ctx context.Context, o *Ownership, c *redis.Client) error {
@@ -453,8 +463,8 @@ func TestLoadRefusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// TestReleaseIsNotAcquiredAgain: a renewal that was under way when a partition was released finds that nobody
-// holds it. It must not take it again, for a lease that nobody waits for.
+// TestReleaseIsNotAcquiredAgain: a renewal that was under way when a partition was released finds
+// that nobody holds it. It must not take it again, for a lease that nobody waits for.
 func TestReleaseIsNotAcquiredAgain(t *testing.T) {
 	_, client := redistest.Mini(t)
 	s := plainStore(t, client, setOptions("again"))

@@ -30,15 +30,20 @@ func (o *Ownership) load(ctx context.Context) error {
 func (o *Ownership) loader() *loader {
 	opts := &o.s.opts
 	return &loader{
-		reader: reader{o.s.client}, names: &o.names, buckets: opts.buckets(), slice: opts.slice(), keep: opts.Window + opts.Hold,
-		filter: o.filter.Load(), feed: o.feed.Load(), name: o.sourceName(), epoch: o.self().Epoch, clock: o.heardClock, hear: o.hearClock, open: o.openFeed,
-		first: o.head, snapshots: opts.Snapshots, snapshotName: o.snapshotName, log: opts.Logger, progress: &o.loading, saver: &o.saver,
+		reader: reader{o.s.client}, names: &o.names, buckets: opts.buckets(), slice: opts.slice(),
+		keep:   opts.Window + opts.Hold,
+		filter: o.filter.Load(), feed: o.feed.Load(), name: o.sourceName(), epoch: o.self().Epoch,
+		clock: o.heardClock, hear: o.hearClock, open: o.openFeed,
+		first: o.head, snapshots: opts.Snapshots, snapshotName: o.snapshotName, log: opts.Logger,
+		progress: &o.loading, saver: &o.saver,
 	}
 }
 
-// hearClock asks the server for its clock. What else is to be said of the answer, the next one says, too.
+// hearClock asks the server for its clock. What else is to be said of the answer, the next one
+// says, too.
 func (o *Ownership) hearClock(ctx context.Context) error {
-	reply := o.s.send(ctx, redisscript.NewOwnAsk(o.keys(), &redisscript.OwnAsk{Epoch: o.self().Epoch}))[0]
+	reply := o.s.send(ctx, redisscript.NewOwnAsk(o.keys(),
+		&redisscript.OwnAsk{Epoch: o.self().Epoch}))[0]
 	if reply.Err != nil {
 		return fmt.Errorf("owned: load: %w", reply.Err)
 	}
@@ -46,17 +51,22 @@ func (o *Ownership) hearClock(ctx context.Context) error {
 	return nil
 }
 
-// writeLost keeps everybody from acquiring the partition: else every owner to come would work until his load
-// finds the same. When it cannot be written the answer is another error, and the load begins again.
+// writeLost keeps everybody from acquiring the partition: else every owner to come would work until
+// his load finds the same. When it cannot be written the answer is another error, and the load
+// begins again.
 func (o *Ownership) writeLost(ctx context.Context, amnesia error) error {
-	o.s.opts.Logger.Error("owned: Redis has lost marks: nobody acquires the partition until Boot was called",
+	o.s.opts.Logger.Error(
+		"owned: Redis has lost marks: nobody acquires the partition until Boot was called",
 		"source", o.part.Source, "partition", o.part.Number, "error", amnesia)
-	reply := o.s.send(ctx, redisscript.NewOwnRemap(o.keys(), redisscript.OwnRemap{MapVersion: o.self().MapVersion, Lost: true}))[0]
+	reply := o.s.send(ctx, redisscript.NewOwnRemap(o.keys(),
+		redisscript.OwnRemap{MapVersion: o.self().MapVersion, Lost: true}))[0]
 	switch {
 	case reply.Err != nil:
 		return fmt.Errorf("owned: load: %s; writing that down: %w", amnesia.Error(), reply.Err)
-	case reply.Answer != redisscript.OwnMapped && reply.Answer != redisscript.OwnAmnesia: // amnesia: no head, which says the same
-		return fmt.Errorf("owned: load: %s; writing that down: script answered %q", amnesia.Error(), reply.Answer)
+	case reply.Answer != redisscript.OwnMapped && reply.Answer != redisscript.OwnAmnesia:
+		// amnesia: no head, which says the same
+		return fmt.Errorf("owned: load: %s; writing that down: script answered %q", amnesia.Error(),
+			reply.Answer)
 	}
 	return amnesia
 }

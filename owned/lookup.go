@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Lookup implements [dedup.Store]. A key that this process has in flight costs no trip; others are asked
-// of the inner store, and where that knows of no end, of every partition on record.
+// Lookup implements [dedup.Store]. A key that this process has in flight costs no trip; others are
+// asked of the inner store, and where that knows of no end, of every partition on record.
 func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 	out := answers(len(ids))
 	if refuseEnded(ctx, out) {
@@ -39,7 +39,8 @@ func (s *Store) tabled(id *dedup.ID) (dedup.Record, bool) {
 	defer sh.mu.Unlock()
 	e := sh.live(hash, id, s.now())
 	switch {
-	case e == nil, e.state == asking, e.state == claimed, e.state == ended && e.end != unused: // others may have forgotten it since
+	case e == nil, e.state == asking, e.state == claimed, e.state == ended && e.end != unused:
+		// others may have forgotten it since
 		return dedup.Record{}, false
 	case e.state == ended:
 		return e.ending(s, s.now()), true
@@ -47,8 +48,8 @@ func (s *Store) tabled(id *dedup.ID) (dedup.Record, bool) {
 	return e.record(s.now()), true
 }
 
-// outward gives a record of the inner store the attempts that it does not know of, and the fence that the
-// caller of the claim was told.
+// outward gives a record of the inner store the attempts that it does not know of, and the fence
+// that the caller of the claim was told.
 func (s *Store) outward(id *dedup.ID, rec *dedup.Record, runs int) {
 	if rec.State == dedup.StateAbsent {
 		return
@@ -57,7 +58,8 @@ func (s *Store) outward(id *dedup.ID, rec *dedup.Record, runs int) {
 	sh := s.table.shard(hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if e := sh.find(hash, id); e != nil && (e.state == claimed || e.state == ended && e.end == passed) {
+	if e := sh.find(hash, id); e != nil &&
+		(e.state == claimed || e.state == ended && e.end == passed) {
 		runs = max(runs, e.runs)
 		e.told(rec)
 	}
@@ -92,8 +94,8 @@ func (s *Store) lookup(ctx context.Context, ids []dedup.ID, at []int, out []dedu
 	}
 }
 
-// lookInSets looks for members in every partition on record. Of those that are held here, what has begun
-// is in the table and among the suspects; of the others it is on record.
+// lookInSets looks for members in every partition on record. Of those that are held here, what has
+// begun is in the table and among the suspects; of the others it is on record.
 func (s *Store) lookInSets(ctx context.Context, all []int64) ([]elsewhere, error) {
 	spots, err := s.everywhere(ctx)
 	if err != nil {
@@ -136,9 +138,9 @@ func (s *Store) lookInSets(ctx context.Context, all []int64) ([]elsewhere, error
 	return found, nil
 }
 
-// Forgets is a number that is another one after every Forget, of any process, as dedup.Store says: a
-// digest of the inner store's and of the number and epoch of every partition that is held. A Forget in a
-// partition that is not held raises its epoch: nobody here answers for it.
+// Forgets is a number that is another one after every Forget, of any process, as dedup.Store says:
+// a digest of the inner store's and of the number and epoch of every partition that is held. A
+// Forget in a partition that is not held raises its epoch: nobody here answers for it.
 func (s *Store) Forgets(ctx context.Context) (uint64, error) {
 	inner, ok := s.inner.(interface {
 		Forgets(context.Context) (uint64, error)

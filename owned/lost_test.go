@@ -58,8 +58,8 @@ func (w *world) wired() *wire {
 	return h
 }
 
-// TestALostReplyOfAMark: the mark is on record, and nobody was told. Sent again it is held; and whoever
-// claims the key once its lease is over finds it, for the filter had it before it was sent.
+// TestALostReplyOfAMark: the mark is on record, and nobody was told. Sent again it is held; and
+// whoever claims the key once its lease is over finds it, for the filter had it before it was sent.
 func TestALostReplyOfAMark(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -70,7 +70,8 @@ func TestALostReplyOfAMark(t *testing.T) {
 		h := w.wired()
 		for _, r := range []*dedup.ClaimRequest{&again, &dead} {
 			h.lose = 1
-			if a := s.Finish(w.Context(), []dedup.Change{success(r)})[0]; !errors.Is(a.Err, errNoReply) || a.Held || a.Written {
+			if a := s.Finish(w.Context(), []dedup.Change{success(r)})[0]; !errors.Is(a.Err,
+				errNoReply) || a.Held || a.Written {
 				w.Errorf("a mark without a reply: %+v", a)
 			}
 		}
@@ -84,7 +85,8 @@ func TestALostReplyOfAMark(t *testing.T) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		if o.inFlight.Load() != 0 || len(o.suspects) != 0 {
-			w.Errorf("both have ended, and %d are in flight, %d suspects", o.inFlight.Load(), len(o.suspects))
+			w.Errorf("both have ended, and %d are in flight, %d suspects", o.inFlight.Load(),
+				len(o.suspects))
 		}
 	})
 }
@@ -115,7 +117,8 @@ func TestALostReplyOfABegin(t *testing.T) {
 	})
 }
 
-// TestALateGrantIsNotGiven: a begin that was answered when the partition might end before the claim.
+// TestALateGrantIsNotGiven: a begin that was answered when the partition might end before the
+// claim.
 func TestALateGrantIsNotGiven(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -125,7 +128,8 @@ func TestALateGrantIsNotGiven(t *testing.T) {
 		o.renewing.Store(true)
 		h.delay = w.opts.Lease - storyLease
 		r := request(1)
-		if a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]; a.Outcome == dedup.Acquired || !errors.Is(a.Err, errLate) {
+		if a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]; a.Outcome == dedup.Acquired ||
+			!errors.Is(a.Err, errLate) {
 			w.Errorf("a late grant: %+v", a)
 		}
 		back := success(&r)

@@ -12,14 +12,14 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// The map record is one key of a prefix, without an end: what all processes must agree on, and how many
-// partitions each source has. It is text: the header, a line "name value" for each setting in the order
-// of mapSettings.lines, and a line for each source in the order of their names:
+// The map record is one key of a prefix, without an end: what all processes must agree on, and how
+// many partitions each source has. It is text: the header, a line "name value" for each setting in
+// the order of mapSettings.lines, and a line for each source in the order of their names:
 //
 //	source state version count before span_ms mapping "name"
 //
-// A line that is not known, or not written as this version writes it, makes it unreadable: nothing is
-// guessed about who owns what.
+// A line that is not known, or not written as this version writes it, makes it unreadable: nothing
+// is guessed about who owns what.
 const mapHeader = "onceward owned map 1"
 
 // maxMap bounds the record, in bytes: some ten thousand sources.
@@ -34,7 +34,8 @@ type mapRecord struct {
 	sources  map[string]mapSource
 }
 
-// mapSettings must not differ between processes, nor ever change: they decide where marks are found.
+// mapSettings must not differ between processes, nor ever change: they decide where marks are
+// found.
 type mapSettings struct {
 	secret  string // 16 hex digits of a digest
 	keyID   string
@@ -56,7 +57,8 @@ type mapSource struct {
 
 // settingOf are the options that decide each setting, for errors.
 var settingOf = map[string]string{
-	"secret": "Secret", "key_id": "KeyID", "window_ms": "Window", "hold_ms": "Hold", "slices": "Slices", "buckets": "ExpectedKeys",
+	"secret": "Secret", "key_id": "KeyID", "window_ms": "Window", "hold_ms": "Hold",
+	"slices": "Slices", "buckets": "ExpectedKeys",
 }
 
 func (m *mapSettings) lines() [][2]string {
@@ -80,7 +82,8 @@ func (m *mapRecord) String() string {
 		if s.changing {
 			state = "changing"
 		}
-		fmt.Fprintf(&b, "source %s %d %d %d %d %s %s\n", state, s.version, s.count, s.before, redisscript.Millis(s.span), s.mapping, strconv.Quote(name))
+		fmt.Fprintf(&b, "source %s %d %d %d %d %s %s\n", state, s.version, s.count, s.before,
+			redisscript.Millis(s.span), s.mapping, strconv.Quote(name))
 	}
 	return b.String()
 }
@@ -151,7 +154,8 @@ func (m *mapRecord) readSource(text string) error {
 	if err := errors.Join(err, err1, err2, err3, err4); err != nil {
 		return err
 	}
-	if count < 1 || count > maxCount || before < 0 || before > count || span < 0 || span > redisscript.MaxMillis {
+	if count < 1 || count > maxCount || before < 0 || before > count || span < 0 ||
+		span > redisscript.MaxMillis {
 		return errMap
 	}
 	m.sources[name] = mapSource{
@@ -167,7 +171,8 @@ func (m *mapSettings) differ(mine *mapSettings) string {
 	have, want := m.lines(), mine.lines()
 	for i := range have {
 		if have[i] != want[i] {
-			all = append(all, fmt.Sprintf("%s is %.80q, and Options.%s makes it %.80q", have[i][0], have[i][1], settingOf[have[i][0]], want[i][1]))
+			all = append(all, fmt.Sprintf("%s is %.80q, and Options.%s makes it %.80q", have[i][0],
+				have[i][1], settingOf[have[i][0]], want[i][1]))
 		}
 	}
 	return strings.Join(all, "; ")

@@ -8,9 +8,11 @@ import (
 )
 
 var goldenMap = mapRecord{
-	settings: mapSettings{secret: "0123456789abcdef", keyID: "k1", window: 3600000, hold: 600000, slices: 4, buckets: 25},
+	settings: mapSettings{secret: "0123456789abcdef", keyID: "k1", window: 3600000, hold: 600000,
+		slices: 4, buckets: 25},
 	sources: map[string]mapSource{
-		"group/topic":    {version: 7, count: 12, before: 8, span: 70 * time.Minute, mapping: "murmur2"},
+		"group/topic": {version: 7, count: 12, before: 8, span: 70 * time.Minute,
+			mapping: "murmur2"},
 		"a \"quoted\"\n": {changing: true, version: 1, count: 1, mapping: "default"},
 	},
 }
@@ -45,8 +47,8 @@ func TestMapRecord(t *testing.T) {
 	}
 }
 
-// TestMapRecordRefused prevents a record that was damaged, or that a later version has written, from being
-// read by half: a source that is not seen would be mapped anew, as if it had no marks.
+// TestMapRecordRefused prevents a record that was damaged, or that a later version has written,
+// from being read by half: a source that is not seen would be mapped anew, as if it had no marks.
 func TestMapRecordRefused(t *testing.T) {
 	replace := func(old, with string) string {
 		if !strings.Contains(goldenMapText, old) {
@@ -55,13 +57,14 @@ func TestMapRecordRefused(t *testing.T) {
 		return strings.Replace(goldenMapText, old, with, 1)
 	}
 	for name, text := range map[string]string{
-		"nothing":            "",
-		"another version":    replace("map 1", "map 2"),
-		"a setting more":     replace("slices 4", "slices 4\nfolds 2"),
-		"a setting less":     replace("slices 4\n", ""),
-		"a setting twice":    replace("slices 4\n", "slices 4\nslices 4\n"),
-		"another order":      replace("hold_ms 600000\nslices 4\n", "slices 4\nhold_ms 600000\n"),
-		"a source twice":     goldenMapText + goldenMapText[strings.Index(goldenMapText, "source steady"):],
+		"nothing":         "",
+		"another version": replace("map 1", "map 2"),
+		"a setting more":  replace("slices 4", "slices 4\nfolds 2"),
+		"a setting less":  replace("slices 4\n", ""),
+		"a setting twice": replace("slices 4\n", "slices 4\nslices 4\n"),
+		"another order":   replace("hold_ms 600000\nslices 4\n", "slices 4\nhold_ms 600000\n"),
+		"a source twice": goldenMapText +
+			goldenMapText[strings.Index(goldenMapText, "source steady"):],
 		"another state":      replace("steady", "halted"),
 		"a count of 0":       replace("7 12 8", "7 0 0"),
 		"a count too large":  replace("7 12 8", "7 1048577 8"),

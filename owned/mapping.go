@@ -12,31 +12,34 @@ import (
 const (
 	// remapBatch is how many partitions are told of a change in one pipeline.
 	remapBatch = 256
-	// mapTries bounds how often a change is begun or gone on with in one call: each time somebody else
-	// has written the record in between.
+	// mapTries bounds how often a change is begun or gone on with in one call: each time somebody
+	// else has written the record in between.
 	mapTries = 64
 )
 
 // errMapBusy: the record was another one each time.
 var errMapBusy = errors.New("owned: the map record changes all the time")
 
-// span is for how long nobody may say New after keys have moved: what was marked under the mapping before
-// is remembered that long, and so is what was begun under it. It is a step longer, as Misplaced counts on what
-// all were told a step ago, and a partition that was born since was not told by it.
+// span is for how long nobody may say New after keys have moved: what was marked under the mapping
+// before is remembered that long, and so is what was begun under it. It is a step longer, as
+// Misplaced counts on what all were told a step ago, and a partition that was born since was not
+// told by it.
 func (r *registry) span() time.Duration {
-	return redisscript.FromMillis(r.settings.window + r.settings.hold + r.settings.window/shareSteps + 1)
+	return redisscript.FromMillis(r.settings.window + r.settings.hold + r.settings.window/
+		shareSteps + 1)
 }
 
-// mapped returns the map version under which a partition is claimed. It puts a source that is new on
-// record, begins a change of its count or its mapping, and goes on with one that was begun. A lower
-// count than there was is [ErrCount], another mapping while a partition is held [ErrMapping]; no record, or no head where one must be, is [ErrAmnesia]. One
-// round trip where nothing has changed; with a change, three and one for each 256 partitions.
+// mapped returns the map version under which a partition is claimed. It puts a source that is new
+// on record, begins a change of its count or its mapping, and goes on with one that was begun. A
+// lower count than there was is [ErrCount], another mapping while a partition is held [ErrMapping];
+// no record, or no head where one must be, is [ErrAmnesia]. One round trip where nothing has
+// changed; with a change, three and one for each 256 partitions.
 //
 // A change has three steps: (1) the record says `changing`, with a new version and count; (2) every
 // partition is told of the version, and to be shared for a span: from here on no begin is accepted
-// anywhere; (3) the record says `steady`. Nothing is granted under a count before (3), for a partition
-// that was not told yet may still mark keys that have moved. Whoever meets `changing` goes on from (2),
-// whatever has become of who began it: each step can be done again.
+// anywhere; (3) the record says `steady`. Nothing is granted under a count before (3), for a
+// partition that was not told yet may still mark keys that have moved. Whoever meets `changing`
+// goes on from (2), whatever has become of who began it: each step can be done again.
 func (r *registry) mapped(ctx context.Context, p *Partition) (mapSource, error) {
 	for range mapTries {
 		m, text, err := r.read(ctx)
@@ -54,7 +57,8 @@ func (r *registry) mapped(ctx context.Context, p *Partition) (mapSource, error) 
 		case was.changing:
 			err = r.finish(ctx, p.Source, was)
 		case known && p.Count < was.count:
-			return mapSource{}, fmt.Errorf("%w: %q has had %d, and Partition.Count is %d", ErrCount, p.Source, was.count, p.Count)
+			return mapSource{}, fmt.Errorf("%w: %q has had %d, and Partition.Count is %d",
+				ErrCount, p.Source, was.count, p.Count)
 		case known && p.Count == was.count && p.Mapping == was.mapping:
 			return was, nil
 		default:
@@ -83,10 +87,11 @@ func (r *registry) begin(ctx context.Context, p *Partition, m *mapRecord, text s
 	return err
 }
 
-// change is the line of a source that is to become as p says. A source that is new has no marks that
-// could lie elsewhere: it need not be shared.
+// change is the line of a source that is to become as p says. A source that is new has no marks
+// that could lie elsewhere: it need not be shared.
 func (r *registry) change(was mapSource, p *Partition) mapSource {
-	next := mapSource{changing: true, version: was.version + 1, count: p.Count, before: was.count, mapping: p.Mapping}
+	next := mapSource{changing: true, version: was.version + 1, count: p.Count, before: was.count,
+		mapping: p.Mapping}
 	if was.count > 0 {
 		next.span = r.span()
 	}
@@ -111,7 +116,8 @@ func (r *registry) finish(ctx context.Context, source string, s mapSource) error
 	return r.replace(ctx, source, s, next)
 }
 
-// replace puts another line in place of a line that is still the same. When it is not, it does nothing.
+// replace puts another line in place of a line that is still the same. When it is not, it does
+// nothing.
 func (r *registry) replace(ctx context.Context, source string, s, next mapSource) error {
 	for range mapTries {
 		m, text, err := r.read(ctx)
@@ -138,9 +144,11 @@ type told struct {
 	used    bool   // one of them has had an owner
 }
 
-// tell is step 2: every partition learns of the version, and is shared for the span. The partitions from
-// s.before on get a head where they have none. hear, which may be nil, is called with every reply.
-func (r *registry) tell(ctx context.Context, source string, s mapSource, hear func(number int32, reply *redisscript.OwnReply)) (told, error) {
+// tell is step 2: every partition learns of the version, and is shared for the span. The partitions
+// from s.before on get a head where they have none. hear, which may be nil, is called with every
+// reply.
+func (r *registry) tell(ctx context.Context, source string, s mapSource,
+	hear func(number int32, reply *redisscript.OwnReply)) (told, error) {
 	var all told
 	for from := int32(0); from < s.count; from += r.batch {
 		to := min(from+r.batch, s.count)
@@ -153,7 +161,8 @@ func (r *registry) tell(ctx context.Context, source string, s mapSource, hear fu
 		for i, reply := range r.runner.RunOwn(ctx, calls) {
 			number := from + int32(i) //nolint:gosec // below maxCount
 			if err := all.take(&reply, s.before, number); err != nil {
-				return all, fmt.Errorf("owned: remap of partition %d of %q: %w", number, source, err)
+				return all, fmt.Errorf("owned: remap of partition %d of %q: %w",
+					number, source, err)
 			}
 			if hear != nil {
 				hear(number, &reply)
@@ -185,14 +194,16 @@ func (r *registry) remap(source string, number int32, m redisscript.OwnRemap) re
 	return redisscript.NewOwnRemap(redisscript.OwnKeys{Head: n.head, Own: n.own, Run: n.run}, m)
 }
 
-// level deals with a partition that knows another version than the line of its source says. An earlier one:
-// its server has lost what it was told, and is told again. A later one: a change is under way, or the record
-// has lost it, and gets a version above all. Either way it is nil when the record is to be read again.
+// level deals with a partition that knows another version than the line of its source says. An
+// earlier one: its server has lost what it was told, and is told again. A later one: a change is
+// under way, or the record has lost it, and gets a version above all. Either way it is nil when the
+// record is to be read again.
 func (r *registry) level(ctx context.Context, p *Partition, s mapSource, knows uint64) error {
 	if knows > s.version {
 		next := s
 		next.changing, next.version, next.before, next.span = true, knows+1, s.count, r.span()
-		return r.replace(ctx, p.Source, s, next) // when it is still the same: a change is on record before it is told
+		// when it is still the same: a change is on record before it is told
+		return r.replace(ctx, p.Source, s, next)
 	}
 	call := r.remap(p.Source, p.Number, redisscript.OwnRemap{MapVersion: s.version, Span: r.span()})
 	reply := r.runner.RunOwn(ctx, []redisscript.Call{call})[0]
@@ -233,7 +244,8 @@ func (r *registry) settled(ctx context.Context) (*mapRecord, error) {
 // agree compares the servers and the record with what the Store needs.
 func (s *Store) agree(ctx context.Context) error { return s.registry.agree(ctx) }
 
-// everywhere returns all partitions of all sources on record. One round trip, unless a mapping changes.
+// everywhere returns all partitions of all sources on record. One round trip, unless a mapping
+// changes.
 func (s *Store) everywhere(ctx context.Context) ([]spot, error) {
 	m, err := s.registry.settled(ctx)
 	if err != nil {

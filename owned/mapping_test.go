@@ -21,8 +21,8 @@ import (
 // mapOptions are for tests that let no generation end.
 func mapOptions(prefix string) Options {
 	o, err := Options{
-		Prefix: prefix, Secret: []byte("0123456789abcdef"), Window: 10 * time.Hour, Hold: 2 * time.Hour,
-		Lease: time.Hour / 4, ExpectedKeys: 10000,
+		Prefix: prefix, Secret: []byte("0123456789abcdef"), Window: 10 * time.Hour,
+		Hold: 2 * time.Hour, Lease: time.Hour / 4, ExpectedKeys: 10000,
 	}.complete()
 	if err != nil {
 		panic(err)
@@ -77,19 +77,25 @@ func (r *registry) sound(t *testing.T, source string) {
 			t.Errorf("steady, and partition %d has no head", i)
 		case h.MapVersion != s.version:
 			t.Errorf("steady in version %d, and partition %d knows %d", s.version, i, h.MapVersion)
-		case s.span > 0 && h.SharedUntil < time.Duration(time.Now().Add(s.span-time.Minute).UnixNano()):
-			t.Errorf("steady after a change, and partition %d is shared until %v", i, time.UnixMilli(h.SharedUntil.Milliseconds()))
+		case s.span > 0 && h.SharedUntil < time.Duration(
+			time.Now().Add(s.span-time.Minute).UnixNano()):
+			t.Errorf("steady after a change, and partition %d is shared until %v",
+				i, time.UnixMilli(h.SharedUntil.Milliseconds()))
 		}
 	}
 }
 
 // ownPartition acquires a partition under a map version.
-func ownPartition(t *testing.T, r *registry, source string, number int32, version uint64) redisscript.OwnReply {
+func ownPartition(t *testing.T, r *registry, source string, number int32,
+	version uint64) redisscript.OwnReply {
 	t.Helper()
 	n := newNames(r.prefix, source, number)
 	keys := redisscript.OwnKeys{Head: n.head, Own: n.own, Run: n.run}
-	self := redisscript.OwnSelf{Token: [16]byte{1, byte(number)}, MapVersion: version, Lease: time.Minute}
-	reply := r.runner.RunOwn(t.Context(), []redisscript.Call{redisscript.NewOwnAcquire(keys, self, redisscript.OwnClaim{Hold: time.Hour})})[0]
+	self := redisscript.OwnSelf{Token: [16]byte{1, byte(number)}, MapVersion: version,
+		Lease: time.Minute}
+	reply := r.runner.RunOwn(t.Context(),
+		[]redisscript.Call{redisscript.NewOwnAcquire(keys,
+			self, redisscript.OwnClaim{Hold: time.Hour})})[0]
 	if reply.Err != nil {
 		t.Fatal(reply.Err)
 	}
@@ -140,7 +146,8 @@ func TestMapping(t *testing.T) {
 		p.Count = remapBatch + 4
 		n := newNames(r.prefix, "g/t", 1)
 		noErr(t, b.Client.Del(t.Context(), n.own).Err())
-		if moved := mustMap(t, r, p); moved.version != 3 || moved.before != remapBatch+4 || moved.span != r.span() {
+		if moved := mustMap(t, r, p); moved.version != 3 || moved.before != remapBatch+4 ||
+			moved.span != r.span() {
 			t.Errorf("another mapping is %+v", moved)
 		}
 		r.sound(t, "g/t")
@@ -151,8 +158,8 @@ func TestMapping(t *testing.T) {
 	})
 }
 
-// saboteur cuts the connection of the n-th command or pipeline: before it is sent, or before its reply is
-// read.
+// saboteur cuts the connection of the n-th command or pipeline: before it is sent, or before its
+// reply is read.
 type saboteur struct {
 	at     int64
 	after  bool
@@ -198,15 +205,16 @@ func (s *saboteur) strike(do func() error, cmds []redis.Cmder) error {
 	return errCut
 }
 
-// TestMappingKilledAnywhere cuts off the process that changes the mapping at every command, before it is
-// sent and before it is answered. Whatever is left behind, nothing is granted while a partition has not
-// heard of the change, and who comes next goes on with it.
+// TestMappingKilledAnywhere cuts off the process that changes the mapping at every command, before
+// it is sent and before it is answered. Whatever is left behind, nothing is granted while a
+// partition has not heard of the change, and who comes next goes on with it.
 func TestMappingKilledAnywhere(t *testing.T) {
 	_, client := redistest.Mini(t)
 	for _, from := range []int32{0, 3} {
 		for _, after := range []bool{false, true} {
 			for at := int64(1); ; at++ {
-				b := redistest.Backend{Client: client, Prefix: fmt.Sprintf("k%d%t%d", from, after, at)}
+				b := redistest.Backend{Client: client,
+					Prefix: fmt.Sprintf("k%d%t%d", from, after, at)}
 				r := booted(t, b)
 				p := Partition{Source: "g/t", Count: max(from, 1), Mapping: "m"}
 				if from > 0 {
@@ -255,7 +263,8 @@ func TestMappingRaces(t *testing.T) {
 		for range cap(got) {
 			go func() {
 				o := mapOptions("race")
-				s, err := newRegistry(client, &o).mapped(context.WithoutCancel(t.Context()), &Partition{Source: "s", Count: count, Mapping: "m"})
+				s, err := newRegistry(client, &o).mapped(context.WithoutCancel(t.Context()),
+					&Partition{Source: "s", Count: count, Mapping: "m"})
 				if err != nil {
 					t.Error(err)
 				}
@@ -275,8 +284,8 @@ func TestMappingRaces(t *testing.T) {
 	}
 }
 
-// TestMappingSlowFinisher has one process stand still between the steps while others go on: its late
-// step 3 must not end a change that it has not told anybody of.
+// TestMappingSlowFinisher has one process stand still between the steps while others go on: its
+// late step 3 must not end a change that it has not told anybody of.
 func TestMappingSlowFinisher(t *testing.T) {
 	_, client := redistest.Mini(t)
 	r := booted(t, redistest.Backend{Client: client, Prefix: "slow"})
@@ -303,9 +312,9 @@ func TestMappingSlowFinisher(t *testing.T) {
 	}
 }
 
-// TestMapLost has the record go while the partitions stay. What it said of the mapping is not known any
-// more, so nothing may be New for a span; and the partitions, which know a later version than the new
-// record, must be there to be acquired again.
+// TestMapLost has the record go while the partitions stay. What it said of the mapping is not known
+// any more, so nothing may be New for a span; and the partitions, which know a later version than
+// the new record, must be there to be acquired again.
 func TestMapLost(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		r := booted(t, b)
@@ -331,8 +340,8 @@ func TestMapLost(t *testing.T) {
 	})
 }
 
-// TestMapLostEarly is TestMapLost where no partition has seen a second version: only that one was in use
-// tells.
+// TestMapLostEarly is TestMapLost where no partition has seen a second version: only that one was
+// in use tells.
 func TestMapLostEarly(t *testing.T) {
 	_, client := redistest.Mini(t)
 	b := redistest.Backend{Client: client, Prefix: "early"}
@@ -348,8 +357,8 @@ func TestMapLostEarly(t *testing.T) {
 	r.sound(t, "s")
 }
 
-// TestBootMends has heads go. Nobody changes the mapping past a partition that has lost its marks; Boot
-// bears it anew, to be shared.
+// TestBootMends has heads go. Nobody changes the mapping past a partition that has lost its marks;
+// Boot bears it anew, to be shared.
 func TestBootMends(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		r := booted(t, b)
@@ -357,7 +366,8 @@ func TestBootMends(t *testing.T) {
 		mustMap(t, r, p)
 		gone, lost := newNames(r.prefix, "s", 1), newNames(r.prefix, "s", 2)
 		b.Client.Del(t.Context(), gone.head)
-		r.runner.RunOwn(t.Context(), []redisscript.Call{r.remap("s", 2, redisscript.OwnRemap{MapVersion: 1, Lost: true})})
+		r.runner.RunOwn(t.Context(),
+			[]redisscript.Call{r.remap("s", 2, redisscript.OwnRemap{MapVersion: 1, Lost: true})})
 		p.Count = 4
 		if _, err := r.mapped(t.Context(), &p); !errors.Is(err, ErrAmnesia) {
 			t.Errorf("a change past a partition without a head: %v", err)
@@ -365,7 +375,8 @@ func TestBootMends(t *testing.T) {
 		r = booted(t, b)
 		for _, n := range []names{gone, lost} {
 			heads, err := readHeads(t.Context(), b.Client, []string{n.head})
-			if err != nil || heads[0] == nil || heads[0].Lost || heads[0].SharedUntil < time.Duration(time.Now().UnixNano())+r.span()-time.Minute {
+			if err != nil || heads[0] == nil || heads[0].Lost ||
+				heads[0].SharedUntil < time.Duration(time.Now().UnixNano())+r.span()-time.Minute {
 				t.Errorf("mended to %+v, %v", heads[0], err)
 			}
 		}
@@ -398,7 +409,8 @@ func TestAgreement(t *testing.T) {
 			"New":  newRegistry(client, &other).agree(t.Context()),
 			"Boot": Boot(t.Context(), client, other),
 		} {
-			if !errors.Is(err, ErrOtherSettings) || !strings.Contains(err.Error(), "Options."+field) {
+			if !errors.Is(err, ErrOtherSettings) ||
+				!strings.Contains(err.Error(), "Options."+field) {
 				t.Errorf("%s with another %s: %v", name, field, err)
 			}
 		}
@@ -445,7 +457,8 @@ func TestEverywhere(t *testing.T) {
 	r.sound(t, "b")
 }
 
-// TestServersThatForget: a mark that is evicted, or that a replica has not got yet, is a second effect.
+// TestServersThatForget: a mark that is evicted, or that a replica has not got yet, is a second
+// effect.
 func TestServersThatForget(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
@@ -456,12 +469,14 @@ func TestServersThatForget(t *testing.T) {
 	if err := client.ConfigSet(t.Context(), "maxmemory-policy", "volatile-ttl").Err(); err != nil {
 		t.Fatal(err)
 	}
-	for name, err := range map[string]error{"Boot": Boot(t.Context(), client, o), "New": newRegistry(client, &o).agree(t.Context())} {
+	for name, err := range map[string]error{"Boot": Boot(t.Context(), client, o),
+		"New": newRegistry(client, &o).agree(t.Context())} {
 		if !errors.Is(err, ErrEvicts) || !strings.Contains(err.Error(), "volatile-ttl") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	reading := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr}, ReadOnly: true})
+	reading := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr},
+		ReadOnly: true})
 	defer func() { _ = reading.Close() }()
 	var input *dedup.InputError
 	if err := Boot(t.Context(), reading, o); !errors.As(err, &input) || input.Field != "Client" {

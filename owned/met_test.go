@@ -7,12 +7,13 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestAKeyThatWasMetIsFedBeforeItsEntryGoes: a claim that meets an entry makes none of its own. The entry may
-// go before the claim has come to the inner store, and it may be of another source, of whose keys the filter
-// knows nothing: who asks then must not find the key new.
+// TestAKeyThatWasMetIsFedBeforeItsEntryGoes: a claim that meets an entry makes none of its own. The
+// entry may go before the claim has come to the inner store, and it may be of another source, of
+// whose keys the filter knows nothing: who asks then must not find the key new.
 func TestAKeyThatWasMetIsFedBeforeItsEntryGoes(t *testing.T) {
 	for name, kind := range map[string]struct{ ended, same bool }{
-		"claimed": {}, "ended at the inner store": {ended: true}, "claimed, and the entry goes at once": {same: true},
+		"claimed": {}, "ended at the inner store": {ended: true},
+		"claimed, and the entry goes at once": {same: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			story(t, func(w *world) {
@@ -24,18 +25,21 @@ func TestAKeyThatWasMetIsFedBeforeItsEntryGoes(t *testing.T) {
 				synctest.Wait()
 				r := request(1)
 				w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
-				danger := dedup.Change{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold, Steps: []byte("x"), Window: w.opts.Window, Origin: r.Origin}
+				danger := dedup.Change{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
+					Steps: []byte("x"), Window: w.opts.Window, Origin: r.Origin}
 				if a := s.Renew(w.Context(), []dedup.Change{danger})[0]; a.Err != nil || !a.Held {
 					w.Fatalf("it becomes a claim of the inner store: %+v", a)
 				}
 				end := func() {
 					back := success(&r)
 					back.State, back.Landed = dedup.StateReleased, false
-					if a := s.Finish(w.Context(), []dedup.Change{back})[0]; a.Err != nil || !a.Held {
+					if a := s.Finish(w.Context(), []dedup.Change{back})[0]; a.Err != nil ||
+						!a.Held {
 						w.Errorf("released: %+v", a)
 					}
 				}
-				goes := func() { s.table.each(func(e *entry) bool { return e.id != r.ID }) } // as when others have ended
+				// as when others have ended
+				goes := func() { s.table.each(func(e *entry) bool { return e.id != r.ID }) }
 				from := func(n int) dedup.ClaimRequest {
 					r := request(n)
 					r.Origin.Source = other.Source

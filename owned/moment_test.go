@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestAMachineThatWasSuspendedHoldsNothing: its monotonic clock has stood still, and Redis' has not. What was
-// answered before is believed no more; what is answered after is.
+// TestAMachineThatWasSuspendedHoldsNothing: its monotonic clock has stood still, and Redis' has
+// not. What was answered before is believed no more; what is answered after is.
 func TestAMachineThatWasSuspendedHoldsNothing(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -24,15 +24,18 @@ func TestAMachineThatWasSuspendedHoldsNothing(t *testing.T) {
 		h := w.wired()
 		suspend()
 		h.lose = 1
-		renewal := dedup.Change{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold, Origin: r.Origin}
-		if a := s.Renew(w.Context(), []dedup.Change{renewal})[0]; a.Held || !errors.Is(a.Err, errNoReply) {
+		renewal := dedup.Change{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
+			Origin: r.Origin}
+		if a := s.Renew(w.Context(), []dedup.Change{renewal})[0]; a.Held ||
+			!errors.Is(a.Err, errNoReply) {
 			w.Errorf("a renewal after a pause, with no word of Redis: %+v", a)
 		}
 		if a := s.Renew(w.Context(), []dedup.Change{renewal})[0]; !a.Held {
 			w.Errorf("a renewal that is answered: %+v", a)
 		}
 		h.before = once(suspend)
-		if a := s.Claim(w.Context(), []dedup.ClaimRequest{request(2)})[0]; !errors.Is(a.Err, errLate) {
+		if a := s.Claim(w.Context(), []dedup.ClaimRequest{request(2)})[0]; !errors.Is(a.Err,
+			errLate) {
 			w.Errorf("a begin that was answered before the pause: %+v", a)
 		}
 		if left := o.left(); left > 0 {

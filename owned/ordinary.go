@@ -25,7 +25,8 @@ func (c *claiming) grant() {
 				continue
 			}
 			it.ans.Outcome, it.ans.Mine = dedup.Acquired, it.way == resent
-			it.ans.Record = dedup.Record{State: dedup.StateInProgress, Attempt: 1, Fence: fence, Remaining: it.req.Lease, Origin: digested(&it.req.Origin)}
+			it.ans.Record = dedup.Record{State: dedup.StateInProgress, Attempt: 1, Fence: fence,
+				Remaining: it.req.Lease, Origin: digested(&it.req.Origin)}
 			c.done(it, 1)
 		}
 	}
@@ -38,8 +39,8 @@ func digested(o *dedup.Origin) dedup.Origin {
 	return d
 }
 
-// refuse deals with a key whose begin is not on record, or may not be. What is not known stays as it is:
-// the same claim sends the same begin again.
+// refuse deals with a key whose begin is not on record, or may not be. What is not known stays as
+// it is: the same claim sends the same begin again.
 func (c *claiming) refuse(it *item, why error) {
 	switch {
 	case errors.Is(why, errElsewhere):
@@ -186,8 +187,8 @@ func (c *claiming) touch() []*item {
 	return todo[:n]
 }
 
-// leave answers those that want only a key without attempts, and have met one that was begun: by a look
-// at the inner store, which knows of the attempts after that.
+// leave answers those that want only a key without attempts, and have met one that was begun: by a
+// look at the inner store, which knows of the attempts after that.
 func (c *claiming) leave() {
 	var ids []dedup.ID
 	var of []*item
@@ -250,8 +251,8 @@ func (c *claiming) passed(it *item, ans *dedup.Answer) {
 	c.done(it, 0)
 }
 
-// keep notes a claim that the inner store has given. Its fence is the larger of both: that of a touch
-// grows from one window to the next, the inner store's from one claim to the next.
+// keep notes a claim that the inner store has given. Its fence is the larger of both: that of a
+// touch grows from one window to the next, the inner store's from one claim to the next.
 func (c *claiming) keep(it *item, ans *dedup.Answer) {
 	s := c.s
 	hash := s.table.hash(&it.req.ID)
@@ -282,8 +283,9 @@ func (c *claiming) keep(it *item, ans *dedup.Answer) {
 	it.ans.Record.Fence = e.fence
 }
 
-// elsewhere looks, where the partition is shared, for keys that were granted in all other partitions.
-// After the claim: a begin and its mark change places in one script, and no begin comes any more.
+// elsewhere looks, where the partition is shared, for keys that were granted in all other
+// partitions. After the claim: a begin and its mark change places in one script, and no begin comes
+// any more.
 func (c *claiming) elsewhere(todo []*item, answers []dedup.Answer) {
 	for _, p := range c.parts {
 		if !p.shared {
@@ -323,9 +325,11 @@ func (c *claiming) meetElsewhere(it *item, ans *dedup.Answer, found *elsewhere) 
 		*ans = elsewhereAnswer(c.s.opts.Lease)
 	default:
 		it.runs += found.runs
-		if it.req.FirstOnly && found.runs > 0 { // as leave answers: nobody is in the way, and this was no attempt
+		// as leave answers: nobody is in the way, and this was no attempt
+		if it.req.FirstOnly && found.runs > 0 {
 			it.back = dedup.StateReleased
-			*ans = dedup.Answer{Outcome: dedup.InFlight, Record: dedup.Record{State: dedup.StateInProgress, Attempt: ans.Record.Attempt - 1}}
+			*ans = dedup.Answer{Outcome: dedup.InFlight,
+				Record: dedup.Record{State: dedup.StateInProgress, Attempt: ans.Record.Attempt - 1}}
 		}
 	}
 }
@@ -342,9 +346,10 @@ func (c *claiming) giveBack(todo []*item, answers []dedup.Answer, of []int) {
 			continue
 		}
 		changes = append(changes, dedup.Change{
-			ID: it.req.ID, Token: it.req.Token, State: it.back, Unused: it.back == dedup.StateReleased,
-			Landed: it.back == dedup.StateSucceeded, Hold: it.req.Hold, Window: c.s.opts.Window, Origin: it.req.Origin,
-			Until: c.s.born.Add(c.now + it.req.Lease),
+			ID: it.req.ID, Token: it.req.Token, State: it.back,
+			Unused: it.back == dedup.StateReleased,
+			Landed: it.back == dedup.StateSucceeded, Hold: it.req.Hold, Window: c.s.opts.Window,
+			Origin: it.req.Origin, Until: c.s.born.Add(c.now + it.req.Lease),
 		})
 	}
 	if len(changes) > 0 {
@@ -358,7 +363,8 @@ func (c *claiming) done(it *item, saved int) {
 	it.saved, it.over = saved, true
 }
 
-// tell tells the observer of all answers. No lock is held: it may release a partition, and may panic.
+// tell tells the observer of all answers. No lock is held: it may release a partition, and may
+// panic.
 func (c *claiming) tell() {
 	hook := c.s.opts.Observer.Filtered
 	if hook == nil {
@@ -367,7 +373,8 @@ func (c *claiming) tell() {
 	for i := range c.items {
 		if it := &c.items[i]; it.over {
 			hook(dedup.Event{
-				ID: it.req.ID, Outcome: it.ans.Outcome, Verdict: it.says.String(), Reason: it.why.String(), Saved: it.saved, Err: it.ans.Err,
+				ID: it.req.ID, Outcome: it.ans.Outcome, Verdict: it.says.String(),
+				Reason: it.why.String(), Saved: it.saved, Err: it.ans.Err,
 			})
 		}
 	}

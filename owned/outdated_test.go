@@ -10,9 +10,10 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestAnOldCountEnds: of the keys that a partition has under an old count some belong to another one by now.
-// There nobody looks for their marks once the source is not shared any more, so who still has the old count
-// must not go on, be it idle or at work. What it had begun is recorded, and is no suspect.
+// TestAnOldCountEnds: of the keys that a partition has under an old count some belong to another
+// one by now. There nobody looks for their marks once the source is not shared any more, so who
+// still has the old count must not go on, be it idle or at work. What it had begun is recorded, and
+// is no suspect.
 func TestAnOldCountEnds(t *testing.T) {
 	for name, work := range map[string]bool{"idle": false, "at work": true} {
 		t.Run(name, func(t *testing.T) {
@@ -56,8 +57,9 @@ func TestAnOldCountEnds(t *testing.T) {
 	}
 }
 
-// TestMisplacedBesideABirth: a partition that is born after all were told that records are misplaced, and before
-// the next time. Who has not heard of it does not tell it: it must be shared long enough by itself.
+// TestMisplacedBesideABirth: a partition that is born after all were told that records are
+// misplaced, and before the next time. Who has not heard of it does not tell it: it must be shared
+// long enough by itself.
 func TestMisplacedBesideABirth(t *testing.T) {
 	story(t, func(w *world) {
 		s, other := w.process(), w.process()
@@ -74,7 +76,8 @@ func TestMisplacedBesideABirth(t *testing.T) {
 		must(w, o.Misplaced(w.Context()))
 		_, heads := other.registry.lines(w.T, only.Source)
 		for i, h := range heads {
-			if left := h.SharedUntil - time.Duration(time.Now().UnixNano()); left < w.opts.Window+w.opts.Hold {
+			if left := h.SharedUntil - time.Duration(time.Now().UnixNano()); left < w.opts.Window+
+				w.opts.Hold {
 				w.Errorf("a record is to be misplaced, and partition %d is shared for %v more, want %v", i, left, w.opts.Window+w.opts.Hold)
 			}
 		}

@@ -14,17 +14,17 @@ import (
 
 // What is wrong with a partition; test with errors.Is.
 var (
-	// ErrLost: the partition is not ours any more, or its source has more partitions by now than it was
-	// acquired under: acquire it again, with the new Partition.Count. It is the cause with which
-	// Ownership.Context ends.
+	// ErrLost: the partition is not ours any more, or its source has more partitions by now than it
+	// was acquired under: acquire it again, with the new Partition.Count. It is the cause with
+	// which Ownership.Context ends.
 	ErrLost = errors.New("owned: partition lost")
 	// ErrAmnesia: Redis has lost marks of the partition. Nobody acquires it until an operator has
 	// called [Boot].
 	ErrAmnesia = errors.New("owned: Redis has lost what it knew of the partition")
 	// ErrCount: the source has had more partitions than Partition.Count says.
 	ErrCount = errors.New("owned: fewer partitions than are on record")
-	// ErrMapping: the source has another Partition.Mapping, and somebody holds a partition of it. All have the
-	// same; another one is taken in when none is held.
+	// ErrMapping: the source has another Partition.Mapping, and somebody holds a partition of it.
+	// All have the same; another one is taken in when none is held.
 	ErrMapping = errors.New("owned: the source has another mapping")
 	// ErrReleased is the cause with which Ownership.Context ends after Release.
 	ErrReleased = errors.New("owned: partition released")
@@ -80,10 +80,11 @@ type Ownership struct {
 
 	foldAtOnce int // other than the constant in tests
 
-	again    sync.Mutex // one acquires again at a time
-	gaveUp   bool       // under again: Release was sent
-	given    uint64     // under again: the last epoch that was given to us again, also where it was not used
-	unlearnt bool       // under again: it was acquired again, or not: there was no answer
+	again  sync.Mutex // one acquires again at a time
+	gaveUp bool       // under again: Release was sent
+	// under again: the last epoch that was given to us again, also where it was not used
+	given    uint64
+	unlearnt bool // under again: it was acquired again, or not: there was no answer
 
 	gate     sync.RWMutex // held to read from before a begin until it is answered; Release takes it
 	released atomic.Bool  // nothing begins any more
@@ -102,12 +103,13 @@ type Ownership struct {
 	sets        map[int64]*generation
 	fields      uint64              // number of the last begin
 	begins      map[*begin]struct{} // that were named here, and have keys that have not ended
-	over        []string            // fields all of whose keys have ended: they go with the next turn
-	suspects    map[int64]*suspect  // by member
-	suspected   atomic.Int64        // how many those are
-	recalled    uint64              // what was forgotten when run was read last
-	head        *redisscript.OwnState
-	why         error // why it is over; nil while it is not
+	// fields all of whose keys have ended: they go with the next turn
+	over      []string
+	suspects  map[int64]*suspect // by member
+	suspected atomic.Int64       // how many those are
+	recalled  uint64             // what was forgotten when run was read last
+	head      *redisscript.OwnState
+	why       error // why it is over; nil while it is not
 }
 
 // generation is what the owner knows of the sets of one.
@@ -118,8 +120,8 @@ type generation struct {
 	sent    map[uint64]*sent // what is in the fresh sets of ours, by their number
 }
 
-// Context ends when the partition is lost (its cause is then [ErrLost], or [ErrAmnesia]) or released
-// ([ErrReleased]). Handlers of the partition's messages run under it.
+// Context ends when the partition is lost (its cause is then [ErrLost], or [ErrAmnesia]) or
+// released ([ErrReleased]). Handlers of the partition's messages run under it.
 func (o *Ownership) Context() context.Context { return o.ctx }
 
 // keys are those that every script of the partition needs.
@@ -158,7 +160,8 @@ func (o *Ownership) heard(r *redisscript.OwnReply) {
 	defer o.mu.Unlock()
 	o.sharedUntil = max(o.sharedUntil, r.SharedUntil)
 	o.forgets = max(o.forgets, r.Forgets)
-	// By the clock, too: what a filter is fed goes to a generation that it has, and head's may be an old one.
+	// By the clock, too: what a filter is fed goes to a generation that it has, and head's may be
+	// an old one.
 	o.gen = max(o.gen, r.Gen, int64(r.Now/o.s.opts.slice()))
 	if r.Epoch == o.epoch && r.Answer != redisscript.OwnBehind {
 		o.seq = max(o.seq, r.Seq)
@@ -211,7 +214,8 @@ func (o *Ownership) lose(why error) {
 	o.letGo()
 	if !errors.Is(why, ErrReleased) {
 		o.stats.lost.Add(1)
-		o.s.opts.Logger.Warn("owned: partition lost", "source", o.part.Source, "partition", o.part.Number, "why", why)
+		o.s.opts.Logger.Warn("owned: partition lost", "source", o.part.Source, "partition",
+			o.part.Number, "why", why)
 	}
 }
 

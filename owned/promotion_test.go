@@ -11,8 +11,8 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// inTheWay has another attempt claim a key at the inner store, as one in another partition of a shared source
-// does before it looks for the key there. give gives it back.
+// inTheWay has another attempt claim a key at the inner store, as one in another partition of a
+// shared source does before it looks for the key there. give gives it back.
 func (w *world) inTheWay(s *Store, n int) (give func()) {
 	w.Helper()
 	r := request(n)
@@ -21,15 +21,16 @@ func (w *world) inTheWay(s *Store, n int) (give func()) {
 	return func() {
 		w.Helper()
 		back := success(&r)
-		back.State, back.Landed, back.Unused, back.Fence = dedup.StateReleased, false, true, a.Record.Fence
+		back.State, back.Landed, back.Unused, back.Fence = dedup.StateReleased, false, true,
+			a.Record.Fence
 		if a := s.inner.Finish(w.Context(), []dedup.Change{back})[0]; !a.Written {
 			w.Fatalf("given back: %+v", a)
 		}
 	}
 }
 
-// TestARefusedPromotionIsNoCleanRelease: the inner store has the key in flight for another attempt, for a
-// moment. What still runs here stays on record: the next owner must know that it was begun.
+// TestARefusedPromotionIsNoCleanRelease: the inner store has the key in flight for another attempt,
+// for a moment. What still runs here stays on record: the next owner must know that it was begun.
 func TestARefusedPromotionIsNoCleanRelease(t *testing.T) {
 	story(t, func(w *world) {
 		s, next := w.process(), w.process()
@@ -55,10 +56,11 @@ func TestARefusedPromotionIsNoCleanRelease(t *testing.T) {
 	})
 }
 
-// TestARefusedPromotionIsTriedAgain: Danger and a release of a key that begins without the inner store are not
-// answered while another attempt has the key there; sent again they are carried out.
+// TestARefusedPromotionIsTriedAgain: Danger and a release of a key that begins without the inner
+// store are not answered while another attempt has the key there; sent again they are carried out.
 func TestARefusedPromotionIsTriedAgain(t *testing.T) {
-	for name, send := range map[string]func(ctx context.Context, s *Store, c dedup.Change) dedup.Answer{
+	for name, send := range map[string]func(ctx context.Context, s *Store,
+		c dedup.Change) dedup.Answer{
 		"danger": func(ctx context.Context, s *Store, c dedup.Change) dedup.Answer {
 			c.State, c.Danger = dedup.StateInProgress, true
 			return s.Renew(ctx, []dedup.Change{c})[0]
@@ -113,8 +115,9 @@ func (h *firstLost) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// TestEachTouchIsToldOfItsOwnTurn: above 4096 they take several turns, each of which is answered for itself. Who
-// believed another's answer would ask the inner store for a key without a touch, which a later owner takes for new.
+// TestEachTouchIsToldOfItsOwnTurn: above 4096 they take several turns, each of which is answered
+// for itself. Who believed another's answer would ask the inner store for a key without a touch,
+// which a later owner takes for new.
 func TestEachTouchIsToldOfItsOwnTurn(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -135,7 +138,8 @@ func TestEachTouchIsToldOfItsOwnTurn(t *testing.T) {
 			w.Fatal("it was one turn: nothing was lost")
 		}
 		for i, a := range all {
-			if first := i < redisscript.OwnMost; first != errors.Is(a.err, errNoReply) || first == a.written || first != (a.fence == 0) {
+			if first := i < redisscript.OwnMost; first != errors.Is(a.err, errNoReply) ||
+				first == a.written || first != (a.fence == 0) {
 				w.Fatalf("touch %d: written %t, fence %d, %v", i, a.written, a.fence, a.err)
 			}
 		}

@@ -41,16 +41,18 @@ func (s *slowAcquire) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (s *slowAcquire) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (s *slowAcquire) ProcessPipelineHook(
+	next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-// TestMarksBesideAnAcquire: the lease has run out with nobody there, and while the partition is acquired again
-// a mark goes out under the epoch before. The script refuses that; the mark must not be lost by it, nor the
-// partition: its key would run again.
+// TestMarksBesideAnAcquire: the lease has run out with nobody there, and while the partition is
+// acquired again a mark goes out under the epoch before. The script refuses that; the mark must not
+// be lost by it, nor the partition: its key would run again.
 func TestMarksBesideAnAcquire(t *testing.T) {
 	story(t, func(w *world) {
-		slow := &slowAcquire{armed: make(chan struct{}), there: make(chan struct{}), release: make(chan struct{})}
+		slow := &slowAcquire{armed: make(chan struct{}), there: make(chan struct{}),
+			release: make(chan struct{})}
 		w.client.AddHook(slow)
 		s := w.process()
 		o := w.own(s)
@@ -76,17 +78,20 @@ func TestMarksBesideAnAcquire(t *testing.T) {
 	})
 }
 
-// TestALostReplyOfAnAcquire: the lease has run out with nobody there, the partition was acquired again, and the
-// answer to that was lost. Redis has another epoch by then, and what is sent under the one before is stale. The
-// marks of what runs must not be lost by it, nor the partition: the keys would run again, though nobody has
-// taken them over.
+// TestALostReplyOfAnAcquire: the lease has run out with nobody there, the partition was acquired
+// again, and the answer to that was lost. Redis has another epoch by then, and what is sent under
+// the one before is stale. The marks of what runs must not be lost by it, nor the partition: the
+// keys would run again, though nobody has taken them over.
 func TestALostReplyOfAnAcquire(t *testing.T) {
 	for name, after := range map[string]func(w *world, s *Store, o *Ownership){
 		"a mark":    func(*world, *Store, *Ownership) {},
 		"a renewal": func(_ *world, s *Store, o *Ownership) { s.renew([]*Ownership{o}) },
-		"an ask":    func(w *world, s *Store, _ *Ownership) { s.Claim(w.Context(), []dedup.ClaimRequest{request(3)}) },
+		"an ask": func(w *world, s *Store, _ *Ownership) {
+			s.Claim(w.Context(), []dedup.ClaimRequest{request(3)})
+		},
 		"a fold": func(w *world, _ *Store, o *Ownership) {
-			if _, err := o.move(w.Context(), &redisscript.OwnFold{Gen: o.gen, N: 1}, nil); err == nil {
+			if _, err := o.move(w.Context(), &redisscript.OwnFold{Gen: o.gen, N: 1},
+				nil); err == nil {
 				w.Error("a fold under the epoch before")
 			}
 		},
@@ -129,8 +134,9 @@ func TestALostReplyOfAnAcquire(t *testing.T) {
 	}
 }
 
-// TestALostReplyBehindAnotherOwner: the answer to an acquire was lost, and somebody else had the partition
-// between the lapse and that. What he has begun and marked is not known here: the owner begins anew.
+// TestALostReplyBehindAnotherOwner: the answer to an acquire was lost, and somebody else had the
+// partition between the lapse and that. What he has begun and marked is not known here: the owner
+// begins anew.
 func TestALostReplyBehindAnotherOwner(t *testing.T) {
 	story(t, func(w *world) {
 		h := w.wired()
@@ -153,9 +159,9 @@ func TestALostReplyBehindAnotherOwner(t *testing.T) {
 	})
 }
 
-// TestLapsedAndBehind: the lease ran out, and a server was promoted meanwhile that has lost turns that were
-// answered. Nobody was there, but the filter has what the server has not, and the server may have lost
-// what others were told: the owner begins anew, whichever it asks first.
+// TestLapsedAndBehind: the lease ran out, and a server was promoted meanwhile that has lost turns
+// that were answered. Nobody was there, but the filter has what the server has not, and the server
+// may have lost what others were told: the owner begins anew, whichever it asks first.
 func TestLapsedAndBehind(t *testing.T) {
 	var running []dedup.ClaimRequest // begun before
 	for name, work := range map[string]func(w *world, s *Store, o *Ownership){

@@ -16,8 +16,8 @@ import (
 
 // What is wrong with a prefix; test with errors.Is.
 var (
-	// ErrNotBooted: the prefix has no map record. Either this is the first start of a deployment, and
-	// [Boot] was forgotten, or Redis has lost all it had. Nobody but the operator can tell.
+	// ErrNotBooted: the prefix has no map record. Either this is the first start of a deployment,
+	// and [Boot] was forgotten, or Redis has lost all it had. Nobody but the operator can tell.
 	ErrNotBooted = errors.New("owned: the prefix was not booted")
 	// ErrOtherSettings: the marks of the prefix were made with other options. The text names them.
 	ErrOtherSettings = errors.New("owned: the prefix has other settings")
@@ -46,12 +46,14 @@ type registry struct {
 // newRegistry is for options that are complete, and have their Secret.
 func newRegistry(client redis.UniversalClient, o *Options) *registry {
 	return &registry{
-		client: client, runner: redisscript.NewRunner(client), prefix: o.Prefix, key: mapKey(o.Prefix), batch: remapBatch,
-		log: o.Logger, state: o.Observer.FilterState,
-		known: make(map[string]mapSource), told: make(map[string]uint64), sharing: make(chan struct{}, 1), shared: make(map[string]extension),
+		client: client, runner: redisscript.NewRunner(client), prefix: o.Prefix,
+		key: mapKey(o.Prefix), batch: remapBatch, log: o.Logger, state: o.Observer.FilterState,
+		known: make(map[string]mapSource), told: make(map[string]uint64),
+		sharing: make(chan struct{}, 1), shared: make(map[string]extension),
 		settings: mapSettings{
 			secret: hex.EncodeToString(derive("map", o.Secret)[:8]), keyID: o.KeyID,
-			window: redisscript.Millis(o.Window), hold: redisscript.Millis(o.Hold), slices: o.Slices, buckets: o.buckets(),
+			window: redisscript.Millis(o.Window), hold: redisscript.Millis(o.Hold),
+			slices: o.Slices, buckets: o.buckets(),
 		},
 	}
 }
@@ -88,12 +90,14 @@ func (r *registry) check(text string) (*mapRecord, error) {
 	return m, nil
 }
 
-// swap replaces the record, if it is what was read; text is "" for none. It reports whether it has: where
-// not, read it again. One round trip.
+// swap replaces the record, if it is what was read; text is "" for none. It reports whether it has:
+// where not, read it again. One round trip.
 func (r *registry) swap(ctx context.Context, text string, next *mapRecord) (bool, error) {
 	value := next.String()
 	if len(value) > maxMap {
-		return false, fmt.Errorf("owned: %s would have %d bytes, at most %d are allowed: too many sources", r.key, len(value), maxMap)
+		return false, fmt.Errorf(
+			"owned: %s would have %d bytes, at most %d are allowed: too many sources", r.key,
+			len(value), maxMap)
 	}
 	reply := r.runner.Run(ctx, []redisscript.Call{redisscript.NewSwap(r.key, text, value)})[0]
 	if reply.Err != nil {
@@ -102,8 +106,8 @@ func (r *registry) swap(ctx context.Context, text string, next *mapRecord) (bool
 	return reply.Answer == redisscript.AnswerSwapped, nil
 }
 
-// see takes in the line of a source: it keeps one that is steady, and tells of a change that somebody else has
-// begun.
+// see takes in the line of a source: it keeps one that is steady, and tells of a change that
+// somebody else has begun.
 func (r *registry) see(source string, s mapSource) {
 	r.mu.Lock()
 	was, known := r.known[source]
@@ -116,7 +120,8 @@ func (r *registry) see(source string, s mapSource) {
 	}
 }
 
-// firstTo reports whether nobody here has told of this version of the map, and leaves it to the caller.
+// firstTo reports whether nobody here has told of this version of the map, and leaves it to the
+// caller.
 func (r *registry) firstTo(source string, version uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,8 +132,8 @@ func (r *registry) firstTo(source string, version uint64) bool {
 	return true
 }
 
-// current is the line of a source as it was read last. It may be behind: the partitions answer with the
-// version that they know.
+// current is the line of a source as it was read last. It may be behind: the partitions answer with
+// the version that they know.
 func (r *registry) current(source string) mapSource {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,11 +9,11 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// Release gives the partition up: call it after the last Finish of what should be marked. Claims that
-// still run become claims of the inner store first, under the same tokens, so that the next owner finds
-// them in flight and has no suspects; Context ends. It takes one round trip, and two more when something
-// still runs. Where that fails the partition is renewed no more and lapses, and the error says why. It
-// is nil for a partition that was lost or released before.
+// Release gives the partition up: call it after the last Finish of what should be marked. Claims
+// that still run become claims of the inner store first, under the same tokens, so that the next
+// owner finds them in flight and has no suspects; Context ends. It takes one round trip, and two
+// more when something still runs. Where that fails the partition is renewed no more and lapses, and
+// the error says why. It is nil for a partition that was lost or released before.
 func (o *Ownership) Release(ctx context.Context) error {
 	if ctx == nil {
 		return input("Context", "is nil")
@@ -58,10 +58,10 @@ func (o *Ownership) handOver(ctx context.Context, why error) error {
 	return err
 }
 
-// heardMap takes in which version of the map the partition knows. A later one than it was acquired under says
-// that keys have moved: some of those that come here belong to another partition, where nobody looks for
-// their marks once the source is not shared any more. So it ends, as by Release, and is acquired again
-// under the count there is.
+// heardMap takes in which version of the map the partition knows. A later one than it was acquired
+// under says that keys have moved: some of those that come here belong to another partition, where
+// nobody looks for their marks once the source is not shared any more. So it ends, as by Release,
+// and is acquired again under the count there is.
 func (o *Ownership) heardMap(version uint64) {
 	o.mu.Lock()
 	was := o.mapver
@@ -75,9 +75,11 @@ func (o *Ownership) heardMap(version uint64) {
 		}
 		ctx, cancel := context.WithTimeout(o.ctx, o.s.opts.Lease/renewals)
 		defer cancel()
-		err := o.handOver(ctx, fmt.Errorf("%w: its source has version %d of the map by now, and it was acquired under %d", ErrLost, version, was))
+		err := o.handOver(ctx,
+			fmt.Errorf("%w: its source has version %d of the map by now, and it was acquired under %d", ErrLost, version, was))
 		if err != nil {
-			o.s.opts.Logger.Warn("owned: a partition was not handed over, and lapses", "source", o.part.Source, "partition", o.part.Number, "error", err)
+			o.s.opts.Logger.Warn("owned: a partition was not handed over, and lapses", "source",
+				o.part.Source, "partition", o.part.Number, "error", err)
 		}
 	})
 }
@@ -95,7 +97,8 @@ func (o *Ownership) promoteAll(ctx context.Context) error {
 			e.settle()
 			sh.drop(e)
 		default:
-			all = append(all, &promotion{e: e, lease: max(e.until-now, time.Millisecond), hold: e.hold})
+			all = append(all, &promotion{e: e, lease: max(e.until-now, time.Millisecond),
+				hold: e.hold})
 		}
 		sh.mu.Unlock()
 	}
@@ -126,8 +129,8 @@ func (o *Ownership) begun() []*entry {
 	return all
 }
 
-// giveUp releases the partition at Redis. From here on it is not acquired again: a renewal that is under
-// way finds that nobody holds it, and would take it for a whole lease.
+// giveUp releases the partition at Redis. From here on it is not acquired again: a renewal that is
+// under way finds that nobody holds it, and would take it for a whole lease.
 func (o *Ownership) giveUp(ctx context.Context) error {
 	o.again.Lock()
 	o.gaveUp = true

@@ -15,12 +15,14 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestTwoMappings: of two processes that map keys otherwise the second is refused, as long as anything is held,
-// and the first goes on as if nobody had come. Each would else take the mapping back from the other.
+// TestTwoMappings: of two processes that map keys otherwise the second is refused, as long as
+// anything is held, and the first goes on as if nobody had come. Each would else take the mapping
+// back from the other.
 func TestTwoMappings(t *testing.T) {
 	story(t, func(w *world) {
 		first, second := w.process(), w.process()
-		first.registry.batch, second.registry.batch = 1, 1 // a pipe holds nothing: both ends would be writing
+		// a pipe holds nothing: both ends would be writing
+		first.registry.batch, second.registry.batch = 1, 1
 		mine := only
 		mine.Count, mine.Mapping = 2, "a"
 		o, err := first.Acquire(w.Context(), mine)
@@ -31,7 +33,8 @@ func TestTwoMappings(t *testing.T) {
 		record := func() string { return w.client.Get(w.Context(), mapKey(w.opts.Prefix)).Val() }
 		before := record()
 		for _, s := range []*Store{second, first} {
-			if _, err := s.Acquire(w.Context(), theirs); !errors.Is(err, ErrMapping) || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), `"b"`) {
+			if _, err := s.Acquire(w.Context(), theirs); !errors.Is(err, ErrMapping) ||
+				!strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), `"b"`) {
 				w.Errorf("another mapping while a partition is held: %v", err)
 			}
 		}
@@ -57,8 +60,8 @@ func TestTwoMappings(t *testing.T) {
 	})
 }
 
-// TestAChangeIsLoud: from a change of the count on every key is claimed at the inner store, for more than a
-// Window. Who operates it is told why, at once, and once.
+// TestAChangeIsLoud: from a change of the count on every key is claimed at the inner store, for
+// more than a Window. Who operates it is told why, at once, and once.
 func TestAChangeIsLoud(t *testing.T) {
 	story(t, func(w *world) {
 		var mu sync.Mutex
@@ -89,7 +92,8 @@ func TestAChangeIsLoud(t *testing.T) {
 			w.Errorf("the observer was told %d times that it is shared", shared)
 		}
 		log := text.String()
-		for _, want := range []string{"level=WARN", "source=" + only.Source, "partitions=3", "before=1", "span=" + s.registry.span().String()} {
+		for _, want := range []string{"level=WARN", "source=" + only.Source, "partitions=3",
+			"before=1", "span=" + s.registry.span().String()} {
 			if !strings.Contains(log, want) {
 				w.Errorf("of the change %s is not told: %s", want, log)
 			}
@@ -117,15 +121,18 @@ func (h *heard) lines(with ...string) (lines []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for line := range strings.Lines(h.text.String()) {
-		if !slices.ContainsFunc(with, func(part string) bool { return !strings.Contains(line, part) }) {
+		if !slices.ContainsFunc(with, func(part string) bool {
+			return !strings.Contains(line, part)
+		}) {
 			lines = append(lines, line)
 		}
 	}
 	return lines
 }
 
-// TestEveryMemberTellsOfAChange: who begins a change is one of many, and the operator may look at the log of another.
-// A member that was there tells what has changed, one that starts meanwhile that the source is shared, each once.
+// TestEveryMemberTellsOfAChange: who begins a change is one of many, and the operator may look at
+// the log of another. A member that was there tells what has changed, one that starts meanwhile
+// that the source is shared, each once.
 func TestEveryMemberTellsOfAChange(t *testing.T) {
 	story(t, func(w *world) {
 		member := func() (*Store, *heard) {
@@ -157,15 +164,19 @@ func TestEveryMemberTellsOfAChange(t *testing.T) {
 		late, heardLate := member()
 		must(w, own(late, at(1, 4)).Release(w.Context()))
 		last := own(late, at(1, 4))
-		for name, h := range map[string]*heard{"who was there": heardThere, "who began it": heardBegan} {
-			if lines := h.lines("level=WARN", "mapping of a source", "source="+only.Source, "partitions=4", "before=2"); len(lines) != 1 {
+		for name, h := range map[string]*heard{"who was there": heardThere,
+			"who began it": heardBegan} {
+			if lines := h.lines("level=WARN", "mapping of a source", "source="+only.Source,
+				"partitions=4", "before=2"); len(lines) != 1 {
 				w.Errorf("%s told of the change %d times: %q", name, len(lines), lines)
 			}
 		}
-		if lines := heardLate.lines("level=WARN", "source is shared", "source="+only.Source, "until="); len(lines) != 1 {
+		if lines := heardLate.lines("level=WARN", "source is shared", "source="+only.Source,
+			"until="); len(lines) != 1 {
 			w.Errorf("who came late told of it %d times: %q", len(lines), lines)
 		}
-		for name, h := range map[string]*heard{"who was there": heardThere, "who began it": heardBegan, "who came late": heardLate} {
+		for name, h := range map[string]*heard{"who was there": heardThere,
+			"who began it": heardBegan, "who came late": heardLate} {
 			if lines := h.lines("shared"); len(lines) > 1 {
 				w.Errorf("%s tells it twice: %q", name, lines)
 			}

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// renewals is how often a partition is renewed within its lease, and triesOf how often within that a
-	// renewal that was not answered is tried again.
+	// renewals is how often a partition is renewed within its lease, and triesOf how often within
+	// that a renewal that was not answered is tried again.
 	renewals = 3
 	triesOf  = 20
 	// tendEvery is how often snapshots are looked at.
@@ -21,10 +21,11 @@ const (
 )
 
 // loadBackoff is the wait between two tries to load a filter.
-var loadBackoff = backoff.Policy{Kind: backoff.Full, Base: 100 * time.Millisecond, Cap: 10 * time.Second}
+var loadBackoff = backoff.Policy{Kind: backoff.Full, Base: 100 * time.Millisecond,
+	Cap: 10 * time.Second}
 
-// keepLoading loads the filter, again and again until it is done or the partition is over. Until then
-// every claim asks the stores.
+// keepLoading loads the filter, again and again until it is done or the partition is over. Until
+// then every claim asks the stores.
 func (o *Ownership) keepLoading() {
 	for try := 0; ; try++ {
 		err := o.load(o.ctx)
@@ -39,7 +40,8 @@ func (o *Ownership) keepLoading() {
 		case o.ctx.Err() != nil:
 			return
 		}
-		o.s.opts.Logger.Warn("owned: a filter could not be loaded", "source", o.part.Source, "partition", o.part.Number, "error", err)
+		o.s.opts.Logger.Warn("owned: a filter could not be loaded", "source", o.part.Source,
+			"partition", o.part.Number, "error", err)
 		o.tellState(0, 0, "loading", err)
 		if backoff.Sleep(o.ctx, loadBackoff.Delay(try, 0, nil)) != nil {
 			return
@@ -47,8 +49,8 @@ func (o *Ownership) keepLoading() {
 	}
 }
 
-// keepRenewing renews what is held, until the Store is closed. It is the one goroutine of the Store; each
-// batch of renewals has one of its own, so that a server that hangs delays no other.
+// keepRenewing renews what is held, until the Store is closed. It is the one goroutine of the
+// Store; each batch of renewals has one of its own, so that a server that hangs delays no other.
 func (s *Store) keepRenewing(over chan struct{}) {
 	defer close(over)
 	timer := time.NewTimer(0)
@@ -141,7 +143,8 @@ func (o *Ownership) report(now time.Duration) {
 
 // tend folds sets and saves snapshots beside the work of the partition.
 func (o *Ownership) tend(now time.Duration) {
-	if !o.loaded.Load() || o.released.Load() || !o.foldable() && now-o.tended < min(tendEvery, o.s.opts.slice()/4) {
+	if !o.loaded.Load() || o.released.Load() ||
+		!o.foldable() && now-o.tended < min(tendEvery, o.s.opts.slice()/4) {
 		return
 	}
 	if !o.tending.CompareAndSwap(false, true) {
@@ -152,7 +155,8 @@ func (o *Ownership) tend(now time.Duration) {
 		defer o.tending.Store(false)
 		err := errors.Join(o.fold(o.ctx), o.save(o.ctx))
 		if err != nil && o.ctx.Err() == nil {
-			o.s.opts.Logger.Warn("owned: marks could not be folded, or a snapshot not saved", "source", o.part.Source, "partition", o.part.Number, "error", err)
+			o.s.opts.Logger.Warn("owned: marks could not be folded, or a snapshot not saved",
+				"source", o.part.Source, "partition", o.part.Number, "error", err)
 		}
 	})
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// sent is what turns that were answered have put into one fresh set: its members, as long as every turn that
-// named the set was answered, and nothing was forgotten since it began. So it is folded without being read.
+// sent is what turns that were answered have put into one fresh set: its members, as long as every
+// turn that named the set was answered, and nothing was forgotten since it began. So it is folded
+// without being read.
 type sent struct {
 	members []int64
 	forgets uint64 // as they were known before the first of them was sent
@@ -23,8 +24,8 @@ func (g *generation) next(forgets uint64) {
 	g.sent[g.Newest] = &sent{forgets: forgets}
 }
 
-// noteSent takes in what a turn has put into its set. One that was not answered may have put something in or
-// not: then nobody knows what the set holds without reading it.
+// noteSent takes in what a turn has put into its set. One that was not answered may have put
+// something in or not: then nobody knows what the set holds without reading it.
 func (o *Ownership) noteSent(t *turn) {
 	if len(t.Marks)+len(t.Touches) == 0 {
 		return
@@ -50,8 +51,8 @@ func (o *Ownership) noteSent(t *turn) {
 	}
 }
 
-// takeSent returns the members of a set, each once and in order, if they are known without reading it; and
-// never again.
+// takeSent returns the members of a set, each once and in order, if they are known without reading
+// it; and never again.
 func (o *Ownership) takeSent(gen int64, n uint64) (members []int64, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

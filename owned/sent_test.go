@@ -61,8 +61,9 @@ func (s *scans) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestFoldKnowsWhatWasSent: a set all of whose turns were answered is folded without being read, and one of
-// which something is not known is read: what a lost answer hides would be gone with the set.
+// TestFoldKnowsWhatWasSent: a set all of whose turns were answered is folded without being read,
+// and one of which something is not known is read: what a lost answer hides would be gone with the
+// set.
 func TestFoldKnowsWhatWasSent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(t *testing.T, o *Ownership, s *scans, ids []dedup.ID)
@@ -70,27 +71,33 @@ func TestFoldKnowsWhatWasSent(t *testing.T) {
 		reads  bool
 	}{
 		"all answered": {},
-		"marked twice": {before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) { o.mark(t, ids[:30]) }},
-		"an answer lost": {reads: true, before: func(t *testing.T, o *Ownership, s *scans, ids []dedup.ID) {
-			s.lose = func(cmds []redis.Cmder) bool { return true }
-			one := &turn{o: o, marks: []member{{is: o.s.members.of(&ids[30])}}}
-			o.s.trip(t.Context(), []*turn{one}, nil)
-			s.lose = nil
-			if one.wrote() {
-				t.Fatal("the answer has come")
-			}
+		"marked twice": {before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) {
+			o.mark(t, ids[:30])
 		}},
-		"forgotten here": {reads: true, before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) {
-			noErr(t, o.s.Forget(t.Context(), ids[:1], 0)[0])
-		}, left: func(ids []dedup.ID) []dedup.ID { return ids[1:] }},
-		"forgotten elsewhere": {reads: true, before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) {
-			other := plainStore(t, o.s.client.(*redis.Client), fewBuckets(o.s.opts.Prefix))
-			noErr(t, other.Forget(t.Context(), ids[:1], 0)[0])
-		}, left: func(ids []dedup.ID) []dedup.ID { return ids[1:] }},
+		"an answer lost": {reads: true,
+			before: func(t *testing.T, o *Ownership, s *scans, ids []dedup.ID) {
+				s.lose = func(cmds []redis.Cmder) bool { return true }
+				one := &turn{o: o, marks: []member{{is: o.s.members.of(&ids[30])}}}
+				o.s.trip(t.Context(), []*turn{one}, nil)
+				s.lose = nil
+				if one.wrote() {
+					t.Fatal("the answer has come")
+				}
+			}},
+		"forgotten here": {reads: true,
+			before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) {
+				noErr(t, o.s.Forget(t.Context(), ids[:1], 0)[0])
+			}, left: func(ids []dedup.ID) []dedup.ID { return ids[1:] }},
+		"forgotten elsewhere": {reads: true,
+			before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) {
+				other := plainStore(t, o.s.client.(*redis.Client), fewBuckets(o.s.opts.Prefix))
+				noErr(t, other.Forget(t.Context(), ids[:1], 0)[0])
+			}, left: func(ids []dedup.ID) []dedup.ID { return ids[1:] }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, client := redistest.Mini(t)
-			hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
+			hooked := redistest.Client(t,
+				&redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
 			s := &scans{}
 			hooked.AddHook(s)
 			o := takeLoaded(t, plainStore(t, hooked, fewBuckets("sent")), somePartition)
@@ -123,8 +130,8 @@ func TestFoldKnowsWhatWasSent(t *testing.T) {
 	}
 }
 
-// TestFoldReadsWhatWasNotAnswered: a promoted server may lack a mark that was answered, and have one that was
-// not: as many members as were answered, and others.
+// TestFoldReadsWhatWasNotAnswered: a promoted server may lack a mark that was answered, and have
+// one that was not: as many members as were answered, and others.
 func TestFoldReadsWhatWasNotAnswered(t *testing.T) {
 	_, client := redistest.Mini(t)
 	hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
@@ -138,7 +145,8 @@ func TestFoldReadsWhatWasNotAnswered(t *testing.T) {
 	o.s.trip(t.Context(), []*turn{one}, nil)
 	s.lose = nil
 	member := binary.BigEndian.AppendUint64(nil, uint64(o.s.members.of(&ids[0]))) //nolint:gosec // 64 bits either way
-	if n, err := client.SRem(t.Context(), o.names.fresh(o.genNow(), 1), member).Result(); n != 1 || err != nil {
+	if n, err := client.SRem(t.Context(), o.names.fresh(o.genNow(), 1), member).Result(); n != 1 ||
+		err != nil {
 		t.Fatalf("%d, %v", n, err)
 	}
 	o.nextSet()
@@ -151,8 +159,8 @@ func TestFoldReadsWhatWasNotAnswered(t *testing.T) {
 	}
 }
 
-// TestFoldOfTouches: a key whose inner store is to be asked is not done, wherever it lies. Taken for done it
-// would be called a duplicate, and be lost.
+// TestFoldOfTouches: a key whose inner store is to be asked is not done, wherever it lies. Taken
+// for done it would be called a duplicate, and be lost.
 func TestFoldOfTouches(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o := takeLoaded(t, plainStore(t, client, fewBuckets("sent")), somePartition)

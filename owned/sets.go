@@ -15,12 +15,12 @@ import (
 const (
 	// memberBytes is the length of a member.
 	memberBytes = 8
-	// cardsAtOnce is how many sets and buckets are counted in one pipeline, bucketsAtOnce how many buckets
-	// are read.
+	// cardsAtOnce is how many sets and buckets are counted in one pipeline, bucketsAtOnce how many
+	// buckets are read.
 	cardsAtOnce   = 512
 	bucketsAtOnce = 64
-	// scanAtOnce is how many members of a set one command asks for: a server that answers with more keeps
-	// everybody else waiting.
+	// scanAtOnce is how many members of a set one command asks for: a server that answers with more
+	// keeps everybody else waiting.
 	scanAtOnce = 4096
 )
 
@@ -36,7 +36,8 @@ type stored struct {
 }
 
 // pipelined queues commands with queue, sends them in one pipeline, and returns when ctx ends.
-func pipelined[T redis.Cmder](ctx context.Context, client redis.UniversalClient, queue func(redis.Pipeliner) []T) ([]T, error) {
+func pipelined[T redis.Cmder](ctx context.Context, client redis.UniversalClient,
+	queue func(redis.Pipeliner) []T) ([]T, error) {
 	type got struct {
 		cmds []T
 		err  error
@@ -79,10 +80,11 @@ func (r reader) count(ctx context.Context, all []stored) ([]int64, error) {
 	return cards, nil
 }
 
-// each calls yield with the members of each, in any order; a bucket may have one more than once. cards is
-// what count has said. Members that are added meanwhile may or may not be among them. One round trip for
-// each 64 buckets, and one for each 4096 members of a set.
-func (r reader) each(ctx context.Context, all []stored, cards []int64, yield func(members []int64) error) error {
+// each calls yield with the members of each, in any order; a bucket may have one more than once.
+// cards is what count has said. Members that are added meanwhile may or may not be among them. One
+// round trip for each 64 buckets, and one for each 4096 members of a set.
+func (r reader) each(ctx context.Context, all []stored, cards []int64,
+	yield func(members []int64) error) error {
 	var buckets []string
 	for i, at := range all {
 		switch {
@@ -131,8 +133,8 @@ func (r reader) buckets(ctx context.Context, keys []string, yield func([]int64) 
 	return nil
 }
 
-// scan reads a set piece by piece. SSCAN may tell of a member twice while the set grows, and does tell of
-// each that is there all the time.
+// scan reads a set piece by piece. SSCAN may tell of a member twice while the set grows, and does
+// tell of each that is there all the time.
 func (r reader) scan(ctx context.Context, key string) ([]int64, error) {
 	type page struct {
 		keys   []string
@@ -164,7 +166,8 @@ func parseMembers(key string, texts []string) ([]int64, error) {
 	members := make([]int64, len(texts))
 	for i, text := range texts {
 		if len(text) != memberBytes {
-			return nil, fmt.Errorf("%w: %s has the member %.40q", redisscript.ErrUnreadable, key, text)
+			return nil, fmt.Errorf("%w: %s has the member %.40q", redisscript.ErrUnreadable,
+				key, text)
 		}
 		members[i] = int64(binary.BigEndian.Uint64([]byte(text))) //nolint:gosec // 64 bits either way
 	}

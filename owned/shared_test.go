@@ -22,9 +22,12 @@ func (o *Ownership) beginOf(t testing.TB, ids ...dedup.ID) string {
 	t.Helper()
 	o.mu.Lock()
 	o.fields++
-	f := redisscript.OwnField{Name: redisscript.OwnFieldName(o.epoch, o.fields), Blob: redisscript.OwnBlob(membersOf(o, ids)...)}
+	f := redisscript.OwnField{Name: redisscript.OwnFieldName(o.epoch, o.fields),
+		Blob: redisscript.OwnBlob(membersOf(o, ids)...)}
 	o.mu.Unlock()
-	reply := o.s.send(t.Context(), redisscript.NewOwnTurn(o.keys(), o.self(), &redisscript.OwnTurn{Begin: []redisscript.OwnField{f}}))[0]
+	reply := o.s.send(t.Context(),
+		redisscript.NewOwnTurn(o.keys(), o.self(),
+			&redisscript.OwnTurn{Begin: []redisscript.OwnField{f}}))[0]
 	if reply.Err != nil || reply.Answer != redisscript.OwnDone {
 		t.Fatalf("a begin was answered %+v", reply)
 	}
@@ -38,7 +41,8 @@ func (o *Ownership) endOf(t testing.TB, field string, ids ...dedup.ID) {
 	gen, n := o.set(len(ids))
 	o.mu.Unlock()
 	reply := o.s.send(t.Context(), redisscript.NewOwnTurn(o.keys(), o.self(), &redisscript.OwnTurn{
-		Fresh: o.names.fresh(gen, n), Gen: gen, N: n, Ended: []string{field}, Marks: membersOf(o, ids),
+		Fresh: o.names.fresh(gen, n), Gen: gen, N: n, Ended: []string{field},
+		Marks: membersOf(o, ids),
 	}))[0]
 	if reply.Err != nil || reply.Answer != redisscript.OwnDone {
 		t.Fatalf("an end was answered %+v", reply)
@@ -56,7 +60,8 @@ func owners(t testing.TB, client redis.UniversalClient, prefix string, n int32) 
 	return all
 }
 
-// TestElsewhere: what the others have done, have begun while they live, or had begun when they died.
+// TestElsewhere: what the others have done, have begun while they live, or had begun when they
+// died.
 func TestElsewhere(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		all := owners(t, b.Client, b.Prefix, 3)
@@ -68,7 +73,8 @@ func TestElsewhere(t *testing.T) {
 		all[2].beginOf(t, ids[1])
 		all[1].beginOf(t, ids[2])
 		noErr(t, b.Client.Del(t.Context(), all[1].names.own).Err()) // dies
-		again := takeLoaded(t, plainStore(t, b.Client, fewBuckets(b.Prefix)), Partition{Source: "g/t", Number: 1, Count: 3})
+		again := takeLoaded(t, plainStore(t, b.Client, fewBuckets(b.Prefix)),
+			Partition{Source: "g/t", Number: 1, Count: 3})
 		again.beginOf(t, ids[2], ids[3])
 		noErr(t, b.Client.Del(t.Context(), again.names.own).Err())
 		all[0].mark(t, ids[4:]) // his own, which is no answer
@@ -81,12 +87,14 @@ func TestElsewhere(t *testing.T) {
 	})
 }
 
-// TestElsewhereWhileItEnds has a key end in another partition while it is looked for: between the look at head
-// and the ask it goes from run to a set that was begun after, or to a bucket. Whoever misses it there runs it
-// a second time.
+// TestElsewhereWhileItEnds has a key end in another partition while it is looked for: between the
+// look at head and the ask it goes from run to a set that was begun after, or to a bucket. Whoever
+// misses it there runs it a second time.
 func TestElsewhereWhileItEnds(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, o *Ownership, field string, id dedup.ID){
-		"in the same set": func(t *testing.T, o *Ownership, field string, id dedup.ID) { o.endOf(t, field, id) },
+		"in the same set": func(t *testing.T, o *Ownership, field string, id dedup.ID) {
+			o.endOf(t, field, id)
+		},
 		"in a new set": func(t *testing.T, o *Ownership, field string, id dedup.ID) {
 			o.nextSet()
 			o.endOf(t, field, id)
@@ -141,7 +149,8 @@ func TestElsewhereCountGrows(t *testing.T) {
 	}
 }
 
-// TestElsewhereLostRemap: a server that has lost what it was told of the mapping is told again, and shared.
+// TestElsewhereLostRemap: a server that has lost what it was told of the mapping is told again, and
+// shared.
 func TestElsewhereLostRemap(t *testing.T) {
 	_, client := redistest.Mini(t)
 	owners(t, client, "behind", 2)
@@ -154,7 +163,8 @@ func TestElsewhereLostRemap(t *testing.T) {
 	noErr(t, err)
 	heads, err := readHeads(t.Context(), client, []string{first.nameOf(1).head})
 	noErr(t, err)
-	if h := heads[0]; h.MapVersion != 2 || h.SharedUntil < time.Duration(time.Now().UnixNano())+s.registry.span()-time.Minute {
+	if h := heads[0]; h.MapVersion != 2 ||
+		h.SharedUntil < time.Duration(time.Now().UnixNano())+s.registry.span()-time.Minute {
 		t.Errorf("its head is %+v", h)
 	}
 }
@@ -177,7 +187,8 @@ func TestElsewhereAmnesia(t *testing.T) {
 func TestElsewhereMany(t *testing.T) {
 	_, client := redistest.Mini(t)
 	s := plainStore(t, client, fewBuckets("many"))
-	last := takeLoaded(t, s, Partition{Source: "g/t", Number: partsAtOnce + 5, Count: partsAtOnce + 6})
+	last := takeLoaded(t, s, Partition{Source: "g/t", Number: partsAtOnce + 5,
+		Count: partsAtOnce + 6})
 	first := takeLoaded(t, s, Partition{Source: "g/t", Number: 0, Count: partsAtOnce + 6})
 	ids := idsOf(t, "k", askAtOnce+10)
 	last.mark(t, ids[3:])
@@ -190,8 +201,8 @@ func TestElsewhereMany(t *testing.T) {
 	}
 }
 
-// TestMisplaced: when it returns, no partition of the source accepts a begin. The next ones are free until a
-// sixteenth of the window has passed.
+// TestMisplaced: when it returns, no partition of the source accepts a begin. The next ones are
+// free until a sixteenth of the window has passed.
 func TestMisplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := redistest.Bubble(t)
@@ -234,9 +245,10 @@ func TestMisplaced(t *testing.T) {
 		if got := until(); got < span+time.Hour-time.Second {
 			t.Errorf("shared for %v, want a step more than %v", got, span)
 		}
-		reply := s.send(t.Context(), redisscript.NewOwnTurn(o.keys(), o.self(), &redisscript.OwnTurn{
-			Begin: []redisscript.OwnField{{Name: "1:99", Blob: redisscript.OwnBlob(2)}},
-		}))[0]
+		reply := s.send(t.Context(),
+			redisscript.NewOwnTurn(o.keys(), o.self(), &redisscript.OwnTurn{
+				Begin: []redisscript.OwnField{{Name: "1:99", Blob: redisscript.OwnBlob(2)}},
+			}))[0]
 		if reply.Answer != redisscript.OwnShared {
 			t.Errorf("a begin was answered %+v", reply)
 		}
@@ -273,18 +285,21 @@ func TestMisplacedKilledAnywhere(t *testing.T) {
 			s := plainStore(t, client, fewBuckets(prefix))
 			o := takeLoaded(t, s, Partition{Source: "g/t", Number: 0, Count: 5})
 			plainStore(t, client, fewBuckets(prefix)).mustMap(t, 7)
-			dying := redistest.Client(t, &redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
+			dying := redistest.Client(t,
+				&redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
 			hook := &saboteur{at: at, after: after}
 			dying.AddHook(hook)
 			whole := s.registry.client
-			s.registry.client, s.registry.runner, s.registry.batch = dying, redisscript.NewRunner(dying), 2
+			s.registry.client, s.registry.runner, s.registry.batch = dying,
+				redisscript.NewRunner(dying), 2
 			err := o.Misplaced(t.Context())
 			s.registry.client, s.registry.runner = whole, redisscript.NewRunner(whole)
 			if err == nil == hook.struck.Load() {
 				t.Errorf("cut at %d, %t: %v", at, after, err)
 			}
 			if err != nil {
-				if err = o.Misplaced(t.Context()); errors.Is(err, ErrLost) { // it has heard that there are more
+				// it has heard that there are more
+				if err = o.Misplaced(t.Context()); errors.Is(err, ErrLost) {
 					letGo(t, o)
 					o = takeLoaded(t, s, Partition{Source: "g/t", Number: 0, Count: 7})
 					err = o.Misplaced(t.Context())
@@ -294,8 +309,10 @@ func TestMisplacedKilledAnywhere(t *testing.T) {
 			heads, err := s.registry.heads(t.Context(), "g/t", 7)
 			noErr(t, err)
 			for i, h := range heads {
-				if h.SharedUntil < time.Duration(time.Now().Add(s.opts.Window+s.opts.Hold).UnixNano()) {
-					t.Errorf("cut at %d, %t: partition %d is shared until %v", at, after, i, h.SharedUntil)
+				if h.SharedUntil < time.Duration(time.Now().Add(s.opts.Window+
+					s.opts.Hold).UnixNano()) {
+					t.Errorf("cut at %d, %t: partition %d is shared until %v", at, after,
+						i, h.SharedUntil)
 				}
 			}
 			letGo(t, o)
@@ -312,7 +329,8 @@ func TestMisplacedKilledAnywhere(t *testing.T) {
 // mustMap raises the count of partitions.
 func (s *Store) mustMap(t testing.TB, count int32) {
 	t.Helper()
-	_, err := s.registry.mapped(t.Context(), &Partition{Source: "g/t", Count: count, Mapping: "default"})
+	_, err := s.registry.mapped(t.Context(),
+		&Partition{Source: "g/t", Count: count, Mapping: "default"})
 	noErr(t, err)
 }
 

@@ -8,9 +8,9 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestABeginOutlivesALapse: the lease has run out with nobody there, and the owner goes on in another epoch.
-// What it had begun runs still: another partition, or a Forget from another process, must not take it for
-// an attempt that died, or the effect runs beside it.
+// TestABeginOutlivesALapse: the lease has run out with nobody there, and the owner goes on in
+// another epoch. What it had begun runs still: another partition, or a Forget from another process,
+// must not take it for an attempt that died, or the effect runs beside it.
 func TestABeginOutlivesALapse(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		all := owners(t, b.Client, b.Prefix, 2)
@@ -26,7 +26,8 @@ func TestABeginOutlivesALapse(t *testing.T) {
 		if want := (elsewhere{live: true}); found[0] != want {
 			t.Errorf("found %+v, want %+v", found[0], want)
 		}
-		if err := all[0].s.Forget(t.Context(), []dedup.ID{id}, storyHold)[0]; !errors.Is(err, dedup.ErrInFlight) {
+		if err := all[0].s.Forget(t.Context(), []dedup.ID{id}, storyHold)[0]; !errors.Is(err,
+			dedup.ErrInFlight) {
 			t.Errorf("forgotten in another process: %v", err)
 		}
 		owner.endOf(t, field, id)

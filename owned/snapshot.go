@@ -37,10 +37,10 @@ func (v *saver) has(gen int64) bool {
 	return v.saved[gen]
 }
 
-// due returns which of the generations are to be saved: those that were over two leases ago, so that a
-// renewal has made head pass them a lease ago. A failover of a server whose replica is less than that
-// behind takes none of it back; and what head has passed, nobody writes to any more, whatever clock a
-// promoted server has.
+// due returns which of the generations are to be saved: those that were over two leases ago, so
+// that a renewal has made head pass them a lease ago. A failover of a server whose replica is less
+// than that behind takes none of it back; and what head has passed, nobody writes to any more,
+// whatever clock a promoted server has.
 func (v *saver) due(over []int64, lease time.Duration) (gens []int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -64,8 +64,8 @@ func (o *Ownership) snapshotName(gen int64) string {
 	return o.names.tag + ":" + strconv.FormatInt(gen, 10) + ":" + o.s.opts.KeyID
 }
 
-// save writes a snapshot of each generation that is over, folded and not saved yet. It only makes the next
-// load shorter: an error of it changes nothing else.
+// save writes a snapshot of each generation that is over, folded and not saved yet. It only makes
+// the next load shorter: an error of it changes nothing else.
 func (o *Ownership) save(ctx context.Context) error {
 	if o.s.opts.Snapshots == nil {
 		return nil
@@ -82,7 +82,8 @@ func (o *Ownership) save(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// overGenerations are those of the filter that head has passed, and whose sets are all folded: in order.
+// overGenerations are those of the filter that head has passed, and whose sets are all folded: in
+// order.
 func (o *Ownership) overGenerations() (gens []int64) {
 	oldest, _, _, _ := o.filter.Where([16]byte{})
 	o.mu.Lock()
@@ -96,9 +97,9 @@ func (o *Ownership) overGenerations() (gens []int64) {
 	return gens
 }
 
-// saveGeneration writes one. That it is closed, and so proves anything to who loads it, is decided when Save
-// begins: by then the partition must be ours. What it goes through is the newest sequence heard: a server
-// that has lost turns by then has a lower one, and the snapshot is refused.
+// saveGeneration writes one. That it is closed, and so proves anything to who loads it, is decided
+// when Save begins: by then the partition must be ours. What it goes through is the newest sequence
+// heard: a server that has lost turns by then has a lower one, and the snapshot is refused.
 func (o *Ownership) saveGeneration(ctx context.Context, gen int64) error {
 	if o.left() <= 0 {
 		return errors.New("the partition's lease is over")

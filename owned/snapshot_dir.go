@@ -19,12 +19,12 @@ const (
 	partLives = time.Hour
 )
 
-// Dir keeps snapshots as files of a directory, which must exist: one file for each generation of each
-// partition that this process has owned. Where partitions move between machines, the directory is shared,
-// or the next owner reads the marks. Files are readable for their owner alone, are replaced by renaming and
-// synced to the disk before; those whose time is over are removed with the next one that is stored. The
-// directory belongs to snapshots alone: whatever else has names that end in ".snapshot" is removed, too,
-// when it is old.
+// Dir keeps snapshots as files of a directory, which must exist: one file for each generation of
+// each partition that this process has owned. Where partitions move between machines, the directory
+// is shared, or the next owner reads the marks. Files are readable for their owner alone, are
+// replaced by renaming and synced to the disk before; those whose time is over are removed with the
+// next one that is stored. The directory belongs to snapshots alone: whatever else has names that
+// end in ".snapshot" is removed, too, when it is old.
 //
 // A file system that hangs delays loading by half a minute for each snapshot, and nothing else.
 func Dir(path string) Snapshots { return dir(path) }
@@ -86,8 +86,9 @@ func (d dir) sync() error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// prune removes what nobody asks for any more: snapshots whose time, which is that of their last change, has
-// come, and what a process that died has left half-written. What cannot be removed stays.
+// prune removes what nobody asks for any more: snapshots whose time, which is that of their last
+// change, has come, and what a process that died has left half-written. What cannot be removed
+// stays.
 func (d dir) prune(now time.Time) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
@@ -96,12 +97,14 @@ func (d dir) prune(now time.Time) {
 	for _, e := range entries {
 		until := time.Duration(0)
 		switch {
-		case strings.HasSuffix(e.Name(), partSuffix) && strings.Contains(e.Name(), snapshotSuffix+"."):
+		case strings.HasSuffix(e.Name(), partSuffix) &&
+			strings.Contains(e.Name(), snapshotSuffix+"."):
 			until = partLives
 		case !strings.HasSuffix(e.Name(), snapshotSuffix):
 			continue
 		}
-		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && info.ModTime().Add(until).Before(now) {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() &&
+			info.ModTime().Add(until).Before(now) {
 			_ = os.Remove(filepath.Join(string(d), e.Name()))
 		}
 	}

@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// pieceBytes is how much of a snapshot one key holds: a server that takes in a large value keeps
-	// everybody else waiting.
+	// pieceBytes is how much of a snapshot one key holds: a server that takes in a large value
+	// keeps everybody else waiting.
 	pieceBytes = 256 << 10
 	// maxPieces bounds a snapshot: 1 GiB.
 	maxPieces = 4096
 )
 
-// InRedis keeps snapshots in Redis, in pieces of 256 KiB under keys that begin with the name of their
-// partition and are in its slot: next to the sets, of which they take a fifth of the memory, or on another
-// server. All of them have an end. A snapshot is at most 1 GiB.
+// InRedis keeps snapshots in Redis, in pieces of 256 KiB under keys that begin with the name of
+// their partition and are in its slot: next to the sets, of which they take a fifth of the memory,
+// or on another server. All of them have an end. A snapshot is at most 1 GiB.
 //
-// The pieces have names that nobody else has, and a key that names them is written last: who reads meanwhile
-// finds the snapshot from before, or a piece missing.
+// The pieces have names that nobody else has, and a key that names them is written last: who reads
+// meanwhile finds the snapshot from before, or a piece missing.
 func InRedis(client redis.UniversalClient) Snapshots { return inRedis{client} }
 
 type inRedis struct{ client redis.UniversalClient }
@@ -112,7 +112,8 @@ func (s inRedis) Store(ctx context.Context, name string, keep time.Duration, r i
 		n, err := io.ReadFull(r, buf)
 		if n > 0 {
 			if p.n == maxPieces {
-				return fmt.Errorf("owned: snapshot %s has more than %d bytes", name, maxPieces*pieceBytes)
+				return fmt.Errorf("owned: snapshot %s has more than %d bytes",
+					name, maxPieces*pieceBytes)
 			}
 			if err := s.client.Set(ctx, p.key(p.n), buf[:n], keep).Err(); err != nil {
 				return fmt.Errorf("owned: piece %d of snapshot %s: %w", p.n, name, err)
@@ -134,7 +135,8 @@ func (s inRedis) Store(ctx context.Context, name string, keep time.Duration, r i
 
 // point writes the key that names the pieces, and removes those that it named before.
 func (s inRedis) point(ctx context.Context, p *pieces, keep time.Duration) error {
-	old, err := s.client.SetArgs(ctx, index(p.name), p.String(), redis.SetArgs{TTL: keep, Get: true}).Result()
+	old, err := s.client.SetArgs(ctx, index(p.name), p.String(),
+		redis.SetArgs{TTL: keep, Get: true}).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("owned: snapshot %s: %w", p.name, err)
 	}

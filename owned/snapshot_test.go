@@ -53,7 +53,8 @@ func keepsBlobs(t *testing.T, s Snapshots, prefix string) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Store(ctx, name, time.Hour, bytes.NewReader(old)); !errors.Is(err, context.Canceled) {
+	if err := s.Store(ctx, name, time.Hour, bytes.NewReader(old)); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
 	if got, err := readAll(t, s, name); err != nil || !bytes.Equal(got, large) {
@@ -82,7 +83,8 @@ func TestDir(t *testing.T) {
 			t.Errorf("%s has mode %v", e.Name(), info.Mode())
 		}
 	}
-	if err := Dir(filepath.Join(path, "none")).Store(t.Context(), name, time.Hour, strings.NewReader("x")); !errors.Is(err, fs.ErrNotExist) {
+	if err := Dir(filepath.Join(path, "none")).Store(t.Context(), name, time.Hour,
+		strings.NewReader("x")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("in no directory: %v", err)
 	}
 }
@@ -93,7 +95,8 @@ func TestDirPrunes(t *testing.T) {
 	s := Dir(path)
 	for name, age := range map[string]time.Duration{
 		"over.snapshot": time.Second, "alive.snapshot": -time.Hour, "other": time.Hour,
-		"died.snapshot.1.part": partLives + time.Minute, "written.snapshot.2.part": time.Minute, "other.part": 9 * time.Hour,
+		"died.snapshot.1.part": partLives + time.Minute, "written.snapshot.2.part": time.Minute,
+		"other.part": 9 * time.Hour,
 	} {
 		file := filepath.Join(path, name)
 		noErr(t, os.WriteFile(file, nil, 0o600))
@@ -106,7 +109,8 @@ func TestDirPrunes(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	if got, want := fmt.Sprint(left), "[alive.snapshot new.snapshot other other.part written.snapshot.2.part]"; got != want {
+	if got, want := fmt.Sprint(left),
+		"[alive.snapshot new.snapshot other other.part written.snapshot.2.part]"; got != want {
 		t.Errorf("left are %s, want %s", got, want)
 	}
 }
@@ -177,7 +181,8 @@ func (b *blobs) has(name string) bool {
 	return b.all[name] != nil
 }
 
-// era is a partition whose first generation is over and saved, and then what its snapshot has become.
+// era is a partition whose first generation is over and saved, and then what its snapshot has
+// become.
 type era struct {
 	client *redis.Client
 	opts   Options
@@ -192,7 +197,8 @@ type era struct {
 func newEra(t *testing.T, snapshots bool) *era {
 	t.Helper()
 	_, client := redistest.Bubble(t)
-	e := &era{client: client, opts: fewBuckets("era"), blobs: &blobs{all: map[string][]byte{}}, ids: idsOf(t, "k", 400), log: &bytes.Buffer{}}
+	e := &era{client: client, opts: fewBuckets("era"), blobs: &blobs{all: map[string][]byte{}},
+		ids: idsOf(t, "k", 400), log: &bytes.Buffer{}}
 	e.opts.Hold, e.opts.Lease = 3*time.Hour, 10*time.Minute
 	e.opts.Logger = slog.New(slog.NewTextHandler(e.log, nil))
 	if snapshots {
@@ -218,7 +224,8 @@ func newEra(t *testing.T, snapshots bool) *era {
 	return e
 }
 
-// next is the owner to come, which knows all marks, and whether it had generation gen from a snapshot.
+// next is the owner to come, which knows all marks, and whether it had generation gen from a
+// snapshot.
 func (e *era) next(t *testing.T) (fromSnapshot bool) {
 	t.Helper()
 	e.log.Reset()
@@ -289,7 +296,8 @@ func TestSnapshotIsUsed(t *testing.T) {
 	})
 }
 
-// TestSnapshotIsRefused: whatever a snapshot is, the marks are known; and what is wrong with it is told.
+// TestSnapshotIsRefused: whatever a snapshot is, the marks are known; and what is wrong with it is
+// told.
 func TestSnapshotIsRefused(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, e *era){
 		"missing":   func(_ *testing.T, e *era) { delete(e.blobs.all, e.name) },
@@ -297,7 +305,8 @@ func TestSnapshotIsRefused(t *testing.T) {
 		"flipped":   func(_ *testing.T, e *era) { e.blobs.all[e.name][700] ^= 4 },
 		"empty":     func(_ *testing.T, e *era) { e.blobs.all[e.name] = nil },
 		"of another generation": func(_ *testing.T, e *era) {
-			e.blobs.all[e.name] = e.blobs.all[strings.Replace(e.name, fmt.Sprint(":", e.gen), fmt.Sprint(":", e.gen+1), 1)]
+			e.blobs.all[e.name] = e.blobs.all[strings.Replace(e.name, fmt.Sprint(":", e.gen),
+				fmt.Sprint(":", e.gen+1), 1)]
 		},
 		"unreachable": func(_ *testing.T, e *era) { e.blobs.err = errCut },
 		"newer than head": func(t *testing.T, e *era) {
@@ -325,7 +334,8 @@ func TestSnapshotIsRefused(t *testing.T) {
 				if e.next(t) {
 					t.Error("it was used")
 				}
-				if told := strings.Contains(e.log.String(), "of no use"); told != (name != "missing" && name != "unreachable") {
+				if told := strings.Contains(e.log.String(),
+					"of no use"); told != (name != "missing" && name != "unreachable") {
 					t.Errorf("told: %s", e.log)
 				}
 				if strings.Contains(e.log.String(), "could not be loaded") {
@@ -336,8 +346,8 @@ func TestSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// TestSnapshotOlderThanTheLastMark: one that was saved while its generation was written to lacks what came
-// after, and proves nothing.
+// TestSnapshotOlderThanTheLastMark: one that was saved while its generation was written to lacks
+// what came after, and proves nothing.
 func TestSnapshotOlderThanTheLastMark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEra(t, false)

@@ -25,19 +25,19 @@ func (c *counters) count(says bloom.Answer, saved int) {
 
 // Stats are the figures of one [Ownership].
 type Stats struct {
-	// New, Maybe and Unknown count claims by what the filter said of their keys, Saved those that were
-	// given without a claim of the inner store.
+	// New, Maybe and Unknown count claims by what the filter said of their keys, Saved those that
+	// were given without a claim of the inner store.
 	New, Maybe, Unknown, Saved uint64
-	// Stale counts ends that were refused because the partition had another owner by then: an effect
-	// that may have happened twice.
+	// Stale counts ends that were refused because the partition had another owner by then: an
+	// effect that may have happened twice.
 	Stale uint64
 	// InFlight keys have begun without a claim of the inner store and have not ended; Suspects are
 	// known to have begun, by an owner from before for the most part, and not known to have ended.
 	InFlight, Suspects int
 	// Loaded tells that every mark is in the filter: before, nothing is New.
 	Loaded bool
-	// Members of the partition's sets that are in the filter by now, of so many that Redis counts: how far
-	// the loading is.
+	// Members of the partition's sets that are in the filter by now, of so many that Redis counts:
+	// how far the loading is.
 	Members, OfMembers int64
 	// Shared tells that every key is claimed at the inner store: see the package comment.
 	Shared bool
@@ -51,8 +51,10 @@ type Stats struct {
 func (o *Ownership) Stats() Stats {
 	s := Stats{
 		New: o.stats.verdicts[bloom.ProvenNew].Load(), Maybe: o.stats.verdicts[bloom.Maybe].Load(),
-		Unknown: o.stats.verdicts[bloom.Unknown].Load(), Saved: o.stats.saved.Load(), Stale: o.stats.stale.Load(),
-		InFlight: int(o.inFlight.Load()), Loaded: o.loaded.Load(), Shared: o.isShared(), Filter: o.filter.Stats(),
+		Unknown: o.stats.verdicts[bloom.Unknown].Load(), Saved: o.stats.saved.Load(),
+		Stale:    o.stats.stale.Load(),
+		InFlight: int(o.inFlight.Load()), Loaded: o.loaded.Load(), Shared: o.isShared(),
+		Filter: o.filter.Stats(),
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -75,7 +77,8 @@ func (o *Ownership) tellState(fill, estimated float64, reason string, err error)
 	if hook == nil || o.filter.Load() == nil {
 		return
 	}
-	hook(dedup.Event{Fill: fill, Estimated: estimated, Observed: o.filter.Stats().Observed, Reason: reason, Err: err})
+	hook(dedup.Event{Fill: fill, Estimated: estimated, Observed: o.filter.Stats().Observed,
+		Reason: reason, Err: err})
 }
 
 // answerSlabs keep answers of calls that are over for the next ones.
@@ -95,7 +98,8 @@ func answers(n int) []dedup.Answer {
 	return make([]dedup.Answer, n, 1<<bits.Len(uint(n-1))) //nolint:gosec // n is above 0
 }
 
-// refuseEnded answers everything with the error of a context that has ended, and reports whether it has.
+// refuseEnded answers everything with the error of a context that has ended, and reports whether it
+// has.
 func refuseEnded(ctx context.Context, lists ...[]dedup.Answer) bool {
 	if ctx.Err() == nil {
 		return false

@@ -16,7 +16,8 @@ import (
 // ErrClosed is the answer of a Store after Close.
 var ErrClosed = errors.New("owned: closed")
 
-// Store is a [dedup.Store] for partitions that have one owner at a time. It is safe for concurrent use.
+// Store is a [dedup.Store] for partitions that have one owner at a time. It is safe for concurrent
+// use.
 type Store struct {
 	client   redis.UniversalClient
 	runner   *redisscript.Runner
@@ -31,9 +32,10 @@ type Store struct {
 	met     func() // and between the look at the table and what follows from it
 	between func() // tests stand between an entry and the look at the filter
 
-	mu     sync.RWMutex
-	held   map[place]*Ownership // the newest of each partition, also when it has been lost or released
-	taken  map[place]bool       // somebody here is acquiring it
+	mu sync.RWMutex
+	// the newest of each partition, also when it has been lost or released
+	held   map[place]*Ownership
+	taken  map[place]bool // somebody here is acquiring it
 	closed bool
 	wake   chan struct{} // to the goroutine that renews
 	over   chan struct{} // closed when that has ended; nil while there is none
@@ -45,9 +47,12 @@ type Store struct {
 // newStore is for options that are complete.
 func newStore(client redis.UniversalClient, inner dedup.Store, opts Options) *Store {
 	s := &Store{
-		client: client, runner: redisscript.NewRunner(client), inner: inner, born: time.Now(), wall: time.Now,
-		members: members{secret: [32]byte(derive("member", opts.Secret)), buckets: uint64(opts.buckets())},
-		table:   newTable(), held: make(map[place]*Ownership), taken: make(map[place]bool), wake: make(chan struct{}, 1),
+		client: client, runner: redisscript.NewRunner(client), inner: inner, born: time.Now(),
+		wall: time.Now,
+		members: members{secret: [32]byte(derive("member", opts.Secret)),
+			buckets: uint64(opts.buckets())},
+		table: newTable(), held: make(map[place]*Ownership), taken: make(map[place]bool),
+		wake: make(chan struct{}, 1),
 	}
 	if hook := opts.Observer.FilterState; hook != nil {
 		s.teller.hook, opts.Observer.FilterState = hook, s.teller.tell
@@ -56,11 +61,12 @@ func newStore(client redis.UniversalClient, inner dedup.Store, opts Options) *St
 	return s
 }
 
-// New returns a Store over inner, which keeps the claims that cannot do without one. It looks at the
-// record that [Boot] has made: without it the answer is [ErrNotBooted], and other settings than its are
-// [ErrOtherSettings]. A server that may evict keys is [ErrEvicts]. A nil client or inner, one that reads
-// from replicas, and a bad option, are a [*dedup.InputError].
-func New(ctx context.Context, client redis.UniversalClient, inner dedup.Store, opts Options) (*Store, error) {
+// New returns a Store over inner, which keeps the claims that cannot do without one. It looks at
+// the record that [Boot] has made: without it the answer is [ErrNotBooted], and other settings than
+// its are [ErrOtherSettings]. A server that may evict keys is [ErrEvicts]. A nil client or inner,
+// one that reads from replicas, and a bad option, are a [*dedup.InputError].
+func New(ctx context.Context, client redis.UniversalClient, inner dedup.Store,
+	opts Options) (*Store, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
 	}
@@ -100,9 +106,11 @@ func checkInner(inner dedup.Store, opts *Options) error {
 	window, hold := s.Windows()
 	switch {
 	case window != 0 && window != opts.Window:
-		return input("Options.Window", fmt.Sprintf("is %v; Inner has one window for all keys, %v", opts.Window, window))
+		return input("Options.Window",
+			fmt.Sprintf("is %v; Inner has one window for all keys, %v", opts.Window, window))
 	case hold != 0 && hold < opts.Hold:
-		return input("Options.Hold", fmt.Sprintf("is %v; Inner keeps what is unfinished for %v at most", opts.Hold, hold))
+		return input("Options.Hold",
+			fmt.Sprintf("is %v; Inner keeps what is unfinished for %v at most", opts.Hold, hold))
 	}
 	return nil
 }
@@ -182,9 +190,9 @@ func (s *Store) nudge() {
 	}
 }
 
-// Close releases every partition that is held, and waits for what goes on beside, and, until ctx ends, for the
-// observer to hear the rest: a hook that calls it waits for itself. It is idempotent; what it could not release
-// lapses. Requests are answered as for partitions that were lost.
+// Close releases every partition that is held, and waits for what goes on beside, and, until ctx
+// ends, for the observer to hear the rest: a hook that calls it waits for itself. It is idempotent;
+// what it could not release lapses. Requests are answered as for partitions that were lost.
 func (s *Store) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

@@ -27,7 +27,8 @@ const (
 
 func storyOptions() Options {
 	return Options{
-		Prefix: "t", Secret: []byte("a secret of the tests"), Window: time.Hour, Hold: storyHold, Lease: 10 * time.Second, ExpectedKeys: 1000,
+		Prefix: "t", Secret: []byte("a secret of the tests"), Window: time.Hour, Hold: storyHold,
+		Lease: 10 * time.Second, ExpectedKeys: 1000,
 	}
 }
 
@@ -52,7 +53,8 @@ func story(t *testing.T, tell func(w *world)) {
 // process starts one: a Store of its own over the inner store that all share.
 func (w *world) process() *Store {
 	w.Helper()
-	inner, err := redisadapter.New(w.Context(), w.client, redisadapter.Options{Prefix: "in", Owned: true})
+	inner, err := redisadapter.New(w.Context(), w.client,
+		redisadapter.Options{Prefix: "in", Owned: true})
 	must(w, err)
 	s, err := New(w.Context(), w.client, inner, w.opts)
 	must(w, err)
@@ -107,7 +109,8 @@ func request(n int) dedup.ClaimRequest {
 	token[8], token[9] = byte(now>>8), byte(now)
 	return dedup.ClaimRequest{
 		ID: id, Token: token, Lease: storyLease, Hold: storyHold,
-		Origin: dedup.Origin{Source: only.Source, Partition: only.Number, Offset: int64(n), Generation: 1},
+		Origin: dedup.Origin{Source: only.Source, Partition: only.Number, Offset: int64(n),
+			Generation: 1},
 	}
 }
 
@@ -115,8 +118,8 @@ var nth atomic.Int64
 
 func success(r *dedup.ClaimRequest) dedup.Change {
 	return dedup.Change{
-		ID: r.ID, Token: r.Token, Attempt: 1, State: dedup.StateSucceeded, Lease: r.Lease, Hold: r.Hold, Window: time.Hour,
-		Landed: true, Origin: r.Origin,
+		ID: r.ID, Token: r.Token, Attempt: 1, State: dedup.StateSucceeded, Lease: r.Lease,
+		Hold: r.Hold, Window: time.Hour, Landed: true, Origin: r.Origin,
 	}
 }
 
@@ -146,8 +149,8 @@ func (w *world) wants(what string, a dedup.Answer, outcome dedup.Outcome, attemp
 	}
 }
 
-// TestAStaleOwnerChangesNothing: an owner that was frozen past its lease, and replaced, neither begins nor
-// marks anything.
+// TestAStaleOwnerChangesNothing: an owner that was frozen past its lease, and replaced, neither
+// begins nor marks anything.
 func TestAStaleOwnerChangesNothing(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T
@@ -157,7 +160,8 @@ func TestAStaleOwnerChangesNothing(t *testing.T) {
 		w.wants("a new key", w.claim(old, r), dedup.Acquired, 1)
 		w.freeze(was, w.opts.Lease+time.Second)
 		is := w.own(next)
-		if a := old.Finish(t.Context(), []dedup.Change{success(&r)})[0]; a.Held || a.Written || a.Err != nil {
+		if a := old.Finish(t.Context(), []dedup.Change{success(&r)})[0]; a.Held || a.Written ||
+			a.Err != nil {
 			t.Errorf("a mark from a stale epoch: %+v", a)
 		}
 		if cause := context.Cause(was.Context()); !errors.Is(cause, ErrLost) {
@@ -175,8 +179,8 @@ func TestAStaleOwnerChangesNothing(t *testing.T) {
 	})
 }
 
-// TestALapsedOwnerGoesOn: a lease that ran out with nobody there costs an epoch, and neither the filter nor
-// what was begun.
+// TestALapsedOwnerGoesOn: a lease that ran out with nobody there costs an epoch, and neither the
+// filter nor what was begun.
 func TestALapsedOwnerGoesOn(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T
@@ -256,15 +260,23 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		s := w.process()
 		w.own(s)
 		for field, bend := range map[string]func(r *dedup.ClaimRequest, c *dedup.Change){
-			"Lease":       func(r *dedup.ClaimRequest, _ *dedup.Change) { r.Lease = w.opts.Lease/3 + 1 },
-			"Hold":        func(r *dedup.ClaimRequest, _ *dedup.Change) { r.Hold++ },
-			"Fingerprint": func(r *dedup.ClaimRequest, c *dedup.Change) { r.Fingerprint[0], c.Fingerprint[0] = 1, 1 },
-			"Origin":      func(r *dedup.ClaimRequest, c *dedup.Change) { r.Origin.Partition, c.Origin.Partition = 6, 6 },
-			"Window":      func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Window = time.Minute },
-			"Result":      func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Result = []byte("x") },
-			"State":       func(_ *dedup.ClaimRequest, c *dedup.Change) { c.State = dedup.StateFailed },
-			"Unused":      func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Unused = true },
-			"With":        func(_ *dedup.ClaimRequest, c *dedup.Change) { c.With = 1 },
+			"Lease": func(r *dedup.ClaimRequest, _ *dedup.Change) {
+				r.Lease = w.opts.Lease/3 + 1
+			},
+			"Hold": func(r *dedup.ClaimRequest, _ *dedup.Change) { r.Hold++ },
+			"Fingerprint": func(r *dedup.ClaimRequest, c *dedup.Change) {
+				r.Fingerprint[0], c.Fingerprint[0] = 1, 1
+			},
+			"Origin": func(r *dedup.ClaimRequest, c *dedup.Change) {
+				r.Origin.Partition, c.Origin.Partition = 6, 6
+			},
+			"Window": func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Window = time.Minute },
+			"Result": func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Result = []byte("x") },
+			"State": func(_ *dedup.ClaimRequest, c *dedup.Change) {
+				c.State = dedup.StateFailed
+			},
+			"Unused": func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Unused = true },
+			"With":   func(_ *dedup.ClaimRequest, c *dedup.Change) { c.With = 1 },
 		} {
 			r := request(len(field))
 			c := success(&r)
@@ -315,8 +327,8 @@ func TestInFlightIsBounded(t *testing.T) {
 	})
 }
 
-// TestGenerationsPass: marks stay duplicates from one generation to the next, for the window, and no longer
-// than the window, the hold and two slices.
+// TestGenerationsPass: marks stay duplicates from one generation to the next, for the window, and
+// no longer than the window, the hold and two slices.
 func TestGenerationsPass(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T
@@ -326,7 +338,8 @@ func TestGenerationsPass(t *testing.T) {
 		r := request(1)
 		time.Sleep(slice - time.Duration(time.Now().UnixNano())%slice - time.Second)
 		w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
-		time.Sleep(2 * time.Second) // the mark goes to another generation than the owner names first
+		// the mark goes to another generation than the owner names first
+		time.Sleep(2 * time.Second)
 		if a := w.finish(s, success(&r)); !a.Held {
 			t.Errorf("a mark at the edge: %+v", a)
 		}
@@ -347,8 +360,8 @@ func TestGenerationsPass(t *testing.T) {
 	})
 }
 
-// TestTheEntryComesBeforeTheFilter: between the two, another claim of the same key has time to begin and
-// to end. One of the two gets it.
+// TestTheEntryComesBeforeTheFilter: between the two, another claim of the same key has time to
+// begin and to end. One of the two gets it.
 func TestTheEntryComesBeforeTheFilter(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T

@@ -62,8 +62,9 @@ func (o *Ownership) dismiss(member int64, s *suspect, over func(b *begin) bool) 
 	}
 }
 
-// acquit forgets the attempts that began a Hold ago, by the server's clock. Their fields leave the record with
-// the next turn: to other partitions of a shared source their keys would look begun for as long as we live.
+// acquit forgets the attempts that began a Hold ago, by the server's clock. Their fields leave the
+// record with the next turn: to other partitions of a shared source their keys would look begun for
+// as long as we live.
 func (o *Ownership) acquit() {
 	if o.suspected.Load() == 0 {
 		return
@@ -76,8 +77,8 @@ func (o *Ownership) acquit() {
 	}
 }
 
-// recall reads again what was begun by owners from before, when something was forgotten since: a key that
-// another process has forgotten is no suspect any more.
+// recall reads again what was begun by owners from before, when something was forgotten since: a
+// key that another process has forgotten is no suspect any more.
 func (o *Ownership) recall(ctx context.Context) error {
 	o.mu.Lock()
 	forgets, recalled := o.forgets, o.recalled
@@ -106,7 +107,9 @@ func (o *Ownership) recall(ctx context.Context) error {
 	}
 	o.recalled = forgets
 	for member, s := range o.suspects {
-		o.dismiss(member, s, func(b *begin) bool { return b.from != 0 && !on[listed{b.name, member}] })
+		o.dismiss(member, s, func(b *begin) bool {
+			return b.from != 0 && !on[listed{b.name, member}]
+		})
 	}
 	return nil
 }

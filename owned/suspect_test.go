@@ -12,12 +12,14 @@ func (w *world) begins(when string, o *Ownership, fields int64, suspects int) {
 	w.Helper()
 	n, st := w.client.HLen(w.Context(), o.names.run).Val(), o.Stats()
 	if n != fields || st.Suspects != suspects {
-		w.Errorf("%s: %d begins on record, want %d; %d suspects, want %d", when, n, fields, st.Suspects, suspects)
+		w.Errorf("%s: %d begins on record, want %d; %d suspects, want %d", when, n, fields,
+			st.Suspects, suspects)
 	}
 }
 
-// TestSuspectsGoAfterTheHold: an attempt that died is forgotten a Hold after it began, also where the owner lives
-// for longer, and leaves the record: another partition of a shared source would find it begun for ever.
+// TestSuspectsGoAfterTheHold: an attempt that died is forgotten a Hold after it began, also where
+// the owner lives for longer, and leaves the record: another partition of a shared source would
+// find it begun for ever.
 func TestSuspectsGoAfterTheHold(t *testing.T) {
 	story(t, func(w *world) {
 		dead := w.process()
@@ -62,7 +64,8 @@ func TestSuspectsGoAfterTheHold(t *testing.T) {
 // of acquires one of two partitions of the stories' source, and waits for its filter.
 func (w *world) of(s *Store, number int32) *Ownership {
 	w.Helper()
-	o, err := s.Acquire(w.Context(), Partition{Source: only.Source, Number: number, Count: 2, Generation: 1})
+	o, err := s.Acquire(w.Context(),
+		Partition{Source: only.Source, Number: number, Count: 2, Generation: 1})
 	must(w, err)
 	synctest.Wait()
 	return o
@@ -75,8 +78,8 @@ func requestIn(number int32, n int) dedup.ClaimRequest {
 	return r
 }
 
-// TestFirstOnlyMeetsASuspectOfAnotherPartition: who claims ahead of time leaves a key alone that died elsewhere, and
-// counts no attempt: it may be what kills its process, and is run on its own.
+// TestFirstOnlyMeetsASuspectOfAnotherPartition: who claims ahead of time leaves a key alone that
+// died elsewhere, and counts no attempt: it may be what kills its process, and is run on its own.
 func TestFirstOnlyMeetsASuspectOfAnotherPartition(t *testing.T) {
 	story(t, func(w *world) {
 		dead, s := w.process(), w.process()

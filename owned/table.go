@@ -38,8 +38,8 @@ const (
 	overrun            // somebody else has said that it has landed
 )
 
-// entry is a key that an attempt of this process has, from before the filter is asked until after its
-// end was answered. All but the first block is guarded by its shard's mutex.
+// entry is a key that an attempt of this process has, from before the filter is asked until after
+// its end was answered. All but the first block is guarded by its shard's mutex.
 type entry struct {
 	id     dedup.ID
 	token  dedup.Token

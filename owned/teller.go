@@ -10,9 +10,10 @@ import (
 // untold bounds the events that wait for an observer that hangs: the older ones are dropped.
 const untold = 256
 
-// teller hands an observer what the filters tell, in order, from a goroutine that lives while there is something to
-// tell. An event comes up anywhere: while a batch keeps a release waiting, while a partition is acquired
-// again, beside work that a release waits for. There a hook that releases the partition would wait for itself.
+// teller hands an observer what the filters tell, in order, from a goroutine that lives while there
+// is something to tell. An event comes up anywhere: while a batch keeps a release waiting, while a
+// partition is acquired again, beside work that a release waits for. There a hook that releases the
+// partition would wait for itself.
 type teller struct {
 	hook func(dedup.Event)
 

@@ -11,8 +11,9 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestAFilterHookMayCallBack: what a filter tells comes up while a batch keeps a release waiting, while a partition is
-// acquired again, and beside work that a release waits for. A hook that calls back then waited for itself.
+// TestAFilterHookMayCallBack: what a filter tells comes up while a batch keeps a release waiting,
+// while a partition is acquired again, and beside work that a release waits for. A hook that calls
+// back then waited for itself.
 func TestAFilterHookMayCallBack(t *testing.T) {
 	for name, trigger := range map[string]func(t *testing.T, s *Store, o *Ownership){
 		"a claim that rotates the filter": func(t *testing.T, s *Store, o *Ownership) {
@@ -23,7 +24,9 @@ func TestAFilterHookMayCallBack(t *testing.T) {
 				t.Error(a.Err)
 			}
 		},
-		"a partition that is lost": func(_ *testing.T, _ *Store, o *Ownership) { o.staleIn(o.self().Epoch) },
+		"a partition that is lost": func(_ *testing.T, _ *Store, o *Ownership) {
+			o.staleIn(o.self().Epoch)
+		},
 		"beside, as once a minute": func(_ *testing.T, _ *Store, o *Ownership) {
 			o.beside(func() { o.tellState(0, 0, "", nil) })
 		},
@@ -67,7 +70,8 @@ func TestAFilterHookMayCallBack(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForTheObserver: nothing is told after it, and a hook that hangs keeps it until its context ends.
+// TestCloseWaitsForTheObserver: nothing is told after it, and a hook that hangs keeps it until its
+// context ends.
 func TestCloseWaitsForTheObserver(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	opts := storyOptions()

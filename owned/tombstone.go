@@ -7,9 +7,9 @@ import (
 	"github.com/onceward/onceward/bloom"
 )
 
-// lossy is a partition's filter for as long as the partition is held. The Store goes on knowing partitions
-// that were, and entries of the table point at them; the filter, which is all their memory, is let go of.
-// Without it nothing is known.
+// lossy is a partition's filter for as long as the partition is held. The Store goes on knowing
+// partitions that were, and entries of the table point at them; the filter, which is all their
+// memory, is let go of. Without it nothing is known.
 type lossy struct{ atomic.Pointer[bloom.Filter] }
 
 var errNoFilter = errors.New("owned: the partition is not held any more")
@@ -56,14 +56,15 @@ func (f *lossy) Wrong(n int) {
 	}
 }
 
-// letGo leaves of an ownership that is over what says so. The sets stay: marks of handlers that run on are
-// named by them, and written for as long as nobody else has the partition.
+// letGo leaves of an ownership that is over what says so. The sets stay: marks of handlers that run
+// on are named by them, and written for as long as nobody else has the partition.
 func (o *Ownership) letGo() {
 	o.filter.Store(nil)
 	o.feed.Store(nil)
 }
 
-// letGoAll is letGo for one from which nothing begins any more: claims under way count by the suspects.
+// letGoAll is letGo for one from which nothing begins any more: claims under way count by the
+// suspects.
 func (o *Ownership) letGoAll() {
 	o.letGo()
 	o.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestWhatIsOverIsLetGoOf: a filter has megabytes, and a member of a group that is rebalanced for weeks has
-// held every partition. What was held is still elsewhere, and no mistake of the caller's.
+// TestWhatIsOverIsLetGoOf: a filter has megabytes, and a member of a group that is rebalanced for
+// weeks has held every partition. What was held is still elsewhere, and no mistake of the caller's.
 func TestWhatIsOverIsLetGoOf(t *testing.T) {
 	for name, end := range map[string]func(w *world, o *Ownership){
 		"released": func(w *world, o *Ownership) { must(w, o.Release(w.Context())) },
@@ -40,7 +40,8 @@ func TestWhatIsOverIsLetGoOf(t *testing.T) {
 				if filter.Value() != nil {
 					w.Error("the filter is still there")
 				}
-				if err := context.Cause(o.Context()); !errors.Is(err, ErrReleased) && !errors.Is(err, ErrLost) {
+				if err := context.Cause(o.Context()); !errors.Is(err, ErrReleased) &&
+					!errors.Is(err, ErrLost) {
 					w.Errorf("it is over: %v", err)
 				}
 				w.wants("another key", w.claim(s, request(2)), dedup.InFlight, 0)

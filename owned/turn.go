@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// resends bounds how often one turn is sent: again in another generation, or after its partition was
-// acquired again.
+// resends bounds how often one turn is sent: again in another generation, or after its partition
+// was acquired again.
 const resends = 5
 
 // errBehind: a server was promoted that is behind. What else it has lost is not known.
@@ -41,8 +41,8 @@ func (t *turn) empty() bool {
 	return len(t.begins)+len(t.marks)+len(t.touches) == 0
 }
 
-// call names the set, feeds the filter and makes the script's call. In that order: a member that the
-// store has and the filter denies would be a second effect.
+// call names the set, feeds the filter and makes the script's call. In that order: a member that
+// the store has and the filter denies would be a second effect.
 func (t *turn) call() redisscript.Call {
 	o := t.o
 	o.mu.Lock()
@@ -112,8 +112,8 @@ func (o *Ownership) forgetSets() {
 	}
 }
 
-// trip sends turns and asks in one pipeline. Turns go again that were named for another generation or
-// whose lease had lapsed, and asks whose sets have moved to buckets that were not named.
+// trip sends turns and asks in one pipeline. Turns go again that were named for another generation
+// or whose lease had lapsed, and asks whose sets have moved to buckets that were not named.
 func (s *Store) trip(ctx context.Context, turns []*turn, asks []*ask) {
 	for n := 1; ; n++ {
 		s.round(ctx, turns, asks)
@@ -169,7 +169,8 @@ func (t *turn) again(ctx context.Context) bool {
 		return true
 	case t.reply.Answer == redisscript.OwnLapsed:
 		return len(t.begins)+len(t.touches) > 0 && t.o.reacquire(ctx) == nil
-	case t.reply.Answer == redisscript.OwnStale: // it may have been acquired again while the turn was under way
+	case t.reply.Answer == redisscript.OwnStale:
+		// it may have been acquired again while the turn was under way
 		again, err := t.o.ours(ctx)
 		t.reply.Err = err
 		return again
@@ -209,9 +210,9 @@ func (t *turn) take(r *redisscript.OwnReply, sent moment) {
 	}
 }
 
-// staleIn takes in that the partition has another epoch: it is lost, unless we have acquired it again while
-// the call was under way. An acquire that is not answered yet may be what raised the epoch, so it is waited for;
-// where that got no answer, another call tells.
+// staleIn takes in that the partition has another epoch: it is lost, unless we have acquired it
+// again while the call was under way. An acquire that is not answered yet may be what raised the
+// epoch, so it is waited for; where that got no answer, another call tells.
 func (o *Ownership) staleIn(epoch uint64) {
 	o.again.Lock()
 	defer o.again.Unlock()
@@ -220,9 +221,9 @@ func (o *Ownership) staleIn(epoch uint64) {
 	}
 }
 
-// edge leaves a set to which nothing may be written any more, for the generation that the server is in. That is
-// an earlier one when a server was promoted whose clock is behind, and head has not come further: nothing is
-// written to the later ones there.
+// edge leaves a set to which nothing may be written any more, for the generation that the server is
+// in. That is an earlier one when a server was promoted whose clock is behind, and head has not
+// come further: nothing is written to the later ones there.
 func (o *Ownership) edge(gen int64, nth uint64, is int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -251,7 +252,8 @@ func (t *turn) wrote() bool {
 		return false
 	}
 	switch t.reply.Answer {
-	case redisscript.OwnDone, redisscript.OwnShared, redisscript.OwnBehind, redisscript.OwnFull, redisscript.OwnLapsed:
+	case redisscript.OwnDone, redisscript.OwnShared, redisscript.OwnBehind, redisscript.OwnFull,
+		redisscript.OwnLapsed:
 		return true
 	}
 	return false
@@ -269,7 +271,8 @@ func (s *Store) send(ctx context.Context, calls ...redisscript.Call) []redisscri
 }
 
 // readPartition reads head and run of a partition. The head is nil when there is none.
-func (s *Store) readPartition(ctx context.Context, n *names) (*redisscript.OwnState, []redisscript.OwnBegun, error) {
+func (s *Store) readPartition(ctx context.Context, n *names) (*redisscript.OwnState,
+	[]redisscript.OwnBegun, error) {
 	type hashes struct{ head, run map[string]string }
 	got, err := redisscript.Within(ctx, func() (h struct {
 		hashes

@@ -19,7 +19,8 @@ func TestWindowOfTheStoreCounts(t *testing.T) {
 	b := redistest.Open(t, redistest.Backends[0])
 	s := &placing{open(t, b, suiteOptions(b.Prefix))}
 	ready(t, s.Store, Partition{Source: "payments/orders", Number: 3, Count: 4})
-	right := dedup.Config{Namespace: "window", Window: time.Hour, Hold: 100 * time.Hour, LeaseTTL: time.Second, SeenOnly: true}
+	right := dedup.Config{Namespace: "window", Window: time.Hour, Hold: 100 * time.Hour,
+		LeaseTTL: time.Second, SeenOnly: true}
 	_, err := dedup.New(s, right)
 	require.NoError(t, err)
 	for field, change := range map[string]func(*dedup.Config){
@@ -32,11 +33,15 @@ func TestWindowOfTheStoreCounts(t *testing.T) {
 			change(&cfg)
 			_, err := dedup.New(s, cfg)
 			require.Error(t, err)
-			d, err := dedup.New(struct{ dedup.Store }{s}, cfg) // who wraps it, and passes nothing on
+			// who wraps it, and passes nothing on
+			d, err := dedup.New(struct{ dedup.Store }{s}, cfg)
 			require.NoError(t, err)
 			effects := 0
 			for range 20 {
-				_, err = dedup.Do(t.Context(), d, "k", func(context.Context) (struct{}, error) { effects++; return struct{}{}, nil })
+				_, err = dedup.Do(t.Context(), d, "k", func(context.Context) (struct{}, error) {
+					effects++
+					return struct{}{}, nil
+				})
 			}
 			var input *dedup.InputError
 			require.ErrorAs(t, err, &input)
@@ -53,7 +58,8 @@ func TestNewRefusesAnInnerStoreWithAnotherWindow(t *testing.T) {
 	o := suiteOptions(b.Prefix)
 	require.NoError(t, Boot(t.Context(), b.Client, o))
 	inner, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{
-		Prefix: b.Prefix + "-in", Layout: redisadapter.Compact, Secret: []byte("a secret of the tests"), Window: 2 * time.Hour, ExpectedKeys: 100,
+		Prefix: b.Prefix + "-in", Layout: redisadapter.Compact,
+		Secret: []byte("a secret of the tests"), Window: 2 * time.Hour, ExpectedKeys: 100,
 	})
 	require.NoError(t, err)
 	_, err = New(t.Context(), b.Client, inner, o)

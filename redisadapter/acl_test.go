@@ -53,7 +53,8 @@ func TestDocNamesTheUser(t *testing.T) {
 // TestLeastPrivilege runs the whole suite, over TLS, as the user that is shipped.
 func TestLeastPrivilege(t *testing.T) {
 	client := overTLS(t, "onceward", "change-me")
-	if err := client.FlushAll(t.Context()).Err(); redisadapter.Classify(err) != redisadapter.ClassDenied {
+	if err := client.FlushAll(t.Context()).Err(); redisadapter.Classify(
+		err) != redisadapter.ClassDenied {
 		t.Fatalf("the user may FLUSHALL: %v", err)
 	}
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
@@ -63,7 +64,8 @@ func TestLeastPrivilege(t *testing.T) {
 		deduptest.Run(t, h)
 	})
 	_, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: "other"})
-	if redisadapter.Classify(err) != redisadapter.ClassDenied || !strings.Contains(fmt.Sprint(err), `"other:*"`) {
+	if redisadapter.Classify(err) != redisadapter.ClassDenied ||
+		!strings.Contains(fmt.Sprint(err), `"other:*"`) {
 		t.Errorf("keys of another prefix: %v", err)
 	}
 }
@@ -78,12 +80,15 @@ func TestNoRightTooMany(t *testing.T) {
 		t.Helper()
 		for _, addr := range append([]string{single.Addr}, cluster.Addrs...) {
 			admin := redistest.Client(t, &redis.Options{Addr: addr})
-			must(t, admin.Do(t.Context(), anys("ACL", "SETUSER", name, "reset", rules, allowed)...).Err())
+			must(t, admin.Do(t.Context(),
+				anys("ACL", "SETUSER", name, "reset", rules, allowed)...).Err())
 			must(t, admin.ScriptFlush(t.Context()).Err())
 		}
-		one := redistest.Client(t, &redis.Options{Addr: single.Addr, Username: name, Password: "change-me"})
+		one := redistest.Client(t,
+			&redis.Options{Addr: single.Addr, Username: name, Password: "change-me"})
 		many := redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: cluster.Addrs, Username: name, Password: "change-me", ClusterStateReloadInterval: time.Second,
+			Addrs: cluster.Addrs, Username: name, Password: "change-me",
+			ClusterStateReloadInterval: time.Second,
 		})
 		t.Cleanup(func() { must(t, many.Close()) })
 		return []redis.UniversalClient{one, many}
@@ -96,9 +101,13 @@ func TestNoRightTooMany(t *testing.T) {
 	// What everyCall does not reach, for it takes a lease that lapses in mid-completion, or
 	// a slot that moves.
 	seldom := []string{"+srandmember", "+pexpireat", "+getdel", "+del", "+asking"}
-	for _, command := range slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return slices.Contains(seldom, c) }) {
+	for _, command := range slices.DeleteFunc(slices.Clone(commands), func(c string) bool {
+		return slices.Contains(seldom, c)
+	}) {
 		t.Run(command, func(t *testing.T) {
-			fewer := slices.DeleteFunc(slices.Clone(commands), func(c string) bool { return c == command })
+			fewer := slices.DeleteFunc(slices.Clone(commands), func(c string) bool {
+				return c == command
+			})
 			missed := false
 			for _, client := range connect(t, fewer) {
 				err := everyCall(t.Context(), client)
@@ -121,9 +130,11 @@ func TestRightsWhileASlotMoves(t *testing.T) {
 	name, rules, commands := shippedUser(t)
 	for _, addr := range server.Addrs {
 		admin := redistest.Client(t, &redis.Options{Addr: addr})
-		must(t, admin.Do(t.Context(), anys("ACL", "SETUSER", name, "reset", rules, commands)...).Err())
+		must(t, admin.Do(t.Context(),
+			anys("ACL", "SETUSER", name, "reset", rules, commands)...).Err())
 	}
-	user := redis.NewClusterClient(&redis.ClusterOptions{Addrs: server.Addrs, Username: name, Password: "change-me"})
+	user := redis.NewClusterClient(&redis.ClusterOptions{Addrs: server.Addrs, Username: name,
+		Password: "change-me"})
 	t.Cleanup(func() { must(t, user.Close()) })
 	store := open(t, redistest.Backend{Client: user, Prefix: "ow"})
 	admin := redistest.Cluster(t, server.Addrs)
@@ -159,8 +170,8 @@ func everyCall(ctx context.Context, client redis.UniversalClient) error {
 		likely[0].LikelyDuplicate, likely[1].LikelyDuplicate = true, true
 		done := []dedup.Change{change(n, dedup.StateSucceeded), change(n+1, dedup.StateReleased)}
 		for _, answers := range [][]dedup.Answer{
-			store.Claim(ctx, reqs), store.Renew(ctx, done), store.Finish(ctx, done), store.Claim(ctx, reqs), store.Lookup(ctx, ids),
-			store.Claim(ctx, likely),
+			store.Claim(ctx, reqs), store.Renew(ctx, done), store.Finish(ctx, done),
+			store.Claim(ctx, reqs), store.Lookup(ctx, ids), store.Claim(ctx, likely),
 		} {
 			for _, a := range answers {
 				if a.Err != nil {

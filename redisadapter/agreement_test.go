@@ -47,7 +47,8 @@ func TestLuaAndGoAgree(t *testing.T) {
 			}
 		}
 		if readable < len(values)/10 || readable > len(values)*9/10 {
-			t.Errorf("%d of %d damaged records are readable: the test says little", readable, len(values))
+			t.Errorf("%d of %d damaged records are readable: the test says little", readable,
+				len(values))
 		}
 	})
 }
@@ -106,11 +107,13 @@ func TestLuaWritesWhatGoWrites(t *testing.T) {
 		for n := range 16 {
 			req := request(n)
 			req.Fingerprint, req.Origin, req.Label = sections(n)
-			if a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; a.Outcome != dedup.Acquired {
+			if a := store.Claim(t.Context(),
+				[]dedup.ClaimRequest{req})[0]; a.Outcome != dedup.Acquired {
 				t.Fatalf("%+v", a)
 			}
 			same(n)
-			c := change(n, []dedup.State{dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased}[n%3])
+			c := change(n, []dedup.State{dedup.StateSucceeded, dedup.StateFailed,
+				dedup.StateReleased}[n%3])
 			c.Landed, c.NoResult = n%3 == 0, n&1 != 0
 			c.Danger = n&2 != 0
 			if n&4 != 0 {

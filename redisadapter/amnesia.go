@@ -83,7 +83,8 @@ type guard struct {
 
 	view    atomic.Pointer[view]
 	suspect atomic.Pointer[time.Time] // until when; nil: not
-	conns   atomic.Uint64             // the client's connections when servers were last asked who they are
+	// the client's connections when servers were last asked who they are
+	conns   atomic.Uint64
 	flagged atomic.Uint64
 	memory  memory
 	evicts  atomic.Bool               // a server may evict keys, as far as it was last asked
@@ -111,10 +112,12 @@ func (g *guard) on() bool { return g.policy != GuardOff }
 // amnesic says why claims must not be granted as usual, or nil.
 func (g *guard) amnesic() error {
 	if v := g.view.Load(); v.lost() {
-		return fmt.Errorf("%w: claims are not safe for another %v", ErrAmnesia, time.Until(v.until).Round(time.Second))
+		return fmt.Errorf("%w: claims are not safe for another %v", ErrAmnesia,
+			time.Until(v.until).Round(time.Second))
 	}
 	if until := g.suspect.Load(); until != nil && time.Now().Before(*until) {
-		return fmt.Errorf("%w: a failover or restart may have: claims wait for %v", ErrAmnesia, time.Until(*until).Round(time.Millisecond))
+		return fmt.Errorf("%w: a failover or restart may have: claims wait for %v", ErrAmnesia,
+			time.Until(*until).Round(time.Millisecond))
 	}
 	return nil
 }
@@ -217,14 +220,16 @@ func (g *guard) adopt(now time.Time, sights []sight, fresh int) {
 			}
 		}
 	}
-	if fresh > 0 || next.lost() && !before.lost() || before != nil && !slices.Equal(before.values, next.values) {
+	if fresh > 0 || next.lost() && !before.lost() ||
+		before != nil && !slices.Equal(before.values, next.values) {
 		g.memory.lapsed() // before the view is seen, that who acts on it knows
 	}
 	g.view.Store(next)
 	switch {
 	case next.lost() && (!before.lost() || fresh > 0 && time.Since(g.reported) > remarkAfter):
 		g.reported = time.Now()
-		g.report(finding(CodeAmnesia, "", "of %d canaries %d are missing or changed; claims follow %s for %v",
+		g.report(finding(CodeAmnesia, "",
+			"of %d canaries %d are missing or changed; claims follow %s for %v",
 			len(sights), fresh, g.policy, time.Until(next.until).Round(time.Second)))
 	case !next.lost() && before != nil && !before.until.IsZero():
 		g.report(finding(CodeRecovered, "", "the loss is acknowledged, or %v ago", g.window))
@@ -278,7 +283,8 @@ func (g *guard) open(ctx context.Context) error {
 	}
 	if there == 0 {
 		return fmt.Errorf("%w %q: at the first start of a deployment call redisadapter.Boot once; "+
-			"otherwise the data is lost, and redisadapter.Boot accepts that", ErrNoCanary, g.keys[0])
+			"otherwise the data is lost, and redisadapter.Boot accepts that",
+			ErrNoCanary, g.keys[0])
 	}
 	err := g.look(ctx)
 	if err != nil {

@@ -124,14 +124,18 @@ func TestFlushUnderLoad(t *testing.T) {
 		t.Errorf("noticed after %v", took)
 	}
 	before := l.refused.Load()
-	eventually(t, "all is delivered again", func() bool { return l.refused.Load() > before+3*int64(len(l.effects)) })
+	eventually(t, "all is delivered again", func() bool {
+		return l.refused.Load() > before+3*int64(len(l.effects))
+	})
 	cancel()
 	wait()
 	if n := l.doubled(); n > 0 {
 		t.Errorf("%d effects happened twice", n)
 	}
 	must(t, redisadapter.Acknowledge(t.Context(), client, failClosed))
-	eventually(t, "it is open", func() bool { return claimOne(t, store, 5000).Outcome == dedup.Acquired })
+	eventually(t, "it is open", func() bool {
+		return claimOne(t, store, 5000).Outcome == dedup.Acquired
+	})
 	for n := range l.effects {
 		l.deliver(t.Context(), n, 60000)
 		if !l.done[n].Load() || l.effects[n].Load() == 0 {
@@ -180,7 +184,9 @@ func TestEvictionUnderLoad(t *testing.T) {
 		t.Errorf("noticed after %v", took)
 	}
 	wantAmnesia(t, store, 1)
-	eventually(t, "the other process knows", func() bool { return errors.Is(claimOne(t, other, 2).Err, redisadapter.ErrAmnesia) })
+	eventually(t, "the other process knows", func() bool {
+		return errors.Is(claimOne(t, other, 2).Err, redisadapter.ErrAmnesia)
+	})
 	if h.count(redisadapter.CodeEvicted) == 0 {
 		t.Errorf("findings %v", h.list)
 	}
@@ -215,7 +221,8 @@ func TestRestartOfGuarded(t *testing.T) {
 			if !errors.Is(first.Err, redisadapter.ErrAmnesia) {
 				t.Errorf("the first claim: %+v", first)
 			}
-			if h.count(redisadapter.CodeSuspect) != 1 || (h.count(redisadapter.CodeAmnesia) > 0) == keep {
+			if h.count(redisadapter.CodeSuspect) != 1 ||
+				(h.count(redisadapter.CodeAmnesia) > 0) == keep {
 				t.Errorf("findings %v", h.list)
 			}
 			if !keep {
@@ -223,7 +230,9 @@ func TestRestartOfGuarded(t *testing.T) {
 				return
 			}
 			wantOutcome(t, store, 1, dedup.Duplicate)
-			eventually(t, "claims are granted", func() bool { return claimOne(t, store, 3).Outcome == dedup.Acquired })
+			eventually(t, "claims are granted", func() bool {
+				return claimOne(t, store, 3).Outcome == dedup.Acquired
+			})
 		})
 	}
 }
@@ -246,7 +255,9 @@ func TestPromotionOfGuarded(t *testing.T) {
 	wantOutcome(t, store, 1, dedup.Acquired)
 	finishOne(t, store, 1)
 	replica := redistest.Client(t, &redis.Options{Addr: server.Addrs[1]})
-	eventually(t, "the replica has all", func() bool { return replica.DBSize(t.Context()).Val() == client.DBSize(t.Context()).Val() })
+	eventually(t, "the replica has all", func() bool {
+		return replica.DBSize(t.Context()).Val() == client.DBSize(t.Context()).Val()
+	})
 	server.Kill(1)
 	must(t, replica.ReplicaOf(t.Context(), "NO", "ONE").Err())
 	to.Store(&server.Addrs[1])
@@ -259,7 +270,9 @@ func TestPromotionOfGuarded(t *testing.T) {
 		t.Errorf("the first claim: %+v", first)
 	}
 	wantOutcome(t, store, 1, dedup.Duplicate)
-	eventually(t, "claims are granted", func() bool { return claimOne(t, store, 3).Outcome == dedup.Acquired })
+	eventually(t, "claims are granted", func() bool {
+		return claimOne(t, store, 3).Outcome == dedup.Acquired
+	})
 	if h.count(redisadapter.CodeAmnesia) > 0 {
 		t.Errorf("findings %v", h.list)
 	}
@@ -285,13 +298,15 @@ func TestFlushOfOneMaster(t *testing.T) {
 				t.Fatalf("claim %d after the flush of node %d: %+v", i, n, a)
 			}
 		}
-		if err := redisadapter.Boot(t.Context(), client, redisadapter.Options{Prefix: opts.Prefix}); err != nil {
+		if err := redisadapter.Boot(t.Context(), client,
+			redisadapter.Options{Prefix: opts.Prefix}); err != nil {
 			t.Errorf("all canaries are there again, as lost: %v", err)
 		}
 	}
 	must(t, redisadapter.Boot(t.Context(), client, redisadapter.Options{Prefix: "part"}))
 	must(t, redistest.Client(t, &redis.Options{Addr: server.Addrs[0]}).FlushAll(t.Context()).Err())
-	if err := redisadapter.Boot(t.Context(), client, redisadapter.Options{Prefix: "part"}); !errors.Is(err, redisadapter.ErrAmnesia) {
+	if err := redisadapter.Boot(t.Context(),
+		client, redisadapter.Options{Prefix: "part"}); !errors.Is(err, redisadapter.ErrAmnesia) {
 		t.Errorf("Boot where a part is missing: %v", err)
 	}
 }

@@ -41,13 +41,15 @@ func (h *heard) count(code redisadapter.Code) (n int) {
 }
 
 // guarded boots a deployment and opens a store of it.
-func guarded(t testing.TB, client redis.UniversalClient, opts redisadapter.Options) (*redisadapter.Store, *heard) {
+func guarded(t testing.TB, client redis.UniversalClient,
+	opts redisadapter.Options) (*redisadapter.Store, *heard) {
 	t.Helper()
 	must(t, redisadapter.Boot(t.Context(), client, opts))
 	return reopen(t, client, opts)
 }
 
-func reopen(t testing.TB, client redis.UniversalClient, opts redisadapter.Options) (*redisadapter.Store, *heard) {
+func reopen(t testing.TB, client redis.UniversalClient,
+	opts redisadapter.Options) (*redisadapter.Store, *heard) {
 	t.Helper()
 	h := &heard{}
 	opts.OnFinding = h.add
@@ -103,19 +105,23 @@ func TestGuardRefusesBadInput(t *testing.T) {
 		_, err := redisadapter.New(t.Context(), client, opts)
 		wantInput(t, err, field)
 	}
-	_, err := redisadapter.New(t.Context(), client, redisadapter.Options{Second: dedup.Memory(1000)})
+	_, err := redisadapter.New(t.Context(),
+		client, redisadapter.Options{Second: dedup.Memory(1000)})
 	wantInput(t, err, "Options.Second")
 	wantInput(t, redisadapter.Boot(t.Context(), nil, redisadapter.Options{}), "Client")
-	wantInput(t, redisadapter.Acknowledge(t.Context(), client, redisadapter.Options{Prefix: "{"}), "Options.Prefix")
+	wantInput(t, redisadapter.Acknowledge(t.Context(), client, redisadapter.Options{Prefix: "{"}),
+		"Options.Prefix")
 }
 
 // TestNoCanary: it is never made in passing. New says what to call.
 func TestNoCanary(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
-		opts := redisadapter.Options{Prefix: b.Prefix, Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour}
+		opts := redisadapter.Options{Prefix: b.Prefix, Amnesia: redisadapter.FailClosed,
+			AmnesiaFor: time.Hour}
 		for range 2 {
 			_, err := redisadapter.New(t.Context(), b.Client, opts)
-			if !errors.Is(err, redisadapter.ErrNoCanary) || !strings.Contains(err.Error(), "redisadapter.Boot") {
+			if !errors.Is(err, redisadapter.ErrNoCanary) ||
+				!strings.Contains(err.Error(), "redisadapter.Boot") {
 				t.Fatalf("error %v", err)
 			}
 		}
@@ -161,7 +167,8 @@ func TestCanaryMissing(t *testing.T) {
 		for _, key := range redisadapter.CanaryKeys(b.Client, b.Prefix) {
 			must(t, b.Client.Del(t.Context(), key).Err())
 		}
-		answers := store.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2), request(3)})
+		answers := store.Claim(t.Context(),
+			[]dedup.ClaimRequest{request(1), request(2), request(3)})
 		if answers[0].Outcome != dedup.Duplicate {
 			t.Errorf("what is on record: %+v", answers[0])
 		}
@@ -180,13 +187,16 @@ func TestCanaryMissing(t *testing.T) {
 		wantOutcome(t, other, 1, dedup.Duplicate)
 		late, _ := reopen(t, b.Client, opts)
 		wantAmnesia(t, late, 4)
-		if n := h.count(redisadapter.CodeAmnesia); n != 1 || !store.Health().Amnesia || store.Health().Remaining < 59*time.Minute {
+		if n := h.count(redisadapter.CodeAmnesia); n != 1 || !store.Health().Amnesia ||
+			store.Health().Remaining < 59*time.Minute {
 			t.Errorf("%d findings, health %+v", n, store.Health())
 		}
 
 		must(t, redisadapter.Acknowledge(t.Context(), b.Client, opts))
 		for _, s := range []*redisadapter.Store{store, other, late} {
-			eventually(t, "claims are granted again", func() bool { return claimOne(t, s, 4).Outcome != dedup.Unknown })
+			eventually(t, "claims are granted again", func() bool {
+				return claimOne(t, s, 4).Outcome != dedup.Unknown
+			})
 		}
 		if h.count(redisadapter.CodeRecovered) != 1 || store.Health().Amnesia {
 			t.Errorf("after the acknowledgement: %v, %+v", h.list, store.Health())
@@ -203,7 +213,9 @@ func TestAmnesiaEnds(t *testing.T) {
 	lost := time.Now() // at the earliest
 	must(t, client.FlushAll(t.Context()).Err())
 	wantAmnesia(t, store, 1)
-	eventually(t, "the window is over", func() bool { return claimOne(t, store, 1).Outcome == dedup.Acquired })
+	eventually(t, "the window is over", func() bool {
+		return claimOne(t, store, 1).Outcome == dedup.Acquired
+	})
 	if after := time.Since(lost); after < 200*time.Millisecond {
 		t.Errorf("over after %v", after)
 	}
@@ -226,9 +238,12 @@ func TestBootIsNoAcknowledgement(t *testing.T) {
 // TestStrangeCanary: what is no canary any more is no proof of memory.
 func TestStrangeCanary(t *testing.T) {
 	for name, spoil := range map[string]func(c *redis.Client, key string) error{
-		"garbage": func(c *redis.Client, key string) error { return c.Set(context.Background(), key, "x", 0).Err() },
+		"garbage": func(c *redis.Client, key string) error {
+			return c.Set(context.Background(), key, "x", 0).Err()
+		},
 		"a list": func(c *redis.Client, key string) error {
-			return errors.Join(c.Del(context.Background(), key).Err(), c.RPush(context.Background(), key, "x").Err())
+			return errors.Join(c.Del(context.Background(), key).Err(),
+				c.RPush(context.Background(), key, "x").Err())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,10 +281,12 @@ func TestUnreadCanary(t *testing.T) {
 		return redistest.Answer("absent", 0, 0, "")
 	})
 	fake.PoolSize = 1
-	for _, policy := range []redisadapter.Amnesia{redisadapter.FailClosed, redisadapter.RunAndFlag} {
+	for _, policy := range []redisadapter.Amnesia{redisadapter.FailClosed,
+		redisadapter.RunAndFlag} {
 		t.Run(policy.String(), func(t *testing.T) {
 			cut.Store(false)
-			store, _ := reopen(t, redistest.Client(t, fake), redisadapter.Options{Amnesia: policy, BreakerAfter: -1})
+			store, _ := reopen(t, redistest.Client(t, fake),
+				redisadapter.Options{Amnesia: policy, BreakerAfter: -1})
 			wantOutcome(t, store, 1, dedup.Acquired)
 			cut.Store(true)
 			wantOutcome(t, store, 2, dedup.Unknown)
@@ -292,7 +309,8 @@ func TestClosedReturnsInTime(t *testing.T) {
 		return relay(t, direct, args, nil, &drop)
 	})
 	t.Cleanup(func() { close(release) })
-	store, _ := guarded(t, redistest.Client(t, fake), redisadapter.Options{Amnesia: redisadapter.FailClosed})
+	store, _ := guarded(t, redistest.Client(t, fake),
+		redisadapter.Options{Amnesia: redisadapter.FailClosed})
 	must(t, direct.FlushAll(t.Context()).Err())
 	wantAmnesia(t, store, 1)
 	hang.Store(true)
@@ -319,7 +337,8 @@ func TestRunAndFlag(t *testing.T) {
 	for n := range 3 {
 		wantOutcome(t, store, 10+n, dedup.Acquired)
 	}
-	if store.Health().Flagged != 3 || h.count(redisadapter.CodeFlagged) != 3 || h.count(redisadapter.CodeAmnesia) != 1 {
+	if store.Health().Flagged != 3 || h.count(redisadapter.CodeFlagged) != 3 ||
+		h.count(redisadapter.CodeAmnesia) != 1 {
 		t.Errorf("after: %+v, %v", store.Health(), h.list)
 	}
 }
@@ -349,7 +368,8 @@ func TestSecondStore(t *testing.T) {
 	_, client := redistest.Mini(t)
 	memory := dedup.Memory(1000)
 	other := &second{Store: memory, err: errors.New("must not be asked")}
-	store, _ := guarded(t, client, redisadapter.Options{Amnesia: redisadapter.SecondStore, Second: other})
+	store, _ := guarded(t, client,
+		redisadapter.Options{Amnesia: redisadapter.SecondStore, Second: other})
 	memory.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2)})
 	done := change(1, dedup.StateSucceeded)
 	done.Result = []byte("receipt")
@@ -361,17 +381,20 @@ func TestSecondStore(t *testing.T) {
 	other.err, other.short = nil, true
 	wantOutcome(t, store, 3, dedup.Unknown)
 	other.short = false
-	if a := claimOne(t, store, 1); a.Outcome != dedup.Duplicate || string(a.Record.Result) != "receipt" {
+	if a := claimOne(t, store, 1); a.Outcome != dedup.Duplicate ||
+		string(a.Record.Result) != "receipt" {
 		t.Errorf("done there: %+v", a)
 	}
-	if a := store.Lookup(t.Context(), []dedup.ID{newID(1)})[0]; a.Record.State != dedup.StateReleased {
+	if a := store.Lookup(t.Context(),
+		[]dedup.ID{newID(1)})[0]; a.Record.State != dedup.StateReleased {
 		t.Errorf("the claim was not given back: %+v", a)
 	}
 	wantOutcome(t, store, 2, dedup.InFlight)
 	wantOutcome(t, store, 3, dedup.Acquired) // unknown to both
 	odd := request(1)
 	odd.Fingerprint = dedup.FingerprintOf([]byte("a"))
-	memory.Claim(t.Context(), []dedup.ClaimRequest{{ID: newID(4), Token: dedup.Token{4}, Lease: time.Minute, Hold: time.Hour, Fingerprint: dedup.FingerprintOf([]byte("b"))}})
+	memory.Claim(t.Context(), []dedup.ClaimRequest{{ID: newID(4), Token: dedup.Token{4},
+		Lease: time.Minute, Hold: time.Hour, Fingerprint: dedup.FingerprintOf([]byte("b"))}})
 	odd.ID = newID(4)
 	if a := store.Claim(t.Context(), []dedup.ClaimRequest{odd})[0]; a.Outcome != dedup.Mismatch {
 		t.Errorf("another payload: %+v", a)
@@ -389,21 +412,27 @@ func TestIdentity(t *testing.T) {
 		suspect bool
 		lost    bool
 	}{
-		"the same":             {nil, false, false},
-		"promoted":             {map[string]string{"run_id": "r2", "master_replid": "p2", "uptime_in_seconds": "3600"}, true, false},
-		"replication id":       {map[string]string{"master_replid": "p2"}, true, false},
-		"restarted, with file": {map[string]string{"run_id": "r2", "uptime_in_seconds": "0"}, true, false},
-		"restarted, without":   {map[string]string{"run_id": "r2", "uptime_in_seconds": "0", "aof_enabled": "0"}, true, true},
+		"the same": {nil, false, false},
+		"promoted": {map[string]string{"run_id": "r2", "master_replid": "p2",
+			"uptime_in_seconds": "3600"}, true, false},
+		"replication id": {map[string]string{"master_replid": "p2"}, true, false},
+		"restarted, with file": {map[string]string{"run_id": "r2", "uptime_in_seconds": "0"},
+			true, false},
+		"restarted, without": {map[string]string{"run_id": "r2", "uptime_in_seconds": "0",
+			"aof_enabled": "0"}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			mini, direct := redistest.Mini(t)
 			_ = mini
 			fields, drop := map[string]string(nil), false
-			fake := redistest.Fake(t, func(args []string) string { return relay(t, direct, args, fields, &drop) })
+			fake := redistest.Fake(t, func(args []string) string {
+				return relay(t, direct, args, fields, &drop)
+			})
 			fake.PoolSize = 1
 			fake.MaxRetries = 2
-			store, h := guarded(t, redistest.Client(t, fake), redisadapter.Options{Amnesia: redisadapter.FailClosed, SuspectFor: suspectFor})
+			store, h := guarded(t, redistest.Client(t, fake),
+				redisadapter.Options{Amnesia: redisadapter.FailClosed, SuspectFor: suspectFor})
 			wantOutcome(t, store, 1, dedup.Acquired)
 			fields, drop = c.change, true // the connection breaks, and another server answers
 			switch {
@@ -421,13 +450,16 @@ func TestIdentity(t *testing.T) {
 			if c.lost {
 				return
 			}
-			eventually(t, "it is closed for a moment only", func() bool { return claimOne(t, store, 3).Outcome == dedup.Acquired })
+			eventually(t, "it is closed for a moment only", func() bool {
+				return claimOne(t, store, 3).Outcome == dedup.Acquired
+			})
 		})
 	}
 }
 
 // relay hands a command to a server, but for INFO, and cuts the connection once.
-func relay(t testing.TB, to *redis.Client, args []string, fields map[string]string, drop *bool) string {
+func relay(t testing.TB, to *redis.Client, args []string, fields map[string]string,
+	drop *bool) string {
 	if *drop {
 		*drop = false
 		return ""

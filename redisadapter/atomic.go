@@ -68,12 +68,14 @@ var (
 // interrupted when ctx ends but between round trips, so it may last one ReadTimeout of the
 // client longer: effect never runs on when Atomic has returned. A bad argument is an
 // [*dedup.InputError] before any of that.
-func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Completion, effect Effect, watch ...string) error {
+func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Completion, effect Effect,
+	watch ...string) error {
 	if err := checkAtomic(done, effect, watch); err != nil {
 		return err
 	}
 	if s.opts.Layout > SeenOnly {
-		return input("Options.Layout", "is "+s.opts.Layout.String()+"; Atomic needs a record per key: Rich or SeenOnly")
+		return input("Options.Layout",
+			"is "+s.opts.Layout.String()+"; Atomic needs a record per key: Rich or SeenOnly")
 	}
 	tx := &transaction{store: s, effect: effect, watch: watch}
 	if done.Claim.Outcome == dedup.Acquired && done.Claim.Observed != dedup.Acquired {
@@ -105,7 +107,8 @@ func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Complet
 // [dedup.IsPermanent] is true for what effect returned, failed for good. So a message may
 // be acknowledged under the same condition as after [dedup.Do]: when [dedup.CanAck] is true of
 // the error.
-func (s *Store) DoAtomic(ctx context.Context, d *dedup.Deduper, req dedup.Request, effect Effect, watch ...string) (dedup.Outcome, error) {
+func (s *Store) DoAtomic(ctx context.Context, d *dedup.Deduper, req dedup.Request, effect Effect,
+	watch ...string) (dedup.Outcome, error) {
 	claims, err := d.ClaimBatch(ctx, []dedup.Request{req})
 	if err != nil {
 		return dedup.Unknown, err
@@ -122,7 +125,8 @@ func (s *Store) DoAtomic(ctx context.Context, d *dedup.Deduper, req dedup.Reques
 	}()
 	err = s.Atomic(ctx, d, dedup.Completion{Claim: c}, effect, watch...)
 	returned = true
-	if err == nil || dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrLeaseLost) || errors.Is(err, ErrPartial) {
+	if err == nil || dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrLeaseLost) ||
+		errors.Is(err, ErrPartial) {
 		return dedup.Acquired, err
 	}
 	given := giveUp(context.WithoutCancel(ctx), c, err)

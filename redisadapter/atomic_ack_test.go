@@ -18,10 +18,12 @@ import (
 func TestDoAtomicOfAnotherKeysMissingResult(t *testing.T) {
 	b := redistest.Open(t, redistest.Backends[0])
 	store := open(t, b)
-	d, err := dedup.New(store, dedup.Config{Namespace: "atomic", Window: time.Hour, LeaseTTL: time.Second})
+	d, err := dedup.New(store,
+		dedup.Config{Namespace: "atomic", Window: time.Hour, LeaseTTL: time.Second})
 	require.NoError(t, err)
 	inner := fmt.Errorf("inner: %w", dedup.ErrNoResult)
-	outcome, err := store.DoAtomic(t.Context(), d, dedup.Request{Key: "k"}, func(redis.Cmdable, redis.Pipeliner) error { return inner })
+	outcome, err := store.DoAtomic(t.Context(), d, dedup.Request{Key: "k"},
+		func(redis.Cmdable, redis.Pipeliner) error { return inner })
 	require.ErrorIs(t, err, inner)
 	assert.Equal(t, dedup.Acquired, outcome)
 	assert.False(t, dedup.CanAck(err))

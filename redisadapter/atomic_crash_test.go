@@ -51,7 +51,8 @@ func TestAtomicSurvivesKills(t *testing.T) {
 	}
 	t.Logf("%d processes killed, after %d effects", crashKills, killed)
 	if killed < 3*crashKills || killed == crashKeys {
-		t.Errorf("the killed processes had %d effects of %d: the kills came at the wrong time", killed, crashKeys)
+		t.Errorf("the killed processes had %d effects of %d: the kills came at the wrong time",
+			killed, crashKeys)
 	}
 }
 
@@ -60,7 +61,9 @@ func crashKey(n int) string { return fmt.Sprint("key-", n) }
 func newCrashTill(t *testing.T, prefix string, lease time.Duration) *till {
 	t.Helper()
 	client := redistest.Client(t, &redis.Options{Addr: servertest.Redis(t)})
-	return newTill(t, redistest.Backend{Client: client, Prefix: prefix}, func(c *dedup.Config) { c.LeaseTTL = lease })
+	return newTill(t, redistest.Backend{Client: client, Prefix: prefix}, func(c *dedup.Config) {
+		c.LeaseTTL = lease
+	})
 }
 
 func (s *till) deliver(n int) (dedup.Outcome, error) {
@@ -128,11 +131,14 @@ func TestAtomicRights(t *testing.T) {
 		"no end": {"+watch +unwatch +multi", 0},
 		"all":    {"+watch +unwatch +multi +exec", 1},
 	} {
-		rules := strings.Fields("on >secret resetkeys ~* resetchannels -@all +eval +evalsha +get +set +pttl +time +info +ping " +
-			"+hello +client|setname +incr +pexpire " + c.rights)
+		rules := strings.Fields(
+			"on >secret resetkeys ~* resetchannels -@all +eval +evalsha +get +set +pttl +time +info +ping " +
+				"+hello +client|setname +incr +pexpire " + c.rights)
 		user := strings.ReplaceAll(name, " ", "")
-		must(t, admin.Do(t.Context(), append([]any{"ACL", "SETUSER", user}, anys(rules)...)...).Err())
-		client := redistest.Client(t, &redis.Options{Addr: server.Addr, Username: user, Password: "secret"})
+		must(t, admin.Do(t.Context(),
+			append([]any{"ACL", "SETUSER", user}, anys(rules)...)...).Err())
+		client := redistest.Client(t,
+			&redis.Options{Addr: server.Addr, Username: user, Password: "secret"})
 		s := newTill(t, redistest.Backend{Client: client, Prefix: "ow"}, nil)
 		claim := s.claim(s.d, name)
 		err := s.atomic(claim, s.incr(name))

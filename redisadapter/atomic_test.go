@@ -108,7 +108,8 @@ func eachTill(t *testing.T, test func(s *till)) {
 func TestAtomicOnce(t *testing.T) {
 	eachTill(t, func(s *till) {
 		for n, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Duplicate} {
-			if got, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"}, s.incr("a")); err != nil || got != want {
+			if got, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"},
+				s.incr("a")); err != nil || got != want {
 				s.Errorf("delivery %d: %v, %v", n, got, err)
 			}
 		}
@@ -121,11 +122,14 @@ func TestAtomicOnce(t *testing.T) {
 func TestAtomicRecord(t *testing.T) {
 	eachTill(t, func(s *till) {
 		origin := dedup.Origin{Source: "topic", Partition: 3, Offset: 4}
-		atomic := s.claim(s.d, "atomic", dedup.WithFingerprint([]byte("p")), dedup.WithOrigin(origin))
+		atomic := s.claim(s.d, "atomic", dedup.WithFingerprint([]byte("p")),
+			dedup.WithOrigin(origin))
 		plain := s.claim(s.d, "plain", dedup.WithFingerprint([]byte("p")), dedup.WithOrigin(origin))
-		must(s, s.store.Atomic(s.Context(), s.d, dedup.Completion{Claim: atomic, Result: []byte("receipt")}, s.incr("atomic")))
+		must(s, s.store.Atomic(s.Context(),
+			s.d, dedup.Completion{Claim: atomic, Result: []byte("receipt")}, s.incr("atomic")))
 		must(s, plain.Complete(s.Context(), []byte("receipt")))
-		got, want := s.wantState("atomic", dedup.StateSucceeded), s.wantState("plain", dedup.StateSucceeded)
+		got, want := s.wantState("atomic", dedup.StateSucceeded),
+			s.wantState("plain", dedup.StateSucceeded)
 		if got.Fence == 0 || got.Remaining <= 59*time.Minute {
 			s.Errorf("%+v", got)
 		}
@@ -133,7 +137,9 @@ func TestAtomicRecord(t *testing.T) {
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			s.Errorf("\n%+v, and Complete leaves\n%+v", got, want)
 		}
-		res, err := dedup.Do(s.Context(), s.d, "atomic", func(context.Context) (string, error) { return "again", nil })
+		res, err := dedup.Do(s.Context(), s.d, "atomic", func(context.Context) (string, error) {
+			return "again", nil
+		})
 		if err != nil || res.Value != "receipt" {
 			s.Errorf("replayed %q, %v", res.Value, err)
 		}
@@ -161,12 +167,14 @@ func TestAtomicEffectError(t *testing.T) {
 		fails := func(err error) redisadapter.Effect {
 			return func(redis.Cmdable, redis.Pipeliner) error { return err }
 		}
-		if _, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"}, fails(broken)); !errors.Is(err, broken) {
+		if _, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"},
+			fails(broken)); !errors.Is(err, broken) {
 			s.Errorf("%v", err)
 		}
 		s.wantState("b", dedup.StateReleased)
 		for range 2 {
-			if _, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"}, fails(dedup.Permanent(broken))); !dedup.IsPermanent(err) {
+			if _, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"},
+				fails(dedup.Permanent(broken))); !dedup.IsPermanent(err) {
 				s.Errorf("%v", err)
 			}
 			s.wantState("b", dedup.StateFailed)
@@ -178,7 +186,8 @@ func TestAtomicEffectError(t *testing.T) {
 // not open the breaker of this one.
 func TestEffectErrorIsNotTheServers(t *testing.T) {
 	s := newTill(t, redistest.Open(t, "miniredis"), nil)
-	down := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded} // of another system, which the effect has asked
+	// of another system, which the effect has asked
+	down := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	c := s.claim(s.d, "a")
 	for range redisadapter.DefaultBreakerAfter {
 		err := s.atomic(c, func(redis.Cmdable, redis.Pipeliner) error { return down })
@@ -213,7 +222,8 @@ func TestAtomicWatches(t *testing.T) {
 		calls, meddles = 0, 1000
 		c := s.claim(s.d, "b")
 		name = s.counter("b")
-		if err := s.atomic(c, double, name); !errors.Is(err, redisadapter.ErrConflict) || dedup.OutcomeUnknown(err) || calls != 16 {
+		if err := s.atomic(c, double, name); !errors.Is(err, redisadapter.ErrConflict) ||
+			dedup.OutcomeUnknown(err) || calls != 16 {
 			s.Errorf("%v after %d calls", err, calls)
 		}
 		s.wantState("b", dedup.StateInProgress)
@@ -255,7 +265,9 @@ func TestAtomicLateOwner(t *testing.T) {
 			"forgotten": func(c *dedup.Claim) error {
 				return errors.Join(c.Release(s.Context()), s.d.Forget(s.Context(), c.Key))
 			},
-			"expired": func(c *dedup.Claim) error { return s.client.Del(s.Context(), s.record(c.Key)).Err() },
+			"expired": func(c *dedup.Claim) error {
+				return s.client.Del(s.Context(), s.record(c.Key)).Err()
+			},
 		} {
 			late := s.claim(s.d, name)
 			must(s, then(takeOver(name)))
@@ -293,7 +305,8 @@ func TestAtomicLostReplies(t *testing.T) {
 	client := redistest.Client(t, &redis.Options{Addr: proxy.Addr()}) // default retries
 	s := newTill(t, redistest.Backend{Client: client, Prefix: servertest.Prefix(t)}, nil)
 	drop := func(command string, p float64, action redisproxy.Action) redisproxy.Rule {
-		return redisproxy.Rule{Name: command, Command: command, Action: action, Probability: p, Seed: 5}
+		return redisproxy.Rule{Name: command, Command: command, Action: action,
+			Probability: p, Seed: 5}
 	}
 	proxy.SetRules(
 		drop("EXEC", 0.4, redisproxy.DropReply), drop("WATCH", 0.1, redisproxy.DropReply),
@@ -311,7 +324,8 @@ func TestAtomicLostReplies(t *testing.T) {
 		s.wantState(fmt.Sprint("key-", n), dedup.StateSucceeded)
 	}
 	t.Logf("%v", stats.Fired)
-	if stats.Fired["EXEC"] < keys/3 || stats.Fired["WATCH"] == 0 || stats.Fired["INCR"] == 0 || stats.Fired["MULTI"] == 0 {
+	if stats.Fired["EXEC"] < keys/3 || stats.Fired["WATCH"] == 0 || stats.Fired["INCR"] == 0 ||
+		stats.Fired["MULTI"] == 0 {
 		t.Errorf("too few faults: %v", stats.Fired)
 	}
 }
@@ -328,7 +342,9 @@ func TestAtomicKeepsItsTransaction(t *testing.T) {
 				return nil
 			},
 			"own": func(read redis.Cmdable, _ redis.Pipeliner) error {
-				_, _ = read.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Incr(ctx, s.counter("own")).Err() })
+				_, _ = read.TxPipelined(ctx, func(p redis.Pipeliner) error {
+					return p.Incr(ctx, s.counter("own")).Err()
+				})
 				return nil
 			},
 			"unwatch": func(read redis.Cmdable, write redis.Pipeliner) error {
@@ -355,19 +371,22 @@ func TestAtomicPartial(t *testing.T) {
 		list := s.prefix + "-list:{" + s.tag("a") + "}"
 		must(s, s.client.RPush(s.Context(), list, "x").Err())
 		must(s, s.client.Expire(s.Context(), list, time.Hour).Err())
-		got, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"}, func(read redis.Cmdable, write redis.Pipeliner) error {
-			write.Incr(s.Context(), list)
-			write.Get(s.Context(), s.prefix+"-none:{"+s.tag("a")+"}") // absent is no failure
-			return s.incr("a")(read, write)
-		})
-		if !errors.Is(err, redisadapter.ErrPartial) || !redis.HasErrorPrefix(err, "WRONGTYPE") || got != dedup.Acquired {
+		got, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"},
+			func(read redis.Cmdable, write redis.Pipeliner) error {
+				write.Incr(s.Context(), list)
+				write.Get(s.Context(), s.prefix+"-none:{"+s.tag("a")+"}") // absent is no failure
+				return s.incr("a")(read, write)
+			})
+		if !errors.Is(err, redisadapter.ErrPartial) || !redis.HasErrorPrefix(err, "WRONGTYPE") ||
+			got != dedup.Acquired {
 			s.Errorf("%v, %v", got, err)
 		}
 		s.wantCount("a", 1)
 		s.wantState("a", dedup.StateSucceeded)
-		_, err = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"}, func(_ redis.Cmdable, write redis.Pipeliner) error {
-			return write.Get(s.Context(), s.counter("b")).Err()
-		})
+		_, err = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"},
+			func(_ redis.Cmdable, write redis.Pipeliner) error {
+				return write.Get(s.Context(), s.counter("b")).Err()
+			})
 		if err != nil {
 			s.Errorf("an effect that finds nothing: %v", err)
 		}
@@ -392,7 +411,8 @@ func TestAtomicRefused(t *testing.T) {
 			write.Do(s.Context(), "nosuchcommand", s.counter("a"))
 			return s.incr("a")(read, write)
 		})
-		if err == nil || dedup.OutcomeUnknown(err) || !redis.HasErrorPrefix(err, "unknown command") {
+		if err == nil || dedup.OutcomeUnknown(err) ||
+			!redis.HasErrorPrefix(err, "unknown command") {
 			s.Errorf("%v", err)
 		}
 		s.wantCount("a", 0)
@@ -422,25 +442,31 @@ func TestAtomicOtherSlot(t *testing.T) {
 // TestAtomicInAnotherStore: a claim of somebody else's store is refused, not recorded.
 func TestAtomicInAnotherStore(t *testing.T) {
 	s := newTill(t, redistest.Open(t, "miniredis"), nil)
-	d, err := dedup.New(dedup.Memory(10), dedup.Config{Namespace: "till", Window: time.Hour, LeaseTTL: time.Minute})
+	d, err := dedup.New(dedup.Memory(10),
+		dedup.Config{Namespace: "till", Window: time.Hour, LeaseTTL: time.Minute})
 	must(t, err)
 	c := s.claim(d, "a")
-	wantInput(t, s.store.Atomic(t.Context(), d, dedup.Completion{Claim: c}, s.incr("a")), "Completion.With")
+	wantInput(t, s.store.Atomic(t.Context(), d, dedup.Completion{Claim: c}, s.incr("a")),
+		"Completion.With")
 	s.wantCount("a", 0)
 	must(t, c.Release(t.Context()))
 
-	other, err := redisadapter.New(t.Context(), s.client, redisadapter.Options{Prefix: s.prefix + "2"})
+	other, err := redisadapter.New(t.Context(), s.client,
+		redisadapter.Options{Prefix: s.prefix + "2"})
 	must(t, err)
 	c = s.claim(s.d, "a")
-	wantInput(t, other.Atomic(t.Context(), s.d, dedup.Completion{Claim: c}, s.incr("a")), "Completion.With")
+	wantInput(t, other.Atomic(t.Context(), s.d, dedup.Completion{Claim: c}, s.incr("a")),
+		"Completion.With")
 	s.wantCount("a", 0)
 	must(t, c.Release(t.Context()))
 
 	wantInput(t, s.atomic(nil, s.incr("a")), "Completion.Claim")
 	wantInput(t, s.atomic(s.claim(s.d, "b"), nil), "Effect")
 	wantInput(t, s.atomic(s.claim(s.d, "c"), s.incr("c"), ""), "Watch")
-	wantInput(t, s.store.Atomic(t.Context(), nil, dedup.Completion{Claim: c}, s.incr("a")), "Deduper")
-	err = s.store.Atomic(t.Context(), s.d, dedup.Completion{Claim: s.claim(s.d, "d"), Err: errors.New("x")}, s.incr("d"))
+	wantInput(t, s.store.Atomic(t.Context(), nil, dedup.Completion{Claim: c}, s.incr("a")),
+		"Deduper")
+	err = s.store.Atomic(t.Context(), s.d,
+		dedup.Completion{Claim: s.claim(s.d, "d"), Err: errors.New("x")}, s.incr("d"))
 	wantInput(t, err, "Completion.Err")
 }
 
@@ -449,7 +475,8 @@ func TestAtomicObserved(t *testing.T) {
 	eachTill(t, func(s *till) {
 		watcher := s.deduper(func(c *dedup.Config) { c.ObserveOnly = true })
 		for n := range 3 {
-			if got, err := s.store.DoAtomic(s.Context(), watcher, dedup.Request{Key: "a"}, s.incr("a"), s.counter("a")); err != nil || got != dedup.Acquired {
+			if got, err := s.store.DoAtomic(s.Context(), watcher, dedup.Request{Key: "a"},
+				s.incr("a"), s.counter("a")); err != nil || got != dedup.Acquired {
 				s.Errorf("delivery %d: %v, %v", n, got, err)
 			}
 			s.wantCount("a", n+1)
@@ -476,14 +503,17 @@ func TestAtomicObservedOutage(t *testing.T) {
 	})
 	t.Run("the server is down", func(t *testing.T) {
 		mini, _ := redistest.Mini(t)
-		client := redistest.Client(t, &redis.Options{Addr: mini.Addr(), MaxRetries: -1, DialerRetries: 1})
+		client := redistest.Client(t,
+			&redis.Options{Addr: mini.Addr(), MaxRetries: -1, DialerRetries: 1})
 		store := open(t, redistest.Backend{Client: client, Prefix: "ow"})
-		d, err := dedup.New(store, dedup.Config{Namespace: "till", Window: time.Hour, LeaseTTL: time.Minute, ObserveOnly: true})
+		d, err := dedup.New(store, dedup.Config{Namespace: "till", Window: time.Hour,
+			LeaseTTL: time.Minute, ObserveOnly: true})
 		must(t, err)
 		c, err := d.Claim(t.Context(), "a")
 		must(t, err)
 		mini.Close()
-		if err := store.Atomic(t.Context(), d, dedup.Completion{Claim: c}, effect); !dedup.OutcomeUnknown(err) {
+		if err := store.Atomic(t.Context(), d, dedup.Completion{Claim: c},
+			effect); !dedup.OutcomeUnknown(err) {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -498,7 +528,8 @@ func TestAtomicPanic(t *testing.T) {
 					s.Error("the panic is gone")
 				}
 			}()
-			_, _ = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"}, func(redis.Cmdable, redis.Pipeliner) error { panic("no") })
+			_, _ = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"},
+				func(redis.Cmdable, redis.Pipeliner) error { panic("no") })
 		}()
 		s.wantState("a", dedup.StateReleased)
 		_, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"}, s.incr("a"))

@@ -27,7 +27,8 @@ func BenchmarkCycle(b *testing.B) {
 					reqs[i] = dedup.ClaimRequest{Lease: 10 * time.Second, Hold: 10 * time.Second}
 					_, _ = rand.Read(reqs[i].ID[:])
 					_, _ = rand.Read(reqs[i].Token[:])
-					ends[i] = dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateSucceeded, Window: 10 * time.Second}
+					ends[i] = dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token,
+						State: dedup.StateSucceeded, Window: 10 * time.Second}
 				}
 				for _, a := range store.Claim(b.Context(), reqs) {
 					if a.Outcome != dedup.Acquired {
@@ -48,7 +49,8 @@ func BenchmarkCycle(b *testing.B) {
 				for i := range keys {
 					keys[i] = backend.Prefix + rand.Text()[:22]
 				}
-				for _, args := range []redis.SetArgs{{Mode: "NX", Get: true, TTL: 20 * time.Second}, {Get: true, TTL: 10 * time.Second}} {
+				for _, args := range []redis.SetArgs{{Mode: "NX", Get: true, TTL: 20 * time.Second},
+					{Get: true, TTL: 10 * time.Second}} {
 					_, err := backend.Client.Pipelined(b.Context(), func(p redis.Pipeliner) error {
 						for _, key := range keys {
 							p.SetArgs(b.Context(), key, "0123456789abcdef", args)

@@ -34,7 +34,8 @@ func Boot(ctx context.Context, client redis.UniversalClient, opts Options) error
 	for i, s := range c.read(ctx) {
 		switch {
 		case s.err != nil:
-			return fmt.Errorf("redisadapter: Boot cannot look at canary %d of %d: %w", i+1, len(c.keys), s.err)
+			return fmt.Errorf("redisadapter: Boot cannot look at canary %d of %d: %w", i+1,
+				len(c.keys), s.err)
 		case s.missing:
 			missing = append(missing, i)
 		}
@@ -49,7 +50,9 @@ func Boot(ctx context.Context, client redis.UniversalClient, opts Options) error
 	if err := c.recordEvictions(ctx); err != nil { // before there is a canary: New needs that
 		return fmt.Errorf("redisadapter: Boot cannot record what was evicted: %w", err)
 	}
-	if err := c.write(ctx, missing, true, func() string { return newCanary(canaryOK, time.Time{}) }); err != nil {
+	if err := c.write(ctx, missing, true, func() string {
+		return newCanary(canaryOK, time.Time{})
+	}); err != nil {
 		return fmt.Errorf("redisadapter: Boot cannot write a canary: %w", err)
 	}
 	return nil
@@ -69,7 +72,9 @@ func Acknowledge(ctx context.Context, client redis.UniversalClient, opts Options
 	for i := range all {
 		all[i] = i
 	}
-	if err := c.write(ctx, all, false, func() string { return newCanary(canaryAck, time.Time{}) }); err != nil {
+	if err := c.write(ctx, all, false, func() string {
+		return newCanary(canaryAck, time.Time{})
+	}); err != nil {
 		return fmt.Errorf("redisadapter: Acknowledge cannot write a canary: %w", err)
 	}
 	return nil

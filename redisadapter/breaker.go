@@ -40,10 +40,11 @@ const (
 	patience = 100 * time.Millisecond
 )
 
-// breakerWait is how long the breaker stays open: 125-250 ms, then 250-500 ms. A probe costs a server nothing, and
-// until it comes back nobody works. It must also be short beside the second for which go-redis refuses to dial:
-// a probe that meets this would wait once more.
-var breakerWait = backoff.Policy{Base: 250 * time.Millisecond, Cap: 500 * time.Millisecond, Kind: backoff.Equal}
+// breakerWait is how long the breaker stays open: 125-250 ms, then 250-500 ms. A probe costs a
+// server nothing, and until it comes back nobody works. It must also be short beside the second for
+// which go-redis refuses to dial: a probe that meets this would wait once more.
+var breakerWait = backoff.Policy{Base: 250 * time.Millisecond, Cap: 500 * time.Millisecond,
+	Kind: backoff.Equal}
 
 // purpose tells calls that begin work from those that end it, or keep it alive. Behind
 // those stands an effect that has begun: they matter more.
@@ -92,9 +93,11 @@ func (b *breaker) enter(why purpose) (pass, error) {
 		b.ends++
 		return pass{end: true}, nil
 	case b.probing:
-		return pass{}, fmt.Errorf("%w: one call is trying whether the server answers", ErrBreakerOpen)
+		return pass{}, fmt.Errorf("%w: one call is trying whether the server answers",
+			ErrBreakerOpen)
 	}
-	return pass{}, fmt.Errorf("%w: the server could not be reached %d times in a row; next try in %v",
+	return pass{}, fmt.Errorf(
+		"%w: the server could not be reached %d times in a row; next try in %v",
 		ErrBreakerOpen, b.failures, left.Round(time.Millisecond))
 }
 
@@ -211,7 +214,8 @@ func (r *rooms) leave(why purpose) {
 }
 
 // send makes one pipeline and returns when ctx ends, or at the latest nearPatience after.
-func (s *Store) send(ctx context.Context, why purpose, calls []redisscript.Call, after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, error) {
+func (s *Store) send(ctx context.Context, why purpose, calls []redisscript.Call,
+	after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, error) {
 	small := len(calls)+len(after) <= nearCommands
 	if small && s.near.may() {
 		if err := s.rooms.enter(ctx, why); err != nil {
@@ -225,7 +229,9 @@ func (s *Store) send(ctx context.Context, why purpose, calls []redisscript.Call,
 		}
 	}
 	start := time.Now()
-	replies, err := s.inRoom(ctx, why, func() []redisscript.Reply { return s.runner.Send(ctx, calls, after, last) })
+	replies, err := s.inRoom(ctx, why, func() []redisscript.Reply {
+		return s.runner.Send(ctx, calls, after, last)
+	})
 	if err == nil && small {
 		s.near.note(time.Since(start))
 	}
@@ -233,7 +239,8 @@ func (s *Store) send(ctx context.Context, why purpose, calls []redisscript.Call,
 }
 
 // sendNear is near.send for who has found room.
-func (s *Store) sendNear(ctx context.Context, why purpose, calls []redisscript.Call, after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, bool) {
+func (s *Store) sendNear(ctx context.Context, why purpose, calls []redisscript.Call,
+	after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, bool) {
 	defer s.rooms.leave(why)
 	return s.near.send(ctx, s.runner, calls, after, last)
 }
@@ -241,7 +248,8 @@ func (s *Store) sendNear(ctx context.Context, why purpose, calls []redisscript.C
 // inRoom sends and returns at the latest when ctx ends: go-redis by itself reads on until
 // its ReadTimeout. The pipeline is then left behind in its goroutine, keeps its room until
 // the client's own timeouts end it, and must not touch what the caller goes on to use.
-func (s *Store) inRoom(ctx context.Context, why purpose, send func() []redisscript.Reply) ([]redisscript.Reply, error) {
+func (s *Store) inRoom(ctx context.Context, why purpose,
+	send func() []redisscript.Reply) ([]redisscript.Reply, error) {
 	if err := s.rooms.enter(ctx, why); err != nil {
 		return nil, err
 	}
@@ -293,7 +301,8 @@ func judgeOne(took time.Duration, err error) verdict {
 	}
 	var bad *dedup.InputError
 	switch {
-	case errors.As(err, &bad), errors.Is(err, errNoRoom), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrClosed):
+	case errors.As(err, &bad), errors.Is(err, errNoRoom), errors.Is(err, redis.ErrPoolTimeout),
+		errors.Is(err, redis.ErrClosed):
 		return nothing // not sent, or no fault of the server
 	}
 	switch Classify(err) {

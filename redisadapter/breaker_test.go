@@ -92,7 +92,8 @@ func TestBreaker(t *testing.T) {
 		m.store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0],
 		m.store.Lookup(t.Context(), []dedup.ID{newID(1)})[0],
 	} {
-		if !errors.Is(a.Err, redisadapter.ErrBreakerOpen) || redisadapter.Classify(a.Err) != redisadapter.ClassBreaker ||
+		if !errors.Is(a.Err, redisadapter.ErrBreakerOpen) ||
+			redisadapter.Classify(a.Err) != redisadapter.ClassBreaker ||
 			!dedup.CanRetry(a.Err) || a.Outcome != dedup.Unknown {
 			t.Errorf("while it is open: %+v", a)
 		}
@@ -101,7 +102,8 @@ func TestBreaker(t *testing.T) {
 			t.Errorf("the core is not told that nothing was sent: %v", a.Err)
 		}
 	}
-	if err := m.store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0]; !errors.Is(err, redisadapter.ErrBreakerOpen) {
+	if err := m.store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0]; !errors.Is(err,
+		redisadapter.ErrBreakerOpen) {
 		t.Errorf("Forget: %v", err)
 	}
 	if n := m.calls.Load(); n != 0 {
@@ -156,7 +158,8 @@ func TestBreakerStaysOpenLonger(t *testing.T) {
 		if n := m.calls.Swap(0); n != 1 {
 			t.Fatalf("try %d: %d calls", try, n)
 		}
-		if base := min(250*time.Millisecond<<try, 500*time.Millisecond); waited < base/2 || waited > base+2*time.Millisecond || waited < last/2 {
+		if base := min(250*time.Millisecond<<try, 500*time.Millisecond); waited < base/2 ||
+			waited > base+2*time.Millisecond || waited < last/2 {
 			t.Errorf("try %d came after %v", try, waited)
 		}
 		last = waited
@@ -167,10 +170,13 @@ func TestBreakerStaysOpenLonger(t *testing.T) {
 func TestBreakerLetsEndsThrough(t *testing.T) {
 	m := newMoody(t, redisadapter.Options{})
 	m.trip(t)
-	if err := m.store.Finish(t.Context(), []dedup.Change{change(1, dedup.StateSucceeded)})[0].Err; errors.Is(err, redisadapter.ErrBreakerOpen) || err == nil {
+	if err := m.store.Finish(t.Context(),
+		[]dedup.Change{change(1, dedup.StateSucceeded)})[0].Err; errors.Is(err,
+		redisadapter.ErrBreakerOpen) || err == nil {
 		t.Errorf("a completion: %v", err)
 	}
-	if err := m.store.Renew(t.Context(), []dedup.Change{change(1, 0)})[0].Err; errors.Is(err, redisadapter.ErrBreakerOpen) || err == nil {
+	if err := m.store.Renew(t.Context(), []dedup.Change{change(1, 0)})[0].Err; errors.Is(err,
+		redisadapter.ErrBreakerOpen) || err == nil {
 		t.Errorf("a renewal: %v", err)
 	}
 	if n := m.calls.Load(); n != 2 {
@@ -238,7 +244,9 @@ func TestMaxInFlight(t *testing.T) {
 	for range 40 {
 		callers.Go(func() { _ = m.lookup(ctx) })
 	}
-	eventually(t, "three quarters are under way", func() bool { return m.calls.Load() == bound*3/4 })
+	eventually(t, "three quarters are under way", func() bool {
+		return m.calls.Load() == bound*3/4
+	})
 	for range 20 {
 		callers.Go(func() { m.store.Renew(ctx, []dedup.Change{change(1, 0)}) })
 	}
@@ -261,7 +269,8 @@ func eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	limit := time.NewTimer(time.Minute) // for a busy machine; only a test that fails waits for so long
+	// for a busy machine; only a test that fails waits for so long
+	limit := time.NewTimer(time.Minute)
 	defer limit.Stop()
 	for !done() {
 		select {
@@ -285,7 +294,8 @@ func TestNoStormAfterRestart(t *testing.T) {
 	for n := range 32 {
 		callers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				switch err := store.Claim(ctx, []dedup.ClaimRequest{request(n*1000 + i%1000)})[0].Err; {
+				switch err := store.Claim(ctx,
+					[]dedup.ClaimRequest{request(n*1000 + i%1000)})[0].Err; {
 				case err == nil:
 					answered.Add(1)
 				case errors.Is(err, redisadapter.ErrBreakerOpen):

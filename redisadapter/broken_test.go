@@ -56,7 +56,8 @@ func TestServerAtMaxClients(t *testing.T) {
 
 	require.NoError(t, admin.ConfigSet(t.Context(), "maxclients", "1000").Err())
 	eventually(t, "a claim", func() bool {
-		return store.Claim(t.Context(), []dedup.ClaimRequest{request(9)})[0].Outcome == dedup.Acquired
+		return store.Claim(t.Context(),
+			[]dedup.ClaimRequest{request(9)})[0].Outcome == dedup.Acquired
 	})
 }
 
@@ -65,18 +66,23 @@ func TestServerAtMaxClients(t *testing.T) {
 // back.
 func TestMissingPermissionHoldsNobody(t *testing.T) {
 	t.Parallel()
-	admin := redistest.Client(t, &redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
+	admin := redistest.Client(t,
+		&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
 	set := func(rules ...any) {
 		t.Helper()
-		require.NoError(t, admin.Do(t.Context(), append([]any{"ACL", "SETUSER", "worker", "on", "nopass", "~*", "+@all"}, rules...)...).Err())
+		require.NoError(t, admin.Do(t.Context(),
+			append([]any{"ACL", "SETUSER", "worker", "on", "nopass", "~*", "+@all"},
+				rules...)...).Err())
 	}
 	set()
-	client := redistest.Client(t, &redis.Options{Addr: admin.Options().Addr, Username: "worker", Password: "x"})
+	client := redistest.Client(t,
+		&redis.Options{Addr: admin.Options().Addr, Username: "worker", Password: "x"})
 	for _, layout := range layouts {
 		for _, row := range []struct {
 			name    string
 			missing []any
-		}{{"scripts", []any{"-eval", "-evalsha", "-set", "-sadd"}}, {"inside scripts", []any{"-set", "-del", "-getdel", "-sadd", "-pexpireat"}}} {
+		}{{"scripts", []any{"-eval", "-evalsha", "-set", "-sadd"}},
+			{"inside scripts", []any{"-set", "-del", "-getdel", "-sadd", "-pexpireat"}}} {
 			t.Run(fmt.Sprint(layout, "/", row.name), func(t *testing.T) {
 				defer set()
 				opts := layoutOptions("perm-"+layout.String(), layout)
@@ -96,7 +102,8 @@ func TestMissingPermissionHoldsNobody(t *testing.T) {
 				defer cancel()
 				err = claim.Complete(ctx, nil)
 				require.Equal(t, redisadapter.ClassDenied, redisadapter.Classify(err), "%v", err)
-				assert.True(t, dedup.OutcomeUnknown(err), "an earlier part of it may have been executed")
+				assert.True(t, dedup.OutcomeUnknown(err),
+					"an earlier part of it may have been executed")
 				require.NoError(t, ctx.Err(), "it waited")
 
 				set()

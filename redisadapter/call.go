@@ -21,7 +21,9 @@ func (s *Store) checkClaim(r *dedup.ClaimRequest) error {
 		return err
 	}
 	if s.SeenOnly() && r.ResultLimit != 0 {
-		return input("ResultLimit", fmt.Sprintf("is %d; the layout %v keeps neither results nor failures", r.ResultLimit, s.opts.Layout))
+		return input("ResultLimit",
+			fmt.Sprintf("is %d; the layout %v keeps neither results nor failures", r.ResultLimit,
+				s.opts.Layout))
 	}
 	if s.buckets != nil {
 		if err := s.checkCompactClaim(r); err != nil {
@@ -34,8 +36,10 @@ func (s *Store) checkClaim(r *dedup.ClaimRequest) error {
 func claimCall(s *Store, r *dedup.ClaimRequest) redisscript.Call {
 	return redisscript.NewClaim(s.key(r.ID), &redisscript.ClaimArgs{
 		Token: r.Token, Lease: r.Lease, Hold: r.Hold,
-		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: encodeOrigin(r.Origin), Label: r.Label,
-		TakeUncertain: r.TakeUncertain, TakeOverOlderGeneration: r.TakeOverOlderGeneration, FirstOnly: r.FirstOnly,
+		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: encodeOrigin(r.Origin),
+		Label:         r.Label,
+		TakeUncertain: r.TakeUncertain, TakeOverOlderGeneration: r.TakeOverOlderGeneration,
+		FirstOnly: r.FirstOnly,
 	})
 }
 
@@ -44,10 +48,13 @@ func renewCall(s *Store, c *dedup.Change) (redisscript.Call, error) {
 		return redisscript.Call{}, err
 	}
 	if len(c.Steps) > maxSteps {
-		return redisscript.Call{}, input("Steps", fmt.Sprintf("has %d bytes, at most %d are allowed", len(c.Steps), maxSteps))
+		return redisscript.Call{},
+			input("Steps", fmt.Sprintf("has %d bytes, at most %d are allowed",
+				len(c.Steps), maxSteps))
 	}
 	return redisscript.NewDeclare(s.key(c.ID), &redisscript.RenewArgs{
-		Token: c.Token, Lease: c.Lease, Hold: c.Hold, Danger: c.Danger, Window: c.Window, Steps: c.Steps, Fence: c.Fence,
+		Token: c.Token, Lease: c.Lease, Hold: c.Hold, Danger: c.Danger, Window: c.Window,
+		Steps: c.Steps, Fence: c.Fence,
 	}), nil
 }
 
@@ -55,7 +62,8 @@ func renewCall(s *Store, c *dedup.Change) (redisscript.Call, error) {
 func finishCall(s *Store, c *dedup.Change) redisscript.Call {
 	args := redisscript.FinishArgs{
 		Token: c.Token, Landed: c.Landed, Fence: c.Fence, Attempt: c.Attempt,
-		Fingerprint: encodeFingerprint(c.Fingerprint), Origin: encodeOrigin(c.Origin), Label: c.Label,
+		Fingerprint: encodeFingerprint(c.Fingerprint), Origin: encodeOrigin(c.Origin),
+		Label: c.Label,
 		State: finishStates[c.State], Keep: c.Window, Result: c.Result, NoResult: c.NoResult,
 	}
 	if c.State == dedup.StateReleased {
@@ -100,7 +108,8 @@ func (s *Store) checkFinish(c *dedup.Change) error {
 	}
 	switch {
 	case c.With != nil:
-		return input("Completion.With", fmt.Sprintf("is a %T, and not a transaction of this store", c.With))
+		return input("Completion.With",
+			fmt.Sprintf("is a %T, and not a transaction of this store", c.With))
 	case s.opts.Layout == SeenOnly && c.State == dedup.StateFailed:
 		return input("State", "is failed, which the layout SeenOnly does not keep")
 	case s.opts.Layout == SeenOnly && len(c.Result) > 0:
@@ -136,7 +145,8 @@ func checkLease(lease, hold time.Duration) error {
 
 func checkLabel(label string) error {
 	if len(label) > maxLabel {
-		return input("Label", fmt.Sprintf("has %d bytes, at most %d are allowed", len(label), maxLabel))
+		return input("Label", fmt.Sprintf("has %d bytes, at most %d are allowed",
+			len(label), maxLabel))
 	}
 	return nil
 }

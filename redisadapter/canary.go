@@ -161,7 +161,8 @@ func (c *canaries) guards(ctx context.Context, keys []string, n int) []int {
 }
 
 // holds reports whether the canary that is known for a node is still there: slots move.
-func (c *canaries) holds(ctx context.Context, node *redis.Client, holders map[*redis.Client]int) bool {
+func (c *canaries) holds(ctx context.Context, node *redis.Client,
+	holders map[*redis.Client]int) bool {
 	n, found := holders[node]
 	if !found {
 		return false
@@ -221,7 +222,8 @@ func (c *canaries) read(ctx context.Context) []sight {
 
 // write gives canaries a new value. Only a missing one is written when missing is set:
 // somebody else may have been faster.
-func (c *canaries) write(ctx context.Context, which []int, missing bool, value func() string) error {
+func (c *canaries) write(ctx context.Context, which []int, missing bool,
+	value func() string) error {
 	if len(which) == 0 {
 		return nil
 	}

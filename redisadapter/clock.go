@@ -43,7 +43,9 @@ type estimate struct {
 }
 
 // usable reports whether the estimate may be used, and fresh, that nobody need ask again.
-func (e *estimate) usable() bool { return !e.received.IsZero() && time.Since(e.received) <= clockLimit }
+func (e *estimate) usable() bool {
+	return !e.received.IsZero() && time.Since(e.received) <= clockLimit
+}
 
 func (e *estimate) fresh() bool {
 	return !e.received.IsZero() && time.Since(e.received) < clockAge && e.error < clockPatience
@@ -184,7 +186,9 @@ func (c *clock) ask(ctx context.Context, heard *hearing) {
 		return err
 	}
 	if cluster, ok := c.client.(*redis.ClusterClient); ok {
-		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return one(ctx, node) })
+		_ = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return one(ctx, node)
+		})
 		return
 	}
 	_ = one(ctx, c.client)

@@ -88,7 +88,8 @@ func TestClockOfEmbedded(t *testing.T) {
 	scripts.Store(0)
 	for n := range 20 {
 		a := store.Claim(t.Context(), []dedup.ClaimRequest{request(n)})[0]
-		if want := uint64(1_700_000_000_000 * 1024); a.Outcome != dedup.Acquired || a.Record.Fence != want {
+		if want := uint64(1_700_000_000_000 * 1024); a.Outcome != dedup.Acquired ||
+			a.Record.Fence != want {
 			t.Errorf("claim %d: %v with fence %d, want %d", n, a.Outcome, a.Record.Fence, want)
 		}
 	}
@@ -100,6 +101,7 @@ func TestClockOfEmbedded(t *testing.T) {
 	store.Claim(t.Context(), []dedup.ClaimRequest{request(21)})
 	close(hold)
 	if written.Load() > 0 || scripts.Load() != 1 {
-		t.Errorf("while the time was not told: %d plain claims, %d scripts", written.Load(), scripts.Load())
+		t.Errorf("while the time was not told: %d plain claims, %d scripts", written.Load(),
+			scripts.Load())
 	}
 }

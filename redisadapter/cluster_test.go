@@ -51,17 +51,21 @@ func (p *perNode) take() (pipes, cmds map[string]int) {
 // TestClusterBatches prevents a batch from costing a round trip per slot: 1,024 keys over
 // about as many slots are one pipeline for each master.
 func TestClusterBatches(t *testing.T) {
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: servertest.RedisCluster(t), ClusterStateReloadInterval: time.Second})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: servertest.RedisCluster(t),
+		ClusterStateReloadInterval: time.Second})
 	t.Cleanup(func() { _ = client.Close() })
 	counts := &perNode{}
 	counts.take()
-	client.OnNewNode(func(node *redis.Client) { node.AddHook(nodeHook{counts, node.Options().Addr}) })
+	client.OnNewNode(func(node *redis.Client) {
+		node.AddHook(nodeHook{counts, node.Options().Addr})
+	})
 	store := open(t, redistest.Backend{Client: client, Prefix: servertest.Prefix(t)})
 
 	var reqs []dedup.ClaimRequest
 	var ends []dedup.Change
 	for first := 0; first < 1024; first += batchSize {
-		reqs, ends = append(reqs, requests(first)...), append(ends, changes(first, dedup.StateSucceeded)...)
+		reqs, ends = append(reqs, requests(first)...),
+			append(ends, changes(first, dedup.StateSucceeded)...)
 	}
 	store.Claim(t.Context(), requests(5000)) // each master knows the scripts afterwards
 	store.Finish(t.Context(), changes(5000, dedup.StateSucceeded))
@@ -106,7 +110,8 @@ func TestKeysKeepTheirSlot(t *testing.T) {
 			key := redisadapter.Key(store, newID(n))
 			record, err := client.ClusterKeySlot(t.Context(), key).Result()
 			must(t, err)
-			beside, err := client.ClusterKeySlot(t.Context(), "other:"+key[len(prefix)+1:]+":steps").Result()
+			beside, err := client.ClusterKeySlot(t.Context(),
+				"other:"+key[len(prefix)+1:]+":steps").Result()
 			must(t, err)
 			if record != beside {
 				t.Errorf("%s is in slot %d, what is beside it in %d", key, record, beside)

@@ -134,21 +134,30 @@ func (o *Options) checkCompact() error {
 	if !o.Layout.compact() {
 		switch {
 		case o.Secret != nil:
-			return input("Options.Secret", fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
+			return input("Options.Secret",
+				fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
 		case o.Window != 0:
-			return input("Options.Window", fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
+			return input("Options.Window",
+				fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
 		case o.ExpectedKeys != 0:
-			return input("Options.ExpectedKeys", fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
+			return input("Options.ExpectedKeys",
+				fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
 		}
 		return nil
 	}
 	switch {
 	case len(o.Secret) < minSecret:
-		return input("Options.Secret", fmt.Sprintf("has %d bytes; the layout %v needs at least %d", len(o.Secret), o.Layout, minSecret))
+		return input("Options.Secret",
+			fmt.Sprintf("has %d bytes; the layout %v needs at least %d", len(o.Secret), o.Layout,
+				minSecret))
 	case o.Window < minWindow || redisscript.Millis(o.Window) >= redisscript.MaxMillis/4:
-		return input("Options.Window", fmt.Sprintf("is %v; the layout %v needs the Window of dedup.Config, of %v to 35 years", o.Window, o.Layout, minWindow))
+		return input("Options.Window",
+			fmt.Sprintf("is %v; the layout %v needs the Window of dedup.Config, of %v to 35 years",
+				o.Window, o.Layout, minWindow))
 	case o.ExpectedKeys < 1 || int64(o.ExpectedKeys) > maxExpected:
-		return input("Options.ExpectedKeys", fmt.Sprintf("is %d; the layout %v needs the number of keys in a window, 1 to %d", o.ExpectedKeys, o.Layout, int64(maxExpected)))
+		return input("Options.ExpectedKeys",
+			fmt.Sprintf("is %d; the layout %v needs the number of keys in a window, 1 to %d",
+				o.ExpectedKeys, o.Layout, int64(maxExpected)))
 	}
 	return nil
 }
@@ -158,13 +167,15 @@ func (s *Store) member(c *dedup.Change) bool {
 	if c.State != dedup.StateSucceeded {
 		return false
 	}
-	return s.opts.Layout == Compact || c.Result == nil && !c.NoResult && c.Fingerprint == (dedup.Fingerprint{})
+	return s.opts.Layout == Compact ||
+		c.Result == nil && !c.NoResult && c.Fingerprint == (dedup.Fingerprint{})
 }
 
 // checkCompactFinish names what a layout with buckets refuses of a change.
 func (s *Store) checkCompactFinish(c *dedup.Change) error {
 	if redisscript.Millis(c.Window) != s.buckets.window && c.State != dedup.StateReleased {
-		return input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", c.Window, s.opts.Window))
+		return input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", c.Window,
+			s.opts.Window))
 	}
 	if s.opts.Layout == Mixed {
 		return nil
@@ -184,7 +195,8 @@ func (s *Store) checkCompactFinish(c *dedup.Change) error {
 func (s *Store) checkCompactClaim(r *dedup.ClaimRequest) error {
 	switch {
 	case r.Window != 0 && redisscript.Millis(r.Window) != s.buckets.window:
-		return input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", r.Window, s.opts.Window))
+		return input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", r.Window,
+			s.opts.Window))
 	case s.opts.Layout == Compact && r.Fingerprint != (dedup.Fingerprint{}):
 		return input("Fingerprint", "is set; the layout Compact keeps none")
 	}
@@ -193,5 +205,6 @@ func (s *Store) checkCompactClaim(r *dedup.ClaimRequest) error {
 
 // memberRecord is what is known of a member.
 func (b *buckets) memberRecord(at reading, generation int64) dedup.Record {
-	return dedup.Record{State: dedup.StateSucceeded, Attempt: 1, Remaining: b.remembered(at, generation)}
+	return dedup.Record{State: dedup.StateSucceeded, Attempt: 1,
+		Remaining: b.remembered(at, generation)}
 }

@@ -39,7 +39,8 @@ func TestCompactWhileASlotMoves(t *testing.T) {
 		}
 		slot := cluster.ClusterKeySlot(t.Context(), redisadapter.Key(m.Store, newID(1))).Val()
 		for _, node := range []*redis.Client{to, from} {
-			must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", to.ClusterMyID(t.Context()).Val()).Err())
+			must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot,
+				"NODE", to.ClusterMyID(t.Context()).Val()).Err())
 		}
 		for n := 1; n <= 3; n++ {
 			m.duplicate(n)
@@ -126,7 +127,8 @@ func (m *onTheMove) move(cluster *redis.ClusterClient, from, to *redis.Client) {
 	host, port, err := net.SplitHostPort(to.Options().Addr)
 	must(m.T, err)
 	for _, key := range keys {
-		if got, err := from.Migrate(m.Context(), host, port, key, 0, time.Second).Result(); err != nil || !strings.Contains(got, "OK") {
+		if got, err := from.Migrate(m.Context(), host, port, key,
+			0, time.Second).Result(); err != nil || !strings.Contains(got, "OK") {
 			m.Fatalf("MIGRATE %s: %q, %v", key, got, err)
 		}
 	}

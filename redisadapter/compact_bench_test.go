@@ -18,7 +18,8 @@ import (
 // machine is as busy for the one as for the other.
 func BenchmarkServerTime(b *testing.B) {
 	const keys = 40_000
-	measured := []redisadapter.Layout{redisadapter.SeenOnly, redisadapter.Compact, redisadapter.Mixed}
+	measured := []redisadapter.Layout{redisadapter.SeenOnly, redisadapter.Compact,
+		redisadapter.Mixed}
 	stores := make([]*redisadapter.Store, len(measured))
 	clients := make([]*redis.Client, len(measured))
 	for i, layout := range measured {

@@ -29,7 +29,8 @@ func edge(t *testing.T, layout redisadapter.Layout, from time.Duration) (*bench,
 // end, at most for two and the skew, wherever the edges of generations lie.
 func TestRemembered(t *testing.T) {
 	for _, layout := range bucketLayouts {
-		for _, from := range []time.Duration{-30 * time.Minute, -time.Millisecond, 0, time.Millisecond, 30 * time.Minute} {
+		for _, from := range []time.Duration{-30 * time.Minute, -time.Millisecond,
+			0, time.Millisecond, 30 * time.Minute} {
 			t.Run(layout.String()+"/"+from.String(), func(t *testing.T) {
 				b, window := edge(t, layout, from)
 				seasoned(t, b.Store)
@@ -41,17 +42,20 @@ func TestRemembered(t *testing.T) {
 					b.mini.Advance(until - passed)
 					passed = until
 				}
-				for _, at := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond, window / 2, window - time.Millisecond, window} {
+				for _, at := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond,
+					window / 2, window - time.Millisecond, window} {
 					wait(at)
 					a := b.claim(other)
-					if a.Outcome != dedup.Duplicate || a.Record.State != dedup.StateSucceeded || a.Record.Remaining < window-at {
+					if a.Outcome != dedup.Duplicate || a.Record.State != dedup.StateSucceeded ||
+						a.Record.Remaining < window-at {
 						t.Fatalf("%v after its end: %+v", at, a)
 					}
 					other.LikelyDuplicate = !other.LikelyDuplicate
 					if rec := b.lookup(1); rec.State != dedup.StateSucceeded {
 						t.Fatalf("%v after its end it is %v", at, rec.State)
 					}
-					if n := b.client.Exists(t.Context(), redisadapter.Key(b.Store, newID(1))).Val(); n != 0 {
+					if n := b.client.Exists(t.Context(),
+						redisadapter.Key(b.Store, newID(1))).Val(); n != 0 {
 						t.Fatalf("%v after its end a duplicate has left its lease", at)
 					}
 				}
@@ -150,7 +154,8 @@ func TestOverfullBucket(t *testing.T) {
 			client := backend.Client.(*redis.Client)
 			at, err := client.Time(t.Context()).Result()
 			must(t, err)
-			if kind := client.ObjectEncoding(t.Context(), redisadapter.Bucket(store, newID(1), at)).Val(); kind != "hashtable" {
+			if kind := client.ObjectEncoding(t.Context(),
+				redisadapter.Bucket(store, newID(1), at)).Val(); kind != "hashtable" {
 				t.Errorf("the bucket is a %s: the test says little", kind)
 			}
 		}

@@ -24,12 +24,14 @@ func Idle(s *Store, d time.Duration) {
 	s.clock.tried = s.clock.tried.Add(-d)
 	s.clock.asking.Unlock()
 	s.clock.mu.Lock()
-	s.clock.est.server, s.clock.est.received = s.clock.est.server.Add(-d), s.clock.est.received.Add(-d)
+	s.clock.est.server, s.clock.est.received = s.clock.est.server.Add(-d),
+		s.clock.est.received.Add(-d)
 	s.clock.mu.Unlock()
 	for i := range s.buckets.sieve.gens {
 		slot := &s.buckets.sieve.gens[i]
 		if g := slot.Load(); g != nil {
-			older := &sievedBuckets{generation: g.generation, since: g.since.Add(-d), buckets: g.buckets}
+			older := &sievedBuckets{generation: g.generation, since: g.since.Add(-d),
+				buckets: g.buckets}
 			older.confirmed.Store(g.confirmed.Load())
 			slot.Store(older)
 		}

@@ -38,7 +38,8 @@ func (w *watcher) checkFill(ctx context.Context) {
 	}
 	full := mean > fillLimit
 	if full && !w.full {
-		w.s.guard.report(finding(CodeFullBuckets, "", "%d sampled buckets under %q hold %d members or more on average; they are made for %d",
+		w.s.guard.report(finding(CodeFullBuckets, "",
+			"%d sampled buckets under %q hold %d members or more on average; they are made for %d",
 			sampled, w.s.opts.Prefix, mean, keysPerBucket))
 	}
 	w.full = full
@@ -53,7 +54,8 @@ func (w *watcher) fill(ctx context.Context, b *buckets, generation int64) (mean,
 	_, err := w.s.guard.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i := range n {
 			p := place{shard: (first + i*(b.shards/n)) % b.shards}
-			cmds = append(cmds, pipe.SRandMemberN(ctx, string(b.appendBucket(nil, p, generation)), fillCount))
+			cmds = append(cmds, pipe.SRandMemberN(ctx, string(b.appendBucket(nil, p, generation)),
+				fillCount))
 		}
 		return nil
 	})

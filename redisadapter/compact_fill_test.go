@@ -79,7 +79,8 @@ func TestBucketsOfTheLastGenerationAreSampled(t *testing.T) {
 	store := openWith(t, redistest.Backend{Client: b.client}, opts)
 	season(t, store, 20_000)
 	b.mini.Advance(window)
-	require.Equal(t, dedup.Acquired, store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0].Outcome)
+	require.Equal(t, dedup.Acquired,
+		store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0].Outcome)
 	redisadapter.LooksAtBuckets(store)(t.Context())
 	assert.Equal(t, 1, h.count(redisadapter.CodeFullBuckets))
 }

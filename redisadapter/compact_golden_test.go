@@ -19,7 +19,8 @@ func TestGoldenPlaces(t *testing.T) {
 	for _, layout := range []Layout{Rich, SeenOnly, Compact, Mixed} {
 		opts := Options{Prefix: "ns", Layout: layout}
 		if layout.compact() {
-			opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"), 72*time.Hour, 1e6
+			opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"),
+				72*time.Hour, 1e6
 		}
 		s := &Store{opts: opts}
 		if layout.compact() {
@@ -36,7 +37,8 @@ func TestGoldenPlaces(t *testing.T) {
 				continue
 			}
 			p := s.buckets.place(id)
-			fmt.Fprintf(&got, "%s %d %s\n", s.buckets.appendBucket(nil, p, 6926), p.member, s.buckets.appendLease(nil, p, id))
+			fmt.Fprintf(&got, "%s %d %s\n", s.buckets.appendBucket(nil, p, 6926), p.member,
+				s.buckets.appendLease(nil, p, id))
 		}
 	}
 	want, err := os.ReadFile(filepath.Join("testdata", "places.golden"))
@@ -51,11 +53,14 @@ func TestGoldenPlaces(t *testing.T) {
 // FuzzSettingsDiffer: two settings are the same only where their texts are, so no process
 // takes a damaged or newer record of a layout for its own.
 func FuzzSettingsDiffer(f *testing.F) {
-	opts := Options{Prefix: "ns", Layout: Compact, Secret: []byte("0123456789abcdef"), Window: time.Hour, ExpectedKeys: 1e6}
+	opts := Options{Prefix: "ns", Layout: Compact, Secret: []byte("0123456789abcdef"),
+		Window: time.Hour, ExpectedKeys: 1e6}
 	mine := (&Store{opts: opts, buckets: newBuckets(&opts)}).settings()
 	for _, seed := range []string{
-		mine, "", "\n", layoutHeader, mine[:len(mine)-1], mine + "\n", mine + mine, mine + "newer 1\n",
-		strings.Replace(mine, "layout 1", "layout 2", 1), strings.Replace(mine, "compact", "mixed", 1),
+		mine, "", "\n", layoutHeader, mine[:len(mine)-1], mine + "\n", mine + mine,
+		mine + "newer 1\n",
+		strings.Replace(mine, "layout 1", "layout 2", 1),
+		strings.Replace(mine, "compact", "mixed", 1),
 		strings.Replace(mine, "\n", "\r\n", 1), mine + strings.Repeat("x", maxLayout),
 	} {
 		f.Add(seed)

@@ -33,7 +33,9 @@ func TestTenMillionKeys(t *testing.T) {
 	if fresh != (n+batchSize-1)/batchSize*batchSize {
 		t.Errorf("%d of %d keys that were never seen", fresh, n)
 	}
-	fmt.Fprintf(os.Stderr, "%d keys: %.2f bytes per key; %d lookups of fresh keys without a false duplicate\n", n, perKey, fresh)
+	fmt.Fprintf(os.Stderr,
+		"%d keys: %.2f bytes per key; %d lookups of fresh keys without a false duplicate\n",
+		n, perKey, fresh)
 }
 
 // freshOf looks a batch up that begins with key first, and counts what was never seen.

@@ -15,7 +15,8 @@ import (
 // divided by the number of digests, and no more. With the 64 bits there are, and 400 keys
 // in each of two generations, that is 4e-17.
 func TestFalseDuplicates(t *testing.T) {
-	for _, c := range []struct{ shards, bits, members, asked int }{{1, 12, 300, 2000}, {8, 9, 300, 2000}} {
+	for _, c := range []struct{ shards, bits, members, asked int }{{1, 12, 300, 2000},
+		{8, 9, 300, 2000}} {
 		_, client := redistest.Mini(t)
 		opts := layoutOptions("ow", redisadapter.Compact)
 		opts.ExpectedKeys = 400 * c.shards
@@ -62,7 +63,8 @@ func TestFalseDuplicates(t *testing.T) {
 		want := asked * members / float64(c.shards) / math.Exp2(float64(c.bits))
 		// Five deviations, of the count and of how evenly members lie in the shards.
 		within := 5 * (math.Sqrt(want) + want/math.Sqrt(members))
-		t.Logf("%d shards, %d bits, %.0f members: %.0f of %.0f false duplicates, %.0f expected", c.shards, c.bits, members, false2, asked, want)
+		t.Logf("%d shards, %d bits, %.0f members: %.0f of %.0f false duplicates, %.0f expected",
+			c.shards, c.bits, members, false2, asked, want)
 		if math.Abs(false2-want) > within {
 			t.Errorf("%.0f false duplicates, %.0f±%.0f expected", false2, want, within)
 		}
@@ -101,15 +103,27 @@ func TestBucketOptions(t *testing.T) {
 		field  string
 		change func(*redisadapter.Options)
 	}{
-		"no secret":     {"Options.Secret", func(o *redisadapter.Options) { o.Secret = nil }},
-		"short secret":  {"Options.Secret", func(o *redisadapter.Options) { o.Secret = make([]byte, 15) }},
-		"no window":     {"Options.Window", func(o *redisadapter.Options) { o.Window = 0 }},
-		"short window":  {"Options.Window", func(o *redisadapter.Options) { o.Window = time.Millisecond }},
-		"endless":       {"Options.Window", func(o *redisadapter.Options) { o.Window = math.MaxInt64 }},
-		"no keys":       {"Options.ExpectedKeys", func(o *redisadapter.Options) { o.ExpectedKeys = 0 }},
-		"too many keys": {"Options.ExpectedKeys", func(o *redisadapter.Options) { o.ExpectedKeys = 1 << 40 }},
-		"layout":        {"Options.Layout", func(o *redisadapter.Options) { o.Layout = 9 }},
-		"rich secret":   {"Options.Secret", func(o *redisadapter.Options) { o.Layout = redisadapter.Rich }},
+		"no secret": {"Options.Secret", func(o *redisadapter.Options) { o.Secret = nil }},
+		"short secret": {"Options.Secret", func(o *redisadapter.Options) {
+			o.Secret = make([]byte, 15)
+		}},
+		"no window": {"Options.Window", func(o *redisadapter.Options) { o.Window = 0 }},
+		"short window": {"Options.Window", func(o *redisadapter.Options) {
+			o.Window = time.Millisecond
+		}},
+		"endless": {"Options.Window", func(o *redisadapter.Options) {
+			o.Window = math.MaxInt64
+		}},
+		"no keys": {"Options.ExpectedKeys", func(o *redisadapter.Options) {
+			o.ExpectedKeys = 0
+		}},
+		"too many keys": {"Options.ExpectedKeys", func(o *redisadapter.Options) {
+			o.ExpectedKeys = 1 << 40
+		}},
+		"layout": {"Options.Layout", func(o *redisadapter.Options) { o.Layout = 9 }},
+		"rich secret": {"Options.Secret", func(o *redisadapter.Options) {
+			o.Layout = redisadapter.Rich
+		}},
 		"rich window": {"Options.Window", func(o *redisadapter.Options) {
 			o.Layout, o.Secret = redisadapter.SeenOnly, nil
 		}},
@@ -154,7 +168,8 @@ func TestCompactRefuses(t *testing.T) {
 			edit(&end)
 			wantInput(t, store.Finish(t.Context(), []dedup.Change{end})[0].Err, field)
 		}
-		if rec := store.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record; rec.State != dedup.StateInProgress {
+		if rec := store.Lookup(t.Context(),
+			[]dedup.ID{newID(1)})[0].Record; rec.State != dedup.StateInProgress {
 			t.Errorf("%v: it is %v", layout, rec.State)
 		}
 	}

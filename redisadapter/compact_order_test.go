@@ -16,15 +16,19 @@ import (
 )
 
 // pipelineHook lets a test put its hands on pipelines.
-type pipelineHook func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
+type pipelineHook func(ctx context.Context, cmds []redis.Cmder,
+	next redis.ProcessPipelineHook) error
 
 func (h pipelineHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 func (h pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		return h(ctx, []redis.Cmder{cmd}, func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) })
+		return h(ctx, []redis.Cmder{cmd}, func(ctx context.Context, cmds []redis.Cmder) error {
+			return next(ctx, cmds[0])
+		})
 	}
 }
-func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (h pipelineHook) ProcessPipelineHook(
+	next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error { return h(ctx, cmds, next) }
 }
 
@@ -37,7 +41,8 @@ var bucketLayouts = []redisadapter.Layout{redisadapter.Compact, redisadapter.Mix
 // done is the landed end of a claim that lasts.
 func done(n int, a dedup.Answer) dedup.Change {
 	c := change(n, dedup.StateSucceeded)
-	c.Landed, c.Fence, c.Attempt, c.Until, c.Window = true, a.Record.Fence, 1, time.Now().Add(time.Minute), time.Hour
+	c.Landed, c.Fence, c.Attempt, c.Until, c.Window = true, a.Record.Fence, 1,
+		time.Now().Add(time.Minute), time.Hour
 	return c
 }
 
@@ -92,13 +97,16 @@ func TestMembershipIsReadUnderTheLease(t *testing.T) {
 			for cut := 1; cut <= 2; cut++ {
 				t.Run(fmt.Sprintf("%v/likely=%t/cut=%d", layout, likely, cut), func(t *testing.T) {
 					mini, client := redistest.Mini(t)
-					mine := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", layout))
-					theirs := openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: mini.Addr()})}, layoutOptions("ow", layout))
+					mine := openWith(t, redistest.Backend{Client: client},
+						layoutOptions("ow", layout))
+					theirs := openWith(t, redistest.Backend{Client: redistest.Client(t,
+						&redis.Options{Addr: mini.Addr()})}, layoutOptions("ow", layout))
 					redisadapter.LookEverywhere(mine)
 					seasoned(t, mine, theirs)
 					claimed := theirs.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
 					ended := false
-					client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+					client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
+						next redis.ProcessPipelineHook) error {
 						if ended || !has(cmds, "sismember") || cut >= len(cmds) {
 							return next(ctx, cmds)
 						}
@@ -118,7 +126,8 @@ func TestMembershipIsReadUnderTheLease(t *testing.T) {
 					if !ended && (!likely || cut != 2) {
 						t.Error("no pipeline was cut")
 					}
-					if a := mine.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; ended && a.Outcome != dedup.Duplicate {
+					if a := mine.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; ended &&
+						a.Outcome != dedup.Duplicate {
 						t.Errorf("and then: %+v", a)
 					}
 				})
@@ -135,7 +144,8 @@ func (refusal) RedisError()     {}
 
 // refuse makes the server refuse every command of a name with an error.
 func refuse(client *redis.Client, name string, err error) {
-	client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
+		next redis.ProcessPipelineHook) error {
 		var rest []redis.Cmder
 		for _, c := range cmds {
 			if c.Name() == name {
@@ -156,23 +166,29 @@ func refuse(client *redis.Client, name string, err error) {
 func TestRefusedAddKeepsTheLease(t *testing.T) {
 	for _, problem := range []error{
 		refusal("OOM command not allowed when used memory > 'maxmemory'."),
-		refusal("MOVED 1 127.0.0.1:1"), refusal("READONLY You can't write against a read only replica."),
+		refusal("MOVED 1 127.0.0.1:1"),
+		refusal("READONLY You can't write against a read only replica."),
 		errors.New("connection reset"),
 	} {
 		t.Run(problem.Error(), func(t *testing.T) {
 			_, client := redistest.Mini(t)
-			store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", redisadapter.Compact))
+			store := openWith(t, redistest.Backend{Client: client},
+				layoutOptions("ow", redisadapter.Compact))
 			seasoned(t, store)
 			claimed := store.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2)})
 			refuse(client, "sadd", problem)
-			for i, a := range store.Finish(t.Context(), []dedup.Change{done(1, claimed[0]), done(2, claimed[1])}) {
+			for i, a := range store.Finish(t.Context(),
+				[]dedup.Change{done(1, claimed[0]), done(2, claimed[1])}) {
 				var reply redis.Error
-				if errors.As(problem, &reply) && (!a.Held || !a.Written) || a.Err != nil && a.Written {
+				if errors.As(problem, &reply) && (!a.Held || !a.Written) ||
+					a.Err != nil && a.Written {
 					t.Errorf("item %d: %+v", i, a)
 				}
 				req := request(1 + i)
 				req.Token = dedup.Token{9}
-				if b := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; b.Outcome == dedup.Acquired || a.Written && b.Outcome != dedup.Duplicate {
+				if b := store.Claim(t.Context(),
+					[]dedup.ClaimRequest{req})[0]; b.Outcome == dedup.Acquired ||
+					a.Written && b.Outcome != dedup.Duplicate {
 					t.Errorf("item %d, then another's claim: %+v", i, b)
 				}
 			}
@@ -186,11 +202,13 @@ func TestPlainCommandsThatAreRefused(t *testing.T) {
 	for _, name := range []string{"set", "sismember", "getdel"} {
 		t.Run(name, func(t *testing.T) {
 			_, client := redistest.Mini(t)
-			store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", redisadapter.Compact))
+			store := openWith(t, redistest.Backend{Client: client},
+				layoutOptions("ow", redisadapter.Compact))
 			seasoned(t, store)
 			first := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
 			refuse(client, name, refusal("TRYAGAIN Multiple keys request during rehashing of slot"))
-			if a := store.Finish(t.Context(), []dedup.Change{done(1, first)})[0]; !a.Held || !a.Written {
+			if a := store.Finish(t.Context(), []dedup.Change{done(1, first)})[0]; !a.Held ||
+				!a.Written {
 				t.Fatalf("%+v", a)
 			}
 			for turn, want := range []dedup.Outcome{dedup.Duplicate, dedup.Acquired} {
@@ -208,7 +226,8 @@ func TestPlainCommandsThatAreRefused(t *testing.T) {
 func TestCompletedTwice(t *testing.T) {
 	for _, byScript := range []bool{false, true} {
 		_, client := redistest.Mini(t)
-		store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", redisadapter.Compact))
+		store := openWith(t, redistest.Backend{Client: client},
+			layoutOptions("ow", redisadapter.Compact))
 		seasoned(t, store)
 		if byScript {
 			redisadapter.DropByScript(store)
@@ -222,7 +241,8 @@ func TestCompletedTwice(t *testing.T) {
 		}
 		late := end
 		late.Until = time.Now()
-		if a := store.Finish(t.Context(), []dedup.Change{late})[0]; a.Held || a.Written || a.Record.State != dedup.StateSucceeded {
+		if a := store.Finish(t.Context(), []dedup.Change{late})[0]; a.Held || a.Written ||
+			a.Record.State != dedup.StateSucceeded {
 			t.Errorf("when its time is over: %+v", a)
 		}
 		if n := client.Exists(t.Context(), redisadapter.Key(store, request(1).ID)).Val(); n != 0 {
@@ -236,20 +256,24 @@ func TestCompletedTwice(t *testing.T) {
 func TestAddThatComesLate(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		mini, client := redistest.Freeze(t)
-		store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", redisadapter.Compact))
-		other := openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: mini.Addr()})}, layoutOptions("ow", redisadapter.Compact))
+		store := openWith(t, redistest.Backend{Client: client},
+			layoutOptions("ow", redisadapter.Compact))
+		other := openWith(t, redistest.Backend{Client: redistest.Client(t,
+			&redis.Options{Addr: mini.Addr()})}, layoutOptions("ow", redisadapter.Compact))
 		seasoned(t, store)
 		req := request(1)
 		claimed := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
 		end := done(1, claimed)
 		end.Until = time.Now().Add(50 * time.Millisecond)
-		client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
+			next redis.ProcessPipelineHook) error {
 			if has(cmds, "sadd") {
 				mini.Advance(req.Lease + time.Millisecond)
 				if taken {
 					again := request(1)
 					again.Token = dedup.Token{9}
-					if a := other.Claim(ctx, []dedup.ClaimRequest{again})[0]; a.Outcome != dedup.Acquired {
+					if a := other.Claim(ctx,
+						[]dedup.ClaimRequest{again})[0]; a.Outcome != dedup.Acquired {
 						t.Errorf("%+v", a)
 					}
 				} else {

@@ -28,7 +28,8 @@ func (r *runner) work(t *testing.T, keys []int, window time.Duration) (finished 
 	reqs := make([]dedup.ClaimRequest, len(keys))
 	for i, n := range keys {
 		reqs[i] = request(n)
-		reqs[i].Lease, reqs[i].Hold, reqs[i].LikelyDuplicate = time.Minute, time.Minute, r.rnd.IntN(4) == 0
+		reqs[i].Lease, reqs[i].Hold, reqs[i].LikelyDuplicate = time.Minute, time.Minute,
+			r.rnd.IntN(4) == 0
 		for b := range reqs[i].Token {
 			reqs[i].Token[b] = byte(r.rnd.Uint32())
 		}
@@ -114,7 +115,8 @@ func TestOneEffectForEachKey(t *testing.T) {
 func TestEdgesOfGenerations(t *testing.T) {
 	const keys, wave, workers = 2048, 128, 32
 	window := 160 * time.Millisecond
-	behind := []time.Duration{0, 10 * time.Millisecond, 35 * time.Millisecond, 150 * time.Millisecond}
+	behind := []time.Duration{0, 10 * time.Millisecond, 35 * time.Millisecond,
+		150 * time.Millisecond}
 	for _, layout := range bucketLayouts {
 		t.Run(layout.String(), func(t *testing.T) {
 			t.Parallel()
@@ -138,7 +140,8 @@ func TestEdgesOfGenerations(t *testing.T) {
 						defer mu.Unlock()
 						if done := completed[n]; !done.IsZero() && time.Since(done) < window {
 							second++
-							t.Errorf("key %d runs again %v after it was completed", n, time.Since(done))
+							t.Errorf("key %d runs again %v after it was completed",
+								n, time.Since(done))
 						}
 					},
 					done: func(n int, sent time.Time) {

@@ -21,7 +21,8 @@ func (t *compactTrip) read(st *bucketStep) {
 	case dropLease:
 		value, absent, err := valueOf(st.cmd)
 		if err != nil && !absent && t.careful(err) { // the lease has moved, say
-			t.next = append(t.next, bucketStep{kind: dropWithScript, item: st.item, added: st.added})
+			t.next = append(t.next, bucketStep{kind: dropWithScript, item: st.item,
+				added: st.added})
 			return
 		}
 		t.dropped(st, value, "")
@@ -118,7 +119,8 @@ func (t *compactTrip) done(c *dedup.Change, held bool) dedup.Answer {
 // add is dropped with those of the whole batch: as long as it lasts nobody forgets its key,
 // and who wants to take it over, or lands late, finds the member and writes nothing.
 func (t *compactTrip) drop(add *bucketStep, added bool) {
-	st := bucketStep{kind: dropLease, item: add.item, added: added, lease: add.lease, apart: add.apart}
+	st := bucketStep{kind: dropLease, item: add.item, added: added, lease: add.lease,
+		apart: add.apart}
 	switch {
 	case redisscript.FromMillis(t.b.window) <= t.b.dropBy:
 		st.kind = dropWithScript
@@ -168,7 +170,8 @@ func (t *compactTrip) dropped(st *bucketStep, found, written string) {
 			left, age = c.Window, 0
 		}
 		t.ended[st.item] = dedup.Answer{Record: rec.view(left, age)}
-		t.putBack(st, written, found, max(left, time.Millisecond), st.added && rec.state == redisscript.Failed)
+		t.putBack(st, written, found, max(left, time.Millisecond), st.added &&
+			rec.state == redisscript.Failed)
 	case c.Fence <= rec.floor:
 		// We had done it before, and it was forgotten since.
 		t.ended[st.item] = dedup.Answer{Record: rec.view(c.Hold, 0)}
@@ -184,8 +187,10 @@ func (t *compactTrip) dropped(st *bucketStep, found, written string) {
 
 // putBack puts back what was dropped and is not ours, and takes the member out again if
 // remove is set.
-func (t *compactTrip) putBack(st *bucketStep, written, old string, keep time.Duration, remove bool) {
-	t.next = append(t.next, bucketStep{kind: putBack, item: st.item, written: written, old: old, keep: keep, added: remove})
+func (t *compactTrip) putBack(st *bucketStep, written, old string, keep time.Duration,
+	remove bool) {
+	t.next = append(t.next, bucketStep{kind: putBack, item: st.item, written: written, old: old,
+		keep: keep, added: remove})
 }
 
 // readEnd reads the answer of the script.
@@ -286,7 +291,8 @@ func (t *compactTrip) readClaim(st *bucketStep) {
 func (t *compactTrip) met(i int, value string) bool {
 	rec, err := decodeRecord(value)
 	if err != nil {
-		t.claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w", dedup.ErrUnreadable, err)}
+		t.claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w",
+			dedup.ErrUnreadable, err)}
 		return true
 	}
 	left, age, known := rec.remembered(t.at)
@@ -302,7 +308,8 @@ func (t *compactTrip) met(i int, value string) bool {
 }
 
 func (t *compactTrip) duplicate(i int, generation int64) {
-	t.claimed[i] = dedup.Answer{Outcome: dedup.Duplicate, Record: t.b.memberRecord(t.at, generation)}
+	t.claimed[i] = dedup.Answer{Outcome: dedup.Duplicate,
+		Record: t.b.memberRecord(t.at, generation)}
 }
 
 // giveBack gives the lease of a key up that is a member. As long as it is one, whose

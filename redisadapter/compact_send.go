@@ -67,7 +67,8 @@ type plainCommands struct {
 // A node is asked by its own client. The client of the Cluster would follow redirections
 // command by command, while a slot is being moved, and the membership might be read
 // before the lease was ours.
-func (s *Store) sendBeside(ctx context.Context, calls []redisscript.Call, plain plainCommands, looks *looks) []redisscript.Reply {
+func (s *Store) sendBeside(ctx context.Context, calls []redisscript.Call, plain plainCommands,
+	looks *looks) []redisscript.Reply {
 	last := looks.queue(ctx)
 	cluster := s.guard.cluster
 	switch {
@@ -78,7 +79,8 @@ func (s *Store) sendBeside(ctx context.Context, calls []redisscript.Call, plain 
 	}
 	if last != nil {
 		for i, cmd := range last() {
-			plain.cmds, plain.keys = append(plain.cmds, cmd), append(plain.keys, looks.g.keys[looks.need[i]])
+			plain.cmds, plain.keys = append(plain.cmds, cmd),
+				append(plain.keys, looks.g.keys[looks.need[i]])
 		}
 	}
 	var nodes sync.WaitGroup
@@ -97,7 +99,8 @@ func (s *Store) sendBeside(ctx context.Context, calls []redisscript.Call, plain 
 
 // byNode groups commands by the master that serves their slot, in their order. Those of
 // a slot that nobody serves get that as their error.
-func byNode(ctx context.Context, cluster *redis.ClusterClient, plain plainCommands) map[*redis.Client][]redis.Cmder {
+func byNode(ctx context.Context, cluster *redis.ClusterClient,
+	plain plainCommands) map[*redis.Client][]redis.Cmder {
 	nodes := make(map[*redis.Client][]redis.Cmder, 8)
 	var node *redis.Client
 	var err error
@@ -170,7 +173,8 @@ func (p *plainCommands) add(key string, cmd redis.Cmder) {
 
 // sift leaves out the generations, from the first on, which are known not to have the key.
 func (t *compactTrip) sift(st *bucketStep, p place) {
-	for st.generation = t.view.first; st.generation < t.view.last && t.b.closed(t.at, st.generation); st.generation++ {
+	for st.generation = t.view.first; st.generation < t.view.last &&
+		t.b.closed(t.at, st.generation); st.generation++ {
 		known := t.b.sieve.of(st.generation, p, t.b.shards)
 		if known == nil || !known.lacks(p.member) {
 			return
@@ -180,7 +184,8 @@ func (t *compactTrip) sift(st *bucketStep, p place) {
 
 // readWhole has the first bucket that is looked at read as a whole, if that is due: few in
 // one round, because that takes as long as twenty claims.
-func (t *compactTrip) readWhole(ctx context.Context, st *bucketStep, out *plainCommands, items int) {
+func (t *compactTrip) readWhole(ctx context.Context, st *bucketStep, out *plainCommands,
+	items int) {
 	if st.kind != claimLease && st.kind != lookFirst || !t.b.closed(t.at, st.generation) {
 		return
 	}
@@ -213,7 +218,8 @@ func (t *compactTrip) write(l *lines, st *bucketStep) {
 		return
 	}
 	p := t.placeOf(st)
-	if st.kind != addMember && st.kind != seekApart && (st.kind != lookFirst || t.s.opts.Layout == Mixed) {
+	if st.kind != addMember && st.kind != seekApart &&
+		(st.kind != lookFirst || t.s.opts.Layout == Mixed) {
 		l.buf = t.b.appendLease(l.buf, p, t.idOf(st))
 		l.end()
 	}
@@ -254,7 +260,8 @@ func (t *compactTrip) command(ctx context.Context, l *lines, st *bucketStep) {
 		if t.s.opts.Layout == Mixed {
 			st.cmd = l.setClaim(ctx, ms)
 		} else {
-			st.cmd = redis.NewStringCmd(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(ms), "nx")...)
+			st.cmd = redis.NewStringCmd(ctx,
+				l.carve("set", l.take(), l.take(), "px", l.millis(ms), "nx")...)
 		}
 		st.seen = l.isMember(ctx, t.view.last-st.generation+1)
 	case lookFirst:

@@ -24,7 +24,8 @@ func TestFullServerWithBuckets(t *testing.T) {
 		t.Run(layout.String(), func(t *testing.T) {
 			_, client, _ := private(t)
 			ctx := t.Context()
-			store := openWith(t, redistest.Backend{Client: client}, layoutOptions("buckets", layout))
+			store := openWith(t, redistest.Backend{Client: client},
+				layoutOptions("buckets", layout))
 			seasoned(t, store)
 			const claimed = 4 * batchSize
 			var ends []dedup.Change
@@ -81,7 +82,8 @@ func complete(t testing.TB, store *redisadapter.Store, from, n int, window time.
 	reqs, ends := make([]dedup.ClaimRequest, size), make([]dedup.Change, size)
 	for first := from; first < from+n; first += size {
 		for i := range reqs {
-			reqs[i] = dedup.ClaimRequest{ID: numbered(first + i), Token: dedup.Token{1}, Lease: time.Minute, Hold: time.Minute}
+			reqs[i] = dedup.ClaimRequest{ID: numbered(first + i), Token: dedup.Token{1},
+				Lease: time.Minute, Hold: time.Minute}
 		}
 		until := time.Now().Add(time.Minute)
 		for i, a := range store.Claim(t.Context(), reqs) {
@@ -89,8 +91,8 @@ func complete(t testing.TB, store *redisadapter.Store, from, n int, window time.
 				t.Fatalf("key %d is taken for done, or worse: %+v", first+i, a)
 			}
 			ends[i] = dedup.Change{
-				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1, Until: until,
-				State: dedup.StateSucceeded, Landed: true, Window: window,
+				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
+				Until: until, State: dedup.StateSucceeded, Landed: true, Window: window,
 			}
 		}
 		for i, a := range store.Finish(t.Context(), ends) {
@@ -128,7 +130,8 @@ func bytesPerKey(t testing.TB, layout redisadapter.Layout, n int) (float64, *red
 // privateClient connects to a server of its own that writes nothing to disk.
 func privateClient(t testing.TB) *redis.Client {
 	t.Helper()
-	client := redistest.Client(t, &redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
+	client := redistest.Client(t,
+		&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
 	must(t, client.ConfigSet(t.Context(), "appendonly", "no").Err())
 	return client
 }
@@ -150,7 +153,8 @@ func usedMemory(t testing.TB, client *redis.Client) int {
 
 // TestBytesPerKey holds what the package comment promises, with as many keys as expected.
 func TestBytesPerKey(t *testing.T) {
-	for layout, limit := range map[redisadapter.Layout]float64{redisadapter.Compact: 10.5, redisadapter.SeenOnly: 220} {
+	for layout, limit := range map[redisadapter.Layout]float64{redisadapter.Compact: 10.5,
+		redisadapter.SeenOnly: 220} {
 		t.Run(fmt.Sprint(layout), func(t *testing.T) {
 			if perKey, _ := bytesPerKey(t, layout, 50_000); perKey > limit {
 				t.Errorf("%.1f bytes per key, at most %v are promised", perKey, limit)

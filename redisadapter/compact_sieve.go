@@ -72,7 +72,8 @@ func (s *sieve) of(generation int64, p place, shards uint64) *sievedBucket {
 	if !current(g) {
 		s.mu.Lock()
 		if g = slot.Load(); !current(g) {
-			g = &sievedBuckets{generation: generation, since: time.Now(), buckets: make([]sievedBucket, shards)}
+			g = &sievedBuckets{generation: generation, since: time.Now(),
+				buckets: make([]sievedBucket, shards)}
 			slot.Store(g)
 		}
 		s.mu.Unlock()

@@ -22,7 +22,8 @@ type looks struct{ one, whole atomic.Int32 }
 
 func countLooks(client *redis.Client) *looks {
 	var n looks
-	client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
+		next redis.ProcessPipelineHook) error {
 		for _, c := range cmds {
 			switch c.Name() {
 			case "sismember":
@@ -63,7 +64,8 @@ func TestClosedBucketsAreReadOnce(t *testing.T) {
 			learn(t, b.Store, 50_000)
 			// Of 512 keys one in a few is asked for in both generations.
 			if got := n.one.Load(); got < 2*batchSize || got > 3*batchSize || n.whole.Load() != 0 {
-				t.Errorf("%d new keys were asked for %d times, buckets %d times", 2*batchSize, got, n.whole.Load())
+				t.Errorf("%d new keys were asked for %d times, buckets %d times", 2*batchSize,
+					got, n.whole.Load())
 			}
 			again := func(key int, want dedup.Outcome) {
 				t.Helper()
@@ -96,7 +98,8 @@ func TestOpenBucketsAreAsked(t *testing.T) {
 	for _, from := range []time.Duration{-time.Second, 0, time.Second, 3 * time.Second} {
 		t.Run(from.String(), func(t *testing.T) {
 			b, _ := edge(t, redisadapter.Compact, from)
-			other := openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: b.mini.Addr()})}, layoutOptions("ow", redisadapter.Compact))
+			other := openWith(t, redistest.Backend{Client: redistest.Client(t,
+				&redis.Options{Addr: b.mini.Addr()})}, layoutOptions("ow", redisadapter.Compact))
 			learn(t, b.Store, 40_000)
 			for key := range 64 {
 				claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
@@ -120,7 +123,8 @@ func TestClosedBucketIsOpenAgain(t *testing.T) {
 	for _, layout := range bucketLayouts {
 		t.Run(layout.String(), func(t *testing.T) {
 			b, _ := edge(t, layout, -20*time.Second)
-			other := openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: b.mini.Addr()})}, layoutOptions("ow", layout))
+			other := openWith(t, redistest.Backend{Client: redistest.Client(t,
+				&redis.Options{Addr: b.mini.Addr()})}, layoutOptions("ow", layout))
 			seasoned(t, b.Store)
 			b.mini.Advance(time.Minute)
 			learn(t, b.Store, 40_000)
@@ -148,16 +152,18 @@ func TestClosedBucketIsOpenAgain(t *testing.T) {
 	}
 }
 
-// TestClockPutRight is TestClosedBucketIsOpenAgain on a real server, whose clock is not read for each
-// call: a process that is at work reads it while it is back, one that was idle has only its idleness
-// to go by.
+// TestClockPutRight is TestClosedBucketIsOpenAgain on a real server, whose clock is not read for
+// each call: a process that is at work reads it while it is back, one that was idle has only its
+// idleness to go by.
 func TestClockPutRight(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindRedisClock)
 	open := func(opts redisadapter.Options) *redisadapter.Store {
-		return openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: server.Addr})}, opts)
+		return openWith(t, redistest.Backend{Client: redistest.Client(t,
+			&redis.Options{Addr: server.Addr})}, opts)
 	}
-	for name, idle := range map[string]time.Duration{"working": 6 * time.Second, "idle": 11 * time.Second} {
+	for name, idle := range map[string]time.Duration{"working": 6 * time.Second,
+		"idle": 11 * time.Second} {
 		for _, layout := range bucketLayouts {
 			t.Run(fmt.Sprint(name, "/", layout), func(t *testing.T) {
 				opts := layoutOptions(fmt.Sprintf("ow-%s-%v", name, layout), layout)
@@ -174,11 +180,13 @@ func TestClockPutRight(t *testing.T) {
 				other := open(opts)
 				if name == "working" {
 					redisadapter.Idle(mine, idle)
-					require.Equal(t, dedup.Acquired, mine.Claim(t.Context(), []dedup.ClaimRequest{request(39_999)})[0].Outcome)
+					require.Equal(t, dedup.Acquired,
+						mine.Claim(t.Context(), []dedup.ClaimRequest{request(39_999)})[0].Outcome)
 				}
 				for key := range 50 {
 					claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
-					require.True(t, other.Finish(t.Context(), []dedup.Change{done(key, claimed)})[0].Held)
+					require.True(t, other.Finish(t.Context(),
+						[]dedup.Change{done(key, claimed)})[0].Held)
 				}
 
 				clockAt(40 * time.Second)
@@ -187,7 +195,8 @@ func TestClockPutRight(t *testing.T) {
 				for key := range 50 {
 					req := request(key)
 					req.Token = dedup.Token{9, 9}
-					if a := mine.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; a.Outcome != dedup.Duplicate {
+					if a := mine.Claim(t.Context(),
+						[]dedup.ClaimRequest{req})[0]; a.Outcome != dedup.Duplicate {
 						again++
 					}
 				}
@@ -234,10 +243,12 @@ func TestAddToClosedBucket(t *testing.T) {
 	opts := layoutOptions("ow", redisadapter.Compact)
 	opts.Window, opts.ExpectedKeys = time.Second, 400 // one shard
 	mine := openWith(t, redistest.Backend{Client: client}, opts)
-	other := openWith(t, redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: mini.Addr()})}, opts)
+	other := openWith(t,
+		redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: mini.Addr()})}, opts)
 	claimed := mine.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
 	late := false
-	client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
+		next redis.ProcessPipelineHook) error {
 		if has(cmds, "sadd") && !late {
 			late = true
 			closes := time.Now().Truncate(opts.Window).Add(opts.Window + 2*redisadapter.Skew(mine))
@@ -253,7 +264,8 @@ func TestAddToClosedBucket(t *testing.T) {
 	}
 	req := request(1)
 	req.Token = dedup.Token{9}
-	if a := other.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; !late || a.Outcome != dedup.Duplicate {
+	if a := other.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; !late ||
+		a.Outcome != dedup.Duplicate {
 		t.Errorf("late=%t: %+v", late, a)
 	}
 }
@@ -301,7 +313,8 @@ func TestLeasesAreDroppedTogether(t *testing.T) {
 				}
 				// Somebody who lost the first key long ago has landed its effect.
 				landed := change(100, dedup.StateSucceeded)
-				landed.Token, landed.Landed, landed.Fence, landed.Attempt = dedup.Token{9}, true, 1, 1
+				landed.Token, landed.Landed, landed.Fence, landed.Attempt = dedup.Token{9},
+					true, 1, 1
 				if a := b.finish(landed); !a.Written || a.Held {
 					t.Fatalf("%+v", a)
 				}
@@ -309,7 +322,8 @@ func TestLeasesAreDroppedTogether(t *testing.T) {
 				if problem != "" {
 					refuse(b.client, problem, refusal("NOPERM this user has no permissions"))
 				}
-				b.client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+				b.client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
+					next redis.ProcessPipelineHook) error {
 					for _, c := range cmds {
 						if c.Name() == "getdel" {
 							single++
@@ -326,8 +340,10 @@ func TestLeasesAreDroppedTogether(t *testing.T) {
 					t.Errorf("%d leases were dropped one by one", single)
 				}
 				for i := range ends {
-					left := b.client.Exists(t.Context(), redisadapter.Key(b.Store, newID(100+i))).Val()
-					if want := int64(min(1, max(0, 1-i))); left != want { // the record of who landed
+					left := b.client.Exists(t.Context(),
+						redisadapter.Key(b.Store, newID(100+i))).Val()
+					// the record of who landed
+					if want := int64(min(1, max(0, 1-i))); left != want {
 						t.Errorf("key %d: %d leases are left", 100+i, left)
 					}
 				}

@@ -20,7 +20,8 @@ func openWith(t testing.TB, b redistest.Backend, opts redisadapter.Options) *red
 func TestMixedKeepsMembersLikeCompact(t *testing.T) {
 	members := func(t *testing.T, b redistest.Backend) deduptest.Harness {
 		store := openWith(t, b, layoutOptions(b.Prefix, redisadapter.Mixed))
-		return deduptest.Harness{DoneOnly: true, WalkSteps: walkSteps, New: func(testing.TB) dedup.Store { return store }}
+		return deduptest.Harness{DoneOnly: true, WalkSteps: walkSteps,
+			New: func(testing.TB) dedup.Store { return store }}
 	}
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()

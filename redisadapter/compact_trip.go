@@ -94,7 +94,8 @@ type bucketStep struct {
 
 func (st *bucketStep) scripted() bool {
 	switch st.kind {
-	case endWithScript, endApart, dropWithScript, putBack, claimWithScript, claimApart, giveBackWithScript:
+	case endWithScript, endApart, dropWithScript, putBack, claimWithScript, claimApart,
+		giveBackWithScript:
 		return true
 	}
 	return false
@@ -112,7 +113,8 @@ const maxEdges = 4
 
 func newCompactTrip(ctx context.Context, shared *trip) *compactTrip {
 	n := len(shared.changes) + len(shared.reqs)
-	t := &compactTrip{trip: shared, b: shared.s.buckets, places: make([]place, n), next: make([]bucketStep, 0, n)}
+	t := &compactTrip{trip: shared, b: shared.s.buckets, places: make([]place, n),
+		next: make([]bucketStep, 0, n)}
 	// Read anew: what has passed since is counted from before the reading.
 	before := time.Now()
 	t.know(t.s.clock.now(ctx), before)
@@ -268,7 +270,8 @@ func (t *compactTrip) fail(round []bucketStep, err error) {
 		switch st := &round[i]; st.kind {
 		case addMember, endWithScript, endApart:
 			t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
-		case dropLease, dropOwn, dropWithScript, putBack, giveBack, giveBackWithScript: // the answer stands
+		case dropLease, dropOwn, dropWithScript, putBack, giveBack, giveBackWithScript:
+			// the answer stands
 		default:
 			t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
 		}
@@ -280,7 +283,8 @@ func (t *compactTrip) fail(round []bucketStep, err error) {
 type edgeError struct{ at time.Time }
 
 func (e *edgeError) Error() string {
-	return fmt.Sprintf("the server's clock, at %v, is not where it was", e.at.UTC().Format(time.RFC3339Nano))
+	return fmt.Sprintf("the server's clock, at %v, is not where it was",
+		e.at.UTC().Format(time.RFC3339Nano))
 }
 
 // atEdge returns the reading that a server has answered in place of a script's answer.

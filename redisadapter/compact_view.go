@@ -20,7 +20,8 @@ func (b *buckets) view(at reading) generations {
 		return generations{} // covers nothing: the server answers with its time
 	}
 	late := at.at.Add(at.error).UnixMilli() + 1
-	return generations{first: max(at.millis()-b.window-b.skew, 0) / b.window, last: (late + b.skew) / b.window}
+	return generations{first: max(at.millis()-b.window-b.skew, 0) / b.window,
+		last: (late + b.skew) / b.window}
 }
 
 // covers reports whether a view still does, when the server's clock may have come to at.

@@ -16,7 +16,8 @@ const ownsAtOnce = 64
 // over the change's own claim, and only what finish.lua would write: whatever else it
 // finds goes to finish.lua.
 func (s *Store) shortly(c *dedup.Change, at reading) bool {
-	return s.opts.Layout == Rich && at.known() && (c.State == dedup.StateSucceeded || c.State == dedup.StateFailed) &&
+	return s.opts.Layout == Rich && at.known() &&
+		(c.State == dedup.StateSucceeded || c.State == dedup.StateFailed) &&
 		c.Fence != 0 && c.Fence <= redisscript.MaxFence
 }
 
@@ -55,12 +56,14 @@ func (t *trip) completes(round []step) {
 			continue
 		}
 		c := &t.changes[st.item]
-		if sections := sectionsOf(c); len(all.items) == 0 || len(all.items) == limit || all.keep != c.Window || all.sections != sections {
+		if sections := sectionsOf(c); len(all.items) == 0 || len(all.items) == limit ||
+			all.keep != c.Window || all.sections != sections {
 			all.close()
 			all = owns{keep: c.Window, sections: sections, script: new(script)}
 		}
 		st.script, st.nth = all.script, len(all.items)
-		all.items = append(all.items, redisscript.CompleteItem{Key: l.take(), Token: l.take(), Record: l.take()})
+		all.items = append(all.items,
+			redisscript.CompleteItem{Key: l.take(), Token: l.take(), Record: l.take()})
 	}
 	all.close()
 }

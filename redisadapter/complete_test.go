@@ -17,7 +17,8 @@ import (
 // scripts counts the EVALSHAs of a client, and the keys that they are about.
 type scripts struct{ calls, keys int }
 
-func (s *scripts) count(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+func (s *scripts) count(ctx context.Context, cmds []redis.Cmder,
+	next redis.ProcessPipelineHook) error {
 	for _, cmd := range cmds {
 		if cmd.Name() == "evalsha" {
 			s.calls, s.keys = s.calls+1, s.keys+cmd.Args()[2].(int)
@@ -54,7 +55,8 @@ func TestCompleteTogether(t *testing.T) {
 		}
 		b.Client.AddHook(pipelineHook(sent.count))
 		for i, a := range s.Finish(t.Context(), ends) {
-			if a.Err != nil || !a.Held || !a.Written || a.Record.State != ends[i].State || string(a.Record.Result) != fmt.Sprint("result ", i) {
+			if a.Err != nil || !a.Held || !a.Written || a.Record.State != ends[i].State ||
+				string(a.Record.Result) != fmt.Sprint("result ", i) {
 				t.Fatalf("key %d: %+v", i, a)
 			}
 		}
@@ -64,8 +66,11 @@ func TestCompleteTogether(t *testing.T) {
 		}
 		for i, a := range s.Lookup(t.Context(), ids(ends)) {
 			window := ends[i].Window
-			if a.Record.State != ends[i].State || string(a.Record.Result) != fmt.Sprint("result ", i) || a.Record.Label != ends[i].Label ||
-				a.Record.Fence != ends[i].Fence || a.Record.Attempt != 1 || a.Record.Remaining > window || a.Record.Remaining < window-time.Minute {
+			if a.Record.State != ends[i].State ||
+				string(a.Record.Result) != fmt.Sprint("result ", i) ||
+				a.Record.Label != ends[i].Label ||
+				a.Record.Fence != ends[i].Fence || a.Record.Attempt != 1 ||
+				a.Record.Remaining > window || a.Record.Remaining < window-time.Minute {
 				t.Fatalf("key %d: %+v", i, a.Record)
 			}
 		}
@@ -119,7 +124,8 @@ func TestCompleteTogetherLeavesOthers(t *testing.T) {
 		answers := s.Finish(t.Context(), ends)
 		stored := s.Lookup(t.Context(), ids(ends))
 		for i, a := range answers {
-			if want := i != taken && i != fenced; a.Err != nil || a.Held != want || a.Written != want {
+			if want := i != taken && i != fenced; a.Err != nil || a.Held != want ||
+				a.Written != want {
 				t.Errorf("key %d: %+v", i, a)
 			}
 			if (stored[i].Record.State == dedup.StateSucceeded) != (i != taken && i != fenced) {
@@ -140,10 +146,12 @@ func TestCompleteTogetherLeavesOthers(t *testing.T) {
 func TestCompleteApart(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	s, sent := open(t, b), &scripts{}
-	b.Client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	b.Client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
+		next redis.ProcessPipelineHook) error {
 		var through []redis.Cmder
 		for _, cmd := range cmds {
-			if n, _ := cmd.Args()[min(2, len(cmd.Args())-1)].(int); cmd.Name() == "evalsha" && n > 1 {
+			if n, _ := cmd.Args()[min(2, len(cmd.Args())-1)].(int); cmd.Name() == "evalsha" &&
+				n > 1 {
 				cmd.SetErr(crossSlot{})
 				continue
 			}
@@ -191,7 +199,8 @@ func TestCompleteShortOfTime(t *testing.T) {
 		ends[i] = ending(i, a, dedup.StateSucceeded, "x")
 	}
 	lost := errors.New("connection reset")
-	b.Client.AddHook(pipelineHook(func(_ context.Context, cmds []redis.Cmder, _ redis.ProcessPipelineHook) error {
+	b.Client.AddHook(pipelineHook(func(_ context.Context, cmds []redis.Cmder,
+		_ redis.ProcessPipelineHook) error {
 		for _, cmd := range cmds {
 			cmd.SetErr(lost)
 		}

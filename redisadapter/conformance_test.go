@@ -21,7 +21,8 @@ func TestConformance(t *testing.T) {
 		eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 			t.Parallel()
 			mini, client := redistest.Freeze(t)
-			deduptest.Run(t, byHand(mini, harness(t, redistest.Backend{Client: client, Prefix: "ow"}, layout)))
+			deduptest.Run(t, byHand(mini,
+				harness(t, redistest.Backend{Client: client, Prefix: "ow"}, layout)))
 		})
 	})
 	for _, name := range redistest.Backends[1:] {
@@ -78,13 +79,15 @@ func (s timeless) Finish(ctx context.Context, changes []dedup.Change) []dedup.An
 	return s.Store.Finish(ctx, changes)
 }
 
-var layouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact, redisadapter.Mixed}
+var layouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact,
+	redisadapter.Mixed}
 
 // layoutOptions are of a layout, with a window of an hour where it needs one.
 func layoutOptions(prefix string, layout redisadapter.Layout) redisadapter.Options {
 	opts := redisadapter.Options{Prefix: prefix, Layout: layout}
 	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
-		opts.Secret, opts.Window, opts.ExpectedKeys = []byte("sixteen bytes or more"), time.Hour, 2000
+		opts.Secret, opts.Window, opts.ExpectedKeys = []byte("sixteen bytes or more"),
+			time.Hour, 2000
 	}
 	return opts
 }
@@ -95,7 +98,8 @@ func eachLayout(t *testing.T, run func(*testing.T, redisadapter.Layout)) {
 	eachOf(t, layouts, run)
 }
 
-func eachOf(t *testing.T, layouts []redisadapter.Layout, run func(*testing.T, redisadapter.Layout)) {
+func eachOf(t *testing.T, layouts []redisadapter.Layout,
+	run func(*testing.T, redisadapter.Layout)) {
 	t.Helper()
 	for _, layout := range layouts {
 		t.Run(layout.String(), func(t *testing.T) { run(t, layout) })

@@ -17,18 +17,21 @@ func BenchmarkDeduper(b *testing.B) {
 	const size = 256
 	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly} {
 		for _, merged := range []bool{false, true} {
-			b.Run(fmt.Sprintf("layout=%v/merged=%t/size=%d", layout, merged, size), func(b *testing.B) {
-				d := newBenchDeduper(b, layout)
-				next, done := 0, []dedup.Completion(nil)
-				perKey(b, size, func() {
-					reqs := make([]dedup.Request, size)
-					for i := range reqs {
-						reqs[i] = dedup.Request{Key: fmt.Sprintf("%d-%d", b.N, next), Scope: b.Name(), Origin: dedup.Origin{Source: "orders", Offset: int64(next)}}
-						next++
-					}
-					done = cycle(b, d, done, reqs, merged)
+			b.Run(fmt.Sprintf("layout=%v/merged=%t/size=%d", layout, merged, size),
+				func(b *testing.B) {
+					d := newBenchDeduper(b, layout)
+					next, done := 0, []dedup.Completion(nil)
+					perKey(b, size, func() {
+						reqs := make([]dedup.Request, size)
+						for i := range reqs {
+							reqs[i] = dedup.Request{Key: fmt.Sprintf("%d-%d", b.N, next),
+								Scope: b.Name(), Origin: dedup.Origin{Source: "orders",
+									Offset: int64(next)}}
+							next++
+						}
+						done = cycle(b, d, done, reqs, merged)
+					})
 				})
-			})
 		}
 	}
 }
@@ -36,12 +39,14 @@ func BenchmarkDeduper(b *testing.B) {
 func newBenchDeduper(b *testing.B, layout redisadapter.Layout) *dedup.Deduper {
 	b.Helper()
 	backend := redistest.Open(b, "redis")
-	store, err := redisadapter.New(b.Context(), backend.Client, redisadapter.Options{Prefix: backend.Prefix, Layout: layout})
+	store, err := redisadapter.New(b.Context(), backend.Client,
+		redisadapter.Options{Prefix: backend.Prefix, Layout: layout})
 	if err != nil {
 		b.Fatal(err)
 	}
 	d, err := dedup.New(store, dedup.Config{
-		Namespace: "bench", Window: time.Minute, LeaseTTL: 10 * time.Second, Hold: 10 * time.Second, SeenOnly: layout == redisadapter.SeenOnly,
+		Namespace: "bench", Window: time.Minute, LeaseTTL: 10 * time.Second, Hold: 10 * time.Second,
+		SeenOnly: layout == redisadapter.SeenOnly,
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -50,7 +55,8 @@ func newBenchDeduper(b *testing.B, layout redisadapter.Layout) *dedup.Deduper {
 }
 
 // cycle claims reqs and completes them, or, merged, what the call before has claimed.
-func cycle(b *testing.B, d *dedup.Deduper, done []dedup.Completion, reqs []dedup.Request, merged bool) []dedup.Completion {
+func cycle(b *testing.B, d *dedup.Deduper, done []dedup.Completion, reqs []dedup.Request,
+	merged bool) []dedup.Completion {
 	b.Helper()
 	ctx := context.Background()
 	var claims []*dedup.Claim

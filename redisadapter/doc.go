@@ -162,8 +162,8 @@
 //	+eval +evalsha +get +mget +set +pttl +time +info +ping
 //	+sadd +sismember +srandmember +srem +pexpireat +getdel +del +exists +cluster|slots +asking
 //
-// Change the password, and "ow" if Options.Prefix is another. Those from sadd on are for
-// Compact and Mixed, the last two are for a Cluster. A client with a name also asks for +client|setname.
+// Change the password, and "ow" if Options.Prefix is another. Those from sadd on are for Compact
+// and Mixed, the last two are for a Cluster. A client with a name also asks for +client|setname.
 // [Store.List] needs +scan +getrange besides (on a Cluster +cluster|myid), and [Store.Atomic]
 // +watch +unwatch +multi +exec and what its effects do.
 //

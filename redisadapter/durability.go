@@ -52,7 +52,8 @@ func (d *Durability) waits() bool { return d.Replicas > 0 || d.Disk }
 func (d *Durability) complete() error {
 	switch {
 	case d.Replicas < 0 || d.Replicas > maxReplicas:
-		return input("Options.Durability.Replicas", fmt.Sprintf("is %d; 0 to %d are allowed", d.Replicas, maxReplicas))
+		return input("Options.Durability.Replicas",
+			fmt.Sprintf("is %d; 0 to %d are allowed", d.Replicas, maxReplicas))
 	case d.Timeout < 0:
 		return input("Options.Durability.Timeout", "is negative")
 	case d.Timeout > 0 && !d.waits():
@@ -80,7 +81,9 @@ func (s *Store) tryDurability(ctx context.Context, client redis.UniversalClient)
 		return nil
 	}
 	if cluster, ok := client.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return s.tryOn(ctx, node) })
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return s.tryOn(ctx, node)
+		})
 	}
 	return s.tryOn(ctx, client)
 }

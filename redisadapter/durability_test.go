@@ -17,7 +17,8 @@ import (
 )
 
 // waiting opens a store that waits for one replica.
-func waiting(t *testing.T, client redis.UniversalClient, prefix string, layout redisadapter.Layout) *redisadapter.Store {
+func waiting(t *testing.T, client redis.UniversalClient, prefix string,
+	layout redisadapter.Layout) *redisadapter.Store {
 	t.Helper()
 	opts := layoutOptions(prefix, layout)
 	opts.Durability = redisadapter.Durability{Replicas: 1, Timeout: 200 * time.Millisecond}
@@ -29,12 +30,14 @@ func waiting(t *testing.T, client redis.UniversalClient, prefix string, layout r
 // TestDurability freezes the replica: nothing that it has not got may count, however often
 // it is asked for, and everything counts once it is back.
 func TestDurability(t *testing.T) {
-	for kind, replicas := range map[servertest.Kind][]int{servertest.KindRedisPair: {2}, servertest.KindRedisCluster: {4, 5, 6}} {
+	for kind, replicas := range map[servertest.Kind][]int{servertest.KindRedisPair: {2},
+		servertest.KindRedisCluster: {4, 5, 6}} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			server := servertest.Private(t, kind)
 			connect := func() redis.UniversalClient {
-				opts := redis.UniversalOptions{Addrs: server.Addrs[:1], IsClusterMode: kind == servertest.KindRedisCluster}
+				opts := redis.UniversalOptions{Addrs: server.Addrs[:1],
+					IsClusterMode: kind == servertest.KindRedisCluster}
 				client := redis.NewUniversalClient(&opts)
 				t.Cleanup(func() { must(t, client.Close()) })
 				return client
@@ -43,13 +46,15 @@ func TestDurability(t *testing.T) {
 				// The second has connections that have never written when they are asked to
 				// wait, as those of a pool may be.
 				prefix := "ow-" + layout.String()
-				frozen(t, server, replicas, waiting(t, connect(), prefix, layout), waiting(t, connect(), prefix, layout))
+				frozen(t, server, replicas, waiting(t, connect(), prefix, layout),
+					waiting(t, connect(), prefix, layout))
 			}
 		})
 	}
 }
 
-func frozen(t *testing.T, server *servertest.Server, replicas []int, store, other *redisadapter.Store) {
+func frozen(t *testing.T, server *servertest.Server, replicas []int,
+	store, other *redisadapter.Store) {
 	t.Helper()
 	before := claimed(t, store, 20)
 	for _, node := range replicas {
@@ -58,7 +63,8 @@ func frozen(t *testing.T, server *servertest.Server, replicas []int, store, othe
 	// Sent again it finds what it has written, which is not enough.
 	for _, store := range []*redisadapter.Store{store, other} {
 		for i, a := range store.Finish(t.Context(), before) {
-			if !errors.Is(a.Err, redisadapter.ErrNotDurable) || a.Held || a.Written || !dedup.CanRetry(a.Err) {
+			if !errors.Is(a.Err, redisadapter.ErrNotDurable) || a.Held || a.Written ||
+				!dedup.CanRetry(a.Err) {
 				t.Errorf("end %d without the replica: %+v", i, a)
 			}
 		}
@@ -108,7 +114,8 @@ func randomID() (id dedup.ID) {
 func freshRequests(n int) []dedup.ClaimRequest {
 	reqs := make([]dedup.ClaimRequest, n)
 	for i := range reqs {
-		reqs[i] = dedup.ClaimRequest{ID: randomID(), Token: dedup.Token(randomID()), Lease: time.Minute, Hold: time.Hour}
+		reqs[i] = dedup.ClaimRequest{ID: randomID(), Token: dedup.Token(randomID()),
+			Lease: time.Minute, Hold: time.Hour}
 	}
 	return reqs
 }
@@ -121,14 +128,17 @@ func claimed(t *testing.T, store *redisadapter.Store, n int) []dedup.Change {
 	var answers []dedup.Answer
 	eventually(t, "claims that a replica has", func() bool {
 		answers = store.Claim(t.Context(), reqs)
-		return !slices.ContainsFunc(answers, func(a dedup.Answer) bool { return errors.Is(a.Err, redisadapter.ErrNotDurable) })
+		return !slices.ContainsFunc(answers, func(a dedup.Answer) bool {
+			return errors.Is(a.Err, redisadapter.ErrNotDurable)
+		})
 	})
 	for i, a := range answers {
 		if a.Outcome != dedup.Acquired {
 			t.Fatalf("%+v", a)
 		}
 		changes[i] = dedup.Change{
-			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1, State: dedup.StateSucceeded,
+			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
+			State:  dedup.StateSucceeded,
 			Landed: true, Window: time.Hour, Until: time.Now().Add(time.Minute),
 		}
 	}
@@ -150,11 +160,14 @@ func TestDurabilityOptions(t *testing.T) {
 		"Options.Durability.Replicas": {Replicas: 17},
 		"Options.Durability.Timeout":  {Timeout: time.Second},
 	} {
-		_, err := redisadapter.New(t.Context(), redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), redisadapter.Options{Durability: d})
+		_, err := redisadapter.New(t.Context(),
+			redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}),
+			redisadapter.Options{Durability: d})
 		wantInput(t, err, field)
 	}
 	b := redistest.Open(t, "redis")
-	_, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix, Durability: redisadapter.Durability{Replicas: 1}})
+	_, err := redisadapter.New(t.Context(), b.Client,
+		redisadapter.Options{Prefix: b.Prefix, Durability: redisadapter.Durability{Replicas: 1}})
 	if !errors.Is(err, redisadapter.ErrNotDurable) {
 		t.Errorf("a server without replicas: %v", err)
 	}
@@ -165,17 +178,18 @@ func TestDurabilityOptions(t *testing.T) {
 func TestDurableWhileASlotMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	cluster := redistest.Cluster(t, server.Addrs)
-	eachOf(t, []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly}, func(t *testing.T, layout redisadapter.Layout) {
-		opts := layoutOptions("ow"+layout.String(), layout)
-		opts.Durability.Replicas = 1
-		store := openWith(t, redistest.Backend{Client: cluster}, opts)
-		from, to := beginMoving(t, cluster, redisadapter.Key(store, newID(1)))
-		if a := claimOne(t, store, 1); a.Outcome != dedup.Acquired {
-			t.Errorf("%+v", a)
-		}
-		slot := cluster.ClusterKeySlot(t.Context(), redisadapter.Key(store, newID(1))).Val()
-		for _, node := range []*redis.Client{to, from} {
-			must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "STABLE").Err())
-		}
-	})
+	eachOf(t, []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly},
+		func(t *testing.T, layout redisadapter.Layout) {
+			opts := layoutOptions("ow"+layout.String(), layout)
+			opts.Durability.Replicas = 1
+			store := openWith(t, redistest.Backend{Client: cluster}, opts)
+			from, to := beginMoving(t, cluster, redisadapter.Key(store, newID(1)))
+			if a := claimOne(t, store, 1); a.Outcome != dedup.Acquired {
+				t.Errorf("%+v", a)
+			}
+			slot := cluster.ClusterKeySlot(t.Context(), redisadapter.Key(store, newID(1))).Val()
+			for _, node := range []*redis.Client{to, from} {
+				must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "STABLE").Err())
+			}
+		})
 }

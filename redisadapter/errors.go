@@ -134,8 +134,10 @@ func classifyTransport(err error) Class {
 		return ClassContext
 	case errors.Is(err, redis.ErrPoolTimeout), errors.As(err, &timeout) && timeout.Timeout():
 		return ClassTimeout
-	case op != nil, errors.Is(err, redis.ErrClosed), errors.Is(err, net.ErrClosed), brokenConnection(err),
-		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.ErrClosedPipe):
+	case op != nil, errors.Is(err, redis.ErrClosed), errors.Is(err, net.ErrClosed),
+		brokenConnection(err),
+		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, io.ErrClosedPipe):
 		return ClassNetwork
 	}
 	return ClassOther
@@ -145,7 +147,8 @@ func classifyTransport(err error) Class {
 // on as an os.SyscallError that is in no net.OpError: so it is when a server at maxclients
 // accepts a connection and closes it.
 func brokenConnection(err error) bool {
-	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNABORTED)
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, syscall.ECONNABORTED)
 }
 
 // deniedError tells package dedup that the call would be refused again.
@@ -163,7 +166,8 @@ func lacksPermission(err error) bool {
 
 // wrap gives an error its place, and the identity that package dedup looks for.
 func wrap(op string, err error) error {
-	if errors.Is(err, redisscript.ErrUnreadable) || Classify(err) == ClassUnreadable && !errors.Is(err, dedup.ErrUnreadable) {
+	if errors.Is(err, redisscript.ErrUnreadable) ||
+		Classify(err) == ClassUnreadable && !errors.Is(err, dedup.ErrUnreadable) {
 		return fmt.Errorf("redisadapter: %s: %w: %w", op, dedup.ErrUnreadable, err)
 	}
 	if Classify(err) == ClassFull {

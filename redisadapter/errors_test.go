@@ -47,12 +47,14 @@ func fakeStore(t *testing.T, answer func(args []string) string) *redisadapter.St
 func newID(n int) dedup.ID { return dedup.ID{byte(n), byte(n >> 8), 0xee} }
 
 func request(n int) dedup.ClaimRequest {
-	return dedup.ClaimRequest{ID: newID(n), Token: dedup.Token{byte(n), 1}, Lease: time.Minute, Hold: time.Hour}
+	return dedup.ClaimRequest{ID: newID(n), Token: dedup.Token{byte(n), 1}, Lease: time.Minute,
+		Hold: time.Hour}
 }
 
 func change(n int, state dedup.State) dedup.Change {
 	return dedup.Change{
-		ID: newID(n), Token: dedup.Token{byte(n), 1}, State: state, Lease: time.Minute, Hold: time.Hour, Window: time.Hour,
+		ID: newID(n), Token: dedup.Token{byte(n), 1}, State: state, Lease: time.Minute,
+		Hold: time.Hour, Window: time.Hour,
 	}
 }
 
@@ -63,21 +65,36 @@ func TestServerErrors(t *testing.T) {
 		class redisadapter.Class
 		is    error
 	}{
-		"LOADING Redis is loading the dataset in memory":                                         {redisadapter.ClassLoading, nil},
-		"READONLY You can't write against a read only replica.":                                  {redisadapter.ClassReadOnly, nil},
-		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to":        {redisadapter.ClassMisconf, nil},
-		"OOM command not allowed when used memory > 'maxmemory'. script: 1f, on @user_script:3.": {redisadapter.ClassFull, dedup.ErrStoreFull},
-		"CLUSTERDOWN Hash slot not served":                                                       {redisadapter.ClassClusterDown, nil},
-		"TRYAGAIN Multiple keys request during rehashing of slot":                                {redisadapter.ClassTryAgain, nil},
-		"NOREPLICAS Not enough good replicas to write.":                                          {redisadapter.ClassNoReplicas, nil},
-		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.":       {redisadapter.ClassMasterDown, nil},
-		"MOVED 3999 127.0.0.1:6381":                                                              {redisadapter.ClassMoved, nil},
-		"ASK 3999 127.0.0.1:6381":                                                                {redisadapter.ClassMoved, nil},
-		"BUSY Redis is busy running a script.":                                                   {redisadapter.ClassBusy, nil},
-		"ERR max number of clients reached":                                                      {redisadapter.ClassBusy, nil},
-		"NOAUTH Authentication required.":                                                        {redisadapter.ClassDenied, nil},
-		"NOPERM this user has no permissions to access one of the keys":                          {redisadapter.ClassDenied, nil},
-		"WRONGTYPE Operation against a key holding the wrong kind of value":                      {redisadapter.ClassUnreadable, dedup.ErrUnreadable},
+		"LOADING Redis is loading the dataset in memory": {
+			redisadapter.ClassLoading, nil},
+		"READONLY You can't write against a read only replica.": {
+			redisadapter.ClassReadOnly, nil},
+		"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to": {
+			redisadapter.ClassMisconf, nil},
+		"OOM command not allowed when used memory > 'maxmemory'. script: 1f, on @user_script:3.": {
+			redisadapter.ClassFull, dedup.ErrStoreFull},
+		"CLUSTERDOWN Hash slot not served": {
+			redisadapter.ClassClusterDown, nil},
+		"TRYAGAIN Multiple keys request during rehashing of slot": {
+			redisadapter.ClassTryAgain, nil},
+		"NOREPLICAS Not enough good replicas to write.": {
+			redisadapter.ClassNoReplicas, nil},
+		"MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.": {
+			redisadapter.ClassMasterDown, nil},
+		"MOVED 3999 127.0.0.1:6381": {
+			redisadapter.ClassMoved, nil},
+		"ASK 3999 127.0.0.1:6381": {
+			redisadapter.ClassMoved, nil},
+		"BUSY Redis is busy running a script.": {
+			redisadapter.ClassBusy, nil},
+		"ERR max number of clients reached": {
+			redisadapter.ClassBusy, nil},
+		"NOAUTH Authentication required.": {
+			redisadapter.ClassDenied, nil},
+		"NOPERM this user has no permissions to access one of the keys": {
+			redisadapter.ClassDenied, nil},
+		"WRONGTYPE Operation against a key holding the wrong kind of value": {
+			redisadapter.ClassUnreadable, dedup.ErrUnreadable},
 		"ERR something new": {redisadapter.ClassOther, nil},
 	} {
 		word, _, _ := strings.Cut(reply, " ")
@@ -97,7 +114,8 @@ func TestServerErrors(t *testing.T) {
 			}
 			for _, a := range allAnswers(t, store) {
 				check(a.call, a.Err)
-				if a.Outcome != dedup.Unknown || a.Held || a.Written || a.Record.State != dedup.StateAbsent {
+				if a.Outcome != dedup.Unknown || a.Held || a.Written ||
+					a.Record.State != dedup.StateAbsent {
 					t.Errorf("%s: learnt %+v", a.call, a.Answer)
 				}
 			}
@@ -125,8 +143,10 @@ func allAnswers(t *testing.T, store *redisadapter.Store) (all []namedAnswer) {
 	ctx := t.Context()
 	add("Claim", store.Claim(ctx, []dedup.ClaimRequest{request(1), request(2)}))
 	add("Renew", store.Renew(ctx, []dedup.Change{change(1, 0), change(2, 0)}))
-	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased} {
-		add("Finish "+state.String(), store.Finish(ctx, []dedup.Change{change(1, state), change(2, state)}))
+	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed,
+		dedup.StateReleased} {
+		add("Finish "+state.String(),
+			store.Finish(ctx, []dedup.Change{change(1, state), change(2, state)}))
 	}
 	add("Lookup", store.Lookup(ctx, []dedup.ID{newID(1), newID(2)}))
 	return all
@@ -147,11 +167,14 @@ func TestCutInTheMiddle(t *testing.T) {
 		}
 		return ""
 	})
-	answers := store.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2), request(3), request(4), request(5)})
-	if a := answers[0]; a.Err != nil || a.Outcome != dedup.Duplicate || a.Record.Attempt != 3 || a.Record.Age != 5*time.Millisecond {
+	answers := store.Claim(t.Context(),
+		[]dedup.ClaimRequest{request(1), request(2), request(3), request(4), request(5)})
+	if a := answers[0]; a.Err != nil || a.Outcome != dedup.Duplicate || a.Record.Attempt != 3 ||
+		a.Record.Age != 5*time.Millisecond {
 		t.Errorf("item 0: %+v", a)
 	}
-	if a := answers[2]; a.Err != nil || a.Outcome != dedup.InFlight || a.Record.Remaining != time.Second {
+	if a := answers[2]; a.Err != nil || a.Outcome != dedup.InFlight ||
+		a.Record.Remaining != time.Second {
 		t.Errorf("item 2: %+v", a)
 	}
 	for _, i := range []int{1, 3, 4} {
@@ -169,18 +192,23 @@ func TestCutInTheMiddle(t *testing.T) {
 func TestStrangeAnswers(t *testing.T) {
 	for name, reply := range map[string]string{
 		"unknown word": redistest.Answer("granted", 1, 1, redisadapter.Golden(t, "in_progress")),
-		"bad record":   redistest.Answer("acquired", 1, 1, "record of another version, and long enough"),
+		"bad record": redistest.Answer("acquired", 1,
+			1, "record of another version, and long enough"),
 		"not an array": ":1\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := fakeStore(t, func([]string) string { return reply })
-			if a := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]; a.Err == nil || a.Outcome != dedup.Unknown {
+			if a := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]; a.Err == nil ||
+				a.Outcome != dedup.Unknown {
 				t.Errorf("Claim: %+v", a)
 			}
-			if a := store.Finish(t.Context(), []dedup.Change{change(1, dedup.StateSucceeded)})[0]; a.Err == nil || a.Written || a.Held {
+			if a := store.Finish(t.Context(),
+				[]dedup.Change{change(1, dedup.StateSucceeded)})[0]; a.Err == nil ||
+				a.Written || a.Held {
 				t.Errorf("Finish: %+v", a)
 			}
-			if a := store.Renew(t.Context(), []dedup.Change{change(1, 0)})[0]; a.Err == nil || a.Held {
+			if a := store.Renew(t.Context(), []dedup.Change{change(1, 0)})[0]; a.Err == nil ||
+				a.Held {
 				t.Errorf("Renew: %+v", a)
 			}
 		})

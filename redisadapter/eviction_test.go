@@ -20,7 +20,8 @@ import (
 // small is a server that evicts early.
 func small(t *testing.T, policy string) *redis.Client {
 	t.Helper()
-	client := redistest.Client(t, &redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
+	client := redistest.Client(t,
+		&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "16mb").Err())
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
 	return client
@@ -40,7 +41,8 @@ func crowdRequests(first, n int, attempt byte) []dedup.ClaimRequest {
 
 // process claims keys and completes those that it is granted. It adds those that are on
 // record for certain to done, and returns how many were granted that were done before.
-func process(ctx context.Context, store *redisadapter.Store, reqs []dedup.ClaimRequest, done map[dedup.ID]bool) (again int) {
+func process(ctx context.Context, store *redisadapter.Store, reqs []dedup.ClaimRequest,
+	done map[dedup.ID]bool) (again int) {
 	var ends []dedup.Change
 	for i, a := range store.Claim(ctx, reqs) {
 		if a.Outcome != dedup.Acquired {
@@ -50,8 +52,10 @@ func process(ctx context.Context, store *redisadapter.Store, reqs []dedup.ClaimR
 			again++
 		}
 		ends = append(ends, dedup.Change{
-			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1, State: dedup.StateSucceeded, Landed: true,
-			Lease: time.Minute, Hold: time.Hour, Window: time.Hour, Until: time.Now().Add(time.Minute),
+			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
+			State: dedup.StateSucceeded, Landed: true,
+			Lease: time.Minute, Hold: time.Hour, Window: time.Hour,
+			Until: time.Now().Add(time.Minute),
 		})
 	}
 	for i, a := range store.Finish(ctx, ends) {
@@ -86,15 +90,18 @@ func TestNewRefusesEviction(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 	assert.Equal(t, []redisadapter.Code{redisadapter.CodeEvictionPolicy}, codes(refused.Findings))
 	for _, part := range []string{
-		"allkeys-lru", "16777216", "maxmemory-policy noeviction", "CONFIG SET", "ElastiCache", "parameter group", "MemoryDB",
+		"allkeys-lru", "16777216", "maxmemory-policy noeviction", "CONFIG SET", "ElastiCache",
+		"parameter group", "MemoryDB",
 		"Memorystore", "Azure", "Redis Cloud", "Upstash", "Options.AllowEviction", "FailClosed",
 	} {
 		assert.ErrorContains(t, err, part)
 	}
-	assert.Error(t, open(redisadapter.Options{Amnesia: redisadapter.RunAndFlag, AmnesiaFor: time.Hour}))
+	assert.Error(t, open(redisadapter.Options{Amnesia: redisadapter.RunAndFlag,
+		AmnesiaFor: time.Hour}))
 	assert.NoError(t, open(guarded))
 	assert.NoError(t, open(redisadapter.Options{AllowEviction: true}))
-	assert.Error(t, open(redisadapter.Options{Amnesia: guarded.Amnesia, AmnesiaFor: time.Hour, Strict: true}))
+	assert.Error(t, open(redisadapter.Options{Amnesia: guarded.Amnesia, AmnesiaFor: time.Hour,
+		Strict: true}))
 
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	assert.NoError(t, open(redisadapter.Options{}), "without a limit nothing is evicted")
@@ -116,8 +123,9 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 		t.Run(c.policy+"/"+c.amnesia.String(), func(t *testing.T) {
 			client := small(t, c.policy)
 			opts := redisadapter.Options{
-				Amnesia: c.amnesia, AmnesiaFor: time.Hour, AllowEviction: c.amnesia == redisadapter.GuardOff,
-				OnFinding: func(redisadapter.Finding) {},
+				Amnesia: c.amnesia, AmnesiaFor: time.Hour,
+				AllowEviction: c.amnesia == redisadapter.GuardOff,
+				OnFinding:     func(redisadapter.Finding) {},
 			}
 			require.NoError(t, redisadapter.Boot(t.Context(), client, opts))
 			store, err := redisadapter.New(t.Context(), client, opts)
@@ -134,8 +142,10 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 			for first := 0; first < keys; first += batch {
 				again += process(t.Context(), store, crowdRequests(first, batch, 3), done)
 			}
-			t.Logf("%d keys acknowledged, %d evicted, %d claimed again", acknowledged, evicted(t, client), again)
-			assert.Equal(t, c.amnesia == redisadapter.GuardOff, again > 0, "%d of %d acknowledged keys were claimed again", again, acknowledged)
+			t.Logf("%d keys acknowledged, %d evicted, %d claimed again", acknowledged,
+				evicted(t, client), again)
+			assert.Equal(t, c.amnesia == redisadapter.GuardOff, again > 0,
+				"%d of %d acknowledged keys were claimed again", again, acknowledged)
 		})
 	}
 }
@@ -185,7 +195,9 @@ func TestPolicyOfARunningServer(t *testing.T) {
 	watched(t, plain)
 	closed, _ := guarded(t, client, failClosed)
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
-	eventually(t, "it is reported", func() bool { return h.count(redisadapter.CodeEvictionPolicy) == 1 })
+	eventually(t, "it is reported", func() bool {
+		return h.count(redisadapter.CodeEvictionPolicy) == 1
+	})
 	wantOutcome(t, plain, 1, dedup.Acquired)
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "2500kb").Err())
 	for n := 0; evicted(t, client) == 0; n += batchSize {
@@ -195,18 +207,22 @@ func TestPolicyOfARunningServer(t *testing.T) {
 	n := 1 << 20
 	eventually(t, "claims notice", func() bool {
 		n++
-		return redisadapter.Classify(closed.Claim(t.Context(), crowdRequests(n, 1, 1))[0].Err) == redisadapter.ClassAmnesia
+		return redisadapter.Classify(closed.Claim(t.Context(),
+			crowdRequests(n, 1, 1))[0].Err) == redisadapter.ClassAmnesia
 	})
 	wantOutcome(t, plain, 2, dedup.Acquired)
 }
 
 // TestGuardNeedsInfo: a guard that cannot see evictions and restarts is none.
 func TestGuardNeedsInfo(t *testing.T) {
-	client := redistest.Client(t, &redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
+	client := redistest.Client(t,
+		&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
 	ctx := t.Context()
 	require.NoError(t, redisadapter.Boot(ctx, client, failClosed))
-	require.NoError(t, client.Do(ctx, "acl", "setuser", "few", "on", "nopass", "~*", "+@all", "-info").Err())
-	few := redistest.Client(t, &redis.Options{Addr: client.Options().Addr, Username: "few", Password: "x"})
+	require.NoError(t, client.Do(ctx, "acl", "setuser", "few", "on", "nopass", "~*", "+@all",
+		"-info").Err())
+	few := redistest.Client(t,
+		&redis.Options{Addr: client.Options().Addr, Username: "few", Password: "x"})
 	h := &heard{}
 	_, err := redisadapter.New(ctx, few, redisadapter.Options{OnFinding: h.add})
 	require.NoError(t, err)
@@ -215,6 +231,8 @@ func TestGuardNeedsInfo(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	assert.Contains(t, found[0].Detail, "NOPERM")
-	_, err = redisadapter.New(ctx, few, redisadapter.Options{Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour, OnFinding: h.add})
+	_, err = redisadapter.New(ctx, few,
+		redisadapter.Options{Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour,
+			OnFinding: h.add})
 	assert.ErrorContains(t, err, "NOPERM")
 }

@@ -61,13 +61,14 @@ func (c *canaries) writeEvictions(ctx context.Context, heard map[string]info) er
 func (c *canaries) recordEvictions(ctx context.Context) error {
 	var mu sync.Mutex
 	heard := make(map[string]info)
-	_, err := eachServer(ctx, c.client, func(ctx context.Context, addr string, node redis.UniversalClient) error {
-		fields, err := askInfo(ctx, node)
-		mu.Lock()
-		defer mu.Unlock()
-		heard[addr] = fields
-		return err
-	})
+	_, err := eachServer(ctx, c.client,
+		func(ctx context.Context, addr string, node redis.UniversalClient) error {
+			fields, err := askInfo(ctx, node)
+			mu.Lock()
+			defer mu.Unlock()
+			heard[addr] = fields
+			return err
+		})
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,8 @@ func ExampleStore_DoAtomic() {
 		fmt.Println(err)
 		return
 	}
-	d, err := dedup.New(store, dedup.Config{Namespace: "orders", Window: 72 * time.Hour, LeaseTTL: 10 * time.Second})
+	d, err := dedup.New(store,
+		dedup.Config{Namespace: "orders", Window: 72 * time.Hour, LeaseTTL: 10 * time.Second})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -30,7 +30,8 @@ func ExampleMoving_namespace() {
 		return
 	}
 	open := func(namespace string) *dedup.Deduper {
-		d, err := dedup.New(store, dedup.Config{Namespace: namespace, Window: 72 * time.Hour, LeaseTTL: 30 * time.Second})
+		d, err := dedup.New(store,
+			dedup.Config{Namespace: namespace, Window: 72 * time.Hour, LeaseTTL: 30 * time.Second})
 		if err != nil {
 			panic(err)
 		}
@@ -38,8 +39,12 @@ func ExampleMoving_namespace() {
 	}
 	old, next := open("pay"), open("payments")
 
-	charge := func(context.Context) (string, error) { fmt.Println("charged"); return "receipt", nil }
-	in := func(d *dedup.Deduper, key string, effect func(context.Context) (string, error)) func(context.Context) (string, error) {
+	charge := func(context.Context) (string, error) {
+		fmt.Println("charged")
+		return "receipt", nil
+	}
+	in := func(d *dedup.Deduper, key string,
+		effect func(context.Context) (string, error)) func(context.Context) (string, error) {
 		return func(ctx context.Context) (string, error) {
 			res, err := dedup.Do(ctx, d, key, effect)
 			return res.Value, err
@@ -47,11 +52,14 @@ func ExampleMoving_namespace() {
 	}
 	steps := []func(key string) (string, error){
 		func(key string) (string, error) { return in(old, key, charge)(ctx) },
-		func(key string) (string, error) { return in(next, key, in(old, key, charge))(ctx) }, // old is recorded first
-		func(key string) (string, error) { return in(old, key, in(next, key, charge))(ctx) }, // next is recorded first
+		// old is recorded first
+		func(key string) (string, error) { return in(next, key, in(old, key, charge))(ctx) },
+		// next is recorded first
+		func(key string) (string, error) { return in(old, key, in(next, key, charge))(ctx) },
 		func(key string) (string, error) { return in(next, key, charge)(ctx) },
 	}
-	for n := range len(steps) - 1 { // each message comes to a process of a step, and again to one of the next
+	// each message comes to a process of a step, and again to one of the next
+	for n := range len(steps) - 1 {
 		key := fmt.Sprint("order-", n)
 		first, err1 := steps[n](key)
 		again, err2 := steps[n+1](key)

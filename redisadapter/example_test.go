@@ -26,7 +26,8 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	d, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: 72 * time.Hour, LeaseTTL: 30 * time.Second})
+	d, err := dedup.New(store,
+		dedup.Config{Namespace: "payments", Window: 72 * time.Hour, LeaseTTL: 30 * time.Second})
 	if err != nil {
 		panic(err)
 	}

@@ -37,7 +37,8 @@ func (s *Store) tellForgets(ctx context.Context, answers []dedup.Answer) {
 	if _, err := s.askForgets(ctx, true); err != nil {
 		for i := range answers {
 			if forgotten(&answers[i]) {
-				answers[i].Err = fmt.Errorf("%w (the key is forgotten, but caches may not be told)", err)
+				answers[i].Err = fmt.Errorf("%w (the key is forgotten, but caches may not be told)",
+					err)
 			}
 		}
 	}
@@ -57,7 +58,8 @@ func (s *Store) askForgets(ctx context.Context, change bool) (uint64, error) {
 }
 
 // askScript runs one script; the error is also that of the reply.
-func (s *Store) askScript(ctx context.Context, call redisscript.Call) (reply redisscript.Reply, err error) {
+func (s *Store) askScript(ctx context.Context, call redisscript.Call) (reply redisscript.Reply,
+	err error) {
 	refused := s.call(begins, func() {
 		replies, failed := s.scripts(ctx, begins, []redisscript.Call{call})
 		if err = failed; err == nil {

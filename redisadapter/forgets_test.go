@@ -51,7 +51,8 @@ func TestForgetsOfALiveClaim(t *testing.T) {
 	b := newBench(t)
 	b.claim(request(1))
 	before := forgets(t, b.Store)
-	if err := b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0]; !errors.Is(err, dedup.ErrInFlight) {
+	if err := b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0]; !errors.Is(err,
+		dedup.ErrInFlight) {
 		t.Fatal(err)
 	}
 	if after := forgets(t, b.Store); after != before {
@@ -63,9 +64,15 @@ func TestForgetsOfALiveClaim(t *testing.T) {
 // operator asks again, and leaves what is not ours as it was.
 func TestForgetThatCannotBeTold(t *testing.T) {
 	for name, plant := range map[string]func(b *bench) error{
-		"foreign text": func(b *bench) error { return b.client.Set(b.Context(), "ow:forgets", "hello", 0).Err() },
-		"another type": func(b *bench) error { return b.client.LPush(b.Context(), "ow:forgets", "hello").Err() },
-		"too large":    func(b *bench) error { return b.client.Set(b.Context(), "ow:forgets", "99999999999999999999", 0).Err() },
+		"foreign text": func(b *bench) error {
+			return b.client.Set(b.Context(), "ow:forgets", "hello", 0).Err()
+		},
+		"another type": func(b *bench) error {
+			return b.client.LPush(b.Context(), "ow:forgets", "hello").Err()
+		},
+		"too large": func(b *bench) error {
+			return b.client.Set(b.Context(), "ow:forgets", "99999999999999999999", 0).Err()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -79,13 +86,15 @@ func TestForgetThatCannotBeTold(t *testing.T) {
 				return
 			}
 			errs := b.Forget(t.Context(), []dedup.ID{newID(1), newID(2)}, time.Second)
-			if !errors.Is(errs[0], dedup.ErrUnreadable) || !strings.Contains(errs[0].Error(), "may not be told") {
+			if !errors.Is(errs[0], dedup.ErrUnreadable) ||
+				!strings.Contains(errs[0].Error(), "may not be told") {
 				t.Errorf("forgotten and not told: %v", errs[0])
 			}
 			if !errors.Is(errs[1], dedup.ErrInFlight) {
 				t.Errorf("refused: %v", errs[1])
 			}
-			if v, err := b.client.Get(t.Context(), "ow:forgets").Result(); err == nil && v != "hello" {
+			if v, err := b.client.Get(t.Context(), "ow:forgets").Result(); err == nil &&
+				v != "hello" {
 				t.Errorf("overwritten with %q", v)
 			}
 			must(t, b.client.Del(t.Context(), "ow:forgets").Err())

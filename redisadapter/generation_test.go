@@ -53,24 +53,28 @@ func TestPlainEndAfterATakeover(t *testing.T) {
 				if byScript && layout < redisadapter.Compact {
 					continue
 				}
-				t.Run(name+map[bool]string{true: ", dropped by script"}[byScript], func(t *testing.T) {
-					mini, client := redistest.Freeze(t)
-					store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"}, layoutOptions("ow", layout))
-					if byScript {
-						redisadapter.DropByScript(store)
-					}
-					b := &bench{t, store, mini, client}
-					b.plainEndAfterATakeover(newer.does, newer.written, newer.state)
-				})
+				t.Run(name+map[bool]string{true: ", dropped by script"}[byScript],
+					func(t *testing.T) {
+						mini, client := redistest.Freeze(t)
+						store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"},
+							layoutOptions("ow", layout))
+						if byScript {
+							redisadapter.DropByScript(store)
+						}
+						b := &bench{t, store, mini, client}
+						b.plainEndAfterATakeover(newer.does, newer.written, newer.state)
+					})
 			}
 		})
 	}
 }
 
-func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Change), written bool, state dedup.State) {
+func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Change), written bool,
+	state dedup.State) {
 	old := b.claim(ofGeneration(5))
 	next := b.claim(ofGeneration(6))
-	if next.Outcome != dedup.Acquired || next.Record.Attempt != 2 || next.Record.Fence <= old.Record.Fence {
+	if next.Outcome != dedup.Acquired || next.Record.Attempt != 2 ||
+		next.Record.Fence <= old.Record.Fence {
 		b.Fatalf("the newer generation: %+v after %+v", next, old)
 	}
 	theirs := by(6, change(1, dedup.StateReleased))
@@ -94,7 +98,8 @@ func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Change), written 
 	if state == dedup.StateAbsent {
 		want = dedup.Acquired
 	}
-	if a := b.claim(ofGeneration(7)); a.Outcome != want || a.Record.State == dedup.StateFailed != (state == dedup.StateFailed) {
+	if a := b.claim(ofGeneration(7)); a.Outcome != want ||
+		a.Record.State == dedup.StateFailed != (state == dedup.StateFailed) {
 		b.Errorf("then a claim is %+v", a)
 	}
 }
@@ -103,7 +108,8 @@ func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Change), written 
 func (b *bench) isMember() bool {
 	b.Helper()
 	now := b.client.Time(b.Context()).Val()
-	member, err := b.client.SIsMember(b.Context(), redisadapter.Bucket(b.Store, newID(1), now), redisadapter.Member(b.Store, newID(1))).Result()
+	member, err := b.client.SIsMember(b.Context(), redisadapter.Bucket(b.Store, newID(1), now),
+		redisadapter.Member(b.Store, newID(1))).Result()
 	must(b, err)
 	return member
 }
@@ -113,13 +119,15 @@ func (b *bench) isMember() bool {
 func TestTakeoverOfWhatIsDone(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 		mini, client := redistest.Freeze(t)
-		store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"}, layoutOptions("ow", layout))
+		store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"},
+			layoutOptions("ow", layout))
 		b := &bench{t, store, mini, client}
 		old := b.claim(ofGeneration(5))
 		lease := b.raw(1)
 		b.finish(by(5, done(1, old)))
 		if layout >= redisadapter.Compact {
-			must(t, client.Set(t.Context(), redisadapter.Key(store, newID(1)), lease, 2*time.Hour).Err())
+			must(t, client.Set(t.Context(), redisadapter.Key(store, newID(1)),
+				lease, 2*time.Hour).Err())
 		}
 		if a := b.claim(ofGeneration(6)); a.Outcome != dedup.Duplicate {
 			t.Errorf("a newer generation: %+v", a)

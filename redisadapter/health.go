@@ -18,7 +18,8 @@ type Health struct {
 
 // Health returns what is known now. It asks nobody, and never blocks for long.
 func (s *Store) Health() Health {
-	h := Health{Flagged: s.guard.flagged.Load(), BreakerOpen: s.breaker.open(), InFlight: len(s.rooms.all)}
+	h := Health{Flagged: s.guard.flagged.Load(), BreakerOpen: s.breaker.open(),
+		InFlight: len(s.rooms.all)}
 	if v := s.guard.view.Load(); v.lost() {
 		h.Amnesia, h.Remaining = true, time.Until(v.until)
 	} else if until := s.guard.suspect.Load(); until != nil && time.Now().Before(*until) {

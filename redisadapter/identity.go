@@ -68,15 +68,16 @@ func (g *guard) identify(ctx context.Context) error {
 	conns := connections(g.client)
 	var mu sync.Mutex
 	heard := make(map[string]info)
-	_, err := eachServer(ctx, g.client, func(ctx context.Context, addr string, node redis.UniversalClient) error {
-		fields, err := askInfo(ctx, node)
-		if err == nil {
-			mu.Lock()
-			heard[addr] = fields
-			mu.Unlock()
-		}
-		return err
-	})
+	_, err := eachServer(ctx, g.client,
+		func(ctx context.Context, addr string, node redis.UniversalClient) error {
+			fields, err := askInfo(ctx, node)
+			if err == nil {
+				mu.Lock()
+				heard[addr] = fields
+				mu.Unlock()
+			}
+			return err
+		})
 	mu.Lock() // go-redis waits for all its visits, but the race detector wants to know
 	defer mu.Unlock()
 	if err != nil && (len(heard) == 0 || g.evicts.Load()) {
@@ -127,12 +128,14 @@ func (g *guard) compareServers(heard map[string]info, conns uint64) (found []Fin
 			g.known.runs[run] = is
 		}
 		if !first && (!seen || is.replication != i["master_replid"]) {
-			found = append(found, finding(CodeSuspect, addr, "run id %s, replication id %s have not been seen before", run, i["master_replid"]))
+			found = append(found, finding(CodeSuspect, addr,
+				"run id %s, replication id %s have not been seen before", run, i["master_replid"]))
 			g.known.owed = g.known.owed || !seen && forgetful(i, time.Since(g.known.asked))
 		}
 		is.replication = i["master_replid"]
 		if evicted > is.reported {
-			found = append(found, finding(CodeEvicted, addr, "%d keys have been evicted since the last look", evicted-is.reported))
+			found = append(found, finding(CodeEvicted,
+				addr, "%d keys have been evicted since the last look", evicted-is.reported))
 			is.reported = evicted
 		}
 		lost = lost || evicted > is.accounted

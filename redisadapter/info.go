@@ -65,7 +65,8 @@ const infoError = "error"
 // or the service does not have it.
 func infoRefused(err error) bool {
 	var reply redis.Error
-	if !errors.As(err, &reply) || redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS") {
+	if !errors.As(err, &reply) || redis.HasErrorPrefix(err, "NOAUTH") ||
+		redis.HasErrorPrefix(err, "WRONGPASS") {
 		return false
 	}
 	class := Classify(err)
@@ -85,7 +86,8 @@ func (i info) missing() (names []string) {
 
 // eachServer calls visit for the server, or for every master of a Cluster, at the same
 // time. It returns how many were visited, and the first error.
-func eachServer(ctx context.Context, client redis.UniversalClient, visit func(ctx context.Context, addr string, node redis.UniversalClient) error) (int, error) {
+func eachServer(ctx context.Context, client redis.UniversalClient,
+	visit func(ctx context.Context, addr string, node redis.UniversalClient) error) (int, error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
 		return 1, visit(ctx, address(client), client)

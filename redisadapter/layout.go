@@ -42,7 +42,8 @@ func (s *Store) settings() string {
 	}
 	if b := s.buckets; b != nil {
 		sum := sha256.Sum256(append([]byte("onceward/layout/1:"), b.secret[:]...))
-		lines = append(lines, fmt.Sprint("window_ms ", b.window), fmt.Sprint("shards ", b.shards), "secret "+hex.EncodeToString(sum[:8]))
+		lines = append(lines, fmt.Sprint("window_ms ", b.window), fmt.Sprint("shards ", b.shards),
+			"secret "+hex.EncodeToString(sum[:8]))
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
@@ -62,7 +63,8 @@ func (s *Store) agree(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("redisadapter: layout of keys %q at %s: %w", s.opts.Prefix+":*", address(client), wrap("layout", err))
+		return fmt.Errorf("redisadapter: layout of keys %q at %s: %w", s.opts.Prefix+":*",
+			address(client), wrap("layout", err))
 	}
 	if difference := settingsDiffer(stored, mine); difference != "" {
 		return fmt.Errorf("%w: of keys %q at %s, %s; open them with the settings they have, or choose another Options.Prefix and go "+
@@ -79,13 +81,15 @@ func settingsDiffer(stored, mine string) string {
 	}
 	header, rest, _ := strings.Cut(stored, "\n")
 	if header != layoutHeader || len(stored) > maxLayout {
-		return fmt.Sprintf("the record of the layout is none that this version can read (%d bytes)", len(stored))
+		return fmt.Sprintf("the record of the layout is none that this version can read (%d bytes)",
+			len(stored))
 	}
 	have, want := parseSettings(rest), parseSettings(mine[len(layoutHeader)+1:])
 	var differ []string
 	for _, name := range slices.Sorted(maps.Keys(union(have, want))) {
 		if have[name] != want[name] {
-			differ = append(differ, fmt.Sprintf("%s is %s, and Options say %s", orNone(name), orNone(have[name]), orNone(want[name])))
+			differ = append(differ, fmt.Sprintf("%s is %s, and Options say %s", orNone(name),
+				orNone(have[name]), orNone(want[name])))
 		}
 	}
 	if differ == nil { // the same settings, but not as this version writes them

@@ -17,7 +17,8 @@ import (
 // compactOptions are what the layout records below were written with.
 func compactOptions(prefix string) redisadapter.Options {
 	return redisadapter.Options{
-		Prefix: prefix, Layout: redisadapter.Compact, Secret: []byte("0123456789abcdef"), Window: time.Hour, ExpectedKeys: 1e6,
+		Prefix: prefix, Layout: redisadapter.Compact, Secret: []byte("0123456789abcdef"),
+		Window: time.Hour, ExpectedKeys: 1e6,
 	}
 }
 
@@ -44,7 +45,11 @@ func wantOtherLayout(t *testing.T, b redistest.Backend, opts redisadapter.Option
 func TestLayoutIsAgreed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		compact := compactOptions(b.Prefix)
-		edit := func(f func(*redisadapter.Options)) redisadapter.Options { o := compact; f(&o); return o }
+		edit := func(f func(*redisadapter.Options)) redisadapter.Options {
+			o := compact
+			f(&o)
+			return o
+		}
 		forgetLayout(t, b)
 		for range 2 {
 			_, err := redisadapter.New(t.Context(), b.Client, compact)
@@ -54,18 +59,26 @@ func TestLayoutIsAgreed(t *testing.T) {
 			opts redisadapter.Options
 			want string
 		}{
-			"layout": {redisadapter.Options{Prefix: b.Prefix}, "layout is compact, and Options say rich"},
-			"window": {edit(func(o *redisadapter.Options) { o.Window = 2 * time.Hour }), "window_ms is 3600000, and Options say 7200000"},
+			"layout": {redisadapter.Options{Prefix: b.Prefix},
+				"layout is compact, and Options say rich"},
+			"window": {edit(func(o *redisadapter.Options) {
+				o.Window = 2 * time.Hour
+			}), "window_ms is 3600000, and Options say 7200000"},
 			"shards": {edit(func(o *redisadapter.Options) { o.ExpectedKeys = 1e9 }), "shards is "},
-			"secret": {edit(func(o *redisadapter.Options) { o.Secret = []byte("fedcba9876543210") }), "secret is "},
-			"mixed":  {edit(func(o *redisadapter.Options) { o.Layout = redisadapter.Mixed }), "layout is compact, and Options say mixed"},
+			"secret": {edit(func(o *redisadapter.Options) {
+				o.Secret = []byte("fedcba9876543210")
+			}), "secret is "},
+			"mixed": {edit(func(o *redisadapter.Options) {
+				o.Layout = redisadapter.Mixed
+			}), "layout is compact, and Options say mixed"},
 		} {
 			t.Run(name, func(t *testing.T) { wantOtherLayout(t, b, c.opts, c.want) })
 		}
 		if left := b.Client.PTTL(t.Context(), b.Prefix+":layout").Val(); left != -1 {
 			t.Errorf("the record expires in %v", left)
 		}
-		if kept := b.Client.Get(t.Context(), b.Prefix+":layout").Val(); strings.Contains(kept, string(compact.Secret)) {
+		if kept := b.Client.Get(t.Context(), b.Prefix+":layout").Val(); strings.Contains(kept,
+			string(compact.Secret)) {
 			t.Errorf("the secret is in the record: %q", kept)
 		}
 	})
@@ -73,11 +86,13 @@ func TestLayoutIsAgreed(t *testing.T) {
 
 // TestRichAndSeenOnlyAreTwo: SeenOnly would end without their results the keys of Rich.
 func TestRichAndSeenOnlyAreTwo(t *testing.T) {
-	for _, pair := range [][2]redisadapter.Layout{{redisadapter.Rich, redisadapter.SeenOnly}, {redisadapter.SeenOnly, redisadapter.Rich}} {
+	for _, pair := range [][2]redisadapter.Layout{{redisadapter.Rich, redisadapter.SeenOnly},
+		{redisadapter.SeenOnly, redisadapter.Rich}} {
 		b := redistest.Open(t, "miniredis")
 		_, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, pair[0]))
 		must(t, err)
-		wantOtherLayout(t, b, layoutOptions(b.Prefix, pair[1]), "layout is "+pair[0].String()+", and Options say "+pair[1].String())
+		wantOtherLayout(t, b, layoutOptions(b.Prefix, pair[1]),
+			"layout is "+pair[0].String()+", and Options say "+pair[1].String())
 	}
 }
 
@@ -115,13 +130,15 @@ func TestLayoutIsFirstComeFirstServed(t *testing.T) {
 func TestLayoutThatCannotBeRead(t *testing.T) {
 	const rich = "onceward layout 1\nlayout rich\n"
 	for name, c := range map[string]struct{ stored, want string }{
-		"later version":  {"onceward layout 2\nlayout rich\n", "none that this version can read"},
-		"later setting":  {rich + "hash sha3\n", "hash is sha3, and Options say not set"},
-		"empty":          {"", "none that this version can read"},
-		"foreign":        {"hello", "none that this version can read"},
-		"long":           {rich + strings.Repeat("x", 5000), "none that this version can read (5030 bytes)"},
-		"truncated":      {"onceward layout 1\n", "layout is not set, and Options say rich"},
-		"forges a line":  {"onceward layout 1\nlayout rich\r\x1b[2J\n", `layout is rich\r\x1b[2J, and`},
+		"later version": {"onceward layout 2\nlayout rich\n", "none that this version can read"},
+		"later setting": {rich + "hash sha3\n", "hash is sha3, and Options say not set"},
+		"empty":         {"", "none that this version can read"},
+		"foreign":       {"hello", "none that this version can read"},
+		"long": {rich + strings.Repeat("x", 5000),
+			"none that this version can read (5030 bytes)"},
+		"truncated": {"onceward layout 1\n", "layout is not set, and Options say rich"},
+		"forges a line": {"onceward layout 1\nlayout rich\r\x1b[2J\n",
+			`layout is rich\r\x1b[2J, and`},
 		"without an end": {strings.TrimSuffix(rich, "\n"), "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +155,8 @@ func TestLayoutThatCannotBeRead(t *testing.T) {
 		forgetLayout(t, b)
 		must(t, b.Client.RPush(t.Context(), b.Prefix+":layout", "hello").Err())
 		_, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix})
-		if !errors.Is(err, dedup.ErrUnreadable) || !strings.Contains(err.Error(), "layout of keys") {
+		if !errors.Is(err, dedup.ErrUnreadable) ||
+			!strings.Contains(err.Error(), "layout of keys") {
 			t.Errorf("error %v", err)
 		}
 	})
@@ -160,7 +178,8 @@ func TestLayoutIsWrittenAgain(t *testing.T) {
 // TestLayoutIsNotWrittenToAWrongServer: one without our canary is none of ours.
 func TestLayoutIsNotWrittenToAWrongServer(t *testing.T) {
 	mini, client := redistest.Mini(t)
-	_, err := redisadapter.New(t.Context(), client, redisadapter.Options{Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour})
+	_, err := redisadapter.New(t.Context(),
+		client, redisadapter.Options{Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour})
 	if !errors.Is(err, redisadapter.ErrNoCanary) || len(mini.Keys()) != 0 {
 		t.Errorf("error %v, keys %v", err, mini.Keys())
 	}

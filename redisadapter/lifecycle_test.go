@@ -32,7 +32,8 @@ func newBench(t *testing.T) *bench {
 // plantRecord puts a golden record under key n.
 func (b *bench) plantRecord(n int, name string, ttl time.Duration) {
 	b.Helper()
-	must(b, b.client.Set(b.Context(), redisadapter.Key(b.Store, newID(n)), redisadapter.Golden(b, name), ttl).Err())
+	must(b, b.client.Set(b.Context(), redisadapter.Key(b.Store, newID(n)),
+		redisadapter.Golden(b, name), ttl).Err())
 }
 
 func (b *bench) raw(n int) string {
@@ -70,7 +71,8 @@ func by(token byte, c dedup.Change) dedup.Change {
 }
 
 // The owner of the golden claims.
-var goldenToken = dedup.Token([]byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf"))
+var goldenToken = dedup.Token(
+	[]byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf"))
 
 const day = 24 * time.Hour
 
@@ -85,7 +87,8 @@ func TestDangerIsNeverTakenOver(t *testing.T) {
 	}
 	b.mini.Advance(time.Minute)
 	before := b.raw(1)
-	if a := b.claim(request(1)); a.Outcome != dedup.Uncertain || a.Record.State != dedup.StateUncertain {
+	if a := b.claim(request(1)); a.Outcome != dedup.Uncertain ||
+		a.Record.State != dedup.StateUncertain {
 		t.Fatalf("lapsed: %+v", a)
 	}
 	if rec := b.lookup(1); rec.State != dedup.StateUncertain {
@@ -214,7 +217,8 @@ func TestForgottenTwice(t *testing.T) {
 	for _, hold := range []time.Duration{time.Hour, time.Second} {
 		must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, hold)[0])
 	}
-	if left := b.client.PTTL(t.Context(), redisadapter.Key(b.Store, newID(1))).Val(); left != time.Hour {
+	if left := b.client.PTTL(t.Context(),
+		redisadapter.Key(b.Store, newID(1))).Val(); left != time.Hour {
 		t.Errorf("kept for %v", left)
 	}
 }
@@ -252,18 +256,35 @@ func TestBadItems(t *testing.T) {
 		change dedup.Change
 		field  string
 	}{
-		"zero window":     {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) { c.Window = 0 }), "Window"},
-		"negative window": {edit(change(1, dedup.StateFailed), func(c *dedup.Change) { c.Window = -1 }), "Window"},
-		"negative hold":   {edit(change(1, dedup.StateReleased), func(c *dedup.Change) { c.Hold = -1 }), "Hold"},
-		"no end":          {change(1, dedup.StateInProgress), "State"},
-		"landed release":  {edit(change(1, dedup.StateReleased), func(c *dedup.Change) { c.Landed = true }), "Landed"},
-		"huge fence":      {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) { c.Landed, c.Fence = true, 1<<53 }), "Fence"},
-		"negative count":  {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) { c.Attempt = -1 }), "Attempt"},
-		"huge count":      {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) { c.Attempt = math.MaxInt64 }), "Attempt"},
-		"long label":      {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) { c.Label = strings.Repeat("x", 65) }), "Label"},
+		"zero window": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) {
+			c.Window = 0
+		}), "Window"},
+		"negative window": {edit(change(1, dedup.StateFailed), func(c *dedup.Change) {
+			c.Window = -1
+		}), "Window"},
+		"negative hold": {edit(change(1, dedup.StateReleased), func(c *dedup.Change) {
+			c.Hold = -1
+		}), "Hold"},
+		"no end": {change(1, dedup.StateInProgress), "State"},
+		"landed release": {edit(change(1, dedup.StateReleased), func(c *dedup.Change) {
+			c.Landed = true
+		}), "Landed"},
+		"huge fence": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) {
+			c.Landed, c.Fence = true, 1<<53
+		}), "Fence"},
+		"negative count": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) {
+			c.Attempt = -1
+		}), "Attempt"},
+		"huge count": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) {
+			c.Attempt = math.MaxInt64
+		}), "Attempt"},
+		"long label": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) {
+			c.Label = strings.Repeat("x", 65)
+		}), "Label"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answers := b.Finish(t.Context(), []dedup.Change{c.change, change(2, dedup.StateReleased)})
+			answers := b.Finish(t.Context(),
+				[]dedup.Change{c.change, change(2, dedup.StateReleased)})
 			wantInput(t, answers[0].Err, c.field)
 			must(t, answers[1].Err)
 		})
@@ -297,7 +318,8 @@ func TestLongDurations(t *testing.T) {
 		}
 		c := change(1, dedup.StateSucceeded)
 		c.Window = math.MaxInt64
-		if a := store.Finish(t.Context(), []dedup.Change{c})[0]; !a.Written || a.Record.Remaining < 100*365*day {
+		if a := store.Finish(t.Context(), []dedup.Change{c})[0]; !a.Written ||
+			a.Record.Remaining < 100*365*day {
 			t.Fatalf("%+v", a)
 		}
 		must(t, store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Millisecond)[0])
@@ -325,7 +347,8 @@ func TestUnreadableIsNeverOverwritten(t *testing.T) {
 				landed := change(1, dedup.StateSucceeded)
 				landed.Landed = true
 				answers := allAnswers(t, store)
-				answers = append(answers, namedAnswer{"landed", store.Finish(t.Context(), []dedup.Change{landed})[0]})
+				answers = append(answers,
+					namedAnswer{"landed", store.Finish(t.Context(), []dedup.Change{landed})[0]})
 				for i, a := range answers {
 					if i%2 == 1 {
 						if a.Err != nil {
@@ -333,11 +356,13 @@ func TestUnreadableIsNeverOverwritten(t *testing.T) {
 						}
 						continue
 					}
-					if !errors.Is(a.Err, dedup.ErrUnreadable) || a.Outcome != dedup.Unknown || a.Held || a.Written {
+					if !errors.Is(a.Err, dedup.ErrUnreadable) || a.Outcome != dedup.Unknown ||
+						a.Held || a.Written {
 						t.Errorf("%s: %+v", a.call, a.Answer)
 					}
 				}
-				if errs := store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour); !errors.Is(errs[0], dedup.ErrUnreadable) {
+				if errs := store.Forget(t.Context(), []dedup.ID{newID(1)},
+					time.Hour); !errors.Is(errs[0], dedup.ErrUnreadable) {
 					t.Errorf("Forget: %v", errs[0])
 				}
 				if after := dump(); after != before {

@@ -107,7 +107,8 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 		err  error
 	}
 	got, err := redisscript.Within(ctx, func() answer {
-		l := lister{s: s, opts: opts, budget: opts.Scan, count: opts.Limit, began: began, clock: s.clock.now(ctx)}
+		l := lister{s: s, opts: opts, budget: opts.Scan, count: opts.Limit, began: began,
+			clock: s.clock.now(ctx)}
 		err := l.run(ctx, at)
 		return answer{l.page, err}
 	})
@@ -120,11 +121,12 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	return got.page, nil
 }
 
-// Keys is [Store.List] for package console, which knows of stores no more than package dedup: it calls
-// each for the keys of a page, and returns the cursor of the next one, empty when this was the last, and
-// how much could not be read. limit is ListOptions.Limit. Errors are those of List; each has not been
-// called then.
-func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, foreign int, err error) {
+// Keys is [Store.List] for package console, which knows of stores no more than package dedup: it
+// calls each for the keys of a page, and returns the cursor of the next one, empty when this was
+// the last, and how much could not be read. limit is ListOptions.Limit. Errors are those of List;
+// each has not been called then.
+func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []dedup.State,
+	each func(dedup.ID, dedup.Record)) (next string, foreign int, err error) {
 	page, err := s.List(ctx, ListOptions{Cursor: cursor, Limit: limit, States: states})
 	if err != nil {
 		return "", 0, err
@@ -135,10 +137,12 @@ func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []ded
 	return page.Cursor, page.Foreign, nil
 }
 
-// ScanKeys is Keys that ends after a time, with what it has found by then, and tells how far it has looked:
-// limit and budget are ListOptions.Limit and Time, and looked and total are Page.Looked and Total. Where budget
-// is positive it looks at up to a million names in place of DefaultListScan.
-func (s *Store) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration, states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, looked, total int64, foreign int, err error) {
+// ScanKeys is Keys that ends after a time, with what it has found by then, and tells how far it has
+// looked: limit and budget are ListOptions.Limit and Time, and looked and total are Page.Looked and
+// Total. Where budget is positive it looks at up to a million names in place of DefaultListScan.
+func (s *Store) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
+	states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, looked, total int64,
+	foreign int, err error) {
 	opts := ListOptions{Cursor: cursor, Limit: limit, Time: budget, States: states}
 	if budget > 0 {
 		opts.Scan = maxListScan
@@ -157,15 +161,19 @@ func (s *Store) ScanKeys(ctx context.Context, cursor string, limit int, budget t
 func (o *ListOptions) complete() (position, error) {
 	switch {
 	case o.Limit < 0 || o.Limit > maxListLimit:
-		return position{}, input("ListOptions.Limit", fmt.Sprintf("is %d; at most %d is allowed", o.Limit, maxListLimit))
+		return position{}, input("ListOptions.Limit",
+			fmt.Sprintf("is %d; at most %d is allowed", o.Limit, maxListLimit))
 	case o.Scan < 0 || o.Scan > maxListScan:
-		return position{}, input("ListOptions.Scan", fmt.Sprintf("is %d; at most %d is allowed", o.Scan, maxListScan))
+		return position{}, input("ListOptions.Scan",
+			fmt.Sprintf("is %d; at most %d is allowed", o.Scan, maxListScan))
 	case o.Time < 0:
-		return position{}, input("ListOptions.Time", fmt.Sprintf("is %v; it must not be negative", o.Time))
+		return position{}, input("ListOptions.Time",
+			fmt.Sprintf("is %v; it must not be negative", o.Time))
 	}
 	for _, state := range o.States {
 		if state == dedup.StateAbsent || state > dedup.StateUncertain {
-			return position{}, input("ListOptions.States", fmt.Sprintf("has %d, in which no key is", state))
+			return position{}, input("ListOptions.States",
+				fmt.Sprintf("has %d, in which no key is", state))
 		}
 	}
 	if o.Limit == 0 {
@@ -216,7 +224,8 @@ func (l *lister) run(ctx context.Context, at position) error {
 		}
 		for {
 			if l.full() {
-				l.page.Cursor = position{slot: max(at.slot, node.first), run: node.run, cursor: at.cursor}.String()
+				l.page.Cursor = position{slot: max(at.slot, node.first), run: node.run,
+					cursor: at.cursor}.String()
 				return nil
 			}
 			if at.cursor, err = l.step(ctx, node, at.cursor); err != nil {
@@ -236,7 +245,8 @@ func (l *lister) run(ctx context.Context, at position) error {
 // that has brought nothing.
 func (l *lister) step(ctx context.Context, node *master, cursor uint64) (uint64, error) {
 	count := min(max(l.count, minScanCount), maxScanCount, l.budget)
-	names, next, err := node.client.ScanType(ctx, cursor, l.s.opts.Prefix+":{*", int64(count), "string").Result()
+	names, next, err := node.client.ScanType(ctx, cursor, l.s.opts.Prefix+":{*", int64(count),
+		"string").Result()
 	if err != nil {
 		return 0, err
 	}
@@ -311,7 +321,8 @@ func (l *lister) read(ctx context.Context, names []string, found []Entry) error 
 		case len(head) < 2 || head[0] != recordVersion:
 			l.page.Foreign++
 		case l.mayList(head[1]):
-			gets, ttls, which = append(gets, pipe.Get(ctx, names[i])), append(ttls, pipe.PTTL(ctx, names[i])), append(which, i)
+			gets, ttls, which = append(gets, pipe.Get(ctx, names[i])),
+				append(ttls, pipe.PTTL(ctx, names[i])), append(which, i)
 		}
 	}
 	if len(which) == 0 {

@@ -61,8 +61,8 @@ func amongMany(t *testing.T) (*redisadapter.Store, *redis.Client, *asked) {
 	return open(t, redistest.Backend{Client: client, Prefix: "ow"}), client, a
 }
 
-// TestListAmongMany: in a cache that others share, a page ends when its time is over, says how far it has
-// looked, and the next one goes on; the server is asked in small steps.
+// TestListAmongMany: in a cache that others share, a page ends when its time is over, says how far
+// it has looked, and the next one goes on; the server is asked in small steps.
 func TestListAmongMany(t *testing.T) {
 	store, client, a := amongMany(t)
 	ctx := t.Context()
@@ -159,15 +159,19 @@ func TestScanKeys(t *testing.T) {
 	}
 	found = 0
 	next, looked, total, foreign, err := store.ScanKeys(t.Context(), "", 0, time.Hour, states, each)
-	if size := int64(keysOf(t, client)); err != nil || next != "" || found != 1 || looked < size*8/10 || total != size || foreign != 0 {
-		t.Errorf("%q, looked at %d of %d, %d found, %d foreign, %v", next, looked, total, found, foreign, err)
+	if size := int64(keysOf(t, client)); err != nil || next != "" || found != 1 ||
+		looked < size*8/10 || total != size || foreign != 0 {
+		t.Errorf("%q, looked at %d of %d, %d found, %d foreign, %v", next, looked, total,
+			found, foreign, err)
 	}
-	if _, _, _, _, err := store.ScanKeys(t.Context(), "x", 0, 0, states, each); err == nil || !strings.Contains(err.Error(), "Cursor") {
+	if _, _, _, _, err := store.ScanKeys(t.Context(), "x", 0, 0, states, each); err == nil ||
+		!strings.Contains(err.Error(), "Cursor") {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, _, _, err := store.ScanKeys(ctx, "", 0, time.Hour, states, each); redisadapter.Classify(err) != redisadapter.ClassContext {
+	if _, _, _, _, err := store.ScanKeys(ctx, "", 0, time.Hour, states,
+		each); redisadapter.Classify(err) != redisadapter.ClassContext {
 		t.Error(err)
 	}
 }

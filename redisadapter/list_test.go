@@ -16,7 +16,8 @@ import (
 )
 
 // listAll follows the cursors to the end.
-func listAll(t *testing.T, store *redisadapter.Store, opts redisadapter.ListOptions) (found map[dedup.ID]dedup.Record, foreign, pages int) {
+func listAll(t *testing.T, store *redisadapter.Store,
+	opts redisadapter.ListOptions) (found map[dedup.ID]dedup.Record, foreign, pages int) {
 	t.Helper()
 	found = make(map[dedup.ID]dedup.Record)
 	for {
@@ -50,7 +51,8 @@ func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n in
 	}
 	var ends []dedup.Change
 	for i := range n {
-		done, failed, released := change(n+i, dedup.StateSucceeded), change(2*n+i, dedup.StateFailed), change(3*n+i, dedup.StateReleased)
+		done, failed, released := change(n+i, dedup.StateSucceeded),
+			change(2*n+i, dedup.StateFailed), change(3*n+i, dedup.StateReleased)
 		done.Result = make([]byte, 1000)
 		ends = append(ends, done, failed, released)
 	}
@@ -61,7 +63,8 @@ func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n in
 	}
 	for i := range n { // lapsed, with danger
 		key := redisadapter.Key(store, newID(4*n+i))
-		must(t, b.Client.Set(t.Context(), key, redisadapter.Golden(t, "in_progress_danger"), time.Minute).Err())
+		must(t, b.Client.Set(t.Context(), key, redisadapter.Golden(t, "in_progress_danger"),
+			time.Minute).Err())
 	}
 }
 
@@ -75,8 +78,10 @@ func TestList(t *testing.T) {
 			t.Errorf("%d keys, %d foreign, in %d pages", len(found), foreign, pages)
 		}
 		for i := range n {
-			if r := found[newID(i)]; r.State != dedup.StateInProgress || r.Attempt != 1 || r.Fence == 0 || r.Label != "label" ||
-				r.Origin.Offset != int64(i) || r.Remaining <= 50*time.Second || r.Remaining > time.Minute {
+			if r := found[newID(i)]; r.State != dedup.StateInProgress || r.Attempt != 1 ||
+				r.Fence == 0 || r.Label != "label" ||
+				r.Origin.Offset != int64(i) || r.Remaining <= 50*time.Second ||
+				r.Remaining > time.Minute {
 				t.Fatalf("in flight %d: %+v", i, r)
 			}
 			if r := found[newID(4*n+i)]; r.State != dedup.StateUncertain || r.Attempt == 0 {
@@ -84,14 +89,16 @@ func TestList(t *testing.T) {
 			}
 		}
 		for state, first := range map[dedup.State]int{
-			dedup.StateSucceeded: n, dedup.StateFailed: 2 * n, dedup.StateReleased: 3 * n, dedup.StateUncertain: 4 * n, dedup.StateInProgress: 0,
+			dedup.StateSucceeded: n, dedup.StateFailed: 2 * n, dedup.StateReleased: 3 * n,
+			dedup.StateUncertain: 4 * n, dedup.StateInProgress: 0,
 		} {
 			found, _, _ := listAll(t, store, redisadapter.ListOptions{States: []dedup.State{state}})
 			if len(found) != n {
 				t.Errorf("%v: %d keys", state, len(found))
 			}
 			for i := range n {
-				if r := found[newID(first+i)]; r.State != state || r.Result != nil || r.Age < 0 || r.Age > time.Minute {
+				if r := found[newID(first+i)]; r.State != state || r.Result != nil || r.Age < 0 ||
+					r.Age > time.Minute {
 					t.Errorf("%v %d: %+v", state, i, r)
 				}
 			}
@@ -108,7 +115,8 @@ func TestListIsBounded(t *testing.T) {
 			store := open(t, b)
 			fillList(t, b, store, n)
 			size := keysOf(t, b.Client)
-			for _, opts := range []redisadapter.ListOptions{{Limit: 1}, {Scan: 500, Limit: 10_000}} {
+			for _, opts := range []redisadapter.ListOptions{{Limit: 1},
+				{Scan: 500, Limit: 10_000}} {
 				found, _, pages := listAll(t, store, opts)
 				if len(found) != 2*n {
 					t.Errorf("%+v: %d keys, want %d", opts, len(found), 2*n)
@@ -143,7 +151,8 @@ func TestListSkipsForeign(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store := open(t, b)
 		strings := 0
-		for n, name := range []string{"foreign", "json", "newer_version", "truncated", "no_expiry", "list", "hash"} {
+		for n, name := range []string{"foreign", "json", "newer_version", "truncated", "no_expiry",
+			"list", "hash"} {
 			key := redisadapter.Key(store, newID(n))
 			unreadable[name](t, b.Client, key)
 			t.Cleanup(func() { b.Client.Del(context.WithoutCancel(t.Context()), key) })
@@ -151,7 +160,8 @@ func TestListSkipsForeign(t *testing.T) {
 				strings++
 			}
 		}
-		for _, name := range []string{":layout", ":forgets", ":{12}:1234", ":{12}:1234567890123456789012!", ":{short}", ":{" + "x}y", ":canary:{0}"} {
+		for _, name := range []string{":layout", ":forgets", ":{12}:1234",
+			":{12}:1234567890123456789012!", ":{short}", ":{" + "x}y", ":canary:{0}"} {
 			must(t, b.Client.Set(t.Context(), b.Prefix+name, "x", time.Minute).Err())
 		}
 		lease := request(50)
@@ -171,7 +181,8 @@ func TestListSkipsForeign(t *testing.T) {
 }
 
 var allStates = []dedup.State{
-	dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased, dedup.StateUncertain,
+	dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased,
+	dedup.StateUncertain,
 }
 
 // TestListAfterARestart: the order of a hash table is secret and new then, and an old
@@ -195,10 +206,13 @@ func TestListAfterARestart(t *testing.T) {
 // TestListRights is what the package comment says.
 func TestListRights(t *testing.T) {
 	server, admin, _ := private(t)
-	rules := strings.Fields("on >secret resetkeys ~ow:* resetchannels -@all +eval +evalsha +get +set +pttl +time +info +ping " +
-		"+hello +client|setname +scan +getrange")
-	must(t, admin.Do(t.Context(), append([]any{"ACL", "SETUSER", "lister"}, anys(rules)...)...).Err())
-	client := redistest.Client(t, &redis.Options{Addr: server.Addr, Username: "lister", Password: "secret"})
+	rules := strings.Fields(
+		"on >secret resetkeys ~ow:* resetchannels -@all +eval +evalsha +get +set +pttl +time +info +ping " +
+			"+hello +client|setname +scan +getrange")
+	must(t, admin.Do(t.Context(),
+		append([]any{"ACL", "SETUSER", "lister"}, anys(rules)...)...).Err())
+	client := redistest.Client(t,
+		&redis.Options{Addr: server.Addr, Username: "lister", Password: "secret"})
 	store := open(t, redistest.Backend{Client: client, Prefix: "ow"})
 	store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})
 	if found, _, _ := listAll(t, store, redisadapter.ListOptions{}); len(found) != 1 {
@@ -209,7 +223,9 @@ func TestListRights(t *testing.T) {
 func TestListRefusesBadInput(t *testing.T) {
 	store := open(t, redistest.Open(t, "miniredis"))
 	for field, opts := range map[string]redisadapter.ListOptions{
-		"ListOptions.Limit": {Limit: -1}, "ListOptions.Time": {Time: -1}, "ListOptions.Scan": {Scan: 1_000_001}, "ListOptions.States": {States: []dedup.State{dedup.StateAbsent}},
+		"ListOptions.Limit": {Limit: -1}, "ListOptions.Time": {Time: -1},
+		"ListOptions.Scan":   {Scan: 1_000_001},
+		"ListOptions.States": {States: []dedup.State{dedup.StateAbsent}},
 		"ListOptions.Cursor": {Cursor: "2.0.0.0"},
 	} {
 		_, err := store.List(t.Context(), opts)
@@ -220,7 +236,8 @@ func TestListRefusesBadInput(t *testing.T) {
 	wantInput(t, err, "Context")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := store.List(ctx, redisadapter.ListOptions{}); redisadapter.Classify(err) != redisadapter.ClassContext {
+	if _, err := store.List(ctx,
+		redisadapter.ListOptions{}); redisadapter.Classify(err) != redisadapter.ClassContext {
 		t.Errorf("%v", err)
 	}
 }
@@ -243,7 +260,8 @@ func FuzzListCursor(f *testing.F) {
 
 // TestListGoesOn reads its servers in the order of their slots, each to its end.
 func TestListGoesOn(t *testing.T) {
-	b := redistest.Backend{Client: redistest.Cluster(t, servertest.RedisCluster(t)), Prefix: servertest.Prefix(t)}
+	b := redistest.Backend{Client: redistest.Cluster(t, servertest.RedisCluster(t)),
+		Prefix: servertest.Prefix(t)}
 	store := open(t, b)
 	store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})
 	last, cursor := "", ""

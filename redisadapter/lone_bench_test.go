@@ -31,10 +31,12 @@ func BenchmarkLone(b *testing.B) {
 			}
 		}
 	})
-	for name, ctx := range map[string]context.Context{"cancellable": b.Context(), "background": context.Background()} {
+	for name, ctx := range map[string]context.Context{"cancellable": b.Context(),
+		"background": context.Background()} {
 		b.Run("store/ctx="+name, func(b *testing.B) {
 			backend := redistest.Open(b, "redis")
-			store, err := redisadapter.New(b.Context(), backend.Client, redisadapter.Options{Prefix: backend.Prefix, Layout: redisadapter.SeenOnly})
+			store, err := redisadapter.New(b.Context(), backend.Client,
+				redisadapter.Options{Prefix: backend.Prefix, Layout: redisadapter.SeenOnly})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -42,11 +44,15 @@ func BenchmarkLone(b *testing.B) {
 			for b.Loop() {
 				n++
 				id, _ := dedup.NewID("lone", b.Name(), fmt.Sprint(n, time.Now().UnixNano()))
-				a := store.Claim(ctx, []dedup.ClaimRequest{{ID: id, Token: dedup.Token{1}, Lease: 10 * time.Second, Hold: 10 * time.Second}})[0]
+				a := store.Claim(ctx,
+					[]dedup.ClaimRequest{{ID: id, Token: dedup.Token{1}, Lease: 10 * time.Second,
+						Hold: 10 * time.Second}})[0]
 				if a.Outcome != dedup.Acquired {
 					b.Fatalf("%+v", a)
 				}
-				f := store.Finish(ctx, []dedup.Change{{ID: id, Token: dedup.Token{1}, Fence: a.Record.Fence, Attempt: 1, State: dedup.StateSucceeded, Landed: true, Window: time.Minute}})[0]
+				f := store.Finish(ctx, []dedup.Change{{ID: id, Token: dedup.Token{1},
+					Fence: a.Record.Fence, Attempt: 1, State: dedup.StateSucceeded, Landed: true,
+					Window: time.Minute}})[0]
 				if !f.Held {
 					b.Fatalf("%+v", f)
 				}
@@ -59,8 +65,10 @@ func BenchmarkLone(b *testing.B) {
 		for b.Loop() {
 			n++
 			key := fmt.Sprint(backend.Prefix, n, time.Now().UnixNano())
-			backend.Client.SetArgs(b.Context(), key, "0123456789abcdef", redis.SetArgs{Mode: "NX", Get: true, TTL: 20 * time.Second})
-			backend.Client.SetArgs(b.Context(), key, "1", redis.SetArgs{Get: true, TTL: 20 * time.Second})
+			backend.Client.SetArgs(b.Context(), key, "0123456789abcdef",
+				redis.SetArgs{Mode: "NX", Get: true, TTL: 20 * time.Second})
+			backend.Client.SetArgs(b.Context(), key, "1",
+				redis.SetArgs{Get: true, TTL: 20 * time.Second})
 		}
 	})
 }

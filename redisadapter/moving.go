@@ -52,7 +52,8 @@ func Moving(lead, follow dedup.Store) (dedup.Store, error) {
 	a, _ := windowsOf(lead)
 	b, _ := windowsOf(follow)
 	if a != 0 && b != 0 && a != b {
-		return nil, input("Follow", fmt.Sprintf("has one window for all keys, %v, and Lead another, %v: move by way of a layout with a record for each key", b, a))
+		return nil, input("Follow",
+			fmt.Sprintf("has one window for all keys, %v, and Lead another, %v: move by way of a layout with a record for each key", b, a))
 	}
 	m := &moving{lead: lead, follow: follow}
 	told, ok1 := lead.(forgetter)
@@ -67,7 +68,8 @@ func Moving(lead, follow dedup.Store) (dedup.Store, error) {
 func sameKeys(lead, follow dedup.Store) bool {
 	a, ok1 := lead.(*Store)
 	b, ok2 := follow.(*Store)
-	return ok1 && ok2 && (a == b || a.clock.client == b.clock.client && a.opts.Prefix == b.opts.Prefix)
+	return ok1 && ok2 &&
+		(a == b || a.clock.client == b.clock.client && a.opts.Prefix == b.opts.Prefix)
 }
 
 // forgetter is a store that tells caches of what is forgotten.
@@ -127,7 +129,9 @@ func (m *moving) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	start := time.Now()
 	answers := m.lead.Claim(ctx, reqs)
 	m.lookToo(ctx, reqs, answers)
-	won := where(answers, func(a *dedup.Answer) bool { return a.Err == nil && a.Outcome == dedup.Acquired })
+	won := where(answers, func(a *dedup.Answer) bool {
+		return a.Err == nil && a.Outcome == dedup.Acquired
+	})
 	if len(won) == 0 {
 		return answers
 	}
@@ -158,8 +162,12 @@ func (m *moving) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 
 // lookToo completes what lead has refused by what follow knows: it may know of an end.
 func (m *moving) lookToo(ctx context.Context, reqs []dedup.ClaimRequest, answers []dedup.Answer) {
-	refused := where(answers, func(a *dedup.Answer) bool { return a.Err == nil && a.Outcome != dedup.Acquired })
-	left := where(answers, func(a *dedup.Answer) bool { return a.Outcome == dedup.InFlight && a.Record.Remaining <= 0 })
+	refused := where(answers, func(a *dedup.Answer) bool {
+		return a.Err == nil && a.Outcome != dedup.Acquired
+	})
+	left := where(answers, func(a *dedup.Answer) bool {
+		return a.Outcome == dedup.InFlight && a.Record.Remaining <= 0
+	})
 	m.also(ctx, m.follow, answers, refused, func(i int) dedup.ID { return reqs[i].ID })
 	for _, i := range refused {
 		a := &answers[i]
@@ -180,7 +188,8 @@ func (m *moving) lookToo(ctx context.Context, reqs []dedup.ClaimRequest, answers
 }
 
 // also adds what the other store knows to answers that come from one alone.
-func (m *moving) also(ctx context.Context, other dedup.Store, answers []dedup.Answer, which []int, id func(int) dedup.ID) {
+func (m *moving) also(ctx context.Context, other dedup.Store, answers []dedup.Answer, which []int,
+	id func(int) dedup.ID) {
 	if len(which) == 0 {
 		return
 	}
@@ -206,7 +215,8 @@ func shortened(lease time.Duration, start time.Time) time.Duration {
 // nothing then.
 func refusedClaim(err error) bool {
 	var bad *dedup.InputError
-	return errors.As(err, &bad) || errors.Is(err, dedup.ErrStoreFull) || errors.Is(err, dedup.ErrUnreadable)
+	return errors.As(err, &bad) || errors.Is(err, dedup.ErrStoreFull) ||
+		errors.Is(err, dedup.ErrUnreadable)
 }
 
 // undone is the record of a claim in lead that is taken back: it is in nobody's way.
@@ -218,12 +228,15 @@ func undone(rec dedup.Record) dedup.Record {
 // undo takes back a claim in lead that follow has not granted: an end is taken over from
 // there, where lead can keep it for what is left of it, so that the next time lead knows.
 func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answer) dedup.Change {
-	c := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Unused: true, Hold: req.Hold, Fence: mine.Fence, Attempt: mine.Attempt}
+	c := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Unused: true,
+		Hold: req.Hold, Fence: mine.Fence, Attempt: mine.Attempt}
 	rec, tiny := &b.Record, seenOnly(m.lead)
-	if b.Err != nil || b.Outcome != dedup.Duplicate || rec.Remaining <= 0 || tiny && rec.State == dedup.StateFailed || oneWindow(m.lead) {
+	if b.Err != nil || b.Outcome != dedup.Duplicate || rec.Remaining <= 0 ||
+		tiny && rec.State == dedup.StateFailed || oneWindow(m.lead) {
 		return c
 	}
-	c.State, c.Unused, c.Window, c.Result, c.NoResult = rec.State, false, rec.Remaining, rec.Result, rec.NoResult
+	c.State, c.Unused, c.Window, c.Result, c.NoResult = rec.State, false, rec.Remaining, rec.Result,
+		rec.NoResult
 	c.Fingerprint, c.Origin, c.Label = rec.Fingerprint, rec.Origin, rec.Label
 	if tiny && len(c.Result) > 0 {
 		c.Result, c.NoResult = nil, true
@@ -326,7 +339,8 @@ func merge(a, b dedup.Record) dedup.Record {
 	if b.State == dedup.StateAbsent {
 		return a
 	}
-	a.Attempt, a.Fence, a.Danger = max(a.Attempt, b.Attempt), max(a.Fence, b.Fence), a.Danger || b.Danger
+	a.Attempt, a.Fence, a.Danger = max(a.Attempt, b.Attempt), max(a.Fence, b.Fence),
+		a.Danger || b.Danger
 	if len(b.Steps) > len(a.Steps) {
 		a.Steps = b.Steps
 	}

@@ -17,7 +17,9 @@ func (m *moving) Finish(ctx context.Context, changes []dedup.Change) []dedup.Ans
 	for i := range changes {
 		switch c := &changes[i]; {
 		case c.With != nil:
-			answers[i].Err = input("Completion.With", fmt.Sprintf("is a %T, and a store that is being moved has no transaction over both", c.With))
+			answers[i].Err = input("Completion.With",
+				fmt.Sprintf("is a %T, and a store that is being moved has no transaction over both",
+					c.With))
 		case c.State == dedup.StateReleased:
 			releases = append(releases, i)
 		case !c.Landed:
@@ -40,7 +42,8 @@ func (m *moving) Finish(ctx context.Context, changes []dedup.Change) []dedup.Ans
 // certain makes sure of the claims in follow whose end only their owner may write: lead
 // must not say "done" of what follow then gives to somebody else. It answers those that
 // are lost there, and returns the others.
-func (m *moving) certain(ctx context.Context, answers []dedup.Answer, changes, inLead, inFollow []dedup.Change, owned []int) (held []int) {
+func (m *moving) certain(ctx context.Context, answers []dedup.Answer, changes,
+	inLead, inFollow []dedup.Change, owned []int) (held []int) {
 	if len(owned) == 0 {
 		return nil
 	}
@@ -83,7 +86,8 @@ func (m *moving) certain(ctx context.Context, answers []dedup.Answer, changes, i
 }
 
 // finishBoth writes into lead, then into follow what lead does not forbid.
-func (m *moving) finishBoth(ctx context.Context, answers []dedup.Answer, inLead, inFollow []dedup.Change, all []int) {
+func (m *moving) finishBoth(ctx context.Context, answers []dedup.Answer, inLead,
+	inFollow []dedup.Change, all []int) {
 	if len(all) == 0 {
 		return
 	}
@@ -109,7 +113,8 @@ func (m *moving) finishBoth(ctx context.Context, answers []dedup.Answer, inLead,
 }
 
 // releaseBoth opens follow first, and then lead, which is the gate to both.
-func (m *moving) releaseBoth(ctx context.Context, answers []dedup.Answer, inLead, inFollow []dedup.Change, releases []int) {
+func (m *moving) releaseBoth(ctx context.Context, answers []dedup.Answer, inLead,
+	inFollow []dedup.Change, releases []int) {
 	if len(releases) == 0 {
 		return
 	}
@@ -127,7 +132,8 @@ func combine(a, b dedup.Answer) dedup.Answer {
 	case b.Err != nil:
 		return b
 	}
-	return dedup.Answer{Held: a.Held && b.Held, Written: a.Written && b.Written, Record: merge(a.Record, b.Record)}
+	return dedup.Answer{Held: a.Held && b.Held, Written: a.Written && b.Written,
+		Record: merge(a.Record, b.Record)}
 }
 
 // movingClaims remembers of each claim under way what the two stores gave for it: each
@@ -208,7 +214,8 @@ func (c *movingClaims) split(changes []dedup.Change) (lead, follow []dedup.Chang
 	defer c.mu.Unlock()
 	for i := range changes {
 		// With another fence it is about another claim of the same token: it is shown to both.
-		if claim, ok := c.of[changes[i].Token]; ok && changes[i].Fence == max(claim.lead, claim.follow) {
+		if claim, ok := c.of[changes[i].Token]; ok &&
+			changes[i].Fence == max(claim.lead, claim.follow) {
 			lead[i].Fence, follow[i].Fence = claim.lead, claim.follow
 		}
 	}

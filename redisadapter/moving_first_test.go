@@ -13,7 +13,8 @@ import (
 func TestMovingFirstOnly(t *testing.T) {
 	released := func(b *bench) { b.finish(by(9, change(1, dedup.StateReleased))) }
 	uncertain := func(b *bench) {
-		b.Renew(b.Context(), []dedup.Change{{ID: newID(1), Token: dedup.Token{0xff, 9}, Lease: time.Minute, Hold: time.Hour, Window: time.Hour, Danger: true}})
+		b.Renew(b.Context(), []dedup.Change{{ID: newID(1), Token: dedup.Token{0xff, 9},
+			Lease: time.Minute, Hold: time.Hour, Window: time.Hour, Danger: true}})
 		released(b)
 	}
 	live := func(*bench) {}
@@ -39,7 +40,8 @@ func TestMovingFirstOnly(t *testing.T) {
 			for _, half := range []*struct {
 				b    *bench
 				then func(*bench)
-			}{{&bench{t, lead, mini, client}, row.lead}, {&bench{t, follow, mini, client}, row.follow}} {
+			}{{&bench{t, lead, mini, client}, row.lead},
+				{&bench{t, follow, mini, client}, row.follow}} {
 				if half.then != nil {
 					half.b.claim(tokened(9))
 					half.then(half.b)
@@ -48,14 +50,16 @@ func TestMovingFirstOnly(t *testing.T) {
 			req := tokened(1)
 			req.FirstOnly = true
 			a := moving(t, lead, follow).Claim(t.Context(), []dedup.ClaimRequest{req})[0]
-			if a.Err != nil || a.Outcome != row.want || row.left != (a.Record.Remaining <= 0) || a.Record.Attempt != 1 {
+			if a.Err != nil || a.Outcome != row.want || row.left != (a.Record.Remaining <= 0) ||
+				a.Record.Attempt != 1 {
 				t.Errorf("%+v", a)
 			}
 			if row.want == dedup.Acquired {
 				return
 			}
 			for _, store := range []dedup.Store{lead, follow} {
-				if rec := store.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record; rec.Attempt > 1 {
+				if rec := store.Lookup(t.Context(),
+					[]dedup.ID{newID(1)})[0].Record; rec.Attempt > 1 {
 					t.Errorf("it was counted: %+v", rec)
 				}
 			}

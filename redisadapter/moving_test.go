@@ -34,8 +34,11 @@ func TestConformanceOfMoving(t *testing.T) {
 			old := harness(t, redistest.Backend{Client: client, Prefix: "old"}, pair[0])
 			next := harness(t, redistest.Backend{Client: client, Prefix: "next"}, pair[1])
 			deduptest.Run(t, byHand(mini, deduptest.Harness{
-				SeenOnly: old.SeenOnly || next.SeenOnly, DoneOnly: old.DoneOnly || next.DoneOnly, WalkSteps: walkSteps,
-				New: func(t testing.TB) dedup.Store { return moving(t, old.New(t), next.New(t)) },
+				SeenOnly: old.SeenOnly || next.SeenOnly, DoneOnly: old.DoneOnly || next.DoneOnly,
+				WalkSteps: walkSteps,
+				New: func(t testing.TB) dedup.Store {
+					return moving(t, old.New(t), next.New(t))
+				},
 			}))
 		})
 	}
@@ -44,7 +47,8 @@ func TestConformanceOfMoving(t *testing.T) {
 func TestMovingRefuses(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	store := open(t, b)
-	for field, pair := range map[string][2]dedup.Store{"Lead": {nil, store}, "Follow": {store, open(t, b)}} {
+	for field, pair := range map[string][2]dedup.Store{"Lead": {nil, store},
+		"Follow": {store, open(t, b)}} {
 		_, err := redisadapter.Moving(pair[0], pair[1])
 		wantInput(t, err, field)
 	}
@@ -74,9 +78,11 @@ func (r *relocation) process(t testing.TB, step int) *dedup.Deduper {
 
 func newDeduper(t testing.TB, store dedup.Store) *dedup.Deduper {
 	t.Helper()
-	d, err := dedup.New(store, dedup.Config{Namespace: "moving", Window: time.Hour, LeaseTTL: 2 * time.Second, Hold: time.Minute})
+	d, err := dedup.New(store, dedup.Config{Namespace: "moving", Window: time.Hour,
+		LeaseTTL: 2 * time.Second, Hold: time.Minute})
 	must(t, err)
-	t.Cleanup(func() { must(t, d.Close(context.Background())) }) // also of a process that died: it goes on asking
+	// also of a process that died: it goes on asking
+	t.Cleanup(func() { must(t, d.Close(context.Background())) })
 	return d
 }
 
@@ -104,11 +110,13 @@ func (r *relocation) deliver(t *testing.T, keys int, processes ...*dedup.Deduper
 					if err == nil && res.Value == key {
 						break
 					}
-					if err == nil || !errors.Is(err, dedup.ErrInFlight) && !dedup.OutcomeUnknown(err) {
+					if err == nil || !errors.Is(err, dedup.ErrInFlight) &&
+						!dedup.OutcomeUnknown(err) {
 						t.Errorf("%s: %+v, %v", key, res, err)
 						break
 					}
-					// Two that meet head-on must not meet again, however long a call takes on a busy machine.
+					// Two that meet head-on must not meet again, however long a call takes on a
+					// busy machine.
 					<-time.After(rand.N(time.Millisecond << min(try, 8)))
 				}
 			}
@@ -134,15 +142,18 @@ func newRelocation(old, next dedup.Store) *relocation {
 // nothing is lost. Processes of steps that are no neighbours do not exclude each other.
 func TestMovingUnderLoad(t *testing.T) {
 	onServer := func(t *testing.T) (dedup.Store, dedup.Store) {
-		b := redistest.Backend{Client: redistest.Open(t, "redis").Client, Prefix: servertest.Prefix(t)}
+		b := redistest.Backend{Client: redistest.Open(t, "redis").Client,
+			Prefix: servertest.Prefix(t)}
 		old := open(t, b)
 		b.Prefix += "2"
 		return old, open(t, b)
 	}
 	faulty := func(*testing.T) (dedup.Store, dedup.Store) {
-		return deduptest.NewFaulty(dedup.Memory(1e5), deduptest.Seeded(1, 0.03)), deduptest.NewFaulty(dedup.Memory(1e5), deduptest.Seeded(2, 0.03))
+		return deduptest.NewFaulty(dedup.Memory(1e5), deduptest.Seeded(1, 0.03)),
+			deduptest.NewFaulty(dedup.Memory(1e5), deduptest.Seeded(2, 0.03))
 	}
-	for name, stores := range map[string]func(*testing.T) (dedup.Store, dedup.Store){"redis": onServer, "faulty": faulty} {
+	for name, stores := range map[string]func(*testing.T) (dedup.Store,
+		dedup.Store){"redis": onServer, "faulty": faulty} {
 		t.Run(name, func(t *testing.T) {
 			for _, steps := range [][]int{{1, 2}, {2}, {2, 3}, {3}, {3, 4}, {1, 4}} {
 				t.Run(fmt.Sprint(steps), func(t *testing.T) {
@@ -245,7 +256,8 @@ func TestMovingCrashes(t *testing.T) {
 		for _, fenced := range []bool{false, true} {
 			for at := 1; at <= 8; at++ {
 				for _, executed := range []bool{false, true} {
-					name := fmt.Sprintf("%d then %d, fenced %t, call %d, executed %t", c.dies, c.comes, fenced, at, executed)
+					name := fmt.Sprintf("%d then %d, fenced %t, call %d, executed %t", c.dies,
+						c.comes, fenced, at, executed)
 					t.Run(name, func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
 							if crashOnce(t, c.dies, c.comes, at, executed, fenced) {
@@ -288,7 +300,8 @@ func crashOnce(t *testing.T, dies, comes, at int, executed, fenced bool) (half b
 		want = 2 // a crash after the effect and before its record, as ever
 	}
 	if n := healthy.effects["m"]; n != want {
-		t.Errorf("%d effects, want %d (first had its effect: %t, on record: %t)", n, want, ranFirst, recorded)
+		t.Errorf("%d effects, want %d (first had its effect: %t, on record: %t)", n, want,
+			ranFirst, recorded)
 	}
 	return l.dead && ranFirst && recorded && l.calls == at
 }
@@ -303,7 +316,8 @@ func TestMovingForgetsEverywhere(t *testing.T) {
 		old.Claim(t.Context(), []dedup.ClaimRequest{request(1)})
 		old.Finish(t.Context(), []dedup.Change{change(1, dedup.StateReleased)})
 	}
-	for name, m := range map[string]dedup.Store{"old leads": moving(t, old, next), "next leads": moving(t, next, old)} {
+	for name, m := range map[string]dedup.Store{"old leads": moving(t, old, next),
+		"next leads": moving(t, next, old)} {
 		a := m.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
 		if a.Outcome != dedup.Acquired {
 			t.Fatalf("%s: %+v", name, a)
@@ -316,7 +330,8 @@ func TestMovingForgetsEverywhere(t *testing.T) {
 			t.Errorf("%s: %+v", name, a)
 		}
 		for where, store := range map[string]dedup.Store{"old": old, "next": next} {
-			if a := store.Lookup(t.Context(), []dedup.ID{newID(1)})[0]; a.Record.State != dedup.StateAbsent {
+			if a := store.Lookup(t.Context(),
+				[]dedup.ID{newID(1)})[0]; a.Record.State != dedup.StateAbsent {
 				t.Errorf("%s: %s holds %+v", name, where, a.Record)
 			}
 		}
@@ -337,7 +352,8 @@ func TestMovingCarriesEndsOver(t *testing.T) {
 		again.Token = dedup.Token{99}
 		for _, store := range []dedup.Store{moving(t, next, old), next} {
 			a := store.Claim(t.Context(), []dedup.ClaimRequest{again})[0]
-			if a.Outcome != dedup.Duplicate || a.Record.State != state || string(a.Record.Result) != "r" ||
+			if a.Outcome != dedup.Duplicate || a.Record.State != state ||
+				string(a.Record.Result) != "r" ||
 				a.Record.Remaining > 40*time.Minute || a.Record.Remaining < 39*time.Minute {
 				t.Errorf("%v: %+v", state, a)
 			}
@@ -356,7 +372,8 @@ func TestMovingGivesBack(t *testing.T) {
 			m := moving(t, next, old)
 			wantOutcome(t, old, 1, dedup.Acquired)
 			finishOne(t, old, 1)
-			if a := m.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]; a.Outcome != dedup.Duplicate {
+			if a := m.Claim(t.Context(),
+				[]dedup.ClaimRequest{request(1)})[0]; a.Outcome != dedup.Duplicate {
 				t.Errorf("%+v", a)
 			}
 			want := dedup.StateSucceeded
@@ -377,6 +394,7 @@ func TestMovingHasNoTransaction(t *testing.T) {
 	s := newTill(t, b, nil)
 	b.Prefix += "2"
 	d := newDeduper(t, moving(t, s.store, open(t, b)))
-	wantInput(t, s.store.Atomic(t.Context(), d, dedup.Completion{Claim: s.claim(d, "a")}, s.incr("a")), "Completion.With")
+	wantInput(t, s.store.Atomic(t.Context(), d, dedup.Completion{Claim: s.claim(d, "a")},
+		s.incr("a")), "Completion.With")
 	s.wantCount("a", 0)
 }

@@ -59,7 +59,8 @@ func (n *near) far() { n.trip.Store(int64(time.Second)) }
 
 // send makes a small pipeline on its caller's goroutine. It reports false when nothing came
 // of it: then it can be sent again.
-func (n *near) send(ctx context.Context, r *redisscript.Runner, calls []redisscript.Call, after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, bool) {
+func (n *near) send(ctx context.Context, r *redisscript.Runner, calls []redisscript.Call,
+	after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, bool) {
 	start := time.Now()
 	replies := r.Send(redisscript.Brief(ctx, nearPatience), calls, after, last)
 	switch {

@@ -112,13 +112,15 @@ func TestNearServerIsAskedOnTheCallersGoroutine(t *testing.T) {
 	defer cancel()
 	n.claim(ctx)
 	if w.callers.Load() != 0 || w.others.Load() != 1 {
-		t.Errorf("a server that is not known yet: %d on the caller's goroutine, %d on others", w.callers.Load(), w.others.Load())
+		t.Errorf("a server that is not known yet: %d on the caller's goroutine, %d on others",
+			w.callers.Load(), w.others.Load())
 	}
 	n.approach(t)
 	w.callers.Store(0)
 	w.others.Store(0)
 	if n.claim(ctx); w.callers.Load() != 1 || w.others.Load() != 0 {
-		t.Errorf("near: %d on the caller's goroutine, %d on others", w.callers.Load(), w.others.Load())
+		t.Errorf("near: %d on the caller's goroutine, %d on others", w.callers.Load(),
+			w.others.Load())
 	}
 }
 
@@ -143,7 +145,9 @@ func TestCancelledCallerLeavesANearServerThatHangs(t *testing.T) {
 	if sent := n.claims.Load() - before; sent > 2 {
 		t.Errorf("sent %d times", sent)
 	}
-	eventually(t, "nothing but what was left behind is under way", func() bool { return n.store.Health().InFlight <= 1 })
+	eventually(t, "nothing but what was left behind is under way", func() bool {
+		return n.store.Health().InFlight <= 1
+	})
 }
 
 // What a near server does not answer at once is asked again, patiently, and the server
@@ -219,8 +223,10 @@ func TestContextThatEndsByItsDeadlineIsLeftToTheClient(t *testing.T) {
 			n := newNearby(t, row.keeps)
 			var w who
 			n.client.AddHook(&w)
-			if n.claim(timed{cancellable, row.caller}); w.callers.Load() != row.callers || w.others.Load() != row.other {
-				t.Errorf("%d on the caller's goroutine, %d on others", w.callers.Load(), w.others.Load())
+			if n.claim(timed{cancellable, row.caller}); w.callers.Load() != row.callers ||
+				w.others.Load() != row.other {
+				t.Errorf("%d on the caller's goroutine, %d on others", w.callers.Load(),
+					w.others.Load())
 			}
 		})
 	}
@@ -229,7 +235,8 @@ func TestContextThatEndsByItsDeadlineIsLeftToTheClient(t *testing.T) {
 	defer goOn()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if ans := n.claim(timed{ctx, context.Background()}); ans.Err == nil || !dedup.CanRetry(ans.Err) {
+	if ans := n.claim(timed{ctx, context.Background()}); ans.Err == nil ||
+		!dedup.CanRetry(ans.Err) {
 		t.Errorf("a server that hangs: %+v", ans) // would hang
 	}
 }

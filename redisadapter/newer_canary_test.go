@@ -12,10 +12,12 @@ func TestNewerCanary(t *testing.T) {
 	const epoch = "00112233445566778899aabbccddeeff"
 	for value, want := range map[string]string{
 		"1 ok " + epoch: "ok", "1 lost " + epoch + " 1700000000000": "lost",
-		"2 ok " + epoch: "", "2 lost " + epoch + " 1700000000000": "", "0 ok " + epoch: "", "11 ok " + epoch: "", " ok " + epoch: "",
+		"2 ok " + epoch: "", "2 lost " + epoch + " 1700000000000": "", "0 ok " + epoch: "",
+		"11 ok " + epoch: "", " ok " + epoch: "",
 		"1 healed " + epoch: "", "1 ok " + epoch + " more": "",
 	} {
-		if state, err := redisadapter.ParseCanary(value); state != want || (err != nil) != (want == "") {
+		if state, err := redisadapter.ParseCanary(value); state != want ||
+			(err != nil) != (want == "") {
 			t.Errorf("%q has state %q, %v; want %q", value, state, err, want)
 		}
 	}

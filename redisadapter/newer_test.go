@@ -19,7 +19,8 @@ func TestNewerRecordIsNeverRunAgain(t *testing.T) {
 			store, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, layout))
 			must(t, err)
 			d, err := dedup.New(store, dedup.Config{
-				Namespace: "newer", Window: time.Hour, LeaseTTL: 30 * time.Second, SeenOnly: store.SeenOnly(),
+				Namespace: "newer", Window: time.Hour, LeaseTTL: 30 * time.Second,
+				SeenOnly: store.SeenOnly(),
 			})
 			must(t, err)
 			defer func() { must(t, d.Close(context.Background())) }()
@@ -34,7 +35,8 @@ func TestNewerRecordIsNeverRunAgain(t *testing.T) {
 					t.Errorf("%s of the next version was run", name)
 					return struct{}{}, nil
 				})
-				if !errors.Is(err, dedup.ErrUnreadable) || dedup.CanAck(err) || dedup.CanRetry(err) || dedup.OutcomeUnknown(err) {
+				if !errors.Is(err, dedup.ErrUnreadable) || dedup.CanAck(err) ||
+					dedup.CanRetry(err) || dedup.OutcomeUnknown(err) {
 					t.Errorf("%s of the next version: %v", name, err)
 				}
 				if after := b.Client.Get(t.Context(), key).Val(); after != string(newer) {

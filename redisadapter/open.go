@@ -34,9 +34,9 @@ import (
 // say: a user without INFO is no reason to refuse, unless Options.Amnesia needs it. New
 // decides alone: nothing that changes later ends a process that runs.
 //
-// With Options.Amnesia the canary must be there: [ErrNoCanary]. A prefix whose keys were written with another layout,
-// secret, window or number of shards is an [ErrOtherLayout]. A full server refuses the
-// first New of a prefix with a dedup.ErrStoreFull, and no later one.
+// With Options.Amnesia the canary must be there: [ErrNoCanary]. A prefix whose keys were written
+// with another layout, secret, window or number of shards is an [ErrOtherLayout]. A full server
+// refuses the first New of a prefix with a dedup.ErrStoreFull, and no later one.
 func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Store, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -60,10 +60,12 @@ func newStore(client redis.UniversalClient, opts Options) *Store {
 	s := &Store{
 		runner: opts.runner(client), clock: &clock{client: client}, opts: opts,
 		guard: &guard{
-			canaries: newCanaries(client, opts.Prefix), policy: opts.Amnesia, window: opts.AmnesiaFor,
+			canaries: newCanaries(client, opts.Prefix), policy: opts.Amnesia,
+			window:     opts.AmnesiaFor,
 			suspectFor: opts.SuspectFor, second: opts.Second, report: opts.OnFinding,
 		},
-		breaker: breaker{limit: opts.BreakerAfter, now: time.Now}, rooms: newRooms(opts.MaxInFlight),
+		breaker: breaker{limit: opts.BreakerAfter, now: time.Now},
+		rooms:   newRooms(opts.MaxInFlight),
 	}
 	if opts.Layout.compact() {
 		s.buckets, s.opts.Secret = newBuckets(&opts), nil
@@ -90,7 +92,8 @@ func (s *Store) inspect(ctx context.Context) error {
 	// The all-zero ID is never a key's digest. A server too old for the scripts, or a user
 	// without the right to run them on our keys, shows itself here and not in mid-stream.
 	if ans := s.Lookup(ctx, make([]dedup.ID, 1))[0]; ans.Err != nil {
-		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w", s.opts.Prefix+":*", address(client), ans.Err)
+		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w",
+			s.opts.Prefix+":*", address(client), ans.Err)
 	}
 	opened, err := redisscript.Within(ctx, func() error { return s.join(ctx) })
 	return errors.Join(opened, err)
@@ -126,23 +129,25 @@ func (s *Store) look(ctx context.Context) inspection {
 	_, cluster := client.(*redis.ClusterClient)
 	var mu sync.Mutex // masters are asked in parallel
 	seen := inspection{findings: checkClient(client)}
-	reached, err := eachServer(ctx, client, func(ctx context.Context, addr string, node redis.UniversalClient) error {
-		fields, err := inspectServer(ctx, node, addr)
-		if err == nil && !cluster && fields["redis_mode"] == "cluster" {
-			err = fmt.Errorf("redisadapter: Redis at %s is part of a Cluster; it needs a redis.ClusterClient "+
-				"(redis.UniversalOptions with IsClusterMode)", addr)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		seen.embedded = err == nil && fields.embedded()
-		seen.servers = append(seen.servers, fields)
-		seen.findings = append(seen.findings, checkServer(ctx, addr, node, fields)...)
-		return err
-	})
+	reached, err := eachServer(ctx, client,
+		func(ctx context.Context, addr string, node redis.UniversalClient) error {
+			fields, err := inspectServer(ctx, node, addr)
+			if err == nil && !cluster && fields["redis_mode"] == "cluster" {
+				err = fmt.Errorf("redisadapter: Redis at %s is part of a Cluster; it needs a redis.ClusterClient "+
+					"(redis.UniversalOptions with IsClusterMode)", addr)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			seen.embedded = err == nil && fields.embedded()
+			seen.servers = append(seen.servers, fields)
+			seen.findings = append(seen.findings, checkServer(ctx, addr, node, fields)...)
+			return err
+		})
 	mu.Lock()
 	defer mu.Unlock()
 	if seen.err = err; err != nil && reached == 0 {
-		seen.err = fmt.Errorf("redisadapter: Redis Cluster at %s cannot be reached: %w", address(client), err)
+		seen.err = fmt.Errorf("redisadapter: Redis Cluster at %s cannot be reached: %w",
+			address(client), err)
 	}
 	return seen
 }

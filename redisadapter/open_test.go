@@ -26,13 +26,15 @@ func TestNewRefusesBadInput(t *testing.T) {
 		"typed nil":         {(*redis.Client)(nil), "", "Client"},
 		"typed nil cluster": {(*redis.ClusterClient)(nil), "", "Client"},
 		"ring":              {redis.NewRing(&redis.RingOptions{}), "", "Client"},
-		"wrapped ring":      {struct{ redis.UniversalClient }{redis.NewRing(&redis.RingOptions{})}, "", "Client"},
-		"braces":            {good, "a{b}", "Options.Prefix"},
-		"colon":             {good, "a:b", "Options.Prefix"},
-		"long prefix":       {good, strings.Repeat("x", 65), "Options.Prefix"},
+		"wrapped ring": {struct{ redis.UniversalClient }{redis.NewRing(&redis.RingOptions{})},
+			"", "Client"},
+		"braces":      {good, "a{b}", "Options.Prefix"},
+		"colon":       {good, "a:b", "Options.Prefix"},
+		"long prefix": {good, strings.Repeat("x", 65), "Options.Prefix"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := redisadapter.New(t.Context(), c.client, redisadapter.Options{Prefix: c.prefix})
+			_, err := redisadapter.New(t.Context(), c.client,
+				redisadapter.Options{Prefix: c.prefix})
 			wantInput(t, err, c.field)
 		})
 	}
@@ -66,7 +68,8 @@ func TestNewUnreachable(t *testing.T) {
 	addr := closedPort(t)
 	single := redistest.Client(t, &redis.Options{Addr: addr, DialerRetries: 1})
 	cluster := redistest.Cluster(t, []string{addr})
-	for name, client := range map[string]redis.UniversalClient{"single": single, "cluster": cluster} {
+	for name, client := range map[string]redis.UniversalClient{"single": single,
+		"cluster": cluster} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
@@ -114,20 +117,28 @@ func TestNewLooksAtTheServer(t *testing.T) {
 		ping, info, script string
 		want               string // part of the error; empty for none
 	}{
-		"redis 7":          {"+PONG\r\n", info("7.0.0"), absent, ""},
-		"redis 10":         {"+PONG\r\n", info("10.2.1"), absent, ""},
-		"embedded":         {"+PONG\r\n", "-section (server) is not supported\r\n", absent, ""},
-		"redis 6":          {"+PONG\r\n", info("6.2.14"), absent, `has version "6.2.14"; 7.0 or newer is needed`},
-		"odd version":      {"+PONG\r\n", info("seven"), absent, "7.0 or newer is needed"},
-		"single client":    {"+PONG\r\n", redistest.Bulk("redis_version:7.0.0\r\nredis_mode:cluster\r\n"), absent, "needs a redis.ClusterClient"},
-		"no version":       {"+PONG\r\n", "$0\r\n\r\n", absent, ""},
-		"too old to say":   {"+PONG\r\n", "$0\r\n\r\n", "-ERR Error compiling script: unexpected symbol near '#'\r\n", "cannot run scripts"},
-		"loading":          {"-LOADING Redis is loading the dataset in memory\r\n", "", "", "LOADING"},
-		"no password":      {"-NOAUTH Authentication required.\r\n", "", "", "NOAUTH"},
-		"INFO denied":      {"+PONG\r\n", "-NOPERM this user has no permissions to run the 'info' command\r\n", absent, ""},
-		"INFO unknown":     {"+PONG\r\n", "-ERR unknown command 'info'\r\n", absent, ""},
-		"scripts denied":   {"+PONG\r\n", info("7.0.0"), "-NOPERM this user has no permissions\r\n", `cannot run scripts on keys "ow:*"`},
-		"no such commands": {"+PONG\r\n", info("7.0.0"), "-ERR unknown command 'evalsha'\r\n", "unknown command"},
+		"redis 7":  {"+PONG\r\n", info("7.0.0"), absent, ""},
+		"redis 10": {"+PONG\r\n", info("10.2.1"), absent, ""},
+		"embedded": {"+PONG\r\n", "-section (server) is not supported\r\n", absent, ""},
+		"redis 6": {"+PONG\r\n", info("6.2.14"), absent,
+			`has version "6.2.14"; 7.0 or newer is needed`},
+		"odd version": {"+PONG\r\n", info("seven"), absent, "7.0 or newer is needed"},
+		"single client": {"+PONG\r\n",
+			redistest.Bulk("redis_version:7.0.0\r\nredis_mode:cluster\r\n"), absent,
+			"needs a redis.ClusterClient"},
+		"no version": {"+PONG\r\n", "$0\r\n\r\n", absent, ""},
+		"too old to say": {"+PONG\r\n", "$0\r\n\r\n",
+			"-ERR Error compiling script: unexpected symbol near '#'\r\n", "cannot run scripts"},
+		"loading": {"-LOADING Redis is loading the dataset in memory\r\n", "", "",
+			"LOADING"},
+		"no password": {"-NOAUTH Authentication required.\r\n", "", "", "NOAUTH"},
+		"INFO denied": {"+PONG\r\n",
+			"-NOPERM this user has no permissions to run the 'info' command\r\n", absent, ""},
+		"INFO unknown": {"+PONG\r\n", "-ERR unknown command 'info'\r\n", absent, ""},
+		"scripts denied": {"+PONG\r\n", info("7.0.0"), "-NOPERM this user has no permissions\r\n",
+			`cannot run scripts on keys "ow:*"`},
+		"no such commands": {"+PONG\r\n", info("7.0.0"), "-ERR unknown command 'evalsha'\r\n",
+			"unknown command"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := redistest.Fake(t, func(args []string) string {
@@ -139,11 +150,13 @@ func TestNewLooksAtTheServer(t *testing.T) {
 				}
 				return c.script
 			})
-			_, err := redisadapter.New(t.Context(), redistest.Client(t, opts), redisadapter.Options{})
+			_, err := redisadapter.New(t.Context(), redistest.Client(t, opts),
+				redisadapter.Options{})
 			switch {
 			case c.want == "" && err != nil:
 				t.Errorf("refused: %v", err)
-			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), opts.Addr)):
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), opts.Addr)):
 				t.Errorf("error %v, want %q and the address", err, c.want)
 			}
 		})

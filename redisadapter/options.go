@@ -133,7 +133,8 @@ func (o Options) complete() (Options, error) {
 		return o, input("Options.Prefix", problem)
 	}
 	if o.Layout > Mixed {
-		return o, input("Options.Layout", fmt.Sprintf("is %d; Rich, SeenOnly, Compact and Mixed are known", o.Layout))
+		return o, input("Options.Layout",
+			fmt.Sprintf("is %d; Rich, SeenOnly, Compact and Mixed are known", o.Layout))
 	}
 	if err := o.checkCompact(); err != nil {
 		return o, err
@@ -148,15 +149,18 @@ func (o Options) complete() (Options, error) {
 func (o Options) completeGuard() (Options, error) {
 	switch {
 	case o.Amnesia > SecondStore:
-		return o, input("Options.Amnesia", fmt.Sprintf("is %d; GuardOff to SecondStore are known", o.Amnesia))
+		return o, input("Options.Amnesia",
+			fmt.Sprintf("is %d; GuardOff to SecondStore are known", o.Amnesia))
 	case o.AmnesiaFor < 0:
 		return o, input("Options.AmnesiaFor", "is negative")
 	case o.Amnesia != GuardOff && o.AmnesiaFor == 0:
-		return o, input("Options.AmnesiaFor", "is required with Options.Amnesia: the deduper's window")
+		return o, input("Options.AmnesiaFor",
+			"is required with Options.Amnesia: the deduper's window")
 	case o.SuspectFor < 0:
 		return o, input("Options.SuspectFor", "is negative")
 	case (o.Amnesia == SecondStore) != (o.Second != nil):
-		return o, input("Options.Second", "goes with the Options.Amnesia SecondStore, and with no other")
+		return o, input("Options.Second",
+			"goes with the Options.Amnesia SecondStore, and with no other")
 	case o.MaxInFlight < 0:
 		return o, input("Options.MaxInFlight", "is negative")
 	}

@@ -30,7 +30,8 @@ func TestOwnedIsAgreed(t *testing.T) {
 
 // TestOwnedIsWithheld prevents the use of a store past the one that wraps it.
 func TestOwnedIsWithheld(t *testing.T) {
-	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact} {
+	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly,
+		redisadapter.Compact} {
 		t.Run(layout.String(), func(t *testing.T) {
 			b := redistest.Open(t, "miniredis")
 			opts := layoutOptions(b.Prefix, layout)
@@ -39,13 +40,17 @@ func TestOwnedIsWithheld(t *testing.T) {
 			must(t, err)
 			ctx, id := t.Context(), request(1).ID
 			done := change(1, dedup.StateSucceeded)
-			finished, claimed := store.FinishClaim(ctx, []dedup.Change{done}, []dedup.ClaimRequest{request(1)})
+			finished, claimed := store.FinishClaim(ctx, []dedup.Change{done},
+				[]dedup.ClaimRequest{request(1)})
 			_, forgets := store.Forgets(ctx)
 			_, list := store.List(ctx, redisadapter.ListOptions{})
 			for name, err := range map[string]error{
-				"Claim": claimOne(t, store, 1).Err, "Renew": store.Renew(ctx, []dedup.Change{done})[0].Err,
-				"Finish": store.Finish(ctx, []dedup.Change{done})[0].Err, "Lookup": store.Lookup(ctx, []dedup.ID{id})[0].Err,
-				"Forget": store.Forget(ctx, []dedup.ID{id}, time.Minute)[0], "FinishClaim": finished[0].Err,
+				"Claim":                claimOne(t, store, 1).Err,
+				"Renew":                store.Renew(ctx, []dedup.Change{done})[0].Err,
+				"Finish":               store.Finish(ctx, []dedup.Change{done})[0].Err,
+				"Lookup":               store.Lookup(ctx, []dedup.ID{id})[0].Err,
+				"Forget":               store.Forget(ctx, []dedup.ID{id}, time.Minute)[0],
+				"FinishClaim":          finished[0].Err,
 				"claim of FinishClaim": claimed[0].Err, "Forgets": forgets, "List": list,
 			} {
 				if wantInput(t, err, "Options.Owned"); dedup.CanRetry(err) {

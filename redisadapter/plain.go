@@ -221,7 +221,8 @@ func digested(o dedup.Origin) dedup.Origin {
 // is the rarest of things, a completion whose claim has ended by our clock, and may meet
 // the next owner's, goes to the script.
 func (s *Store) completable(c *dedup.Change, at reading) bool {
-	return s.opts.Layout == SeenOnly && at.known() && c.Landed && c.Fence != 0 && c.State == dedup.StateSucceeded && c.Window > 0 &&
+	return s.opts.Layout == SeenOnly && at.known() && c.Landed && c.Fence != 0 &&
+		c.State == dedup.StateSucceeded && c.Window > 0 &&
 		time.Now().Before(c.Until)
 }
 
@@ -229,7 +230,8 @@ func (s *Store) completable(c *dedup.Change, at reading) bool {
 func doneRecord(c *dedup.Change, at reading) record {
 	return record{
 		state: redisscript.Succeeded, fence: c.Fence, attempt: uint32(c.Attempt),
-		span: uint64(max(at.millis(), 0)), kept: uint64(max(redisscript.Millis(c.Window), 1)), owner: firstHalf(c.Token),
+		span: uint64(max(at.millis(), 0)), kept: uint64(max(redisscript.Millis(c.Window), 1)),
+		owner:    firstHalf(c.Token),
 		noResult: c.NoResult, fingerprint: c.Fingerprint, origin: c.Origin, label: c.Label,
 	}
 }
@@ -245,6 +247,8 @@ func doneView(c *dedup.Change) dedup.Record {
 // claimOf reports whether a value is the claim of a change, which has a fence. It looks at
 // nothing else: what nearly every completion overwrites is not worth decoding.
 func claimOf(value string, c *dedup.Change) bool {
-	return len(value) >= headerSize+ownerRest && value[0] == recordVersion && value[1] == redisscript.InProgress &&
-		value[ownerAt:ownerAt+len(c.Token)] == string(c.Token[:]) && binary.BigEndian.Uint64([]byte(value[fenceAt:fenceAt+8])) == c.Fence
+	return len(value) >= headerSize+ownerRest && value[0] == recordVersion &&
+		value[1] == redisscript.InProgress &&
+		value[ownerAt:ownerAt+len(c.Token)] == string(c.Token[:]) &&
+		binary.BigEndian.Uint64([]byte(value[fenceAt:fenceAt+8])) == c.Fence
 }

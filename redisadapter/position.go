@@ -140,7 +140,8 @@ func (i info) keys(client redis.UniversalClient) int64 {
 	if !ok {
 		return 0
 	}
-	text, _, _ := strings.Cut(strings.TrimPrefix(i[fmt.Sprint("db", of.Options().DB)], "keys="), ",")
+	text, _, _ := strings.Cut(strings.TrimPrefix(i[fmt.Sprint("db", of.Options().DB)], "keys="),
+		",")
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n // 0 where the server does not say it
 }

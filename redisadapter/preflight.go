@@ -26,13 +26,13 @@ const (
 	maxLag = 10
 )
 
-// Preflight looks at the client's settings and at the server, or at every master of a
-// Cluster, and returns what may lose claims or records: worst first, empty when all is
-// well. It needs nothing but INFO (so an ACL user without CONFIG will do), says so where that
-// is refused, and writes nothing. An embedded server for tests, which does not say what it is, gives none.
+// Preflight looks at the client's settings and at the server, or at every master of a Cluster, and
+// returns what may lose claims or records: worst first, empty when all is well. It needs nothing
+// but INFO (so an ACL user without CONFIG will do), says so where that is refused, and writes
+// nothing. An embedded server for tests, which does not say what it is, gives none.
 //
-// The error says that a server could not be asked; the findings are then those of the
-// others. One round trip per server, at the same time, and a new connection to a server that Sentinels name.
+// The error says that a server could not be asked; the findings are then those of the others. One
+// round trip per server, at the same time, and a new connection to a server that Sentinels name.
 func Preflight(ctx context.Context, client redis.UniversalClient) ([]Finding, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -42,20 +42,21 @@ func Preflight(ctx context.Context, client redis.UniversalClient) ([]Finding, er
 	}
 	var mu sync.Mutex
 	findings := checkClient(client)
-	_, err := eachServer(ctx, client, func(ctx context.Context, addr string, node redis.UniversalClient) error {
-		fields, err := askInfo(ctx, node)
-		if infoRefused(err) {
-			fields, err = info{infoError: err.Error()}, nil
-		}
-		if err != nil {
-			return fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
-		}
-		found := checkServer(ctx, addr, node, fields)
-		mu.Lock()
-		defer mu.Unlock()
-		findings = append(findings, found...)
-		return nil
-	})
+	_, err := eachServer(ctx, client,
+		func(ctx context.Context, addr string, node redis.UniversalClient) error {
+			fields, err := askInfo(ctx, node)
+			if infoRefused(err) {
+				fields, err = info{infoError: err.Error()}, nil
+			}
+			if err != nil {
+				return fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
+			}
+			found := checkServer(ctx, addr, node, fields)
+			mu.Lock()
+			defer mu.Unlock()
+			findings = append(findings, found...)
+			return nil
+		})
 	mu.Lock() // go-redis waits for all its visits, but the race detector wants to know
 	defer mu.Unlock()
 	slices.SortStableFunc(findings, func(a, b Finding) int {
@@ -73,11 +74,13 @@ func checkClient(client redis.UniversalClient) []Finding {
 	var found []Finding
 	opts := cluster.Options()
 	if opts.ReadOnly || opts.RouteByLatency || opts.RouteRandomly {
-		found = append(found, finding(CodeReplicaReads, "", "ReadOnly is %t, RouteByLatency %t, RouteRandomly %t",
+		found = append(found, finding(CodeReplicaReads,
+			"", "ReadOnly is %t, RouteByLatency %t, RouteRandomly %t",
 			opts.ReadOnly, opts.RouteByLatency, opts.RouteRandomly))
 	}
 	if opts.ClusterStateReloadInterval > maxReload {
-		found = append(found, finding(CodeClusterReload, "", "ClusterStateReloadInterval is %v", opts.ClusterStateReloadInterval))
+		found = append(found, finding(CodeClusterReload, "", "ClusterStateReloadInterval is %v",
+			opts.ClusterStateReloadInterval))
 	}
 	return found
 }
@@ -89,10 +92,12 @@ func checkServer(ctx context.Context, addr string, node redis.UniversalClient, i
 	}
 	addr = destination(ctx, addr, node)
 	var found []Finding
-	for _, check := range []func(string, info) []Finding{checkLearned, checkKind, checkMemory, checkPersistence, checkReplicas} {
+	for _, check := range []func(string, info) []Finding{checkLearned, checkKind, checkMemory,
+		checkPersistence, checkReplicas} {
 		found = append(found, check(addr, i)...)
 	}
-	if c, ok := node.(*redis.Client); ok && c.Options().TLSConfig == nil && c.Options().Network != "unix" && remote(addr) {
+	if c, ok := node.(*redis.Client); ok && c.Options().TLSConfig == nil &&
+		c.Options().Network != "unix" && remote(addr) {
 		found = append(found, finding(CodePlaintext, addr, "the connection is not encrypted"))
 	}
 	return found
@@ -101,8 +106,9 @@ func checkServer(ctx context.Context, addr string, node redis.UniversalClient, i
 // byName is what go-redis calls the address of a client that asks Sentinels for one.
 const byName = "FailoverClient"
 
-// destination is where connections lead. A client that asks Sentinels has no address to tell, so its
-// dialer is asked for a connection, which costs another one to the Sentinels and the server, and no rights.
+// destination is where connections lead. A client that asks Sentinels has no address to tell, so
+// its dialer is asked for a connection, which costs another one to the Sentinels and the server,
+// and no rights.
 func destination(ctx context.Context, addr string, node redis.UniversalClient) string {
 	c, ok := node.(*redis.Client)
 	if !ok || addr != byName {
@@ -133,7 +139,8 @@ func checkLearned(addr string, i info) (found []Finding) {
 		return append(found, finding(CodeNotLearned, addr, "INFO is refused: %s", why))
 	}
 	if names := i.missing(); len(names) > 0 {
-		found = append(found, finding(CodeNotLearned, addr, "INFO does not say %s", strings.Join(names, ", ")))
+		found = append(found, finding(CodeNotLearned, addr, "INFO does not say %s",
+			strings.Join(names, ", ")))
 	}
 	return found
 }
@@ -144,7 +151,8 @@ func checkKind(addr string, i info) (found []Finding) {
 		found = append(found, finding(CodeVersion, addr, "%s", problem))
 	}
 	if role := i["role"]; role == "slave" || role == "replica" {
-		found = append(found, finding(CodeRole, addr, "its role is %s, its master %s:%s, the link %s",
+		found = append(found, finding(CodeRole, addr,
+			"its role is %s, its master %s:%s, the link %s",
 			role, i["master_host"], i["master_port"], i["master_link_status"]))
 	}
 	if i["loading"] == "1" || i["async_loading"] == "1" {
@@ -184,13 +192,16 @@ func checkMemory(addr string, i info) (found []Finding) {
 	if policy := i["maxmemory_policy"]; policy != "" && policy != "noeviction" {
 		switch {
 		case known && limit > 0:
-			found = append(found, finding(CodeEvictionPolicy, addr, "maxmemory-policy is %s, maxmemory %d bytes", policy, limit))
+			found = append(found, finding(CodeEvictionPolicy, addr,
+				"maxmemory-policy is %s, maxmemory %d bytes", policy, limit))
 		case known:
-			found = append(found, finding(CodeEvictionUnlimited, addr, "maxmemory-policy is %s, and maxmemory 0", policy))
+			found = append(found, finding(CodeEvictionUnlimited, addr,
+				"maxmemory-policy is %s, and maxmemory 0", policy))
 		}
 	}
 	if n, _ := i.count("evicted_keys"); n > 0 {
-		found = append(found, finding(CodeEvicted, addr, "%d keys have been evicted since it was started", n))
+		found = append(found, finding(CodeEvicted, addr,
+			"%d keys have been evicted since it was started", n))
 	}
 	switch used, _ := i.count("used_memory"); {
 	case known && limit == 0:
@@ -207,12 +218,15 @@ func checkPersistence(addr string, i info) (found []Finding) {
 	replicas, _ := i.count("connected_slaves")
 	switch {
 	case i["aof_enabled"] == "0" && replicas > 0:
-		found = append(found, finding(CodeRestartWipes, addr, "appendonly is no, and %d replicas follow", replicas))
+		found = append(found, finding(CodeRestartWipes,
+			addr, "appendonly is no, and %d replicas follow", replicas))
 	case i["aof_enabled"] == "0":
 		found = append(found, finding(CodeNoPersistence, addr, "appendonly is no"))
 	}
-	if status := i["aof_last_write_status"]; i["aof_enabled"] == "1" && status != "" && status != "ok" {
-		found = append(found, finding(CodeAppendFailed, addr, "the last write to the append-only file was %q", status))
+	if status := i["aof_last_write_status"]; i["aof_enabled"] == "1" && status != "" &&
+		status != "ok" {
+		found = append(found, finding(CodeAppendFailed,
+			addr, "the last write to the append-only file was %q", status))
 	}
 	return found
 }
@@ -233,7 +247,8 @@ func checkReplicas(addr string, i info) (found []Finding) {
 		}
 		lag, err := strconv.Atoi(link["lag"])
 		if link["state"] != "online" || err != nil || lag > maxLag {
-			found = append(found, finding(CodeReplicaLink, addr, "replica %s:%s is %s, last heard of %s s ago",
+			found = append(found, finding(CodeReplicaLink,
+				addr, "replica %s:%s is %s, last heard of %s s ago",
 				link["ip"], link["port"], link["state"], link["lag"]))
 		}
 	}

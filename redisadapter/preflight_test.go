@@ -21,9 +21,12 @@ import (
 // healthy is what INFO says of a server with which nothing is wrong.
 func healthy() map[string]string {
 	return map[string]string{
-		"redis_version": "7.0.15", "redis_mode": "standalone", "run_id": "r1", "role": "master", "loading": "0",
-		"maxmemory": "1000000", "maxmemory_policy": "noeviction", "used_memory": "1000", "evicted_keys": "0",
-		"aof_enabled": "1", "aof_last_write_status": "ok", "connected_slaves": "0", "master_replid": "p1",
+		"redis_version": "7.0.15", "redis_mode": "standalone", "run_id": "r1", "role": "master",
+		"loading":   "0",
+		"maxmemory": "1000000", "maxmemory_policy": "noeviction", "used_memory": "1000",
+		"evicted_keys": "0",
+		"aof_enabled":  "1", "aof_last_write_status": "ok", "connected_slaves": "0",
+		"master_replid": "p1",
 	}
 }
 
@@ -65,7 +68,8 @@ func codes(findings []redisadapter.Finding) []redisadapter.Code {
 // evicts and what cannot work, and reports the rest; Strict refuses all that loses data.
 func TestPreflight(t *testing.T) {
 	type fields = map[string]string
-	replica := fields{"role": "slave", "master_host": "10.0.0.1", "master_port": "6379", "master_link_status": "up"}
+	replica := fields{"role": "slave", "master_host": "10.0.0.1", "master_port": "6379",
+		"master_link_status": "up"}
 	for name, c := range map[string]struct {
 		fields      fields
 		want        redisadapter.Code
@@ -73,35 +77,64 @@ func TestPreflight(t *testing.T) {
 		lax, strict bool // refused
 		detail      string
 	}{
-		"healthy":              {fields{}, "", 0, false, false, ""},
-		"newest":               {fields{"redis_version": "10.1.0"}, "", 0, false, false, ""},
-		"valkey":               {fields{"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "8.1.0"}, "", 0, false, false, ""},
-		"allkeys-lru":          {fields{"maxmemory_policy": "allkeys-lru"}, redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "allkeys-lru"},
-		"volatile-ttl":         {fields{"maxmemory_policy": "volatile-ttl"}, redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "volatile-ttl"},
-		"volatile-lru":         {fields{"maxmemory_policy": "volatile-lru"}, redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "volatile-lru"},
-		"a policy to come":     {fields{"maxmemory_policy": "allkeys-lrm"}, redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "allkeys-lrm"},
-		"and no limit":         {fields{"maxmemory_policy": "allkeys-lru", "maxmemory": "0"}, redisadapter.CodeEvictionUnlimited, redisadapter.Warning, false, false, "allkeys-lru"},
-		"policy is not said":   {fields{"maxmemory_policy": ""}, redisadapter.CodeNotLearned, redisadapter.Warning, false, false, "maxmemory_policy"},
-		"limit is not said":    {fields{"maxmemory_policy": "allkeys-lru", "maxmemory": ""}, redisadapter.CodeNotLearned, redisadapter.Warning, false, false, "maxmemory"},
-		"version is not said":  {fields{"redis_version": ""}, redisadapter.CodeNotLearned, redisadapter.Warning, false, false, "redis_version"},
-		"no persistence":       {fields{"aof_enabled": "0"}, redisadapter.CodeNoPersistence, redisadapter.Warning, false, true, "appendonly"},
-		"and replicas":         {fields{"aof_enabled": "0", "connected_slaves": "2"}, redisadapter.CodeRestartWipes, redisadapter.Critical, false, true, "2 replicas"},
-		"append fails":         {fields{"aof_last_write_status": "err"}, redisadapter.CodeAppendFailed, redisadapter.Warning, false, true, "err"},
-		"redis 6":              {fields{"redis_version": "6.2.14"}, redisadapter.CodeVersion, redisadapter.Critical, true, true, "6.2.14"},
-		"valkey 7.1":           {fields{"redis_version": "7.2.4", "server_name": "valkey", "valkey_version": "7.1.9"}, redisadapter.CodeVersion, redisadapter.Critical, true, true, "Valkey"},
-		"replica":              {replica, redisadapter.CodeRole, redisadapter.Critical, true, true, "10.0.0.1:6379"},
-		"replica, new name":    {fields{"role": "replica"}, redisadapter.CodeRole, redisadapter.Critical, true, true, "replica"},
-		"loading":              {fields{"loading": "1"}, redisadapter.CodeLoading, redisadapter.Critical, false, true, "reading"},
-		"no maxmemory":         {fields{"maxmemory": "0"}, redisadapter.CodeNoMaxMemory, redisadapter.Note, false, false, "0"},
-		"nearly full":          {fields{"used_memory": "910000"}, redisadapter.CodeMemory, redisadapter.Warning, false, false, "910000"},
-		"has evicted":          {fields{"evicted_keys": "7"}, redisadapter.CodeEvicted, redisadapter.Warning, false, true, "7 keys"},
-		"replica is syncing":   {fields{"connected_slaves": "1", "slave0": "ip=10.0.0.2,port=6379,state=wait_bgsave,offset=0,lag=0"}, redisadapter.CodeReplicaLink, redisadapter.Warning, false, false, "wait_bgsave"},
-		"replica lags":         {fields{"connected_slaves": "1", "slave0": "ip=10.0.0.2,port=6379,state=online,offset=0,lag=60"}, redisadapter.CodeReplicaLink, redisadapter.Warning, false, false, "60 s"},
-		"replica is well":      {fields{"connected_slaves": "1", "slave0": "ip=10.0.0.2,port=6379,state=online,offset=9,lag=1"}, "", 0, false, false, ""},
+		"healthy": {fields{}, "", 0, false, false, ""},
+		"newest":  {fields{"redis_version": "10.1.0"}, "", 0, false, false, ""},
+		"valkey": {fields{"redis_version": "7.2.4", "server_name": "valkey",
+			"valkey_version": "8.1.0"}, "", 0, false, false, ""},
+		"allkeys-lru": {fields{"maxmemory_policy": "allkeys-lru"},
+			redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "allkeys-lru"},
+		"volatile-ttl": {fields{"maxmemory_policy": "volatile-ttl"},
+			redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "volatile-ttl"},
+		"volatile-lru": {fields{"maxmemory_policy": "volatile-lru"},
+			redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "volatile-lru"},
+		"a policy to come": {fields{"maxmemory_policy": "allkeys-lrm"},
+			redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "allkeys-lrm"},
+		"and no limit": {fields{"maxmemory_policy": "allkeys-lru", "maxmemory": "0"},
+			redisadapter.CodeEvictionUnlimited, redisadapter.Warning, false, false, "allkeys-lru"},
+		"policy is not said": {fields{"maxmemory_policy": ""}, redisadapter.CodeNotLearned,
+			redisadapter.Warning, false, false, "maxmemory_policy"},
+		"limit is not said": {fields{"maxmemory_policy": "allkeys-lru", "maxmemory": ""},
+			redisadapter.CodeNotLearned, redisadapter.Warning, false, false, "maxmemory"},
+		"version is not said": {fields{"redis_version": ""}, redisadapter.CodeNotLearned,
+			redisadapter.Warning, false, false, "redis_version"},
+		"no persistence": {fields{"aof_enabled": "0"}, redisadapter.CodeNoPersistence,
+			redisadapter.Warning, false, true, "appendonly"},
+		"and replicas": {fields{"aof_enabled": "0", "connected_slaves": "2"},
+			redisadapter.CodeRestartWipes, redisadapter.Critical, false, true, "2 replicas"},
+		"append fails": {fields{"aof_last_write_status": "err"},
+			redisadapter.CodeAppendFailed, redisadapter.Warning, false, true, "err"},
+		"redis 6": {fields{"redis_version": "6.2.14"}, redisadapter.CodeVersion,
+			redisadapter.Critical, true, true, "6.2.14"},
+		"valkey 7.1": {fields{"redis_version": "7.2.4", "server_name": "valkey",
+			"valkey_version": "7.1.9"}, redisadapter.CodeVersion, redisadapter.Critical, true,
+			true, "Valkey"},
+		"replica": {replica, redisadapter.CodeRole, redisadapter.Critical, true,
+			true, "10.0.0.1:6379"},
+		"replica, new name": {fields{"role": "replica"}, redisadapter.CodeRole,
+			redisadapter.Critical, true, true, "replica"},
+		"loading": {fields{"loading": "1"}, redisadapter.CodeLoading,
+			redisadapter.Critical, false, true, "reading"},
+		"no maxmemory": {fields{"maxmemory": "0"}, redisadapter.CodeNoMaxMemory,
+			redisadapter.Note, false, false, "0"},
+		"nearly full": {fields{"used_memory": "910000"}, redisadapter.CodeMemory,
+			redisadapter.Warning, false, false, "910000"},
+		"has evicted": {fields{"evicted_keys": "7"}, redisadapter.CodeEvicted,
+			redisadapter.Warning, false, true, "7 keys"},
+		"replica is syncing": {fields{"connected_slaves": "1",
+			"slave0": "ip=10.0.0.2,port=6379,state=wait_bgsave,offset=0,lag=0"},
+			redisadapter.CodeReplicaLink, redisadapter.Warning, false, false, "wait_bgsave"},
+		"replica lags": {fields{"connected_slaves": "1",
+			"slave0": "ip=10.0.0.2,port=6379,state=online,offset=0,lag=60"},
+			redisadapter.CodeReplicaLink, redisadapter.Warning, false, false, "60 s"},
+		"replica is well": {fields{"connected_slaves": "1",
+			"slave0": "ip=10.0.0.2,port=6379,state=online,offset=9,lag=1"}, "", 0, false,
+			false, ""},
 		"90 % is not too much": {fields{"used_memory": "900000"}, "", 0, false, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := redistest.Client(t, infoServer(t, func() string { return infoReply(c.fields) }))
+			client := redistest.Client(t, infoServer(t, func() string {
+				return infoReply(c.fields)
+			}))
 			found, err := redisadapter.Preflight(t.Context(), client)
 			must(t, err)
 			want := []redisadapter.Code{}
@@ -110,24 +143,29 @@ func TestPreflight(t *testing.T) {
 			}
 			if c.want == redisadapter.CodeEvictionUnlimited {
 				want = append(want, redisadapter.CodeNoMaxMemory)
-				found[1].Detail, found[1].Severity = c.detail, c.severity // it is the row "no maxmemory"
+				// it is the row "no maxmemory"
+				found[1].Detail, found[1].Severity = c.detail, c.severity
 			}
 			if !slices.Equal(codes(found), want) {
 				t.Fatalf("found %v, want %v", found, want)
 			}
 			for _, f := range found {
-				if f.Severity != c.severity || !strings.Contains(f.Detail, c.detail) || f.Server != client.Options().Addr || f.Why == "" || f.Fix == "" {
+				if f.Severity != c.severity || !strings.Contains(f.Detail, c.detail) ||
+					f.Server != client.Options().Addr || f.Why == "" || f.Fix == "" {
 					t.Errorf("%+v", f)
 				}
 			}
 			for strict, refused := range map[bool]bool{false: c.lax, true: c.strict} {
 				var heard []redisadapter.Finding
 				_, err := redisadapter.New(t.Context(), client, redisadapter.Options{
-					Strict: strict, OnFinding: func(f redisadapter.Finding) { heard = append(heard, f) },
+					Strict: strict, OnFinding: func(f redisadapter.Finding) {
+						heard = append(heard, f)
+					},
 				})
 				var refusal *redisadapter.RefusedError
 				switch {
-				case refused && (!errors.As(err, &refusal) || !slices.Equal(codes(refusal.Findings), want)):
+				case refused && (!errors.As(err, &refusal) ||
+					!slices.Equal(codes(refusal.Findings), want)):
 					t.Errorf("strict %t: error %v", strict, err)
 				case !refused && (err != nil || !slices.Equal(codes(heard), want)):
 					t.Errorf("strict %t: error %v, heard %v", strict, err, heard)
@@ -142,8 +180,10 @@ func TestPreflight(t *testing.T) {
 func TestPreflightPlaintext(t *testing.T) {
 	fake := infoServer(t, func() string { return infoReply(nil) })
 	for addr, plaintext := range map[string]bool{
-		"10.1.2.3:6379": true, "redis.internal:6379": true, "[2001:db8::1]:6379": true, "localhost.example.com:6379": true,
-		"127.0.0.1:6379": false, "127.8.8.8:6379": false, "[::1]:6379": false, "localhost:6379": false,
+		"10.1.2.3:6379": true, "redis.internal:6379": true, "[2001:db8::1]:6379": true,
+		"localhost.example.com:6379": true,
+		"127.0.0.1:6379":             false, "127.8.8.8:6379": false, "[::1]:6379": false,
+		"localhost:6379": false,
 	} {
 		t.Run(addr, func(t *testing.T) {
 			opts := *fake
@@ -154,7 +194,8 @@ func TestPreflightPlaintext(t *testing.T) {
 			client := redistest.Client(t, &opts)
 			found, err := redisadapter.Preflight(t.Context(), client)
 			must(t, err)
-			if got := slices.Contains(codes(found), redisadapter.CodePlaintext); got != plaintext || len(found) > 1 {
+			if got := slices.Contains(codes(found), redisadapter.CodePlaintext); got != plaintext ||
+				len(found) > 1 {
 				t.Errorf("found %v", found)
 			}
 			_, err = redisadapter.New(t.Context(), client, redisadapter.Options{Strict: true})
@@ -185,7 +226,8 @@ func TestPreflightBySentinel(t *testing.T) {
 				case strings.EqualFold(args[0], "subscribe"): // nothing is ever published
 					var all strings.Builder
 					for i, channel := range args[1:] {
-						fmt.Fprintf(&all, "*3\r\n%s%s:%d\r\n", redistest.Bulk("subscribe"), redistest.Bulk(channel), i+1)
+						fmt.Fprintf(&all, "*3\r\n%s%s:%d\r\n", redistest.Bulk("subscribe"),
+							redistest.Bulk(channel), i+1)
 					}
 					return all.String()
 				case len(args) == 3 && strings.EqualFold(args[1], "get-master-addr-by-name"):
@@ -194,7 +236,8 @@ func TestPreflightBySentinel(t *testing.T) {
 				return "*0\r\n"
 			})
 			client := redis.NewFailoverClient(&redis.FailoverOptions{
-				MasterName: "onceward", SentinelAddrs: []string{sentinel.Addr}, Protocol: server.Protocol,
+				MasterName: "onceward", SentinelAddrs: []string{sentinel.Addr},
+				Protocol: server.Protocol,
 				Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
 					to := server.Addr
 					if addr == sentinel.Addr {
@@ -204,13 +247,15 @@ func TestPreflightBySentinel(t *testing.T) {
 					if err != nil {
 						return nil, err
 					}
-					return led{conn, &net.TCPAddr{IP: net.ParseIP(strings.Split(addr, ":")[0]), Port: 6379}}, nil
+					return led{conn, &net.TCPAddr{IP: net.ParseIP(strings.Split(addr, ":")[0]),
+						Port: 6379}}, nil
 				},
 			})
 			t.Cleanup(func() { must(t, client.Close()) })
 			found, err := redisadapter.Preflight(t.Context(), client)
 			must(t, err)
-			if got := slices.Contains(codes(found), redisadapter.CodePlaintext); got != plaintext || plaintext && found[0].Server != master+":6379" {
+			if got := slices.Contains(codes(found), redisadapter.CodePlaintext); got != plaintext ||
+				plaintext && found[0].Server != master+":6379" {
 				t.Errorf("found %v", found)
 			}
 			_, err = redisadapter.New(t.Context(), client, redisadapter.Options{Strict: true})
@@ -229,10 +274,12 @@ func TestPreflightOfClusterClient(t *testing.T) {
 		opts redis.ClusterOptions
 		want redisadapter.Code
 	}{
-		"good":       {redis.ClusterOptions{ClusterStateReloadInterval: time.Second}, ""},
-		"default":    {redis.ClusterOptions{}, redisadapter.CodeClusterReload},
-		"read-only":  {redis.ClusterOptions{ClusterStateReloadInterval: time.Second, ReadOnly: true}, redisadapter.CodeReplicaReads},
-		"by latency": {redis.ClusterOptions{ClusterStateReloadInterval: time.Second, RouteByLatency: true}, redisadapter.CodeReplicaReads},
+		"good":    {redis.ClusterOptions{ClusterStateReloadInterval: time.Second}, ""},
+		"default": {redis.ClusterOptions{}, redisadapter.CodeClusterReload},
+		"read-only": {redis.ClusterOptions{ClusterStateReloadInterval: time.Second,
+			ReadOnly: true}, redisadapter.CodeReplicaReads},
+		"by latency": {redis.ClusterOptions{ClusterStateReloadInterval: time.Second,
+			RouteByLatency: true}, redisadapter.CodeReplicaReads},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.opts.Addrs = addrs
@@ -255,12 +302,14 @@ func TestPreflightOfClusterClient(t *testing.T) {
 			}
 			var refused *redisadapter.RefusedError
 			_, err = redisadapter.New(t.Context(), client, redisadapter.Options{
-				Prefix: servertest.Prefix(t), AllowEviction: true, OnFinding: func(redisadapter.Finding) {},
+				Prefix: servertest.Prefix(t), AllowEviction: true,
+				OnFinding: func(redisadapter.Finding) {},
 			})
 			if errors.As(err, &refused) != (c.want == redisadapter.CodeReplicaReads) {
 				t.Errorf("New: %v", err)
 			}
-			if c.want == "" && len(of) > 0 || c.want != "" && !slices.Equal(of, []redisadapter.Code{c.want}) {
+			if c.want == "" && len(of) > 0 ||
+				c.want != "" && !slices.Equal(of, []redisadapter.Code{c.want}) {
 				t.Errorf("found %v, want %q", of, c.want)
 			}
 		})
@@ -277,7 +326,8 @@ func TestPreflightOfEmbedded(t *testing.T) {
 func TestPreflightUnreachable(t *testing.T) {
 	addr := closedPort(t)
 	client := redistest.Client(t, &redis.Options{Addr: addr, DialerRetries: 1, MaxRetries: -1})
-	if _, err := redisadapter.Preflight(t.Context(), client); err == nil || !strings.Contains(err.Error(), addr) {
+	if _, err := redisadapter.Preflight(t.Context(), client); err == nil ||
+		!strings.Contains(err.Error(), addr) {
 		t.Errorf("error %v", err)
 	}
 	_, err := redisadapter.Preflight(t.Context(), nil)
@@ -293,7 +343,9 @@ func TestPreflightOfServers(t *testing.T) {
 		t.Helper()
 		found, err := redisadapter.Preflight(t.Context(), client)
 		must(t, err)
-		found = slices.DeleteFunc(found, func(f redisadapter.Finding) bool { return f.Code == redisadapter.CodeNoMaxMemory })
+		found = slices.DeleteFunc(found, func(f redisadapter.Finding) bool {
+			return f.Code == redisadapter.CodeNoMaxMemory
+		})
 		if !slices.Equal(codes(found), want) {
 			t.Errorf("found %v, want %v", found, want)
 		}
@@ -305,7 +357,8 @@ func TestPreflightOfServers(t *testing.T) {
 	}
 	must(t, primary.ConfigSet(t.Context(), "appendonly", "no").Err())
 	want(primary, redisadapter.CodeRestartWipes)
-	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-random", "allkeys-lfu"} {
+	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-random",
+		"allkeys-lfu"} {
 		must(t, primary.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
 		must(t, primary.ConfigSet(t.Context(), "maxmemory", "0").Err())
 		want(primary, redisadapter.CodeRestartWipes, redisadapter.CodeEvictionUnlimited)

@@ -24,7 +24,8 @@ func TestPutBackKeepsTheLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			mini, client := redistest.Freeze(t)
-			store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"}, redisadapter.Options{Layout: redisadapter.SeenOnly})
+			store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"},
+				redisadapter.Options{Layout: redisadapter.SeenOnly})
 			b := &bench{t, store, mini, client}
 			first := b.claim(request(1))
 			mini.Advance(2 * time.Minute) // the lease of a minute lapses
@@ -36,10 +37,12 @@ func TestPutBackKeepsTheLease(t *testing.T) {
 				t.Fatalf("second: %+v", second)
 			}
 			late := change(1, dedup.StateSucceeded)
-			late.Landed, late.Fence, late.Window, late.Until = true, first.Record.Fence, row.window, row.until
+			late.Landed, late.Fence, late.Window, late.Until = true, first.Record.Fence,
+				row.window, row.until
 			b.finish(late)
 			rec := b.lookup(1)
-			if rec.State != dedup.StateInProgress || rec.Remaining > time.Minute || rec.Remaining < 50*time.Second {
+			if rec.State != dedup.StateInProgress || rec.Remaining > time.Minute ||
+				rec.Remaining < 50*time.Second {
 				t.Errorf("the second owner's claim: %v, remaining %v", rec.State, rec.Remaining)
 			}
 			if a := b.claim(tokened(3)); a.Outcome != dedup.InFlight {
@@ -60,11 +63,13 @@ func tokened(token byte) dedup.ClaimRequest {
 // version, too, would take it for unreadable.
 func TestPutBackKeepsTheExpiry(t *testing.T) {
 	mini, client := redistest.Freeze(t)
-	store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"}, redisadapter.Options{Layout: redisadapter.SeenOnly})
+	store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"},
+		redisadapter.Options{Layout: redisadapter.SeenOnly})
 	b := &bench{t, store, mini, client}
 	first := b.claim(request(1))
 	key := redisadapter.Key(store, newID(1))
-	must(t, client.Set(t.Context(), key, "\x02 a record of version 2, which has taken the key over", time.Hour).Err())
+	must(t, client.Set(t.Context(), key, "\x02 a record of version 2, which has taken the key over",
+		time.Hour).Err())
 	late := change(1, dedup.StateSucceeded)
 	late.Landed, late.Fence, late.Until = true, first.Record.Fence, time.Now().Add(time.Hour)
 	b.Finish(t.Context(), []dedup.Change{late})

@@ -110,8 +110,10 @@ func decodeRecord(s string) (record, error) {
 		attempt:   binary.BigEndian.Uint32(b[16:]),
 		span:      millis48(b[20:]),
 	}
-	if states[r.state] == dedup.StateAbsent || flags > flagsKnown || r.fence > redisscript.MaxFence {
-		return record{}, fmt.Errorf("record has state %d, flags %#x, fence %d", r.state, flags, r.fence)
+	if states[r.state] == dedup.StateAbsent || flags > flagsKnown ||
+		r.fence > redisscript.MaxFence {
+		return record{}, fmt.Errorf("record has state %d, flags %#x, fence %d",
+			r.state, flags, r.fence)
 	}
 	return r, r.decodeSections(b, flags)
 }
@@ -224,7 +226,8 @@ func (r *record) half() [8]byte { return [8]byte(r.owner[:8]) }
 
 // flags announce which sections follow.
 func (r *record) flags() uint16 {
-	flags := flagged(r.noResult, flagNoResult) | flagged(r.danger, flagDanger) | flagged(r.late, flagLate) | flagged(r.forgotten, flagForgotten)
+	flags := flagged(r.noResult, flagNoResult) | flagged(r.danger, flagDanger) |
+		flagged(r.late, flagLate) | flagged(r.forgotten, flagForgotten)
 	return flags |
 		flagged(r.floor > 0, flagFloor) |
 		flagged(r.fingerprint != dedup.Fingerprint{}, flagFingerprint) |

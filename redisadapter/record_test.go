@@ -12,10 +12,13 @@ import (
 )
 
 var (
-	token       = dedup.Token([]byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf"))
-	fingerprint = dedup.Fingerprint([]byte("\x01\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f"))
-	origin      = dedup.Origin{SourceDigest: 0x0123456789abcdef, Partition: 7, Offset: 1<<40 + 3, Generation: 12}
-	steps       = []byte("\x00\x01charge")
+	token = dedup.Token(
+		[]byte("\xa0\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8\xa9\xaa\xab\xac\xad\xae\xaf"))
+	fingerprint = dedup.Fingerprint(
+		[]byte("\x01\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f"))
+	origin = dedup.Origin{SourceDigest: 0x0123456789abcdef, Partition: 7, Offset: 1<<40 + 3,
+		Generation: 12}
+	steps = []byte("\x00\x01charge")
 )
 
 const (
@@ -30,26 +33,38 @@ var goldens = map[string]record{
 		state: redisscript.InProgress, fence: fence, attempt: 2, span: 3600000, owner: token,
 		fingerprint: fingerprint, origin: origin, label: "order 4711",
 	},
-	"in_progress_bare":   {state: redisscript.InProgress, fence: fence, attempt: 1, owner: token},
-	"in_progress_danger": {state: redisscript.InProgress, danger: true, fence: fence, attempt: 1, span: 259200000, owner: token, steps: steps},
-	"in_progress_floor":  {state: redisscript.InProgress, fence: fence, attempt: 1, span: 3600000, owner: token, floor: fence - 5},
-	"succeeded_bare":     {state: redisscript.Succeeded, fence: fence, attempt: 1, span: ended, owner: firstHalf(token)},
+	"in_progress_bare": {state: redisscript.InProgress, fence: fence, attempt: 1, owner: token},
+	"in_progress_danger": {state: redisscript.InProgress, danger: true, fence: fence, attempt: 1,
+		span: 259200000, owner: token, steps: steps},
+	"in_progress_floor": {state: redisscript.InProgress, fence: fence, attempt: 1, span: 3600000,
+		owner: token, floor: fence - 5},
+	"succeeded_bare": {state: redisscript.Succeeded, fence: fence, attempt: 1, span: ended,
+		owner: firstHalf(token)},
 	"succeeded_full": {
-		state: redisscript.Succeeded, fence: fence, attempt: 3, span: ended, owner: firstHalf(token),
-		fingerprint: fingerprint, origin: origin, label: "order 4711, größer", result: []byte("\x00\xff{\"ok\":true}\r\n"),
+		state: redisscript.Succeeded, fence: fence, attempt: 3, span: ended,
+		owner:       firstHalf(token),
+		fingerprint: fingerprint, origin: origin, label: "order 4711, größer",
+		result: []byte("\x00\xff{\"ok\":true}\r\n"),
 	},
 	"succeeded_kept": {
-		state: redisscript.Succeeded, fence: fence, attempt: 3, span: ended, owner: firstHalf(token), kept: 259200000, result: []byte("ok"),
+		state: redisscript.Succeeded, fence: fence, attempt: 3, span: ended,
+		owner: firstHalf(token), kept: 259200000, result: []byte("ok"),
 	},
-	"succeeded_no_result": {state: redisscript.Succeeded, noResult: true, fence: fence, attempt: 1, span: ended, owner: firstHalf(token)},
+	"succeeded_no_result": {state: redisscript.Succeeded, noResult: true, fence: fence, attempt: 1,
+		span: ended, owner: firstHalf(token)},
 	"succeeded_late": {
-		state: redisscript.Succeeded, late: true, fence: fence, attempt: 2, span: ended, owner: firstHalf(token),
+		state: redisscript.Succeeded, late: true, fence: fence, attempt: 2, span: ended,
+		owner:  firstHalf(token),
 		origin: dedup.Origin{Partition: -1, Offset: -1, Generation: -1}, result: []byte{},
 	},
-	"failed":    {state: redisscript.Failed, fence: fence, attempt: 5, span: ended, owner: firstHalf(token), result: []byte("card refused: 51")},
-	"released":  {state: redisscript.Released, fence: fence, attempt: 4, owner: firstHalf(token), fingerprint: fingerprint, steps: steps},
-	"forgotten": {state: redisscript.Released, forgotten: true, fence: fence, owner: [16]byte{}, floor: fence},
-	"uncertain": {state: redisscript.Uncertain, danger: true, fence: fence, attempt: 1, owner: firstHalf(token)},
+	"failed": {state: redisscript.Failed, fence: fence, attempt: 5, span: ended,
+		owner: firstHalf(token), result: []byte("card refused: 51")},
+	"released": {state: redisscript.Released, fence: fence, attempt: 4, owner: firstHalf(token),
+		fingerprint: fingerprint, steps: steps},
+	"forgotten": {state: redisscript.Released, forgotten: true, fence: fence, owner: [16]byte{},
+		floor: fence},
+	"uncertain": {state: redisscript.Uncertain, danger: true, fence: fence, attempt: 1,
+		owner: firstHalf(token)},
 }
 
 func TestGoldenRecords(t *testing.T) {
@@ -137,11 +152,15 @@ func FuzzDecodeRecord(f *testing.F) {
 }
 
 func FuzzEncodeRecord(f *testing.F) {
-	f.Add(byte(0), byte(0), uint64(fence), uint32(3), uint64(ended), []byte("r"), "label", []byte("s"), int64(5))
-	f.Fuzz(func(t *testing.T, state, flags byte, fence uint64, attempt uint32, span uint64, result []byte, label string, steps []byte, offset int64) {
+	f.Add(byte(0), byte(0), uint64(fence), uint32(3), uint64(ended), []byte("r"), "label",
+		[]byte("s"), int64(5))
+	f.Fuzz(func(t *testing.T, state, flags byte, fence uint64, attempt uint32, span uint64,
+		result []byte, label string, steps []byte, offset int64) {
 		r := record{
-			state: 1 + state%5, noResult: flags&1 != 0, danger: flags&2 != 0, late: flags&4 != 0, forgotten: flags&8 != 0,
-			fence: fence % (1 << 52), attempt: attempt, span: span % (1 << 48), owner: firstHalf(token), floor: fence % 1024,
+			state: 1 + state%5, noResult: flags&1 != 0, danger: flags&2 != 0, late: flags&4 != 0,
+			forgotten: flags&8 != 0,
+			fence:     fence % (1 << 52), attempt: attempt, span: span % (1 << 48),
+			owner: firstHalf(token), floor: fence % 1024,
 			origin: dedup.Origin{SourceDigest: fence, Partition: int32(attempt), Offset: offset},
 			label:  label[:min(len(label), 64)], steps: steps, result: result, kept: span % 1024,
 		}

@@ -16,7 +16,8 @@ import (
 
 const centuries = 100 * 365 * 24 * time.Hour
 
-func wantRemembers(t testing.TB, what string, store *redisadapter.Store, least, most time.Duration) {
+func wantRemembers(t testing.TB, what string, store *redisadapter.Store, least,
+	most time.Duration) {
 	t.Helper()
 	if got := store.Remembers(); got < least || got > most {
 		t.Errorf("%s: it remembers %v, want %v to %v", what, got, least, most)
@@ -97,13 +98,14 @@ func TestRemembersNothingWhereKeysAreEvicted(t *testing.T) {
 // The layouts with one window for all keys cannot keep what has ended for an hour and what has
 // failed for a day.
 func TestLeasesNeedARecordForEachKey(t *testing.T) {
-	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact, redisadapter.Mixed} {
+	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly,
+		redisadapter.Compact, redisadapter.Mixed} {
 		_, client := redistest.Mini(t)
 		leases, err := redisadapter.New(t.Context(), client, layoutOptions("ow", layout))
 		must(t, err)
 		_, err = dedup.New(dedup.Memory(100), dedup.Config{
-			Namespace: "n", Window: 24 * time.Hour, LeaseTTL: time.Minute, Leases: leases, HotWindow: time.Hour,
-			SeenOnly: layout != redisadapter.Rich,
+			Namespace: "n", Window: 24 * time.Hour, LeaseTTL: time.Minute, Leases: leases,
+			HotWindow: time.Hour, SeenOnly: layout != redisadapter.Rich,
 		})
 		if leases.Shards() == 0 {
 			must(t, err)

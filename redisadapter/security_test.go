@@ -29,7 +29,9 @@ func TestS07BusyAnswersWriteNothing(t *testing.T) {
 			busy := request(1)
 			busy.Token = dedup.Token{byte(i), byte(i >> 8), 0xbb}
 			busy.LikelyDuplicate = i%2 == 0
-			if a := store.Claim(t.Context(), []dedup.ClaimRequest{busy})[0]; a.Outcome != dedup.InFlight || a.Record.Remaining > time.Minute-time.Second {
+			if a := store.Claim(t.Context(),
+				[]dedup.ClaimRequest{busy})[0]; a.Outcome != dedup.InFlight ||
+				a.Record.Remaining > time.Minute-time.Second {
 				t.Fatalf("%d: %+v", i, a)
 			}
 		}
@@ -39,7 +41,8 @@ func TestS07BusyAnswersWriteNothing(t *testing.T) {
 		m.Advance(time.Minute)
 		late := request(1)
 		late.Token = dedup.Token{0xcc}
-		if a := store.Claim(t.Context(), []dedup.ClaimRequest{late})[0]; a.Outcome != dedup.Acquired || a.Record.Attempt != 2 {
+		if a := store.Claim(t.Context(),
+			[]dedup.ClaimRequest{late})[0]; a.Outcome != dedup.Acquired || a.Record.Attempt != 2 {
 			t.Errorf("after the lease: %+v", a)
 		}
 	})
@@ -48,18 +51,23 @@ func TestS07BusyAnswersWriteNothing(t *testing.T) {
 // hostile are keys that would do harm if they were put into the name of a Redis key, a script or
 // a log as they are.
 var hostile = []string{
-	"}evt_1", "{hot}1", "{hot}2", "ow:layout", "*", "?[a-z]", `"; redis.call('FLUSHALL') --`, "]]", "%s%n", strings.Repeat("é", 127),
+	"}evt_1", "{hot}1", "{hot}2", "ow:layout", "*", "?[a-z]", `"; redis.call('FLUSHALL') --`,
+	"]]", "%s%n", strings.Repeat("é", 127),
 }
 
-// S-9: no key of a user's is ever part of a name, so braces choose no slot, and nothing is injected.
+// S-9: no key of a user's is ever part of a name, so braces choose no slot, and nothing is
+// injected.
 func TestS09KeysOfUsersAreDigests(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	store := open(t, b)
-	d, err := dedup.New(store, dedup.Config{Namespace: "s09", Window: time.Hour, LeaseTTL: time.Minute})
+	d, err := dedup.New(store,
+		dedup.Config{Namespace: "s09", Window: time.Hour, LeaseTTL: time.Minute})
 	must(t, err)
 	t.Cleanup(func() { must(t, d.Close(context.Background())) })
 	for _, key := range hostile {
-		_, err := dedup.Do(t.Context(), d, key, func(context.Context) (struct{}, error) { return struct{}{}, nil }, dedup.WithScope(key))
+		_, err := dedup.Do(t.Context(), d, key, func(context.Context) (struct{}, error) {
+			return struct{}{}, nil
+		}, dedup.WithScope(key))
 		must(t, err)
 	}
 	names, err := b.Client.Keys(t.Context(), "*").Result()
@@ -87,7 +95,8 @@ func TestS09KeysOfUsersAreDigests(t *testing.T) {
 	if len(slots) != len(hostile) {
 		t.Errorf("%d hash tags for %d keys: %q", len(slots), len(hostile), names)
 	}
-	for _, prefix := range []string{"a b", "a{b", "a}b", "a:b", "a\nb", "*", strings.Repeat("p", 65), "é"} {
+	for _, prefix := range []string{"a b", "a{b", "a}b", "a:b", "a\nb",
+		"*", strings.Repeat("p", 65), "é"} {
 		_, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: prefix})
 		wantInput(t, err, "Options.Prefix")
 	}
@@ -122,11 +131,14 @@ func TestS14PreflightAsksForInfoAlone(t *testing.T) {
 func TestS11ForgetByLabel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store := open(t, b)
-		d, err := dedup.New(store, dedup.Config{Namespace: "s11", Window: time.Hour, LeaseTTL: time.Minute, KeepLabels: true})
+		d, err := dedup.New(store,
+			dedup.Config{Namespace: "s11", Window: time.Hour, LeaseTTL: time.Minute,
+				KeepLabels: true})
 		must(t, err)
 		t.Cleanup(func() { must(t, d.Close(context.Background())) })
 		run := func(tenant string, i int) dedup.Result[string] {
-			res, err := dedup.Do(t.Context(), d, fmt.Sprint("key-", i), func(context.Context) (string, error) { return "private", nil },
+			res, err := dedup.Do(t.Context(), d, fmt.Sprint("key-", i),
+				func(context.Context) (string, error) { return "private", nil },
 				dedup.WithScope(tenant), dedup.WithLabel(tenant))
 			must(t, err)
 			return res
@@ -136,7 +148,8 @@ func TestS11ForgetByLabel(t *testing.T) {
 			run("erased", i)
 			run("kept", i)
 		}
-		found, _, _ := listAll(t, store, redisadapter.ListOptions{States: []dedup.State{dedup.StateSucceeded}})
+		found, _, _ := listAll(t, store,
+			redisadapter.ListOptions{States: []dedup.State{dedup.StateSucceeded}})
 		var ids []dedup.ID
 		for id, rec := range found {
 			if rec.Label == "erased" {

@@ -62,7 +62,8 @@ func TestFullServer(t *testing.T) {
 	must(t, client.ConfigSet(ctx, "maxmemory", "100kb").Err())
 
 	for i, a := range store.Claim(ctx, requests(claimed)) {
-		if !errors.Is(a.Err, dedup.ErrStoreFull) || redisadapter.Classify(a.Err) != redisadapter.ClassFull {
+		if !errors.Is(a.Err, dedup.ErrStoreFull) ||
+			redisadapter.Classify(a.Err) != redisadapter.ClassFull {
 			t.Fatalf("new claim %d: %+v", i, a)
 		}
 	}
@@ -71,7 +72,8 @@ func TestFullServer(t *testing.T) {
 			t.Fatalf("renewal %d: %+v", i, a)
 		}
 	}
-	for n, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased} {
+	for n, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed,
+		dedup.StateReleased} {
 		batch := changes(n*batchSize, state)
 		for i := range batch {
 			batch[i].Result = []byte("receipt")
@@ -87,7 +89,8 @@ func TestFullServer(t *testing.T) {
 	if a := store.Finish(ctx, []dedup.Change{landed})[0]; !a.Written {
 		t.Errorf("a landed effect of a key that was not claimed: %+v", a)
 	}
-	for first, want := range map[int]dedup.Outcome{0: dedup.Duplicate, batchSize: dedup.Duplicate, 3 * batchSize: dedup.Acquired} {
+	for first, want := range map[int]dedup.Outcome{0: dedup.Duplicate, batchSize: dedup.Duplicate,
+		3 * batchSize: dedup.Acquired} {
 		for i, a := range store.Claim(ctx, requests(first)) {
 			if a.Outcome != want || a.Mine != (want == dedup.Acquired) {
 				t.Fatalf("known claim %d: want %v, got %+v", first+i, want, a)
@@ -169,7 +172,8 @@ func TestRestart(t *testing.T) {
 	}
 	server.Kill(1)
 	for _, a := range store.Finish(t.Context(), changes(0, dedup.StateSucceeded)) {
-		if a.Err == nil || a.Held || a.Written || !dedup.CanRetry(a.Err) || redisadapter.Classify(a.Err) != redisadapter.ClassNetwork {
+		if a.Err == nil || a.Held || a.Written || !dedup.CanRetry(a.Err) ||
+			redisadapter.Classify(a.Err) != redisadapter.ClassNetwork {
 			t.Fatalf("while the server is down: %+v", a)
 		}
 	}

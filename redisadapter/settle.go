@@ -22,7 +22,8 @@ func (s *Store) settle(ctx context.Context, t *trip) {
 	var back []int
 	for _, i := range granted {
 		if err := t.tail.unseen(i); err != nil {
-			t.claimed[i] = dedup.Answer{Err: wrap("claim", fmt.Errorf("the canary could not be read: %w", err))}
+			t.claimed[i] = dedup.Answer{Err: wrap("claim",
+				fmt.Errorf("the canary could not be read: %w", err))}
 			back = append(back, i)
 		}
 	}
@@ -44,7 +45,8 @@ func (s *Store) suspicious(ctx context.Context, t *tail) error {
 	}
 	if g.dialled() || g.lookDue() {
 		if err := within(ctx, func() error { return g.identify(ctx) }); err != nil {
-			return fmt.Errorf("%w, or not: the server cannot be asked who it is: %w", ErrAmnesia, err)
+			return fmt.Errorf("%w, or not: the server cannot be asked who it is: %w",
+				ErrAmnesia, err)
 		}
 	}
 	if why := g.amnesic(); why != nil || !changed {
@@ -78,7 +80,8 @@ func (s *Store) askSecond(ctx context.Context, t *trip, granted []int, why error
 	}
 	answers := s.guard.second.Lookup(ctx, ids)
 	for n, i := range granted {
-		err := fmt.Errorf("%w; Options.Second gave %d answers for %d IDs", why, len(answers), len(ids))
+		err := fmt.Errorf("%w; Options.Second gave %d answers for %d IDs", why,
+			len(answers), len(ids))
 		var rec dedup.Record
 		if len(answers) == len(ids) {
 			rec = answers[n].Record
@@ -153,7 +156,8 @@ func (s *Store) giveBack(ctx context.Context, reqs []dedup.ClaimRequest, which [
 	}
 	changes := make([]dedup.Change, len(which))
 	for n, i := range which {
-		changes[n] = dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased, Unused: true, Hold: reqs[i].Hold}
+		changes[n] = dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased,
+			Unused: true, Hold: reqs[i].Hold}
 	}
 	// The caller may be gone; its claims are held all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)

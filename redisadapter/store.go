@@ -84,13 +84,14 @@ var claimOutcomes = map[string]dedup.Outcome{
 
 // Renew implements [dedup.Store].
 func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return batch(ctx, s, "renew", changes, renewCall, func(_ *dedup.Change, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
-		switch r.Answer {
-		case "held", "lost":
-			return dedup.Answer{Held: r.Answer == "held", Record: rec}, nil
-		}
-		return dedup.Answer{}, unexpected(r)
-	})
+	return batch(ctx, s, "renew", changes, renewCall,
+		func(_ *dedup.Change, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+			switch r.Answer {
+			case "held", "lost":
+				return dedup.Answer{Held: r.Answer == "held", Record: rec}, nil
+			}
+			return dedup.Answer{}, unexpected(r)
+		})
 }
 
 // unexpected is the error of an answer that the script does not give.
@@ -128,28 +129,30 @@ func finished(c *dedup.Change, r redisscript.Reply, rec dedup.Record) (dedup.Ans
 
 // Lookup implements [dedup.Store].
 func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
-	return s.perKey()(ctx, s, "lookup", ids, lookupCall, func(_ *dedup.ID, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
-		switch r.Answer {
-		case "found", "absent":
-			return dedup.Answer{Record: rec}, nil
-		}
-		return dedup.Answer{}, unexpected(r)
-	})
+	return s.perKey()(ctx, s, "lookup", ids, lookupCall,
+		func(_ *dedup.ID, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+			switch r.Answer {
+			case "found", "absent":
+				return dedup.Answer{Record: rec}, nil
+			}
+			return dedup.Answer{}, unexpected(r)
+		})
 }
 
 // Forget implements [dedup.Store]. What it leaves behind lives for at least 2 ms, so
 // that the next claim's fence is larger even at the same instant. A second round trip
 // tells caches of finished keys; see [Store.Forgets].
 func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
-	answers := s.perKey()(ctx, s, "forget", ids, forgetCall(hold), func(_ *dedup.ID, r redisscript.Reply, _ dedup.Record) (dedup.Answer, error) {
-		switch r.Answer {
-		case "forgotten":
-			return dedup.Answer{}, nil
-		case "in_flight":
-			return dedup.Answer{}, dedup.ErrInFlight
-		}
-		return dedup.Answer{}, unexpected(r)
-	})
+	answers := s.perKey()(ctx, s, "forget", ids, forgetCall(hold),
+		func(_ *dedup.ID, r redisscript.Reply, _ dedup.Record) (dedup.Answer, error) {
+			switch r.Answer {
+			case "forgotten":
+				return dedup.Answer{}, nil
+			case "in_flight":
+				return dedup.Answer{}, dedup.ErrInFlight
+			}
+			return dedup.Answer{}, unexpected(r)
+		})
 	s.tellForgets(ctx, answers)
 	errs := make([]error, len(answers))
 	for i := range answers {
@@ -211,11 +214,14 @@ func batch[T any](
 }
 
 // scripts makes one pipeline of scripts, and none of no scripts.
-func (s *Store) scripts(ctx context.Context, why purpose, calls []redisscript.Call) ([]redisscript.Reply, error) {
+func (s *Store) scripts(ctx context.Context, why purpose,
+	calls []redisscript.Call) ([]redisscript.Reply, error) {
 	if len(calls) == 0 {
 		return nil, nil
 	}
-	return s.inRoom(ctx, why, func() []redisscript.Reply { return s.runner.Send(ctx, calls, nil, nil) })
+	return s.inRoom(ctx, why, func() []redisscript.Reply {
+		return s.runner.Send(ctx, calls, nil, nil)
+	})
 }
 
 // errorsOf yields the error of every answer.
@@ -231,7 +237,8 @@ func errorsOf(lists ...[]dedup.Answer) func(yield func(error) bool) {
 	}
 }
 
-func answer[T any](op string, item *T, r redisscript.Reply, read func(*T, redisscript.Reply, dedup.Record) (dedup.Answer, error)) dedup.Answer {
+func answer[T any](op string, item *T, r redisscript.Reply,
+	read func(*T, redisscript.Reply, dedup.Record) (dedup.Answer, error)) dedup.Answer {
 	if r.Err != nil {
 		return dedup.Answer{Err: wrap(op, r.Err)}
 	}
@@ -242,7 +249,8 @@ func answer[T any](op string, item *T, r redisscript.Reply, read func(*T, rediss
 	if r.Record != "" {
 		stored, err := decodeRecord(r.Record)
 		if err != nil {
-			return dedup.Answer{Err: fmt.Errorf("redisadapter: %s: %w: %w", op, dedup.ErrUnreadable, err)}
+			return dedup.Answer{Err: fmt.Errorf("redisadapter: %s: %w: %w", op,
+				dedup.ErrUnreadable, err)}
 		}
 		rec = stored.view(r.Left, r.Age)
 	}

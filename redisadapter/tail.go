@@ -35,7 +35,8 @@ func (g *guard) newTail(ctx context.Context, t *trip) *tail {
 			keys[i] = t.s.key(t.reqs[i].ID)
 		}
 	}
-	return &tail{g: g, want: g.view.Load(), at: g.guards(ctx, keys, len(t.reqs)), cmds: make(map[int][]*redis.StringCmd)}
+	return &tail{g: g, want: g.view.Load(), at: g.guards(ctx, keys, len(t.reqs)),
+		cmds: make(map[int][]*redis.StringCmd)}
 }
 
 // round lists the canaries of the claims in a round. It returns nil for none.

@@ -52,6 +52,7 @@ func overTLS(t *testing.T, user, password string) *redis.Client {
 		t.Fatal("the server's ca.crt holds no certificate")
 	}
 	return redistest.Client(t, &redis.Options{
-		Addr: server.Addr, Username: user, Password: password, TLSConfig: &tls.Config{RootCAs: roots},
+		Addr: server.Addr, Username: user, Password: password,
+		TLSConfig: &tls.Config{RootCAs: roots},
 	})
 }

@@ -145,7 +145,8 @@ func (t *transaction) refused(err error) error {
 }
 
 // once is one WATCH and, if the claim is ours, one EXEC.
-func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Change) (ans dedup.Answer, err error) {
+func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Change) (ans dedup.Answer,
+	err error) {
 	key := s.key(c.ID)
 	err = s.clock.client.Watch(ctx, func(tx *redis.Tx) error {
 		met, err := meet(ctx, tx, key)
@@ -160,7 +161,8 @@ func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Change) (ans 
 		ans.Record.Result = bytes.Clone(c.Result)
 		return t.write(ctx, tx, key, encodeRecord(&rec), c.Window)
 	}, append([]string{key}, t.watch...)...)
-	if err != nil && strings.Contains(err.Error(), "Watch requires all keys") { // go-redis exports no such error
+	// go-redis exports no such error
+	if err != nil && strings.Contains(err.Error(), "Watch requires all keys") {
 		t.final = input("Watch", "has a key in another slot than the claim's; see HashTag")
 	}
 	return ans, err
@@ -221,9 +223,11 @@ func (t *transaction) judge(m watched, c *dedup.Change) (ans dedup.Answer, err e
 // completed is the record that an owner's completion leaves: what finish.lua writes.
 func (m *watched) completed(c *dedup.Change) record {
 	r := record{
-		state: redisscript.Succeeded, fence: m.rec.fence, attempt: m.rec.attempt, owner: firstHalf(c.Token),
-		span: uint64(m.now), kept: uint64(max(redisscript.Millis(c.Window), 1)),
-		noResult: c.NoResult, fingerprint: c.Fingerprint, origin: c.Origin, label: c.Label, result: c.Result,
+		state: redisscript.Succeeded, fence: m.rec.fence, attempt: m.rec.attempt,
+		owner: firstHalf(c.Token),
+		span:  uint64(m.now), kept: uint64(max(redisscript.Millis(c.Window), 1)),
+		noResult: c.NoResult, fingerprint: c.Fingerprint, origin: c.Origin, label: c.Label,
+		result: c.Result,
 	}
 	if r.fingerprint == (dedup.Fingerprint{}) {
 		r.fingerprint = m.rec.fingerprint
@@ -238,7 +242,8 @@ func (m *watched) completed(c *dedup.Change) record {
 }
 
 // write lets the effect queue its commands, and sends them with the record's.
-func (t *transaction) write(ctx context.Context, tx *redis.Tx, key, value string, keep time.Duration) error {
+func (t *transaction) write(ctx context.Context, tx *redis.Tx, key, value string,
+	keep time.Duration) error {
 	fence := &txFence{}
 	tx.AddHook(fence)
 	pipe := tx.TxPipeline()
@@ -299,7 +304,9 @@ func (s *Store) mayTransact(ctx context.Context, c *dedup.Change) error {
 		return nil
 	}
 	err := s.clock.client.Watch(ctx, func(tx *redis.Tx) error {
-		_, err := tx.TxPipelined(ctx, func(pipe redis.Pipeliner) error { return pipe.PTTL(ctx, s.key(c.ID)).Err() })
+		_, err := tx.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+			return pipe.PTTL(ctx, s.key(c.ID)).Err()
+		})
 		return err
 	}, s.key(c.ID))
 	if err == nil || errors.Is(err, redis.TxFailedErr) {
@@ -328,7 +335,9 @@ func (t *transaction) unrecorded(ctx context.Context, client redis.UniversalClie
 		return run(client, client.TxPipeline())
 	}
 	for range conflictTries {
-		err := client.Watch(ctx, func(tx *redis.Tx) error { return run(tx, tx.TxPipeline()) }, t.watch...)
+		err := client.Watch(ctx, func(tx *redis.Tx) error {
+			return run(tx, tx.TxPipeline())
+		}, t.watch...)
 		if !errors.Is(err, redis.TxFailedErr) {
 			return err
 		}

@@ -77,7 +77,8 @@ func (st *step) calls() bool { return st.script != nil && st.nth == 0 }
 
 // FinishClaim is Finish and then Claim in one round trip. An ID that is in both may be
 // claimed first.
-func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change,
+	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	if len(reqs) > 0 {
 		if why := s.guard.closed(ctx); why != nil {
 			if len(changes) > 0 { // first: behind them stand effects
@@ -93,7 +94,9 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []
 	if len(changes) > 0 {
 		t.why = ends
 	}
-	if refused := s.call(t.why, func() { t.run(ctx) }, errorsOf(t.ended, t.claimed)); refused != nil {
+	if refused := s.call(t.why, func() {
+		t.run(ctx)
+	}, errorsOf(t.ended, t.claimed)); refused != nil {
 		t.refuse(refused)
 	} else if len(reqs) > 0 && s.guard.on() {
 		s.settle(ctx, t)
@@ -181,11 +184,13 @@ func (t *trip) planClaims() {
 }
 
 func (t *trip) endByScript(i int) {
-	t.next = append(t.next, step{kind: endScript, item: i, script: &script{call: finishCall(t.s, &t.changes[i])}})
+	t.next = append(t.next, step{kind: endScript, item: i,
+		script: &script{call: finishCall(t.s, &t.changes[i])}})
 }
 
 func (t *trip) claimByScript(i int) {
-	t.next = append(t.next, step{kind: claimScript, item: i, script: &script{call: claimCall(t.s, &t.reqs[i])}})
+	t.next = append(t.next, step{kind: claimScript, item: i,
+		script: &script{call: claimCall(t.s, &t.reqs[i])}})
 }
 
 // send makes one round, and returns at the latest when ctx ends.
@@ -220,7 +225,8 @@ func (t *trip) send(ctx context.Context, round []step) error {
 func claimsIn(round []step) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := range round {
-			if kind := round[i].kind; (kind == claim || kind == claimScript || kind == look) && !yield(round[i].item) {
+			if kind := round[i].kind; (kind == claim || kind == claimScript || kind == look) &&
+				!yield(round[i].item) {
 				return
 			}
 		}
@@ -261,7 +267,8 @@ func (t *trip) commands(ctx context.Context, round []step, n int) []redis.Cmder 
 		case end:
 			st.cmd = l.setDone(ctx, redisscript.Millis(t.changes[st.item].Window))
 		case claim:
-			st.cmd = l.setClaim(ctx, redisscript.Millis(t.reqs[st.item].Lease)+redisscript.Millis(t.reqs[st.item].Hold))
+			st.cmd = l.setClaim(ctx, redisscript.Millis(t.reqs[st.item].Lease)+
+				redisscript.Millis(t.reqs[st.item].Hold))
 		default:
 			continue
 		}
@@ -368,7 +375,8 @@ func (st *step) looked() (value string, absent bool, err error) {
 func (t *trip) met(i int, value string) {
 	rec, err := decodeRecord(value)
 	if err != nil {
-		t.claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w", dedup.ErrUnreadable, err)}
+		t.claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w",
+			dedup.ErrUnreadable, err)}
 		return
 	}
 	left, age, known := rec.remembered(t.at)
@@ -389,7 +397,8 @@ const aheadLimit = 2 * time.Second
 // remembered tells of an end how long ago it was and how much longer it is kept, if that
 // can be told without the server.
 func (r *record) remembered(at reading) (left, age time.Duration, known bool) {
-	if r.state != redisscript.Succeeded && r.state != redisscript.Failed || r.kept == 0 || !at.known() {
+	if r.state != redisscript.Succeeded && r.state != redisscript.Failed || r.kept == 0 ||
+		!at.known() {
 		return 0, 0, false
 	}
 	age = redisscript.FromMillis(at.millis() - int64(r.span))
@@ -423,7 +432,8 @@ func (t *trip) readEnd(st *step) {
 	old, err := decodeRecord(value)
 	if err != nil {
 		t.putBack(st, value, foreignKeep(value, c.Window))
-		t.ended[st.item] = dedup.Answer{Err: fmt.Errorf("redisadapter: finish: %w: %w", dedup.ErrUnreadable, err)}
+		t.ended[st.item] = dedup.Answer{Err: fmt.Errorf("redisadapter: finish: %w: %w",
+			dedup.ErrUnreadable, err)}
 		return
 	}
 	t.ended[st.item] = t.overwrote(st, c, &old, value)
@@ -446,7 +456,8 @@ func (t *trip) overwrote(st *step, c *dedup.Change, old *record, value string) d
 	// The claim of somebody else, or what is left of one. Its fence must not be lost: it
 	// is what Forget cuts owners off by.
 	rec := doneRecord(c, t.at)
-	rec.late, rec.fence, rec.attempt = true, max(rec.fence, old.fence), max(rec.attempt, old.attempt)
+	rec.late, rec.fence, rec.attempt = true, max(rec.fence, old.fence),
+		max(rec.attempt, old.attempt)
 	t.putBack(st, encodeRecord(&rec), c.Window)
 	return dedup.Answer{Written: true, Record: rec.view(c.Window, 0)}
 }
@@ -485,6 +496,7 @@ func (t *trip) undo(st *step, c *dedup.Change, old *record, value string) dedup.
 func (t *trip) putBack(st *step, value string, keep time.Duration) {
 	t.next = append(t.next, step{
 		kind: restore, item: st.item,
-		script: &script{call: redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written(), value, keep)},
+		script: &script{call: redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written(),
+			value, keep)},
 	})
 }

@@ -23,13 +23,13 @@ const (
 	clockMargin = 500 * time.Millisecond
 )
 
-// Watch looks at the server, or at every master of a Cluster, until ctx ends, and then
-// returns the cause. Run it in a goroutine of your own: New starts none. It reports
-// through Options.OnFinding, once per event: evictions, memory running out, another or a
-// restarted server, a master that became a replica, a clock that jumped, a server that
-// does not answer, a policy that evicts, buckets that outgrow what they are made for. With Options.Amnesia it also reads all canaries,
-// so that a loss is noticed while no claims are made. Claims need no watcher: they look
-// themselves before they are granted.
+// Watch looks at the server, or at every master of a Cluster, until ctx ends, and then returns the
+// cause. Run it in a goroutine of your own: New starts none. It reports through Options.OnFinding,
+// once per event: evictions, memory running out, another or a restarted server, a master that
+// became a replica, a clock that jumped, a server that does not answer, a policy that evicts,
+// buckets that outgrow what they are made for. With Options.Amnesia it also reads all canaries, so
+// that a loss is noticed while no claims are made. Claims need no watcher: they look themselves
+// before they are granted.
 //
 // Each look is one INFO per server and one GET per canary (64 on a Cluster, in one
 // pipeline per master), and once a minute, in the layouts Compact and Mixed, a sample of 16
@@ -87,7 +87,8 @@ type observed struct {
 
 // pause is how long to wait: the second half of the time is jitter.
 func (w *watcher) pause(failures int) time.Duration {
-	return backoff.Policy{Base: w.every, Cap: max(watchCap, w.every), Kind: backoff.Equal}.Delay(failures, 0, nil)
+	return backoff.Policy{Base: w.every, Cap: max(watchCap, w.every),
+		Kind: backoff.Equal}.Delay(failures, 0, nil)
 }
 
 func (w *watcher) failed(err error, before int) {
@@ -110,16 +111,17 @@ func (w *watcher) round(ctx context.Context) error {
 	var mu sync.Mutex
 	heard := make(map[string]asked)
 	err := within(ctx, func() error {
-		_, err := eachServer(ctx, g.client, func(ctx context.Context, addr string, node redis.UniversalClient) error {
-			sent := time.Now()
-			fields, err := askInfo(ctx, node)
-			if err == nil && !fields.embedded() {
-				mu.Lock()
-				heard[addr] = asked{fields, sent, time.Now()}
-				mu.Unlock()
-			}
-			return err
-		})
+		_, err := eachServer(ctx, g.client,
+			func(ctx context.Context, addr string, node redis.UniversalClient) error {
+				sent := time.Now()
+				fields, err := askInfo(ctx, node)
+				if err == nil && !fields.embedded() {
+					mu.Lock()
+					heard[addr] = asked{fields, sent, time.Now()}
+					mu.Unlock()
+				}
+				return err
+			})
 		return err
 	})
 	mu.Lock()
@@ -151,7 +153,8 @@ func (w *watcher) checkCanaries(ctx context.Context, seen map[string]info) {
 	for addr := range seen {
 		is := w.last[addr]
 		if !held[addr] && !is.bare && !is.replica {
-			g.report(finding(CodeNoCanary, addr, "none of the %d canaries lies in its slots", len(g.keys)))
+			g.report(finding(CodeNoCanary, addr, "none of the %d canaries lies in its slots",
+				len(g.keys)))
 		}
 		is.bare = !held[addr]
 		w.last[addr] = is
@@ -180,10 +183,12 @@ func (w *watcher) compare(addr string, a asked) {
 	is := w.observe(a)
 	is.bare = was.bare
 	if known && is.evicts && !was.evicts {
-		report(finding(CodeEvictionPolicy, addr, "maxmemory-policy is %s now, and maxmemory %s", a.fields["maxmemory_policy"], a.fields["maxmemory"]))
+		report(finding(CodeEvictionPolicy, addr, "maxmemory-policy is %s now, and maxmemory %s",
+			a.fields["maxmemory_policy"], a.fields["maxmemory"]))
 	}
 	if is.short && !was.short {
-		report(finding(CodeMemory, addr, "%s of %s bytes are used", a.fields["used_memory"], a.fields["maxmemory"]))
+		report(finding(CodeMemory, addr, "%s of %s bytes are used", a.fields["used_memory"],
+			a.fields["maxmemory"]))
 	}
 	if is.replica && !was.replica {
 		report(finding(CodeRole, addr, "its role is %s now", a.fields["role"]))

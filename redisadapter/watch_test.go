@@ -20,9 +20,10 @@ func TestWatchTells(t *testing.T) {
 		then map[string]string
 		want redisadapter.Code
 	}{
-		"evictions":      {map[string]string{"evicted_keys": "5"}, redisadapter.CodeEvicted},
-		"memory":         {map[string]string{"used_memory": "950000"}, redisadapter.CodeMemory},
-		"policy":         {map[string]string{"maxmemory_policy": "allkeys-lru"}, redisadapter.CodeEvictionPolicy},
+		"evictions": {map[string]string{"evicted_keys": "5"}, redisadapter.CodeEvicted},
+		"memory":    {map[string]string{"used_memory": "950000"}, redisadapter.CodeMemory},
+		"policy": {map[string]string{"maxmemory_policy": "allkeys-lru"},
+			redisadapter.CodeEvictionPolicy},
 		"role":           {map[string]string{"role": "slave"}, redisadapter.CodeRole},
 		"another":        {map[string]string{"run_id": "r9"}, redisadapter.CodeSuspect},
 		"clock ahead":    {map[string]string{"ahead": "5s"}, redisadapter.CodeClock},
@@ -45,14 +46,17 @@ func TestWatchTells(t *testing.T) {
 					}
 					ahead, _ = time.ParseDuration(c.then["ahead"])
 				}
-				fields["server_time_usec"] = strconv.FormatInt(time.Now().Add(ahead).UnixMicro(), 10)
-				if took, err := time.ParseDuration(c.then["late"]); err == nil && turned.Load() && !late.Swap(true) {
+				fields["server_time_usec"] = strconv.FormatInt(time.Now().Add(ahead).UnixMicro(),
+					10)
+				if took, err := time.ParseDuration(c.then["late"]); err == nil && turned.Load() &&
+					!late.Swap(true) {
 					<-time.After(took)
 				}
 				return infoReply(fields)
 			}))
 			h := &heard{}
-			store, err := redisadapter.New(t.Context(), client, redisadapter.Options{OnFinding: h.add})
+			store, err := redisadapter.New(t.Context(),
+				client, redisadapter.Options{OnFinding: h.add})
 			must(t, err)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
@@ -97,12 +101,14 @@ func TestWatchOfAnotherServer(t *testing.T) {
 			client := redistest.Client(t, infoServer(t, func() string {
 				rounds.Add(1)
 				if turned.Load() {
-					return infoReply(map[string]string{"run_id": "r9", "evicted_keys": c.evicted, "uptime_in_seconds": c.uptime})
+					return infoReply(map[string]string{"run_id": "r9", "evicted_keys": c.evicted,
+						"uptime_in_seconds": c.uptime})
 				}
 				return infoReply(map[string]string{"evicted_keys": c.before})
 			}))
 			h := &heard{}
-			store, err := redisadapter.New(t.Context(), client, redisadapter.Options{OnFinding: h.add})
+			store, err := redisadapter.New(t.Context(),
+				client, redisadapter.Options{OnFinding: h.add})
 			must(t, err)
 			before := h.count(redisadapter.CodeEvicted) // by New
 			ctx, cancel := context.WithCancel(t.Context())
@@ -110,7 +116,9 @@ func TestWatchOfAnotherServer(t *testing.T) {
 			go func() { done <- store.Watch(ctx, 5*time.Millisecond) }()
 			eventually(t, "some rounds", func() bool { return rounds.Load() > 3 })
 			turned.Store(true)
-			eventually(t, "the other server", func() bool { return h.count(redisadapter.CodeSuspect) == 1 })
+			eventually(t, "the other server", func() bool {
+				return h.count(redisadapter.CodeSuspect) == 1
+			})
 			now := rounds.Load()
 			eventually(t, "some more", func() bool { return rounds.Load() > now+3 })
 			cancel()
@@ -135,7 +143,8 @@ func TestWatchBacksOff(t *testing.T) {
 		return infoReply(nil)
 	})
 	h := &heard{}
-	store, err := redisadapter.New(t.Context(), redistest.Client(t, opts), redisadapter.Options{OnFinding: h.add})
+	store, err := redisadapter.New(t.Context(), redistest.Client(t, opts),
+		redisadapter.Options{OnFinding: h.add})
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -144,7 +153,8 @@ func TestWatchBacksOff(t *testing.T) {
 	began, done := time.Now(), make(chan error, 1)
 	go func() { done <- store.Watch(ctx, 10*time.Millisecond) }()
 	eventually(t, "it is asked eight times", func() bool { return asked.Load() >= 8 })
-	// Seven pauses, the first of 10 ms, each twice as long as the one before, and of each half at least.
+	// Seven pauses, the first of 10 ms, each twice as long as the one before, and of each half at
+	// least.
 	if took := time.Since(began); took < 7*10*time.Millisecond*8 {
 		t.Errorf("asked %d times within %v", asked.Load(), took)
 	}
@@ -190,22 +200,25 @@ func TestWatchReturns(t *testing.T) {
 func BenchmarkGuard(b *testing.B) {
 	for _, backend := range []string{"redis", "cluster"} {
 		for _, size := range []int{1, batchSize} {
-			for _, policy := range []redisadapter.Amnesia{redisadapter.GuardOff, redisadapter.FailClosed} {
-				b.Run(backend+"/batch="+strconv.Itoa(size)+"/guard="+policy.String(), func(b *testing.B) {
-					be := redistest.Open(b, backend)
-					store, _ := guarded(b, be.Client, redisadapter.Options{Prefix: be.Prefix, Amnesia: policy})
-					reqs := requests(0)[:size]
-					b.ReportAllocs()
-					for n := uint64(0); b.Loop(); n++ {
-						for i := range reqs {
-							reqs[i].Lease, reqs[i].Hold = 30*time.Second, 30*time.Second
-							binary.BigEndian.PutUint64(reqs[i].ID[8:], n)
+			for _, policy := range []redisadapter.Amnesia{redisadapter.GuardOff,
+				redisadapter.FailClosed} {
+				b.Run(backend+"/batch="+strconv.Itoa(size)+"/guard="+policy.String(),
+					func(b *testing.B) {
+						be := redistest.Open(b, backend)
+						store, _ := guarded(b, be.Client,
+							redisadapter.Options{Prefix: be.Prefix, Amnesia: policy})
+						reqs := requests(0)[:size]
+						b.ReportAllocs()
+						for n := uint64(0); b.Loop(); n++ {
+							for i := range reqs {
+								reqs[i].Lease, reqs[i].Hold = 30*time.Second, 30*time.Second
+								binary.BigEndian.PutUint64(reqs[i].ID[8:], n)
+							}
+							if a := store.Claim(b.Context(), reqs)[0]; a.Outcome != dedup.Acquired {
+								b.Fatalf("%+v", a)
+							}
 						}
-						if a := store.Claim(b.Context(), reqs)[0]; a.Outcome != dedup.Acquired {
-							b.Fatalf("%+v", a)
-						}
-					}
-				})
+					})
 			}
 		}
 	}

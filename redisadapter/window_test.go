@@ -26,7 +26,8 @@ func TestWindowOfTheStoreCounts(t *testing.T) {
 			one := layout == redisadapter.Compact || layout == redisadapter.Mixed
 			window, hold := store.Windows()
 			assert.Zero(t, hold)
-			cfg := dedup.Config{Namespace: "window", Window: time.Hour, LeaseTTL: time.Second, SeenOnly: store.SeenOnly()}
+			cfg := dedup.Config{Namespace: "window", Window: time.Hour, LeaseTTL: time.Second,
+				SeenOnly: store.SeenOnly()}
 			if one {
 				require.NotZero(t, window)
 				cfg.Window = 2 * window
@@ -42,12 +43,17 @@ func TestWindowOfTheStoreCounts(t *testing.T) {
 
 			moving, err = redisadapter.Moving(dedup.Memory(10), hidden{store})
 			require.NoError(t, err)
-			for name, tested := range map[string]dedup.Store{"hidden": hidden{store}, "moving": moving} {
+			for name, tested := range map[string]dedup.Store{"hidden": hidden{store},
+				"moving": moving} {
 				d, err := dedup.New(tested, cfg)
 				require.NoError(t, err)
 				effects := 0
 				for range 20 {
-					_, err = dedup.Do(t.Context(), d, "k "+name, func(context.Context) (struct{}, error) { effects++; return struct{}{}, nil })
+					_, err = dedup.Do(t.Context(), d, "k "+name,
+						func(context.Context) (struct{}, error) {
+							effects++
+							return struct{}{}, nil
+						})
 					wantWindow(t, err, one)
 				}
 				assert.Equal(t, map[bool]int{true: 0, false: 1}[one], effects, name)
@@ -83,7 +89,10 @@ func TestClaimIsRefusedForWhatItsEndWouldBe(t *testing.T) {
 			require.NoError(t, err)
 			effects := 0
 			for range 20 {
-				_, err = dedup.Do(t.Context(), d, "result", func(context.Context) (string, error) { effects++; return "v", nil })
+				_, err = dedup.Do(t.Context(), d, "result", func(context.Context) (string, error) {
+					effects++
+					return "v", nil
+				})
 			}
 			if store.SeenOnly() {
 				wantInput(t, err, "ResultLimit")
@@ -99,10 +108,11 @@ func TestClaimIsRefusedForWhatItsEndWouldBe(t *testing.T) {
 			cfg.SeenOnly = true
 			d, err = dedup.New(store, cfg)
 			require.NoError(t, err)
-			_, err = dedup.Do(t.Context(), d, "fingerprint", func(context.Context) (struct{}, error) {
-				effects++
-				return struct{}{}, nil
-			}, dedup.WithFingerprint([]byte("x")))
+			_, err = dedup.Do(t.Context(), d, "fingerprint",
+				func(context.Context) (struct{}, error) {
+					effects++
+					return struct{}{}, nil
+				}, dedup.WithFingerprint([]byte("x")))
 			wantInput(t, err, "Fingerprint")
 			assert.NotErrorIs(t, err, dedup.ErrUnknown)
 			assert.Zero(t, effects)

@@ -18,13 +18,13 @@ import (
 // error of the call means that the transaction must be rolled back and no mark counts.
 // An empty batch runs no statement.
 //
-// Keys are inserted in the order of their digests, so that overlapping batches wait for
-// each other and do not deadlock (with MySQL they can when one that has marked the same keys rolls back,
-// which is a [Retryable] error). Several calls in one transaction have no common order
-// and still can: that is a [Retryable] error. So can, with MySQL above READ COMMITTED, transactions
-// that save results and have met duplicates without one: each locks the gap where that would be.
-// [Marks.DoBatch] does not. A batch holds its keys until the
-// transaction ends; a few hundred are the best trade, thousands only hold them longer.
+// Keys are inserted in the order of their digests, so that overlapping batches wait for each other
+// and do not deadlock (with MySQL they can when one that has marked the same keys rolls back, which
+// is a [Retryable] error). Several calls in one transaction have no common order and still can:
+// that is a [Retryable] error. So can, with MySQL above READ COMMITTED, transactions that save
+// results and have met duplicates without one: each locks the gap where that would be.
+// [Marks.DoBatch] does not. A batch holds its keys until the transaction ends; a few hundred are
+// the best trade, thousands only hold them longer.
 func (m *Marks) MarkBatchTx(ctx context.Context, tx Tx, reqs []dedup.Request) ([]Mark, error) {
 	if err := m.ready(); err != nil {
 		return nil, err
@@ -60,11 +60,12 @@ func (m *Marks) markBatch(ctx context.Context, tx Tx, b *batch) error {
 	return nil
 }
 
-// readResults of the duplicates whose marks were read without. Who reads them before the effect reads
-// them locked; afterwards nothing waits that could deadlock, and no lock is needed.
+// readResults of the duplicates whose marks were read without. Who reads them before the effect
+// reads them locked; afterwards nothing waits that could deadlock, and no lock is needed.
 func (m *Marks) readResults(ctx context.Context, tx Tx, b *batch, locked bool) error {
 	for chunk := range slices.Chunk(b.unread, m.dialect.chunk) {
-		rows, err := queryRows(ctx, tx, m.dialect.results(chunk, locked), len(chunk), (*columns).resultAlone)
+		rows, err := queryRows(ctx, tx, m.dialect.results(chunk, locked), len(chunk),
+			(*columns).resultAlone)
 		if err != nil {
 			return unlearnt(err).Err
 		}

@@ -48,7 +48,9 @@ func TestMarkBatchTx(t *testing.T) {
 	}
 	f := dedup.FingerprintOf([]byte("body"))
 	tx, s := beginScript(t,
-		step{query: insertManyText(m), rows: insertedMany(t, func(id dedup.ID) bool { return id != done })},
+		step{query: insertManyText(m), rows: insertedMany(t, func(id dedup.ID) bool {
+			return id != done
+		})},
 		step{query: loadText(m), rows: func(args []any) [][]driver.Value {
 			return stored(f)([]any{parseUUID(t, args[0].(string))})
 		}},
@@ -106,7 +108,8 @@ func TestMarkBatchTxFailsAsAWhole(t *testing.T) {
 	for _, state := range []string{"40P01", "55P03"} {
 		tx, _ := beginScript(t, step{query: insertManyText(m), err: codeError(state)})
 		marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
-		if marks != nil || !Retryable(err) || errors.Is(err, dedup.ErrInFlight) != (state == "55P03") {
+		if marks != nil || !Retryable(err) ||
+			errors.Is(err, dedup.ErrInFlight) != (state == "55P03") {
 			t.Errorf("%s: %v, %v", state, marks, err)
 		}
 	}
@@ -117,7 +120,9 @@ func TestMarkBatchTxFailsAsAWhole(t *testing.T) {
 func TestMarkBatchTxSQLite(t *testing.T) {
 	m := newMarks(t, SQLite)
 	tx, s := beginScript(t,
-		step{query: insertManyText(m), rows: func(args []any) [][]driver.Value { return inserted(args)[:1] }},
+		step{query: insertManyText(m), rows: func(args []any) [][]driver.Value {
+			return inserted(args)[:1]
+		}},
 		step{query: loadText(m), rows: stored(dedup.Fingerprint{})},
 	)
 	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "b"}})

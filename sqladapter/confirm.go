@@ -52,14 +52,16 @@ func (v Verdict) String() string {
 // mark would be kept: ask within the window. A mark that is not a first's, or is of another key,
 // is a [*dedup.InputError]. Scope of the options counts, as in MarkTx. Three round trips, four
 // when the mark is there, four more with MySQL, two more with SQL Server.
-func (m *Marks) Confirm(ctx context.Context, db *sql.DB, key string, mark Mark, opts ...dedup.Option) (Verdict, error) {
+func (m *Marks) Confirm(ctx context.Context, db *sql.DB, key string, mark Mark,
+	opts ...dedup.Option) (Verdict, error) {
 	if err := m.checkDo(ctx, "db", db == nil, false); err != nil {
 		return Undecided, err
 	}
 	return m.confirm(ctx, m.beginIn(db, m.dialect.weakest), key, mark, opts)
 }
 
-func (m *Marks) confirm(ctx context.Context, begin beginner, key string, mark Mark, opts []dedup.Option) (Verdict, error) {
+func (m *Marks) confirm(ctx context.Context, begin beginner, key string, mark Mark,
+	opts []dedup.Option) (Verdict, error) {
 	e, err := m.entry(key, opts)
 	if err != nil {
 		return Undecided, err

@@ -30,14 +30,17 @@ func TestConfirm(t *testing.T) {
 		want   Verdict
 		err    error
 	}{
-		"ours":               {steps: []step{taken, found(at(1, 9))}, want: Committed},
-		"another's":          {steps: []step{taken, found(at(1, 8))}, want: CommittedByAnother},
-		"of another moment":  {steps: []step{taken, found(at(2, 9))}, want: CommittedByAnother},
-		"nobody's":           {steps: []step{absent}, want: NotCommitted},
-		"rolled back since":  {steps: []step{taken, {query: loadText(m)}, absent}, want: NotCommitted},
-		"wait was cut short": {steps: []step{{query: insertText(m), err: codeError("55P03")}}, err: dedup.ErrInFlight},
-		"no answer":          {steps: []step{{query: insertText(m), err: driver.ErrBadConn}}, err: driver.ErrBadConn},
-		"no connection":      {begins: []error{codeError("57P03")}, err: codeError("57P03")},
+		"ours":              {steps: []step{taken, found(at(1, 9))}, want: Committed},
+		"another's":         {steps: []step{taken, found(at(1, 8))}, want: CommittedByAnother},
+		"of another moment": {steps: []step{taken, found(at(2, 9))}, want: CommittedByAnother},
+		"nobody's":          {steps: []step{absent}, want: NotCommitted},
+		"rolled back since": {steps: []step{taken, {query: loadText(m)}, absent},
+			want: NotCommitted},
+		"wait was cut short": {steps: []step{{query: insertText(m), err: codeError("55P03")}},
+			err: dedup.ErrInFlight},
+		"no answer": {steps: []step{{query: insertText(m), err: driver.ErrBadConn}},
+			err: driver.ErrBadConn},
+		"no connection": {begins: []error{codeError("57P03")}, err: codeError("57P03")},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +51,8 @@ func TestConfirm(t *testing.T) {
 				t.Errorf("Confirm = %v, %v; want %v, %v", got, err, tt.want, tt.err)
 			}
 			if s.committed != 0 || s.rolledBack != s.begun-len(tt.begins) {
-				t.Errorf("%d begun, %d committed, %d rolled back", s.begun, s.committed, s.rolledBack)
+				t.Errorf("%d begun, %d committed, %d rolled back", s.begun, s.committed,
+					s.rolledBack)
 			}
 		})
 	}
@@ -65,14 +69,26 @@ func TestConfirmRefuses(t *testing.T) {
 		"a duplicate": {"mark", func() (Verdict, error) {
 			return m.Confirm(t.Context(), db, "k", Mark{Outcome: dedup.Duplicate, stamp: at(1, 9)})
 		}},
-		"made by hand": {"mark", func() (Verdict, error) { return m.Confirm(t.Context(), db, "k", Mark{Outcome: dedup.Acquired}) }},
+		"made by hand": {"mark", func() (Verdict, error) {
+			return m.Confirm(t.Context(), db, "k", Mark{Outcome: dedup.Acquired})
+		}},
 		// Prevents: "not committed" about a key that nobody has marked, whose owner has.
-		"another key":  {"mark", func() (Verdict, error) { return m.Confirm(t.Context(), db, "k", mine) }},
-		"empty key":    {"key", func() (Verdict, error) { return m.Confirm(t.Context(), db, "", mine) }},
-		"nil db":       {"db", func() (Verdict, error) { return m.Confirm(t.Context(), nil, "k", mine) }},
-		"nil context":  {"ctx", func() (Verdict, error) { return m.Confirm(nil, db, "k", mine) }}, //nolint:staticcheck // the mistake
-		"zero Marks":   {"Marks", func() (Verdict, error) { return new(Marks).Confirm(t.Context(), db, "k", mine) }},
-		"native, zero": {"Begin", func() (Verdict, error) { return Native{Marks: m}.Confirm(context.Background(), "k", mine) }},
+		"another key": {"mark", func() (Verdict, error) {
+			return m.Confirm(t.Context(), db, "k", mine)
+		}},
+		"empty key": {"key", func() (Verdict, error) {
+			return m.Confirm(t.Context(), db, "", mine)
+		}},
+		"nil db": {"db", func() (Verdict, error) {
+			return m.Confirm(t.Context(), nil, "k", mine)
+		}},
+		"nil context": {"ctx", func() (Verdict, error) { return m.Confirm(nil, db, "k", mine) }}, //nolint:staticcheck // the mistake
+		"zero Marks": {"Marks", func() (Verdict, error) {
+			return new(Marks).Confirm(t.Context(), db, "k", mine)
+		}},
+		"native, zero": {"Begin", func() (Verdict, error) {
+			return Native{Marks: m}.Confirm(context.Background(), "k", mine)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tt.call()

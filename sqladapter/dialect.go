@@ -70,8 +70,8 @@ type dialect struct {
 	// was made and the clock, both in milliseconds, and the result.
 	load func(es []entry) statement
 	// apart is load without the results, of the marks of a batch, and results reads those of
-	// duplicates: id and result, of those that have one; locked as load reads, as they are committed
-	// now. nil where load will do for a batch.
+	// duplicates: id and result, of those that have one; locked as load reads, as they are
+	// committed now. nil where load will do for a batch.
 	apart   func(es []entry) statement
 	results func(es []entry, locked bool) statement
 	// earlier is load for those that were there before the table of insert was; nil where load
@@ -98,8 +98,8 @@ type dialect struct {
 	kind string
 	// generation that insert, load and save are for; zero where there are none.
 	generation int64
-	// written counts the rows of an entry that this transaction has written; nil where a guard goes by a
-	// savepoint.
+	// written counts the rows of an entry that this transaction has written; nil where a guard goes
+	// by a savepoint.
 	written func(e entry) statement
 	// guard is against transactions that end without their owner's knowledge.
 	guard guard
@@ -123,7 +123,8 @@ const (
 	stampTick  = 1024 * time.Millisecond
 )
 
-var dialects = map[Dialect]func(tableName, time.Duration) *dialect{Postgres: newPostgres, SQLite: newSQLite, MySQL: newMySQL, SQLServer: newSQLServer}
+var dialects = map[Dialect]func(tableName, time.Duration) *dialect{Postgres: newPostgres,
+	SQLite: newSQLite, MySQL: newMySQL, SQLServer: newSQLServer}
 
 // forever is the window of zero on record: the longest that a time.Duration can tell, 292
 // years. So the longest of several windows is the greatest number.

@@ -15,7 +15,8 @@ type generation struct {
 
 func (t tableName) generation(number int64) generation {
 	base := fmt.Sprintf("_g%d", number)
-	return generation{number: number, open: t.derive(base + "_open"), sealed: t.derive(base), results: t.derive(base + "_results")}
+	return generation{number: number, open: t.derive(base + "_open"), sealed: t.derive(base),
+		results: t.derive(base + "_results")}
 }
 
 // sealedBare is the name that a sealed table is given.
@@ -31,7 +32,8 @@ func newPostgresGenerations(t tableName, window time.Duration) *dialect {
 	d.texts = map[string]string{
 		"state": t.state, "sealed": zero.sealed, "sealed_results": zero.results,
 		"open": one.open, "open_results": one.results,
-		"marks_view": postgresMarksView(t, one.open, zero.sealed), "results_view": postgresResultsView(t, one, zero),
+		"marks_view":   postgresMarksView(t, one.open, zero.sealed),
+		"results_view": postgresResultsView(t, one, zero),
 	}
 	d.kind = postgresKind(t, "v")
 	d.expire = ""
@@ -40,7 +42,8 @@ func newPostgresGenerations(t tableName, window time.Duration) *dialect {
 
 // postgresKind counts the tables that are of another kind than wanted.
 func postgresKind(t tableName, want string) string {
-	return `SELECT count(*) FROM pg_class WHERE oid = to_regclass('` + t.full + `') AND relkind <> '` + want + `'`
+	return `SELECT count(*) FROM pg_class WHERE oid = to_regclass('` + t.full +
+		`') AND relkind <> '` + want + `'`
 }
 
 func postgresMarksView(t tableName, tables ...string) string {
@@ -75,19 +78,25 @@ func (d *dialect) inGeneration(t tableName, number int64) *dialect {
 	// names, which are always those of now.
 	current := fmt.Sprintf(` WHERE (SELECT generation FROM %s) = %d`, t.state, number)
 	before := func(id string) string {
-		return ` AND NOT EXISTS (SELECT 1 FROM ` + sealed.sealed + ` AS p WHERE p.id = ` + id + ` OFFSET 0)`
+		return ` AND NOT EXISTS (SELECT 1 FROM ` + sealed.sealed + ` AS p WHERE p.id = ` +
+			id + ` OFFSET 0)`
 	}
 	tail := ` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id), stamp`
-	insert := into + `SELECT $1::uuid, ` + postgresStamp + `, $3::bytea` + current + before(`$1::uuid`) + tail
+	insert := into + `SELECT $1::uuid, ` + postgresStamp + `, $3::bytea` + current +
+		before(`$1::uuid`) + tail
 	insertMany := into + `SELECT b.id, ` + postgresStamp + `, decode(b.fingerprint, 'hex')` +
-		` FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint)` + current + before(`b.id`) + tail
+		` FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint)` + current +
+		before(`b.id`) + tail
 	found := func(table string, g generation) string {
-		return `SELECT m.stamp, m.fingerprint, r.result FROM ` + table + ` AS m LEFT JOIN ` + g.results + ` AS r ON r.id = m.id WHERE m.id = b.id`
+		return `SELECT m.stamp, m.fingerprint, r.result FROM ` + table + ` AS m LEFT JOIN ` +
+			g.results + ` AS r ON r.id = m.id WHERE m.id = b.id`
 	}
-	load := `SELECT uuid_send(b.id), f.stamp, f.fingerprint, f.stamp >> 20, ` + postgresNow + `, f.result` +
+	load := `SELECT uuid_send(b.id), f.stamp, f.fingerprint, f.stamp >> 20, ` + postgresNow +
+		`, f.result` +
 		` FROM unnest($1::text::uuid[]) AS b(id) CROSS JOIN LATERAL (` +
 		found(open.open, open) + ` UNION ALL ` + found(sealed.sealed, sealed) + ` OFFSET 0) AS f`
-	save := `INSERT INTO ` + open.results + ` (id, result) SELECT id, $2::bytea FROM ` + open.open + ` WHERE id = $1::uuid` +
+	save := `INSERT INTO ` + open.results + ` (id, result) SELECT id, $2::bytea FROM ` + open.open +
+		` WHERE id = $1::uuid` +
 		` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id)`
 
 	in := *d
@@ -95,6 +104,8 @@ func (d *dialect) inGeneration(t tableName, number int64) *dialect {
 	in.insert = postgresInsert(insert, insertMany)
 	in.written = postgresWritten(open.open)
 	in.load = func(es []entry) statement { return statement{load, []any{idArray(es)}} }
-	in.save = func(e entry, result []byte) statement { return statement{save, []any{uuidText(e.id), result}} }
+	in.save = func(e entry, result []byte) statement {
+		return statement{save, []any{uuidText(e.id), result}}
+	}
 	return &in
 }

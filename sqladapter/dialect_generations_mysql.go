@@ -25,8 +25,11 @@ type shelf struct{ marks, results string }
 func newTurns(t tableName) turns {
 	const longest = "_sealed_results"
 	stem := strings.TrimSuffix(t.derive(longest), longest+"`")
-	name := func(suffix string) shelf { return shelf{stem + suffix + "`", stem + suffix + "_results`"} }
-	return turns{next: name("_next"), open: name("_open"), sealed: name("_sealed"), gone: name("_gone")}
+	name := func(suffix string) shelf {
+		return shelf{stem + suffix + "`", stem + suffix + "_results`"}
+	}
+	return turns{next: name("_next"), open: name("_open"), sealed: name("_sealed"),
+		gone: name("_gone")}
 }
 
 // bareName is a quoted name without schema and quotes.
@@ -57,8 +60,10 @@ func newMySQLGenerations(t tableName, window time.Duration) *dialect {
 	}
 	d.insert, d.earlier = mysqlInsertUnless(g), sealed.load
 	d.texts = map[string]string{
-		"open": g.open.marks, "open_results": g.open.results, "sealed": g.sealed.marks, "sealed_results": g.sealed.results,
-		"next": g.next.marks, "next_results": g.next.results, "gone": g.gone.marks, "gone_results": g.gone.results, "birth": birth,
+		"open": g.open.marks, "open_results": g.open.results, "sealed": g.sealed.marks,
+		"sealed_results": g.sealed.results,
+		"next":           g.next.marks, "next_results": g.next.results, "gone": g.gone.marks,
+		"gone_results": g.gone.results, "birth": birth,
 	}
 	d.kind, d.expire = mysqlKind(t, "VIEW"), ""
 	return d
@@ -76,10 +81,12 @@ func mysqlInsertUnless(g turns) func([]entry, int64) statement {
 	insert := `INSERT INTO ` + g.open.marks + ` (id, owner, fingerprint) SELECT UNHEX(b.id), `
 	from := `, UNHEX(b.fingerprint) FROM JSON_TABLE('[`
 	unless := `]', '$[*]' COLUMNS (id CHAR(32) PATH '$[0]', fingerprint VARCHAR(34) PATH '$[1]')) AS b` +
-		` LEFT JOIN ` + g.sealed.marks + ` AS p FORCE INDEX (PRIMARY) ON p.id = UNHEX(b.id) WHERE p.id IS NULL` + shareSealed +
+		` LEFT JOIN ` + g.sealed.marks +
+		` AS p FORCE INDEX (PRIMARY) ON p.id = UNHEX(b.id) WHERE p.id IS NULL` + shareSealed +
 		` ON DUPLICATE KEY UPDATE ` + g.open.marks + `.id = ` + g.open.marks + `.id`
 	return func(es []entry, salt int64) statement {
-		return statement{text: insert + strconv.FormatInt(salt, 10) + from + listOf(es, appendPair) + unless}
+		return statement{text: insert + strconv.FormatInt(salt, 10) +
+			from + listOf(es, appendPair) + unless}
 	}
 }
 

@@ -32,10 +32,12 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 	const share = ` LOCK IN SHARE MODE`
 	marks := `SELECT m.id, m.owner, m.fingerprint, m.created_at, ` + now
 	of := ` FROM ` + t.full + ` AS m FORCE INDEX (PRIMARY)`
-	from := marks + `, r.result` + of + ` LEFT JOIN ` + t.results + ` AS r FORCE INDEX (PRIMARY) ON r.id = m.id WHERE m.id IN (`
+	from := marks + `, r.result` + of + ` LEFT JOIN ` + t.results +
+		` AS r FORCE INDEX (PRIMARY) ON r.id = m.id WHERE m.id IN (`
 	return &dialect{
 		form: `SELECT id, owner, created_at, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
-		raise: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ` + windowText(window) + `)` +
+		raise: `INSERT INTO ` + t.meta + ` (one, window_ms) VALUES (1, ` +
+			windowText(window) + `)` +
 			` ON DUPLICATE KEY UPDATE window_ms = GREATEST(window_ms, ` + windowText(window) + `)`,
 		// From 1000 values on MariaDB takes an IN for a table to join, and reads, and locks, every
 		// mark there is (in_predicate_conversion_threshold). It also bounds the text to 120 KB.
@@ -57,7 +59,8 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 			return statement{text: marks + of + ` WHERE m.id IN (` + idLiterals(es) + `)` + share}
 		},
 		results: func(es []entry, locked bool) statement {
-			text := `SELECT r.id, r.result FROM ` + t.results + ` AS r FORCE INDEX (PRIMARY) WHERE r.id IN (` + idLiterals(es) + `)`
+			text := `SELECT r.id, r.result FROM ` + t.results +
+				` AS r FORCE INDEX (PRIMARY) WHERE r.id IN (` + idLiterals(es) + `)`
 			if locked {
 				text += share
 			}
@@ -70,14 +73,16 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 		tick: time.Millisecond,
 		// Two sweepers do not queue. Deleting by primary key locks nothing else.
 		clock: `SELECT ` + now,
-		expire: `SELECT id FROM ` + t.full + ` WHERE created_at < LEAST(` + now + `, (SELECT max(created_at) FROM ` + t.full + `)) - ?` +
+		expire: `SELECT id FROM ` + t.full + ` WHERE created_at < LEAST(` + now +
+			`, (SELECT max(created_at) FROM ` + t.full + `)) - ?` +
 			` ORDER BY created_at LIMIT ? FOR UPDATE SKIP LOCKED`,
 		forget: func(es []entry) []string {
 			ids := ` WHERE id IN (` + idLiterals(es) + `)`
 			return []string{`DELETE FROM ` + t.results + ids, `DELETE FROM ` + t.full + ids}
 		},
 		save: func(e entry, result []byte) statement {
-			return statement{text: `INSERT INTO ` + t.results + ` (id, result) SELECT m.id, ` + hexLiteral(result) +
+			return statement{text: `INSERT INTO ` + t.results + ` (id, result) SELECT m.id, ` +
+				hexLiteral(result) +
 				` FROM ` + t.full + ` AS m WHERE m.id = ` + hexLiteral(e.id[:]) +
 				` ON DUPLICATE KEY UPDATE ` + t.results + `.id = ` + t.results + `.id`}
 		},
@@ -90,7 +95,8 @@ func newMySQL(t tableName, window time.Duration) *dialect {
 
 // mysqlKind counts the tables that are of another kind than wanted.
 func mysqlKind(t tableName, want string) string {
-	return `SELECT COUNT(*) FROM information_schema.tables WHERE ` + mysqlNamed(t, t.name) + ` AND table_type <> '` + want + `'`
+	return `SELECT COUNT(*) FROM information_schema.tables WHERE ` + mysqlNamed(t, t.name) +
+		` AND table_type <> '` + want + `'`
 }
 
 // mysqlNamed is the condition on information_schema.tables for a table beside that of t.

@@ -24,15 +24,18 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 	insert := into + `VALUES ($1::uuid, ` + stamp + `, $3::bytea)` + tail
 	insertMany := into + `SELECT b.id, ` + stamp + `, decode(b.fingerprint, 'hex')` +
 		` FROM unnest($1::text::uuid[], $3::text::text[]) AS b(id, fingerprint)` + tail
-	columns := `SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, ` + now + `, r.result FROM ` + t.full + ` AS m`
+	columns := `SELECT uuid_send(m.id), m.stamp, m.fingerprint, m.stamp >> 20, ` +
+		now + `, r.result FROM ` + t.full + ` AS m`
 	results := ` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id`
 	load := columns + results + ` WHERE m.id = $1::uuid`
 	// OFFSET 0 keeps the planner to one look into the index for each id. A plan that was made when
 	// the table was small would otherwise read all of it, for as long as a connection keeps it.
-	loadMany := `SELECT uuid_send(b.id), f.stamp, f.fingerprint, f.stamp >> 20, ` + now + `, f.result` +
+	loadMany := `SELECT uuid_send(b.id), f.stamp, f.fingerprint, f.stamp >> 20, ` + now +
+		`, f.result` +
 		` FROM unnest($1::text::uuid[]) AS b(id) CROSS JOIN LATERAL (SELECT m.stamp, m.fingerprint, r.result FROM ` + t.full + ` AS m` +
 		results + ` WHERE m.id = b.id OFFSET 0) AS f`
-	save := `INSERT INTO ` + t.results + ` (id, result) SELECT id, $2::bytea FROM ` + t.full + ` WHERE id = $1::uuid` +
+	save := `INSERT INTO ` + t.results + ` (id, result) SELECT id, $2::bytea FROM ` + t.full +
+		` WHERE id = $1::uuid` +
 		` ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id)`
 	loaded := func(es []entry) statement {
 		if len(es) == 1 {
@@ -42,7 +45,8 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 	}
 	return &dialect{
 		form: `SELECT id, stamp, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
-		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` + windowText(window) + `)` +
+		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` +
+			windowText(window) + `)` +
 			` ON CONFLICT (one) DO UPDATE SET window_ms = greatest(m.window_ms, excluded.window_ms)`,
 		// Bounds the parameter text to about 750 KB.
 		chunk:   10_000,
@@ -59,16 +63,21 @@ func newPostgres(t tableName, window time.Duration) *dialect {
 		// ctid: rows are never updated, and a slot that is reused meanwhile is not
 		// visible to this statement's snapshot. SKIP LOCKED: sweepers do not queue.
 		clock: `SELECT ` + now,
-		expire: `WITH gone AS (DELETE FROM ` + t.full + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + t.full +
-			` WHERE stamp >> ` + stampShift + ` < least(` + now + ` >> 10, (SELECT max(stamp >> ` + stampShift + `) FROM ` + t.full +
-			`)) - $1::bigint ORDER BY stamp >> ` + stampShift + ` LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING id),` +
+		expire: `WITH gone AS (DELETE FROM ` + t.full +
+			` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + t.full +
+			` WHERE stamp >> ` + stampShift + ` < least(` + now + ` >> 10, (SELECT max(stamp >> ` +
+			stampShift + `) FROM ` + t.full +
+			`)) - $1::bigint ORDER BY stamp >> ` + stampShift +
+			` LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING id),` +
 			` unused AS (DELETE FROM ` + t.results + ` AS r USING gone WHERE r.id = gone.id)` +
 			` SELECT uuid_send(id) FROM gone`,
 		guard:   guardPostgres,
 		written: postgresWritten(t.full),
 		kind:    postgresKind(t, "r"),
 		forget:  func([]entry) []string { return nil },
-		save:    func(e entry, result []byte) statement { return statement{save, []any{uuidText(e.id), result}} },
+		save: func(e entry, result []byte) statement {
+			return statement{save, []any{uuidText(e.id), result}}
+		},
 	}
 }
 

@@ -20,16 +20,20 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 	tail := ` ON CONFLICT (id) DO NOTHING RETURNING id, stamp`
 	one := into + `VALUES (?1, ` + now + ` << 20 | ?2, ?3)` + tail
 	// WHERE true keeps ON CONFLICT from being read as a part of a join.
-	many := into + list + `SELECT ` + id + `, (SELECT ` + now + `) << 20 | ?2, nullif(substr(?3, i * 17 + 1, 17), zeroblob(17)) FROM b WHERE true` + tail
-	load := list + `SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, ` + now + `, r.result FROM ` + t.full + ` AS m` +
+	many := into + list + `SELECT ` + id + `, (SELECT ` + now +
+		`) << 20 | ?2, nullif(substr(?3, i * 17 + 1, 17), zeroblob(17)) FROM b WHERE true` + tail
+	load := list + `SELECT m.id, m.stamp, m.fingerprint, m.stamp >> 20, ` + now +
+		`, r.result FROM ` + t.full + ` AS m` +
 		` LEFT JOIN ` + t.results + ` AS r ON r.id = m.id WHERE m.id IN (SELECT ` + id + ` FROM b)`
-	save := `INSERT INTO ` + t.results + ` (id, result) SELECT id, ?2 FROM ` + t.full + ` WHERE id = ?1` +
+	save := `INSERT INTO ` + t.results + ` (id, result) SELECT id, ?2 FROM ` +
+		t.full + ` WHERE id = ?1` +
 		` ON CONFLICT (id) DO NOTHING RETURNING id`
 	loaded := func(es []entry) statement { return statement{load, []any{idBlob(es)}} }
 	return &dialect{
 		guard: guardSQLite,
 		form:  `SELECT id, stamp, fingerprint FROM ` + t.full + ` WHERE 1 = 0`,
-		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` + windowText(window) + `)` +
+		raise: `INSERT INTO ` + t.meta + ` AS m (one, window_ms) VALUES (1, ` +
+			windowText(window) + `)` +
 			` ON CONFLICT (one) DO UPDATE SET window_ms = max(m.window_ms, excluded.window_ms)`,
 		chunk: 10_000,
 		insert: func(es []entry, salt int64) statement {
@@ -47,12 +51,15 @@ func newSQLite(t tableName, window time.Duration) *dialect {
 		tick:  stampTick,
 		clock: `SELECT ` + now,
 		expire: `DELETE FROM ` + t.full + ` WHERE id IN (SELECT id FROM ` + t.full +
-			` WHERE stamp >> ` + stampShift + ` < min(` + now + ` >> 10, (SELECT max(stamp >> ` + stampShift + `) FROM ` + t.full +
+			` WHERE stamp >> ` + stampShift + ` < min(` + now + ` >> 10, (SELECT max(stamp >> ` +
+			stampShift + `) FROM ` + t.full +
 			`)) - ?1 ORDER BY stamp >> ` + stampShift + ` LIMIT ?2) RETURNING id`,
 		forget: func(es []entry) []string {
 			return []string{`DELETE FROM ` + t.results + ` WHERE id IN (` + idLiterals(es) + `)`}
 		},
-		save: func(e entry, result []byte) statement { return statement{save, []any{e.id[:], result}} },
+		save: func(e entry, result []byte) statement {
+			return statement{save, []any{e.id[:], result}}
+		},
 	}
 }
 
@@ -68,7 +75,9 @@ func idBlob(es []entry) []byte {
 // fingerprintBlob is all fingerprints in a row, or nil when there are none. Zeros are no
 // fingerprint.
 func fingerprintBlob(es []entry) any {
-	if !slices.ContainsFunc(es, func(e entry) bool { return e.fingerprint != dedup.Fingerprint{} }) {
+	if !slices.ContainsFunc(es, func(e entry) bool {
+		return e.fingerprint != dedup.Fingerprint{}
+	}) {
 		return nil
 	}
 	all := make([]byte, 0, len(es)*len(dedup.Fingerprint{}))

@@ -18,7 +18,8 @@ const sqlserverNow = `DATEDIFF_BIG(millisecond, CAST('19700101' AS datetime2(3))
 // XACT_ABORT"). A transaction that the server has ended, or that cannot be committed any more,
 // is refused ("XACT_STATE"): outside of one the mark would be committed by itself.
 const sqlserverWrite = `SET NOCOUNT OFF; SET XACT_ABORT OFF;` +
-	` IF XACT_STATE() <> 1 THROW ` + sqlserverNotOpenText + `, N'onceward: there is no transaction that can be committed', 1; `
+	` IF XACT_STATE() <> 1 THROW ` + sqlserverNotOpenText +
+	`, N'onceward: there is no transaction that can be committed', 1; `
 
 // sqlserverNotOpen is the number of that error; those from 50000 on are for applications.
 const (
@@ -58,7 +59,8 @@ func newSQLServer(t tableName, window time.Duration) *dialect {
 			text.WriteString(sqlserverWrite + into)
 			for i := range es {
 				id := strconv.Itoa(2*i + 2)
-				text.WriteString(comma(i) + `(CAST(@p` + id + ` AS binary(16)), @p1, CAST(@p` + strconv.Itoa(2*i+3) + ` AS varbinary(17)))`)
+				text.WriteString(comma(i) + `(CAST(@p` + id + ` AS binary(16)), @p1, CAST(@p` +
+					strconv.Itoa(2*i+3) + ` AS varbinary(17)))`)
 				args = append(args, es[i].id[:], nullable(es[i].fingerprint))
 			}
 			return statement{text.String(), args}
@@ -74,14 +76,17 @@ func newSQLServer(t tableName, window time.Duration) *dialect {
 		// Two sweepers do not queue, and neither waits for the newest mark to be committed.
 		clock: `SELECT ` + sqlserverNow,
 		expire: `SELECT TOP (@p2) m.id FROM ` + t.full + ` AS m WITH (UPDLOCK, READPAST, ROWLOCK)` +
-			` CROSS JOIN (SELECT MAX(created_at) AS created_at FROM ` + t.full + ` WITH (READCOMMITTEDLOCK, READPAST)) AS newest` +
-			` WHERE m.created_at < newest.created_at - @p1 AND m.created_at < ` + sqlserverNow + ` - @p1 ORDER BY m.created_at`,
+			` CROSS JOIN (SELECT MAX(created_at) AS created_at FROM ` + t.full +
+			` WITH (READCOMMITTEDLOCK, READPAST)) AS newest` +
+			` WHERE m.created_at < newest.created_at - @p1 AND m.created_at < ` + sqlserverNow +
+			` - @p1 ORDER BY m.created_at`,
 		forget: func(es []entry) []string {
 			ids := ` WHERE id IN (` + sqlserverLiterals(es) + `)`
 			return []string{`DELETE FROM ` + t.results + ids, `DELETE FROM ` + t.full + ids}
 		},
 		save: func(e entry, result []byte) statement {
-			return statement{sqlserverWrite + `INSERT INTO ` + t.results + ` (id, result) SELECT id, @p2 FROM ` + t.full +
+			return statement{sqlserverWrite + `INSERT INTO ` + t.results +
+				` (id, result) SELECT id, @p2 FROM ` + t.full +
 				` WHERE id = CAST(@p1 AS binary(16))`, []any{e.id[:], result}}
 		},
 		weakest:   sql.LevelReadCommitted,
@@ -95,7 +100,8 @@ func newSQLServer(t tableName, window time.Duration) *dialect {
 // scan, which would wait for everybody's rows, and deadlock with who waits for ours. The CAST
 // makes the parameter, or NULL, the type of its column.
 func sqlserverLoad(t tableName, hints string) func([]entry) statement {
-	head := `SELECT m.id, m.owner, m.fingerprint, m.created_at, ` + sqlserverNow + `, r.result FROM (VALUES `
+	head := `SELECT m.id, m.owner, m.fingerprint, m.created_at, ` + sqlserverNow +
+		`, r.result FROM (VALUES `
 	tail := `) AS b (id) JOIN ` + t.full + ` AS m WITH (` + hints + `) ON m.id = b.id` +
 		` LEFT JOIN ` + t.results + ` AS r WITH (` + hints + `) ON r.id = b.id`
 	return func(es []entry) statement {
@@ -113,7 +119,8 @@ func sqlserverLoad(t tableName, hints string) func([]entry) statement {
 // sqlserverWindow puts a window on record; what is there is changed under the condition that
 // the caller appends.
 func sqlserverWindow(t tableName, millis string) string {
-	return `INSERT INTO ` + t.meta + ` (one, window_ms) SELECT 1, ` + millis + ` WHERE NOT EXISTS (SELECT 1 FROM ` + t.meta +
+	return `INSERT INTO ` + t.meta + ` (one, window_ms) SELECT 1, ` + millis +
+		` WHERE NOT EXISTS (SELECT 1 FROM ` + t.meta +
 		` WHERE one = 1); UPDATE ` + t.meta + ` SET window_ms = ` + millis + ` WHERE one = 1`
 }
 

@@ -18,54 +18,59 @@ import (
 // mark that this very call has made. So [dedup.Duplicate] is "done, by somebody or by me",
 // and whoever counts effects must count in the transaction.
 //
-// Any error means: do not acknowledge, call Do again. Nothing is committed then, but for an
-// error of COMMIT, which leaves that open; the next call finds out. effect's own error is
-// returned as it is, but for one that reads like a lost connection and is not: see below. A panic of
-// effect passes through. Both roll back. For a key that cannot
-// be used (a [*dedup.InputError]) and one that is bound to another payload
-// ([dedup.ErrMismatch]) dedup.IsPermanent is true: no repetition mends them. The Mark says
-// what was learnt of the key, and is Unknown where the transaction failed.
+// Any error means: do not acknowledge, call Do again. Nothing is committed then, but for an error
+// of COMMIT, which leaves that open; the next call finds out. effect's own error is returned as it
+// is, but for one that reads like a lost connection and is not: see below. A panic of effect passes
+// through. Both roll back. For a key that cannot be used (a [*dedup.InputError]) and one that is
+// bound to another payload ([dedup.ErrMismatch]) dedup.IsPermanent is true: no repetition mends
+// them. The Mark says what was learnt of the key, and is Unknown where the transaction failed.
 //
-// When [Retryable] says so of the error of any step, effect's included, all of it is run
-// again from BEGIN, up to five times with a short backoff, so effect must have no other
-// effect than through tx, which it must neither commit nor roll back. Not repeated are an
-// error for which dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock
-// timeout is how long the caller was to wait. An effect's own io.EOF, io.ErrUnexpectedEOF or net.Error,
-// of a payload or of a call to another system, is no lost connection: Do asks the database, with one
-// round trip, and only when that does not answer runs all of it again. Otherwise it returns the error,
-// wrapped so that Retryable is false of it; errors.Is and errors.As find it.
+// When [Retryable] says so of the error of any step, effect's included, all of it is run again from
+// BEGIN, up to five times with a short backoff, so effect must have no other effect than through
+// tx, which it must neither commit nor roll back. Not repeated are an error for which
+// dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock timeout is how long the
+// caller was to wait. An effect's own io.EOF, io.ErrUnexpectedEOF or net.Error, of a payload or of
+// a call to another system, is no lost connection: Do asks the database, with one round trip, and
+// only when that does not answer runs all of it again. Otherwise it returns the error, wrapped so
+// that Retryable is false of it; errors.Is and errors.As find it.
 //
 // effect must not commit: with MySQL TRUNCATE, LOCK TABLES and most DDL do that by themselves. What
-// it did until then is committed, and what it did afterwards is not. Nor must it roll back: with PostgreSQL
-// what it writes after a COMMIT or ROLLBACK of its own may be committed statement by statement. Do sees
-// all that before its COMMIT, sends none, and the error is permanent. A savepoint is the effect's own affair.
+// it did until then is committed, and what it did afterwards is not. Nor must it roll back: with
+// PostgreSQL what it writes after a COMMIT or ROLLBACK of its own may be committed statement by
+// statement. Do sees all that before its COMMIT, sends none, and the error is permanent. A
+// savepoint is the effect's own affair.
 //
-// When ctx ends the transaction is rolled back, but a COMMIT that has been sent is given
-// another five seconds for its answer: to break it off would leave open what it has done. (Where
-// the driver's COMMIT heeds its context, as those of pgx and modernc do, and go-sql-driver's does not.)
+// When ctx ends the transaction is rolled back, but a COMMIT that has been sent is given another
+// five seconds for its answer: to break it off would leave open what it has done. (Where the
+// driver's COMMIT heeds its context, as those of pgx and modernc do, and go-sql-driver's does not.)
 //
 // Scope and fingerprint of the options count, as in [Marks.MarkTx]. The isolation level is
-// [Config.Isolation]. Concurrent calls are safe. SQLite can end a transaction in the midst of an effect
-// that takes no notice of an error: see [OpenSQLite]. effect must use tx, not db: with SQLite, or
-// a pool that is used up, db would wait for this very transaction. Do of the same key and the same db
-// inside effect, with effect's context, is [dedup.ErrInFlight] at once: it would wait for itself. With
-// another context, or through another pool of the same database, it is not seen, nor is [Marks.MarkTx]
-// in a transaction of its own: these wait until their context ends or the database's lock timeout does.
+// [Config.Isolation]. Concurrent calls are safe. SQLite can end a transaction in the midst of an
+// effect that takes no notice of an error: see [OpenSQLite]. effect must use tx, not db: with
+// SQLite, or a pool that is used up, db would wait for this very transaction. Do of the same key
+// and the same db inside effect, with effect's context, is [dedup.ErrInFlight] at once: it would
+// wait for itself. With another context, or through another pool of the same database, it is not
+// seen, nor is [Marks.MarkTx] in a transaction of its own: these wait until their context ends or
+// the database's lock timeout does.
 //
-// A server that has become read-only (SQLSTATE 25006, MySQL's 1290 and 1792), a primary that was demoted
-// and has kept its connections, is [Retryable]; the idle connections of db that take no writes are closed
-// before the next try. Four round trips and those of effect; a duplicate takes four.
+// A server that has become read-only (SQLSTATE 25006, MySQL's 1290 and 1792), a primary that was
+// demoted and has kept its connections, is [Retryable]; the idle connections of db that take no
+// writes are closed before the next try. Four round trips and those of effect; a duplicate takes
+// four.
 func (m *Marks) Do(
-	ctx context.Context, db *sql.DB, key string, effect func(ctx context.Context, tx *sql.Tx) error, opts ...dedup.Option,
+	ctx context.Context, db *sql.DB, key string, effect func(ctx context.Context, tx *sql.Tx) error,
+	opts ...dedup.Option,
 ) (Mark, error) {
 	if err := m.checkDo(ctx, "db", db == nil, effect == nil); err != nil {
 		return Mark{}, err
 	}
-	return m.do(ctx, db, m.beginIn(db, m.isolation), key, func(ctx context.Context, tx transaction) error { return effect(ctx, ofSQL(tx)) }, opts)
+	return m.do(ctx, db, m.beginIn(db, m.isolation), key,
+		func(ctx context.Context, tx transaction) error { return effect(ctx, ofSQL(tx)) }, opts)
 }
 
 func (m *Marks) do(
-	ctx context.Context, db any, begin beginner, key string, effect func(ctx context.Context, tx transaction) error, opts []dedup.Option,
+	ctx context.Context, db any, begin beginner, key string,
+	effect func(ctx context.Context, tx transaction) error, opts []dedup.Option,
 ) (Mark, error) {
 	e, err := m.entry(key, opts)
 	if err != nil {
@@ -114,24 +119,26 @@ func (m *Marks) do(
 // of it. An error of the call is as in Do, and no mark counts: the batch is rolled back, or
 // a COMMIT was lost. Whoever calls again with each key alone finds the one that always fails.
 //
-// Keys are marked in one order everywhere, so batches that overlap wait for each other and
-// do not deadlock over their marks, nor over the results that effect saves, at any isolation
-// level; with MySQL and MariaDB as long as none of them rolls back. What deadlocks over a mark that was
-// rolled back, and an effect that deadlocks over its own rows, is run again as in Do. An empty batch, and one of bad keys alone, begin no transaction.
+// Keys are marked in one order everywhere, so batches that overlap wait for each other and do not
+// deadlock over their marks, nor over the results that effect saves, at any isolation level; with
+// MySQL and MariaDB as long as none of them rolls back. What deadlocks over a mark that was rolled
+// back, and an effect that deadlocks over its own rows, is run again as in Do. An empty batch, and
+// one of bad keys alone, begin no transaction.
 //
-// The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError],
-// because it is of one payload: [Marks.MarkBatchTx] takes one for each. Four round trips
-// and those of effect, one more when some are duplicates; with MySQL another one then, after effect,
-// for their results.
+// The scope of the options holds for all keys; a fingerprint is a [*dedup.InputError], because it
+// is of one payload: [Marks.MarkBatchTx] takes one for each. Four round trips and those of effect,
+// one more when some are duplicates; with MySQL another one then, after effect, for their results.
 func (m *Marks) DoBatch(
-	ctx context.Context, db *sql.DB, keys []string, effect func(ctx context.Context, tx *sql.Tx, first []int) error, opts ...dedup.Option,
+	ctx context.Context, db *sql.DB, keys []string,
+	effect func(ctx context.Context, tx *sql.Tx, first []int) error, opts ...dedup.Option,
 ) ([]Mark, error) {
 	if err := m.checkDo(ctx, "db", db == nil, effect == nil); err != nil {
 		return nil, err
 	}
-	return m.doBatch(ctx, db, m.beginIn(db, m.isolation), keys, func(ctx context.Context, tx transaction, first []int) error {
-		return effect(ctx, ofSQL(tx), first)
-	}, opts)
+	return m.doBatch(ctx, db, m.beginIn(db, m.isolation),
+		keys, func(ctx context.Context, tx transaction, first []int) error {
+			return effect(ctx, ofSQL(tx), first)
+		}, opts)
 }
 
 func (m *Marks) doBatch(
@@ -174,9 +181,9 @@ func (m *Marks) doBatch(
 	return b.marks, nil
 }
 
-// lateResults are read after the effect. By then nothing can have begun to read before all the marks
-// were there: so what is read without locks is what is committed, and with SERIALIZABLE, which
-// locks by itself, nobody is waited for afterwards.
+// lateResults are read after the effect. By then nothing can have begun to read before all the
+// marks were there: so what is read without locks is what is committed, and with SERIALIZABLE,
+// which locks by itself, nobody is waited for afterwards.
 func (m *Marks) lateResults(ctx context.Context, tx transaction, b *batch) error {
 	if err := m.readResults(ctx, tx, b, false); err != nil {
 		return m.whetherEnded(ctx, tx, err)
@@ -193,7 +200,8 @@ func (m *Marks) batchOf(keys []string, opts []dedup.Option) (*batch, error) {
 			return nil, err
 		}
 		if req.Fingerprint != (dedup.Fingerprint{}) {
-			return nil, inputError("Option", "sets a fingerprint, which is of one payload, for a batch")
+			return nil, inputError("Option",
+				"sets a fingerprint, which is of one payload, for a batch")
 		}
 		reqs[i] = req
 	}

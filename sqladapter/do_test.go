@@ -29,9 +29,14 @@ func marked(m *Marks) []step {
 func afterOurOwn(m *Marks) []step {
 	var row []driver.Value
 	return []step{
-		{query: insertText(m), rows: func(args []any) [][]driver.Value { row = inserted(args)[0]; return [][]driver.Value{row} }},
+		{query: insertText(m), rows: func(args []any) [][]driver.Value {
+			row = inserted(args)[0]
+			return [][]driver.Value{row}
+		}},
 		{query: insertText(m)},
-		{query: loadText(m), rows: func([]any) [][]driver.Value { return [][]driver.Value{append(row, nil, int64(1000), int64(1000), nil)} }},
+		{query: loadText(m), rows: func([]any) [][]driver.Value {
+			return [][]driver.Value{append(row, nil, int64(1000), int64(1000), nil)}
+		}},
 	}
 }
 
@@ -54,31 +59,47 @@ func TestDo(t *testing.T) {
 		err             error
 		permanent       bool
 	}{
-		"first":     {steps: firstTime(m, 1), effect: []error{nil}, begun: 1, committed: 1, outcome: dedup.Acquired},
+		"first": {steps: firstTime(m, 1), effect: []error{nil}, begun: 1, committed: 1,
+			outcome: dedup.Acquired},
 		"duplicate": {steps: marked(m), begun: 1, outcome: dedup.Duplicate},
 		"mismatch": {
-			steps: []step{{query: insertText(m)}, {query: loadText(m), rows: stored(dedup.FingerprintOf([]byte("x")))}},
+			steps: []step{{query: insertText(m)},
+				{query: loadText(m), rows: stored(dedup.FingerprintOf([]byte("x")))}},
 			opts:  []dedup.Option{dedup.WithFingerprint([]byte("y"))},
 			begun: 1, outcome: dedup.Mismatch, err: dedup.ErrMismatch, permanent: true,
 		},
-		"effect fails":             {steps: firstTime(m, 1), effect: []error{domain}, begun: 1, err: domain},
-		"effect fails for good":    {steps: firstTime(m, 1), effect: []error{dedup.Permanent(codeError("40001"))}, begun: 1, err: codeError("40001"), permanent: true},
-		"deadlock in the effect":   {steps: firstTime(m, 2), effect: []error{codeError("40P01"), nil}, begun: 2, committed: 1, outcome: dedup.Acquired},
-		"serialization at the end": {steps: firstTime(m, 2), effect: []error{nil, nil}, commits: []error{codeError("40001")}, begun: 2, committed: 2, outcome: dedup.Acquired},
-		"connection lost before":   {steps: firstTime(m, 1), begins: []error{io.ErrUnexpectedEOF}, effect: []error{nil}, begun: 2, committed: 1, outcome: dedup.Acquired},
+		"effect fails": {steps: firstTime(m, 1), effect: []error{domain}, begun: 1,
+			err: domain},
+		"effect fails for good": {steps: firstTime(m, 1),
+			effect: []error{dedup.Permanent(codeError("40001"))}, begun: 1, err: codeError("40001"),
+			permanent: true},
+		"deadlock in the effect": {steps: firstTime(m, 2),
+			effect: []error{codeError("40P01"), nil}, begun: 2, committed: 1,
+			outcome: dedup.Acquired},
+		"serialization at the end": {steps: firstTime(m, 2), effect: []error{nil, nil},
+			commits: []error{codeError("40001")}, begun: 2, committed: 2, outcome: dedup.Acquired},
+		"connection lost before": {steps: firstTime(m, 1), begins: []error{io.ErrUnexpectedEOF},
+			effect: []error{nil}, begun: 2, committed: 1, outcome: dedup.Acquired},
 		"lost COMMIT that happened": {
 			steps:  afterOurOwn(m),
-			effect: []error{nil}, commits: []error{lost}, begun: 2, committed: 1, outcome: dedup.Duplicate,
+			effect: []error{nil}, commits: []error{lost}, begun: 2, committed: 1,
+			outcome: dedup.Duplicate,
 		},
-		"lost COMMIT that did not":    {steps: firstTime(m, 2), effect: []error{nil, nil}, commits: []error{lost}, begun: 2, committed: 2, outcome: dedup.Acquired},
-		"COMMIT refused":              {steps: firstTime(m, 1), effect: []error{nil}, commits: []error{codeError("23503")}, begun: 1, committed: 1, err: codeError("23503")},
-		"COMMIT that has rolled back": {steps: firstTime(m, 1), effect: []error{nil}, commits: []error{domain}, begun: 1, committed: 1, err: domain},
+		"lost COMMIT that did not": {steps: firstTime(m, 2), effect: []error{nil, nil},
+			commits: []error{lost}, begun: 2, committed: 2, outcome: dedup.Acquired},
+		"COMMIT refused": {steps: firstTime(m, 1), effect: []error{nil},
+			commits: []error{codeError("23503")}, begun: 1, committed: 1, err: codeError("23503")},
+		"COMMIT that has rolled back": {steps: firstTime(m, 1), effect: []error{nil},
+			commits: []error{domain}, begun: 1, committed: 1, err: domain},
 		"never serializable": {
-			steps: firstTime(m, maxTries), effect: slices.Repeat([]error{codeError("40001")}, maxTries), begun: maxTries, err: codeError("40001"),
+			steps: firstTime(m, maxTries), effect: slices.Repeat([]error{codeError("40001")},
+				maxTries), begun: maxTries, err: codeError("40001"),
 		},
-		"lock timeout": {steps: []step{{query: insertText(m), err: codeError("55P03")}}, begun: 1, outcome: dedup.InFlight, err: dedup.ErrInFlight},
+		"lock timeout": {steps: []step{{query: insertText(m), err: codeError("55P03")}}, begun: 1,
+			outcome: dedup.InFlight, err: dedup.ErrInFlight},
 		"nothing learnt": {
-			steps: []step{{query: insertText(m), err: codeError("42P01")}}, begun: 1, err: codeError("42P01"),
+			steps: []step{{query: insertText(m), err: codeError("42P01")}}, begun: 1,
+			err: codeError("42P01"),
 		},
 	}
 	for name, tt := range tests {
@@ -94,17 +115,21 @@ func TestDo(t *testing.T) {
 					}
 					return shift(&effects)
 				}, tt.opts...)
-				if !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) || mark.Outcome != tt.outcome {
+				if !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) ||
+					mark.Outcome != tt.outcome {
 					t.Errorf("Do = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
 				}
 				if dedup.IsPermanent(err) != tt.permanent || !errors.Is(mark.Err, err) {
-					t.Errorf("permanent: %v, want %v; Mark.Err = %v", dedup.IsPermanent(err), tt.permanent, mark.Err)
+					t.Errorf("permanent: %v, want %v; Mark.Err = %v", dedup.IsPermanent(err),
+						tt.permanent, mark.Err)
 				}
 				if len(effects) > 0 || s.begun != tt.begun || s.committed != tt.committed {
-					t.Errorf("%d effects did not run, %d begun, %d commits; want %d, %d", len(effects), s.begun, s.committed, tt.begun, tt.committed)
+					t.Errorf("%d effects did not run, %d begun, %d commits; want %d, %d",
+						len(effects), s.begun, s.committed, tt.begun, tt.committed)
 				}
 				if s.rolledBack != tt.begun-len(tt.begins)-tt.committed {
-					t.Errorf("%d of %d transactions were rolled back, %d committed", s.rolledBack, s.begun, s.committed)
+					t.Errorf("%d of %d transactions were rolled back, %d committed", s.rolledBack,
+						s.begun, s.committed)
 				}
 			})
 		})
@@ -131,7 +156,10 @@ func TestDoIsCancelled(t *testing.T) {
 	t.Run("in the effect", func(t *testing.T) {
 		db, s := openScript(t, firstTime(m, 1)...)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		_, err := m.Do(ctx, db, testKey, func(context.Context, *sql.Tx) error { cancel(why); return nil })
+		_, err := m.Do(ctx, db, testKey, func(context.Context, *sql.Tx) error {
+			cancel(why)
+			return nil
+		})
 		if !errors.Is(err, why) || s.committed != 0 {
 			t.Errorf("Do = %v, %d commits", err, s.committed)
 		}
@@ -139,7 +167,10 @@ func TestDoIsCancelled(t *testing.T) {
 	t.Run("in the backoff", func(t *testing.T) {
 		db, _ := openScript(t, firstTime(m, 1)...)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		_, err := m.Do(ctx, db, testKey, func(context.Context, *sql.Tx) error { cancel(why); return codeError("40001") })
+		_, err := m.Do(ctx, db, testKey, func(context.Context, *sql.Tx) error {
+			cancel(why)
+			return codeError("40001")
+		})
 		if !errors.Is(err, why) || !errors.Is(err, codeError("40001")) {
 			t.Errorf("Do = %v", err)
 		}
@@ -163,7 +194,8 @@ func TestDoIsCancelled(t *testing.T) {
 				}
 				began := time.Now()
 				_, err := m.Do(ctx, db, testKey, nothing)
-				if !errors.Is(err, row.err) || (err == nil) != (row.err == nil) || time.Since(began) > commitGrace {
+				if !errors.Is(err, row.err) || (err == nil) != (row.err == nil) ||
+					time.Since(began) > commitGrace {
 					t.Errorf("Do = %v after %v, want %v", err, time.Since(began), row.err)
 				}
 			})
@@ -172,7 +204,8 @@ func TestDoIsCancelled(t *testing.T) {
 }
 
 func TestDoIsolation(t *testing.T) {
-	m, err := New(Config{Dialect: Postgres, Namespace: "payments", Isolation: sql.LevelSerializable})
+	m, err := New(Config{Dialect: Postgres, Namespace: "payments",
+		Isolation: sql.LevelSerializable})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +228,9 @@ func TestDoBatch(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		transaction := []step{
-			{query: insertManyText(m), rows: insertedMany(t, func(id dedup.ID) bool { return id != done })},
+			{query: insertManyText(m), rows: insertedMany(t, func(id dedup.ID) bool {
+				return id != done
+			})},
 			{query: loadText(m), rows: func(args []any) [][]driver.Value {
 				return stored(dedup.Fingerprint{})([]any{parseUUID(t, args[0].(string))})
 			}},
@@ -203,19 +238,22 @@ func TestDoBatch(t *testing.T) {
 		db, s := openScript(t, slices.Repeat(transaction, 2)...)
 		s.commits = []error{codeError("40001")}
 		runs := 0
-		marks, err := m.DoBatch(t.Context(), db, []string{"a", "", "done", "a", "b", "a\x00"}, func(_ context.Context, _ *sql.Tx, first []int) error {
-			runs++
-			if !slices.Equal(first, []int{0, 4}) {
-				t.Errorf("first = %v", first)
-			}
-			return nil
-		}, dedup.WithScope("tenant"))
+		marks, err := m.DoBatch(t.Context(), db, []string{"a", "", "done", "a", "b", "a\x00"},
+			func(_ context.Context, _ *sql.Tx, first []int) error {
+				runs++
+				if !slices.Equal(first, []int{0, 4}) {
+					t.Errorf("first = %v", first)
+				}
+				return nil
+			}, dedup.WithScope("tenant"))
 		if err != nil || runs != 2 || s.committed != 2 {
 			t.Fatalf("%v after %d runs and %d commits", err, runs, s.committed)
 		}
-		want := []dedup.Outcome{dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Duplicate, dedup.Acquired, dedup.Unknown}
+		want := []dedup.Outcome{dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Duplicate,
+			dedup.Acquired, dedup.Unknown}
 		for i, mark := range marks {
-			if mark.Outcome != want[i] || dedup.IsPermanent(mark.Err) != (want[i] == dedup.Unknown) {
+			if mark.Outcome != want[i] ||
+				dedup.IsPermanent(mark.Err) != (want[i] == dedup.Unknown) {
 				t.Errorf("item %d: %v, %v; want %v", i, mark.Outcome, mark.Err, want[i])
 			}
 		}
@@ -226,11 +264,13 @@ func TestDoBatch(t *testing.T) {
 func TestDoBatchOfDuplicates(t *testing.T) {
 	m := newMarks(t, SQLite)
 	db, s := openScript(t, marked(m)...)
-	marks, err := m.DoBatch(t.Context(), db, []string{"a", "a"}, func(context.Context, *sql.Tx, []int) error {
-		t.Error("the effect ran")
-		return nil
-	})
-	if err != nil || marks[0].Outcome != dedup.Duplicate || marks[1].Outcome != dedup.Duplicate || s.committed != 0 {
+	marks, err := m.DoBatch(t.Context(), db, []string{"a", "a"},
+		func(context.Context, *sql.Tx, []int) error {
+			t.Error("the effect ran")
+			return nil
+		})
+	if err != nil || marks[0].Outcome != dedup.Duplicate || marks[1].Outcome != dedup.Duplicate ||
+		s.committed != 0 {
 		t.Errorf("%v, %v, %d commits", marks, err, s.committed)
 	}
 }
@@ -239,7 +279,9 @@ func TestDoBatchRunsNothing(t *testing.T) {
 	m := newMarks(t, SQLite)
 	db, s := openScript(t) // any statement fails the test
 	for _, keys := range [][]string{nil, {}, {""}, {"", "a\xff"}} {
-		marks, err := m.DoBatch(t.Context(), db, keys, func(context.Context, *sql.Tx, []int) error { return errors.New("ran") })
+		marks, err := m.DoBatch(t.Context(), db, keys, func(context.Context, *sql.Tx, []int) error {
+			return errors.New("ran")
+		})
 		if err != nil || len(marks) != len(keys) || s.begun > 0 {
 			t.Errorf("DoBatch(%q) = %v, %v, %d begun", keys, marks, err, s.begun)
 		}
@@ -250,7 +292,8 @@ func TestDoBatchFailsAsAWhole(t *testing.T) {
 	m := newMarks(t, SQLite)
 	db, s := openScript(t, step{query: insertManyText(m), rows: inserted})
 	domain := errors.New("no such account")
-	marks, err := m.DoBatch(t.Context(), db, []string{"a", "b"}, func(context.Context, *sql.Tx, []int) error { return domain })
+	marks, err := m.DoBatch(t.Context(), db, []string{"a", "b"},
+		func(context.Context, *sql.Tx, []int) error { return domain })
 	if marks != nil || !errors.Is(err, domain) || s.committed != 0 || s.rolledBack != 1 {
 		t.Errorf("%v, %v, %d commits, %d rolled back", marks, err, s.committed, s.rolledBack)
 	}

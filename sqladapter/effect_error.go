@@ -7,18 +7,18 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// notOurConnection is the error of an effect that reads like a lost connection, while the connection of
-// its transaction answers: the io.EOF of a payload that was cut off, or the net.Error of a call to
-// another system. To run such an effect again would only repeat the call.
+// notOurConnection is the error of an effect that reads like a lost connection, while the
+// connection of its transaction answers: the io.EOF of a payload that was cut off, or the net.Error
+// of a call to another system. To run such an effect again would only repeat the call.
 type notOurConnection struct{ error }
 
 // Unwrap returns the effect's own error.
 func (e *notOurConnection) Unwrap() error { return e.error }
 
-// ofEffect is the error of an effect, as transact is to see it. A code of a database is believed: with
-// PostgreSQL, a serialization failure that the effect returns was its transaction's. What only reads like
-// a lost connection is believed when the transaction's connection is really lost, which takes one round
-// trip to find out.
+// ofEffect is the error of an effect, as transact is to see it. A code of a database is believed:
+// with PostgreSQL, a serialization failure that the effect returns was its transaction's. What only
+// reads like a lost connection is believed when the transaction's connection is really lost, which
+// takes one round trip to find out.
 func ofEffect(ctx context.Context, tx Tx, err error) error {
 	if !sqlerr.Transient(err) || sqlerr.Coded(err) || !repeatable(err) {
 		return err

@@ -13,7 +13,8 @@ import (
 // transaction holds the key and has not ended.
 func unlearnt(err error) Mark {
 	if sqlerr.Waited(err) {
-		return Mark{Outcome: dedup.InFlight, Err: fmt.Errorf("sqladapter: %w: %w", dedup.ErrInFlight, err)}
+		return Mark{Outcome: dedup.InFlight,
+			Err: fmt.Errorf("sqladapter: %w: %w", dedup.ErrInFlight, err)}
 	}
 	return Mark{Outcome: dedup.Unknown, Err: fmt.Errorf("sqladapter: %w", err)}
 }
@@ -26,9 +27,9 @@ func unlearnt(err error) Mark {
 // statement alone.
 //
 // Ask it about the errors of this package, of statements and of COMMIT. An effect's own io.EOF or
-// net.Error reads like a lost connection: [Marks.Do], [Marks.DoBatch], [Fence.Do] and a [Runner] ask the
-// database whether it is one, and Retryable is false of what they return then. It cannot tell for an
-// effect of your own transaction.
+// net.Error reads like a lost connection: [Marks.Do], [Marks.DoBatch], [Fence.Do] and a [Runner]
+// ask the database whether it is one, and Retryable is false of what they return then. It cannot
+// tell for an effect of your own transaction.
 //
 // It answers true for a lost COMMIT because the repeated transaction meets its own mark;
 // that holds only when MarkTx and the effect are in it. It is false for bad input, a
@@ -37,10 +38,11 @@ func unlearnt(err error) Mark {
 // by what they have in common; for another driver, ask the driver.
 func Retryable(err error) bool {
 	switch {
-	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), isNotOurs(err):
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+		isNotOurs(err):
 		return false
-	case errors.Is(err, dedup.ErrUnknown), errors.Is(err, dedup.ErrInFlight), errors.Is(err, errRolledBack),
-		errors.Is(err, errSealed), errors.Is(err, errOldSnapshot):
+	case errors.Is(err, dedup.ErrUnknown), errors.Is(err, dedup.ErrInFlight),
+		errors.Is(err, errRolledBack), errors.Is(err, errSealed), errors.Is(err, errOldSnapshot):
 		return true
 	}
 	return sqlerr.Transient(err)

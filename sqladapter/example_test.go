@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// ledger opens the database that these examples book in, and the marks in it. Your program imports a driver,
-// such as modernc.org/sqlite.
+// ledger opens the database that these examples book in, and the marks in it. Your program imports
+// a driver, such as modernc.org/sqlite.
 func ledger(ctx context.Context) (*sql.DB, *sqladapter.Marks) {
 	dir, err := os.MkdirTemp("", "ledger")
 	if err != nil {
@@ -23,7 +23,8 @@ func ledger(ctx context.Context) (*sql.DB, *sqladapter.Marks) {
 	if err != nil {
 		panic(err)
 	}
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "booking", Window: 8 * 24 * time.Hour})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "booking",
+		Window: 8 * 24 * time.Hour})
 	if err != nil {
 		panic(err)
 	}
@@ -37,13 +38,15 @@ func ledger(ctx context.Context) (*sql.DB, *sqladapter.Marks) {
 }
 
 func total(ctx context.Context, db *sql.DB) (sum int) {
-	if err := db.QueryRowContext(ctx, `SELECT coalesce(sum(amount), 0) FROM booking`).Scan(&sum); err != nil {
+	if err := db.QueryRowContext(ctx,
+		`SELECT coalesce(sum(amount), 0) FROM booking`).Scan(&sum); err != nil {
 		panic(err)
 	}
 	return sum
 }
 
-// A message arrives three times. Its booking and its mark are one transaction, so it is booked once.
+// A message arrives three times. Its booking and its mark are one transaction, so it is booked
+// once.
 func ExampleMarks_Do() {
 	ctx := context.Background()
 	db, marks := ledger(ctx)
@@ -73,14 +76,16 @@ func ExampleMarks_DoBatch() {
 	defer func() { _ = db.Close() }()
 	amounts := []int{10, 20, 30}
 	book := func(keys ...string) {
-		_, err := marks.DoBatch(ctx, db, keys, func(ctx context.Context, tx *sql.Tx, first []int) error {
-			for _, i := range first {
-				if _, err := tx.ExecContext(ctx, `INSERT INTO booking VALUES (?)`, amounts[i]); err != nil {
-					return err
+		_, err := marks.DoBatch(ctx, db, keys,
+			func(ctx context.Context, tx *sql.Tx, first []int) error {
+				for _, i := range first {
+					if _, err := tx.ExecContext(ctx, `INSERT INTO booking VALUES (?)`,
+						amounts[i]); err != nil {
+						return err
+					}
 				}
-			}
-			return nil
-		})
+				return nil
+			})
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -92,7 +97,8 @@ func ExampleMarks_DoBatch() {
 	// total: 60
 }
 
-// In your own transaction MarkTx says whether to run the effect. SaveResultTx keeps what duplicates get.
+// In your own transaction MarkTx says whether to run the effect. SaveResultTx keeps what duplicates
+// get.
 func ExampleMarks_MarkTx() {
 	ctx := context.Background()
 	db, marks := ledger(ctx)

@@ -62,7 +62,8 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 	if !ok {
 		return nil, inputError("Dialect", "must be Postgres, MySQL or SQLite")
 	}
-	if len(cfg.Group) < 1 || len(cfg.Group) > 255 || !utf8.ValidString(cfg.Group) || strings.ContainsRune(cfg.Group, 0) {
+	if len(cfg.Group) < 1 || len(cfg.Group) > 255 || !utf8.ValidString(cfg.Group) ||
+		strings.ContainsRune(cfg.Group, 0) {
 		return nil, inputError("Group", "must be 1 to 255 bytes of UTF-8 without a zero byte")
 	}
 	if cfg.Table == "" {
@@ -83,7 +84,8 @@ func NewFence(cfg FenceConfig) (*Fence, error) {
 	f.migrations, err = newMigrations(cfg.Dialect, sqlmigrate.Config{
 		Component: "fence", Schema: cfg.Schema, Table: cfg.Table,
 		Verify: func(ctx context.Context, tx *sql.Tx) error {
-			err := scanPositions(ctx, tx, f.of(f.statements.lookup, Position{}), map[Position]int64{})
+			err := scanPositions(ctx, tx, f.of(f.statements.lookup, Position{}),
+				map[Position]int64{})
 			return another(table, "fences", err)
 		},
 	})
@@ -224,7 +226,9 @@ func (f *Fence) Lookup(ctx context.Context, q Tx, p Position) (next int64, found
 		return 0, false, inputError("q", "is nil")
 	}
 	stored := make(map[Position]int64, 1)
-	err = alone(ctx, q, f.statements.guard, func(q Tx) error { return scanPositions(ctx, q, f.of(f.statements.lookup, p), stored) })
+	err = alone(ctx, q, f.statements.guard, func(q Tx) error {
+		return scanPositions(ctx, q, f.of(f.statements.lookup, p), stored)
+	})
 	if err != nil {
 		return 0, false, unlearnt(err).Err
 	}

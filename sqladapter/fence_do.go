@@ -15,22 +15,23 @@ import (
 // but for an error of COMMIT, which leaves that open; the next call finds out. effect's own error
 // is returned as it is; a panic of effect passes through. Both roll back.
 //
-// When [Retryable] says so of the error of any step, effect's included, all of it is run again
-// from BEGIN, up to five times with a short backoff, so effect must have no other effect than
-// through tx, which it must neither commit nor roll back: after a lost COMMIT it finds its own
-// fence, and the answer is that nothing was left. Not repeated are an error for which
-// dedup.IsPermanent is true, and [dedup.ErrInFlight]: the database's lock timeout is how long
-// the caller was to wait. An effect's own io.EOF or net.Error is no lost connection, as in [Marks.Do].
-// When ctx ends the transaction is rolled back, but a COMMIT that has
-// been sent is given another five seconds for its answer. What MySQL commits by itself effect must
-// not run, as in [Marks.Do].
+// When [Retryable] says so of the error of any step, effect's included, all of it is run again from
+// BEGIN, up to five times with a short backoff, so effect must have no other effect than through
+// tx, which it must neither commit nor roll back: after a lost COMMIT it finds its own fence, and
+// the answer is that nothing was left. Not repeated are an error for which dedup.IsPermanent is
+// true, and [dedup.ErrInFlight]: the database's lock timeout is how long the caller was to wait. An
+// effect's own io.EOF or net.Error is no lost connection, as in [Marks.Do]. When ctx ends the
+// transaction is rolled back, but a COMMIT that has been sent is given another five seconds for its
+// answer. What MySQL commits by itself effect must not run, as in [Marks.Do].
 //
 // The isolation level is [FenceConfig.Isolation]. Concurrent calls are safe. effect must use tx,
-// not db, as in [Marks.Do]; for keys of its own beside the fence it may call
-// [Marks.MarkBatchTx] with tx. Do of the same position and the same db inside effect, with effect's
-// context, is [dedup.ErrInFlight] at once, as in [Marks.Do]. Four round trips (MySQL: eight) and those of effect.
+// not db, as in [Marks.Do]; for keys of its own beside the fence it may call [Marks.MarkBatchTx]
+// with tx. Do of the same position and the same db inside effect, with effect's context, is
+// [dedup.ErrInFlight] at once, as in [Marks.Do]. Four round trips (MySQL: eight) and those of
+// effect.
 func (f *Fence) Do(
-	ctx context.Context, db *sql.DB, p Position, from, to int64, effect func(ctx context.Context, tx *sql.Tx, start int64) error,
+	ctx context.Context, db *sql.DB, p Position, from,
+	to int64, effect func(ctx context.Context, tx *sql.Tx, start int64) error,
 ) (Advance, error) {
 	span := Span{Position: p, From: from, To: to}
 	if err := f.checkDo(ctx, db, span, effect == nil); err != nil {
@@ -41,21 +42,23 @@ func (f *Fence) Do(
 		return Advance{}, err
 	}
 	var found Advance
-	err = transact(ctx, beginIn(db, f.isolation, f.statements.guard), func(tx transaction, before error) (write bool, err error) {
-		stored, err := f.advance(ctx, tx, []Span{span})
-		if err != nil {
-			return false, err
-		}
-		found = span.found(stored)
-		switch {
-		case found.Start < to:
-			watch(tx, func() statement { return f.of(f.statements.written, p) })
-			return true, ofEffect(ctx, tx, effect(inside, ofSQL(tx), found.Start))
-		case errors.Is(before, errRolledBack):
-			return false, errCommittedItself // or another owner did it meanwhile, as the next call tells
-		}
-		return false, nil // the rollback gives the row's lock back
-	})
+	err = transact(ctx, beginIn(db, f.isolation, f.statements.guard),
+		func(tx transaction, before error) (write bool, err error) {
+			stored, err := f.advance(ctx, tx, []Span{span})
+			if err != nil {
+				return false, err
+			}
+			found = span.found(stored)
+			switch {
+			case found.Start < to:
+				watch(tx, func() statement { return f.of(f.statements.written, p) })
+				return true, ofEffect(ctx, tx, effect(inside, ofSQL(tx), found.Start))
+			case errors.Is(before, errRolledBack):
+				// or another owner did it meanwhile, as the next call tells
+				return false, errCommittedItself
+			}
+			return false, nil // the rollback gives the row's lock back
+		})
 	if err != nil {
 		return Advance{}, err
 	}

@@ -65,14 +65,16 @@ func inOrder(spans []Span) ([]Span, error) {
 	slices.SortFunc(order, func(a, b Span) int { return a.compare(b.Position) })
 	for i := 1; i < len(order); i++ {
 		if order[i].Position == order[i-1].Position {
-			return nil, inputError("spans", fmt.Sprintf("have %s/%d twice", order[i].Topic, order[i].Partition))
+			return nil, inputError("spans",
+				fmt.Sprintf("have %s/%d twice", order[i].Topic, order[i].Partition))
 		}
 	}
 	return order, nil
 }
 
 func (p Position) compare(q Position) int {
-	return cmp.Or(cmp.Compare(p.Topic, q.Topic), cmp.Compare(p.TopicID, q.TopicID), cmp.Compare(p.Partition, q.Partition))
+	return cmp.Or(cmp.Compare(p.Topic, q.Topic), cmp.Compare(p.TopicID, q.TopicID),
+		cmp.Compare(p.Partition, q.Partition))
 }
 
 func (s Span) check() error {
@@ -93,7 +95,8 @@ func (p Position) check() error {
 	case !kafkaName(p.Topic, 249):
 		return inputError("Position.Topic", "must be 1 to 249 letters, digits, '.', '_' or '-'")
 	case !kafkaName(p.TopicID, 64):
-		return inputError("Position.TopicID", "must be the topic's UUID, in 1 to 64 letters, digits, '.', '_' or '-': without it a topic that is created anew would look done")
+		return inputError("Position.TopicID",
+			"must be the topic's UUID, in 1 to 64 letters, digits, '.', '_' or '-': without it a topic that is created anew would look done")
 	case p.Partition < 0:
 		return inputError("Position.Partition", fmt.Sprintf("is %d", p.Partition))
 	}
@@ -106,6 +109,7 @@ func kafkaName(s string, longest int) bool {
 		return false
 	}
 	return !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '.' &&
+			r != '_' && r != '-'
 	})
 }

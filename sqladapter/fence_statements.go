@@ -32,7 +32,8 @@ const (
 
 // moveFence keeps what was stored for RETURNING, which sees the new row alone. A fence that is
 // there already is not written again: the row is locked all the same, and nothing is returned.
-const moveFence = ` ON CONFLICT ` + fenceKey + ` DO UPDATE SET previous_offset = f.next_offset, next_offset = excluded.next_offset` +
+const moveFence = ` ON CONFLICT ` + fenceKey +
+	` DO UPDATE SET previous_offset = f.next_offset, next_offset = excluded.next_offset` +
 	` WHERE f.next_offset < excluded.next_offset RETURNING ` + fenceFound + `previous_offset`
 
 // postgresFence takes names as array literals, since database/sql has no arrays, and casts every
@@ -76,7 +77,8 @@ func spanArrays(spans []Span) []any {
 const fenceWhere = ` WHERE consumer_group = ? AND topic = ? AND topic_id = ? AND part = ?`
 
 func sqliteFence(table string) *fenceStatements {
-	insert := `INSERT INTO ` + table + ` AS f ` + fenceColumns + ` VALUES (?, ?, ?, ?, -1, ?)` + moveFence
+	insert := `INSERT INTO ` + table + ` AS f ` + fenceColumns + ` VALUES (?, ?, ?, ?, -1, ?)` +
+		moveFence
 	return &fenceStatements{
 		chunk: 1,
 		advance: func(group string, spans []Span) []statement {

@@ -24,13 +24,16 @@ func newFence(t *testing.T, d Dialect) *Fence {
 	return f
 }
 
-func orders(partition int32) Position { return Position{"orders", "pXbM4mQvT1iPzC0yRr0nEg", partition} }
+func orders(partition int32) Position {
+	return Position{"orders", "pXbM4mQvT1iPzC0yRr0nEg", partition}
+}
 
 // TestFenceGoldenSQL pins every statement, and the migrations.
 func TestFenceGoldenSQL(t *testing.T) {
 	for _, d := range []Dialect{Postgres, SQLite, MySQL} {
 		t.Run(d.String(), func(t *testing.T) {
-			f, err := NewFence(FenceConfig{Dialect: d, Group: "billing", Schema: "Shop", Table: "fence"})
+			f, err := NewFence(FenceConfig{Dialect: d, Group: "billing", Schema: "Shop",
+				Table: "fence"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +41,8 @@ func TestFenceGoldenSQL(t *testing.T) {
 			for _, s := range f.statements.advance("billing", []Span{{orders(0), 1, 2}}) {
 				parts = append(parts, s.text)
 			}
-			got := strings.Join(append(parts, f.statements.lookup, f.statements.forget), "\n\n") + "\n"
+			got := strings.Join(append(parts, f.statements.lookup, f.statements.forget),
+				"\n\n") + "\n"
 			file := filepath.Join("testdata", "fence."+d.String()+".golden.sql")
 			if *update {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
@@ -71,8 +75,10 @@ func TestNewFence(t *testing.T) {
 		"backquote":       {"Table", func(c *FenceConfig) { c.Table = "f`" }},
 		"quote in schema": {"Schema", func(c *FenceConfig) { c.Schema = `"` }},
 		"no such level":   {"Isolation", func(c *FenceConfig) { c.Isolation = 99 }},
-		"level in SQLite": {"Isolation", func(c *FenceConfig) { c.Dialect, c.Isolation = SQLite, sql.LevelSerializable }},
-		"dot in schema":   {"Schema", func(c *FenceConfig) { c.Schema = "a.b" }},
+		"level in SQLite": {"Isolation", func(c *FenceConfig) {
+			c.Dialect, c.Isolation = SQLite, sql.LevelSerializable
+		}},
+		"dot in schema": {"Schema", func(c *FenceConfig) { c.Schema = "a.b" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := FenceConfig{Dialect: Postgres, Group: "billing"}
@@ -100,10 +106,11 @@ func TestFenceRefuses(t *testing.T) {
 		"partition":     {"Position.Partition", []Span{{orders(-1), 0, 9}}},
 		"no topic":      {"Position.Topic", []Span{{Position{"", "id", 1}, 0, 9}}},
 		"odd topic":     {"Position.Topic", []Span{{Position{`a","b`, "id", 1}, 0, 9}}},
-		"long topic":    {"Position.Topic", []Span{{Position{strings.Repeat("t", 250), "id", 1}, 0, 9}}},
-		"no topic id":   {"Position.TopicID", []Span{{Position{"orders", "", 1}, 0, 9}}},
-		"odd topic id":  {"Position.TopicID", []Span{{Position{"orders", "a b", 1}, 0, 9}}},
-		"twice":         {"spans", []Span{good, {orders(0), 1, 2}, {orders(1), 20, 30}}},
+		"long topic": {"Position.Topic",
+			[]Span{{Position{strings.Repeat("t", 250), "id", 1}, 0, 9}}},
+		"no topic id":  {"Position.TopicID", []Span{{Position{"orders", "", 1}, 0, 9}}},
+		"odd topic id": {"Position.TopicID", []Span{{Position{"orders", "a b", 1}, 0, 9}}},
+		"twice":        {"spans", []Span{good, {orders(0), 1, 2}, {orders(1), 20, 30}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx, _ := beginScript(t)
@@ -117,13 +124,25 @@ func TestFenceRefuses(t *testing.T) {
 	db, _ := openScript(t)
 	var noTx *sql.Tx
 	for name, call := range map[string]func() error{
-		"tx":    func() error { _, err := f.AdvanceTx(t.Context(), noTx, orders(1), 1, 2); return err },
-		"pool":  func() error { _, err := f.AdvanceTx(t.Context(), db, orders(1), 1, 2); return err },
-		"Fence": func() error { _, err := new(Fence).AdvanceTx(t.Context(), db, orders(1), 1, 2); return err },
-		"q":     func() error { _, _, err := f.Lookup(t.Context(), nil, orders(1)); return err },
-		"read":  func() error { _, _, err := f.Lookup(t.Context(), db, Position{}); return err },
-		"drop":  func() error { return f.Forget(t.Context(), db, orders(1)) },
-		"which": func() error { tx, _ := beginScript(t); return f.Forget(t.Context(), tx, Position{}) },
+		"tx": func() error {
+			_, err := f.AdvanceTx(t.Context(), noTx, orders(1), 1, 2)
+			return err
+		},
+		"pool": func() error {
+			_, err := f.AdvanceTx(t.Context(), db, orders(1), 1, 2)
+			return err
+		},
+		"Fence": func() error {
+			_, err := new(Fence).AdvanceTx(t.Context(), db, orders(1), 1, 2)
+			return err
+		},
+		"q":    func() error { _, _, err := f.Lookup(t.Context(), nil, orders(1)); return err },
+		"read": func() error { _, _, err := f.Lookup(t.Context(), db, Position{}); return err },
+		"drop": func() error { return f.Forget(t.Context(), db, orders(1)) },
+		"which": func() error {
+			tx, _ := beginScript(t)
+			return f.Forget(t.Context(), tx, Position{})
+		},
 		"nil":   func() error { return (*Fence)(nil).Migrate(t.Context(), db) },
 		"db":    func() error { return f.Migrate(t.Context(), nil) },
 		"none":  func() error { _, err := f.Migrations().Version(t.Context(), nil); return err },
@@ -146,14 +165,16 @@ func played(t *testing.T, f *Fence, spans []Span, stored ...int64) ([]Advance, *
 		t.Fatal(err)
 	}
 	statements := f.statements.advance(f.group, order)
-	tx, s := beginScript(t, step{query: statements[0].text, rows: func([]any) (rows [][]driver.Value) {
-		for i, before := range stored {
-			if before >= -1 {
-				rows = append(rows, []driver.Value{order[i].Topic, order[i].TopicID, int64(order[i].Partition), before})
+	tx, s := beginScript(t, step{query: statements[0].text,
+		rows: func([]any) (rows [][]driver.Value) {
+			for i, before := range stored {
+				if before >= -1 {
+					rows = append(rows, []driver.Value{order[i].Topic, order[i].TopicID,
+						int64(order[i].Partition), before})
+				}
 			}
-		}
-		return rows
-	}})
+			return rows
+		}})
 	found, err := f.AdvanceBatchTx(t.Context(), tx, spans)
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +202,8 @@ func TestAdvance(t *testing.T) {
 			if got[0] != tt.want {
 				t.Errorf("%+v, want %+v", got[0], tt.want)
 			}
-			if want := []any{"billing", `{"orders"}`, `{"pXbM4mQvT1iPzC0yRr0nEg"}`, `{3}`, `{20}`}; len(s.args) != 1 || !equal(s.args[0], want) {
+			if want := []any{"billing", `{"orders"}`, `{"pXbM4mQvT1iPzC0yRr0nEg"}`, `{3}`,
+				`{20}`}; len(s.args) != 1 || !equal(s.args[0], want) {
 				t.Errorf("args %v, want %v", s.args, want)
 			}
 		})
@@ -202,7 +224,8 @@ func equal(a, b []any) bool {
 
 // TestAdvanceBatch: sorted by position on their way, and answered in the order of the question.
 func TestAdvanceBatch(t *testing.T) {
-	spans := []Span{{orders(9), 90, 99}, {orders(1), 10, 19}, {Position{"NULL", "x", 5}, 50, 59}, {orders(4), 40, 49}}
+	spans := []Span{{orders(9), 90, 99}, {orders(1), 10, 19}, {Position{"NULL", "x", 5}, 50, 59},
+		{orders(4), 40, 49}}
 	got, s := played(t, newFence(t, Postgres), spans, 55, -1, 30, 99) // NULL/5, orders/1, 4, 9
 	want := []Advance{{Start: 99}, {Start: 10, New: true}, {Start: 55}, {Start: 40, Gap: 10}}
 	for i := range want {
@@ -210,11 +233,13 @@ func TestAdvanceBatch(t *testing.T) {
 			t.Errorf("span %d: %+v, want %+v", i, got[i], want[i])
 		}
 	}
-	if args := s.args[0]; args[1] != `{"NULL","orders","orders","orders"}` || args[3] != `{5,1,4,9}` || args[4] != `{59,19,49,99}` {
+	if args := s.args[0]; args[1] != `{"NULL","orders","orders","orders"}` ||
+		args[3] != `{5,1,4,9}` || args[4] != `{59,19,49,99}` {
 		t.Errorf("args %v", args)
 	}
 	tx, _ := beginScript(t)
-	if found, err := newFence(t, Postgres).AdvanceBatchTx(t.Context(), tx, nil); len(found) != 0 || err != nil {
+	if found, err := newFence(t, Postgres).AdvanceBatchTx(t.Context(), tx, nil); len(found) != 0 ||
+		err != nil {
 		t.Errorf("an empty batch: %v, %v", found, err)
 	}
 }
@@ -229,17 +254,23 @@ func TestAdvanceFails(t *testing.T) {
 		"read":   {{query: both[0].text}, {query: both[1].text, err: broken}},
 		"rows":   {{query: both[0].text}, {query: both[1].text, nextErr: broken}},
 		"close":  {{query: both[0].text, closeErr: broken}},
-		"scan":   {{query: both[0].text}, {query: both[1].text, rows: func([]any) [][]driver.Value { return [][]driver.Value{{"t", "i", "x", "y"}, {"t", "i", 1, 2}} }}},
+		"scan": {{query: both[0].text}, {query: both[1].text, rows: func([]any) [][]driver.Value {
+			return [][]driver.Value{{"t", "i", "x", "y"}, {"t", "i", 1, 2}}
+		}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tx, _ := beginScript(t, append([]step{{query: setOpen}, {query: releaseOpen}}, steps...)...)
-			if got, err := f.AdvanceTx(t.Context(), tx, orders(1), 10, 20); got != (Advance{}) || err == nil || name != "scan" && !errors.Is(err, broken) {
+			tx, _ := beginScript(t, append([]step{{query: setOpen}, {query: releaseOpen}},
+				steps...)...)
+			if got, err := f.AdvanceTx(t.Context(), tx, orders(1), 10, 20); got != (Advance{}) ||
+				err == nil || name != "scan" && !errors.Is(err, broken) {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
 	}
-	tx, _ := beginScript(t, step{query: setOpen}, step{query: releaseOpen}, step{query: both[0].text, err: codeError("55P03")})
-	if _, err := f.AdvanceTx(context.Background(), tx, orders(1), 10, 20); !errors.Is(err, dedup.ErrInFlight) || !Retryable(err) {
+	tx, _ := beginScript(t, step{query: setOpen}, step{query: releaseOpen},
+		step{query: both[0].text, err: codeError("55P03")})
+	if _, err := f.AdvanceTx(context.Background(), tx, orders(1), 10, 20); !errors.Is(err,
+		dedup.ErrInFlight) || !Retryable(err) {
 		t.Errorf("a lock timeout: %v", err)
 	}
 }
@@ -262,16 +293,27 @@ func TestFenceDo(t *testing.T) {
 		starts            []int64
 		begun, rolledBack int
 	}{
-		"new":           {steps: []step{was(-1)}, want: Advance{Start: 10, New: true}, starts: []int64{10}, begun: 1},
-		"a part":        {steps: []step{was(17)}, want: Advance{Start: 17}, starts: []int64{17}, begun: 1},
-		"nothing left":  {steps: []step{{query: move}}, want: Advance{Start: 20}, begun: 1, rolledBack: 1},
-		"effect fails":  {steps: []step{was(10)}, effects: []error{broken}, err: broken, starts: []int64{10}, begun: 1, rolledBack: 1},
-		"permanent":     {steps: []step{was(10)}, effects: []error{dedup.Permanent(lost)}, err: lost, starts: []int64{10}, begun: 1, rolledBack: 1},
-		"busy":          {steps: []step{{query: move, err: codeError("55P03")}}, err: dedup.ErrInFlight, begun: 1, rolledBack: 1},
-		"deadlock":      {steps: []step{{query: move, err: codeError("40P01")}, was(10)}, want: Advance{Start: 10}, starts: []int64{10}, begun: 2, rolledBack: 1},
-		"effect again":  {steps: []step{was(10), was(12)}, effects: []error{codeError("40001"), nil}, want: Advance{Start: 12}, starts: []int64{10, 12}, begun: 2, rolledBack: 1},
-		"lost commit":   {steps: []step{was(10), {query: move}}, commits: []error{lost}, want: Advance{Start: 20}, starts: []int64{10}, begun: 2, rolledBack: 1},
-		"refused there": {steps: []step{was(10)}, commits: []error{broken}, err: broken, starts: []int64{10}, begun: 1},
+		"new": {steps: []step{was(-1)}, want: Advance{Start: 10, New: true},
+			starts: []int64{10}, begun: 1},
+		"a part": {steps: []step{was(17)}, want: Advance{Start: 17}, starts: []int64{17},
+			begun: 1},
+		"nothing left": {steps: []step{{query: move}}, want: Advance{Start: 20}, begun: 1,
+			rolledBack: 1},
+		"effect fails": {steps: []step{was(10)}, effects: []error{broken}, err: broken,
+			starts: []int64{10}, begun: 1, rolledBack: 1},
+		"permanent": {steps: []step{was(10)}, effects: []error{dedup.Permanent(lost)},
+			err: lost, starts: []int64{10}, begun: 1, rolledBack: 1},
+		"busy": {steps: []step{{query: move, err: codeError("55P03")}},
+			err: dedup.ErrInFlight, begun: 1, rolledBack: 1},
+		"deadlock": {steps: []step{{query: move, err: codeError("40P01")}, was(10)},
+			want: Advance{Start: 10}, starts: []int64{10}, begun: 2, rolledBack: 1},
+		"effect again": {steps: []step{was(10), was(12)},
+			effects: []error{codeError("40001"), nil}, want: Advance{Start: 12},
+			starts: []int64{10, 12}, begun: 2, rolledBack: 1},
+		"lost commit": {steps: []step{was(10), {query: move}}, commits: []error{lost},
+			want: Advance{Start: 20}, starts: []int64{10}, begun: 2, rolledBack: 1},
+		"refused there": {steps: []step{was(10)}, commits: []error{broken}, err: broken,
+			starts: []int64{10}, begun: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, s := openScript(t, tt.steps...)
@@ -280,26 +322,35 @@ func TestFenceDo(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			var starts []int64
-			got, err := f.Do(ctx, db, orders(1), 10, 20, func(_ context.Context, _ *sql.Tx, start int64) error {
-				starts = append(starts, start)
-				return shift(&tt.effects)
-			})
+			got, err := f.Do(ctx, db, orders(1), 10, 20,
+				func(_ context.Context, _ *sql.Tx, start int64) error {
+					starts = append(starts, start)
+					return shift(&tt.effects)
+				})
 			if got != tt.want || !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) {
 				t.Errorf("%+v, %v; want %+v, %v", got, err, tt.want, tt.err)
 			}
-			if !slices.Equal(starts, tt.starts) || s.begun != tt.begun || s.rolledBack != tt.rolledBack {
-				t.Errorf("effects from %v, %d begun, %d rolled back; want %v, %d, %d", starts, s.begun, s.rolledBack, tt.starts, tt.begun, tt.rolledBack)
+			if !slices.Equal(starts, tt.starts) || s.begun != tt.begun ||
+				s.rolledBack != tt.rolledBack {
+				t.Errorf("effects from %v, %d begun, %d rolled back; want %v, %d, %d", starts,
+					s.begun, s.rolledBack, tt.starts, tt.begun, tt.rolledBack)
 			}
 		})
 	}
 	var input *dedup.InputError
 	db, _ := openScript(t)
 	for name, call := range map[string]func() (Advance, error){
-		"db":     func() (Advance, error) { return f.Do(t.Context(), nil, orders(1), 1, 2, noEffects) },
+		"db": func() (Advance, error) {
+			return f.Do(t.Context(), nil, orders(1), 1, 2, noEffects)
+		},
 		"ctx":    func() (Advance, error) { return f.Do(nil, db, orders(1), 1, 2, noEffects) }, //nolint:staticcheck // nil on purpose
 		"effect": func() (Advance, error) { return f.Do(t.Context(), db, orders(1), 1, 2, nil) },
-		"to":     func() (Advance, error) { return f.Do(t.Context(), db, orders(1), 2, 2, noEffects) },
-		"Fence":  func() (Advance, error) { return new(Fence).Do(t.Context(), db, orders(1), 1, 2, noEffects) },
+		"to": func() (Advance, error) {
+			return f.Do(t.Context(), db, orders(1), 2, 2, noEffects)
+		},
+		"Fence": func() (Advance, error) {
+			return new(Fence).Do(t.Context(), db, orders(1), 1, 2, noEffects)
+		},
 	} {
 		if _, err := call(); !errors.As(err, &input) || input.Field != name {
 			t.Errorf("%s: %v", name, err)

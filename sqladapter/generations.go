@@ -16,13 +16,13 @@ const (
 	// Deletes keeps marks in one table, with an index by age. [Marks.DeleteExpired] deletes
 	// those that have expired row by row, and a vacuum has to follow it.
 	Deletes Retention = iota
-	// Generations keeps marks in a row of tables, of which only the newest is open for more,
-	// and which have no index by age. [Marks.Rotate] seals the open one when it is a window
-	// old, opens the next, and drops the one that is not looked at any more: expiry costs
-	// nothing per row, and leaves nothing to vacuum. A mark looks into two tables in place of
-	// one, which costs the server about a sixth more, with MySQL a third, where a duplicate may
-	// cost one more round trip, too. For PostgreSQL, MySQL and MariaDB. Not for Galera, where a transaction on
-	// another node does not keep a table from being renamed.
+	// Generations keeps marks in a row of tables, of which only the newest is open for more, and
+	// which have no index by age. [Marks.Rotate] seals the open one when it is a window old, opens
+	// the next, and drops the one that is not looked at any more: expiry costs nothing per row, and
+	// leaves nothing to vacuum. A mark looks into two tables in place of one, which costs the
+	// server about a sixth more, with MySQL a third, where a duplicate may cost one more round
+	// trip, too. For PostgreSQL, MySQL and MariaDB. Not for Galera, where a transaction on another
+	// node does not keep a table from being renamed.
 	//
 	// With PostgreSQL a rotation is learnt from an error, for which [Retryable] is true:
 	// [Marks.Do] and [Marks.DoBatch] run their transactions again, and so must who uses MarkTx.
@@ -79,7 +79,8 @@ var (
 	// errSealed tells that the generation of a statement is not open any more.
 	errSealed = errors.New("the table of marks has been rotated")
 	// errOldSnapshot tells that marks of the sealed generation cannot be seen.
-	errOldSnapshot = errors.New("the transaction's snapshot is from before the last rotation of the table of marks")
+	errOldSnapshot = errors.New(
+		"the transaction's snapshot is from before the last rotation of the table of marks")
 )
 
 // statements are those for the tables that are open now, to the best of what is known: when it
@@ -155,11 +156,15 @@ func (m *Marks) checkKind(ctx context.Context, tx Tx) error {
 		return nil
 	}
 	var other int64
-	if err := m.alone(ctx, tx, func(q Tx) error { return scanOne(ctx, q, m.dialect.kind, &other) }); err != nil {
+	if err := m.alone(ctx, tx, func(q Tx) error {
+		return scanOne(ctx, q, m.dialect.kind, &other)
+	}); err != nil {
 		return err
 	}
 	if other != 0 {
-		return inputError("Retention", fmt.Sprintf("is %v, but table %s has been made for another kind; name another table", m.retention, m.table.full))
+		return inputError("Retention",
+			fmt.Sprintf("is %v, but table %s has been made for another kind; name another table",
+				m.retention, m.table.full))
 	}
 	return nil
 }

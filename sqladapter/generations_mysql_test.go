@@ -14,7 +14,8 @@ import (
 
 func newMySQLTurns(t *testing.T, schema, table string) *Marks {
 	t.Helper()
-	m, err := New(Config{Dialect: MySQL, Namespace: "payments", Schema: schema, Table: table, Window: time.Hour, Retention: Generations})
+	m, err := New(Config{Dialect: MySQL, Namespace: "payments", Schema: schema, Table: table,
+		Window: time.Hour, Retention: Generations})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,8 +26,11 @@ func TestGoldenMySQLGenerations(t *testing.T) {
 	m := newMySQLTurns(t, "Shop", "marks")
 	d, g := m.dialect, newTurns(m.table)
 	two := make([]entry, 2)
-	parts := []string{d.kind, m.Schema(), d.insert(two[:1], 1).text, d.insert(two, 1).text, d.earlier(two[:1]).text,
-		d.load(two[:1]).text, d.apart(two[:1]).text, d.results(two[:1], true).text, d.save(entry{}, nil).text, d.peek(two[:1]).text, m.stageText(g), g.newest(), m.rotatorLock()}
+	parts := []string{d.kind, m.Schema(), d.insert(two[:1], 1).text, d.insert(two, 1).text,
+		d.earlier(two[:1]).text,
+		d.load(two[:1]).text, d.apart(two[:1]).text, d.results(two[:1], true).text,
+		d.save(entry{}, nil).text, d.peek(two[:1]).text, m.stageText(g), g.newest(),
+		m.rotatorLock()}
 	parts = append(parts, g.preparing()...)
 	parts = append(parts, g.rename(), g.date(), g.drop(g.gone))
 	wantGolden(t, "mysql_generations", parts)
@@ -45,7 +49,8 @@ func TestTurnNames(t *testing.T) {
 			t.Errorf("a table of %d bytes: not in order: %q", n, bare)
 		}
 		seen := map[string]bool{m.table.full: true, m.table.meta: true, m.table.results: true}
-		for _, name := range append(used, g.next.marks, g.next.results, g.gone.marks, g.gone.results) {
+		for _, name := range append(used, g.next.marks, g.next.results, g.gone.marks,
+			g.gone.results) {
 			if len(name) > 65 || seen[name] {
 				t.Errorf("a table of %d bytes: %s", n, name)
 			}
@@ -73,8 +78,10 @@ func TestMySQLEarlier(t *testing.T) {
 		return st
 	}
 	insert := step{like: `INSERT INTO ` + g.open.marks, exec: func(string) int64 { return 0 }}
-	tx, _ := beginScript(t, append(isOpen(), insert, load(sealed, g.sealed.marks, 3), load(open, g.open.marks, 2), open.results(true, "a", "b"))...)
-	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "old"}, {Key: "b"}})
+	tx, _ := beginScript(t, append(isOpen(), insert, load(sealed, g.sealed.marks, 3),
+		load(open, g.open.marks, 2), open.results(true, "a", "b"))...)
+	marks, err := m.MarkBatchTx(t.Context(),
+		tx, []dedup.Request{{Key: "a"}, {Key: "old"}, {Key: "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +100,9 @@ func TestRotateMySQL(t *testing.T) {
 	hour := time.Hour.Milliseconds()
 	window := step{query: m.dialect.window, rows: number(hour)}
 	at := func(opened, now, litter int64) step {
-		return step{query: m.stageText(g), rows: func([]any) [][]driver.Value { return [][]driver.Value{{opened, now, litter}} }}
+		return step{query: m.stageText(g), rows: func([]any) [][]driver.Value {
+			return [][]driver.Value{{opened, now, litter}}
+		}}
 	}
 	newest := func(ms int64) step { return step{query: g.newest(), rows: number(ms)} }
 	runs := func(texts ...string) (steps []step) {
@@ -123,24 +132,37 @@ func TestRotateMySQL(t *testing.T) {
 		"due":                  {steps: slices.Concat(due, locked(1, seal...)), sealed: true},
 		"another has the lock": {steps: slices.Concat(due, locked(0))},
 		"another was first":    {steps: slices.Concat(due, locked(1, at(hour+1, hour+2, 0)))},
-		"not dated":            {steps: slices.Concat([]step{at(0, 9*hour, 0)}, locked(1, append([]step{at(0, 9*hour, 0)}, runs(g.date())...)...))},
-		"litter":               {steps: slices.Concat([]step{at(1, 2, 1)}, locked(1, append([]step{at(1, 2, 1)}, runs(g.drop(g.gone))...)...))},
-		"both":                 {steps: slices.Concat([]step{at(0, 9*hour, 2)}, locked(1, append([]step{at(0, 9*hour, 2)}, runs(g.date(), g.drop(g.gone))...)...))},
-		"litter is locked": {steps: slices.Concat([]step{at(1, 2, 1)}, locked(1, at(1, 2, 1), step{query: g.drop(g.gone), err: mysqlError(1205)})),
+		"not dated": {steps: slices.Concat([]step{at(0, 9*hour, 0)},
+			locked(1, append([]step{at(0, 9*hour, 0)}, runs(g.date())...)...))},
+		"litter": {steps: slices.Concat([]step{at(1, 2, 1)},
+			locked(1, append([]step{at(1, 2, 1)}, runs(g.drop(g.gone))...)...))},
+		"both": {steps: slices.Concat([]step{at(0, 9*hour, 2)},
+			locked(1, append([]step{at(0, 9*hour, 2)}, runs(g.date(), g.drop(g.gone))...)...))},
+		"litter is locked": {steps: slices.Concat([]step{at(1, 2, 1)},
+			locked(1, at(1, 2, 1), step{query: g.drop(g.gone), err: mysqlError(1205)})),
 			fails: "1205", retry: true},
-		"waits in vain": {steps: slices.Concat(due, locked(1, slices.Concat(due, runs(g.preparing()...), []step{waited, waited, waited, waited})...)),
+		"waits in vain": {steps: slices.Concat(due,
+			locked(1, slices.Concat(due, runs(g.preparing()...),
+				[]step{waited, waited, waited, waited})...)),
 			fails: "4 times", retry: true},
-		"waits once": {steps: slices.Concat(due, locked(1, slices.Concat(due, runs(g.preparing()...), []step{waited}, runs(g.rename(), g.date(), g.drop(g.gone)))...)),
+		"waits once": {steps: slices.Concat(due,
+			locked(1, slices.Concat(due, runs(g.preparing()...), []step{waited},
+				runs(g.rename(), g.date(), g.drop(g.gone)))...)),
 			sealed: true},
-		"not dropped": {steps: slices.Concat(due, locked(1, append(slices.Clone(seal[:len(seal)-1]), step{query: g.drop(g.gone), err: mysqlError(1205)})...)),
+		"not dropped": {steps: slices.Concat(due,
+			locked(1, append(slices.Clone(seal[:len(seal)-1]),
+				step{query: g.drop(g.gone), err: mysqlError(1205)})...)),
 			sealed: true, fails: "1205", retry: true},
-		"sealed is missing": {steps: []step{{query: m.stageText(g), err: mysqlError(1146)}}, fails: "1146"},
+		"sealed is missing": {steps: []step{{query: m.stageText(g), err: mysqlError(1146)}},
+			fails: "1146"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db, _ := openScript(t, append([]step{window}, tt.steps...)...)
 				sealed, err := m.Rotate(t.Context(), db)
-				if sealed != tt.sealed || (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) || Retryable(err) != tt.retry {
+				if sealed != tt.sealed || (err == nil) != (tt.fails == "") ||
+					err != nil && !strings.Contains(err.Error(), tt.fails) ||
+					Retryable(err) != tt.retry {
 					t.Errorf("Rotate = %v, %v; want %v, %q", sealed, err, tt.sealed, tt.fails)
 				}
 				if n := db.Stats().OpenConnections; len(tt.steps) > 2 && n != 0 {
@@ -161,10 +183,12 @@ func TestRotateMySQLInput(t *testing.T) {
 	if _, err := m.Rotate(t.Context(), db); !errors.As(err, &input) || input.Field != "Window" {
 		t.Errorf("a table that is kept for ever: %v", err)
 	}
-	if _, err := m.DeleteExpired(t.Context(), db, 1); !errors.As(err, &input) || input.Field != "Retention" {
+	if _, err := m.DeleteExpired(t.Context(), db, 1); !errors.As(err, &input) ||
+		input.Field != "Retention" {
 		t.Errorf("deletes in generations: %v", err)
 	}
-	if _, err := newMarks(t, MySQL).Rotate(t.Context(), db); !errors.As(err, &input) || input.Field != "Retention" {
+	if _, err := newMarks(t, MySQL).Rotate(t.Context(), db); !errors.As(err, &input) ||
+		input.Field != "Retention" {
 		t.Errorf("a table with deletes: %v", err)
 	}
 }

@@ -12,7 +12,8 @@ import (
 
 func newGenerations(t *testing.T, table string) *Marks {
 	t.Helper()
-	m, err := New(Config{Dialect: Postgres, Namespace: "payments", Table: table, Window: time.Hour, Retention: Generations})
+	m, err := New(Config{Dialect: Postgres, Namespace: "payments", Table: table, Window: time.Hour,
+		Retention: Generations})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,14 +21,17 @@ func newGenerations(t *testing.T, table string) *Marks {
 }
 
 func TestGoldenGenerations(t *testing.T) {
-	m, err := New(Config{Dialect: Postgres, Namespace: "n", Schema: "Shop", Table: "marks", Window: time.Hour, Retention: Generations})
+	m, err := New(Config{Dialect: Postgres, Namespace: "n", Schema: "Shop", Table: "marks",
+		Window: time.Hour, Retention: Generations})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := m.generations.at(7)
 	parts := []string{m.dialect.kind, m.Schema()}
-	parts = append(parts, m.generations.read, d.insert(make([]entry, 1), 0).text, d.insert(make([]entry, 2), 0).text,
-		d.load(make([]entry, 1)).text, d.save(entry{}, nil).text, d.peek(make([]entry, 1)).text, newestMark(m.table.generation(7).open, tails[0]))
+	parts = append(parts, m.generations.read, d.insert(make([]entry, 1), 0).text,
+		d.insert(make([]entry, 2), 0).text,
+		d.load(make([]entry, 1)).text, d.save(entry{}, nil).text, d.peek(make([]entry, 1)).text,
+		newestMark(m.table.generation(7).open, tails[0]))
 	parts = append(parts, m.sealing(7)...)
 	wantGolden(t, "postgres_generations", parts)
 }
@@ -40,9 +44,10 @@ func number(n int64) func([]any) [][]driver.Value {
 // generationStep is a mark in a generation that meets err, or is the first.
 func generationStep(m *Marks, n int64, err error) step {
 	e, _ := m.entry(testKey, nil)
-	return step{query: m.generations.at(n).insert(make([]entry, 1), 0).text, err: err, rows: func(args []any) [][]driver.Value {
-		return [][]driver.Value{{e.id[:], at(1, args[1].(int64))}} //nolint:forcetypeassert // as the dialect has it
-	}}
+	return step{query: m.generations.at(n).insert(make([]entry, 1), 0).text, err: err,
+		rows: func(args []any) [][]driver.Value {
+			return [][]driver.Value{{e.id[:], at(1, args[1].(int64))}} //nolint:forcetypeassert // as the dialect has it
+		}}
 }
 
 // TestLearnsOfRotations: a transaction fails, and the next asks for the generation.
@@ -66,7 +71,8 @@ func TestLearnsOfRotations(t *testing.T) {
 			t.Fatal(err)
 		}
 		mark, err := m.MarkTx(t.Context(), tx, testKey)
-		if !errors.Is(err, want) || mark.First() != (want == nil) || Retryable(err) != errors.Is(want, gone) {
+		if !errors.Is(err, want) || mark.First() != (want == nil) ||
+			Retryable(err) != errors.Is(want, gone) {
 			t.Errorf("mark %d: %v, %v; want %v", i+1, mark.Outcome, err, want)
 		}
 		_ = tx.Rollback()
@@ -100,7 +106,8 @@ func TestGenerationMissing(t *testing.T) {
 	} {
 		answer.query = m.generations.read
 		tx, _ := beginScript(t, answer)
-		if _, err := m.MarkTx(t.Context(), tx, testKey); err == nil || Retryable(err) || !strings.Contains(err.Error(), want) {
+		if _, err := m.MarkTx(t.Context(), tx, testKey); err == nil || Retryable(err) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("MarkTx = %v, want an error with %s that is not retryable", err, want)
 		}
 	}
@@ -111,7 +118,8 @@ func TestGenerationMissing(t *testing.T) {
 func TestGenerationNames(t *testing.T) {
 	for _, table := range []string{"t", strings.Repeat("t", 63)} {
 		m := newGenerations(t, table)
-		seen := map[string]bool{m.table.full: true, m.table.meta: true, m.table.results: true, m.table.state: true}
+		seen := map[string]bool{m.table.full: true, m.table.meta: true, m.table.results: true,
+			m.table.state: true}
 		for _, n := range []int64{0, 1, 12, 1 << 40} {
 			g := m.table.generation(n)
 			for _, name := range []string{g.open, g.sealed, g.results} {
@@ -121,7 +129,8 @@ func TestGenerationNames(t *testing.T) {
 				seen[name] = true
 			}
 			if m.table.sealedBare(n) != g.sealed {
-				t.Errorf("generation %d is sealed as %s and called %s", n, m.table.sealedBare(n), g.sealed)
+				t.Errorf("generation %d is sealed as %s and called %s",
+					n, m.table.sealedBare(n), g.sealed)
 			}
 		}
 	}
@@ -134,16 +143,19 @@ func TestRotateInput(t *testing.T) {
 		t.Errorf("no database: %v", err)
 	}
 	db, _ := openScript(t, step{query: m.dialect.window, rows: number(forever)})
-	if _, err := newMarks(t, Postgres).Rotate(t.Context(), db); !errors.As(err, &input) || input.Field != "Retention" {
+	if _, err := newMarks(t, Postgres).Rotate(t.Context(), db); !errors.As(err, &input) ||
+		input.Field != "Retention" {
 		t.Errorf("a table with deletes: %v", err)
 	}
-	if _, err := m.DeleteExpired(t.Context(), db, 1); !errors.As(err, &input) || input.Field != "Retention" {
+	if _, err := m.DeleteExpired(t.Context(), db, 1); !errors.As(err, &input) ||
+		input.Field != "Retention" {
 		t.Errorf("deletes in generations: %v", err)
 	}
 	if _, err := m.Rotate(t.Context(), db); !errors.As(err, &input) || input.Field != "Window" {
 		t.Errorf("a table that is kept for ever: %v", err)
 	}
-	for r, want := range map[Retention]string{Deletes: "deletes", Generations: "generations", 9: "unknown"} {
+	for r, want := range map[Retention]string{Deletes: "deletes", Generations: "generations",
+		9: "unknown"} {
 		if r.String() != want {
 			t.Errorf("%d is called %s", r, r)
 		}

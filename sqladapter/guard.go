@@ -34,7 +34,8 @@ const (
 )
 
 // errNotOpen refuses what would be committed by itself.
-var errNotOpen = inputError("tx", "is in no transaction: it was not begun, or the database has rolled it back after an error")
+var errNotOpen = inputError("tx",
+	"is in no transaction: it was not begun, or the database has rolled it back after an error")
 
 // errRolledBack tells that the server has ended a transaction before its owner did.
 var errRolledBack = errors.New("the database has rolled the transaction back")
@@ -46,8 +47,9 @@ var errNotSent = errors.New("COMMIT was not sent")
 // errCommittedItself tells that the transaction of a try was not rolled back when it had ended
 // before its COMMIT. Some statements of MySQL commit what is open, and any database a COMMIT of
 // the effect's own.
-var errCommittedItself = errors.New("the transaction has committed by itself before its effect had ended: " +
-	"TRUNCATE, LOCK TABLES and DDL do that in MySQL; what the effect did after that is rolled back")
+var errCommittedItself = errors.New(
+	"the transaction has committed by itself before its effect had ended: " +
+		"TRUNCATE, LOCK TABLES and DDL do that in MySQL; what the effect did after that is rolled back")
 
 // endedTries are the stamps of marks whose transactions had ended before their COMMIT. A duplicate
 // of one of them is no effect that is done.
@@ -234,8 +236,9 @@ type guardedTx struct {
 }
 
 const (
-	// To switch it on commits what was left open on a connection where it is off, as BEGIN would; but
-	// before BEGIN there is the choice of a level, which is refused as long as that is open (1568).
+	// To switch it on commits what was left open on a connection where it is off, as BEGIN would;
+	// but before BEGIN there is the choice of a level, which is refused as long as that is open
+	// (1568).
 	autocommitOff  = `SET @onceward_autocommit = @@autocommit, autocommit = 1, autocommit = 0`
 	autocommitBack = `SET autocommit = @onceward_autocommit`
 	rollbackNow    = `ROLLBACK`

@@ -10,26 +10,29 @@ import (
 	"github.com/onceward/onceward/internal/sqlerr"
 )
 
-// PostgreSQL never ends a transaction by itself, but an effect can: with COMMIT or ROLLBACK as text.
-// *sql.Tx does not know. What the effect writes after that is committed statement by statement, and the
-// COMMIT that Do sends at the end succeeds, with a warning, whatever there is to commit.
+// PostgreSQL never ends a transaction by itself, but an effect can: with COMMIT or ROLLBACK as
+// text. *sql.Tx does not know. What the effect writes after that is committed statement by
+// statement, and the COMMIT that Do sends at the end succeeds, with a warning, whatever there is to
+// commit.
 
-// writtenHere is true of a row that the present transaction has written, or a savepoint in it, whose
-// number is higher: xmin is the low half of a transaction's number. Of a transaction that has written
-// nothing the number is NULL.
+// writtenHere is true of a row that the present transaction has written, or a savepoint in it,
+// whose number is higher: xmin is the low half of a transaction's number. Of a transaction that has
+// written nothing the number is NULL.
 const writtenHere = `((xmin::text::bigint - txid_current_if_assigned()) & 4294967295) < 2147483648`
 
-// errEffectEnded is permanent: to run the effect again would write again what it has written after that.
-var errEffectEnded = errors.New("the effect has ended its transaction, with a COMMIT or ROLLBACK of its own: what it had written until " +
-	"then is committed or rolled back together with the record, and what it has written after that may be committed without one")
+// errEffectEnded is permanent: to run the effect again would write again what it has written after
+// that.
+var errEffectEnded = errors.New(
+	"the effect has ended its transaction, with a COMMIT or ROLLBACK of its own: what it had written until " +
+		"then is committed or rolled back together with the record, and what it has written after that may be committed without one")
 
 func effectEnded(err error) error {
 	err = fmt.Errorf("%w: %w", errNotSent, errors.Join(errEffectEnded, err))
 	return dedup.Permanent(err)
 }
 
-// postgresTx is a transaction that is committed only while it has the row that was written before the
-// effect.
+// postgresTx is a transaction that is committed only while it has the row that was written before
+// the effect.
 type postgresTx struct {
 	*sql.Tx
 	// written counts the rows of this transaction's record, 1; zero for what needs no such look.
@@ -68,8 +71,8 @@ func watch(tx transaction, written func() statement) {
 // unwatch is for who has found out in another way that the transaction is the same.
 func unwatch(tx transaction) { watch(tx, func() statement { return statement{} }) }
 
-// whetherReleased looks at the error of a COMMIT that has a savepoint released before it, in one round
-// trip: where that fails COMMIT is not executed.
+// whetherReleased looks at the error of a COMMIT that has a savepoint released before it, in one
+// round trip: where that fails COMMIT is not executed.
 func whetherReleased(err error) error {
 	switch {
 	case sqlerr.Ended(err):
@@ -80,8 +83,8 @@ func whetherReleased(err error) error {
 	return err
 }
 
-// checkPostgres refuses a *sql.Conn, and what wraps one, on which no transaction was begun: SAVEPOINT is
-// refused there. A *sql.Tx is not asked. Two round trips.
+// checkPostgres refuses a *sql.Conn, and what wraps one, on which no transaction was begun:
+// SAVEPOINT is refused there. A *sql.Tx is not asked. Two round trips.
 func checkPostgres(ctx context.Context, tx Tx) error {
 	if !sqlerr.IsConn(tx) {
 		return nil

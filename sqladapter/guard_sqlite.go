@@ -9,8 +9,9 @@ import (
 )
 
 // SQLite ends a transaction by itself after some errors: an INSERT that is interrupted because its
-// context has ended, a full disk, an I/O error, no memory, ON CONFLICT ROLLBACK. *sql.Tx does not know,
-// and each next statement is committed by itself (sqlite.org/lang_transaction.html, section 3).
+// context has ended, a full disk, an I/O error, no memory, ON CONFLICT ROLLBACK. *sql.Tx does not
+// know, and each next statement is committed by itself (sqlite.org/lang_transaction.html, section
+// 3).
 const (
 	// Refused inside of a transaction. Outside it begins one.
 	beginAnother = `BEGIN`
@@ -20,11 +21,12 @@ const (
 
 // errEndedEarly is not repeated: an effect that has gone on after that may have written, and would
 // write again.
-var errEndedEarly = errors.New("SQLite has ended the transaction before its effect had ended: nothing is recorded, and what the " +
-	"effect has written after that is committed; return the first error, or open the database with OpenSQLite")
+var errEndedEarly = errors.New(
+	"SQLite has ended the transaction before its effect had ended: nothing is recorded, and what the " +
+		"effect has written after that is committed; return the first error, or open the database with OpenSQLite")
 
-// withinAnother reports that BEGIN was refused because a transaction is open. No driver has a number
-// for it.
+// withinAnother reports that BEGIN was refused because a transaction is open. No driver has a
+// number for it.
 func withinAnother(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "within a transaction")
 }
@@ -43,7 +45,8 @@ func checkSQLite(ctx context.Context, tx Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := run(context.WithoutCancel(ctx), tx, `ROLLBACK`); err != nil { // of what BEGIN has begun
+	// of what BEGIN has begun
+	if err := run(context.WithoutCancel(ctx), tx, `ROLLBACK`); err != nil {
 		return err
 	}
 	return errNotOpen

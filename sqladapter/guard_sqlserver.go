@@ -33,7 +33,8 @@ const (
 )
 
 // errInAnother tells that COMMIT would commit nothing.
-var errInAnother = errors.New("the transaction is in another one: the session must not have IMPLICIT_TRANSACTIONS ON")
+var errInAnother = errors.New(
+	"the transaction is in another one: the session must not have IMPLICIT_TRANSACTIONS ON")
 
 func beginServer(ctx context.Context, db *sql.DB, opts *sql.TxOptions) (transaction, error) {
 	conn, err := db.Conn(ctx)

@@ -19,10 +19,12 @@ type held[K comparable] struct {
 
 type heldKey[K comparable] struct{}
 
-// hold returns the context for the effect of these keys. When ctx is that of an effect of one of them
-// already, in the same table of the same pool, the new transaction would wait for the outer one, which
-// waits for it: no database sees that deadlock, because one half of it is in this program.
-func hold[K comparable](ctx context.Context, db any, table string, ids ...K) (context.Context, error) {
+// hold returns the context for the effect of these keys. When ctx is that of an effect of one of
+// them already, in the same table of the same pool, the new transaction would wait for the outer
+// one, which waits for it: no database sees that deadlock, because one half of it is in this
+// program.
+func hold[K comparable](ctx context.Context, db any, table string,
+	ids ...K) (context.Context, error) {
 	outer, _ := ctx.Value(heldKey[K]{}).(*held[K])
 	if db == nil || !reflect.TypeOf(db).Comparable() {
 		return ctx, nil
@@ -33,11 +35,14 @@ func hold[K comparable](ctx context.Context, db any, table string, ids ...K) (co
 		}
 		for _, id := range ids {
 			if slices.Contains(h.ids, id) {
-				return nil, fmt.Errorf("sqladapter: %w: by the effect that asks for it, inside its own transaction", dedup.ErrInFlight)
+				return nil, fmt.Errorf(
+					"sqladapter: %w: by the effect that asks for it, inside its own transaction",
+					dedup.ErrInFlight)
 			}
 		}
 	}
-	return context.WithValue(ctx, heldKey[K]{}, &held[K]{db: db, table: table, ids: ids, outer: outer}), nil
+	return context.WithValue(ctx, heldKey[K]{},
+		&held[K]{db: db, table: table, ids: ids, outer: outer}), nil
 }
 
 func (m *Marks) hold(ctx context.Context, db any, es ...entry) (context.Context, error) {

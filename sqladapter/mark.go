@@ -45,18 +45,17 @@ func (m Mark) First() bool { return m.Outcome == dedup.Acquired }
 // and the message may be acknowledged. A second MarkTx of the key in one transaction is
 // a duplicate of the first.
 //
-// It waits for another open transaction that has marked the key, as long as ctx and the
-// database's lock timeout allow: also for one of this very goroutine, so inside an effect of [Marks.Do]
-// mark other keys, with its own transaction. A key bound to another fingerprint is
-// [dedup.ErrMismatch], with the stored mark, and leaves the transaction usable. After
-// any other error roll back: [Retryable] tells whether the transaction may be run
-// again. A nil transaction, a connection pool and a bad key are [*dedup.InputError]s,
-// before any statement.
+// It waits for another open transaction that has marked the key, as long as ctx and the database's
+// lock timeout allow: also for one of this very goroutine, so inside an effect of [Marks.Do] mark
+// other keys, with its own transaction. A key bound to another fingerprint is [dedup.ErrMismatch],
+// with the stored mark, and leaves the transaction usable. After any other error roll back:
+// [Retryable] tells whether the transaction may be run again. A nil transaction, a connection pool
+// and a bad key are [*dedup.InputError]s, before any statement.
 //
-// Of the options, scope and fingerprint count; origin and label are not kept here. The
-// fingerprint is unkeyed unless the caller keys it. One round trip, two for a duplicate;
-// two more with MySQL and one with SQLite, which are asked first whether there is a transaction at all, and
-// two more with PostgreSQL for a *sql.Conn.
+// Of the options, scope and fingerprint count; origin and label are not kept here. The fingerprint
+// is unkeyed unless the caller keys it. One round trip, two for a duplicate; two more with MySQL
+// and one with SQLite, which are asked first whether there is a transaction at all, and two more
+// with PostgreSQL for a *sql.Conn.
 func (m *Marks) MarkTx(ctx context.Context, tx Tx, key string, opts ...dedup.Option) (Mark, error) {
 	e, err := m.entry(key, opts)
 	if err != nil {
@@ -122,7 +121,8 @@ func (m *Marks) digest(req dedup.Request) (entry, error) {
 // Insert and load are two statements on purpose. In PostgreSQL one statement sees one
 // snapshot: an INSERT that waited for another transaction and a SELECT beside it, in
 // one WITH, would not show the other's row. The second statement has a new snapshot.
-func (m *Marks) settle(ctx context.Context, tx Tx, left []entry, batch bool) (map[dedup.ID]row, error) {
+func (m *Marks) settle(ctx context.Context, tx Tx, left []entry,
+	batch bool) (map[dedup.ID]row, error) {
 	found := make(map[dedup.ID]row, len(left))
 	salt := newSalt(m.dialect.salt)
 	d, err := m.statements(ctx, tx)
@@ -132,7 +132,9 @@ func (m *Marks) settle(ctx context.Context, tx Tx, left []entry, batch bool) (ma
 	read := func(l loading) func() ([]row, error) {
 		return func() ([]row, error) { return queryRows(ctx, tx, l.of(left), len(left), l.row) }
 	}
-	asks := []func() ([]row, error){func() ([]row, error) { return d.insertRows(ctx, tx, left, salt) }}
+	asks := []func() ([]row, error){func() ([]row, error) {
+		return d.insertRows(ctx, tx, left, salt)
+	}}
 	if d.earlier != nil {
 		asks = append(asks, read(loading{d.earlier, (*columns).loaded}))
 	}
@@ -156,7 +158,8 @@ func (m *Marks) settle(ctx context.Context, tx Tx, left []entry, batch bool) (ma
 		}
 		// Retention deleted a row between the two statements: insert again.
 	}
-	return nil, fmt.Errorf("%w: %d marks appeared and vanished %d times", dedup.ErrUnknown, len(left), maxRounds)
+	return nil, fmt.Errorf("%w: %d marks appeared and vanished %d times", dedup.ErrUnknown,
+		len(left), maxRounds)
 }
 
 // loading is a statement that returns rows, and how they are read.
@@ -225,7 +228,8 @@ func (d *dialect) insertCounted(ctx context.Context, tx Tx, es []entry, salt int
 
 // judge tells what a stored row means for a caller with this fingerprint.
 func judge(r row, f dedup.Fingerprint, first bool) Mark {
-	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint, Result: r.result, id: r.id, stamp: r.stamp}
+	mark := Mark{Outcome: dedup.Duplicate, At: r.at, Age: r.age, Fingerprint: r.fingerprint,
+		Result: r.result, id: r.id, stamp: r.stamp}
 	switch {
 	case first:
 		mark.Outcome = dedup.Acquired

@@ -74,7 +74,8 @@ func TestMarkTx(t *testing.T) {
 		err     error
 	}{
 		{"first", nil, []step{{query: insert, rows: inserted}}, dedup.Acquired, nil},
-		{"duplicate", nil, []step{{query: insert}, {query: load, rows: stored(dedup.Fingerprint{})}}, dedup.Duplicate, nil},
+		{"duplicate", nil, []step{{query: insert},
+			{query: load, rows: stored(dedup.Fingerprint{})}}, dedup.Duplicate, nil},
 		{
 			"same payload",
 			[]dedup.Option{dedup.WithFingerprint(body)},
@@ -92,9 +93,13 @@ func TestMarkTx(t *testing.T) {
 			// bits; only the INSERT knows who is first.
 			"another row with our stamp", nil,
 			[]step{
-				{query: insert, rows: func(args []any) [][]driver.Value { salt, _ = args[1].(int64); return nil }},
+				{query: insert, rows: func(args []any) [][]driver.Value {
+					salt, _ = args[1].(int64)
+					return nil
+				}},
 				{query: load, rows: func(args []any) [][]driver.Value {
-					return [][]driver.Value{{args[0], at(1, salt), nil, int64(1000), int64(1000), nil}}
+					return [][]driver.Value{{args[0], at(1, salt), nil, int64(1000),
+						int64(1000), nil}}
 				}},
 			},
 			dedup.Duplicate, nil,
@@ -106,11 +111,14 @@ func TestMarkTx(t *testing.T) {
 		},
 		{
 			"row that keeps vanishing", nil,
-			[]step{{query: insert}, {query: load}, {query: insert}, {query: load}, {query: insert}, {query: load}},
+			[]step{{query: insert}, {query: load}, {query: insert}, {query: load}, {query: insert},
+				{query: load}},
 			dedup.Unknown, dedup.ErrUnknown,
 		},
-		{"lock timeout", nil, []step{{query: insert, err: codeError("55P03")}}, dedup.InFlight, dedup.ErrInFlight},
-		{"serialization failure", nil, []step{{query: insert, err: codeError("40001")}}, dedup.Unknown, codeError("40001")},
+		{"lock timeout", nil, []step{{query: insert, err: codeError("55P03")}}, dedup.InFlight,
+			dedup.ErrInFlight},
+		{"serialization failure", nil, []step{{query: insert, err: codeError("40001")}},
+			dedup.Unknown, codeError("40001")},
 		{
 			// Prevents: a connection that breaks after the INSERT looks like "no row", and
 			// a later answer like a duplicate.
@@ -135,7 +143,8 @@ func TestMarkTx(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tx, _ := beginScript(t, tt.steps...)
 			mark, err := m.MarkTx(t.Context(), tx, testKey, tt.opts...)
-			if mark.Outcome != tt.outcome || !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) {
+			if mark.Outcome != tt.outcome || !errors.Is(err, tt.err) ||
+				(err == nil) != (tt.err == nil) {
 				t.Fatalf("MarkTx = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
 			}
 			if mark.First() != (tt.outcome == dedup.Acquired) {
@@ -150,7 +159,8 @@ func TestMarkTx(t *testing.T) {
 
 func TestMarkTxTellsTheStoredMark(t *testing.T) {
 	m := newMarks(t, SQLite)
-	tx, _ := beginScript(t, step{query: insertText(m)}, step{query: loadText(m), rows: stored(dedup.FingerprintOf([]byte("x")))})
+	tx, _ := beginScript(t, step{query: insertText(m)},
+		step{query: loadText(m), rows: stored(dedup.FingerprintOf([]byte("x")))})
 	mark, err := m.MarkTx(t.Context(), tx, testKey)
 	if err != nil {
 		t.Fatal(err)
@@ -160,8 +170,8 @@ func TestMarkTxTellsTheStoredMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Mark{
-		Outcome: dedup.Duplicate, At: time.Unix(1, 0).UTC(), Age: 3 * time.Second, Fingerprint: dedup.FingerprintOf([]byte("x")),
-		id: e.id, stamp: at(1, 9),
+		Outcome: dedup.Duplicate, At: time.Unix(1, 0).UTC(), Age: 3 * time.Second,
+		Fingerprint: dedup.FingerprintOf([]byte("x")), id: e.id, stamp: at(1, 9),
 	}
 	if fmt.Sprintf("%+v", mark) != fmt.Sprintf("%+v", want) {
 		t.Errorf("mark = %+v, want %+v", mark, want)
@@ -176,10 +186,12 @@ func TestDigestsOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tx, s := beginScript(t, step{query: insertText(m)}, step{query: loadText(m), rows: func([]any) [][]driver.Value {
-			return stored(dedup.Fingerprint{})([]any{id[:]})
-		}})
-		if _, err := m.MarkTx(t.Context(), tx, testKey, dedup.WithScope("tenant-7"), dedup.WithFingerprint([]byte("secret body"))); err != nil {
+		tx, s := beginScript(t, step{query: insertText(m)},
+			step{query: loadText(m), rows: func([]any) [][]driver.Value {
+				return stored(dedup.Fingerprint{})([]any{id[:]})
+			}})
+		if _, err := m.MarkTx(t.Context(), tx, testKey, dedup.WithScope("tenant-7"),
+			dedup.WithFingerprint([]byte("secret body"))); err != nil {
 			t.Fatal(err)
 		}
 		text := fmt.Sprintf("%q", s.args)
@@ -200,14 +212,22 @@ func TestBadInput(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback() }()
 	mark := func(m *Marks, tx Tx, key string, opts ...dedup.Option) func() error {
-		return func() error { _, err := m.MarkTx(context.Background(), tx, key, opts...); return err }
+		return func() error {
+			_, err := m.MarkTx(context.Background(), tx, key, opts...)
+			return err
+		}
 	}
-	do := func(m *Marks, db *sql.DB, key string, effect func(context.Context, *sql.Tx) error, opts ...dedup.Option) func() error {
-		return func() error { _, err := m.Do(context.Background(), db, key, effect, opts...); return err }
+	do := func(m *Marks, db *sql.DB, key string, effect func(context.Context, *sql.Tx) error,
+		opts ...dedup.Option) func() error {
+		return func() error {
+			_, err := m.Do(context.Background(), db, key, effect, opts...)
+			return err
+		}
 	}
 	doBatch := func(m *Marks, db *sql.DB, keys []string, opts ...dedup.Option) func() error {
 		return func() error {
-			_, err := m.DoBatch(context.Background(), db, keys, func(context.Context, *sql.Tx, []int) error { return nil }, opts...)
+			_, err := m.DoBatch(context.Background(),
+				db, keys, func(context.Context, *sql.Tx, []int) error { return nil }, opts...)
 			return err
 		}
 	}
@@ -234,36 +254,73 @@ func TestBadInput(t *testing.T) {
 			_, err := m.MarkBatchTx(context.Background(), db, []dedup.Request{{Key: "k"}})
 			return err
 		}},
-		"batch, zero Marks": {"Marks", func() error { _, err := new(Marks).MarkBatchTx(context.Background(), tx, nil); return err }},
-		"lookup, nil":       {"q", func() error { _, _, err := m.Lookup(context.Background(), nil, "k"); return err }},
-		"lookup, empty key": {"key", func() error { _, _, err := m.Lookup(context.Background(), tx, ""); return err }},
-		"migrate, nil":      {"db", func() error { return m.Migrate(context.Background(), nil) }},
-		"migrate, zero":     {"Marks", func() error { return new(Marks).Migrate(context.Background(), db) }},
-		"delete, nil":       {"db", func() error { _, err := m.DeleteExpired(context.Background(), nil, 1); return err }},
-		"result, nil tx":    {"tx", func() error { return m.SaveResultTx(context.Background(), nil, "k", nil) }},
-		"result, a pool":    {"tx", func() error { return m.SaveResultTx(context.Background(), db, "k", nil) }},
-		"result, empty key": {"key", func() error { return m.SaveResultTx(context.Background(), tx, "", nil) }},
-		"result, oversized": {"result", func() error { return m.SaveResultTx(context.Background(), tx, "k", make([]byte, 256<<10+1)) }},
-		"result, zero":      {"Marks", func() error { return new(Marks).SaveResultTx(context.Background(), tx, "k", nil) }},
-		"check, nil":        {"db", func() error { return m.Check(context.Background(), nil) }},
-		"check, zero":       {"Marks", func() error { return new(Marks).Check(context.Background(), db) }},
+		"batch, zero Marks": {"Marks", func() error {
+			_, err := new(Marks).MarkBatchTx(context.Background(), tx, nil)
+			return err
+		}},
+		"lookup, nil": {"q", func() error {
+			_, _, err := m.Lookup(context.Background(), nil, "k")
+			return err
+		}},
+		"lookup, empty key": {"key", func() error {
+			_, _, err := m.Lookup(context.Background(), tx, "")
+			return err
+		}},
+		"migrate, nil": {"db", func() error { return m.Migrate(context.Background(), nil) }},
+		"migrate, zero": {"Marks", func() error {
+			return new(Marks).Migrate(context.Background(), db)
+		}},
+		"delete, nil": {"db", func() error {
+			_, err := m.DeleteExpired(context.Background(), nil, 1)
+			return err
+		}},
+		"result, nil tx": {"tx", func() error {
+			return m.SaveResultTx(context.Background(), nil, "k", nil)
+		}},
+		"result, a pool": {"tx", func() error {
+			return m.SaveResultTx(context.Background(), db, "k", nil)
+		}},
+		"result, empty key": {"key", func() error {
+			return m.SaveResultTx(context.Background(), tx, "", nil)
+		}},
+		"result, oversized": {"result", func() error {
+			return m.SaveResultTx(context.Background(), tx, "k", make([]byte, 256<<10+1))
+		}},
+		"result, zero": {"Marks", func() error {
+			return new(Marks).SaveResultTx(context.Background(), tx, "k", nil)
+		}},
+		"check, nil": {"db", func() error { return m.Check(context.Background(), nil) }},
+		"check, zero": {"Marks", func() error {
+			return new(Marks).Check(context.Background(), db)
+		}},
 		"MySQL, query only": {"tx", mark(newMarks(t, MySQL), &nativeTx{}, "k")},
 		"window, nil":       {"db", func() error { return m.SetWindow(context.Background(), nil) }},
-		"window, zero":      {"Marks", func() error { return new(Marks).SetWindow(context.Background(), db) }},
-		"delete, limit 0":   {"limit", func() error { _, err := m.DeleteExpired(context.Background(), db, 0); return err }},
-		"do, empty key":     {"key", do(m, db, "", nothing)},
-		"do, bad scope":     {"scope", do(m, db, "k", nothing, dedup.WithScope("a\xff"))},
-		"do, nil option":    {"Option", do(m, db, "k", nothing, nil)},
-		"do, nil db":        {"db", do(m, nil, "k", nothing)},
-		"do, nil effect":    {"effect", do(m, db, "k", nil)},
-		"do, nil Marks":     {"Marks", do(nil, db, "k", nothing)},
-		"do, nil context":   {"ctx", func() error { _, err := m.Do(nil, db, "k", nothing); return err }}, //nolint:staticcheck // the mistake
-		"batch do, nil db":  {"db", doBatch(m, nil, nil)},
-		"batch do, no work": {"effect", func() error { _, err := m.DoBatch(context.Background(), db, nil, nil); return err }},
+		"window, zero": {"Marks", func() error {
+			return new(Marks).SetWindow(context.Background(), db)
+		}},
+		"delete, limit 0": {"limit", func() error {
+			_, err := m.DeleteExpired(context.Background(), db, 0)
+			return err
+		}},
+		"do, empty key":    {"key", do(m, db, "", nothing)},
+		"do, bad scope":    {"scope", do(m, db, "k", nothing, dedup.WithScope("a\xff"))},
+		"do, nil option":   {"Option", do(m, db, "k", nothing, nil)},
+		"do, nil db":       {"db", do(m, nil, "k", nothing)},
+		"do, nil effect":   {"effect", do(m, db, "k", nil)},
+		"do, nil Marks":    {"Marks", do(nil, db, "k", nothing)},
+		"do, nil context":  {"ctx", func() error { _, err := m.Do(nil, db, "k", nothing); return err }}, //nolint:staticcheck // the mistake
+		"batch do, nil db": {"db", doBatch(m, nil, nil)},
+		"batch do, no work": {"effect", func() error {
+			_, err := m.DoBatch(context.Background(), db, nil, nil)
+			return err
+		}},
 		"batch do, scope":   {"scope", doBatch(m, db, []string{"k"}, dedup.WithScope("a\xff"))},
 		"batch do, payload": {"Option", doBatch(m, db, []string{"k"}, dedup.WithFingerprint(nil))},
 		"batch do, option":  {"Option", doBatch(m, db, []string{"k"}, nil)},
-		"delete, zero":      {"Marks", func() error { _, err := new(Marks).DeleteExpired(context.Background(), db, 1); return err }},
+		"delete, zero": {"Marks", func() error {
+			_, err := new(Marks).DeleteExpired(context.Background(), db, 1)
+			return err
+		}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

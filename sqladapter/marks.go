@@ -40,8 +40,8 @@ type Config struct {
 	// is on record beside the table, and holds for all of it; [Marks.SetWindow] shortens it.
 	// Default: zero, which keeps marks for ever.
 	Window time.Duration
-	// Retention is how expired marks are removed: [Deletes] or [Generations]. A table stays
-	// with the one it was made for. Generations are for PostgreSQL and MySQL, need a Window, and are for
+	// Retention is how expired marks are removed: [Deletes] or [Generations]. A table stays with
+	// the one it was made for. Generations are for PostgreSQL and MySQL, need a Window, and are for
 	// tables so large that deletes, and the vacuum behind them, are felt. Default: Deletes.
 	Retention Retention
 	// ResultLimit bounds what [Marks.SaveResultTx] keeps, in bytes. Default: 262144, which is
@@ -123,7 +123,8 @@ func New(cfg Config) (*Marks, error) {
 		return nil, err
 	}
 	if cfg.ResultLimit < 0 {
-		return nil, inputError("ResultLimit", fmt.Sprintf("must not be negative, is %d", cfg.ResultLimit))
+		return nil, inputError("ResultLimit",
+			fmt.Sprintf("must not be negative, is %d", cfg.ResultLimit))
 	}
 	if err := checkRetention(cfg); err != nil {
 		return nil, err
@@ -134,7 +135,8 @@ func New(cfg Config) (*Marks, error) {
 	}
 	m := &Marks{
 		namespace: cfg.Namespace, window: cfg.Window, isolation: cfg.Isolation,
-		limit: cmp.Or(cfg.ResultLimit, defaultResultLimit), retention: cfg.Retention, table: table, dialect: build(table, cfg.Window),
+		limit: cmp.Or(cfg.ResultLimit, defaultResultLimit), retention: cfg.Retention, table: table,
+		dialect: build(table, cfg.Window),
 	}
 	if m.retention == Generations {
 		m.useGenerations(cfg.Dialect)
@@ -148,7 +150,8 @@ func checkRetention(cfg Config) error {
 	case cfg.Retention > Generations:
 		return inputError("Retention", "must be Deletes or Generations")
 	case cfg.Retention == Generations && cfg.Dialect != Postgres && cfg.Dialect != MySQL:
-		return inputError("Retention", "is Generations, which is for PostgreSQL and MySQL, not for "+cfg.Dialect.String())
+		return inputError("Retention",
+			"is Generations, which is for PostgreSQL and MySQL, not for "+cfg.Dialect.String())
 	case cfg.Retention == Generations && cfg.Window == 0:
 		return inputError("Window", "is zero, which keeps marks for ever; Generations need one")
 	}
@@ -195,7 +198,8 @@ func checkTx(tx Tx, executes bool) error {
 		return inputError("tx", "is a connection pool; pass the transaction that holds the effect")
 	}
 	if _, ok := tx.(ExecTx); executes && !ok {
-		return inputError("tx", "has no ExecContext as *sql.Tx has, which MySQL and SQL Server need")
+		return inputError("tx",
+			"has no ExecContext as *sql.Tx has, which MySQL and SQL Server need")
 	}
 	return nil
 }

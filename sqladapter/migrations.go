@@ -38,7 +38,8 @@ type LevelError struct {
 
 // Error implements error.
 func (e *LevelError) Error() string {
-	return "sqladapter: " + (&sqlmigrate.LevelError{Component: e.Component, Table: e.Table, Has: e.Has, Needs: e.Needs}).Error()
+	return "sqladapter: " + (&sqlmigrate.LevelError{Component: e.Component, Table: e.Table,
+		Has: e.Has, Needs: e.Needs}).Error()
 }
 
 // newMigrations takes names that have been checked.
@@ -136,7 +137,8 @@ func migrationError(err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &level):
-		return &LevelError{Component: level.Component, Table: level.Table, Has: level.Has, Needs: level.Needs}
+		return &LevelError{Component: level.Component, Table: level.Table, Has: level.Has,
+			Needs: level.Needs}
 	}
 	return fmt.Errorf("sqladapter: %w", err)
 }

@@ -93,7 +93,10 @@ func (m *mysqlTable) results(locked bool, keys ...string) step {
 		marks := newMarks(m.t, MySQL)
 		for _, key := range keys {
 			e, err := marks.entry(key, nil)
-			if err != nil || len(asked) != len(keys) || !slices.ContainsFunc(asked, func(id []byte) bool { return string(id) == string(e.id[:]) }) {
+			if err != nil || len(asked) != len(keys) ||
+				!slices.ContainsFunc(asked, func(id []byte) bool {
+					return string(id) == string(e.id[:])
+				}) {
 				m.t.Errorf("results of %x are read, want those of %q, %v", asked, keys, err)
 			}
 		}
@@ -117,7 +120,9 @@ func isOpen() []step { return []step{{query: setOpen}, {query: releaseOpen}} }
 
 func TestMySQLMarkTx(t *testing.T) {
 	m := newMarks(t, MySQL)
-	failing := func(n uint16) []step { return append(isOpen(), step{like: `INSERT INTO`, err: mysqlError(n)}) }
+	failing := func(n uint16) []step {
+		return append(isOpen(), step{like: `INSERT INTO`, err: mysqlError(n)})
+	}
 	tests := map[string]struct {
 		steps   []step
 		outcome dedup.Outcome
@@ -125,12 +130,17 @@ func TestMySQLMarkTx(t *testing.T) {
 		err     error
 		retry   bool
 	}{
-		"first":     {steps: append(isOpen(), newMySQLTable(t, m).insert()), outcome: dedup.Acquired},
-		"duplicate": {steps: append(isOpen(), newMySQLTable(t, m, testKey).insert(), newMySQLTable(t, m, testKey).load()), outcome: dedup.Duplicate},
+		"first": {steps: append(isOpen(), newMySQLTable(t, m).insert()),
+			outcome: dedup.Acquired},
+		"duplicate": {steps: append(isOpen(), newMySQLTable(t, m, testKey).insert(),
+			newMySQLTable(t, m, testKey).load()), outcome: dedup.Duplicate},
 		// Prevents: a mark that is committed by itself, before its effect.
-		"no transaction":       {steps: []step{{query: setOpen}, {query: releaseOpen, err: mysqlError(1305)}}, field: "tx"},
-		"connection lost":      {steps: []step{{query: setOpen, err: driver.ErrBadConn}}, err: driver.ErrBadConn, retry: true},
-		"lock wait timeout":    {steps: failing(1205), outcome: dedup.InFlight, err: dedup.ErrInFlight, retry: true},
+		"no transaction": {steps: []step{{query: setOpen},
+			{query: releaseOpen, err: mysqlError(1305)}}, field: "tx"},
+		"connection lost": {steps: []step{{query: setOpen, err: driver.ErrBadConn}},
+			err: driver.ErrBadConn, retry: true},
+		"lock wait timeout": {steps: failing(1205), outcome: dedup.InFlight,
+			err: dedup.ErrInFlight, retry: true},
 		"deadlock":             {steps: failing(1213), retry: true},
 		"snapshot has changed": {steps: failing(1020), retry: true},
 	}
@@ -138,11 +148,13 @@ func TestMySQLMarkTx(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tx, _ := beginScript(t, tt.steps...)
 			mark, err := m.MarkTx(t.Context(), tx, testKey)
-			if mark.Outcome != tt.outcome || tt.err != nil && !errors.Is(err, tt.err) || (err == nil) != (tt.outcome == dedup.Acquired || tt.outcome == dedup.Duplicate) {
+			if mark.Outcome != tt.outcome || tt.err != nil && !errors.Is(err, tt.err) ||
+				(err == nil) != (tt.outcome == dedup.Acquired || tt.outcome == dedup.Duplicate) {
 				t.Errorf("MarkTx = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
 			}
 			var input *dedup.InputError
-			if errors.As(err, &input) != (tt.field != "") || input != nil && input.Field != tt.field {
+			if errors.As(err, &input) != (tt.field != "") ||
+				input != nil && input.Field != tt.field {
 				t.Errorf("MarkTx = %v, want an InputError on %q", err, tt.field)
 			}
 			if Retryable(err) != tt.retry {
@@ -157,12 +169,15 @@ func TestMySQLMarkTx(t *testing.T) {
 func TestMySQLMarkBatchTx(t *testing.T) {
 	m := newMarks(t, MySQL)
 	table := newMySQLTable(t, m, "b", "d")
-	tx, _ := beginScript(t, append(isOpen(), table.insert(), table.load(), table.results(true, "b", "d"))...)
-	marks, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}, {Key: "a"}, {Key: ""}})
+	tx, _ := beginScript(t, append(isOpen(), table.insert(), table.load(),
+		table.results(true, "b", "d"))...)
+	marks, err := m.MarkBatchTx(t.Context(),
+		tx, []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}, {Key: "a"}, {Key: ""}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate, dedup.Duplicate, dedup.Unknown}
+	want := []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate,
+		dedup.Duplicate, dedup.Unknown}
 	for i, mark := range marks {
 		if theirs := i == 1 || i == 3; mark.Outcome != want[i] || theirs != (mark.Result != nil) {
 			t.Errorf("item %d: %v with %q, want %v", i, mark.Outcome, mark.Result, want[i])
@@ -175,22 +190,26 @@ func TestMySQLMarkBatchTx(t *testing.T) {
 func TestMySQLDoBatchReadsResultsLast(t *testing.T) {
 	m := newMarks(t, MySQL)
 	table := newMySQLTable(t, m, "b")
-	steps := guarded(table.insert(), table.load(), step{query: "effect"}, table.results(false, "b"), step{query: releaseGuard}, step{query: autocommitBack})
+	steps := guarded(table.insert(), table.load(), step{query: "effect"}, table.results(false, "b"),
+		step{query: releaseGuard}, step{query: autocommitBack})
 	db, _ := openScript(t, steps...)
-	marks, err := m.DoBatch(t.Context(), db, []string{"a", "b", "b"}, func(ctx context.Context, tx *sql.Tx, _ []int) error {
-		_, err := tx.ExecContext(ctx, "effect")
-		return err
-	})
-	if err != nil || !marks[0].First() || marks[0].Result != nil || string(marks[1].Result) != "result" || string(marks[2].Result) != "result" {
+	marks, err := m.DoBatch(t.Context(), db, []string{"a", "b", "b"},
+		func(ctx context.Context, tx *sql.Tx, _ []int) error {
+			_, err := tx.ExecContext(ctx, "effect")
+			return err
+		})
+	if err != nil || !marks[0].First() || marks[0].Result != nil ||
+		string(marks[1].Result) != "result" || string(marks[2].Result) != "result" {
 		t.Errorf("DoBatch = %v, %v", marks, err)
 	}
 }
 
-// Prevents: half an effect that has committed itself, by LOCK TABLES, is taken for done, when it is the
-// results of duplicates that cannot be read after it (1100).
+// Prevents: half an effect that has committed itself, by LOCK TABLES, is taken for done, when it is
+// the results of duplicates that cannot be read after it (1100).
 func TestMySQLResultsAfterHalfAnEffect(t *testing.T) {
 	m := newMarks(t, MySQL)
-	refused, back := step{like: `SELECT r.id, r.result`, err: mysqlError(1100)}, step{query: autocommitBack}
+	refused, back := step{like: `SELECT r.id, r.result`, err: mysqlError(1100)},
+		step{query: autocommitBack}
 	for name, tt := range map[string]struct {
 		undo      error
 		again     bool
@@ -202,13 +221,16 @@ func TestMySQLResultsAfterHalfAnEffect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				table := newMySQLTable(t, m, "b") // keeps what was rolled back
-				steps := guarded(table.insert(), table.load(), refused, step{query: undoGuard, err: tt.undo}, back)
+				steps := guarded(table.insert(), table.load(), refused,
+					step{query: undoGuard, err: tt.undo}, back)
 				if tt.again {
 					steps = append(steps, guarded(table.insert(), table.load(), back)...)
 				}
 				db, s := openScript(t, steps...)
-				_, err := m.DoBatch(t.Context(), db, []string{"a", "b"}, func(context.Context, *sql.Tx, []int) error { return nil })
-				if err == nil || dedup.IsPermanent(err) != tt.permanent || errors.Is(err, errCommittedItself) != tt.permanent || s.committed != 0 {
+				_, err := m.DoBatch(t.Context(), db, []string{"a", "b"},
+					func(context.Context, *sql.Tx, []int) error { return nil })
+				if err == nil || dedup.IsPermanent(err) != tt.permanent ||
+					errors.Is(err, errCommittedItself) != tt.permanent || s.committed != 0 {
 					t.Errorf("DoBatch = %v", err)
 				}
 			})
@@ -219,8 +241,10 @@ func TestMySQLResultsAfterHalfAnEffect(t *testing.T) {
 func TestMySQLBatchIsSorted(t *testing.T) {
 	m := newMarks(t, MySQL)
 	var text string
-	tx, _ := beginScript(t, append(isOpen(), step{like: `INSERT INTO`, exec: func(asked string) int64 { text = asked; return 3 }})...)
-	if _, err := m.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}}); err != nil {
+	tx, _ := beginScript(t, append(isOpen(),
+		step{like: `INSERT INTO`, exec: func(asked string) int64 { text = asked; return 3 }})...)
+	if _, err := m.MarkBatchTx(t.Context(),
+		tx, []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}}); err != nil {
 		t.Fatal(err)
 	}
 	ids := mysqlIDs(t, text)
@@ -247,25 +271,39 @@ func TestMySQLDo(t *testing.T) {
 		committed int
 		err       error
 	}{
-		"first":                   {steps: committed, effect: []error{nil}, committed: 1},
-		"rolled back by itself":   {steps: slices.Concat(guarded(insert), []step{{query: releaseGuard, err: mysqlError(1305)}, back}, committed), effect: []error{nil, nil}, committed: 1},
-		"deadlock in the effect":  {steps: slices.Concat(guarded(insert, back), committed), effect: []error{mysqlError(1213), nil}, committed: 1},
-		"guard is not set":        {steps: slices.Concat([]step{{query: autocommitOff}, {query: setGuard, err: mysqlError(1213)}, back}, committed), effect: []error{nil}, committed: 1},
-		"connection lost at once": {steps: slices.Concat([]step{{query: autocommitOff, err: driver.ErrBadConn}}, committed), effect: []error{nil}, committed: 1},
-		"lock wait timeout":       {steps: guarded(step{like: `INSERT INTO`, err: mysqlError(1205)}, back), err: dedup.ErrInFlight},
-		"release fails otherwise": {steps: append(guarded(insert), step{query: releaseGuard, err: mysqlError(1064)}, back), effect: []error{nil}, err: mysqlError(1064)},
+		"first": {steps: committed, effect: []error{nil}, committed: 1},
+		"rolled back by itself": {steps: slices.Concat(guarded(insert),
+			[]step{{query: releaseGuard, err: mysqlError(1305)}, back}, committed),
+			effect: []error{nil, nil}, committed: 1},
+		"deadlock in the effect": {steps: slices.Concat(guarded(insert, back), committed),
+			effect: []error{mysqlError(1213), nil}, committed: 1},
+		"guard is not set": {steps: slices.Concat([]step{{query: autocommitOff},
+			{query: setGuard, err: mysqlError(1213)}, back}, committed), effect: []error{nil},
+			committed: 1},
+		"connection lost at once": {steps: slices.Concat([]step{{query: autocommitOff,
+			err: driver.ErrBadConn}}, committed), effect: []error{nil}, committed: 1},
+		"lock wait timeout": {steps: guarded(step{like: `INSERT INTO`, err: mysqlError(1205)},
+			back), err: dedup.ErrInFlight},
+		"release fails otherwise": {steps: append(guarded(insert),
+			step{query: releaseGuard, err: mysqlError(1064)}, back), effect: []error{nil},
+			err: mysqlError(1064)},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db, s := openScript(t, tt.steps...)
 				effects := tt.effect
-				_, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error { return shift(&effects) })
-				if (err == nil) != (tt.err == nil) || tt.err != nil && !errors.Is(err, tt.err) && !strings.Contains(err.Error(), tt.err.Error()) {
+				_, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error {
+					return shift(&effects)
+				})
+				if (err == nil) != (tt.err == nil) ||
+					tt.err != nil && !errors.Is(err, tt.err) &&
+						!strings.Contains(err.Error(), tt.err.Error()) {
 					t.Errorf("Do = %v, want %v", err, tt.err)
 				}
 				if s.committed != tt.committed || len(effects) > 0 {
-					t.Errorf("%d commits, want %d; %d effects did not run", s.committed, tt.committed, len(effects))
+					t.Errorf("%d commits, want %d; %d effects did not run", s.committed,
+						tt.committed, len(effects))
 				}
 			})
 		})
@@ -279,7 +317,8 @@ func TestMySQLDoCancelledRollsBackFirst(t *testing.T) {
 	m := newMarks(t, MySQL)
 	insert := step{like: `INSERT INTO`, exec: func(string) int64 { return 1 }}
 	synctest.Test(t, func(t *testing.T) {
-		db, s := openScript(t, guarded(insert, step{query: rollbackNow}, step{query: autocommitBack})...)
+		db, s := openScript(t, guarded(insert, step{query: rollbackNow},
+			step{query: autocommitBack})...)
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := m.Do(ctx, db, testKey, func(ctx context.Context, _ *sql.Tx) error {
 			cancel()
@@ -296,7 +335,8 @@ func TestMySQLDoCancelledRollsBackFirst(t *testing.T) {
 func TestMySQLDoDiscardsItsSession(t *testing.T) {
 	m := newMarks(t, MySQL)
 	insert := step{like: `INSERT INTO`, exec: func(string) int64 { return 1 }}
-	db, _ := openScript(t, append(guarded(insert), step{query: releaseGuard}, step{query: autocommitBack, err: mysqlError(1064)})...)
+	db, _ := openScript(t, append(guarded(insert), step{query: releaseGuard},
+		step{query: autocommitBack, err: mysqlError(1064)})...)
 	if _, err := m.Do(t.Context(), db, testKey, nothing); err != nil {
 		t.Fatal(err)
 	}
@@ -307,8 +347,12 @@ func TestMySQLDoDiscardsItsSession(t *testing.T) {
 
 func TestMySQLCheck(t *testing.T) {
 	m := newMarks(t, MySQL)
-	window := step{query: m.dialect.window, rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(3_600_000)}} }}
-	insert := func(n int64) step { return step{like: `INSERT INTO`, exec: func(string) int64 { return n }} }
+	window := step{query: m.dialect.window, rows: func([]any) [][]driver.Value {
+		return [][]driver.Value{{int64(3_600_000)}}
+	}}
+	insert := func(n int64) step {
+		return step{like: `INSERT INTO`, exec: func(string) int64 { return n }}
+	}
 	gone := step{like: `SELECT m.id, m.owner`}
 	left := gone
 	left.text = func(text string) [][]driver.Value {
@@ -324,14 +368,19 @@ func TestMySQLCheck(t *testing.T) {
 		"no transactions":  {[]step{gone, window, insert(1), insert(0), left}, "InnoDB"},
 		"another form":     {[]step{{like: `SELECT m.id, m.owner`, err: mysqlError(1054)}}, "form"},
 		"no window":        {[]step{gone, {query: m.dialect.window}}, "call Migrate"},
-		"a shorter window": {[]step{gone, {query: m.dialect.window, rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }}}, "call Migrate"},
+		"a shorter window": {[]step{gone,
+			{query: m.dialect.window, rows: func([]any) [][]driver.Value {
+				return [][]driver.Value{{int64(1)}}
+			}}}, "call Migrate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
-			level := []step{{query: m.dialect.kind, rows: number(0)}, {like: "information_schema.tables", rows: one}, {like: "SELECT version", rows: one}}
+			level := []step{{query: m.dialect.kind, rows: number(0)},
+				{like: "information_schema.tables", rows: one}, {like: "SELECT version", rows: one}}
 			db, s := openScript(t, append(level, tt.steps...)...)
 			err := m.Check(t.Context(), db)
-			if (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) || s.committed != 0 {
+			if (err == nil) != (tt.fails == "") ||
+				err != nil && !strings.Contains(err.Error(), tt.fails) || s.committed != 0 {
 				t.Errorf("Check = %v, want %q", err, tt.fails)
 			}
 		})
@@ -346,8 +395,11 @@ func TestMySQLHalfAnEffectIsNoDuplicate(t *testing.T) {
 	back := step{query: autocommitBack}
 	synctest.Test(t, func(t *testing.T) {
 		table.t = t
-		db, _ := openScript(t, slices.Concat(guarded(table.insert(), back), guarded(table.insert(), table.load(), back))...)
-		mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error { return mysqlError(1213) })
+		db, _ := openScript(t, slices.Concat(guarded(table.insert(), back),
+			guarded(table.insert(), table.load(), back))...)
+		mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error {
+			return mysqlError(1213)
+		})
 		if !errors.Is(err, errCommittedItself) || !dedup.IsPermanent(err) {
 			t.Errorf("Do = %v, %v", mark.Outcome, err)
 		}

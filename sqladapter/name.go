@@ -44,7 +44,8 @@ func newTableName(d Dialect, schema, table string) (tableName, error) {
 	quote := func(suffix string) string { return d.quote(sqlname.Derive(table, suffix)) }
 	derive := func(suffix string) string { return in(sqlname.Derive(table, suffix)) }
 	name := tableName{
-		schema: schema, name: table, full: in(table), bare: d.quote(table), index: d.quote(index), results: derive("_results"), meta: derive("_meta"),
+		schema: schema, name: table, full: in(table), bare: d.quote(table), index: d.quote(index),
+		results: derive("_results"), meta: derive("_meta"),
 		state: derive("_generation"), quote: quote, derive: derive,
 	}
 	if d == SQLite {

@@ -16,21 +16,26 @@ func FuzzTableName(f *testing.F) {
 	f.Add("", "m`; DROP TABLE x --")
 	f.Add("a\"", "m\n")
 	f.Fuzz(func(t *testing.T, schema, table string) {
-		for d, marks := range map[Dialect]string{Postgres: `""`, MySQL: "``", SQLite: `""`, SQLServer: "[]"} {
+		for d, marks := range map[Dialect]string{Postgres: `""`, MySQL: "``", SQLite: `""`,
+			SQLServer: "[]"} {
 			n, err := newTableName(d, schema, table)
 			if err != nil {
 				continue
 			}
 			seen := map[string]bool{}
 			for what, name := range map[string]string{
-				"table": n.full, "results": n.results, "meta": n.meta, "generation": n.state, "open": n.derive("_open"), "sealed": n.derive("_sealed"),
+				"table": n.full, "results": n.results, "meta": n.meta, "generation": n.state,
+				"open": n.derive("_open"), "sealed": n.derive("_sealed"),
 			} {
 				if seen[name] {
-					t.Errorf("%v: %q.%q: the %s has the name %s of another", d, schema, table, what, name)
+					t.Errorf("%v: %q.%q: the %s has the name %s of another", d, schema, table,
+						what, name)
 				}
 				seen[name] = true
 				for part := range strings.SplitSeq(name, ".") {
-					if len(part) < 3 || len(part) > 65 || part[0] != marks[0] || part[len(part)-1] != marks[1] || strings.ContainsAny(part[1:len(part)-1], "\"`[]; \n\x00") {
+					if len(part) < 3 || len(part) > 65 || part[0] != marks[0] ||
+						part[len(part)-1] != marks[1] ||
+						strings.ContainsAny(part[1:len(part)-1], "\"`[]; \n\x00") {
 						t.Errorf("%v: %q.%q became %s", d, schema, table, name)
 					}
 				}

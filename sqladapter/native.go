@@ -20,20 +20,22 @@ type NativeTransaction interface {
 
 // Native has [Marks.Do], [Marks.DoBatch] and [Marks.Confirm] for transactions that are not of
 // database/sql. Package sqladapter/pgxv5 is it for pgx. Marks and Begin are required, and it is as
-// safe for concurrent use as they are. Begin can have a transaction begin with SAVEPOINT onceward_guard,
-// and its Commit send RELEASE SAVEPOINT onceward_guard together with COMMIT: an effect that has ended the
-// transaction by itself is then an error with PostgreSQL, as everywhere else.
+// safe for concurrent use as they are. Begin can have a transaction begin with SAVEPOINT
+// onceward_guard, and its Commit send RELEASE SAVEPOINT onceward_guard together with COMMIT: an
+// effect that has ended the transaction by itself is then an error with PostgreSQL, as everywhere
+// else.
 type Native struct {
 	// Marks as [New] has made them, of any dialect but [MySQL] and [SQLServer].
 	Marks *Marks
 	// Begin begins a transaction at a level; [sql.LevelDefault] is what the database has set.
 	// A level that the database does not know is an error.
 	Begin func(ctx context.Context, level sql.IsolationLevel) (NativeTransaction, error)
-	// DB tells databases apart: a Do inside the effect of another one, with the same key and the same DB,
-	// would wait for itself, and is refused. Any comparable value; nil refuses nothing. Default: nil.
+	// DB tells databases apart: a Do inside the effect of another one, with the same key and the
+	// same DB, would wait for itself, and is refused. Any comparable value; nil refuses nothing.
+	// Default: nil.
 	DB any
-	// Reset drops the idle connections of DB. It is called before the next Begin, when the server has
-	// said that it takes no writes. Default: nil, nothing is dropped.
+	// Reset drops the idle connections of DB. It is called before the next Begin, when the server
+	// has said that it takes no writes. Default: nil, nothing is dropped.
 	Reset func()
 }
 
@@ -50,30 +52,35 @@ func (n Native) check(ctx context.Context, noEffect bool) error {
 
 // Do is [Marks.Do]. effect is given what Begin has returned.
 func (n Native) Do(
-	ctx context.Context, key string, effect func(ctx context.Context, tx NativeTransaction) error, opts ...dedup.Option,
+	ctx context.Context, key string, effect func(ctx context.Context, tx NativeTransaction) error,
+	opts ...dedup.Option,
 ) (Mark, error) {
 	if err := n.check(ctx, effect == nil); err != nil {
 		return Mark{}, err
 	}
-	return n.Marks.do(ctx, n.DB, n.at(n.Marks.isolation), key, func(ctx context.Context, tx transaction) error {
-		return effect(ctx, tx.(NativeTransaction)) //nolint:errcheck,forcetypeassert // begin has made it
-	}, opts)
+	return n.Marks.do(ctx, n.DB, n.at(n.Marks.isolation),
+		key, func(ctx context.Context, tx transaction) error {
+			return effect(ctx, tx.(NativeTransaction)) //nolint:errcheck,forcetypeassert // begin has made it
+		}, opts)
 }
 
 // DoBatch is [Marks.DoBatch]. effect is given what Begin has returned.
 func (n Native) DoBatch(
-	ctx context.Context, keys []string, effect func(ctx context.Context, tx NativeTransaction, first []int) error, opts ...dedup.Option,
+	ctx context.Context, keys []string,
+	effect func(ctx context.Context, tx NativeTransaction, first []int) error, opts ...dedup.Option,
 ) ([]Mark, error) {
 	if err := n.check(ctx, effect == nil); err != nil {
 		return nil, err
 	}
-	return n.Marks.doBatch(ctx, n.DB, n.at(n.Marks.isolation), keys, func(ctx context.Context, tx transaction, first []int) error {
-		return effect(ctx, tx.(NativeTransaction), first) //nolint:errcheck,forcetypeassert // begin has made it
-	}, opts)
+	return n.Marks.doBatch(ctx, n.DB, n.at(n.Marks.isolation), keys,
+		func(ctx context.Context, tx transaction, first []int) error {
+			return effect(ctx, tx.(NativeTransaction), first) //nolint:errcheck,forcetypeassert // begin has made it
+		}, opts)
 }
 
 // Confirm is [Marks.Confirm].
-func (n Native) Confirm(ctx context.Context, key string, mark Mark, opts ...dedup.Option) (Verdict, error) {
+func (n Native) Confirm(ctx context.Context, key string, mark Mark,
+	opts ...dedup.Option) (Verdict, error) {
 	if err := n.check(ctx, false); err != nil {
 		return Undecided, err
 	}

@@ -77,21 +77,25 @@ func TestNative(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun, ended, ran := 0, 0, 0
 		commits := []error{codeError("40001"), safeError(true)}
-		native := Native{Marks: m, Begin: func(_ context.Context, level sql.IsolationLevel) (NativeTransaction, error) {
-			if begun++; begun == 2 {
-				return nil, codeError("57P03")
-			}
-			return &nativeTransaction{nativeTx: nativeTx{id: e.id, fresh: begun < 4}, commits: &commits, ended: &ended}, nil
-		}}
-		mark, err := native.Do(t.Context(), "k", func(_ context.Context, tx NativeTransaction) error {
-			if _, ok := tx.(*nativeTransaction); !ok {
-				t.Errorf("the effect was given %T", tx)
-			}
-			ran++
-			return nil
-		})
+		native := Native{Marks: m,
+			Begin: func(_ context.Context, level sql.IsolationLevel) (NativeTransaction, error) {
+				if begun++; begun == 2 {
+					return nil, codeError("57P03")
+				}
+				return &nativeTransaction{nativeTx: nativeTx{id: e.id, fresh: begun < 4},
+					commits: &commits, ended: &ended}, nil
+			}}
+		mark, err := native.Do(t.Context(),
+			"k", func(_ context.Context, tx NativeTransaction) error {
+				if _, ok := tx.(*nativeTransaction); !ok {
+					t.Errorf("the effect was given %T", tx)
+				}
+				ran++
+				return nil
+			})
 		if err != nil || mark.Outcome != dedup.Duplicate || begun != 4 || ended != 3 || ran != 2 {
-			t.Errorf("Do = %v, %v after %d runs of %d, %d ended", mark.Outcome, err, ran, begun, ended)
+			t.Errorf("Do = %v, %v after %d runs of %d, %d ended", mark.Outcome, err, ran,
+				begun, ended)
 		}
 	})
 }
@@ -113,7 +117,8 @@ func TestNativeRefuses(t *testing.T) {
 		"no Marks":       {Native{Begin: none}, "Marks"},
 	} {
 		var input *dedup.InputError
-		if _, err := tt.native.Do(t.Context(), "k", nothing); !errors.As(err, &input) || input.Field != tt.field {
+		if _, err := tt.native.Do(t.Context(), "k", nothing); !errors.As(err, &input) ||
+			input.Field != tt.field {
 			t.Errorf("%s: %v, want an InputError on %s", name, err, tt.field)
 		}
 	}

@@ -48,14 +48,17 @@ func Preflight(ctx context.Context, db *sql.DB, cfg PreflightConfig) ([]Finding,
 	for i := range p.found {
 		p.found[i].Server = p.server
 	}
-	slices.SortStableFunc(p.found, func(a, b Finding) int { return cmp.Compare(b.Severity, a.Severity) })
+	slices.SortStableFunc(p.found, func(a, b Finding) int {
+		return cmp.Compare(b.Severity, a.Severity)
+	})
 	if err != nil {
 		return p.found, fmt.Errorf("sqladapter: preflight: %w", err)
 	}
 	return p.found, nil
 }
 
-func preflights(ctx context.Context, db *sql.DB, cfg PreflightConfig) (func(context.Context, *preflight) error, error) {
+func preflights(ctx context.Context, db *sql.DB,
+	cfg PreflightConfig) (func(context.Context, *preflight) error, error) {
 	switch {
 	case ctx == nil:
 		return nil, inputError("ctx", "is nil")
@@ -140,18 +143,21 @@ func (p *preflight) judge(table string, s shape) {
 		p.add(finding(CodeEngine, "table %s has the engine %s", table, s.engine))
 	}
 	if s.unique == 0 {
-		p.add(finding(CodeNoUniqueIndex, "table %s has no primary key and no unique index that is valid", table))
+		p.add(finding(CodeNoUniqueIndex,
+			"table %s has no primary key and no unique index that is valid", table))
 	}
 	if s.aged && s.plain == 0 {
 		p.add(finding(CodeNoRetentionIndex, "table %s has no index beside its key", table))
 	}
 	for _, k := range s.keys {
-		p.add(finding(CodeCollation, "column %s of table %s has the collation %s", k.name, table, k.collation).as(k.severity))
+		p.add(finding(CodeCollation, "column %s of table %s has the collation %s", k.name,
+			table, k.collation).as(k.severity))
 	}
 }
 
 // tables looks at each.
-func (p *preflight) tables(ctx context.Context, look func(ctx context.Context, table string) (shape, error)) error {
+func (p *preflight) tables(ctx context.Context,
+	look func(ctx context.Context, table string) (shape, error)) error {
 	for _, table := range p.cfg.Tables {
 		s, err := look(ctx, table)
 		if err != nil {
@@ -163,7 +169,8 @@ func (p *preflight) tables(ctx context.Context, look func(ctx context.Context, t
 }
 
 // keysOf reads name and collation of columns; judge says what is wrong with one, or not.
-func (p *preflight) keysOf(ctx context.Context, judge func(collation string) (Severity, bool), query string, args ...any) (keys []keyColumn, err error) {
+func (p *preflight) keysOf(ctx context.Context, judge func(collation string) (Severity, bool),
+	query string, args ...any) (keys []keyColumn, err error) {
 	rows, err := p.conn.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err

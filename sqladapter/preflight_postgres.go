@@ -7,9 +7,10 @@ func preflightPostgres(ctx context.Context, p *preflight) error {
 	if _, err := p.scan(ctx, where, nil, &p.server); err != nil {
 		return err
 	}
-	settings, err := p.settings(ctx, `SELECT name, setting FROM pg_settings WHERE name IN ('synchronous_commit', 'fsync',`+
-		` 'full_page_writes', 'default_transaction_isolation', 'default_transaction_read_only', 'transaction_read_only',`+
-		` 'idle_in_transaction_session_timeout')`)
+	settings, err := p.settings(ctx,
+		`SELECT name, setting FROM pg_settings WHERE name IN ('synchronous_commit', 'fsync',`+
+			` 'full_page_writes', 'default_transaction_isolation', 'default_transaction_read_only', 'transaction_read_only',`+
+			` 'idle_in_transaction_session_timeout')`)
 	if err != nil {
 		return err
 	}
@@ -27,15 +28,19 @@ func postgresSettings(settings map[string]string) (found []Finding) {
 			found = append(found, finding(code, "%s is off", string(code)))
 		}
 	}
-	if settings["default_transaction_read_only"] == "on" || settings["transaction_read_only"] == "on" {
-		found = append(found, finding(CodeReadOnly, "transactions are read-only: default_transaction_read_only is %s, transaction_read_only %s",
+	if settings["default_transaction_read_only"] == "on" ||
+		settings["transaction_read_only"] == "on" {
+		found = append(found, finding(CodeReadOnly,
+			"transactions are read-only: default_transaction_read_only is %s, transaction_read_only %s",
 			settings["default_transaction_read_only"], settings["transaction_read_only"]))
 	}
-	if level := settings["default_transaction_isolation"]; level == "repeatable read" || level == "serializable" {
+	if level := settings["default_transaction_isolation"]; level == "repeatable read" ||
+		level == "serializable" {
 		found = append(found, finding(CodeIsolation, "default_transaction_isolation is %s", level))
 	}
 	if settings["idle_in_transaction_session_timeout"] == "0" {
-		found = append(found, finding(CodeIdleInTransaction, "idle_in_transaction_session_timeout is 0"))
+		found = append(found, finding(CodeIdleInTransaction,
+			"idle_in_transaction_session_timeout is 0"))
 	}
 	return found
 }
@@ -45,9 +50,11 @@ func postgresSettings(settings map[string]string) (found []Finding) {
 func (p *preflight) postgresProtocol(ctx context.Context) error {
 	var extended bool
 	var echo string
-	_, err := p.scan(ctx, `SELECT strpos(current_query(), chr(36) || '1') > 0, $1::text`, []any{"parameter"}, &extended, &echo)
+	_, err := p.scan(ctx, `SELECT strpos(current_query(), chr(36) || '1') > 0, $1::text`,
+		[]any{"parameter"}, &extended, &echo)
 	if err == nil && !extended {
-		p.add(finding(CodeSimpleProtocol, "the driver has put a parameter into the text of the statement"))
+		p.add(finding(CodeSimpleProtocol,
+			"the driver has put a parameter into the text of the statement"))
 	}
 	return err
 }
@@ -62,12 +69,14 @@ const postgresParts = `WITH named AS (SELECT oid, relkind = 'v' AS view FROM pg_
 func (p *preflight) postgresTable(ctx context.Context, table string) (s shape, err error) {
 	name := []any{fullName(Postgres, p.cfg.Schema, table)}
 	var tables int
-	_, err = p.scan(ctx, postgresParts+`SELECT count(*), coalesce(bool_or(c.relpersistence = 'u'), false),`+
+	_, err = p.scan(ctx, postgresParts+
+		`SELECT count(*), coalesce(bool_or(c.relpersistence = 'u'), false),`+
 		` coalesce(min((SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL)), 0),`+
 		` coalesce(min((SELECT count(*) FROM pg_index i WHERE i.indrelid = c.oid AND NOT i.indisunique AND i.indisvalid)), 0),`+
 		` coalesce(bool_or(NOT parts.dropped AND EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped`+
 		` AND a.attname IN (`+agedBy+`))), false)`+
-		` FROM parts JOIN pg_class c USING (oid)`, name, &tables, &s.unlogged, &s.unique, &s.plain, &s.aged)
+		` FROM parts JOIN pg_class c USING (oid)`, name, &tables, &s.unlogged, &s.unique,
+		&s.plain, &s.aged)
 	if err != nil || tables == 0 {
 		return shape{missing: tables == 0}, err
 	}

@@ -12,7 +12,8 @@ func preflightSQLite(ctx context.Context, p *preflight) error {
 	if schema == "" {
 		schema = "main"
 	}
-	if _, err := p.scan(ctx, `SELECT coalesce(file, '') FROM pragma_database_list WHERE name = ?`, []any{schema}, &p.server); err != nil {
+	if _, err := p.scan(ctx, `SELECT coalesce(file, '') FROM pragma_database_list WHERE name = ?`,
+		[]any{schema}, &p.server); err != nil {
 		return err
 	}
 	settings := map[string]string{}
@@ -58,7 +59,8 @@ func sqliteSettings(settings map[string]string) (found []Finding) {
 // write meanwhile. A third one that writes just then makes it look as it should be.
 func (p *preflight) txlock(ctx context.Context, busyTimeout string) error {
 	if p.db.Stats().MaxOpenConnections == 1 {
-		p.add(finding(CodeNotSeen, "how transactions begin was not found out: that needs two connections, and the pool has one"))
+		p.add(finding(CodeNotSeen,
+			"how transactions begin was not found out: that needs two connections, and the pool has one"))
 		return nil
 	}
 	other, err := p.db.Conn(ctx)
@@ -69,7 +71,9 @@ func (p *preflight) txlock(ctx context.Context, busyTimeout string) error {
 	if _, err := other.ExecContext(ctx, `PRAGMA busy_timeout = 0`); err != nil {
 		return err
 	}
-	defer func() { _, _ = other.ExecContext(context.WithoutCancel(ctx), `PRAGMA busy_timeout = `+busyTimeout) }()
+	defer func() {
+		_, _ = other.ExecContext(context.WithoutCancel(ctx), `PRAGMA busy_timeout = `+busyTimeout)
+	}()
 	tx, err := p.conn.BeginTx(ctx, nil)
 	if err != nil {
 		return err
@@ -95,17 +99,22 @@ func (p *preflight) sqliteTable(ctx context.Context, table string) (s shape, err
 	}
 	name := []any{table, schema}
 	var columns, keys int
-	if _, err := p.scan(ctx, `SELECT count(*), count(CASE WHEN pk > 0 THEN 1 END), count(CASE WHEN name IN (`+agedBy+`) THEN 1 END) > 0`+
-		` FROM pragma_table_info(?, ?)`, name, &columns, &keys, &s.aged); err != nil || columns == 0 {
+	if _, err := p.scan(ctx,
+		`SELECT count(*), count(CASE WHEN pk > 0 THEN 1 END), count(CASE WHEN name IN (`+
+			agedBy+`) THEN 1 END) > 0`+
+			` FROM pragma_table_info(?, ?)`, name, &columns, &keys, &s.aged); err != nil ||
+		columns == 0 {
 		return shape{missing: columns == 0}, err
 	}
-	if _, err := p.scan(ctx, `SELECT count(CASE WHEN "unique" AND NOT partial THEN 1 END), count(CASE WHEN NOT "unique" THEN 1 END)`+
-		` FROM pragma_index_list(?, ?)`, name, &s.unique, &s.plain); err != nil {
+	if _, err := p.scan(ctx,
+		`SELECT count(CASE WHEN "unique" AND NOT partial THEN 1 END), count(CASE WHEN NOT "unique" THEN 1 END)`+
+			` FROM pragma_index_list(?, ?)`, name, &s.unique, &s.plain); err != nil {
 		return s, err
 	}
 	s.unique += keys
-	s.keys, err = p.keysOf(ctx, sqliteCollation, `SELECT DISTINCT x.name, x.coll FROM pragma_index_list(?1, ?2) l, pragma_index_xinfo(l.name, ?2) x`+
-		` WHERE l."unique" AND x.key AND x.name IS NOT NULL`, name...)
+	s.keys, err = p.keysOf(ctx, sqliteCollation,
+		`SELECT DISTINCT x.name, x.coll FROM pragma_index_list(?1, ?2) l, pragma_index_xinfo(l.name, ?2) x`+
+			` WHERE l."unique" AND x.key AND x.name IS NOT NULL`, name...)
 	return s, err
 }
 

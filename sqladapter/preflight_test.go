@@ -22,13 +22,17 @@ func codesOf(found []Finding) string {
 // TestSettings: each setting by itself, and nothing of those that are well.
 func TestSettings(t *testing.T) {
 	good := map[string]map[string]string{
-		"postgres": {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on", "default_transaction_isolation": "read committed",
-			"default_transaction_read_only": "off", "transaction_read_only": "off", "idle_in_transaction_session_timeout": "60000"},
-		"mysql": {"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "1", "log_bin": "ON", "autocommit": "OFF",
+		"postgres": {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on",
+			"default_transaction_isolation": "read committed",
+			"default_transaction_read_only": "off", "transaction_read_only": "off",
+			"idle_in_transaction_session_timeout": "60000"},
+		"mysql": {"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "1", "log_bin": "ON",
+			"autocommit":               "OFF",
 			"innodb_lock_wait_timeout": "5", "tx_isolation": "READ-COMMITTED", "read_only": "OFF"},
 		"sqlite": {"journal_mode": "wal", "synchronous": "2", "busy_timeout": "5000"},
 	}
-	judges := map[string]func(map[string]string) []Finding{"postgres": postgresSettings, "mysql": mysqlSettings, "sqlite": sqliteSettings}
+	judges := map[string]func(map[string]string) []Finding{"postgres": postgresSettings,
+		"mysql": mysqlSettings, "sqlite": sqliteSettings}
 	for _, tt := range []struct{ engine, set, to, want string }{
 		{"postgres", "", "", ""},
 		{"postgres", "synchronous_commit", "off", "warning synchronous_commit"},
@@ -66,7 +70,8 @@ func TestSettings(t *testing.T) {
 			t.Errorf("%s, %s = %s: %q, want %q", tt.engine, tt.set, tt.to, got, tt.want)
 		}
 	}
-	log := mysqlSettings(map[string]string{"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "0", "log_bin": "OFF"})
+	log := mysqlSettings(map[string]string{"innodb_flush_log_at_trx_commit": "1",
+		"sync_binlog": "0", "log_bin": "OFF"})
 	if len(log) != 0 {
 		t.Errorf("without a binary log: %v", log)
 	}
@@ -74,13 +79,14 @@ func TestSettings(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	for want, s := range map[string]shape{
-		"":                                      {unique: 1, plain: 1, aged: true},
-		"critical no_table":                     {missing: true},
-		"critical unlogged":                     {unlogged: true, unique: 1},
-		"critical engine":                       {engine: "MyISAM", unique: 1},
-		"critical no_unique_index":              {plain: 1, engine: "innodb"},
-		"warning no_retention_index":            {unique: 1, aged: true},
-		"critical collation, warning collation": {unique: 1, keys: []keyColumn{{"a", "ci", Critical}, {"b", "bin", Warning}}},
+		"":                           {unique: 1, plain: 1, aged: true},
+		"critical no_table":          {missing: true},
+		"critical unlogged":          {unlogged: true, unique: 1},
+		"critical engine":            {engine: "MyISAM", unique: 1},
+		"critical no_unique_index":   {plain: 1, engine: "innodb"},
+		"warning no_retention_index": {unique: 1, aged: true},
+		"critical collation, warning collation": {unique: 1,
+			keys: []keyColumn{{"a", "ci", Critical}, {"b", "bin", Warning}}},
 	} {
 		p := &preflight{}
 		if p.judge("t", s); codesOf(p.found) != want {
@@ -93,7 +99,9 @@ func TestAdvices(t *testing.T) {
 	for code, a := range advices {
 		f := finding(code, "x is %d", 7)
 		f.Server = "here"
-		if a.why == "" || a.fix == "" || f.String() != a.severity.String()+": "+string(code)+" at here: x is 7; "+a.why+"; "+a.fix {
+		if a.why == "" || a.fix == "" ||
+			f.String() != a.severity.String()+": "+string(code)+" at here: x is 7; "+a.why+
+				"; "+a.fix {
 			t.Errorf("%s", f)
 		}
 	}
@@ -108,11 +116,15 @@ func TestAdvices(t *testing.T) {
 func TestPreflightOfMySQLFails(t *testing.T) {
 	broken := errors.New("broken")
 	db, _ := openScript(t,
-		step{like: "@@hostname", rows: func([]any) [][]driver.Value { return [][]driver.Value{{"db:3306"}} }},
+		step{like: "@@hostname", rows: func([]any) [][]driver.Value {
+			return [][]driver.Value{{"db:3306"}}
+		}},
 		step{like: "SHOW VARIABLES", text: func(text string) (rows [][]driver.Value) {
 			for name, value := range map[string]string{
-				"innodb_flush_log_at_trx_commit": "0", "sync_binlog": "0", "log_bin": "ON", "autocommit": "ON",
-				"innodb_lock_wait_timeout": "50", "transaction_isolation": "SERIALIZABLE", "read_only": "ON",
+				"innodb_flush_log_at_trx_commit": "0", "sync_binlog": "0", "log_bin": "ON",
+				"autocommit":               "ON",
+				"innodb_lock_wait_timeout": "50", "transaction_isolation": "SERIALIZABLE",
+				"read_only": "ON",
 			} {
 				if strings.Contains(text, "'"+name+"'") {
 					rows = append(rows, []driver.Value{name, value})
@@ -123,7 +135,8 @@ func TestPreflightOfMySQLFails(t *testing.T) {
 		step{like: "CREATE TEMPORARY TABLE", err: broken},
 		step{like: "information_schema.tables", err: broken},
 		step{query: rollbackNow})
-	found, err := Preflight(t.Context(), db, PreflightConfig{Dialect: MySQL, Tables: []string{"marks"}})
+	found, err := Preflight(t.Context(), db,
+		PreflightConfig{Dialect: MySQL, Tables: []string{"marks"}})
 	const want = "critical read_only, warning innodb_flush_log_at_trx_commit, warning sync_binlog, " +
 		"note autocommit, note innodb_lock_wait_timeout, note isolation, note not_seen"
 	if !errors.Is(err, broken) || codesOf(found) != want {
@@ -141,14 +154,18 @@ func TestPreflightRefuses(t *testing.T) {
 	for field, call := range map[string]func() ([]Finding, error){
 		"ctx": func() ([]Finding, error) { return Preflight(nil, db, PreflightConfig{Dialect: Postgres}) }, //nolint:staticcheck // nil on purpose
 		"db": func() ([]Finding, error) {
-			return Preflight(context.Background(), (*sql.DB)(nil), PreflightConfig{Dialect: Postgres})
+			return Preflight(context.Background(), (*sql.DB)(nil),
+				PreflightConfig{Dialect: Postgres})
 		},
-		"Dialect": func() ([]Finding, error) { return Preflight(t.Context(), db, PreflightConfig{}) },
+		"Dialect": func() ([]Finding, error) {
+			return Preflight(t.Context(), db, PreflightConfig{})
+		},
 		"Schema": func() ([]Finding, error) {
 			return Preflight(t.Context(), db, PreflightConfig{Dialect: SQLite, Schema: `"`})
 		},
 		"Tables": func() ([]Finding, error) {
-			return Preflight(t.Context(), db, PreflightConfig{Dialect: SQLite, Tables: []string{"a", "b'"}})
+			return Preflight(t.Context(), db,
+				PreflightConfig{Dialect: SQLite, Tables: []string{"a", "b'"}})
 		},
 	} {
 		var input *dedup.InputError

@@ -22,7 +22,8 @@ import (
 //
 // Scope of the options counts, as in MarkTx. One round trip. The load that tells of
 // duplicates brings the results: bound the batch where they are large.
-func (m *Marks) SaveResultTx(ctx context.Context, tx Tx, key string, result []byte, opts ...dedup.Option) error {
+func (m *Marks) SaveResultTx(ctx context.Context, tx Tx, key string, result []byte,
+	opts ...dedup.Option) error {
 	e, err := m.entry(key, opts)
 	if err != nil {
 		return err
@@ -31,7 +32,8 @@ func (m *Marks) SaveResultTx(ctx context.Context, tx Tx, key string, result []by
 		return err
 	}
 	if len(result) > m.limit {
-		return inputError("result", fmt.Sprintf("has %d bytes, more than ResultLimit, which is %d", len(result), m.limit))
+		return inputError("result",
+			fmt.Sprintf("has %d bytes, more than ResultLimit, which is %d", len(result), m.limit))
 	}
 	if result == nil {
 		result = []byte{} // would be NULL

@@ -16,25 +16,30 @@ func TestSaveResultTx(t *testing.T) {
 			t.Fatal(err)
 		}
 		save := m.dialect.save(e, []byte("receipt")).text
-		done := step{query: save, affected: 1, rows: func([]any) [][]driver.Value { return [][]driver.Value{{e.id[:]}} }}
+		done := step{query: save, affected: 1, rows: func([]any) [][]driver.Value {
+			return [][]driver.Value{{e.id[:]}}
+		}}
 		for name, tt := range map[string]struct {
 			step  step
 			field string
 			err   error
 		}{
-			"saved":     {step: done},
-			"no mark":   {step: step{query: save}, field: "key"},
-			"busy":      {step: step{query: save, err: codeError("55P03")}, err: dedup.ErrInFlight},
-			"no answer": {step: step{query: save, err: codeError("40001")}, err: codeError("40001")},
+			"saved":   {step: done},
+			"no mark": {step: step{query: save}, field: "key"},
+			"busy":    {step: step{query: save, err: codeError("55P03")}, err: dedup.ErrInFlight},
+			"no answer": {step: step{query: save, err: codeError("40001")},
+				err: codeError("40001")},
 		} {
 			t.Run(d.String()+"/"+name, func(t *testing.T) {
 				tx, _ := beginScript(t, tt.step)
 				err := m.SaveResultTx(t.Context(), tx, "k", []byte("receipt"))
 				var input *dedup.InputError
-				if errors.As(err, &input) != (tt.field != "") || input != nil && input.Field != tt.field {
+				if errors.As(err, &input) != (tt.field != "") ||
+					input != nil && input.Field != tt.field {
 					t.Errorf("SaveResultTx = %v, want an InputError on %q", err, tt.field)
 				}
-				if !errors.Is(err, tt.err) && tt.err != nil || (err == nil) != (tt.err == nil && tt.field == "") {
+				if !errors.Is(err, tt.err) && tt.err != nil ||
+					(err == nil) != (tt.err == nil && tt.field == "") {
 					t.Errorf("SaveResultTx = %v, want %v", err, tt.err)
 				}
 			})
@@ -47,7 +52,8 @@ func TestResultOfADuplicate(t *testing.T) {
 	m := newMarks(t, SQLite)
 	f := dedup.FingerprintOf([]byte("body"))
 	found := step{query: loadText(m), rows: func(args []any) [][]driver.Value {
-		return [][]driver.Value{{args[0], at(1, 9), f[:], int64(1000), int64(1000), []byte("receipt")}}
+		return [][]driver.Value{{args[0], at(1, 9), f[:], int64(1000), int64(1000),
+			[]byte("receipt")}}
 	}}
 	for payload, want := range map[string]string{"body": "receipt", "another": ""} {
 		tx, _ := beginScript(t, step{query: insertText(m)}, found)

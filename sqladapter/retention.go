@@ -17,13 +17,13 @@ import (
 // [Marks.SetWindow] sets it), or Config.Window if that is longer. No mark is deleted before;
 // one may outlive it by two seconds, which is how finely ages are indexed.
 //
-// Age is counted back from the newest mark of the table, not from the present: when the
-// consumers were down for longer than the window, the marks they will need for the
-// redeliveries are still there. A table that gets no more marks keeps its last window for
-// ever. A mark from the future, left by a wrong clock, counts as one of now; one that was made while
-// the database's clock was behind looks older than it is by that much, and goes earlier. A clock of the
-// database that has jumped ahead makes nothing old: what is counted from the present is counted by this
-// process's clock where that is behind. A process whose own clock is behind deletes later by as much.
+// Age is counted back from the newest mark of the table, not from the present: when the consumers
+// were down for longer than the window, the marks they will need for the redeliveries are still
+// there. A table that gets no more marks keeps its last window for ever. A mark from the future,
+// left by a wrong clock, counts as one of now; one that was made while the database's clock was
+// behind looks older than it is by that much, and goes earlier. A clock of the database that has
+// jumped ahead makes nothing old: what is counted from the present is counted by this process's
+// clock where that is behind. A process whose own clock is behind deletes later by as much.
 //
 // It is an error when Config.Window is zero, or the table is on record to be kept for ever.
 // With their marks go the results. Five round trips with PostgreSQL, more elsewhere.
@@ -54,13 +54,16 @@ func (m *Marks) enforcedWindow(ctx context.Context, db *sql.DB) (time.Duration, 
 		return 0, err
 	}
 	if window >= recordedForever {
-		return 0, inputError("Window", fmt.Sprintf("of %s is on record as for ever, and %v here; SetWindow shortens it", m.table.full, m.window))
+		return 0, inputError("Window",
+			fmt.Sprintf("of %s is on record as for ever, and %v here; SetWindow shortens it",
+				m.table.full, m.window))
 	}
 	return max(window, m.window), nil
 }
 
 // expire deletes marks and their results in one transaction.
-func (m *Marks) expire(ctx context.Context, db *sql.DB, window time.Duration, limit int64) (int64, error) {
+func (m *Marks) expire(ctx context.Context, db *sql.DB, window time.Duration,
+	limit int64) (int64, error) {
 	tx, release, err := beginAt(ctx, db, m.dialect.weakest)
 	if err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
@@ -71,11 +74,12 @@ func (m *Marks) expire(ctx context.Context, db *sql.DB, window time.Duration, li
 	if err := scanOne(ctx, tx, m.dialect.clock, &now); err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}
-	// A database's clock that has jumped ahead would make fresh marks old: the window is longer by as much
-	// as it is ahead of this process's clock.
+	// A database's clock that has jumped ahead would make fresh marks old: the window is longer by
+	// as much as it is ahead of this process's clock.
 	window += max(0, time.Duration(now-time.Now().UnixMilli())*time.Millisecond)
 	ticks := ceil(window, m.dialect.tick)
-	rows, err := queryRows(ctx, tx, statement{m.dialect.expire, []any{ticks, limit}}, int(min(limit, forgetAtOnce)), (*columns).idAlone)
+	rows, err := queryRows(ctx, tx, statement{m.dialect.expire, []any{ticks, limit}},
+		int(min(limit, forgetAtOnce)), (*columns).idAlone)
 	if err != nil {
 		return 0, fmt.Errorf("sqladapter: delete expired: %w", err)
 	}
@@ -124,7 +128,8 @@ func (m *Marks) SetWindow(ctx context.Context, db *sql.DB) error {
 	if db == nil {
 		return inputError("db", "is nil")
 	}
-	if err := m.write(ctx, db, statement{m.dialect.setWindow, []any{windowMillis(m.window)}}); err != nil {
+	if err := m.write(ctx, db,
+		statement{m.dialect.setWindow, []any{windowMillis(m.window)}}); err != nil {
 		return fmt.Errorf("sqladapter: set window of %s: %w", m.table.full, err)
 	}
 	return nil

@@ -24,26 +24,28 @@ const (
 )
 
 // lockPause leaves the marks that waited behind a rotation several times that to go on.
-var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond, Cap: 4 * time.Second}
+var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond,
+	Cap: 4 * time.Second}
 
 // Rotate is what [Marks.DeleteExpired] is for tables with [Generations]: call it from time to
 // time, several times in a window, from one process or from all. It opens a new generation when
 // the present one is a window old, and reports whether it has; and it drops what is not looked
 // at any more.
 //
-// A mark is kept for one window at least, from when its transaction ended, and for two and the
-// time between two calls of Rotate at most. The window is the table's, as in DeleteExpired.
-// Time is the database's clock, or this process's where that is behind it, and it is held back while there are no marks: a generation is
-// sealed only when it has a mark that is a window younger than it. So when the consumers were
-// down for longer than the window, the marks they will need are still there.
+// A mark is kept for one window at least, from when its transaction ended, and for two and the time
+// between two calls of Rotate at most. The window is the table's, as in DeleteExpired. Time is the
+// database's clock, or this process's where that is behind it, and it is held back while there are
+// no marks: a generation is sealed only when it has a mark that is a window younger than it. So
+// when the consumers were down for longer than the window, the marks they will need are still
+// there.
 //
-// To seal a generation it needs a moment without any transaction that has marked in it. It
-// waits 50 ms for that moment, during which other marks wait, too, gives up, lets them go on,
-// and tries again, three times, waiting twice as long each time. With MySQL it waits a second
-// each time, which is the shortest wait that MySQL knows. A mark whose own lock_timeout
-// is shorter than that may be told that its key is in flight. When a transaction is left hanging, or a
-// backup goes on for hours, nothing is sealed, and marks go on; the error is [Retryable], and
-// the next call tries again.
+// To seal a generation it needs a moment without any transaction that has marked in it. It waits 50
+// ms for that moment, during which other marks wait, too, gives up, lets them go on, and tries
+// again, three times, waiting twice as long each time. With MySQL it waits a second each time,
+// which is the shortest wait that MySQL knows. A mark whose own lock_timeout is shorter than that
+// may be told that its key is in flight. When a transaction is left hanging, or a backup goes on
+// for hours, nothing is sealed, and marks go on; the error is [Retryable], and the next call tries
+// again.
 //
 // All of a rotation is one transaction in PostgreSQL: a rotator that dies leaves nothing half
 // done. One that freezes is cut off by the server after a second. In MySQL its steps commit one by
@@ -51,12 +53,13 @@ var lockPause = backoff.Policy{Kind: backoff.Equal, Base: 500 * time.Millisecond
 // a backup that reads without locks (mysqldump --single-transaction) may have to be made again
 // when a rotation comes in between.
 //
-// With PostgreSQL the role that calls it must own the tables and the views, or be a member of the role that
-// does, and needs CREATE in the schema. The new tables get the owner and the rights of the old ones, in the
-// same transaction; rights on single columns are not carried. [Marks.Check] reports what would keep the
-// owner from it. With MySQL rights go by name and stay; the rotator needs CREATE, ALTER, DROP, INSERT and
-// SELECT for the schema, or for the names. It is an error with another retention, and
-// for a table that is on record to be kept for ever. Two round trips while nothing is due.
+// With PostgreSQL the role that calls it must own the tables and the views, or be a member of the
+// role that does, and needs CREATE in the schema. The new tables get the owner and the rights of
+// the old ones, in the same transaction; rights on single columns are not carried. [Marks.Check]
+// reports what would keep the owner from it. With MySQL rights go by name and stay; the rotator
+// needs CREATE, ALTER, DROP, INSERT and SELECT for the schema, or for the names. It is an error
+// with another retention, and for a table that is on record to be kept for ever. Two round trips
+// while nothing is due.
 func (m *Marks) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error) {
 	switch {
 	case m.ready() != nil:
@@ -75,25 +78,30 @@ func (m *Marks) Rotate(ctx context.Context, db *sql.DB) (sealed bool, err error)
 		rotate = m.rotateMySQL
 	}
 	if sealed, err = rotate(ctx, db, window); err != nil {
-		return sealed, fmt.Errorf("sqladapter: rotate %s: %w", m.table.full, sqlerr.NeedsRight(err, toRotate))
+		return sealed, fmt.Errorf("sqladapter: rotate %s: %w", m.table.full,
+			sqlerr.NeedsRight(err, toRotate))
 	}
 	return sealed, nil
 }
 
 // rotate drops also when it cannot seal.
-func (m *Marks) rotate(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool, err error) {
+func (m *Marks) rotate(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool,
+	err error) {
 	var number, oldest, opened, now int64
 	state := `SELECT generation, oldest, opened_ms, ` + postgresNow + ` FROM ` + m.table.state
 	if err := db.QueryRowContext(ctx, state).Scan(&number, &oldest, &opened, &now); err != nil {
 		return false, err
 	}
 	end := opened + windowMillis(window)
-	due := min(now, time.Now().UnixMilli()) >= end // no clock alone makes a generation old: see DeleteExpired
+	// no clock alone makes a generation old: see DeleteExpired
+	due := min(now, time.Now().UnixMilli()) >= end
 	if due {
 		due, err = m.hasMarkSince(ctx, db, number, end)
 	}
 	if due {
-		sealed, err = m.briefly(ctx, db, func(tx *sql.Tx) (bool, error) { return m.seal(ctx, tx, number) })
+		sealed, err = m.briefly(ctx, db, func(tx *sql.Tx) (bool, error) {
+			return m.seal(ctx, tx, number)
+		})
 	}
 	if sealed || oldest < number-1 {
 		err = errors.Join(err, m.dropUnused(ctx, db))
@@ -105,7 +113,8 @@ func (m *Marks) rotate(ctx context.Context, db *sql.DB, window time.Duration) (s
 func (m *Marks) hasMarkSince(ctx context.Context, db *sql.DB, number, ms int64) (bool, error) {
 	for _, pages := range tails {
 		var newest int64
-		err := db.QueryRowContext(ctx, newestMark(m.table.generation(number).open, pages)).Scan(&newest)
+		err := db.QueryRowContext(ctx,
+			newestMark(m.table.generation(number).open, pages)).Scan(&newest)
 		if sqlerr.NoTable(err) {
 			return false, nil
 		}
@@ -124,11 +133,13 @@ var tails = [...]int{64, 1024}
 // newestMark is the newest of the last pages of a table, in ms. There is no index by age.
 func newestMark(table string, pages int) string {
 	return fmt.Sprintf(`SELECT coalesce(max(stamp >> 20), 0) FROM %s WHERE ctid >= (SELECT format('(%%s,0)', greatest(`+
-		`pg_relation_size('%s') / current_setting('block_size')::bigint - %d, 0))::tid)`, table, table, pages)
+		`pg_relation_size('%s') / current_setting('block_size')::bigint - %d, 0))::tid)`,
+		table, table, pages)
 }
 
 // briefly runs work in a transaction that waits for no lock for long.
-func (m *Marks) briefly(ctx context.Context, db *sql.DB, work func(tx *sql.Tx) (bool, error)) (done bool, err error) {
+func (m *Marks) briefly(ctx context.Context, db *sql.DB,
+	work func(tx *sql.Tx) (bool, error)) (done bool, err error) {
 	err = patiently(ctx, func(try int) error {
 		done, err = m.bounded(ctx, db, lockWait<<try, work)
 		return err
@@ -151,7 +162,8 @@ func patiently(ctx context.Context, work func(try int) error) (err error) {
 	return fmt.Errorf("other transactions have held a lock, %d times: %w", lockTries, err)
 }
 
-func (m *Marks) bounded(ctx context.Context, db *sql.DB, wait time.Duration, work func(tx *sql.Tx) (bool, error)) (bool, error) {
+func (m *Marks) bounded(ctx context.Context, db *sql.DB, wait time.Duration,
+	work func(tx *sql.Tx) (bool, error)) (bool, error) {
 	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: m.dialect.weakest})
 	if err != nil {
 		return false, err
@@ -179,7 +191,8 @@ func (m *Marks) bounded(ctx context.Context, db *sql.DB, wait time.Duration, wor
 // is read when all marks of the sealed generation have ended.
 func (m *Marks) seal(ctx context.Context, tx *sql.Tx, number int64) (bool, error) {
 	found := 0
-	turn := fmt.Sprintf(`SELECT 1 FROM %s WHERE generation = %d FOR UPDATE SKIP LOCKED`, m.table.state, number)
+	turn := fmt.Sprintf(`SELECT 1 FROM %s WHERE generation = %d FOR UPDATE SKIP LOCKED`,
+		m.table.state, number)
 	if err := tx.QueryRowContext(ctx, turn).Scan(&found); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
 			return false, nil
@@ -198,7 +211,8 @@ func (m *Marks) sealing(number int64) []string {
 	t := m.table
 	next, last := t.generation(number+1), t.generation(number)
 	like := func(table, model string) string {
-		return `CREATE TABLE ` + table + ` (LIKE ` + model + ` INCLUDING ALL) WITH (autovacuum_enabled = false)`
+		return `CREATE TABLE ` + table + ` (LIKE ` + model +
+			` INCLUDING ALL) WITH (autovacuum_enabled = false)`
 	}
 	return []string{
 		like(next.open, last.open),
@@ -212,22 +226,26 @@ func (m *Marks) sealing(number int64) []string {
 	}
 }
 
-// carryGrants gives a new table the owner and the rights of the one that it takes the place of, no more and
-// no less: rights by ALTER DEFAULT PRIVILEGES that the old one has not are taken back. The owner stays the
-// rotator where the old one may not own tables in the schema, and has his rights by a grant then. Rights on
-// single columns are not carried.
+// carryGrants gives a new table the owner and the rights of the one that it takes the place of, no
+// more and no less: rights by ALTER DEFAULT PRIVILEGES that the old one has not are taken back. The
+// owner stays the rotator where the old one may not own tables in the schema, and has his rights by
+// a grant then. Rights on single columns are not carried.
 func carryGrants(from, to string) string {
 	return `DO $onceward$ DECLARE old pg_class%ROWTYPE; r record; BEGIN` +
 		` SELECT * INTO old FROM pg_class WHERE oid = '` + from + `'::regclass;` +
 		` IF has_schema_privilege(old.relowner, old.relnamespace, 'CREATE') THEN` +
-		` EXECUTE 'ALTER TABLE ` + to + ` OWNER TO ' || quote_ident(pg_get_userbyid(old.relowner)); END IF;` +
+		` EXECUTE 'ALTER TABLE ` + to +
+		` OWNER TO ' || quote_ident(pg_get_userbyid(old.relowner)); END IF;` +
 		` FOR r IN SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS who` +
-		` FROM pg_class AS n, aclexplode(n.relacl) AS a WHERE n.oid = '` + to + `'::regclass AND a.grantee <> n.relowner LOOP` +
+		` FROM pg_class AS n, aclexplode(n.relacl) AS a WHERE n.oid = '` + to +
+		`'::regclass AND a.grantee <> n.relowner LOOP` +
 		` EXECUTE 'REVOKE ALL ON TABLE ` + to + ` FROM ' || r.who; END LOOP;` +
 		` FOR r IN SELECT a.privilege_type AS what, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END AS who,` +
 		` CASE WHEN a.is_grantable THEN ' WITH GRANT OPTION' ELSE '' END AS option FROM pg_class AS n,` +
-		` aclexplode(coalesce(old.relacl, acldefault('r', old.relowner))) AS a WHERE n.oid = '` + to + `'::regclass AND a.grantee <> n.relowner LOOP` +
-		` EXECUTE 'GRANT ' || r.what || ' ON TABLE ` + to + ` TO ' || r.who || r.option; END LOOP; END $onceward$`
+		` aclexplode(coalesce(old.relacl, acldefault('r', old.relowner))) AS a WHERE n.oid = '` +
+		to + `'::regclass AND a.grantee <> n.relowner LOOP` +
+		` EXECUTE 'GRANT ' || r.what || ' ON TABLE ` +
+		to + ` TO ' || r.who || r.option; END LOOP; END $onceward$`
 }
 
 // toRotate is what a role needs for it.
@@ -236,31 +254,38 @@ const toRotate = "to own the tables and views of marks, as itself or as a member
 // mayRotate tells what would keep the owner of the views from a rotation; empty for nothing.
 func (t tableName) mayRotate(number int64) string {
 	g := t.generation(number)
-	owned := []string{t.full, t.results, g.open, t.generation(number - 1).sealed, g.results, t.generation(number - 1).results}
+	owned := []string{t.full, t.results, g.open, t.generation(number - 1).sealed, g.results,
+		t.generation(number - 1).results}
 	return `WITH v AS (SELECT relowner, relnamespace, quote_ident(pg_get_userbyid(relowner)) AS name FROM pg_class WHERE oid = to_regclass('` + t.full + `')),` +
 		` problems(problem) AS (SELECT 'the role ' || v.name || ' owns the view and is not the owner of ' || c.oid::regclass FROM v JOIN pg_class AS c` +
-		` ON c.oid IN (to_regclass('` + strings.Join(owned, `'), to_regclass('`) + `')) WHERE NOT pg_has_role(v.relowner, c.relowner, 'USAGE')` +
+		` ON c.oid IN (to_regclass('` + strings.Join(owned, `'), to_regclass('`) +
+		`')) WHERE NOT pg_has_role(v.relowner, c.relowner, 'USAGE')` +
 		` UNION ALL SELECT 'the role ' || v.name || ' has no CREATE in the schema' FROM v WHERE NOT has_schema_privilege(v.relowner, v.relnamespace, 'CREATE')` +
-		` UNION ALL SELECT 'the role ' || v.name || ' has no SELECT and UPDATE on ` + strings.ReplaceAll(t.state, `'`, ``) + `' FROM v` +
-		` WHERE NOT (has_table_privilege(v.relowner, '` + t.state + `', 'SELECT') AND has_table_privilege(v.relowner, '` + t.state + `', 'UPDATE')))` +
+		` UNION ALL SELECT 'the role ' || v.name || ' has no SELECT and UPDATE on ` +
+		strings.ReplaceAll(t.state, `'`, ``) + `' FROM v` +
+		` WHERE NOT (has_table_privilege(v.relowner, '` + t.state +
+		`', 'SELECT') AND has_table_privilege(v.relowner, '` + t.state + `', 'UPDATE')))` +
 		` SELECT coalesce(string_agg(problem, '; '), '') FROM problems`
 }
 
-// checkRotation reports what would make the next rotation fail: who finds out then has a table that grows.
+// checkRotation reports what would make the next rotation fail: who finds out then has a table that
+// grows.
 func (m *Marks) checkRotation(ctx context.Context, db *sql.DB) error {
 	if m.generations == nil {
 		return nil
 	}
 	var number int64
 	if err := scanOne(ctx, db, m.generations.read, &number); err != nil {
-		return fmt.Errorf("sqladapter: check: %w", sqlerr.NeedsRight(err, "SELECT on "+m.table.state))
+		return fmt.Errorf("sqladapter: check: %w",
+			sqlerr.NeedsRight(err, "SELECT on "+m.table.state))
 	}
 	var problems string
 	if err := scanOne(ctx, db, m.table.mayRotate(number), &problems); err != nil {
 		return fmt.Errorf("sqladapter: check: %w", err)
 	}
 	if problems != "" {
-		return fmt.Errorf("sqladapter: check: Rotate would fail, for it needs %s: %s", toRotate, problems)
+		return fmt.Errorf("sqladapter: check: Rotate would fail, for it needs %s: %s",
+			toRotate, problems)
 	}
 	return nil
 }
@@ -270,7 +295,9 @@ func (m *Marks) checkRotation(ctx context.Context, db *sql.DB) error {
 // earlier.
 func (m *Marks) dropUnused(ctx context.Context, db *sql.DB) error {
 	for {
-		dropped, err := m.briefly(ctx, db, func(tx *sql.Tx) (bool, error) { return m.dropOldest(ctx, tx) })
+		dropped, err := m.briefly(ctx, db, func(tx *sql.Tx) (bool, error) {
+			return m.dropOldest(ctx, tx)
+		})
 		if err != nil || !dropped {
 			return err
 		}
@@ -279,7 +306,8 @@ func (m *Marks) dropUnused(ctx context.Context, db *sql.DB) error {
 
 func (m *Marks) dropOldest(ctx context.Context, tx *sql.Tx) (bool, error) {
 	var oldest int64
-	turn := `SELECT oldest FROM ` + m.table.state + ` WHERE oldest < generation - 1 FOR UPDATE SKIP LOCKED`
+	turn := `SELECT oldest FROM ` + m.table.state +
+		` WHERE oldest < generation - 1 FOR UPDATE SKIP LOCKED`
 	if err := tx.QueryRowContext(ctx, turn).Scan(&oldest); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
 			return false, nil

@@ -40,7 +40,8 @@ type stage struct {
 // rotateMySQL is rotate for tables that keep their names. All that is done is done in one
 // session, which holds a lock by which rotators keep apart. It is asked again under that lock
 // whether there is anything to do.
-func (m *Marks) rotateMySQL(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool, err error) {
+func (m *Marks) rotateMySQL(ctx context.Context, db *sql.DB, window time.Duration) (sealed bool,
+	err error) {
 	t := newTurns(m.table)
 	var s stage
 	err = m.alone(ctx, db, func(q Tx) error {
@@ -59,7 +60,8 @@ func (m *Marks) rotateMySQL(ctx context.Context, db *sql.DB, window time.Duratio
 		return false, err
 	}
 	mine := false
-	if err := scanOne(ctx, conn, `SELECT COALESCE(GET_LOCK(`+m.rotatorLock()+`, 0), 0)`, &mine); err != nil || !mine {
+	if err := scanOne(ctx, conn, `SELECT COALESCE(GET_LOCK(`+m.rotatorLock()+`, 0), 0)`,
+		&mine); err != nil || !mine {
 		return false, err
 	}
 	defer m.releaseRotator(ctx, conn)
@@ -70,7 +72,8 @@ func (m *Marks) rotateMySQL(ctx context.Context, db *sql.DB, window time.Duratio
 }
 
 // advance finishes what another rotator has left, and seals when it is time.
-func (m *Marks) advance(ctx context.Context, conn *sql.Conn, t turns, s stage) (sealed bool, err error) {
+func (m *Marks) advance(ctx context.Context, conn *sql.Conn, t turns, s stage) (sealed bool,
+	err error) {
 	var steps []string
 	if !s.dated {
 		steps = append(steps, t.date())
@@ -92,7 +95,8 @@ func (m *Marks) advance(ctx context.Context, conn *sql.Conn, t turns, s stage) (
 }
 
 // stage names the sealed table, too: nothing may be dropped when that is not there.
-func (m *Marks) stage(ctx context.Context, q Tx, t turns, window time.Duration) (s stage, err error) {
+func (m *Marks) stage(ctx context.Context, q Tx, t turns, window time.Duration) (s stage,
+	err error) {
 	var opened, now, litter int64
 	if err := scanOne(ctx, q, m.stageText(t), &opened, &now, &litter); err != nil {
 		return stage{}, err
@@ -109,9 +113,12 @@ func (m *Marks) stage(ctx context.Context, q Tx, t turns, window time.Duration) 
 }
 
 func (m *Marks) stageText(t turns) string {
-	return `SELECT COALESCE((SELECT created_at FROM ` + t.open.marks + ` WHERE id = ` + birth + `), 0), ` + mysqlNow + `,` +
-		` (SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = ` + mysqlSchema(m.table) +
-		` AND table_name IN ('` + bareName(t.gone.marks) + `', '` + bareName(t.gone.results) + `'))` +
+	return `SELECT COALESCE((SELECT created_at FROM ` + t.open.marks + ` WHERE id = ` + birth +
+		`), 0), ` + mysqlNow + `,` +
+		` (SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = ` +
+		mysqlSchema(m.table) +
+		` AND table_name IN ('` + bareName(t.gone.marks) + `', '` +
+		bareName(t.gone.results) + `'))` +
 		` + 0 * (SELECT COUNT(*) FROM ` + t.sealed.marks + ` WHERE id = ` + birth + `)`
 }
 
@@ -122,7 +129,8 @@ func (t turns) newest() string {
 
 // date puts on record that the open generation was opened, at the latest now.
 func (t turns) date() string {
-	return `INSERT INTO ` + t.open.marks + ` (id, owner) VALUES (` + birth + `, 0) ON DUPLICATE KEY UPDATE id = id`
+	return `INSERT INTO ` + t.open.marks + ` (id, owner) VALUES (` +
+		birth + `, 0) ON DUPLICATE KEY UPDATE id = id`
 }
 
 func (turns) drop(s shelf) string { return `DROP TABLE IF EXISTS ` + s.marks + `, ` + s.results }
@@ -157,7 +165,8 @@ func execAll(ctx context.Context, conn *sql.Conn, statements []string) error {
 
 // rotatorLock is the name of a lock of the server, for all its databases.
 func (m *Marks) rotatorLock() string {
-	return `CONCAT('onceward rotate ', LEFT(SHA2(LOWER(CONCAT(` + mysqlSchema(m.table) + `, '.` + m.table.name + `')), 256), 32))`
+	return `CONCAT('onceward rotate ', LEFT(SHA2(LOWER(CONCAT(` + mysqlSchema(m.table) + `, '.` +
+		m.table.name + `')), 256), 32))`
 }
 
 // releaseRotator does so before the session is closed, which the server may notice later.

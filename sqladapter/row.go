@@ -59,7 +59,8 @@ func scanRow(ctx context.Context, tx Tx, s statement, dest ...any) (err error) {
 
 // queryRows reads all rows, about as many as expected, and closes them before it returns: the
 // next statement of the transaction needs the connection. An INSERT can fail as late as Close.
-func queryRows(ctx context.Context, tx Tx, s statement, expected int, read func(*columns, Rows, *row) error) (found []row, err error) {
+func queryRows(ctx context.Context, tx Tx, s statement, expected int,
+	read func(*columns, Rows, *row) error) (found []row, err error) {
 	rows, err := query(ctx, tx, s)
 	if err != nil {
 		return nil, err
@@ -146,7 +147,8 @@ func (c *columns) idAlone(rows Rows, r *row) error {
 
 func (r *row) setColumns(id, fingerprint []byte) error {
 	if len(id) != len(r.id) || len(fingerprint) != 0 && len(fingerprint) != len(r.fingerprint) {
-		return fmt.Errorf("%w: columns of %d and %d bytes", dedup.ErrUnreadable, len(id), len(fingerprint))
+		return fmt.Errorf("%w: columns of %d and %d bytes", dedup.ErrUnreadable, len(id),
+			len(fingerprint))
 	}
 	copy(r.id[:], id)
 	copy(r.fingerprint[:], fingerprint)

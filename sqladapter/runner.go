@@ -21,7 +21,8 @@ const (
 	runnerBound = 30 * time.Second
 )
 
-var errRunnerBound = fmt.Errorf("%w: the database has not answered within %v", dedup.ErrUnknown, runnerBound)
+var errRunnerBound = fmt.Errorf("%w: the database has not answered within %v", dedup.ErrUnknown,
+	runnerBound)
 
 // RunnerConfig is how a [Runner] waits.
 type RunnerConfig struct {
@@ -57,7 +58,8 @@ func (m *Marks) Runner(db *sql.DB, cfg RunnerConfig) (*Runner, error) {
 	case db == nil:
 		return nil, inputError("db", "is nil")
 	case limit != 0 && m.dialect.bound == nil:
-		return nil, inputError("LockTimeout", "is "+limit.String()+"; SQLite has the busy_timeout of its connections")
+		return nil, inputError("LockTimeout",
+			"is "+limit.String()+"; SQLite has the busy_timeout of its connections")
 	case limit != 0 && (limit < leastLockTimeout || limit > mostLockTimeout):
 		return nil, inputError("LockTimeout", "must be zero, or 1ms to 1h, is "+limit.String())
 	}
@@ -87,18 +89,18 @@ type txKey struct{}
 // TxFrom returns the transaction of the effect that runs under ctx, of a [Runner]: what is written
 // through it is committed with the record, or not at all. It must be neither committed nor rolled
 // back, nor used when the effect has returned. What is written through the pool, or through a
-// connection of one's own, is in no transaction with the record: it stays when the effect is taken back,
-// and happens again when that is run again. false says that ctx is not that of an effect.
+// connection of one's own, is in no transaction with the record: it stays when the effect is taken
+// back, and happens again when that is run again. false says that ctx is not that of an effect.
 func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 	tx, ok := ctx.Value(txKey{}).(*sql.Tx)
 	return tx, ok
 }
 
 // Run calls effect unless the key is done, in a transaction that [TxFrom] finds in effect's
-// context, keeps its result there, and commits. effect must write through that transaction, and never
-// through the pool: only what is in the transaction is had once. The Result has the outcome Acquired and effect's
-// own value, or Duplicate and the value that is stored: nil where it is empty, or where the key
-// was marked without one.
+// context, keeps its result there, and commits. effect must write through that transaction, and
+// never through the pool: only what is in the transaction is had once. The Result has the outcome
+// Acquired and effect's own value, or Duplicate and the value that is stored: nil where it is
+// empty, or where the key was marked without one.
 //
 // undo keeps the result and takes back whatever else effect has written: a savepoint is set after
 // the mark. An error of effect takes all of it back and is returned as it is, also one of
@@ -117,22 +119,23 @@ func TxFrom(ctx context.Context) (*sql.Tx, bool) {
 // after the other, and must have no other effect than through the transaction; what must not stand
 // in it (COMMIT, and with MySQL TRUNCATE, LOCK TABLES and DDL) is told there. What bounds effect
 // inside, such as the Timeout of package httpadapter, begins anew with each run. Nothing counts the
-// calls that have failed: an error that comes back each time is returned each time. After a lost COMMIT
-// it is the record that tells: the outcome is then Duplicate, with the result of this very call or
-// of another one. Where even that could not be asked, and after every other error of COMMIT that does
-// not prove that nothing is committed, dedup.OutcomeUnknown is true of the error, and the Result has
-// effect's value.
+// calls that have failed: an error that comes back each time is returned each time. After a lost
+// COMMIT it is the record that tells: the outcome is then Duplicate, with the result of this very
+// call or of another one. Where even that could not be asked, and after every other error of COMMIT
+// that does not prove that nothing is committed, dedup.OutcomeUnknown is true of the error, and the
+// Result has effect's value.
 //
 // Until effect begins Run goes with ctx. Then it leaves it, but for its values: effect's context is
-// not cancelled by who has gone, and neither is COMMIT. Bound effect inside; what is not effect gets
-// 30 s before it and after it.
+// not cancelled by who has gone, and neither is COMMIT. Bound effect inside; what is not effect
+// gets 30 s before it and after it.
 //
 // A key bound to another fingerprint is [dedup.ErrMismatch]. Scope and fingerprint of the options
 // count. A nil effect or ctx, and a bad key, are a [*dedup.InputError]. Attempt counts the runs of
 // effect in this call, and is 1 for a duplicate: what was rolled back has left no trace. Eight
 // round trips and those of effect (MySQL twelve); a duplicate takes five, MySQL nine.
 func (r *Runner) Run(
-	ctx context.Context, key string, effect func(ctx context.Context) (result []byte, undo bool, err error), opts ...dedup.Option,
+	ctx context.Context, key string,
+	effect func(ctx context.Context) (result []byte, undo bool, err error), opts ...dedup.Option,
 ) (dedup.Result[[]byte], error) {
 	var none dedup.Result[[]byte]
 	if r == nil || r.marks == nil {
@@ -162,7 +165,8 @@ func (r *Runner) Run(
 }
 
 func inFlight() dedup.Result[[]byte] {
-	return dedup.Result[[]byte]{Outcome: dedup.InFlight, Record: dedup.Record{State: dedup.StateInProgress}}
+	return dedup.Result[[]byte]{Outcome: dedup.InFlight,
+		Record: dedup.Record{State: dedup.StateInProgress}}
 }
 
 // answer is what the transaction has come to.
@@ -171,12 +175,15 @@ func (c *runnerCall) answer(mark Mark, err error) (dedup.Result[[]byte], error) 
 	case err == nil && mark.First():
 		return dedup.Result[[]byte]{Value: c.value, Outcome: dedup.Acquired, Attempt: c.runs}, nil
 	case err == nil:
-		return dedup.Result[[]byte]{Value: mark.Result, Outcome: dedup.Duplicate, Attempt: 1, Record: c.record(mark)}, nil
+		return dedup.Result[[]byte]{Value: mark.Result, Outcome: dedup.Duplicate, Attempt: 1,
+			Record: c.record(mark)}, nil
 	case mark.Outcome == dedup.Mismatch:
 		// No failure of an effect, which Permanent is about.
-		return dedup.Result[[]byte]{Outcome: dedup.Mismatch, Record: c.record(mark)}, fmt.Errorf("sqladapter: %w", dedup.ErrMismatch)
+		return dedup.Result[[]byte]{Outcome: dedup.Mismatch, Record: c.record(mark)},
+			fmt.Errorf("sqladapter: %w", dedup.ErrMismatch)
 	case c.landed && !undone(err):
-		return dedup.Result[[]byte]{Value: c.value, Outcome: dedup.Unknown, Attempt: c.runs}, fmt.Errorf("sqladapter: %w: %w", dedup.ErrUnknown, err)
+		return dedup.Result[[]byte]{Value: c.value, Outcome: dedup.Unknown, Attempt: c.runs},
+			fmt.Errorf("sqladapter: %w: %w", dedup.ErrUnknown, err)
 	case mark.Outcome == dedup.InFlight:
 		return inFlight(), err
 	default:
@@ -185,15 +192,16 @@ func (c *runnerCall) answer(mark Mark, err error) (dedup.Result[[]byte], error) 
 }
 
 func (c *runnerCall) record(mark Mark) dedup.Record {
-	rec := dedup.Record{State: dedup.StateSucceeded, Fingerprint: mark.Fingerprint, Attempt: 1, Result: mark.Result, Age: mark.Age}
+	rec := dedup.Record{State: dedup.StateSucceeded, Fingerprint: mark.Fingerprint, Attempt: 1,
+		Result: mark.Result, Age: mark.Age}
 	if w := c.runner.marks.window; w > 0 {
 		rec.Remaining = max(0, w-mark.Age)
 	}
 	return rec
 }
 
-// undone reports whether err, of a try whose COMMIT was to be sent or of one that came after it, proves
-// that nothing is committed. What nobody knows leaves it open.
+// undone reports whether err, of a try whose COMMIT was to be sent or of one that came after it,
+// proves that nothing is committed. What nobody knows leaves it open.
 func undone(err error) bool {
 	var sent *commitFailed
 	if errors.As(err, &sent) {

@@ -14,7 +14,8 @@ import (
 
 // What an effect has written can be taken back without its mark. MySQL drops the savepoint when a
 // transaction ends before its time, as any database does when the effect has sent COMMIT.
-const setUndo, releaseUndo, rollbackToUndo = `SAVEPOINT onceward_undo`, `RELEASE SAVEPOINT onceward_undo`, `ROLLBACK TO SAVEPOINT onceward_undo`
+const setUndo, releaseUndo, rollbackToUndo = `SAVEPOINT onceward_undo`,
+	`RELEASE SAVEPOINT onceward_undo`, `ROLLBACK TO SAVEPOINT onceward_undo`
 
 // runnerCall is one Run, and its transactions one after the other.
 type runnerCall struct {
@@ -30,7 +31,8 @@ type runnerCall struct {
 
 	patient func(ctx context.Context) error // gives the transaction its own lock timeout back
 	value   []byte                          // of the last run
-	landed  bool                            // that run was to be committed, and nobody has denied it since
+	// that run was to be committed, and nobody has denied it since
+	landed bool
 }
 
 // begin begins a transaction whose mark waits for a short time.
@@ -48,7 +50,8 @@ func (c *runnerCall) begin(ctx context.Context, before error) (transaction, erro
 	return tx, nil
 }
 
-// work is what follows the first mark. Whoever is first here knows that no earlier try is committed.
+// work is what follows the first mark. Whoever is first here knows that no earlier try is
+// committed.
 func (c *runnerCall) work(ctx context.Context, tx transaction) error {
 	c.landed = false
 	q := ofSQL(tx)
@@ -113,15 +116,18 @@ func endUndo(ctx context.Context, tx *sql.Tx, undo bool) error {
 
 // A bounder bounds how long the statements of a transaction wait for locks, and returns what takes
 // the bound back.
-type bounder func(ctx context.Context, tx transaction, limit time.Duration) (back func(ctx context.Context) error, err error)
+type bounder func(ctx context.Context, tx transaction,
+	limit time.Duration) (back func(ctx context.Context) error, err error)
 
 // postgresBound sets what ends with the transaction, whatever becomes of that. What it was is read
 // in the same round trip, and before: the list of a SELECT is made from the rows below it.
-func postgresBound(ctx context.Context, tx transaction, limit time.Duration) (func(context.Context) error, error) {
+func postgresBound(ctx context.Context, tx transaction,
+	limit time.Duration) (func(context.Context) error, error) {
 	millis := strconv.FormatInt(ceil(limit, time.Millisecond), 10)
 	var was, now string
-	err := scanOne(ctx, tx, `WITH old AS MATERIALIZED (SELECT current_setting('lock_timeout') AS setting)`+
-		` SELECT setting, set_config('lock_timeout', '`+millis+`', true) FROM old`, &was, &now)
+	err := scanOne(ctx, tx,
+		`WITH old AS MATERIALIZED (SELECT current_setting('lock_timeout') AS setting)`+
+			` SELECT setting, set_config('lock_timeout', '`+millis+`', true) FROM old`, &was, &now)
 	return func(ctx context.Context) error {
 		_, err := ofSQL(tx).ExecContext(ctx, `SELECT set_config('lock_timeout', $1, true)`, was)
 		return err
@@ -135,10 +141,12 @@ const (
 
 // mysqlBound sets what stays with the connection, so a transaction that ends before the bound is
 // taken back takes it back, or has its connection closed.
-func mysqlBound(ctx context.Context, tx transaction, limit time.Duration) (func(context.Context) error, error) {
+func mysqlBound(ctx context.Context, tx transaction,
+	limit time.Duration) (func(context.Context) error, error) {
 	g := tx.(*guardedTx) //nolint:errcheck,forcetypeassert // beginIn makes no other for MySQL
 	g.back = rowWaitBack
-	_, err := g.ExecContext(ctx, rowWait+strconv.FormatFloat(math.Ceil(limit.Seconds()), 'f', 0, 64))
+	_, err := g.ExecContext(ctx,
+		rowWait+strconv.FormatFloat(math.Ceil(limit.Seconds()), 'f', 0, 64))
 	return func(ctx context.Context) error {
 		_, err := g.ExecContext(ctx, rowWaitBack)
 		if err == nil {

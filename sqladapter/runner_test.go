@@ -19,7 +19,9 @@ func savedBy(m *Marks, end string) []step {
 		{query: insertText(m), rows: inserted},
 		{query: setUndo},
 		{query: end},
-		{query: m.dialect.save(entry{}, nil).text, rows: func(args []any) [][]driver.Value { return [][]driver.Value{{args[0]}} }},
+		{query: m.dialect.save(entry{}, nil).text, rows: func(args []any) [][]driver.Value {
+			return [][]driver.Value{{args[0]}}
+		}},
 	}
 }
 
@@ -58,7 +60,9 @@ func TestRunnerConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, err := newMarks(t, row.dialect).Runner(db, RunnerConfig{LockTimeout: row.timeout})
 			var input *dedup.InputError
-			if row.field == "" && (err != nil || r == nil) || row.field != "" && (!errors.As(err, &input) || input.Field != row.field || r != nil) {
+			if row.field == "" && (err != nil || r == nil) ||
+				row.field != "" && (!errors.As(err, &input) || input.Field != row.field ||
+					r != nil) {
 				t.Errorf("Runner = %v, %v; want an error of %q", r, err, row.field)
 			}
 		})
@@ -67,7 +71,8 @@ func TestRunnerConfig(t *testing.T) {
 		t.Error("of no marks")
 	}
 	r, err := newMarks(t, SQLite).Runner(db, RunnerConfig{})
-	if err != nil || r.Window() != time.Hour || r.ResultLimit() != defaultResultLimit || !r.Atomic() {
+	if err != nil || r.Window() != time.Hour || r.ResultLimit() != defaultResultLimit ||
+		!r.Atomic() {
 		t.Errorf("%v, %d, %v, %v", r.Window(), r.ResultLimit(), r.Atomic(), err)
 	}
 	if _, err := (*Runner)(nil).Run(t.Context(), testKey, keeps("x", false)); err == nil {
@@ -82,7 +87,8 @@ func TestRunnerStatements(t *testing.T) {
 		m := newMarks(t, Postgres)
 		r, s := openRunner(
 			t, m,
-			step{like: `set_config('lock_timeout', '1000', true)`, rows: func([]any) [][]driver.Value { return [][]driver.Value{{"7s", "1s"}} }},
+			step{like: `set_config('lock_timeout', '1000', true)`,
+				rows: func([]any) [][]driver.Value { return [][]driver.Value{{"7s", "1s"}} }},
 			step{query: insertText(m), rows: func(args []any) [][]driver.Value {
 				return [][]driver.Value{{parseUUID(t, args[0].(string)), at(1, args[1].(int64))}}
 			}},
@@ -93,7 +99,8 @@ func TestRunnerStatements(t *testing.T) {
 			}},
 		)
 		res, err := r.Run(t.Context(), testKey, keeps("x", true))
-		if err != nil || res.Outcome != dedup.Acquired || s.committed != 1 || !slices.Equal(s.args[2], []any{"7s"}) {
+		if err != nil || res.Outcome != dedup.Acquired || s.committed != 1 ||
+			!slices.Equal(s.args[2], []any{"7s"}) {
 			t.Errorf("%+v, %v, %d commits, back to %v", res, err, s.committed, s.args)
 		}
 	})
@@ -102,17 +109,21 @@ func TestRunnerStatements(t *testing.T) {
 		r, s := openRunner(t, m, guarded(
 			step{query: rowWait + "1"}, newMySQLTable(t, m).insert(), step{query: rowWaitBack},
 			step{query: setUndo}, step{query: releaseUndo},
-			step{like: "_results", affected: 1}, step{query: releaseGuard}, step{query: autocommitBack},
+			step{like: "_results", affected: 1}, step{query: releaseGuard},
+			step{query: autocommitBack},
 		)...)
-		if res, err := r.Run(t.Context(), testKey, keeps("x", false)); err != nil || res.Outcome != dedup.Acquired || s.committed != 1 {
+		if res, err := r.Run(t.Context(), testKey, keeps("x", false)); err != nil ||
+			res.Outcome != dedup.Acquired || s.committed != 1 {
 			t.Errorf("%+v, %v, %d commits", res, err, s.committed)
 		}
 	})
 	t.Run("mysql in flight", func(t *testing.T) {
 		r, _ := openRunner(t, newMarks(t, MySQL), guarded(
-			step{query: rowWait + "1"}, step{like: "INSERT", err: mysqlError(1205)}, step{query: autocommitBack}, step{query: rowWaitBack},
+			step{query: rowWait + "1"}, step{like: "INSERT", err: mysqlError(1205)},
+			step{query: autocommitBack}, step{query: rowWaitBack},
 		)...)
-		if res, err := r.Run(t.Context(), testKey, keeps("x", false)); !errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.InFlight {
+		if res, err := r.Run(t.Context(), testKey, keeps("x", false)); !errors.Is(err,
+			dedup.ErrInFlight) || res.Outcome != dedup.InFlight {
 			t.Errorf("%+v, %v", res, err)
 		}
 	})
@@ -127,19 +138,23 @@ func TestRunnerUnknown(t *testing.T) {
 		begins  []error
 		unknown bool
 	}{
-		"COMMIT is lost, and the server":        {io.ErrUnexpectedEOF, append([]error{nil}, down...), true},
-		"COMMIT is refused":                     {codeError("23503"), nil, false},
-		"COMMIT fails, and nobody knows how":    {errors.New("disk I/O error"), nil, true},
-		"COMMIT finds no transaction":           {codeError("25P01"), nil, true},
-		"COMMIT is undone, and the server goes": {codeError("40001"), append([]error{nil}, down...), true},
+		"COMMIT is lost, and the server": {io.ErrUnexpectedEOF,
+			append([]error{nil}, down...), true},
+		"COMMIT is refused":                  {codeError("23503"), nil, false},
+		"COMMIT fails, and nobody knows how": {errors.New("disk I/O error"), nil, true},
+		"COMMIT finds no transaction":        {codeError("25P01"), nil, true},
+		"COMMIT is undone, and the server goes": {codeError("40001"),
+			append([]error{nil}, down...), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, s := openRunner(t, m, savedBy(m, releaseUndo)...)
 				s.commits, s.begins = []error{row.commit}, row.begins
 				res, err := r.Run(t.Context(), testKey, keeps("x", false))
-				if err == nil || dedup.OutcomeUnknown(err) != row.unknown || (string(res.Value) == "x") != row.unknown {
-					t.Errorf("Run = %v %q, %v; want it unknown: %v", res.Outcome, res.Value, err, row.unknown)
+				if err == nil || dedup.OutcomeUnknown(err) != row.unknown ||
+					(string(res.Value) == "x") != row.unknown {
+					t.Errorf("Run = %v %q, %v; want it unknown: %v", res.Outcome, res.Value,
+						err, row.unknown)
 				}
 			})
 		})
@@ -149,11 +164,15 @@ func TestRunnerUnknown(t *testing.T) {
 // The effect takes as long as it likes, and what follows it does not.
 func TestRunnerBound(t *testing.T) {
 	m := newMarks(t, SQLite)
-	long := func(context.Context) ([]byte, bool, error) { <-time.After(time.Hour); return []byte("x"), false, nil }
+	long := func(context.Context) ([]byte, bool, error) {
+		<-time.After(time.Hour)
+		return []byte("x"), false, nil
+	}
 	t.Run("a long effect", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, _ := openRunner(t, m, savedBy(m, releaseUndo)...)
-			if res, err := r.Run(t.Context(), testKey, long); err != nil || string(res.Value) != "x" {
+			if res, err := r.Run(t.Context(), testKey, long); err != nil ||
+				string(res.Value) != "x" {
 				t.Errorf("Run = %q, %v", res.Value, err)
 			}
 		})
@@ -165,7 +184,8 @@ func TestRunnerBound(t *testing.T) {
 			began := time.Now()
 			res, err := r.Run(t.Context(), testKey, long)
 			took := time.Since(began) - time.Hour
-			if !dedup.OutcomeUnknown(err) || string(res.Value) != "x" || took != runnerBound+commitGrace {
+			if !dedup.OutcomeUnknown(err) || string(res.Value) != "x" ||
+				took != runnerBound+commitGrace {
 				t.Errorf("Run = %q, %v after %v", res.Value, err, took)
 			}
 		})
@@ -191,14 +211,15 @@ func TestTxFrom(t *testing.T) {
 	}
 }
 
-// A second call of a key is refused before it has a connection, and one after the first is not, also
-// when that panicked.
+// A second call of a key is refused before it has a connection, and one after the first is not,
+// also when that panicked.
 func TestRunnerGate(t *testing.T) {
 	m := newMarks(t, SQLite)
 	r, s := openRunner(t, m, slices.Concat(savedBy(m, releaseUndo)[:2], savedBy(m, releaseUndo))...)
 	inside := func(context.Context) ([]byte, bool, error) {
 		res, err := r.Run(t.Context(), testKey, keeps("x", false))
-		if !errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.InFlight || res.Record.State != dedup.StateInProgress || s.begun != 1 {
+		if !errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.InFlight ||
+			res.Record.State != dedup.StateInProgress || s.begun != 1 {
 			t.Errorf("inside: %+v, %v, %d begun", res, err, s.begun)
 		}
 		panic("boom")
@@ -208,7 +229,9 @@ func TestRunnerGate(t *testing.T) {
 		_, err := r.Run(t.Context(), testKey, inside)
 		t.Errorf("a panic is swallowed: %v", err)
 	}()
-	if res, err := r.Run(t.Context(), testKey, keeps("x", false)); err != nil || res.Outcome != dedup.Acquired || s.rolledBack != 1 || s.committed != 1 {
-		t.Errorf("after it: %+v, %v, %d rolled back, %d committed", res, err, s.rolledBack, s.committed)
+	if res, err := r.Run(t.Context(), testKey, keeps("x", false)); err != nil ||
+		res.Outcome != dedup.Acquired || s.rolledBack != 1 || s.committed != 1 {
+		t.Errorf("after it: %+v, %v, %d rolled back, %d committed", res, err, s.rolledBack,
+			s.committed)
 	}
 }

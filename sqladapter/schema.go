@@ -24,7 +24,8 @@ func (m *Marks) newMigrations(cfg Config) (*Migrations, error) {
 		texts[name] = text
 	}
 	return newMigrations(cfg.Dialect, sqlmigrate.Config{
-		Component: component, Schema: cfg.Schema, Table: cmp.Or(cfg.Table, DefaultTable), Texts: texts,
+		Component: component, Schema: cfg.Schema, Table: cmp.Or(cfg.Table, DefaultTable),
+		Texts:  texts,
 		Verify: func(ctx context.Context, tx *sql.Tx) error { return m.checkForm(ctx, tx) },
 	})
 }
@@ -99,7 +100,8 @@ func (m *Marks) raiseWindow(ctx context.Context, db *sql.DB) error {
 		return nil
 	}
 	if err := m.write(ctx, db, statement{text: m.dialect.raise}); err != nil {
-		return fmt.Errorf("sqladapter: migrate: window on record: %w", sqlerr.NeedsRight(err, "INSERT and UPDATE on "+m.table.meta))
+		return fmt.Errorf("sqladapter: migrate: window on record: %w",
+			sqlerr.NeedsRight(err, "INSERT and UPDATE on "+m.table.meta))
 	}
 	return nil
 }
@@ -108,12 +110,12 @@ func (m *Marks) longEnough(recorded time.Duration) bool {
 	return recorded >= recordedForever || m.window > 0 && recorded >= m.window
 }
 
-// Check tells whether the tables are there, in the version that this program needs
-// ([*LevelError]), in this package's form and with a window that is long enough, and refuses what
-// [Marks.Migrate] refuses. It is for those who migrate with their own tool, to be called at
-// start. With [Generations] on PostgreSQL it also reports what would keep the owner of the tables from a
-// rotation. It leaves nothing behind. Four round trips; five with PostgreSQL, seven with Generations, with MySQL some
-// twenty, with SQL Server twelve on two sessions.
+// Check tells whether the tables are there, in the version that this program needs ([*LevelError]),
+// in this package's form and with a window that is long enough, and refuses what [Marks.Migrate]
+// refuses. It is for those who migrate with their own tool, to be called at start. With
+// [Generations] on PostgreSQL it also reports what would keep the owner of the tables from a
+// rotation. It leaves nothing behind. Four round trips; five with PostgreSQL, seven with
+// Generations, with MySQL some twenty, with SQL Server twelve on two sessions.
 func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 	if err := m.ready(); err != nil {
 		return err
@@ -135,7 +137,8 @@ func (m *Marks) Check(ctx context.Context, db *sql.DB) error {
 		return err
 	}
 	if !m.longEnough(window) {
-		return inputError("Window", fmt.Sprintf("is %v, and on record for %s is %v; call Migrate", m.window, m.table.full, window))
+		return inputError("Window", fmt.Sprintf("is %v, and on record for %s is %v; call Migrate",
+			m.window, m.table.full, window))
 	}
 	if err := m.checkRotation(ctx, db); err != nil {
 		return err
@@ -156,7 +159,8 @@ func (m *Marks) checkForm(ctx context.Context, tx Tx) error {
 }
 
 // otherForm tells what to do. Tables that are gone are not made anew by themselves: it could be a
-// restore that has not come to them yet, and everything that is delivered meanwhile would run again.
+// restore that has not come to them yet, and everything that is delivered meanwhile would run
+// again.
 func (m *Marks) otherForm(err error) error {
 	if sqlerr.NoTable(err) {
 		return fmt.Errorf("a table of %s is gone, while %s has it on record: somebody has dropped or not restored it; "+
@@ -166,5 +170,6 @@ func (m *Marks) otherForm(err error) error {
 		return sqlerr.NeedsRight(err, "SELECT on "+m.table.full+" and "+m.table.results)
 	}
 	return fmt.Errorf("table %s is not a table of marks, or one of an older form; name another, or drop it: "+
-		"without the marks in it everything that is delivered again runs again: %w", m.table.full, err)
+		"without the marks in it everything that is delivered again runs again: %w",
+		m.table.full, err)
 }

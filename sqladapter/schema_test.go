@@ -27,10 +27,13 @@ func TestGoldenSQL(t *testing.T) {
 			}
 			sql := m.dialect
 			parts := []string{m.Schema(), sql.raise}
-			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m), peek(m), sql.window, sql.setWindow, sql.expire, sql.save(entry{}, []byte("result")).text)
+			parts = append(parts, insertText(m), loadText(m), insertManyText(m), loadManyText(m),
+				peek(m), sql.window, sql.setWindow, sql.expire,
+				sql.save(entry{}, []byte("result")).text)
 			parts = append(parts, sql.forget(make([]entry, 2))...)
 			if two := make([]entry, 2); sql.apart != nil {
-				parts = append(parts, sql.apart(two).text, sql.results(two, true).text, sql.results(two, false).text)
+				parts = append(parts, sql.apart(two).text, sql.results(two, true).text,
+					sql.results(two, false).text)
 			}
 			wantGolden(t, d.String(), parts)
 		})
@@ -62,29 +65,41 @@ func TestNew(t *testing.T) {
 		field string
 		edit  func(*Config)
 	}{
-		"no dialect":              {"Dialect", func(c *Config) { c.Dialect = 0 }},
-		"unknown dialect":         {"Dialect", func(c *Config) { c.Dialect = 9 }},
-		"no such retention":       {"Retention", func(c *Config) { c.Retention = 2 }},
-		"generations, SQLite":     {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = SQLite, Generations, time.Hour }},
-		"generations, SQL Server": {"Retention", func(c *Config) { c.Dialect, c.Retention, c.Window = SQLServer, Generations, time.Hour }},
-		"generations forever":     {"Window", func(c *Config) { c.Retention = Generations }},
-		"no namespace":            {"Namespace", func(c *Config) { c.Namespace = "" }},
-		"odd namespace":           {"Namespace", func(c *Config) { c.Namespace = "pay ments" }},
-		"negative window":         {"Window", func(c *Config) { c.Window = -time.Hour }},
-		"window of 1ns":           {"Window", func(c *Config) { c.Window = 1 }},
-		"unknown level":           {"Isolation", func(c *Config) { c.Isolation = 99 }},
-		"negative limit":          {"ResultLimit", func(c *Config) { c.ResultLimit = -1 }},
-		"negative level":          {"Isolation", func(c *Config) { c.Isolation = -1 }},
-		"level in SQLite":         {"Isolation", func(c *Config) { c.Dialect, c.Isolation = SQLite, 1 }},
-		"quote in table":          {"Table", func(c *Config) { c.Table = `m"; DROP TABLE x; --` }},
-		"dot in table":            {"Table", func(c *Config) { c.Table = "public.marks" }},
-		"newline after table":     {"Table", func(c *Config) { c.Table = "marks\n" }},
-		"digit first":             {"Table", func(c *Config) { c.Table = "1marks" }},
-		"64 bytes":                {"Table", func(c *Config) { c.Table = strings.Repeat("t", 64) }},
-		"quote in schema":         {"Schema", func(c *Config) { c.Schema = `"` }},
-		"bracket in table":        {"Table", func(c *Config) { c.Dialect, c.Table = SQLServer, "m]; DROP TABLE x; --" }},
-		"temporary table":         {"Table", func(c *Config) { c.Dialect, c.Table = SQLServer, "#marks" }},
-		"SQLite's own":            {"Table", func(c *Config) { c.Dialect, c.Table = SQLite, "SQLite_marks" }},
+		"no dialect":        {"Dialect", func(c *Config) { c.Dialect = 0 }},
+		"unknown dialect":   {"Dialect", func(c *Config) { c.Dialect = 9 }},
+		"no such retention": {"Retention", func(c *Config) { c.Retention = 2 }},
+		"generations, SQLite": {"Retention", func(c *Config) {
+			c.Dialect, c.Retention, c.Window = SQLite, Generations, time.Hour
+		}},
+		"generations, SQL Server": {"Retention", func(c *Config) {
+			c.Dialect, c.Retention, c.Window = SQLServer, Generations, time.Hour
+		}},
+		"generations forever": {"Window", func(c *Config) { c.Retention = Generations }},
+		"no namespace":        {"Namespace", func(c *Config) { c.Namespace = "" }},
+		"odd namespace":       {"Namespace", func(c *Config) { c.Namespace = "pay ments" }},
+		"negative window":     {"Window", func(c *Config) { c.Window = -time.Hour }},
+		"window of 1ns":       {"Window", func(c *Config) { c.Window = 1 }},
+		"unknown level":       {"Isolation", func(c *Config) { c.Isolation = 99 }},
+		"negative limit":      {"ResultLimit", func(c *Config) { c.ResultLimit = -1 }},
+		"negative level":      {"Isolation", func(c *Config) { c.Isolation = -1 }},
+		"level in SQLite": {"Isolation", func(c *Config) {
+			c.Dialect, c.Isolation = SQLite, 1
+		}},
+		"quote in table":      {"Table", func(c *Config) { c.Table = `m"; DROP TABLE x; --` }},
+		"dot in table":        {"Table", func(c *Config) { c.Table = "public.marks" }},
+		"newline after table": {"Table", func(c *Config) { c.Table = "marks\n" }},
+		"digit first":         {"Table", func(c *Config) { c.Table = "1marks" }},
+		"64 bytes":            {"Table", func(c *Config) { c.Table = strings.Repeat("t", 64) }},
+		"quote in schema":     {"Schema", func(c *Config) { c.Schema = `"` }},
+		"bracket in table": {"Table", func(c *Config) {
+			c.Dialect, c.Table = SQLServer, "m]; DROP TABLE x; --"
+		}},
+		"temporary table": {"Table", func(c *Config) {
+			c.Dialect, c.Table = SQLServer, "#marks"
+		}},
+		"SQLite's own": {"Table", func(c *Config) {
+			c.Dialect, c.Table = SQLite, "SQLite_marks"
+		}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -115,41 +130,58 @@ func TestMigrate(t *testing.T) {
 	m := newMarks(t, Postgres)
 	one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
 	hour := func([]any) [][]driver.Value { return [][]driver.Value{{int64(3_600_000)}} }
-	kind := step{query: m.dialect.kind, rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(0)}} }}
+	kind := step{query: m.dialect.kind, rows: func([]any) [][]driver.Value {
+		return [][]driver.Value{{int64(0)}}
+	}}
 	check, window := step{query: loadText(m)}, step{query: m.dialect.window, rows: hour}
-	none, there, level := step{like: "to_regclass"}, step{like: "to_regclass", rows: one}, step{like: "SELECT version", rows: one}
-	begun := []step{{like: "pg_advisory_xact_lock"}, {like: `IF NOT EXISTS "onceward_migrations"`}, there}
+	none, there, level := step{like: "to_regclass"}, step{like: "to_regclass", rows: one},
+		step{like: "SELECT version", rows: one}
+	begun := []step{{like: "pg_advisory_xact_lock"},
+		{like: `IF NOT EXISTS "onceward_migrations"`}, there}
 	fresh := slices.Concat([]step{kind, none}, begun, []step{
-		{like: "SELECT version"}, {like: `"onceward_marks" (`}, {like: `"onceward_marks_results" (`}, {like: "CREATE INDEX"},
-		{like: `"onceward_marks_meta" (`}, {query: m.dialect.raise}, check, {like: "VALUES ('marks', 'onceward_marks', 1)"},
+		{like: "SELECT version"}, {like: `"onceward_marks" (`},
+		{like: `"onceward_marks_results" (`}, {like: "CREATE INDEX"},
+		{like: `"onceward_marks_meta" (`}, {query: m.dialect.raise},
+		check, {like: "VALUES ('marks', 'onceward_marks', 1)"},
 	}, begun, []step{level, check, window})
 	db, s := openScript(t, fresh...)
 	if err := m.Migrate(t.Context(), db); err != nil || s.committed != 2 {
 		t.Error(err)
 	}
 	done := []step{kind, there, level, check}
-	longer := step{query: m.dialect.window, rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }}
+	longer := step{query: m.dialect.window, rows: func([]any) [][]driver.Value {
+		return [][]driver.Value{{int64(1)}}
+	}}
 	db, s = openScript(t, append(done, longer, step{query: m.dialect.raise})...)
 	if err := m.Migrate(t.Context(), db); err != nil || s.committed != 1 {
 		t.Errorf("a longer window than before: %v", err)
 	}
-	foreign, s := openScript(t, append(slices.Concat([]step{kind, none}, begun), step{like: "SELECT version"},
-		step{like: `"onceward_marks" (`}, step{like: `"onceward_marks_results" (`}, step{like: "CREATE INDEX", err: codeError("42703")}, step{query: m.dialect.form, err: codeError("42703")})...)
-	if err := m.Migrate(t.Context(), foreign); err == nil || !strings.Contains(err.Error(), `"onceward_marks" is not a table of marks`) || s.committed != 0 {
+	foreign, s := openScript(t,
+		append(slices.Concat([]step{kind, none}, begun), step{like: "SELECT version"},
+			step{like: `"onceward_marks" (`}, step{like: `"onceward_marks_results" (`},
+			step{like: "CREATE INDEX", err: codeError("42703")},
+			step{query: m.dialect.form, err: codeError("42703")})...)
+	if err := m.Migrate(t.Context(), foreign); err == nil ||
+		!strings.Contains(err.Error(), `"onceward_marks" is not a table of marks`) ||
+		s.committed != 0 {
 		t.Errorf("a table with other columns: %v", err)
 	}
-	refused, _ := openScript(t, kind, step{like: "to_regclass", err: codeError("42501")}, step{query: m.dialect.form, err: codeError("42P01")})
+	refused, _ := openScript(t, kind, step{like: "to_regclass", err: codeError("42501")},
+		step{query: m.dialect.form, err: codeError("42P01")})
 	if err := m.Migrate(t.Context(), refused); err == nil || strings.Contains(err.Error(), "form") {
 		t.Errorf("no right to: %v", err)
 	}
-	if new(Marks).Schema() != "" || (*Marks)(nil).Migrations() != nil || !strings.Contains(m.Schema(), m.dialect.raise) {
+	if new(Marks).Schema() != "" || (*Marks)(nil).Migrations() != nil ||
+		!strings.Contains(m.Schema(), m.dialect.raise) {
 		t.Error("Schema is not what Migrate runs")
 	}
 }
 
 func TestDeleteExpired(t *testing.T) {
 	recorded := func(m *Marks, ms int64) step {
-		return step{query: m.dialect.window, rows: func([]any) [][]driver.Value { return [][]driver.Value{{ms}} }}
+		return step{query: m.dialect.window, rows: func([]any) [][]driver.Value {
+			return [][]driver.Value{{ms}}
+		}}
 	}
 	// expired finds two marks, and what forget deletes besides must name both.
 	expired := func(m *Marks) []step {
@@ -171,25 +203,32 @@ func TestDeleteExpired(t *testing.T) {
 			deleted int64
 			fails   string
 		}{
-			"the recorded one":     {append([]step{recorded(m, 7_200_000)}, expired(m)...), 2 * time.Hour, 2, ""},
-			"a shorter one":        {append([]step{recorded(m, 1)}, expired(m)...), time.Hour, 2, ""},
-			"nothing expired":      {[]step{recorded(m, 1), {query: m.dialect.expire}}, time.Hour, 0, ""},
-			"for ever":             {[]step{recorded(m, forever)}, 0, 0, "SetWindow"},
-			"none":                 {[]step{{query: m.dialect.window}}, 0, 0, "call Migrate"},
-			"no answer":            {[]step{{query: m.dialect.window, err: codeError("57P01")}}, 0, 0, "57P01"},
-			"no answer in the end": {[]step{recorded(m, 1), {query: m.dialect.expire, err: codeError("57P01")}}, time.Hour, 0, "57P01"},
+			"the recorded one": {append([]step{recorded(m, 7_200_000)}, expired(m)...),
+				2 * time.Hour, 2, ""},
+			"a shorter one": {append([]step{recorded(m, 1)}, expired(m)...),
+				time.Hour, 2, ""},
+			"nothing expired": {[]step{recorded(m, 1), {query: m.dialect.expire}},
+				time.Hour, 0, ""},
+			"for ever": {[]step{recorded(m, forever)}, 0, 0, "SetWindow"},
+			"none":     {[]step{{query: m.dialect.window}}, 0, 0, "call Migrate"},
+			"no answer": {[]step{{query: m.dialect.window, err: codeError("57P01")}},
+				0, 0, "57P01"},
+			"no answer in the end": {[]step{recorded(m, 1),
+				{query: m.dialect.expire, err: codeError("57P01")}}, time.Hour, 0, "57P01"},
 		}
 		for name, tt := range tests {
 			t.Run(d.String()+"/"+name, func(t *testing.T) {
 				db, s := openScript(t, tt.steps...)
 				deleted, err := m.DeleteExpired(t.Context(), db, 1000)
-				if deleted != tt.deleted || (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) {
+				if deleted != tt.deleted || (err == nil) != (tt.fails == "") ||
+					err != nil && !strings.Contains(err.Error(), tt.fails) {
 					t.Errorf("DeleteExpired = %d, %v", deleted, err)
 				}
 				if (s.committed == 1) != (tt.fails == "") {
 					t.Errorf("%d commits", s.committed)
 				}
-				if tt.window > 0 && (s.args[1][0] != ceil(tt.window, tick) || s.args[1][1] != int64(1000)) {
+				if tt.window > 0 && (s.args[1][0] != ceil(tt.window, tick) ||
+					s.args[1][1] != int64(1000)) {
 					t.Errorf("args = %v", s.args[1])
 				}
 			})
@@ -201,14 +240,16 @@ func TestDeleteExpired(t *testing.T) {
 	}
 	db, _ := openScript(t) // any statement fails the test
 	var input *dedup.InputError
-	if _, err := forever.DeleteExpired(t.Context(), db, 1); !errors.As(err, &input) || input.Field != "Window" {
+	if _, err := forever.DeleteExpired(t.Context(), db, 1); !errors.As(err, &input) ||
+		input.Field != "Window" {
 		t.Errorf("without a window: %v", err)
 	}
 }
 
 func TestSetWindow(t *testing.T) {
 	m := newMarks(t, Postgres)
-	db, s := openScript(t, step{query: m.dialect.setWindow}, step{query: m.dialect.setWindow, err: codeError("42P01")})
+	db, s := openScript(t, step{query: m.dialect.setWindow},
+		step{query: m.dialect.setWindow, err: codeError("42P01")})
 	if err := m.SetWindow(t.Context(), db); err != nil || s.args[0][0] != int64(3_600_000) {
 		t.Errorf("%v with %v", err, s.args)
 	}
@@ -229,10 +270,13 @@ func TestLookup(t *testing.T) {
 	if _, found, err := m.Lookup(t.Context(), db, testKey); found || err != nil {
 		t.Errorf("absent: %v, %v", found, err)
 	}
-	if mark, found, err := m.Lookup(t.Context(), db, testKey); !found || err != nil || mark.Outcome != dedup.Duplicate || mark.Age != 3*time.Second {
+	if mark, found, err := m.Lookup(t.Context(), db, testKey); !found || err != nil ||
+		mark.Outcome != dedup.Duplicate || mark.Age != 3*time.Second {
 		t.Errorf("present: %+v, %v, %v", mark, found, err)
 	}
-	if mark, found, err := m.Lookup(t.Context(), db, testKey, dedup.WithFingerprint([]byte("x"))); !found || err != nil || mark.Outcome != dedup.Mismatch {
+	if mark, found, err := m.Lookup(t.Context(), db, testKey,
+		dedup.WithFingerprint([]byte("x"))); !found || err != nil ||
+		mark.Outcome != dedup.Mismatch {
 		t.Errorf("other payload: %+v, %v, %v", mark, found, err)
 	}
 	if _, found, err := m.Lookup(t.Context(), db, testKey); found || !Retryable(err) {

@@ -56,7 +56,8 @@ func openScript(t *testing.T, steps ...step) (*sql.DB, *script) {
 	t.Cleanup(func() {
 		_ = db.Close()
 		if len(s.steps) > 0 {
-			t.Errorf("%d statements were not run, next: %s", len(s.steps), s.steps[0].query+s.steps[0].like)
+			t.Errorf("%d statements were not run, next: %s", len(s.steps),
+				s.steps[0].query+s.steps[0].like)
 		}
 	})
 	return db, s
@@ -146,15 +147,20 @@ func (s *script) guards(query string) (step, bool) {
 		return step{}, true
 	}
 	if s.clocks[query] {
-		return step{rows: func([]any) [][]driver.Value { return [][]driver.Value{{time.Now().UnixMilli()}} }}, true
+		return step{rows: func([]any) [][]driver.Value {
+			return [][]driver.Value{{time.Now().UnixMilli()}}
+		}}, true
 	}
 	if strings.Contains(query, writtenHere) {
-		return step{rows: func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }}, true
+		return step{rows: func([]any) [][]driver.Value {
+			return [][]driver.Value{{int64(1)}}
+		}}, true
 	}
 	return step{}, false
 }
 
-func (s *script) QueryContext(_ context.Context, query string, named []driver.NamedValue) (driver.Rows, error) {
+func (s *script) QueryContext(_ context.Context, query string,
+	named []driver.NamedValue) (driver.Rows, error) {
 	st, args := s.next(query, named)
 	if st.err != nil {
 		return nil, st.err
@@ -169,7 +175,8 @@ func (s *script) QueryContext(_ context.Context, query string, named []driver.Na
 	return r, nil
 }
 
-func (s *script) ExecContext(_ context.Context, query string, named []driver.NamedValue) (driver.Result, error) {
+func (s *script) ExecContext(_ context.Context, query string,
+	named []driver.NamedValue) (driver.Result, error) {
 	st, args := s.next(query, named)
 	if st.exec != nil && st.err == nil {
 		st.affected = st.exec(query)

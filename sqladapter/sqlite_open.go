@@ -8,11 +8,12 @@ import (
 	"fmt"
 )
 
-// OpenSQLite is sql.Open for SQLite, whose transactions cannot end unseen. SQLite rolls a transaction
-// back by itself when a statement that writes is interrupted, because its context has ended, or finds
-// the disk full, and then commits each next statement alone. Here these are refused, as PostgreSQL
-// does it, and so is COMMIT, until the transaction is rolled back; [Retryable] is true of that error.
-// It holds for every transaction that BeginTx of the pool or of a *sql.Conn has begun, whoever uses it.
+// OpenSQLite is sql.Open for SQLite, whose transactions cannot end unseen. SQLite rolls a
+// transaction back by itself when a statement that writes is interrupted, because its context has
+// ended, or finds the disk full, and then commits each next statement alone. Here these are
+// refused, as PostgreSQL does it, and so is COMMIT, until the transaction is rolled back;
+// [Retryable] is true of that error. It holds for every transaction that BeginTx of the pool or of
+// a *sql.Conn has begun, whoever uses it.
 //
 // driverName is of a driver that is registered: "sqlite", "sqlite3". Like sql.Open it connects to
 // nothing yet. The function of [sql.Conn.Raw] is given a value whose method Unwrap() driver.Conn
@@ -112,7 +113,8 @@ func (c *liteConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.T
 	return liteTx{tx, c}, nil
 }
 
-func (c *liteConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c *liteConn) ExecContext(ctx context.Context, query string,
+	args []driver.NamedValue) (driver.Result, error) {
 	e, ok := c.Conn.(driver.ExecerContext)
 	if !ok {
 		return nil, driver.ErrSkip
@@ -123,7 +125,8 @@ func (c *liteConn) ExecContext(ctx context.Context, query string, args []driver.
 	return e.ExecContext(ctx, query, args)
 }
 
-func (c *liteConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *liteConn) QueryContext(ctx context.Context, query string,
+	args []driver.NamedValue) (driver.Rows, error) {
 	q, ok := c.Conn.(driver.QueryerContext)
 	if !ok {
 		return nil, driver.ErrSkip
@@ -213,7 +216,8 @@ type liteStmt struct {
 	conn *liteConn
 }
 
-func (s *liteStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+func (s *liteStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result,
+	error) {
 	if err := s.conn.open(); err != nil {
 		return nil, err
 	}
@@ -227,7 +231,8 @@ func (s *liteStmt) exec(ctx context.Context, args []driver.NamedValue) (driver.R
 	return s.Stmt.Exec(unnamed(args)) //nolint:staticcheck // of a driver that has no other
 }
 
-func (s *liteStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+func (s *liteStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows,
+	error) {
 	if err := s.conn.open(); err != nil {
 		return nil, err
 	}

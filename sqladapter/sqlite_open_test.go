@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// plainDriver has what a driver must have, and nothing else. Its connection is one, and keeps what it
-// is sent.
+// plainDriver has what a driver must have, and nothing else. Its connection is one, and keeps what
+// it is sent.
 type plainDriver struct {
 	inTx bool
 	sent []string
@@ -135,7 +135,8 @@ func TestOpenSQLiteOfAPlainDriver(t *testing.T) {
 	if _, err := db.Exec("outside"); err != nil {
 		t.Error(err)
 	}
-	want := []string{"outside", "insert", "select", "COMMIT", beginAnother, "ROLLBACK", beginAnother, "ROLLBACK", "outside"}
+	want := []string{"outside", "insert", "select", "COMMIT", beginAnother, "ROLLBACK",
+		beginAnother, "ROLLBACK", "outside"}
 	if !slices.Equal(d.sent, want) {
 		t.Errorf("sent %q, want %q", d.sent, want)
 	}

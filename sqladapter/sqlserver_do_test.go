@@ -15,7 +15,9 @@ import (
 
 // begunAs is what the session says of a transaction that has begun.
 func begunAs(aborts, depth, id int64) step {
-	return step{query: serverBegun, rows: func([]any) [][]driver.Value { return [][]driver.Value{{aborts, depth, id}} }}
+	return step{query: serverBegun, rows: func([]any) [][]driver.Value {
+		return [][]driver.Value{{aborts, depth, id}}
+	}}
 }
 
 // still answers whether the transaction is the one of this id.
@@ -33,7 +35,9 @@ func TestSQLServerDo(t *testing.T) {
 	m := newMarks(t, SQLServer)
 	begun, back := begunAs(0, 1, 7), step{query: serverBack + `OFF`}
 	insert := step{like: `INSERT INTO [onceward_marks] (`, affected: 1}
-	try := func(steps ...step) []step { return slices.Concat([]step{begun, insert}, steps, []step{back}) }
+	try := func(steps ...step) []step {
+		return slices.Concat([]step{begun, insert}, steps, []step{back})
+	}
 	done := try(still(7))
 	table := newServerTable(t, m, serverRow{})
 	tests := map[string]struct {
@@ -44,34 +48,52 @@ func TestSQLServerDo(t *testing.T) {
 		committed int
 		err       error
 	}{
-		"first":     {steps: done, effect: []error{nil}, outcome: dedup.Acquired, committed: 1},
-		"duplicate": {steps: []step{begun, refused(2627), newServerTable(t, m, serverRow{owner: 42}, testKey).load(), back}, outcome: dedup.Duplicate},
+		"first": {steps: done, effect: []error{nil}, outcome: dedup.Acquired, committed: 1},
+		"duplicate": {steps: []step{begun, refused(2627),
+			newServerTable(t, m, serverRow{owner: 42}, testKey).load(), back},
+			outcome: dedup.Duplicate},
 		// What XACT_ABORT was before is what it is afterwards.
-		"it was ON": {steps: []step{begunAs(16384, 1, 7), insert, still(7), {query: serverBack + `ON`}}, effect: []error{nil}, outcome: dedup.Acquired, committed: 1},
+		"it was ON": {steps: []step{begunAs(16384, 1, 7), insert, still(7),
+			{query: serverBack + `ON`}}, effect: []error{nil}, outcome: dedup.Acquired,
+			committed: 1},
 		"deadlock, then not": {
-			steps: slices.Concat([]step{begun, refused(1205), back}, done), effect: []error{nil}, outcome: dedup.Acquired, committed: 1,
+			steps: slices.Concat([]step{begun, refused(1205), back}, done), effect: []error{nil},
+			outcome: dedup.Acquired, committed: 1,
 		},
-		"deadlock in the effect": {steps: slices.Concat(try(), done), effect: []error{serverError(1205), nil}, outcome: dedup.Acquired, committed: 1},
+		"deadlock in the effect": {steps: slices.Concat(try(), done),
+			effect: []error{serverError(1205), nil}, outcome: dedup.Acquired, committed: 1},
 		// The effect has not heeded the error that ended its transaction, and gone on.
-		"another transaction": {steps: slices.Concat(try(still(8)), done), effect: []error{nil, nil}, outcome: dedup.Acquired, committed: 1},
+		"another transaction": {steps: slices.Concat(try(still(8)), done),
+			effect: []error{nil, nil}, outcome: dedup.Acquired, committed: 1},
 		"ended, says driver": {
-			steps: slices.Concat(try(step{query: serverSame, err: serverError(0)}), done), effect: []error{nil, nil}, outcome: dedup.Acquired, committed: 1,
+			steps:  slices.Concat(try(step{query: serverSame, err: serverError(0)}), done),
+			effect: []error{nil, nil}, outcome: dedup.Acquired, committed: 1,
 		},
 		"always another": {
-			steps: slices.Repeat(try(still(8)), maxTries), effect: make([]error, maxTries), err: errRolledBack,
+			steps: slices.Repeat(try(still(8)), maxTries), effect: make([]error, maxTries),
+			err: errRolledBack,
 		},
-		"effect fails":     {steps: try(), effect: []error{serverError(547)}, err: serverError(547)},
-		"lock timeout":     {steps: []step{begun, refused(1222), back}, outcome: dedup.InFlight, err: dedup.ErrInFlight},
+		"effect fails": {steps: try(), effect: []error{serverError(547)},
+			err: serverError(547)},
+		"lock timeout": {steps: []step{begun, refused(1222), back}, outcome: dedup.InFlight,
+			err: dedup.ErrInFlight},
 		"a transaction in": {steps: []step{begunAs(0, 2, 7), back}, err: errInAnother},
-		"not begun":        {steps: []step{{query: serverBegun, err: serverError(102)}, back}, err: serverError(102)},
-		"lost before":      {steps: slices.Concat([]step{{query: serverBegun, err: driver.ErrBadConn}, back}, done), effect: []error{nil}, outcome: dedup.Acquired, committed: 1},
+		"not begun": {steps: []step{{query: serverBegun, err: serverError(102)}, back},
+			err: serverError(102)},
+		"lost before": {steps: slices.Concat([]step{{query: serverBegun,
+			err: driver.ErrBadConn}, back}, done), effect: []error{nil}, outcome: dedup.Acquired,
+			committed: 1},
 		"lost COMMIT that happened": {
-			steps:  []step{begun, table.insert(), still(7), back, begun, table.insert(), table.load(), back},
-			effect: []error{nil}, commits: []error{io.ErrUnexpectedEOF}, outcome: dedup.Duplicate, committed: 1,
+			steps: []step{begun, table.insert(), still(7), back, begun, table.insert(),
+				table.load(), back},
+			effect: []error{nil}, commits: []error{io.ErrUnexpectedEOF}, outcome: dedup.Duplicate,
+			committed: 1,
 		},
 		"lost COMMIT that did not": {
-			steps:  slices.Concat([]step{begun, insert, still(7)}, done), // database/sql has dropped the session
-			effect: []error{nil, nil}, commits: []error{driver.ErrBadConn}, outcome: dedup.Acquired, committed: 2,
+			// database/sql has dropped the session
+			steps:  slices.Concat([]step{begun, insert, still(7)}, done),
+			effect: []error{nil, nil}, commits: []error{driver.ErrBadConn}, outcome: dedup.Acquired,
+			committed: 2,
 		},
 	}
 	for name, tt := range tests {
@@ -80,17 +102,20 @@ func TestSQLServerDo(t *testing.T) {
 				db, s := openScript(t, tt.steps...)
 				s.commits = tt.commits
 				effects := tt.effect
-				mark, err := m.Do(t.Context(), db, testKey, func(_ context.Context, tx *sql.Tx) error {
-					if tx == nil {
-						t.Error("no transaction")
-					}
-					return shift(&effects)
-				})
-				if (err == nil) != (tt.err == nil) || !errors.Is(err, tt.err) || mark.Outcome != tt.outcome {
+				mark, err := m.Do(t.Context(), db, testKey,
+					func(_ context.Context, tx *sql.Tx) error {
+						if tx == nil {
+							t.Error("no transaction")
+						}
+						return shift(&effects)
+					})
+				if (err == nil) != (tt.err == nil) || !errors.Is(err, tt.err) ||
+					mark.Outcome != tt.outcome {
 					t.Errorf("Do = %v, %v; want %v, %v", mark.Outcome, err, tt.outcome, tt.err)
 				}
 				if s.committed != tt.committed || len(effects) > 0 {
-					t.Errorf("%d commits, want %d; %d effects did not run", s.committed, tt.committed, len(effects))
+					t.Errorf("%d commits, want %d; %d effects did not run", s.committed,
+						tt.committed, len(effects))
 				}
 				if n := db.Stats().InUse; n != 0 {
 					t.Errorf("%d sessions were not given back", n)
@@ -103,7 +128,8 @@ func TestSQLServerDo(t *testing.T) {
 // A session whose options could not be restored does not go back to its pool.
 func TestSQLServerDoDiscardsItsSession(t *testing.T) {
 	m := newMarks(t, SQLServer)
-	db, _ := openScript(t, begunAs(0, 1, 7), step{like: `INSERT INTO`, affected: 1}, still(7), step{query: serverBack + `OFF`, err: serverError(102)})
+	db, _ := openScript(t, begunAs(0, 1, 7), step{like: `INSERT INTO`, affected: 1}, still(7),
+		step{query: serverBack + `OFF`, err: serverError(102)})
 	if _, err := m.Do(t.Context(), db, testKey, nothing); err != nil {
 		t.Fatal(err)
 	}
@@ -128,9 +154,10 @@ func TestSQLServerConfirm(t *testing.T) {
 		want  Verdict
 		err   error
 	}{
-		"ours":      {[]step{of(42, testKey).insert(), of(42, testKey).load()}, Committed, nil},
-		"another's": {[]step{of(41, testKey).insert(), of(41, testKey).load()}, CommittedByAnother, nil},
-		"nobody's":  {[]step{of(0).insert()}, NotCommitted, nil},
+		"ours": {[]step{of(42, testKey).insert(), of(42, testKey).load()}, Committed, nil},
+		"another's": {[]step{of(41, testKey).insert(), of(41, testKey).load()},
+			CommittedByAnother, nil},
+		"nobody's": {[]step{of(0).insert()}, NotCommitted, nil},
 		// The server has not noticed yet that the connection is gone.
 		"not ended": {[]step{refused(1222)}, Undecided, dedup.ErrInFlight},
 	} {
@@ -138,7 +165,8 @@ func TestSQLServerConfirm(t *testing.T) {
 			db, s := openScript(t, slices.Concat([]step{begun}, tt.steps, []step{back})...)
 			got, err := m.Confirm(t.Context(), db, testKey, mine)
 			if got != tt.want || !errors.Is(err, tt.err) || s.committed != 0 || s.rolledBack != 1 {
-				t.Errorf("Confirm = %v, %v; want %v, %v; %d committed, %d rolled back", got, err, tt.want, tt.err, s.committed, s.rolledBack)
+				t.Errorf("Confirm = %v, %v; want %v, %v; %d committed, %d rolled back", got,
+					err, tt.want, tt.err, s.committed, s.rolledBack)
 			}
 		})
 	}
@@ -161,8 +189,11 @@ func TestSQLServerHalfAnEffectIsNoDuplicate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				table := newServerTable(t, m, serverRow{}) // keeps what was rolled back
-				db, _ := openScript(t, slices.Concat([]step{begun, table.insert()}, tt.check, []step{back, begun, table.insert(), table.load(), back})...)
-				mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error { return tt.effect })
+				db, _ := openScript(t, slices.Concat([]step{begun, table.insert()}, tt.check,
+					[]step{back, begun, table.insert(), table.load(), back})...)
+				mark, err := m.Do(t.Context(), db, testKey, func(context.Context, *sql.Tx) error {
+					return tt.effect
+				})
 				if !errors.Is(err, errCommittedItself) || !dedup.IsPermanent(err) {
 					t.Errorf("Do = %v, %v", mark.Outcome, err)
 				}
@@ -183,11 +214,14 @@ func TestSQLServerLostCommitThenDeadlock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				table := newServerTable(t, m, serverRow{})
-				db, s := openScript(t, slices.Concat([]step{begun, table.insert(), still(7), back}, between, []step{begun, table.insert(), table.load(), back})...)
+				db, s := openScript(t, slices.Concat([]step{begun, table.insert(), still(7), back},
+					between, []step{begun, table.insert(), table.load(), back})...)
 				s.commits = []error{io.ErrUnexpectedEOF}
 				ran := 0
-				marks, err := m.DoBatch(t.Context(), db, []string{"a", "", "b"}, func(context.Context, *sql.Tx, []int) error { ran++; return nil })
-				if err != nil || ran != 1 || marks[0].Outcome != dedup.Duplicate || marks[1].Err == nil || marks[2].Outcome != dedup.Duplicate {
+				marks, err := m.DoBatch(t.Context(), db, []string{"a", "", "b"},
+					func(context.Context, *sql.Tx, []int) error { ran++; return nil })
+				if err != nil || ran != 1 || marks[0].Outcome != dedup.Duplicate ||
+					marks[1].Err == nil || marks[2].Outcome != dedup.Duplicate {
 					t.Errorf("DoBatch = %+v, %v; %d runs", marks, err, ran)
 				}
 			})

@@ -72,20 +72,23 @@ func refused(number int32) step {
 }
 
 func (s *serverTable) load() step {
-	return step{like: `WITH (READCOMMITTEDLOCK, FORCESEEK)`, rows: func(args []any) (rows [][]driver.Value) {
-		for _, arg := range args {
-			if r, found := s.rows[string(arg.([]byte))]; found { //nolint:forcetypeassert // as the dialect has it
-				rows = append(rows, []driver.Value{arg, r.owner, r.fingerprint, int64(1000), int64(4000), r.result})
+	return step{like: `WITH (READCOMMITTEDLOCK, FORCESEEK)`,
+		rows: func(args []any) (rows [][]driver.Value) {
+			for _, arg := range args {
+				if r, found := s.rows[string(arg.([]byte))]; found { //nolint:forcetypeassert // as the dialect has it
+					rows = append(rows, []driver.Value{arg, r.owner, r.fingerprint, int64(1000),
+						int64(4000), r.result})
+				}
 			}
-		}
-		return rows
-	}}
+			return rows
+		}}
 }
 
 func TestSQLServerMarkTx(t *testing.T) {
 	m := newMarks(t, SQLServer)
 	body := dedup.FingerprintOf([]byte("body"))
-	done := newServerTable(t, m, serverRow{owner: 42, fingerprint: body[:], result: []byte("receipt")}, testKey)
+	done := newServerTable(t, m,
+		serverRow{owner: 42, fingerprint: body[:], result: []byte("receipt")}, testKey)
 	fresh := func() *serverTable { return newServerTable(t, m, serverRow{}) }
 	tests := map[string]struct {
 		steps   []step
@@ -96,24 +99,35 @@ func TestSQLServerMarkTx(t *testing.T) {
 		err     error
 		retry   bool
 	}{
-		"first":           {steps: []step{fresh().insert()}, outcome: dedup.Acquired},
-		"duplicate":       {steps: []step{done.insert(), done.load()}, outcome: dedup.Duplicate, result: "receipt"},
-		"same payload":    {steps: []step{done.insert(), done.load()}, payload: "body", outcome: dedup.Duplicate, result: "receipt"},
-		"another payload": {steps: []step{done.insert(), done.load()}, payload: "other", outcome: dedup.Mismatch, err: dedup.ErrMismatch},
+		"first": {steps: []step{fresh().insert()}, outcome: dedup.Acquired},
+		"duplicate": {steps: []step{done.insert(), done.load()}, outcome: dedup.Duplicate,
+			result: "receipt"},
+		"same payload": {steps: []step{done.insert(), done.load()}, payload: "body",
+			outcome: dedup.Duplicate, result: "receipt"},
+		"another payload": {steps: []step{done.insert(), done.load()}, payload: "other",
+			outcome: dedup.Mismatch, err: dedup.ErrMismatch},
 		// A key that was made by hand, and does not leave out what is there.
-		"primary key says so":  {steps: []step{refused(2627), done.load()}, outcome: dedup.Duplicate, result: "receipt"},
-		"unique index says so": {steps: []step{refused(2601), done.load()}, outcome: dedup.Duplicate, result: "receipt"},
-		"deleted meanwhile":    {steps: []step{refused(2627), fresh().load(), fresh().insert()}, outcome: dedup.Acquired},
-		"lock timeout":         {steps: []step{refused(1222)}, outcome: dedup.InFlight, err: dedup.ErrInFlight, retry: true},
-		"lock timeout of load": {steps: []step{refused(2627), {like: "FORCESEEK", err: serverError(1222)}}, outcome: dedup.InFlight, err: dedup.ErrInFlight, retry: true},
+		"primary key says so": {steps: []step{refused(2627), done.load()},
+			outcome: dedup.Duplicate, result: "receipt"},
+		"unique index says so": {steps: []step{refused(2601), done.load()},
+			outcome: dedup.Duplicate, result: "receipt"},
+		"deleted meanwhile": {steps: []step{refused(2627), fresh().load(), fresh().insert()},
+			outcome: dedup.Acquired},
+		"lock timeout": {steps: []step{refused(1222)}, outcome: dedup.InFlight,
+			err: dedup.ErrInFlight, retry: true},
+		"lock timeout of load": {steps: []step{refused(2627),
+			{like: "FORCESEEK", err: serverError(1222)}}, outcome: dedup.InFlight,
+			err: dedup.ErrInFlight, retry: true},
 		"deadlock":             {steps: []step{refused(1205)}, err: serverError(1205), retry: true},
 		"snapshot has changed": {steps: []step{refused(3960)}, err: serverError(3960), retry: true},
 		"uncommittable":        {steps: []step{refused(3930)}, err: serverError(3930), retry: true},
 		"ended, says driver":   {steps: []step{refused(0)}, err: serverError(0), retry: true},
 		// Prevents: a mark that is committed by itself, before its effect.
-		"no transaction":  {steps: []step{refused(sqlserverNotOpen)}, field: "tx", err: serverError(sqlserverNotOpen)},
-		"constraint":      {steps: []step{refused(547)}, err: serverError(547)},
-		"connection lost": {steps: []step{{like: "INSERT", err: driver.ErrBadConn}}, err: driver.ErrBadConn, retry: true},
+		"no transaction": {steps: []step{refused(sqlserverNotOpen)}, field: "tx",
+			err: serverError(sqlserverNotOpen)},
+		"constraint": {steps: []step{refused(547)}, err: serverError(547)},
+		"connection lost": {steps: []step{{like: "INSERT", err: driver.ErrBadConn}},
+			err: driver.ErrBadConn, retry: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -123,11 +137,14 @@ func TestSQLServerMarkTx(t *testing.T) {
 				opts = append(opts, dedup.WithFingerprint([]byte(tt.payload)))
 			}
 			mark, err := m.MarkTx(t.Context(), tx, testKey, opts...)
-			if mark.Outcome != tt.outcome || !errors.Is(err, tt.err) || (err == nil) != (tt.err == nil) || string(mark.Result) != tt.result {
-				t.Errorf("MarkTx = %v %q, %v; want %v %q, %v", mark.Outcome, mark.Result, err, tt.outcome, tt.result, tt.err)
+			if mark.Outcome != tt.outcome || !errors.Is(err, tt.err) ||
+				(err == nil) != (tt.err == nil) || string(mark.Result) != tt.result {
+				t.Errorf("MarkTx = %v %q, %v; want %v %q, %v", mark.Outcome, mark.Result,
+					err, tt.outcome, tt.result, tt.err)
 			}
 			var input *dedup.InputError
-			if errors.As(err, &input) != (tt.field != "") || input != nil && input.Field != tt.field {
+			if errors.As(err, &input) != (tt.field != "") ||
+				input != nil && input.Field != tt.field {
 				t.Errorf("MarkTx = %v, want an InputError on %q", err, tt.field)
 			}
 			if Retryable(err) != tt.retry {
@@ -141,8 +158,10 @@ func TestSQLServerMarkTx(t *testing.T) {
 // must be one.
 func TestSQLServerWritesAreGuarded(t *testing.T) {
 	m := newMarks(t, SQLServer)
-	for _, text := range []string{insertText(m), insertManyText(m), m.dialect.save(entry{}, nil).text} {
-		off, open, insert := strings.Index(text, `SET XACT_ABORT OFF;`), strings.Index(text, `IF XACT_STATE() <> 1 THROW`), strings.Index(text, `INSERT INTO`)
+	for _, text := range []string{insertText(m), insertManyText(m),
+		m.dialect.save(entry{}, nil).text} {
+		off, open, insert := strings.Index(text, `SET XACT_ABORT OFF;`),
+			strings.Index(text, `IF XACT_STATE() <> 1 THROW`), strings.Index(text, `INSERT INTO`)
 		if off < 0 || open < off || insert < open {
 			t.Errorf("not guarded: %s", text)
 		}
@@ -155,11 +174,16 @@ func TestSQLServerWritesAreGuarded(t *testing.T) {
 func TestSQLServerMarkBatchTx(t *testing.T) {
 	m := newMarks(t, SQLServer)
 	reqs := []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "c"}, {Key: "d"}, {Key: "a"}, {Key: ""}}
-	want := []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate, dedup.Duplicate, dedup.Unknown}
+	want := []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Acquired, dedup.Duplicate,
+		dedup.Duplicate, dedup.Unknown}
 	for name, steps := range map[string]func(*serverTable) []step{
-		"what is there is left out": func(s *serverTable) []step { return []step{s.insert(), s.load()} },
+		"what is there is left out": func(s *serverTable) []step {
+			return []step{s.insert(), s.load()}
+		},
 		// The statement is undone, with the rows that were new.
-		"what is there undoes all": func(s *serverTable) []step { return []step{refused(2627), s.load(), s.insert()} },
+		"what is there undoes all": func(s *serverTable) []step {
+			return []step{refused(2627), s.load(), s.insert()}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tx, _ := beginScript(t, steps(newServerTable(t, m, serverRow{owner: 42}, "b", "d"))...)
@@ -182,7 +206,8 @@ func TestSQLServerBatchOfThousands(t *testing.T) {
 	table := newServerTable(t, m, serverRow{})
 	reqs := make([]dedup.Request, 1100)
 	for i := range reqs {
-		reqs[i] = dedup.Request{Key: fmt.Sprint("key ", i), Fingerprint: dedup.FingerprintOf([]byte{byte(i)})}
+		reqs[i] = dedup.Request{Key: fmt.Sprint("key ", i),
+			Fingerprint: dedup.FingerprintOf([]byte{byte(i)})}
 	}
 	tx, _ := beginScript(t, table.insert(), table.insert(), table.insert())
 	marks, err := m.MarkBatchTx(t.Context(), tx, reqs)
@@ -194,7 +219,8 @@ func TestSQLServerBatchOfThousands(t *testing.T) {
 			t.Fatalf("item %d: %v", i, mark.Outcome)
 		}
 	}
-	if ids := slices.Concat(table.batches...); len(ids) != len(reqs) || !slices.IsSortedFunc(ids, slices.Compare[[]byte]) {
+	if ids := slices.Concat(table.batches...); len(ids) != len(reqs) ||
+		!slices.IsSortedFunc(ids, slices.Compare[[]byte]) {
 		t.Errorf("%d ids, not ascending", len(ids))
 	}
 }
@@ -215,7 +241,8 @@ func TestSQLServerSaveResult(t *testing.T) {
 			tx, s := beginScript(t, tt.step)
 			err := m.SaveResultTx(t.Context(), tx, testKey, []byte("receipt"))
 			var input *dedup.InputError
-			if errors.As(err, &input) != (tt.field != "") || input != nil && input.Field != tt.field || (err == nil) != (tt.field == "") {
+			if errors.As(err, &input) != (tt.field != "") ||
+				input != nil && input.Field != tt.field || (err == nil) != (tt.field == "") {
 				t.Errorf("SaveResultTx = %v, want an InputError on %q", err, tt.field)
 			}
 			if string(s.args[0][1].([]byte)) != "receipt" { //nolint:forcetypeassert // as the dialect has it
@@ -230,7 +257,9 @@ func TestSQLServerCheck(t *testing.T) {
 	m := newMarks(t, SQLServer)
 	one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
 	hour := func([]any) [][]driver.Value { return [][]driver.Value{{int64(3_600_000)}} }
-	level := []step{{like: `OBJECT_ID(N'[onceward_migrations]'`, rows: one}, {like: "SELECT version", rows: one}, {query: peek(m)}, {query: m.dialect.window, rows: hour}}
+	level := []step{{like: `OBJECT_ID(N'[onceward_migrations]'`, rows: one},
+		{like: "SELECT version", rows: one}, {query: peek(m)},
+		{query: m.dialect.window, rows: hour}}
 	insert := func(n int64) step { return step{query: insertText(m), affected: n} }
 	second := func(n int64, err error) step {
 		return step{query: sqlserverImpatient + insertText(m), affected: n, err: err}
@@ -240,19 +269,24 @@ func TestSQLServerCheck(t *testing.T) {
 		steps []step
 		fails string
 	}{
-		"sound":                 {[]step{insert(1), insert(0), second(0, serverError(1222)), gone}, ""},
-		"a key made by hand":    {[]step{insert(1), {query: insertText(m), err: serverError(2627)}, second(0, serverError(1222)), gone}, ""},
-		"duplicates are new":    {[]step{insert(1), insert(1)}, "changed 1, not 0"},
-		"the other is skipped":  {[]step{insert(1), insert(0), second(0, nil)}, "did not wait"},
-		"the other is first":    {[]step{insert(1), insert(0), second(1, nil)}, "did not wait"},
-		"the other is refused":  {[]step{insert(1), insert(0), second(0, serverError(2627))}, "did not wait"},
-		"the other fails":       {[]step{insert(1), insert(0), second(0, serverError(547))}, "547"},
-		"a row outlives its tx": {[]step{insert(1), insert(0), second(0, serverError(1222)), {query: peek(m), rows: serverStored}}, "no transactions"},
+		"sound": {[]step{insert(1), insert(0), second(0, serverError(1222)), gone},
+			""},
+		"a key made by hand": {[]step{insert(1), {query: insertText(m), err: serverError(2627)},
+			second(0, serverError(1222)), gone}, ""},
+		"duplicates are new":   {[]step{insert(1), insert(1)}, "changed 1, not 0"},
+		"the other is skipped": {[]step{insert(1), insert(0), second(0, nil)}, "did not wait"},
+		"the other is first":   {[]step{insert(1), insert(0), second(1, nil)}, "did not wait"},
+		"the other is refused": {[]step{insert(1), insert(0), second(0, serverError(2627))},
+			"did not wait"},
+		"the other fails": {[]step{insert(1), insert(0), second(0, serverError(547))}, "547"},
+		"a row outlives its tx": {[]step{insert(1), insert(0), second(0, serverError(1222)),
+			{query: peek(m), rows: serverStored}}, "no transactions"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, s := openScript(t, append(slices.Clone(level), tt.steps...)...)
 			err := m.Check(t.Context(), db)
-			if (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) || s.committed != 0 {
+			if (err == nil) != (tt.fails == "") ||
+				err != nil && !strings.Contains(err.Error(), tt.fails) || s.committed != 0 {
 				t.Errorf("Check = %v, want %q", err, tt.fails)
 			}
 		})
@@ -273,19 +307,26 @@ func serverStored(args []any) [][]driver.Value {
 func TestSQLServerMigrations(t *testing.T) {
 	m := newMarks(t, SQLServer)
 	one := func([]any) [][]driver.Value { return [][]driver.Value{{int64(1)}} }
-	there, begun := step{like: `OBJECT_ID(N'[onceward_migrations]'`, rows: one}, []step{{like: "sp_getapplock"}, {like: `CREATE TABLE [onceward_migrations]`}}
+	there, begun := step{like: `OBJECT_ID(N'[onceward_migrations]'`, rows: one},
+		[]step{{like: "sp_getapplock"}, {like: `CREATE TABLE [onceward_migrations]`}}
 	level := step{like: "SELECT version", rows: one}
-	db, s := openScript(t, slices.Concat([]step{{like: `OBJECT_ID(N'[onceward_migrations]'`}}, begun, []step{there, {like: "SELECT version"}},
+	db, s := openScript(t, slices.Concat([]step{{like: `OBJECT_ID(N'[onceward_migrations]'`}},
+		begun, []step{there, {like: "SELECT version"}},
 		[]step{
-			{like: `CREATE TABLE [onceward_marks] (`}, {like: `CREATE TABLE [onceward_marks_results] (`}, {like: `ALTER TABLE [onceward_marks] `},
-			{like: `ALTER TABLE [onceward_marks_results] `}, {like: `CREATE TABLE [onceward_marks_meta] (`}, {query: m.dialect.raise}, {query: peek(m)},
-			{like: "SET version = 1"},
+			{like: `CREATE TABLE [onceward_marks] (`},
+			{like: `CREATE TABLE [onceward_marks_results] (`},
+			{like: `ALTER TABLE [onceward_marks] `},
+			{like: `ALTER TABLE [onceward_marks_results] `},
+			{like: `CREATE TABLE [onceward_marks_meta] (`}, {query: m.dialect.raise},
+			{query: peek(m)}, {like: "SET version = 1"},
 		}, begun, []step{there, level})...)
 	if err := m.Migrations().Up(t.Context(), db); err != nil || s.begun != 2 || s.committed != 2 {
 		t.Errorf("Up: %v; %d begun, %d committed", err, s.begun, s.committed)
 	}
-	db, s = openScript(t, step{like: `OBJECT_ID(N'[onceward_migrations]'`}, step{like: "sp_getapplock", err: serverError(50918)})
-	if err := m.Migrations().Up(t.Context(), db); !errors.Is(err, serverError(50918)) || s.committed != 0 {
+	db, s = openScript(t, step{like: `OBJECT_ID(N'[onceward_migrations]'`},
+		step{like: "sp_getapplock", err: serverError(50918)})
+	if err := m.Migrations().Up(t.Context(), db); !errors.Is(err, serverError(50918)) ||
+		s.committed != 0 {
 		t.Errorf("Up without the lock: %v", err)
 	}
 }
@@ -296,7 +337,9 @@ func TestSQLServerDeleteExpired(t *testing.T) {
 	old := make([]byte, len(dedup.ID{}))
 	old[15] = 0xab
 	db, s := openScript(t, step{query: m.dialect.window, rows: hour},
-		step{query: m.dialect.expire, rows: func([]any) [][]driver.Value { return [][]driver.Value{{old}} }},
+		step{query: m.dialect.expire, rows: func([]any) [][]driver.Value {
+			return [][]driver.Value{{old}}
+		}},
 		step{query: `DELETE FROM [onceward_marks_results] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`},
 		step{query: `DELETE FROM [onceward_marks] WHERE id IN (CAST(0x000000000000000000000000000000ab AS binary(16)))`})
 	n, err := m.DeleteExpired(t.Context(), db, 1000)
@@ -313,7 +356,9 @@ func TestSQLServerDeleteExpired(t *testing.T) {
 
 // TestGoldenSQLServer pins what is around the statements of a mark.
 func TestGoldenSQLServer(t *testing.T) {
-	wantGolden(t, "sqlserver_transaction", []string{serverBegun, serverSame, serverBack + `OFF`, serverBack + `ON`, sqlserverImpatient})
+	wantGolden(t, "sqlserver_transaction",
+		[]string{serverBegun, serverSame, serverBack + `OFF`, serverBack + `ON`,
+			sqlserverImpatient})
 }
 
 // What it is not for says so, before any statement.
@@ -322,7 +367,8 @@ func TestSQLServerIsForMarks(t *testing.T) {
 	_, fence := NewFence(FenceConfig{Dialect: SQLServer, Group: "g"})
 	_, store := NewStore(db, StoreConfig{Dialect: SQLServer})
 	_, preflight := Preflight(t.Context(), db, PreflightConfig{Dialect: SQLServer})
-	for name, err := range map[string]error{"fence": fence, "store": store, "preflight": preflight} {
+	for name, err := range map[string]error{"fence": fence, "store": store,
+		"preflight": preflight} {
 		var input *dedup.InputError
 		if !errors.As(err, &input) || input.Field != "Dialect" {
 			t.Errorf("%s: %v, want an InputError on Dialect", name, err)

@@ -78,7 +78,8 @@ func NewStore(db *sql.DB, cfg StoreConfig) (*Store, error) {
 	case !ok:
 		return nil, inputError("Dialect", "must be Postgres, MySQL or SQLite")
 	case cfg.MaxResult < 0 || cfg.MaxResult > mostResult:
-		return nil, inputError("MaxResult", fmt.Sprintf("is %d; at most %d is allowed", cfg.MaxResult, mostResult))
+		return nil, inputError("MaxResult",
+			fmt.Sprintf("is %d; at most %d is allowed", cfg.MaxResult, mostResult))
 	}
 	if cfg.Table == "" {
 		cfg.Table = DefaultStoreTable
@@ -113,26 +114,31 @@ func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.An
 }
 
 // claimFresh claims keys that have no row, where that is one statement, and returns the rest.
-func (s *Store) claimFresh(ctx context.Context, reqs []dedup.ClaimRequest, todo []int, answers []dedup.Answer) []int {
+func (s *Store) claimFresh(ctx context.Context, reqs []dedup.ClaimRequest, todo []int,
+	answers []dedup.Answer) []int {
 	quick, ok := s.dialect.(quickDialect)
 	known := !slices.ContainsFunc(todo, func(i int) bool { return !reqs[i].LikelyDuplicate })
 	if !ok || known {
 		return todo
 	}
-	return s.quickly(ctx, todo, answers, reqID(reqs), noSize, func(items []int) ([]*claimRow, int64, error) {
-		picked := pick(reqs, items)
-		return s.rows(ctx, s.db, func() statement { return quick.insertClaims(picked) })
-	}, func(_ int, r *claimRow, now int64) dedup.Answer {
-		return dedup.Answer{Outcome: dedup.Acquired, Record: r.view(now)}
-	})
+	return s.quickly(ctx, todo, answers, reqID(reqs),
+		noSize, func(items []int) ([]*claimRow, int64, error) {
+			picked := pick(reqs, items)
+			return s.rows(ctx, s.db, func() statement { return quick.insertClaims(picked) })
+		}, func(_ int, r *claimRow, now int64) dedup.Answer {
+			return dedup.Answer{Outcome: dedup.Acquired, Record: r.view(now)}
+		})
 }
 
 // claimKnown looks first, without a lock, and opens a transaction for those keys alone that
 // may be had.
-func (s *Store) claimKnown(ctx context.Context, reqs []dedup.ClaimRequest, todo []int, answers []dedup.Answer) {
+func (s *Store) claimKnown(ctx context.Context, reqs []dedup.ClaimRequest, todo []int,
+	answers []dedup.Answer) {
 	op := operation{
 		id: reqID(reqs), size: noSize, creates: func(int) bool { return true }, fresh: true,
-		decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) { return decideClaim(r, &reqs[i], now) },
+		decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) {
+			return decideClaim(r, &reqs[i], now)
+		},
 	}
 	s.settle(ctx, op, s.peek(ctx, op, todo, answers), answers)
 }
@@ -143,7 +149,9 @@ func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answe
 		todo := admit(answers, func(i int) error { return s.checkRenew(&changes[i]) })
 		s.settle(ctx, operation{
 			id: changeID(changes), size: func(i int) int { return len(changes[i].Steps) },
-			decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) { return decideRenew(r, &changes[i], now) },
+			decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) {
+				return decideRenew(r, &changes[i], now)
+			},
 		}, todo, answers)
 	})
 }
@@ -159,14 +167,17 @@ func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answ
 		s.settle(ctx, operation{
 			id: changeID(changes), size: func(i int) int { return len(changes[i].Result) },
 			creates: func(i int) bool { return changes[i].Landed },
-			decide:  func(i int, r *claimRow, now int64) (dedup.Answer, bool) { return decideFinish(r, &changes[i], now) },
+			decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) {
+				return decideFinish(r, &changes[i], now)
+			},
 		}, todo, answers)
 	})
 }
 
 // finishOwned ends claims that their owners hold, where that is one statement, and returns
 // the rest.
-func (s *Store) finishOwned(ctx context.Context, changes []dedup.Change, todo []int, answers []dedup.Answer) []int {
+func (s *Store) finishOwned(ctx context.Context, changes []dedup.Change, todo []int,
+	answers []dedup.Answer) []int {
 	quick, ok := s.dialect.(quickDialect)
 	if !ok {
 		return todo
@@ -180,13 +191,14 @@ func (s *Store) finishOwned(ctx context.Context, changes []dedup.Change, todo []
 		}
 	}
 	size := func(i int) int { return len(changes[i].Result) }
-	rest := s.quickly(ctx, ends, answers, changeID(changes), size, func(items []int) ([]*claimRow, int64, error) {
-		picked := pick(changes, items)
-		return s.rows(ctx, s.db, func() statement { return quick.finishClaims(picked) })
-	}, func(i int, r *claimRow, now int64) dedup.Answer {
-		r.result = slices.Clone(changes[i].Result)
-		return dedup.Answer{Held: true, Written: true, Record: r.view(now)}
-	})
+	rest := s.quickly(ctx, ends, answers, changeID(changes), size,
+		func(items []int) ([]*claimRow, int64, error) {
+			picked := pick(changes, items)
+			return s.rows(ctx, s.db, func() statement { return quick.finishClaims(picked) })
+		}, func(i int, r *claimRow, now int64) dedup.Answer {
+			r.result = slices.Clone(changes[i].Result)
+			return dedup.Answer{Held: true, Written: true, Record: r.view(now)}
+		})
 	return append(others, rest...)
 }
 

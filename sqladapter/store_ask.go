@@ -45,7 +45,8 @@ func (p *pass) resolve(ctx context.Context, d Doubt) {
 	d.Record, d.Asked = ans.Record, d.Asked+1
 	d.Record.State = dedup.StateUncertain
 	change := dedup.Change{
-		ID: d.ID, Token: claim.Token, Fence: ans.Record.Fence, Lease: p.cfg.Lease, Hold: p.cfg.Hold, Window: p.cfg.Window,
+		ID: d.ID, Token: claim.Token, Fence: ans.Record.Fence, Lease: p.cfg.Lease, Hold: p.cfg.Hold,
+		Window: p.cfg.Window,
 	}
 	state, data := dedup.StateReleased, []byte(nil)
 	if p.cfg.Policy == PolicyAsk {
@@ -59,7 +60,9 @@ func (s *Store) claimToAsk(ctx context.Context, req dedup.ClaimRequest) dedup.An
 	return answer(ctx, 1, func(answers []dedup.Answer) {
 		s.settle(ctx, operation{
 			id: func(int) dedup.ID { return req.ID }, size: noSize,
-			decide: func(_ int, r *claimRow, now int64) (dedup.Answer, bool) { return decideAsk(r, &req, now) },
+			decide: func(_ int, r *claimRow, now int64) (dedup.Answer, bool) {
+				return decideAsk(r, &req, now)
+			},
 		}, all(1), answers)
 	})[0]
 }
@@ -67,7 +70,8 @@ func (s *Store) claimToAsk(ctx context.Context, req dedup.ClaimRequest) dedup.An
 // ask calls the user's function and keeps the claim alive meanwhile. That the effect has not
 // happened counts only if nobody has told the function to end, and what it found is written
 // only while the claim is held.
-func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Change, until time.Time) (dedup.State, []byte) {
+func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Change,
+	until time.Time) (dedup.State, []byte) {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
 	run, late := context.WithTimeout(claimed, p.cfg.Timeout)
@@ -85,10 +89,12 @@ func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Change, until time
 	lost := context.Cause(run)
 	switch {
 	case err != nil:
-	case state == dedup.StateSucceeded, state == dedup.StateFailed, state == dedup.StateReleased && lost == nil:
+	case state == dedup.StateSucceeded, state == dedup.StateFailed, state == dedup.StateReleased &&
+		lost == nil:
 		return state, data
 	case state != dedup.StateReleased && state != dedup.StateUncertain:
-		err = inputError("ResolverConfig.Ask", "answered "+state.String()+"; succeeded, failed, released and uncertain are known")
+		err = inputError("ResolverConfig.Ask",
+			"answered "+state.String()+"; succeeded, failed, released and uncertain are known")
 	default:
 		err = lost
 	}
@@ -102,7 +108,8 @@ func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Change, until time
 func (p *pass) call(ctx context.Context, d Doubt) (state dedup.State, data []byte, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			state, data, err = dedup.StateUncertain, nil, fmt.Errorf("it has panicked: %v\n%s", v, debug.Stack())
+			state, data, err = dedup.StateUncertain, nil,
+				fmt.Errorf("it has panicked: %v\n%s", v, debug.Stack())
 		}
 	}()
 	return p.cfg.Ask(ctx, d)
@@ -110,7 +117,8 @@ func (p *pass) call(ctx context.Context, d Doubt) (state dedup.State, data []byt
 
 // keep renews the claim until ctx ends, and loses it when another owner is found, or when it
 // may have lapsed by this process's clock.
-func (p *pass) keep(ctx context.Context, lose context.CancelCauseFunc, change dedup.Change, until time.Time) {
+func (p *pass) keep(ctx context.Context, lose context.CancelCauseFunc, change dedup.Change,
+	until time.Time) {
 	change.Hold, change.Window = 0, 0 // what is dangerous is not forgotten any earlier
 	for {
 		pause := min(p.cfg.Lease/3, time.Until(until)/2)
@@ -154,7 +162,8 @@ func (p *pass) write(ctx context.Context, change dedup.Change, state dedup.State
 	}
 	var ans dedup.Answer
 	for try := range writeTries {
-		if ans = p.store.Finish(ctx, []dedup.Change{change})[0]; ans.Err == nil || !mayPass(ans.Err) {
+		if ans = p.store.Finish(ctx, []dedup.Change{change})[0]; ans.Err == nil ||
+			!mayPass(ans.Err) {
 			break
 		}
 		_ = backoff.Sleep(ctx, again.Delay(try, 0, nil)) // an ended context ends the next try

@@ -63,7 +63,8 @@ func (s *Store) chunks(items []int, id func(int) dedup.ID, size func(int) int) [
 
 // peek answers the items whose answer changes nothing, from rows that are not locked, and
 // returns the others.
-func (s *Store) peek(ctx context.Context, op operation, items []int, answers []dedup.Answer) (rest []int) {
+func (s *Store) peek(ctx context.Context, op operation, items []int,
+	answers []dedup.Answer) (rest []int) {
 	for _, chunk := range s.chunks(items, op.id, noSize) {
 		var rows map[dedup.ID]*claimRow
 		var now int64
@@ -100,7 +101,9 @@ func (s *Store) settle(ctx context.Context, op operation, items []int, answers [
 	for _, chunk := range s.chunks(items, op.id, op.size) {
 		err := s.again(ctx, func(try int) error {
 			create := op.creates != nil && (op.fresh || try > 0)
-			return s.transact(ctx, func(tx *sql.Tx) error { return s.settleIn(ctx, tx, op, chunk, answers, create) })
+			return s.transact(ctx, func(tx *sql.Tx) error {
+				return s.settleIn(ctx, tx, op, chunk, answers, create)
+			})
 		})
 		if err != nil {
 			failed(ctx, err, chunk, answers)
@@ -110,10 +113,13 @@ func (s *Store) settle(ctx context.Context, op operation, items []int, answers [
 
 // settleIn is one transaction of settle. Rows that may be needed are made first: then there
 // is something to lock.
-func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []int, answers []dedup.Answer, create bool) error {
+func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []int,
+	answers []dedup.Answer, create bool) error {
 	if create {
 		made := slices.DeleteFunc(slices.Clone(chunk), func(i int) bool { return !op.creates(i) })
-		if err := s.exec(ctx, tx, func() statement { return s.dialect.insert(idsOf(op, made)) }, len(made)); err != nil {
+		if err := s.exec(ctx, tx, func() statement {
+			return s.dialect.insert(idsOf(op, made))
+		}, len(made)); err != nil {
 			return err
 		}
 	}
@@ -152,7 +158,8 @@ func (s *Store) settleIn(ctx context.Context, tx *sql.Tx, op operation, chunk []
 func (s *Store) save(ctx context.Context, tx *sql.Tx, rows []*claimRow) error {
 	for len(rows) > 0 {
 		n, sum := 0, 0
-		for ; n < min(len(rows), s.dialect.chunk()) && (n == 0 || sum+rows[n].size() <= chunkBytes); n++ {
+		for ; n < min(len(rows), s.dialect.chunk()) &&
+			(n == 0 || sum+rows[n].size() <= chunkBytes); n++ {
 			sum += rows[n].size()
 		}
 		part := rows[:n]
@@ -167,8 +174,10 @@ func (s *Store) save(ctx context.Context, tx *sql.Tx, rows []*claimRow) error {
 // quickly runs one statement for each chunk, which returns the rows that it has written, and
 // answers those. It returns the other items.
 func (s *Store) quickly(
-	ctx context.Context, items []int, answers []dedup.Answer, id func(int) dedup.ID, size func(int) int,
-	run func(items []int) ([]*claimRow, int64, error), told func(i int, r *claimRow, now int64) dedup.Answer,
+	ctx context.Context, items []int, answers []dedup.Answer, id func(int) dedup.ID,
+	size func(int) int,
+	run func(items []int) ([]*claimRow, int64, error),
+	told func(i int, r *claimRow, now int64) dedup.Answer,
 ) (rest []int) {
 	for _, chunk := range s.chunks(items, id, size) {
 		var rows []*claimRow

@@ -15,7 +15,8 @@ func answer(ctx context.Context, n int, run func(answers []dedup.Answer)) []dedu
 	if n == 0 {
 		return nil
 	}
-	answers := make([]dedup.Answer, n) // what runs on holds the variable, and may not have looked at it yet
+	// what runs on holds the variable, and may not have looked at it yet
+	answers := make([]dedup.Answer, n)
 	err := within(ctx, func() error { run(answers); return nil })
 	if err == nil {
 		return answers

@@ -22,7 +22,8 @@ type decider struct {
 
 // do decides about one key. A function that says that nothing is to be written must leave the
 // row as it is.
-func (d *decider) do(t testing.TB, id dedup.ID, decide func(r *claimRow, now int64) (dedup.Answer, bool)) dedup.Answer {
+func (d *decider) do(t testing.TB, id dedup.ID,
+	decide func(r *claimRow, now int64) (dedup.Answer, bool)) dedup.Answer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	before, found := d.rows[id]
@@ -33,7 +34,8 @@ func (d *decider) do(t testing.TB, id dedup.ID, decide func(r *claimRow, now int
 		d.rows[id] = r
 	}
 	// A row from a database is its reader's own.
-	ans.Record.Result, ans.Record.Steps = bytes.Clone(ans.Record.Result), bytes.Clone(ans.Record.Steps)
+	ans.Record.Result, ans.Record.Steps = bytes.Clone(ans.Record.Result),
+		bytes.Clone(ans.Record.Steps)
 	if write {
 		return ans
 	}
@@ -44,8 +46,10 @@ func (d *decider) do(t testing.TB, id dedup.ID, decide func(r *claimRow, now int
 }
 
 func sameRow(a, b *claimRow) bool {
-	return a.token == b.token && a.state == b.state && a.flags == b.flags && a.attempt == b.attempt && a.fence == b.fence &&
-		a.floor == b.floor && a.leaseEnd == b.leaseEnd && a.since == b.since && a.expires == b.expires && a.asked == b.asked
+	return a.token == b.token && a.state == b.state && a.flags == b.flags &&
+		a.attempt == b.attempt && a.fence == b.fence &&
+		a.floor == b.floor && a.leaseEnd == b.leaseEnd && a.since == b.since &&
+		a.expires == b.expires && a.asked == b.asked
 }
 
 type decidingStore struct {
@@ -70,7 +74,9 @@ func (s decidingStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []d
 		if err := s.checks.checkClaim(r); err != nil {
 			return dedup.Answer{Err: err}
 		}
-		return s.do(s.t, r.ID, func(row *claimRow, now int64) (dedup.Answer, bool) { return decideClaim(row, r, now) })
+		return s.do(s.t, r.ID, func(row *claimRow, now int64) (dedup.Answer, bool) {
+			return decideClaim(row, r, now)
+		})
 	})
 }
 
@@ -79,7 +85,9 @@ func (s decidingStore) Renew(ctx context.Context, changes []dedup.Change) []dedu
 		if err := s.checks.checkRenew(c); err != nil {
 			return dedup.Answer{Err: err}
 		}
-		return s.do(s.t, c.ID, func(row *claimRow, now int64) (dedup.Answer, bool) { return decideRenew(row, c, now) })
+		return s.do(s.t, c.ID, func(row *claimRow, now int64) (dedup.Answer, bool) {
+			return decideRenew(row, c, now)
+		})
 	})
 }
 
@@ -88,13 +96,17 @@ func (s decidingStore) Finish(ctx context.Context, changes []dedup.Change) []ded
 		if err := s.checks.checkFinish(c); err != nil {
 			return dedup.Answer{Err: err}
 		}
-		return s.do(s.t, c.ID, func(row *claimRow, now int64) (dedup.Answer, bool) { return decideFinish(row, c, now) })
+		return s.do(s.t, c.ID, func(row *claimRow, now int64) (dedup.Answer, bool) {
+			return decideFinish(row, c, now)
+		})
 	})
 }
 
 func (s decidingStore) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 	return each(ctx, ids, func(id *dedup.ID) dedup.Answer {
-		return s.do(s.t, *id, func(row *claimRow, now int64) (dedup.Answer, bool) { return dedup.Answer{Record: row.view(now)}, false })
+		return s.do(s.t, *id, func(row *claimRow, now int64) (dedup.Answer, bool) {
+			return dedup.Answer{Record: row.view(now)}, false
+		})
 	})
 }
 
@@ -114,7 +126,8 @@ func (s decidingStore) Forget(ctx context.Context, ids []dedup.ID, hold time.Dur
 // TestStoreDecides runs the suite that every Store must pass on what decides, without a
 // database.
 func TestStoreDecides(t *testing.T) {
-	d := &decider{checks: Store{maxResult: mostResult}, now: time.Now().UnixMicro(), rows: make(map[dedup.ID]claimRow)}
+	d := &decider{checks: Store{maxResult: mostResult}, now: time.Now().UnixMicro(),
+		rows: make(map[dedup.ID]claimRow)}
 	deduptest.Run(t, deduptest.Harness{
 		New: func(t testing.TB) dedup.Store { return decidingStore{d, t} },
 		Advance: func(by time.Duration) {

@@ -92,7 +92,9 @@ func newStoreNames(cfg StoreConfig) (storeNames, error) {
 }
 
 // withoutResult are claimColumns for who has no use for what may be large.
-func withoutResult() string { return strings.Join(claimColumns[:len(claimColumns)-1], ", ") + ", NULL" }
+func withoutResult() string {
+	return strings.Join(claimColumns[:len(claimColumns)-1], ", ") + ", NULL"
+}
 
 // upsert is a statement of the form that MySQL and SQLite share, about rows that are there:
 // neither has an UPDATE of many rows from parameters.
@@ -106,16 +108,19 @@ func upsert(table, conflict, assign string, rows []*claimRow) statement {
 	for _, r := range rows {
 		args = append(args, r.args()...)
 	}
-	return statement{"INSERT INTO " + table + " (" + strings.Join(claimColumns, ", ") + ") VALUES " +
-		strings.TrimSuffix(strings.Repeat(tuple+", ", len(rows)), ", ") + " " + conflict + strings.Join(set, ", "), args}
+	return statement{"INSERT INTO " + table + " (" + strings.Join(claimColumns, ", ") +
+		") VALUES " +
+		strings.TrimSuffix(strings.Repeat(tuple+", ", len(rows)), ", ") + " " + conflict +
+		strings.Join(set, ", "), args}
 }
 
 // args are the values of claimColumns.
 func (r *claimRow) args() []any {
 	return []any{
-		r.id[:], r.token[:], int64(r.state), int64(r.flags), int64(r.asked), int64(r.attempt), r.fence, r.floor,
-		r.leaseEnd, r.since, r.expires,
-		nullable(r.fingerprint), blob(packOrigin(r.origin)), blob([]byte(r.label)), blob(r.steps), nullableBlob(r.result),
+		r.id[:], r.token[:], int64(r.state), int64(r.flags), int64(r.asked), int64(r.attempt),
+		r.fence, r.floor, r.leaseEnd, r.since, r.expires,
+		nullable(r.fingerprint), blob(packOrigin(r.origin)), blob([]byte(r.label)), blob(r.steps),
+		nullableBlob(r.result),
 	}
 }
 

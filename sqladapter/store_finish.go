@@ -94,7 +94,9 @@ func (s *Store) checkClaim(req *dedup.ClaimRequest) error {
 		return err
 	}
 	if req.ResultLimit > s.maxResult {
-		return inputError("ResultLimit", fmt.Sprintf("is %d bytes; at most %d are kept (StoreConfig.MaxResult)", req.ResultLimit, s.maxResult))
+		return inputError("ResultLimit",
+			fmt.Sprintf("is %d bytes; at most %d are kept (StoreConfig.MaxResult)", req.ResultLimit,
+				s.maxResult))
 	}
 	return checkLabel(req.Label)
 }
@@ -104,7 +106,8 @@ func (s *Store) checkRenew(c *dedup.Change) error {
 		return err
 	}
 	if len(c.Steps) > maxStoredSteps {
-		return inputError("Steps", fmt.Sprintf("has %d bytes; at most %d are kept", len(c.Steps), maxStoredSteps))
+		return inputError("Steps",
+			fmt.Sprintf("has %d bytes; at most %d are kept", len(c.Steps), maxStoredSteps))
 	}
 	return nil
 }
@@ -121,7 +124,8 @@ func checkLease(lease, hold time.Duration) error {
 
 func checkLabel(label string) error {
 	if len(label) > maxStoredLabel {
-		return inputError("Label", fmt.Sprintf("has %d bytes; at most %d are kept", len(label), maxStoredLabel))
+		return inputError("Label",
+			fmt.Sprintf("has %d bytes; at most %d are kept", len(label), maxStoredLabel))
 	}
 	return nil
 }
@@ -132,7 +136,8 @@ func (s *Store) checkFinish(c *dedup.Change) error {
 	}
 	switch {
 	case c.With != nil:
-		return inputError("Completion.With", fmt.Sprintf("is a %T, of which this store knows nothing", c.With))
+		return inputError("Completion.With",
+			fmt.Sprintf("is a %T, of which this store knows nothing", c.With))
 	case c.Landed && c.State != dedup.StateSucceeded:
 		return inputError("Landed", "needs StateSucceeded")
 	case c.Unused && c.State != dedup.StateReleased:
@@ -140,11 +145,14 @@ func (s *Store) checkFinish(c *dedup.Change) error {
 	case c.Unused && c.NotBegun:
 		return inputError("Unused", "is set, and so is NotBegun")
 	case c.Fence > math.MaxInt64:
-		return inputError("Fence", fmt.Sprintf("is %d; at most %d fits", c.Fence, int64(math.MaxInt64)))
+		return inputError("Fence",
+			fmt.Sprintf("is %d; at most %d fits", c.Fence, int64(math.MaxInt64)))
 	case c.Attempt < 0 || c.Attempt > math.MaxInt32:
-		return inputError("Attempt", fmt.Sprintf("is %d; from 0 to %d fits", c.Attempt, math.MaxInt32))
+		return inputError("Attempt",
+			fmt.Sprintf("is %d; from 0 to %d fits", c.Attempt, math.MaxInt32))
 	case len(c.Result) > s.maxResult:
-		return inputError("Result", fmt.Sprintf("has %d bytes; at most %d are kept", len(c.Result), s.maxResult))
+		return inputError("Result",
+			fmt.Sprintf("has %d bytes; at most %d are kept", len(c.Result), s.maxResult))
 	}
 	return checkLabel(c.Label)
 }

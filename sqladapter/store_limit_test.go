@@ -16,6 +16,7 @@ func TestStoreRefusesAClaimWithALargerResult(t *testing.T) {
 	s := &Store{maxResult: 1000}
 	require.NoError(t, s.checkClaim(&dedup.ClaimRequest{Lease: time.Second, ResultLimit: 1000}))
 	var input *dedup.InputError
-	require.ErrorAs(t, s.checkClaim(&dedup.ClaimRequest{Lease: time.Second, ResultLimit: 1001}), &input)
+	require.ErrorAs(t, s.checkClaim(&dedup.ClaimRequest{Lease: time.Second, ResultLimit: 1001}),
+		&input)
 	assert.Equal(t, "ResultLimit", input.Field)
 }

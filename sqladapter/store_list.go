@@ -79,11 +79,12 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	return page, nil
 }
 
-// Keys is [Store.List] for package console, which knows of stores no more than package dedup: it calls
-// each for the keys of a page, and returns the cursor of the next one, empty when this was the last, and
-// how many rows could not be read. limit is ListOptions.Limit. Errors are those of List; each has not
-// been called then.
-func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, foreign int, err error) {
+// Keys is [Store.List] for package console, which knows of stores no more than package dedup: it
+// calls each for the keys of a page, and returns the cursor of the next one, empty when this was
+// the last, and how many rows could not be read. limit is ListOptions.Limit. Errors are those of
+// List; each has not been called then.
+func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []dedup.State,
+	each func(dedup.ID, dedup.Record)) (next string, foreign int, err error) {
 	page, err := s.List(ctx, ListOptions{Cursor: cursor, Limit: limit, States: states})
 	if err != nil {
 		return "", 0, err
@@ -99,7 +100,9 @@ func (s *Store) list(ctx context.Context, opts ListOptions, after dedup.ID) (pag
 	var now int64
 	err = s.again(ctx, func(int) error {
 		return s.read(ctx, func(q querier) (err error) {
-			rows, now, err = s.rows(ctx, q, func() statement { return s.dialect.page(after, stateList(opts.States), opts.Limit) })
+			rows, now, err = s.rows(ctx, q, func() statement {
+				return s.dialect.page(after, stateList(opts.States), opts.Limit)
+			})
 			return err
 		})
 	})
@@ -130,11 +133,13 @@ func entryOf(r *claimRow, rec dedup.Record, now int64) Entry {
 // complete fills in the defaults, and reads the cursor.
 func (o *ListOptions) complete() (after dedup.ID, err error) {
 	if o.Limit < 0 || o.Limit > maxListLimit {
-		return after, inputError("ListOptions.Limit", fmt.Sprintf("is %d; at most %d is allowed", o.Limit, maxListLimit))
+		return after, inputError("ListOptions.Limit",
+			fmt.Sprintf("is %d; at most %d is allowed", o.Limit, maxListLimit))
 	}
 	for _, state := range o.States {
 		if state == dedup.StateAbsent || state > dedup.StateUncertain {
-			return after, inputError("ListOptions.States", fmt.Sprintf("has %d, in which no key is", state))
+			return after, inputError("ListOptions.States",
+				fmt.Sprintf("has %d, in which no key is", state))
 		}
 	}
 	if o.Limit == 0 {
@@ -158,7 +163,8 @@ func (o *ListOptions) complete() (after dedup.ID, err error) {
 func stateList(states []dedup.State) string {
 	var list []string
 	for state := dedup.StateInProgress; state <= dedup.StateUncertain; state++ {
-		if slices.Contains(states, state) || state == dedup.StateInProgress && slices.Contains(states, dedup.StateUncertain) {
+		if slices.Contains(states, state) ||
+			state == dedup.StateInProgress && slices.Contains(states, dedup.StateUncertain) {
 			list = append(list, strconv.Itoa(int(state)))
 		}
 	}

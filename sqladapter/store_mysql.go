@@ -20,7 +20,8 @@ const mysqlClock = `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`
 
 func newMySQLStore(names storeNames) *mysqlStore {
 	behind := ", " + mysqlClock + " FROM " + names.table
-	return &mysqlStore{names, "SELECT " + strings.Join(claimColumns, ", ") + behind, "SELECT " + withoutResult() + behind}
+	return &mysqlStore{names, "SELECT " + strings.Join(claimColumns, ", ") + behind,
+		"SELECT " + withoutResult() + behind}
 }
 
 func (d *mysqlStore) isolation() sql.IsolationLevel { return sql.LevelReadCommitted }
@@ -29,7 +30,8 @@ func (d *mysqlStore) chunk() int                    { return 500 }
 func (d *mysqlStore) begin() string                 { return "" }
 
 func (d *mysqlStore) insert(ids []dedup.ID) statement {
-	return statement{"INSERT INTO " + d.names.table + " (id) VALUES " + strings.TrimSuffix(strings.Repeat("(?), ", len(ids)), ", ") +
+	return statement{"INSERT INTO " + d.names.table + " (id) VALUES " +
+		strings.TrimSuffix(strings.Repeat("(?), ", len(ids)), ", ") +
 		" ON DUPLICATE KEY UPDATE id = id", idArgs(ids)}
 }
 
@@ -47,21 +49,25 @@ func (d *mysqlStore) save(rows []*claimRow) statement {
 }
 
 func (d *mysqlStore) remove(ids []dedup.ID) statement {
-	return statement{"DELETE FROM " + d.names.table + " WHERE id IN (" + marksOf(len(ids)) + ")", idArgs(ids)}
+	return statement{"DELETE FROM " + d.names.table + " WHERE id IN (" + marksOf(len(ids)) + ")",
+		idArgs(ids)}
 }
 
 func (d *mysqlStore) due(expired bool, limit int) statement {
-	return statement{d.lean + dueWhere(expired, mysqlClock) + " LIMIT ? FOR UPDATE SKIP LOCKED", []any{int64(limit)}}
+	return statement{d.lean + dueWhere(expired, mysqlClock) + " LIMIT ? FOR UPDATE SKIP LOCKED",
+		[]any{int64(limit)}}
 }
 
 func (d *mysqlStore) page(after dedup.ID, states string, limit int) statement {
-	return statement{d.lean + " WHERE state IN (" + states + ") AND id > ? ORDER BY id LIMIT ?", []any{after[:], int64(limit)}}
+	return statement{d.lean + " WHERE state IN (" + states + ") AND id > ? ORDER BY id LIMIT ?",
+		[]any{after[:], int64(limit)}}
 }
 
 func (d *mysqlStore) clock() string { return "SELECT " + mysqlClock }
 
 func (d *mysqlStore) scan(from int64, limit int) statement {
-	return statement{"SELECT id, state, since, expires, " + mysqlClock + " FROM " + d.names.table + scanWhere +
+	return statement{"SELECT id, state, since, expires, " + mysqlClock + " FROM " + d.names.table +
+		scanWhere +
 		"? ORDER BY expires LIMIT ?", []any{from, int64(limit)}}
 }
 

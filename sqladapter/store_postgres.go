@@ -44,13 +44,15 @@ func (d *postgresStore) chunk() int                    { return 4000 }
 func (d *postgresStore) begin() string                 { return "" }
 
 func (d *postgresStore) insert(ids []dedup.ID) statement {
-	return statement{`INSERT INTO ` + d.names.table + ` (id) SELECT * FROM unnest($1::text::uuid[]) ON CONFLICT (id) DO NOTHING`,
+	return statement{`INSERT INTO ` + d.names.table +
+		` (id) SELECT * FROM unnest($1::text::uuid[]) ON CONFLICT (id) DO NOTHING`,
 		[]any{uuids(ids)}}
 }
 
 // load reads the clock outside of what locks: there each row is locked before.
 func (d *postgresStore) load(ids []dedup.ID, lock bool) statement {
-	inner := `SELECT s.* FROM ` + d.names.table + ` AS s JOIN unnest($1::text::uuid[]) AS b(id) USING (id)`
+	inner := `SELECT s.* FROM ` + d.names.table +
+		` AS s JOIN unnest($1::text::uuid[]) AS b(id) USING (id)`
 	if lock {
 		inner += ` ORDER BY s.id FOR UPDATE OF s`
 	}
@@ -75,47 +77,70 @@ func (d *postgresStore) save(rows []*claimRow) statement {
 }
 
 func (d *postgresStore) remove(ids []dedup.ID) statement {
-	return statement{`DELETE FROM ` + d.names.table + ` WHERE id = ANY ($1::text::uuid[])`, []any{uuids(ids)}}
+	return statement{`DELETE FROM ` + d.names.table + ` WHERE id = ANY ($1::text::uuid[])`,
+		[]any{uuids(ids)}}
 }
 
 // due asks for the clock once: clock_timestamp() in a condition would rule the index out.
 func (d *postgresStore) due(expired bool, limit int) statement {
-	return statement{d.outer(postgresLean("r."), `SELECT * FROM `+d.names.table+dueWhere(expired, `(SELECT `+postgresClock+`)`)+
-		` LIMIT $1::bigint FOR UPDATE SKIP LOCKED`), []any{int64(limit)}}
+	return statement{d.outer(postgresLean("r."),
+		`SELECT * FROM `+d.names.table+dueWhere(expired, `(SELECT `+postgresClock+`)`)+
+			` LIMIT $1::bigint FOR UPDATE SKIP LOCKED`), []any{int64(limit)}}
 }
 
 func (d *postgresStore) page(after dedup.ID, states string, limit int) statement {
-	return statement{`SELECT ` + postgresLean("") + `, ` + postgresClock + ` FROM ` + d.names.table +
-		` WHERE state IN (` + states + `) AND id > $1::text::uuid ORDER BY id LIMIT $2::bigint`, []any{uuidText(after), int64(limit)}}
+	return statement{`SELECT ` + postgresLean("") + `, ` + postgresClock + ` FROM ` +
+		d.names.table +
+		` WHERE state IN (` + states + `) AND id > $1::text::uuid ORDER BY id LIMIT $2::bigint`,
+		[]any{uuidText(after), int64(limit)}}
 }
 
 func (d *postgresStore) clock() string { return `SELECT ` + postgresClock }
 
 func (d *postgresStore) scan(from int64, limit int) statement {
-	return statement{`SELECT uuid_send(id), state, since, expires, ` + postgresClock + ` FROM ` + d.names.table + scanWhere +
+	return statement{`SELECT uuid_send(id), state, since, expires, ` + postgresClock + ` FROM ` +
+		d.names.table + scanWhere +
 		`$1::bigint ORDER BY expires LIMIT $2::bigint`, []any{from, int64(limit)}}
 }
 
-func (d *postgresStore) forgot() string       { return `UPDATE ` + d.names.forgets + ` SET n = n + 1` }
+func (d *postgresStore) forgot() string {
+	return `UPDATE ` + d.names.forgets + ` SET n = n + 1`
+}
 func (d *postgresStore) countForgets() string { return `SELECT n FROM ` + d.names.forgets }
 
 // insertClaims is decideClaim of keys that have no row. A key that another statement is
 // inserting is waited for.
 func (d *postgresStore) insertClaims(reqs []*dedup.ClaimRequest) statement {
 	return statement{`WITH clock AS MATERIALIZED (SELECT ` + postgresClock + ` AS now)` +
-		` INSERT INTO ` + d.names.table + ` AS s (id, token, state, attempt, fence, lease_end, expires, fingerprint, origin, label)` +
+		` INSERT INTO ` + d.names.table +
+		` AS s (id, token, state, attempt, fence, lease_end, expires, fingerprint, origin, label)` +
 		` SELECT v.id, v.token, 1, 1, now / 1000 * 1024, now + v.lease, now + v.lease + v.hold, v.fingerprint, v.origin, v.label` +
 		` FROM unnest($1::text::uuid[], $2::text::uuid[], $3::text::bigint[], $4::text::bigint[], $5::text::bytea[],` +
 		` $6::text::bytea[], $7::text::bytea[]) AS v(id, token, lease, hold, fingerprint, origin, label), clock` +
-		` ON CONFLICT (id) DO NOTHING RETURNING ` + postgresReads("s.") + `, (SELECT now FROM clock)`,
+		` ON CONFLICT (id) DO NOTHING RETURNING ` + postgresReads("s.") +
+		`, (SELECT now FROM clock)`,
 		[]any{
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte { return append(b, uuidText(r.ID)...) }),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte { return append(b, uuidText(dedup.ID(r.Token))...) }),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte { return pgInt(b, bounded(micros(r.Lease))) }),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte { return pgInt(b, bounded(micros(r.Hold))) }),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte { return pgFingerprint(b, r.Fingerprint) }),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte { return pgBytes(b, packOrigin(r.Origin)) }),
-			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte { return pgText(b, r.Label) }),
+			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+				return append(b, uuidText(r.ID)...)
+			}),
+			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+				return append(b, uuidText(dedup.ID(r.Token))...)
+			}),
+			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+				return pgInt(b, bounded(micros(r.Lease)))
+			}),
+			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+				return pgInt(b, bounded(micros(r.Hold)))
+			}),
+			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+				return pgFingerprint(b, r.Fingerprint)
+			}),
+			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+				return pgBytes(b, packOrigin(r.Origin))
+			}),
+			pgArray(reqs, func(b []byte, r *dedup.ClaimRequest) []byte {
+				return pgText(b, r.Label)
+			}),
 		}}
 }
 
@@ -125,28 +150,47 @@ func (d *postgresStore) insertClaims(reqs []*dedup.ClaimRequest) statement {
 // that few rows are in progress, and comparing all of those with all. It does not return the
 // result that it was given.
 func (d *postgresStore) finishClaims(changes []*dedup.Change) statement {
-	return statement{`WITH held AS MATERIALIZED (SELECT s.id, ` + postgresClock + ` AS now, v.state, v.flags, v.keep,` +
+	return statement{`WITH held AS MATERIALIZED (SELECT s.id, ` + postgresClock +
+		` AS now, v.state, v.flags, v.keep,` +
 		` v.fingerprint, v.origin, v.label, v.result FROM ` + d.names.table + ` AS s` +
 		` JOIN unnest($1::text::uuid[], $2::text::uuid[], $3::text::smallint[], $4::text::smallint[],` +
 		` $5::text::bigint[], $6::text::bytea[], $7::text::bytea[], $8::text::bytea[], $9::text::bytea[], $10::text::bigint[])` +
 		` AS v(id, token, state, flags, keep, fingerprint, origin, label, result, fence) USING (id)` +
 		` WHERE CASE WHEN s.token = v.token AND v.fence IN (0, s.fence) AND s.state = 1 AND s.flags BETWEEN 0 AND ` + strconv.Itoa(flagsKnown) +
-		` AND s.expires > (SELECT ` + postgresClock + `) THEN true ELSE false END ORDER BY s.id FOR UPDATE OF s)` +
-		` UPDATE ` + d.names.table + ` AS s SET state = v.state, flags = v.flags, asked = 0, since = v.now, expires = v.now + v.keep,` +
+		` AND s.expires > (SELECT ` + postgresClock +
+		`) THEN true ELSE false END ORDER BY s.id FOR UPDATE OF s)` +
+		` UPDATE ` + d.names.table +
+		` AS s SET state = v.state, flags = v.flags, asked = 0, since = v.now, expires = v.now + v.keep,` +
 		` lease_end = least(s.lease_end, v.now), fingerprint = coalesce(v.fingerprint, s.fingerprint),` +
 		` origin = coalesce(v.origin, s.origin), label = coalesce(v.label, s.label), steps = NULL, result = v.result` +
 		` FROM held AS v WHERE s.id = v.id` +
 		` RETURNING ` + postgresLean("s.") + `, v.now`,
 		[]any{
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return append(b, uuidText(c.ID)...) }),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return append(b, uuidText(dedup.ID(c.Token))...) }),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgInt(b, int64(c.State)) }),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgInt(b, endFlags(c)) }),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgInt(b, bounded(micros(c.Window))) }),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgFingerprint(b, c.Fingerprint) }),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgBytes(b, packOrigin(c.Origin)) }),
+			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+				return append(b, uuidText(c.ID)...)
+			}),
+			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+				return append(b, uuidText(dedup.ID(c.Token))...)
+			}),
+			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+				return pgInt(b, int64(c.State))
+			}),
+			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+				return pgInt(b, endFlags(c))
+			}),
+			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+				return pgInt(b, bounded(micros(c.Window)))
+			}),
+			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+				return pgFingerprint(b, c.Fingerprint)
+			}),
+			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+				return pgBytes(b, packOrigin(c.Origin))
+			}),
 			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgText(b, c.Label) }),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgBytes(b, c.Result) }),
+			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+				return pgBytes(b, c.Result)
+			}),
 			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgInt(b, int64(c.Fence)) }), //nolint:gosec // checkFinish has refused what does not fit
 		}}
 }
@@ -174,16 +218,30 @@ func rowArrays(rows []*claimRow) []any {
 	}
 	return []any{
 		pgArray(rows, func(b []byte, r *claimRow) []byte { return append(b, uuidText(r.id)...) }),
-		pgArray(rows, func(b []byte, r *claimRow) []byte { return append(b, uuidText(dedup.ID(r.token))...) }),
-		ints(func(r *claimRow) int64 { return int64(r.state) }), ints(func(r *claimRow) int64 { return int64(r.flags) }),
-		ints(func(r *claimRow) int64 { return int64(r.asked) }), ints(func(r *claimRow) int64 { return int64(r.attempt) }),
-		ints(func(r *claimRow) int64 { return r.fence }), ints(func(r *claimRow) int64 { return r.floor }),
-		ints(func(r *claimRow) int64 { return r.leaseEnd }), ints(func(r *claimRow) int64 { return r.since }),
+		pgArray(rows, func(b []byte, r *claimRow) []byte {
+			return append(b, uuidText(dedup.ID(r.token))...)
+		}),
+		ints(func(r *claimRow) int64 {
+			return int64(r.state)
+		}), ints(func(r *claimRow) int64 { return int64(r.flags) }),
+		ints(func(r *claimRow) int64 {
+			return int64(r.asked)
+		}), ints(func(r *claimRow) int64 { return int64(r.attempt) }),
+		ints(func(r *claimRow) int64 {
+			return r.fence
+		}), ints(func(r *claimRow) int64 { return r.floor }),
+		ints(func(r *claimRow) int64 {
+			return r.leaseEnd
+		}), ints(func(r *claimRow) int64 { return r.since }),
 		ints(func(r *claimRow) int64 { return r.expires }),
-		pgArray(rows, func(b []byte, r *claimRow) []byte { return pgFingerprint(b, r.fingerprint) }),
+		pgArray(rows, func(b []byte, r *claimRow) []byte {
+			return pgFingerprint(b, r.fingerprint)
+		}),
 		blobs(func(r *claimRow) []byte { return packOrigin(r.origin) }),
 		pgArray(rows, func(b []byte, r *claimRow) []byte { return pgText(b, r.label) }),
-		blobs(func(r *claimRow) []byte { return r.steps }), blobs(func(r *claimRow) []byte { return r.result }),
+		blobs(func(r *claimRow) []byte {
+			return r.steps
+		}), blobs(func(r *claimRow) []byte { return r.result }),
 	}
 }
 

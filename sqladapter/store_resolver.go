@@ -150,7 +150,8 @@ func (c *ResolverConfig) complete() error {
 	case c.Policy == PolicyAsk && c.Window <= 0:
 		return inputError("ResolverConfig.Window", "is not positive")
 	case c.MaxAsks < 0 || c.MaxAsks > maxAsked:
-		return inputError("ResolverConfig.MaxAsks", fmt.Sprintf("is %d; at most %d is allowed", c.MaxAsks, maxAsked))
+		return inputError("ResolverConfig.MaxAsks",
+			fmt.Sprintf("is %d; at most %d is allowed", c.MaxAsks, maxAsked))
 	case c.Parallel < 0:
 		return inputError("ResolverConfig.Parallel", "is negative")
 	}
@@ -159,9 +160,10 @@ func (c *ResolverConfig) complete() error {
 		value *time.Duration
 		zero  time.Duration
 	}{
-		{"Hold", &c.Hold, DefaultReleaseHold}, {"Lease", &c.Lease, DefaultAskLease}, {"Timeout", &c.Timeout, DefaultAskTimeout},
-		{"Every", &c.Every, DefaultResolveEvery},
-		{"Wait", &c.Wait, DefaultAskWait}, {"MaxWait", &c.MaxWait, max(DefaultMaxAskWait, c.Wait)}, {"AlarmAge", &c.AlarmAge, DefaultAlarmAge},
+		{"Hold", &c.Hold, DefaultReleaseHold}, {"Lease", &c.Lease, DefaultAskLease},
+		{"Timeout", &c.Timeout, DefaultAskTimeout}, {"Every", &c.Every, DefaultResolveEvery},
+		{"Wait", &c.Wait, DefaultAskWait}, {"MaxWait", &c.MaxWait, max(DefaultMaxAskWait, c.Wait)},
+		{"AlarmAge", &c.AlarmAge, DefaultAlarmAge},
 	} {
 		if *d.value < 0 {
 			return inputError("ResolverConfig."+d.name, "is negative")
@@ -189,7 +191,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 	if ctx == nil {
 		return inputError("Context", "is nil")
 	}
-	pause := backoff.Policy{Base: r.cfg.Every + r.cfg.Every/3, Cap: r.cfg.Every + r.cfg.Every/3, Kind: backoff.Equal}
+	pause := backoff.Policy{Base: r.cfg.Every + r.cfg.Every/3, Cap: r.cfg.Every + r.cfg.Every/3,
+		Kind: backoff.Equal}
 	for {
 		if _, err := r.Pass(ctx); err != nil && ctx.Err() == nil {
 			r.fail(err)

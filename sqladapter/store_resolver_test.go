@@ -25,12 +25,18 @@ func TestResolverConfig(t *testing.T) {
 		"unknown policy":        {ResolverConfig{Policy: 3}, "ResolverConfig.Policy"},
 		"asks nobody":           {ResolverConfig{Window: time.Hour}, "ResolverConfig.Ask"},
 		"asks without a window": {ResolverConfig{Ask: askNobody}, "ResolverConfig.Window"},
-		"holds and asks":        {ResolverConfig{Policy: PolicyHold, Ask: askNobody}, "ResolverConfig.Ask"},
-		"negative lease":        {ResolverConfig{Policy: PolicyHold, Lease: -1}, "ResolverConfig.Lease"},
-		"negative age":          {ResolverConfig{Policy: PolicyHold, AlarmAge: -1}, "ResolverConfig.AlarmAge"},
-		"wait above its bound":  {ResolverConfig{Policy: PolicyHold, Wait: 2, MaxWait: 1}, "ResolverConfig.Wait"},
-		"too many asks":         {ResolverConfig{Policy: PolicyHold, MaxAsks: maxAsked + 1}, "ResolverConfig.MaxAsks"},
-		"negative parallel":     {ResolverConfig{Policy: PolicyHold, Parallel: -1}, "ResolverConfig.Parallel"},
+		"holds and asks": {ResolverConfig{Policy: PolicyHold, Ask: askNobody},
+			"ResolverConfig.Ask"},
+		"negative lease": {ResolverConfig{Policy: PolicyHold, Lease: -1},
+			"ResolverConfig.Lease"},
+		"negative age": {ResolverConfig{Policy: PolicyHold, AlarmAge: -1},
+			"ResolverConfig.AlarmAge"},
+		"wait above its bound": {ResolverConfig{Policy: PolicyHold, Wait: 2, MaxWait: 1},
+			"ResolverConfig.Wait"},
+		"too many asks": {ResolverConfig{Policy: PolicyHold, MaxAsks: maxAsked + 1},
+			"ResolverConfig.MaxAsks"},
+		"negative parallel": {ResolverConfig{Policy: PolicyHold, Parallel: -1},
+			"ResolverConfig.Parallel"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -60,17 +66,20 @@ func TestStoreConfig(t *testing.T) {
 		cfg   StoreConfig
 		field string
 	}{
-		"postgres":           {cfg: StoreConfig{Dialect: Postgres, Schema: "Mine", Table: "Order"}},
-		"mysql":              {cfg: StoreConfig{Dialect: MySQL}},
-		"sqlite":             {cfg: StoreConfig{Dialect: SQLite}},
-		"no dialect":         {StoreConfig{}, "Dialect"},
-		"hostile table":      {StoreConfig{Dialect: Postgres, Table: `x"; drop table y; --`}, "Table"},
-		"hostile schema":     {StoreConfig{Dialect: MySQL, Schema: "a`b"}, "Schema"},
-		"long table":         {StoreConfig{Dialect: MySQL, Table: string(make([]byte, 64))}, "Table"},
-		"table of SQLite":    {StoreConfig{Dialect: SQLite, Table: "SQLite_x"}, "Table"},
-		"table of versions":  {StoreConfig{Dialect: SQLite, Table: "onceward_migrations"}, "Table"},
-		"negative result":    {StoreConfig{Dialect: SQLite, MaxResult: -1}, "MaxResult"},
-		"results too large":  {StoreConfig{Dialect: SQLite, MaxResult: mostResult + 1}, "MaxResult"},
+		"postgres":   {cfg: StoreConfig{Dialect: Postgres, Schema: "Mine", Table: "Order"}},
+		"mysql":      {cfg: StoreConfig{Dialect: MySQL}},
+		"sqlite":     {cfg: StoreConfig{Dialect: SQLite}},
+		"no dialect": {StoreConfig{}, "Dialect"},
+		"hostile table": {StoreConfig{Dialect: Postgres, Table: `x"; drop table y; --`},
+			"Table"},
+		"hostile schema": {StoreConfig{Dialect: MySQL, Schema: "a`b"}, "Schema"},
+		"long table": {StoreConfig{Dialect: MySQL, Table: string(make([]byte, 64))},
+			"Table"},
+		"table of SQLite":   {StoreConfig{Dialect: SQLite, Table: "SQLite_x"}, "Table"},
+		"table of versions": {StoreConfig{Dialect: SQLite, Table: "onceward_migrations"}, "Table"},
+		"negative result":   {StoreConfig{Dialect: SQLite, MaxResult: -1}, "MaxResult"},
+		"results too large": {StoreConfig{Dialect: SQLite, MaxResult: mostResult + 1},
+			"MaxResult"},
 		"results just right": {cfg: StoreConfig{Dialect: SQLite, MaxResult: mostResult}},
 	}
 	for name, tt := range tests {
@@ -86,23 +95,26 @@ func TestStoreConfig(t *testing.T) {
 // TestDoubtDownstreamKey: the resolver asks the downstream by the key that the handler gave
 // it.
 func TestDoubtDownstreamKey(t *testing.T) {
-	d, err := dedup.New(dedup.Memory(1), dedup.Config{Namespace: "payments", Window: time.Hour, LeaseTTL: time.Minute})
+	d, err := dedup.New(dedup.Memory(1),
+		dedup.Config{Namespace: "payments", Window: time.Hour, LeaseTTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, purpose := range [][]string{nil, {"charge"}, {"charge", "eu"}, {"chargee", "u"}, {""}} {
-		_, err := dedup.Do(t.Context(), d, "order 4711", func(ctx context.Context) (struct{}, error) {
-			attempt, _ := dedup.FromContext(ctx)
-			id, err := dedup.NewID("payments", "", "order 4711")
-			if err != nil {
-				return struct{}{}, err
-			}
-			doubt := Doubt{ID: id}
-			if got, want := doubt.DownstreamKey(purpose...), attempt.DownstreamKey(purpose...); got != want {
-				t.Errorf("for %q the resolver has %s, the handler had %s", purpose, got, want)
-			}
-			return struct{}{}, errors.New("again")
-		})
+		_, err := dedup.Do(t.Context(), d, "order 4711",
+			func(ctx context.Context) (struct{}, error) {
+				attempt, _ := dedup.FromContext(ctx)
+				id, err := dedup.NewID("payments", "", "order 4711")
+				if err != nil {
+					return struct{}{}, err
+				}
+				doubt := Doubt{ID: id}
+				if got, want := doubt.DownstreamKey(purpose...),
+					attempt.DownstreamKey(purpose...); got != want {
+					t.Errorf("for %q the resolver has %s, the handler had %s", purpose, got, want)
+				}
+				return struct{}{}, errors.New("again")
+			})
 		if err == nil || errors.Is(err, dedup.ErrUnknown) {
 			t.Fatal(err)
 		}
@@ -121,10 +133,12 @@ func TestResolverWait(t *testing.T) {
 	pauses := map[time.Duration]bool{}
 	for n := range 50 {
 		id := dedup.ID{byte(n)}
-		for asked, top := 1, time.Second; asked < 12; asked, top = asked+1, min(2*top, time.Minute) {
+		for asked, top := 1, time.Second; asked < 12; asked, top = asked+1,
+			min(2*top, time.Minute) {
 			pause := a.wait(id, asked)
 			if pause < top/2 || pause > top {
-				t.Errorf("after %d asks the pause is %v, want from %v to %v", asked, pause, top/2, top)
+				t.Errorf("after %d asks the pause is %v, want from %v to %v", asked, pause,
+					top/2, top)
 			}
 			if again := b.wait(id, asked); again != pause {
 				t.Errorf("after %d asks the pause is %v here and %v there", asked, pause, again)

@@ -66,7 +66,9 @@ func (r *claimRow) terminal() bool {
 }
 
 // absent reports whether nothing is known of the key, but for a fence and a floor.
-func (r *claimRow) absent(now int64) bool { return r.state == dedup.StateAbsent || r.expires <= now }
+func (r *claimRow) absent(now int64) bool {
+	return r.state == dedup.StateAbsent || r.expires <= now
+}
 
 // heldBy reports whether token owns the claim, lapsed or not.
 func (r *claimRow) heldBy(token dedup.Token, now int64) bool {
@@ -81,7 +83,8 @@ func (r *claimRow) holds(c *dedup.Change, now int64) bool {
 
 // uncertain reports whether an attempt has ended when the effect might have begun.
 func (r *claimRow) uncertain(now int64) bool {
-	return r.state == dedup.StateUncertain || r.state == dedup.StateInProgress && r.has(flagDanger) && r.leaseEnd <= now
+	return r.state == dedup.StateUncertain ||
+		r.state == dedup.StateInProgress && r.has(flagDanger) && r.leaseEnd <= now
 }
 
 // view is the record as callers see it. It shares memory with the row, which is read for one

@@ -45,7 +45,8 @@ type ScanOptions struct {
 // it and is returned as it is; [ErrOtherWindow] says that the answer would not be complete, and
 // the error of a context that has ended is told, too. Read the primary: a replica that is behind
 // has not what it is asked for.
-func (s *Store) Scan(ctx context.Context, opts ScanOptions, fn func(id dedup.ID, age time.Duration) error) error {
+func (s *Store) Scan(ctx context.Context, opts ScanOptions,
+	fn func(id dedup.ID, age time.Duration) error) error {
 	if err := opts.complete(); err != nil {
 		return err
 	}
@@ -84,11 +85,13 @@ func (s *Store) Scan(ctx context.Context, opts ScanOptions, fn func(id dedup.ID,
 func (o *ScanOptions) complete() error {
 	switch {
 	case o.ShortestWindow <= 0:
-		return inputError("ScanOptions.ShortestWindow", fmt.Sprintf("is %v; it must be positive", o.ShortestWindow))
+		return inputError("ScanOptions.ShortestWindow",
+			fmt.Sprintf("is %v; it must be positive", o.ShortestWindow))
 	case o.Age < 0:
 		return inputError("ScanOptions.Age", "is negative")
 	case o.Page < 0 || o.Page > maxScanPage:
-		return inputError("ScanOptions.Page", fmt.Sprintf("is %d; at most %d is allowed", o.Page, maxScanPage))
+		return inputError("ScanOptions.Page",
+			fmt.Sprintf("is %d; at most %d is allowed", o.Page, maxScanPage))
 	}
 	if o.Age == 0 {
 		o.Age = math.MaxInt64
@@ -105,7 +108,9 @@ func (s *Store) scanFrom(ctx context.Context, opts *ScanOptions) (int64, error) 
 	var now int64
 	err := within(ctx, func() error {
 		return s.again(ctx, func(int) error {
-			return s.read(ctx, func(q querier) error { return q.QueryRowContext(ctx, s.dialect.clock()).Scan(&now) })
+			return s.read(ctx, func(q querier) error {
+				return q.QueryRowContext(ctx, s.dialect.clock()).Scan(&now)
+			})
 		})
 	})
 	if err != nil {
@@ -140,7 +145,8 @@ func (r *scanned) check(window time.Duration) error {
 
 // scanPage reads rows in the order in which they expire.
 func (s *Store) scanPage(ctx context.Context, from int64, limit int) ([]scanned, error) {
-	var page []scanned // what runs on when ctx has ended may still write it: look at it only without an error
+	// what runs on when ctx has ended may still write it: look at it only without an error
+	var page []scanned
 	err := within(ctx, func() error {
 		return s.again(ctx, func(int) error {
 			return s.read(ctx, func(q querier) (err error) {
@@ -155,7 +161,8 @@ func (s *Store) scanPage(ctx context.Context, from int64, limit int) ([]scanned,
 	return page, nil
 }
 
-func readScanned(ctx context.Context, q querier, st statement, limit int) (page []scanned, err error) {
+func readScanned(ctx context.Context, q querier, st statement, limit int) (page []scanned,
+	err error) {
 	rows, err := q.QueryContext(ctx, st.text, st.args...)
 	if err != nil {
 		return nil, err

@@ -15,14 +15,15 @@ import (
 var storeSchemas embed.FS
 
 // migrationsOf reads the versions of the store's tables.
-func migrationsOf(cfg StoreConfig, verify func(context.Context, *sql.Tx) error) (*sqlmigrate.Migrations, error) {
+func migrationsOf(cfg StoreConfig,
+	verify func(context.Context, *sql.Tx) error) (*sqlmigrate.Migrations, error) {
 	files, err := fs.Sub(storeSchemas, "schema/store")
 	if err != nil {
 		return nil, err
 	}
 	return sqlmigrate.New(sqlmigrate.Config{
-		Files: files, Component: "store", Dialect: sqlmigrate.Dialect(cfg.Dialect.String()), Schema: cfg.Schema, Table: cfg.Table,
-		Verify: verify,
+		Files: files, Component: "store", Dialect: sqlmigrate.Dialect(cfg.Dialect.String()),
+		Schema: cfg.Schema, Table: cfg.Table, Verify: verify,
 	})
 }
 

@@ -20,7 +20,8 @@ import (
 func TestGoldenStoreSQL(t *testing.T) {
 	for _, d := range []Dialect{Postgres, SQLite, MySQL} {
 		t.Run(d.String(), func(t *testing.T) {
-			s, err := NewStore(new(sql.DB), StoreConfig{Dialect: d, Schema: "Shop", Table: "claims"})
+			s, err := NewStore(new(sql.DB),
+				StoreConfig{Dialect: d, Schema: "Shop", Table: "claims"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,13 +48,16 @@ func storeTexts(s *Store) []string {
 	d, ids := s.dialect, make([]dedup.ID, 2)
 	texts := []string{s.Schema(), d.begin()}
 	for _, st := range []statement{
-		d.insert(ids), d.load(ids, false), d.load(ids, true), d.save([]*claimRow{{}, {}}), d.remove(ids),
-		d.due(true, 9), d.due(false, 9), d.page(dedup.ID{}, "1, 5", 9), d.page(dedup.ID{}, "1", 9), {d.clock(), nil}, d.scan(7, 9), {d.forgot(), nil}, {d.countForgets(), nil},
+		d.insert(ids), d.load(ids, false), d.load(ids, true), d.save([]*claimRow{{}, {}}),
+		d.remove(ids),
+		d.due(true, 9), d.due(false, 9), d.page(dedup.ID{}, "1, 5", 9), d.page(dedup.ID{}, "1", 9),
+		{d.clock(), nil}, d.scan(7, 9), {d.forgot(), nil}, {d.countForgets(), nil},
 	} {
 		texts = append(texts, st.text)
 	}
 	if quick, ok := d.(quickDialect); ok {
-		texts = append(texts, quick.insertClaims(make([]*dedup.ClaimRequest, 0)).text, quick.finishClaims(make([]*dedup.Change, 0)).text)
+		texts = append(texts, quick.insertClaims(make([]*dedup.ClaimRequest, 0)).text,
+			quick.finishClaims(make([]*dedup.Change, 0)).text)
 	}
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
@@ -63,7 +67,8 @@ func storeTexts(s *Store) []string {
 func TestSweepInPackets(t *testing.T) {
 	lapsed := step{like: "lease_end <=", rows: func([]any) (rows [][]driver.Value) {
 		for n := range 3 {
-			r := claimRow{id: dedup.ID{byte(n)}, state: dedup.StateInProgress, expires: 1 << 60, steps: make([]byte, chunkBytes/2)}
+			r := claimRow{id: dedup.ID{byte(n)}, state: dedup.StateInProgress, expires: 1 << 60,
+				steps: make([]byte, chunkBytes/2)}
 			var row []driver.Value
 			for _, v := range r.args() {
 				row = append(row, v)
@@ -80,12 +85,15 @@ func TestSweepInPackets(t *testing.T) {
 	if swept, err := store.Sweep(t.Context(), 10); err != nil || swept != (Swept{Released: 3}) {
 		t.Errorf("Sweep = %+v, %v", swept, err)
 	}
-	if len(s.args) == 4 && (len(s.args[2]) != 2*len(claimColumns) || len(s.args[3]) != len(claimColumns)) {
-		t.Errorf("two rows and one were to be written, not %d and %d values", len(s.args[2]), len(s.args[3]))
+	if len(s.args) == 4 && (len(s.args[2]) != 2*len(claimColumns) ||
+		len(s.args[3]) != len(claimColumns)) {
+		t.Errorf("two rows and one were to be written, not %d and %d values", len(s.args[2]),
+			len(s.args[3]))
 	}
 }
 
-var scripted = dedup.Change{ID: dedup.ID{1}, Token: dedup.Token{2}, Lease: time.Minute, Hold: time.Hour}
+var scripted = dedup.Change{ID: dedup.ID{1}, Token: dedup.Token{2}, Lease: time.Minute,
+	Hold: time.Hour}
 
 // heldRow is the live claim of scripted, as a driver returns it.
 func heldRow([]any) [][]driver.Value {
@@ -127,14 +135,21 @@ func TestStoreTransaction(t *testing.T) {
 		begun   int
 		want    error // nil: held
 	}{
-		"goes well":                 {steps: []step{loads, saves}, begun: 1},
-		"deadlocks twice":           {steps: []step{deadlock(loads), loads, deadlock(saves), loads, saves}, begun: 3},
-		"deadlocks for ever":        {steps: slices.Repeat([]step{deadlock(loads)}, storeTries), begun: storeTries, want: mysqlError(1213)},
-		"is refused by COMMIT":      {steps: []step{loads, saves, loads, saves}, commits: []error{mysqlError(1213)}, begun: 2},
-		"gets no answer to COMMIT":  {steps: []step{loads, saves}, commits: []error{errInvalidConn}, begun: 1, want: errInvalidConn},
-		"finds no room":             {steps: []step{loads, full}, begun: 1, want: dedup.ErrStoreFull},
-		"loses its connection":      {steps: []step{{like: "FOR UPDATE", err: errInvalidConn}}, begun: 1, want: errInvalidConn},
-		"loses it between the rows": {steps: []step{{like: "FOR UPDATE", rows: heldRow, nextErr: errInvalidConn}}, begun: 1, want: errInvalidConn},
+		"goes well": {steps: []step{loads, saves}, begun: 1},
+		"deadlocks twice": {steps: []step{deadlock(loads), loads, deadlock(saves),
+			loads, saves}, begun: 3},
+		"deadlocks for ever": {steps: slices.Repeat([]step{deadlock(loads)}, storeTries),
+			begun: storeTries, want: mysqlError(1213)},
+		"is refused by COMMIT": {steps: []step{loads, saves, loads, saves},
+			commits: []error{mysqlError(1213)}, begun: 2},
+		"gets no answer to COMMIT": {steps: []step{loads, saves}, commits: []error{errInvalidConn},
+			begun: 1, want: errInvalidConn},
+		"finds no room": {steps: []step{loads, full},
+			begun: 1, want: dedup.ErrStoreFull},
+		"loses its connection": {steps: []step{{like: "FOR UPDATE", err: errInvalidConn}},
+			begun: 1, want: errInvalidConn},
+		"loses it between the rows": {steps: []step{{like: "FOR UPDATE", rows: heldRow,
+			nextErr: errInvalidConn}}, begun: 1, want: errInvalidConn},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +175,8 @@ var errInvalidConn = errors.New("invalid connection")
 
 // isError compares errors of a server by what they say.
 func isError(err, want error) bool {
-	return errors.Is(err, want) || err != nil && want != nil && strings.Contains(err.Error(), want.Error())
+	return errors.Is(err, want) ||
+		err != nil && want != nil && strings.Contains(err.Error(), want.Error())
 }
 
 // TestStoreLeavesWithItsContext: no driver has to watch the context of a COMMIT.
@@ -211,7 +227,8 @@ func TestStoreBadInput(t *testing.T) {
 	_, err := store.Sweep(t.Context(), 0)
 	wantField(t, err, "limit")
 	for field, opts := range map[string]ListOptions{
-		"ListOptions.Limit": {Limit: -1}, "ListOptions.States": {States: []dedup.State{9}}, "ListOptions.Cursor": {Cursor: "x"},
+		"ListOptions.Limit": {Limit: -1}, "ListOptions.States": {States: []dedup.State{9}},
+		"ListOptions.Cursor": {Cursor: "x"},
 	} {
 		_, err := store.List(t.Context(), opts)
 		wantField(t, err, field)

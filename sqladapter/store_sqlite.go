@@ -19,7 +19,8 @@ const sqliteClock = `CAST(round((julianday('now') - 2440587.5) * 86400000) AS IN
 
 func newSQLiteStore(names storeNames) *sqliteStore {
 	behind := ", " + sqliteClock + " FROM " + names.table
-	return &sqliteStore{names, "SELECT " + strings.Join(claimColumns, ", ") + behind, "SELECT " + withoutResult() + behind}
+	return &sqliteStore{names, "SELECT " + strings.Join(claimColumns, ", ") + behind,
+		"SELECT " + withoutResult() + behind}
 }
 
 func (d *sqliteStore) isolation() sql.IsolationLevel { return sql.LevelDefault }
@@ -33,7 +34,8 @@ func (d *sqliteStore) begin() string {
 }
 
 func (d *sqliteStore) insert(ids []dedup.ID) statement {
-	return statement{"INSERT INTO " + d.names.table + " (id) VALUES " + strings.TrimSuffix(strings.Repeat("(?), ", len(ids)), ", ") +
+	return statement{"INSERT INTO " + d.names.table + " (id) VALUES " +
+		strings.TrimSuffix(strings.Repeat("(?), ", len(ids)), ", ") +
 		" ON CONFLICT (id) DO NOTHING", idArgs(ids)}
 }
 
@@ -46,30 +48,35 @@ func (d *sqliteStore) save(rows []*claimRow) statement {
 }
 
 func (d *sqliteStore) remove(ids []dedup.ID) statement {
-	return statement{"DELETE FROM " + d.names.table + " WHERE id IN (" + marksOf(len(ids)) + ")", idArgs(ids)}
+	return statement{"DELETE FROM " + d.names.table + " WHERE id IN (" + marksOf(len(ids)) + ")",
+		idArgs(ids)}
 }
 
 func (d *sqliteStore) due(expired bool, limit int) statement {
 	return statement{d.lean + dueWhere(expired, sqliteClock) + " LIMIT ?", []any{int64(limit)}}
 }
 
-// page repeats the condition of the index of what has not ended: SQLite does not conclude that one state is
-// among the two, and would go over the whole table.
+// page repeats the condition of the index of what has not ended: SQLite does not conclude that one
+// state is among the two, and would go over the whole table.
 func (d *sqliteStore) page(after dedup.ID, states string, limit int) statement {
 	if states == "1" {
 		states = "1, 5) AND state IN (1"
 	}
-	return statement{d.lean + " WHERE state IN (" + states + ") AND id > ? ORDER BY id LIMIT ?", []any{after[:], int64(limit)}}
+	return statement{d.lean + " WHERE state IN (" + states + ") AND id > ? ORDER BY id LIMIT ?",
+		[]any{after[:], int64(limit)}}
 }
 
 func (d *sqliteStore) clock() string { return "SELECT " + sqliteClock }
 
 func (d *sqliteStore) scan(from int64, limit int) statement {
-	return statement{"SELECT id, state, since, expires, " + sqliteClock + " FROM " + d.names.table + scanWhere +
+	return statement{"SELECT id, state, since, expires, " + sqliteClock + " FROM " + d.names.table +
+		scanWhere +
 		"? ORDER BY expires LIMIT ?", []any{from, int64(limit)}}
 }
 
-func (d *sqliteStore) forgot() string       { return "UPDATE " + d.names.forgets + " SET n = n + 1" }
+func (d *sqliteStore) forgot() string {
+	return "UPDATE " + d.names.forgets + " SET n = n + 1"
+}
 func (d *sqliteStore) countForgets() string { return "SELECT n FROM " + d.names.forgets }
 
 // dueWhere are the rows that a sweep is about, oldest first.

@@ -34,29 +34,34 @@ type Swept struct {
 // claim that was given back keeps attempt, fence and steps for its hold. Its owner, should
 // it come back, holds nothing any more.
 //
-// It never touches a lease that lives: what is due is decided under the row's lock, by the
-// clock of the database, or this process's where that is behind: a clock that has jumped ahead removes nothing. Rows that others have locked are left out (SQLite has one writer at
-// a time), so several processes may sweep at once and do not queue. Without it everything
-// works, but the table grows for ever, and what has lapsed is shown as in progress.
+// It never touches a lease that lives: what is due is decided under the row's lock, by the clock of
+// the database, or this process's where that is behind: a clock that has jumped ahead removes
+// nothing. Rows that others have locked are left out (SQLite has one writer at a time), so several
+// processes may sweep at once and do not queue. Without it everything works, but the table grows
+// for ever, and what has lapsed is shown as in progress.
 //
 // A limit above 10 000 or below 1 is a [*dedup.InputError]; 500 keeps a transaction within
 // some milliseconds. Two transactions of about four round trips.
 func (s *Store) Sweep(ctx context.Context, limit int) (Swept, error) {
 	var swept Swept
 	if limit < 1 || limit > maxSweep {
-		return swept, inputError("limit", fmt.Sprintf("is %d; from 1 to %d is allowed", limit, maxSweep))
+		return swept, inputError("limit",
+			fmt.Sprintf("is %d; from 1 to %d is allowed", limit, maxSweep))
 	}
 	err := within(ctx, func() error {
 		for _, expired := range []bool{true, false} {
 			var found Swept
 			err := s.again(ctx, func(int) error {
 				found = Swept{}
-				return s.transact(ctx, func(tx *sql.Tx) error { return s.sweepIn(ctx, tx, expired, limit, &found) })
+				return s.transact(ctx, func(tx *sql.Tx) error {
+					return s.sweepIn(ctx, tx, expired, limit, &found)
+				})
 			})
 			if err != nil {
 				return fmt.Errorf("sqladapter: sweep: %w", err)
 			}
-			swept = Swept{swept.Removed + found.Removed, swept.Released + found.Released, swept.Uncertain + found.Uncertain}
+			swept = Swept{swept.Removed + found.Removed, swept.Released + found.Released,
+				swept.Uncertain + found.Uncertain}
 		}
 		return nil
 	})
@@ -67,7 +72,8 @@ func (s *Store) Sweep(ctx context.Context, limit int) (Swept, error) {
 }
 
 // sweepIn is one transaction of a sweep: rows are locked, and then looked at once more.
-func (s *Store) sweepIn(ctx context.Context, tx *sql.Tx, expired bool, limit int, swept *Swept) error {
+func (s *Store) sweepIn(ctx context.Context, tx *sql.Tx, expired bool, limit int,
+	swept *Swept) error {
 	rows, now, err := s.rows(ctx, tx, func() statement { return s.dialect.due(expired, limit) })
 	if err != nil {
 		return err
@@ -100,10 +106,13 @@ func (s *Store) sweepIn(ctx context.Context, tx *sql.Tx, expired bool, limit int
 }
 
 // writeSwept goes in steps that a statement can take.
-func (s *Store) writeSwept(ctx context.Context, tx *sql.Tx, gone []dedup.ID, changed []*claimRow) error {
+func (s *Store) writeSwept(ctx context.Context, tx *sql.Tx, gone []dedup.ID,
+	changed []*claimRow) error {
 	for n := s.dialect.chunk(); len(gone) > 0; {
 		part := gone[:min(n, len(gone))]
-		if err := s.exec(ctx, tx, func() statement { return s.dialect.remove(part) }, len(part)); err != nil {
+		if err := s.exec(ctx, tx, func() statement {
+			return s.dialect.remove(part)
+		}, len(part)); err != nil {
 			return err
 		}
 		gone = gone[len(part):]
@@ -135,7 +144,8 @@ func (s *Store) RunSweeper(ctx context.Context, cfg SweeperConfig) error {
 	case cfg.Every < 0:
 		return inputError("SweeperConfig.Every", "is negative")
 	case cfg.Limit < 0 || cfg.Limit > maxSweep:
-		return inputError("SweeperConfig.Limit", fmt.Sprintf("is %d; at most %d is allowed", cfg.Limit, maxSweep))
+		return inputError("SweeperConfig.Limit",
+			fmt.Sprintf("is %d; at most %d is allowed", cfg.Limit, maxSweep))
 	}
 	if cfg.Every == 0 {
 		cfg.Every = DefaultSweepEvery
@@ -143,7 +153,8 @@ func (s *Store) RunSweeper(ctx context.Context, cfg SweeperConfig) error {
 	if cfg.Limit == 0 {
 		cfg.Limit = DefaultSweepLimit
 	}
-	pause := backoff.Policy{Base: cfg.Every + cfg.Every/3, Cap: cfg.Every + cfg.Every/3, Kind: backoff.Equal}
+	pause := backoff.Policy{Base: cfg.Every + cfg.Every/3, Cap: cfg.Every + cfg.Every/3,
+		Kind: backoff.Equal}
 	for {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -64,13 +64,15 @@ func (s *Store) exec(ctx context.Context, tx *sql.Tx, render func() statement, n
 
 // load reads the rows of some keys, and locks them. The clock is that of the last row, or
 // zero when there is none.
-func (s *Store) load(ctx context.Context, q querier, ids []dedup.ID, lock bool) (map[dedup.ID]*claimRow, int64, error) {
+func (s *Store) load(ctx context.Context, q querier, ids []dedup.ID,
+	lock bool) (map[dedup.ID]*claimRow, int64, error) {
 	rows, now, err := s.rows(ctx, q, func() statement { return s.dialect.load(ids, lock) })
 	return index(rows), now, err
 }
 
 // rows runs a statement that returns rows of the table, each with the clock behind it.
-func (s *Store) rows(ctx context.Context, q querier, render func() statement) (list []*claimRow, now int64, err error) {
+func (s *Store) rows(ctx context.Context, q querier, render func() statement) (list []*claimRow,
+	now int64, err error) {
 	st := render()
 	rows, err := q.QueryContext(ctx, st.text, st.args...)
 	if err != nil {
@@ -91,8 +93,8 @@ func (s *Store) rows(ctx context.Context, q querier, render func() statement) (l
 // claimColumns are the columns of the table, in the order in which they are read and
 // written.
 var claimColumns = []string{
-	"id", "token", "state", "flags", "asked", "attempt", "fence", "floor", "lease_end", "since", "expires",
-	"fingerprint", "origin", "label", "steps", "result",
+	"id", "token", "state", "flags", "asked", "attempt", "fence", "floor", "lease_end",
+	"since", "expires", "fingerprint", "origin", "label", "steps", "result",
 }
 
 // scanClaim reads a row and the clock. What it finds wrong in the row is kept with it.
@@ -100,8 +102,8 @@ func scanClaim(rows *sql.Rows) (*claimRow, int64, error) {
 	r := &claimRow{}
 	var id, token, fingerprint, origin, label []byte
 	var state, flags, asked, attempt, now int64
-	err := rows.Scan(&id, &token, &state, &flags, &asked, &attempt, &r.fence, &r.floor, &r.leaseEnd, &r.since, &r.expires,
-		&fingerprint, &origin, &label, &r.steps, &r.result, &now)
+	err := rows.Scan(&id, &token, &state, &flags, &asked, &attempt, &r.fence, &r.floor, &r.leaseEnd,
+		&r.since, &r.expires, &fingerprint, &origin, &label, &r.steps, &r.result, &now)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -117,7 +119,8 @@ func scanClaim(rows *sql.Rows) (*claimRow, int64, error) {
 		from []byte
 		into []byte
 	}{{"token", token, r.token[:]}, {"fingerprint", fingerprint, r.fingerprint[:]}} {
-		if n := copy(part.into, part.from); part.from != nil && (n != len(part.into) || n != len(part.from)) {
+		if n := copy(part.into, part.from); part.from != nil &&
+			(n != len(part.into) || n != len(part.from)) {
 			r.bad = fmt.Errorf("%w: %s of %d bytes", dedup.ErrUnreadable, part.name, len(part.from))
 		}
 	}

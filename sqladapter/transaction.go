@@ -24,7 +24,8 @@ const (
 // as a server that starts, is for the caller's own repetitions.
 var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: time.Second}
 
-var errNoCommitReply = fmt.Errorf("%w: COMMIT was not answered within %v of the end of the context", dedup.ErrUnknown, commitGrace)
+var errNoCommitReply = fmt.Errorf("%w: COMMIT was not answered within %v of the end of the context",
+	dedup.ErrUnknown, commitGrace)
 
 // transaction is one that Do has begun, and ends. Rollback is called in any case, last.
 type transaction interface {
@@ -75,9 +76,9 @@ func beginIn(db *sql.DB, isolation sql.IsolationLevel, g guard) beginner {
 	}
 }
 
-// dropReadOnly closes the idle connections of a pool that take no writes: their server was the primary
-// and is one no more, and the pool, which has not lost them, would hand them out again. It stops at the
-// first that takes writes, and at the first that cannot be asked.
+// dropReadOnly closes the idle connections of a pool that take no writes: their server was the
+// primary and is one no more, and the pool, which has not lost them, would hand them out again. It
+// stops at the first that takes writes, and at the first that cannot be asked.
 func dropReadOnly(ctx context.Context, db *sql.DB, g guard) {
 	ask := `SELECT current_setting('transaction_read_only') = 'on'`
 	if g == guardMySQL {
@@ -103,7 +104,8 @@ func dropReadOnly(ctx context.Context, db *sql.DB, g guard) {
 // ended. On a connection of MySQL with autocommit off whoever has run a statement outside of a
 // transaction has left one open, in which no level can be chosen. It is committed, as BEGIN
 // without a level does.
-func beginAt(ctx context.Context, db *sql.DB, level sql.IsolationLevel) (tx *sql.Tx, release func(), err error) {
+func beginAt(ctx context.Context, db *sql.DB, level sql.IsolationLevel) (tx *sql.Tx, release func(),
+	err error) {
 	opts := &sql.TxOptions{Isolation: level}
 	tx, err = db.BeginTx(ctx, opts)
 	if !sqlerr.LeftOpen(err) {
@@ -142,11 +144,15 @@ func ofSQL(tx transaction) *sql.Tx {
 // transact runs work in a transaction until one try ends for certain, and commits when work
 // has written. work must undo nothing itself, and may be called several times; before is the
 // error of the last try that has begun.
-func transact(ctx context.Context, begin beginner, work func(tx transaction, before error) (write bool, err error)) error {
+func transact(ctx context.Context, begin beginner,
+	work func(tx transaction, before error) (write bool, err error)) error {
 	var before, last error
 	for try := 0; ; try++ {
 		began := false
-		err := attempt(ctx, last, begin, func(tx transaction) (bool, error) { began = true; return work(tx, before) })
+		err := attempt(ctx, last, begin, func(tx transaction) (bool, error) {
+			began = true
+			return work(tx, before)
+		})
 		if last = err; began {
 			before = err
 		}
@@ -174,7 +180,8 @@ func repeatable(err error) bool {
 
 // attempt is one transaction. Its context ends with the caller's until COMMIT is sent:
 // broken off after that, nobody would know what it has done.
-func attempt(ctx context.Context, last error, begin beginner, work func(tx transaction) (write bool, err error)) error {
+func attempt(ctx context.Context, last error, begin beginner,
+	work func(tx transaction) (write bool, err error)) error {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })

@@ -75,12 +75,13 @@ func TestInterruptTwice(t *testing.T) {
 		interrupt := func() { _ = cmd.Process.Signal(syscall.SIGINT) }
 		if hangs {
 			removing := make(chan struct{}, 1)
-			proxy.SetRules(redisproxy.Rule{Command: "SCAN", Action: redisproxy.DelayReply, Delay: time.Hour, OnFire: func(redisproxy.Request) {
-				select {
-				case removing <- struct{}{}:
-				default:
-				}
-			}})
+			proxy.SetRules(redisproxy.Rule{Command: "SCAN", Action: redisproxy.DelayReply,
+				Delay: time.Hour, OnFire: func(redisproxy.Request) {
+					select {
+					case removing <- struct{}{}:
+					default:
+					}
+				}})
 			interrupt()
 			<-removing
 			errOut.await(t, "ended at once", interrupt)

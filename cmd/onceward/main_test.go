@@ -52,8 +52,10 @@ func TestRun(t *testing.T) {
 	} {
 		var out, errOut bytes.Buffer
 		code := run(strings.Fields(test.args), &out, &errOut)
-		if code != test.code || !strings.Contains(out.String(), test.out) || !strings.Contains(errOut.String(), test.errOut) {
-			t.Errorf("onceward %s: exit code %d, %q, %q", test.args, code, out.String(), errOut.String())
+		if code != test.code || !strings.Contains(out.String(), test.out) ||
+			!strings.Contains(errOut.String(), test.errOut) {
+			t.Errorf("onceward %s: exit code %d, %q, %q", test.args, code, out.String(),
+				errOut.String())
 		}
 		if (test.errOut == "") != (errOut.Len() == 0) {
 			t.Errorf("onceward %s: standard error %q", test.args, errOut.String())

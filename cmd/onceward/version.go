@@ -40,5 +40,6 @@ func describe(info *debug.BuildInfo) string {
 		commit += " of " + at
 	}
 	return fmt.Sprintf("onceward %s, commit %s, %s, %s/%s",
-		cmp.Or(info.Main.Version, "unknown"), commit, cmp.Or(info.GoVersion, "unknown Go"), cmp.Or(set["GOOS"], "unknown"), cmp.Or(set["GOARCH"], "unknown"))
+		cmp.Or(info.Main.Version, "unknown"), commit, cmp.Or(info.GoVersion, "unknown Go"),
+		cmp.Or(set["GOOS"], "unknown"), cmp.Or(set["GOARCH"], "unknown"))
 }

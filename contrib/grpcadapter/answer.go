@@ -35,25 +35,44 @@ type answer struct {
 // Answers, by the rows of docs/grpc.md. DataLoss says always the same: it is done, and there
 // is no response to be had.
 var (
-	keyMissing         = answer{"KEY_MISSING", codes.InvalidArgument, "this call needs the metadata " + KeyMetadata, true}
-	keyMalformed       = answer{"KEY_MALFORMED", codes.InvalidArgument, "the " + KeyMetadata + " is malformed", true}
-	noPrincipal        = answer{"NO_PRINCIPAL", codes.Unauthenticated, "the call names nobody that its key could belong to", false}
-	scopeUnavailable   = answer{"SCOPE_UNAVAILABLE", codes.Unavailable, "it cannot be found out now whose call this is", false}
-	tooManyInFlight    = answer{"TOO_MANY_IN_FLIGHT", codes.ResourceExhausted, "too many calls of this client are under way", false}
-	notSupported       = answer{"NOT_SUPPORTED", codes.Unimplemented, "a call with a key must be of protobuf messages", true}
-	keyReused          = answer{"KEY_REUSED", codes.FailedPrecondition, "this " + KeyMetadata + " was used with another request", true}
-	inFlight           = answer{"IN_FLIGHT", codes.Aborted, "a call with this " + KeyMetadata + " is still running", false}
-	uncertain          = answer{"UNCERTAIN", codes.Aborted, "it is being found out whether an earlier call with this " + KeyMetadata + " had its effect", false}
-	replayRefused      = answer{"REPLAY_REFUSED", codes.PermissionDenied, "the response to this call may not be seen again", true}
-	replayUnavailable  = answer{"REPLAY_UNAVAILABLE", codes.Unavailable, "it cannot be found out now whether the response to this call may be seen again", false}
-	responseNotKept    = answer{"RESPONSE_NOT_KEPT", codes.DataLoss, "this call is done; its response was not kept", true}
-	responseTooLarge   = answer{"RESPONSE_TOO_LARGE", codes.DataLoss, "this call is done; its response is too large to be kept", true}
-	responseInvalid    = answer{"RESPONSE_INVALID", codes.DataLoss, "this call is done; its response cannot be encoded", true}
-	responseUnreadable = answer{"RESPONSE_UNREADABLE", codes.DataLoss, "this call is done; its response cannot be read", true}
-	failed             = answer{"FAILED", codes.Internal, "this call has failed for good", true}
-	storeUnavailable   = answer{"STORE_UNAVAILABLE", codes.Unavailable, "it cannot be found out now whether this call is new", false}
-	outcomeUnknown     = answer{"OUTCOME_UNKNOWN", codes.Unavailable, "it is not known whether this call is done: ask again with its " + KeyMetadata, false}
-	cancelled          = answer{"CANCELLED", codes.Unavailable, "the call was cancelled before it was answered", false}
+	keyMissing = answer{"KEY_MISSING", codes.InvalidArgument,
+		"this call needs the metadata " + KeyMetadata, true}
+	keyMalformed = answer{"KEY_MALFORMED", codes.InvalidArgument,
+		"the " + KeyMetadata + " is malformed", true}
+	noPrincipal = answer{"NO_PRINCIPAL", codes.Unauthenticated,
+		"the call names nobody that its key could belong to", false}
+	scopeUnavailable = answer{"SCOPE_UNAVAILABLE", codes.Unavailable,
+		"it cannot be found out now whose call this is", false}
+	tooManyInFlight = answer{"TOO_MANY_IN_FLIGHT", codes.ResourceExhausted,
+		"too many calls of this client are under way", false}
+	notSupported = answer{"NOT_SUPPORTED", codes.Unimplemented,
+		"a call with a key must be of protobuf messages", true}
+	keyReused = answer{"KEY_REUSED", codes.FailedPrecondition,
+		"this " + KeyMetadata + " was used with another request", true}
+	inFlight = answer{"IN_FLIGHT", codes.Aborted,
+		"a call with this " + KeyMetadata + " is still running", false}
+	uncertain = answer{"UNCERTAIN", codes.Aborted,
+		"it is being found out whether an earlier call with this " + KeyMetadata +
+			" had its effect", false}
+	replayRefused = answer{"REPLAY_REFUSED", codes.PermissionDenied,
+		"the response to this call may not be seen again", true}
+	replayUnavailable = answer{"REPLAY_UNAVAILABLE", codes.Unavailable,
+		"it cannot be found out now whether the response to this call may be seen again", false}
+	responseNotKept = answer{"RESPONSE_NOT_KEPT", codes.DataLoss,
+		"this call is done; its response was not kept", true}
+	responseTooLarge = answer{"RESPONSE_TOO_LARGE", codes.DataLoss,
+		"this call is done; its response is too large to be kept", true}
+	responseInvalid = answer{"RESPONSE_INVALID", codes.DataLoss,
+		"this call is done; its response cannot be encoded", true}
+	responseUnreadable = answer{"RESPONSE_UNREADABLE", codes.DataLoss,
+		"this call is done; its response cannot be read", true}
+	failed           = answer{"FAILED", codes.Internal, "this call has failed for good", true}
+	storeUnavailable = answer{"STORE_UNAVAILABLE", codes.Unavailable,
+		"it cannot be found out now whether this call is new", false}
+	outcomeUnknown = answer{"OUTCOME_UNKNOWN", codes.Unavailable,
+		"it is not known whether this call is done: ask again with its " + KeyMetadata, false}
+	cancelled = answer{"CANCELLED", codes.Unavailable,
+		"the call was cancelled before it was answered", false}
 )
 
 // say is the error of a, with what was wrong with this call in place of its message.
@@ -152,7 +171,8 @@ func (c *call) answerAgain(stored []byte) (any, error) {
 }
 
 func (c *call) unreadable(err error) (any, error) {
-	c.i.cfg.Logger.Error("grpcadapter: a stored response cannot be replayed", "method", c.method, "error", err)
+	c.i.cfg.Logger.Error("grpcadapter: a stored response cannot be replayed", "method", c.method,
+		"error", err)
 	return nil, c.say(responseUnreadable, "")
 }
 
@@ -163,7 +183,8 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 	var failure *dedup.FailedError
 	switch {
 	case c.ran && errors.Is(err, dedup.ErrLeaseLost), c.landed && unrecorded(err):
-		c.warn("effect without a record of ours: it is not known whether the call is done", "error", err)
+		c.warn("effect without a record of ours: it is not known whether the call is done",
+			"error", err)
 		return nil, c.later(outcomeUnknown, wait)
 	case errors.Is(err, errNotKept):
 		c.beside.pass()
@@ -195,5 +216,6 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) (any, error) {
 // known: it could not be confirmed, or the store has refused it.
 func unrecorded(err error) bool {
 	var input *dedup.InputError
-	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) || errors.As(err, &input)
+	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) ||
+		errors.As(err, &input)
 }

@@ -37,7 +37,8 @@ func TestKeysDoNotCross(t *testing.T) {
 	s := newService(t, grpcadapter.Config{}, counted())
 	wantValue(t, s.call(t.Context(), charge, "k", "acme"), "acme-1", false)
 	wantValue(t, s.call(t.Context(), refund, "k", "back"), "back-2", false)
-	wantValue(t, s.send(t.Context(), charge, "evil", "account", "evil", "idempotency-key", "k"), "evil-3", false)
+	wantValue(t, s.send(t.Context(), charge, "evil", "account", "evil", "idempotency-key", "k"),
+		"evil-3", false)
 	wantValue(t, s.call(t.Context(), charge, "k", "acme"), "acme-1", true)
 }
 
@@ -67,7 +68,8 @@ func TestKeys(t *testing.T) {
 		"twice equal": {"idempotency-key", "a", "idempotency-key", "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantOwn(t, s.send(t.Context(), charge, "v", append(md, "account", "acme")...), codes.InvalidArgument, "KEY_MALFORMED", 0, "-1")
+			wantOwn(t, s.send(t.Context(), charge, "v", append(md, "account", "acme")...),
+				codes.InvalidArgument, "KEY_MALFORMED", 0, "-1")
 		})
 	}
 	wantOwn(t, s.call(t.Context(), charge, "", "v"), codes.InvalidArgument, "KEY_MISSING", 0, "-1")
@@ -95,24 +97,28 @@ func TestRequirements(t *testing.T) {
 
 func TestScopes(t *testing.T) {
 	s := newService(t, grpcadapter.Config{}, counted())
-	wantOwn(t, s.send(t.Context(), charge, "v", "idempotency-key", "k"), codes.Unauthenticated, "NO_PRINCIPAL", 0, "")
+	wantOwn(t, s.send(t.Context(), charge, "v", "idempotency-key", "k"), codes.Unauthenticated,
+		"NO_PRINCIPAL", 0, "")
 	s.wantRuns(t, 0)
 	down := func(context.Context, string) (string, error) { return "acme", errors.New("down") }
 	s = newServiceOver(t, newClaimed(t, newDeduper(t, nil)), down, grpcadapter.Config{}, counted())
-	wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.Unavailable, "SCOPE_UNAVAILABLE", time.Second, "1000")
+	wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.Unavailable, "SCOPE_UNAVAILABLE",
+		time.Second, "1000")
 	s.wantRuns(t, 0)
 }
 
 // Fingerprints are compared where there are any, the empty one too.
 func TestFingerprint(t *testing.T) {
-	s := newService(t, grpcadapter.Config{Fingerprint: func(method string, req proto.Message) []byte {
+	s := newService(t, grpcadapter.Config{Fingerprint: func(method string,
+		req proto.Message) []byte {
 		if method == charge {
 			return []byte(req.(*wrapperspb.StringValue).GetValue())
 		}
 		return nil
 	}}, counted())
 	wantValue(t, s.call(t.Context(), charge, "k", ""), "-1", false)
-	wantOwn(t, s.call(t.Context(), charge, "k", "b"), codes.FailedPrecondition, "KEY_REUSED", 0, "-1")
+	wantOwn(t, s.call(t.Context(), charge, "k", "b"), codes.FailedPrecondition,
+		"KEY_REUSED", 0, "-1")
 	wantValue(t, s.call(t.Context(), charge, "k", ""), "-1", true)
 	wantValue(t, s.call(t.Context(), refund, "k", "a"), "a-2", false)
 	wantValue(t, s.call(t.Context(), refund, "k", "b"), "a-2", true)
@@ -134,29 +140,57 @@ func TestRunnersAnswers(t *testing.T) {
 		delay    time.Duration
 		pushback string
 	}{
-		"in flight":             {err: dedup.ErrInFlight, code: codes.Aborted, reason: "IN_FLIGHT", delay: time.Second, pushback: "1000"},
-		"in flight, not long":   {res: busy, err: dedup.ErrInFlight, code: codes.Aborted, reason: "IN_FLIGHT", delay: 250 * time.Millisecond, pushback: "250"},
-		"uncertain":             {err: dedup.ErrUncertain, code: codes.Aborted, reason: "UNCERTAIN", delay: 30 * time.Second, pushback: "30000"},
-		"mismatch":              {err: dedup.ErrMismatch, code: codes.FailedPrecondition, reason: "KEY_REUSED", pushback: "-1"},
-		"unknown":               {err: dedup.ErrUnknown, code: codes.Unavailable, reason: "STORE_UNAVAILABLE", delay: time.Second, pushback: "1000"},
-		"closed":                {err: dedup.ErrClosed, code: codes.Unavailable, reason: "STORE_UNAVAILABLE", delay: time.Second, pushback: "1000"},
-		"any other error":       {err: errors.New("boom"), code: codes.Unavailable, reason: "STORE_UNAVAILABLE", delay: time.Second, pushback: "1000"},
-		"nothing":               {code: codes.Unavailable, reason: "STORE_UNAVAILABLE", delay: time.Second, pushback: "1000"},
-		"acquired, and not run": {res: dedup.Result[[]byte]{Outcome: dedup.Acquired}, code: codes.Unavailable, reason: "STORE_UNAVAILABLE", delay: time.Second, pushback: "1000"},
-		"failed":                {err: &dedup.FailedError{}, code: codes.Internal, reason: "FAILED", pushback: "-1"},
-		"no result":             {err: dedup.ErrNoResult, code: codes.DataLoss, reason: "RESPONSE_NOT_KEPT", pushback: "-1"},
-		"marked":                {res: done(nil), code: codes.DataLoss, reason: "RESPONSE_NOT_KEPT", pushback: "-1"},
-		"tombstone":             {res: done(tomb), code: codes.DataLoss, reason: "RESPONSE_NOT_KEPT", pushback: "-1"},
-		"garbage":               {res: done([]byte("hello")), code: codes.DataLoss, reason: "RESPONSE_UNREADABLE", pushback: "-1"},
-		"sealed":                {res: done([]byte{0x81, 1, 2, 3}), code: codes.DataLoss, reason: "RESPONSE_UNREADABLE", pushback: "-1"},
-		"one of HTTP":           {res: done(form(&sealed.Response{Status: 201, Body: []byte("paid")})), code: codes.DataLoss, reason: "RESPONSE_UNREADABLE", pushback: "-1"},
-		"without a type":        {res: done(form(&sealed.Response{})), code: codes.DataLoss, reason: "RESPONSE_UNREADABLE", pushback: "-1"},
-		"of an unknown type":    {res: done(form(&sealed.Response{Header: map[string][]string{"type-url": {"type.googleapis.com/no.Such"}}})), code: codes.DataLoss, reason: "RESPONSE_UNREADABLE", pushback: "-1"},
-		"broken off":            {res: done(form(&sealed.Response{Header: map[string][]string{"type-url": {"type.googleapis.com/google.protobuf.StringValue"}}, Body: []byte{10, 5, 'a'}})), code: codes.DataLoss, reason: "RESPONSE_UNREADABLE", pushback: "-1"},
-		"another code inside":   {res: done(form(&sealed.Response{Status: 9, Body: []byte{8, 3}})), code: codes.DataLoss, reason: "RESPONSE_UNREADABLE", pushback: "-1"},
+		"in flight": {err: dedup.ErrInFlight, code: codes.Aborted, reason: "IN_FLIGHT",
+			delay: time.Second, pushback: "1000"},
+		"in flight, not long": {res: busy, err: dedup.ErrInFlight, code: codes.Aborted,
+			reason: "IN_FLIGHT", delay: 250 * time.Millisecond, pushback: "250"},
+		"uncertain": {err: dedup.ErrUncertain, code: codes.Aborted, reason: "UNCERTAIN",
+			delay: 30 * time.Second, pushback: "30000"},
+		"mismatch": {err: dedup.ErrMismatch, code: codes.FailedPrecondition,
+			reason: "KEY_REUSED", pushback: "-1"},
+		"unknown": {err: dedup.ErrUnknown, code: codes.Unavailable,
+			reason: "STORE_UNAVAILABLE", delay: time.Second, pushback: "1000"},
+		"closed": {err: dedup.ErrClosed, code: codes.Unavailable,
+			reason: "STORE_UNAVAILABLE", delay: time.Second, pushback: "1000"},
+		"any other error": {err: errors.New("boom"), code: codes.Unavailable,
+			reason: "STORE_UNAVAILABLE", delay: time.Second, pushback: "1000"},
+		"nothing": {code: codes.Unavailable, reason: "STORE_UNAVAILABLE",
+			delay: time.Second, pushback: "1000"},
+		"acquired, and not run": {res: dedup.Result[[]byte]{Outcome: dedup.Acquired},
+			code: codes.Unavailable, reason: "STORE_UNAVAILABLE", delay: time.Second,
+			pushback: "1000"},
+		"failed": {err: &dedup.FailedError{}, code: codes.Internal, reason: "FAILED",
+			pushback: "-1"},
+		"no result": {err: dedup.ErrNoResult, code: codes.DataLoss,
+			reason: "RESPONSE_NOT_KEPT", pushback: "-1"},
+		"marked": {res: done(nil), code: codes.DataLoss, reason: "RESPONSE_NOT_KEPT",
+			pushback: "-1"},
+		"tombstone": {res: done(tomb), code: codes.DataLoss,
+			reason: "RESPONSE_NOT_KEPT", pushback: "-1"},
+		"garbage": {res: done([]byte("hello")), code: codes.DataLoss,
+			reason: "RESPONSE_UNREADABLE", pushback: "-1"},
+		"sealed": {res: done([]byte{0x81, 1, 2, 3}), code: codes.DataLoss,
+			reason: "RESPONSE_UNREADABLE", pushback: "-1"},
+		"one of HTTP": {res: done(form(&sealed.Response{Status: 201,
+			Body: []byte("paid")})), code: codes.DataLoss, reason: "RESPONSE_UNREADABLE",
+			pushback: "-1"},
+		"without a type": {res: done(form(&sealed.Response{})), code: codes.DataLoss,
+			reason: "RESPONSE_UNREADABLE", pushback: "-1"},
+		"of an unknown type": {
+			res: done(form(&sealed.Response{
+				Header: map[string][]string{"type-url": {"type.googleapis.com/no.Such"}}})),
+			code: codes.DataLoss, reason: "RESPONSE_UNREADABLE", pushback: "-1"},
+		"broken off": {
+			res: done(form(&sealed.Response{Header: map[string][]string{
+				"type-url": {"type.googleapis.com/google.protobuf.StringValue"}},
+				Body: []byte{10, 5, 'a'}})), code: codes.DataLoss, reason: "RESPONSE_UNREADABLE",
+			pushback: "-1"},
+		"another code inside": {res: done(form(&sealed.Response{Status: 9, Body: []byte{8, 3}})),
+			code: codes.DataLoss, reason: "RESPONSE_UNREADABLE", pushback: "-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newServiceOver(t, answering(c.res, c.err), byAccount, grpcadapter.Config{}, counted())
+			s := newServiceOver(t, answering(c.res, c.err), byAccount, grpcadapter.Config{},
+				counted())
 			wantOwn(t, s.call(t.Context(), charge, "k", "v"), c.code, c.reason, c.delay, c.pushback)
 			s.wantRuns(t, 0)
 		})
@@ -174,15 +208,18 @@ func TestNoResponseWithoutItsRecord(t *testing.T) {
 		"not recorded":   {errors.New("full"), "STORE_UNAVAILABLE"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			run := &fake{limit: 1 << 20, do: func(ctx context.Context, effect httpadapter.Effect) (dedup.Result[[]byte], error) {
-				result, _, err := effect(ctx)
-				if err != nil || len(result) == 0 {
-					t.Errorf("the effect: %q, %v", result, err)
-				}
-				return dedup.Result[[]byte]{Value: result, Outcome: dedup.Acquired}, c.err
-			}}
+			run := &fake{limit: 1 << 20,
+				do: func(ctx context.Context, effect httpadapter.Effect) (dedup.Result[[]byte],
+					error) {
+					result, _, err := effect(ctx)
+					if err != nil || len(result) == 0 {
+						t.Errorf("the effect: %q, %v", result, err)
+					}
+					return dedup.Result[[]byte]{Value: result, Outcome: dedup.Acquired}, c.err
+				}}
 			s := newServiceOver(t, run, byAccount, grpcadapter.Config{}, counted())
-			wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.Unavailable, c.reason, time.Second, "1000")
+			wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.Unavailable, c.reason,
+				time.Second, "1000")
 			s.wantRuns(t, 1)
 		})
 	}
@@ -192,22 +229,29 @@ func TestNoResponseWithoutItsRecord(t *testing.T) {
 func TestErrors(t *testing.T) {
 	for code := codes.Canceled; code <= 17; code++ {
 		t.Run(code.String(), func(t *testing.T) {
-			kept := code == codes.InvalidArgument || code == codes.FailedPrecondition || code == codes.AlreadyExists || code == codes.OutOfRange
-			s := newService(t, grpcadapter.Config{}, func(context.Context, *wrapperspb.StringValue) (any, error) {
-				st, err := status.New(code, "no").WithDetails(&errdetails.LocalizedMessage{Locale: "de", Message: "nein"})
-				if err != nil {
-					t.Error(err)
-				}
-				return nil, dedup.Permanent(st.Err()) // which is nothing to the record
-			})
-			first, again := s.call(t.Context(), charge, "k", "v"), s.call(t.Context(), charge, "k", "v")
+			kept := code == codes.InvalidArgument || code == codes.FailedPrecondition ||
+				code == codes.AlreadyExists || code == codes.OutOfRange
+			s := newService(t, grpcadapter.Config{},
+				func(context.Context, *wrapperspb.StringValue) (any, error) {
+					st, err := status.New(code,
+						"no").WithDetails(&errdetails.LocalizedMessage{Locale: "de",
+						Message: "nein"})
+					if err != nil {
+						t.Error(err)
+					}
+					return nil, dedup.Permanent(st.Err()) // which is nothing to the record
+				})
+			first, again := s.call(t.Context(), charge, "k", "v"),
+				s.call(t.Context(), charge, "k", "v")
 			for _, r := range []*reply{first, again} {
 				details := status.Convert(r.err).Details()
-				if status.Code(r.err) != code || len(details) != 1 || details[0].(*errdetails.LocalizedMessage).GetMessage() != "nein" {
+				if status.Code(r.err) != code || len(details) != 1 ||
+					details[0].(*errdetails.LocalizedMessage).GetMessage() != "nein" {
 					t.Errorf("got %v %v", r.err, details)
 				}
 			}
-			if first.replayed() || again.replayed() != kept || status.Convert(first.err).Message() != status.Convert(again.err).Message() {
+			if first.replayed() || again.replayed() != kept ||
+				status.Convert(first.err).Message() != status.Convert(again.err).Message() {
 				t.Errorf("first %v, again %v %v", first.err, again.err, again.header)
 			}
 			s.wantRuns(t, map[bool]int64{true: 1, false: 2}[kept])
@@ -216,18 +260,22 @@ func TestErrors(t *testing.T) {
 }
 
 func TestKeepIsAsked(t *testing.T) {
-	s := newService(t, grpcadapter.Config{Keep: func(c codes.Code) bool { return c == codes.NotFound }}, func(_ context.Context, req *wrapperspb.StringValue) (any, error) {
+	s := newService(t, grpcadapter.Config{Keep: func(c codes.Code) bool {
+		return c == codes.NotFound
+	}}, func(_ context.Context, req *wrapperspb.StringValue) (any, error) {
 		if req.GetValue() == "missing" {
 			return nil, status.Error(codes.NotFound, "gone")
 		}
 		return nil, status.Error(codes.InvalidArgument, "bad")
 	})
 	s.call(t.Context(), charge, "1", "missing")
-	if r := s.call(t.Context(), charge, "1", "missing"); !r.replayed() || status.Code(r.err) != codes.NotFound {
+	if r := s.call(t.Context(), charge, "1", "missing"); !r.replayed() ||
+		status.Code(r.err) != codes.NotFound {
 		t.Errorf("got %v", r.err)
 	}
 	s.call(t.Context(), charge, "2", "bad")
-	if r := s.call(t.Context(), charge, "2", "bad"); r.replayed() || status.Code(r.err) != codes.InvalidArgument {
+	if r := s.call(t.Context(), charge, "2", "bad"); r.replayed() ||
+		status.Code(r.err) != codes.InvalidArgument {
 		t.Errorf("got %v", r.err)
 	}
 }
@@ -245,9 +293,13 @@ func TestResponsesThatCannotBeKept(t *testing.T) {
 		"no UTF-8":   {wrapperspb.String("\xff"), nil, "RESPONSE_INVALID"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newService(t, grpcadapter.Config{ResponseLimit: 256}, func(context.Context, *wrapperspb.StringValue) (any, error) { return c.resp, c.err })
+			s := newService(t, grpcadapter.Config{ResponseLimit: 256},
+				func(context.Context, *wrapperspb.StringValue) (any, error) {
+					return c.resp, c.err
+				})
 			wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.DataLoss, c.reason, 0, "-1")
-			wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.DataLoss, "RESPONSE_NOT_KEPT", 0, "-1")
+			wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.DataLoss,
+				"RESPONSE_NOT_KEPT", 0, "-1")
 			s.wantRuns(t, 1)
 		})
 	}
@@ -267,15 +319,22 @@ func TestErrorsThatCannotBeKeptWhole(t *testing.T) {
 		first, then string
 		details     int
 	}{
-		"long":             {grpcadapter.Config{ResponseLimit: 256}, st.Err(), st.Message(), strings.Repeat("é", 64), 0},
-		"long, sealed":     {sealing, st.Err(), st.Message(), strings.Repeat("é", 64), 0},
-		"with details":     {sealing, detailed.Err(), st.Message(), strings.Repeat("é", 64), 1},
-		"cut in a letter":  {sealing, status.Error(codes.OutOfRange, "x"+st.Message()), "x" + st.Message(), "x" + strings.Repeat("é", 63), 0},
-		"no UTF-8":         {sealing, status.Error(codes.AlreadyExists, "\xff is taken"), "\uFFFD is taken", "\uFFFD is taken", 0},
-		"no UTF-8, length": {sealing, status.Error(codes.AlreadyExists, strings.Repeat("\xffa", 200)), strings.Repeat("\uFFFDa", 200), strings.Repeat("\uFFFDa", 32), 0},
+		"long": {grpcadapter.Config{ResponseLimit: 256}, st.Err(), st.Message(),
+			strings.Repeat("é", 64), 0},
+		"long, sealed": {sealing, st.Err(), st.Message(), strings.Repeat("é", 64), 0},
+		"with details": {sealing, detailed.Err(), st.Message(), strings.Repeat("é", 64), 1},
+		"cut in a letter": {sealing, status.Error(codes.OutOfRange, "x"+st.Message()),
+			"x" + st.Message(), "x" + strings.Repeat("é", 63), 0},
+		"no UTF-8": {sealing, status.Error(codes.AlreadyExists, "\xff is taken"),
+			"\uFFFD is taken", "\uFFFD is taken", 0},
+		"no UTF-8, length": {sealing, status.Error(codes.AlreadyExists,
+			strings.Repeat("\xffa", 200)), strings.Repeat("\uFFFDa", 200),
+			strings.Repeat("\uFFFDa", 32), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newService(t, c.cfg, func(context.Context, *wrapperspb.StringValue) (any, error) { return nil, c.err })
+			s := newService(t, c.cfg, func(context.Context, *wrapperspb.StringValue) (any, error) {
+				return nil, c.err
+			})
 			for i, want := range []string{c.first, c.then, c.then} {
 				r := s.call(t.Context(), charge, "k", "v")
 				got := status.Convert(r.err)
@@ -283,8 +342,10 @@ func TestErrorsThatCannotBeKeptWhole(t *testing.T) {
 				if i > 0 {
 					details = 0
 				}
-				if got.Code() != status.Code(c.err) || got.Message() != want || len(got.Details()) != details || r.replayed() != (i > 0) {
-					t.Errorf("%d: got %v %q, %v, replayed %v", i, got.Code(), got.Message(), got.Details(), r.replayed())
+				if got.Code() != status.Code(c.err) || got.Message() != want ||
+					len(got.Details()) != details || r.replayed() != (i > 0) {
+					t.Errorf("%d: got %v %q, %v, replayed %v", i, got.Code(), got.Message(),
+						got.Details(), r.replayed())
 				}
 			}
 			s.wantRuns(t, 1)
@@ -298,19 +359,22 @@ func TestReplayThatCannotBeDecided(t *testing.T) {
 		return fmt.Errorf("%w: directory is down", dedup.ErrUnknown)
 	}}, counted())
 	s.call(t.Context(), charge, "k", "v")
-	wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.Unavailable, "REPLAY_UNAVAILABLE", time.Second, "1000")
+	wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.Unavailable, "REPLAY_UNAVAILABLE",
+		time.Second, "1000")
 	s.wantRuns(t, 1)
 }
 
 func TestBeforeReplay(t *testing.T) {
-	s := newService(t, grpcadapter.Config{BeforeReplay: func(_ context.Context, method string) error {
+	s := newService(t, grpcadapter.Config{BeforeReplay: func(_ context.Context,
+		method string) error {
 		if method == charge {
 			return errors.New("not any more")
 		}
 		return nil
 	}}, counted())
 	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", false)
-	wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.PermissionDenied, "REPLAY_REFUSED", 0, "-1")
+	wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.PermissionDenied,
+		"REPLAY_REFUSED", 0, "-1")
 	wantValue(t, s.call(t.Context(), refund, "k", "v"), "v-2", false)
 	wantValue(t, s.call(t.Context(), refund, "k", "v"), "v-2", true)
 }

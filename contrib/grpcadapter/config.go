@@ -89,8 +89,9 @@ type Config struct {
 	// that cannot be found out now, with Unavailable. Default: the Scope was enough.
 	BeforeReplay func(ctx context.Context, fullMethod string) error
 
-	// CancelWithClient cancels the handler when its client has gone, or its deadline has
-	// passed, which the handler's context has then, too. Default false: it goes on, and its response waits for the retry.
+	// CancelWithClient cancels the handler when its client has gone, or its deadline has passed,
+	// which the handler's context has then, too. Default false: it goes on, and its response waits
+	// for the retry.
 	CancelWithClient bool
 	// Timeout cancels the handler's context; it never answers for it. Default 1 minute.
 	Timeout time.Duration
@@ -153,7 +154,8 @@ func (c *Config) setDefaults(run httpadapter.Runner) {
 }
 
 func bad(field, format string, args ...any) error {
-	return &dedup.InputError{Field: "grpcadapter.Config." + field, Reason: fmt.Sprintf(format, args...)}
+	return &dedup.InputError{Field: "grpcadapter.Config." + field,
+		Reason: fmt.Sprintf(format, args...)}
 }
 
 // check names the first bad field of a configuration with its defaults.
@@ -162,9 +164,11 @@ func (c *Config) check(run httpadapter.Runner) error {
 	case c.MaxInFlight < 0:
 		return bad("MaxInFlight", "is %d; it must not be negative", c.MaxInFlight)
 	case c.ResponseLimit < minResponseLimit:
-		return bad("ResponseLimit", "is %d bytes; at least %d are needed", c.ResponseLimit, minResponseLimit)
+		return bad("ResponseLimit", "is %d bytes; at least %d are needed", c.ResponseLimit,
+			minResponseLimit)
 	case c.ResponseLimit > run.ResultLimit():
-		return bad("ResponseLimit", "is %d bytes, more than the Runner keeps (%d)", c.ResponseLimit, run.ResultLimit())
+		return bad("ResponseLimit", "is %d bytes, more than the Runner keeps (%d)", c.ResponseLimit,
+			run.ResultLimit())
 	case c.Timeout < 0:
 		return bad("Timeout", "is %v; it must not be negative", c.Timeout)
 	case c.RetryAfter < 0:
@@ -186,7 +190,8 @@ func (i *interceptor) build() (err error) {
 			return bad("FingerprintKey", "has version 0; it must be 1-127")
 		}
 	}
-	if i.digester, err = sealed.NewDigester("grpcadapter.Config.FingerprintKey", key.Version, key.Key); err != nil {
+	if i.digester, err = sealed.NewDigester("grpcadapter.Config.FingerprintKey", key.Version,
+		key.Key); err != nil {
 		return err
 	}
 	i.box, err = sealed.NewBox("grpcadapter.Config.Seal", i.cfg.Seal, i.cfg.AcceptPlain)

@@ -29,19 +29,31 @@ func TestWhatIsRefused(t *testing.T) {
 		cfg   grpcadapter.Config
 		field string
 	}{
-		"no runner":            {nil, byAccount, grpcadapter.Config{}, "Runner"},
-		"no results":           {&fake{}, byAccount, grpcadapter.Config{}, "Runner"},
-		"no scope":             {run, nil, grpcadapter.Config{}, "Scope"},
-		"in flight":            {run, byAccount, grpcadapter.Config{MaxInFlight: -1}, "grpcadapter.Config.MaxInFlight"},
-		"small limit":          {run, byAccount, grpcadapter.Config{ResponseLimit: 255}, "grpcadapter.Config.ResponseLimit"},
-		"negative limit":       {run, byAccount, grpcadapter.Config{ResponseLimit: -1}, "grpcadapter.Config.ResponseLimit"},
-		"limit of the runner":  {run, byAccount, grpcadapter.Config{ResponseLimit: 1<<20 + 1}, "grpcadapter.Config.ResponseLimit"},
-		"timeout":              {run, byAccount, grpcadapter.Config{Timeout: -1}, "grpcadapter.Config.Timeout"},
-		"retry after":          {run, byAccount, grpcadapter.Config{RetryAfter: -1}, "grpcadapter.Config.RetryAfter"},
-		"plain and no seal":    {run, byAccount, grpcadapter.Config{AcceptPlain: true}, "grpcadapter.Config.AcceptPlain"},
-		"short seal":           {run, byAccount, grpcadapter.Config{Seal: [][]byte{key[1:]}}, "grpcadapter.Config.Seal"},
-		"version 0":            {run, byAccount, grpcadapter.Config{FingerprintKey: &httpadapter.FingerprintKey{Key: key}}, "grpcadapter.Config.FingerprintKey"},
-		"short fingerprintkey": {run, byAccount, grpcadapter.Config{FingerprintKey: &httpadapter.FingerprintKey{Version: 1}}, "grpcadapter.Config.FingerprintKey"},
+		"no runner":  {nil, byAccount, grpcadapter.Config{}, "Runner"},
+		"no results": {&fake{}, byAccount, grpcadapter.Config{}, "Runner"},
+		"no scope":   {run, nil, grpcadapter.Config{}, "Scope"},
+		"in flight": {run, byAccount, grpcadapter.Config{MaxInFlight: -1},
+			"grpcadapter.Config.MaxInFlight"},
+		"small limit": {run, byAccount, grpcadapter.Config{ResponseLimit: 255},
+			"grpcadapter.Config.ResponseLimit"},
+		"negative limit": {run, byAccount, grpcadapter.Config{ResponseLimit: -1},
+			"grpcadapter.Config.ResponseLimit"},
+		"limit of the runner": {run, byAccount, grpcadapter.Config{ResponseLimit: 1<<20 + 1},
+			"grpcadapter.Config.ResponseLimit"},
+		"timeout": {run, byAccount, grpcadapter.Config{Timeout: -1},
+			"grpcadapter.Config.Timeout"},
+		"retry after": {run, byAccount, grpcadapter.Config{RetryAfter: -1},
+			"grpcadapter.Config.RetryAfter"},
+		"plain and no seal": {run, byAccount, grpcadapter.Config{AcceptPlain: true},
+			"grpcadapter.Config.AcceptPlain"},
+		"short seal": {run, byAccount, grpcadapter.Config{Seal: [][]byte{key[1:]}},
+			"grpcadapter.Config.Seal"},
+		"version 0": {run, byAccount,
+			grpcadapter.Config{FingerprintKey: &httpadapter.FingerprintKey{Key: key}},
+			"grpcadapter.Config.FingerprintKey"},
+		"short fingerprintkey": {run, byAccount,
+			grpcadapter.Config{FingerprintKey: &httpadapter.FingerprintKey{Version: 1}},
+			"grpcadapter.Config.FingerprintKey"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := grpcadapter.UnaryServerInterceptor(c.run, c.scope, c.cfg)
@@ -65,7 +77,8 @@ type recording struct {
 	req    dedup.Request
 }
 
-func (r *recording) Run(ctx context.Context, key string, effect httpadapter.Effect, opts ...dedup.Option) (dedup.Result[[]byte], error) {
+func (r *recording) Run(ctx context.Context, key string, effect httpadapter.Effect,
+	opts ...dedup.Option) (dedup.Result[[]byte], error) {
 	r.req = dedup.Request{Key: key}
 	for _, opt := range opts {
 		opt(&r.req)
@@ -86,19 +99,24 @@ func TestSeal(t *testing.T) {
 		t.Errorf("stored in clear: %q", run.stored)
 	}
 	wantValue(t, over(two, one).call(t.Context(), charge, "k", "secret"), "secret-1", true)
-	wantOwn(t, over(two).call(t.Context(), charge, "k", "secret"), codes.DataLoss, "RESPONSE_UNREADABLE", 0, "-1")
-	wantOwn(t, over().call(t.Context(), charge, "k", "secret"), codes.DataLoss, "RESPONSE_UNREADABLE", 0, "-1")
+	wantOwn(t, over(two).call(t.Context(), charge, "k", "secret"), codes.DataLoss,
+		"RESPONSE_UNREADABLE", 0, "-1")
+	wantOwn(t, over().call(t.Context(), charge, "k", "secret"), codes.DataLoss,
+		"RESPONSE_UNREADABLE", 0, "-1")
 
 	wantValue(t, over().call(t.Context(), charge, "plain", "v"), "v-1", false)
-	wantOwn(t, over(one).call(t.Context(), charge, "plain", "v"), codes.DataLoss, "RESPONSE_UNREADABLE", 0, "-1")
-	plain := newServiceOver(t, run, byAccount, grpcadapter.Config{Seal: [][]byte{one}, AcceptPlain: true}, counted())
+	wantOwn(t, over(one).call(t.Context(), charge, "plain", "v"), codes.DataLoss,
+		"RESPONSE_UNREADABLE", 0, "-1")
+	plain := newServiceOver(t, run, byAccount,
+		grpcadapter.Config{Seal: [][]byte{one}, AcceptPlain: true}, counted())
 	wantValue(t, plain.call(t.Context(), charge, "plain", "v"), "v-1", true)
 }
 
 // What is stored, and under what, is a format: another build must read it.
 func TestGolden(t *testing.T) {
 	run := &recording{Runner: newClaimed(t, newDeduper(t, nil))}
-	s := newServiceOver(t, run, byAccount, grpcadapter.Config{Fingerprint: func(string, proto.Message) []byte { return []byte("f") }},
+	s := newServiceOver(t, run, byAccount,
+		grpcadapter.Config{Fingerprint: func(string, proto.Message) []byte { return []byte("f") }},
 		func(_ context.Context, req *wrapperspb.StringValue) (any, error) {
 			if req.GetValue() == "" {
 				return nil, status.Error(codes.AlreadyExists, "twice")
@@ -109,7 +127,8 @@ func TestGolden(t *testing.T) {
 	if want := "\x01\x01\x00\x01\x08type-url\x01\x2ftype.googleapis.com/google.protobuf.StringValue\x0a\x04paid"; string(run.stored) != want {
 		t.Errorf("a response is stored as %q", run.stored)
 	}
-	if want := sealed.ScopeOf("grpc", "1", "", "acme", charge); run.req.Key != "k" || run.req.Scope != want {
+	if want := sealed.ScopeOf("grpc", "1", "", "acme", charge); run.req.Key != "k" ||
+		run.req.Scope != want {
 		t.Errorf("asked for %q in %q", run.req.Key, run.req.Scope)
 	}
 	plain, _ := sealed.NewDigester("", 0, nil)
@@ -137,28 +156,32 @@ func TestFingerprintKey(t *testing.T) {
 
 // Resolve finds out that the effect has happened, and has its response replayed.
 func TestResolve(t *testing.T) {
-	for name, end := range map[string]error{"response": nil, "error": status.Error(codes.AlreadyExists, "found")} {
+	for name, end := range map[string]error{"response": nil,
+		"error": status.Error(codes.AlreadyExists, "found")} {
 		t.Run(name, func(t *testing.T) {
 			d := newDeduper(t, func(c *dedup.Config) {
-				c.Resolve = func(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
+				c.Resolve = func(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
+					[]byte, error) {
 					data, err := grpcadapter.EncodeResponse(ctx, wrapperspb.String("found"), end)
 					return dedup.StateSucceeded, data, err
 				}
 			})
 			cfg := grpcadapter.Config{Seal: [][]byte{bytes.Repeat([]byte{1}, 32)}}
-			s := newServiceOver(t, newClaimed(t, d), byAccount, cfg, func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
-				_, err := grpcadapter.EncodeResponse(ctx, nil, nil)
-				wantInputError(t, err, "Response")
-				_, err = grpcadapter.EncodeResponse(ctx, nil, status.Error(17, "x"))
-				wantInputError(t, err, "Error")
-				if err := dedup.Danger(ctx); err != nil {
-					t.Error(err)
-				}
-				return nil, status.Error(codes.Unavailable, "the bank does not answer")
-			})
+			s := newServiceOver(t, newClaimed(t, d), byAccount, cfg,
+				func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
+					_, err := grpcadapter.EncodeResponse(ctx, nil, nil)
+					wantInputError(t, err, "Response")
+					_, err = grpcadapter.EncodeResponse(ctx, nil, status.Error(17, "x"))
+					wantInputError(t, err, "Error")
+					if err := dedup.Danger(ctx); err != nil {
+						t.Error(err)
+					}
+					return nil, status.Error(codes.Unavailable, "the bank does not answer")
+				})
 			s.call(t.Context(), charge, "k", "v")
 			r := s.call(t.Context(), charge, "k", "v")
-			if !r.replayed() || status.Code(r.err) != status.Code(end) || end == nil && r.value != "found" {
+			if !r.replayed() || status.Code(r.err) != status.Code(end) ||
+				end == nil && r.value != "found" {
 				t.Errorf("got %q, %v", r.value, r.err)
 			}
 			s.wantRuns(t, 1)
@@ -168,10 +191,13 @@ func TestResolve(t *testing.T) {
 	wantInputError(t, err, "Context")
 }
 
-func infoOf(method string) *grpc.UnaryServerInfo { return &grpc.UnaryServerInfo{FullMethod: method} }
+func infoOf(method string) *grpc.UnaryServerInfo {
+	return &grpc.UnaryServerInfo{FullMethod: method}
+}
 
 // direct calls without a server, the last interceptor first.
-func direct(t *testing.T, ctx context.Context, method string, req any, interceptors ...grpc.UnaryServerInterceptor) (any, error) {
+func direct(t *testing.T, ctx context.Context, method string, req any,
+	interceptors ...grpc.UnaryServerInterceptor) (any, error) {
 	t.Helper()
 	handler := grpc.UnaryHandler(func(_ context.Context, req any) (any, error) { return req, nil })
 	for _, icpt := range interceptors {
@@ -185,7 +211,8 @@ func direct(t *testing.T, ctx context.Context, method string, req any, intercept
 
 // The second interceptor of a chain lets the key of the first pass.
 func TestNested(t *testing.T) {
-	once, err := grpcadapter.UnaryServerInterceptor(newClaimed(t, newDeduper(t, nil)), grpcadapter.Unscoped, grpcadapter.Config{Timeout: time.Minute})
+	once, err := grpcadapter.UnaryServerInterceptor(newClaimed(t, newDeduper(t, nil)),
+		grpcadapter.Unscoped, grpcadapter.Config{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +223,8 @@ func TestNested(t *testing.T) {
 			t.Errorf("got %v, %v", resp, err)
 		}
 	}
-	if _, err := direct(t, ctx, charge, "no message", once); status.Code(err) != codes.Unimplemented {
+	if _, err := direct(t, ctx, charge, "no message",
+		once); status.Code(err) != codes.Unimplemented {
 		t.Errorf("got %v", err)
 	}
 	for method, code := range map[string]codes.Code{
@@ -206,7 +234,8 @@ func TestNested(t *testing.T) {
 		"/grpc.lookup.v1.X/Y":                    codes.InvalidArgument,
 		"/healthy.Service/Check":                 codes.InvalidArgument,
 	} {
-		if _, err := direct(t, t.Context(), method, wrapperspb.String("v"), once); status.Code(err) != code {
+		if _, err := direct(t, t.Context(), method, wrapperspb.String("v"),
+			once); status.Code(err) != code {
 			t.Errorf("%s without a key: %v", method, err)
 		}
 	}

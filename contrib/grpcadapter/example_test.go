@@ -33,7 +33,8 @@ func ExampleUnaryServerInterceptor() {
 	}
 	once, err := grpcadapter.UnaryServerInterceptor(run, byAccount, grpcadapter.Config{
 		Fingerprint: func(_ string, req proto.Message) []byte {
-			return []byte(req.(*wrapperspb.StringValue).GetValue()) // the fields that name the operation
+			// the fields that name the operation
+			return []byte(req.(*wrapperspb.StringValue).GetValue())
 		},
 	})
 	if err != nil {
@@ -41,21 +42,26 @@ func ExampleUnaryServerInterceptor() {
 	}
 
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor( /* authentication, */ once))
-	server.RegisterService(description("Charge"), &service{handle: func(_ context.Context, req *wrapperspb.StringValue) (any, error) {
-		fmt.Println("charging", req.GetValue())
-		return wrapperspb.String("receipt 17"), nil
-	}})
+	server.RegisterService(description("Charge"),
+		&service{handle: func(_ context.Context, req *wrapperspb.StringValue) (any, error) {
+			fmt.Println("charging", req.GetValue())
+			return wrapperspb.String("receipt 17"), nil
+		}})
 	listener := bufconn.Listen(1 << 16)
 	go func() { _ = server.Serve(listener) }()
 	defer server.GracefulStop()
 
-	conn, err := grpc.NewClient("passthrough:///payments", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+	conn, err := grpc.NewClient("passthrough:///payments",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return listener.DialContext(ctx)
+		}))
 	if err != nil {
 		panic(err)
 	}
 	defer func() { _ = conn.Close() }()
-	ctx := metadata.AppendToOutgoingContext(context.Background(), "account", "acme", grpcadapter.KeyMetadata, "order-1")
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "account", "acme",
+		grpcadapter.KeyMetadata, "order-1")
 	for _, amount := range []string{"5 EUR", "5 EUR", "7 EUR"} {
 		var header metadata.MD
 		receipt := new(wrapperspb.StringValue)

@@ -11,17 +11,18 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// fingerprintVersion is that of the list of parts, and of the form that RequestFingerprint gives a request.
+// fingerprintVersion is that of the list of parts, and of the form that RequestFingerprint gives a
+// request.
 const fingerprintVersion = 1
 
-// NoFingerprint is a Config.Fingerprint that compares nothing: a key that arrives with another request gets the
-// response of the first one.
+// NoFingerprint is a Config.Fingerprint that compares nothing: a key that arrives with another
+// request gets the response of the first one.
 func NoFingerprint(string, proto.Message) []byte { return nil }
 
-// RequestFingerprint is the default of Config.Fingerprint: all fields of the request, in the order of their
-// numbers. It does not depend on how a build of protobuf encodes a message, and a field that this server does
-// not know counts as one that it knows, as long as the client encodes it as protobuf's own libraries do. It
-// never returns nil, and is safe for concurrent use.
+// RequestFingerprint is the default of Config.Fingerprint: all fields of the request, in the order
+// of their numbers. It does not depend on how a build of protobuf encodes a message, and a field
+// that this server does not know counts as one that it knows, as long as the client encodes it as
+// protobuf's own libraries do. It never returns nil, and is safe for concurrent use.
 func RequestFingerprint(_ string, req proto.Message) []byte {
 	return appendMessage([]byte{}, req.ProtoReflect())
 }
@@ -32,8 +33,8 @@ type numbered struct {
 	wire   []byte
 }
 
-// appendMessage appends the fields of m in the order of their numbers. Two values of one unknown field stay in
-// their order, which is that of a list.
+// appendMessage appends the fields of m in the order of their numbers. Two values of one unknown
+// field stay in their order, which is that of a list.
 func appendMessage(b []byte, m protoreflect.Message) []byte {
 	var fields []numbered
 	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -49,7 +50,9 @@ func appendMessage(b []byte, m protoreflect.Message) []byte {
 		fields = append(fields, numbered{number, unknown[:n]})
 		unknown = unknown[n:]
 	}
-	slices.SortStableFunc(fields, func(x, y numbered) int { return cmp.Compare(x.number, y.number) })
+	slices.SortStableFunc(fields, func(x, y numbered) int {
+		return cmp.Compare(x.number, y.number)
+	})
 	for _, f := range fields {
 		b = append(b, f.wire...)
 	}
@@ -109,9 +112,12 @@ func appendSingle(b []byte, field protoreflect.FieldDescriptor, v protoreflect.V
 
 // wireTypes are those of the kinds that are no varint, which is 0.
 var wireTypes = map[protoreflect.Kind]protowire.Type{
-	protoreflect.Fixed32Kind: protowire.Fixed32Type, protoreflect.Sfixed32Kind: protowire.Fixed32Type, protoreflect.FloatKind: protowire.Fixed32Type,
-	protoreflect.Fixed64Kind: protowire.Fixed64Type, protoreflect.Sfixed64Kind: protowire.Fixed64Type, protoreflect.DoubleKind: protowire.Fixed64Type,
-	protoreflect.StringKind: protowire.BytesType, protoreflect.BytesKind: protowire.BytesType,
+	protoreflect.Fixed32Kind:  protowire.Fixed32Type,
+	protoreflect.Sfixed32Kind: protowire.Fixed32Type, protoreflect.FloatKind: protowire.Fixed32Type,
+	protoreflect.Fixed64Kind:  protowire.Fixed64Type,
+	protoreflect.Sfixed64Kind: protowire.Fixed64Type,
+	protoreflect.DoubleKind:   protowire.Fixed64Type,
+	protoreflect.StringKind:   protowire.BytesType, protoreflect.BytesKind: protowire.BytesType,
 }
 
 // appendScalar appends a value that is no message, without a tag.

@@ -21,12 +21,13 @@ import (
 	"github.com/onceward/onceward/contrib/grpcadapter"
 )
 
-// A client's mistake, one key for two payments, is refused by default: before, the second payment got the response
-// of the first and never happened.
+// A client's mistake, one key for two payments, is refused by default: before, the second payment
+// got the response of the first and never happened.
 func TestAnotherRequestIsRefusedByDefault(t *testing.T) {
 	s := newService(t, grpcadapter.Config{}, counted())
 	wantValue(t, s.call(t.Context(), charge, "k", "10 EUR"), "10 EUR-1", false)
-	wantOwn(t, s.call(t.Context(), charge, "k", "99999 EUR"), codes.FailedPrecondition, "KEY_REUSED", 0, "-1")
+	wantOwn(t, s.call(t.Context(), charge, "k", "99999 EUR"), codes.FailedPrecondition,
+		"KEY_REUSED", 0, "-1")
 	wantValue(t, s.call(t.Context(), charge, "k", "10 EUR"), "10 EUR-1", true)
 	s.wantRuns(t, 1)
 	s = newService(t, grpcadapter.Config{Fingerprint: grpcadapter.NoFingerprint}, counted())
@@ -34,19 +35,22 @@ func TestAnotherRequestIsRefusedByDefault(t *testing.T) {
 	wantValue(t, s.call(t.Context(), charge, "k", "99999 EUR"), "10 EUR-1", true)
 }
 
-// every is a type with fields of each kind, singular and in a list; those above the number known are left out.
+// every is a type with fields of each kind, singular and in a list; those above the number known
+// are left out.
 func every(t *testing.T, known int32) protoreflect.MessageType {
 	t.Helper()
 	msg := &descriptorpb.DescriptorProto{Name: proto.String("Every")}
 	number := int32(0)
 	add := func(f *descriptorpb.FieldDescriptorProto) {
 		number++
-		f.Number, f.Name = proto.Int32(number), proto.String("f"+string([]rune{'a' + number%26, 'a' + number/26}))
+		f.Number, f.Name = proto.Int32(number),
+			proto.String("f"+string([]rune{'a' + number%26, 'a' + number/26}))
 		if number <= known {
 			msg.Field = append(msg.Field, f)
 		}
 	}
-	single, list := descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(), descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum()
+	single, list := descriptorpb.FieldDescriptorProto_LABEL_OPTIONAL.Enum(),
+		descriptorpb.FieldDescriptorProto_LABEL_REPEATED.Enum()
 	for _, kind := range slices.Sorted(maps.Keys(descriptorpb.FieldDescriptorProto_Type_name)) {
 		typ := descriptorpb.FieldDescriptorProto_Type(kind)
 		var name *string
@@ -62,8 +66,10 @@ func every(t *testing.T, known int32) protoreflect.MessageType {
 		add(&descriptorpb.FieldDescriptorProto{Type: typ.Enum(), Label: list, TypeName: name})
 	}
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
-		Name: proto.String("every.proto"), Package: proto.String("test"), Syntax: proto.String("proto3"),
-		Dependency: []string{"google/protobuf/struct.proto"}, MessageType: []*descriptorpb.DescriptorProto{msg},
+		Name: proto.String("every.proto"), Package: proto.String("test"),
+		Syntax:      proto.String("proto3"),
+		Dependency:  []string{"google/protobuf/struct.proto"},
+		MessageType: []*descriptorpb.DescriptorProto{msg},
 	}, protoregistry.GlobalFiles)
 	require.NoError(t, err)
 	return dynamicpb.NewMessageType(file.Messages().Get(0))
@@ -98,11 +104,13 @@ func fill(t *testing.T, m protoreflect.Message, change protoreflect.FieldNumber)
 			case protoreflect.DoubleKind:
 				return protoreflect.ValueOfFloat64(float64(n) / 2)
 			case protoreflect.StringKind:
-				return protoreflect.ValueOfString("text" + string(rune('a'+n%26)) + string(rune('a'+n%13)))
+				return protoreflect.ValueOfString("text" + string(rune('a'+n%26)) +
+					string(rune('a'+n%13)))
 			case protoreflect.BytesKind:
 				return protoreflect.ValueOfBytes([]byte{byte(n), byte(n >> 8)})
 			}
-			s, err := structpb.NewStruct(map[string]any{"a": n, "b": []any{true, "x", nil}, "c": map[string]any{"d": 1.5, "e": "f"}})
+			s, err := structpb.NewStruct(map[string]any{"a": n, "b": []any{true, "x", nil},
+				"c": map[string]any{"d": 1.5, "e": "f"}})
 			require.NoError(t, err)
 			return protoreflect.ValueOfMessage(s.ProtoReflect())
 		}
@@ -121,8 +129,9 @@ func fill(t *testing.T, m protoreflect.Message, change protoreflect.FieldNumber)
 	}
 }
 
-// The fingerprint is protobuf's encoding with the fields in the order of their numbers: Go's own library, which
-// happens to write them so today, is the independent implementation. What it writes must read as an equal message.
+// The fingerprint is protobuf's encoding with the fields in the order of their numbers: Go's own
+// library, which happens to write them so today, is the independent implementation. What it writes
+// must read as an equal message.
 func TestRequestFingerprint(t *testing.T) {
 	whole := every(t, 1000)
 	message := whole.New()
@@ -140,14 +149,16 @@ func TestRequestFingerprint(t *testing.T) {
 		for i := range fields.Len() {
 			other := whole.New()
 			fill(t, other, fields.Get(i).Number())
-			assert.NotEqual(t, got, grpcadapter.RequestFingerprint("", other.Interface()), "%v", fields.Get(i))
+			assert.NotEqual(t, got, grpcadapter.RequestFingerprint("", other.Interface()),
+				"%v", fields.Get(i))
 		}
 	})
 	t.Run("fields that an older server does not know", func(t *testing.T) {
 		for _, known := range []int32{0, 5, 11, 20} {
 			old := every(t, known).New()
 			require.NoError(t, proto.Unmarshal(want, old.Interface()))
-			assert.Equal(t, got, grpcadapter.RequestFingerprint("", old.Interface()), "a server that knows %d fields", known)
+			assert.Equal(t, got, grpcadapter.RequestFingerprint("", old.Interface()),
+				"a server that knows %d fields", known)
 		}
 	})
 	t.Run("a map in any order", func(t *testing.T) {
@@ -165,7 +176,8 @@ func TestRequestFingerprint(t *testing.T) {
 			}
 			other, err := structpb.NewStruct(copied)
 			require.NoError(t, err)
-			require.Equal(t, grpcadapter.RequestFingerprint("", one), grpcadapter.RequestFingerprint("", other))
+			require.Equal(t, grpcadapter.RequestFingerprint("", one),
+				grpcadapter.RequestFingerprint("", other))
 		}
 	})
 	t.Run("an empty request is compared", func(t *testing.T) {

@@ -33,18 +33,20 @@ type handleFunc func(ctx context.Context, req *wrapperspb.StringValue) (any, err
 func description(methods ...string) *grpc.ServiceDesc {
 	desc := &grpc.ServiceDesc{ServiceName: "pay.Pay", HandlerType: (*any)(nil)}
 	for _, name := range methods {
-		desc.Methods = append(desc.Methods, grpc.MethodDesc{MethodName: name, Handler: func(srv any, ctx context.Context, dec func(any) error, icpt grpc.UnaryServerInterceptor) (any, error) {
-			in := new(wrapperspb.StringValue)
-			if err := dec(in); err != nil {
-				return nil, err
-			}
-			handle := srv.(*service)
-			info := &grpc.UnaryServerInfo{Server: srv, FullMethod: "/pay.Pay/" + name}
-			return icpt(ctx, in, info, func(ctx context.Context, req any) (any, error) {
-				handle.runs.Add(1)
-				return handle.handle(ctx, req.(*wrapperspb.StringValue))
-			})
-		}})
+		desc.Methods = append(desc.Methods, grpc.MethodDesc{MethodName: name,
+			Handler: func(srv any, ctx context.Context, dec func(any) error,
+				icpt grpc.UnaryServerInterceptor) (any, error) {
+				in := new(wrapperspb.StringValue)
+				if err := dec(in); err != nil {
+					return nil, err
+				}
+				handle := srv.(*service)
+				info := &grpc.UnaryServerInfo{Server: srv, FullMethod: "/pay.Pay/" + name}
+				return icpt(ctx, in, info, func(ctx context.Context, req any) (any, error) {
+					handle.runs.Add(1)
+					return handle.handle(ctx, req.(*wrapperspb.StringValue))
+				})
+			}})
 	}
 	return desc
 }
@@ -89,7 +91,8 @@ func newClaimed(t *testing.T, d *dedup.Deduper) httpadapter.Runner {
 	return run
 }
 
-func newService(t *testing.T, cfg grpcadapter.Config, handle handleFunc, opts ...grpc.DialOption) *service {
+func newService(t *testing.T, cfg grpcadapter.Config, handle handleFunc,
+	opts ...grpc.DialOption) *service {
 	t.Helper()
 	d := newDeduper(t, nil)
 	s := newServiceOver(t, newClaimed(t, d), byAccount, cfg, handle, opts...)
@@ -97,14 +100,16 @@ func newService(t *testing.T, cfg grpcadapter.Config, handle handleFunc, opts ..
 	return s
 }
 
-func newServiceOver(t *testing.T, run httpadapter.Runner, scope grpcadapter.Scope, cfg grpcadapter.Config, handle handleFunc, opts ...grpc.DialOption) *service {
+func newServiceOver(t *testing.T, run httpadapter.Runner, scope grpcadapter.Scope,
+	cfg grpcadapter.Config, handle handleFunc, opts ...grpc.DialOption) *service {
 	t.Helper()
 	once, err := grpcadapter.UnaryServerInterceptor(run, scope, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &service{handle: handle}
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(recovering, once), grpc.WaitForHandlers(true))
+	server := grpc.NewServer(grpc.ChainUnaryInterceptor(recovering, once),
+		grpc.WaitForHandlers(true))
 	server.RegisterService(description("Charge", "Refund"), s)
 	s.conn = serve(t, server, opts...)
 	return s
@@ -117,7 +122,9 @@ func serve(t *testing.T, server *grpc.Server, opts ...grpc.DialOption) *grpc.Cli
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return listener.DialContext(ctx)
+		}))
 	conn, err := grpc.NewClient("passthrough:///pay", opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +139,8 @@ func serve(t *testing.T, server *grpc.Server, opts ...grpc.DialOption) *grpc.Cli
 	return conn
 }
 
-func recovering(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+func recovering(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (resp any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = status.Errorf(codes.Internal, "panic: %v", p)
@@ -159,8 +167,8 @@ func (s *service) call(ctx context.Context, method, key, value string, md ...str
 
 func (s *service) send(ctx context.Context, method, value string, md ...string) *reply {
 	r, out := &reply{}, new(wrapperspb.StringValue)
-	r.err = s.conn.Invoke(metadata.AppendToOutgoingContext(ctx, md...), method, wrapperspb.String(value), out,
-		grpc.Header(&r.header), grpc.Trailer(&r.trailer))
+	r.err = s.conn.Invoke(metadata.AppendToOutgoingContext(ctx, md...), method,
+		wrapperspb.String(value), out, grpc.Header(&r.header), grpc.Trailer(&r.trailer))
 	r.value = out.GetValue()
 	return r
 }
@@ -174,7 +182,8 @@ func (s *service) wantRuns(t *testing.T, want int64) {
 
 func (r *reply) reason() string {
 	for _, detail := range status.Convert(r.err).Details() {
-		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == grpcadapter.Domain {
+		if info, ok := detail.(*errdetails.ErrorInfo); ok &&
+			info.GetDomain() == grpcadapter.Domain {
 			return info.GetReason()
 		}
 	}
@@ -202,17 +211,21 @@ func (r *reply) pushback() string {
 }
 
 // wantOwn checks an answer in the interceptor's own name.
-func wantOwn(t *testing.T, r *reply, code codes.Code, reason string, delay time.Duration, pushback string) {
+func wantOwn(t *testing.T, r *reply, code codes.Code, reason string, delay time.Duration,
+	pushback string) {
 	t.Helper()
-	if status.Code(r.err) != code || r.reason() != reason || r.delay() != delay || r.pushback() != pushback || r.replayed() {
-		t.Errorf("got %v, reason %q, delay %v, pushback %q, header %v; want %v %s", r.err, r.reason(), r.delay(), r.pushback(), r.header, code, reason)
+	if status.Code(r.err) != code || r.reason() != reason || r.delay() != delay ||
+		r.pushback() != pushback || r.replayed() {
+		t.Errorf("got %v, reason %q, delay %v, pushback %q, header %v; want %v %s", r.err,
+			r.reason(), r.delay(), r.pushback(), r.header, code, reason)
 	}
 }
 
 func wantValue(t *testing.T, r *reply, value string, replayed bool) {
 	t.Helper()
 	if r.err != nil || r.value != value || r.replayed() != replayed {
-		t.Errorf("got %q, %v, replayed %v; want %q, replayed %v", r.value, r.err, r.replayed(), value, replayed)
+		t.Errorf("got %q, %v, replayed %v; want %q, replayed %v", r.value, r.err, r.replayed(),
+			value, replayed)
 	}
 }
 
@@ -233,7 +246,8 @@ type fake struct {
 	atomic bool
 }
 
-func (f *fake) Run(ctx context.Context, _ string, effect httpadapter.Effect, opts ...dedup.Option) (dedup.Result[[]byte], error) {
+func (f *fake) Run(ctx context.Context, _ string, effect httpadapter.Effect,
+	opts ...dedup.Option) (dedup.Result[[]byte], error) {
 	for _, opt := range opts {
 		opt(&f.req)
 	}
@@ -245,5 +259,8 @@ func (f *fake) ResultLimit() int      { return f.limit }
 func (f *fake) Atomic() bool          { return f.atomic }
 
 func answering(res dedup.Result[[]byte], err error) *fake {
-	return &fake{limit: 1 << 20, do: func(context.Context, httpadapter.Effect) (dedup.Result[[]byte], error) { return res, err }}
+	return &fake{limit: 1 << 20,
+		do: func(context.Context, httpadapter.Effect) (dedup.Result[[]byte], error) {
+			return res, err
+		}}
 }

@@ -52,14 +52,17 @@ type interceptor struct {
 //
 // Streams are not intercepted, and a key on one is ignored: [RefuseKeyedStreams] beside this
 // interceptor refuses it.
-func UnaryServerInterceptor(run httpadapter.Runner, scope Scope, cfg Config) (grpc.UnaryServerInterceptor, error) {
+func UnaryServerInterceptor(run httpadapter.Runner, scope Scope,
+	cfg Config) (grpc.UnaryServerInterceptor, error) {
 	switch {
 	case run == nil:
 		return nil, &dedup.InputError{Field: "Runner", Reason: "is nil"}
 	case scope == nil:
-		return nil, &dedup.InputError{Field: "Scope", Reason: "is nil; Unscoped says that all clients share their keys"}
+		return nil, &dedup.InputError{Field: "Scope",
+			Reason: "is nil; Unscoped says that all clients share their keys"}
 	case run.ResultLimit() <= 0:
-		return nil, &dedup.InputError{Field: "Runner", Reason: "keeps no results (SeenOnly), and responses could not be replayed"}
+		return nil, &dedup.InputError{Field: "Runner",
+			Reason: "keeps no results (SeenOnly), and responses could not be replayed"}
 	}
 	cfg.setDefaults(run)
 	if err := cfg.check(run); err != nil {
@@ -78,7 +81,8 @@ func UnaryServerInterceptor(run httpadapter.Runner, scope Scope, cfg Config) (gr
 	return i.intercept, nil
 }
 
-func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (i *interceptor) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
 	values, requirement := keys(ctx), i.cfg.Methods(info.FullMethod)
 	if requirement == Unkeyed || requirement == Optional && len(values) == 0 {
 		return handler(ctx, req)
@@ -133,7 +137,8 @@ func (c *call) read(values []string, req any) error {
 	}
 	c.key = key
 	if c.i.window != "" {
-		_ = grpc.SetTrailer(c.ctx, metadata.Pairs(WindowMetadata, c.i.window)) // fails where nobody would read it
+		// fails where nobody would read it
+		_ = grpc.SetTrailer(c.ctx, metadata.Pairs(WindowMetadata, c.i.window))
 	}
 	principal, err := c.i.principal(c.ctx, c.method)
 	switch {
@@ -149,7 +154,8 @@ func (c *call) read(values []string, req any) error {
 	c.scope = c.i.scope(principal, c.method)
 	var ok bool
 	if c.req, ok = req.(proto.Message); !ok {
-		c.i.cfg.Logger.Error("grpcadapter: a request that is no protobuf message", "method", c.method)
+		c.i.cfg.Logger.Error("grpcadapter: a request that is no protobuf message",
+			"method", c.method)
 		return c.say(notSupported, "")
 	}
 	return nil
@@ -175,7 +181,8 @@ func (c *call) run() (dedup.Result[[]byte], error) {
 		}
 		return c.effect(ctx)
 	}
-	return c.i.run.Run(context.WithValue(ctx, callKey{}, c), c.key, effect, dedup.WithScope(c.scope), dedup.WithLabel(c.label()),
+	return c.i.run.Run(context.WithValue(ctx, callKey{}, c), c.key,
+		effect, dedup.WithScope(c.scope), dedup.WithLabel(c.label()),
 		func(r *dedup.Request) { r.Fingerprint = fingerprint })
 }
 
@@ -201,7 +208,8 @@ var (
 func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	c.ran, c.landed, c.resp, c.err, c.lost = true, false, nil, nil, nil
 	run := &handlerRun{}
-	ctx, cancel := detached.Bound(context.WithValue(ctx, runKey{}, run), c.ctx, c.i.cfg.Timeout, c.i.cfg.CancelWithClient)
+	ctx, cancel := detached.Bound(context.WithValue(ctx, runKey{}, run), c.ctx, c.i.cfg.Timeout,
+		c.i.cfg.CancelWithClient)
 	defer cancel()
 	if c.i.atomic {
 		ctx, c.beside = keepBeside(ctx)
@@ -212,7 +220,9 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	forgo := run.forgo.Load()
 	if err := c.notKept(ctx.Err() != nil, forgo); err != nil {
 		if errors.Is(err, errCancelled) && detached.TimedOut(ctx) {
-			c.i.cfg.Logger.Warn("grpcadapter: a handler has no response within Timeout, and its key is free", "method", c.method, "timeout", c.i.cfg.Timeout)
+			c.i.cfg.Logger.Warn(
+				"grpcadapter: a handler has no response within Timeout, and its key is free",
+				"method", c.method, "timeout", c.i.cfg.Timeout)
 		}
 		if forgo {
 			err = dedup.NotBegun(err)

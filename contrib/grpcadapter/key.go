@@ -40,7 +40,9 @@ func (i *interceptor) scope(principal, fullMethod string) string {
 }
 
 // keys are the values of the key's metadata.
-func keys(ctx context.Context) []string { return metadata.ValueFromIncomingContext(ctx, KeyMetadata) }
+func keys(ctx context.Context) []string {
+	return metadata.ValueFromIncomingContext(ctx, KeyMetadata)
+}
 
 // parseKey returns the key, or what is wrong: reason continues "The metadata idempotency-key".
 func parseKey(values []string) (key, reason string) {

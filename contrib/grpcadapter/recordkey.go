@@ -38,5 +38,6 @@ func (c *call) label() string { return keyname.Label(c.method, c.key) }
 
 // warn logs what an operator may have to look into, with the ID to look it up by.
 func (c *call) warn(what string, args ...any) {
-	c.i.cfg.Logger.Warn("grpcadapter: "+what, append([]any{"method", c.method, c.name().Attr()}, args...)...)
+	c.i.cfg.Logger.Warn("grpcadapter: "+what,
+		append([]any{"method", c.method, c.name().Attr()}, args...)...)
 }

@@ -22,18 +22,21 @@ import (
 // An operator who knows the call finds its record; the client's error and the log name it.
 func TestRecordIsFoundFromACall(t *testing.T) {
 	store, log := dedup.Memory(100), new(bytes.Buffer)
-	d, err := dedup.New(store, dedup.Config{Namespace: "grpc", Window: time.Hour, LeaseTTL: time.Minute, KeepLabels: true})
+	d, err := dedup.New(store,
+		dedup.Config{Namespace: "grpc", Window: time.Hour, LeaseTTL: time.Minute, KeepLabels: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	cfg := grpcadapter.Config{Name: "v2", Logger: slog.New(slog.NewTextHandler(log, nil))}
-	s := newServiceOver(t, newClaimed(t, d), byAccount, cfg, func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
-		assert.NoError(t, dedup.Danger(ctx))
-		return nil, errors.New("the gateway is gone")
-	})
+	s := newServiceOver(t, newClaimed(t, d), byAccount,
+		cfg, func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
+			assert.NoError(t, dedup.Danger(ctx))
+			return nil, errors.New("the gateway is gone")
+		})
 	s.call(t.Context(), charge, "k1", "10 EUR")
 	reply := s.call(t.Context(), charge, "k1", "10 EUR")
 
-	id, err := grpcadapter.RecordKey{Name: "v2", Principal: "acme", FullMethod: charge, Key: "k1"}.ID("grpc")
+	id, err := grpcadapter.RecordKey{Name: "v2", Principal: "acme", FullMethod: charge,
+		Key: "k1"}.ID("grpc")
 	require.NoError(t, err)
 	rec := store.Lookup(t.Context(), []dedup.ID{id})[0].Record
 	assert.Equal(t, dedup.StateUncertain, rec.State)

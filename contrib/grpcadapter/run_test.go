@@ -26,7 +26,9 @@ import (
 // waiting is a Runner whose calls wait for a key in flight.
 func waiting(t *testing.T) httpadapter.Runner {
 	t.Helper()
-	return newClaimed(t, newDeduper(t, func(c *dedup.Config) { c.Wait, c.MaxWaiters = 20*time.Second, 200 }))
+	return newClaimed(t, newDeduper(t, func(c *dedup.Config) {
+		c.Wait, c.MaxWaiters = 20*time.Second, 200
+	}))
 }
 
 // A hundred equal calls have one effect, and who is told of a success is told of that one.
@@ -48,10 +50,11 @@ func TestAHundredAtOnce(t *testing.T) {
 				return byAccount(ctx, method)
 			}
 			next := counted()
-			s := newServiceOver(t, c.run(t), scope, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-				arrived.Wait()
-				return next(ctx, req)
-			})
+			s := newServiceOver(t, c.run(t), scope, grpcadapter.Config{},
+				func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+					arrived.Wait()
+					return next(ctx, req)
+				})
 			var wg sync.WaitGroup
 			var first atomic.Int64
 			for range 100 {
@@ -62,7 +65,8 @@ func TestAHundredAtOnce(t *testing.T) {
 						if !r.replayed() {
 							first.Add(1)
 						}
-					case c.busy && status.Code(r.err) == codes.Aborted && r.reason() == "IN_FLIGHT" && r.delay() > 0:
+					case c.busy && status.Code(r.err) == codes.Aborted &&
+						r.reason() == "IN_FLIGHT" && r.delay() > 0:
 					default:
 						t.Errorf("got %q, %v", r.value, r.err)
 					}
@@ -77,8 +81,8 @@ func TestAHundredAtOnce(t *testing.T) {
 	}
 }
 
-// leaver is a service whose first handler waits until its client has gone, which both know by then: the
-// server's deadline may pass a moment before the client's.
+// leaver is a service whose first handler waits until its client has gone, which both know by then:
+// the server's deadline may pass a moment before the client's.
 func leaver(t *testing.T, cfg grpcadapter.Config, end handleFunc) *service {
 	t.Helper()
 	clients, left := make(chan context.Context, 10), make(chan struct{})
@@ -87,23 +91,24 @@ func leaver(t *testing.T, cfg grpcadapter.Config, end handleFunc) *service {
 		return byAccount(ctx, method)
 	}
 	var s *service
-	s = newServiceOver(t, waiting(t), scope, cfg, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-		if s.runs.Load() == 1 {
-			<-left
-			client := <-clients
-			for len(clients) > 0 { // one had left before it came here
-				client = <-clients
+	s = newServiceOver(t, waiting(t), scope,
+		cfg, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+			if s.runs.Load() == 1 {
+				<-left
+				client := <-clients
+				for len(clients) > 0 { // one had left before it came here
+					client = <-clients
+				}
+				<-client.Done()
 			}
-			<-client.Done()
-		}
-		return end(ctx, req)
-	})
+			return end(ctx, req)
+		})
 	s.left = left
 	return s
 }
 
-// leave makes a call whose deadline passes while the handler runs. On a busy machine a short one may pass
-// before that.
+// leave makes a call whose deadline passes while the handler runs. On a busy machine a short one
+// may pass before that.
 func (s *service) leave(t *testing.T) (r *reply) {
 	t.Helper()
 	for limit := 50 * time.Millisecond; s.runs.Load() == 0; limit *= 4 {
@@ -121,12 +126,14 @@ func (s *service) leave(t *testing.T) (r *reply) {
 // The client's deadline passes while the handler runs: its retry gets the response.
 func TestTheHandlerOutlivesItsClient(t *testing.T) {
 	next := counted()
-	s := leaver(t, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-		if left, ok := ctx.Deadline(); ctx.Err() != nil || !ok || time.Until(left) < 30*time.Second {
-			t.Errorf("the handler's context is its client's: %v, %v", ctx.Err(), left)
-		}
-		return next(ctx, req)
-	})
+	s := leaver(t, grpcadapter.Config{},
+		func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+			if left, ok := ctx.Deadline(); ctx.Err() != nil || !ok ||
+				time.Until(left) < 30*time.Second {
+				t.Errorf("the handler's context is its client's: %v, %v", ctx.Err(), left)
+			}
+			return next(ctx, req)
+		})
 	if r := s.leave(t); status.Code(r.err) != codes.DeadlineExceeded {
 		t.Errorf("got %q, %v", r.value, r.err)
 	}
@@ -137,13 +144,14 @@ func TestTheHandlerOutlivesItsClient(t *testing.T) {
 func TestCancelWithClient(t *testing.T) {
 	next := counted()
 	var s *service
-	s = leaver(t, grpcadapter.Config{CancelWithClient: true}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-		if s.runs.Load() == 1 {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}
-		return next(ctx, req)
-	})
+	s = leaver(t, grpcadapter.Config{CancelWithClient: true},
+		func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+			if s.runs.Load() == 1 {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return next(ctx, req)
+		})
 	s.leave(t)
 	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", false)
 	s.wantRuns(t, 2)
@@ -153,11 +161,12 @@ func TestCancelWithClient(t *testing.T) {
 // itself; Timeout bounds both.
 func TestCancelWithClientHasItsDeadline(t *testing.T) {
 	var left time.Duration
-	s := newService(t, grpcadapter.Config{CancelWithClient: true, Timeout: time.Hour}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-		deadline, _ := ctx.Deadline()
-		left = time.Until(deadline)
-		return req, nil
-	})
+	s := newService(t, grpcadapter.Config{CancelWithClient: true, Timeout: time.Hour},
+		func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+			deadline, _ := ctx.Deadline()
+			left = time.Until(deadline)
+			return req, nil
+		})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 	defer cancel()
 	if s.call(ctx, charge, "1", "v"); left <= 0 || left > 30*time.Minute {
@@ -180,10 +189,11 @@ func TestTimeout(t *testing.T) {
 		"a response is response": {resp: wrapperspb.String("done")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newService(t, grpcadapter.Config{Timeout: time.Millisecond}, func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
-				<-ctx.Done()
-				return c.resp, c.err
-			})
+			s := newService(t, grpcadapter.Config{Timeout: time.Millisecond},
+				func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
+					<-ctx.Done()
+					return c.resp, c.err
+				})
 			for _, replayed := range []bool{false, true} {
 				r := s.call(t.Context(), charge, "k", "v")
 				if c.err == nil {
@@ -200,13 +210,15 @@ func TestTimeout(t *testing.T) {
 func TestPanicsReleaseAndGoOn(t *testing.T) {
 	next := counted()
 	var s *service
-	s = newService(t, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-		if s.runs.Load() == 1 {
-			panic("boom")
-		}
-		return next(ctx, req)
-	})
-	if r := s.call(t.Context(), charge, "k", "v"); status.Convert(r.err).Message() != "panic: boom" {
+	s = newService(t, grpcadapter.Config{},
+		func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+			if s.runs.Load() == 1 {
+				panic("boom")
+			}
+			return next(ctx, req)
+		})
+	if r := s.call(t.Context(), charge, "k",
+		"v"); status.Convert(r.err).Message() != "panic: boom" {
 		t.Errorf("got %v", r.err)
 	}
 	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", false)
@@ -216,25 +228,27 @@ func TestPanicsReleaseAndGoOn(t *testing.T) {
 // Danger leaves a key uncertain when its attempt fails, unless nothing had begun.
 func TestDangerAndForgo(t *testing.T) {
 	forgo := false
-	s := newService(t, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-		if err := dedup.Danger(ctx); err != nil {
-			t.Error(err)
-		}
-		if forgo && !grpcadapter.Forgo(ctx) {
-			t.Error("this is a handler's context")
-		}
-		if req.GetValue() == "ok" {
-			return req, nil
-		}
-		return nil, status.Error(codes.AlreadyExists, req.GetValue())
-	})
+	s := newService(t, grpcadapter.Config{},
+		func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+			if err := dedup.Danger(ctx); err != nil {
+				t.Error(err)
+			}
+			if forgo && !grpcadapter.Forgo(ctx) {
+				t.Error("this is a handler's context")
+			}
+			if req.GetValue() == "ok" {
+				return req, nil
+			}
+			return nil, status.Error(codes.AlreadyExists, req.GetValue())
+		})
 	s.call(t.Context(), charge, "kept", "v")
 	if r := s.call(t.Context(), charge, "kept", "v"); !r.replayed() {
 		t.Errorf("got %v", r.err)
 	}
 	forgo = true
 	for range 2 { // not kept, and not uncertain
-		if r := s.call(t.Context(), charge, "forgone", "v"); r.replayed() || status.Code(r.err) != codes.AlreadyExists {
+		if r := s.call(t.Context(), charge, "forgone", "v"); r.replayed() ||
+			status.Code(r.err) != codes.AlreadyExists {
 			t.Errorf("got %v", r.err)
 		}
 	}
@@ -246,25 +260,31 @@ func TestDangerAndForgo(t *testing.T) {
 }
 
 func TestUncertainAfterDanger(t *testing.T) {
-	s := newService(t, grpcadapter.Config{}, func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
-		if err := dedup.Danger(ctx); err != nil {
-			t.Error(err)
-		}
-		return nil, status.Error(codes.Unavailable, "the bank does not answer")
-	})
-	if r := s.call(t.Context(), charge, "k", "v"); status.Code(r.err) != codes.Unavailable || r.reason() != "" {
+	s := newService(t, grpcadapter.Config{},
+		func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
+			if err := dedup.Danger(ctx); err != nil {
+				t.Error(err)
+			}
+			return nil, status.Error(codes.Unavailable, "the bank does not answer")
+		})
+	if r := s.call(t.Context(), charge, "k", "v"); status.Code(r.err) != codes.Unavailable ||
+		r.reason() != "" {
 		t.Errorf("got %v", r.err)
 	}
-	wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.Aborted, "UNCERTAIN", 30*time.Second, "30000")
+	wantOwn(t, s.call(t.Context(), charge, "k", "v"), codes.Aborted, "UNCERTAIN",
+		30*time.Second, "30000")
 	s.wantRuns(t, 1)
 }
 
 // A handler's error may be one of package dedup, from a key of its own.
 func TestAHandlersErrorIsItsOwn(t *testing.T) {
-	for _, own := range []error{dedup.ErrInFlight, dedup.ErrLeaseLost, dedup.ErrMismatch, dedup.ErrNoResult, &dedup.FailedError{}} {
-		s := newService(t, grpcadapter.Config{}, func(context.Context, *wrapperspb.StringValue) (any, error) { return nil, own })
+	for _, own := range []error{dedup.ErrInFlight, dedup.ErrLeaseLost, dedup.ErrMismatch,
+		dedup.ErrNoResult, &dedup.FailedError{}} {
+		s := newService(t, grpcadapter.Config{},
+			func(context.Context, *wrapperspb.StringValue) (any, error) { return nil, own })
 		for range 2 {
-			if r := s.call(t.Context(), charge, "k", "v"); status.Code(r.err) != codes.Unknown || r.reason() != "" {
+			if r := s.call(t.Context(), charge, "k", "v"); status.Code(r.err) != codes.Unknown ||
+				r.reason() != "" {
 				t.Errorf("%v: got %v", own, r.err)
 			}
 		}
@@ -276,19 +296,21 @@ func TestAHandlersErrorIsItsOwn(t *testing.T) {
 // it to undo what the handler has done.
 func TestEveryRunGetsTheRequestAsItCame(t *testing.T) {
 	var undone []bool
-	run := &fake{limit: 1 << 20, do: func(ctx context.Context, effect httpadapter.Effect) (dedup.Result[[]byte], error) {
-		_, _, _ = effect(ctx)
-		result, undo, err := effect(ctx)
-		undone = append(undone, undo)
-		return dedup.Result[[]byte]{Value: result, Outcome: dedup.Acquired}, err
-	}}
-	s := newServiceOver(t, run, byAccount, grpcadapter.Config{}, func(_ context.Context, req *wrapperspb.StringValue) (any, error) {
-		req.Value += "!"
-		if req.GetValue() == "bad!" {
-			return nil, status.Error(codes.InvalidArgument, "bad")
-		}
-		return req, nil
-	})
+	run := &fake{limit: 1 << 20,
+		do: func(ctx context.Context, effect httpadapter.Effect) (dedup.Result[[]byte], error) {
+			_, _, _ = effect(ctx)
+			result, undo, err := effect(ctx)
+			undone = append(undone, undo)
+			return dedup.Result[[]byte]{Value: result, Outcome: dedup.Acquired}, err
+		}}
+	s := newServiceOver(t, run, byAccount, grpcadapter.Config{},
+		func(_ context.Context, req *wrapperspb.StringValue) (any, error) {
+			req.Value += "!"
+			if req.GetValue() == "bad!" {
+				return nil, status.Error(codes.InvalidArgument, "bad")
+			}
+			return req, nil
+		})
 	wantValue(t, s.call(t.Context(), charge, "1", "v"), "v!", false)
 	if r := s.call(t.Context(), charge, "2", "bad"); status.Code(r.err) != codes.InvalidArgument {
 		t.Errorf("got %v", r.err)
@@ -300,14 +322,18 @@ func TestEveryRunGetsTheRequestAsItCame(t *testing.T) {
 
 // What a handler sets beside its response is not replayed.
 func TestHeadersAreNotReplayed(t *testing.T) {
-	s := newService(t, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-		return req, errors.Join(grpc.SetHeader(ctx, metadata.Pairs("session", "secret")), grpc.SetTrailer(ctx, metadata.Pairs("cost", "5")))
-	})
+	s := newService(t, grpcadapter.Config{},
+		func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+			return req, errors.Join(grpc.SetHeader(ctx, metadata.Pairs("session", "secret")),
+				grpc.SetTrailer(ctx, metadata.Pairs("cost", "5")))
+		})
 	first, again := s.call(t.Context(), charge, "k", "v"), s.call(t.Context(), charge, "k", "v")
 	wantValue(t, first, "v", false)
 	wantValue(t, again, "v", true)
-	if len(first.header["session"]) != 1 || len(first.trailer["cost"]) != 1 || len(again.header["session"]) != 0 || len(again.trailer["cost"]) != 0 {
-		t.Errorf("first %v %v, again %v %v", first.header, first.trailer, again.header, again.trailer)
+	if len(first.header["session"]) != 1 || len(first.trailer["cost"]) != 1 ||
+		len(again.header["session"]) != 0 || len(again.trailer["cost"]) != 0 {
+		t.Errorf("first %v %v, again %v %v", first.header, first.trailer, again.header,
+			again.trailer)
 	}
 }
 
@@ -315,7 +341,8 @@ func TestHeadersAreNotReplayed(t *testing.T) {
 // nothing of a run that it denies.
 func TestARerunSetsItsHeadersOnce(t *testing.T) {
 	handle := func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-		err := errors.Join(grpc.SetHeader(ctx, metadata.Pairs("session", req.GetValue())), grpc.SetTrailer(ctx, metadata.Pairs("cost", "5")))
+		err := errors.Join(grpc.SetHeader(ctx, metadata.Pairs("session", req.GetValue())),
+			grpc.SetTrailer(ctx, metadata.Pairs("cost", "5")))
 		if req.GetValue() == "sent" {
 			err = errors.Join(err, grpc.SendHeader(ctx, metadata.Pairs("session", "too")))
 		}
@@ -327,15 +354,19 @@ func TestARerunSetsItsHeadersOnce(t *testing.T) {
 	for value, row := range map[string]struct {
 		runs, header, trailer int
 		lost                  error
-	}{"v": {2, 1, 1, nil}, "bad": {2, 1, 1, nil}, "sent": {1, 2, 1, nil}, "lost": {2, 0, 0, errors.New("database is down")}} {
+	}{"v": {2, 1, 1, nil}, "bad": {2, 1, 1, nil}, "sent": {1, 2, 1, nil},
+		"lost": {2, 0, 0, errors.New("database is down")}} {
 		t.Run(value, func(t *testing.T) {
-			run := &fake{limit: 1 << 20, atomic: true, do: func(ctx context.Context, effect httpadapter.Effect) (dedup.Result[[]byte], error) {
-				for range row.runs - 1 {
-					_, _, _ = effect(ctx)
-				}
-				result, _, err := effect(ctx)
-				return dedup.Result[[]byte]{Value: result, Outcome: dedup.Acquired}, errors.Join(err, row.lost)
-			}}
+			run := &fake{limit: 1 << 20, atomic: true,
+				do: func(ctx context.Context, effect httpadapter.Effect) (dedup.Result[[]byte],
+					error) {
+					for range row.runs - 1 {
+						_, _, _ = effect(ctx)
+					}
+					result, _, err := effect(ctx)
+					return dedup.Result[[]byte]{Value: result, Outcome: dedup.Acquired},
+						errors.Join(err, row.lost)
+				}}
 			s := newServiceOver(t, run, byAccount, grpcadapter.Config{}, handle)
 			r := s.call(t.Context(), charge, "k", value)
 			if len(r.header["session"]) != row.header || len(r.trailer["cost"]) != row.trailer {
@@ -348,16 +379,19 @@ func TestARerunSetsItsHeadersOnce(t *testing.T) {
 // A stream's key is kept by nobody: who sends one learns that.
 func TestKeyedStreamsAreRefused(t *testing.T) {
 	opened := 0
-	server := grpc.NewServer(grpc.ChainStreamInterceptor(grpcadapter.RefuseKeyedStreams), grpc.WaitForHandlers(true))
-	desc := &grpc.ServiceDesc{ServiceName: "pay.Pay", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
-		StreamName: "Watch", ServerStreams: true, ClientStreams: true,
-		Handler: func(any, grpc.ServerStream) error { opened++; return nil },
-	}}}
+	server := grpc.NewServer(grpc.ChainStreamInterceptor(grpcadapter.RefuseKeyedStreams),
+		grpc.WaitForHandlers(true))
+	desc := &grpc.ServiceDesc{ServiceName: "pay.Pay", HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{
+			StreamName: "Watch", ServerStreams: true, ClientStreams: true,
+			Handler: func(any, grpc.ServerStream) error { opened++; return nil },
+		}}}
 	server.RegisterService(desc, nil)
 	conn := serve(t, server)
 	watch := func(md ...string) *reply {
 		r := &reply{}
-		stream, err := conn.NewStream(metadata.AppendToOutgoingContext(t.Context(), md...), &desc.Streams[0], "/pay.Pay/Watch")
+		stream, err := conn.NewStream(metadata.AppendToOutgoingContext(t.Context(), md...),
+			&desc.Streams[0], "/pay.Pay/Watch")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -379,13 +413,16 @@ func TestKeyedStreamsAreRefused(t *testing.T) {
 // A key that was freed because its handler had no answer when Timeout came is told of.
 func TestSilenceIsLogged(t *testing.T) {
 	var log bytes.Buffer
-	cfg := grpcadapter.Config{Timeout: time.Millisecond, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	cfg := grpcadapter.Config{Timeout: time.Millisecond,
+		Logger: slog.New(slog.NewTextHandler(&log, nil))}
 	s := newService(t, cfg, func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
 	s.call(t.Context(), charge, "secret", "v")
-	if got := log.String(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, "timeout=1ms") || !strings.Contains(got, charge) || strings.Contains(got, "secret") {
+	if got := log.String(); !strings.Contains(got, "level=WARN") ||
+		!strings.Contains(got, "timeout=1ms") || !strings.Contains(got, charge) ||
+		strings.Contains(got, "secret") {
 		t.Errorf("logged %q", got)
 	}
 }
@@ -401,12 +438,13 @@ func retrying() grpc.DialOption {
 func TestRetryPolicy(t *testing.T) {
 	next := counted()
 	var s *service
-	s = newService(t, grpcadapter.Config{}, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-		if s.runs.Load() < 3 {
-			return nil, status.Error(codes.Unavailable, "not yet")
-		}
-		return next(ctx, req)
-	}, retrying())
+	s = newService(t, grpcadapter.Config{},
+		func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
+			if s.runs.Load() < 3 {
+				return nil, status.Error(codes.Unavailable, "not yet")
+			}
+			return next(ctx, req)
+		}, retrying())
 	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", false)
 	s.wantRuns(t, 3)
 
@@ -423,8 +461,10 @@ func TestRetryPolicy(t *testing.T) {
 				attempts.Add(1)
 				return "acme", nil
 			}
-			s := newServiceOver(t, answering(dedup.Result[[]byte]{}, c.err), scope, grpcadapter.Config{RetryAfter: time.Millisecond}, counted(), retrying())
-			if r := s.call(t.Context(), charge, "k", "v"); r.err == nil || attempts.Load() != c.attempts {
+			s := newServiceOver(t, answering(dedup.Result[[]byte]{}, c.err), scope,
+				grpcadapter.Config{RetryAfter: time.Millisecond}, counted(), retrying())
+			if r := s.call(t.Context(), charge, "k", "v"); r.err == nil ||
+				attempts.Load() != c.attempts {
 				t.Errorf("%d attempts, %v", attempts.Load(), r.err)
 			}
 		})

@@ -34,7 +34,8 @@ func (c *call) result() []byte {
 	}
 	r, err := form(c.resp, nil)
 	if err != nil {
-		c.i.cfg.Logger.Error("grpcadapter: a response cannot be encoded", "method", c.method, "error", err)
+		c.i.cfg.Logger.Error("grpcadapter: a response cannot be encoded", "method", c.method,
+			"error", err)
 		c.lost = &responseInvalid
 	} else {
 		stored := c.encode(r)
@@ -92,7 +93,8 @@ func decode(r *sealed.Response, types Types) (proto.Message, *status.Status, err
 			return nil, nil, err
 		}
 		if int(st.Code) != r.Status || len(r.Header) > 0 {
-			return nil, nil, &dedup.InputError{Field: "stored response", Reason: "is no error of gRPC"}
+			return nil, nil, &dedup.InputError{Field: "stored response",
+				Reason: "is no error of gRPC"}
 		}
 		return nil, status.FromProto(&st), nil
 	}

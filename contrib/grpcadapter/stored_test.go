@@ -28,21 +28,25 @@ func FuzzReplay(f *testing.F) {
 	f.Add([]byte{0x81, 1, 2, 3, 4})
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		run := answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored}, nil)
-		once, err := grpcadapter.UnaryServerInterceptor(run, grpcadapter.Unscoped, grpcadapter.Config{})
+		once, err := grpcadapter.UnaryServerInterceptor(run, grpcadapter.Unscoped,
+			grpcadapter.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(grpcadapter.KeyMetadata, "k"))
+		ctx := metadata.NewIncomingContext(t.Context(),
+			metadata.Pairs(grpcadapter.KeyMetadata, "k"))
 		resp, err := direct(t, ctx, charge, wrapperspb.String("v"), once)
 		r, derr := sealed.Decode(stored)
 		switch {
 		case err == nil:
-			if m, ok := resp.(proto.Message); !ok || derr != nil || r.Tombstone || r.Status != 0 || !m.ProtoReflect().IsValid() {
+			if m, ok := resp.(proto.Message); !ok || derr != nil || r.Tombstone || r.Status != 0 ||
+				!m.ProtoReflect().IsValid() {
 				t.Errorf("%q is replayed as %v", stored, resp)
 			}
 		case resp != nil:
 			t.Errorf("%v beside %v", resp, err)
-		case grpcstatus.Code(err) != codes.DataLoss && (derr != nil || r.Tombstone || int(grpcstatus.Code(err)) != r.Status):
+		case grpcstatus.Code(err) != codes.DataLoss &&
+			(derr != nil || r.Tombstone || int(grpcstatus.Code(err)) != r.Status):
 			t.Errorf("%q is answered with %v", stored, err)
 		}
 	})
@@ -56,15 +60,19 @@ func TestOddResponses(t *testing.T) {
 		"a status":      &status.Status{Code: 6, Message: "twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			once, err := grpcadapter.UnaryServerInterceptor(newClaimed(t, newDeduper(t, nil)), grpcadapter.Unscoped, grpcadapter.Config{})
+			once, err := grpcadapter.UnaryServerInterceptor(newClaimed(t, newDeduper(t, nil)),
+				grpcadapter.Unscoped, grpcadapter.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(grpcadapter.KeyMetadata, "k"))
+			ctx := metadata.NewIncomingContext(t.Context(),
+				metadata.Pairs(grpcadapter.KeyMetadata, "k"))
 			for range 2 {
-				got, err := once(ctx, wrapperspb.String("v"), infoOf(charge), func(context.Context, any) (any, error) { return resp, nil })
+				got, err := once(ctx, wrapperspb.String("v"), infoOf(charge),
+					func(context.Context, any) (any, error) { return resp, nil })
 				m, ok := got.(proto.Message)
-				if err != nil || !ok || m.ProtoReflect().Descriptor() != resp.ProtoReflect().Descriptor() {
+				if err != nil || !ok ||
+					m.ProtoReflect().Descriptor() != resp.ProtoReflect().Descriptor() {
 					t.Fatalf("got %v, %v", got, err)
 				}
 				want, _ := proto.Marshal(resp)

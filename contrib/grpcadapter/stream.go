@@ -9,13 +9,15 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-var streamKeyed = answer{"NOT_SUPPORTED", codes.Unimplemented, "a stream has no use for the metadata " + KeyMetadata + ": nothing of it is kept", true}
+var streamKeyed = answer{"NOT_SUPPORTED", codes.Unimplemented,
+	"a stream has no use for the metadata " + KeyMetadata + ": nothing of it is kept", true}
 
 // RefuseKeyedStreams is a [grpc.StreamServerInterceptor] that answers a stream with the
 // metadata idempotency-key with Unimplemented, because nothing here keeps what a stream does:
 // without it the key is ignored, and each retry has the effect again. Streams without a key,
 // and those of grpc.health, grpc.reflection and grpc.channelz, pass.
-func RefuseKeyedStreams(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func RefuseKeyedStreams(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo,
+	handler grpc.StreamHandler) error {
 	if len(keys(ss.Context())) == 0 || defaultMethods(info.FullMethod) == Unkeyed {
 		return handler(srv, ss)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// quiet is a service on an ordinary day, with a value each minute or two: new keys, one in a hundred
-// of them sent twice within minutes, and nothing wrong.
+// quiet is a service on an ordinary day, with a value each minute or two: new keys, one in a
+// hundred of them sent twice within minutes, and nothing wrong.
 var quiet = map[string]string{
 	`onceward_dedup_claims_total{onceward_outcome="acquired"}`:                     "0+600x2000",
 	`onceward_dedup_claims_total{onceward_outcome="duplicate"}`:                    "0+6x2000",
@@ -72,16 +72,28 @@ var trouble = map[string]struct {
 		map[string]string{`onceward_dedup_window_lag_seconds{onceward_source="orders"}`: "129600+60x1000"}, "20m", "10m",
 		"payments: orders has unread messages older than half of the window; from a whole one on duplicates run again",
 	},
-	"OncewardUncertain":      {map[string]string{`onceward_dedup_uncertain_total{onceward_found="claim"}`: "0+1x2000"}, "60m", "20m", ""},
-	"OncewardOutcomeUnknown": {map[string]string{`onceward_dedup_claims_total{onceward_outcome="unknown"}`: "0x60 60+60x1000"}, "75m", "62m", ""},
-	"OncewardStoreErrors":    {map[string]string{`onceward_dedup_store_errors_total{onceward_retryable="true"}`: "0+1x2000"}, "30m", "10m", ""},
-	"OncewardStoreRefuses":   {map[string]string{`onceward_dedup_store_errors_total{onceward_retryable="false"}`: "0x60 1x1000"}, "62m", "59m", ""},
-	"OncewardLeaseLost":      {map[string]string{`onceward_dedup_lease_lost_total`: "0x60 5x1000"}, "65m", "59m", ""},
-	"OncewardFailedOpen":     {map[string]string{`onceward_dedup_failed_open_total`: "0x60 1x1000"}, "62m", "59m", ""},
+	"OncewardUncertain": {
+		map[string]string{`onceward_dedup_uncertain_total{onceward_found="claim"}`: "0+1x2000"},
+		"60m", "20m", ""},
+	"OncewardOutcomeUnknown": {map[string]string{
+		`onceward_dedup_claims_total{onceward_outcome="unknown"}`: "0x60 60+60x1000"}, "75m",
+		"62m", ""},
+	"OncewardStoreErrors": {map[string]string{
+		`onceward_dedup_store_errors_total{onceward_retryable="true"}`: "0+1x2000"}, "30m",
+		"10m", ""},
+	"OncewardStoreRefuses": {map[string]string{
+		`onceward_dedup_store_errors_total{onceward_retryable="false"}`: "0x60 1x1000"}, "62m",
+		"59m", ""},
+	"OncewardLeaseLost": {map[string]string{`onceward_dedup_lease_lost_total`: "0x60 5x1000"},
+		"65m", "59m", ""},
+	"OncewardFailedOpen": {map[string]string{`onceward_dedup_failed_open_total`: "0x60 1x1000"},
+		"62m", "59m", ""},
 	"OncewardFilterSaturated": {
 		map[string]string{`onceward_dedup_filter_state{onceward_filter_reason="saturated"}`: "1x1000"}, "20m", "10m", "",
 	},
-	"OncewardFilterFalsePositives": {map[string]string{`onceward_dedup_filter_false_positive_observed_ratio`: "0.2x1000"}, "40m", "20m", ""},
+	"OncewardFilterFalsePositives": {
+		map[string]string{`onceward_dedup_filter_false_positive_observed_ratio`: "0.2x1000"},
+		"40m", "20m", ""},
 	"OncewardOutboxLag": {
 		map[string]string{`onceward_outbox_lag_seconds`: "300x1000"}, "10m", "3m",
 		"payments: the oldest message of the outbox has waited for 5m 0s",
@@ -90,8 +102,11 @@ var trouble = map[string]struct {
 		map[string]string{`onceward_outbox_parked`: "3x1000"}, "10m", "3m",
 		"payments: 3 messages of the outbox are parked; nobody will publish them by itself",
 	},
-	"OncewardAmnesia":   {map[string]string{`onceward_redis_amnesia`: "0x60 1x1000"}, "62m", "60m", ""},
-	"OncewardEvictions": {map[string]string{`onceward_redis_findings_total{onceward_redis_code="evicted_keys"}`: "0x60 1x1000"}, "62m", "59m", ""},
+	"OncewardAmnesia": {map[string]string{`onceward_redis_amnesia`: "0x60 1x1000"}, "62m",
+		"60m", ""},
+	"OncewardEvictions": {map[string]string{
+		`onceward_redis_findings_total{onceward_redis_code="evicted_keys"}`: "0x60 1x1000"},
+		"62m", "59m", ""},
 	"OncewardRetryBudgetExhausted": {
 		map[string]string{`onceward_retry_given_up_total{onceward_retry_reason="budget_empty"}`: "0+1x1000"}, "15m", "3m", "",
 	},
@@ -136,7 +151,9 @@ func day(name string, other map[string]string) promStory {
 	}
 	for _, series := range slices.Sorted(maps.Keys(all)) {
 		metric, labels, _ := strings.Cut(strings.TrimSuffix(series, "}"), "{")
-		story.Series = append(story.Series, promSeries{fmt.Sprintf(`%s{%s}`, metric, strings.TrimPrefix(labels+`,onceward_name="payments"`, ",")), all[series]})
+		story.Series = append(story.Series,
+			promSeries{fmt.Sprintf(`%s{%s}`, metric,
+				strings.TrimPrefix(labels+`,onceward_name="payments"`, ",")), all[series]})
 	}
 	return story
 }
@@ -174,13 +191,16 @@ func TestAlertsFire(t *testing.T) {
 		}
 		summary := what.summary
 		if summary == "" {
-			summary = strings.ReplaceAll(rule.Annotations.Summary, "{{ $labels.onceward_name }}", "payments")
+			summary = strings.ReplaceAll(rule.Annotations.Summary, "{{ $labels.onceward_name }}",
+				"payments")
 		}
 		story := day(rule.Alert, what.series)
-		story.Rules = []promRule{{At: what.before, Alert: rule.Alert}, {At: what.at, Alert: rule.Alert, Want: []promAlert{{
-			Labels:      labelsOf(rule.Alert, rule.Labels["severity"]),
-			Annotations: map[string]string{"summary": summary, "runbook_url": rule.Annotations.RunbookURL},
-		}}}}
+		story.Rules = []promRule{{At: what.before, Alert: rule.Alert},
+			{At: what.at, Alert: rule.Alert, Want: []promAlert{{
+				Labels: labelsOf(rule.Alert, rule.Labels["severity"]),
+				Annotations: map[string]string{"summary": summary,
+					"runbook_url": rule.Annotations.RunbookURL},
+			}}}}
 		for _, another := range rules {
 			if another.Alert != rule.Alert {
 				story.Rules = append(story.Rules, promRule{At: what.at, Alert: another.Alert})

@@ -29,7 +29,8 @@ type rules struct {
 	}
 }
 
-// Each rule asks for what there is, and leads to a page that is about it; each page belongs to a rule.
+// Each rule asks for what there is, and leads to a page that is about it; each page belongs to a
+// rule.
 func TestAlerts(t *testing.T) {
 	text, err := os.ReadFile("alerts.yml")
 	if err != nil {
@@ -49,20 +50,24 @@ func TestAlerts(t *testing.T) {
 			for _, problem := range problems(rule.Expr, metrics, labels) {
 				t.Errorf("%s: %s", rule.Alert, problem)
 			}
-			if severity := rule.Labels["severity"]; !slices.Contains([]string{"critical", "warning", "info"}, severity) {
+			if severity := rule.Labels["severity"]; !slices.Contains([]string{"critical",
+				"warning", "info"}, severity) {
 				t.Errorf("%s has the severity %q", rule.Alert, severity)
 			}
-			if !strings.Contains(rule.Annotations.Summary, "{{ $labels.onceward_name }}: ") || !strings.Contains(rule.Expr, "by (onceward_name") {
+			if !strings.Contains(rule.Annotations.Summary, "{{ $labels.onceward_name }}: ") ||
+				!strings.Contains(rule.Expr, "by (onceward_name") {
 				t.Errorf("%s does not say whose it is", rule.Alert)
 			}
-			page, absolute := strings.CutPrefix(rule.Annotations.RunbookURL, "https://github.com/onceward/onceward/blob/main/")
+			page, absolute := strings.CutPrefix(rule.Annotations.RunbookURL,
+				"https://github.com/onceward/onceward/blob/main/")
 			pages = append(pages, page)
 			runbook, err := os.ReadFile(filepath.Join("..", page))
 			if err != nil || !absolute || !strings.HasPrefix(page, "docs/runbooks/") {
 				t.Errorf("%s leads to %s: %v", rule.Alert, page, err)
 				continue
 			}
-			for _, wanted := range []string{"`" + rule.Alert + "`", "## What it means", "## What to look at", "## What to do\n", "## What not to do"} {
+			for _, wanted := range []string{"`" + rule.Alert + "`", "## What it means",
+				"## What to look at", "## What to do\n", "## What not to do"} {
 				if !strings.Contains(string(runbook), wanted) {
 					t.Errorf("%s has no %q", page, wanted)
 				}
@@ -80,7 +85,8 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, page := range there {
-		if _, is := slices.BinarySearch(pages, strings.TrimPrefix(filepath.ToSlash(page), "../../")); !is {
+		if _, is := slices.BinarySearch(pages,
+			strings.TrimPrefix(filepath.ToSlash(page), "../../")); !is {
 			t.Errorf("%s belongs to no alert", page)
 		}
 	}
@@ -102,7 +108,8 @@ func TestRunbooksNameCommandsThatThereAre(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, command := range regexp.MustCompile("`onceward ([a-z]+)").FindAllStringSubmatch(string(text), -1) {
+		for _, command := range regexp.MustCompile("`onceward ([a-z]+)").FindAllStringSubmatch(
+			string(text), -1) {
 			n++
 			if !strings.Contains(string(program), `{"`+command[1]+`", "`) {
 				t.Errorf("%s names onceward %s, which there is not", page, command[1])
@@ -134,7 +141,8 @@ func TestRunbooksNameWhatThereIs(t *testing.T) {
 			n++
 			name, value, label := strings.Cut(code, "=")
 			if _, is := labels[name]; is { // a label, or one with its value
-				if value = strings.Trim(value, `"`); label && !slices.Contains(labels[name], value) {
+				if value = strings.Trim(value, `"`); label &&
+					!slices.Contains(labels[name], value) {
 					t.Errorf("%s: no value %s of %s", page, value, name)
 				}
 				continue

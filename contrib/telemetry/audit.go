@@ -32,9 +32,9 @@ type AuditConfig struct {
 	// Horizons that do not change, such as webhook.Provider.Horizon and the time for which
 	// clients keep a key. Default none.
 	Horizons []Horizon
-	// Ask is asked for more of them, such as the retention of topics, which operators change. It must
-	// return soon when its context ends. What it has answered holds until it answers again. Default
-	// nil: nobody is asked.
+	// Ask is asked for more of them, such as the retention of topics, which operators change. It
+	// must return soon when its context ends. What it has answered holds until it answers again.
+	// Default nil: nobody is asked.
 	Ask func(ctx context.Context) ([]Horizon, error)
 	// Lags is asked how old the oldest message is that has not been read, by source, as
 	// kafkaadapter.Lags and franz.Lags answer for the topics of a group; who has several groups
@@ -44,8 +44,8 @@ type AuditConfig struct {
 	Every time.Duration
 	// Timeout bounds one question. Default DefaultAuditTimeout.
 	Timeout time.Duration
-	// Logger is warned once of each source whose horizon is longer than the window, or whose lag than
-	// half of it, and of questions that fail. Default: discarded.
+	// Logger is warned once of each source whose horizon is longer than the window, or whose lag
+	// than half of it, and of questions that fail. Default: discarded.
 	Logger *slog.Logger
 }
 
@@ -69,8 +69,8 @@ func Horizons(kept map[string]time.Duration) []Horizon {
 const maxSources = 100
 
 // Auditor compares the window of a Deduper with what may bring a message back: a duplicate that
-// comes after the window runs again, and nothing counts it. Make it with [Metrics.NewAuditor]. It is
-// safe for concurrent use.
+// comes after the window runs again, and nothing counts it. Make it with [Metrics.NewAuditor]. It
+// is safe for concurrent use.
 type Auditor struct {
 	cfg    AuditConfig
 	window time.Duration
@@ -85,12 +85,14 @@ type Auditor struct {
 }
 
 // NewAuditor makes an auditor of Config.Window, and has the horizons and their coverage collected,
-// until Close of the Metrics: onceward.dedup.window.horizon, and onceward.dedup.window.coverage, which
-// is the window divided by the horizon, at most 1000, and 0 for one without limit; and the lags, once
-// they were answered: onceward.dedup.window.lag. It starts no goroutine; see [Auditor.Run].
+// until Close of the Metrics: onceward.dedup.window.horizon, and onceward.dedup.window.coverage,
+// which is the window divided by the horizon, at most 1000, and 0 for one without limit; and the
+// lags, once they were answered: onceward.dedup.window.lag. It starts no goroutine; see
+// [Auditor.Run].
 //
 // Of several horizons of one source the longest counts. Beyond 100 sources the rest is one, called
-// other, and so it is of lags. A Config without a Window, a bad field of cfg and a second auditor are errors.
+// other, and so it is of lags. A Config without a Window, a bad field of cfg and a second auditor
+// are errors.
 func (m *Metrics) NewAuditor(cfg AuditConfig) (*Auditor, error) {
 	if cfg.Every == 0 {
 		cfg.Every = DefaultAuditEvery
@@ -105,7 +107,8 @@ func (m *Metrics) NewAuditor(cfg AuditConfig) (*Auditor, error) {
 	case m.window == 0:
 		return nil, errors.New("telemetry: Config.Window is 0; an auditor has nothing to compare")
 	case cfg.Every < time.Second:
-		return nil, fmt.Errorf("telemetry: AuditConfig.Every is %v; at least a second is needed", cfg.Every)
+		return nil, fmt.Errorf("telemetry: AuditConfig.Every is %v; at least a second is needed",
+			cfg.Every)
 	case cfg.Timeout < 0:
 		return nil, fmt.Errorf("telemetry: AuditConfig.Timeout is negative: %v", cfg.Timeout)
 	}
@@ -115,7 +118,8 @@ func (m *Metrics) NewAuditor(cfg AuditConfig) (*Auditor, error) {
 		}
 	}
 	a := &Auditor{cfg: cfg, window: m.window, warned: map[string]bool{}, behind: map[string]bool{}}
-	a.errors = m.maker.Counter("onceward.dedup.window.audit.errors", "{error}", "Questions for horizons and lags that failed; what was answered before holds")
+	a.errors = m.maker.Counter("onceward.dedup.window.audit.errors", "{error}",
+		"Questions for horizons and lags that failed; what was answered before holds")
 	a.named = m.maker.Add()
 	if err := a.observe(m.maker); err != nil {
 		return nil, err
@@ -126,7 +130,8 @@ func (m *Metrics) NewAuditor(cfg AuditConfig) (*Auditor, error) {
 }
 
 // Run asks at once, and every AuditConfig.Every, until ctx ends; then it returns nil. Without
-// AuditConfig.Ask and Lags it returns at once. A question that fails is counted, and asked again in its time.
+// AuditConfig.Ask and Lags it returns at once. A question that fails is counted, and asked again in
+// its time.
 func (a *Auditor) Run(ctx context.Context) error {
 	if a.cfg.Ask == nil && a.cfg.Lags == nil {
 		return nil
@@ -145,7 +150,8 @@ func (a *Auditor) Run(ctx context.Context) error {
 }
 
 // ask puts one question, if there is one, and notes its answer.
-func ask[T any](ctx context.Context, a *Auditor, what string, question func(context.Context) (T, error), set func(T)) {
+func ask[T any](ctx context.Context, a *Auditor, what string,
+	question func(context.Context) (T, error), set func(T)) {
 	if question == nil {
 		return
 	}
@@ -219,7 +225,8 @@ func (a *Auditor) set(found []Horizon) {
 	a.now = now
 }
 
-// put notes the longest of a source's. Series are bounded: beyond maxSources it is that of the rest.
+// put notes the longest of a source's. Series are bounded: beyond maxSources it is that of the
+// rest.
 func put(now map[string]time.Duration, source string, d time.Duration) {
 	if _, known := now[source]; source == "" || !known && len(now) >= maxSources-1 {
 		source = other
@@ -245,9 +252,12 @@ func coverage(window, horizon time.Duration) float64 {
 }
 
 func (a *Auditor) observe(m *meter.Maker) error {
-	horizon := m.Gauge("onceward.dedup.window.horizon", "s", "For how long a source may deliver something again; missing for one without limit")
-	covered := m.Gauge("onceward.dedup.window.coverage", "1", "The window divided by the horizon of a source: below 1 duplicates may come too late")
-	behind := m.Gauge("onceward.dedup.window.lag", "s", "How old the oldest message of a source is that has not been read")
+	horizon := m.Gauge("onceward.dedup.window.horizon",
+		"s", "For how long a source may deliver something again; missing for one without limit")
+	covered := m.Gauge("onceward.dedup.window.coverage",
+		"1", "The window divided by the horizon of a source: below 1 duplicates may come too late")
+	behind := m.Gauge("onceward.dedup.window.lag", "s",
+		"How old the oldest message of a source is that has not been read")
 	return m.Observe("an auditor", func(_ context.Context, to metric.Observer) {
 		a.mu.Lock()
 		now, lags := a.now, a.lags

@@ -53,9 +53,11 @@ func TestAuditor(t *testing.T) {
 			answer, failure = horizons, err
 		}
 		a, err := m.NewAuditor(telemetry.AuditConfig{
-			Horizons: []telemetry.Horizon{{"stripe", 30 * 24 * time.Hour}, {"clients", 24 * time.Hour}, {"nothing", 0}},
+			Horizons: []telemetry.Horizon{{"stripe", 30 * 24 * time.Hour},
+				{"clients", 24 * time.Hour}, {"nothing", 0}},
 			Ask: func(ctx context.Context) ([]telemetry.Horizon, error) {
-				if deadline, is := ctx.Deadline(); !is || time.Until(deadline) > telemetry.DefaultAuditTimeout {
+				if deadline, is := ctx.Deadline(); !is ||
+					time.Until(deadline) > telemetry.DefaultAuditTimeout {
 					t.Error("a question has no end")
 				}
 				mu.Lock()
@@ -69,21 +71,26 @@ func TestAuditor(t *testing.T) {
 			t.Fatal(err)
 		}
 		fixed := map[string]float64{
-			"horizon{source=stripe}": 30 * 86400, "coverage{source=stripe}": 0.1, "horizon{source=clients}": 86400, "coverage{source=clients}": 3,
+			"horizon{source=stripe}": 30 * 86400, "coverage{source=stripe}": 0.1,
+			"horizon{source=clients}": 86400, "coverage{source=clients}": 3,
 			"horizon{source=nothing}": 0, "coverage{source=nothing}": 1000, "audit.errors": 0,
 		}
 		wantAudited(t, metrictest.Collect(t, reader), fixed)
-		if n := strings.Count(log.String(), "source=stripe"); n != 1 || strings.Contains(log.String(), "clients") {
+		if n := strings.Count(log.String(), "source=stripe"); n != 1 ||
+			strings.Contains(log.String(), "clients") {
 			t.Errorf("it warned %q", log.String())
 		}
 
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		answers(append(telemetry.Horizons(map[string]time.Duration{"orders": 6 * 24 * time.Hour, "compacted": -1}),
-			telemetry.Horizon{"orders", time.Hour}, telemetry.Horizon{"compacted", time.Hour}), nil) // shorter ones change nothing
+		answers(append(telemetry.Horizons(map[string]time.Duration{"orders": 6 * 24 * time.Hour,
+			"compacted": -1}),
+			// shorter ones change nothing
+			telemetry.Horizon{"orders", time.Hour}, telemetry.Horizon{"compacted", time.Hour}), nil)
 		go func() { ended <- a.Run(ctx) }()
 		synctest.Wait()
-		fixed["horizon{source=orders}"], fixed["coverage{source=orders}"], fixed["coverage{source=compacted}"] = 6*86400, 0.5, 0
+		fixed["horizon{source=orders}"], fixed["coverage{source=orders}"],
+			fixed["coverage{source=compacted}"] = 6*86400, 0.5, 0
 		wantAudited(t, metrictest.Collect(t, reader), fixed)
 
 		answers(nil, errors.New("no broker"))
@@ -100,14 +107,15 @@ func TestAuditor(t *testing.T) {
 		if err := <-ended; err != nil || asked != 3 {
 			t.Errorf("Run: %v after %d questions", err, asked)
 		}
-		if n := strings.Count(log.String(), "would run again"); n != 3 { // stripe, orders, compacted: once each
+		// stripe, orders, compacted: once each
+		if n := strings.Count(log.String(), "would run again"); n != 3 {
 			t.Errorf("it warned %d times: %s", n, log.String())
 		}
 	})
 }
 
-// How far behind a group is, and a warning while there is time. What it has been told of holds while it
-// cannot be asked.
+// How far behind a group is, and a warning while there is time. What it has been told of holds
+// while it cannot be asked.
 func TestAuditorLags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := newMetrics(t)
@@ -129,7 +137,8 @@ func TestAuditorLags(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantAudited(t, metrictest.Collect(t, reader), map[string]float64{"audit.errors": 0}) // nobody has asked
+		// nobody has asked
+		wantAudited(t, metrictest.Collect(t, reader), map[string]float64{"audit.errors": 0})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		first := true
@@ -140,15 +149,25 @@ func TestAuditorLags(t *testing.T) {
 			want   map[string]float64
 			warned int // so far
 		}{
-			{"half of the window", map[string]time.Duration{"orders": window / 2, "mails": 0}, nil, map[string]float64{"lag{source=orders}": 36 * 3600, "lag{source=mails}": 0, "audit.errors": 0}, 0},
-			{"more than half", map[string]time.Duration{"orders": window/2 + time.Second}, nil, map[string]float64{"lag{source=orders}": 36*3600 + 1, "audit.errors": 0}, 1},
-			{"still", map[string]time.Duration{"orders": window}, nil, map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 0}, 1},
-			{"no broker", nil, errors.New("no broker"), map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 1}, 1},
-			{"negative", map[string]time.Duration{"orders": -1}, nil, map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 2}, 1},
-			{"caught up", map[string]time.Duration{"orders": time.Minute}, nil, map[string]float64{"lag{source=orders}": 60, "audit.errors": 2}, 1},
-			{"again", map[string]time.Duration{"orders": window}, nil, map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 2}, 2},
-			{"not asked for any more", map[string]time.Duration{}, nil, map[string]float64{"audit.errors": 2}, 2},
-			{"and once more", map[string]time.Duration{"orders": window}, nil, map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 2}, 3},
+			{"half of the window", map[string]time.Duration{"orders": window / 2, "mails": 0}, nil,
+				map[string]float64{"lag{source=orders}": 36 * 3600, "lag{source=mails}": 0,
+					"audit.errors": 0}, 0},
+			{"more than half", map[string]time.Duration{"orders": window/2 + time.Second},
+				nil, map[string]float64{"lag{source=orders}": 36*3600 + 1, "audit.errors": 0}, 1},
+			{"still", map[string]time.Duration{"orders": window},
+				nil, map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 0}, 1},
+			{"no broker", nil, errors.New("no broker"),
+				map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 1}, 1},
+			{"negative", map[string]time.Duration{"orders": -1}, nil,
+				map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 2}, 1},
+			{"caught up", map[string]time.Duration{"orders": time.Minute}, nil,
+				map[string]float64{"lag{source=orders}": 60, "audit.errors": 2}, 1},
+			{"again", map[string]time.Duration{"orders": window},
+				nil, map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 2}, 2},
+			{"not asked for any more", map[string]time.Duration{},
+				nil, map[string]float64{"audit.errors": 2}, 2},
+			{"and once more", map[string]time.Duration{"orders": window}, nil,
+				map[string]float64{"lag{source=orders}": 72 * 3600, "audit.errors": 2}, 3},
 		} {
 			mu.Lock()
 			answer, failure = c.lags, c.err
@@ -163,7 +182,8 @@ func TestAuditorLags(t *testing.T) {
 			t.Log(c.what)
 			wantAudited(t, metrictest.Collect(t, reader), c.want)
 			if n := strings.Count(log.String(), "older than half"); n != c.warned {
-				t.Errorf("%s: it has warned %d times, want %d: %s", c.what, n, c.warned, log.String())
+				t.Errorf("%s: it has warned %d times, want %d: %s", c.what, n,
+					c.warned, log.String())
 			}
 		}
 		many := map[string]time.Duration{}
@@ -175,8 +195,10 @@ func TestAuditorLags(t *testing.T) {
 		mu.Unlock()
 		time.Sleep(telemetry.DefaultAuditEvery)
 		synctest.Wait()
-		if got := audited(t, metrictest.Collect(t, reader)); len(got) != 100+1 || got["lag{source=other}"] != 999 {
-			t.Errorf("%d series; the longest of the rest is %v s", len(got), got["lag{source=other}"])
+		if got := audited(t, metrictest.Collect(t, reader)); len(got) != 100+1 ||
+			got["lag{source=other}"] != 999 {
+			t.Errorf("%d series; the longest of the rest is %v s",
+				len(got), got["lag{source=other}"])
 		}
 		cancel()
 		if err := <-ended; err != nil {
@@ -190,14 +212,16 @@ func TestAuditorIsBounded(t *testing.T) {
 	m, reader := newMetrics(t)
 	var many []telemetry.Horizon
 	for i := range 1000 {
-		many = append(many, telemetry.Horizon{Source: fmt.Sprint("topic ", i), For: time.Duration(i) * time.Hour})
+		many = append(many, telemetry.Horizon{Source: fmt.Sprint("topic ", i),
+			For: time.Duration(i) * time.Hour})
 	}
 	if _, err := m.NewAuditor(telemetry.AuditConfig{Horizons: many}); err != nil {
 		t.Fatal(err)
 	}
 	got := audited(t, metrictest.Collect(t, reader))
 	if len(got) != 2*100+1 || got["horizon{source=other}"] != 999*3600 {
-		t.Errorf("%d series; the longest of the rest is %v s", len(got), got["horizon{source=other}"])
+		t.Errorf("%d series; the longest of the rest is %v s", len(got),
+			got["horizon{source=other}"])
 	}
 }
 
@@ -226,7 +250,8 @@ func TestNewAuditorRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := none.NewAuditor(telemetry.AuditConfig{}); err == nil || !strings.Contains(err.Error(), "Window") {
+	if _, err := none.NewAuditor(telemetry.AuditConfig{}); err == nil ||
+		!strings.Contains(err.Error(), "Window") {
 		t.Errorf("without a window: %v", err)
 	}
 }

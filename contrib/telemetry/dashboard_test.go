@@ -66,8 +66,8 @@ func readDashboard(t *testing.T) dashboard {
 // variables stand for what Grafana puts into an expression.
 var variables = strings.NewReplacer("$__rate_interval", "5m", "$__range", "6h")
 
-// Every expression asks for what there is, of the names that were chosen, and its legend names labels
-// that the expression keeps.
+// Every expression asks for what there is, of the names that were chosen, and its legend names
+// labels that the expression keeps.
 func TestDashboardExpressions(t *testing.T) {
 	metrics, labels := exported(t), values(t)
 	named := regexp.MustCompile(`\{\{([^}]*)\}\}`)
@@ -94,12 +94,16 @@ func TestDashboardExpressions(t *testing.T) {
 				}
 			}
 			if found != len(selectors) {
-				t.Errorf("%s: %d metrics and %d selectors in %s", p.Title, found, len(selectors), target.Expr)
+				t.Errorf("%s: %d metrics and %d selectors in %s", p.Title, found, len(selectors),
+					target.Expr)
 			}
 			kept := groupings.FindAllString(expr, -1)
 			for _, label := range named.FindAllStringSubmatch(target.LegendFormat, -1) {
-				if !slices.ContainsFunc(kept, func(by string) bool { return regexp.MustCompile(`\b` + label[1] + `\b`).MatchString(by) }) {
-					t.Errorf("%s: the legend has %s, which %s drops", p.Title, label[1], target.Expr)
+				if !slices.ContainsFunc(kept, func(by string) bool {
+					return regexp.MustCompile(`\b` + label[1] + `\b`).MatchString(by)
+				}) {
+					t.Errorf("%s: the legend has %s, which %s drops", p.Title,
+						label[1], target.Expr)
 				}
 			}
 		}
@@ -111,9 +115,12 @@ func TestDashboardExpressions(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"onceward_dedup_claims_total", "onceward_dedup_duplicate_age_seconds_bucket", "onceward_dedup_window_seconds", "onceward_dedup_uncertain_total",
-		"onceward_dedup_lease_lost_total", "onceward_dedup_store_errors_total", "onceward_dedup_failed_open_total", "onceward_dedup_would_skip_total",
-		"onceward_dedup_filter_verdicts_total", "onceward_outbox_lag_seconds", "onceward_retry_given_up_total", "onceward_redis_amnesia",
+		"onceward_dedup_claims_total", "onceward_dedup_duplicate_age_seconds_bucket",
+		"onceward_dedup_window_seconds", "onceward_dedup_uncertain_total",
+		"onceward_dedup_lease_lost_total", "onceward_dedup_store_errors_total",
+		"onceward_dedup_failed_open_total", "onceward_dedup_would_skip_total",
+		"onceward_dedup_filter_verdicts_total", "onceward_outbox_lag_seconds",
+		"onceward_retry_given_up_total", "onceward_redis_amnesia",
 	} {
 		if !asked[name] {
 			t.Errorf("no panel shows %s", name)
@@ -128,7 +135,8 @@ func TestDashboardHasNoSourceOfItsOwn(t *testing.T) {
 	chosen := map[string]string{}
 	for _, v := range d.Templating.List {
 		chosen[v.Name] = v.Type
-		if v.Type == "query" && (v.Datasource != want || v.Definition != "label_values(onceward_dedup_claims_total, onceward_name)") {
+		if v.Type == "query" && (v.Datasource != want ||
+			v.Definition != "label_values(onceward_dedup_claims_total, onceward_name)") {
 			t.Errorf("the variable %s is %s of %v", v.Name, v.Definition, v.Datasource)
 		}
 	}
@@ -160,9 +168,9 @@ func TestDashboardLayout(t *testing.T) {
 	}
 }
 
-// What the pictures have shown to be hard to read: increase() is not whole, a quantile lies between bounds, half of a
-// stat's height is too low for its graph, a legend of a dozen names below a panel hides them, and a heatmap of as
-// many columns as pixels is stripes.
+// What the pictures have shown to be hard to read: increase() is not whole, a quantile lies between
+// bounds, half of a stat's height is too low for its graph, a legend of a dozen names below a panel
+// hides them, and a heatmap of as many columns as pixels is stripes.
 func TestDashboardCanBeRead(t *testing.T) {
 	seen := map[string]int{}
 	for _, p := range readDashboard(t).Panels {
@@ -175,7 +183,8 @@ func TestDashboardCanBeRead(t *testing.T) {
 			}
 		case p.Type == "stat" && strings.Contains(p.Targets[0].Expr, "histogram_quantile"):
 			seen["share"]++
-			if !strings.HasPrefix(p.Targets[0].Expr, "clamp_max(") || !strings.HasSuffix(p.Targets[0].Expr, ", 1)") {
+			if !strings.HasPrefix(p.Targets[0].Expr, "clamp_max(") ||
+				!strings.HasSuffix(p.Targets[0].Expr, ", 1)") {
 				t.Errorf("%s: more than all of the window", p.Title)
 			}
 		case p.Type == "heatmap":

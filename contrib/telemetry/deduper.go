@@ -44,7 +44,8 @@ type dedupMetrics struct {
 
 	age metric.Float64Histogram
 
-	claimed   [outcomes][causes][2][]metric.AddOption // by outcome, cause, and whether it was cached
+	// by outcome, cause, and whether it was cached
+	claimed   [outcomes][causes][2][]metric.AddOption
 	skipped   [outcomes][causes][]metric.AddOption
 	ended     [states][]metric.AddOption
 	found     map[string][]metric.AddOption
@@ -62,8 +63,8 @@ const (
 
 // causeNames are all values of onceward.cause: those of package dedup, and two more.
 var causeNames = [causes]string{
-	"none", string(dedup.BrokerRedelivery), string(dedup.RebalanceReplay), string(dedup.ProducerRetry),
-	string(dedup.KeyReuse), string(dedup.Late), "other_source", other,
+	"none", string(dedup.BrokerRedelivery), string(dedup.RebalanceReplay),
+	string(dedup.ProducerRetry), string(dedup.KeyReuse), string(dedup.Late), "other_source", other,
 }
 
 // other stands for a value that this version does not know: labels are a closed set.
@@ -96,14 +97,22 @@ func stateIndex(s dedup.State) int {
 }
 
 func (d *dedupMetrics) make(m *meter.Maker) {
-	d.claims = m.Counter("onceward.dedup.claims", "{claim}", "Claims, and questions of Seen, that were answered")
-	d.wouldSkip = m.Counter("onceward.dedup.would_skip", "{claim}", "Claims that ran in Observe mode, and would not have in Enforce mode")
-	d.ends = m.Counter("onceward.dedup.ends", "{attempt}", "Attempts whose end is on record, by what was asked for")
-	d.uncertain = m.Counter("onceward.dedup.uncertain", "{observation}", "How often a key was found uncertain, or became so")
-	d.lost = m.Counter("onceward.dedup.lease.lost", "{lease}", "Leases that were lost while their attempt ran, or at its end")
-	d.storeErrors = m.Counter("onceward.dedup.store.errors", "{error}", "Questions that a store could not answer, or not yet")
-	d.failedOpen = m.Counter("onceward.dedup.failed_open", "{claim}", "Effects that ran without a claim, as Config.FailOpen allows")
-	d.age = m.Histogram("onceward.dedup.duplicate.age", "Time since the key of a duplicate was done, by the store's clock", ageBounds)
+	d.claims = m.Counter("onceward.dedup.claims", "{claim}",
+		"Claims, and questions of Seen, that were answered")
+	d.wouldSkip = m.Counter("onceward.dedup.would_skip", "{claim}",
+		"Claims that ran in Observe mode, and would not have in Enforce mode")
+	d.ends = m.Counter("onceward.dedup.ends", "{attempt}",
+		"Attempts whose end is on record, by what was asked for")
+	d.uncertain = m.Counter("onceward.dedup.uncertain", "{observation}",
+		"How often a key was found uncertain, or became so")
+	d.lost = m.Counter("onceward.dedup.lease.lost", "{lease}",
+		"Leases that were lost while their attempt ran, or at its end")
+	d.storeErrors = m.Counter("onceward.dedup.store.errors", "{error}",
+		"Questions that a store could not answer, or not yet")
+	d.failedOpen = m.Counter("onceward.dedup.failed_open", "{claim}",
+		"Effects that ran without a claim, as Config.FailOpen allows")
+	d.age = m.Histogram("onceward.dedup.duplicate.age",
+		"Time since the key of a duplicate was done, by the store's clock", ageBounds)
 
 	for o := range outcomes {
 		outcome := outcomeKey.String(dedup.Outcome(o).String())
@@ -122,7 +131,8 @@ func (d *dedupMetrics) make(m *meter.Maker) {
 	for _, found := range []string{foundByClaim, foundByResolve, foundByEnd} {
 		d.found[found] = m.Add(foundKey.String(found))
 	}
-	d.retryable = [2][]metric.AddOption{m.Add(retryableKey.Bool(false)), m.Add(retryableKey.Bool(true))}
+	d.retryable = [2][]metric.AddOption{m.Add(retryableKey.Bool(false)),
+		m.Add(retryableKey.Bool(true))}
 	d.named, d.aged = m.Add(), []metric.RecordOption{m.Set()}
 	d.zero(context.Background())
 }
@@ -167,14 +177,15 @@ func (m *Metrics) Observer() dedup.Observer {
 }
 
 func (d *dedupMetrics) tellClaim(ctx context.Context, e *dedup.Event) {
-	d.claims.Add(ctx, 1, d.claimed[outcomeIndex(e.Outcome)][causeIndex(e.Cause)][index(e.Cached)]...)
+	d.claims.Add(ctx, 1,
+		d.claimed[outcomeIndex(e.Outcome)][causeIndex(e.Cause)][index(e.Cached)]...)
 	if e.Outcome == dedup.Duplicate && e.Age > 0 { // zero: the layout does not keep it
 		d.age.Record(ctx, e.Age.Seconds(), d.aged...)
 	}
 }
 
-// mendable reports whether asking again may mend what a store has said. A call that was cancelled, as
-// in a shutdown, says nothing about its store.
+// mendable reports whether asking again may mend what a store has said. A call that was cancelled,
+// as in a shutdown, says nothing about its store.
 func mendable(err error) bool {
 	return dedup.CanRetry(err) || dedup.OutcomeUnknown(err) || errors.Is(err, context.Canceled)
 }

@@ -18,7 +18,9 @@ func TestThePageHasEveryMetric(t *testing.T) {
 	told := map[string]bool{}
 	for line := range strings.Lines(string(page)) {
 		if cells := strings.Split(line, "|"); len(cells) > 3 { // a row of a table
-			for _, name := range regexp.MustCompile("`(onceward\\.[a-z_.]+)`").FindAllStringSubmatch(cells[1]+cells[min(4, len(cells)-1)], -1) {
+			for _, name := range regexp.MustCompile(
+				"`(onceward\\.[a-z_.]+)`").FindAllStringSubmatch(cells[1]+
+				cells[min(4, len(cells)-1)], -1) {
 				told[name[1]] = false
 			}
 		}
@@ -47,12 +49,15 @@ func TestThePageHasEveryMetric(t *testing.T) {
 func sources(t *testing.T) []string {
 	t.Helper()
 	var files []string
-	for _, dir := range []string{".", "redismetric", "saramametric", "franzmetric", "httptrace", "saramatrace", "franztrace", "internal/kafka", "internal/meter", "internal/span"} {
+	for _, dir := range []string{".", "redismetric", "saramametric", "franzmetric", "httptrace",
+		"saramatrace", "franztrace", "internal/kafka", "internal/meter", "internal/span"} {
 		found, err := filepath.Glob(dir + "/*.go")
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no files in %s: %v", dir, err)
 		}
 		files = append(files, found...)
 	}
-	return slices.DeleteFunc(files, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+	return slices.DeleteFunc(files, func(name string) bool {
+		return strings.HasSuffix(name, "_test.go")
+	})
 }

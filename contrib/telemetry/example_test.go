@@ -30,12 +30,14 @@ func Example_prometheus() {
 	http.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 
 	window := 72 * time.Hour
-	metrics, err := telemetry.NewMetrics(provider, telemetry.Config{Name: "payments", Window: window})
+	metrics, err := telemetry.NewMetrics(provider,
+		telemetry.Config{Name: "payments", Window: window})
 	if err != nil {
 		panic(err)
 	}
 	d, err := dedup.New(dedup.Memory(1000), dedup.Config{
-		Namespace: "payments", Window: window, LeaseTTL: 30 * time.Second, Observer: metrics.Observer(),
+		Namespace: "payments", Window: window, LeaseTTL: 30 * time.Second,
+		Observer: metrics.Observer(),
 	})
 	if err != nil {
 		panic(err)
@@ -44,14 +46,18 @@ func Example_prometheus() {
 	defer func() { _ = errors.Join(d.Close(ctx), metrics.Close(), provider.Shutdown(ctx)) }()
 
 	for _, id := range []string{"evt_1", "evt_2", "evt_1"} {
-		if _, err := dedup.Do(ctx, d, id, func(context.Context) (string, error) { return "ch_1", nil }); err != nil {
+		if _, err := dedup.Do(ctx, d, id, func(context.Context) (string, error) {
+			return "ch_1", nil
+		}); err != nil {
 			panic(err)
 		}
 	}
 	response := httptest.NewRecorder()
-	http.DefaultServeMux.ServeHTTP(response, httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil))
+	http.DefaultServeMux.ServeHTTP(response,
+		httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil))
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if line := lines.Text(); strings.HasPrefix(line, "onceward_dedup_claims") || strings.HasPrefix(line, "onceward_dedup_window") {
+		if line := lines.Text(); strings.HasPrefix(line, "onceward_dedup_claims") ||
+			strings.HasPrefix(line, "onceward_dedup_window") {
 			fmt.Println(line)
 		}
 	}

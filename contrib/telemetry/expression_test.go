@@ -51,23 +51,31 @@ type notes struct {
 
 func (n notes) Meter(string, ...metric.MeterOption) metric.Meter { return n.meter }
 
-func (i *instruments) Int64Counter(name string, opts ...metric.Int64CounterOption) (metric.Int64Counter, error) {
-	i.note(name, metric.NewInt64CounterConfig(opts...).Unit(), otlptranslator.MetricTypeMonotonicCounter)
+func (i *instruments) Int64Counter(name string,
+	opts ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	i.note(name, metric.NewInt64CounterConfig(opts...).Unit(),
+		otlptranslator.MetricTypeMonotonicCounter)
 	return i.Meter.Int64Counter(name, opts...)
 }
 
-func (i *instruments) Int64ObservableCounter(name string, opts ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
-	i.note(name, metric.NewInt64ObservableCounterConfig(opts...).Unit(), otlptranslator.MetricTypeMonotonicCounter)
+func (i *instruments) Int64ObservableCounter(name string,
+	opts ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
+	i.note(name, metric.NewInt64ObservableCounterConfig(opts...).Unit(),
+		otlptranslator.MetricTypeMonotonicCounter)
 	return i.Meter.Int64ObservableCounter(name, opts...)
 }
 
-func (i *instruments) Float64ObservableGauge(name string, opts ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
-	i.note(name, metric.NewFloat64ObservableGaugeConfig(opts...).Unit(), otlptranslator.MetricTypeGauge)
+func (i *instruments) Float64ObservableGauge(name string,
+	opts ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
+	i.note(name, metric.NewFloat64ObservableGaugeConfig(opts...).Unit(),
+		otlptranslator.MetricTypeGauge)
 	return i.Meter.Float64ObservableGauge(name, opts...)
 }
 
-func (i *instruments) Float64Histogram(name string, opts ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
-	i.note(name, metric.NewFloat64HistogramConfig(opts...).Unit(), otlptranslator.MetricTypeHistogram, "_bucket", "_sum", "_count")
+func (i *instruments) Float64Histogram(name string,
+	opts ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	i.note(name, metric.NewFloat64HistogramConfig(opts...).Unit(),
+		otlptranslator.MetricTypeHistogram, "_bucket", "_sum", "_count")
 	return i.Meter.Float64Histogram(name, opts...)
 }
 
@@ -95,8 +103,11 @@ func exported(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	for _, err := range []error{
-		m.ObserveBudget(budget), m.ObserveOutbox(new(outbox.Outbox), new(sql.DB)), m.ObserveRelay(new(outbox.Relay)),
-		redis.ObserveStore(new(redisadapter.Store)), kafka.ObserveAdapter(new(kafkaadapter.Adapter)), // nobody collects
+		m.ObserveBudget(budget), m.ObserveOutbox(new(outbox.Outbox), new(sql.DB)),
+		m.ObserveRelay(new(outbox.Relay)),
+		// nobody collects
+		redis.ObserveStore(new(redisadapter.Store)),
+		kafka.ObserveAdapter(new(kafkaadapter.Adapter)),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -140,10 +151,13 @@ func values(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	all := map[string][]string{"onceward_name": nil, "onceward_source": nil, "le": nil}
-	for _, row := range regexp.MustCompile("(?m)^\\| ((?:`onceward[a-z._]+`(?:, )?)+) \\| ([^|]*) \\|$").FindAllStringSubmatch(string(page), -1) {
+	for _, row := range regexp.MustCompile(
+		"(?m)^\\| ((?:`onceward[a-z._]+`(?:, )?)+) \\| ([^|]*) \\|$").FindAllStringSubmatch(
+		string(page), -1) {
 		for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
 			key := strings.ReplaceAll(name[1], ".", "_")
-			for _, value := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(row[2], -1) {
+			for _, value := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(row[2],
+				-1) {
 				all[key] = append(all[key], value[1])
 			}
 		}
@@ -152,7 +166,8 @@ func values(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, code := range regexp.MustCompile(`(?m)^\tCode\w+ +Code = "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+	for _, code := range regexp.MustCompile(`(?m)^\tCode\w+ +Code = "(\w+)"`).FindAllStringSubmatch(
+		string(source), -1) {
 		all["onceward_redis_code"] = append(all["onceward_redis_code"], code[1])
 	}
 	if len(all) < 12 {
@@ -164,17 +179,20 @@ func values(t *testing.T) map[string][]string {
 var (
 	matchers  = regexp.MustCompile(`\{([^}]*)\}`)
 	matcher   = regexp.MustCompile(`^([a-z_]+)(=|!=|=~|!~)"([^"]*)"$`)
-	groupings = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right) ?\(([^)]*)\)`)
-	numbers   = regexp.MustCompile(`\b[0-9][0-9a-z.]*`)
-	words     = regexp.MustCompile(`[A-Za-z_:][A-Za-z0-9_:]*`)
+	groupings = regexp.MustCompile(
+		`\b(?:by|without|on|ignoring|group_left|group_right) ?\(([^)]*)\)`)
+	numbers = regexp.MustCompile(`\b[0-9][0-9a-z.]*`)
+	words   = regexp.MustCompile(`[A-Za-z_:][A-Za-z0-9_:]*`)
 )
 
 // What may stand in an expression besides metrics: what the rules and the dashboard use of PromQL.
-var promql = []string{"sum", "max", "min", "rate", "increase", "histogram_quantile", "and", "or", "offset", "clamp_max", "clamp_min", "on", "group_left"}
+var promql = []string{"sum", "max", "min", "rate", "increase", "histogram_quantile", "and",
+	"or", "offset", "clamp_max", "clamp_min", "on", "group_left"}
 
 // problems are what an expression of PromQL names that is not there: metrics, labels, their values.
 func problems(expr string, metrics map[string]bool, labels map[string][]string) (found []string) {
-	if strings.Count(expr, "(") != strings.Count(expr, ")") || strings.Count(expr, "[") != strings.Count(expr, "]") {
+	if strings.Count(expr, "(") != strings.Count(expr, ")") ||
+		strings.Count(expr, "[") != strings.Count(expr, "]") {
 		found = append(found, "brackets that do not match")
 	}
 	for _, selector := range matchers.FindAllStringSubmatch(expr, -1) {
@@ -219,7 +237,8 @@ func problems(expr string, metrics map[string]bool, labels map[string][]string) 
 
 // What is wrong in an expression is found.
 func TestProblemsOfExpressions(t *testing.T) {
-	metrics, labels := map[string]bool{"a_total": true, "b_bucket": true}, map[string][]string{"kind": {"x", "y"}, "le": nil, "name": nil}
+	metrics, labels := map[string]bool{"a_total": true, "b_bucket": true},
+		map[string][]string{"kind": {"x", "y"}, "le": nil, "name": nil}
 	for expr, want := range map[string]string{
 		`sum by (name) (rate(a_total{kind=~"x|y",name="whoever"}[5m])) / 2 > 0.5`: "",
 		`histogram_quantile(0.99, sum by (name, le) (rate(b_bucket[6h])))`:        "",

@@ -56,10 +56,14 @@ type filterMetrics struct {
 }
 
 func (f *filterMetrics) make(m *meter.Maker) {
-	f.verdicts = m.Counter("onceward.dedup.filter.verdicts", "{claim}", "Claims by what the filter said of their keys")
-	f.saved = m.Counter("onceward.dedup.filter.saved", "{question}", "Questions to a store that verdicts have made needless")
-	f.wrong = m.Counter("onceward.dedup.filter.false_positives", "{claim}", "Keys that were new although the filter had said maybe")
-	f.errors = m.Counter("onceward.dedup.filter.errors", "{error}", "Changes of a filter's state that told an error")
+	f.verdicts = m.Counter("onceward.dedup.filter.verdicts", "{claim}",
+		"Claims by what the filter said of their keys")
+	f.saved = m.Counter("onceward.dedup.filter.saved", "{question}",
+		"Questions to a store that verdicts have made needless")
+	f.wrong = m.Counter("onceward.dedup.filter.false_positives", "{claim}",
+		"Keys that were new although the filter had said maybe")
+	f.errors = m.Counter("onceward.dedup.filter.errors", "{error}",
+		"Changes of a filter's state that told an error")
 	f.sure = map[string][]metric.AddOption{}
 	for _, verdict := range []string{verdictNew, verdictMaybe} {
 		f.sure[verdict] = m.Add(verdictKey.String(verdict), reasonKey.String(reasonNames[0]))
@@ -92,15 +96,19 @@ func (f *filterMetrics) tellState(ctx context.Context, e *dedup.Event) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last = &dedup.Event{Fill: e.Fill, Estimated: e.Estimated, Observed: e.Observed, Reason: reasonName(e.Reason)}
+	f.last = &dedup.Event{Fill: e.Fill, Estimated: e.Estimated, Observed: e.Observed,
+		Reason: reasonName(e.Reason)}
 }
 
 // observe has the state that was told last collected. Where there is no filter there are no series.
 func (f *filterMetrics) observe(m *meter.Maker) error {
 	fill := m.Gauge("onceward.dedup.filter.fill", "1", "Share of the filter's bits that are set")
-	estimated := m.Gauge("onceward.dedup.filter.false_positive.estimated", "1", "Rate of false positives by the filter's bits")
-	observed := m.Gauge("onceward.dedup.filter.false_positive.observed", "1", "Rate of false positives among the answers so far")
-	state := m.Gauge("onceward.dedup.filter.state", "{state}", "1 for the reason why nothing is new to the filter, or for none; 0 for others")
+	estimated := m.Gauge("onceward.dedup.filter.false_positive.estimated", "1",
+		"Rate of false positives by the filter's bits")
+	observed := m.Gauge("onceward.dedup.filter.false_positive.observed", "1",
+		"Rate of false positives among the answers so far")
+	state := m.Gauge("onceward.dedup.filter.state", "{state}",
+		"1 for the reason why nothing is new to the filter, or for none; 0 for others")
 	named := m.Set()
 	return m.Observe("the filter", func(_ context.Context, to metric.Observer) {
 		f.mu.Lock()

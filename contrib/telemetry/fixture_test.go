@@ -16,7 +16,8 @@ const window = 72 * time.Hour
 func newMetrics(t testing.TB) (*telemetry.Metrics, *sdk.ManualReader) {
 	t.Helper()
 	reader := sdk.NewManualReader()
-	m, err := telemetry.NewMetrics(sdk.NewMeterProvider(sdk.WithReader(reader)), telemetry.Config{Name: metrictest.Name, Window: window})
+	m, err := telemetry.NewMetrics(sdk.NewMeterProvider(sdk.WithReader(reader)),
+		telemetry.Config{Name: metrictest.Name, Window: window})
 	if err != nil {
 		t.Fatal(err)
 	}

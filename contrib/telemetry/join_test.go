@@ -16,14 +16,17 @@ func TestJoin(t *testing.T) {
 		v := reflect.ValueOf(&o).Elem()
 		for i := range v.NumField() {
 			if name := v.Type().Field(i).Name; has(i) {
-				v.Field(i).Set(reflect.ValueOf(func(dedup.Event) { told = append(told, who+"."+name) }))
+				v.Field(i).Set(reflect.ValueOf(func(dedup.Event) {
+					told = append(told, who+"."+name)
+				}))
 			}
 		}
 		return o
 	}
 	always := func(int) bool { return true }
 	even := func(i int) bool { return i%2 == 0 }
-	both := reflect.ValueOf(telemetry.Join(observer("a", even), dedup.Observer{}, observer("b", always)))
+	both := reflect.ValueOf(telemetry.Join(observer("a", even), dedup.Observer{},
+		observer("b", always)))
 	for i := range both.NumField() {
 		told = nil
 		name := both.Type().Field(i).Name
@@ -40,7 +43,8 @@ func TestJoin(t *testing.T) {
 
 // A hook that nobody has stays nil: otherwise its events would be made for nobody.
 func TestJoinOfNothing(t *testing.T) {
-	for _, o := range []dedup.Observer{telemetry.Join(), telemetry.Join(dedup.Observer{}, dedup.Observer{})} {
+	for _, o := range []dedup.Observer{telemetry.Join(),
+		telemetry.Join(dedup.Observer{}, dedup.Observer{})} {
 		v := reflect.ValueOf(o)
 		for i := range v.NumField() {
 			if !v.Field(i).IsNil() {

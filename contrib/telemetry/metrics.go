@@ -32,8 +32,8 @@ type Metrics struct {
 }
 
 // NewMetrics makes the instruments at the provider, which is asked for them under the scope
-// github.com/onceward/onceward/contrib/telemetry. It starts no goroutine. A nil provider and a bad field
-// of cfg are errors that name it; an error of the provider is returned as it is.
+// github.com/onceward/onceward/contrib/telemetry. It starts no goroutine. A nil provider and a bad
+// field of cfg are errors that name it; an error of the provider is returned as it is.
 func NewMetrics(provider metric.MeterProvider, cfg Config) (*Metrics, error) {
 	if cfg.Window < 0 {
 		return nil, fmt.Errorf("telemetry: Window is negative: %v", cfg.Window)

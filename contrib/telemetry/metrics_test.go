@@ -34,12 +34,15 @@ func TestNewMetricsRefuses(t *testing.T) {
 	}{
 		{"no provider", nil, telemetry.Config{Name: "x"}, "provider is nil"},
 		{"no name", provider, telemetry.Config{}, "Name is empty"},
-		{"a long name", provider, telemetry.Config{Name: strings.Repeat("x", 256)}, "Name has more than 255"},
+		{"a long name", provider, telemetry.Config{Name: strings.Repeat("x", 256)},
+			"Name has more than 255"},
 		{"a name that is no text", provider, telemetry.Config{Name: "\xff"}, "no UTF-8"},
-		{"a negative window", provider, telemetry.Config{Name: "x", Window: -1}, "Window is negative"},
+		{"a negative window", provider, telemetry.Config{Name: "x", Window: -1},
+			"Window is negative"},
 	} {
 		t.Run(c.what, func(t *testing.T) {
-			if _, err := telemetry.NewMetrics(c.provider, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := telemetry.NewMetrics(c.provider, c.cfg); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q in it", err, c.want)
 			}
 		})
@@ -54,46 +57,60 @@ func TestHooks(t *testing.T) {
 		tell func(o *dedup.Observer)
 		want map[string]float64
 	}{
-		{"a new key", func(o *dedup.Observer) { o.Claimed(dedup.Event{Outcome: dedup.Acquired, Attempt: 1}) },
+		{"a new key", func(o *dedup.Observer) {
+			o.Claimed(dedup.Event{Outcome: dedup.Acquired, Attempt: 1})
+		},
 			map[string]float64{"onceward.dedup.claims{cached=false,cause=none,outcome=acquired}": 1}},
 		{"a duplicate", func(o *dedup.Observer) {
-			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.BrokerRedelivery, Age: time.Hour, Cached: true})
+			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.BrokerRedelivery,
+				Age: time.Hour, Cached: true})
 		}, map[string]float64{
 			"onceward.dedup.claims{cached=true,cause=broker_redelivery,outcome=duplicate}": 1,
 			"onceward.dedup.duplicate.age": 1,
 		}},
 		{"a duplicate whose age is not kept", func(o *dedup.Observer) {
 			o.Claimed(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.ProducerRetry})
-		}, map[string]float64{"onceward.dedup.claims{cached=false,cause=producer_retry,outcome=duplicate}": 1}},
+		}, map[string]float64{
+			"onceward.dedup.claims{cached=false,cause=producer_retry,outcome=duplicate}": 1}},
 		{"a mismatch is no duplicate", func(o *dedup.Observer) {
 			o.Claimed(dedup.Event{Outcome: dedup.Mismatch, Cause: dedup.KeyReuse, Age: time.Hour})
-		}, map[string]float64{"onceward.dedup.claims{cached=false,cause=key_reuse,outcome=mismatch}": 1}},
-		{"what this version does not know", func(o *dedup.Observer) { o.Claimed(dedup.Event{Outcome: 77, Cause: "payments/42"}) },
+		}, map[string]float64{
+			"onceward.dedup.claims{cached=false,cause=key_reuse,outcome=mismatch}": 1}},
+		{"what this version does not know", func(o *dedup.Observer) {
+			o.Claimed(dedup.Event{Outcome: 77, Cause: "payments/42"})
+		},
 			map[string]float64{"onceward.dedup.claims{cached=false,cause=other,outcome=unknown}": 1}},
-		{"would skip", func(o *dedup.Observer) { o.WouldSkip(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late}) },
+		{"would skip", func(o *dedup.Observer) {
+			o.WouldSkip(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late})
+		},
 			map[string]float64{"onceward.dedup.would_skip{cause=late,outcome=duplicate}": 1}},
 		{"ended", func(o *dedup.Observer) {
 			o.Ended(dedup.Event{State: dedup.StateSucceeded})
 			o.Ended(dedup.Event{State: dedup.StateReleased})
 			o.Ended(dedup.Event{State: 99})
 		}, map[string]float64{
-			"onceward.dedup.ends{state=succeeded}": 1, "onceward.dedup.ends{state=released}": 1, "onceward.dedup.ends{state=absent}": 1,
+			"onceward.dedup.ends{state=succeeded}": 1, "onceward.dedup.ends{state=released}": 1,
+			"onceward.dedup.ends{state=absent}": 1,
 		}},
 		{"uncertain", func(o *dedup.Observer) {
 			o.Uncertain(dedup.Event{Outcome: dedup.Uncertain})
 			o.Uncertain(dedup.Event{Outcome: dedup.Uncertain, Err: failed})
 			o.Uncertain(dedup.Event{Outcome: dedup.Uncertain, State: dedup.StateReleased})
 		}, map[string]float64{
-			"onceward.dedup.uncertain{found=claim}": 1, "onceward.dedup.uncertain{found=resolve}": 1, "onceward.dedup.uncertain{found=end}": 1,
+			"onceward.dedup.uncertain{found=claim}":   1,
+			"onceward.dedup.uncertain{found=resolve}": 1, "onceward.dedup.uncertain{found=end}": 1,
 		}},
-		{"a lease lost", func(o *dedup.Observer) { o.LeaseLost(dedup.Event{Err: dedup.ErrLeaseLost}) },
+		{"a lease lost", func(o *dedup.Observer) {
+			o.LeaseLost(dedup.Event{Err: dedup.ErrLeaseLost})
+		},
 			map[string]float64{"onceward.dedup.lease.lost": 1}},
 		{"store errors", func(o *dedup.Observer) {
 			o.StoreError(dedup.Event{Err: failed})
 			o.StoreError(dedup.Event{Err: context.Canceled})
 			o.StoreError(dedup.Event{Err: dedup.ErrUnreadable})
 		}, map[string]float64{
-			"onceward.dedup.store.errors{retryable=true}": 2, "onceward.dedup.store.errors{retryable=false}": 1,
+			"onceward.dedup.store.errors{retryable=true}":  2,
+			"onceward.dedup.store.errors{retryable=false}": 1,
 		}},
 		{"failed open", func(o *dedup.Observer) { o.FailedOpen(dedup.Event{Err: failed}) },
 			map[string]float64{"onceward.dedup.failed_open": 1}},
@@ -101,7 +118,8 @@ func TestHooks(t *testing.T) {
 			o.Filtered(dedup.Event{Verdict: "new", Outcome: dedup.Acquired, Saved: 2})
 			o.Filtered(dedup.Event{Verdict: "maybe", Outcome: dedup.Acquired})
 			o.Filtered(dedup.Event{Verdict: "maybe", Outcome: dedup.Duplicate})
-			o.Filtered(dedup.Event{Verdict: "unknown", Reason: "saturated", Outcome: dedup.Acquired})
+			o.Filtered(dedup.Event{Verdict: "unknown", Reason: "saturated",
+				Outcome: dedup.Acquired})
 			o.Filtered(dedup.Event{Verdict: "unknown", Reason: "key payments/42"})
 			o.Filtered(dedup.Event{Verdict: "payments/42"})
 		}, map[string]float64{
@@ -115,7 +133,8 @@ func TestHooks(t *testing.T) {
 		}},
 		{"the state of a filter", func(o *dedup.Observer) {
 			o.FilterState(dedup.Event{Fill: 0.9, Reason: "lost", Err: failed})
-			o.FilterState(dedup.Event{Fill: 0.5, Estimated: 0.01, Observed: 0.02, Reason: "saturated"})
+			o.FilterState(dedup.Event{Fill: 0.5, Estimated: 0.01, Observed: 0.02,
+				Reason: "saturated"})
 		}, map[string]float64{
 			"onceward.dedup.filter.errors":                         1,
 			"onceward.dedup.filter.fill":                           0.5,
@@ -144,7 +163,8 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 	if next := dedup.Uncertain + 1; next.String() != "unknown" {
 		t.Errorf("package dedup has another outcome, %v", next)
 	}
-	for _, cause := range []dedup.Cause{dedup.BrokerRedelivery, dedup.RebalanceReplay, dedup.ProducerRetry, dedup.KeyReuse, dedup.Late, "other_source"} {
+	for _, cause := range []dedup.Cause{dedup.BrokerRedelivery, dedup.RebalanceReplay,
+		dedup.ProducerRetry, dedup.KeyReuse, dedup.Late, "other_source"} {
 		o.WouldSkip(dedup.Event{Outcome: dedup.Duplicate, Cause: cause})
 	}
 	for state := dedup.StateAbsent; state <= dedup.StateUncertain; state++ {
@@ -155,7 +175,8 @@ func TestEveryOutcomeCauseAndStateHasItsValue(t *testing.T) {
 	}
 	got := metrictest.Collect(t, reader)
 	for name, value := range got {
-		if value > 1 && name != "onceward.dedup.window" || strings.Contains(name, "=other,") || strings.Contains(name, "=other}") {
+		if value > 1 && name != "onceward.dedup.window" || strings.Contains(name, "=other,") ||
+			strings.Contains(name, "=other}") {
 			t.Errorf("%s is %v: two values are counted as one", name, value)
 		}
 	}
@@ -171,8 +192,10 @@ func TestSeriesOfWhatShouldNotHappenBeginAtZero(t *testing.T) {
 	_, reader := newMetrics(t)
 	got := metrictest.Collect(t, reader)
 	for _, name := range []string{
-		"uncertain{found=claim}", "uncertain{found=resolve}", "uncertain{found=end}", "store.errors{retryable=true}",
-		"store.errors{retryable=false}", "lease.lost", "failed_open", "claims{cached=false,cause=none,outcome=unknown}",
+		"uncertain{found=claim}", "uncertain{found=resolve}", "uncertain{found=end}",
+		"store.errors{retryable=true}",
+		"store.errors{retryable=false}", "lease.lost", "failed_open",
+		"claims{cached=false,cause=none,outcome=unknown}",
 	} {
 		if value, is := got["onceward.dedup."+name]; !is || value != 0 {
 			t.Errorf("%s is %v, there: %v", name, value, is)
@@ -185,13 +208,17 @@ func TestSeriesOfWhatShouldNotHappenBeginAtZero(t *testing.T) {
 func TestDuplicatesOfADeduper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reader := newMetrics(t)
-		d, err := dedup.New(dedup.Memory(100), dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute, Observer: m.Observer()})
+		d, err := dedup.New(dedup.Memory(100),
+			dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute,
+				Observer: m.Observer()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = d.Close(t.Context()) }()
 		deliver := func() {
-			if _, err := dedup.Do(t.Context(), d, "evt_1", func(context.Context) (string, error) { return "ch_1", nil }); err != nil {
+			if _, err := dedup.Do(t.Context(), d, "evt_1", func(context.Context) (string, error) {
+				return "ch_1", nil
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -213,11 +240,14 @@ func TestDuplicatesOfADeduper(t *testing.T) {
 		if err := reader.Collect(t.Context(), &all); err != nil {
 			t.Fatal(err)
 		}
-		age := find(t, &all, "onceward.dedup.duplicate.age").(metricdata.Histogram[float64]).DataPoints[0]
-		for _, c := range []struct{ below, above float64 }{{5, 1}, {900, 600}, {48 * 3600, 36 * 3600}} {
+		age := find(t, &all,
+			"onceward.dedup.duplicate.age").(metricdata.Histogram[float64]).DataPoints[0]
+		for _, c := range []struct{ below, above float64 }{{5, 1}, {900, 600},
+			{48 * 3600, 36 * 3600}} {
 			i := slices.Index(age.Bounds, c.below)
 			if i < 1 || age.Bounds[i-1] != c.above || age.BucketCounts[i] != 1 {
-				t.Errorf("no duplicate in (%v s, %v s]: bounds %v, counts %v", c.above, c.below, age.Bounds, age.BucketCounts)
+				t.Errorf("no duplicate in (%v s, %v s]: bounds %v, counts %v", c.above, c.below,
+					age.Bounds, age.BucketCounts)
 			}
 		}
 	})
@@ -246,11 +276,13 @@ func TestBoundsFitWindows(t *testing.T) {
 	if err := reader.Collect(t.Context(), &all); err != nil {
 		t.Fatal(err)
 	}
-	bounds := find(t, &all, "onceward.dedup.duplicate.age").(metricdata.Histogram[float64]).DataPoints[0].Bounds
+	bounds := find(t, &all,
+		"onceward.dedup.duplicate.age").(metricdata.Histogram[float64]).DataPoints[0].Bounds
 	if bounds[0] != 1 || bounds[len(bounds)-1] != 30*24*3600 || !slices.IsSorted(bounds) {
 		t.Errorf("bounds %v: want them from a second to 30 days", bounds)
 	}
-	for _, w := range []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour, 72 * time.Hour, 7 * 24 * time.Hour, 14 * 24 * time.Hour, 30 * 24 * time.Hour} {
+	for _, w := range []time.Duration{10 * time.Minute, time.Hour, 24 * time.Hour, 72 * time.Hour,
+		7 * 24 * time.Hour, 14 * 24 * time.Hour, 30 * 24 * time.Hour} {
 		for _, at := range []float64{w.Seconds(), w.Seconds() / 2} {
 			nearest := slices.MinFunc(bounds, func(a, b float64) int {
 				return int(math.Copysign(1, math.Abs(a-at)-math.Abs(b-at)))
@@ -267,7 +299,8 @@ func tellEverything(m *telemetry.Metrics) {
 	hooks := reflect.ValueOf(m.Observer())
 	for h := range hooks.NumField() {
 		hook := hooks.Field(h).Interface().(func(dedup.Event))
-		hook(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour, State: dedup.StateFailed, Verdict: "new", Saved: 1, Err: dedup.ErrStoreFull})
+		hook(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour,
+			State: dedup.StateFailed, Verdict: "new", Saved: 1, Err: dedup.ErrStoreFull})
 		hook(dedup.Event{Outcome: dedup.Acquired, Verdict: "maybe"})
 	}
 	m.OnRetry(retry.Event{})
@@ -282,9 +315,11 @@ func TestSeriesAreBounded(t *testing.T) {
 	tell := func(i int) {
 		for h := range hooks.NumField() {
 			hooks.Field(h).Interface().(func(dedup.Event))(dedup.Event{
-				ID: dedup.ID{byte(i), byte(i >> 8)}, Outcome: dedup.Outcome(i % 9), Cause: dedup.Cause(fmt.Sprint("cause", i)), Attempt: i,
-				Age: time.Duration(i) * time.Minute, State: dedup.State(i % 11), Cached: i%2 == 0, Verdict: fmt.Sprint("verdict", i%4),
-				Reason: fmt.Sprint("reason", i), Err: fmt.Errorf("error %d", i),
+				ID: dedup.ID{byte(i), byte(i >> 8)}, Outcome: dedup.Outcome(i % 9),
+				Cause: dedup.Cause(fmt.Sprint("cause", i)), Attempt: i,
+				Age: time.Duration(i) * time.Minute, State: dedup.State(i % 11), Cached: i%2 == 0,
+				Verdict: fmt.Sprint("verdict", i%4),
+				Reason:  fmt.Sprint("reason", i), Err: fmt.Errorf("error %d", i),
 			})
 		}
 	}
@@ -304,7 +339,8 @@ func TestSeriesAreBounded(t *testing.T) {
 func TestCountingAllocatesNothing(t *testing.T) {
 	m, _ := newMetrics(t)
 	o := m.Observer()
-	e := dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour, State: dedup.StateSucceeded, Verdict: "new"}
+	e := dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour,
+		State: dedup.StateSucceeded, Verdict: "new"}
 	if n := testing.AllocsPerRun(1000, func() {
 		o.Claimed(e)
 		o.Ended(e)
@@ -327,7 +363,8 @@ func TestClose(t *testing.T) {
 		}
 	}
 	o.LeaseLost(dedup.Event{})
-	metrictest.Want(t, metrictest.Collect(t, reader), "onceward.", map[string]float64{"onceward.dedup.lease.lost": 1})
+	metrictest.Want(t, metrictest.Collect(t, reader), "onceward.",
+		map[string]float64{"onceward.dedup.lease.lost": 1})
 }
 
 // Hooks are called concurrently, while somebody collects.
@@ -347,7 +384,8 @@ func TestConcurrentUse(t *testing.T) {
 		metrictest.Collect(t, reader)
 	}
 	all.Wait()
-	if got := metrictest.Collect(t, reader)["onceward.dedup.claims{cached=false,cause=none,outcome=acquired}"]; got != 2000 {
+	if got := metrictest.Collect(t,
+		reader)["onceward.dedup.claims{cached=false,cause=none,outcome=acquired}"]; got != 2000 {
 		t.Errorf("%v claims, want 2000", got)
 	}
 }

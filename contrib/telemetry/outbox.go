@@ -33,10 +33,14 @@ func (m *Metrics) ObserveOutbox(box *outbox.Outbox, db *sql.DB) error {
 }
 
 func (m *Metrics) observeLag(lag func(context.Context) (outbox.Lag, error)) error {
-	pending := m.maker.Gauge("onceward.outbox.pending", "{message}", "Messages that wait to be published")
-	parked := m.maker.Gauge("onceward.outbox.parked", "{message}", "Messages that the broker has refused for what they are")
-	oldest := m.maker.Gauge("onceward.outbox.lag", "s", "Age of the oldest pending message, by the database's clock")
-	failures := m.maker.Total("onceward.outbox.lag.errors", "{error}", "Collections to which the database did not answer")
+	pending := m.maker.Gauge("onceward.outbox.pending", "{message}",
+		"Messages that wait to be published")
+	parked := m.maker.Gauge("onceward.outbox.parked", "{message}",
+		"Messages that the broker has refused for what they are")
+	oldest := m.maker.Gauge("onceward.outbox.lag", "s",
+		"Age of the oldest pending message, by the database's clock")
+	failures := m.maker.Total("onceward.outbox.lag.errors", "{error}",
+		"Collections to which the database did not answer")
 	named := m.maker.Set()
 	var failed atomic.Int64
 	return m.maker.Observe("an outbox", func(ctx context.Context, to metric.Observer) {
@@ -74,25 +78,35 @@ func (m *Metrics) ObserveRelay(relay *outbox.Relay) error {
 const MaxTopics = 20
 
 func (m *Metrics) observeTopics(failing func() []outbox.FailingTopic) error {
-	count := m.maker.Gauge("onceward.outbox.relay.topics.failing", "{topic}", "Topics that this relay leaves out, but for one message now and then")
-	since := m.maker.Gauge("onceward.outbox.relay.topic.failing", "s", "For how long a topic has failed or been slow")
+	count := m.maker.Gauge("onceward.outbox.relay.topics.failing", "{topic}",
+		"Topics that this relay leaves out, but for one message now and then")
+	since := m.maker.Gauge("onceward.outbox.relay.topic.failing",
+		"s", "For how long a topic has failed or been slow")
 	named := m.maker.Set()
 	return m.maker.Observe("the topics of a relay", func(_ context.Context, to metric.Observer) {
 		now := failing()
 		to.ObserveFloat64(count, float64(len(now)), named)
-		slices.SortStableFunc(now, func(a, b outbox.FailingTopic) int { return a.Since.Compare(b.Since) })
+		slices.SortStableFunc(now, func(a, b outbox.FailingTopic) int {
+			return a.Since.Compare(b.Since)
+		})
 		for _, t := range now[:min(len(now), MaxTopics)] {
-			to.ObserveFloat64(since, meter.Seconds(time.Since(t.Since)), m.maker.Set(attribute.String("onceward.topic", t.Topic)))
+			to.ObserveFloat64(since, meter.Seconds(time.Since(t.Since)),
+				m.maker.Set(attribute.String("onceward.topic", t.Topic)))
 		}
 	}, count, since)
 }
 
 func (m *Metrics) observeStats(stats func() outbox.Stats) error {
-	published := m.maker.Total("onceward.outbox.relay.published", "{message}", "Messages whose deletion is committed")
-	batches := m.maker.Total("onceward.outbox.relay.batches", "{batch}", "Transactions that have deleted published messages")
-	failures := m.maker.Total("onceward.outbox.relay.failures", "{failure}", "Messages that failed by themselves, calls of which nothing was acknowledged, and turns that failed")
-	parked := m.maker.Total("onceward.outbox.relay.parked", "{message}", "Messages that this relay has parked")
-	overtaken := m.maker.Total("onceward.outbox.relay.overtaken", "{message}", "Messages acknowledged after an earlier one of their key had failed")
+	published := m.maker.Total("onceward.outbox.relay.published", "{message}",
+		"Messages whose deletion is committed")
+	batches := m.maker.Total("onceward.outbox.relay.batches", "{batch}",
+		"Transactions that have deleted published messages")
+	failures := m.maker.Total("onceward.outbox.relay.failures", "{failure}",
+		"Messages that failed by themselves, calls of which nothing was acknowledged, and turns that failed")
+	parked := m.maker.Total("onceward.outbox.relay.parked", "{message}",
+		"Messages that this relay has parked")
+	overtaken := m.maker.Total("onceward.outbox.relay.overtaken", "{message}",
+		"Messages acknowledged after an earlier one of their key had failed")
 	named := m.maker.Set()
 	return m.maker.Observe("a relay", func(_ context.Context, to metric.Observer) {
 		now := stats()

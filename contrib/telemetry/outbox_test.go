@@ -35,7 +35,8 @@ func TestOutboxLag(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := collect()
-	if got["onceward.outbox.pending"] != 12 || got["onceward.outbox.parked"] != 3 || got["onceward.outbox.lag"] != 90 || got["onceward.outbox.lag.errors"] != 0 {
+	if got["onceward.outbox.pending"] != 12 || got["onceward.outbox.parked"] != 3 ||
+		got["onceward.outbox.lag"] != 90 || got["onceward.outbox.lag.errors"] != 0 {
 		t.Errorf("the lag is %v", got)
 	}
 	failure = errors.New("no connection")
@@ -63,7 +64,8 @@ func TestRelayStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := collect()
-	for name, value := range map[string]float64{"published": 5, "batches": 4, "failures": 3, "parked": 2, "overtaken": 1} {
+	for name, value := range map[string]float64{"published": 5, "batches": 4, "failures": 3,
+		"parked": 2, "overtaken": 1} {
 		if got["onceward.outbox.relay."+name] != value {
 			t.Errorf("%s is %v, want %v", name, got["onceward.outbox.relay."+name], value)
 		}
@@ -78,9 +80,12 @@ func TestFailingTopics(t *testing.T) {
 	m, collect := observed(t)
 	var now []outbox.FailingTopic
 	for i := range MaxTopics + 5 {
-		now = append(now, outbox.FailingTopic{Topic: fmt.Sprint("t", i), Since: time.Now().Add(-time.Duration(i) * time.Hour)})
+		now = append(now, outbox.FailingTopic{Topic: fmt.Sprint("t", i),
+			Since: time.Now().Add(-time.Duration(i) * time.Hour)})
 	}
-	if err := m.observeTopics(func() []outbox.FailingTopic { return slices.Clone(now) }); err != nil {
+	if err := m.observeTopics(func() []outbox.FailingTopic {
+		return slices.Clone(now)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	const prefix = "onceward.outbox.relay.topic.failing{topic=t"
@@ -97,7 +102,8 @@ func TestFailingTopics(t *testing.T) {
 		t.Errorf("%v topics fail", n)
 	}
 	if _, short := got[prefix+"0}"]; short || series() != MaxTopics {
-		t.Errorf("%d series, the one that has failed for the shortest among them: %t", series(), short)
+		t.Errorf("%d series, the one that has failed for the shortest among them: %t",
+			series(), short)
 	}
 	longest := MaxTopics + 4
 	if d := got[fmt.Sprint(prefix, longest, "}")] - float64(longest*3600); d < 0 || d > 3600 {

@@ -29,7 +29,8 @@ func exposition(t *testing.T) (*sdk.MeterProvider, func() []string) {
 	}
 	return sdk.NewMeterProvider(sdk.WithReader(reader)), func() []string {
 		response := httptest.NewRecorder()
-		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(response,
+			httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if response.Code != 200 {
 			t.Fatalf("%d: %s", response.Code, response.Body)
 		}
@@ -45,7 +46,9 @@ func TestExpositionIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := dedup.New(dedup.Memory(20_000), dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute, Observer: m.Observer()})
+	d, err := dedup.New(dedup.Memory(20_000),
+		dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute,
+			Observer: m.Observer()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +56,8 @@ func TestExpositionIsBounded(t *testing.T) {
 	run := func(from, to int) []string {
 		for i := from; i < to; i++ {
 			for range 2 {
-				_, err := dedup.Do(t.Context(), d, fmt.Sprint("key-", i), func(context.Context) (string, error) { return "ch_1", nil })
+				_, err := dedup.Do(t.Context(), d, fmt.Sprint("key-", i),
+					func(context.Context) (string, error) { return "ch_1", nil })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -66,10 +70,14 @@ func TestExpositionIsBounded(t *testing.T) {
 		t.Errorf("%d lines after 100 keys, %d after 10,100", len(few), len(many))
 	}
 	for _, line := range []string{
-		`outcome="acquired"} 10100`, `outcome="duplicate"} 10100`, `onceward_dedup_ends_total{`, `onceward_state="succeeded"`,
-		`onceward_dedup_duplicate_age_seconds_count{`, `onceward_dedup_duplicate_age_seconds_bucket{`, `onceward_dedup_window_seconds{`,
+		`outcome="acquired"} 10100`, `outcome="duplicate"} 10100`, `onceward_dedup_ends_total{`,
+		`onceward_state="succeeded"`,
+		`onceward_dedup_duplicate_age_seconds_count{`,
+		`onceward_dedup_duplicate_age_seconds_bucket{`, `onceward_dedup_window_seconds{`,
 	} {
-		if !slices.ContainsFunc(many, func(have string) bool { return strings.Contains(have, line) }) {
+		if !slices.ContainsFunc(many, func(have string) bool {
+			return strings.Contains(have, line)
+		}) {
 			t.Errorf("nothing has %s", line)
 		}
 	}

@@ -23,7 +23,8 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 			t.Fatal(err)
 		}
 		d, err := dedup.New(dedup.Memory(100), dedup.Config{
-			Namespace: "orders", Window: window, LeaseTTL: time.Minute, ObserveOnly: true, Observer: m.Observer(),
+			Namespace: "orders", Window: window, LeaseTTL: time.Minute, ObserveOnly: true,
+			Observer: m.Observer(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -39,7 +40,9 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		place := func(offset int64) dedup.Origin { return dedup.Origin{Source: "orders", Offset: offset} }
+		place := func(offset int64) dedup.Origin {
+			return dedup.Origin{Source: "orders", Offset: offset}
+		}
 		ship("order-1", "tenant a, 10 pears", place(1))
 		ship("order-1", "tenant b, 99 cars", place(2)) // no copy of the first
 		ship("order-2", "tenant a, 7 figs", place(3))
@@ -59,14 +62,15 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 			}
 		}
 		for name, want := range map[string]string{
-			`onceward_dedup_would_skip_total{onceward_cause="key_reuse",,onceward_outcome="mismatch"`:                "1",
-			`onceward_dedup_would_skip_total{onceward_cause="broker_redelivery",,onceward_outcome="duplicate"`:       "1",
-			`onceward_dedup_would_skip_total{onceward_cause="producer_retry",,onceward_outcome="duplicate"`:          "1",
-			`onceward_dedup_would_skip_total{onceward_cause="late",,onceward_outcome="duplicate"`:                    "1",
-			`onceward_dedup_duplicate_age_seconds_bucket{,le="300"`:                                                  "0",
-			`onceward_dedup_duplicate_age_seconds_bucket{,le="600"`:                                                  "2",
-			`onceward_dedup_duplicate_age_seconds_bucket{,le="259200"`:                                               "3",
-			`onceward_dedup_duplicate_age_seconds_count{`:                                                            "3", // the false one has no age: it is none
+			`onceward_dedup_would_skip_total{onceward_cause="key_reuse",,onceward_outcome="mismatch"`:          "1",
+			`onceward_dedup_would_skip_total{onceward_cause="broker_redelivery",,onceward_outcome="duplicate"`: "1",
+			`onceward_dedup_would_skip_total{onceward_cause="producer_retry",,onceward_outcome="duplicate"`:    "1",
+			`onceward_dedup_would_skip_total{onceward_cause="late",,onceward_outcome="duplicate"`:              "1",
+			`onceward_dedup_duplicate_age_seconds_bucket{,le="300"`:                                            "0",
+			`onceward_dedup_duplicate_age_seconds_bucket{,le="600"`:                                            "2",
+			`onceward_dedup_duplicate_age_seconds_bucket{,le="259200"`:                                         "3",
+			// the false one has no age: it is none
+			`onceward_dedup_duplicate_age_seconds_count{`:                                                            "3",
 			`onceward_dedup_claims_total{onceward_cached="false",onceward_cause="none",,onceward_outcome="acquired"`: "2",
 		} {
 			if report[name] != want {

@@ -47,8 +47,10 @@ type retryMetrics struct {
 }
 
 func (r *retryMetrics) make(m *meter.Maker) {
-	r.repeats = m.Counter("onceward.retry.repeats", "{request}", "What is sent once more: retries, questions for an answer in flight, and hedges")
-	r.givenUp = m.Counter("onceward.retry.given_up", "{call}", "Calls that failed, were worth another attempt, and got none")
+	r.repeats = m.Counter("onceward.retry.repeats", "{request}",
+		"What is sent once more: retries, questions for an answer in flight, and hedges")
+	r.givenUp = m.Counter("onceward.retry.given_up", "{call}",
+		"Calls that failed, were worth another attempt, and got none")
 	r.kinds = map[string][]metric.AddOption{}
 	for _, kind := range []string{repeatRetry, repeatWait, repeatHedge} {
 		r.kinds[kind] = m.Add(repeatKey.String(kind))
@@ -82,9 +84,11 @@ func (m *Metrics) ObserveBudget(budget *retry.Budget) error {
 	if budget == nil {
 		return errors.New("telemetry: the budget is nil")
 	}
-	tokens := m.maker.Gauge("onceward.retry.budget.tokens", "{retry}", "Retries that the budget would pay for now")
+	tokens := m.maker.Gauge("onceward.retry.budget.tokens", "{retry}",
+		"Retries that the budget would pay for now")
 	named := m.maker.Set()
-	m.retry.givenUp.Add(context.Background(), 0, m.retry.reasons[retry.BudgetEmpty]...) // as dedupMetrics.zero does
+	// as dedupMetrics.zero does
+	m.retry.givenUp.Add(context.Background(), 0, m.retry.reasons[retry.BudgetEmpty]...)
 	return m.maker.Observe("a budget", func(_ context.Context, to metric.Observer) {
 		if n := budget.Tokens(); !math.IsInf(n, 0) {
 			to.ObserveFloat64(tokens, n, named)

@@ -21,9 +21,12 @@ func TestRetries(t *testing.T) {
 	if err := m.ObserveBudget(budget); err != nil {
 		t.Fatal(err)
 	}
-	policy := retry.Policy{Attempts: 3, Backoff: retry.Backoff{Cap: time.Millisecond}, Budget: budget, OnRetry: m.OnRetry}
+	policy := retry.Policy{Attempts: 3, Backoff: retry.Backoff{Cap: time.Millisecond},
+		Budget: budget, OnRetry: m.OnRetry}
 	for range 2 {
-		_, err := retry.Do(t.Context(), policy, func(context.Context, int) (int, error) { return 0, errors.New("down") })
+		_, err := retry.Do(t.Context(), policy, func(context.Context, int) (int, error) {
+			return 0, errors.New("down")
+		})
 		if err == nil {
 			t.Fatal("no error")
 		}
@@ -59,7 +62,9 @@ func TestEveryReasonToGiveUpHasItsValue(t *testing.T) {
 		t.Errorf("package retry has another reason, %q", next)
 	}
 	got := metrictest.Collect(t, reader)
-	maps.DeleteFunc(got, func(name string, _ float64) bool { return !strings.HasPrefix(name, "onceward.retry") })
+	maps.DeleteFunc(got, func(name string, _ float64) bool {
+		return !strings.HasPrefix(name, "onceward.retry")
+	})
 	if len(got) != n || got["onceward.retry.given_up{retry.reason=other}"] != 0 {
 		t.Errorf("%d reasons are counted as %v", n, got)
 	}

@@ -39,7 +39,8 @@ func TestPrometheusShowsAServiceInTrouble(t *testing.T) {
 	servertest.Program(t, "prometheus") // before there is a service in vain
 	work, scraped := troubled(t)
 	p := startPrometheus(t, scraped)
-	p.until(func() error { return p.any(`up == 1`) }) // a series that appears with its first event has not risen
+	// a series that appears with its first event has not risen
+	p.until(func() error { return p.any(`up == 1`) })
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -56,7 +57,8 @@ func TestPrometheusShowsAServiceInTrouble(t *testing.T) {
 	}()
 	defer func() { close(stop); <-done }()
 
-	filled := strings.NewReplacer("$__rate_interval", "30s", "$__range", "5m", "$name", "payments|orders")
+	filled := strings.NewReplacer("$__rate_interval", "30s", "$__range", "5m",
+		"$name", "payments|orders")
 	n := 0
 	for _, panel := range readDashboard(t).Panels {
 		for _, target := range panel.Targets {
@@ -77,8 +79,10 @@ func TestPrometheusShowsAServiceInTrouble(t *testing.T) {
 		t.Errorf("%d expressions: this test looked in the wrong place", n)
 	}
 	wanted := []string{
-		"OncewardEvictions", "OncewardFailedOpen", "OncewardFilterFalsePositives", "OncewardFilterSaturated", "OncewardLeaseLost", "OncewardOutboxLag",
-		"OncewardOutboxParked", "OncewardOutcomeUnknown", "OncewardRetryBudgetExhausted", "OncewardStoreErrors", "OncewardStoreRefuses", "OncewardUncertain", "OncewardWindowLag",
+		"OncewardEvictions", "OncewardFailedOpen", "OncewardFilterFalsePositives",
+		"OncewardFilterSaturated", "OncewardLeaseLost", "OncewardOutboxLag",
+		"OncewardOutboxParked", "OncewardOutcomeUnknown", "OncewardRetryBudgetExhausted",
+		"OncewardStoreErrors", "OncewardStoreRefuses", "OncewardUncertain", "OncewardWindowLag",
 		"OncewardWindowTooShort",
 	}
 	p.until(func() error {
@@ -109,8 +113,10 @@ func troubled(t *testing.T) (work func(i int), address string) {
 		return m
 	}
 	payments, orders := metrics("payments"), metrics("orders")
-	deduper := func(m *telemetry.Metrics, store dedup.Store, change func(*dedup.Config)) *dedup.Deduper {
-		cfg := dedup.Config{Namespace: "n", Window: window, LeaseTTL: time.Minute, Observer: m.Observer()}
+	deduper := func(m *telemetry.Metrics, store dedup.Store,
+		change func(*dedup.Config)) *dedup.Deduper {
+		cfg := dedup.Config{Namespace: "n", Window: window, LeaseTTL: time.Minute,
+			Observer: m.Observer()}
 		change(&cfg)
 		d, err := dedup.New(store, cfg)
 		if err != nil {
@@ -119,9 +125,15 @@ func troubled(t *testing.T) (work func(i int), address string) {
 		t.Cleanup(func() { _ = d.Close(context.Background()) })
 		return d
 	}
-	down := deduptest.NewFaulty(dedup.Memory(10), func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
-	enforcing := deduper(payments, dedup.Memory(100_000), func(c *dedup.Config) { c.CacheBytes = 1 << 20 })
-	observing := deduper(orders, dedup.Memory(100_000), func(c *dedup.Config) { c.ObserveOnly = true })
+	down := deduptest.NewFaulty(dedup.Memory(10), func(deduptest.Call) deduptest.Fault {
+		return deduptest.Fault{Kind: deduptest.DropRequest}
+	})
+	enforcing := deduper(payments, dedup.Memory(100_000), func(c *dedup.Config) {
+		c.CacheBytes = 1 << 20
+	})
+	observing := deduper(orders, dedup.Memory(100_000), func(c *dedup.Config) {
+		c.ObserveOnly = true
+	})
 	failing := deduper(payments, down, func(*dedup.Config) {})
 	open := deduper(payments, down, func(c *dedup.Config) { c.FailOpen = true })
 
@@ -137,7 +149,8 @@ func troubled(t *testing.T) (work func(i int), address string) {
 		n := relayed.Add(1)
 		return outbox.Stats{Published: n, Failures: n, Overtaken: n}
 	}
-	if err := errors.Join(payments.ObserveBudget(budget), payments.ObserveLag(lag), payments.ObserveStats(stats)); err != nil {
+	if err := errors.Join(payments.ObserveBudget(budget), payments.ObserveLag(lag),
+		payments.ObserveStats(stats)); err != nil {
 		t.Fatal(err)
 	}
 	auditor, err := payments.NewAuditor(telemetry.AuditConfig{
@@ -173,10 +186,12 @@ func troubled(t *testing.T) (work func(i int), address string) {
 		hooks.LeaseLost(dedup.Event{})
 		hooks.StoreError(dedup.Event{Err: dedup.ErrUnreadable})
 		hooks.Filtered(dedup.Event{Verdict: "new", Outcome: dedup.Acquired, Saved: 2})
-		hooks.FilterState(dedup.Event{Fill: 0.7, Estimated: 0.3, Observed: 0.2, Reason: "saturated"})
+		hooks.FilterState(dedup.Event{Fill: 0.7, Estimated: 0.3, Observed: 0.2,
+			Reason: "saturated"})
 		payments.OnRetry(retry.Event{})
 		payments.OnRetry(retry.Event{GaveUp: retry.BudgetEmpty})
-		inRedis.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning})
+		inRedis.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted,
+			Severity: redisadapter.Warning})
 	}, strings.TrimPrefix(server.URL, "http://")
 }
 
@@ -189,7 +204,8 @@ func redisOf(t *testing.T, provider *sdk.MeterProvider) *redismetric.Metrics {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: servertest.Prefix(t), OnFinding: m.OnFinding})
+	store, err := redisadapter.New(t.Context(), client,
+		redisadapter.Options{Prefix: servertest.Prefix(t), OnFinding: m.OnFinding})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +234,9 @@ func startPrometheus(t *testing.T, target string) *server {
 		t.Fatal(err)
 	}
 	impatient := regexp.MustCompile(`(?m)^ +for: .*\n`).ReplaceAllString(string(rules), "")
-	url := servertest.Prometheus(t, map[string]string{"prometheus.yml": fmt.Sprintf(scrapeConfig, target), "alerts.yml": impatient})
+	url := servertest.Prometheus(t,
+		map[string]string{"prometheus.yml": fmt.Sprintf(scrapeConfig, target),
+			"alerts.yml": impatient})
 	return &server{t: t, url: url}
 }
 

@@ -15,8 +15,8 @@ import (
 type Tracer struct{ spans *span.Tracer }
 
 // NewTracer makes a tracer of the provider, which is asked for it under the scope
-// github.com/onceward/onceward/contrib/telemetry. Name is what Config.Name is. A nil provider and a bad
-// name are errors.
+// github.com/onceward/onceward/contrib/telemetry. Name is what Config.Name is. A nil provider and a
+// bad name are errors.
 func NewTracer(provider trace.TracerProvider, name string) (*Tracer, error) {
 	spans, err := span.New("telemetry", provider, name)
 	if err != nil {
@@ -40,7 +40,8 @@ func NewTracer(provider trace.TracerProvider, name string) (*Tracer, error) {
 //
 // Keys, labels and texts of errors are in no attribute. While the span is not sampled, all of this
 // is left out, and Do costs what starting that span costs. A nil tracer is dedup.Do alone.
-func Do[T any](ctx context.Context, t *Tracer, d *dedup.Deduper, key string, fn func(context.Context) (T, error), opts ...dedup.Option) (dedup.Result[T], error) {
+func Do[T any](ctx context.Context, t *Tracer, d *dedup.Deduper, key string,
+	fn func(context.Context) (T, error), opts ...dedup.Option) (dedup.Result[T], error) {
 	if t == nil || d == nil || ctx == nil || fn == nil { // dedup.Do says which
 		return dedup.Do(ctx, d, key, fn, opts...)
 	}

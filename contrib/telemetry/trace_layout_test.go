@@ -24,20 +24,24 @@ func TestLinksOfLayouts(t *testing.T) {
 		t.Run(c.layout.String(), func(t *testing.T) {
 			opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: c.layout}
 			if c.layout == redisadapter.Compact {
-				opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef0123456789abcdef"), time.Hour, 1000
+				opts.Secret, opts.Window, opts.ExpectedKeys =
+					[]byte("0123456789abcdef0123456789abcdef"), time.Hour, 1000
 			}
 			store, err := redisadapter.New(t.Context(), client, opts)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := newProcess(t, store, func(cfg *dedup.Config) { cfg.Window, cfg.SeenOnly = time.Hour, c.layout != redisadapter.Rich })
+			p := newProcess(t, store, func(cfg *dedup.Config) {
+				cfg.Window, cfg.SeenOnly = time.Hour, c.layout != redisadapter.Rich
+			})
 			for _, fails := range []bool{true, false, false} {
-				_, _ = telemetry.Do(t.Context(), p.tracer, p.d, secretKey, func(context.Context) (struct{}, error) {
-					if fails {
-						return struct{}{}, errSecret
-					}
-					return struct{}{}, nil
-				})
+				_, _ = telemetry.Do(t.Context(), p.tracer, p.d, secretKey,
+					func(context.Context) (struct{}, error) {
+						if fails {
+							return struct{}{}, errSecret
+						}
+						return struct{}{}, nil
+					})
 			}
 			calls := p.whole()
 			wantLink(t, calls[1], calls[0])

@@ -35,14 +35,17 @@ type process struct {
 	d      *dedup.Deduper
 }
 
-func newProcess(t *testing.T, store dedup.Store, change func(*dedup.Config), opts ...sdktrace.TracerProviderOption) *process {
+func newProcess(t *testing.T, store dedup.Store, change func(*dedup.Config),
+	opts ...sdktrace.TracerProviderOption) *process {
 	t.Helper()
 	p := &process{t: t, spans: tracetest.NewSpanRecorder()}
 	var err error
-	if p.tracer, err = telemetry.NewTracer(sdktrace.NewTracerProvider(append(opts, sdktrace.WithSpanProcessor(p.spans))...), "payments"); err != nil {
+	if p.tracer, err = telemetry.NewTracer(sdktrace.NewTracerProvider(append(opts,
+		sdktrace.WithSpanProcessor(p.spans))...), "payments"); err != nil {
 		t.Fatal(err)
 	}
-	cfg := dedup.Config{Namespace: "payments", Window: window, LeaseTTL: tracedLease, KeepLabels: true}
+	cfg := dedup.Config{Namespace: "payments", Window: window, LeaseTTL: tracedLease,
+		KeepLabels: true}
 	if change != nil {
 		change(&cfg)
 	}
@@ -53,7 +56,8 @@ func newProcess(t *testing.T, store dedup.Store, change func(*dedup.Config), opt
 	return p
 }
 
-func (p *process) do(fn func(context.Context) (string, error), opts ...dedup.Option) (dedup.Result[string], error) {
+func (p *process) do(fn func(context.Context) (string, error),
+	opts ...dedup.Option) (dedup.Result[string], error) {
 	return telemetry.Do(p.t.Context(), p.tracer, p.d, secretKey, fn, opts...)
 }
 
@@ -79,8 +83,10 @@ func (p *process) whole() []sdktrace.ReadOnlySpan {
 func wantLink(t *testing.T, s, to sdktrace.ReadOnlySpan) {
 	t.Helper()
 	links := s.Links()
-	if len(links) != 1 || links[0].SpanContext.SpanID() != to.SpanContext().SpanID() || links[0].SpanContext.TraceID() != to.SpanContext().TraceID() {
-		t.Errorf("%s has the links %v, want one to %v", describe(s), links, to.SpanContext().SpanID())
+	if len(links) != 1 || links[0].SpanContext.SpanID() != to.SpanContext().SpanID() ||
+		links[0].SpanContext.TraceID() != to.SpanContext().TraceID() {
+		t.Errorf("%s has the links %v, want one to %v", describe(s),
+			links, to.SpanContext().SpanID())
 	}
 }
 
@@ -88,7 +94,8 @@ func describe(s sdktrace.ReadOnlySpan) string {
 	var parts []string
 	for _, a := range s.Attributes() {
 		if a.Key != "onceward.name" && a.Key != "onceward.duplicate.age" {
-			parts = append(parts, strings.TrimPrefix(string(a.Key), "onceward.")+"="+a.Value.String())
+			parts = append(parts, strings.TrimPrefix(string(a.Key), "onceward.")+
+				"="+a.Value.String())
 		}
 	}
 	slices.Sort(parts)
@@ -122,7 +129,9 @@ func TestDuplicateIsLinkedToItsOriginal(t *testing.T) {
 	}
 	calls, elsewhere := p.whole(), other.whole()
 	wantSpan(t, calls[0], "onceward.do{attempt=1,outcome=acquired} Unset")
-	if got := p.below(calls[0]); !slices.Equal(got, []string{"onceward.claim{} Unset", "onceward.handle{attempt=1} Unset", "onceward.complete{} Unset"}) {
+	if got := p.below(calls[0]); !slices.Equal(got,
+		[]string{"onceward.claim{} Unset", "onceward.handle{attempt=1} Unset",
+			"onceward.complete{} Unset"}) {
 		t.Errorf("below it are %v", got)
 	}
 	if len(calls[0].Links()) != 0 {
@@ -169,7 +178,9 @@ func TestTakeoverIsLinkedToTheFirst(t *testing.T) {
 		faulty := deduptest.NewFaulty(memory, nil)
 		p, other := newProcess(t, faulty, nil), newProcess(t, memory, nil)
 		_, err := p.do(func(ctx context.Context) (string, error) {
-			faulty.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
+			faulty.SetPlan(func(deduptest.Call) deduptest.Fault {
+				return deduptest.Fault{Kind: deduptest.DropRequest}
+			})
 			<-ctx.Done()
 			time.Sleep(time.Hour / 2)
 			if _, err := other.do(succeeds); err != nil {
@@ -198,16 +209,23 @@ func TestUncertainKeyIsLinkedToTheFirst(t *testing.T) {
 		resolve dedup.State
 		want    string
 	}{
-		{"and held", dedup.StateAbsent, "onceward.do{attempt=1,error.type=uncertain,outcome=uncertain} Error"},
-		{"and found not to have happened", dedup.StateReleased, "onceward.do{attempt=2,outcome=acquired} Unset"},
-		{"and found to have happened", dedup.StateSucceeded, "onceward.do{attempt=2,cause=producer_retry,error.type=no_result,outcome=duplicate} Error"}, // and nobody knows its value
+		{"and held", dedup.StateAbsent,
+			"onceward.do{attempt=1,error.type=uncertain,outcome=uncertain} Error"},
+		{"and found not to have happened", dedup.StateReleased,
+			"onceward.do{attempt=2,outcome=acquired} Unset"},
+		// and nobody knows its value
+		{"and found to have happened", dedup.StateSucceeded,
+			"onceward.do{attempt=2,cause=producer_retry,error.type=no_result,outcome=duplicate} Error"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store := dedup.Memory(10)
 			p := newProcess(t, store, nil)
 			other := newProcess(t, store, func(cfg *dedup.Config) {
 				if c.resolve != dedup.StateAbsent {
-					cfg.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) { return c.resolve, nil, nil }
+					cfg.Resolve = func(context.Context, string, dedup.Record) (dedup.State,
+						[]byte, error) {
+						return c.resolve, nil, nil
+					}
 				}
 			})
 			if _, err := p.do(dangerous); err == nil {
@@ -249,7 +267,8 @@ func TestMismatchIsLinkedToTheFirst(t *testing.T) {
 		_, _ = p.do(succeeds, dedup.WithFingerprint([]byte(payload)))
 	}
 	calls := p.whole()
-	wantSpan(t, calls[1], "onceward.do{attempt=1,cause=key_reuse,error.type=mismatch,outcome=mismatch} Error")
+	wantSpan(t, calls[1],
+		"onceward.do{attempt=1,cause=key_reuse,error.type=mismatch,outcome=mismatch} Error")
 	wantLink(t, calls[1], calls[0])
 }
 
@@ -320,7 +339,9 @@ func TestWhatALinkCosts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			claims := 0
-			p := newProcess(t, dedup.Memory(10), func(cfg *dedup.Config) { cfg.Observer.Claimed = func(dedup.Event) { claims++ } }, sdktrace.WithSampler(c.sample))
+			p := newProcess(t, dedup.Memory(10), func(cfg *dedup.Config) {
+				cfg.Observer.Claimed = func(dedup.Event) { claims++ }
+			}, sdktrace.WithSampler(c.sample))
 			for i, fn := range []func(context.Context) (string, error){fails, succeeds, succeeds} {
 				if _, _ = p.do(fn); claims != c.claims[i] {
 					t.Errorf("%d claims after call %d, want %d", claims, i+1, c.claims[i])
@@ -346,7 +367,8 @@ func TestPanicEndsItsSpans(t *testing.T) {
 	}()
 	s := p.whole()[0]
 	wantSpan(t, s, "onceward.do{error.type=panic} Error")
-	if got := p.below(s); !slices.Equal(got, []string{"onceward.claim{} Unset", "onceward.handle{attempt=1,error.type=panic} Error"}) {
+	if got := p.below(s); !slices.Equal(got,
+		[]string{"onceward.claim{} Unset", "onceward.handle{attempt=1,error.type=panic} Error"}) {
 		t.Errorf("below it are %v", got)
 	}
 }
@@ -371,12 +393,15 @@ func TestHandlerRunsUnderItsSpan(t *testing.T) {
 func TestSpansHaveNoKeys(t *testing.T) {
 	p := newProcess(t, dedup.Memory(10), nil)
 	for _, fn := range []func(context.Context) (string, error){
-		fails, func(context.Context) (string, error) { return "", dedup.Permanent(errSecret) }, succeeds,
+		fails, func(context.Context) (string, error) {
+			return "", dedup.Permanent(errSecret)
+		}, succeeds,
 	} {
 		_, _ = p.do(fn, dedup.WithScope("scope 4711-secret"))
 	}
 	for _, s := range p.spans.Ended() {
-		if text := fmt.Sprintf("%s %v %v %v %+v", s.Name(), s.Attributes(), s.Links(), s.Events(), s.Status()); strings.Contains(text, "secret") {
+		if text := fmt.Sprintf("%s %v %v %v %+v", s.Name(), s.Attributes(), s.Links(), s.Events(),
+			s.Status()); strings.Contains(text, "secret") {
 			t.Errorf("a span says %s", text)
 		}
 	}
@@ -390,8 +415,10 @@ func TestNewTracerRefuses(t *testing.T) {
 		provider trace.TracerProvider
 		name     string
 		want     string
-	}{{nil, "x", "provider is nil"}, {noop.NewTracerProvider(), "", "Name is empty"}, {noop.NewTracerProvider(), strings.Repeat("x", 256), "more than 255"}} {
-		if _, err := telemetry.NewTracer(c.provider, c.name); err == nil || !strings.Contains(err.Error(), c.want) {
+	}{{nil, "x", "provider is nil"}, {noop.NewTracerProvider(), "", "Name is empty"},
+		{noop.NewTracerProvider(), strings.Repeat("x", 256), "more than 255"}} {
+		if _, err := telemetry.NewTracer(c.provider, c.name); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q in it", err, c.want)
 		}
 	}
@@ -404,13 +431,15 @@ func TestDoRefusesWhatDoRefuses(t *testing.T) {
 	if _, err := telemetry.Do(t.Context(), p.tracer, nil, "k", succeeds); !errors.As(err, &input) {
 		t.Errorf("no Deduper: %v", err)
 	}
-	if _, err := telemetry.Do[string](t.Context(), p.tracer, p.d, "k", nil); !errors.As(err, &input) {
+	if _, err := telemetry.Do[string](t.Context(), p.tracer, p.d,
+		"k", nil); !errors.As(err, &input) {
 		t.Errorf("no function: %v", err)
 	}
 	if _, err := telemetry.Do(t.Context(), p.tracer, p.d, "", succeeds); !errors.As(err, &input) {
 		t.Errorf("no key: %v", err)
 	}
-	if res, err := telemetry.Do(t.Context(), nil, p.d, "k", succeeds); err != nil || res.Value != "ch_1" {
+	if res, err := telemetry.Do(t.Context(), nil, p.d, "k", succeeds); err != nil ||
+		res.Value != "ch_1" {
 		t.Errorf("no tracer: %+v, %v", res, err)
 	}
 }
@@ -427,7 +456,8 @@ func TestDoWithoutTracing(t *testing.T) {
 	none := testing.AllocsPerRun(1000, func() { _, _ = telemetry.Do(ctx, nil, p.d, "k", succeeds) })
 	noop := testing.AllocsPerRun(1000, func() { _, _ = telemetry.Do(ctx, off, p.d, "k", succeeds) })
 	if none > plain || noop > plain+1 {
-		t.Errorf("allocations: %v alone, %v without a tracer, %v with one that does nothing", plain, none, noop)
+		t.Errorf("allocations: %v alone, %v without a tracer, %v with one that does nothing",
+			plain, none, noop)
 	}
 }
 
@@ -439,7 +469,9 @@ func BenchmarkDo(b *testing.B) {
 		name     string
 		provider trace.TracerProvider
 	}{
-		{"alone", nil}, {"noop", noop.NewTracerProvider()}, {"unsampled", sampled(sdktrace.NeverSample())}, {"sampled", sampled(sdktrace.AlwaysSample())},
+		{"alone", nil}, {"noop", noop.NewTracerProvider()},
+		{"unsampled", sampled(sdktrace.NeverSample())},
+		{"sampled", sampled(sdktrace.AlwaysSample())},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			var tracer *telemetry.Tracer
@@ -449,7 +481,9 @@ func BenchmarkDo(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			d, err := dedup.New(dedup.Memory(1000), dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute, KeepLabels: true})
+			d, err := dedup.New(dedup.Memory(1000),
+				dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute,
+					KeepLabels: true})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -24,7 +24,8 @@ func ExampleOnce_Middleware() {
 	defer func() { _ = d.Close(context.Background()) }()
 
 	once, err := watermilladapter.New(d, watermilladapter.Config{
-		Scope: func(*message.Message) (string, error) { return "charge", nil }, // a Router's handlers have a name
+		// a Router's handlers have a name
+		Scope: func(*message.Message) (string, error) { return "charge", nil },
 	})
 	if err != nil {
 		panic(err)

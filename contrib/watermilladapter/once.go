@@ -54,7 +54,8 @@ func New(d *dedup.Deduper, cfg Config) (*Once, error) {
 	case d == nil:
 		return nil, errors.New("watermilladapter: the Deduper is nil")
 	case d.Config().SeenOnly && !cfg.NoOutput:
-		return nil, errors.New("watermilladapter: the Deduper keeps no results, so messages that a handler returns could be lost: set Config.NoOutput if none does")
+		return nil, errors.New(
+			"watermilladapter: the Deduper keeps no results, so messages that a handler returns could be lost: set Config.NoOutput if none does")
 	}
 	if cfg.Key == nil {
 		cfg.Key = func(m *message.Message) (string, error) { return m.UUID, nil }
@@ -68,7 +69,8 @@ func New(d *dedup.Deduper, cfg Config) (*Once, error) {
 func handlerName(m *message.Message) (string, error) {
 	name := message.HandlerNameFromCtx(m.Context())
 	if name == "" {
-		return "", errors.New("watermilladapter: the message comes from no Router's handler: set Config.Scope")
+		return "", errors.New(
+			"watermilladapter: the message comes from no Router's handler: set Config.Scope")
 	}
 	return name, nil
 }
@@ -187,7 +189,10 @@ func Repository(d *dedup.Deduper, scope string) (middleware.ExpiringKeyRepositor
 // is any bytes, as those of watermill's hashers are, so its SHA-256 in hex is what is claimed.
 func (r repository) IsDuplicate(ctx context.Context, key string) (bool, error) {
 	sum := sha256.Sum256([]byte(key))
-	res, err := dedup.Do(ctx, r.d, hex.EncodeToString(sum[:]), func(context.Context) (struct{}, error) { return struct{}{}, nil }, dedup.WithScope(r.scope))
+	res, err := dedup.Do(ctx, r.d, hex.EncodeToString(sum[:]),
+		func(context.Context) (struct{}, error) {
+			return struct{}{}, nil
+		}, dedup.WithScope(r.scope))
 	switch {
 	case errors.Is(err, dedup.ErrInFlight): // of two at the same time, the other one is first
 		return true, nil

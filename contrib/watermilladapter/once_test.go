@@ -38,7 +38,8 @@ func deduper(t testing.TB, store dedup.Store, edit ...func(*dedup.Config)) *dedu
 	return d
 }
 
-func middlewareOf(t testing.TB, d *dedup.Deduper, cfg watermilladapter.Config) *watermilladapter.Once {
+func middlewareOf(t testing.TB, d *dedup.Deduper,
+	cfg watermilladapter.Config) *watermilladapter.Once {
 	t.Helper()
 	once, err := watermilladapter.New(d, cfg)
 	must(t, err)
@@ -62,11 +63,13 @@ type shop struct {
 
 func newShop(t *testing.T) *shop {
 	t.Helper()
-	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 10 * time.Second}, watermill.NopLogger{})
+	router, err := message.NewRouter(message.RouterConfig{CloseTimeout: 10 * time.Second},
+		watermill.NopLogger{})
 	must(t, err)
 	return &shop{
 		t: t, router: router, effects: map[string]int{}, out: map[string][]string{},
-		pubsub: gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, watermill.NopLogger{}),
+		pubsub: gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true},
+			watermill.NopLogger{}),
 	}
 }
 
@@ -79,7 +82,8 @@ func (s *shop) Publish(topic string, messages ...*message.Message) error {
 		return errors.New("the broker is away")
 	}
 	for _, m := range messages {
-		s.out[topic] = append(s.out[topic], m.UUID+" "+string(m.Payload)+" "+m.Metadata.Get("currency"))
+		s.out[topic] = append(s.out[topic],
+			m.UUID+" "+string(m.Payload)+" "+m.Metadata.Get("currency"))
 	}
 	return nil
 }
@@ -102,7 +106,8 @@ func (s *shop) run(uuids ...string) {
 	go func() { over <- s.router.Run(ctx) }()
 	<-s.router.Running()
 	for _, uuid := range uuids {
-		must(s.t, s.pubsub.Publish("orders", message.NewMessage(uuid, []byte("ten")))) // until all have acknowledged it
+		// until all have acknowledged it
+		must(s.t, s.pubsub.Publish("orders", message.NewMessage(uuid, []byte("ten"))))
 	}
 	must(s.t, s.router.Close())
 	must(s.t, <-over)
@@ -120,7 +125,8 @@ func (s *shop) wantEffects(handler string, want map[string]int) {
 // TestRouter: duplicates, a handler that fails, and two handlers of one topic.
 func TestRouter(t *testing.T) {
 	s := newShop(t)
-	once := middlewareOf(t, deduper(t, dedup.Memory(100)), watermilladapter.Config{Fingerprint: true})
+	once := middlewareOf(t, deduper(t, dedup.Memory(100)),
+		watermilladapter.Config{Fingerprint: true})
 	s.router.AddMiddleware(once.Middleware)
 	for _, name := range []string{"charge", "mail"} {
 		s.router.AddConsumerHandler(name, "orders", s.pubsub, func(m *message.Message) error {
@@ -143,15 +149,18 @@ func TestRouter(t *testing.T) {
 func TestOutput(t *testing.T) {
 	s := newShop(t)
 	s.refuse = 2
-	s.router.AddMiddleware(middlewareOf(t, deduper(t, dedup.Memory(100)), watermilladapter.Config{}).Middleware)
-	s.router.AddHandler("charge", "orders", s.pubsub, "receipts", s, func(m *message.Message) ([]*message.Message, error) {
-		receipt := message.NewMessage(fmt.Sprintf("receipt of %s, run %d", m.UUID, s.ran("charge", m.UUID)), m.Payload)
-		receipt.Metadata.Set("currency", "EUR")
-		if m.UUID == "quiet" {
-			return nil, nil
-		}
-		return []*message.Message{receipt}, nil
-	})
+	s.router.AddMiddleware(middlewareOf(t, deduper(t, dedup.Memory(100)),
+		watermilladapter.Config{}).Middleware)
+	s.router.AddHandler("charge", "orders", s.pubsub, "receipts",
+		s, func(m *message.Message) ([]*message.Message, error) {
+			receipt := message.NewMessage(fmt.Sprintf("receipt of %s, run %d", m.UUID,
+				s.ran("charge", m.UUID)), m.Payload)
+			receipt.Metadata.Set("currency", "EUR")
+			if m.UUID == "quiet" {
+				return nil, nil
+			}
+			return []*message.Message{receipt}, nil
+		})
 	s.run("a", "quiet", "a")
 	s.wantEffects("charge", map[string]int{"a": 1, "quiet": 1})
 	want := []string{"receipt of a, run 1 ten EUR", "receipt of a, run 1 ten EUR"}
@@ -165,7 +174,9 @@ func TestPoison(t *testing.T) {
 	s := newShop(t)
 	poison, err := middleware.PoisonQueueWithFilter(s, "poison", watermilladapter.Poisoned)
 	must(t, err)
-	s.router.AddMiddleware(poison, middlewareOf(t, deduper(t, dedup.Memory(100)), watermilladapter.Config{NoOutput: true}).Middleware)
+	s.router.AddMiddleware(poison,
+		middlewareOf(t, deduper(t, dedup.Memory(100)),
+			watermilladapter.Config{NoOutput: true}).Middleware)
 	s.router.AddConsumerHandler("charge", "orders", s.pubsub, func(m *message.Message) error {
 		if n := s.ran("charge", m.UUID); m.UUID == "bad" {
 			return dedup.Permanent(fmt.Errorf("no such account, try %d", n))
@@ -174,20 +185,24 @@ func TestPoison(t *testing.T) {
 	})
 	s.run("bad", "good", "bad")
 	s.wantEffects("charge", map[string]int{"bad": 1, "good": 1})
-	if got := s.out["poison"]; len(got) != 2 || !strings.HasPrefix(got[0], "bad") || !strings.HasPrefix(got[1], "bad") {
+	if got := s.out["poison"]; len(got) != 2 || !strings.HasPrefix(got[0], "bad") ||
+		!strings.HasPrefix(got[1], "bad") {
 		t.Errorf("poisoned: %q", got)
 	}
 }
 
-// TestInFlight: a copy whose first one is at work elsewhere is not acknowledged, and has its effect when
-// that has given up.
+// TestInFlight: a copy whose first one is at work elsewhere is not acknowledged, and has its effect
+// when that has given up.
 func TestInFlight(t *testing.T) {
 	store := dedup.Memory(100)
 	once := middlewareOf(t, deduper(t, store), watermilladapter.Config{Scope: scoped})
 	elsewhere, err := deduper(t, store).Claim(t.Context(), "a", dedup.WithScope("charge"))
 	must(t, err)
 	ran := 0
-	h := once.Middleware(func(*message.Message) ([]*message.Message, error) { ran++; return nil, nil })
+	h := once.Middleware(func(*message.Message) ([]*message.Message, error) {
+		ran++
+		return nil, nil
+	})
 	if _, err := h(message.NewMessage("a", nil)); !errors.Is(err, dedup.ErrInFlight) || ran != 0 {
 		t.Errorf("ran %d times, %v; want in flight", ran, err)
 	}
@@ -199,17 +214,20 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// TestOutputTooLarge: output that could not be kept is published by who has it, and never replaced by
-// nothing.
+// TestOutputTooLarge: output that could not be kept is published by who has it, and never replaced
+// by nothing.
 func TestOutputTooLarge(t *testing.T) {
 	d := deduper(t, dedup.Memory(100), func(c *dedup.Config) { c.ResultLimit = 100 })
-	h := middlewareOf(t, d, watermilladapter.Config{Scope: scoped}).Middleware(func(*message.Message) ([]*message.Message, error) {
-		return []*message.Message{message.NewMessage("receipt", make([]byte, 200))}, nil
-	})
+	h := middlewareOf(t, d,
+		watermilladapter.Config{Scope: scoped}).Middleware(
+		func(*message.Message) ([]*message.Message, error) {
+			return []*message.Message{message.NewMessage("receipt", make([]byte, 200))}, nil
+		})
 	if out, err := h(message.NewMessage("a", nil)); err != nil || len(out) != 1 {
 		t.Errorf("the first: %v, %v", out, err)
 	}
-	if out, err := h(message.NewMessage("a", nil)); !errors.Is(err, dedup.ErrNoResult) || out != nil {
+	if out, err := h(message.NewMessage("a", nil)); !errors.Is(err, dedup.ErrNoResult) ||
+		out != nil {
 		t.Errorf("a duplicate: %v, %v; want no result", out, err)
 	}
 }
@@ -223,7 +241,8 @@ func TestRefusals(t *testing.T) {
 		t.Error("a nil Deduper is taken for a Repository")
 	}
 	seen := deduper(t, dedup.Memory(100), func(c *dedup.Config) { c.SeenOnly = true })
-	if _, err := watermilladapter.New(seen, watermilladapter.Config{}); err == nil || !strings.Contains(err.Error(), "NoOutput") {
+	if _, err := watermilladapter.New(seen, watermilladapter.Config{}); err == nil ||
+		!strings.Contains(err.Error(), "NoOutput") {
 		t.Errorf("a Deduper without results: %v", err)
 	}
 	ran := 0
@@ -231,8 +250,10 @@ func TestRefusals(t *testing.T) {
 		ran++
 		return []*message.Message{message.NewMessage("out", nil)}, nil
 	}
-	quiet := middlewareOf(t, seen, watermilladapter.Config{NoOutput: true, Scope: scoped}).Middleware(handler)
-	if out, err := quiet(message.NewMessage("a", nil)); !errors.Is(err, watermilladapter.ErrOutput) || out != nil || ran != 1 {
+	quiet := middlewareOf(t, seen,
+		watermilladapter.Config{NoOutput: true, Scope: scoped}).Middleware(handler)
+	if out, err := quiet(message.NewMessage("a", nil)); !errors.Is(err,
+		watermilladapter.ErrOutput) || out != nil || ran != 1 {
 		t.Errorf("output against NoOutput: %v, %v", out, err)
 	}
 	d := deduper(t, dedup.Memory(100))
@@ -243,12 +264,23 @@ func TestRefusals(t *testing.T) {
 		uuid string
 		want func(error) bool
 	}{
-		"no handler":  {watermilladapter.Config{}, "a", func(err error) bool { return strings.Contains(fmt.Sprint(err), "Config.Scope") }},
-		"no key":      {watermilladapter.Config{Scope: scoped}, "", func(err error) bool { var in *dedup.InputError; return errors.As(err, &in) }},
-		"a bad key":   {watermilladapter.Config{Scope: scoped, Key: func(*message.Message) (string, error) { return "", no }}, "a", func(err error) bool { return errors.Is(err, no) }},
-		"a bad scope": {watermilladapter.Config{Scope: func(*message.Message) (string, error) { return "", no }}, "a", func(err error) bool { return errors.Is(err, no) }},
+		"no handler": {watermilladapter.Config{}, "a", func(err error) bool {
+			return strings.Contains(fmt.Sprint(err), "Config.Scope")
+		}},
+		"no key": {watermilladapter.Config{Scope: scoped}, "", func(err error) bool {
+			var in *dedup.InputError
+			return errors.As(err, &in)
+		}},
+		"a bad key": {watermilladapter.Config{Scope: scoped,
+			Key: func(*message.Message) (string, error) {
+				return "", no
+			}}, "a", func(err error) bool { return errors.Is(err, no) }},
+		"a bad scope": {watermilladapter.Config{Scope: func(*message.Message) (string, error) {
+			return "", no
+		}}, "a", func(err error) bool { return errors.Is(err, no) }},
 	} {
-		if _, err := middlewareOf(t, d, c.cfg).Middleware(handler)(message.NewMessage(c.uuid, nil)); !c.want(err) || ran != 0 {
+		if _, err := middlewareOf(t, d,
+			c.cfg).Middleware(handler)(message.NewMessage(c.uuid, nil)); !c.want(err) || ran != 0 {
 			t.Errorf("%s: ran %d times, %v", name, ran, err)
 		}
 	}
@@ -256,11 +288,13 @@ func TestRefusals(t *testing.T) {
 
 // TestMismatch: a key that comes with another payload is no duplicate.
 func TestMismatch(t *testing.T) {
-	h := middlewareOf(t, deduper(t, dedup.Memory(100)), watermilladapter.Config{Scope: scoped, Fingerprint: true}).
+	h := middlewareOf(t, deduper(t, dedup.Memory(100)),
+		watermilladapter.Config{Scope: scoped, Fingerprint: true}).
 		Middleware(func(*message.Message) ([]*message.Message, error) { return nil, nil })
 	_, err := h(message.NewMessage("a", []byte("ten")))
 	must(t, err)
-	if _, err := h(message.NewMessage("a", []byte("ten thousand"))); !errors.Is(err, dedup.ErrMismatch) {
+	if _, err := h(message.NewMessage("a", []byte("ten thousand"))); !errors.Is(err,
+		dedup.ErrMismatch) {
 		t.Errorf("another payload: %v", err)
 	}
 }
@@ -310,7 +344,8 @@ func TestRepository(t *testing.T) {
 		return n
 	}
 	if count(&first) != 1 || count(&again) != 99 {
-		t.Errorf("%d were told that it is new, %d that it is a duplicate", count(&first), count(&again))
+		t.Errorf("%d were told that it is new, %d that it is a duplicate", count(&first),
+			count(&again))
 	}
 	other, err := watermilladapter.Repository(deduper(t, store), "mail")
 	must(t, err)
@@ -331,9 +366,13 @@ func TestRepository(t *testing.T) {
 func TestDeduplicatorLoses(t *testing.T) {
 	repo, err := watermilladapter.Repository(deduper(t, dedup.Memory(100)), "")
 	must(t, err)
-	d := &middleware.Deduplicator{KeyFactory: middleware.NewMessageHasherSHA256(1 << 20), Repository: repo, Timeout: time.Second}
+	d := &middleware.Deduplicator{KeyFactory: middleware.NewMessageHasherSHA256(1 << 20),
+		Repository: repo, Timeout: time.Second}
 	ran := 0
-	h := d.Middleware(func(*message.Message) ([]*message.Message, error) { ran++; return nil, errors.New("the bank is down") })
+	h := d.Middleware(func(*message.Message) ([]*message.Message, error) {
+		ran++
+		return nil, errors.New("the bank is down")
+	})
 	if _, err := h(message.NewMessage("a", []byte("ten"))); err == nil {
 		t.Error("the first: no error")
 	}

@@ -27,7 +27,8 @@ type flaky struct {
 }
 
 func startFlaky(ctx context.Context) (*flaky, error) {
-	d, err := dedup.New(dedup.Memory(10_000), dedup.Config{ // one process, which forgets: see the other examples
+	// one process, which forgets: see the other examples
+	d, err := dedup.New(dedup.Memory(10_000), dedup.Config{
 		Namespace: "payments", Window: time.Hour, LeaseTTL: 10 * time.Second,
 	})
 	if err != nil {
@@ -37,7 +38,8 @@ func startFlaky(ctx context.Context) (*flaky, error) {
 	if err != nil {
 		return nil, err
 	}
-	once, err := httpadapter.New(claimed, httpadapter.Unscoped, httpadapter.Config{}) // it has one client
+	// it has one client
+	once, err := httpadapter.New(claimed, httpadapter.Unscoped, httpadapter.Config{})
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +49,10 @@ func startFlaky(ctx context.Context) (*flaky, error) {
 		return nil, err
 	}
 	server := &http.Server{
-		Handler: f.losing(once.Handler(http.HandlerFunc(f.pay))), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute, // WriteTimeout: above how long a handler may take
+		Handler:           f.losing(once.Handler(http.HandlerFunc(f.pay))),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		// WriteTimeout: above how long a handler may take
+		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute,
 	}
 	go func() { _ = server.Serve(l) }()
 	f.url = "http://" + l.Addr().String()
@@ -81,8 +85,8 @@ func (f *flaky) landed(invoice string) int {
 	return f.payments[invoice]
 }
 
-// losing drops one answer in three: every other time when it is there, otherwise before. And it refuses
-// one request in ten, which is the honest way to fail.
+// losing drops one answer in three: every other time when it is there, otherwise before. And it
+// refuses one request in ten, which is the honest way to fail.
 func (f *flaky) losing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch n := f.requests.Add(1); {

@@ -49,14 +49,14 @@ func run(ctx context.Context, n int, out io.Writer) error {
 // newClient is for one service: its budget and its breaker are that service's.
 func newClient(base string) (*http.Client, error) {
 	transport, err := retry.NewTransport(nil, retry.TransportConfig{
-		// A POST is sent again only to a server that honours keys. This one does, and gets a random key
-		// for each request: the same for all of its attempts, and for no other request.
+		// A POST is sent again only to a server that honours keys. This one does, and gets a random
+		// key for each request: the same for all of its attempts, and for no other request.
 		GenerateKeys: func(r *http.Request) bool { return strings.HasPrefix(r.URL.String(), base) },
 		Policy: retry.Policy{
 			Attempts: 20,
 			Backoff:  retry.Backoff{Base: 20 * time.Millisecond, Cap: 200 * time.Millisecond},
-			// By default retries are a tenth of the requests, so that an outage is not made worse. This
-			// server fails more often than that, and its clients are here to see it.
+			// By default retries are a tenth of the requests, so that an outage is not made worse.
+			// This server fails more often than that, and its clients are here to see it.
 			Budget:  retry.Unlimited(),
 			OnRetry: note,
 		},
@@ -64,7 +64,8 @@ func newClient(base string) (*http.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil // of all attempts together
+	// of all attempts together
+	return &http.Client{Transport: transport, Timeout: 30 * time.Second}, nil
 }
 
 // payment is one, and what its client has seen of it.
@@ -112,13 +113,15 @@ func payAll(ctx context.Context, client *http.Client, base string, n int) []*pay
 
 // pay is written as if nothing could fail: what is left for it is what no repetition mends.
 func pay(ctx context.Context, client *http.Client, base, invoice string) string {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/payments", strings.NewReader(invoice))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, base+"/payments",
+		strings.NewReader(invoice))
 	if err != nil {
 		return err.Error()
 	}
 	resp, err := client.Do(r)
 	if err != nil {
-		// Here the outcome is open. Who wants to ask later sets the Idempotency-Key itself, and keeps it.
+		// Here the outcome is open. Who wants to ask later sets the Idempotency-Key itself, and
+		// keeps it.
 		return err.Error()
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -140,10 +143,12 @@ func report(out io.Writer, payments []*payment, server *flaky) error {
 		if landed == 1 {
 			once++
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\n", p.id, len(p.failures)+1, strings.Join(p.failures, ", "), p.answer, landed)
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\n", p.id, len(p.failures)+1,
+			strings.Join(p.failures, ", "), p.answer, landed)
 	}
 	_ = w.Flush()
-	_, _ = fmt.Fprintf(out, "%d payments, sent %d times: %d landed once\n", len(payments), sent, once)
+	_, _ = fmt.Fprintf(out, "%d payments, sent %d times: %d landed once\n", len(payments),
+		sent, once)
 	if once != len(payments) {
 		return errors.New("a payment is missing, or has landed twice")
 	}

@@ -55,8 +55,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestAnotherKeyEachTime pays twice: it is the key that has a payment once, and the answer of the first
-// of these is lost.
+// TestAnotherKeyEachTime pays twice: it is the key that has a payment once, and the answer of the
+// first of these is lost.
 func TestAnotherKeyEachTime(t *testing.T) {
 	server, err := startFlaky(t.Context())
 	if err != nil {
@@ -64,7 +64,8 @@ func TestAnotherKeyEachTime(t *testing.T) {
 	}
 	defer server.close()
 	for _, key := range []string{"1", "2"} {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.url+"/payments", strings.NewReader("invoice"))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.url+"/payments",
+			strings.NewReader("invoice"))
 		if err != nil {
 			t.Fatal(err)
 		}

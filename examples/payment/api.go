@@ -28,7 +28,8 @@ var tokens = map[string]string{"Bearer alice": "alice", "Bearer bob": "bob"}
 
 type api struct{ db *sql.DB }
 
-func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect, seal []byte) (http.Handler, error) {
+func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect,
+	seal []byte) (http.Handler, error) {
 	for _, ddl := range schema {
 		if _, err := db.ExecContext(ctx, ddl); err != nil {
 			return nil, err
@@ -59,8 +60,8 @@ func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect, seal []
 	updates, err := httpadapter.New(runner, customer, httpadapter.Config{
 		Methods:  []string{http.MethodPut},
 		Optional: true, // If-Match alone has an update once; the key has its retry answered
-		// The key of an update under another condition is the key of another update: 422, and never the
-		// answer that the first condition has got.
+		// The key of an update under another condition is the key of another update: 422, and never
+		// the answer that the first condition has got.
 		FingerprintHeaders: []string{"If-Match"},
 		Seal:               [][]byte{seal},
 		Logger:             slog.Default(),
@@ -80,9 +81,11 @@ func newAPI(ctx context.Context, db *sql.DB, dialect sqladapter.Dialect, seal []
 // authentication, never from what a client can choose. An empty one is answered with 401.
 func customer(r *http.Request) (string, error) { return tokens[r.Header.Get("Authorization")], nil }
 
-// pay runs once for a key. It may run again after it was rolled back, so it has no effect but through tx.
+// pay runs once for a key. It may run again after it was rolled back, so it has no effect but
+// through tx.
 func (a *api) pay(w http.ResponseWriter, r *http.Request) {
-	ctx := r.Context()              // is not cancelled when the client goes: its retry gets the answer
+	// is not cancelled when the client goes: its retry gets the answer
+	ctx := r.Context()
 	from, _ := customer(r)          // is not empty, or there would have been a 401
 	tx, _ := sqladapter.TxFrom(ctx) // never a.db: that would be another transaction, and stay
 	var in struct {
@@ -93,11 +96,12 @@ func (a *api) pay(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want another customer and a positive amount", http.StatusUnprocessableEntity)
 		return
 	}
-	// Accounts are taken in one order, or two payments there and back would deadlock. (That would cost
-	// a 503, no money: the client asks again.)
+	// Accounts are taken in one order, or two payments there and back would deadlock. (That would
+	// cost a 503, no money: the client asks again.)
 	move := map[string]int64{from: -in.Amount, in.To: in.Amount}
 	for _, id := range ordered(from, in.To) {
-		res, err := tx.ExecContext(ctx, `UPDATE account SET balance = balance + $1, version = version + 1 WHERE id = $2 AND balance + $1 >= 0`, move[id], id)
+		res, err := tx.ExecContext(ctx,
+			`UPDATE account SET balance = balance + $1, version = version + 1 WHERE id = $2 AND balance + $1 >= 0`, move[id], id)
 		if err != nil {
 			unavailable(w, err)
 			return
@@ -108,20 +112,23 @@ func (a *api) pay(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if n == 0 {
-			// A 402 is final: it is stored, and what was written is taken back, the other account included.
+			// A 402 is final: it is stored, and what was written is taken back, the other account
+			// included.
 			http.Error(w, "no such account, or not enough in it", http.StatusPaymentRequired)
 			return
 		}
 	}
 	id := rand.Text()
-	if _, err := tx.ExecContext(ctx, `INSERT INTO payment VALUES ($1, $2, $3, $4)`, id, from, in.To, in.Amount); err != nil {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO payment VALUES ($1, $2, $3, $4)`, id, from,
+		in.To, in.Amount); err != nil {
 		unavailable(w, err)
 		return
 	}
 	answer(w, http.StatusCreated, map[string]any{"id": id, "to": in.To, "amount": in.Amount})
 }
 
-// unavailable ends an attempt. A 5xx is not stored: the transaction is rolled back, and the key is free.
+// unavailable ends an attempt. A 5xx is not stored: the transaction is rolled back, and the key is
+// free.
 func unavailable(w http.ResponseWriter, err error) {
 	slog.Warn("nothing is written", "error", err)
 	http.Error(w, "try again", http.StatusServiceUnavailable)
@@ -132,7 +139,9 @@ func (a *api) read(w http.ResponseWriter, r *http.Request) {
 	id, _ := customer(r)
 	var balance, version int64
 	var note string
-	err := a.db.QueryRowContext(r.Context(), `SELECT balance, note, version FROM account WHERE id = $1`, id).Scan(&balance, &note, &version)
+	err := a.db.QueryRowContext(r.Context(),
+		`SELECT balance, note, version FROM account WHERE id = $1`, id).Scan(&balance,
+		&note, &version)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		http.Error(w, "who are you?", http.StatusUnauthorized)
@@ -144,10 +153,11 @@ func (a *api) read(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// write changes what its client has read, and nothing newer (If-Match, RFC 9110 section 13.1.1): of two
-// updates of one version one is done, and the other is told 412. Sent twice, an update writes once, but who
-// has lost the answer is told 412 as well, and cannot know whose change that is. With a key it gets its 204,
-// whoever has written since, as that section allows: the key is looked up before this compares.
+// write changes what its client has read, and nothing newer (If-Match, RFC 9110 section 13.1.1): of
+// two updates of one version one is done, and the other is told 412. Sent twice, an update writes
+// once, but who has lost the answer is told 412 as well, and cannot know whose change that is. With
+// a key it gets its 204, whoever has written since, as that section allows: the key is looked up
+// before this compares.
 func (a *api) write(w http.ResponseWriter, r *http.Request) {
 	id, _ := customer(r)
 	if id == "" { // the middleware has asked only of what has a key
@@ -155,7 +165,8 @@ func (a *api) write(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	condition := strings.Join(r.Header.Values("If-Match"), ",")
-	if condition == "" || condition == "*" { // "*" is any version: that would overwrite what nobody has read
+	// "*" is any version: that would overwrite what nobody has read
+	if condition == "" || condition == "*" {
 		http.Error(w, "If-Match must be the ETag of GET /account", http.StatusPreconditionRequired)
 		return
 	}
@@ -168,7 +179,8 @@ func (a *api) write(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		unavailable(w, err)
 	case version == 0:
-		// This is final: a version never comes back. Who reads again makes another update, with a new key.
+		// This is final: a version never comes back. Who reads again makes another update, with a
+		// new key.
 		http.Error(w, "it has changed: read it again", http.StatusPreconditionFailed)
 	default:
 		w.Header().Set("ETag", etag(version)) // what this update has made, in a replay as well
@@ -186,11 +198,14 @@ func (a *api) update(ctx context.Context, id, condition, note string) (int64, er
 		db = tx
 	}
 	var version int64
-	if err := db.QueryRowContext(ctx, `SELECT version FROM account WHERE id = $1`, id).Scan(&version); err != nil || !matches(condition, etag(version)) {
+	if err := db.QueryRowContext(ctx, `SELECT version FROM account WHERE id = $1`,
+		id).Scan(&version); err != nil || !matches(condition, etag(version)) {
 		return 0, err
 	}
 	// Somebody may have written since: one statement compares and writes.
-	res, err := db.ExecContext(ctx, `UPDATE account SET note = $1, version = version + 1 WHERE id = $2 AND version = $3`, note, id, version)
+	res, err := db.ExecContext(ctx,
+		`UPDATE account SET note = $1, version = version + 1 WHERE id = $2 AND version = $3`,
+		note, id, version)
 	if err != nil {
 		return 0, err
 	}

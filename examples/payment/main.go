@@ -4,9 +4,9 @@
 //	PAYMENT_SEAL_KEY=$SEAL_KEY go run ./examples/payment -dsn postgres://shop@127.0.0.1/shop
 //
 // Booking, record and response are one transaction of PostgreSQL, or of SQLite in a temporary file
-// where there is no -dsn. The key that seals stored responses must outlive the process: make it once,
-// with openssl rand -hex 32, and keep it. A client that has missed a response asks again under the same
-// Idempotency-Key, and gets it.
+// where there is no -dsn. The key that seals stored responses must outlive the process: make it
+// once, with openssl rand -hex 32, and keep it. A client that has missed a response asks again
+// under the same Idempotency-Key, and gets it.
 package main
 
 import (
@@ -58,8 +58,10 @@ func run(listen, dsn, sealKey string) error {
 		return err
 	}
 	server := &http.Server{
-		Addr: listen, Handler: api, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute, // WriteTimeout: above how long a handler may take
+		Addr: listen, Handler: api, ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout: 10 * time.Second,
+		// WriteTimeout: above how long a handler may take
+		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute,
 	}
 	stopped := make(chan error, 1)
 	go func() {
@@ -90,10 +92,12 @@ func open(dsn string) (db *sql.DB, dialect sqladapter.Dialect, done func(), err 
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	// IMMEDIATE: a transaction that reads first and writes later can otherwise not wait for its turn.
-	// OpenSQLite in place of sql.Open: SQLite can end a transaction after a failed statement, and what
-	// follows would be committed alone.
-	db, err = sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
+	// IMMEDIATE: a transaction that reads first and writes later can otherwise not wait for its
+	// turn. OpenSQLite in place of sql.Open: SQLite can end a transaction after a failed statement,
+	// and what follows would be committed alone.
+	db, err = sqladapter.OpenSQLite("sqlite",
+		"file:"+filepath.Join(dir, "shop.db")+
+			"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, 0, nil, err
@@ -101,8 +105,8 @@ func open(dsn string) (db *sql.DB, dialect sqladapter.Dialect, done func(), err 
 	return db, sqladapter.SQLite, func() { _, _ = db.Close(), os.RemoveAll(dir) }, nil
 }
 
-// readSealKey is the key that stored responses are encrypted with. It must outlive the process as they
-// do: without it a retry after a restart could not be answered.
+// readSealKey is the key that stored responses are encrypted with. It must outlive the process as
+// they do: without it a retry after a restart could not be answered.
 func readSealKey(text string, required bool) ([]byte, error) {
 	if text == "" && !required {
 		key := make([]byte, 32)
@@ -111,7 +115,8 @@ func readSealKey(text string, required bool) ([]byte, error) {
 	}
 	key, err := hex.DecodeString(text)
 	if err != nil || len(key) != 32 {
-		return nil, fmt.Errorf("PAYMENT_SEAL_KEY must be 64 hexadecimal digits: openssl rand -hex 32")
+		return nil, fmt.Errorf(
+			"PAYMENT_SEAL_KEY must be 64 hexadecimal digits: openssl rand -hex 32")
 	}
 	return key, nil
 }

@@ -82,7 +82,8 @@ func newShop(t *testing.T, dsn, name string) *shop {
 	server := httptest.NewServer(s.losing(h))
 	t.Cleanup(server.Close)
 	// A client that asks again while its payment is in flight.
-	transport, err := retry.NewTransport(nil, retry.TransportConfig{Policy: retry.Policy{Budget: retry.Unlimited()}})
+	transport, err := retry.NewTransport(nil,
+		retry.TransportConfig{Policy: retry.Policy{Budget: retry.Unlimited()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +91,8 @@ func newShop(t *testing.T, dsn, name string) *shop {
 	return s
 }
 
-// losing has done what was asked, and closes the connection in place of the answer, while s.lose is more
-// than 0.
+// losing has done what was asked, and closes the connection in place of the answer, while s.lose is
+// more than 0.
 func (s *shop) losing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.lose.Load() > 0 && s.lose.Add(-1) >= 0 {
@@ -129,30 +130,37 @@ func (s *shop) send(method, path, who, body string, header ...string) reply {
 	if err != nil {
 		s.Error(err)
 	}
-	return reply{resp.StatusCode, string(all), resp.Header.Get("ETag"), resp.Header.Get("Idempotent-Replayed") == "true"}
+	return reply{resp.StatusCode, string(all), resp.Header.Get("ETag"),
+		resp.Header.Get("Idempotent-Replayed") == "true"}
 }
 
 func (s *shop) pay(who, key string, amount int) reply {
 	to := map[string]string{"alice": "bob", "bob": "alice"}[who]
-	return s.send(http.MethodPost, "/payments", who, fmt.Sprintf(`{"to":%q,"amount":%d}`, to, amount), "Idempotency-Key", fmt.Sprintf("%q", key))
+	return s.send(http.MethodPost, "/payments", who,
+		fmt.Sprintf(`{"to":%q,"amount":%d}`, to, amount), "Idempotency-Key", fmt.Sprintf("%q", key))
 }
 
 func (s *shop) wantBalance(who string, want, payments int) {
 	s.Helper()
 	var got struct{ Balance int }
-	if err := json.Unmarshal([]byte(s.send(http.MethodGet, "/account", who, "").body), &got); err != nil {
+	if err := json.Unmarshal([]byte(s.send(http.MethodGet, "/account", who, "").body),
+		&got); err != nil {
 		s.Fatal(err)
 	}
 	var n int
-	if err := s.db.QueryRowContext(s.Context(), `SELECT count(*) FROM payment`).Scan(&n); err != nil || got.Balance != want || n != payments {
-		s.Errorf("%s has %d after %d payments, %v; want %d after %d", who, got.Balance, n, err, want, payments)
+	if err := s.db.QueryRowContext(s.Context(),
+		`SELECT count(*) FROM payment`).Scan(&n); err != nil || got.Balance != want ||
+		n != payments {
+		s.Errorf("%s has %d after %d payments, %v; want %d after %d", who, got.Balance, n,
+			err, want, payments)
 	}
 }
 
 func TestDuplicate(t *testing.T) {
 	forEach(t, func(s *shop) {
 		first, again := s.pay("alice", "1", 100), s.pay("alice", "1", 100)
-		if first.status != 201 || first.replayed || again.body != first.body || again.status != 201 || !again.replayed {
+		if first.status != 201 || first.replayed || again.body != first.body ||
+			again.status != 201 || !again.replayed {
 			s.Errorf("%+v, then %+v", first, again)
 		}
 		if other := s.pay("alice", "1", 200); other.status != 422 {
@@ -165,16 +173,20 @@ func TestDuplicate(t *testing.T) {
 			s.Errorf("of nobody: %+v", nobody)
 		}
 		s.wantBalance("alice", 1000, 2)
-		// What is refused stays refused, and leaves nothing: alice is first, and would have been booked.
+		// What is refused stays refused, and leaves nothing: alice is first, and would have been
+		// booked.
 		for _, replayed := range []bool{false, true} {
-			r := s.send(http.MethodPost, "/payments", "alice", `{"to":"nobody","amount":10}`, "Idempotency-Key", `"2"`)
+			r := s.send(http.MethodPost, "/payments", "alice", `{"to":"nobody","amount":10}`,
+				"Idempotency-Key", `"2"`)
 			if r.status != 402 || r.replayed != replayed {
 				s.Errorf("to nobody: %+v", r)
 			}
 		}
 		s.wantBalance("alice", 1000, 2)
 		var stored []byte
-		if err := s.db.QueryRowContext(s.Context(), `SELECT result FROM onceward_marks_results`).Scan(&stored); err != nil || len(stored) == 0 || strings.Contains(string(stored), "amount") {
+		if err := s.db.QueryRowContext(s.Context(),
+			`SELECT result FROM onceward_marks_results`).Scan(&stored); err != nil ||
+			len(stored) == 0 || strings.Contains(string(stored), "amount") {
 			s.Errorf("in clear: %q, %v", stored, err)
 		}
 	})
@@ -205,8 +217,8 @@ func TestConcurrentDuplicates(t *testing.T) {
 	})
 }
 
-// The connection is killed in the midst of a payment, which is rolled back, and answered with 503. Its
-// client sends it again.
+// The connection is killed in the midst of a payment, which is rolled back, and answered with 503.
+// Its client sends it again.
 func TestKilledConnection(t *testing.T) {
 	s := postgresShop(t)
 	locked, err := s.db.BeginTx(t.Context(), nil)
@@ -214,14 +226,16 @@ func TestKilledConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = locked.Rollback() }()
-	if _, err := locked.ExecContext(t.Context(), `UPDATE account SET note = 'locked' WHERE id = 'bob'`); err != nil {
+	if _, err := locked.ExecContext(t.Context(),
+		`UPDATE account SET note = 'locked' WHERE id = 'bob'`); err != nil {
 		t.Fatal(err)
 	}
 	paid := make(chan reply, 1)
 	go func() { paid <- s.pay("alice", "1", 100) }()
 	for killed := 0; killed == 0 && t.Context().Err() == nil; { // until it waits for bob's account
-		err := s.db.QueryRowContext(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity`+
-			` WHERE application_name = $1 AND wait_event_type = 'Lock' AND query LIKE 'UPDATE account%'`, s.name).Scan(&killed)
+		err := s.db.QueryRowContext(t.Context(),
+			`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity`+
+				` WHERE application_name = $1 AND wait_event_type = 'Lock' AND query LIKE 'UPDATE account%'`, s.name).Scan(&killed)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,8 @@ func (s *shop) put(ifMatch, key, note string) reply {
 	if key != "" {
 		header = append(header, "Idempotency-Key", fmt.Sprintf("%q", key))
 	}
-	return s.send(http.MethodPut, "/account/note", "alice", fmt.Sprintf(`{"note":%q}`, note), header...)
+	return s.send(http.MethodPut, "/account/note", "alice", fmt.Sprintf(`{"note":%q}`, note),
+		header...)
 }
 
 func (s *shop) wantReply(what string, got reply, status int, etag string, replayed bool) {
@@ -32,7 +33,9 @@ func (s *shop) wantNote(want string, version int64) {
 	s.Helper()
 	var note string
 	var got int64
-	if err := s.db.QueryRowContext(s.Context(), `SELECT note, version FROM account WHERE id = 'alice'`).Scan(&note, &got); err != nil || note != want || got != version {
+	if err := s.db.QueryRowContext(s.Context(),
+		`SELECT note, version FROM account WHERE id = 'alice'`).Scan(&note, &got); err != nil ||
+		note != want || got != version {
 		s.Errorf("the note is %q of version %d, %v; want %q of %d", note, got, err, want, version)
 	}
 }
@@ -51,8 +54,10 @@ func TestConditionalUpdate(t *testing.T) {
 		s.wantReply("with what is old", s.put(`"1"`, "", "x"), 412, "", false)
 		s.wantReply("with a list", s.put(`"7", "2"`, "", "food"), 204, `"3"`, false)
 		s.wantNote("food", 3)
-		for what, path := range map[string]string{http.MethodGet: "/account", http.MethodPut: "/account/note"} {
-			if r := s.send(what, path, "mallory", `{"note":"x"}`, "If-Match", `"3"`); r.status != 401 {
+		for what, path := range map[string]string{http.MethodGet: "/account",
+			http.MethodPut: "/account/note"} {
+			if r := s.send(what, path, "mallory", `{"note":"x"}`, "If-Match",
+				`"3"`); r.status != 401 {
 				s.Errorf("nobody's %s: %+v", what, r)
 			}
 		}
@@ -65,7 +70,8 @@ func TestConditionalUpdateLostAnswer(t *testing.T) {
 		s.lose.Store(1)
 		s.wantReply("with a key", s.put(`"1"`, "k1", "rent"), 204, `"2"`, true)
 		s.wantNote("rent", 2)
-		// Without a key it is written once, too. But its own client is told that somebody has written.
+		// Without a key it is written once, too. But its own client is told that somebody has
+		// written.
 		s.lose.Store(1)
 		s.wantReply("without", s.put(`"2"`, "", "food"), 412, "", false)
 		s.wantNote("food", 3)
@@ -82,7 +88,8 @@ func TestConditionalUpdateReplay(t *testing.T) {
 		s.wantReply("somebody else", s.put(`"2"`, "", "food"), 204, `"3"`, false)
 		s.wantReply("again", s.put(`"1"`, "k1", "rent"), 204, `"2"`, true)
 		s.wantNote("food", 3)
-		// A refusal is as final. Who has read again makes another update, which the old key is not for.
+		// A refusal is as final. Who has read again makes another update, which the old key is not
+		// for.
 		s.wantReply("too late", s.put(`"2"`, "k2", "heat"), 412, "", false)
 		s.wantReply("too late, again", s.put(`"2"`, "k2", "heat"), 412, "", true)
 		s.wantReply("another condition under its key", s.put(`"3"`, "k2", "heat"), 422, "", false)
@@ -121,8 +128,10 @@ func TestConditionalUpdatesAtOnce(t *testing.T) {
 					s.Errorf("client %d: %+v", i, r)
 				}
 			}
-			if i%2 == 0 && (pair[0].status != pair[1].status || pair[0].replayed == pair[1].replayed) {
-				s.Errorf("client %d has sent one update twice, and was told %+v and %+v", i, pair[0], pair[1])
+			if i%2 == 0 && (pair[0].status != pair[1].status ||
+				pair[0].replayed == pair[1].replayed) {
+				s.Errorf("client %d has sent one update twice, and was told %+v and %+v",
+					i, pair[0], pair[1])
 			}
 		}
 		if first != 1 {

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// mailbox stands for a mail server: a file with a line for each mail that went out. It does not look for copies.
+// mailbox stands for a mail server: a file with a line for each mail that went out. It does not
+// look for copies.
 type mailbox struct {
 	mu      sync.Mutex
 	file    *os.File
@@ -61,7 +62,8 @@ func (b *mailbox) look() {
 	}
 }
 
-// reached returns a channel that is closed when so many orders have had a mail. It may be called once.
+// reached returns a channel that is closed when so many orders have had a mail. It may be called
+// once.
 func (b *mailbox) reached(orders int) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,14 +1,15 @@
-// Pipeline takes orders from one topic of Kafka, books each in a database, tells of it in another topic, and
-// mails a receipt for each booking:
+// Pipeline takes orders from one topic of Kafka, books each in a database, tells of it in another
+// topic, and mails a receipt for each booking:
 //
 //	go run ./examples/pipeline
 //	go run ./examples/pipeline -brokers 127.0.0.1:9092
 //	go run ./examples/pipeline -brokers 127.0.0.1:9092 -dir shop
 //
-// Every order is sent up to three times. A booking, its record and the message that tells of it are one transaction,
-// so they happen once. A mail is no part of any transaction: it is claimed before and recorded after, and only a
-// process that dies in between sends it again. Without -brokers there is a Kafka inside of the process, and without
-// -dir the shop ends with it. With both, kill it and start it again: it goes on where it was.
+// Every order is sent up to three times. A booking, its record and the message that tells of it are
+// one transaction, so they happen once. A mail is no part of any transaction: it is claimed before
+// and recorded after, and only a process that dies in between sends it again. Without -brokers
+// there is a Kafka inside of the process, and without -dir the shop ends with it. With both, kill
+// it and start it again: it goes on where it was.
 package main
 
 import (
@@ -40,8 +41,10 @@ import (
 )
 
 func main() {
-	brokers := flag.String("brokers", "", "addresses of Kafka's brokers, by commas; none: one inside of this process")
-	dir := flag.String("dir", "", "where its database and its mails are, to go on after a crash; its name is in those of the topics; needs -brokers")
+	brokers := flag.String("brokers", "",
+		"addresses of Kafka's brokers, by commas; none: one inside of this process")
+	dir := flag.String("dir", "",
+		"where its database and its mails are, to go on after a crash; its name is in those of the topics; needs -brokers")
 	orders := flag.Int("orders", 100, "how many orders there are")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -66,7 +69,8 @@ func run(ctx context.Context, brokers, dir string, orders int) error {
 		return err
 	}
 	defer closeKafka()
-	s, closeShop, err := newShop(ctx, dir, seeds, topics{orders: "orders-" + suffix, bookings: "bookings-" + suffix})
+	s, closeShop, err := newShop(ctx, dir,
+		seeds, topics{orders: "orders-" + suffix, bookings: "bookings-" + suffix})
 	if err != nil {
 		return err
 	}
@@ -90,7 +94,8 @@ func run(ctx context.Context, brokers, dir string, orders int) error {
 	return nil
 }
 
-// place returns the directory of the shop and what its topics have in their names. A temporary one is removed by done.
+// place returns the directory of the shop and what its topics have in their names. A temporary one
+// is removed by done.
 func place(dir string) (_, suffix string, done func(), err error) {
 	if dir != "" {
 		dir, err = filepath.Abs(dir)
@@ -144,16 +149,21 @@ func newShop(ctx context.Context, dir string, seeds []string, names topics) (*sh
 }
 
 func (s *shop) open(ctx context.Context, later func(func())) (err error) {
-	// A database for one process; PostgreSQL and MySQL take the same statements but for the placeholders.
-	s.db, err = sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(s.dir, "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)")
+	// A database for one process; PostgreSQL and MySQL take the same statements but for the
+	// placeholders.
+	s.db, err = sqladapter.OpenSQLite("sqlite",
+		"file:"+filepath.Join(s.dir, "shop.db")+
+			"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(wal)")
 	if err != nil {
 		return err
 	}
 	later(func() { _ = s.db.Close() })
-	if _, err := s.db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS booking (order_id TEXT, amount INTEGER)`); err != nil {
+	if _, err := s.db.ExecContext(ctx,
+		`CREATE TABLE IF NOT EXISTS booking (order_id TEXT, amount INTEGER)`); err != nil {
 		return err
 	}
-	if s.marks, err = sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "booking"}); err != nil {
+	if s.marks, err = sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite,
+		Namespace: "booking"}); err != nil {
 		return err
 	}
 	if err := s.marks.Migrate(ctx, s.db); err != nil {
@@ -165,8 +175,9 @@ func (s *shop) open(ctx context.Context, later func(func())) (err error) {
 	if err := s.box.Migrate(ctx, s.db); err != nil {
 		return err
 	}
-	// Claims and records of mails are kept where a crash does not reach them: in a database, or in Redis (redisadapter).
-	store, err := sqladapter.NewStore(s.db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite}) // one that runs on needs store.RunSweeper
+	// Claims and records of mails are kept where a crash does not reach them: in a database, or in
+	// Redis (redisadapter). one that runs on needs store.RunSweeper
+	store, err := sqladapter.NewStore(s.db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
 	if err != nil {
 		return err
 	}
@@ -207,14 +218,17 @@ func (s *shop) createTopics(ctx context.Context) error {
 		return err
 	}
 	for _, topic := range resp.Topics {
-		if err := kerr.ErrorForCode(topic.ErrorCode); err != nil && !errors.Is(err, kerr.TopicAlreadyExists) { // it goes on
+		// it goes on
+		if err := kerr.ErrorForCode(topic.ErrorCode); err != nil &&
+			!errors.Is(err, kerr.TopicAlreadyExists) {
 			return fmt.Errorf("create %s: %w", topic.Topic, err)
 		}
 	}
 	return nil
 }
 
-// send sends every order once, twice or three times, as a producer does that does not know what has arrived.
+// send sends every order once, twice or three times, as a producer does that does not know what has
+// arrived.
 func (s *shop) send(ctx context.Context, orders int) (sent int, err error) {
 	for n := range orders {
 		id := fmt.Sprintf("order-%03d", n)
@@ -222,7 +236,8 @@ func (s *shop) send(ctx context.Context, orders int) (sent int, err error) {
 			sent++
 			record := &kgo.Record{
 				Topic: s.names.orders, Key: []byte(id), Value: []byte(strconv.Itoa(n)),
-				Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}, // the id of the order, not of the try
+				// the id of the order, not of the try
+				Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}},
 			}
 			if err := s.producer.ProduceSync(ctx, record).FirstErr(); err != nil {
 				return sent, err
@@ -240,7 +255,9 @@ func (s *shop) work(ctx context.Context, orders int) error {
 	}
 	relay, err := outbox.NewRelay(outbox.RelayConfig{
 		Outbox: s.box, DB: s.db, Publisher: publisher,
-		OnPark: func(_ context.Context, p outbox.Parked) { slog.Error("not published", "id", p.ID, "reason", p.Reason) },
+		OnPark: func(_ context.Context, p outbox.Parked) {
+			slog.Error("not published", "id", p.ID, "reason", p.Reason)
+		},
 	})
 	if err != nil {
 		return err
@@ -249,7 +266,8 @@ func (s *shop) work(ctx context.Context, orders int) error {
 	if err != nil {
 		return err
 	}
-	mailing, err := franz.New(franz.Config{Deduper: s.d, Handler: s.mail, ID: franz.Header(outbox.DefaultIDHeader)})
+	mailing, err := franz.New(franz.Config{Deduper: s.d, Handler: s.mail,
+		ID: franz.Header(outbox.DefaultIDHeader)})
 	if err != nil {
 		return err
 	}
@@ -271,16 +289,18 @@ func (s *shop) work(ctx context.Context, orders int) error {
 
 func (s *shop) group(name, topic string) []kgo.Opt {
 	return []kgo.Opt{
-		kgo.SeedBrokers(s.seeds...), kgo.ConsumerGroup(name + "-of-" + topic), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.SessionTimeout(10 * time.Second), // after a crash, the group waits so long for the dead (45 s by default)
+		kgo.SeedBrokers(s.seeds...), kgo.ConsumerGroup(name + "-of-" + topic),
+		kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		// after a crash, the group waits so long for the dead (45 s by default)
+		kgo.SessionTimeout(10 * time.Second),
 	}
 }
 
 // book is level Atomic: booking, record and message are committed together, or nothing is.
 func (s *shop) book(ctx context.Context, m *franz.Message) error {
 	_, err := s.marks.Do(ctx, s.db, m.ID, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO booking (order_id, amount) VALUES (?, ?)`, m.ID, string(m.Value)); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO booking (order_id, amount) VALUES (?, ?)`,
+			m.ID, string(m.Value)); err != nil {
 			return err
 		}
 		return s.box.InsertTx(ctx, tx, outbox.Message{
@@ -294,7 +314,9 @@ func (s *shop) book(ctx context.Context, m *franz.Message) error {
 }
 
 // mail is level Claimed: one process at a time, and nobody after it is recorded.
-func (s *shop) mail(_ context.Context, m *franz.Message) error { return s.mails.send(string(m.Key)) }
+func (s *shop) mail(_ context.Context, m *franz.Message) error {
+	return s.mails.send(string(m.Key))
+}
 
 // booked tells how many bookings there are.
 func (s *shop) booked(ctx context.Context) (n int64, err error) {

@@ -26,7 +26,8 @@ func TestPipeline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			names := topics{orders: servertest.Prefix(t) + "-orders", bookings: servertest.Prefix(t) + "-bookings"}
+			names := topics{orders: servertest.Prefix(t) + "-orders",
+				bookings: servertest.Prefix(t) + "-bookings"}
 			seeds, closeKafka, err := connect(brokers(t))
 			if err != nil {
 				t.Fatal(err)
@@ -50,11 +51,13 @@ func TestPipeline(t *testing.T) {
 			}
 			// What was told twice, or is still to come, would be a mail more.
 			booked, err := s.booked(ctx)
-			if of, mails := s.mails.count(); err != nil || booked != orders || mails != orders || of != orders {
+			if of, mails := s.mails.count(); err != nil || booked != orders || mails != orders ||
+				of != orders {
 				t.Errorf("%d bookings, %d mails of %d orders; %v", booked, mails, of, err)
 			}
 			var twice int
-			if err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM (SELECT order_id FROM booking GROUP BY order_id HAVING count(*) > 1)`).Scan(&twice); err != nil || twice != 0 {
+			if err := s.db.QueryRowContext(ctx,
+				`SELECT count(*) FROM (SELECT order_id FROM booking GROUP BY order_id HAVING count(*) > 1)`).Scan(&twice); err != nil || twice != 0 {
 				t.Errorf("%d orders are booked twice, %v", twice, err)
 			}
 		})
@@ -70,8 +73,9 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestKill: a process is killed while it mails, and another goes on. Nothing is lost; a mail that comes twice was sent by the
-// first before it could be recorded; a third process finds nothing to do.
+// TestKill: a process is killed while it mails, and another goes on. Nothing is lost; a mail that
+// comes twice was sent by the first before it could be recorded; a third process finds nothing to
+// do.
 func TestKill(t *testing.T) {
 	brokers, closeKafka, err := connect(strings.Join(servertest.Kafka(t), ","))
 	if err != nil {
@@ -82,7 +86,9 @@ func TestKill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), servertest.Prefix(t))
 	start := func() *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), "PIPELINE_TEST_DIR="+dir, "PIPELINE_TEST_BROKERS="+strings.Join(brokers, ","), fmt.Sprint("PIPELINE_TEST_ORDERS=", orders))
+		cmd.Env = append(os.Environ(), "PIPELINE_TEST_DIR="+dir,
+			"PIPELINE_TEST_BROKERS="+strings.Join(brokers, ","),
+			fmt.Sprint("PIPELINE_TEST_ORDERS=", orders))
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -104,7 +110,8 @@ func TestKill(t *testing.T) {
 	go func() { ended <- first.Wait() }()
 	onRecord := recorder(t, dir)
 	for poll := time.NewTicker(10 * time.Millisecond); ; <-poll.C {
-		if all, _ := mails(); len(all) > 0 && slices.ContainsFunc(all[:min(len(all), 20)], onRecord) {
+		if all, _ := mails(); len(all) > 0 &&
+			slices.ContainsFunc(all[:min(len(all), 20)], onRecord) {
 			break // and most of what is in flight is not
 		}
 		if len(ended) > 0 {
@@ -125,29 +132,36 @@ func TestKill(t *testing.T) {
 		}
 		for order, n := range count {
 			if n > 2 || n == 2 && (recorded[order] || !slices.Contains(before, order)) {
-				t.Errorf("%s has had %d mails; on record when the first process was killed: %v", order, n, recorded[order])
+				t.Errorf("%s has had %d mails; on record when the first process was killed: %v",
+					order, n, recorded[order])
 			}
 		}
-		t.Logf("killed after %d mails, %d on record; %d mails of %d orders", len(before), len(recorded), len(all), len(count))
+		t.Logf("killed after %d mails, %d on record; %d mails of %d orders", len(before),
+			len(recorded), len(all), len(count))
 	}
 }
 
-// recorder tells, beside a process that runs, whether a mail is on record. It is asked first when a mail is there.
+// recorder tells, beside a process that runs, whether a mail is on record. It is asked first when a
+// mail is there.
 func recorder(t *testing.T, dir string) func(order string) bool {
 	t.Helper()
 	var d *dedup.Deduper
 	return func(order string) bool {
 		if d == nil {
-			db, err := sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_pragma=busy_timeout(5000)")
+			db, err := sqladapter.OpenSQLite("sqlite",
+				"file:"+filepath.Join(dir, "shop.db")+"?_pragma=busy_timeout(5000)")
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = db.Close() })
-			store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
+			store, err := sqladapter.NewStore(db,
+				sqladapter.StoreConfig{Dialect: sqladapter.SQLite})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d, err = dedup.New(store, dedup.Config{Namespace: "mail", Window: time.Hour, LeaseTTL: time.Minute}); err != nil {
+			if d, err = dedup.New(store,
+				dedup.Config{Namespace: "mail", Window: time.Hour,
+					LeaseTTL: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -169,7 +183,8 @@ func scope(dir string) dedup.Option {
 func recordedMails(t *testing.T, dir string, brokers, sent []string) map[string]bool {
 	t.Helper()
 	base := filepath.Base(dir)
-	s, done, err := newShop(t.Context(), dir, brokers, topics{orders: "orders-" + base, bookings: "bookings-" + base})
+	s, done, err := newShop(t.Context(), dir, brokers,
+		topics{orders: "orders-" + base, bookings: "bookings-" + base})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,12 @@
-// Saga books trips in workflows of Temporal, whose activities run at least once, and has each effect once:
+// Saga books trips in workflows of Temporal, whose activities run at least once, and has each
+// effect once:
 //
 //	go run ./examples/saga
 //
-// A seat is reserved, money is charged, a ticket is issued; when the airline refuses, the money and the seat go back, once as
-// well. The engine runs in this process (go.temporal.io/sdk/testsuite), and every activity's first answers are lost, as when
-// its worker dies before it has reported. A worker of yours registers the same workflow and the same Steps:
+// A seat is reserved, money is charged, a ticket is issued; when the airline refuses, the money and
+// the seat go back, once as well. The engine runs in this process (go.temporal.io/sdk/testsuite),
+// and every activity's first answers are lost, as when its worker dies before it has reported. A
+// worker of yours registers the same workflow and the same Steps:
 //
 //	w := worker.New(client, "trips", worker.Options{})
 //	w.RegisterWorkflow(BookTrip)
@@ -62,7 +64,8 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(out, "activities ran %d times: %d seats taken, %d charges, %d refunds, %d tickets\n",
+	_, _ = fmt.Fprintf(out,
+		"activities ran %d times: %d seats taken, %d charges, %d refunds, %d tickets\n",
 		a.runs.count(), 10-free, a.bank.charges, a.bank.refunds, len(a.airline.tickets))
 	return nil
 }
@@ -79,7 +82,9 @@ func newAgency(ctx context.Context, seats int) (a *agency, err error) {
 	if a.dir, err = os.MkdirTemp("", "saga"); err != nil {
 		return nil, err
 	}
-	db, err := sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(a.dir, "trips.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
+	db, err := sqladapter.OpenSQLite("sqlite",
+		"file:"+filepath.Join(a.dir, "trips.db")+
+			"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
 	if err == nil {
 		a.Steps, err = a.open(ctx, db, seats)
 	}
@@ -91,12 +96,14 @@ func newAgency(ctx context.Context, seats int) (a *agency, err error) {
 }
 
 func (a *agency) open(ctx context.Context, db *sql.DB, seats int) (*Steps, error) {
-	for _, ddl := range []string{`CREATE TABLE flight (id text PRIMARY KEY, free integer NOT NULL)`, fmt.Sprintf(`INSERT INTO flight VALUES ('LH1', %d)`, seats)} {
+	for _, ddl := range []string{`CREATE TABLE flight (id text PRIMARY KEY, free integer NOT NULL)`,
+		fmt.Sprintf(`INSERT INTO flight VALUES ('LH1', %d)`, seats)} {
 		if _, err := db.ExecContext(ctx, ddl); err != nil {
 			return nil, errors.Join(err, db.Close())
 		}
 	}
-	s, err := newSteps(ctx, db, &bank{byKey: map[string]string{}}, &airline{tickets: map[string]string{}})
+	s, err := newSteps(ctx, db, &bank{byKey: map[string]string{}},
+		&airline{tickets: map[string]string{}})
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
@@ -141,7 +148,8 @@ type answers struct {
 }
 
 // InterceptActivity is of interceptor.WorkerInterceptor.
-func (a *answers) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+func (a *answers) InterceptActivity(_ context.Context,
+	next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
 	i := &lossy{answers: a}
 	i.Next = next
 	return i
@@ -162,7 +170,8 @@ type lossy struct {
 }
 
 // ExecuteActivity is of interceptor.ActivityInboundInterceptor.
-func (l *lossy) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+func (l *lossy) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any,
+	error) {
 	info := activity.GetInfo(ctx)
 	l.mu.Lock()
 	if l.runs == nil {

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// world is an agency whose effects are counted. The first answers are lost, of these activities or of all.
+// world is an agency whose effects are counted. The first answers are lost, of these activities or
+// of all.
 func world(t *testing.T, lost int32, names ...string) *agency {
 	t.Helper()
 	a, err := newAgency(t.Context(), 10)
@@ -33,19 +34,22 @@ func (a *agency) want(t *testing.T, want effects) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := (effects{10 - free, a.bank.charges, a.bank.refunds, len(a.airline.tickets)}); got != want {
+	if got := (effects{10 - free, a.bank.charges, a.bank.refunds,
+		len(a.airline.tickets)}); got != want {
 		t.Errorf("%+v; want %+v, after %v", got, want, a.runs.runs)
 	}
 }
 
-// TestEachActivityOnce: all run three times, for their answers are lost after the effect has landed.
+// TestEachActivityOnce: all run three times, for their answers are lost after the effect has
+// landed.
 func TestEachActivityOnce(t *testing.T) {
 	a := world(t, 2)
 	if ticket, err := a.book("trip"); err != nil || ticket != "LH1-001" {
 		t.Error(ticket, err)
 	}
 	a.want(t, effects{seats: 1, charges: 1, tickets: 1})
-	if want := map[string]int{"Reserve": 3, "Charge": 3, "Issue": 3}; !maps.Equal(a.runs.runs, want) {
+	if want := map[string]int{"Reserve": 3, "Charge": 3,
+		"Issue": 3}; !maps.Equal(a.runs.runs, want) {
 		t.Errorf("ran %v; want %v", a.runs.runs, want)
 	}
 	// The same workflow again, as after a reset: another run, and the keys of the first.
@@ -94,7 +98,8 @@ func TestSoldOut(t *testing.T) {
 	a.want(t, effects{seats: 10})
 }
 
-// TestAnswersOfTheOutsideLost: the bank has charged, and nobody has heard of it; it would charge again if it were told to.
+// TestAnswersOfTheOutsideLost: the bank has charged, and nobody has heard of it; it would charge
+// again if it were told to.
 func TestAnswersOfTheOutsideLost(t *testing.T) {
 	a := world(t, 0)
 	a.bank.lose, a.airline.lose = 1, 2
@@ -104,7 +109,8 @@ func TestAnswersOfTheOutsideLost(t *testing.T) {
 	a.want(t, effects{seats: 1, charges: 1, tickets: 1})
 }
 
-// TestGivenUp: the workflow gives up on a charge that the bank has made, of which neither heard; it is found and given back.
+// TestGivenUp: the workflow gives up on a charge that the bank has made, of which neither heard; it
+// is found and given back.
 func TestGivenUp(t *testing.T) {
 	a := world(t, 8, "Charge")
 	a.bank.lose = 1
@@ -117,7 +123,8 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestUndoneStaysUndone: the same workflow started again, after its seat has gone back, finds no seat to be its own.
+// TestUndoneStaysUndone: the same workflow started again, after its seat has gone back, finds no
+// seat to be its own.
 func TestUndoneStaysUndone(t *testing.T) {
 	a := world(t, 8, "Reserve")
 	for range 2 {
@@ -129,7 +136,8 @@ func TestUndoneStaysUndone(t *testing.T) {
 	}
 }
 
-// TestInFlightElsewhere: while another worker has the charge, its activity is asked for again and again, and nothing is charged.
+// TestInFlightElsewhere: while another worker has the charge, its activity is asked for again and
+// again, and nothing is charged.
 func TestInFlightElsewhere(t *testing.T) {
 	a := world(t, 0)
 	claim, err := a.once.Claim(t.Context(), "trip/charge")
@@ -139,7 +147,8 @@ func TestInFlightElsewhere(t *testing.T) {
 	var tries atomic.Int32
 	a.runs.begun = func(name string) {
 		if name == "Charge" && tries.Add(1) == 3 {
-			if err := claim.Complete(context.WithoutCancel(t.Context()), []byte("receipt of another")); err != nil {
+			if err := claim.Complete(context.WithoutCancel(t.Context()),
+				[]byte("receipt of another")); err != nil {
 				t.Error(err)
 			}
 		}
@@ -159,7 +168,8 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Log(out.String())
-	if !strings.HasSuffix(out.String(), "activities ran 33 times: 2 seats taken, 3 charges, 1 refunds, 2 tickets\n") {
+	if !strings.HasSuffix(out.String(),
+		"activities ran 33 times: 2 seats taken, 3 charges, 1 refunds, 2 tickets\n") {
 		t.Error(out.String())
 	}
 }

@@ -13,8 +13,8 @@ var (
 	errNoAnswer = errors.New("no answer")
 )
 
-// bank takes and gives back, each time that it is told to: it does not look at keys when it charges. It can be asked what it
-// has done under one.
+// bank takes and gives back, each time that it is told to: it does not look at keys when it
+// charges. It can be asked what it has done under one.
 type bank struct {
 	mu      sync.Mutex
 	byKey   map[string]string // receipts

@@ -16,7 +16,8 @@ import (
 // window is longer than any workflow runs, or is reset and run again.
 const window = 30 * 24 * time.Hour
 
-// Steps are the activities. Each has its effect once for a workflow, however often the engine runs it.
+// Steps are the activities. Each has its effect once for a workflow, however often the engine runs
+// it.
 type Steps struct {
 	db      *sql.DB
 	marks   *sqladapter.Marks // of effects that are rows of db
@@ -28,7 +29,8 @@ type Steps struct {
 func newSteps(ctx context.Context, db *sql.DB, b *bank, a *airline) (*Steps, error) {
 	s := &Steps{db: db, bank: b, airline: a}
 	var err error
-	s.marks, err = sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "trips", Window: window})
+	s.marks, err = sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "trips",
+		Window: window})
 	if err != nil {
 		return nil, err
 	}
@@ -51,8 +53,8 @@ func newSteps(ctx context.Context, db *sql.DB, b *bank, a *airline) (*Steps, err
 	return s, err
 }
 
-// key names a step of a workflow. Not the run, of which a reset makes another, nor the attempt. A workflow that takes a step
-// twice on purpose numbers them.
+// key names a step of a workflow. Not the run, of which a reset makes another, nor the attempt. A
+// workflow that takes a step twice on purpose numbers them.
 func key(ctx context.Context, step string) string {
 	return activity.GetInfo(ctx).WorkflowExecution.ID + "/" + step
 }
@@ -65,7 +67,8 @@ func verdict(err error) error {
 	return err // also "in flight elsewhere", and what is not known: ask again
 }
 
-// errUndone is what a step finds of a trip that was undone: it has not happened, or no more, and will not.
+// errUndone is what a step finds of a trip that was undone: it has not happened, or no more, and
+// will not.
 var errUndone = errors.New("the trip was undone")
 
 // Reserve takes a seat. It is level Atomic: seat and record are one transaction.
@@ -74,35 +77,39 @@ func (s *Steps) Reserve(ctx context.Context, trip Trip) error {
 	if _, undone, err := s.marks.Lookup(ctx, s.db, key(ctx, "release")); err != nil || undone {
 		return verdict(errors.Join(err, dedup.Permanent(errUndone)))
 	}
-	_, err := s.marks.Do(ctx, s.db, key(ctx, "reserve"), func(ctx context.Context, tx *sql.Tx) error {
-		res, err := tx.ExecContext(ctx, `UPDATE flight SET free = free - 1 WHERE id = ? AND free > 0`, trip.Flight)
-		if err != nil {
-			return err
-		}
-		if n, err := res.RowsAffected(); err != nil || n == 1 {
-			return err
-		}
-		return dedup.Permanent(errors.New("sold out"))
-	})
+	_, err := s.marks.Do(ctx, s.db, key(ctx, "reserve"),
+		func(ctx context.Context, tx *sql.Tx) error {
+			res, err := tx.ExecContext(ctx,
+				`UPDATE flight SET free = free - 1 WHERE id = ? AND free > 0`, trip.Flight)
+			if err != nil {
+				return err
+			}
+			if n, err := res.RowsAffected(); err != nil || n == 1 {
+				return err
+			}
+			return dedup.Permanent(errors.New("sold out"))
+		})
 	return verdict(err)
 }
 
-// Release gives the seat back, if there is one. The record of Reserve is written if it is not there: a Reserve that comes
-// later, from a worker that was given up, finds it and takes no seat.
+// Release gives the seat back, if there is one. The record of Reserve is written if it is not
+// there: a Reserve that comes later, from a worker that was given up, finds it and takes no seat.
 func (s *Steps) Release(ctx context.Context, trip Trip) error {
-	_, err := s.marks.Do(ctx, s.db, key(ctx, "release"), func(ctx context.Context, tx *sql.Tx) error {
-		reserve, err := s.marks.MarkTx(ctx, tx, key(ctx, "reserve"))
-		if err != nil || reserve.First() {
+	_, err := s.marks.Do(ctx, s.db, key(ctx, "release"),
+		func(ctx context.Context, tx *sql.Tx) error {
+			reserve, err := s.marks.MarkTx(ctx, tx, key(ctx, "reserve"))
+			if err != nil || reserve.First() {
+				return err
+			}
+			_, err = tx.ExecContext(ctx, `UPDATE flight SET free = free + 1 WHERE id = ?`,
+				trip.Flight)
 			return err
-		}
-		_, err = tx.ExecContext(ctx, `UPDATE flight SET free = free + 1 WHERE id = ?`, trip.Flight)
-		return err
-	})
+		})
 	return verdict(err)
 }
 
-// Charge takes the money. It is level Asked: when nobody knows how an attempt has ended, the bank is asked before anything
-// runs again.
+// Charge takes the money. It is level Asked: when nobody knows how an attempt has ended, the bank
+// is asked before anything runs again.
 func (s *Steps) Charge(ctx context.Context, trip Trip) error {
 	_, err := dedup.Do(ctx, s.once, key(ctx, "charge"), func(ctx context.Context) (string, error) {
 		attempt, _ := dedup.FromContext(ctx)
@@ -111,7 +118,8 @@ func (s *Steps) Charge(ctx context.Context, trip Trip) error {
 		}
 		receipt, err := s.bank.charge(ctx, attempt.DownstreamKey("bank"), trip.Amount)
 		if errors.Is(err, errDeclined) {
-			return "", dedup.Permanent(err) // nothing was taken, and the next try would be declined as well
+			// nothing was taken, and the next try would be declined as well
+			return "", dedup.Permanent(err)
 		}
 		return receipt, err
 	})
@@ -119,7 +127,8 @@ func (s *Steps) Charge(ctx context.Context, trip Trip) error {
 }
 
 // resolve finds out about a charge of which nobody knows.
-func (s *Steps) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
+func (s *Steps) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
+	[]byte, error) {
 	attempt, _ := dedup.FromContext(ctx)
 	receipt, found, err := s.bank.find(ctx, attempt.DownstreamKey("bank"))
 	switch {
@@ -131,16 +140,19 @@ func (s *Steps) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.St
 	return dedup.StateReleased, nil, nil
 }
 
-// Refund gives the money back, if it was taken. It ends the charge first: either that is on record as done, or it is put on
-// record as failed, and then a Charge that comes later finds that. One that runs at the moment is waited for, by asking again.
+// Refund gives the money back, if it was taken. It ends the charge first: either that is on record
+// as done, or it is put on record as failed, and then a Charge that comes later finds that. One
+// that runs at the moment is waited for, by asking again.
 func (s *Steps) Refund(ctx context.Context, _ Trip) error {
 	charge, err := dedup.Do(ctx, s.once, key(ctx, "charge"), func(context.Context) (string, error) {
 		return "", dedup.Permanent(errUndone)
 	})
 	switch {
 	case err == nil:
-	case errors.Is(err, dedup.ErrNoResult): // taken, as an operator has marked, and the receipt is not on record
-		return temporal.NewNonRetryableApplicationError("charged without a receipt: refund it by hand", "no receipt", err)
+	case errors.Is(err, dedup.ErrNoResult):
+		// taken, as an operator has marked, and the receipt is not on record
+		return temporal.NewNonRetryableApplicationError(
+			"charged without a receipt: refund it by hand", "no receipt", err)
 	case dedup.CanAck(err):
 		return nil // declined, or never begun: there is nothing to give back
 	default:
@@ -153,16 +165,17 @@ func (s *Steps) Refund(ctx context.Context, _ Trip) error {
 	return verdict(err)
 }
 
-// Issue has the ticket issued. It is level Claimed, and the airline has one effect for a key: a crash between its effect and
-// our record asks it once more, and gets the same ticket.
+// Issue has the ticket issued. It is level Claimed, and the airline has one effect for a key: a
+// crash between its effect and our record asks it once more, and gets the same ticket.
 func (s *Steps) Issue(ctx context.Context, trip Trip) (string, error) {
-	ticket, err := dedup.Do(ctx, s.once, key(ctx, "issue"), func(ctx context.Context) (string, error) {
-		attempt, _ := dedup.FromContext(ctx)
-		ticket, err := s.airline.issue(ctx, attempt.DownstreamKey("airline"), trip.Flight)
-		if errors.Is(err, errRefused) {
-			return "", dedup.Permanent(err)
-		}
-		return ticket, err
-	})
+	ticket, err := dedup.Do(ctx, s.once, key(ctx, "issue"),
+		func(ctx context.Context) (string, error) {
+			attempt, _ := dedup.FromContext(ctx)
+			ticket, err := s.airline.issue(ctx, attempt.DownstreamKey("airline"), trip.Flight)
+			if errors.Is(err, errRefused) {
+				return "", dedup.Permanent(err)
+			}
+			return ticket, err
+		})
 	return ticket.Value, verdict(err)
 }

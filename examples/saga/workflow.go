@@ -15,14 +15,18 @@ type Trip struct {
 	Amount int64
 }
 
-// BookTrip reserves a seat, charges for it and has the ticket issued, or undoes what it has begun. The engine runs each
-// activity at least once: when a worker dies, or its answer is lost, the same activity runs again elsewhere.
+// BookTrip reserves a seat, charges for it and has the ticket issued, or undoes what it has begun.
+// The engine runs each activity at least once: when a worker dies, or its answer is lost, the same
+// activity runs again elsewhere.
 func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: time.Minute, // an attempt that takes longer may go on, beside the next one
-		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: time.Second, MaximumAttempts: 8},
+		// an attempt that takes longer may go on, beside the next one
+		StartToCloseTimeout: time.Minute,
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second,
+			MaximumAttempts: 8},
 	})
-	patient := workflow.WithRetryPolicy(ctx, temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: time.Minute})
+	patient := workflow.WithRetryPolicy(ctx,
+		temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: time.Minute})
 
 	var s *Steps // its methods are names here: nothing of it is called
 	var undo []any
@@ -30,14 +34,16 @@ func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 		if err == nil {
 			return
 		}
-		ctx, cancel := workflow.NewDisconnectedContext(patient) // also when the workflow was cancelled
+		// also when the workflow was cancelled
+		ctx, cancel := workflow.NewDisconnectedContext(patient)
 		defer cancel()
 		for _, step := range slices.Backward(undo) {
 			err = errors.Join(err, workflow.ExecuteActivity(ctx, step, trip).Get(ctx, nil))
 		}
 	}()
 
-	// What undoes a step is noted before the step: who gives up on it does not know whether it has happened.
+	// What undoes a step is noted before the step: who gives up on it does not know whether it has
+	// happened.
 	undo = append(undo, s.Release)
 	if err := workflow.ExecuteActivity(ctx, s.Reserve, trip).Get(ctx, nil); err != nil {
 		return "", err
@@ -46,7 +52,8 @@ func BookTrip(ctx workflow.Context, trip Trip) (ticket string, err error) {
 	if err := workflow.ExecuteActivity(ctx, s.Charge, trip).Get(ctx, nil); err != nil {
 		return "", err
 	}
-	// Nothing undoes a ticket, so this is asked for until it is known: it ends with a ticket or a refusal.
+	// Nothing undoes a ticket, so this is asked for until it is known: it ends with a ticket or a
+	// refusal.
 	err = workflow.ExecuteActivity(patient, s.Issue, trip).Get(ctx, &ticket)
 	return ticket, err
 }

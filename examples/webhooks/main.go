@@ -3,9 +3,9 @@
 //	go run ./examples/webhooks -try
 //	BILLING_SECRET=whsec_... GITHUB_SECRET=... go run ./examples/webhooks -redis redis://127.0.0.1:6379
 //
-// It verifies before it looks at anything, and answers 200 only to what is on record, or is not for it: a
-// 2xx ends the sender's deliveries. Without -redis there is a Redis inside of the process, which forgets
-// with it.
+// It verifies before it looks at anything, and answers 200 only to what is on record, or is not for
+// it: a 2xx ends the sender's deliveries. Without -redis there is a Redis inside of the process,
+// which forgets with it.
 package main
 
 import (
@@ -56,7 +56,8 @@ func run(listen, address string, try bool) error {
 		return err
 	}
 	defer closeRedis()
-	// What is said of a Redis that keeps nothing on disk goes to the log, unless it is the one in here.
+	// What is said of a Redis that keeps nothing on disk goes to the log, unless it is the one in
+	// here.
 	var options redisadapter.Options
 	if address == "" {
 		options.OnFinding = func(redisadapter.Finding) {}
@@ -80,7 +81,8 @@ func run(listen, address string, try bool) error {
 	}
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
-		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute, // WriteTimeout: above how long a handler may take
+		// WriteTimeout: above how long a handler may take
+		WriteTimeout: 90 * time.Second, IdleTimeout: 2 * time.Minute,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
@@ -125,7 +127,8 @@ type secrets struct{ billing, github string }
 // readSecrets has no defaults but for -try: whoever knows a secret can make up events.
 func readSecrets(getenv func(string) string, try bool) (secrets, error) {
 	if try {
-		return secrets{billing: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX", github: "It's a Secret to Everybody"}, nil
+		return secrets{billing: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX",
+			github: "It's a Secret to Everybody"}, nil
 	}
 	s := secrets{billing: getenv("BILLING_SECRET"), github: getenv("GITHUB_SECRET")}
 	if s.billing == "" || s.github == "" {
@@ -138,8 +141,9 @@ func newDeduper(store dedup.Store, namespace string) (*dedup.Deduper, error) {
 	return dedup.New(store, dedup.Config{
 		Namespace: namespace,
 		Window:    webhook.DefaultWindow, // longer than these senders try again
-		LeaseTTL:  8 * time.Second,       // below the time after which GitHub hangs up, which is 10 s
-		SeenOnly:  true,                  // nobody replays the answer of a webhook
+		// below the time after which GitHub hangs up, which is 10 s
+		LeaseTTL: 8 * time.Second,
+		SeenOnly: true, // nobody replays the answer of a webhook
 	})
 }
 
@@ -158,11 +162,14 @@ func newReceivers(d *dedup.Deduper, s secrets, handle webhook.Handler) (http.Han
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	for path, provider := range map[string]webhook.Provider{"/hooks/billing": billing, "/hooks/github": github} {
+	for path, provider := range map[string]webhook.Provider{"/hooks/billing": billing,
+		"/hooks/github": github} {
 		hook, err := webhook.New(once, provider, handle, webhook.Config{
 			Endpoint: path, // part of each key: two endpoints both get an event
-			Handles:  func(event string) bool { return strings.HasPrefix(event, "invoice.") || event == "push" },
-			Logger:   slog.Default(),
+			Handles: func(event string) bool {
+				return strings.HasPrefix(event, "invoice.") || event == "push"
+			},
+			Logger: slog.Default(),
 		})
 		if err != nil {
 			return nil, err
@@ -172,12 +179,13 @@ func newReceivers(d *dedup.Deduper, s secrets, handle webhook.Handler) (http.Han
 	return mux, nil
 }
 
-// show is the effect. It should be short: senders hang up after some seconds, and deliver again. What
-// takes longer belongs into a queue.
+// show is the effect. It should be short: senders hang up after some seconds, and deliver again.
+// What takes longer belongs into a queue.
 func show(_ context.Context, d *webhook.Delivery) error {
 	var body map[string]any
 	if err := json.Unmarshal(d.Body, &body); err != nil {
-		return dedup.Permanent(err) // no delivery of it will be better: it is recorded, and acknowledged
+		// no delivery of it will be better: it is recorded, and acknowledged
+		return dedup.Permanent(err)
 	}
 	fmt.Printf("  effect: %s %s %s\n", d.Provider, d.Type, d.ID)
 	return nil

@@ -15,7 +15,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-var testSecrets = secrets{billing: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX", github: "It's a Secret to Everybody"}
+var testSecrets = secrets{billing: "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX",
+	github: "It's a Secret to Everybody"}
 
 // effects counts the runs of a handler by event.
 type effects struct {
@@ -50,7 +51,8 @@ func forEach(t *testing.T, test func(t *testing.T, e *effects, base string)) {
 			}
 			t.Cleanup(closeRedis)
 			e := &effects{}
-			store, err := redisadapter.New(t.Context(), client, redisadapter.Options{OnFinding: func(redisadapter.Finding) {}})
+			store, err := redisadapter.New(t.Context(),
+				client, redisadapter.Options{OnFinding: func(redisadapter.Finding) {}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -88,10 +90,13 @@ func TestThreeDeliveriesAreOneEffect(t *testing.T) {
 			want(t, http.StatusOK, base, "/hooks/billing", "msg_1", paid, testSecrets.billing)
 			want(t, http.StatusOK, base, "/hooks/github", "delivery-1", push, testSecrets.github)
 		}
-		want(t, http.StatusUnauthorized, base, "/hooks/billing", "msg_2", paid, "whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB")
+		want(t, http.StatusUnauthorized, base, "/hooks/billing", "msg_2", paid,
+			"whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB")
 		want(t, http.StatusUnauthorized, base, "/hooks/github", "delivery-2", push, "another")
-		want(t, http.StatusUnprocessableEntity, base, "/hooks/github", "delivery-3", push, testSecrets.github)
-		want(t, http.StatusOK, base, "/hooks/billing", "msg_3", `{"type":"customer.seen"}`, testSecrets.billing)
+		want(t, http.StatusUnprocessableEntity, base, "/hooks/github", "delivery-3", push,
+			testSecrets.github)
+		want(t, http.StatusOK, base, "/hooks/billing", "msg_3", `{"type":"customer.seen"}`,
+			testSecrets.billing)
 		if !maps.Equal(e.runs, map[string]int{"msg_1": 1, "delivery-1": 1}) {
 			t.Errorf("effects: %v", e.runs)
 		}
@@ -103,8 +108,10 @@ func TestAtTheSameTime(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				status, err := deliver(t.Context(), base+"/hooks/billing", "msg_1", paid, testSecrets.billing)
-				if err != nil || status != http.StatusOK && status != http.StatusConflict { // in flight: come again
+				status, err := deliver(t.Context(), base+"/hooks/billing", "msg_1", paid,
+					testSecrets.billing)
+				// in flight: come again
+				if err != nil || status != http.StatusOK && status != http.StatusConflict {
 					t.Error(status, err)
 				}
 			})
@@ -128,8 +135,10 @@ func TestFailures(t *testing.T) {
 			}
 			return nil
 		}
-		want(t, http.StatusInternalServerError, base, "/hooks/billing", "msg_1", paid, testSecrets.billing)
-		want(t, http.StatusInternalServerError, base, "/hooks/billing", "msg_1", paid, testSecrets.billing)
+		want(t, http.StatusInternalServerError, base, "/hooks/billing", "msg_1",
+			paid, testSecrets.billing)
+		want(t, http.StatusInternalServerError, base, "/hooks/billing", "msg_1",
+			paid, testSecrets.billing)
 		for range 2 {
 			want(t, http.StatusOK, base, "/hooks/billing", "msg_1", paid, testSecrets.billing)
 			want(t, http.StatusOK, base, "/hooks/billing", "msg_bad", paid, testSecrets.billing)
@@ -154,7 +163,8 @@ func TestSecrets(t *testing.T) {
 		t.Error("without a secret of GitHub's")
 	}
 	env["GITHUB_SECRET"] = "mine"
-	if s, err := readSecrets(get, false); err != nil || s != (secrets{billing: testSecrets.billing, github: "mine"}) {
+	if s, err := readSecrets(get, false); err != nil ||
+		s != (secrets{billing: testSecrets.billing, github: "mine"}) {
 		t.Error(s, err)
 	}
 }

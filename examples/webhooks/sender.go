@@ -19,11 +19,15 @@ func deliverAll(ctx context.Context, base string, s secrets) error {
 		what, path, id, body, secret string
 		times                        int
 	}{
-		{"an invoice, three times", "/hooks/billing", "msg_1", `{"type":"invoice.paid","amount":100}`, s.billing, 3},
-		{"forged", "/hooks/billing", "msg_2", `{"type":"invoice.paid","amount":999}`, "whsec_" + strings.Repeat("A", 32), 1},
+		{"an invoice, three times", "/hooks/billing",
+			"msg_1", `{"type":"invoice.paid","amount":100}`, s.billing, 3},
+		{"forged", "/hooks/billing", "msg_2", `{"type":"invoice.paid","amount":999}`,
+			"whsec_" + strings.Repeat("A", 32), 1},
 		{"nobody wants it", "/hooks/billing", "msg_3", `{"type":"customer.seen"}`, s.billing, 1},
-		{"a push, three times", "/hooks/github", "72d3162e-cc78-11e3-81ab-4c9367dc0958", `{"ref":"refs/heads/main"}`, s.github, 3},
-		{"it captured that push", "/hooks/github", "00000000-cc78-11e3-81ab-4c9367dc0958", `{"ref":"refs/heads/main"}`, s.github, 1},
+		{"a push, three times", "/hooks/github", "72d3162e-cc78-11e3-81ab-4c9367dc0958",
+			`{"ref":"refs/heads/main"}`, s.github, 3},
+		{"it captured that push", "/hooks/github", "00000000-cc78-11e3-81ab-4c9367dc0958",
+			`{"ref":"refs/heads/main"}`, s.github, 1},
 	} {
 		fmt.Println(event.what)
 		for range event.times {
@@ -37,7 +41,8 @@ func deliverAll(ctx context.Context, base string, s secrets) error {
 	return nil
 }
 
-// deliver sends an event once. The two senders sign in their own ways: the second one leaves its id out.
+// deliver sends an event once. The two senders sign in their own ways: the second one leaves its id
+// out.
 func deliver(ctx context.Context, url, id, body, secret string) (int, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {

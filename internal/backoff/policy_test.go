@@ -58,12 +58,16 @@ func TestDelayStaysInsideTheFormula(t *testing.T) {
 		for attempt := range 201 {
 			w := window(p.Base, p.Cap, attempt)
 			p.Kind = backoff.Full
-			if low, high := p.Delay(attempt, 0, lowest()), p.Delay(attempt, 0, highest()); low != 0 || high != w {
-				t.Fatalf("%+v attempt %d: full ranges over [%d, %d], want [0, %d]", p, attempt, low, high, w)
+			if low, high := p.Delay(attempt, 0, lowest()),
+				p.Delay(attempt, 0, highest()); low != 0 || high != w {
+				t.Fatalf("%+v attempt %d: full ranges over [%d, %d], want [0, %d]", p, attempt,
+					low, high, w)
 			}
 			p.Kind = backoff.Equal
-			if low, high := p.Delay(attempt, 0, lowest()), p.Delay(attempt, 0, highest()); low != w/2 || high != w/2*2 {
-				t.Fatalf("%+v attempt %d: equal ranges over [%d, %d], want [%d, %d]", p, attempt, low, high, w/2, w/2*2)
+			if low, high := p.Delay(attempt, 0, lowest()),
+				p.Delay(attempt, 0, highest()); low != w/2 || high != w/2*2 {
+				t.Fatalf("%+v attempt %d: equal ranges over [%d, %d], want [%d, %d]", p, attempt,
+					low, high, w/2, w/2*2)
 			}
 		}
 	}
@@ -100,17 +104,21 @@ func TestDecorrelatedGrowsFromThePreviousDelay(t *testing.T) {
 		{1000, 100, 1000},
 		{math.MaxInt64, 100, 1000},
 	} {
-		if low, high := p.Delay(0, row.prev, lowest()), p.Delay(0, row.prev, highest()); low != row.low || high != row.high {
-			t.Errorf("prev %d: ranges over [%d, %d], want [%d, %d]", row.prev, low, high, row.low, row.high)
+		if low, high := p.Delay(0, row.prev, lowest()),
+			p.Delay(0, row.prev, highest()); low != row.low || high != row.high {
+			t.Errorf("prev %d: ranges over [%d, %d], want [%d, %d]", row.prev, low, high,
+				row.low, row.high)
 		}
 	}
 }
 
 func TestDelayNeverOverflows(t *testing.T) {
 	for _, kind := range kinds {
-		for _, base := range []time.Duration{1, 3, time.Second, math.MaxInt64/3 + 1, math.MaxInt64/2 + 1, math.MaxInt64} {
+		for _, base := range []time.Duration{1, 3, time.Second, math.MaxInt64/3 + 1,
+			math.MaxInt64/2 + 1, math.MaxInt64} {
 			p := backoff.Policy{Base: base, Cap: math.MaxInt64, Kind: kind}
-			for _, attempt := range []int{0, 1, 31, 32, 61, 62, 63, 64, 65, 200, math.MaxInt32, math.MaxInt} {
+			for _, attempt := range []int{0, 1, 31, 32, 61, 62, 63, 64, 65, 200, math.MaxInt32,
+				math.MaxInt} {
 				for _, rnd := range []*rand.Rand{lowest(), highest()} {
 					if d := p.Delay(attempt, base, rnd); d < 0 {
 						t.Fatalf("%+v attempt %d: %d", p, attempt, d)
@@ -198,12 +206,14 @@ func TestBadPolicies(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			err := row.p.Validate()
-			if err == nil || !strings.HasPrefix(err.Error(), "backoff: ") || !strings.Contains(err.Error(), row.field) {
+			if err == nil || !strings.HasPrefix(err.Error(), "backoff: ") ||
+				!strings.Contains(err.Error(), row.field) {
 				t.Errorf("Validate: %v, want an error that names %s", err, row.field)
 			}
 			for _, attempt := range []int{math.MinInt, -1, 0, 70} {
 				if d := row.p.Delay(attempt, 0, highest()); d <= 0 || d > backoff.DefaultCap {
-					t.Errorf("attempt %d: delay reaches %v: a loop would be busy, or hang", attempt, d)
+					t.Errorf("attempt %d: delay reaches %v: a loop would be busy, or hang",
+						attempt, d)
 				}
 			}
 		})
@@ -219,7 +229,8 @@ func TestNegativeAttemptIsTheFirst(t *testing.T) {
 
 func TestKindNames(t *testing.T) {
 	for kind, want := range map[backoff.Kind]string{
-		backoff.Full: "full", backoff.Equal: "equal", backoff.Decorrelated: "decorrelated", 9: "Kind(9)",
+		backoff.Full: "full", backoff.Equal: "equal", backoff.Decorrelated: "decorrelated",
+		9: "Kind(9)",
 	} {
 		if got := kind.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

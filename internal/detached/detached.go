@@ -43,7 +43,8 @@ func From(client context.Context) (ctx context.Context, leave func() bool, end f
 
 // Bound returns the context of an effect: ctx for at most limit, and where withClient says so,
 // for no longer than client, whose deadline it has then. cancel must be called.
-func Bound(ctx, client context.Context, limit time.Duration, withClient bool) (_ context.Context, cancel context.CancelFunc) {
+func Bound(ctx, client context.Context, limit time.Duration, withClient bool) (_ context.Context,
+	cancel context.CancelFunc) {
 	ctx, cancelLimit := context.WithTimeoutCause(ctx, limit, errTimeout)
 	if !withClient {
 		return ctx, cancelLimit
@@ -54,7 +55,8 @@ func Bound(ctx, client context.Context, limit time.Duration, withClient bool) (_
 	}
 	client = fixed{client, client.Done()}
 	stop := context.AfterFunc(client, func() {
-		if !errors.Is(client.Err(), context.DeadlineExceeded) { // ctx ends by that itself, and says so
+		// ctx ends by that itself, and says so
+		if !errors.Is(client.Err(), context.DeadlineExceeded) {
 			cancelLimit()
 		}
 	})

@@ -92,19 +92,22 @@ func TestBound(t *testing.T) {
 			{time.Minute, time.Second, true, false},
 			{time.Millisecond, time.Millisecond, true, true},
 		} {
-			ctx, cancel := detached.Bound(context.WithoutCancel(t.Context()), client, row.limit, row.withClient)
+			ctx, cancel := detached.Bound(context.WithoutCancel(t.Context()), client, row.limit,
+				row.withClient)
 			if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != row.want {
 				t.Errorf("%+v: %v left", row, time.Until(deadline))
 			}
 			defer cancel()
 			defer func() {
-				if <-ctx.Done(); detached.TimedOut(ctx) != row.timedOut || !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+				if <-ctx.Done(); detached.TimedOut(ctx) != row.timedOut ||
+					!errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 					t.Errorf("%+v: ended by %v", row, context.Cause(ctx))
 				}
 			}()
 		}
 		goes, leave := context.WithCancel(t.Context())
-		late, cancelLate := detached.Bound(context.WithoutCancel(t.Context()), goes, time.Second, true)
+		late, cancelLate := detached.Bound(context.WithoutCancel(t.Context()),
+			goes, time.Second, true)
 		defer cancelLate()
 		if <-late.Done(); !detached.TimedOut(late) {
 			t.Errorf("ended by %v", context.Cause(late))

@@ -1,5 +1,5 @@
-// Package keyname names the records of adapters' keys for people: in logs, in answers to clients and
-// in the labels of claims.
+// Package keyname names the records of adapters' keys for people: in logs, in answers to clients
+// and in the labels of claims.
 package keyname
 
 import (
@@ -36,8 +36,9 @@ func Of(run any, scope, key string) Name {
 	return Name(hex.EncodeToString(id[:]))
 }
 
-// ScopeGRPC is the scope of a gRPC call's key: a digest, so that nothing of the principal is in clear.
-// It is here because the command and the console find keys with it and need no gRPC for that.
+// ScopeGRPC is the scope of a gRPC call's key: a digest, so that nothing of the principal is in
+// clear. It is here because the command and the console find keys with it and need no gRPC for
+// that.
 func ScopeGRPC(name, principal, fullMethod string) string {
 	return sealed.ScopeOf("grpc", "1", name, principal, fullMethod)
 }
@@ -53,9 +54,9 @@ func (n Name) URN() string {
 	return URNPrefix + string(n)
 }
 
-// Label is the label of a claim, made of what the key is for and the key, in at most 64 bytes. Where
-// there is no room for all, the end of what is gives way, and then the end of key. Characters that
-// do not print are replaced: a label explains a key, and must never have its claim refused.
+// Label is the label of a claim, made of what the key is for and the key, in at most 64 bytes.
+// Where there is no room for all, the end of what is gives way, and then the end of key. Characters
+// that do not print are replaced: a label explains a key, and must never have its claim refused.
 func Label(what, key string) string {
 	what, key = printable(what), printable(key)
 	key = cut(key, maxLabel)

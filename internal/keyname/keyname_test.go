@@ -29,18 +29,22 @@ func TestOf(t *testing.T) {
 
 // Whatever a client sends, its label is one that a claim takes.
 func TestEveryLabelIsTaken(t *testing.T) {
-	d, err := dedup.New(dedup.Memory(1000), dedup.Config{Namespace: "shop", Window: time.Hour, LeaseTTL: time.Minute, KeepLabels: true})
+	d, err := dedup.New(dedup.Memory(1000),
+		dedup.Config{Namespace: "shop", Window: time.Hour, LeaseTTL: time.Minute, KeepLabels: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(t.Context()) })
-	parts := []string{"", "POST /payments", "k1", strings.Repeat("a", 64), strings.Repeat("ü", 40), "\xff\x00\n", "a\u200bb", strings.Repeat("€", 21) + "x", strings.Repeat("k", 255), "  "}
+	parts := []string{"", "POST /payments", "k1", strings.Repeat("a", 64), strings.Repeat("ü", 40),
+		"\xff\x00\n", "a\u200bb", strings.Repeat("€", 21) + "x", strings.Repeat("k", 255), "  "}
 	for i, what := range parts {
 		for j, key := range parts {
 			label := Label(what, key)
-			c, err := d.Claim(t.Context(), strings.Repeat("x", 1+i)+strings.Repeat("y", 1+j), dedup.WithLabel(label))
+			c, err := d.Claim(t.Context(), strings.Repeat("x", 1+i)+strings.Repeat("y", 1+j),
+				dedup.WithLabel(label))
 			require.NoError(t, err, "%q of %q and %q", label, what, key)
 			require.Equal(t, dedup.Acquired, c.Outcome)
 		}
 	}
 	assert.Equal(t, "POST /payments k1", Label("POST /payments", "k1"))
-	assert.Equal(t, "POST /v1/accou... 0198a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b6789abcdef", Label("POST /v1/accounts/7/payments", "0198a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b6789abcdef"))
+	assert.Equal(t, "POST /v1/accou... 0198a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b6789abcdef",
+		Label("POST /v1/accounts/7/payments", "0198a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b6789abcdef"))
 }

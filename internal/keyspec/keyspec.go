@@ -1,6 +1,6 @@
-// Package keyspec finds the record of a key from what people know of it: the request, the webhook or
-// the call. The command and the console ask with it. Requests, webhooks and calls have a scope that is
-// a digest, so their key alone finds nothing.
+// Package keyspec finds the record of a key from what people know of it: the request, the webhook
+// or the call. The command and the console ask with it. Requests, webhooks and calls have a scope
+// that is a digest, so their key alone finds nothing.
 package keyspec
 
 import (
@@ -20,8 +20,8 @@ type Spec struct {
 	Namespace, Key string
 	// Scope is the scope itself.
 	Scope string
-	// Method, URL or Route, Principal and Name are of a request: see httpadapter.RecordKey. The default
-	// Route is that of URL.
+	// Method, URL or Route, Principal and Name are of a request: see httpadapter.RecordKey. The
+	// default Route is that of URL.
 	Method, URL, Route, Principal, Name string
 	// GRPC is the full method of a call, with Principal and Name.
 	GRPC string
@@ -42,16 +42,18 @@ func fault(field, format string, args ...any) error {
 
 // Scoped reports whether anything but namespace and key was said.
 func (s *Spec) Scoped() bool {
-	return s.Scope != "" || s.Provider != "" || s.Endpoint != "" || s.EventType != "" || s.Body != nil || s.GRPC != "" || s.http()
+	return s.Scope != "" || s.Provider != "" || s.Endpoint != "" || s.EventType != "" ||
+		s.Body != nil || s.GRPC != "" || s.http()
 }
 
 // http reports whether anything of a request alone was said.
 func (s *Spec) http() bool {
-	return s.Method != "" || s.URL != "" || s.Route != "" || (s.GRPC == "" && (s.Principal != "" || s.Name != ""))
+	return s.Method != "" || s.URL != "" || s.Route != "" ||
+		(s.GRPC == "" && (s.Principal != "" || s.Name != ""))
 }
 
-// Resolve fills in Scope, and Key of a webhook whose id is not signed, and returns the ID. Errors are
-// of the type *Error.
+// Resolve fills in Scope, and Key of a webhook whose id is not signed, and returns the ID. Errors
+// are of the type *Error.
 func (s *Spec) Resolve() (dedup.ID, error) {
 	if err := s.scope(); err != nil {
 		return dedup.ID{}, err
@@ -73,7 +75,8 @@ func (s *Spec) scope() error {
 	}
 	switch {
 	case kinds > 1:
-		return fault("scope", "is of one kind alone: of a request, a gRPC call, a webhook, or given itself")
+		return fault("scope",
+			"is of one kind alone: of a request, a gRPC call, a webhook, or given itself")
 	case ofWebhook:
 		return s.webhook()
 	case s.GRPC != "":
@@ -96,7 +99,8 @@ func (s *Spec) webhook() error {
 	case s.EventType != "" && s.Body == nil:
 		return fault("event-type", "goes with the body of a webhook whose id is not signed")
 	}
-	k := webhook.RecordKey{Provider: s.Provider, Endpoint: s.Endpoint, EventID: s.Key, Body: s.Body, EventType: s.EventType}
+	k := webhook.RecordKey{Provider: s.Provider, Endpoint: s.Endpoint, EventID: s.Key, Body: s.Body,
+		EventType: s.EventType}
 	s.Scope, s.Key = k.Scope(), k.Key()
 	return nil
 }
@@ -116,6 +120,7 @@ func (s *Spec) request() error {
 		// Without TLS, as behind a proxy: the default ports of both schemes go.
 		route = httpadapter.DefaultRoute(&http.Request{Host: u.Host, URL: u})
 	}
-	s.Scope = httpadapter.RecordKey{Name: s.Name, Principal: s.Principal, Method: strings.ToUpper(s.Method), Route: route}.Scope()
+	s.Scope = httpadapter.RecordKey{Name: s.Name, Principal: s.Principal,
+		Method: strings.ToUpper(s.Method), Route: route}.Scope()
 	return nil
 }

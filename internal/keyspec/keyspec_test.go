@@ -18,9 +18,11 @@ func TestResolve(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, plain, id)
 
-	want, err := httpadapter.RecordKey{Method: "POST", Route: "api.example/pay", Key: "k"}.ID("shop")
+	want, err := httpadapter.RecordKey{Method: "POST", Route: "api.example/pay",
+		Key: "k"}.ID("shop")
 	require.NoError(t, err)
-	for _, url := range []string{"https://api.example/pay", "http://API.example:80/%70ay?x=1", "https://api.example.:443/pay"} {
+	for _, url := range []string{"https://api.example/pay", "http://API.example:80/%70ay?x=1",
+		"https://api.example.:443/pay"} {
 		s = Spec{Namespace: "shop", Key: "k", Method: "post", URL: url}
 		id, err = s.Resolve()
 		require.NoError(t, err)
@@ -30,9 +32,11 @@ func TestResolve(t *testing.T) {
 
 func TestResolveRefuses(t *testing.T) {
 	for field, specs := range map[string][]Spec{
-		"scope":      {{Scope: "eu", GRPC: "/a/b"}, {GRPC: "/a/b", Provider: "stripe"}, {Method: "POST", Provider: "stripe"}},
-		"method":     {{URL: "https://a/b"}, {Principal: "alice"}},
-		"url":        {{Method: "POST"}, {Method: "POST", URL: "a/b"}, {Method: "POST", URL: "https://a/b", Route: "b"}},
+		"scope": {{Scope: "eu", GRPC: "/a/b"}, {GRPC: "/a/b", Provider: "stripe"},
+			{Method: "POST", Provider: "stripe"}},
+		"method": {{URL: "https://a/b"}, {Principal: "alice"}},
+		"url": {{Method: "POST"}, {Method: "POST", URL: "a/b"},
+			{Method: "POST", URL: "https://a/b", Route: "b"}},
 		"grpc":       {{GRPC: "pay.Pay/Charge"}},
 		"webhook":    {{Endpoint: "billing"}},
 		"endpoint":   {{Provider: "stripe"}},

@@ -82,7 +82,8 @@ func TestNotice(t *testing.T) {
 
 func TestNestedModules(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "go.work")
-	if err := os.WriteFile(file, []byte("go 1.26\n\nuse (\n\t.\n\t./bench\n\t./cmd\n)\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("go 1.26\n\nuse (\n\t.\n\t./bench\n\t./cmd\n)\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	got, err := nestedModules(file)

@@ -31,9 +31,10 @@ func fired() (func(redisproxy.Request), <-chan redisproxy.Request) {
 // taken for one reply, or the next command's fault would hit the wrong one.
 func TestRepliesPassUntouched(t *testing.T) {
 	replies := []string{
-		"+OK\r\n", "-ERR no\r\n", ":42\r\n", "$-1\r\n", "$0\r\n\r\n", "*-1\r\n", "*2\r\n:1\r\n*1\r\n$-1\r\n",
-		"_\r\n", "#f\r\n", ",1.5\r\n", "(123456789012345678901234567890\r\n", "!3\r\nERR\r\n", "=5\r\ntxt:x\r\n",
-		"%1\r\n+k\r\n~1\r\n+v\r\n", "|1\r\n+ttl\r\n:1\r\n+OK\r\n",
+		"+OK\r\n", "-ERR no\r\n", ":42\r\n", "$-1\r\n", "$0\r\n\r\n", "*-1\r\n",
+		"*2\r\n:1\r\n*1\r\n$-1\r\n",
+		"_\r\n", "#f\r\n", ",1.5\r\n", "(123456789012345678901234567890\r\n", "!3\r\nERR\r\n",
+		"=5\r\ntxt:x\r\n", "%1\r\n+k\r\n~1\r\n+v\r\n", "|1\r\n+ttl\r\n:1\r\n+OK\r\n",
 		">2\r\n+invalidate\r\n*1\r\n+k\r\n+after a push\r\n",
 		"$70000\r\n" + strings.Repeat("x", 70000) + "\r\n",
 	}
@@ -58,7 +59,9 @@ func TestRepliesPassUntouched(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	// The last one of a pipeline gets its own fault, not that of a neighbour.
-	p.SetRules(redisproxy.Rule{Match: func(r redisproxy.Request) bool { return string(r.Args[1]) == "16" }, Action: redisproxy.DropReply})
+	p.SetRules(redisproxy.Rule{Match: func(r redisproxy.Request) bool {
+		return string(r.Args[1]) == "16"
+	}, Action: redisproxy.DropReply})
 	c.send(commands...)
 	want := strings.Join(replies[:16], "")
 	c.want(want)
@@ -81,22 +84,27 @@ func TestFaults(t *testing.T) {
 	}{
 		{
 			"reply dropped", redisproxy.Rule{Match: onC, Action: redisproxy.DropReply},
-			echo("SET a 1") + echo("SET b 2"), syscall.ECONNRESET, 3, 4, redisproxy.Stats{RepliesDropped: 1},
+			echo("SET a 1") + echo("SET b 2"), syscall.ECONNRESET,
+			3, 4, redisproxy.Stats{RepliesDropped: 1},
 		},
 		{
 			"reply torn", redisproxy.Rule{Match: onC, Action: redisproxy.TearReply, Bytes: 5},
-			echo("SET a 1") + echo("SET b 2") + echo("SET c 3")[:5], nil, 3, 4, redisproxy.Stats{RepliesTorn: 1},
+			echo("SET a 1") + echo("SET b 2") + echo("SET c 3")[:5], nil, 3, 4,
+			redisproxy.Stats{RepliesTorn: 1},
 		},
 		{
 			"request dropped", redisproxy.Rule{Match: onC, Action: redisproxy.DropRequest},
-			echo("SET a 1") + echo("SET b 2"), syscall.ECONNRESET, 2, 2, redisproxy.Stats{RequestsDropped: 1},
+			echo("SET a 1") + echo("SET b 2"), syscall.ECONNRESET,
+			2, 2, redisproxy.Stats{RequestsDropped: 1},
 		},
 		{
 			"pipeline cut", redisproxy.Rule{Position: 3, Action: redisproxy.CutPipeline},
-			echo("SET a 1") + echo("SET b 2") + echo("SET c 3"), nil, 3, 3, redisproxy.Stats{PipelinesCut: 1},
+			echo("SET a 1") + echo("SET b 2") + echo("SET c 3"), nil,
+			3, 3, redisproxy.Stats{PipelinesCut: 1},
 		},
 		{
-			"first request dropped", redisproxy.Rule{Command: "set", Action: redisproxy.DropRequest},
+			"first request dropped",
+			redisproxy.Rule{Command: "set", Action: redisproxy.DropRequest},
 			"", syscall.ECONNRESET, 0, 0, redisproxy.Stats{RequestsDropped: 1},
 		},
 	}
@@ -123,13 +131,16 @@ func TestFaults(t *testing.T) {
 					t.Errorf("after the fault: %q, %v; want %v", got, err, tt.end)
 				}
 				for i, command := range pipeline {
-					if has := server.has(command); i < tt.executed && !has || i >= tt.withheld && has {
+					if has := server.has(command); i < tt.executed && !has ||
+						i >= tt.withheld && has {
 						t.Errorf("%s executed: %v", command, has)
 					}
 				}
 				s := p.Stats()
-				if s.RepliesDropped != tt.stats.RepliesDropped || s.RepliesTorn != tt.stats.RepliesTorn ||
-					s.RequestsDropped != tt.stats.RequestsDropped || s.PipelinesCut != tt.stats.PipelinesCut {
+				if s.RepliesDropped != tt.stats.RepliesDropped ||
+					s.RepliesTorn != tt.stats.RepliesTorn ||
+					s.RequestsDropped != tt.stats.RequestsDropped ||
+					s.PipelinesCut != tt.stats.PipelinesCut {
 					t.Errorf("stats %+v", s)
 				}
 			})
@@ -162,7 +173,8 @@ func TestDelays(t *testing.T) {
 		t.Run(action.String(), func(t *testing.T) {
 			onFire, acted := fired()
 			const delay = 50 * time.Millisecond
-			p.SetRules(redisproxy.Rule{Command: "SLOW", Action: action, Delay: delay, OnFire: onFire})
+			p.SetRules(redisproxy.Rule{Command: "SLOW", Action: action, Delay: delay,
+				OnFire: onFire})
 			c := dial(t, p)
 			start := time.Now()
 			c.send("SLOW "+action.String(), "GET k")
@@ -170,7 +182,8 @@ func TestDelays(t *testing.T) {
 			if action == redisproxy.DelayReply && !server.has("SLOW DelayReply") {
 				t.Error("the reply is late, so the server must have the command")
 			}
-			if action == redisproxy.DelayRequest && server.has("SLOW DelayRequest") && time.Since(start) < delay {
+			if action == redisproxy.DelayRequest && server.has("SLOW DelayRequest") &&
+				time.Since(start) < delay {
 				t.Error("the server has the command early")
 			}
 			c.want(echo("SLOW "+action.String()) + echo("GET k"))
@@ -191,12 +204,13 @@ func TestPosition(t *testing.T) {
 	p := redisproxy.Start(t, server.addr)
 	var mu sync.Mutex
 	var positions []int
-	p.SetRules(redisproxy.Rule{Action: redisproxy.DropRequest, Match: func(r redisproxy.Request) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		positions = append(positions, r.Position)
-		return false
-	}})
+	p.SetRules(redisproxy.Rule{Action: redisproxy.DropRequest,
+		Match: func(r redisproxy.Request) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			positions = append(positions, r.Position)
+			return false
+		}})
 	c := dial(t, p)
 	const alone = 3000
 	for range alone {
@@ -249,7 +263,8 @@ func TestClose(t *testing.T) {
 	onFire, acted := fired()
 	p.SetRules(
 		redisproxy.Rule{Command: "HOLE", Action: redisproxy.DropReply, Hang: true, OnFire: onFire},
-		redisproxy.Rule{Command: "LATE", Action: redisproxy.DelayReply, Delay: time.Hour, OnFire: onFire},
+		redisproxy.Rule{Command: "LATE", Action: redisproxy.DelayReply, Delay: time.Hour,
+			OnFire: onFire},
 	)
 	idle, hole, late := dial(t, p), dial(t, p), dial(t, p)
 	idle.send("GET k")
@@ -270,7 +285,8 @@ func TestClose(t *testing.T) {
 		_ = conn.Close()
 		t.Error("it still listens")
 	}
-	if s := p.Stats(); s.Requests != 3 || s.Replies != 1 || s.RepliesDropped != 1 || s.Abandoned != 1 {
+	if s := p.Stats(); s.Requests != 3 || s.Replies != 1 || s.RepliesDropped != 1 ||
+		s.Abandoned != 1 {
 		t.Errorf("stats %+v", s)
 	}
 }
@@ -297,7 +313,8 @@ func TestServerGone(t *testing.T) {
 	if got, err := c.rest(); got != "" || err != nil {
 		t.Errorf("server died: %q, %v", got, err)
 	}
-	if got, err := dial(t, p).rest(); got != "" || err != nil && !errors.Is(err, syscall.ECONNRESET) {
+	if got, err := dial(t, p).rest(); got != "" ||
+		err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("server dead: %q, %v", got, err)
 	}
 }

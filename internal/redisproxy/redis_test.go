@@ -108,10 +108,13 @@ func TestOwnClaimLooksTaken(t *testing.T) {
 func TestBlackHole(t *testing.T) {
 	eachRedis(t, -1, func(t *testing.T, w *world) {
 		onFire, acted := fired()
-		w.proxy.SetRules(redisproxy.Rule{Command: "INCR", Action: redisproxy.DropReply, Hang: true, OnFire: onFire})
+		w.proxy.SetRules(redisproxy.Rule{Command: "INCR", Action: redisproxy.DropReply, Hang: true,
+			OnFire: onFire})
 		key := w.key(t, "counter")
-		hung := redistest.Client(t, &redis.Options{Addr: w.proxy.Addr(), MaxRetries: -1, ReadTimeout: time.Minute})
-		if err := hung.Ping(t.Context()).Err(); err != nil { // whose connection is there now, and INCR is sent in any case
+		hung := redistest.Client(t,
+			&redis.Options{Addr: w.proxy.Addr(), MaxRetries: -1, ReadTimeout: time.Minute})
+		// whose connection is there now, and INCR is sent in any case
+		if err := hung.Ping(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
 		err := hung.WithTimeout(50*time.Millisecond).Incr(t.Context(), key).Err()
@@ -130,7 +133,8 @@ func TestScripts(t *testing.T) {
 		key := w.key(t, "script")
 		script := redis.NewScript("return redis.call('INCR', KEYS[1]) -- " + w.prefix)
 		other := redis.NewScript("return 'other' -- " + w.prefix)
-		w.proxy.SetRules(redisproxy.Rule{Script: script.Hash(), Action: redisproxy.DropReply, Skip: 1})
+		w.proxy.SetRules(redisproxy.Rule{Script: script.Hash(), Action: redisproxy.DropReply,
+			Skip: 1})
 		// NOSCRIPT is skipped; the reply to EVAL is dropped, and those to EVALSHA.
 		for i := range 3 {
 			if err := script.Run(t.Context(), w.broken, []string{key}).Err(); err == nil {
@@ -138,7 +142,8 @@ func TestScripts(t *testing.T) {
 			}
 			w.wantValue(t, key, fmt.Sprint(i+1))
 		}
-		if got, err := other.Run(t.Context(), w.broken, []string{key}).Text(); got != "other" || err != nil {
+		if got, err := other.Run(t.Context(), w.broken, []string{key}).Text(); got != "other" ||
+			err != nil {
 			t.Errorf("the other script: %q, %v", got, err)
 		}
 	})
@@ -149,7 +154,8 @@ func TestScripts(t *testing.T) {
 func TestPipelineCut(t *testing.T) {
 	eachRedis(t, -1, func(t *testing.T, w *world) {
 		for k := 1; k <= 4; k++ {
-			w.proxy.SetRules(redisproxy.Rule{Command: "SET", Position: k, Action: redisproxy.CutPipeline})
+			w.proxy.SetRules(redisproxy.Rule{Command: "SET", Position: k,
+				Action: redisproxy.CutPipeline})
 			pipe := w.broken.Pipeline()
 			var keys []string
 			for i := range 5 {
@@ -228,7 +234,8 @@ func TestRealRESP3(t *testing.T) {
 	w := newWorld(t, addr, redistest.Client(t, &redis.Options{Addr: addr}), -1)
 	hash, set, tracked := w.key(t, "hash"), w.key(t, "set"), w.key(t, "tracked")
 	c := dial(t, w.proxy)
-	c.send("HELLO 3", "HSET "+hash+" f v", "ZADD "+set+" 1.5 m", "CLIENT TRACKING ON", "GET "+tracked)
+	c.send("HELLO 3", "HSET "+hash+" f v", "ZADD "+set+" 1.5 m", "CLIENT TRACKING ON",
+		"GET "+tracked)
 	hello := readValueOf(t, c, '%')
 	c.want(":1\r\n:1\r\n+OK\r\n_\r\n")
 	if !strings.Contains(hello, "proto\r\n:3\r\n") {
@@ -237,7 +244,8 @@ func TestRealRESP3(t *testing.T) {
 	if err := w.direct.Set(t.Context(), tracked, "v", time.Minute).Err(); err != nil {
 		t.Fatal(err)
 	}
-	c.want(">2\r\n$10\r\ninvalidate\r\n*1\r\n" + fmt.Sprintf("$%d\r\n%s\r\n", len(tracked), tracked))
+	c.want(">2\r\n$10\r\ninvalidate\r\n*1\r\n" + fmt.Sprintf("$%d\r\n%s\r\n",
+		len(tracked), tracked))
 	w.proxy.SetRules(redisproxy.Rule{Command: "GET", Action: redisproxy.DropReply})
 	c.send("HGETALL "+hash, "ZSCORE "+set+" m", "GET "+tracked)
 	c.want("%1\r\n$1\r\nf\r\n$1\r\nv\r\n,1.5\r\n")
@@ -272,11 +280,16 @@ func readValueOf(t *testing.T, c *client, kind byte) string {
 func TestStorm(t *testing.T) {
 	eachRedis(t, -1, func(t *testing.T, w *world) {
 		w.proxy.SetRules(
-			redisproxy.Rule{Command: "INCR", Action: redisproxy.DropReply, Probability: 0.1, Seed: 1},
-			redisproxy.Rule{Command: "INCR", Action: redisproxy.TearReply, Bytes: 1, Probability: 0.1, Seed: 2},
-			redisproxy.Rule{Command: "INCR", Action: redisproxy.DropRequest, Probability: 0.1, Seed: 3},
-			redisproxy.Rule{Command: "INCR", Action: redisproxy.CutPipeline, Probability: 0.1, Seed: 4},
-			redisproxy.Rule{Command: "INCR", Action: redisproxy.DelayReply, Delay: time.Millisecond, Probability: 0.1, Seed: 5},
+			redisproxy.Rule{Command: "INCR", Action: redisproxy.DropReply,
+				Probability: 0.1, Seed: 1},
+			redisproxy.Rule{Command: "INCR", Action: redisproxy.TearReply, Bytes: 1,
+				Probability: 0.1, Seed: 2},
+			redisproxy.Rule{Command: "INCR", Action: redisproxy.DropRequest,
+				Probability: 0.1, Seed: 3},
+			redisproxy.Rule{Command: "INCR", Action: redisproxy.CutPipeline,
+				Probability: 0.1, Seed: 4},
+			redisproxy.Rule{Command: "INCR", Action: redisproxy.DelayReply, Delay: time.Millisecond,
+				Probability: 0.1, Seed: 5},
 		)
 		var wg sync.WaitGroup
 		for i := range 8 {
@@ -285,7 +298,8 @@ func TestStorm(t *testing.T) {
 		}
 		wg.Wait()
 		s := w.proxy.Stats()
-		if s.RepliesDropped == 0 || s.RepliesTorn == 0 || s.RequestsDropped == 0 || s.PipelinesCut == 0 || s.Delayed == 0 {
+		if s.RepliesDropped == 0 || s.RepliesTorn == 0 || s.RequestsDropped == 0 ||
+			s.PipelinesCut == 0 || s.Delayed == 0 {
 			t.Errorf("a fault did not happen: %+v", s)
 		}
 		w.proxy.Close() // so that all is counted

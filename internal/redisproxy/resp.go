@@ -36,7 +36,8 @@ func (r *respReader) command() (raw []byte, args [][]byte, err error) {
 		return nil, nil, err
 	}
 	if kind != '*' || n < 1 || n > maxItems {
-		return nil, nil, fmt.Errorf("%w: a request begins with %q and %d items", errProtocol, kind, n)
+		return nil, nil, fmt.Errorf("%w: a request begins with %q and %d items",
+			errProtocol, kind, n)
 	}
 	type span struct{ from, to int }
 	var spans []span
@@ -120,7 +121,8 @@ func (r *respReader) header() (kind byte, n int, err error) {
 		return kind, 0, nil
 	}
 	n, err = strconv.Atoi(string(line[1 : len(line)-2]))
-	if err != nil || n < -1 || n > maxItems && !bytes.ContainsRune([]byte("$=!"), rune(kind)) || n > maxBulk {
+	if err != nil || n < -1 || n > maxItems && !bytes.ContainsRune([]byte("$=!"), rune(kind)) ||
+		n > maxBulk {
 		return 0, 0, fmt.Errorf("%w: length %q", errProtocol, line[1:len(line)-2])
 	}
 	return kind, n, nil

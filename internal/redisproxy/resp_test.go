@@ -52,14 +52,17 @@ func TestValueCutShort(t *testing.T) {
 
 func TestNotTheProtocol(t *testing.T) {
 	for _, v := range []string{
-		"\r\n", "OK\r\n", "?\r\n", "$x\r\n", "$-2\r\n", "$3\r\nabcde", "$999999999999\r\n", "*16777217\r\n", "*?\r\n",
-		"+OK\n", "+OK", strings.Repeat("*1\r\n", maxDepth+2), "+" + strings.Repeat("x", 70<<10) + "\r\n",
+		"\r\n", "OK\r\n", "?\r\n", "$x\r\n", "$-2\r\n", "$3\r\nabcde", "$999999999999\r\n",
+		"*16777217\r\n", "*?\r\n",
+		"+OK\n", "+OK", strings.Repeat("*1\r\n", maxDepth+2),
+		"+" + strings.Repeat("x", 70<<10) + "\r\n",
 	} {
 		if got, err := newRespReader(strings.NewReader(v)).value(); err == nil {
 			t.Errorf("%.20q was read as %.20q", v, got)
 		}
 	}
-	for _, v := range []string{"PING\r\n", "*0\r\n", "*-1\r\n", "*1\r\n:1\r\n", "*1\r\n$-1\r\n", "$4\r\nPING\r\n", "*1\r\n$4\r\nPINGxx"} {
+	for _, v := range []string{"PING\r\n", "*0\r\n", "*-1\r\n", "*1\r\n:1\r\n", "*1\r\n$-1\r\n",
+		"$4\r\nPING\r\n", "*1\r\n$4\r\nPINGxx"} {
 		if raw, _, err := newRespReader(strings.NewReader(v)).command(); err == nil {
 			t.Errorf("%q was read as the command %q", v, raw)
 		}
@@ -70,7 +73,8 @@ func TestCommand(t *testing.T) {
 	const stream = "*3\r\n$3\r\nset\r\n$0\r\n\r\n$4\r\n\r\n*1\r\n*1\r\n$4\r\nPING\r\n"
 	r := newRespReader(iotest.OneByteReader(strings.NewReader(stream)))
 	first, args, err := r.command()
-	if err != nil || len(args) != 3 || string(args[0]) != "set" || len(args[1]) != 0 || string(args[2]) != "\r\n*1" {
+	if err != nil || len(args) != 3 || string(args[0]) != "set" || len(args[1]) != 0 ||
+		string(args[2]) != "\r\n*1" {
 		t.Fatalf("command = %q, %v", args, err)
 	}
 	second, _, err := r.command()
@@ -100,7 +104,8 @@ func FuzzReader(f *testing.F) {
 			}
 			rest = rest[len(got):]
 		}
-		if raw, args, err := newRespReader(bytes.NewReader(data)).command(); err == nil && (!bytes.HasPrefix(data, raw) || len(args) == 0) {
+		if raw, args, err := newRespReader(bytes.NewReader(data)).command(); err == nil &&
+			(!bytes.HasPrefix(data, raw) || len(args) == 0) {
 			t.Fatalf("command %q with %d arguments of %q", raw, len(args), data)
 		}
 	})

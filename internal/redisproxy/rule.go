@@ -33,7 +33,8 @@ const (
 
 // String returns the name as it is written in Go.
 func (a Action) String() string {
-	names := [...]string{"", "DropReply", "TearReply", "DelayReply", "DropRequest", "CutPipeline", "DelayRequest"}
+	names := [...]string{"", "DropReply", "TearReply", "DelayReply", "DropRequest", "CutPipeline",
+		"DelayRequest"}
 	if int(a) < len(names) && a > 0 {
 		return names[a]
 	}
@@ -157,7 +158,8 @@ func newLiveRule(r Rule) *liveRule {
 	if r.Name == "" {
 		r.Name = strings.TrimSpace(r.Action.String() + " " + strings.ToUpper(r.Command))
 	}
-	return &liveRule{Rule: r, command: []byte(r.Command), rng: rand.New(rand.NewPCG(r.Seed, 0))} // chance, not secrecy
+	// chance, not secrecy
+	return &liveRule{Rule: r, command: []byte(r.Command), rng: rand.New(rand.NewPCG(r.Seed, 0))}
 }
 
 // fires decides on one request and counts.

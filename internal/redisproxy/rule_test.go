@@ -36,7 +36,8 @@ func hits(t *testing.T, p *redisproxy.Proxy, n int, rule redisproxy.Rule) []stri
 
 func TestRuleCounts(t *testing.T) {
 	p := redisproxy.Start(t, newFakeServer(t, echo).addr)
-	if got := hits(t, p, 10, redisproxy.Rule{Skip: 2, Count: 3}); !slices.Equal(got, []string{"2", "3", "4"}) {
+	if got := hits(t, p, 10, redisproxy.Rule{Skip: 2, Count: 3}); !slices.Equal(got,
+		[]string{"2", "3", "4"}) {
 		t.Errorf("Skip 2, Count 3 hit %v", got)
 	}
 	if got := hits(t, p, 10, redisproxy.Rule{Command: "SET"}); len(got) != 0 {
@@ -78,13 +79,16 @@ func TestRuleMatch(t *testing.T) {
 		{"sha", redisproxy.Rule{Script: sha}, "EVALSHA " + sha + " 1 k", true},
 		{"other sha", redisproxy.Rule{Script: sha}, "EVALSHA 0000 1 k", false},
 		{"sha of another command", redisproxy.Rule{Script: sha}, "GET " + sha, false},
-		{"predicate", redisproxy.Rule{Match: func(r redisproxy.Request) bool { return r.Conn == 1 && len(r.Args) == 2 }}, "GET k", true},
+		{"predicate", redisproxy.Rule{Match: func(r redisproxy.Request) bool {
+			return r.Conn == 1 && len(r.Args) == 2
+		}}, "GET k", true},
 		{"all must hold", redisproxy.Rule{Command: "GET", Position: 2}, "GET k", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := redisproxy.Start(t, newFakeServer(t, echo).addr)
-			tt.rule.Action, tt.rule.Delay, tt.rule.Name = redisproxy.DelayReply, time.Nanosecond, "it"
+			tt.rule.Action, tt.rule.Delay, tt.rule.Name = redisproxy.DelayReply,
+				time.Nanosecond, "it"
 			p.SetRules(tt.rule)
 			c := dial(t, p)
 			c.send(tt.command)

@@ -186,7 +186,8 @@ func (s *session) deliver(e *exchange, raw []byte) bool {
 // unmatched tells the commands that are answered with none or many replies.
 func unmatched(req Request) bool {
 	switch req.Name() {
-	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE", "MONITOR", "SYNC", "PSYNC":
+	case "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE",
+		"MONITOR", "SYNC", "PSYNC":
 		return true
 	case "CLIENT":
 		return len(req.Args) > 1 && (Request{Args: req.Args[1:]}).Name() == "REPLY"

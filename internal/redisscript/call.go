@@ -143,7 +143,8 @@ type RenewArgs struct {
 // NewDeclare is NewRenew that also says what the attempt has come to.
 func NewDeclare(key string, a *RenewArgs) Call {
 	return Call{Script: Renew, Key: key, Args: []any{
-		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), bit(a.Danger), max(Millis(a.Window), 0), string(a.Steps), a.Fence,
+		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), bit(a.Danger),
+		max(Millis(a.Window), 0), string(a.Steps), a.Fence,
 	}}
 }
 
@@ -174,8 +175,8 @@ type FinishArgs struct {
 // NewFinish ends an attempt.
 func NewFinish(key string, a *FinishArgs) Call {
 	return Call{Script: Finish, Key: key, Args: []any{
-		string(a.Token[:]), a.State, max(Millis(a.Keep), 1), bit(a.Landed), a.Fence, a.Attempt, bit(a.NoResult),
-		a.Fingerprint, a.Origin, a.Label, bit(a.Result != nil), string(a.Result),
+		string(a.Token[:]), a.State, max(Millis(a.Keep), 1), bit(a.Landed), a.Fence, a.Attempt,
+		bit(a.NoResult), a.Fingerprint, a.Origin, a.Label, bit(a.Result != nil), string(a.Result),
 		max(Millis(a.Uncertain), 1), bit(a.NotBegun), bit(a.Unused),
 	}}
 }
@@ -221,7 +222,8 @@ const keepForgets = 30 * 24 * time.Hour
 // NewForgets reads the number that tells of every Forget, or changes it. It needs another
 // random number each time.
 func NewForgets(key string, random uint64, change bool) Call {
-	return Call{Script: Forgets, Key: key, Args: []any{strconv.FormatUint(random, 10), bit(change), Millis(keepForgets)}}
+	return Call{Script: Forgets, Key: key,
+		Args: []any{strconv.FormatUint(random, 10), bit(change), Millis(keepForgets)}}
 }
 
 // NewDrop gives up the lease that token holds.

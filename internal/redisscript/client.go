@@ -53,7 +53,8 @@ func holdsRing(v reflect.Value, depth int) bool {
 		return false
 	}
 	for i := range v.NumField() {
-		if kind := v.Field(i).Kind(); (kind == reflect.Interface || kind == reflect.Pointer || kind == reflect.Struct) && holdsRing(v.Field(i), depth+1) {
+		if kind := v.Field(i).Kind(); (kind == reflect.Interface || kind == reflect.Pointer ||
+			kind == reflect.Struct) && holdsRing(v.Field(i), depth+1) {
 			return true
 		}
 	}
@@ -71,7 +72,8 @@ func PrefixProblem(prefix string) string {
 	}
 	for i := range len(prefix) {
 		c := prefix[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-' {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' ||
+			c == '.' || c == '-' {
 			continue
 		}
 		return fmt.Sprintf("has %q at byte %d; letters, digits, '_', '.' and '-' are allowed", c, i)

@@ -13,8 +13,8 @@ import (
 var (
 	ownAcquireScript = loadAfter("own_acquire", "own")
 	ownTurnScript    = loadAfter("own_turn", "own")
-	// ownBeginScript is ownTurnScript for those that begin something: a server that is full refuses it
-	// before it has done anything.
+	// ownBeginScript is ownTurnScript for those that begin something: a server that is full refuses
+	// it before it has done anything.
 	ownBeginScript   = strict(ownTurnScript)
 	ownAskScript     = loadAfter("own_ask", "own")
 	ownFoldScript    = loadAfter("own_fold", "own")
@@ -75,15 +75,16 @@ type OwnClaim struct {
 	Generation int32
 	// TakeOver takes the partition from a lower generation whose lease still runs.
 	TakeOver bool
-	// Mine is the epoch that the caller had, when he goes on with what he began in it: if the partition
-	// still has it, his ownership is unbroken. 0: he begins anew.
+	// Mine is the epoch that the caller had, when he goes on with what he began in it: if the
+	// partition still has it, his ownership is unbroken. 0: he begins anew.
 	Mine uint64
 }
 
 // NewOwnAcquire asks for a partition. Of self it needs Token, MapVersion and Lease.
 func NewOwnAcquire(k OwnKeys, self OwnSelf, c OwnClaim) Call {
 	return ownCall(ownAcquireScript, []string{k.Head, k.Own, k.Run}, []any{
-		string(self.Token[:]), Millis(self.Lease), Millis(c.Hold), c.Generation, bit(c.TakeOver), self.MapVersion, c.Mine,
+		string(self.Token[:]), Millis(self.Lease), Millis(c.Hold), c.Generation, bit(c.TakeOver),
+		self.MapVersion, c.Mine,
 	})
 }
 
@@ -137,8 +138,10 @@ func turnCall(script *Script, k OwnKeys, self OwnSelf, t *OwnTurn, begin []OwnFi
 		keys = append(keys, t.Fresh)
 	}
 	args := make([]any, 0, 12+2*len(begin)+len(t.Ended))
-	args = append(args, string(self.Token[:]), self.Epoch, self.MapVersion, Millis(self.Lease), self.Seq,
-		Millis(self.Slice), Millis(self.Keep), t.Gen, t.N, ownMembers(t.Marks, done), ownMembers(t.Touches, touched), len(begin))
+	args = append(args, string(self.Token[:]), self.Epoch, self.MapVersion,
+		Millis(self.Lease), self.Seq,
+		Millis(self.Slice), Millis(self.Keep), t.Gen, t.N, ownMembers(t.Marks, done),
+		ownMembers(t.Touches, touched), len(begin))
 	for _, f := range begin {
 		args = append(args, f.Name, f.Blob)
 	}
@@ -174,7 +177,8 @@ type OwnFill struct {
 // NewOwnFold folds. Of self it needs Epoch, Slice and Keep.
 func NewOwnFold(k OwnKeys, self OwnSelf, f *OwnFold) Call {
 	keys := []string{k.Head, f.Fresh}
-	args := []any{self.Epoch, f.Forgets, Millis(self.Slice), Millis(self.Keep), f.Gen, f.N, f.Count, bit(f.Last)}
+	args := []any{self.Epoch, f.Forgets, Millis(self.Slice), Millis(self.Keep), f.Gen, f.N,
+		f.Count, bit(f.Last)}
 	for _, b := range f.Buckets {
 		keys = append(keys, b.Key)
 		args = append(args, ownMembers(b.Members, func(m int64) int64 { return m }))
@@ -205,7 +209,8 @@ type OwnRemap struct {
 
 // NewOwnRemap tells a partition of its map.
 func NewOwnRemap(k OwnKeys, m OwnRemap) Call {
-	return ownCall(ownRemapScript, []string{k.Head}, []any{m.MapVersion, max(Millis(m.Span), 0), bit(m.Bear), bit(m.Lost)})
+	return ownCall(ownRemapScript, []string{k.Head},
+		[]any{m.MapVersion, max(Millis(m.Span), 0), bit(m.Bear), bit(m.Lost)})
 }
 
 // OwnForget forgets an id.
@@ -227,7 +232,8 @@ type OwnSet struct {
 	Gen int64
 }
 
-// NewOwnForget removes the mark of an id, and the id from what owners that are gone had begun; never its touch.
+// NewOwnForget removes the mark of an id, and the id from what owners that are gone had begun;
+// never its touch.
 func NewOwnForget(k OwnKeys, e *OwnForget) Call {
 	token := ""
 	if e.Token != [16]byte{} {

@@ -71,7 +71,8 @@ func NewOwnAsk(k OwnKeys, q *OwnAsk) Call {
 	}
 	keys = append(keys, q.Fresh...)
 	args := make([]any, 0, 7+len(q.Buckets)+2*len(q.FoldedTo))
-	args = append(args, q.Epoch, bit(q.Foreign), q.Gen, q.Newest, ownMembers(q.IDs, done), ownMembers(q.IDs, touched), len(q.Fresh))
+	args = append(args, q.Epoch, bit(q.Foreign), q.Gen, q.Newest, ownMembers(q.IDs, done),
+		ownMembers(q.IDs, touched), len(q.Fresh))
 	if !q.Foreign {
 		for _, f := range q.FoldedTo {
 			args = append(args, f.Gen, f.N)

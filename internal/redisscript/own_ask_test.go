@@ -19,15 +19,18 @@ func TestOwnAsk(t *testing.T) {
 		p.lapse()
 		p.acquire()
 		p.begin(1, 22, 24)
-		p.want(redisscript.OwnDone, redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{2, 4}, []int64{4, 6})))
+		p.want(redisscript.OwnDone,
+			redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{2, 4}, []int64{4, 6})))
 		p.mark(2, 8)
 		p.must(p.client.Set(t.Context(), p.bucket(1), rawMembers(10, 13), 0).Err())
 		p.must(p.client.Set(t.Context(), p.bucket(2), rawMembers(12, 2), 0).Err())
 		ask := redisscript.OwnAsk{
-			Epoch: p.self.Epoch, Gen: p.g, Newest: 2, IDs: []int64{2, 4, 6, 8, 10, 12, 14, 20, 22, 24},
+			Epoch: p.self.Epoch, Gen: p.g, Newest: 2,
+			IDs:   []int64{2, 4, 6, 8, 10, 12, 14, 20, 22, 24},
 			Fresh: []string{p.fresh(1), p.fresh(2), p.fresh(3)},
 			// Of bucket 2 nobody asks for 2, and of bucket 3, which is not there, for all.
-			Buckets: []redisscript.OwnBucket{{Key: p.bucket(1), Of: []int{4, 5}}, {Key: p.bucket(2), Of: []int{5}}, {Key: p.bucket(3), Of: []int{0, 1, 2, 3, 4, 5}}},
+			Buckets: []redisscript.OwnBucket{{Key: p.bucket(1), Of: []int{4, 5}},
+				{Key: p.bucket(2), Of: []int{5}}, {Key: p.bucket(3), Of: []int{0, 1, 2, 3, 4, 5}}},
 		}
 		foreign := ask
 		foreign.Foreign = true
@@ -36,8 +39,10 @@ func TestOwnAsk(t *testing.T) {
 			ask  redisscript.OwnAsk
 			want []redisscript.Found
 		}{
-			"owner":   {ask, []redisscript.Found{done, done, touched, done, done, done, 0, 0, 0, 0}},
-			"foreign": {foreign, []redisscript.Found{done, done, touched, done, done, done, 0, 2 * other, begun | other, begun}},
+			"owner": {ask, []redisscript.Found{done, done, touched, done, done,
+				done, 0, 0, 0, 0}},
+			"foreign": {foreign, []redisscript.Found{done, done, touched, done, done, done,
+				0, 2 * other, begun | other, begun}},
 		} {
 			p.unchanged(func() {
 				r := p.want(redisscript.OwnFound, redisscript.NewOwnAsk(p.keys, &c.ask))
@@ -46,7 +51,8 @@ func TestOwnAsk(t *testing.T) {
 				}
 			}, p.fresh(1), p.fresh(2), p.bucket(1), p.bucket(2))
 		}
-		if f := redisscript.Found(begun | 2*other); !f.Begun() || f.Runs() != 2 || f.Done() || f.Touched() {
+		if f := redisscript.Found(begun | 2*other); !f.Begun() || f.Runs() != 2 || f.Done() ||
+			f.Touched() {
 			t.Errorf("%d is read as %t %t %t %d", f, f.Done(), f.Touched(), f.Begun(), f.Runs())
 		}
 
@@ -54,7 +60,8 @@ func TestOwnAsk(t *testing.T) {
 		if r := p.want(redisscript.OwnFound, redisscript.NewOwnAsk(p.keys, &foreign)); r.Live {
 			t.Error("nobody lives, and somebody is found")
 		}
-		p.want(redisscript.OwnFound, redisscript.NewOwnAsk(p.keys, &redisscript.OwnAsk{Epoch: p.self.Epoch}))
+		p.want(redisscript.OwnFound,
+			redisscript.NewOwnAsk(p.keys, &redisscript.OwnAsk{Epoch: p.self.Epoch}))
 	})
 }
 
@@ -65,21 +72,31 @@ func TestOwnAskRefuses(t *testing.T) {
 			prepare        func(p *part)
 			owner, foreign string
 		}{
-			"as it was":         {func(*part) {}, redisscript.OwnFound, redisscript.OwnFound},
-			"another set":       {func(p *part) { p.mark(2, 4) }, redisscript.OwnFound, redisscript.OwnStale},
-			"another epoch":     {(*part).rob, redisscript.OwnStale, redisscript.OwnStale},
-			"a generation more": {func(p *part) { p.poke("g", p.g+1) }, redisscript.OwnFound, redisscript.OwnStale},
-			"lost":              {func(p *part) { p.remap(redisscript.OwnRemap{Lost: true}) }, redisscript.OwnAmnesia, redisscript.OwnAmnesia},
-			"no head":           {func(p *part) { p.must(p.client.Del(t.Context(), p.keys.Head).Err()) }, redisscript.OwnAmnesia, redisscript.OwnAmnesia},
+			"as it was": {func(*part) {}, redisscript.OwnFound, redisscript.OwnFound},
+			"another set": {func(p *part) {
+				p.mark(2, 4)
+			}, redisscript.OwnFound, redisscript.OwnStale},
+			"another epoch": {(*part).rob, redisscript.OwnStale, redisscript.OwnStale},
+			"a generation more": {func(p *part) {
+				p.poke("g", p.g+1)
+			}, redisscript.OwnFound, redisscript.OwnStale},
+			"lost": {func(p *part) {
+				p.remap(redisscript.OwnRemap{Lost: true})
+			}, redisscript.OwnAmnesia, redisscript.OwnAmnesia},
+			"no head": {func(p *part) {
+				p.must(p.client.Del(t.Context(), p.keys.Head).Err())
+			}, redisscript.OwnAmnesia, redisscript.OwnAmnesia},
 		} {
 			t.Run(name, func(t *testing.T) {
 				p := held(t, b, name)
 				p.mark(1, 2)
-				ask := redisscript.OwnAsk{Epoch: p.self.Epoch, IDs: []int64{2}, Fresh: []string{p.fresh(1)}}
+				ask := redisscript.OwnAsk{Epoch: p.self.Epoch, IDs: []int64{2},
+					Fresh: []string{p.fresh(1)}}
 				c.prepare(p)
 				p.want(c.owner, redisscript.NewOwnAsk(p.keys, &ask))
 				ask.Foreign, ask.Gen, ask.Newest = true, p.g, 1
-				if r := p.want(c.foreign, redisscript.NewOwnAsk(p.keys, &ask)); r.Answer == redisscript.OwnStale {
+				if r := p.want(c.foreign,
+					redisscript.NewOwnAsk(p.keys, &ask)); r.Answer == redisscript.OwnStale {
 					h := p.head()
 					if r.Gen != h.Gen || r.Newest != h.Gens[h.Gen].Newest || r.Epoch != h.Epoch {
 						t.Errorf("answered %+v, head %+v", r, h)
@@ -99,7 +116,9 @@ func TestOwnAskIsAligned(t *testing.T) {
 			Epoch: p.self.Epoch, Foreign: true, Gen: p.g,
 			IDs: []int64{0x0506070809020304, 0x0203040506070808, 0x0806040200020406, 0},
 		}
-		if got := p.want(redisscript.OwnFound, redisscript.NewOwnAsk(p.keys, &ask)).Found; !slices.Equal(got, []redisscript.Found{0, 0, 4, 0}) {
+		if got := p.want(redisscript.OwnFound,
+			redisscript.NewOwnAsk(p.keys, &ask)).Found; !slices.Equal(got,
+			[]redisscript.Found{0, 0, 4, 0}) {
 			t.Errorf("found %v", got)
 		}
 	})

@@ -25,7 +25,8 @@ const (
 // BenchmarkOwn tells what a key costs a Redis of its own: exec-ns is the time of the
 // commands (INFO commandstats), cpu-ns all of its CPU, with what the protocol takes.
 func BenchmarkOwn(b *testing.B) {
-	client := redistest.Client(b, &redis.Options{Addr: servertest.Private(b, servertest.KindRedis).Addr})
+	client := redistest.Client(b,
+		&redis.Options{Addr: servertest.Private(b, servertest.KindRedis).Addr})
 	o := &ownBench{client: client, runner: redisscript.NewRunner(client), g: -1}
 	o.keys = redisscript.OwnKeys{Head: "{own}:head", Own: "{own}:own", Run: "{own}:run"}
 	o.self = redisscript.OwnSelf{Token: owner{1}, Lease: time.Hour, Slice: ownSlice, Keep: ownKeep}
@@ -42,8 +43,12 @@ func BenchmarkOwn(b *testing.B) {
 	b.Run("ask, all done", o.ask(ownBatch))
 	b.Run("ask, none done", o.ask(0))
 	for _, full := range []int{128, 256, 400} {
-		b.Run(fmt.Sprintf("ask, in buckets of %d", full), func(b *testing.B) { o.askBuckets(b, full, false) })
-		b.Run(fmt.Sprintf("ask, in buckets of %d, foreign", full), func(b *testing.B) { o.askBuckets(b, full, true) })
+		b.Run(fmt.Sprintf("ask, in buckets of %d", full), func(b *testing.B) {
+			o.askBuckets(b, full, false)
+		})
+		b.Run(fmt.Sprintf("ask, in buckets of %d, foreign", full), func(b *testing.B) {
+			o.askBuckets(b, full, true)
+		})
 	}
 }
 
@@ -60,7 +65,8 @@ type ownBench struct {
 func (o *ownBench) call(b *testing.B, c redisscript.Call) redisscript.OwnReply {
 	b.Helper()
 	r := o.runner.RunOwn(b.Context(), []redisscript.Call{c})[0]
-	if r.Err != nil || slices.Contains([]string{redisscript.OwnStale, redisscript.OwnEdge, redisscript.OwnGrown}, r.Answer) {
+	if r.Err != nil || slices.Contains([]string{redisscript.OwnStale, redisscript.OwnEdge,
+		redisscript.OwnGrown}, r.Answer) {
 		b.Fatalf("%+v", r)
 	}
 	return r
@@ -134,7 +140,8 @@ func (o *ownBench) set(b *testing.B) {
 		claim, done := o.client.Pipeline(), o.client.Pipeline()
 		for _, id := range ownRandom(ownBatch) {
 			key := fmt.Sprintf("owned:bench:{%016x}", uint64(id))
-			claim.SetArgs(b.Context(), key, "0123456789abcdef", redis.SetArgs{Mode: "NX", TTL: time.Minute, Get: true})
+			claim.SetArgs(b.Context(), key, "0123456789abcdef",
+				redis.SetArgs{Mode: "NX", TTL: time.Minute, Get: true})
 			done.Set(b.Context(), key, "1", 10*time.Minute)
 		}
 		_, _ = claim.Exec(b.Context()) // nil, which is an error, where there was none
@@ -144,13 +151,15 @@ func (o *ownBench) set(b *testing.B) {
 	})
 	o.client.FlushDB(b.Context()) // of its own server
 	o.call(b, redisscript.NewOwnRemap(o.keys, redisscript.OwnRemap{Bear: true}))
-	o.self.Epoch = o.call(b, redisscript.NewOwnAcquire(o.keys, o.self, redisscript.OwnClaim{Hold: time.Hour})).Epoch
+	o.self.Epoch = o.call(b, redisscript.NewOwnAcquire(o.keys, o.self,
+		redisscript.OwnClaim{Hold: time.Hour})).Epoch
 	o.n, o.marks = 0, 0
 }
 
 func (o *ownBench) field() redisscript.OwnField {
 	o.name++
-	return redisscript.OwnField{Name: redisscript.OwnFieldName(o.self.Epoch, o.name), Blob: redisscript.OwnBlob(ownRandom(ownBatch)...)}
+	return redisscript.OwnField{Name: redisscript.OwnFieldName(o.self.Epoch, o.name),
+		Blob: redisscript.OwnBlob(ownRandom(ownBatch)...)}
 }
 
 func (o *ownBench) fresh(n uint64) string { return fmt.Sprintf("{own}:f:%d:%d", o.g, n) }
@@ -167,18 +176,22 @@ func (o *ownBench) begin(b *testing.B) {
 	o.perKey(b, ownBatch, nil, func() {
 		f := o.field() // and the one before goes: run has a few
 		ended := []string{redisscript.OwnFieldName(o.self.Epoch, o.name-1)}
-		o.call(b, redisscript.NewOwnTurn(o.keys, o.self, &redisscript.OwnTurn{Begin: []redisscript.OwnField{f}, Ended: ended}))
+		o.call(b, redisscript.NewOwnTurn(o.keys, o.self,
+			&redisscript.OwnTurn{Begin: []redisscript.OwnField{f}, Ended: ended}))
 	})
 }
 
 func (o *ownBench) mark(b *testing.B) {
-	o.perKey(b, ownBatch, nil, func() { o.call(b, redisscript.NewOwnTurn(o.keys, o.self, o.turn())) })
+	o.perKey(b, ownBatch, nil, func() {
+		o.call(b, redisscript.NewOwnTurn(o.keys, o.self, o.turn()))
+	})
 }
 
 func (o *ownBench) both(b *testing.B) {
 	o.perKey(b, ownBatch, nil, func() {
 		turn, f := o.turn(), o.field()
-		turn.Begin, turn.Ended = []redisscript.OwnField{f}, []string{redisscript.OwnFieldName(o.self.Epoch, o.name-1)}
+		turn.Begin, turn.Ended = []redisscript.OwnField{f},
+			[]string{redisscript.OwnFieldName(o.self.Epoch, o.name-1)}
 		o.call(b, redisscript.NewOwnTurn(o.keys, o.self, turn))
 	})
 }
@@ -195,7 +208,9 @@ func (o *ownBench) fold(b *testing.B, per int) {
 	fill := func() {
 		members = ownRandom(ownSet)
 		for at := 0; at < ownSet; at += redisscript.OwnMost {
-			o.call(b, redisscript.NewOwnTurn(o.keys, o.self, &redisscript.OwnTurn{Fresh: o.fresh(folded), Gen: o.g, N: folded, Marks: members[at : at+redisscript.OwnMost]}))
+			o.call(b, redisscript.NewOwnTurn(o.keys, o.self,
+				&redisscript.OwnTurn{Fresh: o.fresh(folded), Gen: o.g, N: folded,
+					Marks: members[at : at+redisscript.OwnMost]}))
 		}
 		for i := range members {
 			members[i] &^= 1
@@ -203,13 +218,16 @@ func (o *ownBench) fold(b *testing.B, per int) {
 	}
 	o.perKey(b, ownSet, fill, func() {
 		for c := range calls {
-			f := &redisscript.OwnFold{Fresh: o.fresh(folded), Gen: o.g, N: folded, Count: ownSet, Last: c == calls-1}
+			f := &redisscript.OwnFold{Fresh: o.fresh(folded), Gen: o.g, N: folded, Count: ownSet,
+				Last: c == calls-1}
 			for i := c * each; i < min((c+1)*each, buckets); i++ {
 				to := min(per*(i+1), ownSet)
 				if i == buckets-1 {
 					to = ownSet
 				}
-				f.Buckets = append(f.Buckets, redisscript.OwnFill{Key: fmt.Sprintf("{own}:b%d:%d:%d:%d", per, o.g, i, folded/6), Members: members[per*i : to]})
+				f.Buckets = append(f.Buckets,
+					redisscript.OwnFill{Key: fmt.Sprintf("{own}:b%d:%d:%d:%d", per, o.g, i,
+						folded/6), Members: members[per*i : to]})
 			}
 			o.call(b, redisscript.NewOwnFold(o.keys, o.self, f))
 		}
@@ -222,7 +240,8 @@ func (o *ownBench) fold(b *testing.B, per int) {
 // poke writes a field of the generation past the scripts.
 func (o *ownBench) poke(b *testing.B, field string, v uint64) {
 	b.Helper()
-	if err := o.client.HSet(b.Context(), o.keys.Head, field+strconv.FormatInt(o.g, 10), v).Err(); err != nil {
+	if err := o.client.HSet(b.Context(), o.keys.Head, field+strconv.FormatInt(o.g, 10),
+		v).Err(); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -236,11 +255,15 @@ func (o *ownBench) ask(done int) func(b *testing.B) {
 			n := o.n + 1 + s
 			q.Fresh = append(q.Fresh, o.fresh(n))
 			for range ownSet / ownBatch {
-				o.call(b, redisscript.NewOwnTurn(o.keys, o.self, &redisscript.OwnTurn{Fresh: o.fresh(n), Gen: o.g, N: n, Marks: ownRandom(ownBatch)}))
+				o.call(b, redisscript.NewOwnTurn(o.keys, o.self,
+					&redisscript.OwnTurn{Fresh: o.fresh(n), Gen: o.g,
+						N: n, Marks: ownRandom(ownBatch)}))
 			}
 		}
 		if done > 0 {
-			o.call(b, redisscript.NewOwnTurn(o.keys, o.self, &redisscript.OwnTurn{Fresh: o.fresh(o.n + 1), Gen: o.g, N: o.n + 1, Marks: ids[:done]}))
+			o.call(b, redisscript.NewOwnTurn(o.keys, o.self,
+				&redisscript.OwnTurn{Fresh: o.fresh(o.n + 1), Gen: o.g, N: o.n + 1,
+					Marks: ids[:done]}))
 		}
 		o.n += 4
 		q.IDs = ids
@@ -253,14 +276,19 @@ func (o *ownBench) ask(done int) func(b *testing.B) {
 func (o *ownBench) askBuckets(b *testing.B, full int, foreign bool) {
 	n := o.n + 1
 	o.poke(b, "fold:", o.n)
-	q := &redisscript.OwnAsk{Epoch: o.self.Epoch, Foreign: foreign, FoldedTo: []redisscript.OwnFoldedTo{{Gen: o.g, N: o.n}}}
-	o.call(b, redisscript.NewOwnTurn(o.keys, o.self, &redisscript.OwnTurn{Fresh: o.fresh(n), Gen: o.g, N: n, Marks: ownRandom(1)}))
+	q := &redisscript.OwnAsk{Epoch: o.self.Epoch, Foreign: foreign,
+		FoldedTo: []redisscript.OwnFoldedTo{{Gen: o.g, N: o.n}}}
+	o.call(b, redisscript.NewOwnTurn(o.keys,
+		o.self, &redisscript.OwnTurn{Fresh: o.fresh(n), Gen: o.g, N: n, Marks: ownRandom(1)}))
 	for i := range ownBatch {
-		fill := redisscript.OwnFill{Key: fmt.Sprintf("{own}:asked:%d:%d", n, i), Members: ownRandom(full)}
+		fill := redisscript.OwnFill{Key: fmt.Sprintf("{own}:asked:%d:%d", n, i),
+			Members: ownRandom(full)}
 		for m := range fill.Members {
 			fill.Members[m] &^= 1
 		}
-		o.call(b, redisscript.NewOwnFold(o.keys, o.self, &redisscript.OwnFold{Fresh: o.fresh(n), Gen: o.g, N: n, Count: 1, Buckets: []redisscript.OwnFill{fill}}))
+		o.call(b, redisscript.NewOwnFold(o.keys, o.self,
+			&redisscript.OwnFold{Fresh: o.fresh(n), Gen: o.g, N: n, Count: 1,
+				Buckets: []redisscript.OwnFill{fill}}))
 		q.IDs = append(q.IDs, fill.Members[full/2])
 		q.Buckets = append(q.Buckets, redisscript.OwnBucket{Key: fill.Key, Of: []int{i}})
 	}

@@ -36,11 +36,12 @@ func hookedPart(t *testing.T, hook *pipelines) (*part, *redisscript.Runner) {
 	_, client := redistest.Mini(t)
 	hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr})
 	hooked.AddHook(hook)
-	return held(t, redistest.Backend{Client: client, Prefix: "p"}, "p"), redisscript.NewRunner(hooked)
+	return held(t, redistest.Backend{Client: client, Prefix: "p"}, "p"),
+		redisscript.NewRunner(hooked)
 }
 
-// TestOwnAskCannotRead: a bucket that cannot be read says nothing about its ids, unless they were found
-// before.
+// TestOwnAskCannotRead: a bucket that cannot be read says nothing about its ids, unless they were
+// found before.
 func TestOwnAskCannotRead(t *testing.T) {
 	eachOwn(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
@@ -57,18 +58,24 @@ func TestOwnAskCannotRead(t *testing.T) {
 			"a member cut off":      {of: 2},
 		} {
 			ask := redisscript.OwnAsk{
-				Epoch: p.self.Epoch, Foreign: c.foreign, Gen: p.g, Newest: 1, IDs: []int64{2, 10, 12}, Fresh: []string{p.fresh(1)},
-				Buckets: []redisscript.OwnBucket{{Key: p.bucket(3), Of: []int{1}}, {Key: p.bucket(c.of), Of: []int{2}}},
+				Epoch: p.self.Epoch, Foreign: c.foreign, Gen: p.g, Newest: 1,
+				IDs: []int64{2, 10, 12}, Fresh: []string{p.fresh(1)},
+				Buckets: []redisscript.OwnBucket{{Key: p.bucket(3), Of: []int{1}},
+					{Key: p.bucket(c.of), Of: []int{2}}},
 			}
-			r := p.runner.RunOwn(t.Context(), []redisscript.Call{redisscript.NewOwnAsk(p.keys, &ask)})[0]
-			if r.Err == nil || !c.foreign && !errors.Is(r.Err, redisscript.ErrUnreadable) || len(r.Found) > 0 {
+			r := p.runner.RunOwn(t.Context(),
+				[]redisscript.Call{redisscript.NewOwnAsk(p.keys, &ask)})[0]
+			if r.Err == nil || !c.foreign && !errors.Is(r.Err, redisscript.ErrUnreadable) ||
+				len(r.Found) > 0 {
 				t.Errorf("%s: answered %+v", name, r)
 			}
 			if c.foreign {
 				continue // what Lua is not asked for it does not read
 			}
 			ask.Buckets[1].Of = []int{0, 1}
-			if r := p.want(redisscript.OwnFound, redisscript.NewOwnAsk(p.keys, &ask)); !slices.Equal(r.Found, []redisscript.Found{1, 1, 0}) {
+			if r := p.want(redisscript.OwnFound,
+				redisscript.NewOwnAsk(p.keys, &ask)); !slices.Equal(r.Found,
+				[]redisscript.Found{1, 1, 0}) {
 				t.Errorf("%s: all of its ids were found before, and the answer is %+v", name, r)
 			}
 		}
@@ -106,8 +113,8 @@ func TestOwnAskReadFails(t *testing.T) {
 	}
 }
 
-// TestOwnAskReadsBeforeTheScript: the server does not know the script yet. The buckets are read, a fold moves
-// the mark into one of them, and only then the script looks in the fresh set.
+// TestOwnAskReadsBeforeTheScript: the server does not know the script yet. The buckets are read, a
+// fold moves the mark into one of them, and only then the script looks in the fresh set.
 func TestOwnAskReadsBeforeTheScript(t *testing.T) {
 	hook := &pipelines{}
 	p, runner := hookedPart(t, hook)
@@ -118,7 +125,8 @@ func TestOwnAskReadsBeforeTheScript(t *testing.T) {
 			return
 		}
 		folded = true
-		if get, ok := cmds[len(cmds)-1].(*redis.StringCmd); !ok || get.Val() != "" || !redis.HasErrorPrefix(cmds[0].Err(), "NOSCRIPT") {
+		if get, ok := cmds[len(cmds)-1].(*redis.StringCmd); !ok || get.Val() != "" ||
+			!redis.HasErrorPrefix(cmds[0].Err(), "NOSCRIPT") {
 			t.Errorf("the first pipeline is %v", cmds)
 		}
 		p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, &redisscript.OwnFold{
@@ -127,11 +135,12 @@ func TestOwnAskReadsBeforeTheScript(t *testing.T) {
 		}))
 	}
 	p.must(p.client.ScriptFlush(t.Context()).Err())
-	r := runner.RunOwn(t.Context(), []redisscript.Call{redisscript.NewOwnAsk(p.keys, &redisscript.OwnAsk{
-		Epoch: p.self.Epoch, IDs: []int64{2}, Fresh: []string{p.fresh(1)},
-		Buckets:  []redisscript.OwnBucket{{Key: p.bucket(0), Of: []int{0}}},
-		FoldedTo: []redisscript.OwnFoldedTo{{Gen: p.g}},
-	})})[0]
+	r := runner.RunOwn(t.Context(),
+		[]redisscript.Call{redisscript.NewOwnAsk(p.keys, &redisscript.OwnAsk{
+			Epoch: p.self.Epoch, IDs: []int64{2}, Fresh: []string{p.fresh(1)},
+			Buckets:  []redisscript.OwnBucket{{Key: p.bucket(0), Of: []int{0}}},
+			FoldedTo: []redisscript.OwnFoldedTo{{Gen: p.g}},
+		})})[0]
 	if r.Err != nil || !r.Moved || !slices.Equal(r.Found, []redisscript.Found{1}) {
 		t.Errorf("the mark was there all the time, and the answer is %+v", r)
 	}

@@ -72,7 +72,8 @@ func TestOwnAskIsBounded(t *testing.T) {
 			read := map[string]int{}
 			bounded(t, hook, read)
 			r := runner.RunOwn(t.Context(), []redisscript.Call{redisscript.NewOwnAsk(p.keys, q)})[0]
-			if r.Err != nil || r.Moved != c.moved || !slices.Equal(r.Found, slices.Repeat([]redisscript.Found{1}, c.buckets)) {
+			if r.Err != nil || r.Moved != c.moved ||
+				!slices.Equal(r.Found, slices.Repeat([]redisscript.Found{1}, c.buckets)) {
 				t.Errorf("moved %t, found %v, %v", r.Moved, r.Found, r.Err)
 			}
 			if len(read) != c.buckets {
@@ -91,22 +92,28 @@ func TestOwnAskOfSeveralIsBounded(t *testing.T) {
 	bounded(t, hook, read)
 	call := redisscript.NewOwnAsk(p.keys, q)
 	for i, r := range runner.RunOwn(t.Context(), []redisscript.Call{call, call, call}) {
-		if r.Err != nil || !slices.Equal(r.Found, slices.Repeat([]redisscript.Found{1}, len(q.IDs))) {
+		if r.Err != nil || !slices.Equal(r.Found,
+			slices.Repeat([]redisscript.Found{1}, len(q.IDs))) {
 			t.Errorf("ask %d: found %v, %v", i, r.Found, r.Err)
 		}
 	}
 	if read[p.bucket(0)] != 3 || read[p.bucket(mostBuckets-2)] != 3 {
-		t.Errorf("buckets were read %d and %d times, want 3", read[p.bucket(0)], read[p.bucket(mostBuckets-2)])
+		t.Errorf("buckets were read %d and %d times, want 3", read[p.bucket(0)],
+			read[p.bucket(mostBuckets-2)])
 	}
 }
 
-// TestOwnAskReadsOnAfterATouch: the end of a large bucket has the mark of what its beginning says was touched.
+// TestOwnAskReadsOnAfterATouch: the end of a large bucket has the mark of what its beginning says
+// was touched.
 func TestOwnAskReadsOnAfterATouch(t *testing.T) {
 	p, runner := hookedPart(t, &pipelines{})
 	q := p.spread(1, 0)
 	others := strings.Repeat(rawMembers(2), 4<<10)
-	p.must(p.client.Set(t.Context(), p.bucket(0), rawMembers(q.IDs[0]+1)+others+rawMembers(q.IDs[0]), 0).Err())
-	if r := runner.RunOwn(t.Context(), []redisscript.Call{redisscript.NewOwnAsk(p.keys, q)})[0]; r.Err != nil || !slices.Equal(r.Found, []redisscript.Found{1}) {
+	p.must(p.client.Set(t.Context(), p.bucket(0),
+		rawMembers(q.IDs[0]+1)+others+rawMembers(q.IDs[0]), 0).Err())
+	if r := runner.RunOwn(t.Context(),
+		[]redisscript.Call{redisscript.NewOwnAsk(p.keys, q)})[0]; r.Err != nil ||
+		!slices.Equal(r.Found, []redisscript.Found{1}) {
 		t.Errorf("answered %+v", r)
 	}
 }
@@ -117,7 +124,8 @@ func TestOwnAskSkipsWhatIsFound(t *testing.T) {
 	p, runner := hookedPart(t, hook)
 	q := p.spread(mostBuckets, 1)
 	for i := range mostBuckets {
-		q.Buckets = append(q.Buckets, redisscript.OwnBucket{Key: p.bucket(mostBuckets + i), Of: []int{i}})
+		q.Buckets = append(q.Buckets,
+			redisscript.OwnBucket{Key: p.bucket(mostBuckets + i), Of: []int{i}})
 	}
 	read := map[string]int{}
 	bounded(t, hook, read)
@@ -130,7 +138,8 @@ func TestOwnAskSkipsWhatIsFound(t *testing.T) {
 	}
 }
 
-// TestOwnAskFailsLate: a bucket of a later pipeline cannot be read, and nothing is read for an ask that has failed.
+// TestOwnAskFailsLate: a bucket of a later pipeline cannot be read, and nothing is read for an ask
+// that has failed.
 func TestOwnAskFailsLate(t *testing.T) {
 	hook := &pipelines{}
 	p, runner := hookedPart(t, hook)
@@ -148,7 +157,9 @@ func TestOwnAskFailsLate(t *testing.T) {
 			}
 		}
 	}
-	if r := runner.RunOwn(t.Context(), []redisscript.Call{redisscript.NewOwnAsk(p.keys, q)})[0]; !errors.Is(r.Err, refused) || len(r.Found) > 0 {
+	if r := runner.RunOwn(t.Context(),
+		[]redisscript.Call{redisscript.NewOwnAsk(p.keys, q)})[0]; !errors.Is(r.Err, refused) ||
+		len(r.Found) > 0 {
 		t.Errorf("a bucket was not read, and the answer is %+v", r)
 	}
 	if len(read) != 2*mostBuckets {

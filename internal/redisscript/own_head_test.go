@@ -19,20 +19,47 @@ func TestOwnAcquire(t *testing.T) {
 			claim   redisscript.OwnClaim
 			want    string
 		}{
-			"no head":                 {func(p *part) { p.must(p.client.Del(t.Context(), p.keys.Head).Err()) }, claim, redisscript.OwnAmnesia},
-			"lost":                    {func(p *part) { p.remap(redisscript.OwnRemap{Lost: true}) }, claim, redisscript.OwnAmnesia},
-			"lost, nobody there":      {func(p *part) { p.lapse(); p.remap(redisscript.OwnRemap{Lost: true}) }, claim, redisscript.OwnAmnesia},
-			"a later map":             {func(p *part) { p.remap(redisscript.OwnRemap{MapVersion: 2}) }, claim, redisscript.OwnRemapped},
-			"a later map, ours":       {func(p *part) { p.self.Token = owner{1}; p.remap(redisscript.OwnRemap{MapVersion: 2}) }, claim, redisscript.OwnRemapped},
-			"an older map":            {func(p *part) { p.self.MapVersion = 2 }, claim, redisscript.OwnRemapped},
-			"ours":                    {func(p *part) { p.self.Token = owner{1} }, claim, redisscript.OwnMine},
-			"free":                    {(*part).lapse, claim, redisscript.OwnAcquired},
-			"free, lower generation":  {func(p *part) { p.poke("generation", 9); p.lapse() }, claim, redisscript.OwnAcquired},
-			"live":                    {func(p *part) { p.poke("generation", 4) }, redisscript.OwnClaim{Hold: ownHold, Generation: 5}, redisscript.OwnHeld},
-			"live, lower generation":  {func(p *part) { p.poke("generation", 4) }, claim, redisscript.OwnAcquired},
-			"live, same generation":   {func(p *part) { p.poke("generation", 5) }, claim, redisscript.OwnHeld},
-			"live, higher generation": {func(p *part) { p.poke("generation", 6) }, claim, redisscript.OwnHeld},
-			"live, no generation":     {func(*part) {}, claim, redisscript.OwnHeld},
+			"no head": {func(p *part) {
+				p.must(p.client.Del(t.Context(), p.keys.Head).Err())
+			}, claim, redisscript.OwnAmnesia},
+			"lost": {func(p *part) {
+				p.remap(redisscript.OwnRemap{Lost: true})
+			}, claim, redisscript.OwnAmnesia},
+			"lost, nobody there": {func(p *part) {
+				p.lapse()
+				p.remap(redisscript.OwnRemap{Lost: true})
+			}, claim, redisscript.OwnAmnesia},
+			"a later map": {func(p *part) {
+				p.remap(redisscript.OwnRemap{MapVersion: 2})
+			}, claim, redisscript.OwnRemapped},
+			"a later map, ours": {func(p *part) {
+				p.self.Token = owner{1}
+				p.remap(redisscript.OwnRemap{MapVersion: 2})
+			}, claim, redisscript.OwnRemapped},
+			"an older map": {func(p *part) {
+				p.self.MapVersion = 2
+			}, claim, redisscript.OwnRemapped},
+			"ours": {func(p *part) {
+				p.self.Token = owner{1}
+			}, claim, redisscript.OwnMine},
+			"free": {(*part).lapse, claim, redisscript.OwnAcquired},
+			"free, lower generation": {func(p *part) {
+				p.poke("generation", 9)
+				p.lapse()
+			}, claim, redisscript.OwnAcquired},
+			"live": {func(p *part) {
+				p.poke("generation", 4)
+			}, redisscript.OwnClaim{Hold: ownHold, Generation: 5}, redisscript.OwnHeld},
+			"live, lower generation": {func(p *part) {
+				p.poke("generation", 4)
+			}, claim, redisscript.OwnAcquired},
+			"live, same generation": {func(p *part) {
+				p.poke("generation", 5)
+			}, claim, redisscript.OwnHeld},
+			"live, higher generation": {func(p *part) {
+				p.poke("generation", 6)
+			}, claim, redisscript.OwnHeld},
+			"live, no generation": {func(*part) {}, claim, redisscript.OwnHeld},
 		} {
 			t.Run(name, func(t *testing.T) {
 				p := held(t, b, name)
@@ -48,18 +75,23 @@ func TestOwnAcquire(t *testing.T) {
 				case redisscript.OwnAcquired:
 					ask()
 					h := p.head()
-					if r.Before != first || r.Epoch <= first || r.Epoch < uint64(r.Now/time.Millisecond)*1024 || h.Epoch != r.Epoch {
-						t.Errorf("epoch %d, head's %d; before %d, was %d", r.Epoch, h.Epoch, r.Before, first)
+					if r.Before != first || r.Epoch <= first ||
+						r.Epoch < uint64(r.Now/time.Millisecond)*1024 || h.Epoch != r.Epoch {
+						t.Errorf("epoch %d, head's %d; before %d, was %d", r.Epoch, h.Epoch,
+							r.Before, first)
 					}
-					if h.Generation != c.claim.Generation || r.Seq != before.Seq+1 || h.Seq != r.Seq || !p.renewed() {
+					if h.Generation != c.claim.Generation || r.Seq != before.Seq+1 ||
+						h.Seq != r.Seq || !p.renewed() {
 						t.Errorf("%+v, head %+v, lease %v", r, h, p.lease())
 					}
-					if again := p.want(redisscript.OwnMine, call); again.Epoch != r.Epoch || again.Before != 0 {
+					if again := p.want(redisscript.OwnMine, call); again.Epoch != r.Epoch ||
+						again.Before != 0 {
 						t.Errorf("sent again: %+v", again)
 					}
 				case redisscript.OwnMine:
 					ask()
-					if h := p.head(); r.Epoch != first || h.Epoch != first || h.Generation != 5 || !p.renewed() || r.Seq != before.Seq+1 || h.Seq != r.Seq {
+					if h := p.head(); r.Epoch != first || h.Epoch != first || h.Generation != 5 ||
+						!p.renewed() || r.Seq != before.Seq+1 || h.Seq != r.Seq {
 						t.Errorf("%+v, head %+v, lease %v", r, h, p.lease())
 					}
 				default:
@@ -86,10 +118,12 @@ func (p *part) remap(m redisscript.OwnRemap) redisscript.OwnReply {
 func TestOwnAcquireDropsOldBegins(t *testing.T) {
 	eachOwn(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
-		now := p.want(redisscript.OwnDone, redisscript.NewOwnTurn(p.keys, p.self, &redisscript.OwnTurn{})).Now
+		now := p.want(redisscript.OwnDone,
+			redisscript.NewOwnTurn(p.keys, p.self, &redisscript.OwnTurn{})).Now
 		put := func(n uint64, age time.Duration) string {
 			name := p.begin(n, int64(n)*2)
-			p.must(p.client.HSet(t.Context(), p.keys.Run, name, redisscript.OwnBlob(int64((now-age)/time.Millisecond)&^1, int64(n)*2)).Err())
+			p.must(p.client.HSet(t.Context(), p.keys.Run,
+				name, redisscript.OwnBlob(int64((now-age)/time.Millisecond)&^1, int64(n)*2)).Err())
 			return name
 		}
 		put(1, ownHold+time.Minute)
@@ -101,36 +135,44 @@ func TestOwnAcquireDropsOldBegins(t *testing.T) {
 		}
 		p.lapse()
 		p.want(redisscript.OwnAcquired, claim)
-		if got, want := p.begun(), map[string][]int64{young: {4}}; fmt.Sprint(got) != fmt.Sprint(want) {
+		if got, want := p.begun(),
+			map[string][]int64{young: {4}}; fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("run has %v, want %v", got, want)
 		}
 	})
 }
 
-// TestOwnAcquireGoesOn: who says that the epoch before is his is the same owner still. What he began in it is
-// alive, and is not dropped however old it is; when he is gone, or another came between, it is not.
+// TestOwnAcquireGoesOn: who says that the epoch before is his is the same owner still. What he
+// began in it is alive, and is not dropped however old it is; when he is gone, or another came
+// between, it is not.
 func TestOwnAcquireGoesOn(t *testing.T) {
 	eachOwn(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
 		since := p.self.Epoch
 		p.begin(1, 2)
 		old := p.begin(2, 4)
-		p.must(p.client.HSet(t.Context(), p.keys.Run, old, redisscript.OwnBlob(2, 4)).Err()) // long ago
+		// long ago
+		p.must(p.client.HSet(t.Context(), p.keys.Run, old, redisscript.OwnBlob(2, 4)).Err())
 		goOn := func() {
 			p.lapse()
-			r := p.want(redisscript.OwnAcquired, redisscript.NewOwnAcquire(p.keys, p.self, redisscript.OwnClaim{Hold: ownHold, Mine: p.self.Epoch}))
+			r := p.want(redisscript.OwnAcquired,
+				redisscript.NewOwnAcquire(p.keys, p.self,
+					redisscript.OwnClaim{Hold: ownHold, Mine: p.self.Epoch}))
 			p.self.Epoch, p.self.Seq = r.Epoch, r.Seq
 		}
 		find := func(want ...redisscript.Found) {
 			t.Helper()
-			ask := redisscript.OwnAsk{Epoch: p.self.Epoch, Foreign: true, Gen: p.head().Gen, IDs: []int64{2, 4, 6}}
-			if r := p.want(redisscript.OwnFound, redisscript.NewOwnAsk(p.keys, &ask)); !slices.Equal(r.Found, want) {
+			ask := redisscript.OwnAsk{Epoch: p.self.Epoch, Foreign: true, Gen: p.head().Gen,
+				IDs: []int64{2, 4, 6}}
+			if r := p.want(redisscript.OwnFound,
+				redisscript.NewOwnAsk(p.keys, &ask)); !slices.Equal(r.Found, want) {
 				t.Errorf("found %v, want %v", r.Found, want)
 			}
 		}
 		forget := func(want string) {
 			t.Helper()
-			p.want(want, redisscript.NewOwnForget(p.keys, &redisscript.OwnForget{ID: 2, Gen: p.head().Gen}))
+			p.want(want, redisscript.NewOwnForget(p.keys,
+				&redisscript.OwnForget{ID: 2, Gen: p.head().Gen}))
 		}
 		for range 2 {
 			goOn()
@@ -162,7 +204,9 @@ func TestOwnRelease(t *testing.T) {
 			"lapsed":          {(*part).lapse, redisscript.OwnReleased},
 			"another epoch":   {(*part).rob, redisscript.OwnStale},
 			"another's token": {func(p *part) { p.self.Token = owner{2} }, redisscript.OwnStale},
-			"no head":         {func(p *part) { p.must(p.client.Del(t.Context(), p.keys.Head).Err()) }, redisscript.OwnAmnesia},
+			"no head": {func(p *part) {
+				p.must(p.client.Del(t.Context(), p.keys.Head).Err())
+			}, redisscript.OwnAmnesia},
 		} {
 			t.Run(name, func(t *testing.T) {
 				p := held(t, b, name)
@@ -175,17 +219,20 @@ func TestOwnRelease(t *testing.T) {
 				}
 				before := p.head()
 				r := p.want(c.want, call)
-				if h := p.head(); h.Seq != before.Seq+1 || r.Seq != h.Seq || h.Epoch != p.self.Epoch {
+				if h := p.head(); h.Seq != before.Seq+1 || r.Seq != h.Seq ||
+					h.Epoch != p.self.Epoch {
 					t.Errorf("was %+v, is %+v", before, h)
 				}
-				if got, want := p.begun(), (map[string][]int64{left: {4}}); fmt.Sprint(got) != fmt.Sprint(want) {
+				if got, want := p.begun(),
+					(map[string][]int64{left: {4}}); fmt.Sprint(got) != fmt.Sprint(want) {
 					t.Errorf("run has %v, want %v", got, want)
 				}
 				if p.lease() > 0 {
 					t.Error("it is still held")
 				}
 				p.want(redisscript.OwnReleased, call)
-				p.want(redisscript.OwnLapsed, redisscript.NewOwnTurn(p.keys, p.self, &redisscript.OwnTurn{}))
+				p.want(redisscript.OwnLapsed,
+					redisscript.NewOwnTurn(p.keys, p.self, &redisscript.OwnTurn{}))
 				old := p.self.Epoch
 				if r := p.acquire(); r.Before != old || r.Epoch <= old {
 					t.Errorf("acquired %+v after epoch %d", r, old)
@@ -198,25 +245,31 @@ func TestOwnRelease(t *testing.T) {
 func TestOwnRemap(t *testing.T) {
 	eachOwn(t, func(t *testing.T, b redistest.Backend) {
 		p := newPart(t, b, "p")
-		p.want(redisscript.OwnAmnesia, redisscript.NewOwnRemap(p.keys, redisscript.OwnRemap{MapVersion: 3, Span: time.Hour, Lost: true}))
+		p.want(redisscript.OwnAmnesia,
+			redisscript.NewOwnRemap(p.keys,
+				redisscript.OwnRemap{MapVersion: 3, Span: time.Hour, Lost: true}))
 		if h := p.head(); h != nil {
 			t.Fatalf("made %+v", h)
 		}
 		r := p.remap(redisscript.OwnRemap{MapVersion: 3, Bear: true})
-		if h := p.head(); h.MapVersion != 3 || h.SharedUntil != 0 || h.Epoch != uint64(r.Now/time.Millisecond)*1024 || r.Epoch != h.Epoch || h.Lost {
+		if h := p.head(); h.MapVersion != 3 || h.SharedUntil != 0 ||
+			h.Epoch != uint64(r.Now/time.Millisecond)*1024 || r.Epoch != h.Epoch || h.Lost {
 			t.Errorf("bore %+v, answered %+v", h, r)
 		}
 		born := p.head().Epoch
 		r = p.remap(redisscript.OwnRemap{MapVersion: 4, Span: time.Hour, Bear: true})
-		if h := p.head(); h.MapVersion != 4 || h.SharedUntil != r.Now+time.Hour || r.SharedUntil != h.SharedUntil || h.Epoch != born {
+		if h := p.head(); h.MapVersion != 4 || h.SharedUntil != r.Now+time.Hour ||
+			r.SharedUntil != h.SharedUntil || h.Epoch != born {
 			t.Errorf("moved to %+v, answered %+v", h, r)
 		}
 		until := r.SharedUntil
 		r = p.remap(redisscript.OwnRemap{MapVersion: 2, Span: time.Minute})
-		if h := p.head(); h.MapVersion != 4 || h.SharedUntil != until || r.MapVersion != 4 || r.SharedUntil != until {
+		if h := p.head(); h.MapVersion != 4 || h.SharedUntil != until || r.MapVersion != 4 ||
+			r.SharedUntil != until {
 			t.Errorf("moved back to %+v, answered %+v", h, r)
 		}
-		if r := p.remap(redisscript.OwnRemap{Span: 2 * time.Hour}); r.SharedUntil != r.Now+2*time.Hour || r.MapVersion != 4 {
+		if r := p.remap(redisscript.OwnRemap{Span: 2 * time.Hour}); r.SharedUntil != r.Now+
+			2*time.Hour || r.MapVersion != 4 {
 			t.Errorf("answered %+v", r)
 		}
 	})
@@ -235,16 +288,19 @@ func TestOwnLost(t *testing.T) {
 			t.Errorf("head %+v", h)
 		}
 		p.unchanged(func() {
-			p.want(redisscript.OwnAmnesia, redisscript.NewOwnRemap(p.keys, redisscript.OwnRemap{MapVersion: 1, Bear: true}))
+			p.want(redisscript.OwnAmnesia,
+				redisscript.NewOwnRemap(p.keys, redisscript.OwnRemap{MapVersion: 1, Bear: true}))
 		})
 		p.markAs(redisscript.OwnShared, 1, 8) // what had begun is still marked
 		r := p.remap(redisscript.OwnRemap{MapVersion: 1, Bear: true, Span: 2 * time.Hour})
 		h := p.head()
-		if h.Lost || h.SharedUntil != r.Now+2*time.Hour || h.Gens[p.g] != (redisscript.OwnGen{Newest: 1}) {
+		if h.Lost || h.SharedUntil != r.Now+2*time.Hour ||
+			h.Gens[p.g] != (redisscript.OwnGen{Newest: 1}) {
 			t.Errorf("head %+v", h)
 		}
 		p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, &redisscript.OwnFold{
-			Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 3, Last: true, Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{2, 4, 8}}},
+			Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 3, Last: true,
+			Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{2, 4, 8}}},
 		}))
 		if g := p.head().Gens[p.g]; g.Fresh+g.Kept > 3 {
 			t.Errorf("head counts %+v of 3", g)
@@ -269,7 +325,8 @@ func TestOwnClockBack(t *testing.T) {
 	frozen.Advance(-2 * ownSlice)
 	p.lapse()
 	p.acquire()
-	r := p.want(redisscript.OwnDone, redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{4}, nil)))
+	r := p.want(redisscript.OwnDone,
+		redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{4}, nil)))
 	if r.Gen != p.g || r.Epoch != epoch+1 || r.Fence != fence+1 {
 		t.Errorf("answered %+v after epoch %d, fence %d, generation %d", r, epoch, fence, p.g)
 	}
@@ -290,7 +347,8 @@ func TestOwnUnreadable(t *testing.T) {
 				"acquire": redisscript.NewOwnAcquire(p.keys, p.self, redisscript.OwnClaim{}),
 				"turn":    redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{2}, nil)),
 				"ask":     redisscript.NewOwnAsk(p.keys, &redisscript.OwnAsk{Epoch: p.self.Epoch}),
-				"fold":    redisscript.NewOwnFold(p.keys, p.self, &redisscript.OwnFold{Fresh: p.fresh(1), N: 1}),
+				"fold": redisscript.NewOwnFold(p.keys, p.self,
+					&redisscript.OwnFold{Fresh: p.fresh(1), N: 1}),
 				"release": redisscript.NewOwnRelease(p.keys, p.self, nil),
 				"remap":   redisscript.NewOwnRemap(p.keys, redisscript.OwnRemap{Bear: true}),
 				"forget":  redisscript.NewOwnForget(p.keys, &redisscript.OwnForget{}),
@@ -299,7 +357,8 @@ func TestOwnUnreadable(t *testing.T) {
 			for call, c := range calls {
 				r := p.runner.RunOwn(t.Context(), []redisscript.Call{c})[0]
 				// miniredis tells no type of error from within a script.
-				if r.Err == nil || !errors.Is(r.Err, redisscript.ErrUnreadable) && (name == "version" || b.Name != "miniredis") {
+				if r.Err == nil || !errors.Is(r.Err, redisscript.ErrUnreadable) &&
+					(name == "version" || b.Name != "miniredis") {
 					t.Errorf("%s, %s: %+v", name, call, r)
 				}
 			}

@@ -9,10 +9,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What one pipeline reads of buckets: bucketsAtOnce times bucketStart at most, which is 4 MiB, however many
-// keys are asked for. Buckets are planned to have an eighth of bucketStart. Of one that has more the start is
-// read, and then all of it, unless that was enough: in pieces it could lose a member, for a forget moves up
-// those behind. So one bucket above bytesAtOnce is the only thing that is larger, and stands alone.
+// What one pipeline reads of buckets: bucketsAtOnce times bucketStart at most, which is 4 MiB,
+// however many keys are asked for. Buckets are planned to have an eighth of bucketStart. Of one
+// that has more the start is read, and then all of it, unless that was enough: in pieces it could
+// lose a member, for a forget moves up those behind. So one bucket above bytesAtOnce is the only
+// thing that is larger, and stands alone.
 const (
 	bucketsAtOnce = 512
 	bucketStart   = 8 << 10
@@ -41,7 +42,8 @@ func looks(calls []Call, replies []OwnReply) (all []look) {
 	return all
 }
 
-// read makes the commands that read so many bytes of each, or all where one pipeline is for one bucket.
+// read makes the commands that read so many bytes of each, or all where one pipeline is for one
+// bucket.
 func read(ctx context.Context, some []look, size int) []redis.Cmder {
 	end := size - 1
 	if size >= bytesAtOnce {
@@ -57,8 +59,8 @@ func read(ctx context.Context, some []look, size int) []redis.Cmder {
 	return cmds
 }
 
-// readBuckets finishes the asks of owners whose scripts have answered. The first of all, beside, were read in
-// the pipeline of the scripts; where members have moved that is not heeded.
+// readBuckets finishes the asks of owners whose scripts have answered. The first of all, beside,
+// were read in the pipeline of the scripts; where members have moved that is not heeded.
 func (r *Runner) readBuckets(ctx context.Context, all []look, beside int) {
 	first, rest := all[:beside], all[beside:]
 	moved := func(l look) bool { return l.reply.Moved }
@@ -70,8 +72,8 @@ func (r *Runner) readBuckets(ctx context.Context, all []look, beside int) {
 	r.readFrom(ctx, rest, bucketStart)
 }
 
-// readFrom reads buckets up to a size, bytesAtOnce in one pipeline, and goes on with those that are larger.
-// Who was found meanwhile is not looked for.
+// readFrom reads buckets up to a size, bytesAtOnce in one pipeline, and goes on with those that are
+// larger. Who was found meanwhile is not looked for.
 func (r *Runner) readFrom(ctx context.Context, all []look, size int) {
 	atOnce := max(1, bytesAtOnce/size)
 	for len(all) > 0 {
@@ -93,12 +95,15 @@ func filter(all []look, which func(look) bool) []look {
 
 // wanted reports whether one of the IDs that may be in the bucket was not found.
 func (l *look) wanted() bool {
-	answered := l.reply.Err == nil && l.reply.Answer == OwnFound && len(l.reply.Found) == len(l.of.IDs)
-	return answered && slices.ContainsFunc(l.bucket.Of, func(at int) bool { return !l.reply.Found[at].Done() })
+	answered := l.reply.Err == nil && l.reply.Answer == OwnFound &&
+		len(l.reply.Found) == len(l.of.IDs)
+	return answered && slices.ContainsFunc(l.bucket.Of, func(at int) bool {
+		return !l.reply.Found[at].Done()
+	})
 }
 
-// search looks in what was read of each for those that have no mark yet, and returns the buckets that may have
-// more: of which it was as much as was asked for. What was read is dropped.
+// search looks in what was read of each for those that have no mark yet, and returns the buckets
+// that may have more: of which it was as much as was asked for. What was read is dropped.
 func search(some []look, size int) (larger []look) {
 	for i := range some {
 		l := &some[i]

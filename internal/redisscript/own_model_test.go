@@ -40,7 +40,8 @@ type modelBucket struct {
 }
 
 func newModel() *model {
-	return &model{run: make(map[string]modelBegin), sets: make(map[string]modelSet), buckets: make(map[string]modelBucket)}
+	return &model{run: make(map[string]modelBegin), sets: make(map[string]modelSet),
+		buckets: make(map[string]modelBucket)}
 }
 
 // expire drops what is over.
@@ -54,13 +55,16 @@ func (m *model) expire(now time.Duration) {
 
 func ownValue(token owner, epoch uint64) string { return fmt.Sprint(string(token[:]), epoch) }
 
-func laterThan(n uint64, now time.Duration) uint64 { return max(n+1, uint64(now.Milliseconds())*1024) }
+func laterThan(n uint64, now time.Duration) uint64 {
+	return max(n+1, uint64(now.Milliseconds())*1024)
+}
 
 // reply is an answer over head as it is now.
 func (m *model) reply(answer string, now time.Duration) redisscript.OwnReply {
 	r := redisscript.OwnReply{Answer: answer, Now: now}
 	if h := m.head; h != nil {
-		r.SharedUntil, r.Gen, r.Epoch, r.Seq, r.Fence, r.Forgets, r.MapVersion = h.SharedUntil, h.Gen, h.Epoch, h.Seq, h.Fence, h.Forgets, h.MapVersion
+		r.SharedUntil, r.Gen, r.Epoch, r.Seq, r.Fence, r.Forgets, r.MapVersion = h.SharedUntil,
+			h.Gen, h.Epoch, h.Seq, h.Fence, h.Forgets, h.MapVersion
 	}
 	return r
 }
@@ -91,7 +95,8 @@ func (m *model) fill(key string, ends time.Duration, members []int64) (added int
 	return int64(len(members))
 }
 
-func (m *model) acquire(self redisscript.OwnSelf, c redisscript.OwnClaim, now time.Duration) redisscript.OwnReply {
+func (m *model) acquire(self redisscript.OwnSelf, c redisscript.OwnClaim,
+	now time.Duration) redisscript.OwnReply {
 	h := m.head
 	switch {
 	case h == nil || h.Lost:
@@ -114,7 +119,9 @@ func (m *model) acquire(self redisscript.OwnSelf, c redisscript.OwnClaim, now ti
 	if c.Mine != before {
 		h.Since = laterThan(before, now)
 	}
-	maps.DeleteFunc(m.run, func(name string, b modelBegin) bool { return modelEpoch(name) < h.Since && b.at+c.Hold <= now })
+	maps.DeleteFunc(m.run, func(name string, b modelBegin) bool {
+		return modelEpoch(name) < h.Since && b.at+c.Hold <= now
+	})
 	h.Epoch, h.Generation, h.Seq = laterThan(before, now), c.Generation, h.Seq+1
 	m.own, m.until = ownValue(self.Token, h.Epoch), now+self.Lease
 	r := m.reply(redisscript.OwnAcquired, now)
@@ -127,7 +134,8 @@ func (m *model) mine(self redisscript.OwnSelf) bool {
 	return m.head.Epoch == self.Epoch && (m.own == "" || m.own == ownValue(self.Token, self.Epoch))
 }
 
-func (m *model) turn(self redisscript.OwnSelf, t *redisscript.OwnTurn, now time.Duration) redisscript.OwnReply {
+func (m *model) turn(self redisscript.OwnSelf, t *redisscript.OwnTurn,
+	now time.Duration) redisscript.OwnReply {
 	h := m.head
 	if h == nil {
 		return m.reply(redisscript.OwnAmnesia, now)
@@ -175,7 +183,9 @@ func (m *model) turn(self redisscript.OwnSelf, t *redisscript.OwnTurn, now time.
 	}
 	if current > h.Gen {
 		h.Gen = current
-		maps.DeleteFunc(h.Gens, func(g int64, _ redisscript.OwnGen) bool { return time.Duration(g+3)*self.Slice+self.Keep <= now })
+		maps.DeleteFunc(h.Gens, func(g int64, _ redisscript.OwnGen) bool {
+			return time.Duration(g+3)*self.Slice+self.Keep <= now
+		})
 	}
 	if answer != redisscript.OwnBehind {
 		h.Seq++
@@ -222,7 +232,9 @@ func (m *model) ask(q *redisscript.OwnAsk, now time.Duration) redisscript.OwnRep
 		r.Found[i] += redisscript.Found(8 * runs)
 	}
 	r.Live = q.Foreign && m.own != ""
-	r.Moved = !q.Foreign && slices.ContainsFunc(q.FoldedTo, func(f redisscript.OwnFoldedTo) bool { return h.Gens[f.Gen].Folded != f.N })
+	r.Moved = !q.Foreign && slices.ContainsFunc(q.FoldedTo, func(f redisscript.OwnFoldedTo) bool {
+		return h.Gens[f.Gen].Folded != f.N
+	})
 	return r
 }
 
@@ -238,7 +250,9 @@ func modelIDs(blob string) []int64 {
 
 func (m *model) find(q *redisscript.OwnAsk, i int) (found redisscript.Found) {
 	in := func(member int64) bool {
-		return slices.ContainsFunc(q.Fresh, func(key string) bool { return m.sets[key].members[member] }) ||
+		return slices.ContainsFunc(q.Fresh, func(key string) bool {
+			return m.sets[key].members[member]
+		}) ||
 			slices.ContainsFunc(q.Buckets, func(b redisscript.OwnBucket) bool {
 				return slices.Contains(b.Of, i) && slices.Contains(m.buckets[b.Key].members, member)
 			})
@@ -252,7 +266,8 @@ func (m *model) find(q *redisscript.OwnAsk, i int) (found redisscript.Found) {
 	return 0
 }
 
-func (m *model) fold(self redisscript.OwnSelf, f *redisscript.OwnFold, now time.Duration) redisscript.OwnReply {
+func (m *model) fold(self redisscript.OwnSelf, f *redisscript.OwnFold,
+	now time.Duration) redisscript.OwnReply {
 	h := m.head
 	if h == nil {
 		return m.reply(redisscript.OwnAmnesia, now)
@@ -282,7 +297,8 @@ func (m *model) fold(self redisscript.OwnSelf, f *redisscript.OwnFold, now time.
 	return r
 }
 
-func (m *model) release(self redisscript.OwnSelf, ended []string, now time.Duration) redisscript.OwnReply {
+func (m *model) release(self redisscript.OwnSelf, ended []string,
+	now time.Duration) redisscript.OwnReply {
 	if m.head == nil {
 		return m.reply(redisscript.OwnAmnesia, now)
 	}
@@ -302,7 +318,8 @@ func (m *model) remap(c redisscript.OwnRemap, now time.Duration) redisscript.Own
 		if !c.Bear {
 			return m.reply(redisscript.OwnAmnesia, now)
 		}
-		m.head = &redisscript.OwnState{Epoch: laterThan(0, now), Gens: make(map[int64]redisscript.OwnGen)}
+		m.head = &redisscript.OwnState{Epoch: laterThan(0, now),
+			Gens: make(map[int64]redisscript.OwnGen)}
 		m.head.Since = m.head.Epoch
 	}
 	h := m.head
@@ -363,7 +380,9 @@ func (m *model) forget(f *redisscript.OwnForget, now time.Duration) redisscript.
 	}
 	for _, s := range f.Buckets {
 		b, g := m.buckets[s.Key], h.Gens[s.Gen]
-		left := slices.DeleteFunc(slices.Clone(b.members), func(id int64) bool { return id == f.ID })
+		left := slices.DeleteFunc(slices.Clone(b.members), func(id int64) bool {
+			return id == f.ID
+		})
 		if len(left) == len(b.members) {
 			continue
 		}

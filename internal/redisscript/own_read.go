@@ -16,8 +16,8 @@ const ownVersion = "1"
 // OwnState is what head holds, for who reads it with HGETALL.
 type OwnState struct {
 	Epoch, MapVersion, Seq, Fence, Forgets uint64
-	// Since is the first epoch of the ownership that Epoch belongs to: what was begun in those from it
-	// on is alive as long as the partition is held.
+	// Since is the first epoch of the ownership that Epoch belongs to: what was begun in those from
+	// it on is alive as long as the partition is held.
 	Since uint64
 	// Generation of the consumer group whose member owns or owned the partition.
 	Generation int32
@@ -68,7 +68,8 @@ func (h *OwnState) set(name, value string) error {
 		return err
 	}
 	for field, to := range map[string]*uint64{
-		"epoch": &h.Epoch, "since": &h.Since, "mapver": &h.MapVersion, "seq": &h.Seq, "fence": &h.Fence, "forgets": &h.Forgets,
+		"epoch": &h.Epoch, "since": &h.Since, "mapver": &h.MapVersion, "seq": &h.Seq,
+		"fence": &h.Fence, "forgets": &h.Forgets,
 	} {
 		if field == name {
 			*to = uint64(v) //nolint:gosec // the scripts count from 0

@@ -12,14 +12,17 @@ import (
 
 func TestReadOwnHead(t *testing.T) {
 	fields := map[string]string{
-		"version": "1", "epoch": "1838413699249152", "since": "6", "mapver": "2", "seq": "3", "fence": "4", "forgets": "5", "generation": "-1",
-		"shared": "1000", "g": "7", "lost": "1", "new:7": "3", "fold:7": "2", "fresh:7": "-9", "kept:7": "10", "new:6": "1",
-		"later": "8", "later:7": "8",
+		"version": "1", "epoch": "1838413699249152", "since": "6", "mapver": "2", "seq": "3",
+		"fence": "4", "forgets": "5", "generation": "-1",
+		"shared": "1000", "g": "7", "lost": "1", "new:7": "3", "fold:7": "2", "fresh:7": "-9",
+		"kept:7": "10", "new:6": "1", "later": "8", "later:7": "8",
 	}
 	h, err := redisscript.ReadOwnHead(fields)
 	want := redisscript.OwnState{
-		Epoch: 1838413699249152, Since: 6, MapVersion: 2, Seq: 3, Fence: 4, Forgets: 5, Generation: -1, SharedUntil: time.Second, Gen: 7, Lost: true,
-		Gens: map[int64]redisscript.OwnGen{6: {Newest: 1}, 7: {Newest: 3, Folded: 2, Fresh: -9, Kept: 10}},
+		Epoch: 1838413699249152, Since: 6, MapVersion: 2, Seq: 3, Fence: 4, Forgets: 5,
+		Generation: -1, SharedUntil: time.Second, Gen: 7, Lost: true,
+		Gens: map[int64]redisscript.OwnGen{6: {Newest: 1},
+			7: {Newest: 3, Folded: 2, Fresh: -9, Kept: 10}},
 	}
 	if err != nil || fmt.Sprint(*h) != fmt.Sprint(want) {
 		t.Errorf("read %+v, %v, want %+v", h, err, want)
@@ -27,7 +30,8 @@ func TestReadOwnHead(t *testing.T) {
 	if h, err := redisscript.ReadOwnHead(nil); h != nil || err != nil {
 		t.Errorf("no head is read as %+v, %v", h, err)
 	}
-	for name, value := range map[string]string{"version": "2", "epoch": "x", "g": "", "new:7": "1.5", "fresh:x": "1"} {
+	for name, value := range map[string]string{"version": "2", "epoch": "x", "g": "",
+		"new:7": "1.5", "fresh:x": "1"} {
 		old := fields[name]
 		fields[name] = value
 		if h, err := redisscript.ReadOwnHead(fields); !errors.Is(err, redisscript.ErrUnreadable) {
@@ -44,17 +48,21 @@ func TestReadOwnHead(t *testing.T) {
 }
 
 func TestReadOwnRun(t *testing.T) {
-	run, err := redisscript.ReadOwnRun(map[string]string{"9:1": redisscript.OwnBlob(1000, 4, -6), "12:0": redisscript.OwnBlob(2000)})
+	run, err := redisscript.ReadOwnRun(map[string]string{"9:1": redisscript.OwnBlob(1000, 4, -6),
+		"12:0": redisscript.OwnBlob(2000)})
 	if want := "[{12:0 12 2s []} {9:1 9 1s [4 -6]}]"; err != nil || fmt.Sprint(run) != want {
 		t.Errorf("read %v, %v, want %s", run, err, want)
 	}
 	for _, name := range []string{"9", ":1", "x:1", "-9:1"} {
-		if run, err := redisscript.ReadOwnRun(map[string]string{name: redisscript.OwnBlob(1)}); !errors.Is(err, redisscript.ErrUnreadable) {
+		if run, err := redisscript.ReadOwnRun(
+			map[string]string{name: redisscript.OwnBlob(1)}); !errors.Is(err,
+			redisscript.ErrUnreadable) {
 			t.Errorf("%q is read as %v, %v", name, run, err)
 		}
 	}
 	for _, blob := range []string{"", "1234567", "123456789"} {
-		if run, err := redisscript.ReadOwnRun(map[string]string{"9:1": blob}); !errors.Is(err, redisscript.ErrUnreadable) {
+		if run, err := redisscript.ReadOwnRun(map[string]string{"9:1": blob}); !errors.Is(err,
+			redisscript.ErrUnreadable) {
 			t.Errorf("%q is read as %v, %v", blob, run, err)
 		}
 	}
@@ -67,7 +75,8 @@ func FuzzReadOwn(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, value, field, blob string) {
 		_, _ = redisscript.ReadOwnHead(map[string]string{"version": "1", name: value})
 		_, _ = redisscript.ReadOwnRun(map[string]string{field: blob})
-		if members, err := redisscript.ReadOwnMembers(blob); err == nil && rawMembers(members...) != blob {
+		if members, err := redisscript.ReadOwnMembers(blob); err == nil &&
+			rawMembers(members...) != blob {
 			t.Errorf("%q is read as %v", blob, members)
 		}
 	})
@@ -93,13 +102,18 @@ func TestOwnOddReplies(t *testing.T) {
 		return array(all...)
 	}
 	for name, reply := range map[string]string{
-		"integer": number, "nil": "$-1\r\n", "status": "+OK\r\n", "error": "-ERR what\r\n", "short": array(text, number),
-		"another answer": values(0, number), "another clock": values(1, text), "nobody": values(12, "$-1\r\n"), "nothing found": values(13, number),
+		"integer": number, "nil": "$-1\r\n", "status": "+OK\r\n", "error": "-ERR what\r\n",
+		"short":          array(text, number),
+		"another answer": values(0, number), "another clock": values(1, text),
+		"nobody": values(12, "$-1\r\n"), "nothing found": values(13, number),
 		"a record's": redistest.Answer("held", 1, 1, ""),
 	} {
 		t.Run(name, func(t *testing.T) {
-			runner := redisscript.NewRunner(redistest.Client(t, redistest.Fake(t, func([]string) string { return reply })))
-			r := runner.RunOwn(t.Context(), []redisscript.Call{redisscript.NewOwnRemap(redisscript.OwnKeys{Head: "h"}, redisscript.OwnRemap{})})[0]
+			runner := redisscript.NewRunner(redistest.Client(t,
+				redistest.Fake(t, func([]string) string { return reply })))
+			r := runner.RunOwn(t.Context(),
+				[]redisscript.Call{redisscript.NewOwnRemap(redisscript.OwnKeys{Head: "h"},
+					redisscript.OwnRemap{})})[0]
 			if r.Err == nil {
 				t.Errorf("no error: %+v", r)
 			}

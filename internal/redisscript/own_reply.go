@@ -136,8 +136,10 @@ func parseOwn(cmd *redis.Cmd) OwnReply {
 		return OwnReply{Err: fmt.Errorf("%w: a head of version %d", ErrUnreadable, n[1])}
 	}
 	return OwnReply{
-		Answer: answer, Now: FromMillis(n[0]), Left: FromMillis(n[1]), SharedUntil: FromMillis(n[2]), Gen: n[3], Newest: uint64(n[4]),
-		Epoch: uint64(n[5]), Before: uint64(n[6]), Seq: uint64(n[7]), Fence: uint64(n[8]), Forgets: uint64(n[9]),
+		Answer: answer, Now: FromMillis(n[0]), Left: FromMillis(n[1]),
+		SharedUntil: FromMillis(n[2]), Gen: n[3], Newest: uint64(n[4]),
+		Epoch: uint64(n[5]), Before: uint64(n[6]), Seq: uint64(n[7]), Fence: uint64(n[8]),
+		Forgets:    uint64(n[9]),
 		MapVersion: uint64(n[10]), Live: n[11] == 1, Moved: n[11] == 2, Found: []Found(found), //nolint:gosec // the scripts count from 0
 	}
 }

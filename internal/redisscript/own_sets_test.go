@@ -13,11 +13,14 @@ import (
 func TestOwnFold(t *testing.T) {
 	eachOwn(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
-		p.want(redisscript.OwnDone, redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{2, 4}, []int64{6})))
+		p.want(redisscript.OwnDone,
+			redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{2, 4}, []int64{6})))
 		p.mark(2, 2, 8)
-		half := &redisscript.OwnFold{Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 3, Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{2, 7}}}}
+		half := &redisscript.OwnFold{Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 3,
+			Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{2, 7}}}}
 		whole := *half
-		whole.Last, whole.Buckets = true, append(half.Buckets, redisscript.OwnFill{Key: p.bucket(2), Members: []int64{4}})
+		whole.Last, whole.Buckets = true,
+			append(half.Buckets, redisscript.OwnFill{Key: p.bucket(2), Members: []int64{4}})
 		for _, c := range []struct {
 			fold *redisscript.OwnFold
 			want redisscript.OwnGen
@@ -37,11 +40,16 @@ func TestOwnFold(t *testing.T) {
 		p.wantMembers(p.bucket(1), 2, 7)
 		p.wantMembers(p.bucket(2), 4)
 		// A fold that comes late does nothing, and a turn does not write to what is folded.
-		p.unchanged(func() { p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, half)) }, p.bucket(1))
-		p.want(redisscript.OwnEdge, redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{10}, nil)))
-		second := &redisscript.OwnFold{Fresh: p.fresh(2), Gen: p.g, N: 2, Count: 2, Last: true, Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{2, 8}}}}
+		p.unchanged(func() {
+			p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, half))
+		}, p.bucket(1))
+		p.want(redisscript.OwnEdge,
+			redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{10}, nil)))
+		second := &redisscript.OwnFold{Fresh: p.fresh(2), Gen: p.g, N: 2, Count: 2, Last: true,
+			Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{2, 8}}}}
 		p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, second))
-		if g, want := p.head().Gens[p.g], (redisscript.OwnGen{Newest: 2, Folded: 2, Kept: 5}); g != want {
+		if g, want := p.head().Gens[p.g],
+			(redisscript.OwnGen{Newest: 2, Folded: 2, Kept: 5}); g != want {
 			t.Errorf("head has %+v, want %+v", g, want)
 		}
 		p.wantMembers(p.bucket(1), 2, 2, 7, 8) // 2 was in both sets, and is counted so
@@ -56,30 +64,49 @@ func TestOwnFoldRefuses(t *testing.T) {
 			prepare func(p *part, f *redisscript.OwnFold)
 			want    string
 		}{
-			"another epoch": {func(p *part, _ *redisscript.OwnFold) { p.rob() }, redisscript.OwnStale},
+			"another epoch": {func(p *part, _ *redisscript.OwnFold) {
+				p.rob()
+			}, redisscript.OwnStale},
 			"forgotten": {func(p *part, _ *redisscript.OwnFold) {
-				p.want(redisscript.OwnForgotten, redisscript.NewOwnForget(p.keys, &redisscript.OwnForget{ID: 2, Gen: p.g, Newest: 1, Fresh: []redisscript.OwnSet{{Key: p.fresh(1), Gen: p.g}}}))
+				p.want(redisscript.OwnForgotten, redisscript.NewOwnForget(p.keys,
+					&redisscript.OwnForget{ID: 2, Gen: p.g, Newest: 1,
+						Fresh: []redisscript.OwnSet{{Key: p.fresh(1), Gen: p.g}}}))
 			}, redisscript.OwnForgot},
-			"forgotten elsewhere": {func(p *part, _ *redisscript.OwnFold) { p.forgetNothing() }, redisscript.OwnForgot},
-			"a mark more":         {func(p *part, _ *redisscript.OwnFold) { p.mark(1, 6) }, redisscript.OwnGrown},
-			"marks gone":          {func(p *part, _ *redisscript.OwnFold) { p.must(p.client.Del(t.Context(), p.fresh(1)).Err()) }, redisscript.OwnGrown},
-			"over":                {func(_ *part, f *redisscript.OwnFold) { f.Gen -= 10 }, redisscript.OwnFolded},
-			"no head":             {func(p *part, _ *redisscript.OwnFold) { p.must(p.client.Del(t.Context(), p.keys.Head).Err()) }, redisscript.OwnAmnesia},
+			"forgotten elsewhere": {func(p *part, _ *redisscript.OwnFold) {
+				p.forgetNothing()
+			}, redisscript.OwnForgot},
+			"a mark more": {func(p *part, _ *redisscript.OwnFold) {
+				p.mark(1, 6)
+			}, redisscript.OwnGrown},
+			"marks gone": {func(p *part, _ *redisscript.OwnFold) {
+				p.must(p.client.Del(t.Context(), p.fresh(1)).Err())
+			}, redisscript.OwnGrown},
+			"over": {func(_ *part, f *redisscript.OwnFold) {
+				f.Gen -= 10
+			}, redisscript.OwnFolded},
+			"no head": {func(p *part, _ *redisscript.OwnFold) {
+				p.must(p.client.Del(t.Context(), p.keys.Head).Err())
+			}, redisscript.OwnAmnesia},
 		} {
 			t.Run(name, func(t *testing.T) {
 				p := held(t, b, name)
 				p.mark(1, 2, 4)
-				f := &redisscript.OwnFold{Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 2, Last: true, Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{2, 4}}}}
+				f := &redisscript.OwnFold{Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 2, Last: true,
+					Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{2, 4}}}}
 				c.prepare(p, f)
-				p.unchanged(func() { p.want(c.want, redisscript.NewOwnFold(p.keys, p.self, f)) }, p.fresh(1), p.bucket(1))
+				p.unchanged(func() {
+					p.want(c.want, redisscript.NewOwnFold(p.keys, p.self, f))
+				}, p.fresh(1), p.bucket(1))
 			})
 		}
 		p := held(t, b, "order")
 		p.mark(1, 2)
 		p.mark(2, 4)
-		f := &redisscript.OwnFold{Fresh: p.fresh(2), Gen: p.g, N: 2, Count: 1, Last: true, Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{4}}}}
+		f := &redisscript.OwnFold{Fresh: p.fresh(2), Gen: p.g, N: 2, Count: 1, Last: true,
+			Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{4}}}}
 		p.unchanged(func() {
-			if r := p.runner.RunOwn(t.Context(), []redisscript.Call{redisscript.NewOwnFold(p.keys, p.self, f)})[0]; r.Err == nil {
+			if r := p.runner.RunOwn(t.Context(),
+				[]redisscript.Call{redisscript.NewOwnFold(p.keys, p.self, f)})[0]; r.Err == nil {
 				t.Errorf("a set that was not the oldest: %+v", r)
 			}
 		}, p.fresh(2), p.bucket(1))
@@ -94,34 +121,82 @@ func TestOwnForget(t *testing.T) {
 			found   bool
 			raises  bool // the epoch
 		}{
-			"in a fresh set":         {func(p *part, f *redisscript.OwnForget) { f.ID = 2 }, redisscript.OwnForgotten, true, false},
-			"in a bucket":            {func(p *part, f *redisscript.OwnForget) { f.ID = 12 }, redisscript.OwnForgotten, true, false},
-			"in both":                {func(p *part, f *redisscript.OwnForget) { f.ID = 14 }, redisscript.OwnForgotten, true, false},
-			"touched":                {func(p *part, f *redisscript.OwnForget) { f.ID = 6 }, redisscript.OwnForgotten, false, false},
-			"nowhere":                {func(p *part, f *redisscript.OwnForget) { f.ID = 100 }, redisscript.OwnForgotten, false, false},
-			"nobody there":           {func(p *part, f *redisscript.OwnForget) { f.ID = 2; p.lapse() }, redisscript.OwnForgotten, true, true},
-			"nobody there, begun":    {func(p *part, f *redisscript.OwnForget) { f.ID = 20; p.lapse() }, redisscript.OwnForgotten, false, true},
-			"begun":                  {func(p *part, f *redisscript.OwnForget) { f.ID = 20 }, redisscript.OwnInFlight, false, false},
-			"begun, says the owner":  {func(p *part, f *redisscript.OwnForget) { f.ID, f.Token = 20, p.self.Token }, redisscript.OwnForgotten, false, false},
-			"begun, says an old one": {func(p *part, f *redisscript.OwnForget) { f.ID, f.Token = 20, owner{7} }, redisscript.OwnInFlight, false, false},
-			"begun and marked":       {func(p *part, f *redisscript.OwnForget) { f.ID = 2; p.begin(2, 2) }, redisscript.OwnForgotten, true, false},
-			"begun in another epoch": {func(p *part, f *redisscript.OwnForget) { f.ID = 20; p.lapse(); p.acquire() }, redisscript.OwnForgotten, false, false},
-			"a newer set":            {func(p *part, f *redisscript.OwnForget) { f.ID = 2; p.mark(3, 30) }, redisscript.OwnStale, false, false},
-			"a newer generation":     {func(p *part, f *redisscript.OwnForget) { f.ID = 2; p.poke("g", p.g+1) }, redisscript.OwnStale, false, false},
-			"no head":                {func(p *part, f *redisscript.OwnForget) { p.must(p.client.Del(t.Context(), p.keys.Head).Err()) }, redisscript.OwnAmnesia, false, false},
-			"lost, and nobody minds": {func(p *part, f *redisscript.OwnForget) { f.ID = 2; p.remap(redisscript.OwnRemap{Lost: true}) }, redisscript.OwnForgotten, true, false},
+			"in a fresh set": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 2
+			}, redisscript.OwnForgotten, true, false},
+			"in a bucket": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 12
+			}, redisscript.OwnForgotten, true, false},
+			"in both": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 14
+			}, redisscript.OwnForgotten, true, false},
+			"touched": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 6
+			}, redisscript.OwnForgotten, false, false},
+			"nowhere": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 100
+			}, redisscript.OwnForgotten, false, false},
+			"nobody there": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 2
+				p.lapse()
+			}, redisscript.OwnForgotten, true, true},
+			"nobody there, begun": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 20
+				p.lapse()
+			}, redisscript.OwnForgotten, false, true},
+			"begun": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 20
+			}, redisscript.OwnInFlight, false, false},
+			"begun, says the owner": {func(p *part, f *redisscript.OwnForget) {
+				f.ID, f.Token = 20, p.self.Token
+			}, redisscript.OwnForgotten, false, false},
+			"begun, says an old one": {func(p *part, f *redisscript.OwnForget) {
+				f.ID, f.Token = 20, owner{7}
+			}, redisscript.OwnInFlight, false, false},
+			"begun and marked": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 2
+				p.begin(2, 2)
+			}, redisscript.OwnForgotten, true, false},
+			"begun in another epoch": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 20
+				p.lapse()
+				p.acquire()
+			}, redisscript.OwnForgotten, false, false},
+			"a newer set": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 2
+				p.mark(3, 30)
+			}, redisscript.OwnStale, false, false},
+			"a newer generation": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 2
+				p.poke("g", p.g+1)
+			}, redisscript.OwnStale, false, false},
+			"no head": {func(p *part, f *redisscript.OwnForget) {
+				p.must(p.client.Del(t.Context(), p.keys.Head).Err())
+			}, redisscript.OwnAmnesia, false, false},
+			"lost, and nobody minds": {func(p *part, f *redisscript.OwnForget) {
+				f.ID = 2
+				p.remap(redisscript.OwnRemap{Lost: true})
+			}, redisscript.OwnForgotten, true, false},
 		} {
 			t.Run(name, func(t *testing.T) {
 				p := held(t, b, name)
-				p.want(redisscript.OwnDone, redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{12, 14}, nil)))
-				p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, &redisscript.OwnFold{
-					Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 2, Last: true, Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{12, 14}}},
-				}))
-				p.want(redisscript.OwnDone, redisscript.NewOwnTurn(p.keys, p.self, p.turn(2, []int64{2, 4, 14}, []int64{2, 6})))
+				p.want(redisscript.OwnDone,
+					redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{12, 14}, nil)))
+				p.want(redisscript.OwnFolded,
+					redisscript.NewOwnFold(p.keys, p.self, &redisscript.OwnFold{
+						Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 2, Last: true,
+						Buckets: []redisscript.OwnFill{{Key: p.bucket(1),
+							Members: []int64{12, 14}}},
+					}))
+				p.want(redisscript.OwnDone,
+					redisscript.NewOwnTurn(p.keys, p.self,
+						p.turn(2, []int64{2, 4, 14}, []int64{2, 6})))
 				p.begin(1, 18, 20)
 				f := &redisscript.OwnForget{
-					Gen: p.g, Newest: 2, Fresh: []redisscript.OwnSet{{Key: p.fresh(2), Gen: p.g}, {Key: p.fresh(3), Gen: p.g}},
-					Buckets: []redisscript.OwnSet{{Key: p.set("b", p.g-1, 1), Gen: p.g - 1}, {Key: p.bucket(1), Gen: p.g}},
+					Gen: p.g, Newest: 2, Fresh: []redisscript.OwnSet{{Key: p.fresh(2), Gen: p.g},
+						{Key: p.fresh(3), Gen: p.g}},
+					Buckets: []redisscript.OwnSet{{Key: p.set("b", p.g-1, 1), Gen: p.g - 1},
+						{Key: p.bucket(1), Gen: p.g}},
 				}
 				c.prepare(p, f)
 				call := redisscript.NewOwnForget(p.keys, f)
@@ -135,8 +210,9 @@ func TestOwnForget(t *testing.T) {
 	})
 }
 
-// TestOwnForgetTakesBeginsOfTheDead: nobody has begun a key that was forgotten, but who lives; else it would be a
-// suspect for each owner to come. The ids beside it stay, and the time of their begin.
+// TestOwnForgetTakesBeginsOfTheDead: nobody has begun a key that was forgotten, but who lives; else
+// it would be a suspect for each owner to come. The ids beside it stay, and the time of their
+// begin.
 func TestOwnForgetTakesBeginsOfTheDead(t *testing.T) {
 	eachOwn(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
@@ -174,7 +250,8 @@ func (p *part) wantForgotten(f *redisscript.OwnForget, found, raises, begun bool
 		}
 		r := p.want(redisscript.OwnForgotten, redisscript.NewOwnForget(p.keys, f))
 		h := p.head()
-		if r.Found[0].Done() != (found && again == 0) || r.Forgets != before.Forgets+1+again || h.Forgets != r.Forgets {
+		if r.Found[0].Done() != (found && again == 0) || r.Forgets != before.Forgets+1+again ||
+			h.Forgets != r.Forgets {
 			p.t.Errorf("answered %+v, head %+v", r, h)
 		}
 		if h.Epoch != r.Epoch || (h.Epoch > asked) != raises {
@@ -187,8 +264,10 @@ func (p *part) wantForgotten(f *redisscript.OwnForget, found, raises, begun bool
 		}
 	}
 	h := p.head()
-	if g := h.Gens[p.g]; g.Fresh != int64(len(p.members(p.fresh(2)))) || g.Kept != int64(len(p.members(p.bucket(1)))) {
-		p.t.Errorf("head counts %+v, there are %v and %v", g, p.members(p.fresh(2)), p.members(p.bucket(1)))
+	if g := h.Gens[p.g]; g.Fresh != int64(len(p.members(p.fresh(2)))) ||
+		g.Kept != int64(len(p.members(p.bucket(1)))) {
+		p.t.Errorf("head counts %+v, there are %v and %v", g, p.members(p.fresh(2)),
+			p.members(p.bucket(1)))
 	}
 	if got := p.members(p.fresh(2)); !slices.Contains(got, 3) || !slices.Contains(got, 7) {
 		p.t.Errorf("touches were forgotten: %v", got)
@@ -204,20 +283,25 @@ func TestOwnSetsEnd(t *testing.T) {
 		ends := func(key string, g int64) {
 			t.Helper()
 			at := p.client.PExpireTime(t.Context(), key).Val()
-			if diff := at - end(g); diff.Abs() > 100*time.Millisecond { // miniredis keeps what is left of it, and its clock runs on
+			// miniredis keeps what is left of it, and its clock runs on
+			if diff := at - end(g); diff.Abs() > 100*time.Millisecond {
 				t.Errorf("%s ends at %v, want %v", key, at, end(g))
 			}
 		}
 		forget := func(newest uint64, fresh, buckets []redisscript.OwnSet) {
 			t.Helper()
-			p.want(redisscript.OwnForgotten, redisscript.NewOwnForget(p.keys, &redisscript.OwnForget{ID: 2, Gen: p.g, Newest: newest, Fresh: fresh, Buckets: buckets}))
+			p.want(redisscript.OwnForgotten, redisscript.NewOwnForget(p.keys,
+				&redisscript.OwnForget{ID: 2, Gen: p.g, Newest: newest, Fresh: fresh,
+					Buckets: buckets}))
 		}
 		fold := func(n int) {
 			t.Helper()
-			p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, &redisscript.OwnFold{
-				Fresh: p.fresh(n), Gen: p.g, N: uint64(n), Forgets: p.head().Forgets, Count: 1, Last: true,
-				Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{2}}},
-			}))
+			p.want(redisscript.OwnFolded,
+				redisscript.NewOwnFold(p.keys, p.self, &redisscript.OwnFold{
+					Fresh: p.fresh(n), Gen: p.g, N: uint64(n), Forgets: p.head().Forgets, Count: 1,
+					Last: true, Buckets: []redisscript.OwnFill{{Key: p.bucket(1),
+						Members: []int64{2}}},
+				}))
 		}
 		for range 2 {
 			p.mark(1, 2)
@@ -249,16 +333,19 @@ func TestOwnGenerationsOver(t *testing.T) {
 	first := p.g
 	p.mark(1, 2)
 	p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, &redisscript.OwnFold{
-		Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 1, Last: true, Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{2}}},
+		Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 1, Last: true,
+		Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: []int64{2}}},
 	}))
 	p.mark(2, 4)
 	for p.g < first+8 {
 		// A turn of the generation before is told so, and the next one raises g.
 		frozen.Advance(ownSlice)
 		p.lapse()
-		p.want(redisscript.OwnAcquired, redisscript.NewOwnAcquire(p.keys, p.self, redisscript.OwnClaim{Hold: ownHold}))
+		p.want(redisscript.OwnAcquired,
+			redisscript.NewOwnAcquire(p.keys, p.self, redisscript.OwnClaim{Hold: ownHold}))
 		p.self.Epoch = p.head().Epoch
-		if r := p.want(redisscript.OwnEdge, redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{2}, nil))); r.Gen != p.g+1 {
+		if r := p.want(redisscript.OwnEdge,
+			redisscript.NewOwnTurn(p.keys, p.self, p.turn(1, []int64{2}, nil))); r.Gen != p.g+1 {
 			t.Errorf("told %d at %d", r.Gen, p.g+1)
 		}
 		p.g++
@@ -276,8 +363,11 @@ func TestOwnGenerationsOver(t *testing.T) {
 		t.Error("the first generation never ended")
 	}
 	// What comes late for it makes nothing anew.
-	late := &redisscript.OwnFold{Fresh: p.set("f", first, 2), Gen: first, N: 2, Count: 0, Last: true}
-	p.unchanged(func() { p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, late)) })
+	late := &redisscript.OwnFold{Fresh: p.set("f", first, 2), Gen: first, N: 2, Count: 0,
+		Last: true}
+	p.unchanged(func() {
+		p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, late))
+	})
 }
 
 // TestOwnForgetIsAligned prevents a forget that takes away halves of two others.
@@ -285,9 +375,13 @@ func TestOwnForgetIsAligned(t *testing.T) {
 	eachOwn(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
 		p.mark(1, 2)
-		p.must(p.client.Set(t.Context(), p.bucket(1), rawMembers(0x0102030405060708, 0x0902030405060708, 0x0506070809020304, 0x0506070809020304), time.Hour).Err())
+		p.must(p.client.Set(t.Context(), p.bucket(1),
+			rawMembers(0x0102030405060708, 0x0902030405060708, 0x0506070809020304,
+				0x0506070809020304), time.Hour).Err())
 		for _, id := range []int64{0x0203040506070808, 0x0506070809020304} {
-			p.want(redisscript.OwnForgotten, redisscript.NewOwnForget(p.keys, &redisscript.OwnForget{ID: id, Gen: p.g, Newest: 1, Buckets: []redisscript.OwnSet{{Key: p.bucket(1), Gen: p.g}}}))
+			p.want(redisscript.OwnForgotten, redisscript.NewOwnForget(p.keys,
+				&redisscript.OwnForget{ID: id, Gen: p.g, Newest: 1,
+					Buckets: []redisscript.OwnSet{{Key: p.bucket(1), Gen: p.g}}}))
 		}
 		p.wantMembers(p.bucket(1), 0x0102030405060708, 0x0902030405060708)
 		if left := p.client.PTTL(t.Context(), p.bucket(1)).Val(); left <= 0 {

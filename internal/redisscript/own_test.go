@@ -37,7 +37,8 @@ func newPart(t *testing.T, b redistest.Backend, name string) *part {
 	return &part{
 		t: t, client: b.Client, runner: redisscript.NewRunner(b.Client),
 		keys: redisscript.OwnKeys{Head: p + "head", Own: p + "own", Run: p + "run"},
-		self: redisscript.OwnSelf{Token: owner{1}, MapVersion: 1, Lease: ownLease, Slice: ownSlice, Keep: ownKeep},
+		self: redisscript.OwnSelf{Token: owner{1}, MapVersion: 1, Lease: ownLease, Slice: ownSlice,
+			Keep: ownKeep},
 	}
 }
 
@@ -45,7 +46,8 @@ func newPart(t *testing.T, b redistest.Backend, name string) *part {
 func held(t *testing.T, b redistest.Backend, name string) *part {
 	t.Helper()
 	p := newPart(t, b, name)
-	born := p.want(redisscript.OwnMapped, redisscript.NewOwnRemap(p.keys, redisscript.OwnRemap{MapVersion: 1, Bear: true}))
+	born := p.want(redisscript.OwnMapped,
+		redisscript.NewOwnRemap(p.keys, redisscript.OwnRemap{MapVersion: 1, Bear: true}))
 	p.g = int64(born.Now / ownSlice)
 	p.acquire()
 	return p
@@ -71,7 +73,8 @@ func (p *part) want(answer string, c redisscript.Call) redisscript.OwnReply {
 
 func (p *part) acquire() redisscript.OwnReply {
 	p.t.Helper()
-	r := p.want(redisscript.OwnAcquired, redisscript.NewOwnAcquire(p.keys, p.self, redisscript.OwnClaim{Hold: ownHold}))
+	r := p.want(redisscript.OwnAcquired,
+		redisscript.NewOwnAcquire(p.keys, p.self, redisscript.OwnClaim{Hold: ownHold}))
 	p.self.Epoch, p.self.Seq = r.Epoch, r.Seq
 	return r
 }
@@ -87,7 +90,8 @@ func (p *part) set(kind string, g int64, n int) string {
 
 // turn is one of the newest generation, into fresh set n.
 func (p *part) turn(n int, marks, touches []int64) *redisscript.OwnTurn {
-	return &redisscript.OwnTurn{Fresh: p.fresh(n), Gen: p.g, N: uint64(n), Marks: marks, Touches: touches}
+	return &redisscript.OwnTurn{Fresh: p.fresh(n), Gen: p.g, N: uint64(n), Marks: marks,
+		Touches: touches}
 }
 
 func (p *part) mark(n int, ids ...int64) {
@@ -98,8 +102,11 @@ func (p *part) mark(n int, ids ...int64) {
 // begin puts a batch on record and returns its field.
 func (p *part) begin(n uint64, ids ...int64) string {
 	p.t.Helper()
-	f := redisscript.OwnField{Name: redisscript.OwnFieldName(p.self.Epoch, n), Blob: redisscript.OwnBlob(ids...)}
-	p.want(redisscript.OwnDone, redisscript.NewOwnTurn(p.keys, p.self, &redisscript.OwnTurn{Begin: []redisscript.OwnField{f}}))
+	f := redisscript.OwnField{Name: redisscript.OwnFieldName(p.self.Epoch, n),
+		Blob: redisscript.OwnBlob(ids...)}
+	p.want(redisscript.OwnDone,
+		redisscript.NewOwnTurn(p.keys, p.self,
+			&redisscript.OwnTurn{Begin: []redisscript.OwnField{f}}))
 	return f.Name
 }
 
@@ -186,7 +193,8 @@ func (p *part) renewed() bool { return p.lease() > ownLease/2 }
 // dump is all there is in some keys, but for what expires when.
 func (p *part) dump(sets ...string) string {
 	ctx := p.t.Context()
-	out := fmt.Sprint(p.client.HGetAll(ctx, p.keys.Head).Val(), p.client.HGetAll(ctx, p.keys.Run).Val(), p.client.Get(ctx, p.keys.Own).Val())
+	out := fmt.Sprint(p.client.HGetAll(ctx, p.keys.Head).Val(),
+		p.client.HGetAll(ctx, p.keys.Run).Val(), p.client.Get(ctx, p.keys.Own).Val())
 	for _, key := range sets {
 		out += fmt.Sprint(" ", p.members(key))
 	}

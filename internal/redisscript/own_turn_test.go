@@ -27,41 +27,88 @@ const (
 
 // TestOwnTurn has one turn with everything in it meet everything that may be there.
 func TestOwnTurn(t *testing.T) {
-	const marks, ended, begins, seq, rest = doesMarks, doesEnded, doesBegins, doesSeq, doesMarks | doesTouches | doesEnded | doesLease | doesSeq
+	const marks, ended, begins, seq, rest = doesMarks, doesEnded, doesBegins,
+		doesSeq, doesMarks | doesTouches | doesEnded | doesLease | doesSeq
 	eachOwn(t, func(t *testing.T, b redistest.Backend) {
 		for name, c := range map[string]struct {
 			prepare func(p *part, turn *redisscript.OwnTurn)
 			want    string
 			does    int
 		}{
-			"ours":               {func(*part, *redisscript.OwnTurn) {}, redisscript.OwnDone, rest | begins},
-			"a later epoch":      {func(p *part, _ *redisscript.OwnTurn) { p.poke("epoch", p.self.Epoch+1) }, redisscript.OwnStale, 0},
-			"an epoch before":    {func(p *part, _ *redisscript.OwnTurn) { p.poke("epoch", p.self.Epoch-1) }, redisscript.OwnStale, 0},
-			"another's token":    {func(p *part, _ *redisscript.OwnTurn) { p.self.Token = owner{2} }, redisscript.OwnStale, 0},
-			"taken over":         {func(p *part, _ *redisscript.OwnTurn) { p.rob() }, redisscript.OwnStale, 0},
-			"forgotten, no one":  {func(p *part, _ *redisscript.OwnTurn) { p.lapse(); p.forgetNothing() }, redisscript.OwnStale, 0},
-			"no head":            {func(p *part, _ *redisscript.OwnTurn) { p.must(p.client.Del(t.Context(), p.keys.Head).Err()) }, redisscript.OwnAmnesia, 0},
-			"a generation early": {func(_ *part, turn *redisscript.OwnTurn) { turn.Gen-- }, redisscript.OwnEdge, 0},
-			"a generation late":  {func(_ *part, turn *redisscript.OwnTurn) { turn.Gen++ }, redisscript.OwnEdge, 0},
-			"head is ahead":      {func(p *part, _ *redisscript.OwnTurn) { p.poke("g", p.g+1) }, redisscript.OwnEdge, 0},
-			"into a folded set":  {func(_ *part, turn *redisscript.OwnTurn) { turn.N = 0 }, redisscript.OwnEdge, 0},
-			"edge and lapsed":    {func(p *part, turn *redisscript.OwnTurn) { p.lapse(); turn.Gen-- }, redisscript.OwnEdge, 0},
-			"lapsed":             {func(p *part, _ *redisscript.OwnTurn) { p.lapse() }, redisscript.OwnLapsed, marks | ended | seq},
-			"lapsed and shared":  {func(p *part, _ *redisscript.OwnTurn) { p.lapse(); p.share() }, redisscript.OwnLapsed, marks | ended | seq},
-			"behind":             {func(p *part, _ *redisscript.OwnTurn) { p.self.Seq = 100 }, redisscript.OwnBehind, rest &^ seq},
-			"behind and shared":  {func(p *part, _ *redisscript.OwnTurn) { p.self.Seq = 100; p.share() }, redisscript.OwnBehind, rest &^ seq},
-			"heard less":         {func(p *part, _ *redisscript.OwnTurn) { p.self.Seq = 0 }, redisscript.OwnDone, rest | begins},
-			"shared":             {func(p *part, _ *redisscript.OwnTurn) { p.share() }, redisscript.OwnShared, rest},
-			"shared no more":     {func(p *part, _ *redisscript.OwnTurn) { p.poke("shared", 1) }, redisscript.OwnDone, rest | begins},
-			"a later map":        {func(p *part, _ *redisscript.OwnTurn) { p.remap(redisscript.OwnRemap{MapVersion: 2}) }, redisscript.OwnShared, rest},
-			"an older map":       {func(p *part, _ *redisscript.OwnTurn) { p.self.MapVersion = 2 }, redisscript.OwnShared, rest},
+			"ours": {func(*part, *redisscript.OwnTurn) {}, redisscript.OwnDone,
+				rest | begins},
+			"a later epoch": {func(p *part, _ *redisscript.OwnTurn) {
+				p.poke("epoch", p.self.Epoch+1)
+			}, redisscript.OwnStale, 0},
+			"an epoch before": {func(p *part, _ *redisscript.OwnTurn) {
+				p.poke("epoch", p.self.Epoch-1)
+			}, redisscript.OwnStale, 0},
+			"another's token": {func(p *part, _ *redisscript.OwnTurn) {
+				p.self.Token = owner{2}
+			}, redisscript.OwnStale, 0},
+			"taken over": {func(p *part, _ *redisscript.OwnTurn) {
+				p.rob()
+			}, redisscript.OwnStale, 0},
+			"forgotten, no one": {func(p *part, _ *redisscript.OwnTurn) {
+				p.lapse()
+				p.forgetNothing()
+			}, redisscript.OwnStale, 0},
+			"no head": {func(p *part, _ *redisscript.OwnTurn) {
+				p.must(p.client.Del(t.Context(), p.keys.Head).Err())
+			}, redisscript.OwnAmnesia, 0},
+			"a generation early": {func(_ *part, turn *redisscript.OwnTurn) {
+				turn.Gen--
+			}, redisscript.OwnEdge, 0},
+			"a generation late": {func(_ *part, turn *redisscript.OwnTurn) {
+				turn.Gen++
+			}, redisscript.OwnEdge, 0},
+			"head is ahead": {func(p *part, _ *redisscript.OwnTurn) {
+				p.poke("g", p.g+1)
+			}, redisscript.OwnEdge, 0},
+			"into a folded set": {func(_ *part, turn *redisscript.OwnTurn) {
+				turn.N = 0
+			}, redisscript.OwnEdge, 0},
+			"edge and lapsed": {func(p *part, turn *redisscript.OwnTurn) {
+				p.lapse()
+				turn.Gen--
+			}, redisscript.OwnEdge, 0},
+			"lapsed": {func(p *part, _ *redisscript.OwnTurn) {
+				p.lapse()
+			}, redisscript.OwnLapsed, marks | ended | seq},
+			"lapsed and shared": {func(p *part, _ *redisscript.OwnTurn) {
+				p.lapse()
+				p.share()
+			}, redisscript.OwnLapsed, marks | ended | seq},
+			"behind": {func(p *part, _ *redisscript.OwnTurn) {
+				p.self.Seq = 100
+			}, redisscript.OwnBehind, rest &^ seq},
+			"behind and shared": {func(p *part, _ *redisscript.OwnTurn) {
+				p.self.Seq = 100
+				p.share()
+			}, redisscript.OwnBehind, rest &^ seq},
+			"heard less": {func(p *part, _ *redisscript.OwnTurn) {
+				p.self.Seq = 0
+			}, redisscript.OwnDone, rest | begins},
+			"shared": {func(p *part, _ *redisscript.OwnTurn) {
+				p.share()
+			}, redisscript.OwnShared, rest},
+			"shared no more": {func(p *part, _ *redisscript.OwnTurn) {
+				p.poke("shared", 1)
+			}, redisscript.OwnDone, rest | begins},
+			"a later map": {func(p *part, _ *redisscript.OwnTurn) {
+				p.remap(redisscript.OwnRemap{MapVersion: 2})
+			}, redisscript.OwnShared, rest},
+			"an older map": {func(p *part, _ *redisscript.OwnTurn) {
+				p.self.MapVersion = 2
+			}, redisscript.OwnShared, rest},
 		} {
 			t.Run(name, func(t *testing.T) {
 				p := held(t, b, name)
 				old := p.begin(1, 2)
 				turn := p.turn(1, []int64{2, 4}, []int64{6})
 				turn.Ended = []string{old}
-				turn.Begin = []redisscript.OwnField{{Name: redisscript.OwnFieldName(p.self.Epoch, 2), Blob: redisscript.OwnBlob(8, 10)}}
+				turn.Begin = []redisscript.OwnField{{Name: redisscript.OwnFieldName(p.self.Epoch,
+					2), Blob: redisscript.OwnBlob(8, 10)}}
 				c.prepare(p, turn)
 				if p.lease() > 0 {
 					p.shorten()
@@ -76,7 +123,8 @@ func TestOwnTurn(t *testing.T) {
 
 // wantTurned compares what is stored with what a turn that was answered r was to do, over a
 // head as it was before.
-func (p *part) wantTurned(turn *redisscript.OwnTurn, does int, r redisscript.OwnReply, before *redisscript.OwnState) {
+func (p *part) wantTurned(turn *redisscript.OwnTurn, does int, r redisscript.OwnReply,
+	before *redisscript.OwnState) {
 	p.t.Helper()
 	var set []int64
 	run := map[string][]int64{turn.Ended[0]: {2}}
@@ -112,7 +160,8 @@ func (p *part) wantTurned(turn *redisscript.OwnTurn, does int, r redisscript.Own
 	if fmt.Sprint(*h) != fmt.Sprint(want) {
 		p.t.Errorf("head is\n%+v, want\n%+v", *h, want)
 	}
-	if r.Seq != h.Seq || r.Fence != h.Fence || r.Epoch != h.Epoch || r.MapVersion != h.MapVersion || r.SharedUntil != h.SharedUntil ||
+	if r.Seq != h.Seq || r.Fence != h.Fence || r.Epoch != h.Epoch || r.MapVersion != h.MapVersion ||
+		r.SharedUntil != h.SharedUntil ||
 		r.Gen != max(h.Gen, p.g) {
 		p.t.Errorf("answered %+v over head %+v", r, h)
 	}
@@ -124,7 +173,8 @@ func (p *part) rob() {
 	p.lapse()
 	self := p.self
 	self.Token = owner{9}
-	p.want(redisscript.OwnAcquired, redisscript.NewOwnAcquire(p.keys, self, redisscript.OwnClaim{Hold: ownHold}))
+	p.want(redisscript.OwnAcquired,
+		redisscript.NewOwnAcquire(p.keys, self, redisscript.OwnClaim{Hold: ownHold}))
 }
 
 func (p *part) share() { p.remap(redisscript.OwnRemap{Span: time.Hour}) }
@@ -133,7 +183,9 @@ func (p *part) share() { p.remap(redisscript.OwnRemap{Span: time.Hour}) }
 func (p *part) forgetNothing() {
 	p.t.Helper()
 	h := p.head()
-	p.want(redisscript.OwnForgotten, redisscript.NewOwnForget(p.keys, &redisscript.OwnForget{ID: 1000, Gen: h.Gen, Newest: h.Gens[h.Gen].Newest}))
+	p.want(redisscript.OwnForgotten,
+		redisscript.NewOwnForget(p.keys,
+			&redisscript.OwnForget{ID: 1000, Gen: h.Gen, Newest: h.Gens[h.Gen].Newest}))
 }
 
 // TestOwnTurnAgain has turns come twice, and late: the counts stay exact, and all that can
@@ -180,7 +232,8 @@ func TestOwnTurnWithoutMarks(t *testing.T) {
 	eachOwn(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
 		p.shorten()
-		r := p.want(redisscript.OwnDone, redisscript.NewOwnTurn(p.keys, p.self, &redisscript.OwnTurn{}))
+		r := p.want(redisscript.OwnDone,
+			redisscript.NewOwnTurn(p.keys, p.self, &redisscript.OwnTurn{}))
 		if !p.renewed() || r.Gen != p.g || p.head().Gen != p.g {
 			t.Errorf("answered %+v, head %+v, lease %v", r, p.head(), p.lease())
 		}
@@ -198,7 +251,9 @@ func TestOwnBeginNeverOverwritten(t *testing.T) {
 		at := p.client.HGet(t.Context(), p.keys.Run, name).Val()
 		p.begin(1, 2)
 		f := []redisscript.OwnField{{Name: name, Blob: redisscript.OwnBlob(4)}}
-		r := p.runner.RunOwn(t.Context(), []redisscript.Call{redisscript.NewOwnTurn(p.keys, p.self, &redisscript.OwnTurn{Begin: f})})[0]
+		r := p.runner.RunOwn(t.Context(),
+			[]redisscript.Call{redisscript.NewOwnTurn(p.keys, p.self,
+				&redisscript.OwnTurn{Begin: f})})[0]
 		if r.Err == nil {
 			t.Errorf("answered %+v", r)
 		}
@@ -222,7 +277,8 @@ func TestOwnMembersAreExact(t *testing.T) {
 		ids[1], members[2], members[3] = math.MinInt64, math.MinInt64, math.MinInt64+1
 		turn := p.turn(1, ids, ids)
 		for i, id := range ids {
-			f := redisscript.OwnField{Name: redisscript.OwnFieldName(p.self.Epoch, uint64(i)), Blob: redisscript.OwnBlob(id)}
+			f := redisscript.OwnField{Name: redisscript.OwnFieldName(p.self.Epoch, uint64(i)),
+				Blob: redisscript.OwnBlob(id)}
 			turn.Begin, turn.Ended = append(turn.Begin, f), append(turn.Ended, f.Name)
 		}
 		p.want(redisscript.OwnDone, redisscript.NewOwnTurn(p.keys, p.self, turn))
@@ -230,21 +286,26 @@ func TestOwnMembersAreExact(t *testing.T) {
 		if got := p.members(p.fresh(1)); !slices.Equal(got, members) {
 			t.Errorf("%d members are not the %d that were added", len(got), len(members))
 		}
-		ask := &redisscript.OwnAsk{Epoch: p.self.Epoch, Foreign: true, Gen: p.g, Newest: 1, IDs: append(ids, 2), Fresh: []string{p.fresh(9), p.fresh(1), p.fresh(1)}}
+		ask := &redisscript.OwnAsk{Epoch: p.self.Epoch, Foreign: true, Gen: p.g, Newest: 1,
+			IDs: append(ids, 2), Fresh: []string{p.fresh(9), p.fresh(1), p.fresh(1)}}
 		for i, f := range p.want(redisscript.OwnFound, redisscript.NewOwnAsk(p.keys, ask)).Found {
 			if all := f.Done() && f.Begun(); all != (i < len(ids)) || f.Touched() || f > 7 {
 				t.Fatalf("id %d: found %d", i, f)
 			}
 		}
 		p.want(redisscript.OwnFolded, redisscript.NewOwnFold(p.keys, p.self, &redisscript.OwnFold{
-			Fresh: p.fresh(1), Gen: p.g, N: 1, Count: len(members), Last: true, Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: members}},
+			Fresh: p.fresh(1), Gen: p.g, N: 1, Count: len(members), Last: true,
+			Buckets: []redisscript.OwnFill{{Key: p.bucket(1), Members: members}},
 		}))
 		if got := p.members(p.bucket(1)); !slices.Equal(got, members) {
 			t.Errorf("%d members are not the %d that were folded", len(got), len(members))
 		}
-		list := &redisscript.OwnAsk{Epoch: p.self.Epoch, IDs: ask.IDs, Fresh: []string{p.fresh(9)}, Buckets: []redisscript.OwnBucket{{Key: p.bucket(9)}, {Key: p.bucket(1), Of: []int{0, 0}}, {Key: p.bucket(1)}}}
+		list := &redisscript.OwnAsk{Epoch: p.self.Epoch, IDs: ask.IDs, Fresh: []string{p.fresh(9)},
+			Buckets: []redisscript.OwnBucket{{Key: p.bucket(9)},
+				{Key: p.bucket(1), Of: []int{0, 0}}, {Key: p.bucket(1)}}}
 		for i := range list.IDs {
-			list.Buckets[0].Of, list.Buckets[2].Of = append(list.Buckets[0].Of, i), append(list.Buckets[2].Of, len(ids)-i)
+			list.Buckets[0].Of, list.Buckets[2].Of = append(list.Buckets[0].Of, i),
+				append(list.Buckets[2].Of, len(ids)-i)
 		}
 		for i, f := range p.want(redisscript.OwnFound, redisscript.NewOwnAsk(p.keys, list)).Found {
 			if f.Done() != (i < len(ids)) || f > 1 {
@@ -263,19 +324,26 @@ func TestOwnMembersAreExact(t *testing.T) {
 // TestOwnFullServer has a server without memory refuse begins alone.
 func TestOwnFullServer(t *testing.T) {
 	ctx := t.Context()
-	client := redistest.Client(t, &redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
-	p := held(t, redistest.Backend{Name: "redis", Client: client, Prefix: servertest.Prefix(t)}, "p")
+	client := redistest.Client(t,
+		&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
+	p := held(t, redistest.Backend{Name: "redis", Client: client, Prefix: servertest.Prefix(t)},
+		"p")
 	old := p.begin(1, 2)
 	p.must(client.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
 	p.must(client.ConfigSet(ctx, "maxmemory", "100kb").Err())
 	turn := p.turn(1, []int64{2}, []int64{4})
 	turn.Ended = []string{old}
-	turn.Begin = []redisscript.OwnField{{Name: redisscript.OwnFieldName(p.self.Epoch, 2), Blob: redisscript.OwnBlob(6)}}
+	turn.Begin = []redisscript.OwnField{{Name: redisscript.OwnFieldName(p.self.Epoch, 2),
+		Blob: redisscript.OwnBlob(6)}}
 	p.shorten()
 	alone := redisscript.NewOwnTurn(p.keys, p.self, &redisscript.OwnTurn{Begin: turn.Begin})
-	later := redisscript.NewOwnTurn(p.keys, redisscript.OwnSelf{Epoch: 1}, &redisscript.OwnTurn{Begin: turn.Begin})
-	replies := p.runner.RunOwn(ctx, []redisscript.Call{alone, redisscript.NewOwnTurn(p.keys, p.self, turn), redisscript.NewOwnTurn(p.keys, p.self, &redisscript.OwnTurn{}), later})
-	for i, want := range []string{redisscript.OwnFull, redisscript.OwnFull, redisscript.OwnDone, redisscript.OwnStale} {
+	later := redisscript.NewOwnTurn(p.keys, redisscript.OwnSelf{Epoch: 1},
+		&redisscript.OwnTurn{Begin: turn.Begin})
+	replies := p.runner.RunOwn(ctx, []redisscript.Call{alone,
+		redisscript.NewOwnTurn(p.keys, p.self, turn),
+		redisscript.NewOwnTurn(p.keys, p.self, &redisscript.OwnTurn{}), later})
+	for i, want := range []string{redisscript.OwnFull, redisscript.OwnFull, redisscript.OwnDone,
+		redisscript.OwnStale} {
 		if replies[i].Err != nil || replies[i].Answer != want {
 			t.Errorf("turn %d: %+v, want %q", i, replies[i], want)
 		}
@@ -285,7 +353,8 @@ func TestOwnFullServer(t *testing.T) {
 		t.Errorf("run has %v, lease %v", got, p.lease())
 	}
 	p.want(redisscript.OwnReleased, redisscript.NewOwnRelease(p.keys, p.self, nil))
-	p.want(redisscript.OwnAcquired, redisscript.NewOwnAcquire(p.keys, p.self, redisscript.OwnClaim{Hold: ownHold}))
+	p.want(redisscript.OwnAcquired,
+		redisscript.NewOwnAcquire(p.keys, p.self, redisscript.OwnClaim{Hold: ownHold}))
 	p.must(client.ConfigSet(ctx, "maxmemory", "0").Err())
 	p.self.Epoch = p.head().Epoch
 	p.begin(3, 6)

@@ -31,12 +31,14 @@ func (w *walk) acquireOp(self *redisscript.OwnSelf) op {
 	if w.IntN(3) > 0 && w.m.head != nil {
 		self.MapVersion = w.m.head.MapVersion
 	}
-	c := redisscript.OwnClaim{Hold: walkHold, Generation: int32(w.IntN(4)), TakeOver: w.IntN(3) == 0}
+	c := redisscript.OwnClaim{Hold: walkHold, Generation: int32(w.IntN(4)),
+		TakeOver: w.IntN(3) == 0}
 	if w.IntN(2) == 0 {
 		c.Mine = self.Epoch
 	}
 	asked := *self
-	return op{"acquire", redisscript.NewOwnAcquire(w.keys, asked, c), func(now time.Duration) redisscript.OwnReply { return w.m.acquire(asked, c, now) },
+	return op{"acquire", redisscript.NewOwnAcquire(w.keys, asked, c),
+		func(now time.Duration) redisscript.OwnReply { return w.m.acquire(asked, c, now) },
 		func(r redisscript.OwnReply) {
 			if r.Answer == redisscript.OwnAcquired && r.Epoch <= w.epoch {
 				w.t.Errorf("epoch %d after %d", r.Epoch, w.epoch)
@@ -72,10 +74,13 @@ func (w *walk) turnOp(self *redisscript.OwnSelf) op {
 	if w.IntN(10) == 0 {
 		n = 1 + uint64(w.IntN(int(n)))
 	}
-	turn := &redisscript.OwnTurn{Fresh: w.set("f", g, int(n)), Gen: g, N: n, Marks: w.ids(4), Touches: w.ids(2)}
+	turn := &redisscript.OwnTurn{Fresh: w.set("f", g, int(n)), Gen: g, N: n, Marks: w.ids(4),
+		Touches: w.ids(2)}
 	for range w.IntN(3) {
 		w.fields++
-		turn.Begin = append(turn.Begin, redisscript.OwnField{Name: redisscript.OwnFieldName(self.Epoch, w.fields), Blob: redisscript.OwnBlob(w.ids(4)...)})
+		turn.Begin = append(turn.Begin,
+			redisscript.OwnField{Name: redisscript.OwnFieldName(self.Epoch, w.fields),
+				Blob: redisscript.OwnBlob(w.ids(4)...)})
 	}
 	for name := range w.m.run {
 		if w.IntN(2) == 0 {
@@ -83,12 +88,14 @@ func (w *walk) turnOp(self *redisscript.OwnSelf) op {
 		}
 	}
 	sent := *self
-	return op{"turn", redisscript.NewOwnTurn(w.keys, sent, turn), func(now time.Duration) redisscript.OwnReply { return w.m.turn(sent, turn, now) },
+	return op{"turn", redisscript.NewOwnTurn(w.keys, sent, turn),
+		func(now time.Duration) redisscript.OwnReply { return w.m.turn(sent, turn, now) },
 		func(r redisscript.OwnReply) { w.turned(self, sent, turn, r) }}
 }
 
 // turned notes what a turn has promised.
-func (w *walk) turned(self *redisscript.OwnSelf, sent redisscript.OwnSelf, turn *redisscript.OwnTurn, r redisscript.OwnReply) {
+func (w *walk) turned(self *redisscript.OwnSelf, sent redisscript.OwnSelf,
+	turn *redisscript.OwnTurn, r redisscript.OwnReply) {
 	switch r.Answer {
 	case redisscript.OwnDone, redisscript.OwnShared, redisscript.OwnBehind, redisscript.OwnLapsed:
 	default:
@@ -140,7 +147,8 @@ func (w *walk) bucketOf(g, member int64) string { return w.set("b", g, int(membe
 
 func (w *walk) askOp() op {
 	h := w.m.head
-	q := &redisscript.OwnAsk{Epoch: h.Epoch, Foreign: w.IntN(2) == 0, Gen: h.Gen, Newest: h.Gens[h.Gen].Newest, IDs: w.ids(6)}
+	q := &redisscript.OwnAsk{Epoch: h.Epoch, Foreign: w.IntN(2) == 0, Gen: h.Gen,
+		Newest: h.Gens[h.Gen].Newest, IDs: w.ids(6)}
 	for _, s := range w.unfolded() {
 		q.Fresh = append(q.Fresh, s.Key)
 	}
@@ -159,7 +167,8 @@ func (w *walk) askOp() op {
 	if w.IntN(20) == 0 {
 		q.Epoch--
 	}
-	return op{"ask", redisscript.NewOwnAsk(w.keys, q), func(now time.Duration) redisscript.OwnReply { return w.m.ask(q, now) }, nil}
+	return op{"ask", redisscript.NewOwnAsk(w.keys, q),
+		func(now time.Duration) redisscript.OwnReply { return w.m.ask(q, now) }, nil}
 }
 
 func (w *walk) foldOp(self *redisscript.OwnSelf) op {
@@ -176,7 +185,8 @@ func (w *walk) foldOp(self *redisscript.OwnSelf) op {
 	}
 	g := open[max(w.IntN(len(open)), w.IntN(len(open)))]
 	n := h.Gens[g].Folded + 1
-	f := &redisscript.OwnFold{Fresh: w.set("f", g, int(n)), Gen: g, N: n, Forgets: h.Forgets, Last: w.IntN(2) == 0}
+	f := &redisscript.OwnFold{Fresh: w.set("f", g, int(n)), Gen: g, N: n, Forgets: h.Forgets,
+		Last: w.IntN(2) == 0}
 	members := slices.Sorted(maps.Keys(w.m.sets[f.Fresh].members))
 	if f.Count = len(members); !f.Last && len(members) > 0 {
 		members = members[:w.IntN(len(members))]
@@ -189,27 +199,32 @@ func (w *walk) foldOp(self *redisscript.OwnSelf) op {
 		f.Buckets = append(f.Buckets, redisscript.OwnFill{Key: key, Members: of[key]})
 	}
 	sent := *self
-	return op{"fold", redisscript.NewOwnFold(w.keys, sent, f), func(now time.Duration) redisscript.OwnReply { return w.m.fold(sent, f, now) }, nil}
+	return op{"fold", redisscript.NewOwnFold(w.keys, sent, f),
+		func(now time.Duration) redisscript.OwnReply { return w.m.fold(sent, f, now) }, nil}
 }
 
 func (w *walk) releaseOp(self redisscript.OwnSelf) op {
-	return op{"release", redisscript.NewOwnRelease(w.keys, self, nil), func(now time.Duration) redisscript.OwnReply { return w.m.release(self, nil, now) }, nil}
+	return op{"release", redisscript.NewOwnRelease(w.keys, self, nil),
+		func(now time.Duration) redisscript.OwnReply { return w.m.release(self, nil, now) }, nil}
 }
 
 func (w *walk) remapOp() op {
-	c := redisscript.OwnRemap{MapVersion: 1 + uint64(w.IntN(1+len(w.log)/100)), Bear: w.m.head == nil || w.IntN(2) == 0, Lost: w.m.head != nil && w.IntN(8) == 0}
+	c := redisscript.OwnRemap{MapVersion: 1 + uint64(w.IntN(1+len(w.log)/100)),
+		Bear: w.m.head == nil || w.IntN(2) == 0, Lost: w.m.head != nil && w.IntN(8) == 0}
 	if w.IntN(2) == 0 {
 		c.Span = 3 * time.Millisecond
 	}
 	if w.m.head != nil && w.m.head.Lost {
 		c.Bear, c.Lost, c.Span = true, false, 3*time.Millisecond
 	}
-	return op{"remap", redisscript.NewOwnRemap(w.keys, c), func(now time.Duration) redisscript.OwnReply { return w.m.remap(c, now) }, nil}
+	return op{"remap", redisscript.NewOwnRemap(w.keys, c),
+		func(now time.Duration) redisscript.OwnReply { return w.m.remap(c, now) }, nil}
 }
 
 func (w *walk) forgetOp() op {
 	h := w.m.head
-	f := &redisscript.OwnForget{ID: 2 * int64(w.IntN(walkIDs)), Gen: h.Gen, Newest: h.Gens[h.Gen].Newest, Fresh: w.unfolded()}
+	f := &redisscript.OwnForget{ID: 2 * int64(w.IntN(walkIDs)), Gen: h.Gen,
+		Newest: h.Gens[h.Gen].Newest, Fresh: w.unfolded()}
 	if names := slices.Sorted(maps.Keys(w.m.run)); len(names) > 0 && w.IntN(4) == 0 {
 		if ids := modelIDs(w.m.run[names[w.IntN(len(names))]].blob); len(ids) > 0 {
 			f.ID = ids[0]
@@ -221,7 +236,8 @@ func (w *walk) forgetOp() op {
 	if w.IntN(3) == 0 {
 		f.Token = w.selves[w.IntN(len(w.selves))].Token
 	}
-	return op{"forget", redisscript.NewOwnForget(w.keys, f), func(now time.Duration) redisscript.OwnReply { return w.m.forget(f, now) },
+	return op{"forget", redisscript.NewOwnForget(w.keys, f),
+		func(now time.Duration) redisscript.OwnReply { return w.m.forget(f, now) },
 		func(r redisscript.OwnReply) {
 			if r.Answer == redisscript.OwnForgotten {
 				delete(w.kept, f.ID)

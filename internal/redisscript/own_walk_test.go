@@ -47,9 +47,12 @@ func TestOwnWalk(t *testing.T) {
 // missing is an answer that was not met: a walk may go nowhere.
 func (w *walk) missing() string {
 	for _, answer := range []string{
-		"acquire held", "acquire acquired", "acquire mine", "acquire remapped", "acquire amnesia", "turn done", "turn stale", "turn edge",
-		"turn lapsed", "turn shared", "turn behind", "ask found", "ask moved", "ask stale", "ask amnesia", "fold folded", "fold forgot",
-		"fold stale", "release released", "release stale", "remap mapped", "forget forgotten", "forget stale", "forget in_flight",
+		"acquire held", "acquire acquired", "acquire mine", "acquire remapped", "acquire amnesia",
+		"turn done", "turn stale", "turn edge",
+		"turn lapsed", "turn shared", "turn behind", "ask found", "ask moved", "ask stale",
+		"ask amnesia", "fold folded", "fold forgot",
+		"fold stale", "release released", "release stale", "remap mapped", "forget forgotten",
+		"forget stale", "forget in_flight",
 	} {
 		if w.answers[answer] == 0 {
 			return answer
@@ -87,13 +90,14 @@ const (
 func newWalk(t *testing.T, b redistest.Backend) *walk {
 	seed := rand.Uint64()
 	w := &walk{
-		part: newPart(t, b, "walk"), Rand: rand.New(rand.NewPCG(seed, 1)), seed: seed, m: newModel(),
-		answers: make(map[string]int), kept: make(map[int64]map[int64]bool),
+		part: newPart(t, b, "walk"), Rand: rand.New(rand.NewPCG(seed, 1)), seed: seed,
+		m: newModel(), answers: make(map[string]int), kept: make(map[int64]map[int64]bool),
 		seen: make(map[string]bool), seenBuckets: make(map[string]bool),
 	}
 	for i := range 3 {
 		w.selves = append(w.selves, redisscript.OwnSelf{
-			Token: owner{byte(i + 1)}, MapVersion: 1, Lease: time.Minute, Slice: walkSlice, Keep: time.Minute,
+			Token: owner{byte(i + 1)}, MapVersion: 1, Lease: time.Minute, Slice: walkSlice,
+			Keep: time.Minute,
 		})
 	}
 	return w
@@ -183,7 +187,8 @@ func (w *walk) compare(now time.Duration) {
 		w.seenBuckets[key] = true
 	}
 	pipe := w.client.Pipeline()
-	head, run, own := pipe.HGetAll(ctx, w.keys.Head), pipe.HGetAll(ctx, w.keys.Run), pipe.Get(ctx, w.keys.Own)
+	head, run, own := pipe.HGetAll(ctx, w.keys.Head), pipe.HGetAll(ctx, w.keys.Run),
+		pipe.Get(ctx, w.keys.Own)
 	sets := make(map[string]*redis.StringSliceCmd)
 	for key := range w.seen {
 		sets[key] = pipe.SMembers(ctx, key)
@@ -200,7 +205,8 @@ func (w *walk) compare(now time.Duration) {
 	}
 	begun := make(map[string]string)
 	for name, b := range w.m.run {
-		begun[name] = string(binary.BigEndian.AppendUint64(nil, uint64(b.at.Milliseconds()))) + b.blob
+		begun[name] = string(binary.BigEndian.AppendUint64(nil, uint64(b.at.Milliseconds()))) +
+			b.blob
 	}
 	if got := run.Val(); !maps.Equal(got, begun) {
 		w.t.Errorf("run is %q, want %q", got, begun)
@@ -217,7 +223,8 @@ func (w *walk) compare(now time.Duration) {
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			w.t.Errorf("at %v, %s has %q, want %q, until %v", now, key, got, want, w.m.sets[key].ends)
+			w.t.Errorf("at %v, %s has %q, want %q, until %v", now, key, got, want,
+				w.m.sets[key].ends)
 		}
 		if len(want) == 0 {
 			delete(w.seen, key)

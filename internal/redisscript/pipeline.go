@@ -13,7 +13,8 @@ import (
 // the first one is CLUSTERDOWN or TRYAGAIN (pipelineReadCmds of go-redis 9.23.0). So the
 // client of a Cluster is told to try no batch a second time. It goes on following
 // redirections, and asks again where nothing was sent; the rest is the caller's.
-func Exec(ctx context.Context, client redis.UniversalClient, pipe redis.Pipeliner) ([]redis.Cmder, error) {
+func Exec(ctx context.Context, client redis.UniversalClient,
+	pipe redis.Pipeliner) ([]redis.Cmder, error) {
 	if _, ok := client.(*redis.ClusterClient); ok {
 		cmds := pipe.Cmds()
 		sent := make([]once, len(cmds))

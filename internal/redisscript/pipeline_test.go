@@ -60,7 +60,8 @@ func (n *node) talk(conn net.Conn, master string) {
 		switch strings.ToLower(args[0]) {
 		case "cluster":
 			host, port, _ := net.SplitHostPort(master)
-			answer = fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(host), host, port)
+			answer = fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n",
+				len(host), host, port)
 		case "get":
 			n.mu.Lock()
 			n.got = append(n.got, args[1])
@@ -143,7 +144,8 @@ func TestExecSendsNoCommandToTwoNodes(t *testing.T) {
 				t.Errorf("what has moved answers %q, %v", v, err)
 			}
 			failed := !strings.HasPrefix(second, "$")
-			if v, stayErr := stays.Result(); failed != (stayErr != nil) || failed != (err != nil) || !failed && v != "old" {
+			if v, stayErr := stays.Result(); failed != (stayErr != nil) || failed != (err != nil) ||
+				!failed && v != "old" {
 				t.Errorf("what stays answers %q, %v; the pipeline %v", v, stayErr, err)
 			}
 			if len(cmds) != 2 || cmds[0].Err() != nil && cmds[1].Err() != nil {

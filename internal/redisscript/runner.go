@@ -66,7 +66,8 @@ func Within[T any](ctx context.Context, f func() T) (T, error) {
 //
 // Calls that did not run, because their script was not known or its shebang line was not
 // understood, are sent once more with what was missing.
-func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder, last func() []redis.Cmder) []Reply {
+func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder,
+	last func() []redis.Cmder) []Reply {
 	if len(calls) == 0 {
 		r.exec(ctx, after, last)
 		return nil
@@ -79,14 +80,19 @@ func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder, la
 }
 
 // evaluate is Send, of one call at least, and returns the commands as they were answered.
-func (r *Runner) evaluate(ctx context.Context, calls []Call, after []redis.Cmder, last func() []redis.Cmder) []*redis.Cmd {
+func (r *Runner) evaluate(ctx context.Context, calls []Call, after []redis.Cmder,
+	last func() []redis.Cmder) []*redis.Cmd {
 	if r.wait != nil && len(after) == 0 && onlyRead(calls) {
 		r = &Runner{client: r.client}
 	}
 	plain := r.plain.Load()
 	cmds := make([]*redis.Cmd, len(calls))
-	r.send(ctx, calls, cmds, after, last, nil, func(c Call) *redis.Cmd { return c.evalSHA(ctx, plain) })
-	r.send(ctx, calls, cmds, nil, last, scriptMissing, func(c Call) *redis.Cmd { return c.eval(ctx, plain) })
+	r.send(ctx, calls, cmds, after, last, nil, func(c Call) *redis.Cmd {
+		return c.evalSHA(ctx, plain)
+	})
+	r.send(ctx, calls, cmds, nil, last, scriptMissing, func(c Call) *redis.Cmd {
+		return c.eval(ctx, plain)
+	})
 	r.send(ctx, calls, cmds, nil, last, shebangRefused, func(c Call) *redis.Cmd {
 		r.plain.Store(true)
 		return c.eval(ctx, true)
@@ -109,11 +115,13 @@ func (r *Runner) On(node *redis.Client) *Runner { return &Runner{client: node, w
 
 // send pipelines the calls that have not been sent, or were answered with an error that
 // again accepts, and replaces their commands; and the plain commands after them.
-func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, after []redis.Cmder, last func() []redis.Cmder, again func(redis.Error) bool, command func(Call) *redis.Cmd) {
+func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, after []redis.Cmder,
+	last func() []redis.Cmder, again func(redis.Error) bool, command func(Call) *redis.Cmd) {
 	var all []redis.Cmder
 	for i, c := range calls {
 		var refusal redis.Error
-		if cmds[i] == nil || cmds[i].Err() != nil && errors.As(cmds[i].Err(), &refusal) && again(refusal) {
+		if cmds[i] == nil || cmds[i].Err() != nil && errors.As(cmds[i].Err(), &refusal) &&
+			again(refusal) {
 			cmds[i] = command(c)
 			all = append(all, cmds[i])
 		}
@@ -150,7 +158,8 @@ func scriptMissing(err redis.Error) bool { return strings.HasPrefix(err.Error(),
 // shebangRefused recognises a server that takes "#!lua" for Lua, such as miniredis.
 // Nothing ran: it does not get past the first character.
 func shebangRefused(err redis.Error) bool {
-	return strings.HasPrefix(err.Error(), "ERR Error compiling script") && strings.Contains(err.Error(), "near '#'")
+	return strings.HasPrefix(err.Error(), "ERR Error compiling script") &&
+		strings.Contains(err.Error(), "near '#'")
 }
 
 // ended is the error of a context that is done, with its cause, or nil.

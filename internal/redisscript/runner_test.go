@@ -28,8 +28,12 @@ func (r *recorder) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook takes a lone command for a pipeline of one.
 func (r *recorder) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	pipeline := r.ProcessPipelineHook(func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) })
-	return func(ctx context.Context, cmd redis.Cmder) error { return pipeline(ctx, []redis.Cmder{cmd}) }
+	pipeline := r.ProcessPipelineHook(func(ctx context.Context, cmds []redis.Cmder) error {
+		return next(ctx, cmds[0])
+	})
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return pipeline(ctx, []redis.Cmder{cmd})
+	}
 }
 
 func (r *recorder) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
@@ -61,7 +65,8 @@ func (r *recorder) take() [][]string {
 type owner [16]byte
 
 func claim(key string, token owner) redisscript.Call {
-	return redisscript.NewClaim(key, &redisscript.ClaimArgs{Token: token, Lease: time.Minute, Hold: time.Minute})
+	return redisscript.NewClaim(key,
+		&redisscript.ClaimArgs{Token: token, Lease: time.Minute, Hold: time.Minute})
 }
 
 func renew(key string, token owner) redisscript.Call {
@@ -92,14 +97,17 @@ func TestMissingScriptInAPipeline(t *testing.T) {
 	var rec recorder
 	client.AddHook(&rec)
 	runner := redisscript.NewRunner(client)
-	wantAnswers(t, runner.Run(ctx, []redisscript.Call{claim("a", mine), renew("a", mine)}), "acquired", "held")
+	wantAnswers(t, runner.Run(ctx, []redisscript.Call{claim("a", mine), renew("a", mine)}),
+		"acquired", "held")
 	if err := client.ScriptFlush(ctx).Err(); err != nil {
 		t.Fatal(err)
 	}
-	wantAnswers(t, runner.Run(ctx, []redisscript.Call{claim("b", mine)}), "acquired") // claim is known again
+	// claim is known again
+	wantAnswers(t, runner.Run(ctx, []redisscript.Call{claim("b", mine)}), "acquired")
 	rec.take()
 
-	replies := runner.Run(ctx, []redisscript.Call{claim("c", mine), renew("a", mine), claim("a", theirs), renew("b", mine), renew("b", theirs)})
+	replies := runner.Run(ctx, []redisscript.Call{claim("c", mine), renew("a", mine),
+		claim("a", theirs), renew("b", mine), renew("b", theirs)})
 	wantAnswers(t, replies, "acquired", "held", "in_flight", "held", "lost")
 	got := rec.take()
 	want := [][]string{
@@ -141,7 +149,8 @@ func TestEveryBackendTakesTheScripts(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		runner := redisscript.NewRunner(b.Client)
 		key := func(n int) string { return fmt.Sprintf("%s:{%d}", b.Prefix, n) }
-		// Each script in a pipeline of its own: one that the server has would overtake one that it has not.
+		// Each script in a pipeline of its own: one that the server has would overtake one that it
+		// has not.
 		for _, step := range []struct {
 			want string
 			call func(key string) redisscript.Call
@@ -149,16 +158,21 @@ func TestEveryBackendTakesTheScripts(t *testing.T) {
 			{"acquired", func(key string) redisscript.Call { return claim(key, mine) }},
 			{"held", func(key string) redisscript.Call { return renew(key, mine) }},
 			{"found", redisscript.NewLookup},
-			{"in_flight", func(key string) redisscript.Call { return redisscript.NewForget(key, time.Minute) }},
+			{"in_flight", func(key string) redisscript.Call {
+				return redisscript.NewForget(key, time.Minute)
+			}},
 			{"held", func(key string) redisscript.Call {
-				return redisscript.NewFinish(key, &redisscript.FinishArgs{Token: mine, State: redisscript.Succeeded, Keep: time.Minute, Result: []byte("x")})
+				return redisscript.NewFinish(key,
+					&redisscript.FinishArgs{Token: mine, State: redisscript.Succeeded,
+						Keep: time.Minute, Result: []byte("x")})
 			}},
 		} {
 			var calls []redisscript.Call
 			for n := range 60 { // over many slots
 				calls = append(calls, step.call(key(n)))
 			}
-			wantAnswers(t, runner.Run(t.Context(), calls), slices.Repeat([]string{step.want}, len(calls))...)
+			wantAnswers(t, runner.Run(t.Context(), calls),
+				slices.Repeat([]string{step.want}, len(calls))...)
 		}
 		if got, want := runner.Plain(), b.Name == "miniredis"; got != want {
 			t.Errorf("scripts are sent without their shebang: %t, want %t", got, want)
@@ -204,7 +218,8 @@ func TestPipelineCutInTheMiddle(t *testing.T) {
 		return redistest.Answer("in_flight", 1000, 0, "")
 	})
 	runner := redisscript.NewRunner(redistest.Client(t, opts))
-	replies := runner.Run(t.Context(), []redisscript.Call{claim("a", mine), claim("b", mine), claim("c", mine), claim("d", mine)})
+	replies := runner.Run(t.Context(),
+		[]redisscript.Call{claim("a", mine), claim("b", mine), claim("c", mine), claim("d", mine)})
 	wantAnswers(t, replies[:2], "in_flight", "in_flight")
 	for _, r := range replies[2:] {
 		if r.Err == nil || r.Answer != "" {
@@ -216,12 +231,13 @@ func TestPipelineCutInTheMiddle(t *testing.T) {
 // TestOddReplies prevents a panic, or a guess, when a server answers something else.
 func TestOddReplies(t *testing.T) {
 	for name, reply := range map[string]string{
-		"integer": ":1\r\n", "nil": "$-1\r\n", "short": "*1\r\n:1\r\n", "types": "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
-		"status": "+OK\r\n", "error": "-ERR what\r\n",
+		"integer": ":1\r\n", "nil": "$-1\r\n", "short": "*1\r\n:1\r\n",
+		"types": "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n", "status": "+OK\r\n", "error": "-ERR what\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			opts := redistest.Fake(t, func([]string) string { return reply })
-			r := redisscript.NewRunner(redistest.Client(t, opts)).Run(t.Context(), []redisscript.Call{claim("a", mine)})[0]
+			r := redisscript.NewRunner(redistest.Client(t, opts)).Run(t.Context(),
+				[]redisscript.Call{claim("a", mine)})[0]
 			if r.Err == nil {
 				t.Errorf("no error: %+v", r)
 			}
@@ -239,7 +255,8 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := redistest.Client(t, &redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1})
-	for _, r := range redisscript.NewRunner(client).Run(t.Context(), []redisscript.Call{claim("a", mine), claim("b", mine)}) {
+	for _, r := range redisscript.NewRunner(client).Run(t.Context(),
+		[]redisscript.Call{claim("a", mine), claim("b", mine)}) {
 		var dial *net.OpError
 		if !errors.As(r.Err, &dial) {
 			t.Errorf("error %v", r.Err)

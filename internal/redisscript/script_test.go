@@ -11,7 +11,8 @@ var all = []*Script{Claim, Renew, Finish, Lookup, Forget, Restore, Drop, Forgets
 
 // own are the scripts of owned partitions.
 var own = []*Script{
-	ownAcquireScript, ownTurnScript, ownBeginScript, ownAskScript, ownFoldScript, ownReleaseScript, ownRemapScript, ownForgetScript,
+	ownAcquireScript, ownTurnScript, ownBeginScript, ownAskScript, ownFoldScript, ownReleaseScript,
+	ownRemapScript, ownForgetScript,
 }
 
 // TestScriptsTouchOneKey prevents a script that works on one server and answers
@@ -21,7 +22,8 @@ func TestScriptsTouchOneKey(t *testing.T) {
 	for _, s := range all {
 		for _, key := range keys.FindAllString(s.plain.text, -1) {
 			// Buckets are passed to the scripts that know them, and share the slot.
-			if key != "KEYS[1]" && (key != "KEYS[i]" || !strings.Contains(s.plain.text, "+0  member")) {
+			if key != "KEYS[1]" && (key != "KEYS[i]" ||
+				!strings.Contains(s.plain.text, "+0  member")) {
 				t.Errorf("%s uses %s", s.Name, key)
 			}
 		}
@@ -83,13 +85,16 @@ func TestOwnScriptsWriteWithAnEnd(t *testing.T) {
 func TestOnlyNewClaimsAreRefusedWhenFull(t *testing.T) {
 	want := map[*Script]string{
 		Claim: "", Lookup: "#!lua flags=no-writes",
-		Renew: "#!lua flags=allow-oom", Finish: "#!lua flags=allow-oom", Complete: "#!lua flags=allow-oom", Forget: "#!lua flags=allow-oom",
+		Renew: "#!lua flags=allow-oom", Finish: "#!lua flags=allow-oom",
+		Complete: "#!lua flags=allow-oom", Forget: "#!lua flags=allow-oom",
 		Restore: "#!lua flags=allow-oom",
 		Forgets: "#!lua flags=allow-oom", Drop: "#!lua flags=allow-oom",
 
-		ownAcquireScript: "#!lua flags=allow-oom", ownTurnScript: "#!lua flags=allow-oom", ownBeginScript: "#!lua",
-		ownAskScript: "#!lua flags=no-writes", ownFoldScript: "#!lua flags=allow-oom", ownReleaseScript: "#!lua flags=allow-oom",
-		ownRemapScript: "#!lua flags=allow-oom", ownForgetScript: "#!lua flags=allow-oom",
+		ownAcquireScript: "#!lua flags=allow-oom", ownTurnScript: "#!lua flags=allow-oom",
+		ownBeginScript: "#!lua",
+		ownAskScript:   "#!lua flags=no-writes", ownFoldScript: "#!lua flags=allow-oom",
+		ownReleaseScript: "#!lua flags=allow-oom",
+		ownRemapScript:   "#!lua flags=allow-oom", ownForgetScript: "#!lua flags=allow-oom",
 	}
 	for _, s := range append(all, own...) {
 		shebang := ""

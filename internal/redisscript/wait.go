@@ -69,7 +69,8 @@ func (w *Wait) onEach(ctx context.Context, nodes map[*redis.Client][]redis.Cmder
 
 // follow groups the commands that were redirected by where to. A slot that is on its way
 // is asked for with ASKING, just before each command; what was redirected was not executed.
-func follow(ctx context.Context, cluster *redis.ClusterClient, cmds []redis.Cmder) map[*redis.Client][]redis.Cmder {
+func follow(ctx context.Context, cluster *redis.ClusterClient,
+	cmds []redis.Cmder) map[*redis.Client][]redis.Cmder {
 	to := make(map[string][]redis.Cmder)
 	for _, cmd := range cmds {
 		if !redirected(cmd.Err()) {
@@ -108,7 +109,8 @@ func follow(ctx context.Context, cluster *redis.ClusterClient, cmds []redis.Cmde
 func (w *Wait) on(ctx context.Context, server redis.UniversalClient, cmds []redis.Cmder) {
 	count := w.command(ctx)
 	pipe := server.Pipeline()
-	_ = pipe.BatchProcess(ctx, append(cmds[:len(cmds):len(cmds)], count)...) // of a Pipeline, it only queues
+	// of a Pipeline, it only queues
+	_ = pipe.BatchProcess(ctx, append(cmds[:len(cmds):len(cmds)], count)...)
 	_, _ = pipe.Exec(ctx)
 	if err := w.verdict(count); err != nil {
 		for _, cmd := range cmds {
@@ -145,7 +147,8 @@ func (w *Wait) verdict(count *redis.Cmd) error {
 		if w.Disk {
 			disk = fmt.Sprintf(", own disk %t", local > 0)
 		}
-		return fmt.Errorf("%w: %d of %d within %v%s", ErrShort, replicas, w.Replicas, w.Timeout, disk)
+		return fmt.Errorf("%w: %d of %d within %v%s", ErrShort, replicas, w.Replicas,
+			w.Timeout, disk)
 	}
 	return nil
 }

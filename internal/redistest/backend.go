@@ -39,7 +39,8 @@ func Open(t testing.TB, name string) Backend {
 	case "miniredis":
 		_, b.Client = Mini(t)
 	case "redis":
-		b.Client = Client(t, &redis.Options{Addr: servertest.Redis(t), ReadTimeout: patience, WriteTimeout: patience})
+		b.Client = Client(t, &redis.Options{Addr: servertest.Redis(t), ReadTimeout: patience,
+			WriteTimeout: patience})
 	case "cluster":
 		b.Client = cluster(t, servertest.RedisCluster(t), patience)
 	default:
@@ -60,7 +61,8 @@ func cluster(t testing.TB, addrs []string, limit time.Duration) *redis.ClusterCl
 	t.Helper()
 	// The clients of single servers keep no deadlines, those of a Cluster do: both ways are in use.
 	opts := &redis.ClusterOptions{
-		Addrs: addrs, ClusterStateReloadInterval: time.Second, ContextTimeoutEnabled: true, ReadTimeout: limit, WriteTimeout: limit,
+		Addrs: addrs, ClusterStateReloadInterval: time.Second, ContextTimeoutEnabled: true,
+		ReadTimeout: limit, WriteTimeout: limit,
 	}
 	rules := userRules(t)
 	if rules != nil {

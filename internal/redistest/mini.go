@@ -16,7 +16,8 @@ func Mini(t testing.TB) (*miniredis.Miniredis, *redis.Client) {
 	t.Helper()
 	m := miniredis.RunT(t)
 	m.ClockTTL(true)
-	return m, Client(t, &redis.Options{Addr: m.Addr(), ReadTimeout: patience, WriteTimeout: patience})
+	return m, Client(t, &redis.Options{Addr: m.Addr(), ReadTimeout: patience,
+		WriteTimeout: patience})
 }
 
 // patience is a client's with a server that nobody kills or freezes. On a busy machine a batch

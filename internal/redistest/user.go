@@ -13,9 +13,9 @@ import (
 )
 
 // EnvUser, when set, runs the tests with the rights of redisadapter/users.acl: what shipped code
-// sends through a client of this package goes over connections of that user, and what a test
-// itself sends (to look at keys, to configure the server) over others. Rules in the variable are
-// granted besides: "+wait +scan +getrange", for what the documentation says needs more. "1" grants nothing.
+// sends through a client of this package goes over connections of that user, and what a test itself
+// sends (to look at keys, to configure the server) over others. Rules in the variable are granted
+// besides: "+wait +scan +getrange", for what the documentation says needs more. "1" grants nothing.
 //
 // The user may use every prefix, since each test has one of its own. miniredis knows no users.
 const EnvUser = "ONCEWARD_REDIS_USER"
@@ -71,7 +71,8 @@ func asUser(opts *redis.Options, rules []any) *redis.Options {
 			}
 		}
 		err := conn.Do(ctx, rules...).Err()
-		if unknown := redis.Error(nil); errors.As(err, &unknown) && strings.Contains(err.Error(), "unknown command") {
+		if unknown := redis.Error(nil); errors.As(err, &unknown) &&
+			strings.Contains(err.Error(), "unknown command") {
 			return nil // miniredis, or a fake
 		}
 		if err != nil {
@@ -161,7 +162,8 @@ func shipped(ctx context.Context) bool {
 		if strings.HasSuffix(frame.File, "/redisadapter/transaction.go") {
 			return true
 		}
-		if !decided && strings.HasPrefix(frame.Function, "github.com/onceward/onceward/") && !strings.Contains(frame.Function, "/redistest.") {
+		if !decided && strings.HasPrefix(frame.Function, "github.com/onceward/onceward/") &&
+			!strings.Contains(frame.Function, "/redistest.") {
 			ours, decided = !strings.HasSuffix(frame.File, "_test.go"), true
 		}
 		if !more {

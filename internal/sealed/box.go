@@ -54,11 +54,14 @@ func NewBox(field string, keys [][]byte, acceptPlain bool) (*Box, error) {
 	b := &Box{acceptPlain: acceptPlain}
 	for i, key := range keys {
 		if len(key) != KeySize {
-			return nil, &dedup.InputError{Field: field, Reason: fmt.Sprintf("has a key of %d bytes at %d; it must be %d", len(key), i, KeySize)}
+			return nil, &dedup.InputError{Field: field,
+				Reason: fmt.Sprintf("has a key of %d bytes at %d; it must be %d", len(key),
+					i, KeySize)}
 		}
 		k := boxKey{id: keyID(key), secret: bytes.Clone(key)}
 		if b.find(k.id[:]) != nil {
-			return nil, &dedup.InputError{Field: field, Reason: fmt.Sprintf("has the key at %d twice", i)}
+			return nil, &dedup.InputError{Field: field,
+				Reason: fmt.Sprintf("has the key at %d twice", i)}
 		}
 		b.keys = append(b.keys, k)
 	}

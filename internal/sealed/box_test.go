@@ -25,7 +25,8 @@ func wantOpen(t *testing.T, b *Box, stored, plain []byte) {
 }
 
 func TestSealedOpensUnderItsOwnKeyAlone(t *testing.T) {
-	b, plain := newBox(t, false, key(1)), Encode(&Response{Status: 200, Body: []byte("4111 1111 1111 1111")})
+	b, plain := newBox(t, false, key(1)),
+		Encode(&Response{Status: 200, Body: []byte("4111 1111 1111 1111")})
 	stored := b.Seal("scope", "key", plain)
 	if len(stored) != len(plain)+Overhead || bytes.Contains(stored, []byte("4111")) {
 		t.Errorf("sealed %d bytes as %x", len(plain), stored)
@@ -34,7 +35,8 @@ func TestSealedOpensUnderItsOwnKeyAlone(t *testing.T) {
 	if bytes.Equal(stored, b.Seal("scope", "key", plain)) {
 		t.Error("two seals are equal: the nonce repeats")
 	}
-	for _, at := range [][2]string{{"scope", "key2"}, {"scope2", "key"}, {"scopek", "ey"}, {"", "scopekey"}, {"key", "scope"}} {
+	for _, at := range [][2]string{{"scope", "key2"}, {"scope2", "key"}, {"scopek", "ey"},
+		{"", "scopekey"}, {"key", "scope"}} {
 		_, err := b.Open(at[0], at[1], stored)
 		wantInputError(t, err)
 	}
@@ -112,7 +114,8 @@ func FuzzOpen(f *testing.F) {
 		if got, err := b.Open(scope, name, data); err == nil {
 			t.Fatalf("forged: %x", got)
 		}
-		if got, err := b.Open(scope, name, b.Seal(scope, name, data)); err != nil || !bytes.Equal(got, data) {
+		if got, err := b.Open(scope, name, b.Seal(scope, name, data)); err != nil ||
+			!bytes.Equal(got, data) {
 			t.Fatalf("%x became %x, %v", data, got, err)
 		}
 		if _, err := b.Open(scope+"x", name, b.Seal(scope, name, data)); err == nil {

@@ -42,11 +42,14 @@ func NewDigester(field string, version int, key []byte, list ...string) (*Digest
 	case version == 0 && len(key) == 0:
 		return &Digester{version: plainVersion + byte(shift)}, nil
 	case version < 1 || version > maxVersion:
-		return nil, &dedup.InputError{Field: field, Reason: fmt.Sprintf("has version %d; it must be 1-%d", version, maxVersion)}
+		return nil, &dedup.InputError{Field: field,
+			Reason: fmt.Sprintf("has version %d; it must be 1-%d", version, maxVersion)}
 	case len(key) != KeySize:
-		return nil, &dedup.InputError{Field: field, Reason: fmt.Sprintf("has a key of %d bytes; it must be %d", len(key), KeySize)}
+		return nil, &dedup.InputError{Field: field,
+			Reason: fmt.Sprintf("has a key of %d bytes; it must be %d", len(key), KeySize)}
 	}
-	return &Digester{version: keyedVersion + byte((version-1+shift)%maxVersion), key: bytes.Clone(key)}, nil
+	return &Digester{version: keyedVersion + byte((version-1+shift)%maxVersion),
+		key: bytes.Clone(key)}, nil
 }
 
 // shiftOf moves a version by 1-126, and by nothing without list: two versions of a key stay

@@ -25,7 +25,8 @@ func parts(s ...string) [][]byte {
 
 func TestFingerprintsTellPartsApart(t *testing.T) {
 	seen := map[dedup.Fingerprint]string{}
-	for _, d := range []*Digester{newDigester(t, 0, nil), newDigester(t, 1, key(1)), newDigester(t, 2, key(1)), newDigester(t, 1, key(2))} {
+	for _, d := range []*Digester{newDigester(t, 0, nil), newDigester(t, 1, key(1)),
+		newDigester(t, 2, key(1)), newDigester(t, 1, key(2))} {
 		for _, p := range [][]string{{}, {""}, {"", ""}, {"ab", "c"}, {"a", "bc"}, {"abc"}} {
 			f := d.Sum(parts(p...)...)
 			if f != d.Sum(parts(p...)...) {
@@ -108,7 +109,8 @@ func TestBadFingerprintKeysAreRefused(t *testing.T) {
 
 func TestScopesTellPartsApart(t *testing.T) {
 	seen := map[string][]string{}
-	for _, p := range [][]string{{}, {""}, {"", ""}, {"ab", "c"}, {"a", "bc"}, {"abc"}, {"abc", ""}} {
+	for _, p := range [][]string{{}, {""}, {"", ""}, {"ab", "c"}, {"a", "bc"},
+		{"abc"}, {"abc", ""}} {
 		s := ScopeOf(p...)
 		if other, ok := seen[s]; ok || len(s) != 43 {
 			t.Errorf("%q has the scope %s, as %q", p, s, other)

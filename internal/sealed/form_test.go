@@ -21,19 +21,23 @@ func wantInputError(t *testing.T, err error) {
 
 func TestFormIsReadBack(t *testing.T) {
 	for name, r := range map[string]*Response{
-		"a response": {Status: 201, Header: map[string][]string{"Location": {"/a"}, "Vary": {"A", "B"}}, Body: []byte("body")},
-		"no body":    {Status: 204},
-		"no values":  {Status: 200, Header: map[string][]string{"Content-Type": {}}, Body: []byte{0, 1, 0xff}},
-		"tombstone":  {Tombstone: true, Status: 200},
-		"large":      {Status: 200, Body: bytes.Repeat([]byte("x"), 1<<20)},
-		"code zero":  {Status: 0, Header: map[string][]string{"": {""}}},
+		"a response": {Status: 201,
+			Header: map[string][]string{"Location": {"/a"}, "Vary": {"A", "B"}},
+			Body:   []byte("body")},
+		"no body": {Status: 204},
+		"no values": {Status: 200, Header: map[string][]string{"Content-Type": {}},
+			Body: []byte{0, 1, 0xff}},
+		"tombstone": {Tombstone: true, Status: 200},
+		"large":     {Status: 200, Body: bytes.Repeat([]byte("x"), 1<<20)},
+		"code zero": {Status: 0, Header: map[string][]string{"": {""}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Decode(Encode(r))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Status != r.Status || got.Tombstone != r.Tombstone || !bytes.Equal(got.Body, r.Body) ||
+			if got.Status != r.Status || got.Tombstone != r.Tombstone ||
+				!bytes.Equal(got.Body, r.Body) ||
 				len(got.Header)+len(r.Header) > 0 && !reflect.DeepEqual(got.Header, r.Header) {
 				t.Errorf("%+v became %+v", r, got)
 			}
@@ -43,12 +47,15 @@ func TestFormIsReadBack(t *testing.T) {
 
 // The form is on disks: it changes only together with its version.
 func TestFormStaysAsItIs(t *testing.T) {
-	r := &Response{Status: 201, Header: map[string][]string{"Vary": {"A", "B"}, "ETag": {"1"}}, Body: []byte("ok")}
-	const want = "0101c901" + "02" + "0445546167" + "01" + "0131" + "0456617279" + "02" + "0141" + "0142" + "6f6b"
+	r := &Response{Status: 201, Header: map[string][]string{"Vary": {"A", "B"}, "ETag": {"1"}},
+		Body: []byte("ok")}
+	const want = "0101c901" + "02" + "0445546167" + "01" + "0131" + "0456617279" + "02" +
+		"0141" + "0142" + "6f6b"
 	if got := hex.EncodeToString(Encode(r)); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if got := hex.EncodeToString(Encode(&Response{Tombstone: true, Status: 500})); got != "0102f40300" {
+	if got := hex.EncodeToString(Encode(&Response{Tombstone: true,
+		Status: 500})); got != "0102f40300" {
 		t.Errorf("a tombstone is %s", got)
 	}
 }
@@ -84,7 +91,8 @@ func TestWhatIsNotOfTheFormIsRefused(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	f.Add(Encode(&Response{Status: 201, Header: map[string][]string{"Vary": {"A", "B"}}, Body: []byte("ok")}))
+	f.Add(Encode(&Response{Status: 201, Header: map[string][]string{"Vary": {"A", "B"}},
+		Body: []byte("ok")}))
 	f.Add(Encode(&Response{Tombstone: true, Status: 500}))
 	f.Add([]byte{1, 1, 0xc9, 1, 0xff, 0xff, 3})
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -94,7 +102,8 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		again, err := Decode(Encode(r))
-		if err != nil || !reflect.DeepEqual(r, again) && (len(r.Body) != 0 || len(again.Body) != 0) {
+		if err != nil || !reflect.DeepEqual(r, again) &&
+			(len(r.Body) != 0 || len(again.Body) != 0) {
 			t.Fatalf("%+v became %+v, %v", r, again, err)
 		}
 	})
@@ -104,7 +113,8 @@ func FuzzEncode(f *testing.F) {
 	f.Add(201, "Vary", "A", "B", []byte("ok"), false)
 	f.Add(-1, "", "", "", []byte(nil), true)
 	f.Fuzz(func(t *testing.T, status int, name, one, two string, body []byte, tomb bool) {
-		r := &Response{Tombstone: tomb, Status: status, Header: map[string][]string{name: {one, two}, name + "2": {}}, Body: body}
+		r := &Response{Tombstone: tomb, Status: status,
+			Header: map[string][]string{name: {one, two}, name + "2": {}}, Body: body}
 		got, err := Decode(Encode(r))
 		if err != nil {
 			t.Fatal(err)
@@ -112,7 +122,8 @@ func FuzzEncode(f *testing.F) {
 		if status < 0 || status > maxStatus {
 			status = 0
 		}
-		if got.Status != status || got.Tombstone != tomb || !bytes.Equal(got.Body, body) || !reflect.DeepEqual(got.Header, r.Header) {
+		if got.Status != status || got.Tombstone != tomb || !bytes.Equal(got.Body, body) ||
+			!reflect.DeepEqual(got.Header, r.Header) {
 			t.Fatalf("%+v became %+v", r, got)
 		}
 	})

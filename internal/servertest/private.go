@@ -30,7 +30,8 @@ const (
 	KindRedisTLS Kind = "redis-tls"
 	// KindRedisSentinel has 1 primary, 2 replica, and 3 to 5 Sentinels, who call it "onceward".
 	KindRedisSentinel Kind = "redis-sentinel"
-	// KindRedisClock and KindPostgresClock are a Redis and a PostgreSQL whose wall clock Shift moves.
+	// KindRedisClock and KindPostgresClock are a Redis and a PostgreSQL whose wall clock Shift
+	// moves.
 	KindRedisClock    Kind = "redis-clock"
 	KindPostgresClock Kind = "postgres-clock"
 	KindPostgres      Kind = "postgres"
@@ -56,12 +57,12 @@ type Server struct {
 	dir    string
 }
 
-// Private starts a server of its own for t and waits until it is ready: 50 ms for a Redis, about
-// 1 s for a database, 2 to 6 s for a Cluster, Sentinels or Kafka. It is stopped, and its data removed, when t
-// ends, and with it all its subtests, which may share the server; when t has failed, the end of
-// every node's log is printed first. Private servers are
-// started only where servers are wanted (ONCEWARD_SERVERS=1 or ONCEWARD_REQUIRE_SERVERS=1, both of
-// which `make test` sets); elsewhere t is skipped.
+// Private starts a server of its own for t and waits until it is ready: 50 ms for a Redis, about 1
+// s for a database, 2 to 6 s for a Cluster, Sentinels or Kafka. It is stopped, and its data
+// removed, when t ends, and with it all its subtests, which may share the server; when t has
+// failed, the end of every node's log is printed first. Private servers are started only where
+// servers are wanted (ONCEWARD_SERVERS=1 or ONCEWARD_REQUIRE_SERVERS=1, both of which `make test`
+// sets); elsewhere t is skipped.
 func Private(t testing.TB, kind Kind) *Server {
 	t.Helper()
 	if os.Getenv(EnvServers) != "1" && !Required() {
@@ -163,11 +164,13 @@ func (s *Server) Start(node int) {
 	s.must("start", s.dir, strconv.Itoa(node))
 }
 
-// Shift moves the wall clock of a KindRedisClock or KindPostgresClock from the machine's: from now on, also after a
-// Start, it is by so much ahead, or behind. Its monotonic clocks go on as they are.
+// Shift moves the wall clock of a KindRedisClock or KindPostgresClock from the machine's: from now
+// on, also after a Start, it is by so much ahead, or behind. Its monotonic clocks go on as they
+// are.
 func (s *Server) Shift(by time.Duration) {
 	s.t.Helper()
-	file, err := os.OpenFile(filepath.Join(s.dir, "shift"), os.O_WRONLY, 0) // in place: the server has it mapped
+	// in place: the server has it mapped
+	file, err := os.OpenFile(filepath.Join(s.dir, "shift"), os.O_WRONLY, 0)
 	if err == nil {
 		_, err = file.Write(binary.NativeEndian.AppendUint64(nil, uint64(by)))
 		err = errors.Join(err, file.Close())

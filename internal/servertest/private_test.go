@@ -47,10 +47,11 @@ func TestPrivateRedisKillStartStopCont(t *testing.T) {
 	ask(t, conn, "", "+PONG")
 }
 
-// Every kind of server survives the loss of its first node: it is gone when killed, and back, ready,
-// when started again.
+// Every kind of server survives the loss of its first node: it is gone when killed, and back,
+// ready, when started again.
 func TestPrivateKindsComeBack(t *testing.T) {
-	for _, kind := range []Kind{KindRedisPair, KindRedisCluster, KindRedisTLS, KindRedisSentinel, KindRedisClock, KindPostgresClock, KindPostgres, KindMariaDB, KindKafka1, KindKafka3} {
+	for _, kind := range []Kind{KindRedisPair, KindRedisCluster, KindRedisTLS, KindRedisSentinel,
+		KindRedisClock, KindPostgresClock, KindPostgres, KindMariaDB, KindKafka1, KindKafka3} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			s := Private(t, kind)

@@ -49,7 +49,8 @@ func RedisPrimary(t testing.TB) (primary, replica string) {
 	return need(t, EnvRedisPrimary), need(t, EnvRedisReplica)
 }
 
-// RedisCluster returns host:port of all the nodes of a Redis Cluster: three masters, three replicas.
+// RedisCluster returns host:port of all the nodes of a Redis Cluster: three masters, three
+// replicas.
 func RedisCluster(t testing.TB) []string {
 	t.Helper()
 	return strings.Split(need(t, EnvRedisCluster), ",")
@@ -68,11 +69,13 @@ func MariaDB(t testing.TB) string {
 	return need(t, EnvMariaDB)
 }
 
-// SessionVariable returns what to add to the DSN of MariaDB for sessions whose variable tx_isolation
-// or tx_read_only has a value. MySQL, which may stand in for MariaDB (make test-mysql), calls it
-// transaction_...; each runs the comment that is meant for it. The variable in front does nothing.
+// SessionVariable returns what to add to the DSN of MariaDB for sessions whose variable
+// tx_isolation or tx_read_only has a value. MySQL, which may stand in for MariaDB (make
+// test-mysql), calls it transaction_...; each runs the comment that is meant for it. The variable
+// in front does nothing.
 func SessionVariable(name, value string) string {
-	return "&sql_auto_is_null=" + url.QueryEscape("0, /*!80000 transaction_"+name+" */ /*M! tx_"+name+" */ = "+value)
+	return "&sql_auto_is_null=" +
+		url.QueryEscape("0, /*!80000 transaction_"+name+" */ /*M! tx_"+name+" */ = "+value)
 }
 
 // Kafka returns the bootstrap address of a single Kafka node. Topics are not created by themselves.

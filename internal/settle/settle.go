@@ -1,11 +1,11 @@
-// Package settle makes the changes that a person has confirmed to a key: it is resolved as done or as
-// released, or forgotten. The command and the console ask, and this package writes.
+// Package settle makes the changes that a person has confirmed to a key: it is resolved as done or
+// as released, or forgotten. The command and the console ask, and this package writes.
 //
 // A question may stand for minutes. Meanwhile somebody else may resolve the key, and a worker may
-// claim it, so a write that follows the answer must not rest on what was shown with the question: it
-// would delete a record that says done, and the next message would run the effect twice, or it would
-// overwrite the claim of a worker that is at it. So an uncertain key is claimed first, as a resolver
-// claims it, and the claim is ended; and everything is compared with what was shown.
+// claim it, so a write that follows the answer must not rest on what was shown with the question:
+// it would delete a record that says done, and the next message would run the effect twice, or it
+// would overwrite the claim of a worker that is at it. So an uncertain key is claimed first, as a
+// resolver claims it, and the claim is ended; and everything is compared with what was shown.
 package settle
 
 import (
@@ -32,17 +32,19 @@ type Key struct {
 	ID dedup.ID
 	// Seen is the record that was shown.
 	Seen dedup.Record
-	// Window is how long the key is remembered as done, and at least how long one that is given back is
-	// uncertain. A layout with one window for all keys wants that one. Default 24 h.
+	// Window is how long the key is remembered as done, and at least how long one that is given
+	// back is uncertain. A layout with one window for all keys wants that one. Default 24 h.
 	Window time.Duration
 	// Hold is how long the fence of the key stays behind; see dedup.Config.Hold.
 	Hold time.Duration
 }
 
-// Done records that the effect of an uncertain key has happened. The error is ErrMoved, or one of the
-// store: then it is unknown whether the change was made.
+// Done records that the effect of an uncertain key has happened. The error is ErrMoved, or one of
+// the store: then it is unknown whether the change was made.
 func Done(ctx context.Context, store dedup.Store, k Key) error {
-	return k.end(ctx, store, func(c *dedup.Change) { c.State, c.Landed = dedup.StateSucceeded, true })
+	return k.end(ctx, store, func(c *dedup.Change) {
+		c.State, c.Landed = dedup.StateSucceeded, true
+	})
 }
 
 // Release records that the effect of an uncertain key has not happened, so that it may run again.
@@ -51,8 +53,8 @@ func Release(ctx context.Context, store dedup.Store, k Key) error {
 	return k.end(ctx, store, func(c *dedup.Change) { c.NotBegun = true })
 }
 
-// Forget makes a key claimable again and returns the state it then has: absent, or released where it
-// was uncertain. A key in flight is left alone. Errors are those of Done.
+// Forget makes a key claimable again and returns the state it then has: absent, or released where
+// it was uncertain. A key in flight is left alone. Errors are those of Done.
 //
 // An uncertain key is claimed first. A key that is done cannot be claimed: between the look that
 // compares it and the write lies one round trip to the store.
@@ -103,12 +105,14 @@ func (k *Key) end(ctx context.Context, store dedup.Store, how func(*dedup.Change
 		return ErrMoved
 	}
 	c := dedup.Change{
-		ID: k.ID, Token: req.Token, Fence: a.Record.Fence, Attempt: a.Record.Attempt, Hold: k.Hold, Window: cmp.Or(k.Window, day),
-		Origin: req.Origin, Label: req.Label, Fingerprint: req.Fingerprint, State: dedup.StateReleased,
+		ID: k.ID, Token: req.Token, Fence: a.Record.Fence, Attempt: a.Record.Attempt, Hold: k.Hold,
+		Window: cmp.Or(k.Window, day),
+		Origin: req.Origin, Label: req.Label, Fingerprint: req.Fingerprint,
+		State: dedup.StateReleased,
 	}
-	// The key may have moved between the look and the claim. A claim without Danger was of a free key.
-	// One with another attempt than the next is of an attempt that nobody was shown. Both are given
-	// back: the first is free again, the second uncertain again.
+	// The key may have moved between the look and the claim. A claim without Danger was of a free
+	// key. One with another attempt than the next is of an attempt that nobody was shown. Both are
+	// given back: the first is free again, the second uncertain again.
 	ours := a.Record.Danger && a.Record.Attempt == k.Seen.Attempt+1
 	if ours {
 		how(&c)

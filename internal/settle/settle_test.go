@@ -38,10 +38,13 @@ func (s *between) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration
 
 func claim(t *testing.T, s dedup.Store, token byte) dedup.Change {
 	t.Helper()
-	a := s.Claim(t.Context(), []dedup.ClaimRequest{{ID: key, Token: dedup.Token{token}, Lease: time.Minute, Hold: time.Hour, TakeUncertain: true}})[0]
+	a := s.Claim(t.Context(),
+		[]dedup.ClaimRequest{{ID: key, Token: dedup.Token{token}, Lease: time.Minute,
+			Hold: time.Hour, TakeUncertain: true}})[0]
 	require.NoError(t, a.Err)
 	require.Equal(t, dedup.Acquired, a.Outcome)
-	return dedup.Change{ID: key, Token: dedup.Token{token}, Fence: a.Record.Fence, Attempt: a.Record.Attempt, Lease: time.Minute, Hold: time.Hour, Window: time.Hour}
+	return dedup.Change{ID: key, Token: dedup.Token{token}, Fence: a.Record.Fence,
+		Attempt: a.Record.Attempt, Lease: time.Minute, Hold: time.Hour, Window: time.Hour}
 }
 
 // doubt leaves the key uncertain.
@@ -72,7 +75,8 @@ func TestAsItWasShown(t *testing.T) {
 	} {
 		s := dedup.Memory(10)
 		doubt(t, s, 1)
-		require.NoError(t, change(t.Context(), s, Key{ID: key, Seen: look(s), Window: time.Hour, Hold: time.Hour}))
+		require.NoError(t, change(t.Context(),
+			s, Key{ID: key, Seen: look(s), Window: time.Hour, Hold: time.Hour}))
 		assert.Equal(t, is, look(s).State)
 	}
 	s := dedup.Memory(10)
@@ -81,7 +85,11 @@ func TestAsItWasShown(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, dedup.StateReleased, is)
 	assert.Equal(t, dedup.StateReleased, look(s).State)
-	end(t, s, func() dedup.Change { c := claim(t, s, 2); c.State = dedup.StateSucceeded; return c }())
+	end(t, s, func() dedup.Change {
+		c := claim(t, s, 2)
+		c.State = dedup.StateSucceeded
+		return c
+	}())
 	is, err = Forget(t.Context(), s, Key{ID: key, Seen: look(s), Hold: time.Hour})
 	require.NoError(t, err)
 	assert.Equal(t, dedup.StateAbsent, is)
@@ -98,21 +106,31 @@ func TestMovesAfterTheLook(t *testing.T) {
 		}
 	}
 	for name, moves := range map[string]func(*testing.T, dedup.Store){
-		"resolved as done":    resolve(dedup.StateSucceeded),
-		"released":            resolve(dedup.StateReleased),
-		"released and in use": func(t *testing.T, s dedup.Store) { resolve(dedup.StateReleased)(t, s); claim(t, s, 8) },
-		"in doubt anew":       func(t *testing.T, s dedup.Store) { resolve(dedup.StateReleased)(t, s); doubt(t, s, 9) },
+		"resolved as done": resolve(dedup.StateSucceeded),
+		"released":         resolve(dedup.StateReleased),
+		"released and in use": func(t *testing.T, s dedup.Store) {
+			resolve(dedup.StateReleased)(t, s)
+			claim(t, s, 8)
+		},
+		"in doubt anew": func(t *testing.T, s dedup.Store) {
+			resolve(dedup.StateReleased)(t, s)
+			doubt(t, s, 9)
+		},
 	} {
 		for way, change := range map[string]func(context.Context, dedup.Store, Key) error{
 			"done": Done, "release": Release,
-			"forget": func(ctx context.Context, s dedup.Store, k Key) error { _, err := Forget(ctx, s, k); return err },
+			"forget": func(ctx context.Context, s dedup.Store, k Key) error {
+				_, err := Forget(ctx, s, k)
+				return err
+			},
 		} {
 			t.Run(name+", "+way, func(t *testing.T) {
 				s := &between{Store: dedup.Memory(10)}
 				doubt(t, s.Store, 1)
 				var moved dedup.Record
 				s.happens = func() { moves(t, s.Store); moved = look(s.Store) }
-				require.ErrorIs(t, change(t.Context(), s, Key{ID: key, Seen: look(s), Window: time.Hour, Hold: time.Hour}), ErrMoved)
+				require.ErrorIs(t, change(t.Context(),
+					s, Key{ID: key, Seen: look(s), Window: time.Hour, Hold: time.Hour}), ErrMoved)
 				assert.Equal(t, moved.State, look(s).State)
 				assert.Equal(t, moved.Attempt, look(s).Attempt)
 			})

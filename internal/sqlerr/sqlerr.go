@@ -58,7 +58,8 @@ func MySQL(err error) int {
 // number reads the fields that go-sql-driver gives its errors.
 func number(err error) int {
 	v := reflect.ValueOf(err)
-	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct || v.Elem().Type().Name() != "MySQLError" {
+	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct ||
+		v.Elem().Type().Name() != "MySQLError" {
 		return 0
 	}
 	if n := v.Elem().FieldByName("Number"); n.IsValid() && n.Kind() == reflect.Uint16 {
@@ -85,14 +86,16 @@ const (
 // would keep the rest.
 func Waited(err error) bool {
 	n := MySQL(err)
-	return State(err) == pgLockTimeout || n == myLockTimeout || n == myNoWait || isServer(err, msLockTimeout)
+	return State(err) == pgLockTimeout || n == myLockTimeout || n == myNoWait ||
+		isServer(err, msLockTimeout)
 }
 
 // Doomed reports whether the server has rolled a transaction of MySQL or SQL Server back by
 // itself. What follows on the same connection is in a new one, or in none.
 func Doomed(err error) bool {
 	n := MySQL(err)
-	return n == myDeadlock || n == mySnapshot || isServer(err, msDeadlock, msSnapshot, msUncommittable, msUncommitted)
+	return n == myDeadlock || n == mySnapshot ||
+		isServer(err, msDeadlock, msSnapshot, msUncommittable, msUncommitted)
 }
 
 // NoSavepoint reports that a savepoint of MySQL does not exist: its transaction has ended.
@@ -107,8 +110,8 @@ func Ended(err error) bool { return State(err) == "3B001" || NoTransaction(err) 
 // Aborted reports that a transaction of PostgreSQL waits for its ROLLBACK after an error.
 func Aborted(err error) bool { return State(err) == "25P02" }
 
-// IsConn reports whether transactions can be begun on what is to be one: a *sql.Conn, and what wraps one.
-// It need not be in a transaction.
+// IsConn reports whether transactions can be begun on what is to be one: a *sql.Conn, and what
+// wraps one. It need not be in a transaction.
 func IsConn(tx any) bool {
 	_, conn := tx.(interface {
 		BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
@@ -116,8 +119,8 @@ func IsConn(tx any) bool {
 	return conn
 }
 
-// ReadOnly reports that the server, or the session, takes no writes: it was a primary and is not one any
-// more. Another connection may find the new one.
+// ReadOnly reports that the server, or the session, takes no writes: it was a primary and is not
+// one any more. Another connection may find the new one.
 func ReadOnly(err error) bool {
 	const pgReadOnly = "25006"
 	const myOption, myReadOnlyTransaction, myReadOnlyMode = 1290, 1792, 1836
@@ -125,7 +128,8 @@ func ReadOnly(err error) bool {
 	case myReadOnlyTransaction, myReadOnlyMode:
 		return true
 	case myOption: // of many options; the text names the one
-		return strings.Contains(err.Error(), "read-only") || strings.Contains(err.Error(), "read_only")
+		return strings.Contains(err.Error(), "read-only") ||
+			strings.Contains(err.Error(), "read_only")
 	}
 	return State(err) == pgReadOnly
 }
@@ -141,8 +145,8 @@ func NoTable(err error) bool {
 		SQLite(err) == generic && strings.Contains(err.Error(), "no such table")
 }
 
-// Coded reports whether err carries a code of a database. Then it was the server, or SQLite, that has
-// answered.
+// Coded reports whether err carries a code of a database. Then it was the server, or SQLite, that
+// has answered.
 func Coded(err error) bool {
 	_, server := SQLServer(err)
 	return State(err) != "" || MySQL(err) != 0 || SQLite(err) != 0 || server
@@ -159,8 +163,8 @@ func Denied(err error) bool {
 	return State(err) == pgDenied || isServer(err, msDenied, msDeniedDatabase)
 }
 
-// NeedsRight says which right a role lacks when a statement that needs it was refused for lack of one.
-// It returns any other error as it is.
+// NeedsRight says which right a role lacks when a statement that needs it was refused for lack of
+// one. It returns any other error as it is.
 func NeedsRight(err error, right string) error {
 	if !Denied(err) {
 		return err
@@ -168,11 +172,12 @@ func NeedsRight(err error, right string) error {
 	return fmt.Errorf("the role needs %s, which has not been granted: %w", right, err)
 }
 
-// OtherForm reports whether the error of a statement that reads the columns of a table proves that the
-// table has other ones. A right that is missing, a server that is read-only, a timeout and everything
-// unknown prove nothing: whoever believes them drops a table whose records are needed.
+// OtherForm reports whether the error of a statement that reads the columns of a table proves that
+// the table has other ones. A right that is missing, a server that is read-only, a timeout and
+// everything unknown prove nothing: whoever believes them drops a table whose records are needed.
 func OtherForm(err error) bool {
-	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || NoTable(err) {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+		NoTable(err) {
 		return false
 	}
 	if state := State(err); state != "" {
@@ -181,7 +186,8 @@ func OtherForm(err error) bool {
 	}
 	if n := MySQL(err); n != 0 {
 		switch n {
-		case 1054, 1176, 1267, 1292, 1305, 1347, 1366: // unknown column, no such key, collations, values, function, not a table
+		case 1054, 1176, 1267, 1292, 1305, 1347, 1366:
+			// unknown column, no such key, collations, values, function, not a table
 			return true
 		}
 		return false
@@ -196,10 +202,10 @@ func OtherForm(err error) bool {
 	return !Lost(err) // database/sql, which cannot read a value into its type
 }
 
-// Transient reports whether a transaction that failed with err may succeed when it is run
-// again from BEGIN: after a serialization failure, a deadlock, a lock timeout, SQLite's busy
-// and locked, a server that is starting or stopping or has become read-only, and a lost connection. It is
-// false for an ended context and for everything it does not know.
+// Transient reports whether a transaction that failed with err may succeed when it is run again
+// from BEGIN: after a serialization failure, a deadlock, a lock timeout, SQLite's busy and locked,
+// a server that is starting or stopping or has become read-only, and a lost connection. It is false
+// for an ended context and for everything it does not know.
 func Transient(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -254,13 +260,14 @@ func transientNumber(n int) bool {
 // It is so even when COMMIT has answered it. The caller rolls back what the server has not.
 func Undone(err error) bool {
 	state, code := State(err), SQLite(err)
-	return state == pgSerialization || state == pgDeadlock || code == liteBusy || code == liteLocked ||
+	return state == pgSerialization || state == pgDeadlock || code == liteBusy ||
+		code == liteLocked ||
 		Waited(err) || Doomed(err)
 }
 
-// Violated reports that a constraint was violated. Where COMMIT answers it, of a constraint that was
-// deferred, nothing is committed: SQLSTATE class 23 of PostgreSQL, which has aborted the transaction, and
-// SQLITE_CONSTRAINT, which the caller rolls back.
+// Violated reports that a constraint was violated. Where COMMIT answers it, of a constraint that
+// was deferred, nothing is committed: SQLSTATE class 23 of PostgreSQL, which has aborted the
+// transaction, and SQLITE_CONSTRAINT, which the caller rolls back.
 func Violated(err error) bool {
 	const liteConstraint = 19
 	state := State(err)
@@ -269,9 +276,11 @@ func Violated(err error) bool {
 
 // Full reports whether the database has no room for what was to be written.
 func Full(err error) bool {
-	const pgDiskFull, liteFull, myDiskFull, myTableFull, msDiskFull, msLogFull = "53100", 13, 1021, 1114, 1105, 9002
+	const pgDiskFull, liteFull, myDiskFull, myTableFull, msDiskFull, msLogFull = "53100",
+		13, 1021, 1114, 1105, 9002
 	n := MySQL(err)
-	return State(err) == pgDiskFull || SQLite(err) == liteFull || n == myDiskFull || n == myTableFull || isServer(err, msDiskFull, msLogFull)
+	return State(err) == pgDiskFull || SQLite(err) == liteFull || n == myDiskFull ||
+		n == myTableFull || isServer(err, msDiskFull, msLogFull)
 }
 
 // Lost reports whether the connection was lost: what was sent may have been executed. It
@@ -281,7 +290,8 @@ func Lost(err error) bool {
 	var network net.Error
 	var safe interface{ SafeToRetry() bool }
 	return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) ||
 		hasText(err, invalidConn) || severed(err) ||
 		errors.As(err, &network) || errors.As(err, &safe) && safe.SafeToRetry()
 }

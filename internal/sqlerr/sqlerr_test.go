@@ -108,11 +108,13 @@ func TestErrors(t *testing.T) {
 		{err: context.Canceled},
 	}
 	for _, tt := range tests {
-		for how, err := range map[string]error{"": tt.err, "wrapped": wrap(tt.err), "joined": join(tt.err)} {
+		for how, err := range map[string]error{"": tt.err, "wrapped": wrap(tt.err),
+			"joined": join(tt.err)} {
 			if err == nil && how != "" {
 				continue
 			}
-			if got := [4]bool{Transient(err), Waited(err), Doomed(err), Lost(err)}; got != [4]bool{tt.transient, tt.waited, tt.doomed, tt.lost} {
+			if got := [4]bool{Transient(err), Waited(err), Doomed(err),
+				Lost(err)}; got != [4]bool{tt.transient, tt.waited, tt.doomed, tt.lost} {
 				t.Errorf("%s %T: transient, waited, doomed, lost %v", how, tt.err, got)
 			}
 		}
@@ -123,10 +125,12 @@ func TestErrors(t *testing.T) {
 	if !NoSavepoint(wrap(my(1305))) || NoSavepoint(my(1213)) || NoSavepoint(nil) {
 		t.Error("1305 alone says that a savepoint is gone")
 	}
-	if lite := liteError(1); NoTable(lite) || !NoTable(wrap(fmt.Errorf("no such table: x: %w", lite))) {
+	if lite := liteError(1); NoTable(lite) ||
+		!NoTable(wrap(fmt.Errorf("no such table: x: %w", lite))) {
 		t.Error("a table of SQLite")
 	}
-	if !NoTable(wrap(my(1146))) || !NoTable(join(pgError("42P01"))) || NoTable(my(1305)) || NoTable(pgError("42703")) || NoTable(nil) {
+	if !NoTable(wrap(my(1146))) || !NoTable(join(pgError("42P01"))) || NoTable(my(1305)) ||
+		NoTable(pgError("42703")) || NoTable(nil) {
 		t.Error("1146 and 42P01 alone say that there is no such table")
 	}
 	if !NoTable(wrap(ms(208))) {
@@ -147,13 +151,17 @@ func TestErrors(t *testing.T) {
 }
 
 func TestUndone(t *testing.T) {
-	for _, err := range []error{pgError("40001"), pgError("40P01"), pgError("55P03"), my(1213), my(1020), my(1205), my(3572), ms(1205), ms(1222), ms(3960), ms(3930), liteError(5), liteError(517), liteError(6)} {
+	for _, err := range []error{pgError("40001"), pgError("40P01"), pgError("55P03"), my(1213),
+		my(1020), my(1205), my(3572), ms(1205), ms(1222), ms(3960), ms(3930), liteError(5),
+		liteError(517), liteError(6)} {
 		if !Undone(err) || !Undone(join(err)) {
 			t.Errorf("%v leaves its transaction open", err)
 		}
 	}
 	// Whoever stops, or cuts the connection, may have committed before.
-	for _, err := range []error{nil, pgError("57P01"), pgError("08006"), pgError("40003"), ms(0), ms(3902), ms(40613), serverError{number: 596, class: 21}, my(1053), my(1927), driver.ErrBadConn, io.ErrUnexpectedEOF, safeError(true), liteError(10)} {
+	for _, err := range []error{nil, pgError("57P01"), pgError("08006"), pgError("40003"), ms(0),
+		ms(3902), ms(40613), serverError{number: 596, class: 21}, my(1053), my(1927),
+		driver.ErrBadConn, io.ErrUnexpectedEOF, safeError(true), liteError(10)} {
 		if Undone(err) {
 			t.Errorf("%v undoes its transaction for certain", err)
 		}
@@ -166,7 +174,8 @@ func TestViolated(t *testing.T) {
 			t.Errorf("%v violates nothing", err)
 		}
 	}
-	for _, err := range []error{nil, pgError("25P01"), pgError("23"), my(1062), liteError(13), liteError(1), io.EOF} {
+	for _, err := range []error{nil, pgError("25P01"), pgError("23"), my(1062), liteError(13),
+		liteError(1), io.EOF} {
 		if Violated(err) {
 			t.Errorf("%v violates a constraint", err)
 		}
@@ -174,7 +183,8 @@ func TestViolated(t *testing.T) {
 }
 
 func TestFull(t *testing.T) {
-	for _, err := range []error{pgError("53100"), my(1021), my(1114), ms(1105), ms(9002), liteError(13)} {
+	for _, err := range []error{pgError("53100"), my(1021), my(1114), ms(1105), ms(9002),
+		liteError(13)} {
 		if !Full(err) || !Full(wrap(err)) {
 			t.Errorf("%v: there is room", err)
 		}

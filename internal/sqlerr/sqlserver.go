@@ -46,7 +46,8 @@ func Duplicate(err error) bool { return isServer(err, msDuplicateRow, msDuplicat
 
 func transientServer(n int) bool {
 	switch n {
-	case msNoTransaction, msDeadlock, msLockTimeout, msSnapshot, msUncommittable, msUncommitted, msNoCommit, msNoRollback,
+	case msNoTransaction, msDeadlock, msLockTimeout, msSnapshot, msUncommittable, msUncommitted,
+		msNoCommit, msNoRollback,
 		1204,                // no memory for locks
 		3966,                // the versions that a snapshot needs are gone
 		596,                 // the session was killed

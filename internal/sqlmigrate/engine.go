@@ -54,7 +54,8 @@ func newEngine(cfg Config) (*engine, error) {
 	case SQLServer:
 		return sqlserver(cfg), nil
 	}
-	return nil, fmt.Errorf("field Dialect %q is none of postgres, mysql, sqlite, sqlserver", cfg.Dialect)
+	return nil, fmt.Errorf("field Dialect %q is none of postgres, mysql, sqlite, sqlserver",
+		cfg.Dialect)
 }
 
 // common is for those who know ON CONFLICT; the others save in their own way.
@@ -83,7 +84,8 @@ func postgres(cfg Config) *engine {
 	e.isolation = sql.LevelReadCommitted
 	// The lock comes first: CREATE TABLE IF NOT EXISTS fails when two sessions find the table
 	// missing at the same time.
-	e.before = []string{`SELECT pg_advisory_xact_lock(hashtextextended('onceward migrate', 0))`, e.create}
+	e.before = []string{`SELECT pg_advisory_xact_lock(hashtextextended('onceward migrate', 0))`,
+		e.create}
 	return e
 }
 
@@ -97,7 +99,8 @@ func sqlite(cfg Config) *engine {
 		master = newNames(cfg).quote(cfg.Schema) + `.` + master
 	}
 	e.exists = `SELECT 1 FROM ` + master + ` WHERE type = 'table' AND name = '` + Table + `'`
-	e.create = `CREATE TABLE IF NOT EXISTS ` + table + ` (component TEXT NOT NULL, table_name TEXT NOT NULL,` +
+	e.create = `CREATE TABLE IF NOT EXISTS ` + table +
+		` (component TEXT NOT NULL, table_name TEXT NOT NULL,` +
 		` version INTEGER NOT NULL, PRIMARY KEY (component, table_name)) WITHOUT ROWID;`
 	e.before = []string{`DELETE FROM ` + table + ` WHERE 0`}
 	e.lock = func(ctx context.Context, conn *sql.Conn) (func(), error) {
@@ -114,13 +117,16 @@ func mysql(cfg Config) *engine {
 	if cfg.Schema != "" {
 		schema = `'` + cfg.Schema + `'`
 	}
-	e.exists = `SELECT 1 FROM information_schema.tables WHERE table_schema = ` + schema + ` AND table_name = '` + Table + `'`
-	e.create = `CREATE TABLE IF NOT EXISTS ` + table + ` (component VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,` +
+	e.exists = `SELECT 1 FROM information_schema.tables WHERE table_schema = ` + schema +
+		` AND table_name = '` + Table + `'`
+	e.create = `CREATE TABLE IF NOT EXISTS ` + table +
+		` (component VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,` +
 		` table_name VARCHAR(63) CHARACTER SET ascii COLLATE ascii_bin NOT NULL, version INT NOT NULL,` +
 		` PRIMARY KEY (component, table_name)) ENGINE=InnoDB;`
 	e.save = func(version int) string {
 		return fmt.Sprintf(`INSERT INTO %s (component, table_name, version) VALUES ('%s', '%s', %d)`+
-			` ON DUPLICATE KEY UPDATE version = %d;`, table, cfg.Component, cfg.Table, version, version)
+			` ON DUPLICATE KEY UPDATE version = %d;`, table, cfg.Component, cfg.Table,
+			version, version)
 	}
 	e.lock = func(ctx context.Context, conn *sql.Conn) (func(), error) {
 		unlock, err := userLock(ctx, conn)
@@ -157,7 +163,8 @@ func userLock(ctx context.Context, conn *sql.Conn) (unlock func(), err error) {
 		return nil, err
 	}
 	if got.Int64 != 1 {
-		return nil, fmt.Errorf("another migration has held the lock 'onceward migrate' for %d s", userLockWait)
+		return nil, fmt.Errorf("another migration has held the lock 'onceward migrate' for %d s",
+			userLockWait)
 	}
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)

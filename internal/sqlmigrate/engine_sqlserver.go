@@ -28,7 +28,8 @@ func sqlserver(cfg Config) *engine {
 		fmt.Sprintf(`IF @@TRANCOUNT <> 1 THROW 50917, N'onceward migrate: IMPLICIT_TRANSACTIONS must be OFF', 1;`+
 			` DECLARE @got int; EXEC @got = sp_getapplock @Resource = N'onceward migrate', @LockMode = 'Exclusive',`+
 			` @LockOwner = 'Transaction', @LockTimeout = %d;`+
-			` IF @got < 0 THROW 50918, N'onceward migrate: another migration holds the lock', 1;`, sqlserverLockWait),
+			` IF @got < 0 THROW 50918, N'onceward migrate: another migration holds the lock', 1;`,
+			sqlserverLockWait),
 		e.create,
 	}
 	return e

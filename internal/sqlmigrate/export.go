@@ -14,8 +14,10 @@ import (
 func (m *Migrations) Files() fs.FS {
 	files := memory{}
 	for i, v := range m.versions {
-		files[fmt.Sprintf("%04d_%s.up.sql", i+1, v.name)] = strings.Join(m.upward(i+1), "\n\n") + "\n"
-		files[fmt.Sprintf("%04d_%s.down.sql", i+1, v.name)] = strings.Join(m.downward(i+1), "\n\n") + "\n"
+		files[fmt.Sprintf("%04d_%s.up.sql", i+1, v.name)] = strings.Join(m.upward(i+1),
+			"\n\n") + "\n"
+		files[fmt.Sprintf("%04d_%s.down.sql", i+1, v.name)] = strings.Join(m.downward(i+1),
+			"\n\n") + "\n"
 	}
 	return files
 }
@@ -42,7 +44,8 @@ func (m *Migrations) SQL() string {
 }
 
 func (m *Migrations) upward(to int) []string {
-	return slices.Concat([]string{m.engine.create}, m.versions[to-1].up, []string{m.engine.record(to)})
+	return slices.Concat([]string{m.engine.create}, m.versions[to-1].up,
+		[]string{m.engine.record(to)})
 }
 
 func (m *Migrations) downward(from int) []string {

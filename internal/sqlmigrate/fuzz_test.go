@@ -9,8 +9,10 @@ import (
 // place of that version.
 func FuzzPlace(f *testing.F) {
 	for _, name := range []string{
-		"0001_notes.up.sql", "0002_a_b.down.sql", "0000_a.up.sql", "0003_a.up.sql", "0001_.up.sql", "0001_A.up.sql",
-		"0001_a.up.sql\n", "1_a.up.sql", "00001_a.up.sql", "0001_a.up.sql.up.sql", "٠٠٠١_a.up.sql", "../0001_a.up.sql",
+		"0001_notes.up.sql", "0002_a_b.down.sql", "0000_a.up.sql", "0003_a.up.sql", "0001_.up.sql",
+		"0001_A.up.sql",
+		"0001_a.up.sql\n", "1_a.up.sql", "00001_a.up.sql", "0001_a.up.sql.up.sql", "٠٠٠١_a.up.sql",
+		"../0001_a.up.sql",
 	} {
 		f.Add(name)
 	}

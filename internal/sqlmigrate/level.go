@@ -24,7 +24,8 @@ type LevelError struct {
 // Error says what to do: migrate, or run a newer program.
 func (e *LevelError) Error() string {
 	if e.Has < e.Needs {
-		return fmt.Sprintf("table %s needs a migration: %s has version %d, this program needs %d", e.Table, e.Component, e.Has, e.Needs)
+		return fmt.Sprintf("table %s needs a migration: %s has version %d, this program needs %d",
+			e.Table, e.Component, e.Has, e.Needs)
 	}
 	return fmt.Sprintf("table %s is newer than this program: %s has version %d, this program knows %d", e.Table, e.Component, e.Has, e.Needs)
 }

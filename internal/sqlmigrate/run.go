@@ -78,7 +78,8 @@ var again = backoff.Policy{Base: 20 * time.Millisecond, Cap: 500 * time.Millisec
 func (m *Migrations) run(ctx context.Context, db *sql.DB, p plan) error {
 	for try := 0; ; try++ {
 		err := m.steps(ctx, db, p)
-		if try == 5 || !sqlerr.Transient(err) || backoff.Sleep(ctx, again.Delay(try, 0, nil)) != nil {
+		if try == 5 || !sqlerr.Transient(err) ||
+			backoff.Sleep(ctx, again.Delay(try, 0, nil)) != nil {
 			return err
 		}
 	}
@@ -147,7 +148,8 @@ func (m *Migrations) step(ctx context.Context, conn *sql.Conn, p plan) (more boo
 		return false, m.commit(tx)
 	}
 	if err := m.apply(ctx, tx, step); err != nil {
-		return false, m.wrap(fmt.Errorf("version %d to %d: %w", has, step.version, sqlerr.NeedsRight(err, toMigrate)))
+		return false, m.wrap(fmt.Errorf("version %d to %d: %w", has, step.version,
+			sqlerr.NeedsRight(err, toMigrate)))
 	}
 	if err := m.commit(tx); err != nil {
 		return false, err

@@ -93,7 +93,8 @@ func New(cfg Config) (*Migrations, error) {
 		return nil, fmt.Errorf("sqlmigrate: %s of %s: %w", cfg.Dialect, cfg.Component, err)
 	}
 	return &Migrations{
-		component: cfg.Component, table: cfg.Table, engine: engine, versions: versions, verify: cfg.Verify,
+		component: cfg.Component, table: cfg.Table, engine: engine, versions: versions,
+		verify: cfg.Verify,
 	}, nil
 }
 

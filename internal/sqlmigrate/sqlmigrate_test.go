@@ -12,10 +12,13 @@ import (
 // notes is a component with two versions.
 func notes(extra ...string) fstest.MapFS {
 	files := fstest.MapFS{
-		"postgres/0001_notes.up.sql":    text("-- One row per note;\n-- see below.\nCREATE TABLE {{table}} (id int);\n\nCREATE INDEX {{index:_id}} ON {{bare}} (id);"),
-		"postgres/0001_notes.down.sql":  text("DROP TABLE {{table}};"),
-		"postgres/0002_author.up.sql":   text("ALTER TABLE {{table}}\n    ADD COLUMN author text; -- not an end\n;"),
-		"postgres/0002_author.down.sql": text("DROP INDEX {{table:_id}};\nDROP TABLE {{bare:_author}};"),
+		"postgres/0001_notes.up.sql": text(
+			"-- One row per note;\n-- see below.\nCREATE TABLE {{table}} (id int);\n\nCREATE INDEX {{index:_id}} ON {{bare}} (id);"),
+		"postgres/0001_notes.down.sql": text("DROP TABLE {{table}};"),
+		"postgres/0002_author.up.sql": text(
+			"ALTER TABLE {{table}}\n    ADD COLUMN author text; -- not an end\n;"),
+		"postgres/0002_author.down.sql": text(
+			"DROP INDEX {{table:_id}};\nDROP TABLE {{bare:_author}};"),
 	}
 	for i := 0; i < len(extra); i += 2 {
 		files["postgres/"+extra[i]] = text(extra[i+1])
@@ -26,7 +29,8 @@ func notes(extra ...string) fstest.MapFS {
 func text(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s + "\n")} }
 
 func config() Config {
-	return Config{Files: notes(), Component: "notes", Dialect: Postgres, Schema: "Shop", Table: "Notes"}
+	return Config{Files: notes(), Component: "notes", Dialect: Postgres, Schema: "Shop",
+		Table: "Notes"}
 }
 
 func made(t *testing.T, edit ...func(*Config)) *Migrations {
@@ -66,7 +70,8 @@ func TestNewRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := config()
 			tt.edit(&cfg)
-			if m, err := New(cfg); m != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
+			if m, err := New(cfg); m != nil || err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("New = %v, %v; want an error with %q", m, err, tt.want)
 			}
 		})
@@ -78,25 +83,37 @@ func TestFilesRefused(t *testing.T) {
 		extra []string
 		want  string
 	}{
-		"no number":         {[]string{"notes.up.sql", "x;"}, "is not NNNN"},
-		"capitals":          {[]string{"0003_Notes.up.sql", "x;"}, "is not NNNN"},
-		"no down":           {[]string{"0003_more.up.sql", "x;"}, "out of order"},
-		"a gap":             {[]string{"0004_more.up.sql", "x;", "0004_more.down.sql", "x;"}, "out of order"},
-		"zero":              {[]string{"0000_more.up.sql", "x;", "0000_more.down.sql", "x;"}, "out of order"},
-		"two names":         {[]string{"0003_more.up.sql", "x;", "0003_less.down.sql", "x;"}, "other half"},
-		"two of a version":  {[]string{"0002_other.up.sql", "x;", "0002_other.down.sql", "x;"}, "other half"},
-		"empty":             {[]string{"0003_more.up.sql", "", "0003_more.down.sql", "x;"}, "no statement"},
-		"only a comment":    {[]string{"0003_more.up.sql", "-- x;", "0003_more.down.sql", "x;"}, "no semicolon"},
-		"no semicolon":      {[]string{"0003_more.up.sql", "x", "0003_more.down.sql", "x;"}, `"x" has no semicolon`},
-		"text at the end":   {[]string{"0003_more.up.sql", "x;\ny", "0003_more.down.sql", "x;"}, `"y" has no semicolon`},
-		"no placeholder":    {[]string{"0003_more.up.sql", "DROP {{tabel}};", "0003_more.down.sql", "x;"}, "{{tabel}} is no"},
-		"open placeholder":  {[]string{"0003_more.up.sql", "DROP {{table;", "0003_more.down.sql", "x;"}, "is no placeholder"},
-		"suffix in capital": {[]string{"0003_more.up.sql", "DROP {{table:X}};", "0003_more.down.sql", "x;"}, "is no placeholder"},
+		"no number": {[]string{"notes.up.sql", "x;"}, "is not NNNN"},
+		"capitals":  {[]string{"0003_Notes.up.sql", "x;"}, "is not NNNN"},
+		"no down":   {[]string{"0003_more.up.sql", "x;"}, "out of order"},
+		"a gap": {[]string{"0004_more.up.sql", "x;", "0004_more.down.sql", "x;"},
+			"out of order"},
+		"zero": {[]string{"0000_more.up.sql", "x;", "0000_more.down.sql", "x;"},
+			"out of order"},
+		"two names": {[]string{"0003_more.up.sql", "x;", "0003_less.down.sql", "x;"},
+			"other half"},
+		"two of a version": {[]string{"0002_other.up.sql", "x;", "0002_other.down.sql", "x;"},
+			"other half"},
+		"empty": {[]string{"0003_more.up.sql", "", "0003_more.down.sql", "x;"},
+			"no statement"},
+		"only a comment": {[]string{"0003_more.up.sql", "-- x;", "0003_more.down.sql", "x;"},
+			"no semicolon"},
+		"no semicolon": {[]string{"0003_more.up.sql", "x", "0003_more.down.sql", "x;"},
+			`"x" has no semicolon`},
+		"text at the end": {[]string{"0003_more.up.sql", "x;\ny", "0003_more.down.sql", "x;"},
+			`"y" has no semicolon`},
+		"no placeholder": {[]string{"0003_more.up.sql", "DROP {{tabel}};", "0003_more.down.sql",
+			"x;"}, "{{tabel}} is no"},
+		"open placeholder": {[]string{"0003_more.up.sql", "DROP {{table;", "0003_more.down.sql",
+			"x;"}, "is no placeholder"},
+		"suffix in capital": {[]string{"0003_more.up.sql", "DROP {{table:X}};",
+			"0003_more.down.sql", "x;"}, "is no placeholder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config()
 			cfg.Files = notes(tt.extra...)
-			if m, err := New(cfg); m != nil || err == nil || !strings.Contains(err.Error(), tt.want) {
+			if m, err := New(cfg); m != nil || err == nil ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("New = %v, %v; want an error with %q", m, err, tt.want)
 			}
 		})
@@ -110,17 +127,24 @@ func TestPlaceholders(t *testing.T) {
 		schema, table string
 		text, want    string
 	}{
-		{Postgres, "", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", `"n" "n" "n_i" "n_r" "n_r"`},
-		{Postgres, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", `"S"."n" "n" "n_i" "S"."n_r" "n_r"`},
-		{SQLite, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", `"S"."n" "n" "S"."n_i" "S"."n_r" "n_r"`},
-		{MySQL, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", "`S`.`n` `n` `n_i` `S`.`n_r` `n_r`"},
-		{SQLServer, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}", "[S].[n] [n] [n_i] [S].[n_r] [n_r]"},
+		{Postgres, "", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}",
+			`"n" "n" "n_i" "n_r" "n_r"`},
+		{Postgres, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}",
+			`"S"."n" "n" "n_i" "S"."n_r" "n_r"`},
+		{SQLite, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}",
+			`"S"."n" "n" "S"."n_i" "S"."n_r" "n_r"`},
+		{MySQL, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}",
+			"`S`.`n` `n` `n_i` `S`.`n_r` `n_r`"},
+		{SQLServer, "S", "n", "{{table}} {{bare}} {{index:_i}} {{table:_r}} {{bare:_r}}",
+			"[S].[n] [n] [n_i] [S].[n_r] [n_r]"},
 		{Postgres, "", "n", "{{limit}} rows of {{table}}", `7 rows of "n"`},
 		{Postgres, "", long, "{{table:_r}}", `"` + long[:52] + `_73dcf996_r"`},
 	} {
-		got, err := (names{dialect: tt.dialect, schema: tt.schema, table: tt.table, texts: map[string]string{"limit": "7"}}).fill(tt.text)
+		got, err := (names{dialect: tt.dialect, schema: tt.schema, table: tt.table,
+			texts: map[string]string{"limit": "7"}}).fill(tt.text)
 		if err != nil || got != tt.want {
-			t.Errorf("%s %s.%s: %s, %v\nwant %s", tt.dialect, tt.schema, tt.table, got, err, tt.want)
+			t.Errorf("%s %s.%s: %s, %v\nwant %s", tt.dialect, tt.schema, tt.table,
+				got, err, tt.want)
 		}
 	}
 }
@@ -128,7 +152,8 @@ func TestPlaceholders(t *testing.T) {
 func TestExports(t *testing.T) {
 	m := made(t)
 	plain := m.Files()
-	if err := fstest.TestFS(plain, "0001_notes.up.sql", "0001_notes.down.sql", "0002_author.up.sql", "0002_author.down.sql"); err != nil {
+	if err := fstest.TestFS(plain, "0001_notes.up.sql", "0001_notes.down.sql", "0002_author.up.sql",
+		"0002_author.down.sql"); err != nil {
 		t.Error(err)
 	}
 	if err := fstest.TestFS(m.GooseFiles(), "0001_notes.sql", "0002_author.sql"); err != nil {
@@ -158,8 +183,10 @@ func TestExports(t *testing.T) {
 	}
 	begin, end := "-- +goose StatementBegin\n", "\n-- +goose StatementEnd\n"
 	want := "-- +goose Up\n" + begin + create + end + begin + two + end + begin + save("2") + end +
-		"\n-- +goose Down\n" + begin + "DROP INDEX \"Shop\".\"Notes_id\";" + end + begin + "DROP TABLE \"Notes_author\";" + end + begin + save("1") + end
-	if got, err := fs.ReadFile(m.GooseFiles(), "0002_author.sql"); err != nil || string(got) != want {
+		"\n-- +goose Down\n" + begin + "DROP INDEX \"Shop\".\"Notes_id\";" + end + begin +
+		"DROP TABLE \"Notes_author\";" + end + begin + save("1") + end
+	if got, err := fs.ReadFile(m.GooseFiles(), "0002_author.sql"); err != nil ||
+		string(got) != want {
 		t.Errorf("goose, %v:\n%s\nwant\n%s", err, got, want)
 	}
 	if _, err := plain.Open("0003_none.up.sql"); !errors.Is(err, fs.ErrNotExist) {
@@ -169,7 +196,8 @@ func TestExports(t *testing.T) {
 
 // TestSQLServer: the statements that no file has.
 func TestSQLServer(t *testing.T) {
-	e, err := newEngine(Config{Files: notes(), Component: "notes", Dialect: SQLServer, Schema: "Shop", Table: "Notes"})
+	e, err := newEngine(Config{Files: notes(), Component: "notes", Dialect: SQLServer,
+		Schema: "Shop", Table: "Notes"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +250,8 @@ func TestLevelError(t *testing.T) {
 // FuzzSplit: nothing is lost but space at the ends of lines and between statements, and each
 // statement ends where it should.
 func FuzzSplit(f *testing.F) {
-	for _, seed := range []string{"", ";", "a;\nb;", "-- c;\na\n ;", "a; -- b\n;\n\n\nc;", "a;\r\n\tb;  \n"} {
+	for _, seed := range []string{"", ";", "a;\nb;", "-- c;\na\n ;", "a; -- b\n;\n\n\nc;",
+		"a;\r\n\tb;  \n"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

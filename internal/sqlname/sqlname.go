@@ -11,8 +11,8 @@ import (
 // Form is what a name has to look like, for error messages.
 const Form = "must match [A-Za-z_][A-Za-z0-9_]{0,62}"
 
-// Max is where PostgreSQL cuts names, in bytes; MySQL allows one more, SQL Server 128. A longer name would
-// be cut in silence, and two names with the same beginning would be one table.
+// Max is where PostgreSQL cuts names, in bytes; MySQL allows one more, SQL Server 128. A longer
+// name would be cut in silence, and two names with the same beginning would be one table.
 const Max = 63
 
 var valid = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)

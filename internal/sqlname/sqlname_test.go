@@ -8,7 +8,8 @@ import (
 func TestValid(t *testing.T) {
 	for name, want := range map[string]bool{
 		"marks": true, "_m": true, "M9_x": true, strings.Repeat("a", Max): true,
-		"": false, "9marks": false, "a b": false, `a"b`: false, "a`b": false, "a;b": false, "a.b": false,
+		"": false, "9marks": false, "a b": false, `a"b`: false, "a`b": false, "a;b": false,
+		"a.b":   false,
 		"märks": false, "marks\n": false, "marks\x00": false, strings.Repeat("a", Max+1): false,
 	} {
 		if got := Valid(name); got != want {
@@ -18,7 +19,8 @@ func TestValid(t *testing.T) {
 }
 
 func TestQuote(t *testing.T) {
-	if got := Quote("marks", '"') + Quote("marks", '`') + Quote("marks", '['); got != "\"marks\"`marks`[marks]" {
+	if got := Quote("marks", '"') + Quote("marks", '`') +
+		Quote("marks", '['); got != "\"marks\"`marks`[marks]" {
 		t.Errorf("got %s", got)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// event is one line of `go test -json`; see `go doc test2json` and, for builds, `go help buildjson`.
+// event is one line of `go test -json`; see `go doc test2json` and, for builds, `go help
+// buildjson`.
 type event struct {
 	Action     string
 	Package    string
@@ -139,7 +140,9 @@ func (r *report) showUnfinished(pkg string) {
 func (r *report) fail(n name) {
 	lines := telling(r.said[n])
 	r.show(lines)
-	if slices.ContainsFunc(lines, func(s string) bool { return !strings.HasPrefix(strings.TrimSpace(s), "--- ") }) {
+	if slices.ContainsFunc(lines, func(s string) bool {
+		return !strings.HasPrefix(strings.TrimSpace(s), "--- ")
+	}) {
 		r.failures = append(r.failures, failure{n, lines})
 	}
 }
@@ -156,7 +159,8 @@ func telling(said []string) []string {
 func (r *report) show(lines []string) {
 	const most = 400
 	if len(lines) > most {
-		r.printf("%s\n  ... %d lines left out ...\n", strings.Join(lines[:most/2], ""), len(lines)-most)
+		r.printf("%s\n  ... %d lines left out ...\n", strings.Join(lines[:most/2], ""),
+			len(lines)-most)
 		lines = lines[len(lines)-most/2:]
 	}
 	r.printf("%s", strings.Join(lines, ""))
@@ -193,7 +197,9 @@ func (r *report) showFailures() {
 
 // close prints the summary and reports whether all is well.
 func (r *report) close(noSkip bool) bool {
-	slices.SortFunc(r.slow, func(a, b slow) int { return int(b.seconds*1000) - int(a.seconds*1000) })
+	slices.SortFunc(r.slow, func(a, b slow) int {
+		return int(b.seconds*1000) - int(a.seconds*1000)
+	})
 	if len(r.slow) > 0 {
 		r.printf("slowest tests:\n")
 	}

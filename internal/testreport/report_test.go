@@ -43,14 +43,20 @@ func TestReport(t *testing.T) {
 		want     []string
 		never    string
 	}{
-		{"passed", passed, true, true, []string{"ok  \tp\t2.600s", "2.5s  TestA", "1 passed, 0 failed, 0 skipped"}, "quiet"},
-		{"failed", failedTest, false, false, []string{"b_test.go:1: wrong", "FAIL\tp", "0 passed, 1 failed"}, "of its own"},
-		{"skip allowed", passed + skippedTest, false, true, []string{"skipped: p TestC: c_test.go:1: NOT RUN: no server"}, ""},
-		{"skip forbidden", passed + skippedTest, true, false, []string{"skipped: p TestC", "counts as a failure"}, ""},
+		{"passed", passed, true, true,
+			[]string{"ok  \tp\t2.600s", "2.5s  TestA", "1 passed, 0 failed, 0 skipped"}, "quiet"},
+		{"failed", failedTest, false, false,
+			[]string{"b_test.go:1: wrong", "FAIL\tp", "0 passed, 1 failed"}, "of its own"},
+		{"skip allowed", passed + skippedTest, false,
+			true, []string{"skipped: p TestC: c_test.go:1: NOT RUN: no server"}, ""},
+		{"skip forbidden", passed + skippedTest, true,
+			false, []string{"skipped: p TestC", "counts as a failure"}, ""},
 		{"cut short", cutShort, false, false, []string{"panic: test timed out", "FAIL\tp"}, ""},
 		{"did not build", passed + buildFailed, false, false, []string{"undefined: y"}, ""},
-		{"plain text", passed + "go: updates to go.mod needed\n", false, true, []string{"go: updates to go.mod needed"}, ""},
-		{"nothing ran", noTests, false, false, []string{"?   \tq\t[no test files]", "no test ran"}, ""},
+		{"plain text", passed + "go: updates to go.mod needed\n", false, true,
+			[]string{"go: updates to go.mod needed"}, ""},
+		{"nothing ran", noTests, false, false,
+			[]string{"?   \tq\t[no test files]", "no test ran"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out strings.Builder
@@ -77,7 +83,8 @@ func TestReport(t *testing.T) {
 // only because of its subtests does not, and a long text is cut to how it began.
 func TestFailuresAreRepeatedAtTheEnd(t *testing.T) {
 	said := func(test, output string) string {
-		return fmt.Sprintf(`{"Action":"output","Package":"p","Test":%q,"Output":%q}`+"\n", test, output)
+		return fmt.Sprintf(`{"Action":"output","Package":"p","Test":%q,"Output":%q}`+"\n",
+			test, output)
 	}
 	ended := func(action, test string) string {
 		return fmt.Sprintf(`{"Action":%q,"Package":"p","Test":%q,"Elapsed":2}`+"\n", action, test)
@@ -86,10 +93,12 @@ func TestFailuresAreRepeatedAtTheEnd(t *testing.T) {
 	for i := range 20 {
 		in += said("TestE/sub", fmt.Sprintf("more of it: %d\n", i))
 	}
-	in += ended("fail", "TestE/sub") + said("TestE", "--- FAIL: TestE (2.00s)\n") + ended("fail", "TestE") + passed
+	in += ended("fail", "TestE/sub") + said("TestE", "--- FAIL: TestE (2.00s)\n") +
+		ended("fail", "TestE") + passed
 	var out strings.Builder
 	r := newReport(&out)
-	if err := r.read(strings.NewReader(in + strings.ReplaceAll(cutShort, `"p"`, `"q"`))); err != nil {
+	if err := r.read(strings.NewReader(in + strings.ReplaceAll(cutShort, `"p"`,
+		`"q"`))); err != nil {
 		t.Fatal(err)
 	}
 	r.close(false)

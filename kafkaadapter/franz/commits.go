@@ -19,7 +19,8 @@ const commitPatience = 10 * time.Second
 
 var (
 	errUnanswered = errors.New("franz: the commit was not answered")
-	errRejoined   = fmt.Errorf("franz: the member has joined again under another id: %w", kerr.UnknownMemberID)
+	errRejoined   = fmt.Errorf("franz: the member has joined again under another id: %w",
+		kerr.UnknownMemberID)
 )
 
 // commits commits the offsets of one session, and knows what became of it.
@@ -106,7 +107,8 @@ type due struct {
 	of   *progress // also when the partition has been given up, and assigned, meanwhile
 }
 
-func (c *commits) unconfirmed() (all map[topicPartition]due, offsets map[string]map[int32]kgo.EpochOffset) {
+func (c *commits) unconfirmed() (all map[topicPartition]due,
+	offsets map[string]map[int32]kgo.EpochOffset) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all, offsets = make(map[topicPartition]due), make(map[string]map[int32]kgo.EpochOffset)
@@ -118,7 +120,8 @@ func (c *commits) unconfirmed() (all map[topicPartition]due, offsets map[string]
 		if offsets[at.topic] == nil {
 			offsets[at.topic] = make(map[int32]kgo.EpochOffset)
 		}
-		offsets[at.topic][at.partition] = kgo.EpochOffset{Epoch: o.epochs.before(o.marked), Offset: o.marked}
+		offsets[at.topic][at.partition] = kgo.EpochOffset{Epoch: o.epochs.before(o.marked),
+			Offset: o.marked}
 	}
 	return all, offsets
 }
@@ -133,8 +136,11 @@ func (c *commits) commit() {
 	}
 	ctx, cancel := context.WithTimeout(c.s.base, commitPatience)
 	defer cancel()
-	ctx = kgo.PreCommitFnContext(ctx, func(r *kmsg.OffsetCommitRequest) error { return c.keep(r, all) })
-	done := func(_ *kgo.Client, r *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse, err error) {
+	ctx = kgo.PreCommitFnContext(ctx, func(r *kmsg.OffsetCommitRequest) error {
+		return c.keep(r, all)
+	})
+	done := func(_ *kgo.Client, r *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse,
+		err error) {
 		c.answered(all, refusals(all, r, answer, err))
 	}
 	c.s.client.CommitOffsetsSync(ctx, offsets, done)
@@ -172,7 +178,8 @@ func (c *commits) keep(r *kmsg.OffsetCommitRequest, all map[topicPartition]due) 
 }
 
 // refusals are what the broker, or the client, says of each partition; nil is a commit.
-func refusals(all map[topicPartition]due, r *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse, err error) map[topicPartition]error {
+func refusals(all map[topicPartition]due, r *kmsg.OffsetCommitRequest,
+	answer *kmsg.OffsetCommitResponse, err error) map[topicPartition]error {
 	codes, out := codesOf(r, answer), make(map[topicPartition]error, len(all))
 	for at := range all {
 		out[at] = err
@@ -214,7 +221,8 @@ func (c *commits) fencing(all map[topicPartition]due, refusals map[topicPartitio
 }
 
 // codesOf are the answer's error codes. Newer answers name topics by their UUID alone.
-func codesOf(r *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse) map[topicPartition]int16 {
+func codesOf(r *kmsg.OffsetCommitRequest,
+	answer *kmsg.OffsetCommitResponse) map[topicPartition]int16 {
 	if answer == nil {
 		return nil
 	}
@@ -241,7 +249,8 @@ func (c *commits) ended(at topicPartition, d due, refusal error) {
 	observer, logger := c.s.c.cfg.Observer, c.s.c.cfg.Logger
 	if refusal != nil {
 		if !c.failed {
-			logger.Warn("franz: offset is not committed", "topic", at.topic, "partition", at.partition, "offset", d.next, "error", refusal)
+			logger.Warn("franz: offset is not committed", "topic", at.topic, "partition",
+				at.partition, "offset", d.next, "error", refusal)
 			c.failed = true
 		}
 		if hook := observer.CommitFailed; hook != nil {
@@ -253,7 +262,8 @@ func (c *commits) ended(at topicPartition, d due, refusal error) {
 	d.of.confirmed = d.next
 	c.mu.Unlock()
 	if c.failed {
-		logger.Info("franz: offsets are committed again", "topic", at.topic, "partition", at.partition)
+		logger.Info("franz: offsets are committed again", "topic", at.topic, "partition",
+			at.partition)
 		c.failed = false
 	}
 	if hook := observer.Committed; hook != nil {

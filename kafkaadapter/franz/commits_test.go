@@ -19,14 +19,16 @@ import (
 // the member off.
 func TestRefusedCommits(t *testing.T) {
 	for _, code := range []*kerr.Error{
-		kerr.CoordinatorNotAvailable, kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.RebalanceInProgress,
-		kerr.RequestTimedOut, kerr.OffsetMetadataTooLarge, kerr.GroupAuthorizationFailed, kerr.UnknownServerError,
-		kerr.UnstableOffsetCommit, kerr.StaleMemberEpoch,
+		kerr.CoordinatorNotAvailable, kerr.NotCoordinator, kerr.CoordinatorLoadInProgress,
+		kerr.RebalanceInProgress,
+		kerr.RequestTimedOut, kerr.OffsetMetadataTooLarge, kerr.GroupAuthorizationFailed,
+		kerr.UnknownServerError, kerr.UnstableOffsetCommit, kerr.StaleMemberEpoch,
 	} {
 		t.Run(code.Message, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, cooperative, 1)
-			fault := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: code, Count: 3})
+			fault := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit},
+				Err: code, Count: 3})
 			var committed, failed []error
 			var mu sync.Mutex
 			g := newGateway()
@@ -36,8 +38,16 @@ func TestRefusedCommits(t *testing.T) {
 				}
 				return nil
 			}, func(c *Config) {
-				c.Observer.Committed = func(string, int32, int64) { mu.Lock(); committed = append(committed, nil); mu.Unlock() }
-				c.Observer.CommitFailed = func(_ string, _ int32, err error) { mu.Lock(); failed = append(failed, err); mu.Unlock() }
+				c.Observer.Committed = func(string, int32, int64) {
+					mu.Lock()
+					committed = append(committed, nil)
+					mu.Unlock()
+				}
+				c.Observer.CommitFailed = func(_ string, _ int32, err error) {
+					mu.Lock()
+					failed = append(failed, err)
+					mu.Unlock()
+				}
 			})
 			r.produce(0, 0, 5)
 			<-g.inside
@@ -61,7 +71,9 @@ func TestRefusedCommits(t *testing.T) {
 				t.Error("no commit was told")
 			}
 			// kgo repeats what is retriable itself, within an attempt.
-			if !code.Retriable && !slices.ContainsFunc(failed, func(err error) bool { return errors.Is(err, code) }) {
+			if !code.Retriable && !slices.ContainsFunc(failed, func(err error) bool {
+				return errors.Is(err, code)
+			}) {
 				t.Errorf("told: %v", failed)
 			}
 		})
@@ -72,7 +84,8 @@ func TestRefusedCommits(t *testing.T) {
 // again. The hook gives the client's own join all the time it needs: a client that has joined
 // again before the answer is judged is fenced all the same.
 func TestFencedByACommit(t *testing.T) {
-	for _, code := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration, kerr.FencedMemberEpoch} {
+	for _, code := range []*kerr.Error{kerr.UnknownMemberID, kerr.IllegalGeneration,
+		kerr.FencedMemberEpoch} {
 		t.Run(code.Message, func(t *testing.T) {
 			eachMode(t, func(t *testing.T, mode mode) {
 				r := newRig(t, mode, 1)
@@ -100,7 +113,9 @@ func TestFencedByACommit(t *testing.T) {
 				r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Err: code})
 				r.produce(0, 4, 2) // the first one is committed, the second one runs
 				<-g.inside
-				r.eventually(func() (bool, string) { return len(g.ended()) > 0, "nothing was cancelled" })
+				r.eventually(func() (bool, string) {
+					return len(g.ended()) > 0, "nothing was cancelled"
+				})
 				for _, cause := range g.ended() {
 					if !errors.Is(cause, ErrFenced) || !errors.Is(cause, code) {
 						t.Errorf("a handler was cancelled for %v", cause)
@@ -202,7 +217,8 @@ func TestCommitsOfWhatIsGone(t *testing.T) {
 	if err := c.keep(r, all); err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Topics) != 1 || r.Topics[0].Topic != "a" || len(r.Topics[0].Partitions) != 1 || r.Topics[0].Partitions[0].Partition != 1 || len(all) != 1 {
+	if len(r.Topics) != 1 || r.Topics[0].Topic != "a" || len(r.Topics[0].Partitions) != 1 ||
+		r.Topics[0].Partitions[0].Partition != 1 || len(all) != 1 {
 		t.Errorf("kept: %+v of %v", r.Topics, all)
 	}
 	if err := c.keep(request("another"), all); !isFencing(err) {
@@ -235,6 +251,7 @@ func TestFencedOffFromWhatIsGone(t *testing.T) {
 	for _, at := range []topicPartition{gone, back} {
 		assert.NoError(t, c.fencing(all, map[topicPartition]error{at: kerr.IllegalGeneration}), at)
 	}
-	assert.ErrorIs(t, c.fencing(all, map[topicPartition]error{kept: kerr.IllegalGeneration}), kerr.IllegalGeneration)
+	assert.ErrorIs(t, c.fencing(all, map[topicPartition]error{kept: kerr.IllegalGeneration}),
+		kerr.IllegalGeneration)
 	assert.NoError(t, c.fencing(all, map[topicPartition]error{kept: kerr.RebalanceInProgress}))
 }

@@ -214,9 +214,9 @@ type Config struct {
 	// costs the store more than the work itself. Default 512.
 	ClaimAhead int
 
-	// HighWater pauses a partition when so many of its messages are in flight, and are
-	// still 20 ms later; LowWater resumes it. What has been fetched already still comes in. Default 4096 and half
-	// of HighWater.
+	// HighWater pauses a partition when so many of its messages are in flight, and are still 20 ms
+	// later; LowWater resumes it. What has been fetched already still comes in. Default 4096 and
+	// half of HighWater.
 	HighWater, LowWater int
 
 	// CommitEvery is the time between commits. Default 250 ms.
@@ -262,12 +262,17 @@ func (c Config) complete() (Config, error) {
 	s := setting.Settings{
 		Package: "franz",
 		Deduper: c.Deduper, Unclaimed: c.Unclaimed, TakeOver: c.TakeOverOlderGeneration,
-		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil, RangeHandler: c.RangeHandler != nil,
-		Own: c.Own != nil, Partitioner: c.Partitioner != nil, Fingerprint: c.Fingerprint,
-		Scope: c.Scope, GroupKnown: true, TopicName: c.TopicName != nil, RetryTopics: c.RetryTopics, Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
-		Workers: &c.Workers, BatchMax: &c.BatchMax, ClaimAhead: &c.ClaimAhead, HighWater: &c.HighWater, LowWater: &c.LowWater,
-		CommitCount: &c.CommitCount, MaxAttempts: &c.MaxAttempts, CommitEvery: &c.CommitEvery, Drain: &c.Drain,
-		Timeout: &c.Timeout, BusyTimeout: &c.BusyTimeout, RetryBase: &c.RetryBase, RetryMax: &c.RetryMax,
+		Handler: c.Handler != nil, BatchHandler: c.BatchHandler != nil,
+		RangeHandler: c.RangeHandler != nil,
+		Own:          c.Own != nil, Partitioner: c.Partitioner != nil, Fingerprint: c.Fingerprint,
+		Scope: c.Scope, GroupKnown: true, TopicName: c.TopicName != nil, RetryTopics: c.RetryTopics,
+		Order: uint8(c.Order), Orders: uint8(Unordered) + 1,
+		Workers: &c.Workers, BatchMax: &c.BatchMax, ClaimAhead: &c.ClaimAhead,
+		HighWater: &c.HighWater, LowWater: &c.LowWater,
+		CommitCount: &c.CommitCount, MaxAttempts: &c.MaxAttempts, CommitEvery: &c.CommitEvery,
+		Drain:   &c.Drain,
+		Timeout: &c.Timeout, BusyTimeout: &c.BusyTimeout, RetryBase: &c.RetryBase,
+		RetryMax: &c.RetryMax,
 	}
 	return c, s.Complete()
 }

@@ -48,18 +48,17 @@ func New(cfg Config) (*Consumer, error) {
 //	kgo.FetchMaxWait(100 * time.Millisecond)
 //
 // Callbacks for assigned, revoked and lost partitions and for fetched offsets are replaced by its
-// own, and automatic commits are off. The client belongs to Run: nobody else may poll it, commit with it, or
-// close it. When the group has fenced this member off, or a partition cannot be read on, it
-// is closed, and after a backoff another one is made of the same options.
+// own, and automatic commits are off. The client belongs to Run: nobody else may poll it, commit
+// with it, or close it. When the group has fenced this member off, or a partition cannot be read
+// on, it is closed, and after a backoff another one is made of the same options.
 //
-// It returns an [*UnprocessableError] when a message can neither be processed nor
-// parked, an error that wraps dedup.ErrClosed when the Deduper has been closed, one that
-// wraps kerr.FencedInstanceID when another process runs under the same kgo.InstanceID,
-// kgo.ErrClientClosed when somebody has closed the client, [ErrRunning] when it runs
-// already, an [*dedup.InputError] that names a bad option, what kgo says of the options, one
-// that wraps an [*dedup.InputError] when Config.Own returns it, or the store of an owned
-// partition does, and an error for a handler that ends its goroutine. Offsets of unfinished messages stay
-// uncommitted in each case.
+// It returns an [*UnprocessableError] when a message can neither be processed nor parked, an error
+// that wraps dedup.ErrClosed when the Deduper has been closed, one that wraps kerr.FencedInstanceID
+// when another process runs under the same kgo.InstanceID, kgo.ErrClientClosed when somebody has
+// closed the client, [ErrRunning] when it runs already, an [*dedup.InputError] that names a bad
+// option, what kgo says of the options, one that wraps an [*dedup.InputError] when Config.Own
+// returns it, or the store of an owned partition does, and an error for a handler that ends its
+// goroutine. Offsets of unfinished messages stay uncommitted in each case.
 func (c *Consumer) Run(ctx context.Context, opts ...kgo.Opt) error {
 	switch {
 	case ctx == nil:

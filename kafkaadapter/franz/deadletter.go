@@ -69,7 +69,8 @@ type DeadLetterConfig struct {
 //
 // An [*dedup.InputError] names a field that is missing, or the setting of the client under
 // which a letter could be lost.
-func DeadLetters(cfg DeadLetterConfig) (park func(context.Context, *Message, error) error, err error) {
+func DeadLetters(cfg DeadLetterConfig) (park func(context.Context, *Message, error) error,
+	err error) {
 	bad := func(field, reason string) error {
 		return &dedup.InputError{Field: "franz.DeadLetterConfig." + field, Reason: reason}
 	}
@@ -80,12 +81,16 @@ func DeadLetters(cfg DeadLetterConfig) (park func(context.Context, *Message, err
 	case cfg.Topic == nil:
 		return nil, bad("Topic", "is nil")
 	case cfg.Client.OptValue(kgo.RequiredAcks) != kgo.AllISRAcks():
-		return nil, bad("Client", "has RequiredAcks other than AllISRAcks: a letter could be lost with the leader that has it alone")
+		return nil, bad("Client",
+			"has RequiredAcks other than AllISRAcks: a letter could be lost with the leader that has it alone")
 	case cfg.Client.OptValue(kgo.TransactionalID) != "":
-		return nil, bad("Client", "has a TransactionalID: a letter of an aborted transaction is none")
+		return nil, bad("Client",
+			"has a TransactionalID: a letter of an aborted transaction is none")
 	}
-	if limit, _ := cfg.Client.OptValue(kgo.RecordDeliveryTimeout).(time.Duration); limit <= 0 || limit > longest {
-		return nil, bad("Client", "has no RecordDeliveryTimeout of at most a minute: while the topic is down a letter would never be given up")
+	if limit, _ := cfg.Client.OptValue(kgo.RecordDeliveryTimeout).(time.Duration); limit <= 0 ||
+		limit > longest {
+		return nil, bad("Client",
+			"has no RecordDeliveryTimeout of at most a minute: while the topic is down a letter would never be given up")
 	}
 	return cfg.park, nil
 }
@@ -105,7 +110,9 @@ func (c *DeadLetterConfig) park(ctx context.Context, m *Message, reason error) e
 	// It is not the value: a header or a key of a megabyte must not hold up its lane for ever.
 	bare := short(topic, m, reason)
 	bare.Key = nil
-	bare.Headers = slices.DeleteFunc(bare.Headers, func(h kgo.RecordHeader) bool { return !letter.IsOwn(h.Key) })
+	bare.Headers = slices.DeleteFunc(bare.Headers, func(h kgo.RecordHeader) bool {
+		return !letter.IsOwn(h.Key)
+	})
 	return c.send(ctx, bare)
 }
 
@@ -137,7 +144,8 @@ func whole(topic string, m *Message, reason error) *kgo.Record {
 		return out // its headers go on saying where the value is
 	}
 	about := letter.Letter{
-		ID: m.ID, Scoped: letter.Scoped{Scope: m.Scope, First: cmp.Or(m.first, m.Topic)}, Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Timestamp: m.Timestamp,
+		ID: m.ID, Scoped: letter.Scoped{Scope: m.Scope, First: cmp.Or(m.first, m.Topic)},
+		Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Timestamp: m.Timestamp,
 		Attempts: m.Attempt, Reason: reason,
 	}
 	for _, h := range about.Headers() {

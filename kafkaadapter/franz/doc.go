@@ -29,13 +29,13 @@
 // that of [DeadLetters], or stops the consumer with an [*UnprocessableError].
 //
 // A topic that is deleted and created again under a running consumer is noticed within some
-// seconds, by its UUID: the client is closed, Observer.GroupError is told [ErrTopicGone], and another
-// client reads the new topic from its start. A commit names the topic by its UUID from Apache Kafka
-// 4.2 on, so the old offset never comes into the new topic. With older brokers it may when a topic is
-// replaced within the second before a commit: the UUID in the commit's metadata tells, and the
-// partition begins at the start of the new topic. Brokers before 2.8 have no UUIDs, which
-// Observer.GroupError is told: stop the group before a topic is deleted there. A [Share] gets another
-// client likewise; where its group reads a new topic from is up to share.auto.offset.reset.
+// seconds, by its UUID: the client is closed, Observer.GroupError is told [ErrTopicGone], and
+// another client reads the new topic from its start. A commit names the topic by its UUID from
+// Apache Kafka 4.2 on, so the old offset never comes into the new topic. With older brokers it may
+// when a topic is replaced within the second before a commit: the UUID in the commit's metadata
+// tells, and the partition begins at the start of the new topic. Brokers before 2.8 have no UUIDs,
+// which Observer.GroupError is told: stop the group before a topic is deleted there. A [Share] gets
+// another client likewise; where its group reads a new topic from is up to share.auto.offset.reset.
 //
 // What is better here than with sarama: commits have their own connection, typed answers and
 // no configuration; fetching is several times as fast; KIP-848 groups. For these add

@@ -26,8 +26,9 @@ var (
 	ErrRunning = errors.New("franz: Run is running already")
 )
 
-// UnprocessableError stops a consumer: the message can neither be processed nor be
-// put aside, because there is no Config.Park or it is not to be given such a message. Its offset is not committed.
+// UnprocessableError stops a consumer: the message can neither be processed nor be put aside,
+// because there is no Config.Park or it is not to be given such a message. Its offset is not
+// committed.
 type UnprocessableError struct {
 	// Topic of the message.
 	Topic string
@@ -42,7 +43,8 @@ type UnprocessableError struct {
 // Error implements error.
 func (e *UnprocessableError) Error() string {
 	if errors.Is(e.Err, partition.ErrFirstNoIDs) {
-		return fmt.Sprintf("franz: message %s/%d@%d cannot be processed: %v", e.Topic, e.Partition, e.Offset, e.Err)
+		return fmt.Sprintf("franz: message %s/%d@%d cannot be processed: %v", e.Topic, e.Partition,
+			e.Offset, e.Err)
 	}
 	return fmt.Sprintf("franz: message %s/%d@%d cannot be processed and there is no Config.Park: %v", e.Topic, e.Partition, e.Offset, e.Err)
 }
@@ -74,9 +76,11 @@ func (e *retryAfterError) RetryAfter() time.Duration { return e.after }
 // isFatal tells what must stop the consumer from what joining the group again may mend.
 func isFatal(err error) bool {
 	var message *UnprocessableError
-	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) || errors.Is(err, flow.ErrNoVerdict) ||
+	return errors.As(err, &message) || errors.Is(err, dedup.ErrClosed) ||
+		errors.Is(err, flow.ErrNoVerdict) ||
 		errors.Is(err, partition.ErrRefused) ||
-		errors.Is(err, kerr.FencedInstanceID) // whoever has the id now would be fenced by us, and so on
+		// whoever has the id now would be fenced by us, and so on
+		errors.Is(err, kerr.FencedInstanceID)
 }
 
 // isFencing tells that the partitions of whoever gets this answer to a commit are somebody

@@ -16,7 +16,8 @@ import (
 
 // The producer has sent each order twice. Each is shipped once.
 func Example() {
-	d, err := dedup.New(dedup.Memory(1<<20), dedup.Config{ // in production: redisadapter.New instead of dedup.Memory
+	// in production: redisadapter.New instead of dedup.Memory
+	d, err := dedup.New(dedup.Memory(1<<20), dedup.Config{
 		Namespace: "shipping", Window: 8 * 24 * time.Hour, LeaseTTL: 30 * time.Second,
 	})
 	if err != nil {

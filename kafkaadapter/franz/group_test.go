@@ -34,7 +34,9 @@ func TestRebalances(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode mode) {
 		r := newRig(t, mode, 4)
 		r.mortal()
-		slow := func(ctx context.Context, _ *Message) error { return backoff.Sleep(ctx, 5*time.Millisecond) }
+		slow := func(ctx context.Context, _ *Message) error {
+			return backoff.Sleep(ctx, 5*time.Millisecond)
+		}
 		sent := 0
 		more := func() {
 			for p := range int32(4) {
@@ -67,6 +69,7 @@ func TestRebalances(t *testing.T) {
 		if r.noted("revoked") == 0 {
 			t.Error("nothing was revoked")
 		}
-		t.Logf("%d messages, %d effects, %d commits, %d duplicates skipped", sent, r.total, r.commits, r.noted("skipped"))
+		t.Logf("%d messages, %d effects, %d commits, %d duplicates skipped", sent, r.total,
+			r.commits, r.noted("skipped"))
 	})
 }

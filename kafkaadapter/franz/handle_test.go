@@ -60,7 +60,8 @@ func TestUnprocessable(t *testing.T) {
 		record *kgo.Record
 		err    error
 	}{
-		{"permanent", &kgo.Record{Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte("bad")}}}, errBroken},
+		{"permanent", &kgo.Record{Headers: []kgo.RecordHeader{{Key: "message-id",
+			Value: []byte("bad")}}}, errBroken},
 		{"no id", &kgo.Record{Value: []byte("x")}, ErrNoID},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -76,7 +77,8 @@ func TestUnprocessable(t *testing.T) {
 			}, nil)
 			err := m.wait()
 			var message *UnprocessableError
-			if !errors.As(err, &message) || message.Topic != orders || message.Offset != 5 || !errors.Is(err, row.err) {
+			if !errors.As(err, &message) || message.Topic != orders || message.Offset != 5 ||
+				!errors.Is(err, row.err) {
 				t.Errorf("Run: %v", err)
 			}
 			r.eventually(func() (bool, string) {
@@ -95,12 +97,14 @@ func TestDeadLetterAndReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	park, err := DeadLetters(DeadLetterConfig{
-		Client: r.newClient(kgo.RecordDeliveryTimeout(5 * time.Second)), Topic: func(*Message) string { return "dead" },
+		Client: r.newClient(kgo.RecordDeliveryTimeout(5 * time.Second)),
+		Topic:  func(*Message) string { return "dead" },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	fault := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "dead", Err: kerr.InvalidRecord, Count: 2})
+	fault := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "dead",
+		Err: kerr.InvalidRecord, Count: 2})
 	healed := make(chan struct{})
 	m := r.join(func(_ context.Context, m *Message) error {
 		select {
@@ -128,18 +132,21 @@ func TestDeadLetterAndReplay(t *testing.T) {
 		t.Fatalf("%d letters", len(letters))
 	}
 	for key, want := range map[string]string{
-		HeaderID: "evt_000003", HeaderTopic: orders, HeaderPartition: "0", HeaderOffset: "3", HeaderAttempts: "3", "message-id": "evt_000003",
+		HeaderID: "evt_000003", HeaderTopic: orders, HeaderPartition: "0", HeaderOffset: "3",
+		HeaderAttempts: "3", "message-id": "evt_000003",
 	} {
 		if got := lastHeader(letters[0], key); got != want {
 			t.Errorf("%s: %q, want %q", key, got, want)
 		}
 	}
-	if why := lastHeader(letters[0], HeaderError); !strings.Contains(why, "broken") || string(letters[0].Value) != "evt_000003" {
+	if why := lastHeader(letters[0], HeaderError); !strings.Contains(why, "broken") ||
+		string(letters[0].Value) != "evt_000003" {
 		t.Errorf("the letter says %q, with %q", why, letters[0].Value)
 	}
 
 	close(healed)
-	d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second, Hold: time.Minute})
+	d, err := dedup.New(r.store,
+		dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second, Hold: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +173,10 @@ func TestLargeLetters(t *testing.T) {
 		t.Fatal(err)
 	}
 	park, err := DeadLetters(DeadLetterConfig{
-		Client: r.newClient(kgo.ProducerBatchMaxBytes(10_000), kgo.RecordDeliveryTimeout(5*time.Second)), Topic: func(*Message) string { return "dead" },
+		Client: r.newClient(kgo.ProducerBatchMaxBytes(10_000),
+			kgo.RecordDeliveryTimeout(5*time.Second)), Topic: func(*Message) string {
+			return "dead"
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +184,8 @@ func TestLargeLetters(t *testing.T) {
 	huge := []byte(strings.Repeat("x", 20_000))
 	for _, rec := range []*kgo.Record{
 		{Topic: orders, Key: []byte("k"), Value: huge},
-		{Topic: orders, Key: huge, Value: huge, Headers: []kgo.RecordHeader{{Key: "h", Value: huge}}},
+		{Topic: orders, Key: huge, Value: huge,
+			Headers: []kgo.RecordHeader{{Key: "h", Value: huge}}},
 	} {
 		if err := park(t.Context(), &Message{Record: rec, ID: "a"}, errBroken); err != nil {
 			t.Fatal(err)
@@ -186,7 +197,8 @@ func TestLargeLetters(t *testing.T) {
 		letters = append(letters, reader.PollFetches(t.Context()).Records()...)
 	}
 	for i, l := range letters {
-		if len(l.Value) > 0 || lastHeader(l, HeaderTooLarge) != "20000" || (len(l.Key) > 0) != (i == 0) || lastHeader(l, "h") != "" {
+		if len(l.Value) > 0 || lastHeader(l, HeaderTooLarge) != "20000" ||
+			(len(l.Key) > 0) != (i == 0) || lastHeader(l, "h") != "" {
 			t.Errorf("letter %d: %d bytes, key %q, %v", i, len(l.Value), l.Key, l.Headers)
 		}
 	}
@@ -204,11 +216,15 @@ func TestBadDeadLetters(t *testing.T) {
 		cfg  DeadLetterConfig
 		want string
 	}{
-		"no client":   {DeadLetterConfig{Topic: topic}, "is nil"},
-		"no topic":    {DeadLetterConfig{Client: r.newClient(limit)}, "is nil"},
-		"acks":        {DeadLetterConfig{Client: r.newClient(limit, kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite()), Topic: topic}, "RequiredAcks"},
-		"transaction": {DeadLetterConfig{Client: r.newClient(limit, kgo.TransactionalID("t")), Topic: topic}, "TransactionalID"},
-		"for ever":    {DeadLetterConfig{Client: r.newClient(), Topic: topic}, "RecordDeliveryTimeout"},
+		"no client": {DeadLetterConfig{Topic: topic}, "is nil"},
+		"no topic":  {DeadLetterConfig{Client: r.newClient(limit)}, "is nil"},
+		"acks": {DeadLetterConfig{Client: r.newClient(limit,
+			kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite()), Topic: topic},
+			"RequiredAcks"},
+		"transaction": {DeadLetterConfig{Client: r.newClient(limit, kgo.TransactionalID("t")),
+			Topic: topic}, "TransactionalID"},
+		"for ever": {DeadLetterConfig{Client: r.newClient(), Topic: topic},
+			"RecordDeliveryTimeout"},
 	} {
 		_, err := DeadLetters(c.cfg)
 		var input *dedup.InputError
@@ -216,7 +232,8 @@ func TestBadDeadLetters(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	park, err := DeadLetters(DeadLetterConfig{Client: r.newClient(limit), Topic: func(*Message) string { return "" }})
+	park, err := DeadLetters(DeadLetterConfig{Client: r.newClient(limit),
+		Topic: func(*Message) string { return "" }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +282,9 @@ func TestPositions(t *testing.T) {
 	r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	send()
 	m = member()
-	r.eventually(func() (bool, string) { return r.totalEffects() == 10, fmt.Sprint(r.totalEffects(), " effects") })
+	r.eventually(func() (bool, string) {
+		return r.totalEffects() == 10, fmt.Sprint(r.totalEffects(), " effects")
+	})
 	m.leave()
 	slices.Sort(ids)
 	if n := len(slices.Compact(ids)); n != 10 || r.noted("missing") < 10 {
@@ -298,9 +317,12 @@ func TestPause(t *testing.T) {
 	if on := <-paused; !on {
 		t.Error("resumed first")
 	}
-	r.eventually(func() (bool, string) { return r.totalEffects() == 1000, "the other partition does not go on" })
+	r.eventually(func() (bool, string) {
+		return r.totalEffects() == 1000, "the other partition does not go on"
+	})
 	all := m.consumer.Progress()
-	if len(all) != 2 || !all[0].Backlogged || all[0].Oldest != 0 || all[0].InFlight < 100 || all[0].InFlight >= 1000 {
+	if len(all) != 2 || !all[0].Backlogged || all[0].Oldest != 0 || all[0].InFlight < 100 ||
+		all[0].InFlight >= 1000 {
 		t.Errorf("progress: %+v", all)
 	}
 	close(g.open)
@@ -333,8 +355,10 @@ func TestUnclaimed(t *testing.T) {
 				return err
 			}
 			token := dedup.Token{1}
-			r.store.Claim(ctx, []dedup.ClaimRequest{{ID: key, Token: token, Lease: time.Second, Hold: time.Minute}})
-			r.store.Finish(ctx, []dedup.Change{{ID: key, Token: token, State: dedup.StateSucceeded, Window: time.Hour}})
+			r.store.Claim(ctx, []dedup.ClaimRequest{{ID: key, Token: token, Lease: time.Second,
+				Hold: time.Minute}})
+			r.store.Finish(ctx, []dedup.Change{{ID: key, Token: token, State: dedup.StateSucceeded,
+				Window: time.Hour}})
 			r.affect(m)
 			return nil
 		}
@@ -367,7 +391,9 @@ func TestProgressInHooks(t *testing.T) {
 	other := r.join(nil, nil)
 	r.members(2)
 	other.leave()
-	r.eventually(func() (bool, string) { return r.noted("assigned") >= 6, "the partitions have not come back" })
+	r.eventually(func() (bool, string) {
+		return r.noted("assigned") >= 6, "the partitions have not come back"
+	})
 	m.leave()
 	r.once(40)
 }

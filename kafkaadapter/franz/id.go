@@ -105,7 +105,8 @@ func lastHeader(r *kgo.Record, name string) string {
 }
 
 // idOf finds the id of a message, or what is wrong with it.
-func (c *Config) idOf(r *kgo.Record, topic [16]byte, scope *letter.TopicScope) (id string, err error) {
+func (c *Config) idOf(r *kgo.Record, topic [16]byte, scope *letter.TopicScope) (id string,
+	err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("franz: Config.ID panicked: %v", v)

@@ -62,7 +62,8 @@ func first(m *Message) string {
 }
 
 func (r *rig) keepingLabels() *dedup.Deduper {
-	d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: r.lease, Hold: time.Minute, KeepLabels: true})
+	d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: r.lease,
+		Hold: time.Minute, KeepLabels: true})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -70,14 +71,17 @@ func (r *rig) keepingLabels() *dedup.Deduper {
 }
 
 var wantLabels = []string{
-	"handled first found ", "handled first found ", "recorded first found ", "skipped second found first",
+	"handled first found ", "handled first found ", "recorded first found ",
+	"skipped second found first",
 }
 
 // A retry keeps the label of the first attempt, and a duplicate finds it.
 func TestLabels(t *testing.T) {
 	r, o := newRig(t, cooperative, 1), &told{}
 	r.produce(0, 0, 1)
-	m := r.join(onceBroken(), func(c *Config) { c.Deduper, c.Label, c.Observer = r.keepingLabels(), first, o.observer() })
+	m := r.join(onceBroken(), func(c *Config) {
+		c.Deduper, c.Label, c.Observer = r.keepingLabels(), first, o.observer()
+	})
 	r.committed()
 	r.produce(0, 0, 1)
 	r.committed()
@@ -89,7 +93,9 @@ func TestLabels(t *testing.T) {
 func TestShareLabels(t *testing.T) {
 	r, o := newShareRig(t, 1, 30*time.Second, 5), &told{}
 	r.produce(0, 0, 1)
-	m := r.share(onceBroken(), func(c *ShareConfig) { c.Deduper, c.Label, c.Observer = r.keepingLabels(), first, o.observer() })
+	m := r.share(onceBroken(), func(c *ShareConfig) {
+		c.Deduper, c.Label, c.Observer = r.keepingLabels(), first, o.observer()
+	})
 	r.allAccepted()
 	r.produce(0, 0, 1)
 	r.allAccepted()

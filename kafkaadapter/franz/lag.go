@@ -14,8 +14,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/lag"
 )
 
-// Of the question for a message: how much of a partition is sent at once, beyond one batch, and how long
-// a broker waits for it, which it need not, because it is there.
+// Of the question for a message: how much of a partition is sent at once, beyond one batch, and how
+// long a broker waits for it, which it need not, because it is there.
 const (
 	lagBytes = 64 << 10
 	lagWait  = 500 // ms
@@ -26,26 +26,28 @@ const newest, oldest = -1, -2
 
 var errNotAnswered = errors.New("it is not in the brokers' answer")
 
-// Lags is how old the oldest message is that a group has not read, by topic: the age of the next message
-// of the partition that is furthest behind, and 0 for a topic that is read to its end. A group that is
-// behind for longer than the window of its Deduper runs duplicates whose first is forgotten by then, so a
-// lag must stay below it, as [Retentions] must; telemetry.AuditConfig.Lags asks for it.
+// Lags is how old the oldest message is that a group has not read, by topic: the age of the next
+// message of the partition that is furthest behind, and 0 for a topic that is read to its end. A
+// group that is behind for longer than the window of its Deduper runs duplicates whose first is
+// forgotten by then, so a lag must stay below it, as [Retentions] must; telemetry.AuditConfig.Lags
+// asks for it.
 //
-// A partition in which the group has committed nothing counts from its oldest message, where it begins
-// with AtStart; one whose messages were deleted unread, likewise. What compaction or a transaction has
-// left behind is passed over; messages of a transaction that was aborted, or still runs, count. A
-// message's age is that of its time (CreateTime is the producer's clock, LogAppendTime the broker's) by
-// the clock of this process; one from the future counts as new. A share group commits no offsets here:
-// to Lags it has read nothing.
+// A partition in which the group has committed nothing counts from its oldest message, where it
+// begins with AtStart; one whose messages were deleted unread, likewise. What compaction or a
+// transaction has left behind is passed over; messages of a transaction that was aborted, or still
+// runs, count. A message's age is that of its time (CreateTime is the producer's clock,
+// LogAppendTime the broker's) by the clock of this process; one from the future counts as new. A
+// share group commits no offsets here: to Lags it has read nothing.
 //
 // It costs four round trips, and for each partition that is not read to its end another one to its
-// leader, which sends a batch or 64 KiB: ask every few minutes. The group needs Describe, and the topics
-// Describe and Read. Requests are tried again until ctx ends. The client may be in use elsewhere, and
-// what it consumes stays as it is.
+// leader, which sends a batch or 64 KiB: ask every few minutes. The group needs Describe, and the
+// topics Describe and Read. Requests are tried again until ctx ends. The client may be in use
+// elsewhere, and what it consumes stays as it is.
 //
-// The error is an [*dedup.InputError] for a nil ctx or client, an empty group and no topics, or why the
-// brokers did not answer. A message without a time is an error, too.
-func Lags(ctx context.Context, client *kgo.Client, group string, topics ...string) (map[string]time.Duration, error) {
+// The error is an [*dedup.InputError] for a nil ctx or client, an empty group and no topics, or why
+// the brokers did not answer. A message without a time is an error, too.
+func Lags(ctx context.Context, client *kgo.Client, group string,
+	topics ...string) (map[string]time.Duration, error) {
 	switch {
 	case ctx == nil:
 		return nil, &dedup.InputError{Field: "Context", Reason: "is nil"}
@@ -61,7 +63,10 @@ func Lags(ctx context.Context, client *kgo.Client, group string, topics ...strin
 	if err != nil {
 		return nil, fmt.Errorf("franz: %w", err)
 	}
-	ages, err := lag.Ages(time.Now(), topics, unread, func(at lag.Place, offset int64) (lag.Stretch, error) { return q.readFrom(ctx, at, offset) })
+	ages, err := lag.Ages(time.Now(), topics, unread,
+		func(at lag.Place, offset int64) (lag.Stretch, error) {
+			return q.readFrom(ctx, at, offset)
+		})
 	if err != nil {
 		return nil, fmt.Errorf("franz: %w", err)
 	}
@@ -76,7 +81,8 @@ type question struct {
 }
 
 // unread is what the group has not read of the topics' partitions.
-func (q *question) unread(ctx context.Context, group string, topics []string) (map[lag.Place]lag.Span, error) {
+func (q *question) unread(ctx context.Context, group string,
+	topics []string) (map[lag.Place]lag.Span, error) {
 	if err := q.describe(ctx, topics); err != nil {
 		return nil, err
 	}
@@ -141,13 +147,16 @@ func (q *question) committed(ctx context.Context, group string) (map[lag.Place]i
 	}
 	all := make(map[lag.Place]int64)
 	for _, g := range answer.Groups {
-		if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) { // it has never run
+		// it has never run
+		if err := kerr.ErrorForCode(g.ErrorCode); err != nil &&
+			!errors.Is(err, kerr.GroupIDNotFound) {
 			return nil, fmt.Errorf("the offsets of group %q cannot be asked for: %w", group, err)
 		}
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
 				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-					return nil, fmt.Errorf("the offset of group %q in %s/%d: %w", group, t.Topic, p.Partition, err)
+					return nil, fmt.Errorf("the offset of group %q in %s/%d: %w", group, t.Topic,
+						p.Partition, err)
 				}
 				all[lag.Place{Topic: t.Topic, Partition: p.Partition}] = p.Offset
 			}
@@ -179,14 +188,16 @@ func (q *question) offsets(ctx context.Context, end int64) (map[lag.Place]int64,
 	for _, t := range answer.Topics {
 		for _, p := range t.Partitions {
 			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-				return nil, fmt.Errorf("the offsets of %s/%d cannot be asked for: %w", t.Topic, p.Partition, err)
+				return nil, fmt.Errorf("the offsets of %s/%d cannot be asked for: %w", t.Topic,
+					p.Partition, err)
 			}
 			all[lag.Place{Topic: t.Topic, Partition: p.Partition}] = p.Offset
 		}
 	}
 	for at := range q.leaders {
 		if _, ok := all[at]; !ok {
-			return nil, fmt.Errorf("the offsets of %s/%d: %w", at.Topic, at.Partition, errNotAnswered)
+			return nil, fmt.Errorf("the offsets of %s/%d: %w", at.Topic, at.Partition,
+				errNotAnswered)
 		}
 	}
 	return all, nil
@@ -212,7 +223,8 @@ func (q *question) readFrom(ctx context.Context, at lag.Place, offset int64) (la
 		}
 		return lag.Stretch{}, errNotAnswered
 	}
-	sent, after := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Offset: offset, Topic: at.Topic, Partition: at.Partition},
+	sent, after := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Offset: offset,
+		Topic: at.Topic, Partition: at.Partition},
 		&answer.Topics[0].Partitions[0], kgo.DefaultDecompressor(), nil)
 	switch {
 	case len(sent.Records) > 0:

@@ -41,7 +41,8 @@ func (r *rig) commitAt(partition int32, offset int64) {
 func (r *rig) wantLag(what string, want time.Duration) {
 	r.t.Helper()
 	got, err := Lags(r.t.Context(), r.client, group, orders)
-	if off := got[orders] - want; err != nil || len(got) != 1 || off < 0 || off > time.Minute || want == 0 && off != 0 {
+	if off := got[orders] - want; err != nil || len(got) != 1 || off < 0 || off > time.Minute ||
+		want == 0 && off != 0 {
 		r.t.Errorf("%s: %v, %v; want %v", what, got, err, want)
 	}
 }
@@ -54,7 +55,8 @@ func TestLags(t *testing.T) {
 		t.Helper()
 		var all []*kgo.Record
 		for _, age := range ages {
-			all = append(all, &kgo.Record{Topic: orders, Partition: partition, Value: []byte("x"), Timestamp: time.Now().Add(-age)})
+			all = append(all, &kgo.Record{Topic: orders, Partition: partition, Value: []byte("x"),
+				Timestamp: time.Now().Add(-age)})
 		}
 		if err := r.client.ProduceSync(t.Context(), all...).FirstErr(); err != nil {
 			t.Fatal(err)
@@ -92,13 +94,16 @@ func TestLags(t *testing.T) {
 
 func TestLagsFails(t *testing.T) {
 	r := newRig(t, cooperative, 1)
-	if got, err := Lags(t.Context(), r.client, group, orders, "nowhere"); !errors.Is(err, kerr.UnknownTopicOrPartition) || got != nil {
+	if got, err := Lags(t.Context(), r.client, group, orders, "nowhere"); !errors.Is(err,
+		kerr.UnknownTopicOrPartition) || got != nil {
 		t.Errorf("of a topic that there is not: %v, %v", got, err)
 	}
-	if err := r.client.ProduceSync(t.Context(), &kgo.Record{Topic: orders, Value: []byte("x")}).FirstErr(); err != nil {
+	if err := r.client.ProduceSync(t.Context(),
+		&kgo.Record{Topic: orders, Value: []byte("x")}).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	for name, key := range map[string]int16{"offsets": int16(kmsg.OffsetFetch), "ends": int16(kmsg.ListOffsets), "messages": int16(kmsg.Fetch)} {
+	for name, key := range map[string]int16{"offsets": int16(kmsg.OffsetFetch),
+		"ends": int16(kmsg.ListOffsets), "messages": int16(kmsg.Fetch)} {
 		r.cluster.ControlKey(key, func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 			switch req := kreq.(type) {
 			case *kmsg.OffsetFetchRequest:
@@ -109,7 +114,8 @@ func TestLagsFails(t *testing.T) {
 				return answer, nil, true
 			case *kmsg.ListOffsetsRequest:
 				answer := req.ResponseKind().(*kmsg.ListOffsetsResponse)
-				topic, p := kmsg.NewListOffsetsResponseTopic(), kmsg.NewListOffsetsResponseTopicPartition()
+				topic, p := kmsg.NewListOffsetsResponseTopic(),
+					kmsg.NewListOffsetsResponseTopicPartition()
 				topic.Topic, p.ErrorCode = orders, kerr.TopicAuthorizationFailed.Code
 				topic.Partitions = append(topic.Partitions, p)
 				answer.Topics = append(answer.Topics, topic)
@@ -117,14 +123,16 @@ func TestLagsFails(t *testing.T) {
 			case *kmsg.FetchRequest:
 				answer := req.ResponseKind().(*kmsg.FetchResponse)
 				topic, p := kmsg.NewFetchResponseTopic(), kmsg.NewFetchResponseTopicPartition()
-				topic.Topic, topic.TopicID, p.ErrorCode = req.Topics[0].Topic, req.Topics[0].TopicID, kerr.TopicAuthorizationFailed.Code
+				topic.Topic, topic.TopicID, p.ErrorCode = req.Topics[0].Topic,
+					req.Topics[0].TopicID, kerr.TopicAuthorizationFailed.Code
 				topic.Partitions = append(topic.Partitions, p)
 				answer.Topics = append(answer.Topics, topic)
 				return answer, nil, true
 			}
 			return nil, nil, false
 		})
-		if got, err := Lags(t.Context(), r.client, group, orders); err == nil || got != nil || !strings.Contains(err.Error(), "AUTHORIZATION_FAILED") {
+		if got, err := Lags(t.Context(), r.client, group, orders); err == nil || got != nil ||
+			!strings.Contains(err.Error(), "AUTHORIZATION_FAILED") {
 			t.Errorf("%s that may not be asked for: %v, %v", name, got, err)
 		}
 	}
@@ -139,9 +147,15 @@ func TestLagsRefuses(t *testing.T) {
 	var input *dedup.InputError
 	for field, ask := range map[string]func() (map[string]time.Duration, error){
 		"Context": func() (map[string]time.Duration, error) { return Lags(nil, &kgo.Client{}, "g", "x") }, //nolint:staticcheck // on purpose
-		"Client":  func() (map[string]time.Duration, error) { return Lags(context.Background(), nil, "g", "x") },
-		"Group":   func() (map[string]time.Duration, error) { return Lags(context.Background(), &kgo.Client{}, "", "x") },
-		"Topics":  func() (map[string]time.Duration, error) { return Lags(context.Background(), &kgo.Client{}, "g") },
+		"Client": func() (map[string]time.Duration, error) {
+			return Lags(context.Background(), nil, "g", "x")
+		},
+		"Group": func() (map[string]time.Duration, error) {
+			return Lags(context.Background(), &kgo.Client{}, "", "x")
+		},
+		"Topics": func() (map[string]time.Duration, error) {
+			return Lags(context.Background(), &kgo.Client{}, "g")
+		},
 	} {
 		if _, err := ask(); !errors.As(err, &input) || input.Field != field {
 			t.Errorf("got %v, want one of %s", err, field)

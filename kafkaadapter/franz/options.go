@@ -38,7 +38,9 @@ func validate(own, all []kgo.Opt) error {
 		return fmt.Errorf("franz: %w", err)
 	}
 	if err := kgo.ValidateOpts(all...); err != nil {
-		return &dedup.InputError{Field: "Options", Reason: fmt.Sprintf("have no kgo.ConsumerGroup, or one that does not go with kgo.DisableAutoCommit (%v)", err)}
+		return &dedup.InputError{Field: "Options",
+			Reason: fmt.Sprintf(
+				"have no kgo.ConsumerGroup, or one that does not go with kgo.DisableAutoCommit (%v)", err)}
 	}
 	return nil
 }
@@ -55,15 +57,20 @@ func (c *Consumer) check(client *kgo.Client) error {
 	case client.OptValue(kgo.ConsumeRegex) != true && len(client.GetConsumeTopics()) == 0:
 		return bad("ConsumeTopics", "is missing")
 	case client.OptValue(kgo.BlockRebalanceOnPoll) == true:
-		return bad("BlockRebalanceOnPoll", "is set: a partition that is being drained would hold up all others")
+		return bad("BlockRebalanceOnPoll",
+			"is set: a partition that is being drained would hold up all others")
 	case client.OptValue(kgo.TransactionalID) != "":
 		return bad("TransactionalID", "is set: offsets are not committed in a transaction")
-	case !c.cfg.AllowSkip && start != kgo.NewOffset().AtStart() && start != kgo.NewOffset().AtCommitted():
-		return bad("ConsumeStartOffset", "is neither AtStart nor AtCommitted: messages from before the first commit would be skipped; set franz.Config.AllowSkip if that is meant")
+	case !c.cfg.AllowSkip && start != kgo.NewOffset().AtStart() &&
+		start != kgo.NewOffset().AtCommitted():
+		return bad("ConsumeStartOffset",
+			"is neither AtStart nor AtCommitted: messages from before the first commit would be skipped; set franz.Config.AllowSkip if that is meant")
 	case !c.cfg.AllowSkip && reset != kgo.NoResetOffset() && reset != kgo.NewOffset().AtStart():
-		return bad("ConsumeResetOffset", "is neither NoResetOffset nor AtStart: an invalid offset could silently skip messages; set franz.Config.AllowSkip if that is meant")
+		return bad("ConsumeResetOffset",
+			"is neither NoResetOffset nor AtStart: an invalid offset could silently skip messages; set franz.Config.AllowSkip if that is meant")
 	case c.cfg.Drain > rebalance-c.partitions.Handover():
-		return bad("RebalanceTimeout", "is %v, less than franz.Config.Drain (%v) and %v: the partition would be given away while handlers run", rebalance, c.cfg.Drain, c.partitions.Handover())
+		return bad("RebalanceTimeout",
+			"is %v, less than franz.Config.Drain (%v) and %v: the partition would be given away while handlers run", rebalance, c.cfg.Drain, c.partitions.Handover())
 	}
 	return nil
 }

@@ -16,23 +16,30 @@ func nothing(context.Context, *Message) error { return nil }
 
 // A configuration that cannot be meant is refused with the field's name.
 func TestBadConfig(t *testing.T) {
-	d, err := dedup.New(dedup.Memory(10), dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second})
+	d, err := dedup.New(dedup.Memory(10),
+		dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for field, change := range map[string]func(*Config){
-		"Handler":                 func(c *Config) { c.Handler = nil },
-		"BatchHandler":            func(c *Config) { c.BatchHandler = func(context.Context, []*Message) []error { return nil } },
-		"Deduper":                 func(c *Config) { c.Deduper = nil },
-		"Unclaimed":               func(c *Config) { c.Unclaimed = true },
-		"TakeOverOlderGeneration": func(c *Config) { c.Deduper, c.Unclaimed, c.TakeOverOlderGeneration = nil, true, true },
-		"MaxAttempts":             func(c *Config) { c.MaxAttempts = 1 },
-		"Order":                   func(c *Config) { c.Order = 9 },
-		"Scope":                   func(c *Config) { c.Scope = "\x00" },
-		"LowWater":                func(c *Config) { c.HighWater, c.LowWater = 5, 5 },
-		"RetryBase":               func(c *Config) { c.RetryBase, c.RetryMax = time.Second, time.Millisecond },
-		"Drain":                   func(c *Config) { c.Drain = -1 },
-		"Workers":                 func(c *Config) { c.Workers = -1 },
+		"Handler": func(c *Config) { c.Handler = nil },
+		"BatchHandler": func(c *Config) {
+			c.BatchHandler = func(context.Context, []*Message) []error { return nil }
+		},
+		"Deduper":   func(c *Config) { c.Deduper = nil },
+		"Unclaimed": func(c *Config) { c.Unclaimed = true },
+		"TakeOverOlderGeneration": func(c *Config) {
+			c.Deduper, c.Unclaimed, c.TakeOverOlderGeneration = nil, true, true
+		},
+		"MaxAttempts": func(c *Config) { c.MaxAttempts = 1 },
+		"Order":       func(c *Config) { c.Order = 9 },
+		"Scope":       func(c *Config) { c.Scope = "\x00" },
+		"LowWater":    func(c *Config) { c.HighWater, c.LowWater = 5, 5 },
+		"RetryBase": func(c *Config) {
+			c.RetryBase, c.RetryMax = time.Second, time.Millisecond
+		},
+		"Drain":   func(c *Config) { c.Drain = -1 },
+		"Workers": func(c *Config) { c.Workers = -1 },
 	} {
 		cfg := Config{Deduper: d, Handler: nothing}
 		change(&cfg)
@@ -52,16 +59,22 @@ func TestBadConfig(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	r := newRig(t, cooperative, 1)
 	for field, opts := range map[string][]kgo.Opt{
-		"kgo.ConsumeTopics":        {kgo.ConsumerGroup(group)},
-		"kgo.BlockRebalanceOnPoll": {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders), kgo.BlockRebalanceOnPoll()},
-		"kgo.TransactionalID":      {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders), kgo.TransactionalID("t")},
-		"kgo.ConsumeStartOffset":   {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders), kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd())},
-		"kgo.ConsumeResetOffset":   {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders), kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd())},
-		"kgo.RebalanceTimeout":     {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders), kgo.RebalanceTimeout(3 * time.Second)},
-		"Options":                  {nil},
-		"Options ":                 {kgo.ConsumeTopics(orders)},
-		"Options  ":                {kgo.ShareGroup(group), kgo.ConsumeTopics(orders)},
-		"Options   ":               {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders), kgo.AutoCommitMarks()},
+		"kgo.ConsumeTopics": {kgo.ConsumerGroup(group)},
+		"kgo.BlockRebalanceOnPoll": {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders),
+			kgo.BlockRebalanceOnPoll()},
+		"kgo.TransactionalID": {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders),
+			kgo.TransactionalID("t")},
+		"kgo.ConsumeStartOffset": {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders),
+			kgo.ConsumeStartOffset(kgo.NewOffset().AtEnd())},
+		"kgo.ConsumeResetOffset": {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd())},
+		"kgo.RebalanceTimeout": {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders),
+			kgo.RebalanceTimeout(3 * time.Second)},
+		"Options":   {nil},
+		"Options ":  {kgo.ConsumeTopics(orders)},
+		"Options  ": {kgo.ShareGroup(group), kgo.ConsumeTopics(orders)},
+		"Options   ": {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders),
+			kgo.AutoCommitMarks()},
 	} {
 		c, err := New(r.config(&link{Store: r.store}, nil))
 		if err != nil {
@@ -80,7 +93,8 @@ func TestBadOptions(t *testing.T) {
 	if err := c.Run(nil); err == nil { //nolint:staticcheck // on purpose
 		t.Error("ran without a context")
 	}
-	if err := c.Run(t.Context(), kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders), kgo.MaxVersions(nil), kgo.FetchMaxWait(-1)); err == nil {
+	if err := c.Run(t.Context(), kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders),
+		kgo.MaxVersions(nil), kgo.FetchMaxWait(-1)); err == nil {
 		t.Error("kgo's own check was passed over")
 	}
 	if info := r.cluster.GroupInfo(group); info != nil && len(info.Members) > 0 {
@@ -116,7 +130,10 @@ func TestAllowSkip(t *testing.T) {
 func TestRunsOnce(t *testing.T) {
 	r := newRig(t, cooperative, 1)
 	running := make(chan struct{}, 2)
-	cfg := r.config(&link{Store: r.store}, func(context.Context, *Message) error { running <- struct{}{}; return nil })
+	cfg := r.config(&link{Store: r.store}, func(context.Context, *Message) error {
+		running <- struct{}{}
+		return nil
+	})
 	c, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

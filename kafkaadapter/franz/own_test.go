@@ -44,7 +44,8 @@ type ownership struct {
 func (r *rig) owned(c *Config) *owner {
 	r.t.Helper()
 	o := &owner{Store: r.store, r: r, held: map[int32]*ownership{}, told: map[int32]int{}}
-	d, err := dedup.New(o, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: r.lease, Hold: time.Minute})
+	d, err := dedup.New(o, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: r.lease,
+		Hold: time.Minute})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -80,7 +81,8 @@ func (o *owner) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.An
 	o.look(func() {
 		for _, q := range reqs {
 			if o.held[q.Origin.Partition] == nil {
-				o.r.t.Errorf("partition %d: a key was claimed that nobody owned", q.Origin.Partition)
+				o.r.t.Errorf("partition %d: a key was claimed that nobody owned",
+					q.Origin.Partition)
 			}
 		}
 	})
@@ -128,7 +130,8 @@ func TestOwn(t *testing.T) {
 			}
 		}
 		at := func(p int32, id string) *kgo.Record {
-			return &kgo.Record{Topic: orders, Partition: p, Key: []byte(there), Value: []byte(id), Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}}
+			return &kgo.Record{Topic: orders, Partition: p, Key: []byte(there), Value: []byte(id),
+				Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}}
 		}
 		r.send(at(0, "evt_a"), at(1, "evt_b"))
 		var o *owner
@@ -140,7 +143,8 @@ func TestOwn(t *testing.T) {
 		m.leave()
 		r.once(2)
 		o.look(func() {
-			if len(o.asked) != 6 || o.asked[0].Group != group || o.asked[0].Topic != orders || o.asked[0].Count != 2 || o.asked[0].Generation < 1 {
+			if len(o.asked) != 6 || o.asked[0].Group != group || o.asked[0].Topic != orders ||
+				o.asked[0].Count != 2 || o.asked[0].Generation < 1 {
 				t.Errorf("asked for %+v", o.asked)
 			}
 			if o.told[0] == 0 || o.told[1] > 0 || o.released != 2 {
@@ -175,7 +179,8 @@ func TestOwnIsLost(t *testing.T) {
 			return context.Cause(ctx)
 		}, func(c *Config) { o = r.owned(c) })
 		<-inside
-		r.eventually(func() (both bool, _ string) { // or some of what is refused is not of partition 0
+		// or some of what is refused is not of partition 0
+		r.eventually(func() (both bool, _ string) {
 			o.look(func() { both = len(o.held) == 2 })
 			return both, "the other partition is not owned"
 		})
@@ -189,9 +194,12 @@ func TestOwnIsLost(t *testing.T) {
 		m.leave()
 		r.once(21)
 		o.look(func() {
-			again := slices.DeleteFunc(slices.Clone(o.asked), func(a Assigned) bool { return a.Partition != 0 })
+			again := slices.DeleteFunc(slices.Clone(o.asked), func(a Assigned) bool {
+				return a.Partition != 0
+			})
 			if len(again) != 5 || o.released != 3 {
-				t.Errorf("partition 0 was asked for %d times; released %d times in all", len(again), o.released)
+				t.Errorf("partition 0 was asked for %d times; released %d times in all", len(again),
+					o.released)
 			}
 		})
 		if !errors.Is(causes[0], errGone) || !errors.Is(causes[0], dedup.ErrLeaseLost) {
@@ -205,13 +213,16 @@ func TestOwnCountsAgain(t *testing.T) {
 	r := newRig(t, eager, 2)
 	r.produce(0, 0, 1)
 	var o *owner
-	m := r.join(nil, func(c *Config) { o = r.owned(c) }, kgo.MetadataMinAge(50*time.Millisecond), kgo.MetadataMaxAge(100*time.Millisecond))
+	m := r.join(nil, func(c *Config) {
+		o = r.owned(c)
+	}, kgo.MetadataMinAge(50*time.Millisecond), kgo.MetadataMaxAge(100*time.Millisecond))
 	r.committed()
 	more := kmsg.NewPtrCreatePartitionsRequest()
 	topic := kmsg.NewCreatePartitionsRequestTopic()
 	topic.Topic, topic.Count = orders, 3
 	more.Topics = append(more.Topics, topic)
-	if answer, err := more.RequestWith(t.Context(), r.client); err != nil || answer.Topics[0].ErrorCode != 0 {
+	if answer, err := more.RequestWith(t.Context(), r.client); err != nil ||
+		answer.Topics[0].ErrorCode != 0 {
 		t.Fatal(answer, err)
 	}
 	r.eventually(func() (bool, string) {
@@ -243,7 +254,8 @@ func TestOwnIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Run(t.Context(), r.options(newLine())...); !errors.As(err, &input) || input.Field != "kgo.RebalanceTimeout" {
+	if err := c.Run(t.Context(), r.options(newLine())...); !errors.As(err, &input) ||
+		input.Field != "kgo.RebalanceTimeout" {
 		t.Errorf("1 s and 4 s in a rebalance of 5 s: %v", err)
 	}
 	cfg.Partitioner = nil

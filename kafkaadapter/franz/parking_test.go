@@ -11,14 +11,16 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// The dead-letter topic of one topic is missing, and more letters than may be sent at a time wait for
-// it. The letters of the other topic do not.
+// The dead-letter topic of one topic is missing, and more letters than may be sent at a time wait
+// for it. The letters of the other topic do not.
 func TestLettersOfAnotherTopicDoNotWait(t *testing.T) {
 	const n = 40
 	r := newRig(t, cooperative, 1)
 	r.early = true // the oracle takes the commits of both topics for those of one
 	waiting := make(chan struct{}, n)
-	m := r.join(func(context.Context, *Message) error { return dedup.Permanent(errCut) }, func(c *Config) {
+	m := r.join(func(context.Context, *Message) error {
+		return dedup.Permanent(errCut)
+	}, func(c *Config) {
 		c.Park = func(ctx context.Context, m *Message, _ error) error {
 			if m.Topic == payments {
 				return nil
@@ -41,7 +43,9 @@ func TestLettersOfAnotherTopicDoNotWait(t *testing.T) {
 		}
 	}
 	r.send(letters...)
-	r.eventually(func() (bool, string) { return r.noted(payments) == n, fmt.Sprint(r.noted(payments), " letters") })
+	r.eventually(func() (bool, string) {
+		return r.noted(payments) == n, fmt.Sprint(r.noted(payments), " letters")
+	})
 	require.Zero(t, r.noted(orders))
 	m.leave()
 }

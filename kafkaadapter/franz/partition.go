@@ -14,12 +14,18 @@ import (
 func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 	out := &partition.Config{
 		Deduper: c.Deduper, Fingerprint: c.Fingerprint,
-		Workers: c.Workers, Order: laneOrder(c.Order), BatchMax: c.BatchMax, ClaimAhead: c.ClaimAhead,
-		HighWater: c.HighWater, LowWater: c.LowWater, Drain: c.Drain, Timeout: c.Timeout, Retry: retry, Logger: c.Logger,
-		AllowNoID: c.AllowNoID, MaxAttempts: c.MaxAttempts, BusyTimeout: c.BusyTimeout, TakeOver: c.TakeOverOlderGeneration,
-		Handle: func(ctx context.Context, m *partition.Message) error { return c.Handler(ctx, native(m)) },
+		Workers: c.Workers, Order: laneOrder(c.Order), BatchMax: c.BatchMax,
+		ClaimAhead: c.ClaimAhead,
+		HighWater:  c.HighWater, LowWater: c.LowWater, Drain: c.Drain, Timeout: c.Timeout,
+		Retry: retry, Logger: c.Logger,
+		AllowNoID: c.AllowNoID, MaxAttempts: c.MaxAttempts, BusyTimeout: c.BusyTimeout,
+		TakeOver: c.TakeOverOlderGeneration,
+		Handle: func(ctx context.Context, m *partition.Message) error {
+			return c.Handler(ctx, native(m))
+		},
 		Unprocessable: func(topic string, number int32, m *partition.Message, reason error) error {
-			return &UnprocessableError{Topic: topic, Partition: number, Offset: m.Offset, Err: reason}
+			return &UnprocessableError{Topic: topic, Partition: number, Offset: m.Offset,
+				Err: reason}
 		},
 		Hooks: partitionHooks(c.Observer),
 	}
@@ -28,7 +34,9 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 		out.Label = func(m *partition.Message) string { return c.Label(native(m)) }
 	}
 	if c.BatchHandler != nil {
-		out.HandleBatch = func(ctx context.Context, ms []*partition.Message) []error { return c.BatchHandler(ctx, natives(ms)) }
+		out.HandleBatch = func(ctx context.Context, ms []*partition.Message) []error {
+			return c.BatchHandler(ctx, natives(ms))
+		}
 	}
 	if c.RangeHandler != nil {
 		out.HandleBatch = c.handleRange
@@ -44,10 +52,14 @@ func partitionConfig(c Config, retry backoff.Policy) *partition.Config {
 func partitionHooks(o Observer) partition.Hooks {
 	hooks := partition.Hooks{Revoked: o.Revoked}
 	if f := o.Skipped; f != nil {
-		hooks.Skipped = func(m *partition.Message, c *dedup.Claim) { f(native(m), c.Cause, c.Record.Age) }
+		hooks.Skipped = func(m *partition.Message, c *dedup.Claim) {
+			f(native(m), c.Cause, c.Record.Age)
+		}
 	}
 	if f := o.Handled; f != nil {
-		hooks.Handled = func(m *partition.Message, took time.Duration, err error) { f(native(m), took, err) }
+		hooks.Handled = func(m *partition.Message, took time.Duration, err error) {
+			f(native(m), took, err)
+		}
 	}
 	if f := o.Waiting; f != nil {
 		hooks.Waiting = func(m *partition.Message) { f(native(m)) }

@@ -66,9 +66,10 @@ func (a *assigned) progress() Progress {
 	at := a.p.Progress()
 	out := Progress{
 		Topic: a.at.topic, Partition: a.at.partition,
-		Received: at.Received, Watermark: at.Watermark, InFlight: at.Held, Unfinished: at.Unfinished, Oldest: at.Oldest, Age: at.Age,
-		Backlogged: at.Paused&flow.Backlog != 0, StoreDown: at.Paused&flow.StoreDown != 0, PausedFor: at.PausedFor,
-		NotOwned: at.NotOwned,
+		Received: at.Received, Watermark: at.Watermark, InFlight: at.Held,
+		Unfinished: at.Unfinished, Oldest: at.Oldest, Age: at.Age,
+		Backlogged: at.Paused&flow.Backlog != 0, StoreDown: at.Paused&flow.StoreDown != 0,
+		PausedFor: at.PausedFor, NotOwned: at.NotOwned,
 	}
 	from := at.Watermark
 	if from < 0 {

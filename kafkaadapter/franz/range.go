@@ -30,7 +30,9 @@ type Range struct {
 // Since returns the messages whose offsets are not below offset: what is still to be done when a
 // fence says that it begins there.
 func (r *Range) Since(offset int64) []*Message {
-	i, _ := slices.BinarySearchFunc(r.Messages, offset, func(m *Message, offset int64) int { return cmp.Compare(m.Offset, offset) })
+	i, _ := slices.BinarySearchFunc(r.Messages, offset, func(m *Message, offset int64) int {
+		return cmp.Compare(m.Offset, offset)
+	})
 	return r.Messages[i:]
 }
 
@@ -55,7 +57,8 @@ func (c *Config) handleRange(ctx context.Context, ms []*partition.Message) []err
 		return partition.Together(errTopicChanged, len(ms))
 	}
 	err := c.RangeHandler(ctx, &Range{
-		Topic: first.Topic, TopicID: first.topicID, Partition: first.Partition, From: first.Offset, To: last.Offset + 1, Messages: all,
+		Topic: first.Topic, TopicID: first.topicID, Partition: first.Partition, From: first.Offset,
+		To: last.Offset + 1, Messages: all,
 	})
 	return partition.Together(err, len(ms))
 }

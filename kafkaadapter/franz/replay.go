@@ -40,11 +40,11 @@ type replaying struct{ unrecorded bool }
 // succeeded, and its effect happens again.
 func Unrecorded() ReplayOption { return func(r *replaying) { r.unrecorded = true } }
 
-// Replay prepares a dead letter for another run. It makes the key claimable again, which
-// is on record as failed, and returns the message to send back to its topic: with its key,
-// its value, its headers, and its id. Send it with acks of all replicas, and commit the
-// letter's offset after that. Letters that package kafkaadapter has sent are the same. d is the consumer's; the scope of the key
-// is in the letter's HeaderScope, so whoever can write to the dead-letter topic can have a
+// Replay prepares a dead letter for another run. It makes the key claimable again, which is on
+// record as failed, and returns the message to send back to its topic: with its key, its value, its
+// headers, and its id. Send it with acks of all replicas, and commit the letter's offset after
+// that. Letters that package kafkaadapter has sent are the same. d is the consumer's; the scope of
+// the key is in the letter's HeaderScope, so whoever can write to the dead-letter topic can have a
 // failed key of d's namespace tried again.
 //
 // Nothing is changed, and the error is [ErrSettled], when the message has succeeded since:
@@ -59,7 +59,8 @@ func Unrecorded() ReplayOption { return func(r *replaying) { r.unrecorded = true
 // The message goes back to the topic in which it lay, so nothing has to be believed of its
 // headers there but its id, see [Replayed]. Other groups that read the topic find it on
 // their own records.
-func Replay(ctx context.Context, d *dedup.Deduper, r *kgo.Record, opts ...ReplayOption) (*kgo.Record, error) {
+func Replay(ctx context.Context, d *dedup.Deduper, r *kgo.Record,
+	opts ...ReplayOption) (*kgo.Record, error) {
 	var how replaying
 	for _, o := range opts {
 		o(&how)
@@ -71,5 +72,6 @@ func Replay(ctx context.Context, d *dedup.Deduper, r *kgo.Record, opts ...Replay
 	if err != nil {
 		return nil, err
 	}
-	return &kgo.Record{Topic: topic, Key: r.Key, Value: r.Value, Headers: append([]kgo.RecordHeader(nil), r.Headers...)}, nil
+	return &kgo.Record{Topic: topic, Key: r.Key, Value: r.Value,
+		Headers: append([]kgo.RecordHeader(nil), r.Headers...)}, nil
 }

@@ -21,7 +21,8 @@ import (
 //
 // The error is an [*dedup.InputError] for a nil ctx or client and for no topics, or why the brokers
 // did not answer.
-func Retentions(ctx context.Context, client *kgo.Client, topics ...string) (map[string]time.Duration, error) {
+func Retentions(ctx context.Context, client *kgo.Client,
+	topics ...string) (map[string]time.Duration, error) {
 	switch {
 	case ctx == nil:
 		return nil, &dedup.InputError{Field: "Context", Reason: "is nil"}
@@ -33,7 +34,8 @@ func Retentions(ctx context.Context, client *kgo.Client, topics ...string) (map[
 	ask := kmsg.NewPtrDescribeConfigsRequest()
 	for _, topic := range topics {
 		r := kmsg.NewDescribeConfigsRequestResource()
-		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, topic, []string{"retention.ms", "cleanup.policy"}
+		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeTopic, topic,
+			[]string{"retention.ms", "cleanup.policy"}
 		ask.Resources = append(ask.Resources, r)
 	}
 	answer, err := ask.RequestWith(ctx, client)
@@ -43,7 +45,8 @@ func Retentions(ctx context.Context, client *kgo.Client, topics ...string) (map[
 	found := make(map[string]time.Duration, len(topics))
 	for _, r := range answer.Resources {
 		if err := kerr.ErrorForCode(r.ErrorCode); err != nil {
-			return nil, fmt.Errorf("franz: the retention of topic %q cannot be asked for: %w", r.ResourceName, err)
+			return nil, fmt.Errorf("franz: the retention of topic %q cannot be asked for: %w",
+				r.ResourceName, err)
 		}
 		values := map[string]string{}
 		for _, c := range r.Configs {

@@ -18,7 +18,8 @@ func TestRetentions(t *testing.T) {
 	r := newRig(t, cooperative, 1)
 	for topic, config := range map[string]map[string]string{
 		"day": {"retention.ms": "86400000"}, "ever": {"retention.ms": "-1"},
-		"compacted": {"retention.ms": "1000", "cleanup.policy": "compact"}, "both": {"retention.ms": "1000", "cleanup.policy": "compact,delete"},
+		"compacted": {"retention.ms": "1000", "cleanup.policy": "compact"},
+		"both":      {"retention.ms": "1000", "cleanup.policy": "compact,delete"},
 	} {
 		ask := kmsg.NewPtrCreateTopicsRequest()
 		made := kmsg.NewCreateTopicsRequestTopic()
@@ -41,12 +42,14 @@ func TestRetentions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for topic, want := range map[string]time.Duration{"day": 24 * time.Hour, "ever": -1, "compacted": -1, "both": time.Second} {
+	for topic, want := range map[string]time.Duration{"day": 24 * time.Hour, "ever": -1,
+		"compacted": -1, "both": time.Second} {
 		if got[topic] != want {
 			t.Errorf("%s keeps for %v, want %v", topic, got[topic], want)
 		}
 	}
-	if _, err := Retentions(t.Context(), r.client, "day", "nowhere"); !errors.Is(err, kerr.UnknownTopicOrPartition) {
+	if _, err := Retentions(t.Context(), r.client, "day", "nowhere"); !errors.Is(err,
+		kerr.UnknownTopicOrPartition) {
 		t.Errorf("of a topic that there is not: %v", err)
 	}
 }
@@ -55,8 +58,12 @@ func TestRetentionsRefuses(t *testing.T) {
 	var input *dedup.InputError
 	for field, ask := range map[string]func() (map[string]time.Duration, error){
 		"Context": func() (map[string]time.Duration, error) { return Retentions(nil, &kgo.Client{}, "x") }, //nolint:staticcheck // on purpose
-		"Client":  func() (map[string]time.Duration, error) { return Retentions(context.Background(), nil, "x") },
-		"Topics":  func() (map[string]time.Duration, error) { return Retentions(context.Background(), &kgo.Client{}) },
+		"Client": func() (map[string]time.Duration, error) {
+			return Retentions(context.Background(), nil, "x")
+		},
+		"Topics": func() (map[string]time.Duration, error) {
+			return Retentions(context.Background(), &kgo.Client{})
+		},
 	} {
 		if _, err := ask(); !errors.As(err, &input) || input.Field != field {
 			t.Errorf("got %v, want one of %s", err, field)

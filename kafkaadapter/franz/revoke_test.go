@@ -28,7 +28,8 @@ type gateway struct {
 }
 
 func newGateway() *gateway {
-	return &gateway{inside: make(chan struct{}), open: make(chan struct{}), left: make(chan struct{})}
+	return &gateway{inside: make(chan struct{}), open: make(chan struct{}),
+		left: make(chan struct{})}
 }
 
 func (g *gateway) handle(ctx context.Context, _ *Message) error {
@@ -110,7 +111,9 @@ func TestRevokedBeyondTheDrain(t *testing.T) {
 		<-g.inside
 		second := r.join(nil, nil)
 		r.members(2)
-		r.eventually(func() (bool, string) { return r.totalEffects() == 20, "the partition that moved is not done" })
+		r.eventually(func() (bool, string) {
+			return r.totalEffects() == 20, "the partition that moved is not done"
+		})
 		if len(g.ended()) == 0 {
 			t.Error("nothing was cancelled")
 		}
@@ -178,7 +181,9 @@ func TestLostPartitions(t *testing.T) {
 		}
 		r.mu.Unlock()
 		close(g.open)
-		r.eventually(func() (bool, string) { return r.totalEffects() == 10, "the rest is not handled" })
+		r.eventually(func() (bool, string) {
+			return r.totalEffects() == 10, "the rest is not handled"
+		})
 		m.leave()
 		r.committed()
 		r.once(10)
@@ -190,7 +195,9 @@ func TestLostPartitions(t *testing.T) {
 func TestPartitionsComeAndGo(t *testing.T) {
 	eachMode(t, func(t *testing.T, mode mode) {
 		r := newRig(t, mode, 2)
-		slow := func(ctx context.Context, _ *Message) error { return backoff.Sleep(ctx, 2*time.Millisecond) }
+		slow := func(ctx context.Context, _ *Message) error {
+			return backoff.Sleep(ctx, 2*time.Millisecond)
+		}
 		stay := r.join(slow, nil)
 		sent := 0
 		for range 4 {

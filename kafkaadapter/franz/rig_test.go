@@ -31,7 +31,8 @@ type mode struct {
 var (
 	eager       = mode{"eager", []kgo.Opt{kgo.Balancers(kgo.RangeBalancer())}}
 	cooperative = mode{"cooperative", []kgo.Opt{kgo.Balancers(kgo.CooperativeStickyBalancer())}}
-	nextGen     = mode{"KIP-848", []kgo.Opt{kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer()}}
+	nextGen     = mode{"KIP-848",
+		[]kgo.Opt{kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer()}}
 )
 
 // eachMode runs a story in every mode, at the same time.
@@ -72,17 +73,21 @@ type rig struct {
 func newRig(t *testing.T, m mode, partitions int32) *rig {
 	t.Helper()
 	cluster, err := kfake.NewCluster(
-		kfake.NumBrokers(2), kfake.SeedTopics(partitions, orders), kfake.SeedTopics(1, payments), kfake.GroupMinSessionTimeout(200*time.Millisecond),
+		kfake.NumBrokers(2), kfake.SeedTopics(partitions, orders), kfake.SeedTopics(1, payments),
+		kfake.GroupMinSessionTimeout(200*time.Millisecond),
 		kfake.BrokerConfigs(map[string]string{
-			"group.consumer.heartbeat.interval.ms": "100", "group.consumer.session.timeout.ms": "30000",
+			"group.consumer.heartbeat.interval.ms": "100",
+			"group.consumer.session.timeout.ms":    "30000",
 		}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
 	r := &rig{
-		t: t, mode: m, cluster: cluster, session: 30 * time.Second, lease: 30 * time.Second, store: dedup.Memory(1 << 20), log: map[int32][]string{},
-		effects: map[string]int{}, last: map[int32]int64{}, epochs: map[int32]bool{}, notes: map[string]int{}, parked: map[string]bool{},
+		t: t, mode: m, cluster: cluster, session: 30 * time.Second, lease: 30 * time.Second,
+		store: dedup.Memory(1 << 20), log: map[int32][]string{},
+		effects: map[string]int{}, last: map[int32]int64{}, epochs: map[int32]bool{},
+		notes: map[string]int{}, parked: map[string]bool{},
 	}
 	r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	r.watch()
@@ -96,8 +101,8 @@ func newRig(t *testing.T, m mode, partitions int32) *rig {
 	return r
 }
 
-// mortal has a dead member be missed soon. So is one whose machine stands still for as long, which in
-// all other stories is nobody: there nobody dies.
+// mortal has a dead member be missed soon. So is one whose machine stands still for as long, which
+// in all other stories is nobody: there nobody dies.
 func (r *rig) mortal() {
 	r.session, r.lease = 5*time.Second, 4*time.Second
 	r.cluster.SetGroupConfigs(group, map[string]string{"consumer.session.timeout.ms": "5000"})
@@ -115,15 +120,16 @@ func (r *rig) newClient(opts ...kgo.Opt) *kgo.Client {
 
 // watch checks at the broker that every offset below a commit has a record in the store.
 func (r *rig) watch() {
-	r.cluster.ControlKey(int16(kmsg.OffsetCommit), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		r.cluster.KeepControl()
-		for _, topic := range req.(*kmsg.OffsetCommitRequest).Topics {
-			for _, p := range topic.Partitions {
-				r.committing(p.Partition, p.Offset, p.LeaderEpoch)
+	r.cluster.ControlKey(int16(kmsg.OffsetCommit),
+		func(req kmsg.Request) (kmsg.Response, error, bool) {
+			r.cluster.KeepControl()
+			for _, topic := range req.(*kmsg.OffsetCommitRequest).Topics {
+				for _, p := range topic.Partitions {
+					r.committing(p.Partition, p.Offset, p.LeaderEpoch)
+				}
 			}
-		}
-		return nil, nil, false
-	})
+			return nil, nil, false
+		})
 }
 
 func (r *rig) committing(partition int32, offset int64, epoch int32) {
@@ -132,17 +138,21 @@ func (r *rig) committing(partition int32, offset int64, epoch int32) {
 	r.commits++
 	r.epochs[epoch] = true
 	if offset < r.last[partition] {
-		r.violations = append(r.violations, fmt.Sprintf("%d@%d goes back from %d", partition, offset, r.last[partition]))
+		r.violations = append(r.violations,
+			fmt.Sprintf("%d@%d goes back from %d", partition, offset, r.last[partition]))
 	}
 	r.last[partition] = offset
 	log := r.log[partition]
 	if offset > int64(len(log)) {
-		r.violations = append(r.violations, fmt.Sprintf("%d@%d is beyond the %d messages there", partition, offset, len(log)))
+		r.violations = append(r.violations,
+			fmt.Sprintf("%d@%d is beyond the %d messages there", partition, offset, len(log)))
 		return
 	}
 	for at, id := range log[:offset] {
-		if s := r.stateOf(id); id != "" && !r.parked[id] && s != dedup.StateSucceeded && s != dedup.StateFailed {
-			r.violations = append(r.violations, fmt.Sprintf("%d@%d: %s at %d is %v", partition, offset, id, at, s))
+		if s := r.stateOf(id); id != "" && !r.parked[id] && s != dedup.StateSucceeded &&
+			s != dedup.StateFailed {
+			r.violations = append(r.violations,
+				fmt.Sprintf("%d@%d: %s at %d is %v", partition, offset, id, at, s))
 		}
 	}
 }
@@ -223,7 +233,8 @@ type member struct {
 // config is a member's, with limits that suit a test.
 func (r *rig) config(l *link, handle Handler) Config {
 	r.t.Helper()
-	d, err := dedup.New(l, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: r.lease, Hold: time.Minute})
+	d, err := dedup.New(l, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: r.lease,
+		Hold: time.Minute})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -319,7 +330,8 @@ func (r *rig) committed() {
 		info := r.cluster.GroupInfo(group)
 		for p, log := range r.log {
 			if info == nil || info.Commits[orders][p].Offset != int64(len(log)) {
-				return false, fmt.Sprintf("partition %d is not committed to %d: %v", p, len(log), info)
+				return false, fmt.Sprintf("partition %d is not committed to %d: %v",
+					p, len(log), info)
 			}
 		}
 		return true, ""

@@ -22,15 +22,18 @@ const OtherSource = partition.OtherSource
 func ScopeOf(group, topic string) string { return letter.ScopeOf(group, topic) }
 
 func (c *Config) scopes(group string) *letter.Scopes {
-	return &letter.Scopes{Explicit: c.Scope, Group: group, TopicName: c.TopicName, Retry: c.RetryTopics}
+	return &letter.Scopes{Explicit: c.Scope, Group: group, TopicName: c.TopicName,
+		Retry: c.RetryTopics}
 }
 
 func (c *ShareConfig) scopes(group string) *letter.Scopes {
-	return &letter.Scopes{Explicit: c.Scope, Group: group, TopicName: c.TopicName, Retry: c.RetryTopics}
+	return &letter.Scopes{Explicit: c.Scope, Group: group, TopicName: c.TopicName,
+		Retry: c.RetryTopics}
 }
 
 // message finds the id and the scope of a record.
-func (c *Config) message(out *Message, r *kgo.Record, topic [16]byte, scope *letter.TopicScope) partition.Message {
+func (c *Config) message(out *Message, r *kgo.Record, topic [16]byte,
+	scope *letter.TopicScope) partition.Message {
 	headers := headersOf(r)
 	id, bad := c.idOf(r, topic, scope)
 	scoped := scope.Of(headers)
@@ -39,6 +42,7 @@ func (c *Config) message(out *Message, r *kgo.Record, topic [16]byte, scope *let
 		bad, out.short = fault, true
 	}
 	return partition.Message{
-		Native: out, Offset: r.Offset, Key: r.Key, Value: r.Value, ID: id, Bad: bad, Scope: scoped.Scope, Elsewhere: scoped.First != r.Topic,
+		Native: out, Offset: r.Offset, Key: r.Key, Value: r.Value, ID: id, Bad: bad,
+		Scope: scoped.Scope, Elsewhere: scoped.First != r.Topic,
 	}
 }

@@ -25,10 +25,10 @@ type ShareConfig struct {
 	// a copy of the record, of which kgo's methods for share groups know nothing. Required.
 	Handler Handler
 
-	// ID, Scope, TopicName, RetryTopics and Fingerprint are those of [Config]. There are no Positions: kgo does not
-	// tell the topic's UUID with what a share group fetches, and without it the messages of
-	// a topic that was made anew would be taken for those of the old one. A message without
-	// an id cannot be processed (ErrNoID).
+	// ID, Scope, TopicName, RetryTopics and Fingerprint are those of [Config]. There are no
+	// Positions: kgo does not tell the topic's UUID with what a share group fetches, and without it
+	// the messages of a topic that was made anew would be taken for those of the old one. A message
+	// without an id cannot be processed (ErrNoID).
 	ID          IDFunc
 	Scope       string
 	TopicName   func(topic string) string
@@ -168,15 +168,18 @@ func orElse[T comparable](p *T, v T) {
 
 func (c *ShareConfig) check() error {
 	bad := func(field, format string, args ...any) error {
-		return &dedup.InputError{Field: "franz.ShareConfig." + field, Reason: fmt.Sprintf(format, args...)}
+		return &dedup.InputError{Field: "franz.ShareConfig." + field,
+			Reason: fmt.Sprintf(format, args...)}
 	}
 	for _, f := range []struct {
 		name string
 		n    int64
 	}{
-		{"Deliveries", int64(c.Deliveries)}, {"Workers", int64(c.Workers)}, {"BatchMax", int64(c.BatchMax)},
+		{"Deliveries", int64(c.Deliveries)}, {"Workers", int64(c.Workers)},
+		{"BatchMax", int64(c.BatchMax)},
 		{"Hold", int64(c.Hold)}, {"BusyTimeout", int64(c.BusyTimeout)}, {"Drain", int64(c.Drain)},
-		{"Timeout", int64(c.Timeout)}, {"RetryBase", int64(c.RetryBase)}, {"RetryMax", int64(c.RetryMax)},
+		{"Timeout", int64(c.Timeout)}, {"RetryBase", int64(c.RetryBase)},
+		{"RetryMax", int64(c.RetryMax)},
 	} {
 		if f.n < 0 {
 			return bad(f.name, "must not be negative")
@@ -195,7 +198,8 @@ func (c *ShareConfig) check() error {
 	case c.Deliveries == 1:
 		return bad("Deliveries", "is 1: the first failure would be a loss; 2 is the least")
 	case c.BatchMax > maxBatch:
-		return bad("BatchMax", "is %d; brokers lock %d messages of a partition at most", c.BatchMax, maxBatch)
+		return bad("BatchMax", "is %d; brokers lock %d messages of a partition at most",
+			c.BatchMax, maxBatch)
 	case c.RetryMax > 0 && c.RetryBase > c.RetryMax:
 		return bad("RetryBase", "is %v, above RetryMax (%v)", c.RetryBase, c.RetryMax)
 	}

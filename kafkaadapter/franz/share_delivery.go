@@ -48,8 +48,10 @@ func (s *shareSession) deliver(r *kgo.Record) *delivery {
 		hook(&seen)
 	}
 	now := time.Now()
-	d := &delivery{s: s, rec: r, answer: make(chan answer, 1), began: now, lock: r.AcquisitionDeadline().Sub(now)}
-	found := s.ids.message(&d.msg, &seen, [16]byte{}, s.scope(r.Topic)) // no Positions: kgo does not tell the topic's UUID here
+	d := &delivery{s: s, rec: r, answer: make(chan answer, 1), began: now,
+		lock: r.AcquisitionDeadline().Sub(now)}
+	// no Positions: kgo does not tell the topic's UUID here
+	found := s.ids.message(&d.msg, &seen, [16]byte{}, s.scope(r.Topic))
 	d.bad, d.elsewhere = found.Bad, found.Elsewhere
 	if found.ID != "" {
 		s.withID.Add(r.Topic, r.Partition)
@@ -133,7 +135,8 @@ func (d *delivery) ask() (*dedup.Claim, error) {
 }
 
 func (d *delivery) request() dedup.Request {
-	r := dedup.Request{Key: d.msg.ID, Scope: d.msg.Scope, Origin: d.origin(), LikelyDuplicate: d.rec.DeliveryCount() > 1}
+	r := dedup.Request{Key: d.msg.ID, Scope: d.msg.Scope, Origin: d.origin(),
+		LikelyDuplicate: d.rec.DeliveryCount() > 1}
 	if d.s.cfg.Fingerprint {
 		r.Fingerprint = dedup.FingerprintOf(d.msg.Value)
 	}
@@ -155,14 +158,16 @@ func (d *delivery) label() string {
 }
 
 func (d *delivery) origin() dedup.Origin {
-	return dedup.Origin{Source: d.s.group + "/" + d.msg.Topic, Partition: d.msg.Partition, Offset: d.msg.Offset}
+	return dedup.Origin{Source: d.s.group + "/" + d.msg.Topic, Partition: d.msg.Partition,
+		Offset: d.msg.Offset}
 }
 
 // unparked reports whether this very message was found to have failed by somebody who died
 // before it was put aside.
 func (d *delivery) unparked(c *dedup.Claim) bool {
 	here, found := d.origin(), &c.Record.Origin
-	return partition.FoundFailed(c) && found.Digest() == here.Digest() && found.Partition == here.Partition && found.Offset == here.Offset
+	return partition.FoundFailed(c) && found.Digest() == here.Digest() &&
+		found.Partition == here.Partition && found.Offset == here.Offset
 }
 
 func (d *delivery) skip(c *dedup.Claim) error {
@@ -247,7 +252,8 @@ func (d *delivery) end(how dedup.Completion) error {
 // irreversible part may have begun.
 func (d *delivery) letGo(c *dedup.Claim, why error) {
 	unused := d.s.ctx.Err() != nil
-	if err := d.end(dedup.Completion{Claim: c, Err: why, Unused: unused}); unused && errors.As(err, new(*dedup.InputError)) {
+	if err := d.end(dedup.Completion{Claim: c, Err: why, Unused: unused}); unused &&
+		errors.As(err, new(*dedup.InputError)) {
 		_ = c.Release(d.s.base) // a few tries; what fails lapses
 	}
 }
@@ -278,12 +284,14 @@ func (d *delivery) handle(ctx context.Context, c *dedup.Claim) (err error) {
 }
 
 func (d *delivery) panicked(what string, v any) error {
-	d.s.cfg.Logger.Error("franz: "+what+" panicked", "topic", d.msg.Topic, "partition", d.msg.Partition, "offset", d.msg.Offset, "panic", v, "stack", string(debug.Stack()))
+	d.s.cfg.Logger.Error("franz: "+what+" panicked", "topic", d.msg.Topic, "partition",
+		d.msg.Partition, "offset", d.msg.Offset, "panic", v, "stack", string(debug.Stack()))
 	return fmt.Errorf("franz: %s panicked: %v", what, v)
 }
 
 func (d *delivery) warn(what string, err error) {
-	d.s.cfg.Logger.Warn("franz: "+what, "topic", d.msg.Topic, "partition", d.msg.Partition, "offset", d.msg.Offset, "error", err)
+	d.s.cfg.Logger.Warn("franz: "+what, "topic", d.msg.Topic, "partition", d.msg.Partition,
+		"offset", d.msg.Offset, "error", err)
 }
 
 // ack acknowledges the message. Only the first one counts.

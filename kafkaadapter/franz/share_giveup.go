@@ -91,7 +91,8 @@ func (d *delivery) giveBack() {
 // release gives the message to the broker, which delivers it again or archives it.
 func (d *delivery) release() {
 	if d.last() {
-		d.s.cfg.Logger.Error("franz: the last delivery of a message has failed: the broker archives it",
+		d.s.cfg.Logger.Error(
+			"franz: the last delivery of a message has failed: the broker archives it",
 			"topic", d.msg.Topic, "partition", d.msg.Partition, "offset", d.msg.Offset)
 	}
 	d.ack(kgo.AckRelease)
@@ -100,7 +101,8 @@ func (d *delivery) release() {
 // park puts a message aside for good, or stops Run: never a silent skip. The claim, if it
 // has one, is given back in the second case, so that the next delivery tries again.
 func (d *delivery) park(c *dedup.Claim, reason error) error {
-	first := errors.Is(reason, ErrNoID) && !d.s.cfg.AllowNoID && d.spare() && !d.s.withID.Has(d.msg.Topic, d.msg.Partition)
+	first := errors.Is(reason, ErrNoID) && !d.s.cfg.AllowNoID && d.spare() &&
+		!d.s.withID.Has(d.msg.Topic, d.msg.Partition)
 	if first {
 		reason = partition.ErrFirstNoIDs
 	}
@@ -108,7 +110,8 @@ func (d *delivery) park(c *dedup.Claim, reason error) error {
 		if c != nil {
 			d.end(dedup.Completion{Claim: c, Err: errCancelled}) //nolint:errcheck // what fails lapses
 		}
-		d.s.halt(&UnprocessableError{Topic: d.msg.Topic, Partition: d.msg.Partition, Offset: d.msg.Offset, Err: reason})
+		d.s.halt(&UnprocessableError{Topic: d.msg.Topic, Partition: d.msg.Partition,
+			Offset: d.msg.Offset, Err: reason})
 		d.release()
 		return nil
 	}

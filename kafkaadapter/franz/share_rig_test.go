@@ -40,7 +40,8 @@ func newShareRig(t *testing.T, partitions int32, lock time.Duration, deliveries 
 	t.Cleanup(cluster.Close)
 	cluster.SetGroupConfigs(group, map[string]string{"share.auto.offset.reset": "earliest"})
 	r := &shareRig{lock: lock, accepted: map[int32]map[int64]bool{0: {}, 1: {}}, rig: &rig{
-		t: t, cluster: cluster, lease: 30 * time.Second, store: dedup.Memory(1 << 20), log: map[int32][]string{},
+		t: t, cluster: cluster, lease: 30 * time.Second, store: dedup.Memory(1 << 20),
+		log:     map[int32][]string{},
 		effects: map[string]int{}, notes: map[string]int{}, parked: map[string]bool{},
 	}}
 	r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
@@ -58,32 +59,36 @@ func newShareRig(t *testing.T, partitions int32, lock time.Duration, deliveries 
 // watch checks at the broker that everything accepted has a record in the store, or was
 // parked.
 func (r *shareRig) watch() {
-	r.cluster.ControlKey(int16(kmsg.ShareAcknowledge), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		r.cluster.KeepControl()
-		ack := req.(*kmsg.ShareAcknowledgeRequest)
-		if ack.IsRenewAck {
-			r.note("renewed")
-		}
-		for _, topic := range ack.Topics {
-			for _, p := range topic.Partitions {
-				for _, b := range p.AcknowledgementBatches {
-					r.acknowledging(p.Partition, b.FirstOffset, b.LastOffset, b.AcknowledgeTypes)
+	r.cluster.ControlKey(int16(kmsg.ShareAcknowledge),
+		func(req kmsg.Request) (kmsg.Response, error, bool) {
+			r.cluster.KeepControl()
+			ack := req.(*kmsg.ShareAcknowledgeRequest)
+			if ack.IsRenewAck {
+				r.note("renewed")
+			}
+			for _, topic := range ack.Topics {
+				for _, p := range topic.Partitions {
+					for _, b := range p.AcknowledgementBatches {
+						r.acknowledging(p.Partition, b.FirstOffset, b.LastOffset,
+							b.AcknowledgeTypes)
+					}
 				}
 			}
-		}
-		return nil, nil, false
-	})
-	r.cluster.ControlKey(int16(kmsg.ShareFetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
-		r.cluster.KeepControl()
-		for _, topic := range req.(*kmsg.ShareFetchRequest).Topics {
-			for _, p := range topic.Partitions {
-				for _, b := range p.AcknowledgementBatches {
-					r.acknowledging(p.Partition, b.FirstOffset, b.LastOffset, b.AcknowledgeTypes)
+			return nil, nil, false
+		})
+	r.cluster.ControlKey(int16(kmsg.ShareFetch),
+		func(req kmsg.Request) (kmsg.Response, error, bool) {
+			r.cluster.KeepControl()
+			for _, topic := range req.(*kmsg.ShareFetchRequest).Topics {
+				for _, p := range topic.Partitions {
+					for _, b := range p.AcknowledgementBatches {
+						r.acknowledging(p.Partition, b.FirstOffset, b.LastOffset,
+							b.AcknowledgeTypes)
+					}
 				}
 			}
-		}
-		return nil, nil, false
-	})
+			return nil, nil, false
+		})
 }
 
 func (r *shareRig) acknowledging(partition int32, first, last int64, types []int8) {
@@ -105,8 +110,10 @@ func (r *shareRig) acknowledging(partition int32, first, last int64, types []int
 			continue
 		}
 		id := r.log[partition][at]
-		if s := r.stateOf(id); !r.parked[id] && s != dedup.StateSucceeded && s != dedup.StateFailed {
-			r.violations = append(r.violations, fmt.Sprintf("%d@%d: %s is accepted and %v", partition, at, id, s))
+		if s := r.stateOf(id); !r.parked[id] && s != dedup.StateSucceeded &&
+			s != dedup.StateFailed {
+			r.violations = append(r.violations,
+				fmt.Sprintf("%d@%d: %s is accepted and %v", partition, at, id, s))
 		}
 		r.accepted[partition][at] = true
 	}
@@ -147,7 +154,8 @@ func (r *shareRig) share(handle Handler, change func(*ShareConfig), more ...kgo.
 	go func() {
 		m.done <- s.Run(ctx, append([]kgo.Opt{
 			kgo.SeedBrokers(r.cluster.ListenAddrs()...), kgo.Dialer(m.line.dial),
-			kgo.ShareGroup(group), kgo.ConsumeTopics(orders), kgo.FetchMaxWait(50 * time.Millisecond),
+			kgo.ShareGroup(group), kgo.ConsumeTopics(orders),
+			kgo.FetchMaxWait(50 * time.Millisecond),
 		}, more...)...)
 		_ = cfg.Deduper.Close(context.WithoutCancel(ctx))
 	}()
@@ -171,8 +179,8 @@ func (r *shareRig) shareConfig(l *link, handle Handler) ShareConfig {
 }
 
 // renewing plays a story whose locks are renewed, with as many deliveries as messages. A machine
-// that stands still for as long as a lock lasts has it lapse, as it should: then the story is played
-// once more, with longer ones.
+// that stands still for as long as a lock lasts has it lapse, as it should: then the story is
+// played once more, with longer ones.
 func renewing(t *testing.T, deliveries, messages int, story func(t *testing.T, r *shareRig)) {
 	t.Helper()
 	for lock := time.Second; ; lock *= 4 {
@@ -189,8 +197,8 @@ func renewing(t *testing.T, deliveries, messages int, story func(t *testing.T, r
 	}
 }
 
-// lapsed tells whether a lock of renewing was not renewed in time: the message came again, or what was
-// said of it was refused.
+// lapsed tells whether a lock of renewing was not renewed in time: the message came again, or what
+// was said of it was refused.
 func (r *shareRig) lapsed() bool {
 	return r.messages > 0 && (r.noted("delivered") > r.messages || r.noted("refused") > 0)
 }

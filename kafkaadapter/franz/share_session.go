@@ -32,7 +32,8 @@ type shareSession struct {
 	*Share
 	client *kgo.Client
 	group  string
-	idle   time.Duration                 // after which kgo closes a connection, and the broker gives locks away
+	// after which kgo closes a connection, and the broker gives locks away
+	idle   time.Duration
 	scopes map[string]*letter.TopicScope // of topics; used by the goroutine that polls
 	slots  chan struct{}                 // one for every handler that runs
 	asks   *flow.Gather[*delivery]
@@ -52,7 +53,8 @@ type shareSession struct {
 }
 
 func (s *Share) open(ctx context.Context, opts []kgo.Opt) (*shareSession, error) {
-	n := &shareSession{Share: s, scopes: make(map[string]*letter.TopicScope), slots: make(chan struct{}, s.cfg.Workers), base: context.WithoutCancel(ctx)}
+	n := &shareSession{Share: s, scopes: make(map[string]*letter.TopicScope),
+		slots: make(chan struct{}, s.cfg.Workers), base: context.WithoutCancel(ctx)}
 	n.asks = flow.NewGather(s.cfg.BatchMax, shareSenders, n.claim)
 	n.ends = flow.NewGather(s.cfg.BatchMax, shareSenders, n.end)
 	if err := kgo.ValidateOpts(opts...); err != nil {
@@ -60,7 +62,8 @@ func (s *Share) open(ctx context.Context, opts []kgo.Opt) (*shareSession, error)
 	}
 	client, err := kgo.NewClient(append(append([]kgo.Opt(nil), opts...), n.options()...)...)
 	if err != nil {
-		return nil, &dedup.InputError{Field: "Options", Reason: fmt.Sprintf("have no kgo.ShareGroup, or ones that do not go with it (%v)", err)}
+		return nil, &dedup.InputError{Field: "Options",
+			Reason: fmt.Sprintf("have no kgo.ShareGroup, or ones that do not go with it (%v)", err)}
 	}
 	if client.OptValue(kgo.ConsumeRegex) != true && len(client.GetConsumeTopics()) == 0 {
 		client.Close()
@@ -157,11 +160,13 @@ func (s *shareSession) take(fetches kgo.Fetches) (ds []*delivery, err error) {
 	for i := range fetches {
 		for _, topic := range fetches[i].Topics {
 			for _, p := range topic.Partitions {
-				if errors.Is(p.Err, kerr.UnknownTopicID) && s.unknown.persists(topic.Topic, time.Now()) {
+				if errors.Is(p.Err, kerr.UnknownTopicID) &&
+					s.unknown.persists(topic.Topic, time.Now()) {
 					s.gone = topic.Topic
 				}
 				if p.Err != nil && s.ctx.Err() == nil {
-					err = errors.Join(err, fmt.Errorf("franz: %s/%d: %w", topic.Topic, p.Partition, p.Err))
+					err = errors.Join(err, fmt.Errorf("franz: %s/%d: %w", topic.Topic,
+						p.Partition, p.Err))
 				}
 				for _, r := range p.Records {
 					ds = append(ds, s.deliver(r))
@@ -252,7 +257,8 @@ func (s *shareSession) renew(ds []*delivery) {
 	}
 	now, cancel := context.WithCancel(s.base)
 	cancel()
-	_ = s.client.FlushAcks(now) // has them sent at once, and not in a second; the answer is not waited for
+	// has them sent at once, and not in a second; the answer is not waited for
+	_ = s.client.FlushAcks(now)
 }
 
 // claim asks about a batch in one round trip.

@@ -35,7 +35,9 @@ func TestShareOnce(t *testing.T) {
 	dead := r.share(stuck, nil)
 	r.eventually(func() (bool, string) { return r.noted("delivered") > 0, "nothing arrives" })
 	dead.crash()
-	slow := func(ctx context.Context, _ *Message) error { return backoff.Sleep(ctx, time.Millisecond) }
+	slow := func(ctx context.Context, _ *Message) error {
+		return backoff.Sleep(ctx, time.Millisecond)
+	}
 	a := r.share(slow, func(c *ShareConfig) { c.BatchMax = 50 })
 	b := r.share(slow, func(c *ShareConfig) { c.BatchMax = 50 })
 	r.allAccepted()
@@ -51,7 +53,9 @@ func TestShareOnce(t *testing.T) {
 func TestShareRenews(t *testing.T) {
 	renewing(t, 5, 3, func(t *testing.T, r *shareRig) {
 		r.produce(0, 0, 3)
-		m := r.share(func(ctx context.Context, _ *Message) error { return backoff.Sleep(ctx, 2*r.lock) }, nil)
+		m := r.share(func(ctx context.Context, _ *Message) error {
+			return backoff.Sleep(ctx, 2*r.lock)
+		}, nil)
 		r.allAccepted()
 		m.leave()
 		if r.lapsed() {
@@ -129,12 +133,14 @@ func TestSharePark(t *testing.T) {
 	r.allAccepted()
 	m.leave()
 	r.once(4)
-	for id, want := range map[string]error{"evt_000001": ErrAttempts, "evt_000002": errBroken, "": ErrNoID} {
+	for id, want := range map[string]error{"evt_000001": ErrAttempts, "evt_000002": errBroken,
+		"": ErrNoID} {
 		if !errors.Is(reasons[id], want) {
 			t.Errorf("%q was parked for %v, want %v", id, reasons[id], want)
 		}
 	}
-	if len(reasons) != 3 || r.stateOf("evt_000002") != dedup.StateFailed || r.noted("release") != 1 {
+	if len(reasons) != 3 || r.stateOf("evt_000002") != dedup.StateFailed ||
+		r.noted("release") != 1 {
 		t.Errorf("parked %v, notes %v", reasons, r.notes)
 	}
 }
@@ -211,7 +217,10 @@ func TestShareOutage(t *testing.T) {
 		m := r.share(nil, func(c *ShareConfig) { c.Deliveries = 2 })
 		m.link.cut()
 		r.produce(0, 0, 20)
-		r.eventually(func() (bool, string) { return r.noted("renewed") >= 6 || r.lapsed(), "no locks are renewed" }) // for more than two locks
+		// for more than two locks
+		r.eventually(func() (bool, string) {
+			return r.noted("renewed") >= 6 || r.lapsed(), "no locks are renewed"
+		})
 		r.mu.Lock()
 		before := r.total + r.notes["accept"]
 		r.mu.Unlock()
@@ -246,7 +255,8 @@ func TestShareUnrecorded(t *testing.T) {
 		})
 		close(started)
 		r.eventually(func() (bool, string) {
-			return r.noted("unrecorded") > 0 && r.noted("renewed") >= 3 || r.lapsed(), "it is not told, or the lock is not renewed"
+			return r.noted("unrecorded") > 0 && r.noted("renewed") >= 3 || r.lapsed(),
+				"it is not told, or the lock is not renewed"
 		})
 		if n := r.noted("accept"); n != 0 {
 			t.Errorf("%d were accepted while nothing could be recorded", n)
@@ -319,12 +329,15 @@ func TestShareBadConfig(t *testing.T) {
 		"BatchMax":   func(c *ShareConfig) { c.BatchMax = 5000 },
 		"Workers":    func(c *ShareConfig) { c.Workers = -1 },
 		"Hold":       func(c *ShareConfig) { c.Hold = -1 },
-		"RetryBase":  func(c *ShareConfig) { c.RetryBase, c.RetryMax = time.Second, time.Millisecond },
+		"RetryBase": func(c *ShareConfig) {
+			c.RetryBase, c.RetryMax = time.Second, time.Millisecond
+		},
 	} {
 		cfg := good
 		change(&cfg)
 		_, err := NewShare(cfg)
-		if input := (*dedup.InputError)(nil); !errors.As(err, &input) || input.Field != "franz.ShareConfig."+field {
+		if input := (*dedup.InputError)(nil); !errors.As(err, &input) ||
+			input.Field != "franz.ShareConfig."+field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -339,7 +352,8 @@ func TestShareBadConfig(t *testing.T) {
 		"Options  ":         {kgo.ConsumerGroup(group), kgo.ConsumeTopics(orders)},
 	} {
 		err := s.Run(t.Context(), append(opts, kgo.SeedBrokers(r.cluster.ListenAddrs()...))...)
-		if input := (*dedup.InputError)(nil); !errors.As(err, &input) || input.Field != strings.TrimSpace(field) {
+		if input := (*dedup.InputError)(nil); !errors.As(err, &input) ||
+			input.Field != strings.TrimSpace(field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -40,7 +40,8 @@ type begins struct {
 
 // fetched compares the stamps of committed offsets with the topics that have these names now. An
 // error has the client join again.
-func (b *begins) fetched(ctx context.Context, client *kgo.Client, answer *kmsg.OffsetFetchResponse) error {
+func (b *begins) fetched(ctx context.Context, client *kgo.Client,
+	answer *kmsg.OffsetFetchResponse) error {
 	b.anew = make(map[topicPartition]bool)
 	stamped := stampsOf(answer)
 	if len(stamped) == 0 {
@@ -59,7 +60,8 @@ func (b *begins) fetched(ctx context.Context, client *kgo.Client, answer *kmsg.O
 		for partition, uuid := range partitions {
 			if now != "" && uuid != now {
 				b.anew[topicPartition{topic, partition}] = true
-				b.told(fmt.Errorf("%w: the offset of partition %d was committed for UUID %s", topicGone(topic), partition, uuid))
+				b.told(fmt.Errorf("%w: the offset of partition %d was committed for UUID %s",
+					topicGone(topic), partition, uuid))
 			}
 		}
 	}
@@ -67,7 +69,8 @@ func (b *begins) fetched(ctx context.Context, client *kgo.Client, answer *kmsg.O
 }
 
 // adjust is called after fetched, for the same assignment.
-func (b *begins) adjust(_ context.Context, offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+func (b *begins) adjust(_ context.Context,
+	offsets map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
 	for at := range b.anew {
 		if _, assigned := offsets[at.topic][at.partition]; assigned {
 			offsets[at.topic][at.partition] = kgo.NewOffset().AtStart()
@@ -97,7 +100,8 @@ func stampsOf(answer *kmsg.OffsetFetchResponse) map[string]map[int32]string {
 
 // uuidsOf asks for the UUIDs that topics have now. It has none of topics that do not exist, and of
 // brokers before 2.8.
-func uuidsOf(ctx context.Context, client *kgo.Client, topics []string) (map[string][16]byte, error) {
+func uuidsOf(ctx context.Context, client *kgo.Client,
+	topics []string) (map[string][16]byte, error) {
 	answer, err := lookUp(ctx, client, topics)
 	if err != nil {
 		return nil, err
@@ -115,7 +119,8 @@ func uuidsOf(ctx context.Context, client *kgo.Client, topics []string) (map[stri
 }
 
 // lookUp asks a broker for topics, for a bounded time.
-func lookUp(ctx context.Context, client *kgo.Client, topics []string) ([]kmsg.MetadataResponseTopic, error) {
+func lookUp(ctx context.Context, client *kgo.Client, topics []string) ([]kmsg.MetadataResponseTopic,
+	error) {
 	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
 	request := kmsg.NewPtrMetadataRequest()

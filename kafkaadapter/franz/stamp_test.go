@@ -15,7 +15,8 @@ import (
 	"github.com/onceward/onceward/kafkaadapter/internal/msgid"
 )
 
-// byName has the client commit as brokers before Apache Kafka 4.2 have it: to whatever topic has the name.
+// byName has the client commit as brokers before Apache Kafka 4.2 have it: to whatever topic has
+// the name.
 func byName() kgo.Opt {
 	versions := kversion.Stable()
 	versions.SetMaxKeyVersion(int16(kmsg.OffsetCommit), 9)
@@ -41,7 +42,8 @@ func (r *rig) commitAs(offset int64, metadata string) {
 	r.t.Helper()
 	request := kmsg.NewPtrOffsetCommitRequest()
 	request.Group, request.Generation = group, -1
-	topic, partition := kmsg.NewOffsetCommitRequestTopic(), kmsg.NewOffsetCommitRequestTopicPartition()
+	topic, partition := kmsg.NewOffsetCommitRequestTopic(),
+		kmsg.NewOffsetCommitRequestTopicPartition()
 	topic.Topic, partition.Offset, partition.Metadata = orders, offset, &metadata
 	topic.Partitions = append(topic.Partitions, partition)
 	request.Topics = append(request.Topics, topic)
@@ -67,9 +69,13 @@ func TestOffsetOfAnotherTopicIsNotBegunAt(t *testing.T) {
 		metadata func(r *rig) string
 		effects  int
 	}{
-		"of this topic":           {func(r *rig) string { return msgid.Stamp(msgid.TopicID(r.uuid())) }, 2},
-		"of one that was deleted": {func(*rig) string { return msgid.Stamp(msgid.TopicID([16]byte{1})) }, 6},
-		"of a foreign client":     {func(*rig) string { return "consumer-1" }, 2},
+		"of this topic": {func(r *rig) string {
+			return msgid.Stamp(msgid.TopicID(r.uuid()))
+		}, 2},
+		"of one that was deleted": {func(*rig) string {
+			return msgid.Stamp(msgid.TopicID([16]byte{1}))
+		}, 6},
+		"of a foreign client": {func(*rig) string { return "consumer-1" }, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachCommit(t, func(t *testing.T, mode mode, options ...kgo.Opt) {
@@ -80,7 +86,8 @@ func TestOffsetOfAnotherTopicIsNotBegunAt(t *testing.T) {
 				m := r.join(func(context.Context, *Message) error { return nil }, nil, options...)
 				r.eventually(func() (bool, string) {
 					metadata := r.cluster.GroupInfo(group).Commits[orders][0].Metadata
-					return r.totalEffects() == row.effects && metadata == msgid.Stamp(msgid.TopicID(r.uuid())),
+					return r.totalEffects() == row.effects &&
+							metadata == msgid.Stamp(msgid.TopicID(r.uuid())),
 						"not read, or the commit does not say of which topic it is"
 				})
 				m.leave()
@@ -90,19 +97,22 @@ func TestOffsetOfAnotherTopicIsNotBegunAt(t *testing.T) {
 	}
 }
 
-// Where topics cannot be looked up the client joins again: to begin at an offset without a look could
-// skip messages.
+// Where topics cannot be looked up the client joins again: to begin at an offset without a look
+// could skip messages.
 func TestOffsetsAreNotTrustedWithoutALook(t *testing.T) {
 	stamped := msgid.Stamp(msgid.TopicID([16]byte{1}))
 	answer := kmsg.NewPtrOffsetFetchResponse()
 	answer.Groups = []kmsg.OffsetFetchResponseGroup{{Topics: []kmsg.OffsetFetchResponseGroupTopic{{
-		Topic: orders, Partitions: []kmsg.OffsetFetchResponseGroupTopicPartition{{Partition: 3, Offset: 7, Metadata: &stamped}},
+		Topic: orders, Partitions: []kmsg.OffsetFetchResponseGroupTopicPartition{{Partition: 3,
+			Offset: 7, Metadata: &stamped}},
 	}}}}
 	down := errors.New("down")
 	var told []error
 	b := &begins{
-		told:    func(err error) { told = append(told, err) },
-		uuidsOf: func(context.Context, *kgo.Client, []string) (map[string][16]byte, error) { return nil, down },
+		told: func(err error) { told = append(told, err) },
+		uuidsOf: func(context.Context, *kgo.Client, []string) (map[string][16]byte, error) {
+			return nil, down
+		},
 	}
 	require.ErrorIs(t, b.fetched(t.Context(), nil, answer), down)
 
@@ -119,7 +129,10 @@ func TestOffsetsAreNotTrustedWithoutALook(t *testing.T) {
 	require.NoError(t, b.fetched(t.Context(), nil, answer))
 	require.Len(t, told, 1)
 	require.ErrorIs(t, told[0], ErrTopicGone)
-	offsets, err := b.adjust(t.Context(), map[string]map[int32]kgo.Offset{orders: {3: kgo.NewOffset().At(7), 4: kgo.NewOffset().At(9)}})
+	offsets, err := b.adjust(t.Context(),
+		map[string]map[int32]kgo.Offset{orders: {3: kgo.NewOffset().At(7),
+			4: kgo.NewOffset().At(9)}})
 	require.NoError(t, err)
-	assert.Equal(t, map[int32]kgo.Offset{3: kgo.NewOffset().AtStart(), 4: kgo.NewOffset().At(9)}, offsets[orders])
+	assert.Equal(t, map[int32]kgo.Offset{3: kgo.NewOffset().AtStart(), 4: kgo.NewOffset().At(9)},
+		offsets[orders])
 }

@@ -77,7 +77,8 @@ func (s *session) rest(at topicPartition) {
 		f.errs[at] = 0
 	}
 	f.last[at] = now
-	pause := backoff.Policy{Base: min(s.c.retry.Base, topicRest), Cap: min(s.c.retry.Cap, topicRest)}.Delay(f.errs[at], 0, nil)
+	pause := backoff.Policy{Base: min(s.c.retry.Base, topicRest),
+		Cap: min(s.c.retry.Cap, topicRest)}.Delay(f.errs[at], 0, nil)
 	f.errs[at]++
 	if f.resting[at] {
 		return

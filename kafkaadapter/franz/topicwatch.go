@@ -36,7 +36,8 @@ type topicWatch struct {
 }
 
 func newTopicWatch(client *kgo.Client, gone func(string), told func(error)) *topicWatch {
-	return &topicWatch{client: client, gone: gone, told: told, uuids: make(map[string][16]byte), missed: make(map[string]int)}
+	return &topicWatch{client: client, gone: gone, told: told, uuids: make(map[string][16]byte),
+		missed: make(map[string]int)}
 }
 
 // run looks until ctx ends, or a topic is gone. A look that fails is made again.
@@ -95,10 +96,10 @@ func (w *topicWatch) compare(topic string, uuid [16]byte, err error) (changed bo
 }
 
 // deleted reports whether a topic of a share group is gone. While a member is assigned a topic that
-// does not exist, Kafka 4.3 answers its fetches with UNKNOWN_SERVER_ERROR. The broker still locks the
-// messages of the other topics in these fetches, for half a minute. A client that leaves releases its
-// locks, and the next client is not assigned the topic. In a group of another kind the fetch itself
-// reports the missing topic.
+// does not exist, Kafka 4.3 answers its fetches with UNKNOWN_SERVER_ERROR. The broker still locks
+// the messages of the other topics in these fetches, for half a minute. A client that leaves
+// releases its locks, and the next client is not assigned the topic. In a group of another kind the
+// fetch itself reports the missing topic.
 func (w *topicWatch) deleted(topic string, err error) bool {
 	if _, known := w.uuids[topic]; !known || !errors.Is(err, kerr.UnknownTopicOrPartition) {
 		delete(w.missed, topic)

@@ -61,8 +61,8 @@ func TestTopicOfShareGroupIsDeleted(t *testing.T) {
 	}
 }
 
-// A topic may be unknown for three seconds of a series; a second series begins ten seconds after the
-// last error of the first.
+// A topic may be unknown for three seconds of a series; a second series begins ten seconds after
+// the last error of the first.
 func TestUnknownTopicPersists(t *testing.T) {
 	var u unknownTopics
 	now := time.Unix(1e9, 0)
@@ -135,7 +135,10 @@ func (l *lines) Handle(_ context.Context, r slog.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if strings.Contains(r.Message, "consumer group") {
-		r.Attrs(func(a slog.Attr) bool { l.all = append(l.all, a.String()); return a.Key != "error" })
+		r.Attrs(func(a slog.Attr) bool {
+			l.all = append(l.all, a.String())
+			return a.Key != "error"
+		})
 	}
 	return nil
 }
@@ -163,9 +166,9 @@ func (r *rig) replace() {
 	clear(r.last)
 }
 
-// The topic is deleted and created again while a handler is at work. The client ends for one reason,
-// which is logged once, and another one reads the new topic from its start: what was due for the old
-// one is not committed into it.
+// The topic is deleted and created again while a handler is at work. The client ends for one
+// reason, which is logged once, and another one reads the new topic from its start: what was due
+// for the old one is not committed into it.
 func TestTopicRecreated(t *testing.T) {
 	eachCommit(t, func(t *testing.T, mode mode, options ...kgo.Opt) {
 		r := newRig(t, mode, 1)
@@ -195,18 +198,22 @@ func TestTopicRecreated(t *testing.T) {
 		r.replace()
 		close(g.open)
 		client := r.client
-		r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner())) // a producer keeps to the topic that it knows
+		// a producer keeps to the topic that it knows
+		r.client = r.newClient(kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		client.Close()
 		r.produce(0, 100, 3) // fewer than before
 		r.eventually(func() (bool, string) {
 			info := r.cluster.GroupInfo(group)
-			return r.totalEffects() == 9 && info != nil && info.Commits[orders][0].Offset == 3, "the new topic is not read"
+			return r.totalEffects() == 9 && info != nil && info.Commits[orders][0].Offset == 3,
+				"the new topic is not read"
 		})
 		m.leave()
 		r.once(9)
 		mu.Lock()
-		// Where a commit by name has come into the new topic, that is told whenever the offset is fetched.
-		assert.True(t, gone == 1 || gone > 0 && gone <= 3 && len(options) > 0, "told %d times", gone)
+		// Where a commit by name has come into the new topic, that is told whenever the offset is
+		// fetched.
+		assert.True(t, gone == 1 || gone > 0 && gone <= 3 && len(options) > 0,
+			"told %d times", gone)
 		mu.Unlock()
 		log.mu.Lock()
 		defer log.mu.Unlock()
@@ -214,14 +221,15 @@ func TestTopicRecreated(t *testing.T) {
 	})
 }
 
-// Before OffsetCommit version 10 a commit would be taken for the topic that has the name now: nothing
-// of a topic that is gone is committed any more.
+// Before OffsetCommit version 10 a commit would be taken for the topic that has the name now:
+// nothing of a topic that is gone is committed any more.
 func TestNothingIsDueForATopicThatIsGone(t *testing.T) {
 	for name, end := range map[string]func(*session){
 		"another UUID": func(s *session) { s.topicGone(orders) },
 		"unknown for long": func(s *session) {
 			s.unknown.persists(orders, time.Now().Add(-topicPatience))
-			assert.ErrorIs(t, s.unknownTopic(topicPartition{orders, 0}, kerr.UnknownTopicID), ErrTopicGone)
+			assert.ErrorIs(t, s.unknownTopic(topicPartition{orders, 0}, kerr.UnknownTopicID),
+				ErrTopicGone)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 type producer interface {
 	BeginTxn() error
 	SendMessages(msgs []*sarama.ProducerMessage) error
-	AddOffsetsToTxnWithGroupMetadata(offsets map[string][]*sarama.PartitionOffsetMetadata, group *sarama.ConsumerGroupMetadata) error
+	AddOffsetsToTxnWithGroupMetadata(offsets map[string][]*sarama.PartitionOffsetMetadata,
+		group *sarama.ConsumerGroupMetadata) error
 	CommitTxn() error
 	AbortTxn() error
 	TxnStatus() sarama.ProducerTxnStatusFlag
@@ -62,7 +63,8 @@ func (c *cluster) producer() (producer, error) { return sarama.NewSyncProducerFr
 func (c *cluster) member(m *sarama.ConsumerGroupMetadata) error {
 	return c.ask(func(b *sarama.Broker) error {
 		resp, err := b.Heartbeat(&sarama.HeartbeatRequest{
-			Version: 4, GroupId: c.group, MemberId: m.MemberID, GenerationId: m.GenerationID, GroupInstanceId: m.GroupInstanceID,
+			Version: 4, GroupId: c.group, MemberId: m.MemberID, GenerationId: m.GenerationID,
+			GroupInstanceId: m.GroupInstanceID,
 		})
 		switch {
 		case err != nil:
@@ -75,9 +77,11 @@ func (c *cluster) member(m *sarama.ConsumerGroupMetadata) error {
 	})
 }
 
-func (c *cluster) committed(topic string, partition int32) (offset int64, metadata string, err error) {
+func (c *cluster) committed(topic string, partition int32) (offset int64, metadata string,
+	err error) {
 	err = c.ask(func(b *sarama.Broker) error {
-		req := sarama.NewOffsetFetchRequest(c.client.Config().Version, c.group, map[string][]int32{topic: {partition}})
+		req := sarama.NewOffsetFetchRequest(c.client.Config().Version, c.group,
+			map[string][]int32{topic: {partition}})
 		req.RequireStable = true
 		resp, err := b.FetchOffset(req)
 		if err != nil {
@@ -114,7 +118,8 @@ func (c *cluster) ask(f func(*sarama.Broker) error) error {
 	case !errors.As(err, &answer):
 		_ = coordinator.Close() // the connection is of no use any more
 		_ = c.client.RefreshCoordinator(c.group)
-	case errors.Is(err, sarama.ErrNotCoordinatorForConsumer), errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable):
+	case errors.Is(err, sarama.ErrNotCoordinatorForConsumer),
+		errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable):
 		_ = c.client.RefreshCoordinator(c.group)
 	}
 	return err

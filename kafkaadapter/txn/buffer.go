@@ -28,7 +28,8 @@ type buffer struct {
 }
 
 func newBuffer(batchMax, batchBytes int, pause func(bool) bool) *buffer {
-	return &buffer{batchMax: batchMax, batchBytes: batchBytes, pause: pause, added: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
+	return &buffer{batchMax: batchMax, batchBytes: batchBytes, pause: pause,
+		added: make(chan struct{}, 1), freed: make(chan struct{}, 1)}
 }
 
 func sizeOf(m *sarama.ConsumerMessage) int { return len(m.Key) + len(m.Value) }
@@ -60,7 +61,9 @@ func (b *buffer) committed(next int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.floor = max(b.floor, next)
-	n := slices.IndexFunc(b.pending, func(m *sarama.ConsumerMessage) bool { return m.Offset >= b.floor })
+	n := slices.IndexFunc(b.pending, func(m *sarama.ConsumerMessage) bool {
+		return m.Offset >= b.floor
+	})
 	if n < 0 {
 		n = len(b.pending)
 	}
@@ -122,7 +125,8 @@ func (b *buffer) head(n int) []*sarama.ConsumerMessage {
 
 // next waits for a message, and then up to wait for a full batch. It returns nothing when
 // ctx has ended, even when there is something.
-func (b *buffer) next(ctx context.Context, limit int, wait time.Duration) []*sarama.ConsumerMessage {
+func (b *buffer) next(ctx context.Context, limit int,
+	wait time.Duration) []*sarama.ConsumerMessage {
 	var late <-chan time.Time
 	for ctx.Err() == nil {
 		n, full := b.measure(limit)

@@ -9,7 +9,8 @@ import (
 )
 
 func sized(offset int64, size int) *sarama.ConsumerMessage {
-	return &sarama.ConsumerMessage{Offset: offset, Key: make([]byte, size/2), Value: make([]byte, size-size/2)}
+	return &sarama.ConsumerMessage{Offset: offset, Key: make([]byte, size/2),
+		Value: make([]byte, size-size/2)}
 }
 
 // A batch is bounded by count and by bytes, and holds one message at least.
@@ -93,10 +94,12 @@ func TestBatchWaits(t *testing.T) {
 				b.add(sized(int64(i), 1))
 			}
 		}()
-		if batch := b.next(t.Context(), 3, 10*time.Second); len(batch) != 2 || time.Since(began) != 16*time.Second {
+		if batch := b.next(t.Context(), 3, 10*time.Second); len(batch) != 2 ||
+			time.Since(began) != 16*time.Second {
 			t.Errorf("%d messages after %v", len(batch), time.Since(began))
 		}
-		if batch := b.next(t.Context(), 3, 10*time.Second); len(batch) != 3 || time.Since(began) != 18*time.Second {
+		if batch := b.next(t.Context(), 3, 10*time.Second); len(batch) != 3 ||
+			time.Since(began) != 18*time.Second {
 			t.Errorf("%d messages after %v", len(batch), time.Since(began))
 		}
 		time.Sleep(time.Minute)

@@ -18,7 +18,8 @@ type claim struct {
 
 // ConsumeClaim implements sarama.ConsumerGroupHandler: it processes one partition until
 // it is revoked, the session ends, or a message cannot be processed.
-func (p *Processor) ConsumeClaim(session sarama.ConsumerGroupSession, sc sarama.ConsumerGroupClaim) error {
+func (p *Processor) ConsumeClaim(session sarama.ConsumerGroupSession,
+	sc sarama.ConsumerGroupClaim) error {
 	c := p.newClaim(session, sc)
 	defer c.stop()
 	defer c.worker.buffer.resume()
@@ -41,7 +42,8 @@ func (p *Processor) ConsumeClaim(session sarama.ConsumerGroupSession, sc sarama.
 	return err
 }
 
-func (p *Processor) newClaim(session sarama.ConsumerGroupSession, sc sarama.ConsumerGroupClaim) *claim {
+func (p *Processor) newClaim(session sarama.ConsumerGroupSession,
+	sc sarama.ConsumerGroupClaim) *claim {
 	topic, partition := sc.Topic(), sc.Partition()
 	c := &claim{session: session, claim: sc}
 	var stopping, handling context.Context
@@ -49,10 +51,13 @@ func (p *Processor) newClaim(session sarama.ConsumerGroupSession, sc sarama.Cons
 	// A handler may go on after the session's end, for the time that Drain gives it.
 	handling, c.cancel = context.WithCancelCause(context.WithoutCancel(session.Context()))
 	c.worker = &worker{
-		cfg: &p.cfg, topic: topic, partition: partition, initial: sc.InitialOffset(), stopping: stopping, handling: handling,
-		buffer: newBuffer(p.cfg.BatchMax, p.cfg.BatchBytes, func(on bool) bool { return p.member.Pause(topic, partition, on) }),
-		dial:   func() (broker, error) { return p.dial(p.cfg.transactionalID(topic, partition)) },
-		meta:   func() *sarama.ConsumerGroupMetadata { return p.metadata(session) },
+		cfg: &p.cfg, topic: topic, partition: partition, initial: sc.InitialOffset(),
+		stopping: stopping, handling: handling,
+		buffer: newBuffer(p.cfg.BatchMax, p.cfg.BatchBytes, func(on bool) bool {
+			return p.member.Pause(topic, partition, on)
+		}),
+		dial: func() (broker, error) { return p.dial(p.cfg.transactionalID(topic, partition)) },
+		meta: func() *sarama.ConsumerGroupMetadata { return p.metadata(session) },
 	}
 	return c
 }

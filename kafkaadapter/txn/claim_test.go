@@ -23,10 +23,13 @@ func TestDrain(t *testing.T) {
 		outputs   []string
 		abandoned bool
 	}{
-		{name: "returns in time", takes: 5 * time.Second, held: 5 * time.Second, outputs: outputsOf(0, 4)},
+		{name: "returns in time", takes: 5 * time.Second, held: 5 * time.Second,
+			outputs: outputsOf(0, 4)},
 		{name: "listens", takes: time.Minute, held: 8 * time.Second},
-		{name: "returns too late to count", takes: 9 * time.Second, deaf: true, held: 9 * time.Second},
-		{name: "does not listen", takes: time.Minute, deaf: true, held: 10 * time.Second, abandoned: true},
+		{name: "returns too late to count", takes: 9 * time.Second, deaf: true,
+			held: 9 * time.Second},
+		{name: "does not listen", takes: time.Minute, deaf: true, held: 10 * time.Second,
+			abandoned: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -34,7 +37,8 @@ func TestDrain(t *testing.T) {
 				abandoned := !row.abandoned
 				r := start(t, c, func(cfg *Config) {
 					cfg.Observer.Revoked = func(_ string, _ int32, a bool) { abandoned = a }
-					cfg.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+					cfg.Handler = func(ctx context.Context,
+						batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 						done := ctx.Done()
 						if row.deaf {
 							done = nil
@@ -53,7 +57,8 @@ func TestDrain(t *testing.T) {
 					t.Error(err)
 				}
 				if held := time.Since(began); held != row.held || abandoned != row.abandoned {
-					t.Errorf("held for %v, abandoned %v; want %v, %v", held, abandoned, row.held, row.abandoned)
+					t.Errorf("held for %v, abandoned %v; want %v, %v", held, abandoned, row.held,
+						row.abandoned)
 				}
 				time.Sleep(time.Hour) // what was abandoned ends, and changes nothing
 				if !slices.Equal(c.outputs, row.outputs) {
@@ -70,7 +75,8 @@ func TestDrainDoesNotWaitForABroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t)
 		r := start(t, c, func(cfg *Config) {
-			cfg.Handler = func(context.Context, []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			cfg.Handler = func(context.Context,
+				[]*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 				return []*sarama.ProducerMessage{{Value: slowEncoder{}}}, nil
 			}
 		})
@@ -129,7 +135,9 @@ func TestRevokedWhileWaiting(t *testing.T) {
 				if script != nil {
 					c.script = script
 				}
-				r := start(t, c, func(cfg *Config) { cfg.RetryBase, cfg.RetryMax = 1000*time.Hour, 1000*time.Hour })
+				r := start(t, c, func(cfg *Config) {
+					cfg.RetryBase, cfg.RetryMax = 1000*time.Hour, 1000*time.Hour
+				})
 				r.feed(0, 1)
 				time.Sleep(time.Second)
 				began := time.Now()
@@ -147,7 +155,8 @@ func TestHandlerExits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t)
 		r := start(t, c, func(cfg *Config) {
-			cfg.Handler = func(context.Context, []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			cfg.Handler = func(context.Context,
+				[]*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 				runtime.Goexit()
 				return nil, nil
 			}
@@ -167,7 +176,9 @@ func TestPausedWhileBehind(t *testing.T) {
 		name string
 		run  bool
 	}{{"in Run", true}, {"with Consume alone", false}} {
-		t.Run(row.name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { pausedWhileBehind(t, row.run) }) })
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { pausedWhileBehind(t, row.run) })
+		})
 	}
 }
 
@@ -177,7 +188,8 @@ func pausedWhileBehind(t *testing.T, run bool) {
 	release := make(chan struct{})
 	r := start(t, c, func(cfg *Config) {
 		cfg.Observer.Paused = func(_ string, _ int32, on bool) { paused = append(paused, on) }
-		cfg.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+		cfg.Handler = func(ctx context.Context,
+			batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 			<-release
 			return PerMessage(upper)(ctx, batch)
 		}
@@ -216,7 +228,8 @@ func pausedWhileBehind(t *testing.T, run bool) {
 	close(release)
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	if paused[len(paused)-1] || group.paused != 0 || !slices.Equal(c.committedOutputs(), outputsOf(0, 20)) {
+	if paused[len(paused)-1] || group.paused != 0 ||
+		!slices.Equal(c.committedOutputs(), outputsOf(0, 20)) {
 		t.Errorf("paused %v, committed %v", paused, c.outputs)
 	}
 	if err := r.leave(); err != nil {
@@ -238,7 +251,8 @@ type pausableGroup struct {
 func (g *pausableGroup) Errors() <-chan error { return nil }
 
 // Consume has no session: the claims of this test are fed by hand.
-func (g *pausableGroup) Consume(ctx context.Context, _ []string, _ sarama.ConsumerGroupHandler) error {
+func (g *pausableGroup) Consume(ctx context.Context, _ []string,
+	_ sarama.ConsumerGroupHandler) error {
 	<-ctx.Done()
 	return nil
 }
@@ -253,7 +267,8 @@ func TestPauseEndsWithTheClaim(t *testing.T) {
 		var paused []bool
 		r := start(t, c, func(cfg *Config) {
 			cfg.Observer.Paused = func(_ string, _ int32, on bool) { paused = append(paused, on) }
-			cfg.Handler = func(ctx context.Context, _ []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			cfg.Handler = func(ctx context.Context,
+				_ []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 				<-ctx.Done()
 				return nil, nil
 			}

@@ -108,7 +108,9 @@ func (c Config) complete() (Config, error) {
 	for _, f := range []struct {
 		name string
 		d    time.Duration
-	}{{"BatchWait", c.BatchWait}, {"TransactionTimeout", c.TransactionTimeout}, {"Timeout", c.Timeout}, {"Drain", c.Drain}, {"RetryMax", c.RetryMax}, {"RetryBase", c.RetryBase}} {
+	}{{"BatchWait", c.BatchWait}, {"TransactionTimeout", c.TransactionTimeout},
+		{"Timeout", c.Timeout}, {"Drain", c.Drain}, {"RetryMax", c.RetryMax},
+		{"RetryBase", c.RetryBase}} {
 		if f.d < 0 {
 			return c, bad(f.name, "is %v; it must not be negative", f.d)
 		}
@@ -125,7 +127,8 @@ func (c Config) complete() (Config, error) {
 	case strings.Contains(c.IDPrefix, "/"):
 		return c, bad("IDPrefix", "is %q; it must not contain a slash", c.IDPrefix)
 	case c.TransactionTimeout < time.Millisecond:
-		return c, bad("TransactionTimeout", "is %v, below Kafka's millisecond", c.TransactionTimeout)
+		return c, bad("TransactionTimeout", "is %v, below Kafka's millisecond",
+			c.TransactionTimeout)
 	case c.RetryBase > c.RetryMax:
 		return c, bad("RetryBase", "is %v, above RetryMax (%v)", c.RetryBase, c.RetryMax)
 	}

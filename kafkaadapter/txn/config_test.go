@@ -17,40 +17,58 @@ import (
 func valid() txn.Config {
 	return txn.Config{
 		Brokers: []string{"localhost:9092"}, Client: kafkaadapter.SafeConfig(nil), Group: "g",
-		Handler: txn.PerMessage(func(context.Context, *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) { return nil, nil }),
+		Handler: txn.PerMessage(func(context.Context,
+			*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			return nil, nil
+		}),
 	}
 }
 
 // Every bad field is refused by its name.
 func TestNewNamesTheField(t *testing.T) {
 	for field, change := range map[string]func(*txn.Config){
-		"Brokers":                               func(c *txn.Config) { c.Brokers = nil },
-		"Brokers has":                           func(c *txn.Config) { c.Brokers = []string{"a:1", ""} },
-		"Client is nil":                         func(c *txn.Config) { c.Client = nil },
-		"Client.Version":                        func(c *txn.Config) { c.Client.Version = sarama.V2_4_0_0 },
-		"Client.Producer.Transaction.Retry.Max": func(c *txn.Config) { c.Client.Producer.Transaction.Retry.Max = 0 },
-		"Client is refused":                     func(c *txn.Config) { c.Client.Producer.Retry.Max = 0 },
-		"Group":                                 func(c *txn.Config) { c.Group = "" },
-		"Handler":                               func(c *txn.Config) { c.Handler = txn.PerMessage(nil) },
-		"Attempts":                              func(c *txn.Config) { c.Attempts = -1 },
-		"IDPrefix":                              func(c *txn.Config) { c.IDPrefix = "a/b" },
-		"BatchMax":                              func(c *txn.Config) { c.BatchMax = -1 },
-		"BatchBytes":                            func(c *txn.Config) { c.BatchBytes = -1 },
-		"BatchWait":                             func(c *txn.Config) { c.BatchWait = -1 },
-		"TransactionTimeout":                    func(c *txn.Config) { c.TransactionTimeout = -1 },
-		"TransactionTimeout is 1µs":             func(c *txn.Config) { c.TransactionTimeout = time.Microsecond },
-		"Timeout":                               func(c *txn.Config) { c.Timeout = -1 },
-		"Drain":                                 func(c *txn.Config) { c.Drain = -1 },
-		"RetryMax":                              func(c *txn.Config) { c.RetryMax = -1 },
-		"RetryBase":                             func(c *txn.Config) { c.RetryBase = -1 },
-		"RetryBase is 2s":                       func(c *txn.Config) { c.RetryBase, c.RetryMax = 2*time.Second, time.Second },
+		"Brokers": func(c *txn.Config) { c.Brokers = nil },
+		"Brokers has": func(c *txn.Config) {
+			c.Brokers = []string{"a:1", ""}
+		},
+		"Client is nil": func(c *txn.Config) { c.Client = nil },
+		"Client.Version": func(c *txn.Config) {
+			c.Client.Version = sarama.V2_4_0_0
+		},
+		"Client.Producer.Transaction.Retry.Max": func(c *txn.Config) {
+			c.Client.Producer.Transaction.Retry.Max = 0
+		},
+		"Client is refused": func(c *txn.Config) {
+			c.Client.Producer.Retry.Max = 0
+		},
+		"Group": func(c *txn.Config) { c.Group = "" },
+		"Handler": func(c *txn.Config) {
+			c.Handler = txn.PerMessage(nil)
+		},
+		"Attempts":           func(c *txn.Config) { c.Attempts = -1 },
+		"IDPrefix":           func(c *txn.Config) { c.IDPrefix = "a/b" },
+		"BatchMax":           func(c *txn.Config) { c.BatchMax = -1 },
+		"BatchBytes":         func(c *txn.Config) { c.BatchBytes = -1 },
+		"BatchWait":          func(c *txn.Config) { c.BatchWait = -1 },
+		"TransactionTimeout": func(c *txn.Config) { c.TransactionTimeout = -1 },
+		"TransactionTimeout is 1µs": func(c *txn.Config) {
+			c.TransactionTimeout = time.Microsecond
+		},
+		"Timeout":   func(c *txn.Config) { c.Timeout = -1 },
+		"Drain":     func(c *txn.Config) { c.Drain = -1 },
+		"RetryMax":  func(c *txn.Config) { c.RetryMax = -1 },
+		"RetryBase": func(c *txn.Config) { c.RetryBase = -1 },
+		"RetryBase is 2s": func(c *txn.Config) {
+			c.RetryBase, c.RetryMax = 2*time.Second, time.Second
+		},
 	} {
 		t.Run(field, func(t *testing.T) {
 			c := valid()
 			change(&c)
 			p, err := txn.New(c)
 			var input *dedup.InputError
-			if p != nil || !errors.As(err, &input) || !strings.HasPrefix(err.Error(), "dedup: txn.Config."+field) {
+			if p != nil || !errors.As(err, &input) ||
+				!strings.HasPrefix(err.Error(), "dedup: txn.Config."+field) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -67,7 +85,9 @@ func TestClientIsCopied(t *testing.T) {
 	if _, err := txn.New(c); err != nil {
 		t.Fatal(err)
 	}
-	if c.Client.Producer.Idempotent != before.Producer.Idempotent || c.Client.Producer.Transaction.ID != "" || c.Client.Net.MaxOpenRequests != before.Net.MaxOpenRequests {
+	if c.Client.Producer.Idempotent != before.Producer.Idempotent ||
+		c.Client.Producer.Transaction.ID != "" ||
+		c.Client.Net.MaxOpenRequests != before.Net.MaxOpenRequests {
 		t.Errorf("%+v", c.Client.Producer)
 	}
 }
@@ -79,23 +99,46 @@ func TestCheckConfigNamesTheField(t *testing.T) {
 		t.Fatal(err)
 	}
 	for field, change := range map[string]func(*sarama.Config){
-		"Consumer.Offsets.AutoCommit.Enable": func(c *sarama.Config) { c.Consumer.Offsets.AutoCommit.Enable = true },
-		"Consumer.Return.Errors":             func(c *sarama.Config) { c.Consumer.Return.Errors = false },
-		"Consumer.IsolationLevel":            func(c *sarama.Config) { c.Consumer.IsolationLevel = sarama.ReadUncommitted },
-		"Consumer.Offsets.Initial":           func(c *sarama.Config) { c.Consumer.Offsets.Initial = sarama.OffsetNewest },
-		"Consumer.Group.ResetInvalidOffsets": func(c *sarama.Config) { c.Consumer.Group.ResetInvalidOffsets = true },
-		"Consumer.Fetch.Max":                 func(c *sarama.Config) { c.Consumer.Fetch.Max = 1 << 20 },
-		"Consumer.MaxWaitTime":               func(c *sarama.Config) { c.Consumer.MaxWaitTime = 21 * time.Second },
-		"Consumer.Group.InstanceId":          func(c *sarama.Config) { c.Consumer.Group.InstanceId = "i" },
-		"Consumer.Group.Rebalance.Timeout":   func(c *sarama.Config) { c.Consumer.Group.Rebalance.Timeout = 10 * time.Second },
-		"Consumer.Group.Session.Timeout":     func(c *sarama.Config) { c.Consumer.Group.Session.Timeout = 29 * time.Second },
-		"Version":                            func(c *sarama.Config) { c.Version = sarama.V2_4_0_0 },
+		"Consumer.Offsets.AutoCommit.Enable": func(c *sarama.Config) {
+			c.Consumer.Offsets.AutoCommit.Enable = true
+		},
+		"Consumer.Return.Errors": func(c *sarama.Config) {
+			c.Consumer.Return.Errors = false
+		},
+		"Consumer.IsolationLevel": func(c *sarama.Config) {
+			c.Consumer.IsolationLevel = sarama.ReadUncommitted
+		},
+		"Consumer.Offsets.Initial": func(c *sarama.Config) {
+			c.Consumer.Offsets.Initial = sarama.OffsetNewest
+		},
+		"Consumer.Group.ResetInvalidOffsets": func(c *sarama.Config) {
+			c.Consumer.Group.ResetInvalidOffsets = true
+		},
+		"Consumer.Fetch.Max": func(c *sarama.Config) {
+			c.Consumer.Fetch.Max = 1 << 20
+		},
+		"Consumer.MaxWaitTime": func(c *sarama.Config) {
+			c.Consumer.MaxWaitTime = 21 * time.Second
+		},
+		"Consumer.Group.InstanceId": func(c *sarama.Config) {
+			c.Consumer.Group.InstanceId = "i"
+		},
+		"Consumer.Group.Rebalance.Timeout": func(c *sarama.Config) {
+			c.Consumer.Group.Rebalance.Timeout = 10 * time.Second
+		},
+		"Consumer.Group.Session.Timeout": func(c *sarama.Config) {
+			c.Consumer.Group.Session.Timeout = 29 * time.Second
+		},
+		"Version": func(c *sarama.Config) {
+			c.Version = sarama.V2_4_0_0
+		},
 	} {
 		t.Run(field, func(t *testing.T) {
 			c := kafkaadapter.SafeConfig(nil)
 			change(c)
 			var input *dedup.InputError
-			if err := p.CheckConfig(c); !errors.As(err, &input) || input.Field != "sarama.Config."+field {
+			if err := p.CheckConfig(c); !errors.As(err, &input) ||
+				input.Field != "sarama.Config."+field {
 				t.Errorf("%v", err)
 			}
 		})

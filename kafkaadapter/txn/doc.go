@@ -41,8 +41,8 @@
 // Another cluster: Kafka's transactions end at the cluster that holds the offsets.
 //
 // Topics that are deleted and created again, on brokers before 2.8, which have no UUIDs: stop the
-// group first, or the first messages of the new topic may be skipped. With UUIDs the claim ends with
-// [ErrTopicRecreated], and the new topic is read from its start.
+// group first, or the first messages of the new topic may be skipped. With UUIDs the claim ends
+// with [ErrTopicRecreated], and the new topic is read from its start.
 //
 // # How it stays true
 //

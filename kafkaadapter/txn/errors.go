@@ -16,7 +16,8 @@ var (
 	// ErrStale ends a claim whose member or generation the group does not know any more,
 	// or never did: Config.Group and Config.InstanceID must be those of the consumer group.
 	// Run joins again.
-	ErrStale = errors.New("txn: not a current member of the group (is Config.Group the group that Run consumes with?)")
+	ErrStale = errors.New(
+		"txn: not a current member of the group (is Config.Group the group that Run consumes with?)")
 
 	errHandlerExited = errors.New("txn: the handler ended its goroutine")
 )
@@ -36,7 +37,8 @@ type UnprocessableError struct {
 
 // Error implements error.
 func (e *UnprocessableError) Error() string {
-	return fmt.Sprintf("txn: message %s/%d@%d cannot be processed: %v", e.Topic, e.Partition, e.Offset, e.Err)
+	return fmt.Sprintf("txn: message %s/%d@%d cannot be processed: %v", e.Topic, e.Partition,
+		e.Offset, e.Err)
 }
 
 // Unwrap returns Err.

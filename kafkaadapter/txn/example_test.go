@@ -41,8 +41,10 @@ func Example() {
 		Handler: txn.PerMessage(invoice),
 		DeadLetter: func(m *sarama.ConsumerMessage, reason error) *sarama.ProducerMessage {
 			return &sarama.ProducerMessage{
-				Topic: "orders.dead", Key: sarama.ByteEncoder(m.Key), Value: sarama.ByteEncoder(m.Value),
-				Headers: []sarama.RecordHeader{{Key: []byte("reason"), Value: []byte(reason.Error())}},
+				Topic: "orders.dead", Key: sarama.ByteEncoder(m.Key),
+				Value: sarama.ByteEncoder(m.Value),
+				Headers: []sarama.RecordHeader{{Key: []byte("reason"),
+					Value: []byte(reason.Error())}},
 			}
 		},
 	})
@@ -85,7 +87,8 @@ func ExamplePerMessage() {
 // Settings under which messages would be lost or doubled are refused by name.
 func ExampleProcessor_CheckConfig() {
 	cfg := kafkaadapter.SafeConfig(nil)
-	p, err := txn.New(txn.Config{Brokers: []string{"localhost:9092"}, Client: cfg, Group: "invoicing", Handler: txn.PerMessage(invoice)})
+	p, err := txn.New(txn.Config{Brokers: []string{"localhost:9092"}, Client: cfg,
+		Group: "invoicing", Handler: txn.PerMessage(invoice)})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -113,7 +113,8 @@ func (b *fakeBroker) producer() (producer, error) {
 	defer b.mu.Unlock()
 	b.epoch++
 	b.producers++
-	return &fakeProducer{fakeCluster: b.fakeCluster, epoch: b.epoch, status: sarama.ProducerTxnFlagReady, next: -1}, nil
+	return &fakeProducer{fakeCluster: b.fakeCluster, epoch: b.epoch,
+		status: sarama.ProducerTxnFlagReady, next: -1}, nil
 }
 
 func (b *fakeBroker) committed(string, int32) (int64, string, error) {
@@ -195,9 +196,12 @@ func (p *fakeProducer) SendMessages(msgs []*sarama.ProducerMessage) error {
 	})
 }
 
-func (p *fakeProducer) AddOffsetsToTxnWithGroupMetadata(offsets map[string][]*sarama.PartitionOffsetMetadata, group *sarama.ConsumerGroupMetadata) error {
+func (p *fakeProducer) AddOffsetsToTxnWithGroupMetadata(
+	offsets map[string][]*sarama.PartitionOffsetMetadata,
+	group *sarama.ConsumerGroupMetadata) error {
 	one := offsets[topic][0]
-	if group.MemberID != "m" || group.GenerationID != 7 || group.GroupID != "g" || one.LeaderEpoch != -1 {
+	if group.MemberID != "m" || group.GenerationID != 7 || group.GroupID != "g" ||
+		one.LeaderEpoch != -1 {
 		p.t.Errorf("offsets %+v with %+v", one, group)
 	}
 	return p.do("offsets", func() { p.next, p.stamp = one.Offset, *one.Metadata })
@@ -235,12 +239,14 @@ func (p *fakeProducer) Close() error {
 
 // message is an input; value is its offset, too.
 func message(offset int64) *sarama.ConsumerMessage {
-	return &sarama.ConsumerMessage{Topic: topic, Partition: 3, Offset: offset, Value: fmt.Append(nil, "v", offset)}
+	return &sarama.ConsumerMessage{Topic: topic, Partition: 3, Offset: offset,
+		Value: fmt.Append(nil, "v", offset)}
 }
 
 // upper is a handler with one output per input.
 func upper(_ context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
-	return []*sarama.ProducerMessage{{Topic: "out", Value: sarama.StringEncoder(strings.ToUpper(string(m.Value)))}}, nil
+	return []*sarama.ProducerMessage{{Topic: "out",
+		Value: sarama.StringEncoder(strings.ToUpper(string(m.Value)))}}, nil
 }
 
 // outputsOf is what upper makes of the offsets from..to-1.
@@ -317,7 +323,9 @@ func start(t *testing.T, cluster *fakeCluster, change ...func(*Config)) *rig {
 		}
 		return cluster.dial()
 	}
-	r := &rig{t: t, cluster: cluster, processor: p, claim: &fakeClaim{messages: make(chan *sarama.ConsumerMessage), initial: cluster.offset}, done: make(chan error, 1)}
+	r := &rig{t: t, cluster: cluster, processor: p,
+		claim: &fakeClaim{messages: make(chan *sarama.ConsumerMessage), initial: cluster.offset},
+		done:  make(chan error, 1)}
 	var ctx context.Context
 	ctx, r.end = context.WithCancel(t.Context())
 	t.Cleanup(r.end)

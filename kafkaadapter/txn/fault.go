@@ -27,7 +27,8 @@ const (
 
 // isStale tells that the group does not have us as a member in our generation.
 func isStale(err error) bool {
-	return errors.Is(err, sarama.ErrIllegalGeneration) || errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrFencedInstancedId)
+	return errors.Is(err, sarama.ErrIllegalGeneration) ||
+		errors.Is(err, sarama.ErrUnknownMemberId) || errors.Is(err, sarama.ErrFencedInstancedId)
 }
 
 // refused tells from an error of CommitTxn that it was not made: the group coordinator
@@ -46,7 +47,8 @@ func unsendable(err error) error {
 	_ = errors.As(err, &all)
 	for _, one := range all {
 		if neverFits(one.Err) {
-			return &runError{dedup.Permanent(fmt.Errorf("txn: a message to %s cannot be produced: %w", one.Msg.Topic, one.Err))}
+			return &runError{dedup.Permanent(
+				fmt.Errorf("txn: a message to %s cannot be produced: %w", one.Msg.Topic, one.Err))}
 		}
 	}
 	if len(all) > 0 { // which says how many, and does not unwrap
@@ -59,7 +61,9 @@ func unsendable(err error) error {
 func neverFits(err error) bool {
 	var encoding sarama.PacketEncodingError
 	var configured sarama.ConfigurationError
-	return errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrInvalidTopic) ||
-		errors.Is(err, sarama.ErrInvalidRecord) || errors.Is(err, sarama.ErrInvalidPartition) || errors.As(err, &encoding) ||
+	return errors.Is(err, sarama.ErrMessageSizeTooLarge) ||
+		errors.Is(err, sarama.ErrInvalidTopic) ||
+		errors.Is(err, sarama.ErrInvalidRecord) || errors.Is(err, sarama.ErrInvalidPartition) ||
+		errors.As(err, &encoding) ||
 		errors.As(err, &configured) && strings.Contains(string(configured), "MaxMessageBytes")
 }

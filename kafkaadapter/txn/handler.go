@@ -27,15 +27,18 @@ import (
 // broker takes, because it is too large for example. Any other error, and a panic: the
 // batch is handled again after a backoff. Nothing is skipped, and later messages of the
 // partition wait.
-type Handler func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error)
+type Handler func(ctx context.Context,
+	batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error)
 
 // PerMessage makes a [Handler] of a function for one message. The messages of a batch
 // still share a transaction; the first error ends the run.
-func PerMessage(f func(ctx context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error)) Handler {
+func PerMessage(f func(ctx context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage,
+	error)) Handler {
 	if f == nil {
 		return nil
 	}
-	return func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+	return func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage,
+		error) {
 		var all []*sarama.ProducerMessage
 		for _, m := range batch {
 			if ctx.Err() != nil {
@@ -53,7 +56,8 @@ func PerMessage(f func(ctx context.Context, m *sarama.ConsumerMessage) ([]*saram
 
 // call runs the handler; a panic is an error. The handler gets a slice of its own: what it
 // does to it must not change what is run again.
-func (h Handler) call(ctx context.Context, batch []*sarama.ConsumerMessage) (out []*sarama.ProducerMessage, err error) {
+func (h Handler) call(ctx context.Context,
+	batch []*sarama.ConsumerMessage) (out []*sarama.ProducerMessage, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			out, err = nil, fmt.Errorf("txn: the handler panicked: %v\n%s", r, debug.Stack())
@@ -67,13 +71,15 @@ func (h Handler) call(ctx context.Context, batch []*sarama.ConsumerMessage) (out
 }
 
 // letter asks for the dead letter of a message. One that there is not is nil.
-func (c *Config) letter(m *sarama.ConsumerMessage, reason error) (out *sarama.ProducerMessage, err error) {
+func (c *Config) letter(m *sarama.ConsumerMessage, reason error) (out *sarama.ProducerMessage,
+	err error) {
 	if c.DeadLetter == nil {
 		return nil, reason
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			out, err = nil, errors.Join(reason, fmt.Errorf("txn: Config.DeadLetter panicked: %v", r))
+			out, err = nil, errors.Join(reason,
+				fmt.Errorf("txn: Config.DeadLetter panicked: %v", r))
 		}
 	}()
 	if out = c.DeadLetter(m, reason); out == nil {

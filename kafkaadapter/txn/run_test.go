@@ -26,7 +26,8 @@ type scriptedGroup struct {
 
 func (g *scriptedGroup) Errors() <-chan error { return g.errs }
 
-func (g *scriptedGroup) Consume(ctx context.Context, _ []string, h sarama.ConsumerGroupHandler) error {
+func (g *scriptedGroup) Consume(ctx context.Context, _ []string,
+	h sarama.ConsumerGroupHandler) error {
 	g.done++
 	if g.done <= len(g.joins) {
 		return g.joins[g.done-1](ctx, h)
@@ -57,7 +58,8 @@ func TestRunRefusesBadInput(t *testing.T) {
 		{"Topics", t.Context(), group, []string{topic, ""}},
 	} {
 		var input *dedup.InputError
-		if err := p.Run(row.ctx, row.group, row.topics); !errors.As(err, &input) || input.Field != row.field {
+		if err := p.Run(row.ctx, row.group, row.topics); !errors.As(err, &input) ||
+			input.Field != row.field {
 			t.Errorf("%s: %v", row.field, err)
 		}
 	}
@@ -79,9 +81,10 @@ func TestRunJoinsAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		g := &scriptedGroup{errs: make(chan error), joins: []func(context.Context, sarama.ConsumerGroupHandler) error{
-			joinFails(io.EOF), joinFails(nil), joinFails(io.EOF),
-		}}
+		g := &scriptedGroup{errs: make(chan error),
+			joins: []func(context.Context, sarama.ConsumerGroupHandler) error{
+				joinFails(io.EOF), joinFails(nil), joinFails(io.EOF),
+			}}
 		done := make(chan error)
 		go func() { done <- p.Run(ctx, g, []string{topic}) }()
 		time.Sleep(time.Minute)
@@ -107,8 +110,10 @@ func TestRunEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := &scriptedGroup{joins: []func(context.Context, sarama.ConsumerGroupHandler) error{joinFails(sarama.ErrClosedConsumerGroup)}}
-		if err := p.Run(t.Context(), g, []string{topic}); !errors.Is(err, sarama.ErrClosedConsumerGroup) {
+		g := &scriptedGroup{joins: []func(context.Context,
+			sarama.ConsumerGroupHandler) error{joinFails(sarama.ErrClosedConsumerGroup)}}
+		if err := p.Run(t.Context(), g, []string{topic}); !errors.Is(err,
+			sarama.ErrClosedConsumerGroup) {
 			t.Errorf("Run returned %v", err)
 		}
 	})
@@ -132,7 +137,9 @@ func TestRunEnds(t *testing.T) {
 			},
 		}}
 		var stop *UnprocessableError
-		if err := p.Run(t.Context(), g, []string{topic}); !errors.As(err, &stop) || stop.Offset != 2 || !errors.Is(err, never) || !strings.Contains(err.Error(), "orders/3@2") {
+		if err := p.Run(t.Context(), g, []string{topic}); !errors.As(err, &stop) ||
+			stop.Offset != 2 || !errors.Is(err, never) ||
+			!strings.Contains(err.Error(), "orders/3@2") {
 			t.Errorf("Run returned %v", err)
 		}
 		if !slices.Equal(c.committedOutputs(), outputsOf(0, 2)) {

@@ -32,9 +32,11 @@ func (c *Config) checkClient() error {
 	case c.Client == nil:
 		return bad("Client", "is nil")
 	case !c.Client.Version.IsAtLeast(sarama.V2_5_0_0):
-		return bad("Client.Version", "is %v: fencing by member and generation needs 2.5", c.Client.Version)
+		return bad("Client.Version", "is %v: fencing by member and generation needs 2.5",
+			c.Client.Version)
 	case c.Client.Producer.Transaction.Retry.Max < 1:
-		return bad("Client.Producer.Transaction.Retry.Max", "is below 1: a transaction could not wait for the one before")
+		return bad("Client.Producer.Transaction.Retry.Max",
+			"is below 1: a transaction could not wait for the one before")
 	}
 	if err := c.producerConfig(c.transactionalID("topic", 0)).Validate(); err != nil {
 		return bad("Client", "is refused by sarama: %v", err)
@@ -48,34 +50,45 @@ func (c *Config) checkClient() error {
 // asked of the producers' configuration New has checked.
 func (p *Processor) CheckConfig(c *sarama.Config) error {
 	bad := func(field, format string, args ...any) error {
-		return &dedup.InputError{Field: "sarama.Config." + field, Reason: fmt.Sprintf(format, args...)}
+		return &dedup.InputError{Field: "sarama.Config." + field,
+			Reason: fmt.Sprintf(format, args...)}
 	}
 	if c == nil {
 		return &dedup.InputError{Field: "sarama.Config", Reason: "is nil"}
 	}
 	group := c.Consumer.Group
-	poll := setting.PollFault(c.Consumer.MaxWaitTime, group.Heartbeat.Interval, group.Session.Timeout)
+	poll := setting.PollFault(c.Consumer.MaxWaitTime, group.Heartbeat.Interval,
+		group.Session.Timeout)
 	switch {
 	case c.Consumer.Offsets.AutoCommit.Enable:
-		return bad("Consumer.Offsets.AutoCommit.Enable", "is on: offsets are committed in transactions alone")
+		return bad("Consumer.Offsets.AutoCommit.Enable",
+			"is on: offsets are committed in transactions alone")
 	case !c.Consumer.Return.Errors:
 		return bad("Consumer.Return.Errors", "is off: errors of the group would go unseen")
 	case c.Consumer.IsolationLevel != sarama.ReadCommitted:
-		return bad("Consumer.IsolationLevel", "is not ReadCommitted: a partition could start below an offset that is being committed, and messages of aborted transactions would be processed")
+		return bad("Consumer.IsolationLevel",
+			"is not ReadCommitted: a partition could start below an offset that is being committed, and messages of aborted transactions would be processed")
 	case c.Consumer.Offsets.Initial != sarama.OffsetOldest && !p.cfg.AllowSkip:
-		return bad("Consumer.Offsets.Initial", "is not OffsetOldest: messages from before the first commit would be skipped; set txn.Config.AllowSkip if that is meant")
+		return bad("Consumer.Offsets.Initial",
+			"is not OffsetOldest: messages from before the first commit would be skipped; set txn.Config.AllowSkip if that is meant")
 	case group.ResetInvalidOffsets:
-		return bad("Consumer.Group.ResetInvalidOffsets", "is on: a partition would start elsewhere than at its committed offset, which says what is processed")
+		return bad("Consumer.Group.ResetInvalidOffsets",
+			"is on: a partition would start elsewhere than at its committed offset, which says what is processed")
 	case poll != "":
 		return bad("Consumer.MaxWaitTime", "%s", poll)
 	case c.Consumer.Fetch.Max != 0:
-		return bad("Consumer.Fetch.Max", "is %d: a larger message would be skipped; it must be 0", c.Consumer.Fetch.Max)
+		return bad("Consumer.Fetch.Max", "is %d: a larger message would be skipped; it must be 0",
+			c.Consumer.Fetch.Max)
 	case group.InstanceId != p.cfg.InstanceID:
-		return bad("Consumer.Group.InstanceId", "is %q, but txn.Config.InstanceID is %q: no offset could be committed", group.InstanceId, p.cfg.InstanceID)
+		return bad("Consumer.Group.InstanceId",
+			"is %q, but txn.Config.InstanceID is %q: no offset could be committed",
+			group.InstanceId, p.cfg.InstanceID)
 	case p.cfg.Drain > group.Rebalance.Timeout-handover:
-		return bad("Consumer.Group.Rebalance.Timeout", "is %v, less than txn.Config.Drain (%v) and %v: the partition would be given away meanwhile", group.Rebalance.Timeout, p.cfg.Drain, handover)
+		return bad("Consumer.Group.Rebalance.Timeout",
+			"is %v, less than txn.Config.Drain (%v) and %v: the partition would be given away meanwhile", group.Rebalance.Timeout, p.cfg.Drain, handover)
 	case p.cfg.TransactionTimeout > group.Session.Timeout:
-		return bad("Consumer.Group.Session.Timeout", "is %v, less than txn.Config.TransactionTimeout (%v): the partitions of a crashed member would be given away while its transactions are open", group.Session.Timeout, p.cfg.TransactionTimeout)
+		return bad("Consumer.Group.Session.Timeout",
+			"is %v, less than txn.Config.TransactionTimeout (%v): the partitions of a crashed member would be given away while its transactions are open", group.Session.Timeout, p.cfg.TransactionTimeout)
 	case !c.Version.IsAtLeast(sarama.V2_5_0_0):
 		return bad("Version", "is %v: stable offsets need 2.5", c.Version)
 	}

@@ -10,18 +10,19 @@ import (
 )
 
 // ErrTopicRecreated ends a claim whose topic was deleted and created again: what the handler was
-// given last is not committed, and the new topic is read from Consumer.Offsets.Initial on. Run joins
-// again.
+// given last is not committed, and the new topic is read from Consumer.Offsets.Initial on. Run
+// joins again.
 var ErrTopicRecreated = errors.New("txn: topic was deleted and created again")
 
 func (w *worker) recreated(how string) error {
 	return &endError{fmt.Errorf("%w: %q: %s", ErrTopicRecreated, w.topic, how)}
 }
 
-// sameTopic compares the topic with the one that was assigned, right before a commit, which names it
-// by name alone: of a topic that was deleted, the offset would be committed into its successor, and
-// so many messages of that be skipped. The look and the commit are two requests; what is replaced
-// between them is found by the stamp, see begins. Brokers before 2.8 do not tell topics apart.
+// sameTopic compares the topic with the one that was assigned, right before a commit, which names
+// it by name alone: of a topic that was deleted, the offset would be committed into its successor,
+// and so many messages of that be skipped. The look and the commit are two requests; what is
+// replaced between them is found by the stamp, see begins. Brokers before 2.8 do not tell topics
+// apart.
 func (w *worker) sameTopic() error {
 	uuid, err := w.broker.topic(w.topic)
 	switch {
@@ -48,7 +49,8 @@ func (w *worker) begins(p producer, next int64, metadata string) error {
 		}
 		return w.recreated(fmt.Sprintf("the offset %d was committed for UUID %s", next, stamped))
 	case w.initial >= 0 && next < w.initial:
-		return w.recreated(fmt.Sprintf("partition %d begins at %d, committed is %d", w.partition, w.initial, next))
+		return w.recreated(fmt.Sprintf("partition %d begins at %d, committed is %d", w.partition,
+			w.initial, next))
 	}
 	return nil
 }
@@ -85,7 +87,8 @@ func (w *worker) offsets(next int64) map[string][]*sarama.PartitionOffsetMetadat
 // topic asks the group's coordinator, which is the broker that takes the offsets.
 func (c *cluster) topic(name string) (uuid string, err error) {
 	err = c.ask(func(b *sarama.Broker) error {
-		answer, err := b.GetMetadata(sarama.NewMetadataRequest(c.client.Config().Version, []string{name}))
+		answer, err := b.GetMetadata(sarama.NewMetadataRequest(c.client.Config().Version,
+			[]string{name}))
 		switch {
 		case err != nil:
 			return err

@@ -68,8 +68,8 @@ func TestCommitThatMetANewTopicIsTakenBack(t *testing.T) {
 	})
 }
 
-// sarama has fetched the offset of the old topic when that is deleted, and the new one is there when
-// the claim looks: it must not begin in its middle.
+// sarama has fetched the offset of the old topic when that is deleted, and the new one is there
+// when the claim looks: it must not begin in its middle.
 func TestClaimDoesNotBeginAtADeletedOffset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t)

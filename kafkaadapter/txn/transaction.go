@@ -87,8 +87,8 @@ func (w *worker) attempt(out []*sarama.ProducerMessage, next int64) (action, err
 //     offset to start from before the claim begins, and a member that joins again in the
 //     same generation does not fence its own late commit with it.
 //
-// The topic is looked up before 3, once in a claim: what is committed tells whether sarama has begun
-// at an offset of a topic that was deleted since.
+// The topic is looked up before 3, once in a claim: what is committed tells whether sarama has
+// begun at an offset of a topic that was deleted since.
 func (w *worker) resume() error {
 	if w.broker == nil {
 		b, err := w.dial()

@@ -70,7 +70,8 @@ func (w *worker) failed(err error) {
 	if errors.Is(err, ErrRevoked) {
 		return // nobody's failure
 	}
-	w.cfg.Logger.Warn("txn: not committed", "topic", w.topic, "partition", w.partition, "error", err)
+	w.cfg.Logger.Warn("txn: not committed", "topic", w.topic, "partition", w.partition,
+		"error", err)
 	if hook := w.cfg.Observer.Failed; hook != nil {
 		hook(w.topic, w.partition, err)
 	}
@@ -121,7 +122,9 @@ func (w *worker) handle(batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMess
 	case w.handling.Err() != nil:
 		return nil, ErrRevoked
 	case ctx.Err() != nil:
-		return nil, &runError{fmt.Errorf("txn: the handler ran for longer than Config.Timeout (%v); it returned: %s", w.cfg.Timeout, fmt.Sprint(err))}
+		return nil, &runError{fmt.Errorf(
+			"txn: the handler ran for longer than Config.Timeout (%v); it returned: %s",
+			w.cfg.Timeout, fmt.Sprint(err))}
 	case err != nil:
 		return nil, &runError{err}
 	}
@@ -166,7 +169,8 @@ func (w *worker) bury(m *sarama.ConsumerMessage, reason error) error {
 		return err
 	}
 	w.attempts, w.limit = 0, min(2*w.limit, w.cfg.BatchMax)
-	w.cfg.Logger.Warn("txn: dead letter", "topic", m.Topic, "partition", m.Partition, "offset", m.Offset, "error", reason)
+	w.cfg.Logger.Warn("txn: dead letter", "topic", m.Topic, "partition", m.Partition, "offset",
+		m.Offset, "error", reason)
 	if hook := w.cfg.Observer.DeadLettered; hook != nil {
 		hook(m, reason)
 	}

@@ -30,27 +30,55 @@ func TestFaultAndWhatFollows(t *testing.T) {
 		want   string // calls after the dial
 	}{
 		{"nothing", nil, begin + whole},
-		{"produce, abortable", map[string][]fault{"send": refusal(sarama.ErrNotEnoughReplicas)}, begin + "begin send abort " + whole},
-		{"produce, abortable twice", map[string][]fault{"send": {{err: io.EOF, status: abortable}, {err: io.EOF, status: abortable}}},
+		{"produce, abortable", map[string][]fault{"send": refusal(sarama.ErrNotEnoughReplicas)},
+			begin + "begin send abort " + whole},
+		{"produce, abortable twice",
+			map[string][]fault{"send": {{err: io.EOF, status: abortable},
+				{err: io.EOF, status: abortable}}},
 			begin + "begin send abort begin send abort " + whole},
-		{"produce, fenced", map[string][]fault{"send": {{err: sarama.ErrProducerFenced, status: fatal}}},
+		{"produce, fenced", map[string][]fault{
+			"send": {{err: sarama.ErrProducerFenced, status: fatal}}},
 			begin + "begin send " + begin + whole},
-		{"abort fails", map[string][]fault{"send": refusal(io.EOF), "abort": {{err: io.EOF}}}, begin + "begin send abort " + begin + whole},
-		{"begin fails", map[string][]fault{"begin": {{err: sarama.ErrTransitionNotAllowed}}}, begin + "begin " + begin + whole},
-		{"offsets refused locally", map[string][]fault{"offsets": {{err: sarama.ErrTransactionNotReady, status: abortable}}}, begin + "begin send offsets abort " + whole},
-		{"commit, illegal generation", map[string][]fault{"commit": refusal(sarama.ErrIllegalGeneration)}, begin + whole + " abort " + begin + whole},
-		{"commit, unknown member", map[string][]fault{"commit": refusal(sarama.ErrUnknownMemberId)}, begin + whole + " abort " + begin + whole},
-		{"commit, no right to the group", map[string][]fault{"commit": refusal(sarama.ErrGroupAuthorizationFailed)}, begin + whole + " abort " + begin + whole},
-		{"commit, fatal", map[string][]fault{"commit": {{err: sarama.ErrProducerFenced, status: fatal}}}, begin + whole + " " + begin + whole},
-		{"commit, abortable but perhaps sent", map[string][]fault{"commit": {{err: sarama.ErrUnknownProducerID, status: abortable}}}, begin + whole + " " + begin + whole},
-		{"commit, lost before it was made", map[string][]fault{"commit": {{err: io.EOF, status: sarama.ProducerTxnFlagEndTransaction}}}, begin + whole + " " + begin + whole},
-		{"commit, made but its answer lost", map[string][]fault{"commit": {{err: io.EOF, status: sarama.ProducerTxnFlagEndTransaction, landed: true}}}, begin + whole + " " + begin[:len(begin)-1]},
-		{"heartbeat fails", map[string][]fault{"member": {{err: io.EOF}}}, "member " + begin + whole},
-		{"no producer", map[string][]fault{"init": {{err: sarama.ErrConcurrentTransactions}}}, "member init " + begin + whole},
-		{"unstable offset", map[string][]fault{"committed": {{err: sarama.ErrUnstableOffsetCommit}, {err: sarama.ErrUnstableOffsetCommit}}}, begin + "committed committed " + whole},
-		{"no offset", map[string][]fault{"committed": {{err: sarama.ErrNotCoordinatorForConsumer}}}, begin + begin + whole},
+		{"abort fails", map[string][]fault{"send": refusal(io.EOF), "abort": {{err: io.EOF}}},
+			begin + "begin send abort " + begin + whole},
+		{"begin fails", map[string][]fault{"begin": {{err: sarama.ErrTransitionNotAllowed}}},
+			begin + "begin " + begin + whole},
+		{"offsets refused locally",
+			map[string][]fault{"offsets": {{err: sarama.ErrTransactionNotReady,
+				status: abortable}}}, begin + "begin send offsets abort " + whole},
+		{"commit, illegal generation",
+			map[string][]fault{"commit": refusal(sarama.ErrIllegalGeneration)},
+			begin + whole + " abort " + begin + whole},
+		{"commit, unknown member", map[string][]fault{"commit": refusal(sarama.ErrUnknownMemberId)},
+			begin + whole + " abort " + begin + whole},
+		{"commit, no right to the group",
+			map[string][]fault{"commit": refusal(sarama.ErrGroupAuthorizationFailed)},
+			begin + whole + " abort " + begin + whole},
+		{"commit, fatal", map[string][]fault{"commit": {{err: sarama.ErrProducerFenced,
+			status: fatal}}}, begin + whole + " " + begin + whole},
+		{"commit, abortable but perhaps sent",
+			map[string][]fault{"commit": {{err: sarama.ErrUnknownProducerID, status: abortable}}},
+			begin + whole + " " + begin + whole},
+		{"commit, lost before it was made",
+			map[string][]fault{"commit": {{err: io.EOF,
+				status: sarama.ProducerTxnFlagEndTransaction}}},
+			begin + whole + " " + begin + whole},
+		{"commit, made but its answer lost",
+			map[string][]fault{"commit": {{err: io.EOF,
+				status: sarama.ProducerTxnFlagEndTransaction, landed: true}}},
+			begin + whole + " " + begin[:len(begin)-1]},
+		{"heartbeat fails", map[string][]fault{"member": {{err: io.EOF}}},
+			"member " + begin + whole},
+		{"no producer", map[string][]fault{"init": {{err: sarama.ErrConcurrentTransactions}}},
+			"member init " + begin + whole},
+		{"unstable offset", map[string][]fault{"committed": {{err: sarama.ErrUnstableOffsetCommit},
+			{err: sarama.ErrUnstableOffsetCommit}}}, begin + "committed committed " + whole},
+		{"no offset", map[string][]fault{"committed": {{err: sarama.ErrNotCoordinatorForConsumer}}},
+			begin + begin + whole},
 		{"commit lost and then everything else", map[string][]fault{
-			"commit": {{err: io.EOF, status: sarama.ProducerTxnFlagEndTransaction, landed: true}}, "member": {{}, {err: io.EOF}}, "init": {{}, {err: io.EOF}}, "committed": {{}, {err: io.EOF}},
+			"commit": {{err: io.EOF, status: sarama.ProducerTxnFlagEndTransaction, landed: true}},
+			"member": {{}, {err: io.EOF}}, "init": {{}, {err: io.EOF}},
+			"committed": {{}, {err: io.EOF}},
 		}, begin + whole + " member member init " + begin + begin[:len(begin)-1]},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -70,7 +98,8 @@ func TestFaultAndWhatFollows(t *testing.T) {
 				if err := r.leave(); err != nil {
 					t.Errorf("the claim returned %v", err)
 				}
-				if got, want := c.committedOutputs(), outputsOf(10, 15); !slices.Equal(got, want) || c.offset != 15 {
+				if got, want := c.committedOutputs(), outputsOf(10, 15); !slices.Equal(got, want) ||
+					c.offset != 15 {
 					t.Errorf("committed %v to %d, want %v to 15", got, c.offset, want)
 				}
 				c.wantClosed()
@@ -120,14 +149,18 @@ func anyFault(rnd *rand.Rand, call string) fault {
 	case "begin":
 		return fault{err: sarama.ErrTransitionNotAllowed}
 	case "send":
-		return one(fault{err: io.EOF, status: abortable}, fault{err: io.EOF, status: abortable, landed: true}, fault{err: sarama.ErrProducerFenced, status: fatal})
+		return one(fault{err: io.EOF, status: abortable},
+			fault{err: io.EOF, status: abortable, landed: true},
+			fault{err: sarama.ErrProducerFenced, status: fatal})
 	case "offsets":
 		return fault{err: sarama.ErrTransactionNotReady, status: abortable}
 	case "commit":
 		made := lost
 		made.landed = true
-		return one(lost, made, fault{err: sarama.ErrIllegalGeneration, status: abortable}, fault{err: sarama.ErrUnknownProducerID, status: abortable},
-			fault{err: sarama.ErrInvalidProducerEpoch, status: fatal}, fault{err: sarama.ErrInvalidProducerEpoch, status: fatal, landed: true})
+		return one(lost, made, fault{err: sarama.ErrIllegalGeneration, status: abortable},
+			fault{err: sarama.ErrUnknownProducerID, status: abortable},
+			fault{err: sarama.ErrInvalidProducerEpoch, status: fatal},
+			fault{err: sarama.ErrInvalidProducerEpoch, status: fatal, landed: true})
 	case "abort":
 		made := lost
 		made.landed = true
@@ -141,7 +174,8 @@ func anyFault(rnd *rand.Rand, call string) fault {
 
 // One that is no member of the group any more fences nobody and commits nothing.
 func TestStaleMemberEndsItsClaim(t *testing.T) {
-	for _, stale := range []error{sarama.ErrIllegalGeneration, sarama.ErrUnknownMemberId, sarama.ErrFencedInstancedId} {
+	for _, stale := range []error{sarama.ErrIllegalGeneration, sarama.ErrUnknownMemberId,
+		sarama.ErrFencedInstancedId} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newFakeCluster(t)
 			c.script["commit"] = []fault{{err: stale, status: abortable}}
@@ -183,7 +217,8 @@ func TestLateCommitBeforeTheFirstProducer(t *testing.T) {
 
 // failing is a handler that refuses the messages of some offsets.
 func failing(err error, offsets ...int64) Handler {
-	return PerMessage(func(ctx context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+	return PerMessage(func(ctx context.Context,
+		m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 		if slices.Contains(offsets, m.Offset) {
 			return nil, err
 		}
@@ -192,24 +227,29 @@ func failing(err error, offsets ...int64) Handler {
 }
 
 func deadLetter(m *sarama.ConsumerMessage, reason error) *sarama.ProducerMessage {
-	return &sarama.ProducerMessage{Topic: "dead", Value: sarama.StringEncoder("dead " + string(m.Value))}
+	return &sarama.ProducerMessage{Topic: "dead",
+		Value: sarama.StringEncoder("dead " + string(m.Value))}
 }
 
 // A message that cannot be processed is alone in its transaction, which carries its dead
 // letter; its neighbours are processed, in order.
 func TestDeadLetterTakesTheMessagesPlace(t *testing.T) {
 	never := dedup.Permanent(errors.New("no such account"))
-	tooLarge := sarama.ProducerErrors{{Msg: &sarama.ProducerMessage{Topic: "out"}, Err: sarama.ErrMessageSizeTooLarge}}
+	tooLarge := sarama.ProducerErrors{{Msg: &sarama.ProducerMessage{Topic: "out"},
+		Err: sarama.ErrMessageSizeTooLarge}}
 	for _, row := range []struct {
 		name   string
 		change func(*Config)
 		script map[string][]fault
 	}{
 		{name: "permanent", change: func(c *Config) { c.Handler = failing(never, 12) }},
-		{name: "attempts are used up", change: func(c *Config) { c.Handler, c.Attempts = failing(errors.New("not now"), 12), 3 }},
+		{name: "attempts are used up", change: func(c *Config) {
+			c.Handler, c.Attempts = failing(errors.New("not now"), 12), 3
+		}},
 		{name: "a panic counts", change: func(c *Config) {
 			c.Attempts = 2
-			c.Handler = PerMessage(func(ctx context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			c.Handler = PerMessage(func(ctx context.Context,
+				m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 				if m.Offset == 12 {
 					panic("twelve")
 				}
@@ -218,7 +258,8 @@ func TestDeadLetterTakesTheMessagesPlace(t *testing.T) {
 		}},
 		{name: "too slow", change: func(c *Config) {
 			c.Attempts, c.Timeout = 2, time.Second
-			c.Handler = PerMessage(func(ctx context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			c.Handler = PerMessage(func(ctx context.Context,
+				m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 				if m.Offset == 12 {
 					<-ctx.Done()
 				}
@@ -227,7 +268,8 @@ func TestDeadLetterTakesTheMessagesPlace(t *testing.T) {
 		}},
 		{name: "a nil output", change: func(c *Config) {
 			c.Attempts = 1
-			c.Handler = PerMessage(func(ctx context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			c.Handler = PerMessage(func(ctx context.Context,
+				m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 				if m.Offset == 12 {
 					return []*sarama.ProducerMessage{nil}, nil
 				}
@@ -236,7 +278,8 @@ func TestDeadLetterTakesTheMessagesPlace(t *testing.T) {
 		}},
 		// What is sent: 10 to 13, the first half of that, 12 to 15, 12 and 13, 12.
 		{name: "output too large", change: func(*Config) {}, script: map[string][]fault{"send": {
-			{err: tooLarge, status: abortable}, {}, {err: tooLarge, status: abortable}, {err: tooLarge, status: abortable}, {err: tooLarge, status: abortable},
+			{err: tooLarge, status: abortable}, {}, {err: tooLarge, status: abortable},
+			{err: tooLarge, status: abortable}, {err: tooLarge, status: abortable},
 		}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -248,7 +291,9 @@ func TestDeadLetterTakesTheMessagesPlace(t *testing.T) {
 				var dead []int64
 				r := start(t, c, row.change, func(cfg *Config) {
 					cfg.DeadLetter = deadLetter
-					cfg.Observer.DeadLettered = func(m *sarama.ConsumerMessage, _ error) { dead = append(dead, m.Offset) }
+					cfg.Observer.DeadLettered = func(m *sarama.ConsumerMessage, _ error) {
+						dead = append(dead, m.Offset)
+					}
 				})
 				r.feed(10, 18)
 				time.Sleep(time.Hour)
@@ -256,8 +301,10 @@ func TestDeadLetterTakesTheMessagesPlace(t *testing.T) {
 					t.Error(err)
 				}
 				want := append(append(outputsOf(10, 12), "dead v12"), outputsOf(13, 18)...)
-				if !slices.Equal(c.outputs, want) || c.offset != 18 || !slices.Equal(dead, []int64{12}) {
-					t.Errorf("committed %v to %d, dead %v\nwant %v to 18", c.outputs, c.offset, dead, want)
+				if !slices.Equal(c.outputs, want) || c.offset != 18 ||
+					!slices.Equal(dead, []int64{12}) {
+					t.Errorf("committed %v to %d, dead %v\nwant %v to 18", c.outputs, c.offset,
+						dead, want)
 				}
 				c.wantClosed()
 			})
@@ -275,10 +322,15 @@ func TestUnprocessableStops(t *testing.T) {
 		script map[string][]fault
 	}{
 		{name: "no dead letters"},
-		{name: "no letter", letter: func(*sarama.ConsumerMessage, error) *sarama.ProducerMessage { return nil }},
-		{name: "panic", letter: func(*sarama.ConsumerMessage, error) *sarama.ProducerMessage { panic("no") }},
+		{name: "no letter", letter: func(*sarama.ConsumerMessage, error) *sarama.ProducerMessage {
+			return nil
+		}},
+		{name: "panic", letter: func(*sarama.ConsumerMessage, error) *sarama.ProducerMessage {
+			panic("no")
+		}},
 		{name: "letter too large", letter: deadLetter, script: map[string][]fault{"send": {
-			{}, {err: sarama.ProducerErrors{{Msg: &sarama.ProducerMessage{Topic: "dead"}, Err: sarama.ErrMessageSizeTooLarge}}, status: abortable},
+			{}, {err: sarama.ProducerErrors{{Msg: &sarama.ProducerMessage{Topic: "dead"},
+				Err: sarama.ErrMessageSizeTooLarge}}, status: abortable},
 		}}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -287,10 +339,13 @@ func TestUnprocessableStops(t *testing.T) {
 				for call, faults := range row.script {
 					c.script[call] = faults
 				}
-				r := start(t, c, func(cfg *Config) { cfg.Handler, cfg.DeadLetter = failing(never, 12), row.letter })
+				r := start(t, c, func(cfg *Config) {
+					cfg.Handler, cfg.DeadLetter = failing(never, 12), row.letter
+				})
 				r.feed(10, 14)
 				var stop *UnprocessableError
-				if err := <-r.done; !errors.As(err, &stop) || stop.Topic != topic || stop.Partition != 3 || stop.Offset != 12 || !errors.Is(err, never) {
+				if err := <-r.done; !errors.As(err, &stop) || stop.Topic != topic ||
+					stop.Partition != 3 || stop.Offset != 12 || !errors.Is(err, never) {
 					t.Errorf("the claim returned %v", err)
 				}
 				if want := outputsOf(10, 12); !slices.Equal(c.outputs, want) || c.offset != 12 {
@@ -310,7 +365,8 @@ func TestOutageCountsNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFakeCluster(t)
 		for range 10 {
-			c.script["send"] = append(c.script["send"], fault{err: sarama.ProducerErrors{{Err: sarama.ErrOutOfBrokers}}, status: abortable})
+			c.script["send"] = append(c.script["send"],
+				fault{err: sarama.ProducerErrors{{Err: sarama.ErrOutOfBrokers}}, status: abortable})
 		}
 		r := start(t, c, func(cfg *Config) { cfg.Attempts, cfg.DeadLetter = 2, deadLetter })
 		r.feed(0, 4)

@@ -33,7 +33,8 @@ const batchOverhead = 62
 // ones of its key.
 func (p *Publisher) Check(m *outbox.Message) error {
 	user, record := sizes(m)
-	if record+batchOverhead > int64(p.limits.batch(m.Topic)) || p.limits.buffered > 0 && user > p.limits.buffered {
+	if record+batchOverhead > int64(p.limits.batch(m.Topic)) ||
+		p.limits.buffered > 0 && user > p.limits.buffered {
 		return kerr.MessageTooLarge
 	}
 	return nil

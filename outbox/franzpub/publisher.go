@@ -46,15 +46,21 @@ func New(client *kgo.Client) (*Publisher, error) {
 	partitioner, _ := client.OptValue(kgo.RecordPartitioner).(kgo.Partitioner)
 	switch {
 	case client.OptValue(kgo.RequiredAcks) != kgo.AllISRAcks():
-		return nil, bad("RequiredAcks", "is not AllISRAcks: a message could be deleted here and lost with the leader that has it alone")
+		return nil, bad("RequiredAcks",
+			"is not AllISRAcks: a message could be deleted here and lost with the leader that has it alone")
 	case client.OptValue(kgo.DisableIdempotentWrite) == true:
-		return nil, bad("DisableIdempotentWrite", "is set: a repeated request would send messages twice, and out of order")
+		return nil, bad("DisableIdempotentWrite",
+			"is set: a repeated request would send messages twice, and out of order")
 	case client.OptValue(kgo.AllowIdempotentProduceCancellation) == true:
-		return nil, bad("AllowIdempotentProduceCancellation", "is set: what is given up may still arrive, twice or out of order")
+		return nil, bad("AllowIdempotentProduceCancellation",
+			"is set: what is given up may still arrive, twice or out of order")
 	case client.OptValue(kgo.TransactionalID) != "":
-		return nil, bad("TransactionalID", "is set: what is sent outside of a transaction would fail")
-	case partitioner == nil || !partitioner.ForTopic("t").RequiresConsistency(&kgo.Record{Topic: "t", Key: []byte("k")}):
-		return nil, bad("RecordPartitioner", "does not keep a key in one partition: its order would be lost")
+		return nil, bad("TransactionalID",
+			"is set: what is sent outside of a transaction would fail")
+	case partitioner == nil ||
+		!partitioner.ForTopic("t").RequiresConsistency(&kgo.Record{Topic: "t", Key: []byte("k")}):
+		return nil, bad("RecordPartitioner",
+			"does not keep a key in one partition: its order would be lost")
 	}
 	return &Publisher{client, limitsOf(client)}, nil
 }
@@ -64,20 +70,24 @@ func New(client *kgo.Client) (*Publisher, error) {
 // one, and that one is rejected. kgo fails what comes after a message that it gives up, so
 // nothing overtakes.
 //
-// kgo tries a record, or waits for the leader of its partition, until ctx ends, which is the relay's
-// PublishTimeout, or the client's RecordDeliveryTimeout if it has one. The results of a call come
-// together, so what it has published is deleted then; each call has messages of one topic.
+// kgo tries a record, or waits for the leader of its partition, until ctx ends, which is the
+// relay's PublishTimeout, or the client's RecordDeliveryTimeout if it has one. The results of a
+// call come together, so what it has published is deleted then; each call has messages of one
+// topic.
 //
 // When ctx ends kgo gives up what is not on its way yet; of what is, it waits for the answer,
 // and the relay does not wait for it.
 func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []error {
 	results := p.send(ctx, messages)
-	alone.Resend(ctx, messages, results, refused, func(i int) error { return p.send(ctx, messages[i:i+1])[0] })
+	alone.Resend(ctx, messages, results, refused, func(i int) error {
+		return p.send(ctx, messages[i:i+1])[0]
+	})
 	return results
 }
 
 func refused(err error) bool {
-	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.InvalidRecord) || errors.Is(err, kerr.InvalidTopicException)
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.InvalidRecord) ||
+		errors.Is(err, kerr.InvalidTopicException)
 }
 
 // errNoResult is a record that kgo has said nothing of: that must not count as acknowledged.
@@ -102,7 +112,8 @@ func (p *Publisher) send(ctx context.Context, messages []outbox.Message) []error
 }
 
 func record(m *outbox.Message) *kgo.Record {
-	r := &kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Payload, Headers: make([]kgo.RecordHeader, len(m.Headers))}
+	r := &kgo.Record{Topic: m.Topic, Key: m.Key, Value: m.Payload,
+		Headers: make([]kgo.RecordHeader, len(m.Headers))}
 	for i, h := range m.Headers {
 		r.Headers[i] = kgo.RecordHeader{Key: h.Key, Value: h.Value}
 	}

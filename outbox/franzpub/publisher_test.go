@@ -31,14 +31,16 @@ func TestNew(t *testing.T) {
 		}
 	}
 	for option, opts := range map[string][]kgo.Opt{
-		"RequiredAcks":                       {kgo.RequiredAcks(kgo.LeaderAck()), kgo.DisableIdempotentWrite()},
+		"RequiredAcks": {kgo.RequiredAcks(kgo.LeaderAck()),
+			kgo.DisableIdempotentWrite()},
 		"DisableIdempotentWrite":             {kgo.DisableIdempotentWrite()},
 		"AllowIdempotentProduceCancellation": {kgo.AllowIdempotentProduceCancellation()},
 		"TransactionalID":                    {kgo.TransactionalID("t")},
 		"RecordPartitioner":                  {kgo.RecordPartitioner(kgo.RoundRobinPartitioner())},
 	} {
 		var input *outbox.InputError
-		if _, err := franzpub.New(client(t, opts...)); !errors.As(err, &input) || input.Field != "kgo."+option {
+		if _, err := franzpub.New(client(t, opts...)); !errors.As(err, &input) ||
+			input.Field != "kgo."+option {
 			t.Errorf("%s: %v", option, err)
 		}
 	}

@@ -61,7 +61,9 @@ type Listener struct {
 
 // New checks the configuration; an [*outbox.InputError] names the field. It does not connect.
 func New(cfg Config) (*Listener, error) {
-	bad := func(field, reason string) error { return &outbox.InputError{Field: field, Reason: reason} }
+	bad := func(field, reason string) error {
+		return &outbox.InputError{Field: field, Reason: reason}
+	}
 	if cfg.Silence == 0 {
 		cfg.Silence = DefaultSilence
 	}
@@ -74,7 +76,8 @@ func New(cfg Config) (*Listener, error) {
 	case cfg.Connect == nil:
 		return nil, bad("Connect", "is nil")
 	case cfg.Silence < time.Millisecond || cfg.Silence > time.Hour:
-		return nil, bad("Silence", fmt.Sprintf("is %v, must be %v to %v", cfg.Silence, time.Millisecond, time.Hour))
+		return nil, bad("Silence",
+			fmt.Sprintf("is %v, must be %v to %v", cfg.Silence, time.Millisecond, time.Hour))
 	}
 	return &Listener{cfg: cfg}, nil
 }
@@ -135,7 +138,8 @@ func (l *Listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	if conn == nil {
 		return nil, errors.New("connect: Connect has returned no connection")
 	}
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{l.cfg.Outbox.Channel()}.Sanitize()); err != nil {
+	if _, err := conn.Exec(ctx,
+		"LISTEN "+pgx.Identifier{l.cfg.Outbox.Channel()}.Sanitize()); err != nil {
 		l.close(ctx, conn)
 		return nil, fmt.Errorf("listen: %w", err)
 	}

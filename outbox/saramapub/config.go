@@ -30,21 +30,26 @@ func CheckConfig(c *sarama.Config) error {
 	case c == nil:
 		return &outbox.InputError{Field: "sarama.Config", Reason: "is nil"}
 	case c.Producer.RequiredAcks != sarama.WaitForAll:
-		return bad("Producer.RequiredAcks", "is not WaitForAll: a message could be deleted here and lost with the leader that has it alone")
+		return bad("Producer.RequiredAcks",
+			"is not WaitForAll: a message could be deleted here and lost with the leader that has it alone")
 	case !c.Producer.Idempotent:
-		return bad("Producer.Idempotent", "is off: a repeated request would send messages twice, and out of order")
+		return bad("Producer.Idempotent",
+			"is off: a repeated request would send messages twice, and out of order")
 	case c.Net.MaxOpenRequests != 1:
 		return bad("Net.MaxOpenRequests", "is not 1, which sarama's idempotent producer needs")
 	case c.Producer.Retry.Max < 1:
 		return bad("Producer.Retry.Max", "is below 1: a change of leaders would fail every message")
 	case !c.Producer.Return.Successes, !c.Producer.Return.Errors:
-		return bad("Producer.Return", "must have Successes and Errors on, for a producer that waits")
+		return bad("Producer.Return",
+			"must have Successes and Errors on, for a producer that waits")
 	case !c.Version.IsAtLeast(sarama.V0_11_0_0):
 		return bad("Version", "is below 0.11: the id needs headers")
 	case c.Producer.Transaction.ID != "":
-		return bad("Producer.Transaction.ID", "is set: what is sent outside of a transaction would fail")
+		return bad("Producer.Transaction.ID",
+			"is set: what is sent outside of a transaction would fail")
 	case c.Producer.Partitioner == nil || !c.Producer.Partitioner("t").RequiresConsistency():
-		return bad("Producer.Partitioner", "does not keep a key in one partition: its order would be lost")
+		return bad("Producer.Partitioner",
+			"does not keep a key in one partition: its order would be lost")
 	}
 	return nil
 }

@@ -15,7 +15,8 @@ import (
 
 // A relay calls Publish; here it is called by hand.
 func ExampleNew() {
-	client, err := sarama.NewClient([]string{os.Getenv("KAFKA_BROKERS")}, saramapub.SafeConfig(sarama.NewConfig()))
+	client, err := sarama.NewClient([]string{os.Getenv("KAFKA_BROKERS")},
+		saramapub.SafeConfig(sarama.NewConfig()))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -26,7 +27,8 @@ func ExampleNew() {
 	}
 	defer func() { _ = publisher.Close() }()
 	// outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: db, Publisher: publisher})
-	sent := publisher.Publish(context.Background(), []outbox.Message{{Topic: "bookings", Key: []byte("account-1"), Payload: []byte("100")}})
+	sent := publisher.Publish(context.Background(),
+		[]outbox.Message{{Topic: "bookings", Key: []byte("account-1"), Payload: []byte("100")}})
 	fmt.Println(errors.Join(sent...)) // an error for each message that is not acknowledged
 	// It prints:
 	// <nil>

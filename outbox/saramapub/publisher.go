@@ -64,7 +64,8 @@ func New(client sarama.Client) (*Publisher, error) {
 	if err := CheckConfig(cfg); err != nil {
 		return nil, err
 	}
-	return &Publisher{client: client, limit: cfg.Producer.MaxMessageBytes, producers: map[string]*producer{}}, nil
+	return &Publisher{client: client, limit: cfg.Producer.MaxMessageBytes,
+		producers: map[string]*producer{}}, nil
 }
 
 var errClosed = errors.New("saramapub: the publisher is closed")
@@ -95,7 +96,9 @@ func (p *Publisher) of(topic string) (sarama.SyncProducer, error) {
 	}
 	one := p.producers[topic]
 	if one == nil {
-		one = &producer{sync.OnceValues(func() (sarama.SyncProducer, error) { return sarama.NewSyncProducerFromClient(p.client) })}
+		one = &producer{sync.OnceValues(func() (sarama.SyncProducer, error) {
+			return sarama.NewSyncProducerFromClient(p.client)
+		})}
 		p.producers[topic] = one
 	}
 	p.mu.Unlock()
@@ -121,12 +124,13 @@ func (p *Publisher) Check(m *outbox.Message) error {
 	return nil
 }
 
-// Publish sends the messages with one SendMessages for each topic. A message that is too large for its topic,
-// though not for Producer.MaxMessageBytes, makes the broker refuse all that sarama has put
-// into one request with it; then they are sent again one by one, and that one is rejected.
+// Publish sends the messages with one SendMessages for each topic. A message that is too large for
+// its topic, though not for Producer.MaxMessageBytes, makes the broker refuse all that sarama has
+// put into one request with it; then they are sent again one by one, and that one is rejected.
 //
-// SendMessages knows no context: nothing is sent when ctx has ended, but while the cluster is down it takes as
-// long as the timeouts and repetitions of the configuration make it; the relay does not wait for it.
+// SendMessages knows no context: nothing is sent when ctx has ended, but while the cluster is down
+// it takes as long as the timeouts and repetitions of the configuration make it; the relay does not
+// wait for it.
 func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []error {
 	if err := context.Cause(ctx); err != nil {
 		results := make([]error, len(messages))
@@ -136,12 +140,15 @@ func (p *Publisher) Publish(ctx context.Context, messages []outbox.Message) []er
 		return results
 	}
 	results := p.send(messages)
-	alone.Resend(ctx, messages, results, tooLarge, func(i int) error { return p.send(messages[i : i+1])[0] })
+	alone.Resend(ctx, messages, results, tooLarge, func(i int) error {
+		return p.send(messages[i : i+1])[0]
+	})
 	return results
 }
 
 func tooLarge(err error) bool {
-	return errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, sarama.ErrInvalidRecord) ||
+	return errors.Is(err, sarama.ErrMessageSizeTooLarge) ||
+		errors.Is(err, sarama.ErrInvalidRecord) ||
 		errors.Is(err, sarama.ErrInvalidTopic)
 }
 
@@ -190,7 +197,8 @@ func (p *Publisher) sendTo(topic string, messages []outbox.Message, which []int,
 }
 
 func message(m *outbox.Message) *sarama.ProducerMessage {
-	out := &sarama.ProducerMessage{Topic: m.Topic, Headers: make([]sarama.RecordHeader, len(m.Headers))}
+	out := &sarama.ProducerMessage{Topic: m.Topic,
+		Headers: make([]sarama.RecordHeader, len(m.Headers))}
 	// A nil encoder is a nil key or value: no partition of its own, and a tombstone.
 	if m.Key != nil {
 		out.Key = sarama.ByteEncoder(m.Key)

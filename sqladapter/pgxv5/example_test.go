@@ -14,7 +14,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/pgxv5"
 )
 
-// A message arrives twice. Its booking and its mark are one transaction of pgx, so it is booked once.
+// A message arrives twice. Its booking and its mark are one transaction of pgx, so it is booked
+// once.
 func ExampleDo() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -22,7 +23,8 @@ func ExampleDo() {
 		log.Fatal(err)
 	}
 	defer pool.Close()
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "booking"})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
+		Namespace: "booking"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -35,10 +37,11 @@ func ExampleDo() {
 		log.Fatal(err)
 	}
 	for range 2 {
-		mark, err := pgxv5.Do(ctx, marks, pool, "order-7", func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, `INSERT INTO booking VALUES ($1)`, 100)
-			return err
-		})
+		mark, err := pgxv5.Do(ctx, marks, pool, "order-7",
+			func(ctx context.Context, tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, `INSERT INTO booking VALUES ($1)`, 100)
+				return err
+			})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -74,10 +74,10 @@ func (r rows) Close() error {
 	return r.Err()
 }
 
-// Do is [sqladapter.Marks.Do] in a transaction of db, at three round trips and those of effect: a savepoint
-// travels with BEGIN and its release with COMMIT, so that an effect that has sent COMMIT or ROLLBACK as text
-// is an error. A db that wraps a pool must hand BeginQuery and CommitQuery of the options on. A nil db or effect, and marks that New
-// has not made, are a [*dedup.InputError].
+// Do is [sqladapter.Marks.Do] in a transaction of db, at three round trips and those of effect: a
+// savepoint travels with BEGIN and its release with COMMIT, so that an effect that has sent COMMIT
+// or ROLLBACK as text is an error. A db that wraps a pool must hand BeginQuery and CommitQuery of
+// the options on. A nil db or effect, and marks that New has not made, are a [*dedup.InputError].
 func Do(
 	ctx context.Context, marks *sqladapter.Marks, db Beginner, key string,
 	effect func(ctx context.Context, tx pgx.Tx) error, opts ...dedup.Option,
@@ -107,15 +107,17 @@ func DoBatch(
 	if err != nil {
 		return nil, err
 	}
-	return n.DoBatch(ctx, keys, func(ctx context.Context, tx sqladapter.NativeTransaction, first []int) error {
-		return effect(ctx, tx.(*Tx).Tx, first) //nolint:errcheck,forcetypeassert // begin has made it
-	}, opts...)
+	return n.DoBatch(ctx, keys,
+		func(ctx context.Context, tx sqladapter.NativeTransaction, first []int) error {
+			return effect(ctx, tx.(*Tx).Tx, first) //nolint:errcheck,forcetypeassert // begin has made it
+		}, opts...)
 }
 
 // Confirm is [sqladapter.Marks.Confirm] in a transaction of db, which must be another
 // connection than the one that was lost.
 func Confirm(
-	ctx context.Context, marks *sqladapter.Marks, db Beginner, key string, mark sqladapter.Mark, opts ...dedup.Option,
+	ctx context.Context, marks *sqladapter.Marks, db Beginner, key string, mark sqladapter.Mark,
+	opts ...dedup.Option,
 ) (sqladapter.Verdict, error) {
 	n, err := native(marks, db)
 	if err != nil {
@@ -128,7 +130,8 @@ func native(marks *sqladapter.Marks, db Beginner) (sqladapter.Native, error) {
 	if v := reflect.ValueOf(db); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return sqladapter.Native{}, &dedup.InputError{Field: "db", Reason: "is nil"}
 	}
-	begin := func(ctx context.Context, level sql.IsolationLevel) (sqladapter.NativeTransaction, error) {
+	begin := func(ctx context.Context, level sql.IsolationLevel) (sqladapter.NativeTransaction,
+		error) {
 		opts, err := options(level)
 		if err != nil {
 			return nil, err
@@ -146,9 +149,10 @@ func native(marks *sqladapter.Marks, db Beginner) (sqladapter.Native, error) {
 	return n, nil
 }
 
-// A savepoint travels with BEGIN, and its release with COMMIT, in one round trip each. It is gone when
-// the effect has ended the transaction by itself; then COMMIT is not executed.
-const setGuard, releaseAndCommit = "; savepoint onceward_guard", "release savepoint onceward_guard; commit"
+// A savepoint travels with BEGIN, and its release with COMMIT, in one round trip each. It is gone
+// when the effect has ended the transaction by itself; then COMMIT is not executed.
+const setGuard, releaseAndCommit = "; savepoint onceward_guard",
+	"release savepoint onceward_guard; commit"
 
 // options: the default leaves it to the server, and is not the strictest level.
 func options(level sql.IsolationLevel) (pgx.TxOptions, error) {
@@ -165,7 +169,9 @@ func options(level sql.IsolationLevel) (pgx.TxOptions, error) {
 	case sql.LevelSerializable:
 		at = pgx.Serializable
 	default:
-		return pgx.TxOptions{}, &dedup.InputError{Field: "Isolation", Reason: fmt.Sprintf("is %v, which PostgreSQL does not have", level)}
+		return pgx.TxOptions{}, &dedup.InputError{Field: "Isolation",
+			Reason: fmt.Sprintf("is %v, which PostgreSQL does not have", level)}
 	}
-	return pgx.TxOptions{IsoLevel: at, BeginQuery: "begin isolation level " + string(at) + setGuard, CommitQuery: releaseAndCommit}, nil
+	return pgx.TxOptions{IsoLevel: at, BeginQuery: "begin isolation level " + string(at) + setGuard,
+		CommitQuery: releaseAndCommit}, nil
 }

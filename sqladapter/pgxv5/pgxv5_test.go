@@ -16,7 +16,8 @@ import (
 
 func TestOptions(t *testing.T) {
 	for level, want := range map[sql.IsolationLevel]pgx.TxIsoLevel{
-		sql.LevelDefault:         "", // a zero value that became the strictest level would fail every race
+		// a zero value that became the strictest level would fail every race
+		sql.LevelDefault:         "",
 		sql.LevelReadUncommitted: pgx.ReadUncommitted,
 		sql.LevelReadCommitted:   pgx.ReadCommitted,
 		sql.LevelRepeatableRead:  pgx.RepeatableRead,
@@ -24,12 +25,14 @@ func TestOptions(t *testing.T) {
 		sql.LevelSerializable:    pgx.Serializable,
 	} {
 		got, err := options(level)
-		if err != nil || got.IsoLevel != want || !strings.Contains(got.BeginQuery, string(want)) || strings.Contains(got.BeginQuery, "level") != (want != "") {
+		if err != nil || got.IsoLevel != want || !strings.Contains(got.BeginQuery, string(want)) ||
+			strings.Contains(got.BeginQuery, "level") != (want != "") {
 			t.Errorf("%v is %q by %q, %v; want %q", level, got.IsoLevel, got.BeginQuery, err, want)
 		}
 	}
 	var input *dedup.InputError
-	if _, err := options(sql.LevelLinearizable); !errors.As(err, &input) || input.Field != "Isolation" {
+	if _, err := options(sql.LevelLinearizable); !errors.As(err, &input) ||
+		input.Field != "Isolation" {
 		t.Errorf("linearizable: %v", err)
 	}
 }
@@ -46,16 +49,46 @@ func TestBadInput(t *testing.T) {
 		field string
 		call  func() error
 	}{
-		"nil pool":          {"db", func() error { _, err := Do(ctx, marks, pool, "k", effect); return err }},
-		"nil db":            {"db", func() error { _, err := Do(ctx, marks, nil, "k", effect); return err }},
-		"nil marks":         {"Marks", func() error { _, err := Do(ctx, nil, &refuser{}, "k", effect); return err }},
-		"nil effect":        {"effect", func() error { _, err := Do(ctx, marks, &refuser{}, "k", nil); return err }},
-		"batch, nil pool":   {"db", func() error { _, err := DoBatch(ctx, marks, pool, []string{"k"}, effects); return err }},
-		"batch, nil effect": {"effect", func() error { _, err := DoBatch(ctx, marks, &refuser{}, []string{"k"}, nil); return err }},
-		"confirm, nil pool": {"db", func() error { _, err := Confirm(ctx, marks, pool, "k", sqladapter.Mark{}); return err }},
-		"confirm, no mark":  {"mark", func() error { _, err := Confirm(ctx, marks, &refuser{}, "k", sqladapter.Mark{}); return err }},
-		"nil transaction":   {"tx", func() error { _, err := marks.MarkTx(ctx, Wrap(nil), "k"); return err }},
-		"nil pointer":       {"tx", func() error { _, err := marks.MarkTx(ctx, Wrap((*pgxpool.Tx)(nil)), "k"); return err }},
+		"nil pool": {"db", func() error {
+			_, err := Do(ctx, marks, pool, "k", effect)
+			return err
+		}},
+		"nil db": {"db", func() error {
+			_, err := Do(ctx, marks, nil, "k", effect)
+			return err
+		}},
+		"nil marks": {"Marks", func() error {
+			_, err := Do(ctx, nil, &refuser{}, "k", effect)
+			return err
+		}},
+		"nil effect": {"effect", func() error {
+			_, err := Do(ctx, marks, &refuser{}, "k", nil)
+			return err
+		}},
+		"batch, nil pool": {"db", func() error {
+			_, err := DoBatch(ctx, marks, pool, []string{"k"}, effects)
+			return err
+		}},
+		"batch, nil effect": {"effect", func() error {
+			_, err := DoBatch(ctx, marks, &refuser{}, []string{"k"}, nil)
+			return err
+		}},
+		"confirm, nil pool": {"db", func() error {
+			_, err := Confirm(ctx, marks, pool, "k", sqladapter.Mark{})
+			return err
+		}},
+		"confirm, no mark": {"mark", func() error {
+			_, err := Confirm(ctx, marks, &refuser{}, "k", sqladapter.Mark{})
+			return err
+		}},
+		"nil transaction": {"tx", func() error {
+			_, err := marks.MarkTx(ctx, Wrap(nil), "k")
+			return err
+		}},
+		"nil pointer": {"tx", func() error {
+			_, err := marks.MarkTx(ctx, Wrap((*pgxpool.Tx)(nil)), "k")
+			return err
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var input *dedup.InputError

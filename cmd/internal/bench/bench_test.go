@@ -24,7 +24,8 @@ import (
 func run(t *testing.T, args ...string) *Report {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	if code := Main(t.Context(), append(args, "-json", "-yes"), nil, &out, &errOut); code != ExitDone {
+	if code := Main(t.Context(), append(args, "-json", "-yes"), nil,
+		&out, &errOut); code != ExitDone {
 		t.Fatalf("%v: exit code %d: %s", args, code, errOut.String())
 	}
 	var r Report
@@ -33,7 +34,8 @@ func run(t *testing.T, args ...string) *Report {
 	if err := d.Decode(&r); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(errOut.String(), "this loads the server") || !strings.Contains(errOut.String(), r.Name) {
+	if !strings.Contains(errOut.String(), "this loads the server") ||
+		!strings.Contains(errOut.String(), r.Name) {
 		t.Errorf("no warning, or no name, in %q", errOut.String())
 	}
 	return &r
@@ -45,7 +47,8 @@ func (r *Report) check(t *testing.T, dup float64) {
 	for name, s := range map[string]*Side{"onceward": &r.Onceward, "bare": &r.Bare} {
 		// A worker has no duplicates for its first batch, and makes up for them with the next one.
 		short := dup*float64(s.Messages) - float64(s.Duplicates)
-		if s.Messages == 0 || s.Messages != s.New+s.Duplicates || s.Messages != s.Operations*int64(r.Batch) ||
+		if s.Messages == 0 || s.Messages != s.New+s.Duplicates ||
+			s.Messages != s.Operations*int64(r.Batch) ||
 			short < -1 || short > float64(r.Workers)*(1+dup*float64(r.Batch)) || len(s.Errors) > 0 {
 			t.Errorf("%s: %+v; %.1f duplicates are missing", name, s, short)
 		}
@@ -56,29 +59,35 @@ func (r *Report) check(t *testing.T, dup float64) {
 			t.Errorf("%s: %+v", name, l)
 		}
 	}
-	if r.Ended != "done" || r.Ratio.Min <= 0 || r.Ratio.Min > r.Ratio.Median || r.Ratio.Median > r.Ratio.Max || r.Rounds != fewest {
+	if r.Ended != "done" || r.Ratio.Min <= 0 || r.Ratio.Min > r.Ratio.Median ||
+		r.Ratio.Median > r.Ratio.Max || r.Rounds != fewest {
 		t.Errorf("%+v, ended %s after %d rounds", r.Ratio, r.Ended, r.Rounds)
 	}
 }
 
 func TestRedis(t *testing.T) {
 	for _, args := range []string{
-		"-layout rich", "-layout rich -batch 16 -result 50", "-layout seen_only", "-layout compact -batch 16", "-layout compact", "-layout mixed -result 10", "-rate 500",
+		"-layout rich", "-layout rich -batch 16 -result 50", "-layout seen_only",
+		"-layout compact -batch 16", "-layout compact", "-layout mixed -result 10", "-rate 500",
 	} {
 		t.Run(args, func(t *testing.T) {
 			m := miniredis.RunT(t)
 			if err := m.Set("onceward-other", "stays"); err != nil {
 				t.Fatal(err)
 			}
-			r := run(t, append(strings.Fields(args), "-redis", "redis://"+m.Addr(), "-for", "300ms", "-dup", "20%", "-workers", "4")...)
+			r := run(t, append(strings.Fields(args), "-redis", "redis://"+m.Addr(), "-for",
+				"300ms", "-dup", "20%", "-workers", "4")...)
 			r.check(t, 0.2)
 			if keys := m.Keys(); len(keys) != 1 {
 				t.Errorf("%d keys are there: %.300q", len(keys), keys)
 			}
-			if r.Bare.Commands == nil || math.Abs(*r.Bare.Commands*float64(r.Bare.Messages)-float64(2*r.Bare.New+r.Bare.Duplicates)) > 0.5 || r.Onceward.Trips == nil || *r.Onceward.Trips <= 0 {
+			if r.Bare.Commands == nil ||
+				math.Abs(*r.Bare.Commands*float64(r.Bare.Messages)-float64(2*r.Bare.New+
+					r.Bare.Duplicates)) > 0.5 || r.Onceward.Trips == nil || *r.Onceward.Trips <= 0 {
 				t.Errorf("%+v, %+v", r.Bare, r.Onceward)
 			}
-			if r.Rate > 0 && r.Onceward.Messages+r.Onceward.Unsent != 74 && r.Onceward.Messages+r.Onceward.Unsent != 76 {
+			if r.Rate > 0 && r.Onceward.Messages+r.Onceward.Unsent != 74 &&
+				r.Onceward.Messages+r.Onceward.Unsent != 76 {
 				t.Errorf("%d messages of 75 in 150 ms", r.Onceward.Messages)
 			}
 		})
@@ -92,7 +101,8 @@ func TestSQLite(t *testing.T) {
 			if err := os.WriteFile(file, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			run(t, append(strings.Fields(args), "-sql", "sqlite:"+file, "-for", "500ms")...).check(t, 0.1)
+			run(t, append(strings.Fields(args), "-sql", "sqlite:"+file, "-for",
+				"500ms")...).check(t, 0.1)
 			tablesLeft(t, "sqlite:"+file, `SELECT name FROM sqlite_master WHERE type = 'table'`)
 		})
 	}
@@ -149,11 +159,13 @@ func TestInterrupted(t *testing.T) {
 	var out, errOut bytes.Buffer
 	ended := make(chan int)
 	go func() {
-		ended <- Main(ctx, []string{"-redis", "redis://" + m.Addr(), "-for", "1h", "-layout", "compact"}, nil, &out, &errOut)
+		ended <- Main(ctx, []string{"-redis", "redis://" + m.Addr(), "-for", "1h", "-layout",
+			"compact"}, nil, &out, &errOut)
 	}()
 	until(t, "nothing is written", func() bool { return len(m.Keys()) > 50 })
 	cancel()
-	if code := <-ended; code != ExitInterrupted || out.Len() > 0 || !strings.Contains(errOut.String(), "interrupted") {
+	if code := <-ended; code != ExitInterrupted || out.Len() > 0 ||
+		!strings.Contains(errOut.String(), "interrupted") {
 		t.Errorf("%d, %s, %s", code, out.String(), errOut.String())
 	}
 	if keys := m.Keys(); len(keys) > 0 {
@@ -165,7 +177,8 @@ func TestInterrupted(t *testing.T) {
 func TestKeysExpire(t *testing.T) {
 	m := miniredis.RunT(t)
 	for _, layout := range []string{"rich", "mixed"} {
-		o, err := ParseOptions([]string{"-redis", "redis://" + m.Addr(), "-for", "200ms", "-layout", layout}, nil)
+		o, err := ParseOptions([]string{"-redis", "redis://" + m.Addr(), "-for", "200ms",
+			"-layout", layout}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +192,8 @@ func TestKeysExpire(t *testing.T) {
 		}
 	}
 	for _, key := range m.Keys() {
-		if ttl := m.TTL(key); ttl <= 0 || ttl > 3*leastWindow || !strings.HasPrefix(key, "onceward-bench-") {
+		if ttl := m.TTL(key); ttl <= 0 || ttl > 3*leastWindow ||
+			!strings.HasPrefix(key, "onceward-bench-") {
 			t.Errorf("%s expires in %v", key, ttl)
 		}
 	}
@@ -243,11 +257,14 @@ func TestFailures(t *testing.T) {
 		}}
 		o := fakeOptions()
 		r, err := o.runOn(t.Context(), f, io.Discard)
-		if err != nil || len(r.Onceward.Errors) != 1 || r.Onceward.Errors[0].Kind != "duplicate_taken_for_new" || len(f.thorough) != 1 || !f.thorough[0] {
+		if err != nil || len(r.Onceward.Errors) != 1 ||
+			r.Onceward.Errors[0].Kind != "duplicate_taken_for_new" || len(f.thorough) != 1 ||
+			!f.thorough[0] {
 			t.Fatalf("%v, %+v, %v", err, r, f.thorough)
 		}
 		var out bytes.Buffer
-		if err := o.tell(r, &out); !errors.Is(err, errFailed) || !strings.Contains(out.String(), "ERROR  onceward: ") {
+		if err := o.tell(r, &out); !errors.Is(err, errFailed) ||
+			!strings.Contains(out.String(), "ERROR  onceward: ") {
 			t.Errorf("%v, %s", err, out.String())
 		}
 	})
@@ -273,20 +290,25 @@ func TestMemoryEndsIt(t *testing.T) {
 // What a key takes is told where the server says it, and nobody else writes.
 func TestBytesPerKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		at := func(bytes float64, written bool) sample { return sample{bytes: known{bytes, true}, written: written} }
+		at := func(bytes float64, written bool) sample {
+			return sample{bytes: known{bytes, true}, written: written}
+		}
 		for _, test := range []struct {
 			name    string
 			samples []sample
 			told    bool
 		}{
-			{"alone", []sample{at(0, false), at(1e6, false), at(2e6, false), at(3e6, false), at(4e6, false)}, true},
-			{"others write", []sample{at(0, false), at(1e6, true), at(2e6, false), at(3e6, false), at(4e6, false)}, false},
+			{"alone", []sample{at(0, false), at(1e6, false), at(2e6, false), at(3e6, false),
+				at(4e6, false)}, true},
+			{"others write", []sample{at(0, false), at(1e6, true), at(2e6, false), at(3e6, false),
+				at(4e6, false)}, false},
 			{"not told", []sample{{}}, false},
 			{"shrinks", []sample{at(9e6, false), at(1e6, false)}, false},
 		} {
 			o := fakeOptions()
 			o.For = 200 * time.Millisecond
-			r, err := o.runOn(t.Context(), &fakeTarget{work: quick, samples: test.samples}, io.Discard)
+			r, err := o.runOn(t.Context(), &fakeTarget{work: quick, samples: test.samples},
+				io.Discard)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -304,7 +326,8 @@ func TestBytesPerKey(t *testing.T) {
 func TestMaxKeys(t *testing.T) {
 	m := miniredis.RunT(t)
 	r := run(t, "-redis", "redis://"+m.Addr(), "-for", "1h", "-max-keys", "2000", "-workers", "2")
-	if n := r.Onceward.New + r.Bare.New; r.Ended != "max_keys" || n > 2000 || n < 1500 || r.Rounds < 1 {
+	if n := r.Onceward.New + r.Bare.New; r.Ended != "max_keys" || n > 2000 || n < 1500 ||
+		r.Rounds < 1 {
 		t.Errorf("%d keys, ended %s after %d rounds", n, r.Ended, r.Rounds)
 	}
 }
@@ -333,7 +356,8 @@ func TestConfirm(t *testing.T) {
 		var out, errOut bytes.Buffer
 		before := m.TotalConnectionCount()
 		code := Main(t.Context(), args, strings.NewReader(answer), &out, &errOut)
-		if code != want || !strings.Contains(errOut.String(), "another machine") || (m.TotalConnectionCount() > before) != (want == ExitDone) {
+		if code != want || !strings.Contains(errOut.String(), "another machine") ||
+			(m.TotalConnectionCount() > before) != (want == ExitDone) {
 			t.Errorf("%q: %d, %s", answer, code, errOut.String())
 		}
 	}
@@ -354,7 +378,8 @@ func TestRefused(t *testing.T) {
 	} {
 		var out, errOut bytes.Buffer
 		code := Main(t.Context(), strings.Fields(args), nil, &out, &errOut)
-		if code != ExitUsage || !strings.Contains(errOut.String(), want) || strings.Contains(errOut.String(), "hunter22") || len(m.Keys()) > 0 {
+		if code != ExitUsage || !strings.Contains(errOut.String(), want) ||
+			strings.Contains(errOut.String(), "hunter22") || len(m.Keys()) > 0 {
 			t.Errorf("%s: %d, %s", args, code, errOut.String())
 		}
 	}
@@ -363,7 +388,8 @@ func TestRefused(t *testing.T) {
 // look refuses what would lose the keys of others, by what INFO says.
 func TestParseInfo(t *testing.T) {
 	i := parseInfo("# Memory\r\nused_memory:900\r\nmaxmemory:1000\r\nmaxmemory_policy:noeviction\r\nmem_clients_normal:100\r\n\r\nused_cpu_user:1.5\r\nused_cpu_sys:0.5\r\n")
-	if i.full() != 0.9 || i.data() != (known{800, true}) || i.cpu() != (known{2, true}) || i.text["maxmemory_policy"] != "noeviction" {
+	if i.full() != 0.9 || i.data() != (known{800, true}) || i.cpu() != (known{2, true}) ||
+		i.text["maxmemory_policy"] != "noeviction" {
 		t.Errorf("%+v", i)
 	}
 	if none := parseInfo(""); none.full() != 0 || none.data().ok || none.cpu().ok {
@@ -377,15 +403,18 @@ func TestPrint(t *testing.T) {
 	two := 2.0
 	r := Report{
 		Store: "redis rich", Rounds: 2, Batch: 1, Rate: 10, MaxMemory: 1e9,
-		Onceward: Side{PerSecond: 1234.5, Latency: Latency{0.0123, 1.5, 20, 3000}, Commands: &two, CPU: &two, BytesPerKey: &two, Errors: []Fault{{"timeout", 3, "i/o\ntimeout"}}},
-		Ratio:    Ratio{0.5, 0.4, 0.6}, Notes: []string{"a note"},
+		Onceward: Side{PerSecond: 1234.5, Latency: Latency{0.0123, 1.5, 20, 3000}, Commands: &two,
+			CPU: &two, BytesPerKey: &two, Errors: []Fault{{"timeout", 3, "i/o\ntimeout"}}},
+		Ratio: Ratio{0.5, 0.4, 0.6}, Notes: []string{"a note"},
 	}
 	var out bytes.Buffer
 	if err := r.print(&out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"10 messages a second due", "1234 ", "12.3µs", "1.5ms", "3s", "2.00", "2.0 µs", "ratio  0.50 of bare (0.40 to 0.60", "room   1.9 MiB for a million keys, 0.2 % of maxmemory",
+		"10 messages a second due", "1234 ", "12.3µs", "1.5ms", "3s", "2.00", "2.0 µs",
+		"ratio  0.50 of bare (0.40 to 0.60",
+		"room   1.9 MiB for a million keys, 0.2 % of maxmemory",
 		"ERROR  onceward: 3 timeout: i/o timeout", "note   a note", "used up by 500000 messages",
 	} {
 		if !strings.Contains(out.String(), want) {

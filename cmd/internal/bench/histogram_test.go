@@ -9,7 +9,8 @@ import (
 
 // What is told of a duration is itself, or at most 1/64 more.
 func TestBuckets(t *testing.T) {
-	for _, d := range []time.Duration{0, 1, 127, 128, 129, 255, 256, 1000, 1 << 20, 1<<20 + 1, time.Hour, 1<<63 - 1} {
+	for _, d := range []time.Duration{0, 1, 127, 128, 129, 255, 256, 1000, 1 << 20, 1<<20 + 1,
+		time.Hour, 1<<63 - 1} {
 		if up := upper(bucketOf(d)); up < d || float64(up) > float64(d)*(1+1.0/64)+1 {
 			t.Errorf("%d is told as %d", d, up)
 		}

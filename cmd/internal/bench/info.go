@@ -41,7 +41,8 @@ func (i info) full() float64 {
 // data is the memory without the buffers of connections, replicas and the log, which come and go.
 func (i info) data() known {
 	used, ok := i.number["used_memory"]
-	for _, buffer := range []string{"mem_clients_normal", "mem_clients_slaves", "mem_aof_buffer", "mem_replication_backlog"} {
+	for _, buffer := range []string{"mem_clients_normal", "mem_clients_slaves", "mem_aof_buffer",
+		"mem_replication_backlog"} {
 		used -= i.number[buffer]
 	}
 	return known{used, ok}
@@ -81,7 +82,8 @@ func (r *onRedis) sample(ctx context.Context) (sample, error) {
 		s.cpu = s.cpu.plus(now.cpu())
 		s.full = max(s.full, now.full())
 		s.limit += now.number["maxmemory"]
-		for _, name := range []string{"rdb_changes_since_last_save", "expired_keys", "evicted_keys"} {
+		for _, name := range []string{"rdb_changes_since_last_save", "expired_keys",
+			"evicted_keys"} {
 			s.written = s.written || now.changed(old, name) != 0
 		}
 		// Replicas and Sentinels ask a few times a second, and so have we.
@@ -91,6 +93,8 @@ func (r *onRedis) sample(ctx context.Context) (sample, error) {
 	return s, nil
 }
 
-func (i info) changed(before info, name string) float64 { return i.number[name] - before.number[name] }
+func (i info) changed(before info, name string) float64 {
+	return i.number[name] - before.number[name]
+}
 
 func (k known) plus(other known) known { return known{k.value + other.value, k.ok && other.ok} }

@@ -36,7 +36,8 @@ type load struct {
 	workers, batch int
 	// dup is the share of duplicates.
 	dup float64
-	// rate is messages a second that are due, whether earlier ones are done or not; 0 is full speed.
+	// rate is messages a second that are due, whether earlier ones are done or not; 0 is full
+	// speed.
 	rate float64
 }
 
@@ -96,7 +97,9 @@ func newTally() *tally { return &tally{faults: map[string]*fault{}} }
 
 func (t *tally) messages() int64 { return t.fresh + t.dups }
 
-func (t *tally) perSecond() float64 { return float64(t.messages()) / max(t.elapsed.Seconds(), 1e-9) }
+func (t *tally) perSecond() float64 {
+	return float64(t.messages()) / max(t.elapsed.Seconds(), 1e-9)
+}
 
 func (t *tally) fail(kind, example string, n int64) {
 	f := t.faults[kind]
@@ -170,8 +173,8 @@ func (w *worker) run(ctx context.Context, s *slice, t *tally) {
 		}
 		if s.every > 0 {
 			wait(ctx, s.begun.Add(due))
-			// Who is behind by a whole slice does not catch up: what was due counts, with the time it
-			// has waited, and is not sent.
+			// Who is behind by a whole slice does not catch up: what was due counts, with the time
+			// it has waited, and is not sent.
 			if late := time.Since(s.begun); late > 2*s.time || ctx.Err() != nil {
 				t.unsent += int64(len(batch))
 				t.latency.add(late - due)
@@ -193,7 +196,8 @@ func (w *worker) run(ctx context.Context, s *slice, t *tally) {
 // error that counts.
 func cancelled(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
-// next is when the next operation is due, from the beginning of the slice. At full speed that is now.
+// next is when the next operation is due, from the beginning of the slice. At full speed that is
+// now.
 func (s *slice) next() (due time.Duration, ok bool) {
 	if s.every == 0 {
 		due = time.Since(s.begun)

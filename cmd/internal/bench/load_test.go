@@ -52,14 +52,17 @@ func kindOf(err error) string { return err.Error() }
 // messages. Who measures from the send sees one of a hundred.
 func TestStallShows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeSide{took: time.Millisecond, stall: 500 * time.Millisecond, stallAt: 200 * time.Millisecond}
+		f := &fakeSide{took: time.Millisecond, stall: 500 * time.Millisecond,
+			stallAt: 200 * time.Millisecond}
 		c := newCrew(load{workers: 1, batch: 1, rate: 100}, "a", f.work, kindOf)
 		got := c.run(t.Context(), time.Second, math.MaxInt64)
 		if got.messages() != 100 || got.unsent != 0 {
 			t.Fatalf("%d messages, %d unsent", got.messages(), got.unsent)
 		}
 		// 500 ms of stall, less 10 ms for each message that was due later.
-		if p50, p90 := got.latency.quantile(0.5), got.latency.quantile(0.9); p50 < time.Millisecond || p90 < 350*time.Millisecond || p90 > 450*time.Millisecond {
+		if p50, p90 := got.latency.quantile(0.5),
+			got.latency.quantile(0.9); p50 < time.Millisecond || p90 < 350*time.Millisecond ||
+			p90 > 450*time.Millisecond {
 			t.Errorf("p50 %v, p90 %v", p50, p90)
 		}
 		if got.latency.max < 499*time.Millisecond || got.elapsed < time.Second {
@@ -71,11 +74,15 @@ func TestStallShows(t *testing.T) {
 // At full speed nothing is due: each worker waits for its answer, and one operation is slow.
 func TestFullSpeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeSide{took: time.Millisecond, stall: 500 * time.Millisecond, stallAt: 200 * time.Millisecond}
+		f := &fakeSide{took: time.Millisecond, stall: 500 * time.Millisecond,
+			stallAt: 200 * time.Millisecond}
 		c := newCrew(load{workers: 1, batch: 1}, "a", f.work, kindOf)
 		got := c.run(t.Context(), time.Second, math.MaxInt64)
-		if got.messages() < 490 || got.messages() > 510 || got.latency.quantile(0.99) > 2*time.Millisecond || got.latency.max < 500*time.Millisecond {
-			t.Errorf("%d messages, p99 %v, max %v", got.messages(), got.latency.quantile(0.99), got.latency.max)
+		if got.messages() < 490 || got.messages() > 510 ||
+			got.latency.quantile(0.99) > 2*time.Millisecond ||
+			got.latency.max < 500*time.Millisecond {
+			t.Errorf("%d messages, p99 %v, max %v", got.messages(), got.latency.quantile(0.99),
+				got.latency.max)
 		}
 	})
 }
@@ -87,8 +94,10 @@ func TestRateNotReached(t *testing.T) {
 		f := &fakeSide{took: 40 * time.Millisecond}
 		c := newCrew(load{workers: 1, batch: 1, rate: 100}, "a", f.work, kindOf)
 		got := c.run(t.Context(), time.Second, math.MaxInt64)
-		if got.messages()+got.unsent != 100 || got.unsent < 45 || got.latency.quantile(1) < time.Second || got.latency.n != 100 {
-			t.Errorf("%d messages, %d unsent, max %v of %d", got.messages(), got.unsent, got.latency.max, got.latency.n)
+		if got.messages()+got.unsent != 100 || got.unsent < 45 ||
+			got.latency.quantile(1) < time.Second || got.latency.n != 100 {
+			t.Errorf("%d messages, %d unsent, max %v of %d", got.messages(), got.unsent,
+				got.latency.max, got.latency.n)
 		}
 		if rate := got.perSecond(); rate > 26 {
 			t.Errorf("%.1f messages a second", rate)
@@ -104,14 +113,17 @@ func TestDuplicates(t *testing.T) {
 	}{{0, 1, 4}, {0.05, 1, 4}, {0.05, 64, 3}, {0.5, 7, 2}, {0.9, 1, 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &fakeSide{took: time.Millisecond}
-			c := newCrew(load{workers: test.workers, batch: test.batch, dup: test.dup}, "a", f.work, kindOf)
+			c := newCrew(load{workers: test.workers, batch: test.batch, dup: test.dup}, "a",
+				f.work, kindOf)
 			total := newTally()
 			for range 3 { // keys of an earlier slice are done as well
 				total.join(c.run(t.Context(), time.Second, math.MaxInt64))
 			}
 			share := float64(total.dups) / float64(total.messages())
-			if math.Abs(share-test.dup) > 0.01 || len(f.wrong) > 0 || f.sent != int(total.messages()) || total.used != total.fresh {
-				t.Errorf("%+v: a share of %.3f, %d messages of %d, wrong %v", test, share, total.messages(), f.sent, f.wrong)
+			if math.Abs(share-test.dup) > 0.01 || len(f.wrong) > 0 ||
+				f.sent != int(total.messages()) || total.used != total.fresh {
+				t.Errorf("%+v: a share of %.3f, %d messages of %d, wrong %v", test, share,
+					total.messages(), f.sent, f.wrong)
 			}
 			if len(f.done) != int(total.fresh) {
 				t.Errorf("%d keys, %d were counted", len(f.done), total.fresh)
@@ -125,7 +137,8 @@ func TestBudget(t *testing.T) {
 		f := &fakeSide{took: time.Millisecond}
 		c := newCrew(load{workers: 4, batch: 8}, "a", f.work, kindOf)
 		got := c.run(t.Context(), time.Minute, 1000)
-		if !got.full || got.used > 1000 || got.used < 1000-8 || len(f.done) != int(got.used) || got.elapsed > time.Second {
+		if !got.full || got.used > 1000 || got.used < 1000-8 || len(f.done) != int(got.used) ||
+			got.elapsed > time.Second {
 			t.Errorf("%d keys used, %d sent, in %v", got.used, len(f.done), got.elapsed)
 		}
 	})
@@ -136,16 +149,18 @@ func TestErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		odd, even := errors.New("odd"), errors.New("even")
 		n := 0
-		c := newCrew(load{workers: 1, batch: 2, dup: 0.5}, "a", func(ctx context.Context, batch []message) []error {
-			wait(ctx, time.Now().Add(time.Millisecond))
-			if n++; batch[0].dup || batch[1].dup {
-				t.Errorf("a key that has failed came again: %v", batch)
-			}
-			return []error{odd, even}
-		}, kindOf)
+		c := newCrew(load{workers: 1, batch: 2, dup: 0.5},
+			"a", func(ctx context.Context, batch []message) []error {
+				wait(ctx, time.Now().Add(time.Millisecond))
+				if n++; batch[0].dup || batch[1].dup {
+					t.Errorf("a key that has failed came again: %v", batch)
+				}
+				return []error{odd, even}
+			}, kindOf)
 		got := c.run(t.Context(), time.Second, math.MaxInt64)
 		// A worker that had an error rests: 1 ms and 10 ms for each.
-		if n < 80 || n > 95 || got.faults["odd"].count != int64(n) || got.faults["even"].count != int64(n) || got.messages() != 0 || got.used != int64(2*n) {
+		if n < 80 || n > 95 || got.faults["odd"].count != int64(n) ||
+			got.faults["even"].count != int64(n) || got.messages() != 0 || got.used != int64(2*n) {
 			t.Errorf("%d operations, %+v", n, got)
 		}
 	})
@@ -158,13 +173,14 @@ func TestInterruptedLoad(t *testing.T) {
 			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Hour, nil)
 			defer cancel()
 			time.AfterFunc(100*time.Millisecond, cancel)
-			c := newCrew(load{workers: 2, batch: 1, rate: rate}, "a", func(ctx context.Context, _ []message) []error {
-				wait(ctx, time.Now().Add(time.Second))
-				if err := ctx.Err(); err != nil {
-					return []error{err}
-				}
-				return nil
-			}, kindOf)
+			c := newCrew(load{workers: 2, batch: 1, rate: rate}, "a",
+				func(ctx context.Context, _ []message) []error {
+					wait(ctx, time.Now().Add(time.Second))
+					if err := ctx.Err(); err != nil {
+						return []error{err}
+					}
+					return nil
+				}, kindOf)
 			begun := time.Now()
 			got := c.run(ctx, time.Minute, math.MaxInt64)
 			if time.Since(begun) != 100*time.Millisecond || len(got.faults) > 0 || got.unsent > 0 {

@@ -23,7 +23,8 @@ const (
 	ExitDone = 0
 	// ExitFailed: messages have failed, or something is left on the server.
 	ExitFailed = 1
-	// ExitUsage: wrong flags, no confirmation, or a server that cannot be used. Nothing is measured.
+	// ExitUsage: wrong flags, no confirmation, or a server that cannot be used. Nothing is
+	// measured.
 	ExitUsage = 2
 	// ExitInterrupted: ctx ended.
 	ExitInterrupted = 130
@@ -72,7 +73,8 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Write
 }
 
 func (o *Options) run(ctx context.Context, in io.Reader, out, errOut io.Writer) error {
-	fmt.Fprintln(errOut, "onceward bench: this loads the server; whoever uses it meanwhile waits longer")
+	fmt.Fprintln(errOut,
+		"onceward bench: this loads the server; whoever uses it meanwhile waits longer")
 	if local, err := o.Server.Local(); err != nil {
 		return err
 	} else if !local && !o.Yes {
@@ -95,7 +97,8 @@ func (o *Options) run(ctx context.Context, in io.Reader, out, errOut io.Writer) 
 	defer t.close()
 	opening, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	stop := context.AfterFunc(ctx, t.close) // nothing is written yet; go-redis would go on waiting for a server that hangs
+	// nothing is written yet; go-redis would go on waiting for a server that hangs
+	stop := context.AfterFunc(ctx, t.close)
 	if err := t.look(opening); err != nil {
 		return o.Server.Unanswered(err)
 	}
@@ -120,7 +123,8 @@ func (o *Options) connect(name string) (target, error) {
 }
 
 // runOn measures, and removes what was made, whatever has happened.
-func (o *Options) runOn(ctx context.Context, t target, errOut io.Writer) (report *Report, err error) {
+func (o *Options) runOn(ctx context.Context, t target, errOut io.Writer) (report *Report,
+	err error) {
 	defer func() {
 		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanTime)
 		defer cancel()

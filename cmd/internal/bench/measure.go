@@ -48,8 +48,10 @@ type bench struct {
 
 // measure warms both sides up and has them take turns. Errors are of the target: those of messages
 // are counted.
-func (o *Options) measure(ctx context.Context, t target, meter *progress.Meter, rounds int) (*Report, error) {
-	b := &bench{o: o, t: t, meter: meter, ended: "done", most: [2]int64{math.MaxInt64, math.MaxInt64}}
+func (o *Options) measure(ctx context.Context, t target, meter *progress.Meter,
+	rounds int) (*Report, error) {
+	b := &bench{o: o, t: t, meter: meter, ended: "done",
+		most: [2]int64{math.MaxInt64, math.MaxInt64}}
 	for i := range b.totals {
 		b.totals[i].tally = newTally()
 	}
@@ -102,7 +104,8 @@ func (b *bench) warm(ctx context.Context, length time.Duration) error {
 	if b.o.bucketed() {
 		b.most[0] = most
 	}
-	b.sides = [2]*crew{newCrew(b.o.load(), "a", ours, b.t.kind), newCrew(b.o.load(), "b", bare, b.t.kind)}
+	b.sides = [2]*crew{newCrew(b.o.load(), "a", ours, b.t.kind),
+		newCrew(b.o.load(), "b", bare, b.t.kind)}
 	return nil
 }
 
@@ -112,7 +115,8 @@ func (b *bench) round(ctx context.Context, round, rounds int, length time.Durati
 	for turn := range 2 {
 		i := (round + turn) % 2
 		left := int64(b.o.MaxKeys) - b.used
-		t, err := b.turn(ctx, i, length, min(left/int64(2*(rounds-round)-turn), b.most[i]/int64(rounds-round)))
+		t, err := b.turn(ctx, i, length,
+			min(left/int64(2*(rounds-round)-turn), b.most[i]/int64(rounds-round)))
 		if err != nil {
 			return err
 		}
@@ -132,7 +136,8 @@ func (b *bench) round(ctx context.Context, round, rounds int, length time.Durati
 }
 
 // turn is one of one side.
-func (b *bench) turn(ctx context.Context, i int, length time.Duration, budget int64) (*tally, error) {
+func (b *bench) turn(ctx context.Context, i int, length time.Duration,
+	budget int64) (*tally, error) {
 	sent := b.t.traffic()
 	t := b.sides[i].run(ctx, length, budget)
 	now := b.t.traffic()
@@ -145,14 +150,16 @@ func (b *bench) turn(ctx context.Context, i int, length time.Duration, budget in
 	elapsed := of.elapsed + t.elapsed
 	of.join(t)
 	of.elapsed = elapsed
-	of.sent = traffic{of.sent.commands + now.commands - sent.commands, of.sent.trips + now.trips - sent.trips, now.known}
+	of.sent = traffic{of.sent.commands + now.commands - sent.commands,
+		of.sent.trips + now.trips - sent.trips, now.known}
 	s, err := b.t.sample(ctx)
 	if err != nil {
 		return nil, err
 	}
 	of.bytes += s.bytes.value - b.last.bytes.value
 	of.cpu += s.cpu.value - b.last.cpu.value
-	of.bytesUnknown = of.bytesUnknown || !s.bytes.ok || !b.last.bytes.ok || s.written || b.last.written
+	of.bytesUnknown = of.bytesUnknown || !s.bytes.ok || !b.last.bytes.ok || s.written ||
+		b.last.written
 	of.cpuUnknown = of.cpuUnknown || !s.cpu.ok || !b.last.cpu.ok || s.busy || b.last.busy
 	b.last = s
 	return t, nil
@@ -184,8 +191,10 @@ func (b *bench) side(i int) Side {
 func (b *bench) report() *Report {
 	o := b.o
 	r := &Report{
-		Store: b.t.title(), Workers: o.Workers, Batch: o.Batch, Rate: o.Rate, Dup: o.Dup, Result: o.Result, Window: o.Window.Seconds(),
-		Rounds: len(b.ratios), Onceward: b.side(0), Bare: b.side(1), Ratio: ratioOf(b.ratios), MaxMemory: b.last.limit, Ended: b.ended, Notes: []string{},
+		Store: b.t.title(), Workers: o.Workers, Batch: o.Batch, Rate: o.Rate, Dup: o.Dup,
+		Result: o.Result, Window: o.Window.Seconds(),
+		Rounds: len(b.ratios), Onceward: b.side(0), Bare: b.side(1), Ratio: ratioOf(b.ratios),
+		MaxMemory: b.last.limit, Ended: b.ended, Notes: []string{},
 	}
 	note := func(when bool, text string, args ...any) {
 		if when {
@@ -193,11 +202,15 @@ func (b *bench) report() *Report {
 		}
 	}
 	note(b.ended == "max_keys", "ended early: -max-keys (%d) are written", o.MaxKeys)
-	note(b.ended == "memory", "ended early: more than %.0f %% of maxmemory are in use", 100*fullShare)
-	note(r.Onceward.Unsent > 0 || r.Bare.Unsent > 0, "the rate was not reached: %d messages of onceward and %d of bare were due and not sent; their wait is in the latency",
+	note(b.ended == "memory", "ended early: more than %.0f %% of maxmemory are in use",
+		100*fullShare)
+	note(r.Onceward.Unsent > 0 || r.Bare.Unsent > 0,
+		"the rate was not reached: %d messages of onceward and %d of bare were due and not sent; their wait is in the latency",
 		r.Onceward.Unsent, r.Bare.Unsent)
 	first := b.totals[0]
-	note(first.bytesUnknown && b.last.bytes.ok, "others write to the server: what a key takes is not shown; plan reckons it")
-	note(first.cpuUnknown && b.last.cpu.ok, "others use the server: what a message takes of its processor is not shown")
+	note(first.bytesUnknown && b.last.bytes.ok,
+		"others write to the server: what a key takes is not shown; plan reckons it")
+	note(first.cpuUnknown && b.last.cpu.ok,
+		"others use the server: what a message takes of its processor is not shown")
 	return r
 }

@@ -85,16 +85,23 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	o.Server.Flags(f)
 	f.StringVar(&o.Schema, "schema", "", "`schema` of the tables (default the connection's own)")
-	f.StringVar(&o.layout, "layout", "", "`layout` of the keys in Redis: rich, seen_only, compact or mixed (default rich)")
+	f.StringVar(&o.layout, "layout", "",
+		"`layout` of the keys in Redis: rich, seen_only, compact or mixed (default rich)")
 	f.DurationVar(&o.For, "for", defaultFor, "`time` of measuring, in all")
-	f.DurationVar(&o.Window, "window", 0, fmt.Sprintf("`window` of the keys in Redis: when they expire at the latest, compact and mixed after two (default %v, or twice -for)", leastWindow))
-	f.IntVar(&o.Workers, "workers", 0, fmt.Sprintf("`number` of operations that are under way at most (default %d; SQLite 1)", defaultWorkers))
+	f.DurationVar(&o.Window, "window", 0,
+		fmt.Sprintf("`window` of the keys in Redis: when they expire at the latest, compact and mixed after two (default %v, or twice -for)", leastWindow))
+	f.IntVar(&o.Workers, "workers", 0,
+		fmt.Sprintf("`number` of operations that are under way at most (default %d; SQLite 1)",
+			defaultWorkers))
 	f.IntVar(&o.Batch, "batch", 1, "`messages` of an operation: 1, or those of a batch")
 	f.Float64Var(&o.Rate, "rate", 0, "`messages` a second that are due (default full speed)")
-	flags.Share(f, &o.Dup, "dup", 0, "`share` of the messages that are duplicates, as in 0.05 or 5%")
+	flags.Share(f, &o.Dup, "dup", 0,
+		"`share` of the messages that are duplicates, as in 0.05 or 5%")
 	f.IntVar(&o.Result, "result", 0, "`bytes` of a stored result (default none)")
-	f.IntVar(&o.MaxKeys, "max-keys", defaultMaxKeys, "end when so many `keys` have been written, by both sides together")
-	f.BoolVar(&o.Force, "force", false, "also load a Redis that evicts, or has more than 80 % of maxmemory in use")
+	f.IntVar(&o.MaxKeys, "max-keys", defaultMaxKeys,
+		"end when so many `keys` have been written, by both sides together")
+	f.BoolVar(&o.Force, "force", false,
+		"also load a Redis that evicts, or has more than 80 % of maxmemory in use")
 	f.BoolVar(&o.Yes, "yes", false, "do not ask, where the server is on another machine")
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
 	if err := flags.Parse(f, args, usage, out); err != nil {
@@ -130,7 +137,8 @@ func (o *Options) check() error {
 	case o.Result < 0 || o.Result > maxResult:
 		return fmt.Errorf("-result is %d; 0 to %d bytes are possible", o.Result, maxResult)
 	case o.MaxKeys < o.leastKeys() || o.MaxKeys > mostKeys:
-		return fmt.Errorf("-max-keys is %d; with this -for and -batch %d to %d are possible", o.MaxKeys, o.leastKeys(), mostKeys)
+		return fmt.Errorf("-max-keys is %d; with this -for and -batch %d to %d are possible",
+			o.MaxKeys, o.leastKeys(), mostKeys)
 	}
 	if err := o.readLayout(); err != nil {
 		return err
@@ -144,7 +152,9 @@ func (o *Options) check() error {
 }
 
 // leastKeys are some batches for warming up, and for every turn.
-func (o *Options) leastKeys() int { return max(fewestKeys, warmShare*o.Batch, 4*o.rounds()*o.Batch) }
+func (o *Options) leastKeys() int {
+	return max(fewestKeys, warmShare*o.Batch, 4*o.rounds()*o.Batch)
+}
 
 func (o *Options) defaults() {
 	if o.Workers == 0 {
@@ -185,6 +195,7 @@ func (o *Options) checkSchema() error {
 	if o.Server.SQL == "" {
 		return nil
 	}
-	_, err := sqladapter.New(sqladapter.Config{Dialect: o.Server.Dialect(), Namespace: "bench", Schema: o.Schema})
+	_, err := sqladapter.New(sqladapter.Config{Dialect: o.Server.Dialect(), Namespace: "bench",
+		Schema: o.Schema})
 	return flags.Named(err)
 }

@@ -53,22 +53,27 @@ func TestParseOptionsRefuses(t *testing.T) {
 		"-sql postgres://u:hunter22@db/x -json":    "-json needs -yes",
 	} {
 		_, err := ParseOptions(strings.Fields(args), nil)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter22") {
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			strings.Contains(err.Error(), "hunter22") {
 			t.Errorf("%s: error %v, want one with %q", args, err, want)
 		}
 	}
 	var out bytes.Buffer
-	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "Exit code") {
+	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) ||
+		!strings.Contains(out.String(), "Exit code") {
 		t.Errorf("%v, %s", err, out.String())
 	}
 }
 
 func TestParseOptions(t *testing.T) {
-	o, err := ParseOptions(strings.Fields("-redis redis://10.1.2.3 -yes -json -for 10m -layout compact -dup 5% -workers 64"), nil)
-	if err != nil || o.Layout != redisadapter.Compact || o.Dup != 0.05 || o.Window != 20*time.Minute || o.Server.MinPool != 64 || o.rounds() != most {
+	o, err := ParseOptions(strings.Fields(
+		"-redis redis://10.1.2.3 -yes -json -for 10m -layout compact -dup 5% -workers 64"), nil)
+	if err != nil || o.Layout != redisadapter.Compact || o.Dup != 0.05 ||
+		o.Window != 20*time.Minute || o.Server.MinPool != 64 || o.rounds() != most {
 		t.Errorf("%v, %+v", err, o)
 	}
-	if o, err = ParseOptions(strings.Fields("-redis redis://10.1.2.3"), nil); err != nil || o.Workers != defaultWorkers || o.Window != leastWindow || o.rounds() != 5 {
+	if o, err = ParseOptions(strings.Fields("-redis redis://10.1.2.3"), nil); err != nil ||
+		o.Workers != defaultWorkers || o.Window != leastWindow || o.rounds() != 5 {
 		t.Errorf("%v, %+v", err, o)
 	}
 }

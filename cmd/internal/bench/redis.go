@@ -104,7 +104,8 @@ func (r *onRedis) look(ctx context.Context) error {
 }
 
 // masters asks one after the other on a Cluster: what they return needs no lock.
-func (r *onRedis) masters(ctx context.Context, ask func(context.Context, *redis.Client) error) error {
+func (r *onRedis) masters(ctx context.Context,
+	ask func(context.Context, *redis.Client) error) error {
 	var mu sync.Mutex
 	each := func(ctx context.Context, node *redis.Client) error {
 		mu.Lock()
@@ -124,7 +125,8 @@ func (r *onRedis) masters(ctx context.Context, ask func(context.Context, *redis.
 // small, or too large, to tell what a key takes.
 func (r *onRedis) open(ctx context.Context, warm bool, expected int) (ours, bare work, err error) {
 	opts := redisadapter.Options{ // what the server may lose is doctor's concern
-		Prefix: r.prefix, Layout: r.o.Layout, AllowEviction: true, OnFinding: func(redisadapter.Finding) {},
+		Prefix: r.prefix, Layout: r.o.Layout, AllowEviction: true,
+		OnFinding: func(redisadapter.Finding) {},
 	}
 	switch {
 	case warm:
@@ -137,22 +139,28 @@ func (r *onRedis) open(ctx context.Context, warm bool, expected int) (ours, bare
 	if err != nil {
 		return nil, nil, fmt.Errorf("-redis: %w", err)
 	}
-	// The record of the layout has no expiry of its own. The stores that are open do not read it again.
+	// The record of the layout has no expiry of its own. The stores that are open do not read it
+	// again.
 	if err := r.client.PExpire(ctx, opts.Prefix+":layout", 2*r.o.Window).Err(); err != nil {
 		return nil, nil, fmt.Errorf("-redis: %w", err)
 	}
 	d, err := dedup.New(store, dedup.Config{
 		Namespace: "bench", Window: r.o.Window, LeaseTTL: lease, Hold: r.o.Window,
-		SeenOnly: !warm && (r.o.Layout == redisadapter.SeenOnly || r.o.Layout == redisadapter.Compact),
+		SeenOnly: !warm && (r.o.Layout == redisadapter.SeenOnly ||
+			r.o.Layout == redisadapter.Compact),
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	r.opened = append(r.opened, d)
 	if r.o.Batch > 1 {
-		return func(ctx context.Context, batch []message) []error { return cycle(ctx, d, batch, r.result) }, r.bareBatch, nil
+		return func(ctx context.Context, batch []message) []error {
+			return cycle(ctx, d, batch, r.result)
+		}, r.bareBatch, nil
 	}
-	return func(ctx context.Context, batch []message) []error { return one(ctx, d, batch[0], r.result) }, r.bareOne, nil
+	return func(ctx context.Context, batch []message) []error {
+		return one(ctx, d, batch[0], r.result)
+	}, r.bareOne, nil
 }
 
 // one is what a program does with a message: its effect is nothing.
@@ -161,11 +169,15 @@ func one(ctx context.Context, d *dedup.Deduper, m message, result []byte) []erro
 	var outcome dedup.Outcome
 	if len(result) == 0 {
 		var res dedup.Result[struct{}]
-		res, err = dedup.Do(ctx, d, m.key, func(context.Context) (struct{}, error) { return struct{}{}, nil })
+		res, err = dedup.Do(ctx, d, m.key, func(context.Context) (struct{}, error) {
+			return struct{}{}, nil
+		})
 		outcome = res.Outcome
 	} else {
 		var res dedup.Result[[]byte]
-		res, err = dedup.Do(ctx, d, m.key, func(context.Context) ([]byte, error) { return result, nil })
+		res, err = dedup.Do(ctx, d, m.key, func(context.Context) ([]byte, error) {
+			return result, nil
+		})
 		outcome = res.Outcome
 	}
 	if err == nil {

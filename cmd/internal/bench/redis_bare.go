@@ -27,7 +27,8 @@ func claim(ctx context.Context, c redis.Cmdable, key string) *redis.StatusCmd {
 	return c.SetArgs(ctx, key, token, redis.SetArgs{Mode: "NX", Get: true, TTL: lease})
 }
 
-func complete(ctx context.Context, c redis.Cmdable, key, value string, window time.Duration) *redis.StatusCmd {
+func complete(ctx context.Context, c redis.Cmdable, key, value string,
+	window time.Duration) *redis.StatusCmd {
 	return c.SetArgs(ctx, key, value, redis.SetArgs{Get: true, TTL: window})
 }
 

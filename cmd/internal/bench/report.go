@@ -88,8 +88,10 @@ func ratioOf(rounds []float64) Ratio {
 func (t *tally) side(hide func(string) string) Side {
 	ms := func(q float64) float64 { return t.latency.quantile(q).Seconds() * 1e3 }
 	s := Side{
-		Messages: t.messages(), New: t.fresh, Duplicates: t.dups, Operations: t.operations, Seconds: t.elapsed.Seconds(), PerSecond: t.perSecond(),
-		Latency: Latency{ms(0.5), ms(0.99), ms(0.999), t.latency.max.Seconds() * 1e3}, Unsent: t.unsent, Errors: []Fault{},
+		Messages: t.messages(), New: t.fresh, Duplicates: t.dups, Operations: t.operations,
+		Seconds: t.elapsed.Seconds(), PerSecond: t.perSecond(),
+		Latency: Latency{ms(0.5), ms(0.99), ms(0.999), t.latency.max.Seconds() * 1e3},
+		Unsent:  t.unsent, Errors: []Fault{},
 	}
 	for _, kind := range slices.Sorted(maps.Keys(t.faults)) {
 		s.Errors = append(s.Errors, Fault{kind, t.faults[kind].count, hide(t.faults[kind].example)})
@@ -120,14 +122,17 @@ func (r *Report) print(out io.Writer) error {
 		*Side
 	}{{"onceward", &r.Onceward}, {"bare", &r.Bare}} {
 		s := side.Side
-		fmt.Fprintf(w, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", side.name, s.PerSecond, span(s.Latency.P50), span(s.Latency.P99),
-			span(s.Latency.P999), span(s.Latency.Max), figure(s.Commands, "%.2f"), figure(s.Trips, "%.2f"), figure(s.CPU, "%.1f µs"),
+		fmt.Fprintf(w, "%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", side.name, s.PerSecond,
+			span(s.Latency.P50), span(s.Latency.P99),
+			span(s.Latency.P999), span(s.Latency.Max), figure(s.Commands, "%.2f"),
+			figure(s.Trips, "%.2f"), figure(s.CPU, "%.1f µs"),
 			figure(s.BytesPerKey, "%.0f"), s.failed())
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nratio  %.2f of bare (%.2f to %.2f, by rounds)\n", r.Ratio.Median, r.Ratio.Min, r.Ratio.Max)
+	fmt.Fprintf(out, "\nratio  %.2f of bare (%.2f to %.2f, by rounds)\n", r.Ratio.Median,
+		r.Ratio.Min, r.Ratio.Max)
 	for _, line := range r.lines() {
 		if _, err := fmt.Fprintln(out, line); err != nil {
 			return err
@@ -142,19 +147,23 @@ func (r *Report) lines() (lines []string) {
 		const million = 1e6
 		line := fmt.Sprintf("room   %s for a million keys", size(*b*million))
 		if r.MaxMemory > 0 {
-			line += fmt.Sprintf(", %.1f %% of maxmemory (%s)", 100**b*million/r.MaxMemory, size(r.MaxMemory))
+			line += fmt.Sprintf(", %.1f %% of maxmemory (%s)", 100**b*million/r.MaxMemory,
+				size(r.MaxMemory))
 		}
 		lines = append(lines, line)
 	}
 	if c := r.Onceward.CPU; c != nil && *c > 0 {
-		lines = append(lines, fmt.Sprintf("CPU    one core of the server is used up by %.0f messages a second", 1e6 / *c))
+		lines = append(lines,
+			fmt.Sprintf("CPU    one core of the server is used up by %.0f messages a second",
+				1e6 / *c))
 	}
 	for _, side := range []struct {
 		name string
 		*Side
 	}{{"onceward", &r.Onceward}, {"bare", &r.Bare}} {
 		for _, f := range side.Errors {
-			lines = append(lines, fmt.Sprintf("ERROR  %s: %d %s: %s", side.name, f.Count, f.Kind, strings.ReplaceAll(f.Example, "\n", " ")))
+			lines = append(lines, fmt.Sprintf("ERROR  %s: %d %s: %s", side.name, f.Count,
+				f.Kind, strings.ReplaceAll(f.Example, "\n", " ")))
 		}
 	}
 	for _, note := range r.Notes {

@@ -32,7 +32,8 @@ func leftOf(t *testing.T, r *onRedis) (names []string) {
 
 func onServer(t *testing.T, args ...string) {
 	t.Helper()
-	r := run(t, append(args, "-for", "400ms", "-dup", "10%", "-workers", "4", "-max-keys", "50000")...)
+	r := run(t, append(args, "-for", "400ms", "-dup", "10%", "-workers", "4", "-max-keys",
+		"50000")...)
 	r.check(t, 0.1)
 	o, err := ParseOptions(args, nil)
 	if err != nil {
@@ -46,10 +47,12 @@ func onServer(t *testing.T, args ...string) {
 	if names := leftOf(t, target); len(names) > 0 {
 		t.Errorf("%d keys are left: %.300q", len(names), names)
 	}
-	if r.Onceward.CPU != nil && *r.Onceward.CPU <= 0 || r.Onceward.BytesPerKey != nil && *r.Onceward.BytesPerKey <= 0 {
+	if r.Onceward.CPU != nil && *r.Onceward.CPU <= 0 ||
+		r.Onceward.BytesPerKey != nil && *r.Onceward.BytesPerKey <= 0 {
 		t.Errorf("%+v", r.Onceward)
 	}
-	// The claim of a batch is a round trip or two to each of up to three servers, and so is its end.
+	// The claim of a batch is a round trip or two to each of up to three servers, and so is its
+	// end.
 	if trips := *r.Onceward.Trips * float64(r.Batch); r.Batch > 1 && (trips < 1 || trips > 3*5) {
 		t.Errorf("%.2f round trips for a batch", trips)
 	}
@@ -59,7 +62,9 @@ func TestRedisServer(t *testing.T) {
 	url := "redis://" + servertest.Redis(t)
 	for _, layout := range []string{"rich", "seen_only", "compact", "mixed"} {
 		for _, batch := range []string{"1", "32"} {
-			t.Run(layout+" "+batch, func(t *testing.T) { onServer(t, "-redis", url, "-layout", layout, "-batch", batch) })
+			t.Run(layout+" "+batch, func(t *testing.T) {
+				onServer(t, "-redis", url, "-layout", layout, "-batch", batch)
+			})
 		}
 	}
 }
@@ -69,7 +74,8 @@ func TestClusterServer(t *testing.T) {
 	for _, layout := range []string{"rich", "compact"} {
 		for _, batch := range []string{"1", "32"} {
 			t.Run(layout+" "+batch, func(t *testing.T) {
-				onServer(t, "-redis", "redis://"+nodes[0], "-redis-cluster", "-layout", layout, "-batch", batch)
+				onServer(t, "-redis", "redis://"+nodes[0], "-redis-cluster", "-layout", layout,
+					"-batch", batch)
 			})
 		}
 	}
@@ -80,7 +86,8 @@ func TestClusterServer(t *testing.T) {
 func refuses(t *testing.T, want string, args ...string) {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	if code := Main(t.Context(), append(args, "-for", "200ms"), nil, &out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), want) || out.Len() > 0 {
+	if code := Main(t.Context(), append(args, "-for", "200ms"), nil, &out,
+		&errOut); code != ExitUsage || !strings.Contains(errOut.String(), want) || out.Len() > 0 {
 		t.Errorf("%v: exit code %d, %s", args, code, errOut.String())
 	}
 }
@@ -102,8 +109,10 @@ func TestGuard(t *testing.T) {
 	refuses(t, "maxmemory-policy is allkeys-lru", "-redis", url+addr)
 	run(t, "-redis", url+addr, "-for", "200ms", "-force")
 	set("maxmemory-policy", "noeviction")
-	r := run(t, "-redis", url+addr, "-for", "2s", "-batch", "64", "-layout", "seen_only", "-max-keys", "40000")
-	if b := r.Onceward.BytesPerKey; r.Onceward.New >= leastCounted && (b == nil || *b < 100 || *b > 500) {
+	r := run(t, "-redis", url+addr, "-for", "2s", "-batch", "64", "-layout", "seen_only",
+		"-max-keys", "40000")
+	if b := r.Onceward.BytesPerKey; r.Onceward.New >= leastCounted &&
+		(b == nil || *b < 100 || *b > 500) {
 		t.Errorf("%+v", r)
 	}
 	if n, err := client.DBSize(t.Context()).Result(); n != 0 || err != nil {
@@ -117,7 +126,8 @@ func TestGuard(t *testing.T) {
 	refuses(t, "% of maxmemory are in use", "-redis", url+addr)
 	set("maxmemory", "0")
 	for _, command := range []string{"scan", "del"} {
-		if err := client.Do(t.Context(), "acl", "setuser", "few", "on", ">hunter22", "~*", "+@all", "-"+command).Err(); err != nil {
+		if err := client.Do(t.Context(), "acl", "setuser", "few", "on", ">hunter22", "~*",
+			"+@all", "-"+command).Err(); err != nil {
 			t.Fatal(err)
 		}
 		refuses(t, "SCAN and DEL are needed", "-redis", "redis://few:hunter22@"+addr)
@@ -128,7 +138,8 @@ func onDatabase(t *testing.T, dsn, query string) {
 	t.Helper()
 	for _, args := range []string{"", "-batch 32 -result 100", "-rate 200"} {
 		t.Run(args, func(t *testing.T) {
-			r := run(t, append(strings.Fields(args), "-sql", dsn, "-for", "600ms", "-dup", "10%", "-workers", "4")...)
+			r := run(t, append(strings.Fields(args), "-sql", dsn, "-for", "600ms", "-dup",
+				"10%", "-workers", "4")...)
 			r.check(t, 0.1)
 			tablesLeft(t, dsn, fmt.Sprintf(query, r.Name))
 		})
@@ -140,7 +151,8 @@ func TestPostgresServer(t *testing.T) {
 }
 
 func TestMariaDBServer(t *testing.T) {
-	onDatabase(t, servertest.MariaDB(t), `SELECT table_name FROM information_schema.tables WHERE table_name LIKE '%s%%'`)
+	onDatabase(t, servertest.MariaDB(t),
+		`SELECT table_name FROM information_schema.tables WHERE table_name LIKE '%s%%'`)
 }
 
 // A run that is interrupted drops its tables.
@@ -164,11 +176,13 @@ func TestPostgresInterrupted(t *testing.T) {
 	}()
 	until(t, "nothing is written", func() bool {
 		var n int
-		return s.db.QueryRowContext(t.Context(), "SELECT count(*) FROM "+s.name("_bare")).Scan(&n) == nil && n > 10
+		return s.db.QueryRowContext(t.Context(),
+			"SELECT count(*) FROM "+s.name("_bare")).Scan(&n) == nil && n > 10
 	})
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	tablesLeft(t, dsn, fmt.Sprintf(`SELECT relname FROM pg_class WHERE relname LIKE '%s%%'`, s.table))
+	tablesLeft(t, dsn, fmt.Sprintf(`SELECT relname FROM pg_class WHERE relname LIKE '%s%%'`,
+		s.table))
 }

@@ -33,7 +33,8 @@ func newSQL(o *Options, name string) (*onSQL, error) {
 	db.SetMaxIdleConns(o.Workers + 1)
 	s := &onSQL{o: o, db: db, table: name, result: noise(o.Result)}
 	s.marks, err = sqladapter.New(sqladapter.Config{
-		Dialect: o.Server.Dialect(), Namespace: "bench", Schema: o.Schema, Table: s.table, ResultLimit: max(o.Result, 1),
+		Dialect: o.Server.Dialect(), Namespace: "bench", Schema: o.Schema, Table: s.table,
+		ResultLimit: max(o.Result, 1),
 	})
 	if err != nil {
 		_ = db.Close()
@@ -97,14 +98,16 @@ var bareTables = map[sqladapter.Dialect]string{
 func (s *onSQL) open(ctx context.Context, warm bool, _ int) (ours, bare work, err error) {
 	if warm {
 		for statement := range strings.SplitSeq(s.marks.Schema(), ";\n") {
-			if strings.TrimSpace(statement) == "" || strings.Contains(statement, "onceward_migrations") {
+			if strings.TrimSpace(statement) == "" ||
+				strings.Contains(statement, "onceward_migrations") {
 				continue
 			}
 			if _, err := s.db.ExecContext(ctx, statement); err != nil {
 				return nil, nil, fmt.Errorf("-sql: %w", err)
 			}
 		}
-		if _, err := s.db.ExecContext(ctx, fmt.Sprintf(bareTables[s.o.Server.Dialect()], s.name("_bare"))); err != nil {
+		if _, err := s.db.ExecContext(ctx,
+			fmt.Sprintf(bareTables[s.o.Server.Dialect()], s.name("_bare"))); err != nil {
 			return nil, nil, fmt.Errorf("-sql: %w", err)
 		}
 	}
@@ -138,17 +141,18 @@ func (s *onSQL) batch(ctx context.Context, batch []message) []error {
 	for i := range batch {
 		keys[i] = batch[i].key
 	}
-	marks, err := s.marks.DoBatch(ctx, s.db, keys, func(ctx context.Context, tx *sql.Tx, first []int) error {
-		if s.result == nil {
-			return nil
-		}
-		for _, i := range first {
-			if err := s.marks.SaveResultTx(ctx, tx, keys[i], s.result); err != nil {
-				return err
+	marks, err := s.marks.DoBatch(ctx, s.db,
+		keys, func(ctx context.Context, tx *sql.Tx, first []int) error {
+			if s.result == nil {
+				return nil
 			}
-		}
-		return nil
-	})
+			for _, i := range first {
+				if err := s.marks.SaveResultTx(ctx, tx, keys[i], s.result); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	if err != nil {
 		return all(errs, err)
 	}
@@ -253,7 +257,8 @@ func (s *onSQL) sample(ctx context.Context) (sample, error) {
 	out := sample{bytes: known{ok: true}}
 	for _, suffix := range []string{"", "_results", "_bare"} {
 		var size float64
-		if err := s.db.QueryRowContext(ctx, `SELECT pg_total_relation_size($1::regclass)`, s.name(suffix)).Scan(&size); err != nil {
+		if err := s.db.QueryRowContext(ctx, `SELECT pg_total_relation_size($1::regclass)`,
+			s.name(suffix)).Scan(&size); err != nil {
 			return sample{}, err
 		}
 		out.bytes.value += size

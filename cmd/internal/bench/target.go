@@ -14,8 +14,8 @@ type target interface {
 	title() string
 	// look asks the server whether it may be loaded, and writes nothing.
 	look(ctx context.Context) error
-	// open makes what is needed for so many keys and returns the two sides. It is called once to warm
-	// up, and once to be measured.
+	// open makes what is needed for so many keys and returns the two sides. It is called once to
+	// warm up, and once to be measured.
 	open(ctx context.Context, warm bool, expected int) (ours, bare work, err error)
 	// sample is how things stand while nobody works.
 	sample(ctx context.Context) (sample, error)
@@ -25,7 +25,8 @@ type target interface {
 	kind(err error) string
 	// remains says how a person removes what a killed run has left.
 	remains() string
-	// clean removes all that was made. A thorough one looks twice, for what was under way when it began.
+	// clean removes all that was made. A thorough one looks twice, for what was under way when it
+	// began.
 	clean(ctx context.Context, thorough bool) error
 	// close disconnects.
 	close()
@@ -78,8 +79,10 @@ var kinds = []struct {
 	err  error
 	name string
 }{
-	{errRanAgain, "duplicate_taken_for_new"}, {errSkipped, "new_taken_for_duplicate"}, {dedup.ErrStoreFull, "store_full"},
-	{dedup.ErrLeaseLost, "lease_lost"}, {dedup.ErrInFlight, "in_flight"}, {dedup.ErrUncertain, "uncertain"}, {dedup.ErrNoResult, "no_result"},
+	{errRanAgain, "duplicate_taken_for_new"}, {errSkipped, "new_taken_for_duplicate"},
+	{dedup.ErrStoreFull, "store_full"},
+	{dedup.ErrLeaseLost, "lease_lost"}, {dedup.ErrInFlight, "in_flight"},
+	{dedup.ErrUncertain, "uncertain"}, {dedup.ErrNoResult, "no_result"},
 }
 
 func commonKind(err error) string {

@@ -18,8 +18,10 @@ func (o *Options) Config(client string) (*sarama.Config, error) {
 	c := sarama.NewConfig()
 	c.ClientID = client
 	c.Version = sarama.V2_8_0_0
-	c.Net.DialTimeout, c.Net.ReadTimeout, c.Net.WriteTimeout = 10*time.Second, 10*time.Second, 10*time.Second
-	c.Metadata.AllowAutoTopicCreation = false // a topic that is gone, or misspelt, must not come to be
+	c.Net.DialTimeout, c.Net.ReadTimeout, c.Net.WriteTimeout = 10*time.Second, 10*time.Second,
+		10*time.Second
+	// a topic that is gone, or misspelt, must not come to be
+	c.Metadata.AllowAutoTopicCreation = false
 	if o.TLS.On {
 		var err error
 		if c.Net.TLS.Config, err = tlsConfig(o.TLS); err != nil {
@@ -70,7 +72,9 @@ func Authenticate(c *sarama.Config, s SASL) {
 	default:
 		c.Net.SASL.Mechanism, mechanism = sarama.SASLTypeSCRAMSHA512, auth.AsSha512Mechanism()
 	}
-	c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{mechanism: mechanism} }
+	c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient {
+		return &scramClient{mechanism: mechanism}
+	}
 }
 
 // scramClient is a sarama.SCRAMClient: sarama has the messages of SASL, and leaves what

@@ -38,12 +38,15 @@ type SASL struct {
 func (o *Options) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.brokers, "brokers", "", "bootstrap `addresses` host:port,...")
 	f.BoolVar(&o.TLS.On, "tls", false, "encrypt connections to Kafka")
-	f.StringVar(&o.TLS.CA, "tls-ca", "", "PEM `file` with the brokers' authorities; the system's otherwise")
+	f.StringVar(&o.TLS.CA, "tls-ca", "",
+		"PEM `file` with the brokers' authorities; the system's otherwise")
 	f.StringVar(&o.TLS.Cert, "tls-cert", "", "PEM `file` with the client's certificate")
 	f.StringVar(&o.TLS.Key, "tls-key", "", "PEM `file` with the client's key")
 	f.StringVar(&o.SASL.User, "sasl-user", "", "`name` to authenticate with")
-	f.StringVar(&o.passwordEnv, "sasl-password-env", "", "`variable` of the environment that holds the password")
-	f.StringVar(&o.SASL.Mechanism, "sasl-mechanism", "", "`mechanism`: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)")
+	f.StringVar(&o.passwordEnv, "sasl-password-env", "",
+		"`variable` of the environment that holds the password")
+	f.StringVar(&o.SASL.Mechanism, "sasl-mechanism", "",
+		"`mechanism`: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)")
 }
 
 // Given reports whether any of the flags is set.
@@ -73,8 +76,10 @@ func (o *Options) Check() error {
 		return errors.New("-sasl-user and -sasl-password-env need each other")
 	case o.SASL.User == "" && o.SASL.Mechanism != "":
 		return errors.New("-sasl-mechanism needs -sasl-user")
-	case !slices.Contains([]string{"", "plain", "scram-sha-256", "scram-sha-512"}, o.SASL.Mechanism):
-		return fmt.Errorf("-sasl-mechanism is %q; plain, scram-sha-256 and scram-sha-512 are known", o.SASL.Mechanism)
+	case !slices.Contains([]string{"", "plain", "scram-sha-256", "scram-sha-512"},
+		o.SASL.Mechanism):
+		return fmt.Errorf("-sasl-mechanism is %q; plain, scram-sha-256 and scram-sha-512 are known",
+			o.SASL.Mechanism)
 	}
 	return nil
 }

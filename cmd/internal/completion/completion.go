@@ -99,7 +99,8 @@ func Main(args []string, commands []Command, out, errOut io.Writer) int {
 		fmt.Fprint(out, usage)
 		return ExitDone
 	case len(args) != 1 || scripts[args[0]] == "":
-		fmt.Fprintf(errOut, "onceward completion: one of %s is wanted\n", strings.Join(Shells, ", "))
+		fmt.Fprintf(errOut, "onceward completion: one of %s is wanted\n",
+			strings.Join(Shells, ", "))
 		return ExitUsage
 	}
 	if err := write(args[0], commands, out); err != nil {
@@ -116,7 +117,8 @@ func write(shell string, commands []Command, out io.Writer) error {
 		c.Help(&t)
 		all = append(all, shown{c, t.flags})
 	}
-	t, err := template.New(shell).Funcs(template.FuncMap{"quote": quote, "bracket": bracket, "join": strings.Join}).Parse(scripts[shell])
+	t, err := template.New(shell).Funcs(template.FuncMap{"quote": quote, "bracket": bracket,
+		"join": strings.Join}).Parse(scripts[shell])
 	if err != nil {
 		return err
 	}

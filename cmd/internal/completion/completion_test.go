@@ -45,9 +45,11 @@ func script(t *testing.T, shell string) string {
 }
 
 func TestUsage(t *testing.T) {
-	for args, want := range map[string]int{"-h": ExitDone, "bash": ExitDone, "": ExitUsage, "tcsh": ExitUsage, "bash zsh": ExitUsage} {
+	for args, want := range map[string]int{"-h": ExitDone, "bash": ExitDone, "": ExitUsage,
+		"tcsh": ExitUsage, "bash zsh": ExitUsage} {
 		var out, errOut bytes.Buffer
-		if code := Main(strings.Fields(args), some(), &out, &errOut); code != want || (code == ExitDone) != (errOut.Len() == 0) || (code == ExitDone) != (out.Len() > 0) {
+		if code := Main(strings.Fields(args), some(), &out, &errOut); code != want ||
+			(code == ExitDone) != (errOut.Len() == 0) || (code == ExitDone) != (out.Len() > 0) {
 			t.Errorf("%s: exit code %d, %s%s", args, code, out.String(), errOut.String())
 		}
 	}
@@ -104,12 +106,14 @@ func ask(t *testing.T, dir, path string, args ...string) []string {
 func TestBash(t *testing.T) {
 	path, dir := shell(t, "bash")
 	for line, want := range lines {
-		text := script(t, "bash") + "\nCOMP_WORDS=(" + line + "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _onceward; printf '%s\\n' \"${COMPREPLY[@]}\""
+		text := script(t, "bash") + "\nCOMP_WORDS=(" + line +
+			"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _onceward; printf '%s\\n' \"${COMPREPLY[@]}\""
 		if got := ask(t, dir, path, "--norc", "-c", text); strings.Join(got, " ") != want {
 			t.Errorf("%s: %v, want %s", line, got, want)
 		}
 	}
-	if got := ask(t, dir, path, "--norc", "-c", script(t, "bash")+"\ncomplete -p onceward"); !slices.Contains(got, "_onceward") {
+	if got := ask(t, dir, path, "--norc",
+		"-c", script(t, "bash")+"\ncomplete -p onceward"); !slices.Contains(got, "_onceward") {
 		t.Errorf("%v", got)
 	}
 }
@@ -120,7 +124,8 @@ func TestFish(t *testing.T) {
 		if strings.Contains(line, "--") || strings.Contains(line, "=") {
 			continue // flags have one dash for fish
 		}
-		got := ask(t, dir, path, "--no-config", "-c", script(t, "fish")+"\ncomplete -C "+quote(line)+" | string split -f1 \\t; true")
+		got := ask(t, dir, path, "--no-config", "-c",
+			script(t, "fish")+"\ncomplete -C "+quote(line)+" | string split -f1 \\t; true")
 		if strings.Join(got, " ") != want {
 			t.Errorf("%s: %v, want %s", line, got, want)
 		}
@@ -135,7 +140,8 @@ func TestZsh(t *testing.T) {
 		_arguments() { print -rl -- "$@" }
 		words=(onceward doctor -); CURRENT=3; _onceward`
 	got := strings.Join(ask(t, dir, path, "-f", "-c", text), " ")
-	for _, want := range []string{`*-redis[URL`, `*-redis-user[it's`, "*-config[file", "]:file:_files", "-json[write"} {
+	for _, want := range []string{`*-redis[URL`, `*-redis-user[it's`, "*-config[file",
+		"]:file:_files", "-json[write"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s is not in %s", want, got)
 		}

@@ -10,7 +10,8 @@ import (
 )
 
 func TestAsk(t *testing.T) {
-	for answer, want := range map[string]bool{"y\n": true, " YES \n": true, "yes": true, "": false, "\n": false, "n\n": false, "yess\n": false, "\ny\n": false} {
+	for answer, want := range map[string]bool{"y\n": true, " YES \n": true, "yes": true, "": false,
+		"\n": false, "n\n": false, "yess\n": false, "\ny\n": false} {
 		var out bytes.Buffer
 		got, err := Ask(t.Context(), "Drop it?", strings.NewReader(answer), &out)
 		if err != nil || got != want || !strings.Contains(out.String(), "Drop it? [y/N] ") {

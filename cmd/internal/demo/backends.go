@@ -63,7 +63,8 @@ func (b *backends) openKafka(o Options) error {
 		b.kafka, b.kafkaName, b.session = o.Kafka, strings.Join(o.Kafka, ","), 6*time.Second
 		return nil
 	}
-	c, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.GroupMinSessionTimeout(200*time.Millisecond))
+	c, err := kfake.NewCluster(kfake.NumBrokers(3),
+		kfake.GroupMinSessionTimeout(200*time.Millisecond))
 	if err != nil {
 		return fmt.Errorf("start the embedded broker: %w", err)
 	}
@@ -155,7 +156,8 @@ func reachKafka(addrs []string) error {
 }
 
 func reachRedis(ctx context.Context, addrs []string) error {
-	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs, MaxRetries: -1, DialerRetries: 1})
+	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs, MaxRetries: -1,
+		DialerRetries: 1})
 	defer client.Close() //nolint:errcheck // it only asked
 	return client.Ping(ctx).Err()
 }

@@ -68,7 +68,8 @@ func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	defer b.close()
 	d := &demo{options: o, backends: b, exe: exe, say: newTeller(out), records: records}
 	if o.Listen != "" {
-		if d.pages, err = openPages(ctx, o.Listen, b.redis, d.topicName(worker.Claimed)); err != nil {
+		if d.pages, err = openPages(ctx, o.Listen, b.redis,
+			d.topicName(worker.Claimed)); err != nil {
 			return fail(ExitUsage, err)
 		}
 		defer d.pages.close() //nolint:errcheck // they have been served
@@ -157,10 +158,13 @@ func (d *demo) createLedger(ctx context.Context) error {
 
 func (d *demo) head() {
 	unique := stream.Unique(d.messages)
-	d.say.line("%d ids in %d messages over %d partitions, seed %d", unique, len(d.messages), partitions, d.options.Seed)
-	d.say.line("Kafka: %s   Redis: %s   ledger: %s", d.backends.kafkaName, d.backends.redisName, d.backends.ledgerName)
+	d.say.line("%d ids in %d messages over %d partitions, seed %d", unique, len(d.messages),
+		partitions, d.options.Seed)
+	d.say.line("Kafka: %s   Redis: %s   ledger: %s", d.backends.kafkaName, d.backends.redisName,
+		d.backends.ledgerName)
 	if d.pages != nil {
-		d.say.line("Console: %s/   metrics for Prometheus: %s%s", d.pages.url, d.pages.url, metricsPath)
+		d.say.line("Console: %s/   metrics for Prometheus: %s%s", d.pages.url, d.pages.url,
+			metricsPath)
 	}
 	if n := stream.Rebound(d.records); n > 0 {
 		d.say.line("Note: %d ids of the file come with more than one payload; only the first has an effect.", n)
@@ -188,7 +192,8 @@ func (d *demo) runOne(ctx context.Context, c worker.Composition) (col column, er
 	}
 	unique := stream.Unique(d.messages)
 	s := &supervisor{
-		exe: d.exe, config: d.workerConfig(c, t), say: d.say, unique: unique, steps: schedule(unique), pages: d.pages,
+		exe: d.exe, config: d.workerConfig(c, t), say: d.say, unique: unique,
+		steps: schedule(unique), pages: d.pages,
 		producer: newProducer(t, d.messages, d.backends.session, d.options.Takes),
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.options.Timeout)
@@ -207,7 +212,8 @@ func (d *demo) runOne(ctx context.Context, c worker.Composition) (col column, er
 	for i, r := range d.records {
 		ids[i] = r.ID
 	}
-	col = column{verdict: judge(c, ids, counts, s.tally.crashes), tally: s.tally, took: time.Since(s.began)}
+	col = column{verdict: judge(c, ids, counts, s.tally.crashes), tally: s.tally,
+		took: time.Since(s.began)}
 	d.say.event(col.took, "every message is committed, the workers have left")
 	return col, nil
 }
@@ -237,7 +243,8 @@ func (d *demo) inspect() string {
 		at += " -redis-cluster"
 	}
 	name := d.topicName(worker.Claimed) // of the topic, of its group and of the namespace
-	return fmt.Sprintf("onceward inspect %s -namespace %s -group %s -topic %s -redis %s", d.records[0].ID, name, name, name, at)
+	return fmt.Sprintf("onceward inspect %s -namespace %s -group %s -topic %s -redis %s",
+		d.records[0].ID, name, name, name, at)
 }
 
 // dropLedger removes the tables from a real server. The embedded ledger goes with its

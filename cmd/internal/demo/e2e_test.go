@@ -24,7 +24,8 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	exe := filepath.Join(dir, "onceward")
-	args := append(append([]string{"build"}, raceFlags...), "-o", exe, "github.com/onceward/onceward/cmd/onceward")
+	args := append(append([]string{"build"}, raceFlags...), "-o",
+		exe, "github.com/onceward/onceward/cmd/onceward")
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
@@ -81,7 +82,8 @@ func leftBehind(t *testing.T, dir string) {
 // row returns the numbers of a row of the table.
 func row(t *testing.T, out, label string) []int {
 	t.Helper()
-	match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(label) + `((?: +\d+)+)$`).FindStringSubmatch(out)
+	match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(label) +
+		`((?: +\d+)+)$`).FindStringSubmatch(out)
 	if match == nil {
 		t.Fatalf("no row %q in\n%s", label, out)
 	}
@@ -120,7 +122,8 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	out := demo(t, 0, "-messages", "150", "-naive")
 	expect(t, out, "unique ids", is(150), is(150), is(150))
-	expect(t, out, "effects in the ledger", is(150), [2]int{150, 150 + row(t, out, "  after it, before record or offset")[1]}, [2]int{1, 160})
+	expect(t, out, "effects in the ledger", is(150),
+		[2]int{150, 150 + row(t, out, "  after it, before record or offset")[1]}, [2]int{1, 160})
 	expect(t, out, "workers killed (SIGKILL)", atLeast(4), atLeast(4), atLeast(4))
 	expect(t, out, "  before the effect", atLeast(2), atLeast(2), atLeast(2))
 	expect(t, out, "  after it, before record or offset", atLeast(2), atLeast(2), atLeast(2))
@@ -128,13 +131,16 @@ func TestDemo(t *testing.T) {
 	expect(t, out, "  producer retry", atLeast(20), atLeast(20), atLeast(1))
 	expect(t, out, "  replay after crash or rebalance", atLeast(1), atLeast(1), atLeast(0))
 	expect(t, out, "lost", is(0), is(0), atLeast(2))
-	expect(t, out, "doubled", is(0), [2]int{1, row(t, out, "  after it, before record or offset")[1]}, atLeast(0))
+	expect(t, out, "doubled", is(0),
+		[2]int{1, row(t, out, "  after it, before record or offset")[1]}, atLeast(0))
 	expect(t, out, "  unexplained", is(0), is(0), atLeast(0))
-	explained := regexp.MustCompile(`(?m)^Claimed: pay-\d+ had its effect \d times: w[12]'* was killed at .* between effect and record$`)
+	explained := regexp.MustCompile(
+		`(?m)^Claimed: pay-\d+ had its effect \d times: w[12]'* was killed at .* between effect and record$`)
 	if n := len(explained.FindAllString(out, -1)); n != row(t, out, "doubled")[1] {
 		t.Errorf("%d doubled ids are printed with their crash:\n%s", n, out)
 	}
-	for _, want := range []string{"Atomic kept its promise", "Claimed kept its promise", "SET NX promises nothing", "w3 joins", "SIGTERM w3"} {
+	for _, want := range []string{"Atomic kept its promise", "Claimed kept its promise",
+		"SET NX promises nothing", "w3 joins", "SIGTERM w3"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output lacks %q:\n%s", want, out)
 		}
@@ -148,7 +154,8 @@ func TestDemoCanFail(t *testing.T) {
 		out := demo(t, 1, "-messages", "100", "-break", "record")
 		expect(t, out, "doubled", atLeast(5), atLeast(5))
 		expect(t, out, "  unexplained", atLeast(5), atLeast(5))
-		if !strings.Contains(out, "Claimed BROKE its promise") || !strings.Contains(out, "UNEXPLAINED") {
+		if !strings.Contains(out, "Claimed BROKE its promise") ||
+			!strings.Contains(out, "UNEXPLAINED") {
 			t.Error(out)
 		}
 	})
@@ -156,7 +163,8 @@ func TestDemoCanFail(t *testing.T) {
 		t.Parallel()
 		out := demo(t, 1, "-messages", "100", "-break", "effect")
 		expect(t, out, "lost", atLeast(1), atLeast(1))
-		if !strings.Contains(out, "Atomic BROKE its promise") || !strings.Contains(out, "is lost: UNEXPLAINED") {
+		if !strings.Contains(out, "Atomic BROKE its promise") ||
+			!strings.Contains(out, "is lost: UNEXPLAINED") {
 			t.Error(out)
 		}
 	})
@@ -187,9 +195,11 @@ func TestDemoOfFile(t *testing.T) {
 		}
 	}
 	if min(again[0], again[1]) < 15 {
-		t.Errorf("%d copies were skipped as retries or late, want 15 at least in each\n%s", again, out)
+		t.Errorf("%d copies were skipped as retries or late, want 15 at least in each\n%s",
+			again, out)
 	}
-	for _, want := range []string{"40 ids in 60 messages", "20 ids of the file come with more than one payload"} {
+	for _, want := range []string{"40 ids in 60 messages",
+		"20 ids of the file come with more than one payload"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("output lacks %q:\n%s", want, out)
 		}
@@ -208,7 +218,8 @@ func TestDemoOnServers(t *testing.T) {
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		args := append(args[:4:4], "-kafka", strings.Join(servertest.Kafka3(t), ","), "-redis", strings.Join(servertest.RedisCluster(t), ","))
+		args := append(args[:4:4], "-kafka", strings.Join(servertest.Kafka3(t), ","), "-redis",
+			strings.Join(servertest.RedisCluster(t), ","))
 		onServers(t, args)
 	})
 }
@@ -218,7 +229,8 @@ func onServers(t *testing.T, args []string) {
 	expect(t, out, "unique ids", is(200), is(200))
 	expect(t, out, "  before the effect", atLeast(2), atLeast(2))
 	expect(t, out, "lost", is(0), is(0))
-	expect(t, out, "doubled", is(0), [2]int{1, row(t, out, "  after it, before record or offset")[1]})
+	expect(t, out, "doubled", is(0),
+		[2]int{1, row(t, out, "  after it, before record or offset")[1]})
 	expect(t, out, "  unexplained", is(0), is(0))
 	if strings.Contains(out, "embedded") || strings.Contains(out, "could not be removed") {
 		t.Error(out)

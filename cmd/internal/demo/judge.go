@@ -36,7 +36,8 @@ type verdict struct {
 }
 
 // judge compares what was produced with what the ledger holds.
-func judge(c worker.Composition, produced []string, ledger map[string]int, crashes []crash) verdict {
+func judge(c worker.Composition, produced []string, ledger map[string]int,
+	crashes []crash) verdict {
 	v := verdict{composition: c}
 	at := func(p worker.Point, id string) []crash {
 		var found []crash
@@ -100,7 +101,8 @@ func (v verdict) finding() string {
 	case v.composition == worker.Naive:
 		return "promises nothing: " + found + ". What came again after a crash was skipped"
 	case !v.kept():
-		return fmt.Sprintf("BROKE its promise: %s, %d effects unexplained, %d ids from nowhere", found, v.unexplained(), len(v.strange))
+		return fmt.Sprintf("BROKE its promise: %s, %d effects unexplained, %d ids from nowhere",
+			found, v.unexplained(), len(v.strange))
 	case v.composition == worker.Claimed:
 		return "kept its promise: " + found + ", each by a crash between its effect and its record"
 	}

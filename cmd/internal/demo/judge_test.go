@@ -8,7 +8,9 @@ import (
 )
 
 func TestJudge(t *testing.T) {
-	before := func(id string) crash { return crash{worker: "w1", point: worker.BeforeEffect, id: id} }
+	before := func(id string) crash {
+		return crash{worker: "w1", point: worker.BeforeEffect, id: id}
+	}
 	after := func(id string) crash { return crash{worker: "w1", point: worker.AfterEffect, id: id} }
 	all := func(n int) map[string]int { return map[string]int{"a": n, "b": n} }
 	for _, test := range []struct {
@@ -20,27 +22,47 @@ func TestJudge(t *testing.T) {
 		lost, doubled, unexplained, strange int
 		kept                                bool
 	}{
-		{name: "atomic once", comp: worker.Atomic, ledger: all(1), crashes: []crash{before("a"), after("b")}, kept: true},
+		{name: "atomic once", comp: worker.Atomic, ledger: all(1),
+			crashes: []crash{before("a"), after("b")}, kept: true},
 		{name: "atomic lost", comp: worker.Atomic, ledger: map[string]int{"a": 1}, lost: 1},
-		{name: "atomic lost by a crash", comp: worker.Atomic, ledger: map[string]int{"a": 1}, crashes: []crash{before("b")}, lost: 1},
-		{name: "a crash does not excuse atomic", comp: worker.Atomic, ledger: map[string]int{"a": 2, "b": 1}, crashes: []crash{after("a")}, doubled: 1},
-		{name: "atomic from nowhere", comp: worker.Atomic, ledger: map[string]int{"a": 1, "b": 1, "c": 1}, strange: 1},
-		{name: "claimed once", comp: worker.Claimed, ledger: all(1), crashes: []crash{after("a")}, kept: true},
-		{name: "claimed doubled by its crash", comp: worker.Claimed, ledger: map[string]int{"a": 2, "b": 1}, crashes: []crash{after("a")}, doubled: 1, kept: true},
-		{name: "claimed doubled by the crash of another id", comp: worker.Claimed, ledger: map[string]int{"a": 2, "b": 1}, crashes: []crash{after("b")}, doubled: 1, unexplained: 1},
-		{name: "claimed doubled by a crash before the effect", comp: worker.Claimed, ledger: map[string]int{"a": 2, "b": 1}, crashes: []crash{before("a")}, doubled: 1, unexplained: 1},
-		{name: "one crash explains one more effect", comp: worker.Claimed, ledger: map[string]int{"a": 4, "b": 1}, crashes: []crash{after("a")}, doubled: 1, unexplained: 2},
-		{name: "two crashes explain two", comp: worker.Claimed, ledger: map[string]int{"a": 3, "b": 1}, crashes: []crash{after("a"), after("a")}, doubled: 1, kept: true},
-		{name: "claimed lost", comp: worker.Claimed, ledger: map[string]int{"b": 1}, crashes: []crash{before("a")}, lost: 1},
-		{name: "claimed from nowhere", comp: worker.Claimed, ledger: map[string]int{"a": 1, "b": 1, "z": 1}, strange: 1},
-		{name: "naive promises nothing", comp: worker.Naive, ledger: map[string]int{"b": 5}, crashes: []crash{before("a")}, lost: 1, doubled: 1, unexplained: 4, kept: true},
+		{name: "atomic lost by a crash", comp: worker.Atomic, ledger: map[string]int{"a": 1},
+			crashes: []crash{before("b")}, lost: 1},
+		{name: "a crash does not excuse atomic", comp: worker.Atomic,
+			ledger: map[string]int{"a": 2, "b": 1}, crashes: []crash{after("a")}, doubled: 1},
+		{name: "atomic from nowhere", comp: worker.Atomic,
+			ledger: map[string]int{"a": 1, "b": 1, "c": 1}, strange: 1},
+		{name: "claimed once", comp: worker.Claimed, ledger: all(1), crashes: []crash{after("a")},
+			kept: true},
+		{name: "claimed doubled by its crash", comp: worker.Claimed,
+			ledger: map[string]int{"a": 2, "b": 1}, crashes: []crash{after("a")}, doubled: 1,
+			kept: true},
+		{name: "claimed doubled by the crash of another id", comp: worker.Claimed,
+			ledger: map[string]int{"a": 2, "b": 1}, crashes: []crash{after("b")}, doubled: 1,
+			unexplained: 1},
+		{name: "claimed doubled by a crash before the effect", comp: worker.Claimed,
+			ledger: map[string]int{"a": 2, "b": 1}, crashes: []crash{before("a")}, doubled: 1,
+			unexplained: 1},
+		{name: "one crash explains one more effect", comp: worker.Claimed,
+			ledger: map[string]int{"a": 4, "b": 1}, crashes: []crash{after("a")}, doubled: 1,
+			unexplained: 2},
+		{name: "two crashes explain two", comp: worker.Claimed,
+			ledger: map[string]int{"a": 3, "b": 1}, crashes: []crash{after("a"), after("a")},
+			doubled: 1, kept: true},
+		{name: "claimed lost", comp: worker.Claimed, ledger: map[string]int{"b": 1},
+			crashes: []crash{before("a")}, lost: 1},
+		{name: "claimed from nowhere", comp: worker.Claimed,
+			ledger: map[string]int{"a": 1, "b": 1, "z": 1}, strange: 1},
+		{name: "naive promises nothing", comp: worker.Naive, ledger: map[string]int{"b": 5},
+			crashes: []crash{before("a")}, lost: 1, doubled: 1, unexplained: 4, kept: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			v := judge(test.comp, []string{"a", "b", "a"}, test.ledger, test.crashes) // "a" was produced twice
+			// "a" was produced twice
+			v := judge(test.comp, []string{"a", "b", "a"}, test.ledger, test.crashes)
 			got := [...]int{v.unique, len(v.lost), len(v.doubled), v.unexplained(), len(v.strange)}
 			want := [...]int{2, test.lost, test.doubled, test.unexplained, test.strange}
 			if got != want || v.kept() != test.kept {
-				t.Errorf("unique, lost, doubled, unexplained, strange = %v, kept %v; want %v, %v", got, v.kept(), want, test.kept)
+				t.Errorf("unique, lost, doubled, unexplained, strange = %v, kept %v; want %v, %v",
+					got, v.kept(), want, test.kept)
 			}
 			if strings.Contains(v.finding(), "BROKE") == test.kept {
 				t.Errorf("finding %q, kept %v", v.finding(), test.kept)
@@ -59,7 +81,9 @@ func TestReport(t *testing.T) {
 	var columns []column
 	for _, c := range []worker.Composition{worker.Atomic, worker.Claimed, worker.Naive} {
 		count := map[string]int{"pay-1": 2, "pay-3": 3, "ghost": 1}
-		columns = append(columns, column{verdict: judge(c, []string{"pay-1", "pay-2", "pay-3"}, count, crashes), tally: newTally()})
+		columns = append(columns,
+			column{verdict: judge(c, []string{"pay-1", "pay-2", "pay-3"}, count, crashes),
+				tally: newTally()})
 	}
 	var out strings.Builder
 	table(&out, columns)
@@ -91,7 +115,8 @@ func TestReportCutsLongLists(t *testing.T) {
 	}
 	var out strings.Builder
 	details(&out, column{verdict: judge(worker.Atomic, ids, nil, nil), tally: newTally()})
-	if n := strings.Count(out.String(), "\n"); n != maxDetails+1 || !strings.Contains(out.String(), "and 5 more") {
+	if n := strings.Count(out.String(), "\n"); n != maxDetails+1 ||
+		!strings.Contains(out.String(), "and 5 more") {
 		t.Errorf("%d lines:\n%s", n, out.String())
 	}
 }

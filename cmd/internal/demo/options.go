@@ -75,19 +75,27 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
 	f.IntVar(&o.Messages, "messages", 1000, "number of unique `ids` to produce")
 	f.StringVar(&o.File, "file", "", "NDJSON `file` to produce instead: each line a message")
-	f.StringVar(&o.Key, "key", "", "`field` of the file that holds a message's id; dots go inside: data.id")
-	f.IntVar(&o.Duplicates, "duplicates", 12, "`percent` of messages to repeat as retry, in another partition, and late")
+	f.StringVar(&o.Key, "key", "",
+		"`field` of the file that holds a message's id; dots go inside: data.id")
+	f.IntVar(&o.Duplicates, "duplicates",
+		12, "`percent` of messages to repeat as retry, in another partition, and late")
 	f.Uint64Var(&o.Seed, "seed", 1, "`seed` of the stream: the same gives the same stream")
 	f.StringVar(&kafka, "kafka", "", "bootstrap `addresses` host:port,... of a real Kafka")
-	f.StringVar(&redis, "redis", "", "`address` host:port of a real Redis, or host:port,... of a Cluster's nodes")
-	f.StringVar(&o.Postgres, "postgres", "", "`URL` postgres://... of a real PostgreSQL for the ledger")
-	f.BoolVar(&o.Naive, "naive", false, "run the usual SET NX / DEL pattern on the same stream as well")
+	f.StringVar(&redis, "redis", "",
+		"`address` host:port of a real Redis, or host:port,... of a Cluster's nodes")
+	f.StringVar(&o.Postgres, "postgres", "",
+		"`URL` postgres://... of a real PostgreSQL for the ledger")
+	f.BoolVar(&o.Naive, "naive", false,
+		"run the usual SET NX / DEL pattern on the same stream as well")
 	f.DurationVar(&o.Lease, "lease", 2*time.Second, "lease of a claim")
 	f.DurationVar(&o.Timeout, "timeout", 3*time.Minute, "give up on a composition after this time")
-	f.DurationVar(&o.Takes, "takes", 0, "send each composition's stream in this `time`, 1s to 1h (default 5s, with a real Kafka 30s; less for short streams)")
-	f.StringVar(&o.Listen, "listen", "", "`host:port` of this machine to serve console and /metrics on; port 0 is a free one")
+	f.DurationVar(&o.Takes, "takes", 0,
+		"send each composition's stream in this `time`, 1s to 1h (default 5s, with a real Kafka 30s; less for short streams)")
+	f.StringVar(&o.Listen, "listen", "",
+		"`host:port` of this machine to serve console and /metrics on; port 0 is a free one")
 	f.BoolVar(&o.Keep, "keep", false, "keep the ledger and say where it is")
-	f.StringVar(&fault, "break", "", "break the workers, to see this fail: `record` (skip the record) or effect (skip the effect)")
+	f.StringVar(&fault, "break", "",
+		"break the workers, to see this fail: `record` (skip the record) or effect (skip the effect)")
 	if err := flags.Parse(f, args, usage, out); err != nil {
 		return o, err
 	}

@@ -14,12 +14,14 @@ import (
 )
 
 func TestParseOptions(t *testing.T) {
-	o, err := ParseOptions([]string{"-kafka", "a:1, b:2", "-redis=c:3", "-postgres", "postgres://u@h/d", "-file", "x", "-key", "data.id",
+	o, err := ParseOptions([]string{"-kafka", "a:1, b:2", "-redis=c:3", "-postgres",
+		"postgres://u@h/d", "-file", "x", "-key", "data.id",
 		"-naive", "-lease", "1s", "-duplicates", "0", "-seed", "9"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(o.Kafka, []string{"a:1", "b:2"}) || !slices.Equal(o.Redis, []string{"c:3"}) || o.Key != "data.id" ||
+	if !slices.Equal(o.Kafka, []string{"a:1", "b:2"}) || !slices.Equal(o.Redis, []string{"c:3"}) ||
+		o.Key != "data.id" ||
 		!o.Naive || o.Lease != time.Second || o.Duplicates != 0 || o.Seed != 9 {
 		t.Errorf("%+v", o)
 	}
@@ -101,7 +103,8 @@ func TestMainRefuses(t *testing.T) {
 		var out, errOut bytes.Buffer
 		code := Main(t.Context(), strings.Fields(args), &out, &errOut)
 		text := errOut.String()
-		if code != ExitUsage || !strings.HasPrefix(text, "onceward demo: ") || !strings.Contains(text, want) {
+		if code != ExitUsage || !strings.HasPrefix(text, "onceward demo: ") ||
+			!strings.Contains(text, want) {
 			t.Errorf("%s: exit code %d, %q; want %d and %q", args, code, text, ExitUsage, want)
 		}
 		if strings.Count(text, "\n") != 1 || out.Len() > 0 || strings.Contains(text, "secret") {

@@ -30,8 +30,8 @@ const (
 	requestTime = 30 * time.Second
 )
 
-// pages serve what the workers of a run tell: the console, and metrics for Prometheus. They are of the parent,
-// so a worker's counts outlive its SIGKILL.
+// pages serve what the workers of a run tell: the console, and metrics for Prometheus. They are of
+// the parent, so a worker's counts outlive its SIGKILL.
 type pages struct {
 	url       string
 	observers map[worker.Composition]dedup.Observer
@@ -41,9 +41,10 @@ type pages struct {
 // observed are the compositions that have something to tell.
 var observed = []worker.Composition{worker.Atomic, worker.Claimed}
 
-// openPages serves on address, which only this machine can reach: the console asks nobody who they are. It is
-// of the records in Redis, which are those of namespace.
-func openPages(ctx context.Context, address string, addrs []string, namespace string) (_ *pages, err error) {
+// openPages serves on address, which only this machine can reach: the console asks nobody who they
+// are. It is of the records in Redis, which are those of namespace.
+func openPages(ctx context.Context, address string, addrs []string, namespace string) (_ *pages,
+	err error) {
 	p := &pages{observers: make(map[worker.Composition]dedup.Observer)}
 	defer func() {
 		if err != nil {
@@ -52,11 +53,14 @@ func openPages(ctx context.Context, address string, addrs []string, namespace st
 	}()
 	client := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: addrs})
 	p.closers = append(p.closers, client.Close)
-	store, err := redisadapter.New(ctx, client, redisadapter.Options{OnFinding: func(redisadapter.Finding) {}}) // a demo keeps nothing that matters
+	// a demo keeps nothing that matters
+	store, err := redisadapter.New(ctx, client,
+		redisadapter.Options{OnFinding: func(redisadapter.Finding) {}})
 	if err != nil {
 		return nil, err
 	}
-	c, err := console.New(console.Options{Store: store, Name: "Onceward: demo", Namespace: namespace, Window: window})
+	c, err := console.New(console.Options{Store: store, Name: "Onceward: demo",
+		Namespace: namespace, Window: window})
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +78,8 @@ func openPages(ctx context.Context, address string, addrs []string, namespace st
 	}
 	p.url = "http://" + l.Addr().String()
 	server := &http.Server{
-		Handler: loopback.Only(mux), ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: requestTime, ErrorLog: log.New(io.Discard, "", 0),
+		Handler: loopback.Only(mux), ReadHeaderTimeout: headerTime, ReadTimeout: requestTime,
+		WriteTimeout: requestTime, ErrorLog: log.New(io.Discard, "", 0),
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()

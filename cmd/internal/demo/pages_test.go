@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestDemoInABrowser: console and metrics have what the table has, although the workers that knew it were killed, and
-// stay until they are interrupted.
+// TestDemoInABrowser: console and metrics have what the table has, although the workers that knew
+// it were killed, and stay until they are interrupted.
 func TestDemoInABrowser(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -43,33 +43,41 @@ func TestDemoInABrowser(t *testing.T) {
 	out := all.String()
 	url := regexp.MustCompile(`http://127\.0\.0\.1:\d+`).FindString(out)
 
-	question := regexp.MustCompile(`onceward (inspect pay-\d+ -namespace \S+ -group \S+ -topic \S+ -redis redis://\S+)`).FindStringSubmatch(out)
+	question := regexp.MustCompile(
+		`onceward (inspect pay-\d+ -namespace \S+ -group \S+ -topic \S+ -redis redis://\S+)`).FindStringSubmatch(out)
 	if question == nil {
 		t.Fatalf("nothing to inspect in\n%s", out)
 	}
 	inspect := command(t, dir)
 	inspect.Args = append(inspect.Args[:1], strings.Fields(question[1])...)
-	if answer, err := inspect.CombinedOutput(); err != nil || !strings.Contains(string(answer), "succeeded") {
+	if answer, err := inspect.CombinedOutput(); err != nil ||
+		!strings.Contains(string(answer), "succeeded") {
 		t.Errorf("%s: %v\n%s", question[1], err, answer)
 	}
 	metrics := get(ctx, t, url+"/metrics", "")
 	retries, late := row(t, out, "  producer retry"), row(t, out, "  late")
 	for i, name := range []string{"atomic", "claimed"} {
 		// What a worker was about to tell when it was killed is missing.
-		near(t, metrics, 150, `onceward_dedup_ends_total{onceward_name="`+name+`",onceward_state="succeeded"}`)
+		near(t, metrics, 150, `onceward_dedup_ends_total{onceward_name="`+name+
+			`",onceward_state="succeeded"}`)
 		duplicates := `onceward_dedup_claims_total{onceward_cached="false",onceward_cause="%",onceward_name="` + name + `",onceward_outcome="duplicate"}`
 		cached := strings.ReplaceAll(duplicates, `"false"`, `"true"`)
-		near(t, metrics, retries[i], strings.ReplaceAll(duplicates, "%", "producer_retry"), strings.ReplaceAll(cached, "%", "producer_retry"))
-		near(t, metrics, late[i], strings.ReplaceAll(duplicates, "%", "late"), strings.ReplaceAll(cached, "%", "late"))
+		near(t, metrics, retries[i], strings.ReplaceAll(duplicates, "%", "producer_retry"),
+			strings.ReplaceAll(cached, "%", "producer_retry"))
+		near(t, metrics, late[i], strings.ReplaceAll(duplicates, "%", "late"),
+			strings.ReplaceAll(cached, "%", "late"))
 		near(t, metrics, 600, `onceward_dedup_window_seconds{onceward_name="`+name+`"}`)
 	}
 	page := get(ctx, t, url+"/", "")
-	for _, want := range []string{"Onceward: demo", "atomic", "claimed", "producer retry", "0 in flight"} {
-		if !strings.Contains(strings.Join(strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " "), want) {
+	for _, want := range []string{"Onceward: demo", "atomic", "claimed", "producer retry",
+		"0 in flight"} {
+		if !strings.Contains(strings.Join(
+			strings.Fields(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(page, " ")), " "), want) {
 			t.Errorf("the console lacks %q:\n%s", want, page)
 		}
 	}
-	if answer := get(ctx, t, url+"/", "demo.example"); !strings.Contains(answer, "Use the address that was printed") {
+	if answer := get(ctx, t, url+"/", "demo.example"); !strings.Contains(answer,
+		"Use the address that was printed") {
 		t.Errorf("a page of another site is served: %s", answer)
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
@@ -109,7 +117,8 @@ func near(t *testing.T, metrics string, want int, series ...string) {
 	const off = 20
 	sum := 0.
 	for _, s := range series {
-		match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(s) + ` (\S+)$`).FindStringSubmatch(metrics)
+		match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(s) +
+			` (\S+)$`).FindStringSubmatch(metrics)
 		if match == nil {
 			continue // nobody was told
 		}

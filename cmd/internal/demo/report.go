@@ -73,12 +73,18 @@ var lines = []line{
 	{"waited for another worker's lease", number(func(c column) int { return c.waited }), true},
 	{"leases lost by a live worker", number(func(c column) int { return c.lostLeases }), true},
 	{"workers killed (SIGKILL)", number(func(c column) int { return len(c.crashes) }), false},
-	{"  before the effect", number(func(c column) int { return c.crashesAt(worker.BeforeEffect) }), false},
-	{"  after it, before record or offset", number(func(c column) int { return c.crashesAt(worker.AfterEffect) }), false},
+	{"  before the effect", number(func(c column) int {
+		return c.crashesAt(worker.BeforeEffect)
+	}), false},
+	{"  after it, before record or offset", number(func(c column) int {
+		return c.crashesAt(worker.AfterEffect)
+	}), false},
 	{"rebalances", number(func(c column) int { return c.rebalances() }), false},
 	{"lost", number(func(c column) int { return len(c.lost) }), false},
 	{"doubled", number(func(c column) int { return len(c.doubled) }), false},
-	{"  explained by a crash", number(func(c column) int { return len(c.doubled) - c.unexplainedIDs() }), true},
+	{"  explained by a crash", number(func(c column) int {
+		return len(c.doubled) - c.unexplainedIDs()
+	}), true},
 	{"  unexplained", number(func(c column) int { return c.unexplainedIDs() }), false},
 	{"ids that nobody produced", number(func(c column) int { return len(c.strange) }), true},
 	{"promise", func(c column) string { return c.outcome() }, false},
@@ -146,10 +152,12 @@ const maxDetails = 20
 func details(w io.Writer, c column) {
 	var all []string
 	for _, d := range c.doubled {
-		all = append(all, fmt.Sprintf("%s had its effect %d times: %s", d.id, d.times, c.because(d.crashes, c.otherwise(d))))
+		all = append(all, fmt.Sprintf("%s had its effect %d times: %s", d.id,
+			d.times, c.because(d.crashes, c.otherwise(d))))
 	}
 	for _, l := range c.lost {
-		all = append(all, fmt.Sprintf("%s is lost: %s", l.id, c.because(l.crashes, unlessCrashed(l.crashes))))
+		all = append(all, fmt.Sprintf("%s is lost: %s",
+			l.id, c.because(l.crashes, unlessCrashed(l.crashes))))
 	}
 	for _, id := range c.strange {
 		all = append(all, id+" had an effect, and nobody produced it")
@@ -167,7 +175,8 @@ func details(w io.Writer, c column) {
 func (c column) because(crashes []crash, otherwise string) string {
 	var parts []string
 	for _, k := range crashes {
-		parts = append(parts, fmt.Sprintf("%s was killed at %.1fs %s", k.worker, k.at.Seconds(), k.where(c.composition)))
+		parts = append(parts, fmt.Sprintf("%s was killed at %.1fs %s", k.worker, k.at.Seconds(),
+			k.where(c.composition)))
 	}
 	if otherwise != "" {
 		parts = append(parts, otherwise)

@@ -166,7 +166,8 @@ func (s *supervisor) strike(p *process, n notice) error {
 	p.kill()
 	c := crash{worker: p.name, point: n.event.Point, id: n.event.ID, at: n.at.Sub(s.began)}
 	s.tally.crashed(c)
-	s.say.event(c.at, "SIGKILL %s %s of %s; starting it again", c.worker, c.where(s.config.Composition), c.id)
+	s.say.event(c.at, "SIGKILL %s %s of %s; starting it again", c.worker,
+		c.where(s.config.Composition), c.id)
 	if p.leaving || p.slot == extra {
 		return nil
 	}
@@ -220,7 +221,8 @@ func (s *supervisor) leave(ctx context.Context) error {
 		return err
 	}
 	for _, p := range s.workers {
-		s.say.event(time.Since(s.began), "%s has not left %v after SIGTERM: SIGKILL", p.name, leaveTime)
+		s.say.event(time.Since(s.began), "%s has not left %v after SIGTERM: SIGKILL",
+			p.name, leaveTime)
 	}
 	s.killAll()
 	return nil
@@ -268,6 +270,7 @@ func (s *supervisor) unfinished(ctx context.Context) error {
 
 func (s *supervisor) status() string {
 	return fmt.Sprintf("%-8s %5.1fs  produced %d/%d  effects %d/%d  skipped %d  crashes %d",
-		s.config.Composition, time.Since(s.began).Seconds(), s.producer.sent.Load(), len(s.producer.messages),
+		s.config.Composition, time.Since(s.began).Seconds(), s.producer.sent.Load(),
+		len(s.producer.messages),
 		len(s.tally.effected), s.unique, s.tally.duplicates(), len(s.tally.crashes))
 }

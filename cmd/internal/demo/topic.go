@@ -40,14 +40,16 @@ func createTopic(addrs []string, name string) (*topic, error) {
 		return nil, errors.Join(err, client.Close())
 	}
 	t := &topic{name: name, group: name, client: client, admin: admin}
-	err = admin.CreateTopic(name, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: -1}, false)
+	err = admin.CreateTopic(name,
+		&sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: -1}, false)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("create topic %s: %w", name, err), t.close())
 	}
 	return t, nil
 }
 
-// remove deletes the topic and the group. Workers that were killed are members until their session ends.
+// remove deletes the topic and the group. Workers that were killed are members until their session
+// ends.
 func (t *topic) remove(session time.Duration) error {
 	err := t.admin.DeleteTopic(t.name)
 	ticker, late := time.NewTicker(lookEvery), time.After(session+removeTime)
@@ -125,9 +127,10 @@ type producer struct {
 	tail     atomic.Int32 // a flow
 }
 
-// newProducer makes a producer that sends the stream in takes, or in its own time if that is zero. It makes the last sixth of the ids the tail, in a short stream a few more, and
-// everything that comes between and after them. Only an id that is new has an effect at
-// which a worker can be killed.
+// newProducer makes a producer that sends the stream in takes, or in its own time if that is zero.
+// It makes the last sixth of the ids the tail, in a short stream a few more, and everything that
+// comes between and after them. Only an id that is new has an effect at which a worker can be
+// killed.
 func newProducer(t *topic, messages []stream.Message, session, takes time.Duration) *producer {
 	p := &producer{topic: t, messages: messages, tailFrom: len(messages)}
 	p.takes = takes

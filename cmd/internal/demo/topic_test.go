@@ -10,7 +10,9 @@ import (
 
 // TestProducerPace: an even pace up to the tail, then as the supervisor says.
 func TestProducerPace(t *testing.T) {
-	p := newProducer(nil, stream.Make(stream.Payments(600, 1), stream.Config{Partitions: 1}), time.Second, 0) // 3 s, 100 are tail
+	// 3 s, 100 are tail
+	p := newProducer(nil, stream.Make(stream.Payments(600, 1), stream.Config{Partitions: 1}),
+		time.Second, 0)
 	for _, test := range []struct {
 		name           string
 		tail           flow
@@ -80,7 +82,8 @@ func TestTail(t *testing.T) {
 		"twice":                 {append(records[:30:30], records...), 15},
 		"long":                  {stream.Payments(600, 1), 500},
 	} {
-		p := newProducer(nil, stream.Make(test.records, stream.Config{Partitions: 6}), time.Second, 0)
+		p := newProducer(nil, stream.Make(test.records, stream.Config{Partitions: 6}),
+			time.Second, 0)
 		if p.tailFrom != test.want {
 			t.Errorf("%s: the tail begins at %d, want %d", name, p.tailFrom, test.want)
 		}

@@ -53,11 +53,13 @@ const (
 )
 
 var (
-	ofConsumers = []string{autoCommit, saramaAuto, autoStore, offsetReset, saramaInitial, isolation, session, heartbeat, maxPoll, assignors, group}
+	ofConsumers = []string{autoCommit, saramaAuto, autoStore, offsetReset, saramaInitial,
+		isolation, session, heartbeat, maxPoll, assignors, group}
 	ofProducers = []string{saramaAcks, requiredAcks, acks, idempotence, transactionalID}
 )
 
-// readClientConfig reads Java properties, a file of librdkafka's names, an environment file or JSON.
+// readClientConfig reads Java properties, a file of librdkafka's names, an environment file or
+// JSON.
 func readClientConfig(file string) (*clientConfig, error) {
 	f, err := os.Open(file) //nolint:gosec // the operator names it
 	if err != nil {
@@ -74,7 +76,8 @@ func readClientConfig(file string) (*clientConfig, error) {
 	var written map[string]string
 	switch trimmed := strings.TrimSpace(string(text)); {
 	case slices.Contains([]string{".yml", ".yaml"}, filepath.Ext(file)):
-		return nil, fmt.Errorf("-kafka-config: %s is YAML, which is not read: write its settings as properties or JSON", file)
+		return nil, fmt.Errorf(
+			"-kafka-config: %s is YAML, which is not read: write its settings as properties or JSON", file)
 	case strings.HasPrefix(trimmed, "{"):
 		written, err = readJSON(trimmed)
 	default:
@@ -88,12 +91,14 @@ func readClientConfig(file string) (*clientConfig, error) {
 		c.add(name, written[name])
 	}
 	if len(c.values) == 0 {
-		return nil, fmt.Errorf("-kafka-config: %s has no setting of a consumer or producer that is known here, such as group.id, enable.auto.commit or acks", file)
+		return nil, fmt.Errorf(
+			"-kafka-config: %s has no setting of a consumer or producer that is known here, such as group.id, enable.auto.commit or acks", file)
 	}
 	return c, nil
 }
 
-// add takes a setting that is looked at. The longest end wins: the acks of request.required.acks are its own.
+// add takes a setting that is looked at. The longest end wins: the acks of request.required.acks
+// are its own.
 func (c *clientConfig) add(name, value string) {
 	text, end := canonical(name), ""
 	for _, known := range slices.Concat(ofConsumers, ofProducers) {
@@ -174,7 +179,8 @@ func (c *clientConfig) has(names []string) bool {
 // look names what loses or doubles messages.
 func (c *clientConfig) look() (found []Finding) {
 	if c.has(ofConsumers) {
-		for _, check := range []func() []Finding{c.atCommits, c.atReset, c.atIsolation, c.atSession, c.atAssignors} {
+		for _, check := range []func() []Finding{c.atCommits, c.atReset, c.atIsolation, c.atSession,
+			c.atAssignors} {
 			found = append(found, check()...)
 		}
 	}
@@ -185,7 +191,8 @@ func (c *clientConfig) look() (found []Finding) {
 }
 
 func (c *clientConfig) finding(severity, code, detail, why, fix string) []Finding {
-	return []Finding{{Severity: severity, Code: code, Server: c.file, Detail: detail, Why: why, Fix: fix}}
+	return []Finding{{Severity: severity, Code: code, Server: c.file, Detail: detail,
+		Why: why, Fix: fix}}
 }
 
 // said is how a setting is written, with its value.
@@ -213,10 +220,12 @@ func (c *clientConfig) atCommits() []Finding {
 	case name == "" && c.spring:
 		return nil // Spring's own default is false
 	case c.values[autoStore] == "false":
-		return c.finding(note, "auto_commit_of_stored", c.said(autoStore)+", and offsets are committed by the clock",
+		return c.finding(note, "auto_commit_of_stored",
+			c.said(autoStore)+", and offsets are committed by the clock",
 			"what the program stores is committed: an offset that it stores before the record is lost by a crash", "store an offset after the record alone")
 	case name == "":
-		return c.finding(critical, "auto_commit", "enable.auto.commit is not set, and true without", why, fix)
+		return c.finding(critical, "auto_commit", "enable.auto.commit is not set, and true without",
+			why, fix)
 	}
 	return c.finding(critical, "auto_commit", c.said(name), why, fix)
 }
@@ -225,7 +234,9 @@ func (c *clientConfig) atReset() []Finding {
 	name, value := c.get(offsetReset, saramaInitial)
 	detail := "auto.offset.reset is not set, and latest without"
 	switch {
-	case name == offsetReset && slices.Contains([]string{"earliest", "smallest", "beginning", "none", "error"}, value), name == saramaInitial && value == "-2":
+	case name == offsetReset &&
+		slices.Contains([]string{"earliest", "smallest", "beginning", "none", "error"}, value),
+		name == saramaInitial && value == "-2":
 		return nil
 	case name != "":
 		detail = c.said(name)
@@ -240,7 +251,8 @@ func (c *clientConfig) atIsolation() []Finding {
 	const fix = "set isolation.level to read_committed"
 	switch value, set := c.values[isolation]; {
 	case !set:
-		return c.finding(note, "isolation_level", "isolation.level is not set: read_uncommitted in Java and sarama, read_committed in librdkafka", why+" where it is read_uncommitted", fix)
+		return c.finding(note, "isolation_level",
+			"isolation.level is not set: read_uncommitted in Java and sarama, read_committed in librdkafka", why+" where it is read_uncommitted", fix)
 	case value == "read_committed" || value == "1":
 		return nil
 	}
@@ -262,12 +274,14 @@ func (c *clientConfig) atSession() (found []Finding) {
 	length, set1 := number(session, defaultSession)
 	beat, set2 := number(heartbeat, defaultHeartbeat)
 	if (set1 || set2) && length < minSession*beat {
-		found = append(found, c.finding(warning, "session_timeout", fmt.Sprintf("session.timeout.ms is %d, and heartbeat.interval.ms %d", length, beat),
+		found = append(found, c.finding(warning, "session_timeout",
+			fmt.Sprintf("session.timeout.ms is %d, and heartbeat.interval.ms %d", length, beat),
 			"one late heartbeat or two take the partitions away from a consumer that works: its messages are run by another at the same time",
 			"set session.timeout.ms to 45000 and heartbeat.interval.ms to 3000")...)
 	}
 	if poll, set := number(maxPoll, 0); set && poll < shortPoll {
-		found = append(found, c.finding(note, "max_poll_interval", fmt.Sprintf("max.poll.interval.ms is %d", poll),
+		found = append(found, c.finding(note, "max_poll_interval",
+			fmt.Sprintf("max.poll.interval.ms is %d", poll),
 			"handlers that take longer in sum between two polls lose their partitions while they run, and others begin the same messages",
 			"set max.poll.interval.ms above what a batch takes at its worst, downstream timeouts and retries included")...)
 	}
@@ -288,9 +302,11 @@ func (c *clientConfig) atAcks() (found []Finding) {
 	name, value := c.get(acks, requiredAcks, saramaAcks)
 	switch value {
 	case "0", "none", "noresponse":
-		found = c.finding(critical, "acks", c.said(name), "nobody says whether a message has arrived: each error of a connection loses some", fix)
+		found = c.finding(critical, "acks", c.said(name),
+			"nobody says whether a message has arrived: each error of a connection loses some", fix)
 	case "1", "leader", "waitforlocal":
-		found = c.finding(warning, "acks", c.said(name), "a leader that is lost after it has answered takes messages with it that its followers have not got", fix)
+		found = c.finding(warning, "acks", c.said(name),
+			"a leader that is lost after it has answered takes messages with it that its followers have not got", fix)
 	}
 	if c.values[idempotence] == "false" {
 		found = append(found, c.finding(note, "idempotence", c.said(idempotence),

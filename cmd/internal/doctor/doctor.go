@@ -54,7 +54,8 @@ type Report struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Main looks with the command's flags and returns an exit code. It returns soon after ctx has ended.
+// Main looks with the command's flags and returns an exit code. It returns soon after ctx has
+// ended.
 func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	o, err := ParseOptions(args, out)
 	fail := func(code int, err error) int {
@@ -142,7 +143,8 @@ func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
 	found, err := redisadapter.Preflight(ctx, client)
 	all := make([]Finding, 0, len(found))
 	for _, f := range found {
-		all = append(all, Finding{f.Severity.String(), string(f.Code), f.Server, f.Detail, f.Why, f.Fix})
+		all = append(all, Finding{f.Severity.String(), string(f.Code), f.Server, f.Detail,
+			f.Why, f.Fix})
 	}
 	if s := o.Server.Sentinels(); s != nil {
 		all = append(all, sentinels(ctx, s)...)
@@ -166,7 +168,8 @@ func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Finding) 
 		_ = c.Close()
 		if err != nil {
 			found = append(found, Finding{
-				warning, "sentinel_quorum", addr, "SENTINEL CKQUORUM " + s.MasterName + ": " + err.Error(),
+				warning, "sentinel_quorum", addr,
+				"SENTINEL CKQUORUM " + s.MasterName + ": " + err.Error(),
 				"without a quorum and a majority no replica is promoted when the master fails, and nothing is claimed until it is back",
 				"start the Sentinels that are missing: at least three, on machines of their own",
 			})
@@ -177,7 +180,8 @@ func sentinels(ctx context.Context, s *redis.FailoverOptions) (found []Finding) 
 
 func sentinel(s *redis.FailoverOptions, addr string) *redis.SentinelClient {
 	return redis.NewSentinelClient(&redis.Options{
-		Addr: addr, Username: s.SentinelUsername, Password: s.SentinelPassword, TLSConfig: s.TLSConfig, DialerRetries: 1, MaxRetries: -1,
+		Addr: addr, Username: s.SentinelUsername, Password: s.SentinelPassword,
+		TLSConfig: s.TLSConfig, DialerRetries: 1, MaxRetries: -1,
 	})
 }
 
@@ -205,10 +209,12 @@ func (o *Options) lookAtSQL(ctx context.Context) ([]Finding, error) {
 		return nil, err
 	}
 	defer func() { _ = db.Close() }()
-	found, err := sqladapter.Preflight(ctx, db, sqladapter.PreflightConfig{Dialect: o.Server.Dialect(), Schema: o.Schema, Tables: o.Tables})
+	found, err := sqladapter.Preflight(ctx, db,
+		sqladapter.PreflightConfig{Dialect: o.Server.Dialect(), Schema: o.Schema, Tables: o.Tables})
 	all := make([]Finding, 0, len(found))
 	for _, f := range found {
-		all = append(all, Finding{f.Severity.String(), string(f.Code), f.Server, f.Detail, f.Why, f.Fix})
+		all = append(all, Finding{f.Severity.String(), string(f.Code), f.Server, f.Detail,
+			f.Why, f.Fix})
 	}
 	plain, failed := o.plainSQL()
 	all = append(all, plain...)
@@ -257,7 +263,8 @@ func (r *Report) write(out io.Writer, asJSON bool) error {
 		if where == "" {
 			where = "the client"
 		}
-		if _, err := fmt.Fprintf(out, "%-8s %s at %s: %s\n         why: %s\n         fix: %s\n", f.Severity, f.Code, where, f.Detail, f.Why, f.Fix); err != nil {
+		if _, err := fmt.Fprintf(out, "%-8s %s at %s: %s\n         why: %s\n         fix: %s\n",
+			f.Severity, f.Code, where, f.Detail, f.Why, f.Fix); err != nil {
 			return err
 		}
 	}
@@ -268,6 +275,7 @@ func (r *Report) write(out io.Writer, asJSON bool) error {
 	if r.Error != "" {
 		rest = " so far, and NOT EVERYTHING WAS LOOKED AT"
 	}
-	_, err := fmt.Fprintf(out, "%d critical, %d warnings, %d notes%s\n", count[critical], count[warning], count[note], rest)
+	_, err := fmt.Fprintf(out, "%d critical, %d warnings, %d notes%s\n", count[critical],
+		count[warning], count[note], rest)
 	return err
 }

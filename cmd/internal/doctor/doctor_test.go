@@ -45,19 +45,25 @@ func TestParseOptionsRefuses(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "Exit code") {
+	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) ||
+		!strings.Contains(out.String(), "Exit code") {
 		t.Errorf("%v, %s", err, out.String())
 	}
 }
 
-// Nothing was found because nobody could be asked: three zeros would read like a server that is well.
+// Nothing was found because nobody could be asked: three zeros would read like a server that is
+// well.
 func TestReportOfNothing(t *testing.T) {
 	var out, errOut bytes.Buffer
-	if code := Main(t.Context(), []string{"-redis", "redis://127.0.0.1:1"}, &out, &errOut); code != ExitUsage || out.Len() > 0 || !strings.Contains(errOut.String(), "-redis: ") {
+	if code := Main(t.Context(), []string{"-redis", "redis://127.0.0.1:1"}, &out,
+		&errOut); code != ExitUsage || out.Len() > 0 ||
+		!strings.Contains(errOut.String(), "-redis: ") {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
 	}
 	r := Report{Findings: []Finding{{Severity: warning}}, Error: "-brokers: refused"}
-	if err := r.write(&out, false); err != nil || !strings.HasSuffix(out.String(), "0 critical, 1 warnings, 0 notes so far, and NOT EVERYTHING WAS LOOKED AT\n") {
+	if err := r.write(&out, false); err != nil ||
+		!strings.HasSuffix(out.String(),
+			"0 critical, 1 warnings, 0 notes so far, and NOT EVERYTHING WAS LOOKED AT\n") {
 		t.Errorf("%v, %s", err, out.String())
 	}
 }
@@ -74,7 +80,8 @@ func examine(t *testing.T, args ...string) (int, Report) {
 	return code, r
 }
 
-// names requires a finding of a bad setup, with reason and fix, and the exit code that goes with it.
+// names requires a finding of a bad setup, with reason and fix, and the exit code that goes with
+// it.
 func names(t *testing.T, severity, code string, args ...string) {
 	t.Helper()
 	exit, r := examine(t, args...)
@@ -85,7 +92,8 @@ func names(t *testing.T, severity, code string, args ...string) {
 		if f.Severity != severity || f.Detail == "" || f.Why == "" || f.Fix == "" {
 			t.Errorf("%+v", f)
 		}
-		if severity == "critical" && exit != ExitCritical || severity == "warning" && exit != ExitWarning && exit != ExitCritical {
+		if severity == "critical" && exit != ExitCritical ||
+			severity == "warning" && exit != ExitWarning && exit != ExitCritical {
 			t.Errorf("exit code %d", exit)
 		}
 		return
@@ -122,14 +130,20 @@ func TestRedisSetups(t *testing.T) {
 		set(t, "maxmemory-policy", "noeviction")
 		set(t, "maxmemory", "0")
 	})
-	t.Run("a replica is asked", func(t *testing.T) { names(t, "critical", "replica_role", "-redis", "redis://"+pair.Addrs[1]) })
+	t.Run("a replica is asked", func(t *testing.T) {
+		names(t, "critical", "replica_role", "-redis", "redis://"+pair.Addrs[1])
+	})
 	t.Run("no persistence, with a replica", func(t *testing.T) {
 		set(t, "appendonly", "no")
 		names(t, "critical", "no_persistence_with_replicas", "-redis", url)
 		set(t, "appendonly", "yes")
 	})
-	t.Run("plaintext to another machine", func(t *testing.T) { names(t, "warning", "plaintext", "-redis", "redis://"+elsewhere(t, pair.Addrs[0])) })
-	t.Run("old server", func(t *testing.T) { names(t, "critical", "version", "-redis", "redis://"+old(t)) })
+	t.Run("plaintext to another machine", func(t *testing.T) {
+		names(t, "warning", "plaintext", "-redis", "redis://"+elsewhere(t, pair.Addrs[0]))
+	})
+	t.Run("old server", func(t *testing.T) {
+		names(t, "critical", "version", "-redis", "redis://"+old(t))
+	})
 }
 
 func TestNoPersistence(t *testing.T) {
@@ -147,14 +161,17 @@ func TestQuorum(t *testing.T) {
 	s := servertest.Private(t, servertest.KindRedisSentinel)
 	url := "redis://" + s.Addrs[2] + "?master_name=onceward"
 	deadline := time.Now().Add(40 * time.Second)
-	for exit, r := examine(t, "-redis", url); exit != ExitWell; exit, r = examine(t, "-redis", url) { // until they know each other
+	// until they know each other
+	for exit, r := examine(t, "-redis", url); exit != ExitWell; exit, r = examine(t,
+		"-redis", url) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%+v", r)
 		}
 	}
 	s.Kill(4)
 	s.Kill(5)
-	for exit, _ := examine(t, "-redis", url); exit == ExitWell; exit, _ = examine(t, "-redis", url) {
+	for exit, _ := examine(t, "-redis", url); exit == ExitWell; exit, _ = examine(t,
+		"-redis", url) {
 		if time.Now().After(deadline) {
 			t.Fatal("two Sentinels of three are gone, and nothing is found")
 		}
@@ -168,10 +185,12 @@ func TestClusterClient(t *testing.T) {
 	cluster := []string{"-redis", "redis://" + addrs[0], "-redis-cluster"}
 	names(t, "warning", "cluster_reload_interval", cluster...)
 	clean(t, append(cluster, "-cluster-reload", "1s")...)
-	if code, r := examine(t, cluster[:2:2]...); code != ExitUsage || !strings.Contains(r.Error, "add -redis-cluster") {
+	if code, r := examine(t, cluster[:2:2]...); code != ExitUsage ||
+		!strings.Contains(r.Error, "add -redis-cluster") {
 		t.Errorf("a node that was taken for a server of its own: exit code %d, %+v", code, r)
 	}
-	names(t, "critical", "replica_reads", append(cluster, "-cluster-reload", "1s", "-replica-reads")...)
+	names(t, "critical", "replica_reads",
+		append(cluster, "-cluster-reload", "1s", "-replica-reads")...)
 }
 
 // elsewhere leads to a server by an address that is not loopback.
@@ -208,7 +227,8 @@ func elsewhere(t *testing.T, to string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return net.JoinHostPort("0.0.0.0", port) // there is loopback alone: it leads there, and does not say so
+	// there is loopback alone: it leads there, and does not say so
+	return net.JoinHostPort("0.0.0.0", port)
 }
 
 // serve hands each connection to a goroutine of its own, until the listener is closed.
@@ -266,7 +286,8 @@ func TestPostgresSetups(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	table := servertest.Prefix(t)
-	if _, err := db.ExecContext(t.Context(), `CREATE UNLOGGED TABLE `+table+` (id uuid PRIMARY KEY)`); err != nil {
+	if _, err := db.ExecContext(t.Context(),
+		`CREATE UNLOGGED TABLE `+table+` (id uuid PRIMARY KEY)`); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), `DROP TABLE `+table) })
@@ -292,7 +313,9 @@ func TestMariaDBSetups(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	table := servertest.Prefix(t)
-	if _, err := db.ExecContext(t.Context(), `CREATE TABLE `+table+` (id VARCHAR(64) COLLATE utf8mb4_general_ci PRIMARY KEY)`); err != nil {
+	if _, err := db.ExecContext(t.Context(),
+		`CREATE TABLE `+table+
+			` (id VARCHAR(64) COLLATE utf8mb4_general_ci PRIMARY KEY)`); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), `DROP TABLE `+table) })
@@ -307,7 +330,8 @@ func TestSQLiteSetups(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	if _, err := db.ExecContext(t.Context(), `CREATE TABLE keys (id TEXT COLLATE NOCASE PRIMARY KEY)`); err != nil {
+	if _, err := db.ExecContext(t.Context(),
+		`CREATE TABLE keys (id TEXT COLLATE NOCASE PRIMARY KEY)`); err != nil {
 		t.Fatal(err)
 	}
 	const well = "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=synchronous(FULL)"
@@ -320,10 +344,12 @@ func TestSQLiteSetups(t *testing.T) {
 // What cannot be asked is an error, never "all is well", and tells no password.
 func TestUnreachable(t *testing.T) {
 	var out, errOut bytes.Buffer
-	if code := Main(t.Context(), []string{"-redis", "redis://u:hunter22@127.0.0.1:1"}, &out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), "-redis: ") {
+	if code := Main(t.Context(), []string{"-redis", "redis://u:hunter22@127.0.0.1:1"}, &out,
+		&errOut); code != ExitUsage || !strings.Contains(errOut.String(), "-redis: ") {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
 	}
-	if code := Main(t.Context(), []string{"-sql", "postgres://u:hunter22@127.0.0.1:1/d"}, &out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), "-sql: ") {
+	if code := Main(t.Context(), []string{"-sql", "postgres://u:hunter22@127.0.0.1:1/d"},
+		&out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), "-sql: ") {
 		t.Errorf("exit code %d, %s%s", code, out.String(), errOut.String())
 	}
 	if strings.Contains(out.String()+errOut.String(), "hunter22") {
@@ -331,14 +357,16 @@ func TestUnreachable(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code := Main(ctx, []string{"-redis", "redis://127.0.0.1:1"}, &out, &errOut); code != ExitInterrupted {
+	if code := Main(ctx, []string{"-redis", "redis://127.0.0.1:1"},
+		&out, &errOut); code != ExitInterrupted {
 		t.Errorf("exit code %d", code)
 	}
 }
 
 // For people: each finding with its reason and its fix, and a count.
 func TestText(t *testing.T) {
-	r := Report{Findings: []Finding{{"critical", "eviction_policy", "h:1", "seen", "because", "do"}, {"note", "x", "", "seen", "because", "do"}}}
+	r := Report{Findings: []Finding{{"critical", "eviction_policy", "h:1", "seen", "because", "do"},
+		{"note", "x", "", "seen", "because", "do"}}}
 	var out bytes.Buffer
 	if err := r.write(&out, false); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,8 @@ type asked struct {
 	broker, topic map[string]string // settings
 	partition     sarama.PartitionMetadata
 	offsets       *sarama.TopicMetadata // of offsetsTopic
-	// The ends of the log, the first offset in the window, and what the group has committed; -1 for none.
+	// The ends of the log, the first offset in the window, and what the group has committed; -1 for
+	// none.
 	oldest, newest, recent, committed int64
 }
 
@@ -38,9 +39,11 @@ func wellAsked() *asked {
 	three := sarama.PartitionMetadata{Leader: 1, Replicas: []int32{1, 2, 3}, Isr: []int32{1, 2, 3}}
 	return &asked{
 		addr: "kafka.example.com:9093", encrypted: true,
-		broker:    map[string]string{"offsets.retention.minutes": "60"},
-		topic:     map[string]string{"retention.ms": "3600000", "min.insync.replicas": "2", "unclean.leader.election.enable": "false"},
-		partition: three, offsets: &sarama.TopicMetadata{Name: offsetsTopic, Partitions: []*sarama.PartitionMetadata{&three}},
+		broker: map[string]string{"offsets.retention.minutes": "60"},
+		topic: map[string]string{"retention.ms": "3600000", "min.insync.replicas": "2",
+			"unclean.leader.election.enable": "false"},
+		partition: three, offsets: &sarama.TopicMetadata{Name: offsetsTopic,
+			Partitions: []*sarama.PartitionMetadata{&three}},
 		newest: 10, recent: 5, committed: 10,
 	}
 }
@@ -51,7 +54,8 @@ func (a *asked) DescribeCluster() ([]*sarama.Broker, int32, error) {
 }
 
 // DescribeConfigs implements sarama.ClusterAdmin.
-func (a *asked) DescribeConfigs(of []*sarama.ConfigResource, _ sarama.DescribeConfigsOptions) (all []*sarama.ConfigResourceResult, _ error) {
+func (a *asked) DescribeConfigs(of []*sarama.ConfigResource,
+	_ sarama.DescribeConfigsOptions) (all []*sarama.ConfigResourceResult, _ error) {
 	for _, r := range of {
 		values := a.topic
 		if r.Type == sarama.BrokerResource {
@@ -59,7 +63,8 @@ func (a *asked) DescribeConfigs(of []*sarama.ConfigResource, _ sarama.DescribeCo
 		}
 		result := &sarama.ConfigResourceResult{Type: r.Type, Name: r.Name}
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			result.Configs = append(result.Configs, sarama.ConfigEntry{Name: name, Value: values[name]})
+			result.Configs = append(result.Configs,
+				sarama.ConfigEntry{Name: name, Value: values[name]})
 		}
 		all = append(all, result)
 	}
@@ -72,14 +77,16 @@ func (a *asked) DescribeTopics(topics []string) (all []*sarama.TopicMetadata, _ 
 		if topic == offsetsTopic {
 			all = append(all, a.offsets)
 		} else {
-			all = append(all, &sarama.TopicMetadata{Name: topic, Partitions: []*sarama.PartitionMetadata{&a.partition}})
+			all = append(all, &sarama.TopicMetadata{Name: topic,
+				Partitions: []*sarama.PartitionMetadata{&a.partition}})
 		}
 	}
 	return all, nil
 }
 
 // ListConsumerGroupOffsets implements sarama.ClusterAdmin.
-func (a *asked) ListConsumerGroupOffsets(_ string, of map[string][]int32) (*sarama.OffsetFetchResponse, error) {
+func (a *asked) ListConsumerGroupOffsets(_ string,
+	of map[string][]int32) (*sarama.OffsetFetchResponse, error) {
 	answer := &sarama.OffsetFetchResponse{}
 	for topic := range of {
 		answer.AddBlock(topic, 0, &sarama.OffsetFetchResponseBlock{Offset: a.committed})
@@ -88,7 +95,8 @@ func (a *asked) ListConsumerGroupOffsets(_ string, of map[string][]int32) (*sara
 }
 
 // ListOffsets implements sarama.ClusterAdmin.
-func (a *asked) ListOffsets(of map[string]map[int32]int64, _ *sarama.ListOffsetsOptions) (map[string]map[int32]*sarama.OffsetResult, error) {
+func (a *asked) ListOffsets(of map[string]map[int32]int64,
+	_ *sarama.ListOffsetsOptions) (map[string]map[int32]*sarama.OffsetResult, error) {
 	all := map[string]map[int32]*sarama.OffsetResult{}
 	for topic, partitions := range of {
 		offset := a.recent
@@ -106,7 +114,8 @@ func (a *asked) ListOffsets(of map[string]map[int32]int64, _ *sarama.ListOffsets
 // found are the findings of a setup, as "severity code".
 func (a *asked) found(t *testing.T) (all []string) {
 	t.Helper()
-	c := cluster{admin: a, where: a.addr, group: "shop", topics: []string{"orders"}, window: time.Hour}
+	c := cluster{admin: a, where: a.addr, group: "shop", topics: []string{"orders"},
+		window: time.Hour}
 	findings, err := c.look(a.encrypted)
 	if err != nil {
 		t.Error(err)
@@ -126,13 +135,19 @@ var brokerFindings = []struct {
 	severity, code string
 	bad, well      func(*asked)
 }{
-	{warning, "plaintext", func(a *asked) { a.encrypted = false }, func(a *asked) { a.encrypted, a.addr = false, "[::1]:9092" }},
+	{warning, "plaintext", func(a *asked) {
+		a.encrypted = false
+	}, func(a *asked) { a.encrypted, a.addr = false, "[::1]:9092" }},
 	{
-		warning, "offsets_retention", func(a *asked) { a.broker["offsets.retention.minutes"] = "59" },
+		warning, "offsets_retention", func(a *asked) {
+			a.broker["offsets.retention.minutes"] = "59"
+		},
 		func(a *asked) { a.broker["offsets.retention.minutes"] = "61" },
 	},
 	{
-		warning, "unclean_leader_election", func(a *asked) { a.topic["unclean.leader.election.enable"] = "true" },
+		warning, "unclean_leader_election", func(a *asked) {
+			a.topic["unclean.leader.election.enable"] = "true"
+		},
 		func(a *asked) { delete(a.topic, "unclean.leader.election.enable") },
 	},
 	{
@@ -140,31 +155,42 @@ var brokerFindings = []struct {
 		func(a *asked) { a.topic["min.insync.replicas"] = "3" },
 	},
 	{
-		warning, "replication_factor", func(a *asked) { a.partition.Replicas, a.partition.Isr = []int32{1}, []int32{1} },
+		warning, "replication_factor", func(a *asked) {
+			a.partition.Replicas, a.partition.Isr = []int32{1}, []int32{1}
+		},
 		func(a *asked) { a.partition.Replicas, a.partition.Isr = []int32{1, 2}, []int32{1, 2} },
 	},
 	{
 		warning, "offsets_replication", func(a *asked) {
-			a.offsets.Partitions = []*sarama.PartitionMetadata{{Replicas: []int32{1}, Isr: []int32{1}}}
+			a.offsets.Partitions = []*sarama.PartitionMetadata{{Replicas: []int32{1},
+				Isr: []int32{1}}}
 		},
 		func(a *asked) { a.offsets.Err = sarama.ErrUnknownTopicOrPartition }, // not there yet
 	},
-	{critical, "no_leader", func(a *asked) { a.partition.Leader = -1 }, func(a *asked) { a.partition.Leader = 0 }},
+	{critical, "no_leader", func(a *asked) {
+		a.partition.Leader = -1
+	}, func(a *asked) { a.partition.Leader = 0 }},
 	{
 		warning, "under_replicated", func(a *asked) { a.partition.Isr = []int32{1, 2} },
 		func(a *asked) { a.partition.Isr = []int32{3, 1, 2} },
 	},
-	{note, "no_offset", func(a *asked) { a.committed, a.recent = -1, 0 }, func(a *asked) { a.committed, a.recent = 0, 0 }},
+	{note, "no_offset", func(a *asked) {
+		a.committed, a.recent = -1, 0
+	}, func(a *asked) { a.committed, a.recent = 0, 0 }},
 	{
 		critical, "deleted_unread", func(a *asked) { a.oldest, a.recent, a.committed = 8, 8, 7 },
 		func(a *asked) { a.oldest, a.recent, a.committed = 8, 8, 8 },
 	},
-	{critical, "offset_beyond_end", func(a *asked) { a.committed = 11 }, func(a *asked) { a.committed = 9 }},
+	{critical, "offset_beyond_end", func(a *asked) {
+		a.committed = 11
+	}, func(a *asked) { a.committed = 9 }},
 	{
 		warning, "window_below_retention", func(a *asked) { a.topic["retention.ms"] = "3600001" },
 		func(a *asked) { a.topic["retention.ms"] = "3599999" },
 	},
-	{warning, "lag_beyond_window", func(a *asked) { a.committed = 4 }, func(a *asked) { a.committed = 5 }},
+	{warning, "lag_beyond_window", func(a *asked) {
+		a.committed = 4
+	}, func(a *asked) { a.committed = 5 }},
 }
 
 func TestBrokerFindings(t *testing.T) {
@@ -187,7 +213,8 @@ func TestBrokerFindings(t *testing.T) {
 
 // A Sentinel that has no quorum is named, and one that has is not.
 func TestSentinelFindings(t *testing.T) {
-	for answer, want := range map[string]int{"+OK 3 usable Sentinels": 0, "-NOQUORUM 1 usable Sentinels": 1} {
+	for answer, want := range map[string]int{"+OK 3 usable Sentinels": 0,
+		"-NOQUORUM 1 usable Sentinels": 1} {
 		var listen net.ListenConfig
 		l, err := listen.Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
@@ -211,20 +238,23 @@ func TestSentinelFindings(t *testing.T) {
 				_, _ = io.WriteString(conn, reply+"\r\n")
 			}
 		})
-		found := sentinels(t.Context(), &redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{l.Addr().String()}})
+		found := sentinels(t.Context(),
+			&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{l.Addr().String()}})
 		if len(found) != want {
 			t.Errorf("%s: %+v", answer, found)
 		}
 		for _, f := range found {
-			if f.Code != "sentinel_quorum" || f.Severity != warning || f.Server == "" || !strings.Contains(f.Detail, "NOQUORUM") || f.Why == "" || f.Fix == "" {
+			if f.Code != "sentinel_quorum" || f.Severity != warning || f.Server == "" ||
+				!strings.Contains(f.Detail, "NOQUORUM") || f.Why == "" || f.Fix == "" {
 				t.Errorf("%+v", f)
 			}
 		}
 	}
 }
 
-// Every finding of this package has a row that sees it, and is on the page; every row has a finding. Those of Redis and
-// databases are tested where they are made, in redisadapter and sqladapter.
+// Every finding of this package has a row that sees it, and is on the page; every row has a
+// finding. Those of Redis and databases are tested where they are made, in redisadapter and
+// sqladapter.
 func TestEveryFindingHasARow(t *testing.T) {
 	rows := map[string]bool{"sentinel_quorum": true} // TestSentinelFindings
 	for _, row := range brokerFindings {
@@ -260,8 +290,8 @@ func TestEveryFindingHasARow(t *testing.T) {
 	}
 }
 
-// codes are the findings that this package makes, and where. One whose code is not to be read there is
-// an error.
+// codes are the findings that this package makes, and where. One whose code is not to be read there
+// is an error.
 func codes(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -296,11 +326,13 @@ func codes(t *testing.T) map[string]string {
 			case *ast.FuncDecl:
 				return n.Name.Name != "finding" // makes one of what it is called with
 			case *ast.CallExpr:
-				if called, ok := n.Fun.(*ast.SelectorExpr); ok && called.Sel.Name == "finding" && len(n.Args) > 1 {
+				if called, ok := n.Fun.(*ast.SelectorExpr); ok && called.Sel.Name == "finding" &&
+					len(n.Args) > 1 {
 					note(n.Args[1])
 				}
 			case *ast.CompositeLit:
-				if name, ok := n.Type.(*ast.Ident); ok && name.Name == "Finding" && len(n.Elts) > 1 {
+				if name, ok := n.Type.(*ast.Ident); ok && name.Name == "Finding" &&
+					len(n.Elts) > 1 {
 					note(n.Elts[1])
 				}
 			case *ast.KeyValueExpr:

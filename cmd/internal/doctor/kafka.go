@@ -34,7 +34,8 @@ type cluster struct {
 	window time.Duration
 }
 
-// lookAtKafka asks the brokers. sarama heeds no context: an interrupted question ends by its own timeout.
+// lookAtKafka asks the brokers. sarama heeds no context: an interrupted question ends by its own
+// timeout.
 func (o *Options) lookAtKafka(ctx context.Context) ([]Finding, error) {
 	config, err := o.Kafka.Config("onceward-doctor")
 	if err != nil {
@@ -58,7 +59,8 @@ func (o *Options) lookAtKafka(ctx context.Context) ([]Finding, error) {
 			answers <- answer{err: o.notAsked(err)}
 			return
 		}
-		c := cluster{admin: admin, where: strings.Join(o.Kafka.Brokers, ","), group: o.Group, topics: o.Topics, window: o.Window}
+		c := cluster{admin: admin, where: strings.Join(o.Kafka.Brokers, ","), group: o.Group,
+			topics: o.Topics, window: o.Window}
 		found, err := c.look(config.Net.TLS.Enable)
 		answers <- answer{found, err}
 	}()
@@ -90,7 +92,8 @@ func (c *cluster) look(encrypted bool) (found []Finding, err error) {
 }
 
 func (c *cluster) finding(severity, code, why, fix, detail string, args ...any) Finding {
-	return Finding{Severity: severity, Code: code, Server: c.where, Detail: fmt.Sprintf(detail, args...), Why: why, Fix: fix}
+	return Finding{Severity: severity, Code: code, Server: c.where,
+		Detail: fmt.Sprintf(detail, args...), Why: why, Fix: fix}
 }
 
 // atBrokers looks at the way to the brokers, and at how long they keep offsets.
@@ -102,26 +105,32 @@ func (c *cluster) atBrokers(encrypted bool) (found []Finding, err error) {
 	slices.SortFunc(brokers, func(a, b *sarama.Broker) int { return cmp.Compare(a.ID(), b.ID()) })
 	for _, b := range brokers {
 		if !encrypted && elsewhereIs(b.Addr()) {
-			found = append(found, c.finding(warning, "plaintext", "whoever is on the way reads messages and can commit offsets",
-				"use a listener with TLS: -tls here, and the same in the program", "the connection to %s is not encrypted", b.Addr()))
+			found = append(found, c.finding(warning, "plaintext",
+				"whoever is on the way reads messages and can commit offsets",
+				"use a listener with TLS: -tls here, and the same in the program",
+				"the connection to %s is not encrypted", b.Addr()))
 			break
 		}
 	}
 	ids := make([]*sarama.ConfigResource, len(brokers))
 	for i, b := range brokers {
-		ids[i] = &sarama.ConfigResource{Type: sarama.BrokerResource, Name: strconv.Itoa(int(b.ID())), ConfigNames: []string{"offsets.retention.minutes"}}
+		ids[i] = &sarama.ConfigResource{Type: sarama.BrokerResource,
+			Name: strconv.Itoa(int(b.ID())), ConfigNames: []string{"offsets.retention.minutes"}}
 	}
 	settings, err := c.settings(ids)
 	if err != nil {
-		return found, fmt.Errorf("-brokers: their configuration cannot be asked for (DescribeConfigs of the cluster): %w", err)
+		return found, fmt.Errorf(
+			"-brokers: their configuration cannot be asked for (DescribeConfigs of the cluster): %w", err)
 	}
 	for _, b := range brokers {
-		minutes, err := strconv.ParseInt(settings[strconv.Itoa(int(b.ID()))]["offsets.retention.minutes"], 10, 64)
+		minutes, err := strconv.ParseInt(
+			settings[strconv.Itoa(int(b.ID()))]["offsets.retention.minutes"], 10, 64)
 		if keeps := time.Duration(minutes) * time.Minute; err == nil && keeps < c.window {
 			found = append(found, c.finding(warning, "offsets_retention",
 				"a group that is stopped for longer begins anew: at the oldest message, of which many have run, or at the newest, which loses those between",
 				"raise offsets.retention.minutes above the window and above the longest stop",
-				"offsets.retention.minutes of broker %d is %d (%v), and the window %v", b.ID(), minutes, keeps, c.window))
+				"offsets.retention.minutes of broker %d is %d (%v), and the window %v", b.ID(),
+				minutes, keeps, c.window))
 			break
 		}
 	}
@@ -173,7 +182,8 @@ func (c *cluster) findTopics() ([]Finding, error) {
 	}
 	slices.Sort(c.topics)
 	if len(c.topics) == 0 {
-		return nil, fmt.Errorf("-group %q has committed nothing: name its topics with -topics", c.group)
+		return nil, fmt.Errorf("-group %q has committed nothing: name its topics with -topics",
+			c.group)
 	}
 	return nil, nil
 }
@@ -182,7 +192,8 @@ func (c *cluster) findTopics() ([]Finding, error) {
 func (c *cluster) atTopics() (found []Finding, err error) {
 	asked := make([]*sarama.ConfigResource, len(c.topics))
 	for i, topic := range c.topics {
-		asked[i] = &sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{"min.insync.replicas", "unclean.leader.election.enable"}}
+		asked[i] = &sarama.ConfigResource{Type: sarama.TopicResource, Name: topic,
+			ConfigNames: []string{"min.insync.replicas", "unclean.leader.election.enable"}}
 	}
 	settings, err := c.settings(asked)
 	if err != nil {
@@ -192,13 +203,15 @@ func (c *cluster) atTopics() (found []Finding, err error) {
 		if settings[topic]["unclean.leader.election.enable"] == "true" {
 			found = append(found, c.finding(warning, "unclean_leader_election",
 				"a replica that lags may become leader: acknowledged messages are lost, and others get their offsets, which committed offsets then skip",
-				"set unclean.leader.election.enable to false", "topic %q has unclean.leader.election.enable", topic))
+				"set unclean.leader.election.enable to false",
+				"topic %q has unclean.leader.election.enable", topic))
 		}
 	}
 	return found, c.inSync(settings, &found)
 }
 
-// inSync compares min.insync.replicas with the number of replicas; of a topic with one, atReplicas tells.
+// inSync compares min.insync.replicas with the number of replicas; of a topic with one, atReplicas
+// tells.
 func (c *cluster) inSync(settings map[string]map[string]string, found *[]Finding) error {
 	replicas, err := c.replicas(c.topics)
 	if err != nil {
@@ -208,7 +221,8 @@ func (c *cluster) inSync(settings map[string]map[string]string, found *[]Finding
 		if settings[topic]["min.insync.replicas"] == "1" && replicas[topic].fewest > 1 {
 			*found = append(*found, c.finding(warning, "min_insync_replicas",
 				"a leader that is alone acknowledges with acks=all, too, and what it has acknowledged is lost with it",
-				"set min.insync.replicas to 2, with three replicas", "topic %q has min.insync.replicas 1", topic))
+				"set min.insync.replicas to 2, with three replicas",
+				"topic %q has min.insync.replicas 1", topic))
 		}
 	}
 	return nil
@@ -260,7 +274,8 @@ func (c *cluster) atReplicas() (found []Finding, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if offsets, err := c.replicas([]string{offsetsTopic}); err == nil && offsets[offsetsTopic].fewest == 1 {
+	if offsets, err := c.replicas([]string{offsetsTopic}); err == nil &&
+		offsets[offsetsTopic].fewest == 1 {
 		found = append(found, c.finding(warning, "offsets_replication",
 			"when its broker is lost, so are the groups' offsets: they begin anew, at the oldest message or at the newest",
 			"three replicas: offsets.topic.replication.factor before the first start, kafka-reassign-partitions.sh since",
@@ -269,16 +284,21 @@ func (c *cluster) atReplicas() (found []Finding, err error) {
 	for _, topic := range c.topics {
 		r := all[topic]
 		if r.fewest == 1 {
-			found = append(found, c.finding(warning, "replication_factor", "when its broker is lost, so are its messages, whatever acks they were sent with",
+			found = append(found, c.finding(warning, "replication_factor",
+				"when its broker is lost, so are its messages, whatever acks they were sent with",
 				"three replicas: kafka-reassign-partitions.sh", "topic %q has one replica", topic))
 		}
 		if len(r.headless) > 0 {
-			found = append(found, c.finding(critical, "no_leader", "they cannot be read or written, and offsets in them not committed",
-				"start the brokers that are missing", "topic %q has no leader for the partitions %v", topic, r.headless))
+			found = append(found, c.finding(critical, "no_leader",
+				"they cannot be read or written, and offsets in them not committed",
+				"start the brokers that are missing",
+				"topic %q has no leader for the partitions %v", topic, r.headless))
 		}
 		if len(r.lacking) > 0 {
-			found = append(found, c.finding(warning, "under_replicated", "the next broker that is lost may take acknowledged messages with it",
-				"look at the brokers that are missing or late", "topic %q has replicas out of sync in the partitions %v", topic, r.lacking))
+			found = append(found, c.finding(warning, "under_replicated",
+				"the next broker that is lost may take acknowledged messages with it",
+				"look at the brokers that are missing or late",
+				"topic %q has replicas out of sync in the partitions %v", topic, r.lacking))
 		}
 	}
 	return found, nil
@@ -310,13 +330,15 @@ func (c *cluster) atGroup() (found []Finding, err error) {
 		return nil, err
 	}
 	for _, topic := range c.topics {
-		found = append(found, c.positions(topic, asked[topic], committed, oldest[topic], newest[topic])...)
+		found = append(found, c.positions(topic, asked[topic], committed, oldest[topic],
+			newest[topic])...)
 	}
 	return found, nil
 }
 
 // positions looks at one topic of the group.
-func (c *cluster) positions(topic string, partitions []int32, committed *sarama.OffsetFetchResponse, oldest, newest map[int32]*sarama.OffsetResult) (found []Finding) {
+func (c *cluster) positions(topic string, partitions []int32, committed *sarama.OffsetFetchResponse,
+	oldest, newest map[int32]*sarama.OffsetResult) (found []Finding) {
 	var without []int32
 	for _, n := range partitions {
 		block := committed.GetBlock(topic, n)
@@ -324,23 +346,31 @@ func (c *cluster) positions(topic string, partitions []int32, committed *sarama.
 		case block == nil || block.Offset < 0:
 			without = append(without, n)
 		case block.Offset < oldest[n].Offset:
-			found = append(found, c.finding(critical, "deleted_unread", "they were deleted before the group had read them, and the group begins where its offset reset says",
+			found = append(found, c.finding(critical, "deleted_unread",
+				"they were deleted before the group had read them, and the group begins where its offset reset says",
 				"keep messages for longer than the group may be stopped or late (retention.ms, retention.bytes); send those again that are missing",
-				"group %q has committed %d in %s/%d, which begins at %d: %d offsets are gone", c.group, block.Offset, topic, n, oldest[n].Offset, oldest[n].Offset-block.Offset))
+				"group %q has committed %d in %s/%d, which begins at %d: %d offsets are gone",
+				c.group, block.Offset, topic, n, oldest[n].Offset, oldest[n].Offset-block.Offset))
 		case block.Offset > newest[n].Offset:
-			found = append(found, c.finding(critical, "offset_beyond_end", "the partition was made anew or has lost its end; the group skips what comes, or begins where its offset reset says",
+			found = append(found, c.finding(critical, "offset_beyond_end",
+				"the partition was made anew or has lost its end; the group skips what comes, or begins where its offset reset says",
 				"reset the offsets of the group (kafka-consumer-groups.sh --reset-offsets)",
-				"group %q has committed %d in %s/%d, which ends at %d", c.group, block.Offset, topic, n, newest[n].Offset))
+				"group %q has committed %d in %s/%d, which ends at %d", c.group, block.Offset,
+				topic, n, newest[n].Offset))
 		}
 	}
 	if len(without) > 0 {
-		found = append(found, c.finding(note, "no_offset", "the group begins there where its offset reset says: at the newest message it skips what is there before",
-			"set auto.offset.reset to earliest (OffsetOldest)", "group %q has committed nothing in the partitions %v of topic %q", c.group, without, topic))
+		found = append(found, c.finding(note, "no_offset",
+			"the group begins there where its offset reset says: at the newest message it skips what is there before",
+			"set auto.offset.reset to earliest (OffsetOldest)",
+			"group %q has committed nothing in the partitions %v of topic %q",
+			c.group, without, topic))
 	}
 	return found
 }
 
-func (c *cluster) offsets(of map[string][]int32, at int64) (map[string]map[int32]*sarama.OffsetResult, error) {
+func (c *cluster) offsets(of map[string][]int32,
+	at int64) (map[string]map[int32]*sarama.OffsetResult, error) {
 	asked := make(map[string]map[int32]int64, len(of))
 	for topic, partitions := range of {
 		asked[topic] = make(map[int32]int64, len(partitions))
@@ -381,12 +411,14 @@ func (c *cluster) atWindow() (found []Finding, err error) {
 			found = append(found, c.finding(warning, "window_below_retention",
 				"what comes again after the window (offsets reset, a replay) is taken for new, and its effect runs twice",
 				"a window above retention.ms, or retention.ms below the window; or never read from further back than the window",
-				"topic %q keeps messages %s, and their records are kept for %v", e.Topic, keeps, e.Window))
+				"topic %q keeps messages %s, and their records are kept for %v", e.Topic,
+				keeps, e.Window))
 		}
 		if len(e.Lagging) > 0 {
 			found = append(found, c.finding(warning, "lag_beyond_window",
 				"a duplicate that was sent later may have been recorded, and forgotten, before its first is read",
-				"a window above the lag, or more consumers", "group %q has not read messages of topic %q that are older than the window (%v): partitions %v", c.group, e.Topic, e.Window, e.Lagging))
+				"a window above the lag, or more consumers",
+				"group %q has not read messages of topic %q that are older than the window (%v): partitions %v", c.group, e.Topic, e.Window, e.Lagging))
 		}
 	}
 	return found, nil

@@ -44,7 +44,8 @@ func newKafka(t *testing.T, addrs []string) *kafka {
 // topic makes one with settings "name=value".
 func (k *kafka) topic(name string, partitions int32, replicas int16, settings ...string) string {
 	k.t.Helper()
-	detail := &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: replicas, ConfigEntries: map[string]*string{}}
+	detail := &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: replicas,
+		ConfigEntries: map[string]*string{}}
 	for _, s := range settings {
 		key, value, _ := strings.Cut(s, "=")
 		detail.ConfigEntries[key] = &value
@@ -65,7 +66,8 @@ func (k *kafka) send(topic string, n int, ago time.Duration) {
 	}
 	defer func() { _ = producer.Close() }()
 	for range n {
-		if _, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Value: sarama.StringEncoder("x"), Timestamp: time.Now().Add(-ago)}); err != nil {
+		if _, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: topic,
+			Value: sarama.StringEncoder("x"), Timestamp: time.Now().Add(-ago)}); err != nil {
 			k.t.Fatal(err)
 		}
 	}
@@ -96,7 +98,8 @@ func (k *kafka) args(more ...string) []string {
 // not requires that something is not found.
 func not(t *testing.T, code string, args ...string) {
 	t.Helper()
-	if exit, r := examine(t, args...); exit == ExitUsage || slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == code }) {
+	if exit, r := examine(t, args...); exit == ExitUsage ||
+		slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == code }) {
 		t.Errorf("exit code %d, %+v", exit, r)
 	}
 }
@@ -131,17 +134,21 @@ func TestKafkaInSync(t *testing.T) {
 	k := newKafka(t, fake.ListenAddrs())
 	topic := k.topic("alone", 1, 3, "min.insync.replicas=1", "retention.ms=3600000")
 	names(t, "warning", "min_insync_replicas", k.args("-topics", topic, "-window", "2h")...)
-	clean(t, k.args("-topics", k.topic("well", 1, 3, "min.insync.replicas=2", "retention.ms=3600000"), "-window", "2h")...)
+	clean(t, k.args("-topics",
+		k.topic("well", 1, 3, "min.insync.replicas=2", "retention.ms=3600000"), "-window", "2h")...)
 }
 
 func setups(t *testing.T, k *kafka, prefix string) {
 	t.Helper()
-	day, group := k.topic(prefix+"day", 1, 1, "retention.ms=86400000", "unclean.leader.election.enable=true"), prefix+"shop"
+	day, group := k.topic(prefix+"day", 1, 1, "retention.ms=86400000",
+		"unclean.leader.election.enable=true"), prefix+"shop"
 	t.Run("window below retention", func(t *testing.T) {
-		names(t, "warning", "window_below_retention", k.args("-topics", day, "-window", "23h59m")...)
+		names(t, "warning", "window_below_retention",
+			k.args("-topics", day, "-window", "23h59m")...)
 		not(t, "window_below_retention", k.args("-topics", day, "-window", "24h")...)
 		compacted := k.topic(prefix+"compacted", 1, 1, "cleanup.policy=compact")
-		names(t, "warning", "window_below_retention", k.args("-topics", compacted, "-window", "9000h")...)
+		names(t, "warning", "window_below_retention",
+			k.args("-topics", compacted, "-window", "9000h")...)
 	})
 	t.Run("unclean leader", func(t *testing.T) {
 		names(t, "warning", "unclean_leader_election", k.args("-topics", day, "-window", "24h")...)
@@ -181,7 +188,8 @@ func TestKafkaUnanswered(t *testing.T) {
 		at + "-group nobody":                        `-group "nobody" has committed nothing`,
 	} {
 		var out, errOut bytes.Buffer
-		if code := Main(t.Context(), strings.Fields(args), &out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), want) {
+		if code := Main(t.Context(), strings.Fields(args), &out, &errOut); code != ExitUsage ||
+			!strings.Contains(errOut.String(), want) {
 			t.Errorf("%s: exit code %d, %s%s", args, code, out.String(), errOut.String())
 		}
 	}
@@ -195,19 +203,32 @@ var clientFiles = []struct {
 	want       string // severity and code of each, worst first
 	exit       int
 }{
-	{"well.properties", wellConsumer + "session.timeout.ms=45000\npartition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor\nmax.poll.interval.ms=300000\nacks=all\nenable.idempotence=true\n", "", ExitWell},
-	{"auto.properties", wellConsumer + "enable.auto.commit = true\n", "critical auto_commit", ExitCritical},
-	{"default.properties", "group.id=shop\nisolation.level=read_committed\nauto.offset.reset=earliest\n", "critical auto_commit", ExitCritical},
-	{"spring.properties", "spring.kafka.consumer.group-id=shop\nspring.kafka.consumer.auto-offset-reset=earliest\nspring.kafka.consumer.isolation-level=READ_COMMITTED\n", "", ExitWell},
-	{"spring2.properties", wellConsumer + "spring.kafka.consumer.enable-auto-commit: true\n", "critical auto_commit", ExitCritical},
+	{"well.properties", wellConsumer +
+		"session.timeout.ms=45000\npartition.assignment.strategy=org.apache.kafka.clients.consumer.CooperativeStickyAssignor\nmax.poll.interval.ms=300000\nacks=all\nenable.idempotence=true\n", "", ExitWell},
+	{"auto.properties", wellConsumer + "enable.auto.commit = true\n", "critical auto_commit",
+		ExitCritical},
+	{"default.properties",
+		"group.id=shop\nisolation.level=read_committed\nauto.offset.reset=earliest\n",
+		"critical auto_commit", ExitCritical},
+	{"spring.properties",
+		"spring.kafka.consumer.group-id=shop\nspring.kafka.consumer.auto-offset-reset=earliest\nspring.kafka.consumer.isolation-level=READ_COMMITTED\n", "", ExitWell},
+	{"spring2.properties", wellConsumer + "spring.kafka.consumer.enable-auto-commit: true\n",
+		"critical auto_commit", ExitCritical},
 	{"shop.env", "export KAFKA_GROUP_ID=shop\nKAFKA_ENABLE_AUTO_COMMIT='true'\nKAFKA_AUTO_OFFSET_RESET=earliest\nKAFKA_ISOLATION_LEVEL=read_committed\n", "critical auto_commit", ExitCritical},
-	{"stored.conf", wellConsumer + "enable.auto.commit=true\nenable.auto.offset.store=false\n", "note auto_commit_of_stored", ExitWell},
-	{"latest.properties", "# a comment = x\n\n" + wellConsumer + "auto.offset.reset=\\\n  latest\n", "warning offset_reset", ExitWarning},
-	{"uncommitted.properties", wellConsumer + "isolation.level=read_uncommitted\n", "warning isolation_level", ExitWarning},
-	{"bare.properties", "enable.auto.commit=false\n", "warning offset_reset, note isolation_level", ExitWarning},
-	{"short.properties", wellConsumer + "session.timeout.ms=6000\nmax.poll.interval.ms=10000\n", "warning session_timeout, note max_poll_interval", ExitWarning},
-	{"eager.properties", wellConsumer + "partition.assignment.strategy=range,roundrobin\n", "note eager_rebalance", ExitWell},
-	{"acks.properties", "bootstrap.servers=a:1\nacks=1\nenable.idempotence=false\n", "warning acks, note idempotence", ExitWarning},
+	{"stored.conf", wellConsumer + "enable.auto.commit=true\nenable.auto.offset.store=false\n",
+		"note auto_commit_of_stored", ExitWell},
+	{"latest.properties", "# a comment = x\n\n" + wellConsumer + "auto.offset.reset=\\\n  latest\n",
+		"warning offset_reset", ExitWarning},
+	{"uncommitted.properties", wellConsumer + "isolation.level=read_uncommitted\n",
+		"warning isolation_level", ExitWarning},
+	{"bare.properties", "enable.auto.commit=false\n", "warning offset_reset, note isolation_level",
+		ExitWarning},
+	{"short.properties", wellConsumer + "session.timeout.ms=6000\nmax.poll.interval.ms=10000\n",
+		"warning session_timeout, note max_poll_interval", ExitWarning},
+	{"eager.properties", wellConsumer + "partition.assignment.strategy=range,roundrobin\n",
+		"note eager_rebalance", ExitWell},
+	{"acks.properties", "bootstrap.servers=a:1\nacks=1\nenable.idempotence=false\n",
+		"warning acks, note idempotence", ExitWarning},
 	{"none.conf", "request.required.acks=0\n", "critical acks", ExitCritical},
 	{"sarama.json", `{"Consumer": {"Offsets": {"AutoCommit": {"Enable": true}, "Initial": -1}, "IsolationLevel": 1}, "Producer": {"RequiredAcks": -1}}`,
 		"critical auto_commit, warning offset_reset", ExitCritical},
@@ -230,7 +251,8 @@ func TestKafkaConfig(t *testing.T) {
 			}
 		}
 		if strings.Join(got, ", ") != test.want || exit != test.exit {
-			t.Errorf("%s: exit code %d, %v; want %d, %s", test.name, exit, got, test.exit, test.want)
+			t.Errorf("%s: exit code %d, %v; want %d, %s", test.name, exit, got,
+				test.exit, test.want)
 		}
 	}
 }
@@ -250,12 +272,14 @@ func TestKafkaConfigRefuses(t *testing.T) {
 		}
 		var out, errOut bytes.Buffer
 		code := Main(t.Context(), []string{"-kafka-config", file}, &out, &errOut)
-		if code != ExitUsage || !strings.Contains(errOut.String(), test.want) || strings.Contains(out.String()+errOut.String(), "hunter22") {
+		if code != ExitUsage || !strings.Contains(errOut.String(), test.want) ||
+			strings.Contains(out.String()+errOut.String(), "hunter22") {
 			t.Errorf("%s: exit code %d, %s%s", name, code, out.String(), errOut.String())
 		}
 	}
 	var out, errOut bytes.Buffer
-	if code := Main(t.Context(), []string{"-kafka-config", "/not/there"}, &out, &errOut); code != ExitUsage || !strings.Contains(errOut.String(), "-kafka-config: ") {
+	if code := Main(t.Context(), []string{"-kafka-config", "/not/there"}, &out,
+		&errOut); code != ExitUsage || !strings.Contains(errOut.String(), "-kafka-config: ") {
 		t.Errorf("exit code %d, %s", code, errOut.String())
 	}
 }

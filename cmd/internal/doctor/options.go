@@ -21,7 +21,8 @@ type Options struct {
 	Reload time.Duration
 	// ReplicaReads says that the program reads from replicas.
 	ReplicaReads bool
-	// Kafka is where topics are, Group who reads them; without Topics those that it has committed in.
+	// Kafka is where topics are, Group who reads them; without Topics those that it has committed
+	// in.
 	Kafka  broker.Options
 	Group  string
 	Topics []string
@@ -67,15 +68,21 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	var tables, topics string
 	f := flag.NewFlagSet("doctor", flag.ContinueOnError)
 	o.Server.Flags(f)
-	f.DurationVar(&o.Reload, "cluster-reload", 0, "ClusterStateReloadInterval of the program, as in 1s (default go-redis's own, one minute)")
-	f.BoolVar(&o.ReplicaReads, "replica-reads", false, "the program sets ReadOnly, RouteByLatency or RouteRandomly")
+	f.DurationVar(&o.Reload, "cluster-reload", 0,
+		"ClusterStateReloadInterval of the program, as in 1s (default go-redis's own, one minute)")
+	f.BoolVar(&o.ReplicaReads, "replica-reads", false,
+		"the program sets ReadOnly, RouteByLatency or RouteRandomly")
 	o.Kafka.Flags(f)
 	f.StringVar(&o.Group, "group", "", "consumer `group` whose offsets are looked at")
-	f.StringVar(&topics, "topics", "", "`names` of topics, with commas between (default those in which -group has committed)")
-	f.DurationVar(&o.Window, "window", 0, "window of the Deduper, as in 72h, to compare with what Kafka keeps")
-	f.StringVar(&o.KafkaConfig, "kafka-config", "", "`file` with the settings of a Kafka client: Java properties, librdkafka's names, KEY=value, or JSON")
+	f.StringVar(&topics, "topics", "",
+		"`names` of topics, with commas between (default those in which -group has committed)")
+	f.DurationVar(&o.Window, "window", 0,
+		"window of the Deduper, as in 72h, to compare with what Kafka keeps")
+	f.StringVar(&o.KafkaConfig, "kafka-config", "",
+		"`file` with the settings of a Kafka client: Java properties, librdkafka's names, KEY=value, or JSON")
 	f.StringVar(&o.Schema, "schema", "", "`schema` of the tables (default the connection's own)")
-	f.StringVar(&tables, "table", "", "`names` of tables whose keys tell duplicates, with commas between: onceward_marks, onceward_claims, your own")
+	f.StringVar(&tables, "table", "",
+		"`names` of tables whose keys tell duplicates, with commas between: onceward_marks, onceward_claims, your own")
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
 	if err := flags.Parse(f, args, usage, out); err != nil {
 		return o, err

@@ -30,7 +30,8 @@ func Parse(f *flag.FlagSet, args []string, usage string, out io.Writer) error {
 	return nil
 }
 
-// Explain adds to an error of f.Parse what it leaves out: how durations are written, and where the flags are listed.
+// Explain adds to an error of f.Parse what it leaves out: how durations are written, and where the
+// flags are listed.
 func Explain(f *flag.FlagSet, err error) error {
 	text := err.Error()
 	if strings.HasPrefix(text, "flag provided but not defined: ") {

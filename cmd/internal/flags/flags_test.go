@@ -15,7 +15,8 @@ import (
 func TestNamed(t *testing.T) {
 	other := errors.New("another one")
 	for want, err := range map[string]error{
-		"-table is odd":  fmt.Errorf("made of: %w", &dedup.InputError{Field: "Table", Reason: "is odd"}),
+		"-table is odd": fmt.Errorf("made of: %w",
+			&dedup.InputError{Field: "Table", Reason: "is odd"}),
 		"-schema is odd": &outbox.InputError{Field: "Schema", Reason: "is odd"},
 		"another one":    other,
 	} {
@@ -38,7 +39,8 @@ func TestExplain(t *testing.T) {
 		f := flag.NewFlagSet("inflight", flag.ContinueOnError)
 		f.Duration("window", 0, "")
 		f.Int("limit", 0, "")
-		if err := Parse(f, strings.Fields(args), "", io.Discard); err == nil || !strings.HasSuffix(err.Error(), want) && !strings.Contains(err.Error(), want+",") {
+		if err := Parse(f, strings.Fields(args), "", io.Discard); err == nil ||
+			!strings.HasSuffix(err.Error(), want) && !strings.Contains(err.Error(), want+",") {
 			t.Errorf("%s: %v", args, err)
 		}
 	}

@@ -17,12 +17,14 @@ import (
 // List is what -json writes of inflight and uncertain.
 type List struct {
 	Keys []View `json:"keys"`
-	// Complete tells that these are all: nothing was interrupted, has failed, or was left out by -limit.
+	// Complete tells that these are all: nothing was interrupted, has failed, or was left out by
+	// -limit.
 	Complete bool `json:"complete"`
 	// More tells that -limit has ended it.
 	More bool `json:"more"`
-	// Looked is about how many keys were looked at, those of others in the same Redis among them, and Total
-	// how many there are. Both are null with SQL, where an index knows, and Total where Redis does not say it.
+	// Looked is about how many keys were looked at, those of others in the same Redis among them,
+	// and Total how many there are. Both are null with SQL, where an index knows, and Total where
+	// Redis does not say it.
 	Looked *int64 `json:"looked_at"`
 	Total  *int64 `json:"of_about"`
 	// Foreign counts what this version cannot read.
@@ -32,8 +34,8 @@ type List struct {
 // pageTime is how long one page of a list may take: so often a person sees how far it is.
 const pageTime = 200 * time.Millisecond
 
-// collect goes over the store until there are as many as wanted. With an error comes what was found until
-// then; without a page before it, nothing.
+// collect goes over the store until there are as many as wanted. With an error comes what was found
+// until then; without a page before it, nothing.
 func (s *store) collect(ctx context.Context, o *Options, errOut io.Writer) (_ *List, err error) {
 	state := dedup.StateInProgress
 	if o.Command == "uncertain" {
@@ -60,7 +62,8 @@ func (s *store) collect(ctx context.Context, o *Options, errOut io.Writer) (_ *L
 		l.count(&p)
 		for i := range p.entries {
 			e := &p.entries[i]
-			if v := s.view(e.id, &e.record, now); !seen[e.id] && (o.Older == 0 || v.ClaimedMS != nil && *v.ClaimedMS >= o.Older.Milliseconds()) {
+			if v := s.view(e.id, &e.record, now); !seen[e.id] &&
+				(o.Older == 0 || v.ClaimedMS != nil && *v.ClaimedMS >= o.Older.Milliseconds()) {
 				l.Keys, seen[e.id] = append(l.Keys, v), true
 			}
 		}
@@ -104,7 +107,8 @@ func age(v *View) int64 {
 	return *v.ClaimedMS
 }
 
-// printList writes what there is, also of a list that has not come to its end: its error is returned.
+// printList writes what there is, also of a list that has not come to its end: its error is
+// returned.
 func (s *store) printList(ctx context.Context, o *Options, out, errOut io.Writer) error {
 	l, err := s.collect(ctx, o, errOut)
 	if l == nil {
@@ -114,7 +118,8 @@ func (s *store) printList(ctx context.Context, o *Options, out, errOut io.Writer
 	if o.JSON {
 		write = func(out io.Writer, _ string) error { return writeJSON(out, l) }
 	}
-	if failed := write(out, map[string]string{"inflight": "in flight", "uncertain": "uncertain"}[o.Command]); failed != nil {
+	if failed := write(out, map[string]string{"inflight": "in flight",
+		"uncertain": "uncertain"}[o.Command]); failed != nil {
 		return failed
 	}
 	return err
@@ -132,7 +137,8 @@ func (l *List) print(out io.Writer, state string) error {
 		if v.LeaseLeftMS != nil {
 			left = lease(*v.LeaseLeftMS)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", v.ID, ago(v.ClaimedMS, "-"), or(v.Attempt, "-"), left, v.owner("-"), text(strconv.Quote(v.Label), false, ""))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", v.ID, ago(v.ClaimedMS, "-"), or(v.Attempt, "-"),
+			left, v.owner("-"), text(strconv.Quote(v.Label), false, ""))
 	}
 	if err := w.Flush(); err != nil {
 		return err

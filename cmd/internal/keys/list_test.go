@@ -23,7 +23,8 @@ func crowd(t *testing.T, n, others int) (r *rig, addr string, client *redis.Clie
 	server := servertest.Private(t, servertest.KindRedis)
 	client = redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
 	if others > 0 {
-		if err := client.Do(t.Context(), "DEBUG", "POPULATE", others, "cache", 8).Err(); err != nil {
+		if err := client.Do(t.Context(), "DEBUG", "POPULATE", others, "cache",
+			8).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,7 +32,8 @@ func crowd(t *testing.T, n, others int) (r *rig, addr string, client *redis.Clie
 	reqs := make([]dedup.ClaimRequest, n)
 	for i := range reqs {
 		id, _ := dedup.NewID("shop", "", fmt.Sprint(i))
-		reqs[i] = dedup.ClaimRequest{ID: id, Token: dedup.Token{1}, Lease: time.Minute, Hold: time.Minute}
+		reqs[i] = dedup.ClaimRequest{ID: id, Token: dedup.Token{1}, Lease: time.Minute,
+			Hold: time.Minute}
 	}
 	r.store.Claim(t.Context(), reqs)
 	return r, server.Addr, client
@@ -53,18 +55,22 @@ func TestListAmongOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := parse(t, r.wants(ExitDone, "inflight -json"))
-	if len(l.Keys) != 4 || !l.Complete || l.More || l.Total == nil || *l.Total != size || l.Looked == nil || *l.Looked < size*8/10 || *l.Looked > size {
-		t.Errorf("%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys), l.Complete, l.More, l.Looked, l.Total, size)
+	if len(l.Keys) != 4 || !l.Complete || l.More || l.Total == nil || *l.Total != size ||
+		l.Looked == nil || *l.Looked < size*8/10 || *l.Looked > size {
+		t.Errorf("%d keys, complete %t, more %t, looked at %v of %v, and there are %d", len(l.Keys),
+			l.Complete, l.More, l.Looked, l.Total, size)
 	}
 	if out := r.wants(ExitDone, "inflight", "4 in flight\n"); strings.Contains(out, "COMPLETE") {
 		t.Error(out)
 	}
-	if l = parse(t, r.wants(ExitDone, "inflight -json -limit 2")); len(l.Keys) != 2 || l.Complete || !l.More {
+	if l = parse(t, r.wants(ExitDone, "inflight -json -limit 2")); len(l.Keys) != 2 ||
+		l.Complete || !l.More {
 		t.Errorf("cut by -limit: %d keys, complete %t, more %t", len(l.Keys), l.Complete, l.More)
 	}
 }
 
-// What was found before somebody interrupts, or before the server fails, is shown, and that it is not all.
+// What was found before somebody interrupts, or before the server fails, is shown, and that it is
+// not all.
 func TestListEndsEarly(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -72,7 +78,8 @@ func TestListEndsEarly(t *testing.T) {
 		rule redisproxy.Rule
 		says string
 	}{
-		{"interrupted", ExitInterrupted, redisproxy.Rule{Action: redisproxy.DelayReply, Delay: time.Hour}, "interrupted"},
+		{"interrupted", ExitInterrupted,
+			redisproxy.Rule{Action: redisproxy.DelayReply, Delay: time.Hour}, "interrupted"},
 		{"fails", ExitUsage, redisproxy.Rule{Action: redisproxy.DropRequest}, "list"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -89,15 +96,20 @@ func TestListEndsEarly(t *testing.T) {
 				}
 				proxy.SetRules(rule)
 				var out, errOut bytes.Buffer
-				code := Main(ctx, "inflight", append([]string{"-limit", "1000", form}, r.flags...), strings.NewReader(""), &out, &errOut)
+				code := Main(ctx, "inflight", append([]string{"-limit", "1000", form}, r.flags...),
+					strings.NewReader(""), &out, &errOut)
 				if code != test.code || !strings.Contains(errOut.String(), test.says) {
 					t.Errorf("exit code %d, %q", code, errOut.String())
 				}
 				if form == "-json" {
-					if l := parse(t, out.String()); l.Complete || l.More || len(l.Keys) < 90 || len(l.Keys) > 240 || *l.Looked < 90 || *l.Looked >= *l.Total {
-						t.Errorf("%d keys, complete %t, more %t, looked at %d of %d", len(l.Keys), l.Complete, l.More, *l.Looked, *l.Total)
+					if l := parse(t, out.String()); l.Complete || l.More || len(l.Keys) < 90 ||
+						len(l.Keys) > 240 || *l.Looked < 90 || *l.Looked >= *l.Total {
+						t.Errorf("%d keys, complete %t, more %t, looked at %d of %d", len(l.Keys),
+							l.Complete, l.More, *l.Looked, *l.Total)
 					}
-				} else if text := out.String(); !strings.Contains(text, "in flight so far, and THE LIST IS NOT COMPLETE: looked at ") || !strings.Contains(text, " of about 25") {
+				} else if text := out.String(); !strings.Contains(text,
+					"in flight so far, and THE LIST IS NOT COMPLETE: looked at ") ||
+					!strings.Contains(text, " of about 25") {
 					t.Errorf("it says %q", text)
 				}
 			}

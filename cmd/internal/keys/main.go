@@ -37,12 +37,15 @@ const (
 // errNo ends a command that leaves things as they are.
 var errNo = errors.New("left as it is")
 
-// errNone is that there is nothing which could be left, or shown: often a part of the name is another.
-var errNone = errors.New("never seen, forgotten, or its window is over; or its namespace, scope, prefix or table is another")
+// errNone is that there is nothing which could be left, or shown: often a part of the name is
+// another.
+var errNone = errors.New(
+	"never seen, forgotten, or its window is over; or its namespace, scope, prefix or table is another")
 
 // Main runs the command, one of inspect, inflight, uncertain, resolve and forget, and returns an
 // exit code. It returns soon after ctx has ended.
-func Main(ctx context.Context, command string, args []string, in io.Reader, out, errOut io.Writer) int {
+func Main(ctx context.Context, command string, args []string, in io.Reader, out,
+	errOut io.Writer) int {
 	o, err := ParseOptions(command, args, out)
 	if errors.Is(err, flag.ErrHelp) {
 		return ExitDone
@@ -129,7 +132,8 @@ func (s *store) inspect(ctx context.Context, o *Options, out io.Writer) error {
 }
 
 // ask shows the key, and wants a yes.
-func (o *Options) ask(ctx context.Context, v *View, what string, in io.Reader, out io.Writer) error {
+func (o *Options) ask(ctx context.Context, v *View, what string, in io.Reader,
+	out io.Writer) error {
 	if o.Yes {
 		return nil
 	}
@@ -160,7 +164,8 @@ func (o *Options) tell(v *View, is string, out io.Writer) error {
 
 func (s *store) resolve(ctx context.Context, o *Options, in io.Reader, out io.Writer) error {
 	if s.window != 0 && o.Window != 0 && o.Window != s.window {
-		return fmt.Errorf("-window is %v; the keys of this layout have one of %v", o.Window, s.window)
+		return fmt.Errorf("-window is %v; the keys of this layout have one of %v",
+			o.Window, s.window)
 	}
 	if o.Window == 0 {
 		o.Window = s.window
@@ -179,7 +184,8 @@ func (s *store) resolve(ctx context.Context, o *Options, in io.Reader, out io.Wr
 	}
 	question, end, is := "Has its effect happened?", settle.Done, dedup.StateSucceeded
 	if o.Released {
-		question, end, is = "Has its effect not happened, and may it run again?", settle.Release, dedup.StateReleased
+		question, end, is = "Has its effect not happened, and may it run again?", settle.Release,
+			dedup.StateReleased
 	}
 	if err := o.ask(ctx, &v, question, in, out); err != nil {
 		return err
@@ -195,7 +201,8 @@ func (o *Options) seen(r *dedup.Record) settle.Key {
 }
 
 // change makes the change that was confirmed, and says what has become of the key.
-func (s *store) change(ctx context.Context, o *Options, v *View, out io.Writer, settled func(context.Context) (dedup.State, error)) error {
+func (s *store) change(ctx context.Context, o *Options, v *View, out io.Writer,
+	settled func(context.Context) (dedup.State, error)) error {
 	calling, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	is, err := settled(calling)

@@ -149,30 +149,41 @@ func (o *Options) flags(f *flag.FlagSet, r *raw) {
 	}
 	f.StringVar(&o.Namespace, "namespace", "", "`namespace` of the Deduper")
 	f.StringVar(&o.Scope, "scope", "", "`scope` of the key")
-	f.StringVar(&r.id, "id", "", "`ID` in place of a key, as lists, logs and answers have it: 32 hex digits, or the first of them, at least 4, where no other key begins so")
+	f.StringVar(&r.id, "id", "",
+		"`ID` in place of a key, as lists, logs and answers have it: 32 hex digits, or the first of them, at least 4, where no other key begins so")
 	f.StringVar(&o.Method, "method", "", "of an HTTP request: its `method`")
-	f.StringVar(&o.URL, "url", "", "of an HTTP request: its `URL`, such as https://api.example.com/payments")
-	f.StringVar(&o.Route, "route", "", "of an HTTP request: what Config.Route returns, in place of -url")
+	f.StringVar(&o.URL, "url", "",
+		"of an HTTP request: its `URL`, such as https://api.example.com/payments")
+	f.StringVar(&o.Route, "route", "",
+		"of an HTTP request: what Config.Route returns, in place of -url")
 	f.StringVar(&o.GRPC, "grpc", "", "of a gRPC call: its full `method`, /package.Service/Method")
-	f.StringVar(&o.Principal, "principal", "", "of an HTTP request or a gRPC call: the `account` that Scope returns (default that of Unscoped)")
-	f.StringVar(&o.Name, "name", "", "of an HTTP request or a gRPC call: `Name` of the Config (default none)")
+	f.StringVar(&o.Principal, "principal", "",
+		"of an HTTP request or a gRPC call: the `account` that Scope returns (default that of Unscoped)")
+	f.StringVar(&o.Name, "name", "",
+		"of an HTTP request or a gRPC call: `Name` of the Config (default none)")
 	f.StringVar(&r.group, "group", "", "of a Kafka message, whose id is KEY: the consumer `group`")
-	f.StringVar(&r.topic, "topic", "", "of a Kafka message: its first `topic`, not the one that it is retried from")
-	f.StringVar(&o.Provider, "webhook", "", "of a webhook, whose id is KEY: the `provider`, such as stripe")
+	f.StringVar(&r.topic, "topic", "",
+		"of a Kafka message: its first `topic`, not the one that it is retried from")
+	f.StringVar(&o.Provider, "webhook", "",
+		"of a webhook, whose id is KEY: the `provider`, such as stripe")
 	f.StringVar(&o.Endpoint, "endpoint", "", "of a webhook: `Endpoint` of the receiver's Config")
-	f.StringVar(&r.body, "body", "", "of a webhook whose id is not signed, such as GitHub's: a `file` with its body; without KEY, unless the Config has Relabelled")
+	f.StringVar(&r.body, "body", "",
+		"of a webhook whose id is not signed, such as GitHub's: a `file` with its body; without KEY, unless the Config has Relabelled")
 	f.StringVar(&o.EventType, "event-type", "", "of a webhook with -body: its `type`, such as push")
 	switch o.Command {
 	case "inspect":
-		f.BoolVar(&o.Marks, "marks", false, "the table has marks (sqladapter.Marks) in place of claims (sqladapter.Store)")
+		f.BoolVar(&o.Marks, "marks", false,
+			"the table has marks (sqladapter.Marks) in place of claims (sqladapter.Store)")
 		f.BoolVar(&o.Result, "result", false, "show the beginning of the stored result")
 	case "resolve":
 		f.BoolVar(&o.Done, "done", false, "the effect has happened")
 		f.BoolVar(&o.Released, "released", false, "the effect has not happened, and may run again")
-		f.DurationVar(&o.Window, "window", 0, "window of the Deduper, for which -done is remembered; known of a compact or mixed layout")
+		f.DurationVar(&o.Window, "window", 0,
+			"window of the Deduper, for which -done is remembered; known of a compact or mixed layout")
 	}
 	if o.Command != "inspect" {
-		f.DurationVar(&o.Hold, "hold", defaultHold, "hold of the Deduper: how long an owner from before can write nothing")
+		f.DurationVar(&o.Hold, "hold", defaultHold,
+			"hold of the Deduper: how long an owner from before can write nothing")
 		f.BoolVar(&o.Yes, "yes", false, "do not ask")
 	}
 }
@@ -241,8 +252,10 @@ func (o *Options) identify(r raw) error {
 	}
 	text := strings.ToLower(strings.TrimPrefix(r.id, keyname.URNPrefix))
 	whole := 2 * len(o.ID)
-	if len(text) < leastPrefix || len(text) > whole || strings.Trim(text, "0123456789abcdef") != "" {
-		return fmt.Errorf("-id is %q, and not 32 hex digits, or the first %d or more of them", r.id, leastPrefix)
+	if len(text) < leastPrefix || len(text) > whole ||
+		strings.Trim(text, "0123456789abcdef") != "" {
+		return fmt.Errorf("-id is %q, and not 32 hex digits, or the first %d or more of them",
+			r.id, leastPrefix)
 	}
 	if len(text) < whole {
 		o.prefix = text

@@ -13,15 +13,18 @@ import (
 
 func TestParseOptions(t *testing.T) {
 	t.Setenv("SECRET", "0123456789abcdef")
-	o, err := ParseOptions("resolve", strings.Fields("-namespace n order-7 -done -redis redis://r -scope s -window 1h -secret-env SECRET -yes"), nil)
+	o, err := ParseOptions("resolve",
+		strings.Fields("-namespace n order-7 -done -redis redis://r -scope s -window 1h -secret-env SECRET -yes"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	id, _ := dedup.NewID("n", "s", "order-7")
-	if o.ID != id || o.typed != "order-7" || !o.Done || o.Window != time.Hour || string(o.Secret) != "0123456789abcdef" || o.Hold != time.Hour || !o.Yes {
+	if o.ID != id || o.typed != "order-7" || !o.Done || o.Window != time.Hour ||
+		string(o.Secret) != "0123456789abcdef" || o.Hold != time.Hour || !o.Yes {
 		t.Errorf("%+v", o)
 	}
-	o, err = ParseOptions("forget", strings.Fields("-id 00112233445566778899aabbccddeeff -redis redis://r"), nil)
+	o, err = ParseOptions("forget",
+		strings.Fields("-id 00112233445566778899aabbccddeeff -redis redis://r"), nil)
 	if err != nil || o.ID[15] != 0xff || o.Key != "" {
 		t.Errorf("%+v, %v", o, err)
 	}

@@ -29,9 +29,11 @@ type Place struct {
 func (p *Place) Flags(f *flag.FlagSet) {
 	p.Server.Flags(f)
 	f.StringVar(&p.Prefix, "prefix", redisadapter.DefaultPrefix, "`prefix` of the keys in Redis")
-	f.StringVar(&p.secretEnv, "secret-env", "", "`variable` of the environment that holds the secret of a compact or mixed layout")
+	f.StringVar(&p.secretEnv, "secret-env",
+		"", "`variable` of the environment that holds the secret of a compact or mixed layout")
 	f.StringVar(&p.Schema, "schema", "", "`schema` of the table (default the connection's own)")
-	f.StringVar(&p.Table, "table", "", "`table` of the store (default onceward_claims, and onceward_marks where -marks is given)")
+	f.StringVar(&p.Table, "table", "",
+		"`table` of the store (default onceward_claims, and onceward_marks where -marks is given)")
 }
 
 // Check reads what the flags stand for, and connects to nothing. Errors name the flag.

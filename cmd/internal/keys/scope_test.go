@@ -28,11 +28,13 @@ import (
 var twoStores = map[string]func(*testing.T) *rig{
 	"redis": func(t *testing.T) *rig {
 		addr := servertest.Redis(t)
-		return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis", "redis://"+addr)
+		return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich,
+			"-redis", "redis://"+addr)
 	},
 	"sqlite": func(t *testing.T) *rig {
 		file := filepath.Join(t.TempDir(), "claims.db")
-		return onSQL(t, sqladapter.SQLite, "sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file)
+		return onSQL(t, sqladapter.SQLite, "sqlite",
+			"file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file)
 	},
 }
 
@@ -40,26 +42,40 @@ var twoStores = map[string]func(*testing.T) *rig{
 // handled by run.
 func served(t *testing.T, run httpadapter.Runner) {
 	t.Helper()
-	m, err := httpadapter.New(run, func(*http.Request) (string, error) { return "alice", nil }, httpadapter.Config{})
+	m, err := httpadapter.New(run, func(*http.Request) (string, error) {
+		return "alice", nil
+	}, httpadapter.Config{})
 	require.NoError(t, err)
-	r := httptest.NewRequest(http.MethodPost, "https://api.example/payments", strings.NewReader("{}"))
+	r := httptest.NewRequest(http.MethodPost, "https://api.example/payments",
+		strings.NewReader("{}"))
 	r.Header.Set("Idempotency-Key", "k1")
 	w := httptest.NewRecorder()
-	m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })).ServeHTTP(w, r)
+	m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+	})).ServeHTTP(w, r)
 	require.Equal(t, http.StatusCreated, w.Code)
 
 	for _, id := range []webhook.Identity{{ID: "evt_A", Signed: true}, {ID: "7", Type: "push"}} {
-		p := webhook.Provider{Name: "stripe", Horizon: time.Minute, Verify: func(*webhook.Message) (webhook.Identity, error) { return id, nil }}
-		receiver, err := webhook.New(run, p, func(context.Context, *webhook.Delivery) error { return nil }, webhook.Config{Endpoint: "billing"})
+		p := webhook.Provider{Name: "stripe", Horizon: time.Minute,
+			Verify: func(*webhook.Message) (webhook.Identity, error) { return id, nil }}
+		receiver, err := webhook.New(run, p, func(context.Context, *webhook.Delivery) error {
+			return nil
+		}, webhook.Config{Endpoint: "billing"})
 		require.NoError(t, err)
 		w = httptest.NewRecorder()
-		receiver.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/hooks", strings.NewReader(`{"id":1}`)))
+		receiver.ServeHTTP(w, httptest.NewRequest(http.MethodPost,
+			"/hooks", strings.NewReader(`{"id":1}`)))
 		require.Equal(t, http.StatusOK, w.Code, w.Body)
 	}
-	_, err = run.Run(t.Context(), "g1", func(context.Context) ([]byte, bool, error) { return []byte("x"), false, nil },
-		dedup.WithScope(keyname.ScopeGRPC("", "alice", "/pay.Pay/Charge")), dedup.WithLabel("/pay.Pay/Charge g1"))
+	_, err = run.Run(t.Context(), "g1", func(context.Context) ([]byte, bool, error) {
+		return []byte("x"), false, nil
+	},
+		dedup.WithScope(keyname.ScopeGRPC("", "alice", "/pay.Pay/Charge")),
+		dedup.WithLabel("/pay.Pay/Charge g1"))
 	require.NoError(t, err)
-	_, err = run.Run(t.Context(), "m1", func(context.Context) ([]byte, bool, error) { return []byte("x"), false, nil },
+	_, err = run.Run(t.Context(), "m1", func(context.Context) ([]byte, bool, error) {
+		return []byte("x"), false, nil
+	},
 		dedup.WithScope(kafkaadapter.ScopeOf("billing", "orders")))
 	require.NoError(t, err)
 }
@@ -81,14 +97,16 @@ func asServed(t *testing.T, r *rig, more string) {
 	}
 	r.wants(ExitNo, "inspect k1 -method POST -url https://api.example/payments -principal bob -namespace shop"+more, "there is no record", `principal "bob"`)
 	// With the key alone: which keys have a scope, and the flags that give it.
-	r.wants(ExitNo, "inspect evt_A -namespace shop"+more, "there is no record", "have a scope", "-webhook PROVIDER -endpoint", "-method METHOD -url", "-grpc", "-group GROUP -topic TOPIC")
+	r.wants(ExitNo, "inspect evt_A -namespace shop"+more, "there is no record", "have a scope",
+		"-webhook PROVIDER -endpoint", "-method METHOD -url", "-grpc", "-group GROUP -topic TOPIC")
 }
 
 func TestKeysWithAScope(t *testing.T) {
 	for name, on := range twoStores {
 		t.Run(name, func(t *testing.T) {
 			r := on(t)
-			d, err := dedup.New(r.store, dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, KeepLabels: true})
+			d, err := dedup.New(r.store, dedup.Config{Namespace: "shop", Window: testWindow,
+				LeaseTTL: time.Minute, KeepLabels: true})
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = d.Close(context.Background()) })
 			run, err := httpadapter.Claimed(d)
@@ -108,10 +126,12 @@ func TestKeysWithAScope(t *testing.T) {
 // Marks have the scope, too; and who forgets -marks is told.
 func TestMarksWithAScope(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "marks.db")
-	db, err := sqladapter.OpenSQLite("sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)")
+	db, err := sqladapter.OpenSQLite("sqlite",
+		"file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "shop", Window: testWindow})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "shop",
+		Window: testWindow})
 	require.NoError(t, err)
 	require.NoError(t, marks.Migrate(t.Context(), db))
 	run, err := marks.Runner(db, sqladapter.RunnerConfig{})
@@ -135,14 +155,18 @@ func TestBeginningOfAnID(t *testing.T) {
 			r := on(t)
 			var reqs []dedup.ClaimRequest
 			for _, id := range []dedup.ID{{0xab, 0xcd, 0x11}, {0xab, 0xcd, 0x12}} {
-				reqs = append(reqs, dedup.ClaimRequest{ID: id, Token: dedup.Token{1}, Lease: time.Minute, Hold: time.Minute, Label: "order 7"})
+				reqs = append(reqs, dedup.ClaimRequest{ID: id, Token: dedup.Token{1},
+					Lease: time.Minute, Hold: time.Minute, Label: "order 7"})
 			}
 			for _, a := range r.store.Claim(t.Context(), reqs) {
 				require.NoError(t, a.Err)
 			}
-			r.wants(ExitDone, "inspect -id abcd11", "abcd1100000000000000000000000000", "in_progress")
-			r.wants(ExitDone, "inspect -id urn:onceward:ABCD12", "abcd1200000000000000000000000000", "in_progress")
-			r.wants(ExitNo, "inspect -id abcd1", "2 keys have an ID", "abcd1100", "abcd1200", `"order 7"`)
+			r.wants(ExitDone, "inspect -id abcd11", "abcd1100000000000000000000000000",
+				"in_progress")
+			r.wants(ExitDone, "inspect -id urn:onceward:ABCD12", "abcd1200000000000000000000000000",
+				"in_progress")
+			r.wants(ExitNo, "inspect -id abcd1", "2 keys have an ID", "abcd1100", "abcd1200",
+				`"order 7"`)
 			r.wants(ExitNo, "inspect -id abcd13", "no key in the store")
 			r.wants(ExitNo, "forget -id abcd11 -yes", "in flight")
 			r.wants(ExitUsage, "inspect -id abc", "not 32 hex digits")

@@ -22,11 +22,13 @@ const (
 )
 
 // listedStates are all in which a key can be listed.
-var listedStates = []dedup.State{dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased, dedup.StateUncertain}
+var listedStates = []dedup.State{dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed,
+	dedup.StateReleased, dedup.StateUncertain}
 
 // search goes over the keys of the store until some fit, or ctx ends. complete is false when it has
 // not come to the end.
-func (s *store) search(ctx context.Context, fits func(*entry) bool) (found []entry, complete bool, err error) {
+func (s *store) search(ctx context.Context, fits func(*entry) bool) (found []entry, complete bool,
+	err error) {
 	if s.Store == nil {
 		return nil, false, nil // marks are not listed
 	}
@@ -60,7 +62,9 @@ func (s *store) complete(ctx context.Context, o *Options) error {
 	}
 	looking, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	found, all, err := s.search(looking, func(e *entry) bool { return strings.HasPrefix(hex.EncodeToString(e.id[:]), o.prefix) })
+	found, all, err := s.search(looking, func(e *entry) bool {
+		return strings.HasPrefix(hex.EncodeToString(e.id[:]), o.prefix)
+	})
 	switch {
 	case err != nil:
 		return err
@@ -69,12 +73,14 @@ func (s *store) complete(ctx context.Context, o *Options) error {
 		if s.layout == redisadapter.Compact || s.layout == redisadapter.Mixed {
 			more = "; a key that is done cannot be found by a prefix in this layout"
 		}
-		return fmt.Errorf("no key in the store has an ID that begins with %s%s: %w", o.prefix, more, errNo)
+		return fmt.Errorf("no key in the store has an ID that begins with %s%s: %w", o.prefix,
+			more, errNo)
 	case len(found) == 1 && all:
 		o.ID = found[0].id
 		return nil
 	case all:
-		return fmt.Errorf("%d keys have an ID that begins with %s: give more of it\n%s: %w", len(found), o.prefix, candidates(found), errNo)
+		return fmt.Errorf("%d keys have an ID that begins with %s: give more of it\n%s: %w",
+			len(found), o.prefix, candidates(found), errNo)
 	}
 	return fmt.Errorf("the keys of this store are too many to know whether %s is the beginning of one ID alone: give all of it\n%s: %w", o.prefix, candidates(found), errNo)
 }
@@ -108,9 +114,12 @@ Keys of HTTP requests, gRPC calls, webhooks and Kafka messages have a scope, wit
 `
 	looking, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
-	found, _, err := s.search(looking, func(e *entry) bool { return o.typed != "" && strings.Contains(e.record.Label, o.typed) })
+	found, _, err := s.search(looking, func(e *entry) bool {
+		return o.typed != "" && strings.Contains(e.record.Label, o.typed)
+	})
 	if err == nil && len(found) > 0 {
-		hint += fmt.Sprintf("These keys have %q in their labels; look with -id:\n%s\n", o.typed, candidates(found))
+		hint += fmt.Sprintf("These keys have %q in their labels; look with -id:\n%s\n", o.typed,
+			candidates(found))
 	}
 	if s.marksToo(ctx, o) {
 		hint += "The database also has a table of marks: look with -marks\n"
@@ -123,7 +132,8 @@ func (s *store) marksToo(ctx context.Context, o *Options) bool {
 	if s.db == nil || s.marks != nil {
 		return false
 	}
-	m, err := sqladapter.New(sqladapter.Config{Dialect: o.Server.Dialect(), Namespace: "any", Schema: o.Schema})
+	m, err := sqladapter.New(sqladapter.Config{Dialect: o.Server.Dialect(), Namespace: "any",
+		Schema: o.Schema})
 	if err != nil {
 		return false
 	}

@@ -37,10 +37,12 @@ type rig struct {
 }
 
 // onRedis is a rig in Redis.
-func onRedis(t *testing.T, client redis.UniversalClient, layout redisadapter.Layout, flags ...string) *rig {
+func onRedis(t *testing.T, client redis.UniversalClient, layout redisadapter.Layout,
+	flags ...string) *rig {
 	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
-	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout, OnFinding: func(redisadapter.Finding) {}}
+	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout,
+		OnFinding: func(redisadapter.Finding) {}}
 	flags = append(flags, "-prefix", opts.Prefix)
 	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
 		t.Setenv("SECRET", testSecret)
@@ -85,7 +87,8 @@ func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
 	r := &rig{t: t, flags: flags, store: store}
 	layout, ok := store.(interface{ SeenOnly() bool })
 	small := ok && layout.SeenOnly()
-	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, KeepLabels: true, SeenOnly: small})
+	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow,
+		LeaseTTL: time.Minute, KeepLabels: true, SeenOnly: small})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +103,8 @@ func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
 	if err := done.Complete(t.Context(), result); err != nil {
 		t.Fatal(err)
 	}
-	if flying, err := d.Claim(t.Context(), "flying", dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}),
+	if flying, err := d.Claim(t.Context(), "flying",
+		dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}),
 		dedup.WithLabel("order 7")); err != nil || flying.Outcome != dedup.Acquired {
 		t.Fatal(err, flying)
 	}
@@ -113,12 +117,14 @@ func (r *rig) doubt(key string) {
 	r.t.Helper()
 	const short = 50 * time.Millisecond
 	id, _ := dedup.NewID("shop", "", key)
-	req := dedup.ClaimRequest{ID: id, Token: dedup.Token{7}, Lease: 10 * time.Second, Hold: time.Hour}
+	req := dedup.ClaimRequest{ID: id, Token: dedup.Token{7}, Lease: 10 * time.Second,
+		Hold: time.Hour}
 	a := r.store.Claim(r.t.Context(), []dedup.ClaimRequest{req})[0]
 	if a.Outcome != dedup.Acquired {
 		r.t.Fatalf("%+v", a)
 	}
-	c := dedup.Change{ID: id, Token: req.Token, Fence: a.Record.Fence, Lease: short, Hold: time.Hour, Window: testWindow, Danger: true}
+	c := dedup.Change{ID: id, Token: req.Token, Fence: a.Record.Fence, Lease: short,
+		Hold: time.Hour, Window: testWindow, Danger: true}
 	if a := r.store.Renew(r.t.Context(), []dedup.Change{c})[0]; !a.Held {
 		r.t.Fatalf("%+v", a)
 	}
@@ -165,9 +171,11 @@ func (r *rig) wants(code int, args string, parts ...string) string {
 // all is what every store shows and does.
 func (r *rig) all() {
 	r.t.Helper()
-	r.wants(ExitDone, "inspect flying -namespace shop", "in_progress", "partition 3, offset 77, generation 5", "left", "first seen", `"order 7"`)
+	r.wants(ExitDone, "inspect flying -namespace shop", "in_progress",
+		"partition 3, offset 77, generation 5", "left", "first seen", `"order 7"`)
 	r.wants(ExitDone, "inspect doubtful -namespace shop", "uncertain", "danger")
-	r.wants(ExitNo, "inspect never -namespace shop", "absent", "there is no record", "its namespace, scope, prefix or table is another")
+	r.wants(ExitNo, "inspect never -namespace shop", "absent", "there is no record",
+		"its namespace, scope, prefix or table is another")
 	r.wants(ExitNo, "resolve never -namespace shop -released -yes", "there is no record")
 	r.wants(ExitNo, "inspect done -namespace shop -scope eu", `"done" of namespace shop, scope eu`)
 	r.wants(ExitDone, "inflight", "1 in flight", "partition 3", "order 7")
@@ -176,7 +184,8 @@ func (r *rig) all() {
 	var l List
 	out := r.wants(ExitDone, "uncertain -json -older 1ms")
 	id, _ := dedup.NewID("shop", "", "doubtful")
-	if err := json.Unmarshal([]byte(out), &l); err != nil || len(l.Keys) != 1 || l.Keys[0].ID != hex.EncodeToString(id[:]) || l.More {
+	if err := json.Unmarshal([]byte(out), &l); err != nil || len(l.Keys) != 1 ||
+		l.Keys[0].ID != hex.EncodeToString(id[:]) || l.More {
 		r.t.Errorf("%v in %s", err, out)
 	} else if age := *l.Keys[0].ClaimedMS; age < 10 || age > 60_000 {
 		r.t.Errorf("a claim of just now is %d ms old", age)
@@ -188,11 +197,13 @@ func (r *rig) all() {
 func (r *rig) settle(doubtful string) {
 	r.t.Helper()
 	r.wants(ExitNo, "resolve flying -namespace shop -done -window 24h -yes", "not uncertain")
-	r.wants(ExitNo, "resolve -id "+doubtful+" -done -window 24h", "Has its effect happened?", "not confirmed")
+	r.wants(ExitNo, "resolve -id "+doubtful+" -done -window 24h", "Has its effect happened?",
+		"not confirmed")
 	if s := r.stateOf("doubtful"); s != dedup.StateUncertain {
 		r.t.Fatalf("without a yes it has become %v", s)
 	}
-	r.wants(ExitDone, "resolve -id "+doubtful+" -done -window 24h -yes", "was uncertain, is succeeded")
+	r.wants(ExitDone, "resolve -id "+doubtful+" -done -window 24h -yes",
+		"was uncertain, is succeeded")
 	if s := r.stateOf("doubtful"); s != dedup.StateSucceeded {
 		r.t.Errorf("resolved as done it is %v", s)
 	}
@@ -204,7 +215,8 @@ func (r *rig) settle(doubtful string) {
 	r.wants(ExitNo, "forget flying -namespace shop -yes", "in flight")
 	r.wants(ExitNo, "forget never -namespace shop -yes", "there is no record")
 	r.wants(ExitNo, "forget done -namespace shop", "Forget it", "not confirmed")
-	if code, out, errOut := r.run(strings.NewReader("y\n"), "forget", "done", "-namespace", "shop"); code != ExitDone {
+	if code, out, errOut := r.run(strings.NewReader("y\n"), "forget", "done", "-namespace",
+		"shop"); code != ExitDone {
 		r.t.Errorf("a yes is not heard: %d, %s%s", code, out, errOut)
 	}
 	if s := r.stateOf("done"); s != dedup.StateAbsent {
@@ -215,15 +227,19 @@ func (r *rig) settle(doubtful string) {
 func TestRedisLayouts(t *testing.T) {
 	addr := servertest.Redis(t)
 	for layout, parts := range map[redisadapter.Layout][]string{
-		redisadapter.Rich:     {"redis rich", "attempt", `308 bytes: "a\tresult!!!`, `!"...`, "ago"},
+		redisadapter.Rich: {"redis rich", "attempt", `308 bytes: "a\tresult!!!`,
+			`!"...`, "ago"},
 		redisadapter.SeenOnly: {"redis seen_only", "not kept (seen_only)", "ago"},
-		redisadapter.Compact:  {"redis compact", "attempt      not kept (compact)", "done         not kept (compact)", "result       not kept (compact)", "kept for"},
-		redisadapter.Mixed:    {"redis mixed", "308 bytes", "ago"},
+		redisadapter.Compact: {"redis compact", "attempt      not kept (compact)",
+			"done         not kept (compact)", "result       not kept (compact)", "kept for"},
+		redisadapter.Mixed: {"redis mixed", "308 bytes", "ago"},
 	} {
 		t.Run(layout.String(), func(t *testing.T) {
-			r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), layout, "-redis", "redis://"+addr)
+			r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), layout, "-redis",
+				"redis://"+addr)
 			r.wants(ExitDone, "inspect done -namespace shop -result", append(parts, "succeeded")...)
-			if out := r.wants(ExitDone, "inspect done -namespace shop"); strings.Contains(out, "!!!") {
+			if out := r.wants(ExitDone, "inspect done -namespace shop"); strings.Contains(out,
+				"!!!") {
 				t.Errorf("a result is shown that nobody has asked for:\n%s", out)
 			}
 			r.all()
@@ -248,8 +264,10 @@ func TestRedisCluster(t *testing.T) {
 
 func TestRedisSentinel(t *testing.T) {
 	s := servertest.Private(t, servertest.KindRedisSentinel)
-	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "onceward", SentinelAddrs: s.Addrs[2:]})
-	onRedis(t, client, redisadapter.Rich, "-redis", "redis://"+s.Addrs[2]+"?master_name=onceward&addr="+s.Addrs[3]).all()
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "onceward",
+		SentinelAddrs: s.Addrs[2:]})
+	onRedis(t, client, redisadapter.Rich,
+		"-redis", "redis://"+s.Addrs[2]+"?master_name=onceward&addr="+s.Addrs[3]).all()
 }
 
 func TestPostgres(t *testing.T) {
@@ -264,10 +282,12 @@ func TestMariaDB(t *testing.T) {
 
 func TestSQLite(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "claims.db")
-	onSQL(t, sqladapter.SQLite, "sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file).all()
+	onSQL(t, sqladapter.SQLite, "sqlite",
+		"file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file).all()
 }
 
-// What is not there is not made: a typing error must not become a layout that keeps the right one out.
+// What is not there is not made: a typing error must not become a layout that keeps the right one
+// out.
 func TestNothingIsMade(t *testing.T) {
 	addr := servertest.Redis(t)
 	client := redis.NewClient(&redis.Options{Addr: addr})
@@ -284,7 +304,8 @@ func TestNothingIsMade(t *testing.T) {
 // With another secret nothing would be found that is there.
 func TestOtherSecret(t *testing.T) {
 	addr := servertest.Redis(t)
-	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Compact, "-redis", "redis://"+addr)
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Compact, "-redis",
+		"redis://"+addr)
 	t.Setenv("SECRET", "fedcba9876543210")
 	r.wants(ExitUsage, "inspect done -namespace shop", "secret is")
 	r.flags = r.flags[:4]
@@ -292,16 +313,19 @@ func TestOtherSecret(t *testing.T) {
 	r.wants(ExitUsage, "resolve done -done -namespace shop", "-secret-env is missing")
 }
 
-// A table that is not there is most of the time one of another name, and nothing is about to migrate.
+// A table that is not there is most of the time one of another name, and nothing is about to
+// migrate.
 func TestNoTable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "empty.db")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, flags: []string{"-sql", "sqlite:" + file}}
-	r.wants(ExitUsage, "inspect k -namespace shop", "onceward_claims", "-table", "onceward migrate -kind store")
+	r.wants(ExitUsage, "inspect k -namespace shop", "onceward_claims", "-table",
+		"onceward migrate -kind store")
 	r = &rig{t: t, flags: []string{"-sql", "postgres://u@127.0.0.1:1/db"}}
-	if _, _, text := r.run(nil, "inspect", "k", "-namespace", "shop"); !strings.Contains(text, "read the version of table onceward_claims") || strings.Contains(text, "migrate") {
+	if _, _, text := r.run(nil, "inspect", "k", "-namespace", "shop"); !strings.Contains(text,
+		"read the version of table onceward_claims") || strings.Contains(text, "migrate") {
 		t.Error("who looks at a key reads", text)
 	}
 }
@@ -314,7 +338,8 @@ func TestMarks(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	table := servertest.Prefix(t)
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "shop", Table: table})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "shop",
+		Table: table})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,20 +357,23 @@ func TestMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &rig{t: t, flags: []string{"-sql", dsn, "-table", table, "-marks"}}
-	r.wants(ExitDone, "inspect done -namespace shop -result", "postgres marks", "succeeded", `"receipt"`, "not kept (mark)")
+	r.wants(ExitDone, "inspect done -namespace shop -result", "postgres marks", "succeeded",
+		`"receipt"`, "not kept (mark)")
 	r.wants(ExitNo, "inspect other -namespace shop", "absent")
 }
 
 // A server that does not answer, and one that is not there; neither tells a password.
 func TestUnreachable(t *testing.T) {
 	r := &rig{t: t, flags: []string{"-redis", "redis://u:hunter22@127.0.0.1:1"}}
-	if out := r.wants(ExitUsage, "inspect k -namespace shop", "-redis: "); strings.Contains(out, "hunter22") {
+	if out := r.wants(ExitUsage, "inspect k -namespace shop", "-redis: "); strings.Contains(out,
+		"hunter22") {
 		t.Error(out)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out, errOut bytes.Buffer
-	if code := Main(ctx, "inflight", r.flags, strings.NewReader(""), &out, &errOut); code != ExitInterrupted {
+	if code := Main(ctx, "inflight", r.flags, strings.NewReader(""),
+		&out, &errOut); code != ExitInterrupted {
 		t.Errorf("exit code %d, %s", code, errOut.String())
 	}
 }
@@ -354,7 +382,8 @@ func TestUnreachable(t *testing.T) {
 // not wait until it has.
 func TestServerHangs(t *testing.T) {
 	for _, flags := range []string{"", "-redis-cluster"} {
-		for _, args := range []string{"inspect k -namespace shop", "uncertain", "forget k -namespace shop -yes"} {
+		for _, args := range []string{"inspect k -namespace shop", "uncertain",
+			"forget k -namespace shop -yes"} {
 			url, asked := hangs(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() {
@@ -365,8 +394,10 @@ func TestServerHangs(t *testing.T) {
 			var errOut bytes.Buffer
 			began := time.Now()
 			code := Main(ctx, words[0], words[1:], strings.NewReader(""), io.Discard, &errOut)
-			if took := time.Since(began); code != ExitInterrupted || took > 2*time.Second { // go-redis waits for three to five
-				t.Errorf("%s %s: exit code %d after %v, %s", args, flags, code, took, errOut.String())
+			// go-redis waits for three to five
+			if took := time.Since(began); code != ExitInterrupted || took > 2*time.Second {
+				t.Errorf("%s %s: exit code %d after %v, %s", args, flags, code,
+					took, errOut.String())
 			}
 		}
 	}
@@ -412,13 +443,15 @@ func hangs(t *testing.T) (url string, asked <-chan struct{}) {
 // Nobody answers the question: the command ends with its context all the same.
 func TestInterruptedQuestion(t *testing.T) {
 	addr := servertest.Redis(t)
-	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis", "redis://"+addr)
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis",
+		"redis://"+addr)
 	ctx, cancel := context.WithCancel(t.Context())
 	terminal, typed := io.Pipe()
 	t.Cleanup(func() { _ = typed.Close() })
 	var errOut bytes.Buffer
 	shown := &waiting{cancel: cancel}
-	if code := Main(ctx, "forget", append([]string{"done", "-namespace", "shop"}, r.flags...), terminal, shown, &errOut); code != ExitInterrupted {
+	if code := Main(ctx, "forget", append([]string{"done", "-namespace", "shop"}, r.flags...),
+		terminal, shown, &errOut); code != ExitInterrupted {
 		t.Errorf("exit code %d, %s", code, errOut.String())
 	}
 	if s := r.stateOf("done"); s != dedup.StateSucceeded {
@@ -439,11 +472,13 @@ func (w *waiting) Write(b []byte) (int, error) {
 // More keys than the limit: the oldest of what was found, and a word that there are more.
 func TestLimit(t *testing.T) {
 	addr := servertest.Redis(t)
-	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis", "redis://"+addr)
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis",
+		"redis://"+addr)
 	reqs := make([]dedup.ClaimRequest, 250)
 	for i := range reqs {
 		id, _ := dedup.NewID("shop", "", fmt.Sprint(i))
-		reqs[i] = dedup.ClaimRequest{ID: id, Token: dedup.Token{1}, Lease: time.Minute, Hold: time.Minute}
+		reqs[i] = dedup.ClaimRequest{ID: id, Token: dedup.Token{1}, Lease: time.Minute,
+			Hold: time.Minute}
 	}
 	r.store.Claim(t.Context(), reqs)
 	r.wants(ExitDone, "inflight", "100 in flight, and there are more: raise -limit")

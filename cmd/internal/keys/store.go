@@ -78,10 +78,12 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 	defer server.CutOff(ctx, client)()
 	text, err := client.Get(ctx, o.Prefix+":layout").Result()
 	switch {
-	case err != nil && strings.HasPrefix(err.Error(), "MOVED"), errors.Is(err, redis.Nil) && server.Clustered(ctx, client):
+	case err != nil && strings.HasPrefix(err.Error(), "MOVED"), errors.Is(err, redis.Nil) &&
+		server.Clustered(ctx, client):
 		return nil, server.ErrClustered
 	case errors.Is(err, redis.Nil):
-		return nil, fmt.Errorf("-prefix: nobody has kept records under %q in this Redis: it is another prefix, server or database, or this one was emptied", o.Prefix)
+		return nil, fmt.Errorf(
+			"-prefix: nobody has kept records under %q in this Redis: it is another prefix, server or database, or this one was emptied", o.Prefix)
 	case err != nil:
 		return nil, fmt.Errorf("-redis: %w", err)
 	}
@@ -97,7 +99,9 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 		return nil, fmt.Errorf("-redis: %w", err)
 	}
 	return &store{
-		Store: opened, name: "redis", layout: opts.Layout, window: opts.Window, close: func() { _ = client.Close() },
+		Store: opened, name: "redis", layout: opts.Layout, window: opts.Window, close: func() {
+			_ = client.Close()
+		},
 		now: func(ctx context.Context) (time.Time, error) { return client.Time(ctx).Result() },
 	}, nil
 }
@@ -105,15 +109,18 @@ func openRedis(ctx context.Context, o *Options) (_ *store, err error) {
 // layout reads with what settings the keys were written: lines of a name and a value, behind a
 // header, see redisadapter's layout.go. New compares them once more.
 func (o *Options) layout(text string) (redisadapter.Options, error) {
-	// What the server may lose is doctor's concern: an operator needs these commands most when it does.
-	opts := redisadapter.Options{Prefix: o.Prefix, AllowEviction: true, OnFinding: func(redisadapter.Finding) {}}
+	// What the server may lose is doctor's concern: an operator needs these commands most when it
+	// does.
+	opts := redisadapter.Options{Prefix: o.Prefix, AllowEviction: true,
+		OnFinding: func(redisadapter.Finding) {}}
 	set := make(map[string]string)
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		set[name] = value
 	}
 	if set["owned"] != "" {
-		return opts, fmt.Errorf("-prefix: the keys of %q belong to package owned, which keeps some of them elsewhere: they cannot be looked into", o.Prefix)
+		return opts, fmt.Errorf(
+			"-prefix: the keys of %q belong to package owned, which keeps some of them elsewhere: they cannot be looked into", o.Prefix)
 	}
 	known := false
 	for opts.Layout = redisadapter.Rich; opts.Layout <= redisadapter.Mixed; opts.Layout++ {
@@ -122,11 +129,14 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 		}
 	}
 	if !known {
-		return opts, fmt.Errorf("-prefix: what layout the keys of %q have is not known to this version", o.Prefix)
+		return opts, fmt.Errorf(
+			"-prefix: what layout the keys of %q have is not known to this version", o.Prefix)
 	}
 	if opts.Layout != redisadapter.Compact && opts.Layout != redisadapter.Mixed {
 		if o.Secret != nil {
-			return opts, fmt.Errorf("-secret-env: the keys of %q have the layout %v, which needs none", o.Prefix, opts.Layout)
+			return opts, fmt.Errorf(
+				"-secret-env: the keys of %q have the layout %v, which needs none", o.Prefix,
+				opts.Layout)
 		}
 		return opts, nil
 	}
@@ -136,7 +146,8 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 		return opts, fmt.Errorf("-prefix: the record of the layout of %q is damaged", o.Prefix)
 	}
 	if o.Secret == nil {
-		return opts, fmt.Errorf("-secret-env is missing: the keys of %q have the layout %v", o.Prefix, opts.Layout)
+		return opts, fmt.Errorf("-secret-env is missing: the keys of %q have the layout %v",
+			o.Prefix, opts.Layout)
 	}
 	opts.Window, opts.Secret = time.Duration(ms)*time.Millisecond, o.Secret
 	opts.ExpectedKeys = expected(opts.Layout, shards)
@@ -146,11 +157,13 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 // expected is a number of keys that makes so many shards.
 func expected(layout redisadapter.Layout, shards int) int {
 	keys := shards
-	for redisadapter.Options.Shards(redisadapter.Options{Layout: layout, ExpectedKeys: 2 * keys}) <= shards {
+	for redisadapter.Options.Shards(redisadapter.Options{Layout: layout,
+		ExpectedKeys: 2 * keys}) <= shards {
 		keys *= 2
 	}
 	for step := keys; step > 0; step /= 2 {
-		for redisadapter.Options.Shards(redisadapter.Options{Layout: layout, ExpectedKeys: keys + step}) <= shards {
+		for redisadapter.Options.Shards(redisadapter.Options{Layout: layout,
+			ExpectedKeys: keys + step}) <= shards {
 			keys += step
 		}
 	}
@@ -183,10 +196,12 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 	}
 	if o.Marks {
 		s.name = dialect.String() + " marks"
-		s.marks, err = sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: o.Namespace, Schema: o.Schema, Table: o.Table})
+		s.marks, err = sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: o.Namespace,
+			Schema: o.Schema, Table: o.Table})
 		return s, flags.Named(err)
 	}
-	opened, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: dialect, Schema: o.Schema, Table: o.Table})
+	opened, err := sqladapter.NewStore(db,
+		sqladapter.StoreConfig{Dialect: dialect, Schema: o.Schema, Table: o.Table})
 	if err != nil {
 		return nil, flags.Named(err)
 	}
@@ -194,9 +209,12 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 	err = opened.Check(ctx)
 	switch {
 	case errors.As(err, &level) && level.Has == 0 && s.marksToo(ctx, o):
-		return nil, fmt.Errorf("-sql: %w; but the database has a table of marks: inspect looks into it with -marks", err)
+		return nil, fmt.Errorf(
+			"-sql: %w; but the database has a table of marks: inspect looks into it with -marks",
+			err)
 	case errors.As(err, &level) && level.Has == 0:
-		return nil, fmt.Errorf("-sql: %w; is there another -table, -schema or database? onceward migrate -kind store makes one", err)
+		return nil, fmt.Errorf(
+			"-sql: %w; is there another -table, -schema or database? onceward migrate -kind store makes one", err)
 	case err != nil:
 		return nil, fmt.Errorf("-sql: %w", err)
 	}
@@ -205,7 +223,8 @@ func openSQL(ctx context.Context, o *Options) (_ *store, err error) {
 }
 
 // list is a page.
-func (s *store) list(ctx context.Context, cursor string, states ...dedup.State) (p page, err error) {
+func (s *store) list(ctx context.Context, cursor string, states ...dedup.State) (p page,
+	err error) {
 	lister, ok := s.Store.(console.Lister)
 	if !ok {
 		return p, fmt.Errorf("%s cannot be listed", s.name)
@@ -213,7 +232,8 @@ func (s *store) list(ctx context.Context, cursor string, states ...dedup.State) 
 	each := func(id dedup.ID, r dedup.Record) { p.entries = append(p.entries, entry{id, r}) }
 	if scanner, ok := lister.(console.Scanner); ok {
 		p.scanned = true
-		p.cursor, p.looked, p.total, p.foreign, err = scanner.ScanKeys(ctx, cursor, 0, pageTime, states, each)
+		p.cursor, p.looked, p.total, p.foreign, err = scanner.ScanKeys(ctx, cursor, 0, pageTime,
+			states, each)
 		return p, err
 	}
 	p.cursor, p.foreign, err = lister.Keys(ctx, cursor, 0, states, each)
@@ -243,5 +263,6 @@ func (s *store) mark(ctx context.Context, o *Options) (dedup.Record, error) {
 	if err != nil || !found {
 		return dedup.Record{}, err
 	}
-	return dedup.Record{State: dedup.StateSucceeded, Age: m.Age, Fingerprint: m.Fingerprint, Result: m.Result}, nil
+	return dedup.Record{State: dedup.StateSucceeded, Age: m.Age, Fingerprint: m.Fingerprint,
+		Result: m.Result}, nil
 }

@@ -40,7 +40,8 @@ func (r *rig) claim(key string, token dedup.Token) (dedup.ID, dedup.Record) {
 	r.t.Helper()
 	id, err := dedup.NewID("shop", "", key)
 	require.NoError(r.t, err)
-	a := r.store.Claim(r.t.Context(), []dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0]
+	a := r.store.Claim(r.t.Context(),
+		[]dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0]
 	require.NoError(r.t, a.Err)
 	require.Equal(r.t, dedup.Acquired, a.Outcome)
 	return id, a.Record
@@ -50,20 +51,22 @@ func (r *rig) claim(key string, token dedup.Token) (dedup.ID, dedup.Record) {
 func (r *rig) work(key string, token dedup.Token) {
 	r.t.Helper()
 	id, rec := r.claim(key, token)
-	c := dedup.Change{ID: id, Token: token, Fence: rec.Fence, Attempt: rec.Attempt, State: dedup.StateSucceeded, Window: testWindow, Hold: time.Hour}
+	c := dedup.Change{ID: id, Token: token, Fence: rec.Fence, Attempt: rec.Attempt,
+		State: dedup.StateSucceeded, Window: testWindow, Hold: time.Hour}
 	a := r.store.Finish(r.t.Context(), []dedup.Change{c})[0]
 	require.NoError(r.t, a.Err)
 	require.True(r.t, a.Held)
 }
 
 // TestTwoPeople has one person answer a question after a second one has settled the same key. On
-// record as done, a key must stay so, or its effect runs twice; a worker that has claimed it must keep
-// it, or its effect is lost on record as done.
+// record as done, a key must stay so, or its effect runs twice; a worker that has claimed it must
+// keep it, or its effect is lost on record as done.
 func TestTwoPeople(t *testing.T) {
 	for name, on := range map[string]func(*testing.T) *rig{
 		"redis": func(t *testing.T) *rig {
 			addr := servertest.Redis(t)
-			return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis", "redis://"+addr)
+			return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich,
+				"-redis", "redis://"+addr)
 		},
 		"postgres": func(t *testing.T) *rig {
 			dsn := servertest.Postgres(t)
@@ -75,7 +78,8 @@ func TestTwoPeople(t *testing.T) {
 		},
 		"sqlite": func(t *testing.T) *rig {
 			file := filepath.Join(t.TempDir(), "claims.db")
-			return onSQL(t, sqladapter.SQLite, "sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file)
+			return onSQL(t, sqladapter.SQLite, "sqlite",
+				"file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)", "sqlite:"+file)
 		},
 	} {
 		t.Run(name, func(t *testing.T) { twoPeople(t, on(t)) })
@@ -90,10 +94,14 @@ func twoPeople(t *testing.T, r *rig) {
 		is      dedup.State
 	}{
 		"released, and on record as done": {
-			[]string{"resolve", "-released"}, func(key string) { r.wants(ExitDone, "resolve "+key+" -namespace shop -done -window 24h -yes") }, dedup.StateSucceeded,
+			[]string{"resolve", "-released"}, func(key string) {
+				r.wants(ExitDone, "resolve "+key+" -namespace shop -done -window 24h -yes")
+			}, dedup.StateSucceeded,
 		},
 		"forgotten, and on record as done": {
-			[]string{"forget"}, func(key string) { r.wants(ExitDone, "resolve "+key+" -namespace shop -done -window 24h -yes") }, dedup.StateSucceeded,
+			[]string{"forget"}, func(key string) {
+				r.wants(ExitDone, "resolve "+key+" -namespace shop -done -window 24h -yes")
+			}, dedup.StateSucceeded,
 		},
 		"done, and a worker is at it": {
 			[]string{"resolve", "-done", "-window", "24h"}, func(key string) {
@@ -119,8 +127,11 @@ func twoPeople(t *testing.T, r *rig) {
 			if test.is == dedup.StateInProgress {
 				id, _ := dedup.NewID("shop", "", key)
 				a := r.store.Lookup(t.Context(), []dedup.ID{id})[0]
-				c := dedup.Change{ID: id, Token: worker, Fence: a.Record.Fence, Attempt: a.Record.Attempt, State: dedup.StateSucceeded, Window: testWindow, Hold: time.Hour}
-				assert.True(t, r.store.Finish(t.Context(), []dedup.Change{c})[0].Held, "the worker has lost its claim")
+				c := dedup.Change{ID: id, Token: worker, Fence: a.Record.Fence,
+					Attempt: a.Record.Attempt, State: dedup.StateSucceeded, Window: testWindow,
+					Hold: time.Hour}
+				assert.True(t, r.store.Finish(t.Context(), []dedup.Change{c})[0].Held,
+					"the worker has lost its claim")
 			}
 		})
 	}

@@ -27,8 +27,9 @@ type View struct {
 	Owner *Owner `json:"owner"`
 	// LeaseLeftMS is of a key in flight; negative when the lease has lapsed.
 	LeaseLeftMS *int64 `json:"lease_left_ms"`
-	// ClaimedMS is how long ago the newest claim was won, FirstSeenMS the first one: known when there
-	// was no other. DoneMS is how long ago the key ended, KeptMS for how much longer it is remembered.
+	// ClaimedMS is how long ago the newest claim was won, FirstSeenMS the first one: known when
+	// there was no other. DoneMS is how long ago the key ended, KeptMS for how much longer it is
+	// remembered.
 	ClaimedMS   *int64 `json:"claimed_ms_ago"`
 	FirstSeenMS *int64 `json:"first_seen_ms_ago"`
 	DoneMS      *int64 `json:"done_ms_ago"`
@@ -67,9 +68,11 @@ const maxPreview = 200
 // view makes a View of a record. now is the store's clock.
 func (s *store) view(id dedup.ID, r *dedup.Record, now time.Time) View {
 	v := View{
-		ID: hex.EncodeToString(id[:]), Store: s.title(), State: r.State.String(), Danger: r.Danger, Label: r.Label, StepsBytes: len(r.Steps),
+		ID: hex.EncodeToString(id[:]), Store: s.title(), State: r.State.String(), Danger: r.Danger,
+		Label: r.Label, StepsBytes: len(r.Steps),
 		NoResult: r.NoResult, mark: s.marks != nil, layout: s.layout,
-		member: (s.layout == redisadapter.Compact || s.layout == redisadapter.Mixed) && r.State == dedup.StateSucceeded && r.Fence == 0,
+		member: (s.layout == redisadapter.Compact || s.layout == redisadapter.Mixed) &&
+			r.State == dedup.StateSucceeded && r.Fence == 0,
 	}
 	if r.State == dedup.StateAbsent {
 		return v
@@ -105,7 +108,8 @@ func (v *View) claim(r *dedup.Record, now time.Time) {
 	attempt, fence := r.Attempt, r.Fence
 	v.Attempt, v.Fence = &attempt, &fence
 	if r.Origin != (dedup.Origin{}) {
-		v.Owner = &Owner{fmt.Sprintf("%016x", r.Origin.Digest()), r.Origin.Partition, r.Origin.Offset, r.Origin.Generation}
+		v.Owner = &Owner{fmt.Sprintf("%016x", r.Origin.Digest()), r.Origin.Partition,
+			r.Origin.Offset, r.Origin.Generation}
 	}
 	if fence == 0 {
 		return // recorded without a claim
@@ -175,7 +179,8 @@ func (v *View) print(out io.Writer, name string) error {
 func (v *View) owner(missing string) string {
 	switch {
 	case v.Owner != nil:
-		return fmt.Sprintf("source %s, partition %d, offset %d, generation %d", v.Owner.SourceDigest, v.Owner.Partition, v.Owner.Offset, v.Owner.Generation)
+		return fmt.Sprintf("source %s, partition %d, offset %d, generation %d",
+			v.Owner.SourceDigest, v.Owner.Partition, v.Owner.Offset, v.Owner.Generation)
 	case v.member || v.mark:
 		return missing
 	}

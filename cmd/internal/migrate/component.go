@@ -65,7 +65,8 @@ func newMarks(o *Options, db *sql.DB) (*component, error) {
 		window = leastWindow
 	}
 	m, err := sqladapter.New(sqladapter.Config{
-		Dialect: o.Dialect, Namespace: nobody, Schema: o.Schema, Table: o.Table, Window: window, Retention: o.Retention,
+		Dialect: o.Dialect, Namespace: nobody, Schema: o.Schema, Table: o.Table, Window: window,
+		Retention: o.Retention,
 	})
 	if err != nil {
 		return nil, err
@@ -86,7 +87,8 @@ func newMarks(o *Options, db *sql.DB) (*component, error) {
 }
 
 func newFence(o *Options, db *sql.DB) (*component, error) {
-	f, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: o.Dialect, Group: nobody, Schema: o.Schema, Table: o.Table})
+	f, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: o.Dialect, Group: nobody,
+		Schema: o.Schema, Table: o.Table})
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +104,8 @@ func newFence(o *Options, db *sql.DB) (*component, error) {
 }
 
 func newStore(o *Options, db *sql.DB) (*component, error) {
-	s, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: o.Dialect, Schema: o.Schema, Table: o.Table})
+	s, err := sqladapter.NewStore(db,
+		sqladapter.StoreConfig{Dialect: o.Dialect, Schema: o.Schema, Table: o.Table})
 	if err != nil {
 		return nil, err
 	}
@@ -116,11 +119,13 @@ func newStore(o *Options, db *sql.DB) (*component, error) {
 
 // boxDialects are those of an outbox.
 var boxDialects = map[sqladapter.Dialect]outbox.Dialect{
-	sqladapter.Postgres: outbox.Postgres, sqladapter.MySQL: outbox.MySQL, sqladapter.SQLite: outbox.SQLite,
+	sqladapter.Postgres: outbox.Postgres, sqladapter.MySQL: outbox.MySQL,
+	sqladapter.SQLite: outbox.SQLite,
 }
 
 func newOutbox(o *Options, db *sql.DB) (*component, error) {
-	b, err := outbox.New(outbox.Config{Dialect: boxDialects[o.Dialect], Schema: o.Schema, Table: o.Table})
+	b, err := outbox.New(outbox.Config{Dialect: boxDialects[o.Dialect], Schema: o.Schema,
+		Table: o.Table})
 	if err != nil {
 		return nil, err
 	}

@@ -56,9 +56,11 @@ type Step struct {
 // done reports whether there is nothing to do.
 func (s *State) done() bool { return len(s.Steps) == 0 && !s.Window }
 
-// look finds out what there is. It changes nothing. Tables that nobody should go on with are errors.
+// look finds out what there is. It changes nothing. Tables that nobody should go on with are
+// errors.
 func look(ctx context.Context, o *Options, db *sql.DB, c *component) (*State, error) {
-	s := &State{Kind: o.Kind, Dialect: o.Dialect.String(), Schema: o.Schema, Table: c.table, Newest: c.newest, Target: o.To}
+	s := &State{Kind: o.Kind, Dialect: o.Dialect.String(), Schema: o.Schema, Table: c.table,
+		Newest: c.newest, Target: o.To}
 	if o.To == newest {
 		s.Target = c.newest
 	}
@@ -70,7 +72,8 @@ func look(ctx context.Context, o *Options, db *sql.DB, c *component) (*State, er
 		return nil, fmt.Errorf("-sql: %w", err)
 	}
 	if s.Version > c.newest {
-		return nil, fmt.Errorf("%s has version %d of %s, and this program knows %d: take the onceward of the programs that use it",
+		return nil, fmt.Errorf(
+			"%s has version %d of %s, and this program knows %d: take the onceward of the programs that use it",
 			s.name(), s.Version, s.Kind, s.Newest)
 	}
 	columns, err := columnsOf(ctx, o, db, c.table)
@@ -90,7 +93,8 @@ func (s *State) compare(ctx context.Context, c *component, columns []string) err
 		return s.unrecorded(ctx, c, columns)
 	case s.Version > 0 && s.Target > 0 && columns == nil:
 		return fmt.Errorf("table %s is gone, while %s has version %d on record: somebody has dropped or not restored it; "+
-			"to begin with empty tables undo the rest with -to 0 -apply -drop", s.name(), sqlmigrate.Table, s.Version)
+			"to begin with empty tables undo the rest with -to 0 -apply -drop", s.name(),
+			sqlmigrate.Table, s.Version)
 	case s.Version == c.newest && s.Target == c.newest:
 		err := c.check(ctx)
 		var input *dedup.InputError
@@ -112,17 +116,20 @@ func (s *State) unrecorded(ctx context.Context, c *component, columns []string) 
 	case ctx.Err() != nil || sqlerr.Transient(err):
 		return fmt.Errorf("-sql: %w", err)
 	case sqlerr.NoTable(err) && known(c.sql(), columns):
-		s.Note = "table " + s.name() + " is there without the others, and not on record: of a run that was cut off; -apply goes on with it"
+		s.Note = "table " + s.name() +
+			" is there without the others, and not on record: of a run that was cut off; -apply goes on with it"
 		return nil
 	}
-	return fmt.Errorf("-table: %s is there, and is not a table of %s; name another: %w", s.name(), s.kind(), err)
+	return fmt.Errorf("-table: %s is there, and is not a table of %s; name another: %w", s.name(),
+		s.kind(), err)
 }
 
 // known reports whether the statements that make our tables have these columns.
 func known(text string, columns []string) bool {
 	text = comments.ReplaceAllString(text, "")
 	for _, column := range columns {
-		if found, err := regexp.MatchString(`\b`+regexp.QuoteMeta(column)+`\b`, text); err != nil || !found {
+		if found, err := regexp.MatchString(`\b`+regexp.QuoteMeta(column)+`\b`, text); err != nil ||
+			!found {
 			return false
 		}
 	}
@@ -139,12 +146,14 @@ func (s *State) name() string {
 
 // kind as it is in a sentence.
 func (s *State) kind() string {
-	return map[string]string{"marks": "marks", "fence": "fences", "store": "claims", "outbox": "an outbox"}[s.Kind]
+	return map[string]string{"marks": "marks", "fence": "fences", "store": "claims",
+		"outbox": "an outbox"}[s.Kind]
 }
 
 // columnsOf a table, or a view; nil when there is none. It is asked in a transaction, because with
 // autocommit off MySQL would leave one open on the connection.
-func columnsOf(ctx context.Context, o *Options, db *sql.DB, table string) (columns []string, err error) {
+func columnsOf(ctx context.Context, o *Options, db *sql.DB, table string) (columns []string,
+	err error) {
 	mark := byte('"')
 	if o.Dialect == sqladapter.MySQL {
 		mark = '`'
@@ -189,7 +198,8 @@ func (s *State) plan(files fs.FS) error {
 		s.Steps = append(s.Steps, Step{From: v, To: v + 1, Name: names[v+1]})
 	}
 	for v := s.Version; v > s.Target; v-- {
-		s.Steps = append(s.Steps, Step{From: v, To: v - 1, Name: names[v], Drops: drops.FindAllString(downs[v], -1)})
+		s.Steps = append(s.Steps,
+			Step{From: v, To: v - 1, Name: names[v], Drops: drops.FindAllString(downs[v], -1)})
 	}
 	return nil
 }

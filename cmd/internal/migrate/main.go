@@ -38,8 +38,8 @@ const longStep = 2 * time.Second
 // errLeft ends a command that leaves things as they are.
 var errLeft = errors.New("left as it is")
 
-// Main runs the command with its flags and returns an exit code. It returns soon after ctx has ended:
-// the step that is under way then is undone, or, in MySQL, begun again by the next run.
+// Main runs the command with its flags and returns an exit code. It returns soon after ctx has
+// ended: the step that is under way then is undone, or, in MySQL, begun again by the next run.
 func Main(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	o, err := ParseOptions(args, out)
 	if errors.Is(err, flag.ErrHelp) {
@@ -107,7 +107,8 @@ func (o *Options) open() (*sql.DB, error) {
 }
 
 // apply takes the steps, and puts down which were taken: another run may have taken some.
-func (s *State) apply(ctx context.Context, o *Options, c *component, in io.Reader, out, errOut io.Writer) error {
+func (s *State) apply(ctx context.Context, o *Options, c *component, in io.Reader,
+	out, errOut io.Writer) error {
 	act := c.up
 	if s.Target < s.Version {
 		if err := s.confirm(ctx, o, in, out); err != nil {
@@ -135,7 +136,8 @@ func (s *State) apply(ctx context.Context, o *Options, c *component, in io.Reade
 
 // watched acts, and returns the steps that were taken. What is told after act has returned, by a
 // driver that did not heed its context, is nobody's concern any more.
-func (s *State) watched(ctx context.Context, act func(context.Context, int) error, tell func(Step)) ([]Step, error) {
+func (s *State) watched(ctx context.Context, act func(context.Context, int) error,
+	tell func(Step)) ([]Step, error) {
 	var mu sync.Mutex
 	taken, over := []Step{}, false
 	observed := sqlmigrate.Observe(ctx, func(step sqlmigrate.Step) {
@@ -178,7 +180,8 @@ func (s *State) explain(err error) error {
 // confirm wants -drop, and a yes.
 func (s *State) confirm(ctx context.Context, o *Options, in io.Reader, out io.Writer) error {
 	if !o.Drop {
-		return fmt.Errorf("-drop is missing: version %d to %d of %s drops %s: %w", s.Version, s.Target, s.name(), s.Drops, errLeft)
+		return fmt.Errorf("-drop is missing: version %d to %d of %s drops %s: %w", s.Version,
+			s.Target, s.name(), s.Drops, errLeft)
 	}
 	if o.Yes {
 		return nil

@@ -21,14 +21,16 @@ func TestUpAndDown(t *testing.T) {
 			r.want(ExitLeft, "version 0 to 1")
 		}
 		out := r.want(ExitDone, "version 0 to 1", r.up()...)
-		if !strings.Contains(out, "version  1; this program knows 1") || !strings.Contains(out, "done") {
+		if !strings.Contains(out, "version  1; this program knows 1") ||
+			!strings.Contains(out, "done") {
 			r.t.Errorf("after it is done: %s", out)
 		}
 		r.want(ExitDone, "nothing is to be done")
 		r.want(ExitDone, "nothing is to be done", r.up()...)
 		r.want(ExitDone, "nothing is to be done", "-to", "1")
 
-		if out = r.want(ExitLeft, "version 1 to 0", "-to", "0"); !strings.Contains(out, "DROP") || !strings.Contains(out, r.table) {
+		if out = r.want(ExitLeft, "version 1 to 0", "-to", "0"); !strings.Contains(out, "DROP") ||
+			!strings.Contains(out, r.table) {
 			r.t.Errorf("what is dropped: %s", out)
 		}
 		r.want(ExitLeft, "-drop is missing: version 1 to 0", "-to", "0", "-apply")
@@ -44,8 +46,10 @@ func TestUpAndDown(t *testing.T) {
 func TestConfirmed(t *testing.T) {
 	r := newRig(t, engines[0], "fence")
 	r.want(ExitDone, "done", r.up()...)
-	code, out, errOut := answered(t.Context(), "y\n", slices.Concat(r.flags, []string{"-to", "0", "-apply", "-drop"})...)
-	if code != ExitDone || errOut != "" || !strings.Contains(out, "Drop it? [y/N]") || !strings.Contains(out, "positions of all groups") ||
+	code, out, errOut := answered(t.Context(), "y\n",
+		slices.Concat(r.flags, []string{"-to", "0", "-apply", "-drop"})...)
+	if code != ExitDone || errOut != "" || !strings.Contains(out, "Drop it? [y/N]") ||
+		!strings.Contains(out, "positions of all groups") ||
 		strings.Contains(out, "nothing was changed") {
 		t.Errorf("%d, %s, %s", code, out, errOut)
 	}
@@ -56,7 +60,8 @@ func TestJSON(t *testing.T) {
 		read := func(code int, args ...string) State {
 			t.Helper()
 			var s State
-			if err := json.Unmarshal([]byte(r.want(code, "{", append(args, "-json")...)), &s); err != nil {
+			if err := json.Unmarshal([]byte(r.want(code, "{", append(args, "-json")...)),
+				&s); err != nil {
 				t.Fatal(err)
 			}
 			if s.Table != r.table || s.Dialect != e.name || s.Newest != 1 || s.Steps == nil {
@@ -64,16 +69,19 @@ func TestJSON(t *testing.T) {
 			}
 			return s
 		}
-		if s := read(ExitLeft); s.Version != 0 || s.Target != 1 || s.Applied || len(s.Steps) != 1 || s.Steps[0].Name == "" || s.Steps[0].Milliseconds != 0 {
+		if s := read(ExitLeft); s.Version != 0 || s.Target != 1 || s.Applied || len(s.Steps) != 1 ||
+			s.Steps[0].Name == "" || s.Steps[0].Milliseconds != 0 {
 			t.Errorf("before: %+v", s)
 		}
-		if s := read(ExitDone, r.up()...); s.Version != 1 || !s.Applied || len(s.Steps) != 1 || s.Steps[0].Name == "" || s.Steps[0].Milliseconds <= 0 {
+		if s := read(ExitDone, r.up()...); s.Version != 1 || !s.Applied || len(s.Steps) != 1 ||
+			s.Steps[0].Name == "" || s.Steps[0].Milliseconds <= 0 {
 			t.Errorf("up: %+v", s)
 		}
 		if s := read(ExitDone); s.Version != 1 || s.Applied || len(s.Steps) != 0 {
 			t.Errorf("after: %+v", s)
 		}
-		if s := read(ExitDone, "-to", "0", "-apply", "-drop", "-yes"); s.Version != 0 || !s.Applied || len(s.Steps) != 1 || len(s.Steps[0].Drops) == 0 || s.Drops == "" {
+		if s := read(ExitDone, "-to", "0", "-apply", "-drop", "-yes"); s.Version != 0 ||
+			!s.Applied || len(s.Steps) != 1 || len(s.Steps[0].Drops) == 0 || s.Drops == "" {
 			t.Errorf("down: %+v", s)
 		}
 	})
@@ -101,7 +109,8 @@ func TestTogether(t *testing.T) {
 			}
 			if strings.Contains(text, "version 0 to 1") {
 				did++
-			} else if !strings.Contains(text, "another run has done it") && !strings.Contains(text, "nothing is to be done") {
+			} else if !strings.Contains(text, "another run has done it") &&
+				!strings.Contains(text, "nothing is to be done") {
 				t.Errorf("of one that came late: %s", text)
 			}
 		}
@@ -122,10 +131,12 @@ func TestInterrupted(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = conn.Close() }()
-			lock, unlock := `SELECT pg_advisory_lock(hashtextextended('onceward migrate', 0))`, `SELECT pg_advisory_unlock(hashtextextended('onceward migrate', 0))`
+			lock, unlock := `SELECT pg_advisory_lock(hashtextextended('onceward migrate', 0))`,
+				`SELECT pg_advisory_unlock(hashtextextended('onceward migrate', 0))`
 			waits := `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE l.locktype = 'advisory' AND NOT l.granted`
 			if e.name == "mysql" {
-				lock, unlock = `DO GET_LOCK('onceward migrate', 30)`, `DO RELEASE_LOCK('onceward migrate')`
+				lock, unlock = `DO GET_LOCK('onceward migrate', 30)`,
+					`DO RELEASE_LOCK('onceward migrate')`
 				waits = `SELECT count(*) FROM information_schema.processlist WHERE state = 'User lock'`
 			}
 			if _, err := conn.ExecContext(t.Context(), lock); err != nil {
@@ -158,10 +169,13 @@ func TestInterruptedBefore(t *testing.T) {
 	r := newRig(t, engines[0], "store")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if code, out, errOut := answered(ctx, "", slices.Concat(r.flags, r.up())...); code != ExitInterrupted || out != "" || !strings.Contains(errOut, "begun again by the next run") {
+	if code, out, errOut := answered(ctx, "",
+		slices.Concat(r.flags, r.up())...); code != ExitInterrupted || out != "" ||
+		!strings.Contains(errOut, "begun again by the next run") {
 		t.Errorf("%d, %q, %q", code, out, errOut)
 	}
-	if code, out, errOut := answered(ctx, "", r.flags...); code != ExitInterrupted || out != "" || errOut != "onceward migrate: interrupted\n" {
+	if code, out, errOut := answered(ctx, "", r.flags...); code != ExitInterrupted || out != "" ||
+		errOut != "onceward migrate: interrupted\n" {
 		t.Errorf("of a look: %d, %q, %q", code, out, errOut)
 	}
 }
@@ -174,9 +188,11 @@ func TestTook(t *testing.T) {
 
 // A server that is not there is told, and no password.
 func TestUnreachable(t *testing.T) {
-	for _, dsn := range []string{"postgres://shop:geheim17@127.0.0.1:1/db", "mysql://shop:geheim17@127.0.0.1:1/db"} {
+	for _, dsn := range []string{"postgres://shop:geheim17@127.0.0.1:1/db",
+		"mysql://shop:geheim17@127.0.0.1:1/db"} {
 		code, out, errOut := command(t, "-sql", dsn, "-kind", "store")
-		if code != ExitUsage || out != "" || !strings.Contains(errOut, "connection refused") || strings.Contains(errOut, "geheim17") {
+		if code != ExitUsage || out != "" || !strings.Contains(errOut, "connection refused") ||
+			strings.Contains(errOut, "geheim17") {
 			t.Errorf("%d, %q, %q", code, out, errOut)
 		}
 	}
@@ -191,7 +207,8 @@ func TestAnothersTable(t *testing.T) {
 				r.exec("CREATE TABLE TABLE_NAME (name VARCHAR(40))")
 				r.exec("INSERT INTO TABLE_NAME VALUES ('somebody')")
 				code, out, errOut := command(t, r.flags...)
-				if code != ExitUsage || !strings.Contains(errOut, r.table+" is there, and is not a table of") {
+				if code != ExitUsage || !strings.Contains(errOut,
+					r.table+" is there, and is not a table of") {
 					t.Errorf("look: %d, %s%s", code, out, errOut)
 				}
 				code, out, errOut = command(t, slices.Concat(r.flags, r.up())...)
@@ -200,11 +217,13 @@ func TestAnothersTable(t *testing.T) {
 				}
 				r.want(ExitDone, "nothing is to be done", "-to", "0", "-apply", "-drop", "-yes")
 				var name string
-				if err := r.db.QueryRowContext(t.Context(), "SELECT name FROM "+r.table).Scan(&name); err != nil || name != "somebody" {
+				if err := r.db.QueryRowContext(t.Context(),
+					"SELECT name FROM "+r.table).Scan(&name); err != nil || name != "somebody" {
 					t.Errorf("what is left of it: %q, %v", name, err)
 				}
 				r.exec("DROP TABLE TABLE_NAME")
-				for _, suffix := range []string{"_parked", "_shards", "_results", "_meta", "_forgets"} {
+				for _, suffix := range []string{"_parked", "_shards", "_results", "_meta",
+					"_forgets"} {
 					r.exec("DROP TABLE IF EXISTS TABLE_NAME" + suffix)
 				}
 			})
@@ -242,7 +261,8 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// What was made by hand, or by a run that was cut off before it was put on record, is told and taken.
+// What was made by hand, or by a run that was cut off before it was put on record, is told and
+// taken.
 func TestUnrecorded(t *testing.T) {
 	forEach(t, func(_ *testing.T, _ engine, r *rig) {
 		r.want(ExitDone, "done", r.up()...)
@@ -260,7 +280,8 @@ func TestCutOff(t *testing.T) {
 			r := newRig(t, engines[2], kind)
 			r.want(ExitDone, "done", r.up()...)
 			r.exec("DELETE FROM onceward_migrations WHERE table_name = 'TABLE_NAME'")
-			second := map[string]string{"marks": "_results", "store": "_forgets", "outbox": "_parked"}[kind]
+			second := map[string]string{"marks": "_results", "store": "_forgets",
+				"outbox": "_parked"}[kind]
 			r.exec("DROP TABLE TABLE_NAME" + second)
 			r.want(ExitLeft, "not on record")
 			r.want(ExitDone, "version 0 to 1", r.up()...)
@@ -281,7 +302,8 @@ func TestWindow(t *testing.T) {
 			r.want(ExitDone, "raise the window", "-window", "96h", "-apply")
 			r.want(ExitDone, "nothing is to be done", "-window", "96h")
 			r.want(ExitDone, "nothing is to be done")
-			if out := r.want(ExitLeft, "raise_window", "-window", "97h", "-json"); !strings.Contains(out, `"raise_window": true`) {
+			if out := r.want(ExitLeft, "raise_window", "-window",
+				"97h", "-json"); !strings.Contains(out, `"raise_window": true`) {
 				t.Error(out)
 			}
 		})
@@ -291,13 +313,15 @@ func TestWindow(t *testing.T) {
 func TestNewFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new.db")
 	args := []string{"-sql", "sqlite:" + file, "-kind", "outbox", "-apply"}
-	if code, _, errOut := command(t, args...); code != ExitUsage || !strings.Contains(errOut, "there is no database") {
+	if code, _, errOut := command(t, args...); code != ExitUsage ||
+		!strings.Contains(errOut, "there is no database") {
 		t.Errorf("%d, %s", code, errOut)
 	}
 	if _, err := os.Stat(file); err == nil {
 		t.Error("the file was made")
 	}
-	if code, out, errOut := command(t, append(args, "-new-file")...); code != ExitDone || !strings.Contains(out, "version 0 to 1 (outbox)") {
+	if code, out, errOut := command(t, append(args, "-new-file")...); code != ExitDone ||
+		!strings.Contains(out, "version 0 to 1 (outbox)") {
 		t.Errorf("%d, %s%s", code, out, errOut)
 	}
 }
@@ -310,15 +334,20 @@ func TestSchema(t *testing.T) {
 	if _, err := db.ExecContext(t.Context(), `CREATE SCHEMA "`+schema+`"`); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = db.ExecContext(context.Background(), `DROP SCHEMA "`+schema+`" CASCADE`) })
+	t.Cleanup(func() {
+		_, _ = db.ExecContext(context.Background(), `DROP SCHEMA "`+schema+`" CASCADE`)
+	})
 	r := newRig(t, e, "store", "-schema", schema)
 	r.want(ExitDone, schema+"."+r.table, r.up()...)
 	var n int
-	if err := db.QueryRowContext(t.Context(), `SELECT version FROM "`+schema+`".onceward_migrations`).Scan(&n); err != nil || n != 1 {
+	if err := db.QueryRowContext(t.Context(),
+		`SELECT version FROM "`+schema+`".onceward_migrations`).Scan(&n); err != nil || n != 1 {
 		t.Errorf("version %d, %v", n, err)
 	}
 	bad := newRig(t, e, "store")
-	if code, out, errOut := command(t, slices.Concat(bad.flags, []string{"-schema", schema + "_none", "-apply"})...); code != ExitUsage || !strings.Contains(errOut, "does not exist") {
+	if code, out, errOut := command(t,
+		slices.Concat(bad.flags, []string{"-schema", schema + "_none",
+			"-apply"})...); code != ExitUsage || !strings.Contains(errOut, "does not exist") {
 		t.Errorf("a schema that is not there: %d, %s%s", code, out, errOut)
 	}
 }

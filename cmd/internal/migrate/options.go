@@ -44,7 +44,8 @@ const newest = -1
 var (
 	kinds    = []string{"marks", "fence", "store", "outbox"}
 	prints   = []string{"sql", "files", "goose"}
-	dialects = []sqladapter.Dialect{sqladapter.Postgres, sqladapter.MySQL, sqladapter.SQLite, sqladapter.SQLServer}
+	dialects = []sqladapter.Dialect{sqladapter.Postgres, sqladapter.MySQL, sqladapter.SQLite,
+		sqladapter.SQLServer}
 )
 
 const usage = `Usage: onceward migrate -sql DSN -kind marks|fence|store|outbox [-table NAME] [-apply] [flags]
@@ -88,11 +89,15 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f := flag.NewFlagSet("migrate", flag.ContinueOnError)
 	o.Server.SQLFlags(f)
 	f.BoolVar(&o.Server.NewFile, "new-file", false, "the file of SQLite may be new")
-	f.StringVar(&r.dialect, "dialect", "", "`name` of the engine, for -print without a server: postgres, mysql, sqlite, sqlserver (marks alone)")
+	f.StringVar(&r.dialect, "dialect", "",
+		"`name` of the engine, for -print without a server: postgres, mysql, sqlite, sqlserver (marks alone)")
 	f.StringVar(&o.Kind, "kind", "", "`kind` of the tables: marks, fence, store, outbox")
-	f.StringVar(&o.Schema, "schema", "", "`schema` of the tables, which must exist (default the connection's own)")
-	f.StringVar(&o.Table, "table", "", "`name` of the first table; others begin with it (default onceward_marks, onceward_fence, onceward_claims, onceward_outbox)")
-	f.StringVar(&r.retention, "retention", "deletes", "`retention` of marks: deletes or generations")
+	f.StringVar(&o.Schema, "schema", "",
+		"`schema` of the tables, which must exist (default the connection's own)")
+	f.StringVar(&o.Table, "table", "",
+		"`name` of the first table; others begin with it (default onceward_marks, onceward_fence, onceward_claims, onceward_outbox)")
+	f.StringVar(&r.retention, "retention", "deletes",
+		"`retention` of marks: deletes or generations")
 	f.Func("window", "window of the marks, as in `72h`; 0 keeps them for ever", o.setWindow)
 	f.Func("to", "`version` that is wanted (default the newest)", o.setTo)
 	f.BoolVar(&o.Apply, "apply", false, "do what is to be done")
@@ -141,14 +146,17 @@ func (o *Options) read(r raw) error {
 		return fmt.Errorf("-retention is %q; deletes or generations is wanted", r.retention)
 	}
 	if r.dialect != "" {
-		at := slices.IndexFunc(dialects, func(d sqladapter.Dialect) bool { return d.String() == r.dialect })
+		at := slices.IndexFunc(dialects, func(d sqladapter.Dialect) bool {
+			return d.String() == r.dialect
+		})
 		switch {
 		case o.Server.SQL != "":
 			return errors.New("-dialect and -sql exclude each other")
 		case o.Print == "":
 			return errors.New("-dialect needs -print: a server is wanted with -sql")
 		case at < 0:
-			return fmt.Errorf("-dialect is %q; one of postgres, mysql, sqlite, sqlserver is wanted", r.dialect)
+			return fmt.Errorf("-dialect is %q; one of postgres, mysql, sqlite, sqlserver is wanted",
+				r.dialect)
 		}
 		o.Dialect = dialects[at]
 		return nil

@@ -25,37 +25,50 @@ func TestOptions(t *testing.T) {
 		"-kind store":               "-sql is missing",
 		"-kind store -sql x":        "-sql is none of",
 		"-kind store -sql env:NONE": "the environment has no NONE",
-		"-kind store -sql sqlite:" + file + ".none":                          "there is no database",
-		"-kind store -new-file -sql sqlite:" + file:                          "-new-file needs -apply",
-		"-kind store -apply -new-file -sql sqlite:" + file + "/b.db":         "there is no database",
-		"-kind store -apply -new-file -sql postgres://h/db":                  "-new-file needs -apply and -sql sqlite",
-		"-kind store -window 72h " + there:                                   "-window and -retention need -kind marks",
-		"-kind outbox -retention generations " + there:                       "-window and -retention need -kind marks",
-		"-kind marks -retention weekly " + there:                             `-retention is "weekly"`,
-		"-kind marks -apply " + there:                                        "-window is missing",
-		"-kind marks -apply -to 1 " + there:                                  "-window is missing",
-		"-kind marks -print sql -dialect mysql":                              "-window is missing",
-		"-kind marks -window 3 " + there:                                     "no duration such as 72h",
-		"-kind store -to x " + there:                                         "no version, such as 0",
-		"-kind store -to -1 " + there:                                        "no version, such as 0",
-		"-kind store -drop -to 0 " + there:                                   "-drop needs -apply",
-		"-kind store -apply -drop " + there:                                  "-drop needs -to",
-		"-kind store -apply -yes " + there:                                   "-yes needs -drop",
-		"-kind store -apply -to 0 -drop -json " + there:                      "-json needs -yes",
-		"-kind store -out d " + there:                                        "-out needs -print",
-		"-kind store -schema shop " + there:                                  "-schema is of SQLite an attached database",
-		"-kind store -dialect mysql":                                         "-dialect needs -print",
-		"-kind store -dialect mysql -print sql " + there:                     "-dialect and -sql exclude each other",
-		"-kind store -dialect oracle -print sql":                             `-dialect is "oracle"`,
-		"-kind store -dialect sqlserver -print sql":                          "-dialect sqlserver needs -kind marks",
-		"-kind store -dialect mysql -print xml":                              `-print is "xml"`,
-		"-kind store -dialect mysql -print sql -out d":                       "-out needs -print files or goose",
-		"-kind store -dialect mysql -print files":                            "-out is missing",
-		"-kind store -dialect mysql -print sql -apply":                       "-print excludes",
-		"-kind store -dialect mysql -print sql -to 0":                        "-print excludes",
-		"-kind store -dialect mysql -print sql -json":                        "-print excludes",
-		"-kind store " + there + " more":                                     `unexpected argument "more"`,
-		"-kind store -table a.b " + there:                                    "", // newComponent looks at names
+		"-kind store -sql sqlite:" + file +
+			".none": "there is no database",
+		"-kind store -new-file -sql sqlite:" +
+			file: "-new-file needs -apply",
+		"-kind store -apply -new-file -sql sqlite:" +
+			file + "/b.db": "there is no database",
+		"-kind store -apply -new-file -sql postgres://h/db": "-new-file needs -apply and -sql sqlite",
+		"-kind store -window 72h " +
+			there: "-window and -retention need -kind marks",
+		"-kind outbox -retention generations " +
+			there: "-window and -retention need -kind marks",
+		"-kind marks -retention weekly " +
+			there: `-retention is "weekly"`,
+		"-kind marks -apply " + there:           "-window is missing",
+		"-kind marks -apply -to 1 " + there:     "-window is missing",
+		"-kind marks -print sql -dialect mysql": "-window is missing",
+		"-kind marks -window 3 " +
+			there: "no duration such as 72h",
+		"-kind store -to x " +
+			there: "no version, such as 0",
+		"-kind store -to -1 " +
+			there: "no version, such as 0",
+		"-kind store -drop -to 0 " + there:              "-drop needs -apply",
+		"-kind store -apply -drop " + there:             "-drop needs -to",
+		"-kind store -apply -yes " + there:              "-yes needs -drop",
+		"-kind store -apply -to 0 -drop -json " + there: "-json needs -yes",
+		"-kind store -out d " + there:                   "-out needs -print",
+		"-kind store -schema shop " +
+			there: "-schema is of SQLite an attached database",
+		"-kind store -dialect mysql": "-dialect needs -print",
+		"-kind store -dialect mysql -print sql " +
+			there: "-dialect and -sql exclude each other",
+		"-kind store -dialect oracle -print sql":       `-dialect is "oracle"`,
+		"-kind store -dialect sqlserver -print sql":    "-dialect sqlserver needs -kind marks",
+		"-kind store -dialect mysql -print xml":        `-print is "xml"`,
+		"-kind store -dialect mysql -print sql -out d": "-out needs -print files or goose",
+		"-kind store -dialect mysql -print files":      "-out is missing",
+		"-kind store -dialect mysql -print sql -apply": "-print excludes",
+		"-kind store -dialect mysql -print sql -to 0":  "-print excludes",
+		"-kind store -dialect mysql -print sql -json":  "-print excludes",
+		"-kind store " + there +
+			" more": `unexpected argument "more"`,
+		// newComponent looks at names
+		"-kind store -table a.b " + there:                                    "",
 		"-kind marks -window 0 -apply " + there:                              "",
 		"-kind marks -to 0 " + there:                                         "",
 		"-kind marks -to 0 -apply -drop -yes -json " + there:                 "",
@@ -73,12 +86,15 @@ func TestOptions(t *testing.T) {
 }
 
 func TestOptionsRead(t *testing.T) {
-	o, err := ParseOptions(strings.Fields("-kind marks -retention generations -window 0 -dialect postgres -print sql"), nil)
-	if err != nil || o.Retention != sqladapter.Generations || !o.Windowed || o.Window != 0 || o.Dialect != sqladapter.Postgres || o.To != newest {
+	o, err := ParseOptions(strings.Fields(
+		"-kind marks -retention generations -window 0 -dialect postgres -print sql"), nil)
+	if err != nil || o.Retention != sqladapter.Generations || !o.Windowed || o.Window != 0 ||
+		o.Dialect != sqladapter.Postgres || o.To != newest {
 		t.Errorf("%+v, %v", o, err)
 	}
 	var out bytes.Buffer
-	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "Exit code: 0 nothing") ||
+	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) ||
+		!strings.Contains(out.String(), "Exit code: 0 nothing") ||
 		!strings.Contains(out.String(), "-window") {
 		t.Errorf("help: %v, %s", err, out.String())
 	}

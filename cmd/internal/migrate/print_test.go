@@ -13,7 +13,9 @@ func TestPrintedSQL(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t, engines[0], kind)
-			code, out, errOut := command(t, slices.Concat([]string{"-dialect", "sqlite", "-kind", kind, "-table", r.table, "-print", "sql"}, r.window)...)
+			code, out, errOut := command(t,
+				slices.Concat([]string{"-dialect", "sqlite", "-kind", kind, "-table", r.table,
+					"-print", "sql"}, r.window)...)
 			if code != ExitDone || errOut != "" {
 				t.Fatalf("%d, %s", code, errOut)
 			}
@@ -26,16 +28,21 @@ func TestPrintedSQL(t *testing.T) {
 
 // With -sql in place of -dialect nothing is connected.
 func TestPrintConnectsToNothing(t *testing.T) {
-	code, out, errOut := command(t, "-sql", "postgres://127.0.0.1:1/db", "-kind", "fence", "-schema", "Shop", "-print", "sql")
-	if code != ExitDone || errOut != "" || !strings.Contains(out, `CREATE TABLE IF NOT EXISTS "Shop"."onceward_fence"`) {
+	code, out, errOut := command(t, "-sql", "postgres://127.0.0.1:1/db", "-kind", "fence",
+		"-schema", "Shop", "-print", "sql")
+	if code != ExitDone || errOut != "" ||
+		!strings.Contains(out, `CREATE TABLE IF NOT EXISTS "Shop"."onceward_fence"`) {
 		t.Errorf("%d, %s%s", code, out, errOut)
 	}
 }
 
 func TestPrintedDialects(t *testing.T) {
-	for dialect, want := range map[string]string{"postgres": "octet_length", "mysql": "ENGINE=InnoDB", "sqlite": "WITHOUT ROWID", "sqlserver": "OBJECT_ID"} {
-		code, out, errOut := command(t, "-dialect", dialect, "-kind", "marks", "-window", "72h", "-print", "sql")
-		if code != ExitDone || errOut != "" || !strings.Contains(out, want) || !strings.Contains(out, "259200000") {
+	for dialect, want := range map[string]string{"postgres": "octet_length",
+		"mysql": "ENGINE=InnoDB", "sqlite": "WITHOUT ROWID", "sqlserver": "OBJECT_ID"} {
+		code, out, errOut := command(t, "-dialect", dialect, "-kind", "marks", "-window",
+			"72h", "-print", "sql")
+		if code != ExitDone || errOut != "" || !strings.Contains(out, want) ||
+			!strings.Contains(out, "259200000") {
 			t.Errorf("%s: %d, %s%s", dialect, code, out, errOut)
 		}
 	}
@@ -56,7 +63,9 @@ func TestPrintedFiles(t *testing.T) {
 			var listed []string
 			for name, words := range want {
 				listed = append(listed, filepath.Join(dir, name))
-				if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !strings.Contains(string(text), words) || !strings.Contains(string(text), "onceward_migrations") {
+				if text, err := os.ReadFile(filepath.Join(dir, name)); err != nil ||
+					!strings.Contains(string(text), words) ||
+					!strings.Contains(string(text), "onceward_migrations") {
 					t.Errorf("%s: %v, %s", name, err, text)
 				}
 			}
@@ -74,11 +83,13 @@ func TestPrintedFiles(t *testing.T) {
 			if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if code, out, errOut = command(t, args...); code != ExitUsage || out != "" || !strings.Contains(errOut, "is not overwritten; nothing was written") {
+			if code, out, errOut = command(t, args...); code != ExitUsage || out != "" ||
+				!strings.Contains(errOut, "is not overwritten; nothing was written") {
 				t.Errorf("%d, %s%s", code, out, errOut)
 			}
 			left, err := os.ReadDir(dir)
-			if text, _ := os.ReadFile(mine); string(text) != "mine" || err != nil || len(left) != 1 {
+			if text, _ := os.ReadFile(mine); string(text) != "mine" || err != nil ||
+				len(left) != 1 {
 				t.Errorf("what was there is %q; %v, %v", text, left, err)
 			}
 		})
@@ -87,7 +98,8 @@ func TestPrintedFiles(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errOut := command(t, "-dialect", "mysql", "-kind", "store", "-print", "goose", "-out", file); code != ExitUsage || !strings.Contains(errOut, "-out: ") {
+	if code, _, errOut := command(t, "-dialect", "mysql", "-kind", "store", "-print", "goose",
+		"-out", file); code != ExitUsage || !strings.Contains(errOut, "-out: ") {
 		t.Errorf("a file for a directory: %d, %s", code, errOut)
 	}
 }

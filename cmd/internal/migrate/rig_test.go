@@ -82,7 +82,8 @@ func newRig(t *testing.T, e engine, kind string, more ...string) *rig {
 		r.window = []string{"-window", "72h"}
 	}
 	t.Cleanup(func() {
-		code, out, errOut := answered(context.Background(), "", slices.Concat(r.flags, []string{"-to", "0", "-apply", "-drop", "-yes"})...)
+		code, out, errOut := answered(context.Background(),
+			"", slices.Concat(r.flags, []string{"-to", "0", "-apply", "-drop", "-yes"})...)
 		if code != ExitDone {
 			t.Errorf("at the end: %d, %s%s", code, out, errOut)
 		}
@@ -95,7 +96,8 @@ func (r *rig) want(code int, words string, args ...string) string {
 	r.t.Helper()
 	got, out, errOut := command(r.t, slices.Concat(r.flags, args)...)
 	if got != code || !strings.Contains(out+errOut, words) {
-		r.t.Errorf("migrate %s: exit code %d, want %d and %q:\n%s%s", strings.Join(args, " "), got, code, words, out, errOut)
+		r.t.Errorf("migrate %s: exit code %d, want %d and %q:\n%s%s", strings.Join(args, " "),
+			got, code, words, out, errOut)
 	}
 	return out
 }
@@ -106,7 +108,8 @@ func (r *rig) up(more ...string) []string {
 
 func (r *rig) exec(statement string) {
 	r.t.Helper()
-	if _, err := r.db.ExecContext(r.t.Context(), strings.ReplaceAll(statement, "TABLE_NAME", r.table)); err != nil {
+	if _, err := r.db.ExecContext(r.t.Context(),
+		strings.ReplaceAll(statement, "TABLE_NAME", r.table)); err != nil {
 		r.t.Fatalf("%s: %v", statement, err)
 	}
 }
@@ -118,7 +121,9 @@ func forEach(t *testing.T, test func(t *testing.T, e engine, r *rig)) {
 			t.Run(e.name+"/"+kind, func(t *testing.T) { test(t, e, newRig(t, e, kind)) })
 		}
 		if e.name != "sqlite" {
-			t.Run(e.name+"/generations", func(t *testing.T) { test(t, e, newRig(t, e, "marks", "-retention", "generations")) })
+			t.Run(e.name+"/generations", func(t *testing.T) {
+				test(t, e, newRig(t, e, "marks", "-retention", "generations"))
+			})
 		}
 	}
 }

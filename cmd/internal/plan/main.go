@@ -52,23 +52,27 @@ func Main(args []string, out, errOut io.Writer) int {
 // print writes tables for people.
 func (p *Plan) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "%.6g messages a second, of them %.6g new keys: %s keys in a window of %v\n", p.Rate, p.NewRate, count(p.KeysInWindow), window(p.WindowMS))
+	fmt.Fprintf(w, "%.6g messages a second, of them %.6g new keys: %s keys in a window of %v\n",
+		p.Rate, p.NewRate, count(p.KeysInWindow), window(p.WindowMS))
 	fmt.Fprintf(w, "\nRedis\tkeeps of a key\tbytes a key\tkeys at most\tbytes\tmaxmemory (+%.0f %%)\tExpectedKeys\tshards\ta new key taken for done\tin a year\n", p.Spare*100)
 	for _, r := range p.Redis {
 		expected, shards := "-", "-"
 		if r.ExpectedKeys > 0 {
 			expected, shards = fmt.Sprint(r.ExpectedKeys), fmt.Sprint(r.Shards)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Layout, r.Keeps, r.BytesPerKey, count(r.Keys), size(r.Bytes),
+		fmt.Fprintf(w, "%s\t%s\t%.1f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Layout,
+			r.Keeps, r.BytesPerKey, count(r.Keys), size(r.Bytes),
 			size(r.MaxMemory), expected, shards, odds(r.FalseDuplicate), odds(r.FalsePerYear))
 	}
 	fmt.Fprint(w, "\nBloom filter\tbytes a process\tbytes a key\tgenerations\thashes\tnew keys it does not know for new\n")
 	for _, b := range p.Bloom {
-		fmt.Fprintf(w, "%s\t%s\t%.1f\t%d\t%d\t%s\n", b.Kind, size(b.Bytes), b.BytesPerKey, b.Generations, b.Hashes, odds(b.FalsePositives))
+		fmt.Fprintf(w, "%s\t%s\t%.1f\t%d\t%d\t%s\n", b.Kind, size(b.Bytes), b.BytesPerKey,
+			b.Generations, b.Hashes, odds(b.FalsePositives))
 	}
 	fmt.Fprint(w, "\nSQL, marks\tretention\ttables\trows at most\tbytes a row\tbytes\n")
 	for _, s := range p.SQL {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%.0f\t%s\n", s.Engine, s.Retention, s.Tables, count(s.Rows), s.BytesPerKey, size(s.Bytes))
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%.0f\t%s\n", s.Engine, s.Retention, s.Tables, count(s.Rows),
+			s.BytesPerKey, size(s.Bytes))
 	}
 	return w.Flush()
 }

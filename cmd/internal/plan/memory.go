@@ -107,7 +107,8 @@ func members(n int) float64 {
 		return float64(allocated(object) + allocated(header+8*n))
 	}
 	const dict, decimal = 56, 19
-	return float64(allocated(object)+allocated(dict)+n*(allocated(entry)+text(decimal))) + tables(float64(n))/2
+	return float64(allocated(object)+allocated(dict)+n*(allocated(entry)+text(decimal))) +
+		tables(float64(n))/2
 }
 
 // poisson is the probability of n where the mean is expected.

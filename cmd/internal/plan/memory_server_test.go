@@ -39,7 +39,8 @@ func (f filling) String() string {
 func compareMemory(t *testing.T, f filling, n int) {
 	t.Helper()
 	o := Options{
-		Rate: float64(n) / (24 * 3600), Window: 24 * time.Hour, Result: f.result, Fingerprint: f.fingerprint, Prefix: "ow",
+		Rate: float64(n) / (24 * 3600), Window: 24 * time.Hour, Result: f.result,
+		Fingerprint: f.fingerprint, Prefix: "ow",
 		Spare: DefaultSpare, FalsePositives: DefaultFalsePositives,
 	}
 	p, err := New(o)
@@ -50,14 +51,16 @@ func compareMemory(t *testing.T, f filling, n int) {
 	if planned.Layout != f.layout.String() {
 		t.Fatalf("the plan has %q in the place of %v", planned.Layout, f.layout)
 	}
-	client := redis.NewClient(&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr, PoolSize: 1})
+	client := redis.NewClient(&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr,
+		PoolSize: 1})
 	t.Cleanup(func() { _ = client.Close() })
 	if err := client.ConfigSet(t.Context(), "appendonly", "no").Err(); err != nil {
 		t.Fatal(err)
 	}
 	opts := redisadapter.Options{Layout: f.layout, OnFinding: func(redisadapter.Finding) {}}
 	if planned.Shards > 0 {
-		opts.Window, opts.ExpectedKeys, opts.Secret = o.Window, planned.ExpectedKeys, []byte("0123456789abcdef")
+		opts.Window, opts.ExpectedKeys, opts.Secret = o.Window, planned.ExpectedKeys,
+			[]byte("0123456789abcdef")
 	}
 	store, err := redisadapter.New(t.Context(), client, opts)
 	if err != nil {
@@ -69,8 +72,8 @@ func compareMemory(t *testing.T, f filling, n int) {
 	measured := float64(used(t, client)-before) / float64(n)
 	// What was filled is one generation.
 	reckoned := o.redis(f.layout, float64(n), planned.Shards, 1) / float64(n)
-	t.Logf("%v, %d keys: measured %.2f bytes a key, reckoned %.2f (%+.1f %%), plan says %.2f", f, n, measured, reckoned,
-		(reckoned/measured-1)*100, planned.BytesPerKey)
+	t.Logf("%v, %d keys: measured %.2f bytes a key, reckoned %.2f (%+.1f %%), plan says %.2f",
+		f, n, measured, reckoned, (reckoned/measured-1)*100, planned.BytesPerKey)
 	for _, planned := range []float64{reckoned, planned.BytesPerKey} {
 		if math.Abs(planned/measured-1) > tolerance {
 			t.Errorf("planned %.2f bytes a key, measured %.2f", planned, measured)
@@ -81,14 +84,16 @@ func compareMemory(t *testing.T, f filling, n int) {
 const batch = 1000
 
 // fill claims and completes the keys from first to end.
-func fill(t *testing.T, store *redisadapter.Store, f filling, first, end int, window time.Duration) {
+func fill(t *testing.T, store *redisadapter.Store, f filling, first, end int,
+	window time.Duration) {
 	t.Helper()
 	reqs, ends := make([]dedup.ClaimRequest, batch), make([]dedup.Change, batch)
 	result := make([]byte, f.result)
 	for ; first < end; first += batch {
 		for i := range reqs {
 			sum := sha256.Sum256([]byte(strconv.Itoa(first + i)))
-			reqs[i] = dedup.ClaimRequest{ID: dedup.ID(sum[:16]), Token: dedup.Token{1}, Lease: time.Minute, Hold: time.Minute}
+			reqs[i] = dedup.ClaimRequest{ID: dedup.ID(sum[:16]), Token: dedup.Token{1},
+				Lease: time.Minute, Hold: time.Minute}
 			if f.fingerprint {
 				reqs[i].Fingerprint = dedup.FingerprintOf(sum[:])
 			}
@@ -99,7 +104,8 @@ func fill(t *testing.T, store *redisadapter.Store, f filling, first, end int, wi
 				t.Fatalf("key %d: %+v", first+i, a)
 			}
 			ends[i] = dedup.Change{
-				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1, Until: until, State: dedup.StateSucceeded,
+				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
+				Until: until, State: dedup.StateSucceeded,
 				Landed: true, Window: window, Fingerprint: reqs[i].Fingerprint,
 			}
 			if f.result > 0 {
@@ -136,7 +142,9 @@ func used(t *testing.T, client *redis.Client) int {
 // TestMemory compares with servers of 100,000 keys; TestMemoryOfAMillion is the long one.
 func TestMemory(t *testing.T) {
 	for _, f := range []filling{
-		{layout: redisadapter.Rich, result: 1000, fingerprint: true}, {layout: redisadapter.SeenOnly}, {layout: redisadapter.Compact}, {layout: redisadapter.Mixed},
+		{layout: redisadapter.Rich, result: 1000, fingerprint: true},
+		{layout: redisadapter.SeenOnly}, {layout: redisadapter.Compact},
+		{layout: redisadapter.Mixed},
 	} {
 		t.Run(f.String(), func(t *testing.T) { compareMemory(t, f, 100_000) })
 	}

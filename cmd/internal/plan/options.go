@@ -68,16 +68,23 @@ Flags:
 func ParseOptions(args []string, out io.Writer) (Options, error) {
 	var o Options
 	f := flag.NewFlagSet("plan", flag.ContinueOnError)
-	f.Float64Var(&o.Rate, "rate", 0, "`messages` a second, duplicates included, as a mean over the window")
+	f.Float64Var(&o.Rate, "rate", 0,
+		"`messages` a second, duplicates included, as a mean over the window")
 	f.DurationVar(&o.Window, "window", 0, "window of the Deduper, as in 72h")
-	flags.Share(f, &o.Dup, "dup", 0, "`share` of the messages that are duplicates, as in 0.05 or 5%")
+	flags.Share(f, &o.Dup, "dup", 0,
+		"`share` of the messages that are duplicates, as in 0.05 or 5%")
 	f.IntVar(&o.Result, "result", 0, "mean `bytes` of a stored result (default none)")
-	f.IntVar(&o.Key, "key", 0, "mean `bytes` of a key: shows beside what SET NX of the key itself would take")
-	f.BoolVar(&o.Fingerprint, "fingerprint", false, "claims carry a fingerprint (dedup.WithFingerprint)")
-	f.BoolVar(&o.Origin, "origin", false, "claims carry an origin, as those of the Kafka adapters do")
+	f.IntVar(&o.Key, "key", 0,
+		"mean `bytes` of a key: shows beside what SET NX of the key itself would take")
+	f.BoolVar(&o.Fingerprint, "fingerprint",
+		false, "claims carry a fingerprint (dedup.WithFingerprint)")
+	f.BoolVar(&o.Origin, "origin", false,
+		"claims carry an origin, as those of the Kafka adapters do")
 	f.StringVar(&o.Prefix, "prefix", redisadapter.DefaultPrefix, "`prefix` of the keys in Redis")
-	flags.Share(f, &o.Spare, "spare", DefaultSpare, "`share` to add to what is reckoned, as in 0.3 or 30%")
-	flags.Share(f, &o.FalsePositives, "bloom", DefaultFalsePositives, "goal for the `share` of new keys that a Bloom filter does not know for new")
+	flags.Share(f, &o.Spare, "spare", DefaultSpare,
+		"`share` to add to what is reckoned, as in 0.3 or 30%")
+	flags.Share(f, &o.FalsePositives, "bloom", DefaultFalsePositives,
+		"goal for the `share` of new keys that a Bloom filter does not know for new")
 	f.BoolVar(&o.JSON, "json", false, "write JSON")
 	if err := flags.Parse(f, args, usage, out); err != nil {
 		return o, err
@@ -117,7 +124,9 @@ func (o *Options) check() error {
 
 // prefixProblem asks redisadapter's own rule.
 func (o *Options) prefixProblem() error {
-	if o.Prefix == "" || len(o.Prefix) > 64 || strings.Trim(o.Prefix, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != "" {
+	if o.Prefix == "" || len(o.Prefix) > 64 ||
+		strings.Trim(o.Prefix,
+			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") != "" {
 		return fmt.Errorf("%q is not 1-64 bytes of letters, digits, '_', '.', '-'", o.Prefix)
 	}
 	return nil

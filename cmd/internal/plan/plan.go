@@ -73,9 +73,11 @@ const (
 // New reckons.
 func New(o Options) (Plan, error) {
 	p := Plan{
-		Rate: o.Rate, NewRate: o.newRate(), WindowMS: o.Window.Milliseconds(), KeysInWindow: uint64(math.Ceil(o.keys())), Spare: o.Spare,
+		Rate: o.Rate, NewRate: o.newRate(), WindowMS: o.Window.Milliseconds(),
+		KeysInWindow: uint64(math.Ceil(o.keys())), Spare: o.Spare,
 	}
-	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact, redisadapter.Mixed} {
+	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly,
+		redisadapter.Compact, redisadapter.Mixed} {
 		p.Redis = append(p.Redis, o.layout(layout))
 	}
 	if o.Key > 0 {
@@ -94,7 +96,8 @@ func New(o Options) (Plan, error) {
 
 // asMembers reports whether a layout keeps finished keys in sets, of what is stored here.
 func (o *Options) asMembers(layout redisadapter.Layout) bool {
-	return layout == redisadapter.Compact || layout == redisadapter.Mixed && o.Result == 0 && !o.Fingerprint
+	return layout == redisadapter.Compact ||
+		layout == redisadapter.Mixed && o.Result == 0 && !o.Fingerprint
 }
 
 // layout is the plan of one. Members are remembered for a window to two.
@@ -150,13 +153,14 @@ func (o *Options) recipe() Redis {
 }
 
 func (o *Options) bloom(kind bloom.Kind) (Bloom, error) {
-	p, err := bloom.Options{Window: o.Window, Rate: o.newRate(), FalsePositives: o.FalsePositives, Kind: kind}.Plan()
+	p, err := bloom.Options{Window: o.Window, Rate: o.newRate(), FalsePositives: o.FalsePositives,
+		Kind: kind}.Plan()
 	if err != nil {
 		return Bloom{}, err
 	}
 	return Bloom{
-		Kind: kind.String(), Bytes: p.Bytes, BytesPerKey: round(float64(p.Bytes) / o.keys()), Hashes: p.Hashes,
-		Generations: p.Generations, FalsePositives: p.FalsePositives,
+		Kind: kind.String(), Bytes: p.Bytes, BytesPerKey: round(float64(p.Bytes) / o.keys()),
+		Hashes: p.Hashes, Generations: p.Generations, FalsePositives: p.FalsePositives,
 	}, nil
 }
 

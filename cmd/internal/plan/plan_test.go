@@ -14,11 +14,14 @@ import (
 const needed = "-rate 1000 -window 1h "
 
 func TestParseOptions(t *testing.T) {
-	o, err := ParseOptions(strings.Fields("--rate 1000 --window 72h --dup 5% --result 200 --key 46 --spare 0.5 --bloom 1% --origin"), nil)
+	o, err := ParseOptions(strings.Fields(
+		"--rate 1000 --window 72h --dup 5% --result 200 --key 46 --spare 0.5 --bloom 1% --origin"),
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Options{Rate: 1000, Window: 72 * time.Hour, Dup: 0.05, Result: 200, Key: 46, Spare: 0.5, FalsePositives: 0.01, Origin: true, Prefix: "ow"}
+	want := Options{Rate: 1000, Window: 72 * time.Hour, Dup: 0.05, Result: 200, Key: 46, Spare: 0.5,
+		FalsePositives: 0.01, Origin: true, Prefix: "ow"}
 	if o != want {
 		t.Errorf("%+v, want %+v", o, want)
 	}
@@ -54,7 +57,8 @@ func TestParseOptionsRefuses(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) || !strings.Contains(out.String(), "Exit code") {
+	if _, err := ParseOptions([]string{"-h"}, &out); !errors.Is(err, flag.ErrHelp) ||
+		!strings.Contains(out.String(), "Exit code") {
 		t.Errorf("%v, %s", err, out.String())
 	}
 }
@@ -62,7 +66,8 @@ func TestParseOptionsRefuses(t *testing.T) {
 // The size classes of jemalloc, from its manual.
 func TestAllocated(t *testing.T) {
 	for n, want := range map[int]int{
-		1: 8, 8: 8, 9: 16, 24: 32, 60: 64, 65: 80, 113: 128, 129: 160, 161: 192, 225: 256, 257: 320, 513: 640, 3073: 3584, 3584: 3584, 3585: 4096, 14337: 16384,
+		1: 8, 8: 8, 9: 16, 24: 32, 60: 64, 65: 80, 113: 128, 129: 160, 161: 192, 225: 256,
+		257: 320, 513: 640, 3073: 3584, 3584: 3584, 3585: 4096, 14337: 16384,
 	} {
 		if got := allocated(n); got != want {
 			t.Errorf("%d bytes take %d, want %d", n, got, want)
@@ -77,12 +82,14 @@ func TestStrings(t *testing.T) {
 		want        float64
 	}{{46, 28, 192.78}, {27, 40, 176.78}} {
 		if got := records(1e6, test.name, test.value) / 1e6; math.Abs(got-test.want) > 0.01 {
-			t.Errorf("a key of %d bytes with %d: %.2f, want %.2f", test.name, test.value, got, test.want)
+			t.Errorf("a key of %d bytes with %d: %.2f, want %.2f", test.name, test.value,
+				got, test.want)
 		}
 	}
 }
 
-// A bucket that outgrows its array costs eight times as much a key, as redisadapter's comment has it.
+// A bucket that outgrows its array costs eight times as much a key, as redisadapter's comment has
+// it.
 func TestOvergrownBuckets(t *testing.T) {
 	o := Options{Prefix: "ow", Window: time.Hour}
 	planned, grown := o.buckets(1e6, 2500, 1)/1e6, o.buckets(3e6, 2500, 1)/3e6
@@ -101,14 +108,17 @@ func TestPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	const keys = 1900 * 24 * 3600
-	if p.KeysInWindow != keys || p.NewRate != 1900 || len(p.Redis) != 5 || len(p.Bloom) != 2 || len(p.SQL) != 4 {
+	if p.KeysInWindow != keys || p.NewRate != 1900 || len(p.Redis) != 5 || len(p.Bloom) != 2 ||
+		len(p.SQL) != 4 {
 		t.Fatalf("%+v", p)
 	}
 	rich, compact, mixed := p.Redis[0], p.Redis[2], p.Redis[3]
-	if rich.Keys != keys || rich.Shards != 0 || math.Abs(rich.FalseDuplicate/(keys*math.Pow(2, -128))-1) > 1e-9 {
+	if rich.Keys != keys || rich.Shards != 0 ||
+		math.Abs(rich.FalseDuplicate/(keys*math.Pow(2, -128))-1) > 1e-9 {
 		t.Errorf("rich: %+v", rich)
 	}
-	if compact.Keys != 2*keys || compact.ExpectedKeys != int(math.Ceil(keys*1.3)) || compact.Shards != (compact.ExpectedKeys+399)/400 {
+	if compact.Keys != 2*keys || compact.ExpectedKeys != int(math.Ceil(keys*1.3)) ||
+		compact.Shards != (compact.ExpectedKeys+399)/400 {
 		t.Errorf("compact: %+v", compact)
 	}
 	if odds := 2 * 400 / 1.3 * math.Pow(2, -64); math.Abs(compact.FalseDuplicate/odds-1) > 0.01 {
@@ -123,7 +133,8 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	for _, b := range p.Bloom {
-		if b.FalsePositives <= 0 || b.FalsePositives > DefaultFalsePositives || b.BytesPerKey < 3 || b.BytesPerKey > 5 {
+		if b.FalsePositives <= 0 || b.FalsePositives > DefaultFalsePositives || b.BytesPerKey < 3 ||
+			b.BytesPerKey > 5 {
 			t.Errorf("%+v", b)
 		}
 	}
@@ -143,14 +154,16 @@ func TestMixedWithResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	rich, mixed := p.Redis[0], p.Redis[3]
-	if mixed.BytesPerKey < rich.BytesPerKey || mixed.Keys != rich.Keys || mixed.Shards == 0 || mixed.FalseDuplicate != rich.FalseDuplicate {
+	if mixed.BytesPerKey < rich.BytesPerKey || mixed.Keys != rich.Keys || mixed.Shards == 0 ||
+		mixed.FalseDuplicate != rich.FalseDuplicate {
 		t.Errorf("rich %+v, mixed %+v", rich, mixed)
 	}
 }
 
 func TestCommand(t *testing.T) {
 	var out, errOut bytes.Buffer
-	if code := Main(strings.Fields(needed+"-json"), &out, &errOut); code != ExitDone || errOut.Len() > 0 {
+	if code := Main(strings.Fields(needed+"-json"), &out, &errOut); code != ExitDone ||
+		errOut.Len() > 0 {
 		t.Fatal(code, errOut.String())
 	}
 	var p Plan
@@ -163,12 +176,14 @@ func TestCommand(t *testing.T) {
 	if code := Main(strings.Fields(needed), &out, &errOut); code != ExitDone {
 		t.Fatal(code, errOut.String())
 	}
-	for _, want := range []string{"3.6 M keys in a window of 1h0m0s", "seen_only", "MiB", "PostgreSQL"} {
+	for _, want := range []string{"3.6 M keys in a window of 1h0m0s", "seen_only", "MiB",
+		"PostgreSQL"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
-	if code := Main(nil, &out, &errOut); code != ExitUsage || !strings.HasPrefix(errOut.String(), "onceward plan: -rate") {
+	if code := Main(nil, &out, &errOut); code != ExitUsage ||
+		!strings.HasPrefix(errOut.String(), "onceward plan: -rate") {
 		t.Error(code, errOut.String())
 	}
 }

@@ -6,7 +6,8 @@ import "math"
 // measured (bench/results/sql.json); rows beside them are of the form of the tables.
 type engine struct {
 	name string
-	// deletes and generations are bytes a mark, of each sqladapter.Retention; 0 where there is none.
+	// deletes and generations are bytes a mark, of each sqladapter.Retention; 0 where there is
+	// none.
 	deletes, generations float64
 	// fingerprint is what one adds to a mark.
 	fingerprint float64
@@ -41,8 +42,8 @@ var engines = []engine{
 		}
 		return (18 + 16 + 2 + n) / half
 	}},
-	// Rows of SQLite: in the order they come, in pages of 4 KiB, and the id once more, in its index.
-	// Of what does not fit into a page, whole pages are apart.
+	// Rows of SQLite: in the order they come, in pages of 4 KiB, and the id once more, in its
+	// index. Of what does not fit into a page, whole pages are apart.
 	{"SQLite", 63.5, 0, 18 / filled, func(n float64) float64 {
 		const index, usable, apart, least = 24 / filled, 4088, 4092, 489
 		row, pages := n+24, 0.0
@@ -79,5 +80,6 @@ func (o *Options) sql() (plans []SQL) {
 
 func (o *Options) table(e engine, retention string, tables int, rows, base float64) SQL {
 	per := o.perMark(e, base)
-	return SQL{Engine: e.name, Retention: retention, Tables: tables, Rows: uint64(rows), BytesPerKey: round(per), Bytes: uint64(rows * per)}
+	return SQL{Engine: e.name, Retention: retention, Tables: tables, Rows: uint64(rows),
+		BytesPerKey: round(per), Bytes: uint64(rows * per)}
 }

@@ -14,8 +14,11 @@ func TestTables(t *testing.T) {
 		for _, c := range []struct {
 			n, result   int
 			fingerprint bool
-		}{{100_000, 0, false}, {100_000, 0, true}, {50_000, 100, false}, {20_000, 1000, false}, {5_000, 10_000, false}} {
-			t.Run(fmt.Sprintf("%s %d %t", e.engine, c.result, c.fingerprint), func(t *testing.T) { compareTable(t, e, c.n, c.result, c.fingerprint) })
+		}{{100_000, 0, false}, {100_000, 0, true}, {50_000, 100, false}, {20_000, 1000, false},
+			{5_000, 10_000, false}} {
+			t.Run(fmt.Sprintf("%s %d %t", e.engine, c.result, c.fingerprint), func(t *testing.T) {
+				compareTable(t, e, c.n, c.result, c.fingerprint)
+			})
 		}
 	}
 }

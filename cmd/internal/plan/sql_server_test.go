@@ -27,10 +27,13 @@ type table struct {
 }
 
 var tablesToFill = []table{
-	{"PostgreSQL", sqladapter.Postgres, "pgx", func(t *testing.T) string { return servertest.Postgres(t) },
+	{"PostgreSQL", sqladapter.Postgres, "pgx", func(t *testing.T) string {
+		return servertest.Postgres(t)
+	},
 		`SELECT pg_total_relation_size('%[1]s'::regclass) + pg_total_relation_size('%[1]s_results'::regclass)`},
 	{"SQLite", sqladapter.SQLite, "sqlite", func(t *testing.T) string {
-		return "file:" + filepath.Join(t.TempDir(), "marks.db") + "?_txlock=immediate&_pragma=busy_timeout(5000)"
+		return "file:" + filepath.Join(t.TempDir(), "marks.db") +
+			"?_txlock=immediate&_pragma=busy_timeout(5000)"
 	}, `SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size() -- %[1]s`},
 }
 
@@ -45,7 +48,8 @@ func compareTable(t *testing.T, e table, n, result int, fingerprint bool) {
 	t.Cleanup(func() { _ = db.Close() })
 	db.SetMaxOpenConns(1)
 	name := servertest.Prefix(t)
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: "plan", Table: name})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: "plan",
+		Table: name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,14 +66,16 @@ func compareTable(t *testing.T, e table, n, result int, fingerprint bool) {
 	if err := db.QueryRowContext(t.Context(), fmt.Sprintf(e.size, name)).Scan(&bytes); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Rate: float64(n) / 3600, Window: time.Hour, Result: result, Fingerprint: fingerprint}
+	o := Options{Rate: float64(n) / 3600, Window: time.Hour, Result: result,
+		Fingerprint: fingerprint}
 	for _, planned := range o.sql() {
 		if planned.Engine != e.engine || planned.Retention != "deletes" {
 			continue
 		}
 		measured := bytes / float64(n)
 		t.Logf("%s, %d marks, result %d, fingerprint %t: measured %.1f bytes a mark, reckoned %.1f (%+.1f %%)",
-			e.engine, n, result, fingerprint, measured, planned.BytesPerKey, (planned.BytesPerKey/measured-1)*100)
+			e.engine, n, result, fingerprint, measured, planned.BytesPerKey,
+			(planned.BytesPerKey/measured-1)*100)
 		if math.Abs(planned.BytesPerKey/measured-1) > tolerance {
 			t.Errorf("planned %.1f bytes a mark, measured %.1f", planned.BytesPerKey, measured)
 		}

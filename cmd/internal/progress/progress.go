@@ -74,8 +74,9 @@ func (m *Meter) Say(line string) {
 	fmt.Fprintln(m.out, line)
 }
 
-// Over returns a writer to out for lines that the work prints, one or several whole ones a Write. Where out is a
-// terminal, too, the bar makes way for them and comes back below; otherwise, and of a nil Meter, it is out itself.
+// Over returns a writer to out for lines that the work prints, one or several whole ones a Write.
+// Where out is a terminal, too, the bar makes way for them and comes back below; otherwise, and of
+// a nil Meter, it is out itself.
 func (m *Meter) Over(out io.Writer) io.Writer {
 	if m == nil || !m.terminal || !OnTerminal(out) {
 		return out
@@ -102,7 +103,8 @@ func (a above) Write(lines []byte) (int, error) {
 	return n, err
 }
 
-// Stop takes the bar away. Nothing is written after it has returned but by Say. It may be called again.
+// Stop takes the bar away. Nothing is written after it has returned but by Say. It may be called
+// again.
 func (m *Meter) Stop() {
 	if m == nil {
 		return
@@ -167,7 +169,8 @@ func (m *Meter) text(done int64, took time.Duration) string {
 			full := int(part * cells)
 			parts = append(parts, "["+strings.Repeat("#", full)+strings.Repeat(".", cells-full)+"]")
 		}
-		parts = append(parts, fmt.Sprintf("%.0f %%", 100*part), fmt.Sprintf("%d of %d", done, m.total))
+		parts = append(parts, fmt.Sprintf("%.0f %%", 100*part),
+			fmt.Sprintf("%d of %d", done, m.total))
 	} else if done > 0 {
 		parts = append(parts, fmt.Sprint(done))
 	}
@@ -180,7 +183,9 @@ func (m *Meter) text(done int64, took time.Duration) string {
 	}
 	parts = append(parts, took.Round(time.Second).String())
 	if left := m.total - done; left > 0 && done > 0 {
-		parts = append(parts, time.Duration(float64(left)/rate*float64(time.Second)).Round(time.Second).String()+" left")
+		parts = append(parts,
+			time.Duration(float64(left)/rate*float64(time.Second)).Round(time.Second).String()+
+				" left")
 	}
 	return strings.Join(parts, "  ")
 }

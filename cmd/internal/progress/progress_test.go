@@ -11,7 +11,8 @@ import (
 )
 
 // timeline runs work in fake time, and returns all that was written.
-func timeline(t *testing.T, total int64, terminal bool, work func(m *Meter, wait func(time.Duration), shown func() string)) string {
+func timeline(t *testing.T, total int64, terminal bool,
+	work func(m *Meter, wait func(time.Duration), shown func() string)) string {
 	t.Helper()
 	var out bytes.Buffer
 	synctest.Test(t, func(*testing.T) {
@@ -36,7 +37,9 @@ func TestTerminal(t *testing.T) {
 		}
 		m.Add(250)
 		wait(501 * time.Millisecond) // it is one second
-		if got, want := shown(), "\x1b[Kmarks  [#####...............]  25 %  250 of 1000"; !strings.HasPrefix(got, want) {
+		if got, want := shown(),
+			"\x1b[Kmarks  [#####...............]  25 %  250 of 1000"; !strings.HasPrefix(got,
+			want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		wait(8950 * time.Millisecond) // last drawn after 9.9 s
@@ -49,7 +52,9 @@ func TestTerminal(t *testing.T) {
 		}
 		m.Add(2000)
 		wait(redraw)
-		if got, want := shown(), "[####################]  100 %  2250 of 1000"; !strings.Contains(got, want) || strings.Contains(got, "left") {
+		if got, want := shown(),
+			"[####################]  100 %  2250 of 1000"; !strings.Contains(got, want) ||
+			strings.Contains(got, "left") {
 			t.Errorf("%q, want %q", got, want)
 		}
 	})
@@ -61,7 +66,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// Lines that the work prints to the same terminal stand above the bar, which is there again at once.
+// Lines that the work prints to the same terminal stand above the bar, which is there again at
+// once.
 func TestLinesAboveTheBar(t *testing.T) {
 	text := timeline(t, 4, true, func(m *Meter, wait func(time.Duration), shown func() string) {
 		lines := above{m, m.out}
@@ -77,13 +83,16 @@ func TestLinesAboveTheBar(t *testing.T) {
 		wait(firstDraw)
 		m.Add(1)
 		write("the second\n")
-		if got, want := shown(), "\x1b[Kmarks  [#####...............]  25 %  1 of 4"; !strings.HasPrefix(got, want) {
+		if got, want := shown(),
+			"\x1b[Kmarks  [#####...............]  25 %  1 of 4"; !strings.HasPrefix(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		m.Stop()
 		write("the last\n")
 	})
-	if !strings.HasPrefix(text, "the first\n"+wipe) || !strings.Contains(text, wipe+"the second\n"+wipe+"marks") || !strings.HasSuffix(text, wipe+"the last\n") {
+	if !strings.HasPrefix(text, "the first\n"+wipe) ||
+		!strings.Contains(text, wipe+"the second\n"+wipe+"marks") ||
+		!strings.HasSuffix(text, wipe+"the last\n") {
 		t.Errorf("%q", text)
 	}
 }
@@ -103,7 +112,9 @@ func TestElsewhere(t *testing.T) {
 
 func TestShortWorkShowsNothing(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
-		if text := timeline(t, 9, terminal, func(m *Meter, _ func(time.Duration), _ func() string) { m.Add(9) }); text != "" {
+		if text := timeline(t, 9, terminal, func(m *Meter, _ func(time.Duration), _ func() string) {
+			m.Add(9)
+		}); text != "" {
 			t.Errorf("terminal %t: %q", terminal, text)
 		}
 	}

@@ -26,7 +26,9 @@ type finished struct {
 
 // has reports whether an offset is done.
 func (p *finished) has(offset int64) bool {
-	return offset < p.next || slices.ContainsFunc(p.ahead, func(s span) bool { return s.from <= offset && offset < s.to })
+	return offset < p.next || slices.ContainsFunc(p.ahead, func(s span) bool {
+		return s.from <= offset && offset < s.to
+	})
 }
 
 // with returns p with offsets added, and leaves p as it is.

@@ -65,8 +65,10 @@ func TestFinishedAsASet(t *testing.T) {
 }
 
 func FuzzParseFinished(f *testing.F) {
-	for _, text := range []string{"", "onceward-replay/1 1+1 2+2", "onceward-replay/1", "onceward-replay/1 0+1", "onceward-replay/2 1+1", "somebody's",
-		"onceward-replay/1 4611686018427387903+4611686018427387903", "onceward-replay/1 1+1 ", "onceward-replay/1 +1+1"} {
+	for _, text := range []string{"", "onceward-replay/1 1+1 2+2", "onceward-replay/1",
+		"onceward-replay/1 0+1", "onceward-replay/2 1+1", "somebody's",
+		"onceward-replay/1 4611686018427387903+4611686018427387903", "onceward-replay/1 1+1 ",
+		"onceward-replay/1 +1+1"} {
 		f.Add(int64(5), text)
 	}
 	f.Fuzz(func(t *testing.T, next int64, text string) {
@@ -95,8 +97,10 @@ func FuzzParseFinished(f *testing.F) {
 }
 
 func TestForeignMetadata(t *testing.T) {
-	for _, text := range []string{"x", "onceward-replay/1", "onceward-replay/1 ", "onceward-replay/1 0+1", "onceward-replay/1 1+0", "onceward-replay/2 1+1",
-		"onceward-replay/1 1-1", "onceward-replay/1 1+1 x", "onceward-replay/1 " + strings.Repeat("1+1 ", 1100) + "1+1"} {
+	for _, text := range []string{"x", "onceward-replay/1", "onceward-replay/1 ",
+		"onceward-replay/1 0+1", "onceward-replay/1 1+0", "onceward-replay/2 1+1",
+		"onceward-replay/1 1-1", "onceward-replay/1 1+1 x",
+		"onceward-replay/1 " + strings.Repeat("1+1 ", 1100) + "1+1"} {
 		if p, err := parseFinished(0, text); err == nil {
 			t.Errorf("%.40q was read as %+v", text, p)
 		}

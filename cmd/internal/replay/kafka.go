@@ -47,7 +47,8 @@ func (p homePartitioner) Partition(m *sarama.ProducerMessage, n int32) (int32, e
 		if string(h.Key) != kafkaadapter.HeaderPartition {
 			continue
 		}
-		if home, err := strconv.ParseInt(string(h.Value), 10, 32); err == nil && home >= 0 && home < int64(n) {
+		if home, err := strconv.ParseInt(string(h.Value), 10, 32); err == nil && home >= 0 &&
+			home < int64(n) {
 			return int32(home), nil // below n
 		}
 	}

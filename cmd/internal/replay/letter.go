@@ -47,9 +47,12 @@ func (l *letter) header(name string) string {
 
 // line is what is printed: everything foreign is quoted.
 func (l *letter) line(f fate, reason error) string {
-	s := fmt.Sprintf("%-8s id=%q from=%q letter=%s/%d@%d scope=%q attempts=%q record=%s error=%q", f, l.id,
-		l.header(kafkaadapter.HeaderTopic)+"/"+l.header(kafkaadapter.HeaderPartition)+"@"+l.header(kafkaadapter.HeaderOffset),
-		l.Topic, l.Partition, l.Offset, l.scope, l.header(kafkaadapter.HeaderAttempts), l.record, l.header(kafkaadapter.HeaderError))
+	s := fmt.Sprintf("%-8s id=%q from=%q letter=%s/%d@%d scope=%q attempts=%q record=%s error=%q",
+		f, l.id,
+		l.header(kafkaadapter.HeaderTopic)+"/"+l.header(kafkaadapter.HeaderPartition)+"@"+
+			l.header(kafkaadapter.HeaderOffset),
+		l.Topic, l.Partition, l.Offset, l.scope, l.header(kafkaadapter.HeaderAttempts), l.record,
+		l.header(kafkaadapter.HeaderError))
 	if reason != nil {
 		s += fmt.Sprintf(" reason=%q", reason)
 	}
@@ -69,21 +72,24 @@ func (l leave) Unwrap() error { return l.error }
 
 // stays tells reasons that concern one letter alone from those that end the run.
 func stays(err error) bool {
-	return errors.As(err, new(leave)) || errors.Is(err, kafkaadapter.ErrNoLetter) || errors.Is(err, dedup.ErrUncertain) ||
+	return errors.As(err, new(leave)) || errors.Is(err, kafkaadapter.ErrNoLetter) ||
+		errors.Is(err, dedup.ErrUncertain) ||
 		errors.Is(err, dedup.ErrInFlight) || errors.As(err, new(*dedup.InputError)) || tooLarge(err)
 }
 
 // tooLarge recognises the broker's refusal and that of sarama, which has no type for it.
 func tooLarge(err error) bool {
 	var configured sarama.ConfigurationError
-	return errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.As(err, &configured) && strings.Contains(string(configured), "MaxMessageBytes")
+	return errors.Is(err, sarama.ErrMessageSizeTooLarge) ||
+		errors.As(err, &configured) && strings.Contains(string(configured), "MaxMessageBytes")
 }
 
 // prepare frees the letter's key and returns the message to send.
 func (r *run) prepare(ctx context.Context, l *letter) (*sarama.ProducerMessage, error) {
 	topic := l.header(kafkaadapter.HeaderTopic)
 	if topic == l.Topic {
-		return nil, leave{errors.New("it lies in the topic that it came from: -topic is not of dead letters")}
+		return nil, leave{errors.New(
+			"it lies in the topic that it came from: -topic is not of dead letters")}
 	}
 	if topic != "" {
 		if ok, err := r.kafka.hasTopic(topic); err != nil {
@@ -93,12 +99,14 @@ func (r *run) prepare(ctx context.Context, l *letter) (*sarama.ProducerMessage, 
 		}
 	}
 	if strings.Contains(l.header(kafkaadapter.HeaderError), dedup.ErrMismatch.Error()) {
-		return nil, leave{errors.New("its id belongs to a message with another payload, whose record must not be freed for it")}
+		return nil, leave{errors.New(
+			"its id belongs to a message with another payload, whose record must not be freed for it")}
 	}
 	if err := r.lookUp(ctx, l); err != nil {
 		return nil, err
 	}
-	return kafkaadapter.Replay(ctx, r.store.dedup, l.ConsumerMessage, kafkaadapter.Unrecorded()) // lookUp has been asked
+	// lookUp has been asked
+	return kafkaadapter.Replay(ctx, r.store.dedup, l.ConsumerMessage, kafkaadapter.Unrecorded())
 }
 
 // lookUp leaves a letter of which nobody can say whether its message has been processed
@@ -120,11 +128,13 @@ func (r *run) lookUp(ctx context.Context, l *letter) error {
 	age := time.Since(l.Timestamp)
 	switch old := age >= r.options.Window; {
 	case old && !r.options.Expired:
-		return leave{fmt.Errorf("it is %v old, more than the window, and has no record: it may have been replayed before, "+
-			"and have succeeded; -expired sends it", age.Round(time.Second))}
+		return leave{fmt.Errorf(
+			"it is %v old, more than the window, and has no record: it may have been replayed before, "+
+				"and have succeeded; -expired sends it", age.Round(time.Second))}
 	case !old && !r.options.Unrecorded:
-		return leave{fmt.Errorf("no record was found under its id and scope %q: its attempts were given up longer than the consumer's Hold ago, "+
-			"an earlier run ended before it was sent, or -redis, -prefix and -namespace are not the consumer's; if they are, -unrecorded sends it", l.scope)}
+		return leave{fmt.Errorf(
+			"no record was found under its id and scope %q: its attempts were given up longer than the consumer's Hold ago, "+
+				"an earlier run ended before it was sent, or -redis, -prefix and -namespace are not the consumer's; if they are, -unrecorded sends it", l.scope)}
 	}
 	return nil
 }

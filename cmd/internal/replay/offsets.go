@@ -58,7 +58,8 @@ func (k *kafka) checkGroup(group string) error {
 	return nil
 }
 
-func (k *kafka) part(topic string, n int32, committed *sarama.OffsetFetchResponseBlock) (*part, error) {
+func (k *kafka) part(topic string, n int32, committed *sarama.OffsetFetchResponseBlock) (*part,
+	error) {
 	oldest, err := k.client.GetOffset(topic, n, sarama.OffsetOldest)
 	if err != nil {
 		return nil, err
@@ -77,7 +78,8 @@ func (k *kafka) part(topic string, n int32, committed *sarama.OffsetFetchRespons
 		}
 	}
 	if p.done.next > newest {
-		return nil, fmt.Errorf("offset %d is committed, and the partition ends at %d: it is another topic by now; choose another -group", p.done.next, newest)
+		return nil, fmt.Errorf(
+			"offset %d is committed, and the partition ends at %d: it is another topic by now; choose another -group", p.done.next, newest)
 	}
 	p.done = p.done.with(p.done.next, oldest) // what retention has deleted
 	p.position = p.done.next
@@ -90,7 +92,8 @@ const (
 )
 
 // commit returns when the broker has what is finished of a partition.
-func (k *kafka) commit(ctx context.Context, topic, group string, number int32, done finished) (err error) {
+func (k *kafka) commit(ctx context.Context, topic, group string, number int32,
+	done finished) (err error) {
 	for try := range commitTries {
 		if try > 0 {
 			select {
@@ -112,7 +115,8 @@ func (k *kafka) commitOnce(topic, group string, number int32, done finished) err
 	if err != nil {
 		return err
 	}
-	r := sarama.NewOffsetCommitRequest(k.client.Config(), group) // of no generation: refused while the group has members
+	// of no generation: refused while the group has members
+	r := sarama.NewOffsetCommitRequest(k.client.Config(), group)
 	r.AddBlockWithLeaderEpoch(topic, number, done.next, -1, 0, done.text())
 	response, err := broker.CommitOffset(r)
 	if err != nil {

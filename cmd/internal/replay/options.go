@@ -101,42 +101,54 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 func (o *Options) kafkaFlags(f *flag.FlagSet) {
 	o.Kafka.Flags(f)
 	f.StringVar(&o.Topic, "topic", "", "dead-letter `topic`")
-	f.StringVar(&o.Group, "group", DefaultGroup, "consumer `group` that remembers which letters are done; not the consumer's")
+	f.StringVar(&o.Group, "group", DefaultGroup,
+		"consumer `group` that remembers which letters are done; not the consumer's")
 }
 
 func (o *Options) redisFlags(f *flag.FlagSet, r *raw) {
-	f.StringVar(&o.Redis, "redis", "", "`URL` redis://user@host:port/db of the consumer's Redis, or rediss://")
-	f.BoolVar(&o.RedisCluster, "redis-cluster", false, "the URL is of a Cluster; more nodes as ?addr=host:port&addr=...")
-	f.StringVar(&r.redisPasswordEnv, "redis-password-env", "", "`variable` of the environment that holds the password")
+	f.StringVar(&o.Redis, "redis", "",
+		"`URL` redis://user@host:port/db of the consumer's Redis, or rediss://")
+	f.BoolVar(&o.RedisCluster, "redis-cluster", false,
+		"the URL is of a Cluster; more nodes as ?addr=host:port&addr=...")
+	f.StringVar(&r.redisPasswordEnv, "redis-password-env",
+		"", "`variable` of the environment that holds the password")
 	f.StringVar(&o.Namespace, "namespace", "", "`namespace` of the consumer's Deduper")
 	f.DurationVar(&o.Window, "window", 0, "window of the consumer's Deduper")
-	f.StringVar(&o.Store.Prefix, "prefix", redisadapter.DefaultPrefix, "`prefix` of the consumer's keys in Redis")
-	f.StringVar(&r.layout, "layout", "rich", "`layout` of the consumer's keys: rich, seen-only, compact or mixed")
-	f.StringVar(&r.secretEnv, "secret-env", "", "`variable` of the environment that holds the secret of a compact or mixed layout")
-	f.IntVar(&o.Store.ExpectedKeys, "expected-keys", 0, "expected `keys` of a compact or mixed layout")
+	f.StringVar(&o.Store.Prefix, "prefix", redisadapter.DefaultPrefix,
+		"`prefix` of the consumer's keys in Redis")
+	f.StringVar(&r.layout, "layout", "rich",
+		"`layout` of the consumer's keys: rich, seen-only, compact or mixed")
+	f.StringVar(&r.secretEnv, "secret-env",
+		"", "`variable` of the environment that holds the secret of a compact or mixed layout")
+	f.IntVar(&o.Store.ExpectedKeys, "expected-keys", 0,
+		"expected `keys` of a compact or mixed layout")
 }
 
 func (o *Options) letterFlags(f *flag.FlagSet) {
 	f.BoolVar(&o.DryRun, "n", false, "dry run: show what would be done, change and commit nothing")
 	f.IntVar(&o.Max, "max", 0, "send at most this `number` of letters (default all)")
-	f.Func("id", "send the letters of this message `id` alone; may be repeated", func(id string) error {
-		if id == "" {
-			return errors.New("is empty")
-		}
-		o.IDs = append(o.IDs, id)
-		return nil
-	})
+	f.Func("id", "send the letters of this message `id` alone; may be repeated",
+		func(id string) error {
+			if id == "" {
+				return errors.New("is empty")
+			}
+			o.IDs = append(o.IDs, id)
+			return nil
+		})
 	f.StringVar(&o.Error, "error", "", "send the letters alone whose error contains this `text`")
-	f.BoolVar(&o.Unrecorded, "unrecorded", false, "send letters, too, that are younger than the window and have no record: right where their\n"+
-		"records were given up, wrong where the store or the namespace is not the consumer's")
-	f.BoolVar(&o.Expired, "expired", false, "send letters, too, that are older than the window and have no record: one that was\n"+
-		"replayed before, and succeeded, has its effect again")
+	f.BoolVar(&o.Unrecorded, "unrecorded", false,
+		"send letters, too, that are younger than the window and have no record: right where their\n"+
+			"records were given up, wrong where the store or the namespace is not the consumer's")
+	f.BoolVar(&o.Expired, "expired", false,
+		"send letters, too, that are older than the window and have no record: one that was\n"+
+			"replayed before, and succeeded, has its effect again")
 }
 
 // resolve looks at what flags stand for.
 func (o *Options) resolve(r raw) error {
 	layouts := map[string]redisadapter.Layout{
-		"rich": redisadapter.Rich, "seen-only": redisadapter.SeenOnly, "compact": redisadapter.Compact, "mixed": redisadapter.Mixed,
+		"rich": redisadapter.Rich, "seen-only": redisadapter.SeenOnly,
+		"compact": redisadapter.Compact, "mixed": redisadapter.Mixed,
 	}
 	layout, known := layouts[r.layout]
 	if !known {
@@ -151,7 +163,8 @@ func (o *Options) resolve(r raw) error {
 		flag, name string
 		to         *string
 	}{
-		{"-redis-password-env", r.redisPasswordEnv, &o.RedisPassword}, {"-secret-env", r.secretEnv, &secret},
+		{"-redis-password-env", r.redisPasswordEnv, &o.RedisPassword},
+		{"-secret-env", r.secretEnv, &secret},
 	} {
 		if *v.to = os.Getenv(v.name); v.name != "" && *v.to == "" {
 			return fmt.Errorf("%s: the environment has no %s", v.flag, v.name)

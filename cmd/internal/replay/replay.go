@@ -126,7 +126,8 @@ func (r *run) close() {
 	}
 }
 
-// watched runs under a bar, if somebody watches. Elsewhere the lines of the letters tell how far it is.
+// watched runs under a bar, if somebody watches. Elsewhere the lines of the letters tell how far it
+// is.
 func (r *run) watched(ctx context.Context, errOut io.Writer) error {
 	if !progress.OnTerminal(errOut) {
 		return r.run(ctx)
@@ -194,7 +195,8 @@ func (r *run) take(ctx context.Context, p *part, m *sarama.ConsumerMessage) erro
 	case m == nil:
 		return errors.New("the consumer has ended")
 	}
-	p.done = p.done.with(p.position, min(m.Offset, p.end)) // there is nothing at offsets that are passed over
+	// there is nothing at offsets that are passed over
+	p.done = p.done.with(p.position, min(m.Offset, p.end))
 	if m.Offset >= p.end {
 		p.position = p.end
 		return nil

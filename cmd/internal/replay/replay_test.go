@@ -33,13 +33,15 @@ func TestParkedMessagesComeBackOnce(t *testing.T) {
 	broken.stop()
 	mended := r.consume(false)
 	out := r.replay(ExitDone)
-	r.wantIn(out, `sent     id="id-0" from="orders/0@0" letter=orders.dead/0@`, ` scope="consumer/orders" attempts="1" record=failed error="cannot be charged"`,
+	r.wantIn(out, `sent     id="id-0" from="orders/0@0" letter=orders.dead/0@`,
+		` scope="consumer/orders" attempts="1" record=failed error="cannot be charged"`,
 		"3 sent, 0 processed since, 0 left")
 	r.wantConsumed(6)
 	mended.wantEffects(t, 3)
 	r.wantCommitted(3, "")
 	r.wantIn(r.replay(ExitDone), "0 sent, 0 processed since, 0 left")
-	r.wantIn(r.replay(ExitDone, "-group", "another"), "settled", "0 sent, 3 processed since, 0 left")
+	r.wantIn(r.replay(ExitDone, "-group", "another"),
+		"settled", "0 sent, 3 processed since, 0 left")
 	r.wantConsumed(6)
 	if got := len(r.ids(orders)); got != 6 {
 		t.Errorf("%d messages, want 6", got)
@@ -49,12 +51,14 @@ func TestParkedMessagesComeBackOnce(t *testing.T) {
 // A run that dies after it has sent a letter, and before the letter's offset is committed,
 // leaves it to the next run, which may come before the message is processed, or after.
 func TestCrashBetweenSendAndCommit(t *testing.T) {
-	for name, processed := range map[string]bool{"processed before the next run": true, "after it": false} {
+	for name, processed := range map[string]bool{"processed before the next run": true,
+		"after it": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
 			r.letters(2)
-			crash := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: DefaultGroup, Err: kerr.NotCoordinator, Count: -1})
+			crash := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit},
+				Group: DefaultGroup, Err: kerr.NotCoordinator, Count: -1})
 			r.wantIn(r.replay(ExitLeft), "sent ", "the offset cannot be committed", "1 sent")
 			crash.Remove()
 			r.wantCommitted(-1, "")
@@ -66,7 +70,8 @@ func TestCrashBetweenSendAndCommit(t *testing.T) {
 				want = "1 sent, 1 processed since"
 			}
 			if !processed { // the key is free since the first run, and nothing is on record
-				r.wantIn(r.replay(ExitLeft), "-unrecorded sends it", "1 sent, 0 processed since, 1 left")
+				r.wantIn(r.replay(ExitLeft), "-unrecorded sends it",
+					"1 sent, 0 processed since, 1 left")
 				want = "1 sent, 0 processed since"
 			}
 			r.wantIn(r.replay(ExitDone, "-unrecorded"), want)
@@ -86,11 +91,13 @@ func TestSendFails(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.letters(2)
-	down := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: orders, Err: kerr.NotEnoughReplicas, Count: -1})
+	down := r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: orders,
+		Err: kerr.NotEnoughReplicas, Count: -1})
 	r.wantIn(r.replay(ExitLeft), `failed   id="id-0"`, "in-sync replicas", "0 sent")
 	r.wantCommitted(-1, "")
 	down.Remove()
-	r.wantIn(r.replay(ExitLeft), "record=none", "-unrecorded sends it", "1 sent, 0 processed since, 1 left")
+	r.wantIn(r.replay(ExitLeft), "record=none", "-unrecorded sends it",
+		"1 sent, 0 processed since, 1 left")
 	r.wantIn(r.replay(ExitDone, "-unrecorded"), "record=none", "1 sent")
 	if got := r.ids(orders); !slices.Equal(got, []string{"id-1", "id-0"}) {
 		t.Errorf("sent %v", got)
@@ -124,14 +131,17 @@ func TestFiltersLoseNothing(t *testing.T) {
 	r.letters(5)
 	r.fail("slow")
 	r.letter("slow", fmt.Errorf("timed out"))
-	r.wantIn(r.replay(ExitDone, "-id", "id-1", "-id", "id-3"), "2 sent, 0 processed since, 0 left where they are, 4 not selected")
+	r.wantIn(r.replay(ExitDone, "-id", "id-1", "-id", "id-3"),
+		"2 sent, 0 processed since, 0 left where they are, 4 not selected")
 	r.wantCommitted(0, "onceward-replay/1 1+1 1+1")
-	r.wantIn(r.replay(ExitDone, "-error", "timed out"), `id="slow"`, "1 sent, 0 processed since, 0 left where they are, 3 not selected")
+	r.wantIn(r.replay(ExitDone, "-error", "timed out"), `id="slow"`,
+		"1 sent, 0 processed since, 0 left where they are, 3 not selected")
 	r.wantCommitted(0, "onceward-replay/1 1+1 1+1 1+1")
 	r.wantIn(r.replay(ExitDone, "-max", "1"), `id="id-0"`, "1 sent")
 	r.wantCommitted(2, "onceward-replay/1 1+1 1+1")
 	r.redis.FastForward(2 * window) // no record remembers any of it
-	r.wantIn(r.replay(ExitDone, "-unrecorded"), "2 sent, 0 processed since, 0 left where they are, 0 not selected")
+	r.wantIn(r.replay(ExitDone, "-unrecorded"),
+		"2 sent, 0 processed since, 0 left where they are, 0 not selected")
 	r.wantCommitted(6, "")
 	want := []string{"id-1", "id-3", "slow", "id-0", "id-2", "id-4"}
 	if got := r.ids(orders); !slices.Equal(got, want) {
@@ -157,7 +167,8 @@ func TestWhatStays(t *testing.T) {
 	r.letters(2)
 
 	out := r.replay(ExitLeft)
-	r.wantIn(out, "2 sent, 0 processed since, 6 left", dedup.ErrUncertain.Error(), dedup.ErrInFlight.Error(), "no dead letter",
+	r.wantIn(out, "2 sent, 0 processed since, 6 left", dedup.ErrUncertain.Error(),
+		dedup.ErrInFlight.Error(), "no dead letter",
 		"another payload", `no topic \"gone\"`, "it lies in the topic that it came from")
 	r.wantCommitted(0, "onceward-replay/1 6+2")
 	uncertain()
@@ -192,7 +203,8 @@ func (r *rig) uncertain(id string) (happened func()) {
 		}
 		return struct{}{}, errBroken
 	}, scoped)
-	if rec, lookErr := r.dedup.Lookup(r.t.Context(), id, scoped); lookErr != nil || rec.State != dedup.StateUncertain {
+	if rec, lookErr := r.dedup.Lookup(r.t.Context(), id, scoped); lookErr != nil ||
+		rec.State != dedup.StateUncertain {
 		r.t.Fatal(err, rec, lookErr)
 	}
 	return func() {
@@ -215,7 +227,8 @@ func TestLetterOlderThanTheWindow(t *testing.T) {
 	r := newRig(t)
 	old := sarama.RecordHeader{Key: []byte(kafkaadapter.HeaderTopic), Value: []byte(orders)}
 	id := sarama.RecordHeader{Key: []byte(kafkaadapter.HeaderID), Value: []byte("old")}
-	r.send(&sarama.ProducerMessage{Topic: dead, Timestamp: time.Now().Add(-window - time.Minute), Headers: []sarama.RecordHeader{old, id}})
+	r.send(&sarama.ProducerMessage{Topic: dead, Timestamp: time.Now().Add(-window - time.Minute),
+		Headers: []sarama.RecordHeader{old, id}})
 	r.wantIn(r.replay(ExitLeft), "record=none", "-expired sends it", "1 left")
 	r.wantCommitted(-1, "")
 	r.wantIn(r.replay(ExitDone, "-expired"), "1 sent")
@@ -229,8 +242,10 @@ func TestTooManyGaps(t *testing.T) {
 		p.done = p.done.with(offset, offset+1)
 	}
 	r := &run{count: map[fate]int{}}
-	l := newLetter(&sarama.ConsumerMessage{Topic: dead, Offset: p.done.ahead[len(p.done.ahead)-1].to + 1})
-	if err := r.letter(t.Context(), p, l); err == nil || !strings.Contains(err.Error(), "too many letters are left") {
+	l := newLetter(&sarama.ConsumerMessage{Topic: dead,
+		Offset: p.done.ahead[len(p.done.ahead)-1].to + 1})
+	if err := r.letter(t.Context(), p, l); err == nil ||
+		!strings.Contains(err.Error(), "too many letters are left") {
 		t.Errorf("%v", err)
 	}
 }
@@ -253,7 +268,8 @@ func TestInterrupted(t *testing.T) {
 	r := newRig(t)
 	r.letters(4)
 	// The letter's offset takes two tries, after its line has been written.
-	r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: DefaultGroup, Err: kerr.NotCoordinator, Count: 1})
+	r.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: DefaultGroup,
+		Err: kerr.NotCoordinator, Count: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	r.wantIn(r.replayTo(ctx, &cancelling{cancel: cancel}, ExitInterrupted), "1 sent", "interrupted")
 	r.wantCommitted(1, "")
@@ -274,7 +290,8 @@ func TestOneRunAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := leases.Acquire(t.Context(), "onceward replay ow payments "+dead, time.Minute); err != nil {
+	if _, err := leases.Acquire(t.Context(), "onceward replay ow payments "+dead,
+		time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	r.wantIn(r.replay(ExitUsage), "another run")
@@ -310,7 +327,8 @@ func TestEndsAtAMarker(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.wantIn(r.replay(ExitDone), "letter=orders.dead/0@2", "nothing came for 5s from offset 3 on, below its end at 4", "1 sent")
+	r.wantIn(r.replay(ExitDone), "letter=orders.dead/0@2",
+		"nothing came for 5s from offset 3 on, below its end at 4", "1 sent")
 	r.wantCommitted(3, "")
 }
 
@@ -340,7 +358,8 @@ func TestInterruptedWhileBrokersHang(t *testing.T) {
 	})
 	var errOut bytes.Buffer
 	began := time.Now()
-	code := Main(ctx, strings.Fields("-brokers "+l.Addr().String()+" -topic t -redis redis://127.0.0.1:1 -namespace n -window 1h"), io.Discard, &errOut)
+	code := Main(ctx, strings.Fields("-brokers "+l.Addr().String()+
+		" -topic t -redis redis://127.0.0.1:1 -namespace n -window 1h"), io.Discard, &errOut)
 	if took := time.Since(began); code != ExitInterrupted || took > 5*time.Second {
 		t.Errorf("exit code %d after %v, %s", code, took, errOut.String())
 	}

@@ -51,7 +51,8 @@ func newRig(t *testing.T) *rig {
 // newRigOn is a rig on a broker that wants more than the usual.
 func newRigOn(t *testing.T, config func() *sarama.Config, opts ...kfake.Opt) *rig {
 	t.Helper()
-	opts = append(opts, kfake.NumBrokers(1), kfake.SeedTopics(1, orders, dead), kfake.GroupMinSessionTimeout(200*time.Millisecond))
+	opts = append(opts, kfake.NumBrokers(1), kfake.SeedTopics(1, orders, dead),
+		kfake.GroupMinSessionTimeout(200*time.Millisecond))
 	cluster, err := kfake.NewCluster(opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -60,11 +61,13 @@ func newRigOn(t *testing.T, config func() *sarama.Config, opts ...kfake.Opt) *ri
 	r := &rig{t: t, cluster: cluster, config: config, redis: miniredis.RunT(t)}
 	client := redis.NewClient(&redis.Options{Addr: r.redis.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{OnFinding: func(redisadapter.Finding) {}})
+	store, err := redisadapter.New(t.Context(), client,
+		redisadapter.Options{OnFinding: func(redisadapter.Finding) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.dedup, err = dedup.New(store, dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute})
+	r.dedup, err = dedup.New(store,
+		dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +88,8 @@ func newRigOn(t *testing.T, config func() *sarama.Config, opts ...kfake.Opt) *ri
 func groupConfig() *sarama.Config {
 	c := kafkaadapter.SafeConfig(nil)
 	c.Consumer.MaxWaitTime = 20 * time.Millisecond
-	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 5*time.Second, 200*time.Millisecond
+	c.Consumer.Group.Session.Timeout, c.Consumer.Group.Heartbeat.Interval = 5*time.Second,
+		200*time.Millisecond
 	c.Producer.RequiredAcks, c.Producer.Return.Successes = sarama.WaitForAll, true
 	return c
 }
@@ -96,7 +100,8 @@ func (r *rig) produce(n int) {
 	for i := range n {
 		id := fmt.Sprint("id-", i)
 		_, _, err := r.producer.SendMessage(&sarama.ProducerMessage{
-			Topic: orders, Key: sarama.StringEncoder(id), Value: sarama.StringEncoder("value of " + id),
+			Topic: orders, Key: sarama.StringEncoder(id),
+			Value:   sarama.StringEncoder("value of " + id),
 			Headers: []sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(id)}},
 		})
 		if err != nil {
@@ -117,7 +122,9 @@ func (r *rig) letters(n int) {
 // fail records an id as failed for good.
 func (r *rig) fail(id string) {
 	r.t.Helper()
-	_, err := dedup.Do(r.t.Context(), r.dedup, id, func(context.Context) (struct{}, error) { return struct{}{}, dedup.Permanent(errBroken) }, scoped)
+	_, err := dedup.Do(r.t.Context(), r.dedup, id, func(context.Context) (struct{}, error) {
+		return struct{}{}, dedup.Permanent(errBroken)
+	}, scoped)
 	if !dedup.IsPermanent(err) {
 		r.t.Fatal(err)
 	}
@@ -126,9 +133,11 @@ func (r *rig) fail(id string) {
 // letter parks a message.
 func (r *rig) letter(id string, reason error) {
 	r.t.Helper()
-	m := &kafkaadapter.Message{ID: id, Scope: kafkaadapter.ScopeOf("consumer", orders), Attempt: 3, ConsumerMessage: &sarama.ConsumerMessage{
-		Topic: orders, Offset: 7, Key: []byte(id), Value: []byte("value of " + id), Timestamp: time.Now(),
-	}}
+	m := &kafkaadapter.Message{ID: id, Scope: kafkaadapter.ScopeOf("consumer", orders), Attempt: 3,
+		ConsumerMessage: &sarama.ConsumerMessage{
+			Topic: orders, Offset: 7, Key: []byte(id), Value: []byte("value of " + id),
+			Timestamp: time.Now(),
+		}}
 	if err := r.park(r.t.Context(), m, reason); err != nil {
 		r.t.Fatal(err)
 	}
@@ -155,10 +164,12 @@ func (r *rig) replayTo(ctx context.Context, out output, wantCode int, args ...st
 
 func (r *rig) main(ctx context.Context, out, errOut io.Writer, wantCode int, args ...string) {
 	r.t.Helper()
-	args = append([]string{"-brokers", strings.Join(r.cluster.ListenAddrs(), ","), "-topic", dead, "-redis", "redis://" + r.redis.Addr(),
+	args = append([]string{"-brokers", strings.Join(r.cluster.ListenAddrs(), ","), "-topic",
+		dead, "-redis", "redis://" + r.redis.Addr(),
 		"-namespace", "payments", "-window", window.String()}, args...)
 	if code := Main(ctx, args, out, errOut); code != wantCode {
-		r.t.Errorf("onceward replay %q: exit code %d, want %d\n%v%v", args[10:], code, wantCode, out, errOut)
+		r.t.Errorf("onceward replay %q: exit code %d, want %d\n%v%v", args[10:], code, wantCode,
+			out, errOut)
 	}
 }
 
@@ -236,7 +247,8 @@ func (r *rig) consume(broken bool) *consumer {
 	r.t.Helper()
 	c := &consumer{broken: broken, effects: map[string]int{}}
 	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: r.dedup, Group: "consumer", Park: r.park, Handler: c.handle, CommitEvery: 20 * time.Millisecond, Drain: time.Second,
+		Deduper: r.dedup, Group: "consumer", Park: r.park, Handler: c.handle,
+		CommitEvery: 20 * time.Millisecond, Drain: time.Second,
 	})
 	if err != nil {
 		r.t.Fatal(err)

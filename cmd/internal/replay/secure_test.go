@@ -28,8 +28,10 @@ func certificate(t *testing.T) (pair tls.Certificate, certFile, keyFile string) 
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA:        true, BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
@@ -43,12 +45,14 @@ func certificate(t *testing.T) (pair tls.Certificate, certFile, keyFile string) 
 	dir := t.TempDir()
 	write := func(name, kind string, bytes []byte) string {
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600); err != nil {
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		return file
 	}
-	certFile, keyFile = write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", secret)
+	certFile, keyFile = write("cert.pem", "CERTIFICATE", der),
+		write("key.pem", "PRIVATE KEY", secret)
 	if pair, err = tls.LoadX509KeyPair(certFile, keyFile); err != nil {
 		t.Fatal(err)
 	}
@@ -65,13 +69,17 @@ func TestTLSAndSASL(t *testing.T) {
 	config := func() *sarama.Config {
 		c := groupConfig()
 		c.Net.TLS.Enable = true
-		c.Net.TLS.Config = &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
-		broker.Authenticate(c, broker.SASL{User: "plain-user", Password: "secret", Mechanism: "plain"})
+		c.Net.TLS.Config = &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{pair},
+			MinVersion: tls.VersionTLS12}
+		broker.Authenticate(c, broker.SASL{User: "plain-user", Password: "secret",
+			Mechanism: "plain"})
 		return c
 	}
 	r := newRigOn(t, config, kfake.EnableSASL(), kfake.Superuser("PLAIN", "plain-user", "secret"),
-		kfake.Superuser("SCRAM-SHA-256", "user-256", "secret"), kfake.Superuser("SCRAM-SHA-512", "user-512", "secret"),
-		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}))
+		kfake.Superuser("SCRAM-SHA-256", "user-256", "secret"),
+		kfake.Superuser("SCRAM-SHA-512", "user-512", "secret"),
+		kfake.TLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool,
+			ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}))
 	r.letters(3)
 	sure := []string{"-tls", "-tls-ca", certFile, "-tls-cert", certFile, "-tls-key", keyFile}
 	with := func(args ...string) []string { return append(args, sure...) }
@@ -80,13 +88,15 @@ func TestTLSAndSASL(t *testing.T) {
 		with("-sasl-user", "plain-user", "-sasl-password-env", "WRONG", "-sasl-mechanism", "plain"),
 		with(),
 		{"-tls", "-tls-ca", certFile, "-sasl-user", "user-512", "-sasl-password-env", "RIGHT"},
-		{"-tls", "-tls-cert", certFile, "-tls-key", keyFile, "-sasl-user", "user-512", "-sasl-password-env", "RIGHT"},
+		{"-tls", "-tls-cert", certFile, "-tls-key", keyFile, "-sasl-user", "user-512",
+			"-sasl-password-env", "RIGHT"},
 	} {
 		r.wantIn(r.replay(ExitUsage, refused...), "-brokers: ")
 	}
 	for _, args := range [][]string{
 		with("-sasl-user", "user-512", "-sasl-password-env", "RIGHT"),
-		with("-sasl-user", "user-256", "-sasl-password-env", "RIGHT", "-sasl-mechanism", "scram-sha-256"),
+		with("-sasl-user", "user-256", "-sasl-password-env", "RIGHT", "-sasl-mechanism",
+			"scram-sha-256"),
 		with("-sasl-user", "plain-user", "-sasl-password-env", "RIGHT", "-sasl-mechanism", "plain"),
 	} {
 		r.wantIn(r.replay(ExitDone, append(args, "-max", "1")...), "1 sent")

@@ -43,7 +43,8 @@ func openStore(ctx context.Context, o Options) (_ *store, err error) {
 	if n, err := client.Exists(ctx, o.Store.Prefix+":layout").Result(); err != nil {
 		return nil, fmt.Errorf("-redis: %w", server.Unanswered(err))
 	} else if n == 0 {
-		return nil, fmt.Errorf("-prefix: nobody has kept records under %q in this Redis: it is another prefix, server or database, or this one was emptied", o.Store.Prefix)
+		return nil, fmt.Errorf(
+			"-prefix: nobody has kept records under %q in this Redis: it is another prefix, server or database, or this one was emptied", o.Store.Prefix)
 	}
 	compact := o.Store.Layout == redisadapter.Compact || o.Store.Layout == redisadapter.Mixed
 	if compact {
@@ -99,9 +100,12 @@ func (s *store) lock(ctx context.Context, o Options) (context.Context, func(), e
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := leases.Acquire(ctx, "onceward replay "+o.Store.Prefix+" "+o.Namespace+" "+o.Topic, lockTTL)
+	l, err := leases.Acquire(ctx, "onceward replay "+o.Store.Prefix+" "+o.Namespace+" "+o.Topic,
+		lockTTL)
 	if errors.Is(err, lease.ErrHeld) {
-		return nil, nil, fmt.Errorf("-topic: another run is replaying %q, or was killed less than %v ago: %w", o.Topic, lockTTL, err)
+		return nil, nil, fmt.Errorf(
+			"-topic: another run is replaying %q, or was killed less than %v ago: %w", o.Topic,
+			lockTTL, err)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("-redis: %w", err)
@@ -109,7 +113,8 @@ func (s *store) lock(ctx context.Context, o Options) (context.Context, func(), e
 	held, stop := l.KeepAlive(ctx)
 	return held, func() {
 		stop()
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second) // also when ctx has ended
+		// also when ctx has ended
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = l.Release(last) // or it lapses
 	}, nil

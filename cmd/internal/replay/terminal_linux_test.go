@@ -28,7 +28,8 @@ func newTerminal(t *testing.T) *terminal {
 		t.Fatal(err)
 	}
 	control := func(request uintptr, arg *int32) {
-		if _, _, no := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), request, uintptr(unsafe.Pointer(arg))); no != 0 {
+		if _, _, no := syscall.Syscall(syscall.SYS_IOCTL, master.Fd(), request,
+			uintptr(unsafe.Pointer(arg))); no != 0 {
 			t.Fatal(no)
 		}
 	}
@@ -81,7 +82,8 @@ func (s *terminal) until(text string) string {
 	return string(s.text)
 }
 
-// On a terminal there is a bar of what is left to look at, below the lines, and at the end it is gone.
+// On a terminal there is a bar of what is left to look at, below the lines, and at the end it is
+// gone.
 func TestBar(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -96,7 +98,8 @@ func TestBar(t *testing.T) {
 	text := screen.until("3 sent, ")
 	const wipe = "\r\x1b[K"
 	lines := strings.Split(text, "\r\n")
-	if len(lines) < 4 || !strings.HasPrefix(lines[0], wipe+"replaying  [....................]  0 %  0 of 3") {
+	if len(lines) < 4 || !strings.HasPrefix(lines[0],
+		wipe+"replaying  [....................]  0 %  0 of 3") {
 		t.Fatalf("the screen is %q", text)
 	}
 	for i, line := range lines[:3] {

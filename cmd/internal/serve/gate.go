@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// cookiePrefix is before a random part: browsers send cookies to all ports of a host, and the pass
-	// of one console must not take the place of another's.
+	// cookiePrefix is before a random part: browsers send cookies to all ports of a host, and the
+	// pass of one console must not take the place of another's.
 	cookiePrefix = "onceward_pass_"
 	// maxPasses is how many browsers are let in; the first goes when one more comes.
 	maxPasses = 16
@@ -61,7 +61,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer") // the first address has a token; the console sets its own
+	// the first address has a token; the console sets its own
+	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	if g.password != "" {
 		g.byPassword(w, r)
@@ -72,12 +73,14 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Use the address that was printed.", http.StatusMisdirectedRequest)
 		return
 	}
-	if token := r.URL.Query().Get("token"); token != "" && r.URL.Path == "/" && r.Method == http.MethodGet {
+	if token := r.URL.Query().Get("token"); token != "" && r.URL.Path == "/" &&
+		r.Method == http.MethodGet {
 		g.byToken(w, r, token)
 		return
 	}
 	if !g.passed(r) {
-		http.Error(w, "Open the address that onceward console has printed: it lets one browser in.", http.StatusForbidden)
+		http.Error(w, "Open the address that onceward console has printed: it lets one browser in.",
+			http.StatusForbidden)
 		return
 	}
 	g.next.ServeHTTP(w, r)
@@ -88,7 +91,8 @@ func (g *gate) byToken(w http.ResponseWriter, r *http.Request, token string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !same(token, g.token) {
-		http.Error(w, "This address has been used, or is not the newest that was printed.", http.StatusForbidden)
+		http.Error(w, "This address has been used, or is not the newest that was printed.",
+			http.StatusForbidden)
 		return
 	}
 	g.pass(w, r, g.newPass())
@@ -108,7 +112,8 @@ func (g *gate) newPass() string {
 
 // pass gives it to the browser.
 func (g *gate) pass(w http.ResponseWriter, r *http.Request, pass string) {
-	http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: pass, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil})
+	http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: pass, Path: "/", HttpOnly: true,
+		SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil})
 }
 
 // passed reports whether the browser has a pass.
@@ -123,8 +128,8 @@ func (g *gate) knows(pass string) bool {
 	return slices.ContainsFunc(g.passes, func(p string) bool { return same(p, pass) })
 }
 
-// byPassword lets in who has the password. A browser that has shown it once has a pass, which is let
-// through while guesses are refused: strangers must not be able to lock out who is on call.
+// byPassword lets in who has the password. A browser that has shown it once has a pass, which is
+// let through while guesses are refused: strangers must not be able to lock out who is on call.
 func (g *gate) byPassword(w http.ResponseWriter, r *http.Request) {
 	_, password, ok := r.BasicAuth()
 	if g.passed(r) && ok { // the name of the sign-in is the one that is logged
@@ -134,7 +139,8 @@ func (g *gate) byPassword(w http.ResponseWriter, r *http.Request) {
 	from := addressOf(r)
 	if g.guessing(from) {
 		w.Header().Set("Retry-After", "60")
-		http.Error(w, "Too many wrong passwords from your address. Wait a minute.", http.StatusTooManyRequests)
+		http.Error(w, "Too many wrong passwords from your address. Wait a minute.",
+			http.StatusTooManyRequests)
 		return
 	}
 	if ok && same(password, g.password) {
@@ -152,8 +158,8 @@ func (g *gate) byPassword(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, "A password is needed.", http.StatusUnauthorized)
 }
 
-// addressOf is who is counted for a guess: the address without its port, and of IPv6 the network of 64
-// bits, which one machine has for itself.
+// addressOf is who is counted for a guess: the address without its port, and of IPv6 the network of
+// 64 bits, which one machine has for itself.
 func addressOf(r *http.Request) string {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

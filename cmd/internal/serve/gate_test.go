@@ -11,7 +11,8 @@ import (
 
 // Guesses from one address do not keep another one out, and addresses without end are bounded.
 func TestGuessesAreCountedByAddress(t *testing.T) {
-	g := newGate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "right password", nil)
+	g := newGate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		"right password", nil)
 	ask := func(from, password string) int {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.RemoteAddr = from
@@ -22,7 +23,8 @@ func TestGuessesAreCountedByAddress(t *testing.T) {
 	}
 	for i := range maxWrong {
 		assert.Equal(t, http.StatusUnauthorized, ask(fmt.Sprintf("192.0.2.1:%d", 1000+i), "wrong"))
-		assert.Equal(t, http.StatusUnauthorized, ask(fmt.Sprintf("[2001:db8::%d]:1000", i), "wrong"))
+		assert.Equal(t, http.StatusUnauthorized,
+			ask(fmt.Sprintf("[2001:db8::%d]:1000", i), "wrong"))
 	}
 	assert.Equal(t, http.StatusTooManyRequests, ask("192.0.2.1:1", "right password"))
 	assert.Equal(t, http.StatusTooManyRequests, ask("[2001:db8::ffff]:1", "right password"))

@@ -24,8 +24,8 @@ import (
 const (
 	// ExitDone: help was asked for.
 	ExitDone = 0
-	// ExitUsage: wrong flags, a server that cannot be reached or refuses, or an address that cannot be
-	// listened on.
+	// ExitUsage: wrong flags, a server that cannot be reached or refuses, or an address that cannot
+	// be listened on.
 	ExitUsage = 2
 	// ExitInterrupted: ctx ended, which is how it ends.
 	ExitInterrupted = 130
@@ -40,8 +40,8 @@ const (
 	shutdownTime = 5 * time.Second
 )
 
-// Main serves the console until ctx ends, and returns an exit code. Addresses and the log of changes
-// are written to out and errOut.
+// Main serves the console until ctx ends, and returns an exit code. Addresses and the log of
+// changes are written to out and errOut.
 func Main(ctx context.Context, args []string, out, errOut io.Writer) int {
 	o, err := ParseOptions(args, out)
 	if errors.Is(err, flag.ErrHelp) {
@@ -68,14 +68,17 @@ func (o *Options) run(ctx context.Context, out, errOut io.Writer) error {
 	defer store.Close()
 	if store.Window != 0 {
 		if o.Window != 0 && o.Window != store.Window {
-			return fmt.Errorf("-window is %v; the keys of this layout have one of %v", o.Window, store.Window)
+			return fmt.Errorf("-window is %v; the keys of this layout have one of %v", o.Window,
+				store.Window)
 		}
 		o.Window = store.Window
 	}
 	logger := slog.New(slog.NewTextHandler(errOut, nil))
 	pages, err := o.pages(store.Name, console.Options{
 		Store: store.Store, Namespace: o.Namespace, Window: o.Window, Hold: o.Hold, Logger: logger,
-		ShowError: func(err error) string { return o.Server.Hide(err.Error()) }, AllowChanges: o.Changes,
+		ShowError: func(err error) string {
+			return o.Server.Hide(err.Error())
+		}, AllowChanges: o.Changes,
 	})
 	if err != nil {
 		return err
@@ -122,9 +125,11 @@ func operator() string {
 	return ""
 }
 
-func (o *Options) serve(ctx context.Context, l net.Listener, pages http.Handler, at string, out, errOut io.Writer) error {
+func (o *Options) serve(ctx context.Context, l net.Listener, pages http.Handler, at string,
+	out, errOut io.Writer) error {
 	if !loopback.Is(o.Listen) && o.Cert == "" {
-		fmt.Fprintln(errOut, "onceward console: the password and the pages go in clear: give -tls-cert and -tls-key")
+		fmt.Fprintln(errOut,
+			"onceward console: the password and the pages go in clear: give -tls-cert and -tls-key")
 	}
 	first := true
 	gated := newGate(pages, o.Password, func(token string) {
@@ -138,7 +143,8 @@ func (o *Options) serve(ctx context.Context, l net.Listener, pages http.Handler,
 		fmt.Fprintln(out, at)
 	}
 	server := &http.Server{
-		Handler: gated, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime, WriteTimeout: requestTime, IdleTimeout: idleTime,
+		Handler: gated, ReadHeaderTimeout: headerTime, ReadTimeout: requestTime,
+		WriteTimeout: requestTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: headerBytes, ErrorLog: log.New(io.Discard, "", 0),
 	}
 	served := make(chan error, 1)

@@ -61,13 +61,16 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	o.Flags(f)
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:0", "`host:port` to serve on; port 0 is a free one")
 	f.BoolVar(&o.Remote, "remote", false, "serve other machines, too; needs -password-env")
-	f.StringVar(&passwordEnv, "password-env", "", "`variable` of the environment that holds the password to ask browsers for, of 12 bytes at least")
+	f.StringVar(&passwordEnv, "password-env", "",
+		"`variable` of the environment that holds the password to ask browsers for, of 12 bytes at least")
 	f.StringVar(&o.Cert, "tls-cert", "", "`file` with the certificates of this server")
 	f.StringVar(&o.Key, "tls-key", "", "`file` with their key")
 	f.BoolVar(&o.Changes, "changes", false, "allow to resolve uncertain keys and to forget keys")
 	f.StringVar(&o.Namespace, "namespace", "", "`namespace` that a search begins with")
-	f.DurationVar(&o.Window, "window", 0, "window that an uncertain key is remembered for as done; known of a compact or mixed layout")
-	f.DurationVar(&o.Hold, "hold", console.DefaultHold, "hold of the Deduper: how long an owner from before can write nothing")
+	f.DurationVar(&o.Window, "window", 0,
+		"window that an uncertain key is remembered for as done; known of a compact or mixed layout")
+	f.DurationVar(&o.Hold, "hold", console.DefaultHold,
+		"hold of the Deduper: how long an owner from before can write nothing")
 	if err := flags.Parse(f, args, usage, out); err != nil {
 		return o, err
 	}
@@ -93,7 +96,8 @@ func (o *Options) check() error {
 	case !loopback.Is(host) && o.Password == "":
 		return errors.New("-remote needs -password-env: others can reach this address")
 	case o.Password != "" && len(o.Password) < leastPassword:
-		return fmt.Errorf("-password-env: the password has %d bytes, at least %d are needed", len(o.Password), leastPassword)
+		return fmt.Errorf("-password-env: the password has %d bytes, at least %d are needed",
+			len(o.Password), leastPassword)
 	case (o.Cert == "") != (o.Key == ""):
 		return errors.New("-tls-cert and -tls-key need each other")
 	case o.Window < 0:

@@ -60,7 +60,8 @@ func start(t *testing.T, args ...string) *command {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	in, out := io.Pipe()
-	c := &command{t: t, lines: make(chan string, 10), cancel: cancel, ended: make(chan int, 1), errOut: &locked{}}
+	c := &command{t: t, lines: make(chan string, 10), cancel: cancel, ended: make(chan int, 1),
+		errOut: &locked{}}
 	go func() {
 		for s := bufio.NewScanner(in); s.Scan(); {
 			c.lines <- s.Text()
@@ -136,7 +137,8 @@ func get(t *testing.T, client *http.Client, at string, edit ...func(*http.Reques
 func inSQLite(t *testing.T) (dedup.Store, []string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "claims.db")
-	db, err := sqladapter.OpenSQLite("sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)")
+	db, err := sqladapter.OpenSQLite("sqlite",
+		"file:"+file+"?_txlock=immediate&_pragma=busy_timeout(5000)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +158,8 @@ func inSQLite(t *testing.T) (dedup.Store, []string) {
 func fill(t *testing.T, store dedup.Store) {
 	t.Helper()
 	layout, ok := store.(interface{ SeenOnly() bool })
-	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, SeenOnly: ok && layout.SeenOnly()})
+	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow,
+		LeaseTTL: time.Minute, SeenOnly: ok && layout.SeenOnly()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +199,8 @@ func resolve(t *testing.T, c *command, store dedup.Store) {
 	id := doubtful()
 	client := browser(t)
 	status, page := get(t, client, c.line())
-	if status != http.StatusOK || !strings.Contains(page, "No Deduper tells this console") || !strings.Contains(page, "1</span> uncertain") {
+	if status != http.StatusOK || !strings.Contains(page, "No Deduper tells this console") ||
+		!strings.Contains(page, "1</span> uncertain") {
 		t.Fatalf("status %d\n%s", status, page)
 	}
 	next := c.line()
@@ -221,7 +225,8 @@ func resolve(t *testing.T, c *command, store dedup.Store) {
 	if got := state(t, store); response.StatusCode != http.StatusOK || got != dedup.StateSucceeded {
 		t.Errorf("status %d, the key is %v: %s", response.StatusCode, got, page)
 	}
-	if text := c.errOut.String(); !strings.Contains(text, "console: changed") || !strings.Contains(text, "do=done") || !strings.Contains(text, "who=") {
+	if text := c.errOut.String(); !strings.Contains(text, "console: changed") ||
+		!strings.Contains(text, "do=done") || !strings.Contains(text, "who=") {
 		t.Errorf("the log has %q", text)
 	}
 }
@@ -242,12 +247,16 @@ func TestRedis(t *testing.T) {
 			addr := servertest.Private(t, servertest.KindRedis).Addr
 			client := redis.NewClient(&redis.Options{Addr: addr})
 			t.Cleanup(func() { _ = client.Close() })
-			opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout, OnFinding: func(redisadapter.Finding) {}}
-			flags := []string{"-redis", "redis://" + addr, "-prefix", opts.Prefix, "-changes", "-window", "24h"}
+			opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout,
+				OnFinding: func(redisadapter.Finding) {}}
+			flags := []string{"-redis", "redis://" + addr, "-prefix", opts.Prefix, "-changes",
+				"-window", "24h"}
 			if layout == redisadapter.Compact {
 				t.Setenv("SECRET", "0123456789abcdef")
-				opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"), testWindow, 1000
-				flags = append(flags[:len(flags)-2], "-secret-env", "SECRET") // the layout knows its window
+				opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"),
+					testWindow, 1000
+				// the layout knows its window
+				flags = append(flags[:len(flags)-2], "-secret-env", "SECRET")
 			}
 			store, err := redisadapter.New(t.Context(), client, opts)
 			if err != nil {
@@ -268,7 +277,9 @@ func TestReadOnly(t *testing.T) {
 	get(t, client, at)
 	base, _, _ := strings.Cut(at, "?")
 	id := doubtful()
-	if status, _ := get(t, client, base+"change?do=done&id="+hex.EncodeToString(id[:])); status != http.StatusForbidden || state(t, store) != dedup.StateUncertain {
+	if status, _ := get(t, client, base+"change?do=done&id="+
+		hex.EncodeToString(id[:])); status != http.StatusForbidden ||
+		state(t, store) != dedup.StateUncertain {
 		t.Errorf("status %d", status)
 	}
 }
@@ -293,16 +304,22 @@ func TestToken(t *testing.T) {
 		{one, at, 421, []func(*http.Request){func(r *http.Request) { r.Host = "evil.example" }}},
 		{one, at, 200, nil},
 		{one, base + "inflight", 200, nil},
-		{one, base + "inflight", 421, []func(*http.Request){func(r *http.Request) { r.Host = "evil.example:80" }}},
+		{one, base + "inflight", 421, []func(*http.Request){func(r *http.Request) {
+			r.Host = "evil.example:80"
+		}}},
 		{two, at, 403, nil},
 		{two, base, 403, nil},
-		{two, base, 403, []func(*http.Request){func(r *http.Request) { r.AddCookie(&http.Cookie{Name: cookiePrefix + "guessing", Value: "guess"}) }}},
+		{two, base, 403, []func(*http.Request){func(r *http.Request) {
+			r.AddCookie(&http.Cookie{Name: cookiePrefix + "guessing", Value: "guess"})
+		}}},
 	} {
-		if status, page := get(t, test.client, test.at, test.edit...); status != test.status || status != 200 && strings.Contains(page, "<main") {
+		if status, page := get(t, test.client, test.at, test.edit...); status != test.status ||
+			status != 200 && strings.Contains(page, "<main") {
 			t.Errorf("%s: status %d, want %d", test.at, status, test.status)
 		}
 	}
-	if status, _ := get(t, two, strings.TrimPrefix(c.line(), "for another browser: ")); status != 200 {
+	if status, _ := get(t, two,
+		strings.TrimPrefix(c.line(), "for another browser: ")); status != 200 {
 		t.Errorf("the second address: status %d", status)
 	}
 }
@@ -314,7 +331,8 @@ func TestPassesAreBounded(t *testing.T) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodGet, "/?token="+token, nil)
 		r.Host = "localhost:1"
-		if g.ServeHTTP(w, r); w.Code != http.StatusSeeOther || !strings.Contains(w.Header().Get("Set-Cookie"), "HttpOnly; SameSite=Strict") {
+		if g.ServeHTTP(w, r); w.Code != http.StatusSeeOther ||
+			!strings.Contains(w.Header().Get("Set-Cookie"), "HttpOnly; SameSite=Strict") {
 			t.Fatal(w.Code, w.Header())
 		}
 	}
@@ -328,7 +346,8 @@ func TestPassword(t *testing.T) {
 	t.Setenv("PASSWORD", password)
 	_, flags := inSQLite(t)
 	c := start(t, append(flags, "-remote", "-listen", "0.0.0.0:0", "-password-env", "PASSWORD")...)
-	base := strings.Replace(strings.Replace(c.line(), "0.0.0.0", "127.0.0.1", 1), "[::]", "127.0.0.1", 1)
+	base := strings.Replace(strings.Replace(c.line(), "0.0.0.0", "127.0.0.1", 1), "[::]",
+		"127.0.0.1", 1)
 	with := func(password string) func(*http.Request) {
 		return func(r *http.Request) { r.SetBasicAuth("ann", password) }
 	}
@@ -351,7 +370,8 @@ func TestPassword(t *testing.T) {
 	if status, _ := get(t, client, base, with(password)); status != 200 {
 		t.Errorf("who was let in before is locked out by a stranger's guesses: %d", status)
 	}
-	if text := c.errOut.String(); !strings.Contains(text, "go in clear") || strings.Contains(text, password) {
+	if text := c.errOut.String(); !strings.Contains(text, "go in clear") ||
+		strings.Contains(text, password) {
 		t.Errorf("said %q", text)
 	}
 }
@@ -383,7 +403,8 @@ func TestRefuses(t *testing.T) {
 	} {
 		var out, errOut bytes.Buffer
 		code := Main(t.Context(), strings.Fields(args), &out, &errOut)
-		if code != ExitUsage || !strings.Contains(errOut.String(), want) || strings.Contains(errOut.String(), "hunter22") {
+		if code != ExitUsage || !strings.Contains(errOut.String(), want) ||
+			strings.Contains(errOut.String(), "hunter22") {
 			t.Errorf("%s: exit code %d, %q; want %q", args, code, errOut.String(), want)
 		}
 	}

@@ -55,23 +55,29 @@ type engine struct {
 
 // Flags registers the flags.
 func (o *Options) Flags(f *flag.FlagSet) {
-	f.StringVar(&o.Redis, "redis", "", "`URL` redis://user@host:port/db, or rediss:// with TLS; Sentinels: ?master_name=NAME, their others ?addr=host:port")
-	f.BoolVar(&o.Cluster, "redis-cluster", false, "the URL is of a Cluster; more nodes as ?addr=host:port&addr=...")
-	f.StringVar(&o.passwordEnv, "redis-password-env", "", "`variable` of the environment that holds the password of Redis")
+	f.StringVar(&o.Redis, "redis", "",
+		"`URL` redis://user@host:port/db, or rediss:// with TLS; Sentinels: ?master_name=NAME, their others ?addr=host:port")
+	f.BoolVar(&o.Cluster, "redis-cluster",
+		false, "the URL is of a Cluster; more nodes as ?addr=host:port&addr=...")
+	f.StringVar(&o.passwordEnv, "redis-password-env",
+		"", "`variable` of the environment that holds the password of Redis")
 	o.SQLFlags(f)
 }
 
 // SQLFlags registers those of databases alone, for a command that has no other; see CheckSQL.
 func (o *Options) SQLFlags(f *flag.FlagSet) {
-	f.StringVar(&o.SQL, "sql", "", "`DSN`: postgres://user@host/db, mysql://user@host/db, a DSN of go-sql-driver (user@tcp(host:port)/db), or sqlite:FILE;\n"+
-		"env:VARIABLE takes it from the environment")
+	f.StringVar(&o.SQL, "sql", "",
+		"`DSN`: postgres://user@host/db, mysql://user@host/db, a DSN of go-sql-driver (user@tcp(host:port)/db), or sqlite:FILE;\n"+
+			"env:VARIABLE takes it from the environment")
 }
 
 // errRedis and errSQL tell the form alone: what cannot be read may be a password.
 var (
-	errRedis = errors.New("-redis is no URL of the form redis://user:password@host:port/db; a password with one of /?#@:% in it must be escaped, " +
-		"or comes with -redis-password-env")
-	errSQL = errors.New("-sql is none of postgres://user@host/db, mysql://user@host:port/db, user@tcp(host:port)/db, sqlite:FILE and env:VARIABLE")
+	errRedis = errors.New(
+		"-redis is no URL of the form redis://user:password@host:port/db; a password with one of /?#@:% in it must be escaped, " +
+			"or comes with -redis-password-env")
+	errSQL = errors.New(
+		"-sql is none of postgres://user@host/db, mysql://user@host:port/db, user@tcp(host:port)/db, sqlite:FILE and env:VARIABLE")
 )
 
 // Check reads what the flags stand for, and connects to nothing. Exactly one of -redis and -sql is
@@ -144,8 +150,9 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 // ErrClustered is that -redis is a node, and the client not one of a Cluster.
 var ErrClustered = errors.New("-redis: the server is part of a Cluster: add -redis-cluster")
 
-// Clustered reports whether client takes a node of a Cluster for a server of its own: it answers for
-// its own slots, and anything else looks as if it were not there. Unknown without the right to INFO.
+// Clustered reports whether client takes a node of a Cluster for a server of its own: it answers
+// for its own slots, and anything else looks as if it were not there. Unknown without the right to
+// INFO.
 func Clustered(ctx context.Context, client redis.UniversalClient) bool {
 	single, ok := client.(*redis.Client)
 	if !ok {
@@ -165,7 +172,8 @@ func (o *Options) failover(c *redis.FailoverOptions) {
 	o.override(&c.Password)
 }
 
-// Sentinels are the options by which -redis finds its server, or nil when it is no URL of Sentinels.
+// Sentinels are the options by which -redis finds its server, or nil when it is no URL of
+// Sentinels.
 func (o *Options) Sentinels() *redis.FailoverOptions {
 	u, err := url.Parse(o.Redis)
 	if err != nil || o.Redis == "" || o.Cluster || !u.Query().Has("master_name") {
@@ -276,7 +284,8 @@ func mysqlDSN(text string) (string, error) {
 		return "", errSQL
 	}
 	c := mysql.NewConfig()
-	c.User, c.Net, c.Addr, c.DBName = u.User.Username(), "tcp", u.Host, strings.TrimPrefix(u.Path, "/")
+	c.User, c.Net, c.Addr, c.DBName = u.User.Username(), "tcp", u.Host,
+		strings.TrimPrefix(u.Path, "/")
 	c.Passwd, _ = u.User.Password()
 	if _, _, err := net.SplitHostPort(u.Host); err != nil {
 		c.Addr = net.JoinHostPort(u.Hostname(), "3306")
@@ -329,7 +338,8 @@ func (o *Options) Unanswered(err error) error {
 func Unanswered(err error, addrs ...string) error {
 	var timeout net.Error
 	if errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: the server has closed the connection, as one does that wants TLS", err)
+		return fmt.Errorf("%w: the server has closed the connection, as one does that wants TLS",
+			err)
 	}
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
 		return err
@@ -390,7 +400,8 @@ func (o *Options) addrs() ([]string, error) {
 		var addrs []string
 		add := func(host string, port uint16) {
 			addr := net.JoinHostPort(host, strconv.Itoa(int(port)))
-			if !strings.HasPrefix(host, "/") && !slices.Contains(addrs, addr) { // one without TLS is the same once more
+			// one without TLS is the same once more
+			if !strings.HasPrefix(host, "/") && !slices.Contains(addrs, addr) {
 				addrs = append(addrs, addr)
 			}
 		}
@@ -412,8 +423,9 @@ func (o *Options) addrs() ([]string, error) {
 	return nil, nil
 }
 
-// PlainSQL returns the addresses on other machines that the DSN of -sql may speak to without TLS, and
-// what it says of TLS. Sockets and addresses of this machine are left out. Use it after CheckSQL.
+// PlainSQL returns the addresses on other machines that the DSN of -sql may speak to without TLS,
+// and what it says of TLS. Sockets and addresses of this machine are left out. Use it after
+// CheckSQL.
 func (o *Options) PlainSQL() (addrs []string, says string, err error) {
 	add := func(host, addr string) {
 		if !strings.HasPrefix(host, "/") && !thisMachine(host) && !slices.Contains(addrs, addr) {
@@ -427,7 +439,8 @@ func (o *Options) PlainSQL() (addrs []string, says string, err error) {
 			return nil, "", errSQL
 		}
 		// With sslmode=prefer, the default, one of the fallbacks is the same address without TLS.
-		for _, f := range append([]*pgconn.FallbackConfig{{Host: c.Host, Port: c.Port, TLSConfig: c.TLSConfig}}, c.Fallbacks...) {
+		for _, f := range append([]*pgconn.FallbackConfig{{Host: c.Host, Port: c.Port,
+			TLSConfig: c.TLSConfig}}, c.Fallbacks...) {
 			if f.TLSConfig == nil {
 				add(f.Host, net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port))))
 			}
@@ -472,8 +485,8 @@ func (o *Options) redisAddrs() ([]string, error) {
 	return nil, nil
 }
 
-// thisMachine knows localhost, loopback, and the addresses of this machine's interfaces. Other names
-// are not looked up.
+// thisMachine knows localhost, loopback, and the addresses of this machine's interfaces. Other
+// names are not looked up.
 func thisMachine(host string) bool {
 	if host == "localhost" {
 		return true

@@ -73,17 +73,20 @@ func TestOpenRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	single, ok := client.(*redis.Client)
-	if !ok || single.Options().Password != "other" || single.Options().Username != "u" || single.Options().DB != 2 || single.Options().TLSConfig == nil {
+	if !ok || single.Options().Password != "other" || single.Options().Username != "u" ||
+		single.Options().DB != 2 || single.Options().TLSConfig == nil {
 		t.Errorf("%T", client)
 	}
 	_ = client.Close()
-	if o, err = parse(t, "-redis-cluster", "-redis", "redis://u:p@host:1234?addr=two:1"); err != nil {
+	if o, err = parse(t, "-redis-cluster",
+		"-redis", "redis://u:p@host:1234?addr=two:1"); err != nil {
 		t.Fatal(err)
 	}
 	if client, err = o.OpenRedis(); err != nil {
 		t.Fatal(err)
 	}
-	if cluster, ok := client.(*redis.ClusterClient); !ok || len(cluster.Options().Addrs) != 2 || cluster.Options().Password != "p" {
+	if cluster, ok := client.(*redis.ClusterClient); !ok || len(cluster.Options().Addrs) != 2 ||
+		cluster.Options().Password != "p" {
 		t.Errorf("%T", client)
 	}
 	_ = client.Close()
@@ -96,13 +99,19 @@ func TestReadDSN(t *testing.T) {
 	}
 	t.Setenv("DSN", "postgres://u@h/db")
 	for dsn, want := range map[string]engine{
-		"postgres://u:pass@h/db":              {sqladapter.Postgres, "pgx", "postgres://u:pass@h/db", "pass"},
-		"env:DSN":                             {sqladapter.Postgres, "pgx", "postgres://u@h/db", ""},
-		"u:pass@tcp(h:1)/db?x=1":              {sqladapter.MySQL, "mysql", "u:pass@tcp(h:1)/db?x=1", "pass"},
-		"mysql:u:pass@tcp(h:1)/db":            {sqladapter.MySQL, "mysql", "u:pass@tcp(h:1)/db", "pass"},
-		"mysql://u:pass@h/db?autocommit=0":    {sqladapter.MySQL, "mysql", "u:pass@tcp(h:3306)/db?autocommit=0", "pass"},
-		"sqlite:" + file:                      {sqladapter.SQLite, "sqlite", file, ""},
-		"file:" + file + "?_txlock=immediate": {sqladapter.SQLite, "sqlite", "file:" + file + "?_txlock=immediate", ""},
+		"postgres://u:pass@h/db": {sqladapter.Postgres,
+			"pgx", "postgres://u:pass@h/db", "pass"},
+		"env:DSN": {sqladapter.Postgres,
+			"pgx", "postgres://u@h/db", ""},
+		"u:pass@tcp(h:1)/db?x=1": {sqladapter.MySQL,
+			"mysql", "u:pass@tcp(h:1)/db?x=1", "pass"},
+		"mysql:u:pass@tcp(h:1)/db": {sqladapter.MySQL,
+			"mysql", "u:pass@tcp(h:1)/db", "pass"},
+		"mysql://u:pass@h/db?autocommit=0": {sqladapter.MySQL,
+			"mysql", "u:pass@tcp(h:3306)/db?autocommit=0", "pass"},
+		"sqlite:" + file: {sqladapter.SQLite, "sqlite", file, ""},
+		"file:" + file + "?_txlock=immediate": {sqladapter.SQLite,
+			"sqlite", "file:" + file + "?_txlock=immediate", ""},
 	} {
 		o, err := parse(t, "-sql", dsn)
 		if err != nil || o.engine != want {
@@ -165,8 +174,10 @@ func TestMinPool(t *testing.T) {
 		url       string
 		min, want int
 	}{
-		{"redis://h", 0, standard}, {"redis://h", 1, standard}, {"redis://h", standard + 5, standard + 5},
-		{"redis://h?pool_size=3", 0, 3}, {"redis://h?pool_size=3", 2, 3}, {"redis://h?pool_size=3", 7, 7},
+		{"redis://h", 0, standard}, {"redis://h", 1, standard},
+		{"redis://h", standard + 5, standard + 5},
+		{"redis://h?pool_size=3", 0, 3}, {"redis://h?pool_size=3", 2, 3},
+		{"redis://h?pool_size=3", 7, 7},
 	} {
 		o := Options{Redis: test.url, MinPool: test.min}
 		client, err := o.OpenRedis()
@@ -196,12 +207,15 @@ func TestUnanswered(t *testing.T) {
 			t.Errorf("%s: %v", args, err)
 			continue
 		}
-		for _, timeout := range []error{context.DeadlineExceeded, fmt.Errorf("ask: %w", os.ErrDeadlineExceeded)} {
-			if err := o.Unanswered(timeout); !errors.Is(err, timeout) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter22") {
+		for _, timeout := range []error{context.DeadlineExceeded,
+			fmt.Errorf("ask: %w", os.ErrDeadlineExceeded)} {
+			if err := o.Unanswered(timeout); !errors.Is(err, timeout) ||
+				!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter22") {
 				t.Errorf("%s: %v", args, err)
 			}
 		}
-		if err := o.Unanswered(fmt.Errorf("ask: %w", io.EOF)); !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "TLS") {
+		if err := o.Unanswered(fmt.Errorf("ask: %w", io.EOF)); !errors.Is(err, io.EOF) ||
+			!strings.Contains(err.Error(), "TLS") {
 			t.Errorf("%s: %v", args, err)
 		}
 		if err := o.Unanswered(io.ErrClosedPipe); !errors.Is(err, io.ErrClosedPipe) {

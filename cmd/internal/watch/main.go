@@ -151,7 +151,8 @@ func (v *view) nothing() bool { return len(v.at) == 0 }
 func (w *watcher) look(ctx context.Context) *view {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	v := &view{at: map[string]time.Time{}, processes: map[string]sample{}, failed: map[string]string{}, now: time.Now()}
+	v := &view{at: map[string]time.Time{}, processes: map[string]sample{},
+		failed: map[string]string{}, now: time.Now()}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	ask := func(source string, question func() (func(), error)) {
@@ -210,7 +211,8 @@ func shown(address string) string {
 	return u.Redacted()
 }
 
-// or takes from an older view what did not answer this time: the next rates are of the whole time since.
+// or takes from an older view what did not answer this time: the next rates are of the whole time
+// since.
 func (v *view) or(older *view) *view {
 	for source, at := range older.at {
 		if _, ok := v.at[source]; ok {
@@ -232,7 +234,9 @@ func (v *view) or(older *view) *view {
 // tick compares two views.
 func (o *Options) tick(before, after *view) *Tick {
 	t := &Tick{At: after.now, Seconds: after.now.Sub(before.now).Seconds(), Failed: after.failed}
-	since := func(source string) float64 { return max(after.at[source].Sub(before.at[source]).Seconds(), 0.001) }
+	since := func(source string) float64 {
+		return max(after.at[source].Sub(before.at[source]).Seconds(), 0.001)
+	}
 	if o.Metrics != nil {
 		p, ages := newProcesses(), make(map[float64]float64)
 		p.Asked = len(o.Metrics)
@@ -276,6 +280,7 @@ func (t *Tick) write(out io.Writer, o *Options, screen bool) error {
 		return err
 	}
 	const home, erase = "\x1b[H", "\x1b[J"
-	_, err := fmt.Fprintf(out, "%s%sonceward watch  %s, every %v\n\n%s\n", home, erase, t.At.Format(time.TimeOnly), o.Every, strings.Join(lines, "\n"))
+	_, err := fmt.Fprintf(out, "%s%sonceward watch  %s, every %v\n\n%s\n", home,
+		erase, t.At.Format(time.TimeOnly), o.Every, strings.Join(lines, "\n"))
 	return err
 }

@@ -56,7 +56,8 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	var metrics string
 	f := flag.NewFlagSet("watch", flag.ContinueOnError)
 	f.StringVar(&metrics, "metrics", "", "`URLs` of Prometheus metrics, with commas between")
-	f.StringVar(&o.Name, "name", "", "count the metrics of this `name` alone (telemetry.Config.Name)")
+	f.StringVar(&o.Name, "name", "",
+		"count the metrics of this `name` alone (telemetry.Config.Name)")
 	o.Server.Flags(f)
 	f.StringVar(&o.Schema, "schema", "", "`schema` of the table (default the connection's own)")
 	f.StringVar(&o.Table, "table", "", "`table` in PostgreSQL (default "+defaultTable+")")
@@ -79,7 +80,8 @@ func (o *Options) check() error {
 		return errors.New("-metrics, -redis or -sql is missing")
 	}
 	for _, text := range o.Metrics {
-		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" ||
+			u.Host == "" {
 			return errors.New("-metrics has a URL that is not of the form http://host:port/metrics")
 		}
 	}
@@ -92,7 +94,8 @@ func (o *Options) check() error {
 	case o.Server.SQL == "" && (o.Schema != "" || o.Table != ""):
 		return errors.New("-schema and -table need -sql")
 	case o.Server.SQL != "" && o.Server.Dialect() != sqladapter.Postgres:
-		return fmt.Errorf("-sql: %v does not count what happens to a table; give -metrics", o.Server.Dialect())
+		return fmt.Errorf("-sql: %v does not count what happens to a table; give -metrics",
+			o.Server.Dialect())
 	case o.Name != "" && o.Metrics == nil:
 		return errors.New("-name needs -metrics")
 	case o.Every < minEvery:

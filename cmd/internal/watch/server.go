@@ -88,9 +88,11 @@ func servers(before, after map[string]counts, seconds float64) (all []Server) {
 			continue
 		}
 		all = append(all, Server{
-			Addr: addr, UsedMemory: c["used_memory"], MaxMemory: c["maxmemory"], Clients: c["connected_clients"],
+			Addr: addr, UsedMemory: c["used_memory"], MaxMemory: c["maxmemory"],
+			Clients:  c["connected_clients"],
 			Commands: c.rate(old, "total_commands_processed", seconds),
-			Evicted:  c.rate(old, "evicted_keys", seconds), Expired: c.rate(old, "expired_keys", seconds),
+			Evicted:  c.rate(old, "evicted_keys", seconds),
+			Expired:  c.rate(old, "expired_keys", seconds),
 		})
 	}
 	slices.SortFunc(all, func(a, b Server) int { return strings.Compare(a.Addr, b.Addr) })
@@ -121,7 +123,9 @@ func tableOf(name string, before, after counts, seconds float64) *Table {
 		return nil
 	}
 	return &Table{
-		Name: name, Live: after["n_live_tup"], Dead: after["n_dead_tup"], Inserted: after.rate(before, "n_tup_ins", seconds),
-		Updated: after.rate(before, "n_tup_upd", seconds), Deleted: after.rate(before, "n_tup_del", seconds),
+		Name: name, Live: after["n_live_tup"], Dead: after["n_dead_tup"],
+		Inserted: after.rate(before, "n_tup_ins", seconds),
+		Updated:  after.rate(before, "n_tup_upd", seconds),
+		Deleted:  after.rate(before, "n_tup_del", seconds),
 	}
 }

@@ -20,12 +20,16 @@ func (t *Tick) lines() (lines []string) {
 		if s.MaxMemory > 0 {
 			limit = fmt.Sprintf("%.0f%% of %s", 100*s.UsedMemory/s.MaxMemory, size(s.MaxMemory))
 		}
-		lines = append(lines, fmt.Sprintf("%s: memory %s, %s; commands %s, evicted %s, expired %s; %.0f clients (all of the server)",
-			s.Addr, size(s.UsedMemory), limit, perSecond(s.Commands), perSecond(s.Evicted), perSecond(s.Expired), s.Clients))
+		lines = append(lines,
+			fmt.Sprintf("%s: memory %s, %s; commands %s, evicted %s, expired %s; %.0f clients (all of the server)",
+				s.Addr, size(s.UsedMemory), limit, perSecond(s.Commands), perSecond(s.Evicted),
+				perSecond(s.Expired), s.Clients))
 	}
 	if r := t.Table; r != nil {
-		lines = append(lines, fmt.Sprintf("%s: inserted %s, updated %s, deleted %s; %.0f rows, %.0f dead",
-			r.Name, perSecond(r.Inserted), perSecond(r.Updated), perSecond(r.Deleted), r.Live, r.Dead))
+		lines = append(lines,
+			fmt.Sprintf("%s: inserted %s, updated %s, deleted %s; %.0f rows, %.0f dead",
+				r.Name, perSecond(r.Inserted), perSecond(r.Updated), perSecond(r.Deleted),
+				r.Live, r.Dead))
 	}
 	for _, reason := range reasons(t.Failed) {
 		lines = append(lines, "NO ANSWER "+reason)
@@ -50,7 +54,8 @@ func (p *Processes) lines() []string {
 		lines = append(lines, "now "+strings.Join(now, ", "))
 	}
 	if p.Counted < p.Asked {
-		lines = append(lines, fmt.Sprintf("the rates are of %d processes of %d", p.Counted, p.Asked))
+		lines = append(lines, fmt.Sprintf("the rates are of %d processes of %d",
+			p.Counted, p.Asked))
 	}
 	return lines
 }
@@ -70,7 +75,8 @@ func (p *Processes) ages() string {
 	if p.Window > 0 {
 		window = "the window is " + span(p.Window)
 	}
-	return fmt.Sprintf("; half %s, 99%% %s of the first; %s", text(*p.AgeHalf), text(*p.Age99), window)
+	return fmt.Sprintf("; half %s, 99%% %s of the first; %s", text(*p.AgeHalf),
+		text(*p.Age99), window)
 }
 
 // parts are the rates of a sum that are not zero, largest first.
@@ -97,7 +103,9 @@ func parts(of map[string]float64) string {
 // words is a label's value for people. Whoever serves the metrics has written it, so one that is no
 // plain word is quoted: it might have escapes that a terminal obeys.
 func words(name string) string {
-	if strings.IndexFunc(name, func(r rune) bool { return r > unicode.MaxASCII || !unicode.IsPrint(r) }) >= 0 {
+	if strings.IndexFunc(name, func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsPrint(r)
+	}) >= 0 {
 		return strconv.QuoteToASCII(name)
 	}
 	return strings.ReplaceAll(name, "_", " ")

@@ -15,7 +15,8 @@ type Tick struct {
 	Processes *Processes `json:"processes,omitempty"`
 	Servers   []Server   `json:"servers,omitempty"`
 	Table     *Table     `json:"table,omitempty"`
-	// Failed are the sources that did not answer, by what they said; the rates are those of the others.
+	// Failed are the sources that did not answer, by what they said; the rates are those of the
+	// others.
 	Failed map[string]string `json:"failed,omitempty"`
 }
 

@@ -1,6 +1,6 @@
-// Package franzmetric measures a franz.Consumer with OpenTelemetry: what became of messages,
-// and how far its partitions have come. It is apart from package telemetry so that a program
-// without Kafka links no client of it. What claims found, and the age of duplicates, is measured there.
+// Package franzmetric measures a franz.Consumer with OpenTelemetry: what became of messages, and
+// how far its partitions have come. It is apart from package telemetry so that a program without
+// Kafka links no client of it. What claims found, and the age of duplicates, is measured there.
 package franzmetric
 
 import (
@@ -18,9 +18,9 @@ import (
 // [New]. All methods are safe for concurrent use. Topics and partitions are in no attribute.
 type Metrics struct{ kafka *kafka.Metrics }
 
-// New makes the instruments at the provider. Name is what telemetry.Config.Name is, and the same for
-// the same consumer. It starts no goroutine. A nil provider and a bad name are errors; an error of
-// the provider is returned as it is.
+// New makes the instruments at the provider. Name is what telemetry.Config.Name is, and the same
+// for the same consumer. It starts no goroutine. A nil provider and a bad name are errors; an error
+// of the provider is returned as it is.
 func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 	m, err := kafka.New("franzmetric", provider, name)
 	if err != nil {
@@ -29,8 +29,8 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 	return &Metrics{m}, nil
 }
 
-// Observer returns hooks for franz.Config.Observer and franz.ShareConfig.Observer. Those that are nil can be set, and those
-// that are not can be called in hooks of your own.
+// Observer returns hooks for franz.Config.Observer and franz.ShareConfig.Observer. Those that are
+// nil can be set, and those that are not can be called in hooks of your own.
 func (m *Metrics) Observer() franz.Observer {
 	return franz.Observer{
 		MissingID:    func(*kgo.Record) { m.kafka.MissingID() },
@@ -59,7 +59,8 @@ func (m *Metrics) observe(progress func() []franz.Progress) error {
 		all := make([]kafka.Progress, len(native))
 		for i, p := range native {
 			all[i] = kafka.Progress{
-				Lag: p.Lag, InFlight: p.InFlight, Age: p.Age, Backlogged: p.Backlogged, StoreDown: p.StoreDown, NotOwned: p.NotOwned,
+				Lag: p.Lag, InFlight: p.InFlight, Age: p.Age, Backlogged: p.Backlogged,
+				StoreDown: p.StoreDown, NotOwned: p.NotOwned,
 			}
 		}
 		return all

@@ -29,8 +29,12 @@ func TestMetrics(t *testing.T) {
 func client(m *Metrics) *metrictest.Client {
 	o, failed := m.Observer(), errors.New("down")
 	return &metrictest.Client{
-		MissingID: func() { o.MissingID(nil) }, Waiting: func() { o.Waiting(nil) }, Unrecorded: func() { o.Unrecorded(nil, failed) },
-		Parked: func() { o.Parked(nil, failed) }, CommitFailed: func() { o.CommitFailed("orders", 7, failed) },
+		MissingID: func() {
+			o.MissingID(nil)
+		}, Waiting: func() { o.Waiting(nil) }, Unrecorded: func() { o.Unrecorded(nil, failed) },
+		Parked: func() {
+			o.Parked(nil, failed)
+		}, CommitFailed: func() { o.CommitFailed("orders", 7, failed) },
 		AckRefused: func() { o.AckRefused("orders", 7, failed) },
 		Handled:    func(err error) { o.Handled(nil, time.Second, err) },
 		Revoked:    func(returned, abandoned int) { o.Revoked("orders", 7, returned, abandoned) },
@@ -39,7 +43,8 @@ func client(m *Metrics) *metrictest.Client {
 				var all []franz.Progress
 				for i, p := range progress() {
 					all = append(all, franz.Progress{
-						Topic: "orders", Partition: int32(i), Lag: p.Lag, InFlight: p.InFlight, Age: p.Age,
+						Topic: "orders", Partition: int32(i), Lag: p.Lag, InFlight: p.InFlight,
+						Age:        p.Age,
 						Backlogged: p.Backlogged, StoreDown: p.StoreDown, NotOwned: p.NotOwned,
 					})
 				}

@@ -1,7 +1,7 @@
-// Package franztrace traces the messages of package franz with OpenTelemetry: the claim, the handler,
-// the completion, duplicates, and what is put aside, with links from a retry and a duplicate to the
-// attempt that claimed first. It is apart from package telemetry so that a program without Kafka
-// links no client of it.
+// Package franztrace traces the messages of package franz with OpenTelemetry: the claim, the
+// handler, the completion, duplicates, and what is put aside, with links from a retry and a
+// duplicate to the attempt that claimed first. It is apart from package telemetry so that a program
+// without Kafka links no client of it.
 package franztrace
 
 import (
@@ -64,10 +64,12 @@ func New(provider trace.TracerProvider, cfg Config) (*Tracer, error) {
 //
 // Ids, keys and texts of errors are in no attribute.
 func (t *Tracer) Trace(cfg franz.Config) franz.Config {
-	cfg.Label, cfg.Handler, cfg.Observer = t.label(cfg.Label), t.handler(cfg.Handler), t.observe(cfg.Observer)
+	cfg.Label, cfg.Handler, cfg.Observer = t.label(cfg.Label), t.handler(cfg.Handler),
+		t.observe(cfg.Observer)
 	if next := cfg.BatchHandler; next != nil {
 		cfg.BatchHandler = func(ctx context.Context, ms []*franz.Message) []error {
-			return t.spans.HandleBatch(ctx, span.Each(ms, message), func(ctx context.Context) []error { return next(ctx, ms) })
+			return t.spans.HandleBatch(ctx, span.Each(ms, message),
+				func(ctx context.Context) []error { return next(ctx, ms) })
 		}
 	}
 	return cfg
@@ -75,7 +77,8 @@ func (t *Tracer) Trace(cfg franz.Config) franz.Config {
 
 // TraceShare is [Tracer.Trace] for a share group.
 func (t *Tracer) TraceShare(cfg franz.ShareConfig) franz.ShareConfig {
-	cfg.Label, cfg.Handler, cfg.Observer = t.label(cfg.Label), t.handler(cfg.Handler), t.observe(cfg.Observer)
+	cfg.Label, cfg.Handler, cfg.Observer = t.label(cfg.Label), t.handler(cfg.Handler),
+		t.observe(cfg.Observer)
 	return cfg
 }
 
@@ -91,7 +94,9 @@ func (t *Tracer) handler(next franz.Handler) franz.Handler {
 		return nil
 	}
 	return func(ctx context.Context, m *franz.Message) error {
-		return t.spans.Handle(ctx, message(m), func(ctx context.Context) error { return next(ctx, m) })
+		return t.spans.Handle(ctx, message(m), func(ctx context.Context) error {
+			return next(ctx, m)
+		})
 	}
 }
 
@@ -137,8 +142,8 @@ func (t *Tracer) Inject(ctx context.Context, r *kgo.Record) error {
 
 func message(m *franz.Message) span.Message {
 	return span.Message{
-		Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Attempt: m.Attempt, Label: m.Label, Found: m.Found,
-		Tombstone: m.Value == nil, Headers: (*headers)(m.Record),
+		Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Attempt: m.Attempt,
+		Label: m.Label, Found: m.Found, Tombstone: m.Value == nil, Headers: (*headers)(m.Record),
 	}
 }
 

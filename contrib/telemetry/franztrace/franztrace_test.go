@@ -29,22 +29,27 @@ func tracer(t testing.TB, provider trace.TracerProvider) *Tracer {
 }
 
 func observer(c spantest.Config[*franz.Message]) franz.Observer {
-	return franz.Observer{Skipped: c.Skipped, Recorded: c.Recorded, Unrecorded: c.Unrecorded, Parked: c.Parked}
+	return franz.Observer{Skipped: c.Skipped, Recorded: c.Recorded, Unrecorded: c.Unrecorded,
+		Parked: c.Parked}
 }
 
 func traced(
-	label func(*franz.Message) string, handler franz.Handler, batch franz.BatchHandler, o franz.Observer,
+	label func(*franz.Message) string, handler franz.Handler, batch franz.BatchHandler,
+	o franz.Observer,
 ) spantest.Config[*franz.Message] {
 	return spantest.Config[*franz.Message]{
-		Label: label, Handler: handler, BatchHandler: batch, Skipped: o.Skipped, Recorded: o.Recorded, Unrecorded: o.Unrecorded, Parked: o.Parked,
+		Label: label, Handler: handler, BatchHandler: batch, Skipped: o.Skipped,
+		Recorded: o.Recorded, Unrecorded: o.Unrecorded, Parked: o.Parked,
 	}
 }
 
 func client() *spantest.Client[*franz.Message] {
 	return &spantest.Client[*franz.Message]{
 		Deliver: delivered,
-		Trace: func(t *testing.T, provider trace.TracerProvider, c spantest.Config[*franz.Message]) spantest.Config[*franz.Message] {
-			cfg := tracer(t, provider).Trace(franz.Config{Label: c.Label, Handler: c.Handler, BatchHandler: c.BatchHandler, Observer: observer(c)})
+		Trace: func(t *testing.T, provider trace.TracerProvider,
+			c spantest.Config[*franz.Message]) spantest.Config[*franz.Message] {
+			cfg := tracer(t, provider).Trace(franz.Config{Label: c.Label, Handler: c.Handler,
+				BatchHandler: c.BatchHandler, Observer: observer(c)})
 			return traced(cfg.Label, cfg.Handler, cfg.BatchHandler, cfg.Observer)
 		},
 		New: func(provider trace.TracerProvider, name string) error {
@@ -60,7 +65,8 @@ func client() *spantest.Client[*franz.Message] {
 
 func send(ctx context.Context, t testing.TB) (*franz.Message, int) {
 	t.Helper()
-	out := &kgo.Record{Headers: []kgo.RecordHeader{{Key: "other"}, {Key: "traceparent", Value: []byte(spantest.Producer)}}}
+	out := &kgo.Record{Headers: []kgo.RecordHeader{{Key: "other"},
+		{Key: "traceparent", Value: []byte(spantest.Producer)}}}
 	for range 2 {
 		if err := tracer(t, noop.NewTracerProvider()).Inject(ctx, out); err != nil {
 			t.Fatal(err)
@@ -76,8 +82,10 @@ func TestTrace(t *testing.T) { client().Run(t) }
 func TestTraceShare(t *testing.T) {
 	c := client()
 	c.NoBatches = true
-	c.Trace = func(t *testing.T, provider trace.TracerProvider, c spantest.Config[*franz.Message]) spantest.Config[*franz.Message] {
-		cfg := tracer(t, provider).TraceShare(franz.ShareConfig{Label: c.Label, Handler: c.Handler, Observer: observer(c)})
+	c.Trace = func(t *testing.T, provider trace.TracerProvider,
+		c spantest.Config[*franz.Message]) spantest.Config[*franz.Message] {
+		cfg := tracer(t, provider).TraceShare(franz.ShareConfig{Label: c.Label, Handler: c.Handler,
+			Observer: observer(c)})
 		return traced(cfg.Label, cfg.Handler, nil, cfg.Observer)
 	}
 	c.Run(t)

@@ -1,5 +1,5 @@
-// Package httptrace traces the requests of packages httpadapter and grpcadapter with OpenTelemetry. It
-// is apart from package telemetry so that a program without HTTP links no server of it.
+// Package httptrace traces the requests of packages httpadapter and grpcadapter with OpenTelemetry.
+// It is apart from package telemetry so that a program without HTTP links no server of it.
 package httptrace
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/onceward/onceward/httpadapter"
 )
 
-// Claimed is httpadapter.Claimed with the spans and links of [telemetry.Do]. The span of the request,
-// if there is one around it, is their parent. A nil tracer is httpadapter.Claimed alone; the errors
-// are those that it has.
+// Claimed is httpadapter.Claimed with the spans and links of [telemetry.Do]. The span of the
+// request, if there is one around it, is their parent. A nil tracer is httpadapter.Claimed alone;
+// the errors are those that it has.
 func Claimed(t *telemetry.Tracer, d *dedup.Deduper) (httpadapter.Runner, error) {
 	plain, err := httpadapter.Claimed(d)
 	if err != nil || t == nil {
@@ -32,11 +32,13 @@ type runner struct {
 }
 
 // Run implements [httpadapter.Runner].
-func (r *runner) Run(ctx context.Context, key string, effect httpadapter.Effect, opts ...dedup.Option) (dedup.Result[[]byte], error) {
+func (r *runner) Run(ctx context.Context, key string, effect httpadapter.Effect,
+	opts ...dedup.Option) (dedup.Result[[]byte], error) {
 	if effect == nil {
 		return r.Runner.Run(ctx, key, nil, opts...)
 	}
-	// The adapter's label is for people. The span's takes its place, or a repetition had no link to the first attempt.
+	// The adapter's label is for people. The span's takes its place, or a repetition had no link to
+	// the first attempt.
 	opts = append(slices.Clip(opts), func(r *dedup.Request) { r.Label = "" })
 	return telemetry.Do(ctx, r.t, r.d, key, func(ctx context.Context) ([]byte, error) {
 		result, _, err := effect(ctx)
@@ -50,7 +52,8 @@ func (r *runner) Run(ctx context.Context, key string, effect httpadapter.Effect,
 func Handler(p propagation.TextMapPropagator, next http.Handler) http.Handler {
 	p = orDefault(p)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(w, r.WithContext(p.Extract(r.Context(), propagation.HeaderCarrier(r.Header))))
+		next.ServeHTTP(w, r.WithContext(p.Extract(r.Context(),
+			propagation.HeaderCarrier(r.Header))))
 	})
 }
 

@@ -27,7 +27,9 @@ func TestRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := dedup.New(dedup.Memory(100), dedup.Config{Namespace: "payments", Window: time.Hour, LeaseTTL: time.Minute, KeepLabels: true})
+	d, err := dedup.New(dedup.Memory(100),
+		dedup.Config{Namespace: "payments", Window: time.Hour, LeaseTTL: time.Minute,
+			KeepLabels: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,20 +37,24 @@ func TestRequests(t *testing.T) {
 	if err != nil || run.Window() != time.Hour {
 		t.Fatal(err)
 	}
-	m, err := httpadapter.New(run, func(*http.Request) (string, error) { return "alice", nil }, httpadapter.Config{})
+	m, err := httpadapter.New(run, func(*http.Request) (string, error) {
+		return "alice", nil
+	}, httpadapter.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var under trace.SpanContext
-	server := httptest.NewServer(httptrace.Handler(nil, m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		under = trace.SpanContextFromContext(r.Context())
-		w.WriteHeader(http.StatusCreated)
-	}))))
+	server := httptest.NewServer(httptrace.Handler(nil,
+		m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			under = trace.SpanContextFromContext(r.Context())
+			w.WriteHeader(http.StatusCreated)
+		}))))
 	defer server.Close()
 
 	ctx, client := provider.Tracer("client").Start(t.Context(), "pay")
 	for range 2 {
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/pay", strings.NewReader("10"))
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/pay",
+			strings.NewReader("10"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +83,8 @@ func TestRequests(t *testing.T) {
 	if whole[0].Parent().SpanID() != client.SpanContext().SpanID() {
 		t.Errorf("it is below %v", whole[0].Parent())
 	}
-	if links := whole[1].Links(); len(links) != 1 || links[0].SpanContext.SpanID() != whole[0].SpanContext().SpanID() {
+	if links := whole[1].Links(); len(links) != 1 ||
+		links[0].SpanContext.SpanID() != whole[0].SpanContext().SpanID() {
 		t.Errorf("the repetition has the links %v", links)
 	}
 }
@@ -91,7 +98,8 @@ func TestClaimedRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := dedup.New(dedup.Memory(100), dedup.Config{Namespace: "payments", Window: time.Hour, LeaseTTL: time.Minute})
+	d, err := dedup.New(dedup.Memory(100),
+		dedup.Config{Namespace: "payments", Window: time.Hour, LeaseTTL: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +110,8 @@ func TestClaimedRefuses(t *testing.T) {
 	if _, err := run.Run(context.Background(), "k", nil); err == nil {
 		t.Error("no effect is no error")
 	}
-	if plain, err := httptrace.Claimed(nil, d); err != nil || plain.ResultLimit() != run.ResultLimit() {
+	if plain, err := httptrace.Claimed(nil, d); err != nil ||
+		plain.ResultLimit() != run.ResultLimit() {
 		t.Error("without a tracer there is no Runner", err)
 	}
 }

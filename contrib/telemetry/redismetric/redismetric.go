@@ -20,12 +20,17 @@ const (
 
 // codes are all values of onceward.redis.code, but for "other".
 var codes = []redisadapter.Code{
-	redisadapter.CodeVersion, redisadapter.CodeRole, redisadapter.CodeLoading, redisadapter.CodeEvictionPolicy, redisadapter.CodeEvicted,
+	redisadapter.CodeVersion, redisadapter.CodeRole, redisadapter.CodeLoading,
+	redisadapter.CodeEvictionPolicy, redisadapter.CodeEvicted,
 	redisadapter.CodeEvictionUnlimited, redisadapter.CodeNotLearned,
-	redisadapter.CodeNoMaxMemory, redisadapter.CodeMemory, redisadapter.CodeNoPersistence, redisadapter.CodeRestartWipes,
-	redisadapter.CodeAppendFailed, redisadapter.CodeReplicaLink, redisadapter.CodePlaintext, redisadapter.CodeClusterReload,
-	redisadapter.CodeReplicaReads, redisadapter.CodeNoCanary, redisadapter.CodeAmnesia, redisadapter.CodeSuspect,
-	redisadapter.CodeRecovered, redisadapter.CodeFlagged, redisadapter.CodeClock, redisadapter.CodeFullBuckets, redisadapter.CodeUnreachable,
+	redisadapter.CodeNoMaxMemory, redisadapter.CodeMemory, redisadapter.CodeNoPersistence,
+	redisadapter.CodeRestartWipes,
+	redisadapter.CodeAppendFailed, redisadapter.CodeReplicaLink, redisadapter.CodePlaintext,
+	redisadapter.CodeClusterReload,
+	redisadapter.CodeReplicaReads, redisadapter.CodeNoCanary, redisadapter.CodeAmnesia,
+	redisadapter.CodeSuspect,
+	redisadapter.CodeRecovered, redisadapter.CodeFlagged, redisadapter.CodeClock,
+	redisadapter.CodeFullBuckets, redisadapter.CodeUnreachable,
 }
 
 // Metrics counts findings and observes a store, under one name. Make it with [New]. All methods
@@ -44,16 +49,20 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Metrics{maker: maker, found: map[redisadapter.Code]map[redisadapter.Severity][]metric.AddOption{}}
-	m.findings = maker.Counter("onceward.redis.findings", "{finding}", "What New, Watch and the amnesia guard have found about a server")
+	m := &Metrics{maker: maker,
+		found: map[redisadapter.Code]map[redisadapter.Severity][]metric.AddOption{}}
+	m.findings = maker.Counter("onceward.redis.findings", "{finding}",
+		"What New, Watch and the amnesia guard have found about a server")
 	for _, code := range append([]redisadapter.Code{other}, codes...) {
 		m.found[code] = map[redisadapter.Severity][]metric.AddOption{}
 		for s := redisadapter.Note; s <= redisadapter.Critical; s++ {
-			m.found[code][s] = maker.Add(codeKey.String(string(code)), severityKey.String(s.String()))
+			m.found[code][s] = maker.Add(codeKey.String(string(code)),
+				severityKey.String(s.String()))
 		}
 	}
 	// A series that appears with its first event has not risen: a rule would miss that one.
-	m.findings.Add(context.Background(), 0, m.found[redisadapter.CodeEvicted][redisadapter.Warning]...)
+	m.findings.Add(context.Background(), 0,
+		m.found[redisadapter.CodeEvicted][redisadapter.Warning]...)
 	return m, maker.Err()
 }
 
@@ -79,15 +88,21 @@ func (m *Metrics) ObserveStore(store *redisadapter.Store) error {
 	return m.observe(store.Health)
 }
 
-// Close ends the observation of the store. Findings are counted as before. A second call does nothing.
+// Close ends the observation of the store. Findings are counted as before. A second call does
+// nothing.
 func (m *Metrics) Close() error { return m.maker.Close() }
 
 func (m *Metrics) observe(health func() redisadapter.Health) error {
-	amnesia := m.maker.Gauge("onceward.redis.amnesia", "{state}", "1 while claims follow Options.Amnesia because data is lost, or may be")
-	suspect := m.maker.Gauge("onceward.redis.suspect", "{state}", "1 while another server, or a restarted one, answers")
-	remaining := m.maker.Gauge("onceward.redis.amnesia.remaining", "s", "For how much longer claims follow Options.Amnesia")
-	flagged := m.maker.Total("onceward.redis.flagged", "{claim}", "Claims that RunAndFlag has granted in spite of amnesia")
-	open := m.maker.Gauge("onceward.redis.breaker.open", "{state}", "1 while calls fail at once because the server cannot be reached")
+	amnesia := m.maker.Gauge("onceward.redis.amnesia", "{state}",
+		"1 while claims follow Options.Amnesia because data is lost, or may be")
+	suspect := m.maker.Gauge("onceward.redis.suspect", "{state}",
+		"1 while another server, or a restarted one, answers")
+	remaining := m.maker.Gauge("onceward.redis.amnesia.remaining",
+		"s", "For how much longer claims follow Options.Amnesia")
+	flagged := m.maker.Total("onceward.redis.flagged", "{claim}",
+		"Claims that RunAndFlag has granted in spite of amnesia")
+	open := m.maker.Gauge("onceward.redis.breaker.open", "{state}",
+		"1 while calls fail at once because the server cannot be reached")
 	inFlight := m.maker.Gauge("onceward.redis.pipelines", "{pipeline}", "Pipelines under way")
 	named := m.maker.Set()
 	return m.maker.Observe("a store", func(_ context.Context, to metric.Observer) {

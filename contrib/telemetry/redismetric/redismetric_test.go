@@ -27,9 +27,12 @@ func observed(t *testing.T) (*Metrics, func() map[string]float64) {
 
 func TestFindings(t *testing.T) {
 	m, collect := observed(t)
-	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeAmnesia, Severity: redisadapter.Critical, Server: "10.0.0.1:6379"})
-	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning, Detail: "3 keys"})
-	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning, Detail: "4 keys"})
+	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeAmnesia,
+		Severity: redisadapter.Critical, Server: "10.0.0.1:6379"})
+	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning,
+		Detail: "3 keys"})
+	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning,
+		Detail: "4 keys"})
 	m.OnFinding(redisadapter.Finding{Code: "made_up", Severity: 9})
 	got := collect()
 	if len(got) != 3 || got["onceward.redis.findings{redis.code=amnesia,redis.severity=critical}"] != 1 || got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"] != 2 ||
@@ -44,7 +47,8 @@ func TestEveryCodeIsKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := regexp.MustCompile(`(?m)^\tCode\w+ +Code = "(\w+)"`).FindAllStringSubmatch(string(source), -1)
+	found := regexp.MustCompile(`(?m)^\tCode\w+ +Code = "(\w+)"`).FindAllStringSubmatch(
+		string(source), -1)
 	if len(found) < 20 {
 		t.Fatalf("only %d codes in finding.go: it is written otherwise", len(found))
 	}
@@ -58,18 +62,21 @@ func TestEveryCodeIsKnown(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	m, collect := observed(t)
-	now := redisadapter.Health{Amnesia: true, Remaining: time.Minute, Flagged: 7, BreakerOpen: true, InFlight: 3}
+	now := redisadapter.Health{Amnesia: true, Remaining: time.Minute, Flagged: 7, BreakerOpen: true,
+		InFlight: 3}
 	if err := m.observe(func() redisadapter.Health { return now }); err != nil {
 		t.Fatal(err)
 	}
 	got := collect()
-	for name, wanted := range map[string]float64{"amnesia": 1, "suspect": 0, "amnesia.remaining": 60, "flagged": 7, "breaker.open": 1, "pipelines": 3} {
+	for name, wanted := range map[string]float64{"amnesia": 1, "suspect": 0,
+		"amnesia.remaining": 60, "flagged": 7, "breaker.open": 1, "pipelines": 3} {
 		if v, is := got["onceward.redis."+name]; !is || v != wanted {
 			t.Errorf("%s is %v, want %v", name, v, wanted)
 		}
 	}
 	now = redisadapter.Health{Suspect: true, Remaining: -time.Second, Flagged: 7}
-	if got = collect(); got["onceward.redis.amnesia"] != 0 || got["onceward.redis.suspect"] != 1 || got["onceward.redis.amnesia.remaining"] != 0 {
+	if got = collect(); got["onceward.redis.amnesia"] != 0 || got["onceward.redis.suspect"] != 1 ||
+		got["onceward.redis.amnesia.remaining"] != 0 {
 		t.Errorf("afterwards %v", got)
 	}
 	if err := m.ObserveStore(nil); err == nil {
@@ -81,7 +88,8 @@ func TestHealth(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got = collect(); len(got) != 1 || got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"] != 0 {
+	if got = collect(); len(got) != 1 ||
+		got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"] != 0 {
 		t.Errorf("after Close there is %v", got)
 	}
 }
@@ -101,10 +109,11 @@ func TestStoreOfAServer(t *testing.T) {
 	defer func() { _ = client.Close() }()
 	m, collect := observed(t)
 	told := 0
-	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: servertest.Prefix(t), OnFinding: func(f redisadapter.Finding) {
-		told++
-		m.OnFinding(f)
-	}})
+	store, err := redisadapter.New(t.Context(), client,
+		redisadapter.Options{Prefix: servertest.Prefix(t), OnFinding: func(f redisadapter.Finding) {
+			told++
+			m.OnFinding(f)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +130,8 @@ func TestStoreOfAServer(t *testing.T) {
 	if counted != float64(told) {
 		t.Errorf("%d findings were told, %v counted", told, counted)
 	}
-	for _, name := range []string{"amnesia", "suspect", "amnesia.remaining", "flagged", "breaker.open", "pipelines"} {
+	for _, name := range []string{"amnesia", "suspect", "amnesia.remaining", "flagged",
+		"breaker.open", "pipelines"} {
 		if value, is := got["onceward.redis."+name]; !is || value != 0 {
 			t.Errorf("%s is %v, there: %v", name, value, is)
 		}

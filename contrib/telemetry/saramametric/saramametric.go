@@ -1,6 +1,7 @@
 // Package saramametric measures a kafkaadapter.Adapter with OpenTelemetry: what became of messages,
 // and how far its partitions have come. It is apart from package telemetry so that a program
-// without Kafka links no client of it. What claims found, and the age of duplicates, is measured there.
+// without Kafka links no client of it. What claims found, and the age of duplicates, is measured
+// there.
 package saramametric
 
 import (
@@ -18,9 +19,9 @@ import (
 // [New]. All methods are safe for concurrent use. Topics and partitions are in no attribute.
 type Metrics struct{ kafka *kafka.Metrics }
 
-// New makes the instruments at the provider. Name is what telemetry.Config.Name is, and the same for
-// the same consumer. It starts no goroutine. A nil provider and a bad name are errors; an error of
-// the provider is returned as it is.
+// New makes the instruments at the provider. Name is what telemetry.Config.Name is, and the same
+// for the same consumer. It starts no goroutine. A nil provider and a bad name are errors; an error
+// of the provider is returned as it is.
 func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 	m, err := kafka.New("saramametric", provider, name)
 	if err != nil {
@@ -33,8 +34,10 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 // that are not can be called in hooks of your own.
 func (m *Metrics) Observer() kafkaadapter.Observer {
 	return kafkaadapter.Observer{
-		MissingID:    func(*sarama.ConsumerMessage) { m.kafka.MissingID() },
-		Handled:      func(_ *kafkaadapter.Message, _ time.Duration, err error) { m.kafka.Handled(err) },
+		MissingID: func(*sarama.ConsumerMessage) { m.kafka.MissingID() },
+		Handled: func(_ *kafkaadapter.Message, _ time.Duration, err error) {
+			m.kafka.Handled(err)
+		},
 		Waiting:      func(*kafkaadapter.Message) { m.kafka.Waiting() },
 		Unrecorded:   func(*kafkaadapter.Message, error) { m.kafka.Unrecorded() },
 		Parked:       func(*kafkaadapter.Message, error) { m.kafka.Parked() },
@@ -58,7 +61,8 @@ func (m *Metrics) observe(progress func() []kafkaadapter.Progress) error {
 		all := make([]kafka.Progress, len(native))
 		for i, p := range native {
 			all[i] = kafka.Progress{
-				Lag: p.Lag, InFlight: p.InFlight, Age: p.Age, Backlogged: p.Backlogged, StoreDown: p.StoreDown, NotOwned: p.NotOwned,
+				Lag: p.Lag, InFlight: p.InFlight, Age: p.Age, Backlogged: p.Backlogged,
+				StoreDown: p.StoreDown, NotOwned: p.NotOwned,
 			}
 		}
 		return all

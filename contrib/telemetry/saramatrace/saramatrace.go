@@ -1,7 +1,7 @@
-// Package saramatrace traces the messages of package kafkaadapter with OpenTelemetry: the claim, the handler,
-// the completion, duplicates, and what is put aside, with links from a retry and a duplicate to the
-// attempt that claimed first. It is apart from package telemetry so that a program without Kafka
-// links no client of it.
+// Package saramatrace traces the messages of package kafkaadapter with OpenTelemetry: the claim,
+// the handler, the completion, duplicates, and what is put aside, with links from a retry and a
+// duplicate to the attempt that claimed first. It is apart from package telemetry so that a program
+// without Kafka links no client of it.
 package saramatrace
 
 import (
@@ -69,12 +69,15 @@ func (t *Tracer) Trace(cfg kafkaadapter.Config) kafkaadapter.Config {
 	}
 	if next := cfg.Handler; next != nil {
 		cfg.Handler = func(ctx context.Context, m *kafkaadapter.Message) error {
-			return t.spans.Handle(ctx, message(m), func(ctx context.Context) error { return next(ctx, m) })
+			return t.spans.Handle(ctx, message(m), func(ctx context.Context) error {
+				return next(ctx, m)
+			})
 		}
 	}
 	if next := cfg.BatchHandler; next != nil {
 		cfg.BatchHandler = func(ctx context.Context, ms []*kafkaadapter.Message) []error {
-			return t.spans.HandleBatch(ctx, span.Each(ms, message), func(ctx context.Context) []error { return next(ctx, ms) })
+			return t.spans.HandleBatch(ctx, span.Each(ms, message),
+				func(ctx context.Context) []error { return next(ctx, ms) })
 		}
 	}
 	cfg.Observer = t.observe(cfg.Observer)
@@ -123,8 +126,8 @@ func (t *Tracer) Inject(ctx context.Context, m *sarama.ProducerMessage) error {
 
 func message(m *kafkaadapter.Message) span.Message {
 	return span.Message{
-		Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Attempt: m.Attempt, Label: m.Label, Found: m.Found,
-		Tombstone: m.Value == nil, Headers: incoming(m.Headers),
+		Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Attempt: m.Attempt,
+		Label: m.Label, Found: m.Found, Tombstone: m.Value == nil, Headers: incoming(m.Headers),
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 func delivered(attempt int, label, found string) *kafkaadapter.Message {
 	return &kafkaadapter.Message{ConsumerMessage: &sarama.ConsumerMessage{
 		Topic: "orders", Partition: 7, Offset: 42, Key: []byte("secret"), Value: []byte("secret"),
-		Headers: []*sarama.RecordHeader{nil, {Key: []byte("traceparent"), Value: []byte(spantest.Producer)}},
+		Headers: []*sarama.RecordHeader{nil,
+			{Key: []byte("traceparent"), Value: []byte(spantest.Producer)}},
 	}, ID: "evt-secret", Attempt: attempt, Label: label, Found: found}
 }
 
@@ -29,22 +30,27 @@ func tracer(t testing.TB, provider trace.TracerProvider) *Tracer {
 }
 
 func observer(c spantest.Config[*kafkaadapter.Message]) kafkaadapter.Observer {
-	return kafkaadapter.Observer{Skipped: c.Skipped, Recorded: c.Recorded, Unrecorded: c.Unrecorded, Parked: c.Parked}
+	return kafkaadapter.Observer{Skipped: c.Skipped, Recorded: c.Recorded, Unrecorded: c.Unrecorded,
+		Parked: c.Parked}
 }
 
 func traced(
-	label func(*kafkaadapter.Message) string, handler kafkaadapter.Handler, batch kafkaadapter.BatchHandler, o kafkaadapter.Observer,
+	label func(*kafkaadapter.Message) string, handler kafkaadapter.Handler,
+	batch kafkaadapter.BatchHandler, o kafkaadapter.Observer,
 ) spantest.Config[*kafkaadapter.Message] {
 	return spantest.Config[*kafkaadapter.Message]{
-		Label: label, Handler: handler, BatchHandler: batch, Skipped: o.Skipped, Recorded: o.Recorded, Unrecorded: o.Unrecorded, Parked: o.Parked,
+		Label: label, Handler: handler, BatchHandler: batch, Skipped: o.Skipped,
+		Recorded: o.Recorded, Unrecorded: o.Unrecorded, Parked: o.Parked,
 	}
 }
 
 func client() *spantest.Client[*kafkaadapter.Message] {
 	return &spantest.Client[*kafkaadapter.Message]{
 		Deliver: delivered,
-		Trace: func(t *testing.T, provider trace.TracerProvider, c spantest.Config[*kafkaadapter.Message]) spantest.Config[*kafkaadapter.Message] {
-			cfg := tracer(t, provider).Trace(kafkaadapter.Config{Label: c.Label, Handler: c.Handler, BatchHandler: c.BatchHandler, Observer: observer(c)})
+		Trace: func(t *testing.T, provider trace.TracerProvider,
+			c spantest.Config[*kafkaadapter.Message]) spantest.Config[*kafkaadapter.Message] {
+			cfg := tracer(t, provider).Trace(kafkaadapter.Config{Label: c.Label, Handler: c.Handler,
+				BatchHandler: c.BatchHandler, Observer: observer(c)})
 			return traced(cfg.Label, cfg.Handler, cfg.BatchHandler, cfg.Observer)
 		},
 		New: func(provider trace.TracerProvider, name string) error {
@@ -60,7 +66,8 @@ func client() *spantest.Client[*kafkaadapter.Message] {
 
 func send(ctx context.Context, t testing.TB) (*kafkaadapter.Message, int) {
 	t.Helper()
-	out := &sarama.ProducerMessage{Headers: []sarama.RecordHeader{{Key: []byte("other")}, {Key: []byte("traceparent"), Value: []byte(spantest.Producer)}}}
+	out := &sarama.ProducerMessage{Headers: []sarama.RecordHeader{{Key: []byte("other")},
+		{Key: []byte("traceparent"), Value: []byte(spantest.Producer)}}}
 	for range 2 {
 		if err := tracer(t, noop.NewTracerProvider()).Inject(ctx, out); err != nil {
 			t.Fatal(err)

@@ -32,7 +32,8 @@ const (
 // maxShot is how large a picture may be that is kept.
 const maxShot = 150 << 10
 
-// contrast finds texts and bars that do not stand out from what is behind them: WCAG 2.2, 1.4.3 and 1.4.11.
+// contrast finds texts and bars that do not stand out from what is behind them: WCAG 2.2, 1.4.3 and
+// 1.4.11.
 const contrast = `(() => {
 	const rgb = s => (s.match(/[\d.]+/g) || []).map(Number);
 	const lum = c => { const f = c.slice(0, 3).map(v => { v /= 255; return v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4 }); return .2126 * f[0] + .7152 * f[1] + .0722 * f[2] };
@@ -169,7 +170,8 @@ func squeeze(t *testing.T, picture []byte) []byte {
 	paletted := image.NewPaletted(bounds, palette)
 	draw.Draw(paletted, bounds, img, bounds.Min, draw.Src)
 	var out bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, paletted); err != nil {
+	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out,
+		paletted); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -216,7 +218,8 @@ func TestBrowserOverview(t *testing.T) {
 	b.quiet()
 }
 
-// TestBrowserChanges: over a real Redis, somebody without a mouse finds an uncertain key and resolves it.
+// TestBrowserChanges: over a real Redis, somebody without a mouse finds an uncertain key and
+// resolves it.
 func TestBrowserChanges(t *testing.T) {
 	r := newRig(t, onRedis(t, redisadapter.Rich))
 	for i := range 5 {
@@ -226,27 +229,34 @@ func TestBrowserChanges(t *testing.T) {
 	if _, err := r.deduper.Claim(t.Context(), "evil", dedup.WithLabel(evil)); err != nil {
 		t.Fatal(err)
 	}
-	_, err := dedup.Do(t.Context(), r.deduper, "doubt of order-77", func(ctx context.Context) ([]byte, error) {
-		if err := dedup.Danger(ctx); err != nil {
-			return nil, err
-		}
-		return nil, errors.New("the provider did not answer")
-	}, dedup.WithLabel("order 77"), dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 41077, Generation: 12}), dedup.WithFingerprint([]byte("77")))
+	_, err := dedup.Do(t.Context(), r.deduper, "doubt of order-77",
+		func(ctx context.Context) ([]byte, error) {
+			if err := dedup.Danger(ctx); err != nil {
+				return nil, err
+			}
+			return nil, errors.New("the provider did not answer")
+		}, dedup.WithLabel("order 77"),
+		dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 41077,
+			Generation: 12}), dedup.WithFingerprint([]byte("77")))
 	if err == nil {
 		t.Fatal("the attempt succeeded")
 	}
 	b := openBrowser(t)
 	key := id("doubt of order-77")
 	for _, page := range []struct{ name, at string }{
-		{"inflight", "inflight"}, {"uncertain", "uncertain"}, {"search", "search"}, {"record", "key?id=" + key}, {"done", "key?id=" + id("done")},
-		{"absent", "key?id=" + id("none")}, {"question", "change?do=done&id=" + key}, {"error", "key?id=0"},
+		{"inflight", "inflight"}, {"uncertain", "uncertain"}, {"search", "search"},
+		{"record", "key?id=" + key}, {"done", "key?id=" + id("done")},
+		{"absent", "key?id=" + id("none")}, {"question", "change?do=done&id=" + key},
+		{"error", "key?id=0"},
 	} {
 		for _, scheme := range []string{"dark", "light"} {
 			for _, width := range []int{narrow, wide} {
 				b.look(width, 480, scheme)
 				b.open(r.url + page.at)
 				b.accessible(fmt.Sprint(page.name, " ", scheme, " ", width))
-				if width == wide && scheme == "light" && slices.Contains([]string{"record", "uncertain", "question", "inflight", "search"}, page.name) {
+				if width == wide && scheme == "light" &&
+					slices.Contains([]string{"record", "uncertain", "question", "inflight",
+						"search"}, page.name) {
 					keep(t, page.name, b.shot(width))
 				}
 			}
@@ -257,7 +267,8 @@ func TestBrowserChanges(t *testing.T) {
 		t.Error("a label ran as a script")
 	}
 	b.open(r.url + "inflight")
-	if text := eval[string](b, `document.body.innerText`); !strings.Contains(text, "<script>xss=1") || eval[bool](b, `typeof xss !== 'undefined'`) {
+	if text := eval[string](b, `document.body.innerText`); !strings.Contains(text,
+		"<script>xss=1") || eval[bool](b, `typeof xss !== 'undefined'`) {
 		t.Error("the label is not shown as text")
 	}
 
@@ -268,7 +279,8 @@ func TestBrowserChanges(t *testing.T) {
 	b.loads(func() { b.press("Enter") })
 	b.tabTo("Yes, record it as done")
 	b.loads(func() { b.press("Enter") })
-	if text := eval[string](b, `document.body.innerText`); !strings.Contains(text, "resolved as done: it was uncertain and is succeeded") {
+	if text := eval[string](b, `document.body.innerText`); !strings.Contains(text,
+		"resolved as done: it was uncertain and is succeeded") {
 		t.Errorf("the page says %q", text)
 	}
 	if s := r.state("doubt of order-77"); s != dedup.StateSucceeded {
@@ -280,7 +292,8 @@ func TestBrowserChanges(t *testing.T) {
 	b.quiet()
 }
 
-// TestBrowserFurther: in a Redis full of keys of others, somebody without a mouse looks further until there are no more.
+// TestBrowserFurther: in a Redis full of keys of others, somebody without a mouse looks further
+// until there are no more.
 func TestBrowserFurther(t *testing.T) {
 	r, proxy := crowdedRig(t)
 	b := openBrowser(t)
@@ -310,8 +323,8 @@ func TestBrowserFurther(t *testing.T) {
 	t.Errorf("the page says %q", eval[string](b, `document.body.innerText`))
 }
 
-// TestBrowserOtherSite: a page of another site sends the form with all its fields. It comes without the cookie, and
-// is refused.
+// TestBrowserOtherSite: a page of another site sends the form with all its fields. It comes without
+// the cookie, and is refused.
 func TestBrowserOtherSite(t *testing.T) {
 	r := newRig(t, onRedis(t, redisadapter.Rich))
 	b := openBrowser(t)
@@ -325,7 +338,8 @@ func TestBrowserOtherSite(t *testing.T) {
 	at := strings.Replace(other.URL, "127.0.0.1", "localhost", 1) // another site than 127.0.0.1
 	b.open(at)
 	b.loads(func() { eval[any](b, `void document.forms[0].submit()`) })
-	if text := eval[string](b, `document.body.innerText`); !strings.Contains(text, "This came from another site") {
+	if text := eval[string](b, `document.body.innerText`); !strings.Contains(text,
+		"This came from another site") {
 		t.Errorf("the page says %q", text)
 	}
 	if s := r.state("doubtful"); s != dedup.StateUncertain {

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// browser is a headless Chromium with one page, driven by the DevTools protocol over a pipe: JSON that ends
-// with a zero byte, to file 3 and from file 4.
+// browser is a headless Chromium with one page, driven by the DevTools protocol over a pipe: JSON
+// that ends with a zero byte, to file 3 and from file 4.
 type browser struct {
 	t       *testing.T
 	in      *os.File
@@ -63,13 +63,17 @@ func openBrowser(t *testing.T) *browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	profile, err := os.MkdirTemp("", "onceward-chromium-") // not of testing.T: its helpers write to the end
+	// not of testing.T: its helpers write to the end
+	profile, err := os.MkdirTemp("", "onceward-chromium-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars",
-		"--force-device-scale-factor=1", "--user-data-dir="+profile, "--remote-debugging-pipe", "about:blank")
+	cmd := exec.CommandContext(t.Context(), program, "--headless", "--no-sandbox", "--disable-gpu",
+		"--disable-quic", "--no-first-run",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync",
+		"--disable-dev-shm-usage", "--hide-scrollbars",
+		"--force-device-scale-factor=1", "--user-data-dir="+profile, "--remote-debugging-pipe",
+		"about:blank")
 	cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser}
 	cmd.Stderr, cmd.Stdout = log, log
 	if err := cmd.Start(); err != nil {
@@ -93,7 +97,8 @@ func openBrowser(t *testing.T) *browser {
 	var attached struct {
 		SessionID string `json:"sessionId"`
 	}
-	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true},
+		&attached)
 	b.session = attached.SessionID
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		b.call(domain+".enable", nil, nil)
@@ -121,7 +126,8 @@ func (b *browser) read(out *os.File) {
 		case "Page.loadEventFired":
 			b.loaded <- struct{}{}
 		case "Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown":
-			if text := string(m.Params); !strings.Contains(text, "favicon") && !strings.Contains(text, "the server responded with a status of") {
+			if text := string(m.Params); !strings.Contains(text, "favicon") &&
+				!strings.Contains(text, "the server responded with a status of") {
 				b.faults = append(b.faults, text)
 			}
 		}
@@ -133,7 +139,8 @@ func (b *browser) send(method string, params map[string]any, wants bool) chan me
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.next++
-	text, err := json.Marshal(map[string]any{"id": b.next, "method": method, "params": params, "sessionId": b.session})
+	text, err := json.Marshal(map[string]any{"id": b.next, "method": method, "params": params,
+		"sessionId": b.session})
 	if b.session == "" || method == "Browser.close" {
 		text, err = json.Marshal(map[string]any{"id": b.next, "method": method, "params": params})
 	}
@@ -171,8 +178,12 @@ func (b *browser) call(method string, params map[string]any, result any) {
 // look has the size of the window, and dark or light.
 func (b *browser) look(width, height int, scheme string) {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	b.call("Emulation.setDeviceMetricsOverride",
+		map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false},
+		nil)
+	b.call("Emulation.setEmulatedMedia",
+		map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme",
+			"value": scheme}}}, nil)
 }
 
 // open goes to a page, and waits until it is there with its style.
@@ -200,8 +211,12 @@ func (b *browser) press(key string) {
 	b.t.Helper()
 	text := map[string]string{"Enter": "\r"}[key]
 	code := map[string]int{"Tab": 9, "Enter": 13}[key]
-	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text}, nil)
-	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": code}, nil)
+	b.call("Input.dispatchKeyEvent",
+		map[string]any{"type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": code,
+			"text": text}, nil)
+	b.call("Input.dispatchKeyEvent",
+		map[string]any{"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": code},
+		nil)
 }
 
 // eval is what an expression of JavaScript gives. The page's policy does not bind it.
@@ -218,7 +233,8 @@ func eval[T any](b *browser, expression string) T {
 			} `json:"exception"`
 		} `json:"exceptionDetails"`
 	}
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &got)
+	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true},
+		&got)
 	if got.Exception != nil {
 		b.t.Fatalf("%s %s", got.Exception.Text, got.Exception.Exception.Description)
 	}
@@ -233,7 +249,8 @@ func (b *browser) shot(width int) []byte {
 		Data string `json:"data"`
 	}
 	b.call("Page.captureScreenshot", map[string]any{
-		"format": "png", "captureBeyondViewport": true, "clip": map[string]any{"x": 0, "y": 0, "width": width, "height": height, "scale": 1},
+		"format": "png", "captureBeyondViewport": true,
+		"clip": map[string]any{"x": 0, "y": 0, "width": width, "height": height, "scale": 1},
 	}, &got)
 	png, err := base64.StdEncoding.DecodeString(got.Data)
 	if err != nil {

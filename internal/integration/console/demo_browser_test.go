@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/internal/integration/internal/demo"
 )
 
-// TestBrowserDemo: the console of a demo while it runs, after its last crash: what its workers have told, of whom four
-// were killed in each composition.
+// TestBrowserDemo: the console of a demo while it runs, after its last crash: what its workers have
+// told, of whom four were killed in each composition.
 func TestBrowserDemo(t *testing.T) {
 	d := demo.Start(t, "-takes", "2m", "-messages", "3000")
 	d.Await("Claimed: ")
@@ -23,7 +23,8 @@ func TestBrowserDemo(t *testing.T) {
 	b.accessible("demo")
 	keep(t, "demo", b.shot(wide))
 	text := eval[string](b, `document.body.innerText`)
-	for _, want := range []string{"Onceward: demo", "atomic", "claimed", "producer retry", "rebalance replay"} {
+	for _, want := range []string{"Onceward: demo", "atomic", "claimed", "producer retry",
+		"rebalance replay"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q:\n%s", want, text)
 		}

@@ -40,7 +40,8 @@ var stores = map[string]func(t *testing.T) dedup.Store{
 	"redis rich":    func(t *testing.T) dedup.Store { return onRedis(t, redisadapter.Rich) },
 	"redis compact": func(t *testing.T) dedup.Store { return onRedis(t, redisadapter.Compact) },
 	"sqlite": func(t *testing.T) dedup.Store {
-		db, err := sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(t.TempDir(), "claims.db")+"?_txlock=immediate&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)")
+		db, err := sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(t.TempDir(), "claims.db")+
+			"?_txlock=immediate&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)")
 		return onSQL(t, sqladapter.SQLite, db, err)
 	},
 	"postgres": func(t *testing.T) dedup.Store {
@@ -55,9 +56,11 @@ var stores = map[string]func(t *testing.T) dedup.Store{
 
 func onRedis(t *testing.T, layout redisadapter.Layout) *redisadapter.Store {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
+	client := redis.NewClient(&redis.Options{Addr: servertest.Private(t,
+		servertest.KindRedis).Addr})
 	t.Cleanup(func() { _ = client.Close() })
-	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout, OnFinding: func(redisadapter.Finding) {}}
+	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout,
+		OnFinding: func(redisadapter.Finding) {}}
 	if layout == redisadapter.Compact {
 		opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"), window, 1000
 	}
@@ -74,7 +77,8 @@ func onSQL(t *testing.T, dialect sqladapter.Dialect, db *sql.DB, err error) *sql
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: dialect, Table: servertest.Prefix(t)})
+	store, err := sqladapter.NewStore(db,
+		sqladapter.StoreConfig{Dialect: dialect, Table: servertest.Prefix(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,8 +102,11 @@ type rig struct {
 func newRig(t *testing.T, store dedup.Store) *rig {
 	t.Helper()
 	c, err := console.New(console.Options{
-		Store: store, Name: "shop", Namespace: "shop", Window: window, AllowChanges: true, Logger: slog.New(slog.DiscardHandler),
-		ShowResult: func(_ dedup.ID, b []byte) string { return "shown: " + strings.ToUpper(string(b)) },
+		Store: store, Name: "shop", Namespace: "shop", Window: window, AllowChanges: true,
+		Logger: slog.New(slog.DiscardHandler),
+		ShowResult: func(_ dedup.ID, b []byte) string {
+			return "shown: " + strings.ToUpper(string(b))
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +118,8 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 	layout, ok := store.(interface{ SeenOnly() bool })
 	r := &rig{t: t, store: store, small: ok && layout.SeenOnly()}
 	r.deduper, err = dedup.New(store, dedup.Config{
-		Namespace: "shop", Window: window, LeaseTTL: time.Minute, KeepLabels: true, SeenOnly: r.small, Observer: observer,
+		Namespace: "shop", Window: window, LeaseTTL: time.Minute, KeepLabels: true,
+		SeenOnly: r.small, Observer: observer,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +135,8 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 	if err := done.Complete(t.Context(), result); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.deduper.Claim(t.Context(), "flying", dedup.WithLabel("order 7"), dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 77})); err != nil {
+	if _, err := r.deduper.Claim(t.Context(), "flying", dedup.WithLabel("order 7"),
+		dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 77})); err != nil {
 		t.Fatal(err)
 	}
 	r.doubt("doubtful")
@@ -151,7 +160,8 @@ func (r *rig) doubt(key string) {
 		}
 		return nil, errors.New("the downstream did not answer")
 	}
-	if _, err := dedup.Do(r.t.Context(), r.deduper, key, run); err == nil || r.state(key) != dedup.StateUncertain {
+	if _, err := dedup.Do(r.t.Context(), r.deduper, key, run); err == nil ||
+		r.state(key) != dedup.StateUncertain {
 		r.t.Fatalf("%q is %v after %v", key, r.state(key), err)
 	}
 }
@@ -206,7 +216,8 @@ var hidden = regexp.MustCompile(`name="(\w+)" value="([^"]*)"`)
 func (r *rig) change(do, key string, status int, parts ...string) {
 	r.t.Helper()
 	form := url.Values{}
-	for _, m := range hidden.FindAllStringSubmatch(r.shows("change?do="+do+"&id="+id(key), nil, http.StatusOK), -1) {
+	for _, m := range hidden.FindAllStringSubmatch(r.shows("change?do="+do+"&id="+id(key),
+		nil, http.StatusOK), -1) {
 		form.Set(m[1], html.UnescapeString(m[2]))
 	}
 	r.shows("change", form, status, parts...)
@@ -221,13 +232,15 @@ func TestStores(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.shows("", nil, 200, `1</span> in flight`, `1</span> uncertain`, "Claims, by outcome")
-			r.shows("inflight", nil, 200, id("flying"), "!"+id("doubtful"), "partition 3, offset 77", "order 7", "s left")
+			r.shows("inflight", nil, 200, id("flying"), "!"+id("doubtful"),
+				"partition 3, offset 77", "order 7", "s left")
 			r.shows("uncertain", nil, 200, id("doubtful"), "!"+id("flying"))
 			done := []string{"succeeded", "shown: RECEIPT", "7 bytes"}
 			if r.small {
 				done = []string{"succeeded", "not kept", "remembers only that the key is done"}
 			}
-			r.shows("search", url.Values{"namespace": {"shop"}, "key": {"done"}}, 200, append(done, "<code>done</code>")...)
+			r.shows("search", url.Values{"namespace": {"shop"}, "key": {"done"}},
+				200, append(done, "<code>done</code>")...)
 			r.shows("key?id="+id("done"), nil, 200, done...)
 			r.shows("key?id="+id("doubtful"), nil, 200, "uncertain", "do=done", "attempt", " UTC")
 			r.shows("key?id="+id("flying"), nil, 200, "in_progress", "!do=forget")
@@ -237,12 +250,14 @@ func TestStores(t *testing.T) {
 			if s := r.state("doubtful"); s != dedup.StateSucceeded {
 				t.Errorf("resolved as done: %v", s)
 			}
-			if c, err := r.deduper.Claim(t.Context(), "doubtful"); err != nil || c.Outcome != dedup.Duplicate {
+			if c, err := r.deduper.Claim(t.Context(), "doubtful"); err != nil ||
+				c.Outcome != dedup.Duplicate {
 				t.Errorf("a claim of what was resolved as done: %+v, %v", c, err)
 			}
 			r.doubt("doubted")
 			r.change("released", "doubted", 200, "released")
-			if c, err := r.deduper.Claim(t.Context(), "doubted"); err != nil || c.Outcome != dedup.Acquired || c.Attempt != 3 {
+			if c, err := r.deduper.Claim(t.Context(), "doubted"); err != nil ||
+				c.Outcome != dedup.Acquired || c.Attempt != 3 {
 				t.Errorf("a claim of what was resolved as released: %+v, %v", c, err)
 			}
 			r.change("forget", "done", 200, "absent")
@@ -264,23 +279,27 @@ func crowdedRig(t *testing.T) (*rig, *redisproxy.Proxy) {
 	if err := client.Do(t.Context(), "DEBUG", "POPULATE", 100_000, "cache", 8).Err(); err != nil {
 		t.Fatal(err)
 	}
-	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: servertest.Prefix(t), OnFinding: func(redisadapter.Finding) {}})
+	store, err := redisadapter.New(t.Context(), client,
+		redisadapter.Options{Prefix: servertest.Prefix(t),
+			OnFinding: func(redisadapter.Finding) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := newRig(t, store)
-	proxy.SetRules(redisproxy.Rule{Command: "SCAN", Action: redisproxy.DelayReply, Delay: 100 * time.Millisecond})
+	proxy.SetRules(redisproxy.Rule{Command: "SCAN", Action: redisproxy.DelayReply,
+		Delay: 100 * time.Millisecond})
 	return r, proxy
 }
 
 var further = regexp.MustCompile(`<a rel="next" href="([^"]*)">Look further</a>`)
 
-// TestAmongMany: a list of a real Redis that is full of keys of others answers within its time, and leads on to
-// all of ours.
+// TestAmongMany: a list of a real Redis that is full of keys of others answers within its time, and
+// leads on to all of ours.
 func TestAmongMany(t *testing.T) {
 	r, proxy := crowdedRig(t)
 	began := time.Now()
-	page := r.shows("inflight", nil, 200, "Looked at ", " of about 100,00", " keys, those of others", " found so far")
+	page := r.shows("inflight", nil, 200, "Looked at ", " of about 100,00",
+		" keys, those of others", " found so far")
 	if took := time.Since(began); took > 5*time.Second { // of which a second is looked for
 		t.Errorf("it took %v", took)
 	}
@@ -294,7 +313,8 @@ func TestAmongMany(t *testing.T) {
 		page = r.shows("inflight"+html.UnescapeString(next[1]), nil, 200)
 		all += page
 	}
-	if !strings.Contains(page, "Looked at all of about 100,00") || !strings.Contains(page, "; 1 found.") {
+	if !strings.Contains(page, "Looked at all of about 100,00") ||
+		!strings.Contains(page, "; 1 found.") {
 		t.Errorf("the last page is\n%s", page)
 	}
 	if n := strings.Count(all, "key?id="+id("flying")); n != 1 {
@@ -305,7 +325,9 @@ func TestAmongMany(t *testing.T) {
 // TestServerIsGone: a Redis that has died makes a page that says so.
 func TestServerIsGone(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t), MaxRetries: -1})
-	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: servertest.Prefix(t), OnFinding: func(redisadapter.Finding) {}})
+	store, err := redisadapter.New(t.Context(), client,
+		redisadapter.Options{Prefix: servertest.Prefix(t),
+			OnFinding: func(redisadapter.Finding) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

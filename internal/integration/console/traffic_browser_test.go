@@ -19,9 +19,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// traffic is what two Dedupers over the store in memory do in fake time: deliveries of webhooks whose sender
-// repeats what was not answered, by the schedule of Standard Webhooks, and a topic that is redelivered after
-// crashes and rebalances. Nothing is counted but what they do.
+// traffic is what two Dedupers over the store in memory do in fake time: deliveries of webhooks
+// whose sender repeats what was not answered, by the schedule of Standard Webhooks, and a topic
+// that is redelivered after crashes and rebalances. Nothing is counted but what they do.
 type traffic struct {
 	t        *testing.T
 	random   *rand.Rand
@@ -64,7 +64,8 @@ func (tr *traffic) in(d time.Duration, do func()) {
 
 // schedule is for how long the sender of a webhook waits for the next attempt.
 var schedule = []time.Duration{
-	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,
+	10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
 }
 
 // deliver sends a webhook; its answer may get lost.
@@ -72,7 +73,9 @@ func (tr *traffic) deliver(key string, attempt int, payload []byte) {
 	ctx := context.Background()
 	c, err := tr.webhooks.Claim(ctx, key, dedup.WithFingerprint(payload))
 	if err == nil && c.Outcome == dedup.Acquired {
-		tr.in(time.Duration(50+tr.random.IntN(400))*time.Millisecond, func() { _ = c.Complete(ctx, nil) })
+		tr.in(time.Duration(50+tr.random.IntN(400))*time.Millisecond, func() {
+			_ = c.Complete(ctx, nil)
+		})
 	}
 	lost := 0.03
 	if attempt > 0 {
@@ -91,16 +94,17 @@ func (tr *traffic) deliver(key string, attempt int, payload []byte) {
 
 // consume is one message of the topic.
 func (tr *traffic) consume(o order) {
-	_, _ = dedup.Do(context.Background(), tr.orders, o.key, func(ctx context.Context) (string, error) {
-		roll := tr.random.Float64()
-		if roll > 0.00006 {
-			return "ok", nil
-		}
-		if err := dedup.Danger(ctx); err != nil {
-			return "", err
-		}
-		return "", errors.New("the provider did not answer")
-	}, dedup.WithOrigin(o.origin))
+	_, _ = dedup.Do(context.Background(), tr.orders, o.key,
+		func(ctx context.Context) (string, error) {
+			roll := tr.random.Float64()
+			if roll > 0.00006 {
+				return "ok", nil
+			}
+			if err := dedup.Danger(ctx); err != nil {
+				return "", err
+			}
+			return "", errors.New("the provider did not answer")
+		}, dedup.WithOrigin(o.origin))
 	tr.recent = append(tr.recent, o)
 	tr.recent = tr.recent[max(0, len(tr.recent)-60):]
 }
@@ -118,14 +122,16 @@ func (tr *traffic) run(hours int) {
 	}
 	message = func() {
 		tr.offset++
-		tr.consume(order{fmt.Sprint("order-", tr.offset), dedup.Origin{Source: "orders", Partition: 2, Offset: tr.offset, Generation: tr.era}})
+		tr.consume(order{fmt.Sprint("order-", tr.offset),
+			dedup.Origin{Source: "orders", Partition: 2, Offset: tr.offset, Generation: tr.era}})
 		tr.in(time.Duration(tr.random.ExpFloat64()*float64(700*time.Millisecond)), message)
 	}
 	crash = func() {
 		if tr.random.IntN(3) == 0 {
 			tr.era++ // a rebalance
 		}
-		for _, o := range append([]order(nil), tr.recent[len(tr.recent)-min(len(tr.recent), 10+tr.random.IntN(50)):]...) {
+		for _, o := range append([]order(nil),
+			tr.recent[len(tr.recent)-min(len(tr.recent), 10+tr.random.IntN(50)):]...) {
 			o.origin.Generation = tr.era
 			tr.consume(o)
 		}
@@ -175,7 +181,8 @@ func (l *listing) Finish(ctx context.Context, changes []dedup.Change) []dedup.An
 	return answers
 }
 
-func (l *listing) Keys(ctx context.Context, _ string, _ int, states []dedup.State, each func(dedup.ID, dedup.Record)) (string, int, error) {
+func (l *listing) Keys(ctx context.Context, _ string, _ int, states []dedup.State,
+	each func(dedup.ID, dedup.Record)) (string, int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id := range l.ids {
@@ -195,7 +202,8 @@ func pages(t *testing.T, names ...string) map[string]*httptest.ResponseRecorder 
 	got := map[string]*httptest.ResponseRecorder{}
 	synctest.Test(t, func(t *testing.T) {
 		store := &listing{Store: dedup.Memory(1_000_000), ids: map[dedup.ID]bool{}}
-		c, err := console.New(console.Options{Store: store, Name: "Shop, production", Namespace: "orders"})
+		c, err := console.New(console.Options{Store: store, Name: "Shop, production",
+			Namespace: "orders"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,20 +212,24 @@ func pages(t *testing.T, names ...string) map[string]*httptest.ResponseRecorder 
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, err := dedup.New(store, dedup.Config{Namespace: name, Window: window, LeaseTTL: 30 * time.Second, Observer: observer})
+			d, err := dedup.New(store, dedup.Config{Namespace: name, Window: window,
+				LeaseTTL: 30 * time.Second, Observer: observer})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return d
 		}
-		tr := &traffic{t: t, random: rand.New(rand.NewPCG(7, 9)), webhooks: open("webhooks", 48*time.Hour), orders: open("orders", 8*24*time.Hour), era: 1, store: store}
+		tr := &traffic{t: t, random: rand.New(rand.NewPCG(7, 9)),
+			webhooks: open("webhooks", 48*time.Hour), orders: open("orders", 8*24*time.Hour),
+			era: 1, store: store}
 		tr.run(60)
 		for _, name := range names {
 			w := httptest.NewRecorder()
 			c.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/"+name, nil))
 			got[name] = w
 		}
-		if err := errors.Join(tr.webhooks.Close(t.Context()), tr.orders.Close(t.Context())); err != nil {
+		if err := errors.Join(tr.webhooks.Close(t.Context()),
+			tr.orders.Close(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})

@@ -1,7 +1,8 @@
 //go:build browser
 
-// Package dashboard_test gives contrib/telemetry/dashboard.json something to show: a service that works and has
-// its troubles, a Prometheus that reads it, and what that one answers to each expression.
+// Package dashboard_test gives contrib/telemetry/dashboard.json something to show: a service that
+// works and has its troubles, a Prometheus that reads it, and what that one answers to each
+// expression.
 package dashboard_test
 
 import (
@@ -20,7 +21,8 @@ import (
 
 const (
 	dashboardFile = "../../../contrib/telemetry/dashboard.json"
-	// answersEnv and demoAnswersEnv name the files that the answers are written to, for scripts/dashboard to draw.
+	// answersEnv and demoAnswersEnv name the files that the answers are written to, for
+	// scripts/dashboard to draw.
 	answersEnv     = "ONCEWARD_DASHBOARD_ANSWERS"
 	demoAnswersEnv = "ONCEWARD_DASHBOARD_DEMO_ANSWERS"
 	step           = time.Second
@@ -46,8 +48,8 @@ type panel struct {
 	Targets       []struct{ RefID, Expr string }
 }
 
-// interval is how many seconds Grafana has between two points of a panel: the time range by the number of points, rounded
-// as it rounds, and at least the scrape interval.
+// interval is how many seconds Grafana has between two points of a panel: the time range by the
+// number of points, rounded as it rounds, and at least the scrape interval.
 func (p *panel) interval(seconds int64) int64 {
 	const wide = 500 // about the pixels of a panel, which are the points where nobody wants fewer
 	points := p.MaxDataPoints
@@ -66,12 +68,13 @@ func (p *panel) interval(seconds int64) int64 {
 	return 30
 }
 
-// Five minutes of a service, and every expression of the dashboard has data of them. What comes once, such as
-// a Redis that has lost everything, comes when the plan says so.
+// Five minutes of a service, and every expression of the dashboard has data of them. What comes
+// once, such as a Redis that has lost everything, comes when the plan says so.
 func TestBrowserDashboardHasData(t *testing.T) {
 	d := readDashboard(t)
 	s := newService(t)
-	p := prometheus{t, servertest.Prometheus(t, map[string]string{"prometheus.yml": scrapeConfig(s.targets)})}
+	p := prometheus{t, servertest.Prometheus(t,
+		map[string]string{"prometheus.yml": scrapeConfig(s.targets)})}
 	p.awaitUp(len(s.targets))
 	began := time.Now().Truncate(step).Add(step)
 	s.run(began)
@@ -82,16 +85,19 @@ func TestBrowserDashboardHasData(t *testing.T) {
 	}
 }
 
-// Two minutes of each composition of the demo. It has neither filter nor outbox, retries nothing and doubts nothing.
+// Two minutes of each composition of the demo. It has neither filter nor outbox, retries nothing
+// and doubts nothing.
 func TestBrowserDashboardOfDemo(t *testing.T) {
 	d := readDashboard(t)
 	run := demo.Start(t, "-takes", "2m", "-messages", "3000")
-	p := prometheus{t, servertest.Prometheus(t, map[string]string{"prometheus.yml": scrapeConfig([]string{run.Host})})}
+	p := prometheus{t, servertest.Prometheus(t,
+		map[string]string{"prometheus.yml": scrapeConfig([]string{run.Host})})}
 	p.awaitUp(1)
 	began := time.Now().Truncate(step).Add(step)
 	run.Await("The console stays")
 	want := map[string]bool{
-		"Duplicates": true, "Age against the window": true, "Claims by outcome": true, "Duplicates by cause": true, "Ends of attempts": true,
+		"Duplicates": true, "Age against the window": true, "Claims by outcome": true,
+		"Duplicates by cause": true, "Ends of attempts": true,
 		"Answered by this process": true, "Age of duplicates": true, "Ages": true,
 	}
 	for _, q := range p.answer(d, began, demoAnswersEnv) {
@@ -125,17 +131,20 @@ type question struct {
 	numbers     int
 }
 
-// answer asks everything of d, of the time since began, and writes what is answered to the file that env names.
+// answer asks everything of d, of the time since began, and writes what is answered to the file
+// that env names.
 func (p prometheus) answer(d dashboard, began time.Time, env string) (asked []question) {
 	p.t.Helper()
 	end := time.Now().Truncate(step)
-	a := answers{Start: began.Unix(), End: end.Unix(), Steps: map[int]int64{}, Matrices: map[string]json.RawMessage{}}
+	a := answers{Start: began.Unix(), End: end.Unix(), Steps: map[int]int64{},
+		Matrices: map[string]json.RawMessage{}}
 	a.Names = p.names()
 	for _, panel := range d.Panels {
 		every := panel.interval(a.End - a.Start)
 		a.Steps[panel.ID] = every
 		// What Grafana puts in for a scrape interval of a second, and for the names "All".
-		filled := strings.NewReplacer("$__rate_interval", fmt.Sprint(max(every+1, 4), "s"), "$__range", fmt.Sprint(a.End-a.Start, "s"), "$name", ".*")
+		filled := strings.NewReplacer("$__rate_interval", fmt.Sprint(max(every+1, 4), "s"),
+			"$__range", fmt.Sprint(a.End-a.Start, "s"), "$name", ".*")
 		for _, target := range panel.Targets {
 			matrix, numbers := p.matrix(filled.Replace(target.Expr), &a, every)
 			a.Matrices[fmt.Sprintf("%d/%s", panel.ID, target.RefID)] = matrix
@@ -188,12 +197,14 @@ func (p prometheus) awaitUp(n int) {
 }
 
 // matrix is the result of query_range, and how many numbers are in it.
-func (p prometheus) matrix(expr string, a *answers, every int64) (matrix json.RawMessage, numbers int) {
+func (p prometheus) matrix(expr string, a *answers, every int64) (matrix json.RawMessage,
+	numbers int) {
 	p.t.Helper()
 	var found struct {
 		Data struct{ Result json.RawMessage }
 	}
-	query := url.Values{"query": {expr}, "start": {fmt.Sprint(a.Start)}, "end": {fmt.Sprint(a.End)}, "step": {fmt.Sprint(every)}}
+	query := url.Values{"query": {expr}, "start": {fmt.Sprint(a.Start)}, "end": {fmt.Sprint(a.End)},
+		"step": {fmt.Sprint(every)}}
 	if err := p.get("/api/v1/query_range", query, &found); err != nil {
 		p.t.Fatalf("%s: %v", expr, err)
 	}
@@ -215,7 +226,8 @@ func (p prometheus) matrix(expr string, a *answers, every int64) (matrix json.Ra
 func (p prometheus) names() []string {
 	p.t.Helper()
 	var found struct{ Data []string }
-	if err := p.get("/api/v1/label/onceward_name/values", url.Values{"match[]": {"onceward_dedup_claims_total"}}, &found); err != nil {
+	if err := p.get("/api/v1/label/onceward_name/values",
+		url.Values{"match[]": {"onceward_dedup_claims_total"}}, &found); err != nil {
 		p.t.Fatal(err)
 	}
 	return found.Data

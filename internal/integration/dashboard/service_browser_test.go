@@ -62,9 +62,9 @@ var plan = []struct {
 	{length, func(*service) {}},
 }
 
-// service are four Dedupers: the consumers of a topic, three processes that are killed (payments); an API with
-// leases in Redis, records in SQLite, a filter, an outbox and a downstream that fails (checkout); mails that may
-// be sent twice (emails); and webhooks in Observe mode.
+// service are four Dedupers: the consumers of a topic, three processes that are killed (payments);
+// an API with leases in Redis, records in SQLite, a filter, an outbox and a downstream that fails
+// (checkout); mails that may be sent twice (emails); and webhooks in Observe mode.
 type service struct {
 	t       *testing.T
 	targets []string
@@ -85,17 +85,20 @@ type service struct {
 
 func newService(t *testing.T) *service {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.GroupMinSessionTimeout(200*time.Millisecond))
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(3),
+		kfake.GroupMinSessionTimeout(200*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
-	s := &service{t: t, kafka: cluster.ListenAddrs(), redis: servertest.Private(t, servertest.KindRedis)}
+	s := &service{t: t, kafka: cluster.ListenAddrs(),
+		redis: servertest.Private(t, servertest.KindRedis)}
 	s.createTopic()
 	s.client = redis.NewClient(&redis.Options{Addr: s.redis.Addr})
 	t.Cleanup(func() { _ = s.client.Close() })
 	for _, prefix := range []string{topic, "checkout"} {
-		if err := redisadapter.Boot(t.Context(), s.client, guarded(prefix, redisadapter.FailClosed)); err != nil {
+		if err := redisadapter.Boot(t.Context(), s.client,
+			guarded(prefix, redisadapter.FailClosed)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -123,7 +126,8 @@ func (s *service) createTopic() {
 	}
 	defer func() { _ = admin.Close() }()
 	retention := fmt.Sprint((4 * time.Minute).Milliseconds())
-	detail := &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 3, ConfigEntries: map[string]*string{"retention.ms": &retention}}
+	detail := &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 3,
+		ConfigEntries: map[string]*string{"retention.ms": &retention}}
 	if err := admin.CreateTopic(topic, detail, false); err != nil {
 		s.t.Fatal(err)
 	}
@@ -154,7 +158,8 @@ func (s *service) lose() {
 // acknowledge is what an operator does who has looked at what was lost.
 func (s *service) acknowledge() {
 	for _, prefix := range []string{topic, "checkout"} {
-		if err := redisadapter.Acknowledge(s.t.Context(), s.client, guarded(prefix, redisadapter.FailClosed)); err != nil {
+		if err := redisadapter.Acknowledge(s.t.Context(), s.client,
+			guarded(prefix, redisadapter.FailClosed)); err != nil {
 			s.t.Error(err)
 		}
 	}
@@ -176,8 +181,8 @@ func (s *service) run(began time.Time) {
 	}
 }
 
-// produce sends payments, a wave of 10 to 40 a second, and repeats some as the demo does: soon, in another
-// partition, and late.
+// produce sends payments, a wave of 10 to 40 a second, and repeats some as the demo does: soon, in
+// another partition, and late.
 func (s *service) produce(ctx context.Context) {
 	producer, err := sarama.NewSyncProducer(s.kafka, consumerConfig())
 	if err != nil {
@@ -186,7 +191,9 @@ func (s *service) produce(ctx context.Context) {
 	}
 	defer func() { _ = producer.Close() }()
 	send := func(id string, partition int32) {
-		message := &sarama.ProducerMessage{Topic: topic, Partition: partition, Value: sarama.StringEncoder("10 EUR"), Headers: []sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(id)}}}
+		message := &sarama.ProducerMessage{Topic: topic, Partition: partition,
+			Value:   sarama.StringEncoder("10 EUR"),
+			Headers: []sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(id)}}}
 		if _, _, err := producer.SendMessage(message); err != nil && ctx.Err() == nil {
 			s.t.Error(err)
 		}
@@ -205,7 +212,8 @@ func (s *service) produce(ctx context.Context) {
 	})
 }
 
-// wave calls do from goroutines of its own, from least to least+more times a second, until ctx ends, and waits for them.
+// wave calls do from goroutines of its own, from least to least+more times a second, until ctx
+// ends, and waits for them.
 func (s *service) wave(ctx context.Context, least, more float64, do func(i int)) {
 	var under sync.WaitGroup
 	defer under.Wait()
@@ -254,19 +262,25 @@ func (s *service) serve(ctx context.Context, traffic *sync.WaitGroup) {
 		s.t.Fatal(err)
 	}
 	provider := telemetry.Horizon{Source: "card network", For: 8 * time.Minute}
-	if _, err := s.checkout.NewAuditor(telemetry.AuditConfig{Horizons: []telemetry.Horizon{provider}}); err != nil {
+	if _, err := s.checkout.NewAuditor(
+		telemetry.AuditConfig{Horizons: []telemetry.Horizon{provider}}); err != nil {
 		s.t.Fatal(err)
 	}
-	if err := errors.Join(s.checkout.ObserveBudget(s.budget), s.checkout.ObserveOutbox(s.box, s.db), s.startRelay(ctx, traffic)); err != nil {
+	if err := errors.Join(s.checkout.ObserveBudget(s.budget), s.checkout.ObserveOutbox(s.box, s.db),
+		s.startRelay(ctx, traffic)); err != nil {
 		s.t.Fatal(err)
 	}
 	checkout := s.openCheckout(ctx, traffic)
-	plain, err := redisadapter.New(ctx, s.client, redisadapter.Options{Prefix: "plain", OnFinding: func(redisadapter.Finding) {}})
+	plain, err := redisadapter.New(ctx, s.client,
+		redisadapter.Options{Prefix: "plain", OnFinding: func(redisadapter.Finding) {}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	emails := s.deduper(plain, dedup.Config{Namespace: "emails", FailOpen: true, Observer: s.metrics("emails").Observer()})
-	webhooks := s.deduper(plain, dedup.Config{Namespace: "webhooks", ObserveOnly: true, Observer: s.metrics("webhooks").Observer()})
+	emails := s.deduper(plain,
+		dedup.Config{Namespace: "emails", FailOpen: true, Observer: s.metrics("emails").Observer()})
+	webhooks := s.deduper(plain,
+		dedup.Config{Namespace: "webhooks", ObserveOnly: true,
+			Observer: s.metrics("webhooks").Observer()})
 	traffic.Go(func() { s.wave(ctx, 5, 15, func(i int) { s.call(ctx, checkout, i) }) })
 	traffic.Go(func() { s.wave(ctx, 3, 4, func(i int) { s.deliver(ctx, emails, i, 10, 0) }) })
 	traffic.Go(func() { s.wave(ctx, 4, 8, func(i int) { s.deliver(ctx, webhooks, i, 15, 2) }) })
@@ -275,7 +289,8 @@ func (s *service) serve(ctx context.Context, traffic *sync.WaitGroup) {
 func (s *service) openDatabase() {
 	s.t.Helper()
 	var err error
-	if s.db, err = sql.Open("sqlite", "file:"+filepath.Join(s.t.TempDir(), "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"); err != nil {
+	if s.db, err = sql.Open("sqlite", "file:"+filepath.Join(s.t.TempDir(), "shop.db")+
+		"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)"); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = s.db.Close() })
@@ -297,7 +312,8 @@ func (s *service) openCheckout(ctx context.Context, traffic *sync.WaitGroup) *de
 	if err := records.Migrate(ctx); err != nil {
 		s.t.Fatal(err)
 	}
-	leases, err := openStore(ctx, s.provider, "checkout", s.client, guarded("checkout", redisadapter.FailClosed))
+	leases, err := openStore(ctx, s.provider, "checkout", s.client,
+		guarded("checkout", redisadapter.FailClosed))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -309,22 +325,27 @@ func (s *service) openCheckout(ctx context.Context, traffic *sync.WaitGroup) *de
 	traffic.Go(func() {
 		_ = filter.Follow(ctx, bloom.Source{Name: "checkout"}, bloom.FollowConfig{
 			Every: 3 * time.Second, Overlap: 5 * time.Second,
-			Scan: func(ctx context.Context, age time.Duration, yield func([16]byte, time.Duration) error) error {
-				return records.Scan(ctx, sqladapter.ScanOptions{Age: age, ShortestWindow: window}, func(id dedup.ID, age time.Duration) error { return yield(id, age) })
+			Scan: func(ctx context.Context, age time.Duration,
+				yield func([16]byte, time.Duration) error) error {
+				return records.Scan(ctx, sqladapter.ScanOptions{Age: age, ShortestWindow: window},
+					func(id dedup.ID, age time.Duration) error { return yield(id, age) })
 			},
 		})
 	})
 	return s.deduper(records, dedup.Config{
-		Namespace: "checkout", Leases: leases, HotWindow: 30 * time.Second, Filter: filter, CacheBytes: 1 << 20, Observer: s.checkout.Observer(),
+		Namespace: "checkout", Leases: leases, HotWindow: 30 * time.Second, Filter: filter,
+		CacheBytes: 1 << 20, Observer: s.checkout.Observer(),
 	})
 }
 
-// call is a request of a client, which comes again when its answer is lost, and now and then twice at once or with
-// another payload.
+// call is a request of a client, which comes again when its answer is lost, and now and then twice
+// at once or with another payload.
 func (s *service) call(ctx context.Context, d *dedup.Deduper, i int) {
 	key, payload := fmt.Sprintf("order-%06d", i), "10 EUR"
 	once := func(payload string) {
-		_, _ = dedup.Do(ctx, d, key, func(ctx context.Context) (string, error) { return s.book(ctx, key) }, dedup.WithFingerprint([]byte(payload)))
+		_, _ = dedup.Do(ctx, d, key, func(ctx context.Context) (string, error) {
+			return s.book(ctx, key)
+		}, dedup.WithFingerprint([]byte(payload)))
 	}
 	var twice sync.WaitGroup
 	if rand.IntN(25) == 0 {
@@ -332,8 +353,10 @@ func (s *service) call(ctx context.Context, d *dedup.Deduper, i int) {
 	}
 	once(payload)
 	twice.Wait()
-	for _, after := range []time.Duration{time.Second, 4 * time.Second, 15 * time.Second, 50 * time.Second, 100 * time.Second} {
-		if rand.IntN(100) >= 15 || backoff.Sleep(ctx, after+time.Duration(rand.Int64N(int64(after)))) != nil {
+	for _, after := range []time.Duration{time.Second, 4 * time.Second, 15 * time.Second,
+		50 * time.Second, 100 * time.Second} {
+		if rand.IntN(100) >= 15 ||
+			backoff.Sleep(ctx, after+time.Duration(rand.Int64N(int64(after)))) != nil {
 			break
 		}
 		once(payload)
@@ -343,10 +366,12 @@ func (s *service) call(ctx context.Context, d *dedup.Deduper, i int) {
 	}
 }
 
-// book charges at a provider, one time in twenty slowly, and tells of it in the transaction of the effect. One time in a hundred nobody
-// knows what became of the charge.
+// book charges at a provider, one time in twenty slowly, and tells of it in the transaction of the
+// effect. One time in a hundred nobody knows what became of the charge.
 func (s *service) book(ctx context.Context, key string) (string, error) {
-	policy := retry.Policy{Attempts: 4, Backoff: retry.Backoff{Base: 50 * time.Millisecond, Cap: time.Second}, Budget: s.budget, OnRetry: s.checkout.OnRetry}
+	policy := retry.Policy{Attempts: 4,
+		Backoff: retry.Backoff{Base: 50 * time.Millisecond, Cap: time.Second}, Budget: s.budget,
+		OnRetry: s.checkout.OnRetry}
 	charge, err := retry.Do(ctx, policy, func(ctx context.Context, _ int) (string, error) {
 		takes := time.Duration(10+rand.IntN(60)) * time.Millisecond
 		if rand.IntN(20) == 0 {
@@ -378,7 +403,8 @@ func (s *service) tell(ctx context.Context, key string) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	message := outbox.Message{ID: "booked-" + key, Topic: "bookings", Key: []byte(fmt.Sprint("account-", rand.IntN(20))), Payload: []byte("10 EUR")}
+	message := outbox.Message{ID: "booked-" + key, Topic: "bookings",
+		Key: []byte(fmt.Sprint("account-", rand.IntN(20))), Payload: []byte("10 EUR")}
 	if err := s.box.InsertTx(ctx, tx, message); err != nil {
 		return err
 	}
@@ -389,7 +415,8 @@ func (s *service) tell(ctx context.Context, key string) error {
 	return nil
 }
 
-// deliver has an effect, and again some percent of the times, and wrong percent with another payload.
+// deliver has an effect, and again some percent of the times, and wrong percent with another
+// payload.
 func (s *service) deliver(ctx context.Context, d *dedup.Deduper, i, again, wrong int) {
 	key := fmt.Sprintf("msg-%06d", i)
 	once := func(payload string) {
@@ -398,7 +425,8 @@ func (s *service) deliver(ctx context.Context, d *dedup.Deduper, i, again, wrong
 		}, dedup.WithFingerprint([]byte(payload)))
 	}
 	once("hello")
-	for rand.IntN(100) < again && backoff.Sleep(ctx, time.Duration(rand.ExpFloat64()*float64(30*time.Second))) == nil {
+	for rand.IntN(100) < again &&
+		backoff.Sleep(ctx, time.Duration(rand.ExpFloat64()*float64(30*time.Second))) == nil {
 		once("hello")
 	}
 	if rand.IntN(100) < wrong {
@@ -409,7 +437,8 @@ func (s *service) deliver(ctx context.Context, d *dedup.Deduper, i, again, wrong
 // startRelay starts one whose broker is down for a while, and never takes some of the messages.
 func (s *service) startRelay(ctx context.Context, traffic *sync.WaitGroup) error {
 	relay, err := outbox.NewRelay(outbox.RelayConfig{
-		Outbox: s.box, DB: s.db, Publisher: broker{&s.brokerDown}, OnPark: func(context.Context, outbox.Parked) {},
+		Outbox: s.box, DB: s.db, Publisher: broker{&s.brokerDown},
+		OnPark:      func(context.Context, outbox.Parked) {},
 		MaxAttempts: 2, RetryMax: 2 * time.Second, StopTimeout: time.Second,
 	})
 	if err != nil {

@@ -61,7 +61,8 @@ type job struct {
 	Prefix string
 }
 
-// process is a worker, seen from the test. It ends when its standard input does, also where the test is killed.
+// process is a worker, seen from the test. It ends when its standard input does, also where the
+// test is killed.
 type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -97,7 +98,8 @@ func (p *process) end() {
 	_ = p.cmd.Wait()
 }
 
-// work consumes the topic in the Claimed composition: claim and record in Redis, an effect that takes its time.
+// work consumes the topic in the Claimed composition: claim and record in Redis, an effect that
+// takes its time.
 func work(text string, stdin io.Reader) error {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -121,12 +123,14 @@ func work(text string, stdin io.Reader) error {
 	}
 	client := redis.NewClient(&redis.Options{Addr: j.Redis})
 	defer func() { _ = client.Close() }()
-	store, err := openStore(ctx, provider, topic, client, guarded(j.Prefix, redisadapter.RunAndFlag))
+	store, err := openStore(ctx, provider, topic, client,
+		guarded(j.Prefix, redisadapter.RunAndFlag))
 	if err != nil {
 		return err
 	}
 	go func() { _ = store.Watch(ctx, time.Second) }()
-	d, err := dedup.New(store, dedup.Config{Namespace: topic, Window: window, LeaseTTL: lease, Observer: m.Observer(), CacheBytes: 1 << 20, SeenOnly: true})
+	d, err := dedup.New(store, dedup.Config{Namespace: topic, Window: window, LeaseTTL: lease,
+		Observer: m.Observer(), CacheBytes: 1 << 20, SeenOnly: true})
 	if err != nil {
 		return err
 	}
@@ -134,7 +138,8 @@ func work(text string, stdin io.Reader) error {
 	return consume(ctx, provider, j, d, m)
 }
 
-func consume(ctx context.Context, provider *sdk.MeterProvider, j job, d *dedup.Deduper, m *telemetry.Metrics) error {
+func consume(ctx context.Context, provider *sdk.MeterProvider, j job, d *dedup.Deduper,
+	m *telemetry.Metrics) error {
 	kafka, err := saramametric.New(provider, topic)
 	if err != nil {
 		return err
@@ -163,7 +168,8 @@ func consume(ctx context.Context, provider *sdk.MeterProvider, j job, d *dedup.D
 	}
 	go func() { _ = auditor.Run(ctx) }()
 	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: d, Group: "payers", Handler: handle, Workers: 4, BatchMax: 32, HighWater: 128, Drain: time.Second, RetryBase: 50 * time.Millisecond,
+		Deduper: d, Group: "payers", Handler: handle, Workers: 4, BatchMax: 32, HighWater: 128,
+		Drain: time.Second, RetryBase: 50 * time.Millisecond,
 		Observer: kafka.Observer(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -213,17 +219,20 @@ func expose(address string) (*sdk.MeterProvider, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(listen) }()
 	return sdk.NewMeterProvider(sdk.WithReader(reader)), nil
 }
 
 func guarded(prefix string, then redisadapter.Amnesia) redisadapter.Options {
-	return redisadapter.Options{Prefix: prefix, Amnesia: then, AmnesiaFor: window, SuspectFor: 5 * time.Second}
+	return redisadapter.Options{Prefix: prefix, Amnesia: then, AmnesiaFor: window,
+		SuspectFor: 5 * time.Second}
 }
 
 // openStore opens a measured one.
-func openStore(ctx context.Context, provider *sdk.MeterProvider, name string, client redis.UniversalClient, opts redisadapter.Options) (*redisadapter.Store, error) {
+func openStore(ctx context.Context, provider *sdk.MeterProvider, name string,
+	client redis.UniversalClient, opts redisadapter.Options) (*redisadapter.Store, error) {
 	m, err := redismetric.New(provider, name)
 	if err != nil {
 		return nil, err

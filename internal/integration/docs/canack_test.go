@@ -86,7 +86,9 @@ func done(cond ast.Expr) []string {
 			if none == "" {
 				none = isNil(c.Y, token.EQL)
 			}
-			return slices.DeleteFunc(append(left, right...), func(name string) bool { return name == none })
+			return slices.DeleteFunc(append(left, right...), func(name string) bool {
+				return name == none
+			})
 		}
 		return append(left, right...)
 	case *ast.CallExpr:
@@ -98,7 +100,8 @@ func done(cond ast.Expr) []string {
 		if !ok {
 			return nil
 		}
-		if fn.Sel.Name == "CanAck" || fn.Sel.Name == "Is" && len(c.Args) == 2 && named(c.Args[1]) == "ErrNoResult" {
+		if fn.Sel.Name == "CanAck" ||
+			fn.Sel.Name == "Is" && len(c.Args) == 2 && named(c.Args[1]) == "ErrNoResult" {
 			return []string{err.Name}
 		}
 	}
@@ -211,7 +214,9 @@ func (r *reading) reads(s ast.Stmt, values []string) {
 			fine[n.Sel] = true
 		case *ast.Ident:
 			if slices.Contains(values, n.Name) && !fine[n] {
-				r.found = append(r.found, fmt.Sprintf("%s: %s is read, and all that is known is that the message is done", r.fset.Position(n.Pos()), n.Name))
+				r.found = append(r.found,
+					fmt.Sprintf("%s: %s is read, and all that is known is that the message is done",
+						r.fset.Position(n.Pos()), n.Name))
 			}
 		}
 		return true
@@ -236,7 +241,8 @@ func TestNoValueIsReadUnderCanAck(t *testing.T) {
 			return err
 		case d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules"):
 			return filepath.SkipDir
-		case name == "README.md" || strings.HasPrefix(name, "docs"+string(filepath.Separator)) && strings.HasSuffix(name, ".md") && !strings.HasSuffix(name, "-design.md"):
+		case name == "README.md" || strings.HasPrefix(name, "docs"+string(filepath.Separator)) &&
+			strings.HasSuffix(name, ".md") && !strings.HasSuffix(name, "-design.md"):
 			text, err := os.ReadFile(path)
 			for _, s := range snippets(name, string(text)) {
 				if strings.Contains(s.code, "CanAck(") {
@@ -245,7 +251,8 @@ func TestNoValueIsReadUnderCanAck(t *testing.T) {
 				look(name, s.source())
 			}
 			return err
-		case strings.HasPrefix(name, "examples"+string(filepath.Separator)) && strings.HasSuffix(name, ".go"),
+		case strings.HasPrefix(name, "examples"+string(filepath.Separator)) &&
+			strings.HasSuffix(name, ".go"),
 			strings.HasPrefix(d.Name(), "example") && strings.HasSuffix(name, "_test.go"):
 			text, err := os.ReadFile(path)
 			if bytes.Contains(text, []byte("CanAck(")) {
@@ -266,30 +273,52 @@ func TestValuesReadUnderCanAckAreFound(t *testing.T) {
 		code string
 		bad  int
 	}{
-		"if":                      {"res, err := do()\nif dedup.CanAck(err) { show(res.Value) }", 1},
-		"with an init":            {"if res, err := do(); dedup.CanAck(err) { show(res.Value) }", 1},
-		"of another function":     {"receipt, err := charge()\nif dedup.CanAck(err) { show(receipt) }", 1},
-		"case":                    {"res, err := do()\nswitch { case dedup.CanAck(err): show(res.Value) }", 1},
-		"one of two cases":        {"res, err := do()\nswitch { case err == nil, errors.Is(err, dedup.ErrNoResult): show(res.Value) }", 1},
-		"or":                      {"res, err := do()\nif err == nil || dedup.CanAck(err) { show(res.Value) }", 1},
-		"guard":                   {"res, err := do()\nif !dedup.CanAck(err) { return err }\nack()\nshow(res.Value)", 1},
-		"guard in a loop":         {"for {\nres, err := do()\nif !dedup.CanAck(err) { continue }\nshow(res.Value)\n}", 1},
-		"deeper":                  {"res, err := do()\nif dedup.CanAck(err) { if loud { show(res.Value) } }", 1},
-		"where it is not nil":     {"res, err := do()\nif dedup.CanAck(err) { if err != nil { show(res.Value) } }", 1},
-		"twice":                   {"res, err := do()\nif dedup.CanAck(err) { show(res.Value)\nshow(res.Value) }", 2},
-		"the key's":               {"res, err := do()\nif dedup.CanAck(err) { show(res.Outcome, res.Record.Age) }", 0},
-		"nothing read":            {"_, err := do()\nif dedup.CanAck(err) { ack() }", 0},
-		"nil is known":            {"res, err := do()\nif dedup.CanAck(err) && err == nil { show(res.Value) }", 0},
-		"nil is found out":        {"res, err := do()\nif dedup.CanAck(err) { ack()\nif err == nil { show(res.Value) } }", 0},
-		"not nil has gone":        {"res, err := do()\nif !dedup.CanAck(err) { return err }\nif err != nil { return nil }\nshow(res.Value)", 0},
-		"before":                  {"res, err := do()\nif err == nil { show(res.Value) }\nif dedup.CanAck(err) { ack() }", 0},
-		"a case of its own":       {"res, err := do()\nswitch { case err == nil: show(res.Value)\ncase dedup.CanAck(err): ack() }", 0},
-		"another error's value":   {"res, err := do()\nshown, err2 := do()\nif dedup.CanAck(err2) { show(res.Value) }; _ = shown", 0},
-		"an error that is set on": {"res, err := do()\n_, err = do()\nif dedup.CanAck(err) { show(res.Value) }", 0},
+		"if": {"res, err := do()\nif dedup.CanAck(err) { show(res.Value) }",
+			1},
+		"with an init": {"if res, err := do(); dedup.CanAck(err) { show(res.Value) }",
+			1},
+		"of another function": {
+			"receipt, err := charge()\nif dedup.CanAck(err) { show(receipt) }", 1},
+		"case": {
+			"res, err := do()\nswitch { case dedup.CanAck(err): show(res.Value) }", 1},
+		"one of two cases": {
+			"res, err := do()\nswitch { case err == nil, errors.Is(err, dedup.ErrNoResult): show(res.Value) }", 1},
+		"or": {
+			"res, err := do()\nif err == nil || dedup.CanAck(err) { show(res.Value) }", 1},
+		"guard": {
+			"res, err := do()\nif !dedup.CanAck(err) { return err }\nack()\nshow(res.Value)", 1},
+		"guard in a loop": {
+			"for {\nres, err := do()\nif !dedup.CanAck(err) { continue }\nshow(res.Value)\n}", 1},
+		"deeper": {
+			"res, err := do()\nif dedup.CanAck(err) { if loud { show(res.Value) } }", 1},
+		"where it is not nil": {
+			"res, err := do()\nif dedup.CanAck(err) { if err != nil { show(res.Value) } }", 1},
+		"twice": {
+			"res, err := do()\nif dedup.CanAck(err) { show(res.Value)\nshow(res.Value) }", 2},
+		"the key's": {
+			"res, err := do()\nif dedup.CanAck(err) { show(res.Outcome, res.Record.Age) }", 0},
+		"nothing read": {"_, err := do()\nif dedup.CanAck(err) { ack() }", 0},
+		"nil is known": {
+			"res, err := do()\nif dedup.CanAck(err) && err == nil { show(res.Value) }", 0},
+		"nil is found out": {
+			"res, err := do()\nif dedup.CanAck(err) { ack()\nif err == nil { show(res.Value) } }",
+			0},
+		"not nil has gone": {
+			"res, err := do()\nif !dedup.CanAck(err) { return err }\nif err != nil { return nil }\nshow(res.Value)", 0},
+		"before": {
+			"res, err := do()\nif err == nil { show(res.Value) }\nif dedup.CanAck(err) { ack() }",
+			0},
+		"a case of its own": {
+			"res, err := do()\nswitch { case err == nil: show(res.Value)\ncase dedup.CanAck(err): ack() }", 0},
+		"another error's value": {
+			"res, err := do()\nshown, err2 := do()\nif dedup.CanAck(err2) { show(res.Value) }; _ = shown", 0},
+		"an error that is set on": {
+			"res, err := do()\n_, err = do()\nif dedup.CanAck(err) { show(res.Value) }", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, "page.go", "package page\nfunc _() error {\n"+row.code+"\nreturn nil }", 0)
+			f, err := parser.ParseFile(fset, "page.go",
+				"package page\nfunc _() error {\n"+row.code+"\nreturn nil }", 0)
 			require.NoError(t, err)
 			assert.Len(t, valuesUnderCanAck(fset, f), row.bad)
 		})

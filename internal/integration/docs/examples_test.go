@@ -12,17 +12,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPackageExamples runs the Examples of packages that may not import what they need to run, such as a driver.
-// Their modules compile them only: what they print stands under "It prints:" instead of "Output:". Here, where
-// drivers and brokers are, they run in a copy that says Output.
+// TestPackageExamples runs the Examples of packages that may not import what they need to run, such
+// as a driver. Their modules compile them only: what they print stands under "It prints:" instead
+// of "Output:". Here, where drivers and brokers are, they run in a copy that says Output.
 func TestPackageExamples(t *testing.T) {
 	const drivers = "import _ \"github.com/jackc/pgx/v5/stdlib\"\nimport _ \"modernc.org/sqlite\"\n"
 	for dir, examples := range map[string]int{
-		"sqladapter": 4, "outbox": 1, "sqladapter/pgxv5": 1, "kafkaadapter/franz": 1, "outbox/franzpub": 1, "outbox/saramapub": 1,
+		"sqladapter": 4, "outbox": 1, "sqladapter/pgxv5": 1, "kafkaadapter/franz": 1,
+		"outbox/franzpub": 1, "outbox/saramapub": 1,
 	} {
 		t.Run(dir, func(t *testing.T) {
 			text := read(t, dir+"/example_test.go")
-			text = strings.NewReplacer("// It prints:\n", "// Output:\n", "// It prints, in any order:\n", "// Unordered output:\n").Replace(text)
+			text = strings.NewReplacer("// It prints:\n", "// Output:\n",
+				"// It prints, in any order:\n", "// Unordered output:\n").Replace(text)
 			require.Equal(t, examples, strings.Count(strings.ToLower(text), "output:\n"))
 			code, err := exampleIn(t, dir, text, drivers)
 			require.NoError(t, err, code)
@@ -30,13 +32,15 @@ func TestPackageExamples(t *testing.T) {
 		})
 	}
 	t.Run("one that prints something else", func(t *testing.T) {
-		text := strings.Replace(read(t, "sqladapter/example_test.go"), "// It prints:\n", "// Output:\n// nothing of the kind\n", 1)
+		text := strings.Replace(read(t, "sqladapter/example_test.go"), "// It prints:\n",
+			"// Output:\n// nothing of the kind\n", 1)
 		code, err := exampleIn(t, "sqladapter", text, drivers)
 		require.Error(t, err, code)
 	})
 }
 
-// exampleIn runs the examples of a package with this text instead of its file, each in an empty directory.
+// exampleIn runs the examples of a package with this text instead of its file, each in an empty
+// directory.
 func exampleIn(t *testing.T, dir, text, drivers string) (string, error) {
 	t.Helper()
 	clone, err := filepath.Abs(root)
@@ -59,7 +63,8 @@ func exampleIn(t *testing.T, dir, text, drivers string) (string, error) {
 	dsn, _ := database(t)
 	brokers, produce := kafka(t, "orders", "bookings")
 	produce("orders", "order-1", "order-1", "order-2", "order-2")
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", filepath.Join(tmp, "overlay.json"), "-count=1", "-v", "-run", "^Example", ".")
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay",
+		filepath.Join(tmp, "overlay.json"), "-count=1", "-v", "-run", "^Example", ".")
 	cmd.Dir = filepath.Join(clone, dir)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "DATABASE_URL="+dsn, "KAFKA_BROKERS="+brokers)
 	out, err := cmd.CombinedOutput()

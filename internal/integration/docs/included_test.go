@@ -17,16 +17,18 @@ const (
 	includedEnd     = "\n<!-- end -->\n"
 )
 
-// TestGuaranteesAreIncluded: README shows the table of docs/guarantees.md, word for word, and no other page has
-// a copy of its own, which would drift.
+// TestGuaranteesAreIncluded: README shows the table of docs/guarantees.md, word for word, and no
+// other page has a copy of its own, which would drift.
 func TestGuaranteesAreIncluded(t *testing.T) {
 	table := between(t, read(t, "docs/guarantees.md"), guaranteesBegin, guaranteesEnd)
-	assert.Equal(t, table, between(t, read(t, "README.md"), includedBegin, includedEnd), "copy the table of docs/guarantees.md into README.md")
+	assert.Equal(t, table, between(t, read(t, "README.md"), includedBegin, includedEnd),
+		"copy the table of docs/guarantees.md into README.md")
 	for _, page := range pages(t) {
 		if page == "README.md" || page == "docs/guarantees.md" {
 			continue
 		}
-		assert.NotContains(t, read(t, page), "| when an effect can run twice |", "%s has a table of guarantees of its own", page)
+		assert.NotContains(t, read(t, page), "| when an effect can run twice |",
+			"%s has a table of guarantees of its own", page)
 	}
 }
 
@@ -57,11 +59,12 @@ func between(t *testing.T, text, begin, end string) string {
 func pages(t *testing.T) []string {
 	t.Helper()
 	all := []string{"README.md", "DESIGN.md"}
-	require.NoError(t, filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ os.DirEntry, err error) error {
-		if name, _ := filepath.Rel(root, path); strings.HasSuffix(path, ".md") {
-			all = append(all, name)
-		}
-		return err
-	}))
+	require.NoError(t, filepath.WalkDir(filepath.Join(root, "docs"),
+		func(path string, _ os.DirEntry, err error) error {
+			if name, _ := filepath.Rel(root, path); strings.HasSuffix(path, ".md") {
+				all = append(all, name)
+			}
+			return err
+		}))
 	return all
 }

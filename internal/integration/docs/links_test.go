@@ -83,7 +83,9 @@ func TestLinks(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if e.IsDir() && (strings.HasPrefix(e.Name(), ".") && len(e.Name()) > 2 || e.Name() == "node_modules") { // not ours
+		// not ours
+		if e.IsDir() && (strings.HasPrefix(e.Name(), ".") && len(e.Name()) > 2 ||
+			e.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(path, ".md") {
@@ -113,7 +115,8 @@ func TestDeadLinks(t *testing.T) {
 	if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if dead, n := deadLinks(t, page); n != 6 || strings.Join(dead, " ") != "none.md page.md#a-b #d" {
+	if dead, n := deadLinks(t, page); n != 6 ||
+		strings.Join(dead, " ") != "none.md page.md#a-b #d" {
 		t.Errorf("of %d links, these are dead: %q", n, dead)
 	}
 }

@@ -33,9 +33,9 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// programs builds the whole programs of a page, in their order, and returns where they are. They are built as
-// the page says: in a directory next to a clone, outside of this repository and its workspace, by the commands
-// of the page that make a module of them.
+// programs builds the whole programs of a page, in their order, and returns where they are. They
+// are built as the page says: in a directory next to a clone, outside of this repository and its
+// workspace, by the commands of the page that make a module of them.
 func programs(t *testing.T, page string, want int) (files []string) {
 	t.Helper()
 	clone, err := filepath.Abs(root)
@@ -48,7 +48,9 @@ func programs(t *testing.T, page string, want int) (files []string) {
 		}
 		dir := t.TempDir()
 		require.NoError(t, os.Symlink(clone, filepath.Join(dir, "onceward")))
-		build := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(commands, "go mod tidy", "cp ../main.go .\ngo mod tidy", 1)+"\ngo build -o ../program .")
+		build := exec.CommandContext(t.Context(), "sh", "-ec",
+			strings.Replace(commands, "go mod tidy", "cp ../main.go .\ngo mod tidy", 1)+
+				"\ngo build -o ../program .")
 		build.Dir, build.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(s.code), 0o600))
 		out, err := build.CombinedOutput()
@@ -66,7 +68,8 @@ func moduleCommands(t *testing.T, page, text string) string {
 		if strings.Contains(block, "go mod init") {
 			lines := strings.Split(block, "\n")
 			commands := strings.Join(lines[1:len(lines)-1], "\n")
-			require.Contains(t, commands, "go mod tidy", "%s: the commands that make a module", page)
+			require.Contains(t, commands, "go mod tidy",
+				"%s: the commands that make a module", page)
 			return commands
 		}
 	}
@@ -94,7 +97,8 @@ func start(t *testing.T, file string, env ...string) *program {
 // startWith is start with a standard input.
 func startWith(t *testing.T, file, input string, env ...string) *program {
 	t.Helper()
-	p := &program{T: t, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), file), ended: make(chan struct{}), more: make(chan struct{})}
+	p := &program{T: t, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), file),
+		ended: make(chan struct{}), more: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr, p.cmd.Stdin = &p.stderr, strings.NewReader(input)
 	out, err := p.cmd.StdoutPipe()
@@ -177,7 +181,8 @@ func (p *program) stop() []string {
 }
 
 // kafka is a Kafka of one broker in this process, with topics of four partitions.
-func kafka(t *testing.T, topics ...string) (address string, produce func(topic string, ids ...string)) {
+func kafka(t *testing.T, topics ...string) (address string,
+	produce func(topic string, ids ...string)) {
 	t.Helper()
 	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(4, topics...))
 	if err != nil {
@@ -192,7 +197,8 @@ func kafka(t *testing.T, topics ...string) (address string, produce func(topic s
 	return strings.Join(c.ListenAddrs(), ","), func(topic string, ids ...string) {
 		t.Helper()
 		for _, id := range ids {
-			r := &kgo.Record{Topic: topic, Key: []byte(id), Value: []byte(id), Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}}
+			r := &kgo.Record{Topic: topic, Key: []byte(id), Value: []byte(id),
+				Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(id)}}}
 			if err := client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
 				t.Fatal(err)
 			}
@@ -209,7 +215,8 @@ func each(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// TestKafkaGuide: the consumer with sarama has each order once; the one with franz-go, in its place, what came since.
+// TestKafkaGuide: the consumer with sarama has each order once; the one with franz-go, in its
+// place, what came since.
 func TestKafkaGuide(t *testing.T) {
 	files := programs(t, "docs/guides/kafka.md", 2)
 	brokers, produce := kafka(t, "orders", "orders.dead")
@@ -254,7 +261,8 @@ type answer struct {
 func post(t *testing.T, url, body string, header http.Header) answer {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); ; {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url,
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -275,11 +283,13 @@ func post(t *testing.T, url, body string, header http.Header) answer {
 	}
 }
 
-// TestWebhooksGuide: one effect of an event that comes three times, none of what is forged, or not wanted.
+// TestWebhooksGuide: one effect of an event that comes three times, none of what is forged, or not
+// wanted.
 func TestWebhooksGuide(t *testing.T) {
 	const secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
 	files, listen := programs(t, "docs/guides/webhooks.md", 1), address(t)
-	p := start(t, files[0], "LISTEN="+listen, "REDIS_ADDR="+miniredis.RunT(t).Addr(), "WEBHOOK_SECRET="+secret)
+	p := start(t, files[0], "LISTEN="+listen, "REDIS_ADDR="+miniredis.RunT(t).Addr(),
+		"WEBHOOK_SECRET="+secret)
 	send := func(id, body string, want int) {
 		t.Helper()
 		h, err := webhook.Sign(id, time.Now(), []byte(body), secret)
@@ -309,7 +319,8 @@ func TestHTTPGuide(t *testing.T) {
 	files, listen := programs(t, "docs/guides/http-api.md", 1), address(t)
 	p := start(t, files[0], "LISTEN="+listen, "DATABASE_URL="+dsn)
 	pay := func(key, body string) (int, string, bool) {
-		got := post(t, "http://"+listen+"/payments", body, http.Header{"X-Account": {"alice"}, "Idempotency-Key": {key}})
+		got := post(t, "http://"+listen+"/payments", body,
+			http.Header{"X-Account": {"alice"}, "Idempotency-Key": {key}})
 		return got.status, got.body, got.header.Get("Idempotent-Replayed") == "true"
 	}
 	var all sync.WaitGroup
@@ -321,7 +332,8 @@ func TestHTTPGuide(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if status, text, replayed := pay(`"k1"`, `{"amount":100}`); status != 201 || !replayed || !strings.Contains(text, `"amount":100`) {
+	if status, text, replayed := pay(`"k1"`, `{"amount":100}`); status != 201 || !replayed ||
+		!strings.Contains(text, `"amount":100`) {
 		t.Errorf("again: %d %s, replayed: %t", status, text, replayed)
 	}
 	if status, text, _ := pay(`"k1"`, `{"amount":200}`); status != 422 {
@@ -349,7 +361,8 @@ func database(t *testing.T) (dsn string, db *sql.DB) {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	t.Cleanup(func() {
-		if _, err := db.ExecContext(context.WithoutCancel(t.Context()), `DROP SCHEMA `+name+` CASCADE`); err != nil {
+		if _, err := db.ExecContext(context.WithoutCancel(t.Context()),
+			`DROP SCHEMA `+name+` CASCADE`); err != nil {
 			t.Error(err)
 		}
 	})
@@ -362,7 +375,8 @@ func database(t *testing.T) (dsn string, db *sql.DB) {
 // account makes the table that the guides book in.
 func account(t *testing.T, db *sql.DB) {
 	t.Helper()
-	for _, ddl := range []string{`CREATE TABLE account (balance bigint NOT NULL)`, `INSERT INTO account VALUES (0)`} {
+	for _, ddl := range []string{`CREATE TABLE account (balance bigint NOT NULL)`,
+		`INSERT INTO account VALUES (0)`} {
 		if _, err := db.ExecContext(t.Context(), ddl); err != nil {
 			t.Fatal(err)
 		}
@@ -386,7 +400,8 @@ func orders(n int) (ids []string, input string) {
 	return ids, input
 }
 
-// TestSQLGuide: four book the same orders, the first is killed in the midst of it, and each order is booked once.
+// TestSQLGuide: four book the same orders, the first is killed in the midst of it, and each order
+// is booked once.
 func TestSQLGuide(t *testing.T) {
 	dsn, db := database(t)
 	account(t, db)
@@ -404,12 +419,14 @@ func TestSQLGuide(t *testing.T) {
 		got = append(got, p.end()...)
 	}
 	// What the killed one committed and did not print is booked all the same.
-	if balance := number(t, db, `SELECT balance FROM account`); balance != n || len(got) > n || len(got) < n-1 {
+	if balance := number(t, db, `SELECT balance FROM account`); balance != n || len(got) > n ||
+		len(got) < n-1 {
 		t.Errorf("balance %d, %d told; want %d", balance, len(got), n)
 	}
 }
 
-// TestOutboxGuide: two book the same orders and tell of them, one is killed, and each booking is heard of.
+// TestOutboxGuide: two book the same orders and tell of them, one is killed, and each booking is
+// heard of.
 func TestOutboxGuide(t *testing.T) {
 	dsn, db := database(t)
 	account(t, db)
@@ -419,7 +436,8 @@ func TestOutboxGuide(t *testing.T) {
 	ids, input := orders(n)
 	env := []string{"DATABASE_URL=" + dsn, "KAFKA_BROKERS=" + brokers}
 	killed := startWith(t, file, input, env...)
-	consumer, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(brokers, ",")...), kgo.ConsumeTopics("bookings"))
+	consumer, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(brokers, ",")...),
+		kgo.ConsumeTopics("bookings"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,7 +450,8 @@ func TestOutboxGuide(t *testing.T) {
 		for len(heard) < until {
 			fetched := consumer.PollFetches(ctx)
 			if err := fetched.Err0(); err != nil {
-				t.Fatalf("heard of %d of %d: %v\n%s", len(heard), until, err, killed.stderr.String())
+				t.Fatalf("heard of %d of %d: %v\n%s", len(heard), until, err,
+					killed.stderr.String())
 			}
 			fetched.EachRecord(func(r *kgo.Record) {
 				for _, h := range r.Headers {
@@ -460,7 +479,8 @@ func TestOutboxGuide(t *testing.T) {
 
 // TestOperatingGuide: what the page does with an uncertain key ends as it says.
 func TestOperatingGuide(t *testing.T) {
-	files, listen, server := programs(t, "docs/guides/operating.md", 1), address(t), miniredis.RunT(t)
+	files, listen, server := programs(t, "docs/guides/operating.md", 1), address(t),
+		miniredis.RunT(t)
 	command := filepath.Join(t.TempDir(), "onceward")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", command, "./cmd/onceward")
 	build.Dir = root
@@ -469,7 +489,8 @@ func TestOperatingGuide(t *testing.T) {
 	}
 	run := func(want string, args ...string) {
 		t.Helper()
-		out, err := exec.CommandContext(t.Context(), command, append(args, "-redis", "redis://"+server.Addr())...).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), command,
+			append(args, "-redis", "redis://"+server.Addr())...).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("onceward %v: %v; want %q in\n%s", args, err, want, out)
 		}
@@ -486,7 +507,8 @@ func TestOperatingGuide(t *testing.T) {
 	p := start(t, files[0], "LISTEN="+listen, "REDIS_ADDR="+server.Addr(), "GATEWAY="+gateway.URL)
 	charge := func(id string, want int, text string) {
 		t.Helper()
-		if got := post(t, "http://"+listen+"/charges/"+id, "", nil); got.status != want || !strings.Contains(got.body, text) {
+		if got := post(t, "http://"+listen+"/charges/"+id, "", nil); got.status != want ||
+			!strings.Contains(got.body, text) {
 			t.Errorf("%s: %d %q; want %d with %q", id, got.status, got.body, want, text)
 		}
 	}
@@ -494,12 +516,14 @@ func TestOperatingGuide(t *testing.T) {
 	charge("order-7", 409, "uncertain")
 	run("1 uncertain", "uncertain")
 	run("state        uncertain", "inspect", "order-7", "-namespace", "charges")
-	run("is succeeded", "resolve", "order-7", "-namespace", "charges", "-done", "-window", "24h", "-yes")
+	run("is succeeded", "resolve", "order-7", "-namespace", "charges", "-done", "-window",
+		"24h", "-yes")
 	charge("order-7", 410, "") // done, and its receipt is not known
 
 	charge("order-8", 503, "")
 	run("is released", "resolve", "order-8", "-namespace", "charges", "-released", "-yes")
-	charge("order-8", 200, "charged, attempt 3") // what was released keeps its count: the attempt and the resolving
+	// what was released keeps its count: the attempt and the resolving
+	charge("order-8", 200, "charged, attempt 3")
 	charge("order-8", 200, "charged, attempt 3")
 	if charged != 3 {
 		t.Errorf("the gateway was asked %d times; want 3", charged)

@@ -26,41 +26,50 @@ const root = "../../.."
 // packages are those that a page may name without an import of its own.
 var packages = func() map[string]string {
 	all := map[string]string{
-		"redis": "github.com/redis/go-redis/v9", "sarama": "github.com/IBM/sarama", "kgo": "github.com/twmb/franz-go/pkg/kgo",
-		"pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool", "grpc": "google.golang.org/grpc",
-		"message": "github.com/ThreeDotsLabs/watermill/message",
-		"sql":     "database/sql", "http": "net/http", "slog": "log/slog", "rand": "math/rand/v2", "hmac": "crypto/hmac", "json": "encoding/json",
+		"redis": "github.com/redis/go-redis/v9", "sarama": "github.com/IBM/sarama",
+		"kgo": "github.com/twmb/franz-go/pkg/kgo",
+		"pgx": "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
+		"grpc": "google.golang.org/grpc", "message": "github.com/ThreeDotsLabs/watermill/message",
+		"sql": "database/sql", "http": "net/http", "slog": "log/slog", "rand": "math/rand/v2",
+		"hmac": "crypto/hmac", "json": "encoding/json",
 	}
 	for name, path := range map[string]string{ // of the page on frameworks
-		"chi": "github.com/go-chi/chi/v5", "middleware": "github.com/go-chi/chi/v5/middleware", "cors": "github.com/go-chi/cors",
-		"gin": "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4",
-		"fiber": "github.com/gofiber/fiber/v3", "adaptor": "github.com/gofiber/fiber/v3/middleware/adaptor",
-		"gzhttp": "github.com/klauspost/compress/gzhttp", "otelhttp": "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp",
+		"chi": "github.com/go-chi/chi/v5", "middleware": "github.com/go-chi/chi/v5/middleware",
+		"cors": "github.com/go-chi/cors",
+		"gin":  "github.com/gin-gonic/gin", "echo": "github.com/labstack/echo/v4",
+		"fiber":    "github.com/gofiber/fiber/v3",
+		"adaptor":  "github.com/gofiber/fiber/v3/middleware/adaptor",
+		"gzhttp":   "github.com/klauspost/compress/gzhttp",
+		"otelhttp": "go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp",
 	} {
 		all[name] = path
 	}
 	for _, name := range []string{
-		"dedup", "dedup/deduptest", "redisadapter", "sqladapter", "sqladapter/pgxv5", "outbox", "outbox/saramapub", "outbox/franzpub", "outbox/pgxlisten",
-		"kafkaadapter", "kafkaadapter/txn", "kafkaadapter/franz", "httpadapter", "httpadapter/webhook", "contrib/grpcadapter", "lease", "bloom", "owned", "retry", "contrib/telemetry", "contrib/watermilladapter", "console",
+		"dedup", "dedup/deduptest", "redisadapter", "sqladapter", "sqladapter/pgxv5", "outbox",
+		"outbox/saramapub", "outbox/franzpub", "outbox/pgxlisten",
+		"kafkaadapter", "kafkaadapter/txn", "kafkaadapter/franz", "httpadapter",
+		"httpadapter/webhook", "contrib/grpcadapter", "lease", "bloom", "owned", "retry",
+		"contrib/telemetry", "contrib/watermilladapter", "console",
 	} {
 		all[name[strings.LastIndexByte(name, '/')+1:]] = "github.com/onceward/onceward/" + name
 	}
-	for _, name := range []string{"bytes", "context", "errors", "fmt", "io", "log", "os", "strings", "testing", "time"} {
+	for _, name := range []string{"bytes", "context", "errors", "fmt", "io", "log", "os",
+		"strings", "testing", "time"} {
 		all[name] = name
 	}
 	return all
 }()
 
-// snippet is a block of Go in a page. A comment of HTML right above it, which readers do not see, may say
-// what else there is:
+// snippet is a block of Go in a page. A comment of HTML right above it, which readers do not see,
+// may say what else there is:
 //
 //	<!-- snippet: type Receipt struct{}
 //	in: kafkaadapter.Config
 //	returns: (Receipt, error)
 //	-->
 //
-// Declarations of what the block uses; the type of the composite literal whose fields it shows; what the
-// function returns whose statements it shows, if not an error.
+// Declarations of what the block uses; the type of the composite literal whose fields it shows;
+// what the function returns whose statements it shows, if not an error.
 type snippet struct {
 	page          string
 	line          int
@@ -158,7 +167,8 @@ func newChecker(t *testing.T, files []*ast.File, fset *token.FileSet) *checker {
 			paths[strings.Trim(i.Path.Value, `"`)] = true
 		}
 	}
-	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"}, slices.Sorted(maps.Keys(paths))...)
+	args := append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}"},
+		slices.Sorted(maps.Keys(paths))...)
 	list := exec.CommandContext(t.Context(), "go", args...)
 	list.Dir = root
 	var stderr bytes.Buffer
@@ -182,8 +192,8 @@ func newChecker(t *testing.T, files []*ast.File, fset *token.FileSet) *checker {
 	return c
 }
 
-// check returns what a compiler says, but for what is declared or imported and not used: a page shows the
-// beginning of things.
+// check returns what a compiler says, but for what is declared or imported and not used: a page
+// shows the beginning of things.
 func (c *checker) check(f *ast.File) error {
 	var all []error
 	cfg := types.Config{Importer: c.imports, Error: func(err error) {
@@ -199,12 +209,13 @@ func (c *checker) check(f *ast.File) error {
 // TestSnippets: every block of Go in README and docs compiles.
 func TestSnippets(t *testing.T) {
 	pages := []string{filepath.Join(root, "README.md")}
-	err := filepath.WalkDir(filepath.Join(root, "docs"), func(path string, _ os.DirEntry, err error) error {
-		if strings.HasSuffix(path, ".md") && !strings.HasSuffix(path, "-design.md") {
-			pages = append(pages, path)
-		}
-		return err
-	})
+	err := filepath.WalkDir(filepath.Join(root, "docs"),
+		func(path string, _ os.DirEntry, err error) error {
+			if strings.HasSuffix(path, ".md") && !strings.HasSuffix(path, "-design.md") {
+				pages = append(pages, path)
+			}
+			return err
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +234,8 @@ func TestSnippets(t *testing.T) {
 				continue
 			}
 			files = append(files, f)
-			if neat, err := format.Source([]byte(s.code)); strings.HasPrefix(s.code, "package ") && (err != nil || string(neat) != s.code) {
+			if neat, err := format.Source([]byte(s.code)); strings.HasPrefix(s.code, "package ") &&
+				(err != nil || string(neat) != s.code) {
 				t.Errorf("%s:%d is not as gofmt has it (%v), and whoever copies it has to change it", name, s.line, err)
 			}
 		}
@@ -243,14 +255,22 @@ func TestSnippets(t *testing.T) {
 // TestSnippetsThatAreWrong: what does not compile is found, and what a page leaves open is not.
 func TestSnippetsThatAreWrong(t *testing.T) {
 	for name, want := range map[string]struct{ text, problem string }{
-		"statements":        {"```go\nd, err := dedup.New(nil, dedup.Config{})\n```", ""},
-		"a name":            {"```go\nx := charge(ctx)\n```", "page.md:2: undefined: charge"},
-		"a hidden name":     {"<!-- snippet: func charge(context.Context) error -->\n\n```go\nreturn charge(ctx)\n```", ""},
-		"a comment of more": {"<!-- snippet: type a struct{}\nfunc b() a\nreturns: (a, error)\n-->\n```go\nreturn b(), nil\n```", ""},
-		"of another block":  {"<!-- snippet: func charge() -->\n\ntext\n\n```go\ncharge()\n```", "undefined: charge"},
-		"a method":          {"\n```go\nfunc f(d *dedup.Deduper) { d.Frobnicate() }\n```", "page.md:3: d.Frobnicate undefined"},
-		"a field":           {"<!-- snippet: in: dedup.Config -->\n```go\nWindow: 8,\nWindows: 9,\n```", "page.md:4: unknown field Windows"},
-		"a file":            {"```go\npackage main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(1, nope) }\n```", "page.md:6: undefined: nope"},
+		"statements": {"```go\nd, err := dedup.New(nil, dedup.Config{})\n```", ""},
+		"a name":     {"```go\nx := charge(ctx)\n```", "page.md:2: undefined: charge"},
+		"a hidden name": {
+			"<!-- snippet: func charge(context.Context) error -->\n\n```go\nreturn charge(ctx)\n```", ""},
+		"a comment of more": {
+			"<!-- snippet: type a struct{}\nfunc b() a\nreturns: (a, error)\n-->\n```go\nreturn b(), nil\n```", ""},
+		"of another block": {"<!-- snippet: func charge() -->\n\ntext\n\n```go\ncharge()\n```",
+			"undefined: charge"},
+		"a method": {"\n```go\nfunc f(d *dedup.Deduper) { d.Frobnicate() }\n```",
+			"page.md:3: d.Frobnicate undefined"},
+		"a field": {
+			"<!-- snippet: in: dedup.Config -->\n```go\nWindow: 8,\nWindows: 9,\n```",
+			"page.md:4: unknown field Windows"},
+		"a file": {
+			"```go\npackage main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(1, nope) }\n```",
+			"page.md:6: undefined: nope"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := snippets("page.md", want.text)

@@ -70,7 +70,8 @@ func newBank() *bank { return &bank{tally: newTally(), keys: map[string]bool{}} 
 // it might have been made.
 func askedFirst(t *testing.T) {
 	eachStore(t, func(t *testing.T, store dedup.Store) {
-		for dies, questions := range map[string]int{"before Danger": 0, "after Danger": 1, "after the payment": 1, "": 0} {
+		for dies, questions := range map[string]int{"before Danger": 0, "after Danger": 1,
+			"after the payment": 1, "": 0} {
 			b := newBank()
 			w := newWorker(t, store, b.asks)
 			k := "dies " + dies
@@ -96,7 +97,9 @@ func wrongAnswer(t *testing.T) {
 			}
 		}
 		w := newWorker(t, store, lies)
-		w.live(func() { _, _ = dedup.Do(t.Context(), w.d, "lies", wrong.payment(w, "lies", "after the payment")) })
+		w.live(func() {
+			_, _ = dedup.Do(t.Context(), w.d, "lies", wrong.payment(w, "lies", "after the payment"))
+		})
 		next := newWorker(t, store, lies)
 		next.deliver("lies", wrong.payment(next, "lies", ""))
 		wrong.want(t, "lies", 2, "the resolver has said that it had not happened")
@@ -121,7 +124,8 @@ func wrongAnswer(t *testing.T) {
 			next := newWorker(t, store, b.asks)
 			next.deliver(k, b.payment(next, k, "")) // the bank is asked, and has nothing
 			b.pay(k, underway)
-			b.want(t, k, map[bool]int{false: 2, true: 1}[keyed], "the first request came after the bank was asked")
+			b.want(t, k, map[bool]int{false: 2, true: 1}[keyed],
+				"the first request came after the bank was asked")
 			if b.questions != 1 {
 				t.Errorf("%s: %d questions", k, b.questions)
 			}

@@ -91,8 +91,10 @@ func atomicInRedis(t *testing.T) {
 			_, client := redistest.Bubble(t)
 			s := newTill(t, client, "")
 			report := deduptest.Twice(t, subject(s, lease))
-			storm := deduptest.Storm(t, subject(s, lease), deduptest.StormConfig{Messages: 60, Rate: 0.1, Seed: 8})
-			if len(report.Doubled)+len(storm.Doubled) > 0 || report.Faults == 0 || storm.Faults == 0 {
+			storm := deduptest.Storm(t, subject(s, lease),
+				deduptest.StormConfig{Messages: 60, Rate: 0.1, Seed: 8})
+			if len(report.Doubled)+len(storm.Doubled) > 0 || report.Faults == 0 ||
+				storm.Faults == 0 {
 				t.Errorf("%+v\n%+v", report, storm)
 			}
 		})
@@ -100,7 +102,8 @@ func atomicInRedis(t *testing.T) {
 	t.Run("redis", func(t *testing.T) {
 		client := redistest.Client(t, &redis.Options{Addr: servertest.Redis(t)})
 		s := newTill(t, client, servertest.Prefix(t))
-		if report := deduptest.Twice(t, subject(s, 300*time.Millisecond)); len(report.Doubled) > 0 || report.Faults == 0 {
+		if report := deduptest.Twice(t,
+			subject(s, 300*time.Millisecond)); len(report.Doubled) > 0 || report.Faults == 0 {
 			t.Errorf("%+v", report)
 		}
 	})
@@ -122,7 +125,8 @@ func neverWithin(t *testing.T) {
 		if got, err := do(b); got != dedup.Acquired || err != nil {
 			t.Errorf("after the lease: %v, %v", got, err)
 		}
-		if err := s.store.Atomic(t.Context(), a.d, dedup.Completion{Claim: claim}, s.incr("m")); !errors.Is(err, dedup.ErrLeaseLost) {
+		if err := s.store.Atomic(t.Context(), a.d, dedup.Completion{Claim: claim},
+			s.incr("m")); !errors.Is(err, dedup.ErrLeaseLost) {
 			t.Errorf("who comes late is told %v", err)
 		}
 		s.want("m", 1, "whoever comes late finds that its claim is not on the key any more")
@@ -148,7 +152,8 @@ type shop struct {
 
 func newShop(t *testing.T, db *sql.DB, dialect sqladapter.Dialect, table string) *shop {
 	t.Helper()
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: "shop", Table: table})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: "shop",
+		Table: table})
 	must(t, err)
 	return &shop{t: t, db: db, marks: marks, ledger: table + "_effects"}
 }
@@ -180,14 +185,17 @@ func (s *shop) effect(ctx context.Context, tx *sql.Tx, k string) error {
 }
 
 func (s *shop) deliver(k string) error {
-	_, err := s.marks.Do(s.t.Context(), s.db, k, func(ctx context.Context, tx *sql.Tx) error { return s.effect(ctx, tx, k) })
+	_, err := s.marks.Do(s.t.Context(), s.db, k, func(ctx context.Context, tx *sql.Tx) error {
+		return s.effect(ctx, tx, k)
+	})
 	return err
 }
 
 func (s *shop) want(k string, want int, why string) {
 	s.t.Helper()
 	var got int
-	must(s.t, s.db.QueryRowContext(s.t.Context(), `SELECT count(*) FROM `+s.ledger+` WHERE message = '`+k+`'`).Scan(&got))
+	must(s.t, s.db.QueryRowContext(s.t.Context(),
+		`SELECT count(*) FROM `+s.ledger+` WHERE message = '`+k+`'`).Scan(&got))
 	if got != want {
 		s.t.Errorf("%s: %d effects, want %d: %s", k, got, want, why)
 	}
@@ -200,13 +208,20 @@ type engine struct {
 }
 
 var engines = map[string]func(t *testing.T) engine{
-	"sqlite":   func(t *testing.T) engine { return engine{"sqlite", sqliteDSN(t), sqladapter.SQLite} },
-	"postgres": func(t *testing.T) engine { return engine{"pgx", servertest.Postgres(t), sqladapter.Postgres} },
-	"mariadb":  func(t *testing.T) engine { return engine{"mysql", servertest.MariaDB(t), sqladapter.MySQL} },
+	"sqlite": func(t *testing.T) engine {
+		return engine{"sqlite", sqliteDSN(t), sqladapter.SQLite}
+	},
+	"postgres": func(t *testing.T) engine {
+		return engine{"pgx", servertest.Postgres(t), sqladapter.Postgres}
+	},
+	"mariadb": func(t *testing.T) engine {
+		return engine{"mysql", servertest.MariaDB(t), sqladapter.MySQL}
+	},
 }
 
 func sqliteDSN(t *testing.T) string {
-	return "file:" + filepath.Join(t.TempDir(), "shop.db") + "?_txlock=immediate&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+	return "file:" + filepath.Join(t.TempDir(), "shop.db") +
+		"?_txlock=immediate&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
 }
 
 func (e engine) open(t *testing.T) *sql.DB {
@@ -233,7 +248,8 @@ func killedInSQL(t *testing.T) {
 				t.Run(point, func(t *testing.T) {
 					j.Key, j.Point = fmt.Sprint("m", i), point
 					j.killThere(t)
-					s.want(j.Key, map[bool]int{true: 1}[point == afterCommit], "that is how far it had come")
+					s.want(j.Key, map[bool]int{true: 1}[point == afterCommit],
+						"that is how far it had come")
 					var all sync.WaitGroup
 					for range 4 {
 						all.Go(func() {

@@ -21,9 +21,11 @@ var claimedRow = row{
 		"done is remembered for the window": remembered,
 		"nothing is lost": func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				report := deduptest.Storm(t, subject(newTally()), deduptest.StormConfig{Messages: 300, Rate: 0.1, Seed: 8})
+				report := deduptest.Storm(t, subject(newTally()),
+					deduptest.StormConfig{Messages: 300, Rate: 0.1, Seed: 8})
 				if report.Faults < 100 || len(report.Doubled) == 0 {
-					t.Errorf("%d faults, %d doubled: too few to show that nothing is lost", report.Faults, len(report.Doubled))
+					t.Errorf("%d faults, %d doubled: too few to show that nothing is lost",
+						report.Faults, len(report.Doubled))
 				}
 			})
 		},
@@ -89,8 +91,8 @@ func remembered(t *testing.T) {
 	})
 }
 
-// cancelledHandler: the sender hangs up, or the handler gives up, after the first half of an effect. The
-// claim is released, and the next delivery begins from the start.
+// cancelledHandler: the sender hangs up, or the handler gives up, after the first half of an
+// effect. The claim is released, and the next delivery begins from the start.
 func cancelledHandler(t *testing.T) {
 	eachStore(t, func(t *testing.T, store dedup.Store) {
 		n, w := newTally(), newWorker(t, store)
@@ -109,7 +111,10 @@ func cancelledHandler(t *testing.T) {
 		again("cancelled")
 
 		broken := errors.New("the second half failed")
-		_, err = dedup.Do(t.Context(), w.d, "failed", func(context.Context) (string, error) { n.add("failed"); return "", broken })
+		_, err = dedup.Do(t.Context(), w.d, "failed", func(context.Context) (string, error) {
+			n.add("failed")
+			return "", broken
+		})
 		require.ErrorIs(t, err, broken)
 		again("failed")
 	})
@@ -126,9 +131,15 @@ func crashBeforeRecord(t *testing.T) {
 		} {
 			a := newWorker(t, store)
 			a.live(func() {
-				_, _ = dedup.Do(t.Context(), a.d, k, func(context.Context) (string, error) { f(a); return "", nil })
+				_, _ = dedup.Do(t.Context(), a.d, k, func(context.Context) (string, error) {
+					f(a)
+					return "", nil
+				})
 			})
-			if res := newWorker(t, store).deliver(k, func(context.Context) (string, error) { n.add(k); return "", nil }); res.Attempt != 2 {
+			if res := newWorker(t, store).deliver(k, func(context.Context) (string, error) {
+				n.add(k)
+				return "", nil
+			}); res.Attempt != 2 {
 				t.Errorf("%s: %+v", k, res)
 			}
 		}
@@ -172,14 +183,16 @@ func pausedHandler(t *testing.T) {
 			n.add("fenced")
 			return nil
 		}
-		for k, effect := range map[string]func(context.Context) error{"plain": plain, "fenced": fenced} {
+		for k, effect := range map[string]func(context.Context) error{"plain": plain,
+			"fenced": fenced} {
 			a, b := newWorker(t, store), newWorker(t, store)
 			var first error
 			var one sync.WaitGroup
 			one.Go(func() {
 				_, first = dedup.Do(t.Context(), a.d, k, func(ctx context.Context) (string, error) {
 					a.pause(3 * lease)
-					return "", effect(context.WithoutCancel(ctx)) // it has not heard of anything yet
+					// it has not heard of anything yet
+					return "", effect(context.WithoutCancel(ctx))
 				})
 			})
 			synctest.Wait()
@@ -202,18 +215,23 @@ func rebalance(t *testing.T) {
 			a, b := newWorker(t, store), newWorker(t, store)
 			claim := func(w *worker, generation int32) *dedup.Claim {
 				claims, err := w.d.ClaimBatch(t.Context(), []dedup.Request{{
-					Key: k, TakeOverOlderGeneration: takes, Origin: dedup.Origin{Source: "group/topic", Partition: 3, Generation: generation},
+					Key: k, TakeOverOlderGeneration: takes,
+					Origin: dedup.Origin{Source: "group/topic", Partition: 3,
+						Generation: generation},
 				}})
 				must(t, err)
 				return claims[0]
 			}
 			older := claim(a, 7)
 			newer := claim(b, 8) // the partition has moved, and the older handler still runs
-			if want := map[bool]dedup.Outcome{false: dedup.InFlight, true: dedup.Acquired}[takes]; older.Outcome != dedup.Acquired || newer.Outcome != want {
+			if want := map[bool]dedup.Outcome{false: dedup.InFlight,
+				true: dedup.Acquired}[takes]; older.Outcome != dedup.Acquired ||
+				newer.Outcome != want {
 				t.Errorf("%s: %v, then %v", k, older.Outcome, newer.Outcome)
 			}
 			n.add(k)
-			if err := older.Complete(t.Context(), nil); takes != errors.Is(err, dedup.ErrLeaseLost) {
+			if err := older.Complete(t.Context(), nil); takes != errors.Is(err,
+				dedup.ErrLeaseLost) {
 				t.Errorf("%s: the older is told %v", k, err)
 			}
 			if newer.Outcome == dedup.Acquired {

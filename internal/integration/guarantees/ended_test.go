@@ -17,7 +17,8 @@ func endedInSQLite(t *testing.T) {
 		return func(ctx context.Context, tx *sql.Tx) error {
 			if first {
 				first = false
-				_, err := tx.ExecContext(ctx, `INSERT OR ROLLBACK INTO `+s.ledger+`_unique VALUES (1), (1)`)
+				_, err := tx.ExecContext(ctx,
+					`INSERT OR ROLLBACK INTO `+s.ledger+`_unique VALUES (1), (1)`)
 				if err == nil {
 					t.Error("nothing has ended the transaction")
 				}

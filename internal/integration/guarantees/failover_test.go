@@ -59,7 +59,9 @@ func realDuo(t *testing.T) *duo {
 	pair, target := newDuo(t, server.Addrs)
 	pair.waits = true
 	replica := redistest.Client(t, &redis.Options{Addr: server.Addrs[1]})
-	pair.part = func(t *testing.T) { must(t, replica.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err()) }
+	pair.part = func(t *testing.T) {
+		must(t, replica.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
+	}
 	pair.promote = func(*testing.T) { target.Store(1); server.Kill(1) }
 	return pair
 }
@@ -77,7 +79,9 @@ func claimedThroughFailover(t *testing.T, pair *duo) {
 	plain := pair.worker(t, redisadapter.Options{})
 	durably := plain
 	if pair.waits {
-		durably = pair.worker(t, redisadapter.Options{Durability: redisadapter.Durability{Replicas: 1, Timeout: 50 * time.Millisecond}},
+		durably = pair.worker(t,
+			redisadapter.Options{Durability: redisadapter.Durability{Replicas: 1,
+				Timeout: 50 * time.Millisecond}},
 			func(c *dedup.Config) { c.LeaseTTL = time.Second })
 	}
 	pair.part(t)
@@ -87,7 +91,8 @@ func claimedThroughFailover(t *testing.T, pair *duo) {
 	if pair.waits {
 		// Who waits for the replica is not told that a claim was won: nothing runs that could be
 		// forgotten.
-		if _, err := dedup.Do(t.Context(), durably.d, "durable", durable); !dedup.OutcomeUnknown(err) {
+		if _, err := dedup.Do(t.Context(), durably.d,
+			"durable", durable); !dedup.OutcomeUnknown(err) {
 			t.Errorf("with one replica asked for and none there: %v", err)
 		}
 	}
@@ -126,7 +131,8 @@ func askedThroughFailover(t *testing.T, pair *duo) {
 		t.Errorf("%v, %v", rec.State, err)
 	}
 	pair.promote(t)
-	if _, err := dedup.Do(t.Context(), pair.worker(t, redisadapter.Options{}, asks).d, "m", handle); err == nil {
+	if _, err := dedup.Do(t.Context(), pair.worker(t, redisadapter.Options{}, asks).d, "m",
+		handle); err == nil {
 		t.Error("acknowledged")
 	}
 	n.want(t, "m", 2, "the new primary has never heard of the danger")

@@ -80,7 +80,8 @@ func lives() []life {
 			life{name: "duplicate", layout: layout, done: true, first: single, again: single},
 		)
 		if layout == redisadapter.SeenOnly || len(layouts) > 1 && layout == redisadapter.Rich {
-			all = append(all, life{name: "atomic", layout: layout, atomic: true, once: true, first: inRedis, again: inRedis})
+			all = append(all, life{name: "atomic", layout: layout, atomic: true, once: true,
+				first: inRedis, again: inRedis})
 		}
 	}
 	return all
@@ -97,14 +98,20 @@ func hasRun(err error) error {
 }
 
 func single(ctx context.Context, p *runner) error {
-	_, err := dedup.Do(ctx, p.d, p.keys[0], func(context.Context) (struct{}, error) { p.effect(p.keys[0]); return struct{}{}, nil })
+	_, err := dedup.Do(ctx, p.d, p.keys[0], func(context.Context) (struct{}, error) {
+		p.effect(p.keys[0])
+		return struct{}{}, nil
+	})
 	return hasRun(err)
 }
 
 // steps charges, then mails.
 func steps(ctx context.Context, p *runner) error {
 	_, err := dedup.Do(ctx, p.d, p.keys[0], func(ctx context.Context) (struct{}, error) {
-		if _, err := dedup.Step(ctx, "charge", func(context.Context) (struct{}, error) { p.effect("charge"); return struct{}{}, nil }); err != nil {
+		if _, err := dedup.Step(ctx, "charge", func(context.Context) (struct{}, error) {
+			p.effect("charge")
+			return struct{}{}, nil
+		}); err != nil {
 			return struct{}{}, err
 		}
 		p.effect(p.keys[0])
@@ -227,7 +234,8 @@ type verdict struct {
 // judge compares what became of each key with what the table allows: a key on record is not run
 // again, and one that is not, is; so a second effect comes only after a death between effect and
 // record.
-func (l *life) judge(t *testing.T, r *run, v *verdict, was map[string]stored, died bool, first error, effects func(k string) int) {
+func (l *life) judge(t *testing.T, r *run, v *verdict, was map[string]stored,
+	died bool, first error, effects func(k string) int) {
 	t.Helper()
 	v.cases++
 	if died {
@@ -252,7 +260,8 @@ func (l *life) judge(t *testing.T, r *run, v *verdict, was map[string]stored, di
 		case died && !l.once && now == 2:
 			v.doubles++
 		default:
-			t.Errorf("%s is DOUBLED: %+v, then %d effects, died %t, first %v", k, was, now, died, first)
+			t.Errorf("%s is DOUBLED: %+v, then %d effects, died %t, first %v", k, was, now,
+				died, first)
 		}
 	}
 	if charges := r.of("charge"); charges > 1 && !died {

@@ -39,7 +39,8 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(200*time.Millisecond), kfake.SeedTopics(1, "in", "out"))
+	c, err := kfake.NewCluster(kfake.NumBrokers(1),
+		kfake.GroupMinSessionTimeout(200*time.Millisecond), kfake.SeedTopics(1, "in", "out"))
 	must(t, err)
 	t.Cleanup(c.Close)
 	return &stage{Cluster: c, t: t}
@@ -66,7 +67,8 @@ func (s *stage) produce(topic string, values ...string) {
 	must(s.t, err)
 	defer func() { must(s.t, p.Close()) }()
 	for _, v := range values {
-		_, _, err := p.SendMessage(&sarama.ProducerMessage{Topic: topic, Value: sarama.StringEncoder(v)})
+		_, _, err := p.SendMessage(&sarama.ProducerMessage{Topic: topic,
+			Value: sarama.StringEncoder(v)})
 		must(s.t, err)
 	}
 }
@@ -110,16 +112,21 @@ func (s *stage) member(handled func(p *plug, values []string)) (stop func()) {
 	consumer, producers := kafkaConfig(), kafkaConfig()
 	for _, cfg := range []*sarama.Config{consumer, producers} {
 		cfg.Net.Proxy.Enable, cfg.Net.Proxy.Dialer = true, p
-		cfg.Producer.Transaction.Retry.Backoff, cfg.Metadata.Retry.Backoff = 10*time.Millisecond, 20*time.Millisecond
+		cfg.Producer.Transaction.Retry.Backoff, cfg.Metadata.Retry.Backoff = 10*time.Millisecond,
+			20*time.Millisecond
 	}
 	streamer, err := txn.New(txn.Config{
-		Brokers: s.ListenAddrs(), Client: producers, Group: "g", TransactionTimeout: time.Second, Drain: time.Second,
-		BatchMax: 5, BatchWait: time.Millisecond, RetryBase: 5 * time.Millisecond, RetryMax: 100 * time.Millisecond,
-		Handler: func(_ context.Context, batch []*sarama.ConsumerMessage) (out []*sarama.ProducerMessage, _ error) {
+		Brokers: s.ListenAddrs(), Client: producers, Group: "g", TransactionTimeout: time.Second,
+		Drain:    time.Second,
+		BatchMax: 5, BatchWait: time.Millisecond, RetryBase: 5 * time.Millisecond,
+		RetryMax: 100 * time.Millisecond,
+		Handler: func(_ context.Context,
+			batch []*sarama.ConsumerMessage) (out []*sarama.ProducerMessage, _ error) {
 			var values []string
 			for _, m := range batch {
 				values = append(values, string(m.Value))
-				out = append(out, &sarama.ProducerMessage{Topic: "out", Value: sarama.StringEncoder(m.Value)})
+				out = append(out, &sarama.ProducerMessage{Topic: "out",
+					Value: sarama.StringEncoder(m.Value)})
 			}
 			if handled != nil {
 				handled(p, values)
@@ -134,7 +141,8 @@ func (s *stage) member(handled func(p *plug, values []string)) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = streamer.Run(ctx, group, []string{"in"}) // what it says of a process that is gone is of no interest
+		// what it says of a process that is gone is of no interest
+		_ = streamer.Run(ctx, group, []string{"in"})
 	}()
 	return func() {
 		cancel()
@@ -208,10 +216,11 @@ func streamedOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	n := 0
-	h := s.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.TransactionAbortable, Count: 3, When: func(kmsg.Request) bool {
-		n++
-		return n%3 == 0
-	}})
+	h := s.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.TxnOffsetCommit}, Err: kerr.TransactionAbortable,
+		Count: 3, When: func(kmsg.Request) bool {
+			n++
+			return n%3 == 0
+		}})
 	all := inputs(60)
 	s.produce("in", all...)
 	stop := s.member(nil)

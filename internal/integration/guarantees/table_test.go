@@ -1,6 +1,7 @@
-// Package guarantees_test compares the table of guarantees (docs/guarantees.md) with the code: every promise and every way in which an effect can run twice is a
-// test of its own, named by the very words of the table. An exception that no longer happens is as
-// wrong there as a promise that is not kept.
+// Package guarantees_test compares the table of guarantees (docs/guarantees.md) with the code:
+// every promise and every way in which an effect can run twice is a test of its own, named by the
+// very words of the table. An exception that no longer happens is as wrong there as a promise that
+// is not kept.
 //
 // It also takes one message's life through a fault at every request that it makes of its store.
 package guarantees_test
@@ -110,7 +111,8 @@ func union(table map[string]line, rows map[string]row) []string {
 
 // A table that is read wrongly would make every test of it pass.
 func TestParseTable(t *testing.T) {
-	table := parseTable("\ntext\n\n| level | composition | promise | when |\n|---|---|---|---|\n| A | a cell | one; two, too | never |\n\n| no | table |\n")
+	table := parseTable(
+		"\ntext\n\n| level | composition | promise | when |\n|---|---|---|---|\n| A | a cell | one; two, too | never |\n\n| no | table |\n")
 	if got := fmt.Sprint(table); got != "map[A:{[one two, too] [never]}]" {
 		t.Errorf("read %s", got)
 	}

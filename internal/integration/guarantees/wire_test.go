@@ -54,8 +54,8 @@ type server struct {
 	down sync.RWMutex
 }
 
-// restart ends every connection, and has who dials again wait: a client tries only three times, and some
-// milliseconds apart.
+// restart ends every connection, and has who dials again wait: a client tries only three times, and
+// some milliseconds apart.
 func (s *server) restart() error {
 	s.down.Lock()
 	defer s.down.Unlock()
@@ -144,13 +144,16 @@ func strike(proxy *redisproxy.Proxy, n int, f wireFault, end ending) *struck {
 		return true
 	}
 	proxy.SetRules(
-		redisproxy.Rule{Name: "fault", Match: match, Action: f.action, Bytes: f.bytes, OnFire: func(redisproxy.Request) {
-			close(s.hit)
-			if end == workerDies {
-				close(s.died)
-			}
-		}},
-		redisproxy.Rule{Name: "dead", Match: func(redisproxy.Request) bool { return s.dead.Load() }, Action: redisproxy.DropRequest},
+		redisproxy.Rule{Name: "fault", Match: match, Action: f.action, Bytes: f.bytes,
+			OnFire: func(redisproxy.Request) {
+				close(s.hit)
+				if end == workerDies {
+					close(s.died)
+				}
+			}},
+		redisproxy.Rule{Name: "dead", Match: func(redisproxy.Request) bool {
+			return s.dead.Load()
+		}, Action: redisproxy.DropRequest},
 	)
 	return s
 }
@@ -171,8 +174,8 @@ func (w *wire) through(n int, f wireFault, end ending, v *verdict) (command stri
 	must(w.t, err)
 	defer proxy.Close()
 	client := redis.NewClient(&redis.Options{
-		Addr: proxy.Addr(), MinRetryBackoff: time.Millisecond, MaxRetryBackoff: 10 * time.Millisecond, DialerRetries: 1,
-		Dialer:      w.server.whenUp,
+		Addr: proxy.Addr(), MinRetryBackoff: time.Millisecond,
+		MaxRetryBackoff: 10 * time.Millisecond, DialerRetries: 1, Dialer: w.server.whenUp,
 		ReadTimeout: time.Minute, WriteTimeout: time.Minute,
 	})
 	defer func() { _ = client.Close() }()
@@ -281,7 +284,8 @@ func TestEveryRequestOnTheWire(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%d cases at %s: %d deaths, %d doubles that the table allows", v.cases, strings.Join(points, " "), v.deaths, v.doubles)
+			t.Logf("%d cases at %s: %d deaths, %d doubles that the table allows", v.cases,
+				strings.Join(points, " "), v.deaths, v.doubles)
 			if v.cases == 0 {
 				t.Error("nothing was tried")
 			}
@@ -289,7 +293,8 @@ func TestEveryRequestOnTheWire(t *testing.T) {
 			total.doubles, total.forgets = total.doubles+v.doubles, total.forgets+v.forgets
 		})
 	}
-	t.Logf("%d cases, %d deaths: 0 lost, %d doubles, each by a death between effect and record", total.cases, total.deaths, total.doubles)
+	t.Logf("%d cases, %d deaths: 0 lost, %d doubles, each by a death between effect and record",
+		total.cases, total.deaths, total.doubles)
 	if !t.Failed() && (total.doubles == 0 || total.forgets == 0) {
 		t.Error("no death came between effect and record: the faults miss what they should hit")
 	}

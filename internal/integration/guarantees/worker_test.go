@@ -133,22 +133,30 @@ var errDead = errors.New("the process is dead")
 
 // Claim implements dedup.Store.
 func (w *worker) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-	return calls(w, reqs, func() []dedup.Answer { return w.Store.Claim(ctx, reqs) }, dedup.Answer{Err: errDead})
+	return calls(w, reqs, func() []dedup.Answer {
+		return w.Store.Claim(ctx, reqs)
+	}, dedup.Answer{Err: errDead})
 }
 
 // Renew implements dedup.Store.
 func (w *worker) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return calls(w, changes, func() []dedup.Answer { return w.Store.Renew(ctx, changes) }, dedup.Answer{Err: errDead})
+	return calls(w, changes, func() []dedup.Answer {
+		return w.Store.Renew(ctx, changes)
+	}, dedup.Answer{Err: errDead})
 }
 
 // Finish implements dedup.Store.
 func (w *worker) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return calls(w, changes, func() []dedup.Answer { return w.Store.Finish(ctx, changes) }, dedup.Answer{Err: errDead})
+	return calls(w, changes, func() []dedup.Answer {
+		return w.Store.Finish(ctx, changes)
+	}, dedup.Answer{Err: errDead})
 }
 
 // Lookup implements dedup.Store.
 func (w *worker) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
-	return calls(w, ids, func() []dedup.Answer { return w.Store.Lookup(ctx, ids) }, dedup.Answer{Err: errDead})
+	return calls(w, ids, func() []dedup.Answer {
+		return w.Store.Lookup(ctx, ids)
+	}, dedup.Answer{Err: errDead})
 }
 
 func calls[I, R any](w *worker, items []I, send func() []R, lost R) (replies []R) {
@@ -164,9 +172,10 @@ func calls[I, R any](w *worker, items []I, send func() []R, lost R) (replies []R
 	return replies
 }
 
-// deliver gives message k to the process until it is done, and returns what the last try was told: no result
-// where a resolver, which had none, has said that it is done.
-func (w *worker) deliver(k string, handle func(ctx context.Context) (string, error), opts ...dedup.Option) (res dedup.Result[string]) {
+// deliver gives message k to the process until it is done, and returns what the last try was told:
+// no result where a resolver, which had none, has said that it is done.
+func (w *worker) deliver(k string, handle func(ctx context.Context) (string, error),
+	opts ...dedup.Option) (res dedup.Result[string]) {
 	w.t.Helper()
 	for range 100 {
 		var err error
@@ -216,7 +225,10 @@ func (n *tally) want(t *testing.T, k string, want int, why string) {
 func subject(n *tally) deduptest.Subject {
 	return deduptest.Subject{
 		Deliver: func(ctx context.Context, d *dedup.Deduper, message string) error {
-			_, err := dedup.Do(ctx, d, message, func(context.Context) (string, error) { n.add(message); return "", nil })
+			_, err := dedup.Do(ctx, d, message, func(context.Context) (string, error) {
+				n.add(message)
+				return "", nil
+			})
 			return err
 		},
 		Effects: n.of,

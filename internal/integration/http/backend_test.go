@@ -24,7 +24,8 @@ func sqlite(t testing.TB) settings {
 	file := filepath.Join(t.TempDir(), "records.db")
 	return settings{
 		Driver: "sqlite", Dialect: sqladapter.SQLite,
-		DSN: "file:" + file + "?_txlock=immediate&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)",
+		DSN: "file:" + file +
+			"?_txlock=immediate&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)",
 	}
 }
 
@@ -33,7 +34,8 @@ func postgres(t testing.TB) settings {
 }
 
 func mariadb(t testing.TB) settings {
-	return settings{Driver: "mysql", Dialect: sqladapter.MySQL, DSN: servertest.MariaDB(t) + "&interpolateParams=true"}
+	return settings{Driver: "mysql", Dialect: sqladapter.MySQL,
+		DSN: servertest.MariaDB(t) + "&interpolateParams=true"}
 }
 
 func embeddedRedis(t testing.TB) settings {
@@ -60,7 +62,9 @@ var (
 		{"mariadb claimed", false, mariadb}, {"mariadb atomic", false, inTransaction(mariadb)},
 	}
 	// backends are one of each kind, for tests of many rows: MariaDB costs most.
-	backends = slices.DeleteFunc(append([]backend{memory}, stores...), func(b backend) bool { return b.name == "mariadb claimed" })
+	backends = slices.DeleteFunc(append([]backend{memory}, stores...), func(b backend) bool {
+		return b.name == "mariadb claimed"
+	})
 )
 
 const (

@@ -17,8 +17,8 @@ import (
 
 type word = wrapperspb.StringValue
 
-// TestConnect: calls of connect-go's clients, in each protocol that needs no trailers, get the answer
-// of the first with their key, a failure that is kept included. Without GRPCWebHeaders each
+// TestConnect: calls of connect-go's clients, in each protocol that needs no trailers, get the
+// answer of the first with their key, a failure that is kept included. Without GRPCWebHeaders each
 // replay is a protocol error for gRPC-Web.
 func TestConnect(t *testing.T) {
 	for _, row := range []struct {
@@ -29,14 +29,18 @@ func TestConnect(t *testing.T) {
 	}{
 		{"Connect, protobuf", nil, nil, true},
 		{"Connect, JSON", []connect.ClientOption{connect.WithProtoJSON()}, nil, true},
-		{"gRPC-Web", []connect.ClientOption{connect.WithGRPCWeb()}, httpadapter.GRPCWebHeaders(), true},
-		{"gRPC-Web, compressed", []connect.ClientOption{connect.WithGRPCWeb(), connect.WithSendGzip()}, httpadapter.GRPCWebHeaders(), true},
-		{"gRPC-Web, without its headers", []connect.ClientOption{connect.WithGRPCWeb()}, nil, false},
+		{"gRPC-Web", []connect.ClientOption{connect.WithGRPCWeb()},
+			httpadapter.GRPCWebHeaders(), true},
+		{"gRPC-Web, compressed", []connect.ClientOption{connect.WithGRPCWeb(),
+			connect.WithSendGzip()}, httpadapter.GRPCWebHeaders(), true},
+		{"gRPC-Web, without its headers", []connect.ClientOption{connect.WithGRPCWeb()},
+			nil, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var runs atomic.Int64
 			s := serving(t, nil, connected(t, row.headers, &runs))
-			client := connect.NewClient[word, word](s.server.Client(), s.server.URL+"/shop.Shop/Pay", row.options...)
+			client := connect.NewClient[word, word](s.server.Client(),
+				s.server.URL+"/shop.Shop/Pay", row.options...)
 			pay := func(key, amount string) (string, string, error) {
 				r := connect.NewRequest(wrapperspb.String(amount))
 				r.Header().Set("Idempotency-Key", key)
@@ -83,7 +87,8 @@ func connected(t *testing.T, headers []string, runs *atomic.Int64) http.Handler 
 	pay := func(_ context.Context, r *connect.Request[word]) (*connect.Response[word], error) {
 		runs.Add(1)
 		if r.Msg.GetValue() == "too much" {
-			return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("too much: not today"))
+			return nil, connect.NewError(connect.CodeInvalidArgument,
+				errors.New("too much: not today"))
 		}
 		return connect.NewResponse(wrapperspb.String("paid " + r.Msg.GetValue())), nil
 	}

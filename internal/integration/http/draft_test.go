@@ -13,7 +13,8 @@ import (
 // draft are the clauses of draft-ietf-httpapi-idempotency-key-header-07.
 func draft() []clause {
 	var all []clause
-	for _, part := range [][]clause{draftSyntax(), draftKeys(), draftEnforcement(), draftErrors(), draftSecurity()} {
+	for _, part := range [][]clause{draftSyntax(), draftKeys(), draftEnforcement(), draftErrors(),
+		draftSecurity()} {
 		all = append(all, part...)
 	}
 	return all
@@ -49,40 +50,61 @@ func draftSyntax() []clause {
 			s.wantRuns(2)
 			s.wantOrders(2)
 		}},
-		{says: "draft 1: methods that are idempotent pass untouched", refused: true, check: func(s *site) {
-			for i, method := range []string{"GET", "PUT", "DELETE", "OPTIONS", "GET", "PUT"} {
-				a := s.send(order(key(`"k"`)).to(method, "/orders"))
-				s.wantFirst(a, i+1)
-				if a.header.Get("Idempotency-Window") != "" {
-					s.Errorf("%s: %v", method, a.header)
+		{says: "draft 1: methods that are idempotent pass untouched", refused: true,
+			check: func(s *site) {
+				for i, method := range []string{"GET", "PUT", "DELETE", "OPTIONS", "GET", "PUT"} {
+					a := s.send(order(key(`"k"`)).to(method, "/orders"))
+					s.wantFirst(a, i+1)
+					if a.header.Get("Idempotency-Window") != "" {
+						s.Errorf("%s: %v", method, a.header)
+					}
 				}
-			}
-		}},
-		{says: "draft 2.1: a key is a String", cfg: strict, check: same(key(`"`+uuid+`"`), key(`"`+uuid+`"`))},
-		{says: "draft 2.1: the name of the field is of any case (RFC 9110 5.1)", cfg: strict, check: same(key(`"k"`), `iDEMPOTENCY-kEY: "k"`)},
-		{says: "draft 2.1: white space around the value is none of it (RFC 9110 5.5)", cfg: strict, check: same(key(`"k"`), "Idempotency-Key:\t \"k\" \t")},
+			}},
+		{says: "draft 2.1: a key is a String", cfg: strict,
+			check: same(key(`"`+uuid+`"`), key(`"`+uuid+`"`))},
+		{says: "draft 2.1: the name of the field is of any case (RFC 9110 5.1)", cfg: strict,
+			check: same(key(`"k"`), `iDEMPOTENCY-kEY: "k"`)},
+		{says: "draft 2.1: white space around the value is none of it (RFC 9110 5.5)", cfg: strict,
+			check: same(key(`"k"`), "Idempotency-Key:\t \"k\" \t")},
 		{says: "draft 2.1: white space within the value is", cfg: strict, check: func(s *site) {
 			s.wantFirst(s.send(order(key(`"a b"`))), 1)
 			s.wantFirst(s.send(order(key(`"a  b"`))), 2)
 		}},
-		{says: "draft 2.1: parameters are no part of the key (RFC 8941 3.1.2)", cfg: strict, check: same(key(`"k"`), key(`"k";v=2;tag`))},
-		{says: "draft 2.1: what is escaped is what it stands for (RFC 8941 4.2.5)", check: same(key(`"a/b"`), key("a/b"))},
-		{says: "draft 2.1: quotes and backslashes are escaped (RFC 8941 4.2.5)", cfg: strict, check: same(key(`"a\"b\\c"`), key(`"a\"b\\c"`))},
-		{says: "draft 2.1: a Token is no key", cfg: strict, refused: true, check: refuses(key("token"))},
-		{says: "draft 2.1: an Integer is no key", cfg: strict, refused: true, check: refuses(key("12345"))},
-		{says: "draft 2.1: a Boolean is no key", cfg: strict, refused: true, check: refuses(key("?1"))},
-		{says: "draft 2.1: a Byte Sequence is no key", cfg: strict, refused: true, check: refuses(key(":aGVsbG8=:"))},
-		{says: "draft 2.1: an Inner List is no key", cfg: strict, refused: true, check: refuses(key(`("a" "b")`))},
-		{says: "draft 2.1: a List is no Item, in one line", refused: true, check: refuses(key(`"a", "b"`))},
-		{says: "draft 2.1: a List is no Item, in two lines", refused: true, check: refuses(key(`"a"`), key(`"b"`))},
-		{says: "draft 2.1: two lines are refused where they agree", refused: true, check: refuses(key(`"a"`), key(`"a"`))},
+		{says: "draft 2.1: parameters are no part of the key (RFC 8941 3.1.2)", cfg: strict,
+			check: same(key(`"k"`), key(`"k";v=2;tag`))},
+		{says: "draft 2.1: what is escaped is what it stands for (RFC 8941 4.2.5)",
+			check: same(key(`"a/b"`), key("a/b"))},
+		{says: "draft 2.1: quotes and backslashes are escaped (RFC 8941 4.2.5)", cfg: strict,
+			check: same(key(`"a\"b\\c"`), key(`"a\"b\\c"`))},
+		{says: "draft 2.1: a Token is no key", cfg: strict, refused: true,
+			check: refuses(key("token"))},
+		{says: "draft 2.1: an Integer is no key", cfg: strict, refused: true,
+			check: refuses(key("12345"))},
+		{says: "draft 2.1: a Boolean is no key", cfg: strict, refused: true,
+			check: refuses(key("?1"))},
+		{says: "draft 2.1: a Byte Sequence is no key", cfg: strict, refused: true,
+			check: refuses(key(":aGVsbG8=:"))},
+		{says: "draft 2.1: an Inner List is no key", cfg: strict, refused: true,
+			check: refuses(key(`("a" "b")`))},
+		{says: "draft 2.1: a List is no Item, in one line", refused: true,
+			check: refuses(key(`"a", "b"`))},
+		{says: "draft 2.1: a List is no Item, in two lines", refused: true,
+			check: refuses(key(`"a"`), key(`"b"`))},
+		{says: "draft 2.1: two lines are refused where they agree", refused: true,
+			check: refuses(key(`"a"`), key(`"a"`))},
 		{says: "draft 2.1: a key has no end", refused: true, check: refuses(key(`"a`))},
-		{says: "draft 2.1: what follows a String is refused", refused: true, check: refuses(key(`"a"b`))},
-		{says: "draft 2.1: nothing outside of ASCII is in a String", refused: true, check: refuses(key("\"caf\xc3\xa9\""))},
-		{says: "draft 2.1: an escape of anything else is refused", refused: true, check: refuses(key(`"a\n"`))},
-		{says: "draft 2.1: an empty field is no Item", refused: true, check: refuses("Idempotency-Key:")},
-		{says: "draft 2.1: an empty String is refused, which names nothing", refused: true, check: refuses(key(`""`))},
-		{says: "ours, beyond draft 2.1: unless Strict, a key without quotes is the same key", check: same(key(uuid), key(`"`+uuid+`"`))},
+		{says: "draft 2.1: what follows a String is refused", refused: true,
+			check: refuses(key(`"a"b`))},
+		{says: "draft 2.1: nothing outside of ASCII is in a String", refused: true,
+			check: refuses(key("\"caf\xc3\xa9\""))},
+		{says: "draft 2.1: an escape of anything else is refused", refused: true,
+			check: refuses(key(`"a\n"`))},
+		{says: "draft 2.1: an empty field is no Item", refused: true,
+			check: refuses("Idempotency-Key:")},
+		{says: "draft 2.1: an empty String is refused, which names nothing", refused: true,
+			check: refuses(key(`""`))},
+		{says: "ours, beyond draft 2.1: unless Strict, a key without quotes is the same key",
+			check: same(key(uuid), key(`"`+uuid+`"`))},
 	}
 }
 
@@ -99,21 +121,26 @@ func draftKeys() []clause {
 			s.wantProblem(s.send(order(key(`"k"`)).with(`{"amount":101}`)), 422, "key-reused")
 			s.wantRuns(1)
 		}},
-		{says: "draft 2.2: a UUID is a key", cfg: httpadapter.Config{Strict: true}, check: func(s *site) {
-			s.wantFirst(s.send(order(key(`"`+uuid+`"`))), 1)
-			s.wantFirst(s.send(order(key(`"clkyoesmbgybucifusbbtdsbohtyuuwz"`))), 2) // section 6
-		}},
-		{says: "draft 2.3: the expiry is published, in every answer", handle: holding, check: func(s *site) {
-			first, second := s.inFlight(order(key(`"k"`)))
-			for _, a := range []answer{first, second, s.send(order(key(`"k"`))), s.send(order(key(`"k"`)).with("x"))} {
-				s.wantSeconds(a, "Idempotency-Window", 86400-3600, 86400)
-			}
-		}},
-		{says: "draft 2.3: a key that has expired is a new one", window: shortest, check: func(s *site) {
-			s.wantFirst(s.send(order(key(`"k"`))), 1)
-			s.wantFirst(s.again(order(key(`"k"`))), 2)
-			s.wantOrders(2)
-		}},
+		{says: "draft 2.2: a UUID is a key", cfg: httpadapter.Config{Strict: true},
+			check: func(s *site) {
+				s.wantFirst(s.send(order(key(`"`+uuid+`"`))), 1)
+				// section 6
+				s.wantFirst(s.send(order(key(`"clkyoesmbgybucifusbbtdsbohtyuuwz"`))), 2)
+			}},
+		{says: "draft 2.3: the expiry is published, in every answer", handle: holding,
+			check: func(s *site) {
+				first, second := s.inFlight(order(key(`"k"`)))
+				for _, a := range []answer{first, second, s.send(order(key(`"k"`))),
+					s.send(order(key(`"k"`)).with("x"))} {
+					s.wantSeconds(a, "Idempotency-Window", 86400-3600, 86400)
+				}
+			}},
+		{says: "draft 2.3: a key that has expired is a new one", window: shortest,
+			check: func(s *site) {
+				s.wantFirst(s.send(order(key(`"k"`))), 1)
+				s.wantFirst(s.again(order(key(`"k"`))), 2)
+				s.wantOrders(2)
+			}},
 		{says: "draft 2.4: the fingerprint is of the entire payload", check: func(s *site) {
 			s.wantFirst(s.send(order(key(`"k"`))), 1)
 			for _, other := range []request{
@@ -132,25 +159,28 @@ func draftKeys() []clause {
 			s.wantReplay(first, s.send(order(key(`"k"`), "User-Agent: other", "Traceparent: 00-2")))
 			s.wantRuns(1)
 		}},
-		{says: "draft 2.4: the fingerprint may be of selected elements", cfg: httpadapter.Config{Canonical: compact}, check: func(s *site) {
-			first := s.send(order(key(`"k"`)))
-			s.wantReplay(first, s.send(order(key(`"k"`)).with(`{ "amount" : 100 }`)))
-			s.wantProblem(s.send(order(key(`"k"`)).with(`{ "amount" : 101 }`)), 422, "key-reused")
-			s.wantRuns(1)
-		}},
+		{says: "draft 2.4: the fingerprint may be of selected elements",
+			cfg: httpadapter.Config{Canonical: compact}, check: func(s *site) {
+				first := s.send(order(key(`"k"`)))
+				s.wantReplay(first, s.send(order(key(`"k"`)).with(`{ "amount" : 100 }`)))
+				s.wantProblem(s.send(order(key(`"k"`)).with(`{ "amount" : 101 }`)),
+					422, "key-reused")
+				s.wantRuns(1)
+			}},
 		{says: "draft 2.5.2: a key is managed by its resource", check: func(s *site) {
 			s.wantFirst(s.send(order(key(`"k"`))), 1)
 			s.wantFirst(s.send(order(key(`"k"`)).to("POST", "/refunds")), 2)
 			s.wantFirst(s.send(order(key(`"k"`)).to("PATCH", "/orders")), 3)
 		}},
-		{says: "draft 2.5.2: where a key is not asked for, a request without one is handled", cfg: httpadapter.Config{Optional: true}, check: func(s *site) {
-			for run := 1; run <= 2; run++ {
-				s.wantFirst(s.send(order()), run)
-			}
-			first := s.send(order(key(`"k"`)))
-			s.wantFirst(first, 3)
-			s.wantReplay(first, s.send(order(key(`"k"`))))
-		}},
+		{says: "draft 2.5.2: where a key is not asked for, a request without one is handled",
+			cfg: httpadapter.Config{Optional: true}, check: func(s *site) {
+				for run := 1; run <= 2; run++ {
+					s.wantFirst(s.send(order()), run)
+				}
+				first := s.send(order(key(`"k"`)))
+				s.wantFirst(first, 3)
+				s.wantReplay(first, s.send(order(key(`"k"`))))
+			}},
 	}
 }
 
@@ -166,25 +196,28 @@ func draftEnforcement() []clause {
 		{says: "draft 2.6: a first request is processed as ever", check: func(s *site) {
 			a := s.send(order(key(`"k"`)))
 			s.wantFirst(a, 1)
-			if want := "run 1 of POST /orders " + order().body + "\x00"; a.body != want || a.header.Get("Location") != "/orders/1" {
+			if want := "run 1 of POST /orders " + order().body + "\x00"; a.body != want ||
+				a.header.Get("Location") != "/orders/1" {
 				s.Errorf("got %q, %v; want %q", a.body, a.header, want)
 			}
 			s.wantOrders(1)
 		}},
-		{says: "draft 2.6: a retry gets the result of the completed operation, a success", check: func(s *site) {
-			first := s.send(order(key(`"k"`)))
-			for range 3 {
-				s.wantReplay(first, s.send(order(key(`"k"`))))
-			}
-			s.wantRuns(1)
-			s.wantOrders(1)
-		}},
-		{says: "draft 2.6: a retry gets the result of the completed operation, an error", handle: answering(422, 201), check: func(s *site) {
-			all := s.statuses(422, 422, 422)
-			s.wantReplay(all[0], all[1])
-			s.wantReplay(all[0], all[2])
-			s.wantRuns(1)
-		}},
+		{says: "draft 2.6: a retry gets the result of the completed operation, a success",
+			check: func(s *site) {
+				first := s.send(order(key(`"k"`)))
+				for range 3 {
+					s.wantReplay(first, s.send(order(key(`"k"`))))
+				}
+				s.wantRuns(1)
+				s.wantOrders(1)
+			}},
+		{says: "draft 2.6: a retry gets the result of the completed operation, an error",
+			handle: answering(422, 201), check: func(s *site) {
+				all := s.statuses(422, 422, 422)
+				s.wantReplay(all[0], all[1])
+				s.wantReplay(all[0], all[2])
+				s.wantRuns(1)
+			}},
 		{says: "draft 2.6: a concurrent request conflicts", handle: holding, check: func(s *site) {
 			first, second := s.inFlight(order(key(`"k"`)))
 			s.wantFirst(first, 1)
@@ -197,27 +230,30 @@ func draftEnforcement() []clause {
 // draftErrors is 2.7.
 func draftErrors() []clause {
 	all := []clause{
-		{says: "draft 2.7: a key that is missing is 400, with a link", refused: true, check: func(s *site) {
-			s.wantProblem(s.send(order()), 400, "key-missing")
-			s.wantRuns(0)
-		}},
+		{says: "draft 2.7: a key that is missing is 400, with a link", refused: true,
+			check: func(s *site) {
+				s.wantProblem(s.send(order()), 400, "key-missing")
+				s.wantRuns(0)
+			}},
 		{says: "draft 2.7: another payload is 422, with a link", check: func(s *site) {
 			first := s.send(order(key(`"k"`)))
 			s.wantProblem(s.send(order(key(`"k"`)).with("x")), 422, "key-reused")
 			s.wantReplay(first, s.send(order(key(`"k"`)))) // and the first is as it was
 		}},
-		{says: "draft 2.7: an outstanding request is 409, with a link, and says when to come again", handle: holding, check: func(s *site) {
-			_, second := s.inFlight(order(key(`"k"`)))
-			s.wantProblem(second, 409, "in-flight")
-			s.wantSeconds(second, "Retry-After", 1, 1)
-			if second.header.Get("Cache-Control") != "no-store" {
-				s.Errorf("a passing state may be cached: %v", second.header)
-			}
-		}},
-		{says: "draft 2.7: after 409 the same request is right", handle: holding, check: func(s *site) {
-			first, _ := s.inFlight(order(key(`"k"`)))
-			s.wantReplay(first, s.send(order(key(`"k"`))))
-		}},
+		{says: "draft 2.7: an outstanding request is 409, with a link, and says when to come again",
+			handle: holding, check: func(s *site) {
+				_, second := s.inFlight(order(key(`"k"`)))
+				s.wantProblem(second, 409, "in-flight")
+				s.wantSeconds(second, "Retry-After", 1, 1)
+				if second.header.Get("Cache-Control") != "no-store" {
+					s.Errorf("a passing state may be cached: %v", second.header)
+				}
+			}},
+		{says: "draft 2.7: after 409 the same request is right", handle: holding,
+			check: func(s *site) {
+				first, _ := s.inFlight(order(key(`"k"`)))
+				s.wantReplay(first, s.send(order(key(`"k"`))))
+			}},
 		{says: "draft 2.7: what is not corrected fails as before", check: func(s *site) {
 			s.wantFirst(s.send(order(key(`"k"`))), 1)
 			for range 3 {
@@ -230,7 +266,8 @@ func draftErrors() []clause {
 	}
 	for _, status := range []int{401, 403, 404, 408, 409, 413, 423, 429, 500, 502, 503, 504} {
 		all = append(all, clause{
-			says: "draft 2.7: an error that may end leaves the key free, " + http.StatusText(status), handle: answering(status, 201),
+			says: "draft 2.7: an error that may end leaves the key free, " +
+				http.StatusText(status), handle: answering(status, 201),
 			check: func(s *site) {
 				all := s.statuses(status, 201, 201)
 				s.wantReplay(all[1], all[2])
@@ -260,7 +297,8 @@ func draftSecurity() []clause {
 			s.wantFirst(s.send(order(key(`"`+uuid+`"`))), 1)
 		}},
 		{says: "draft 5: a key is bounded", check: func(s *site) {
-			s.wantProblem(s.send(order(key(`"`+strings.Repeat("k", 256)+`"`))), 400, "key-malformed")
+			s.wantProblem(s.send(order(key(`"`+strings.Repeat("k", 256)+`"`))),
+				400, "key-malformed")
 			s.wantRuns(0)
 			s.wantFirst(s.send(order(key(`"`+strings.Repeat("k", 255)+`"`))), 1)
 		}},

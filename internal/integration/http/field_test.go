@@ -22,7 +22,8 @@ import (
 // reader is a Runner that runs nothing and notes the key.
 type reader struct{ key string }
 
-func (r *reader) Run(_ context.Context, key string, _ httpadapter.Effect, _ ...dedup.Option) (dedup.Result[[]byte], error) {
+func (r *reader) Run(_ context.Context, key string, _ httpadapter.Effect,
+	_ ...dedup.Option) (dedup.Result[[]byte], error) {
 	r.key = key
 	return dedup.Result[[]byte]{Outcome: dedup.Duplicate}, nil
 }
@@ -44,7 +45,8 @@ func newReader(t *testing.T) func(lines ...string) (key string, ok bool) {
 		r.Header["Idempotency-Key"] = lines
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		if taken := w.Code == http.StatusGone; taken != (run.key != "") || !taken && w.Code != http.StatusBadRequest {
+		if taken := w.Code == http.StatusGone; taken != (run.key != "") ||
+			!taken && w.Code != http.StatusBadRequest {
 			t.Errorf("%q: %d, key %q", lines, w.Code, run.key)
 		}
 		return run.key, run.key != ""
@@ -52,7 +54,8 @@ func newReader(t *testing.T) func(lines ...string) (key string, ok bool) {
 }
 
 // other is what an independent parser makes of the lines, by the rules for a key: a String of 1 to
-// 255 bytes. It reads RFC 9651, which has two kinds of parameters more: newer says that there may be one.
+// 255 bytes. It reads RFC 9651, which has two kinds of parameters more: newer says that there may
+// be one.
 func other(lines ...string) (key string, ok, newer bool, err error) {
 	trimmed := make([]string, len(lines))
 	for i, line := range lines {
@@ -64,7 +67,8 @@ func other(lines ...string) (key string, ok, newer bool, err error) {
 	}
 	key, ok = item.Value.(string)
 	all := strings.Join(lines, "")
-	return key, ok && len(key) >= 1 && len(key) <= 255, strings.Contains(all, "=@") || strings.Contains(all, `=%"`), nil
+	return key, ok && len(key) >= 1 && len(key) <= 255, strings.Contains(all, "=@") ||
+		strings.Contains(all, `=%"`), nil
 }
 
 // vectors are cases of RFC 8941, in the groups of the working group's tests. With none in want the
@@ -108,11 +112,13 @@ var vectors = []struct {
 	{"inner list", []string{`("a")`}, ""},
 	{"dictionary", []string{`a="b"`}, ""},
 
-	{"a parameter of each kind", []string{`"k";a;b=1;c=-1.5;d="x;\"";e=?0;f=:YQ==:;g=tok/x:y;h=*t`}, "k"},
+	{"a parameter of each kind", []string{`"k";a;b=1;c=-1.5;d="x;\"";e=?0;f=:YQ==:;g=tok/x:y;h=*t`},
+		"k"},
 	{"spaces before parameters", []string{`"k";  a;   b=1`}, "k"},
 	{"a parameter twice", []string{`"k";a=1;a=2`}, "k"},
 	{"names of parameters", []string{`"k";*a;a_-.*9`}, "k"},
-	{"largest numbers", []string{`"k";a=999999999999999;b=-999999999999999;c=999999999999.999`}, "k"},
+	{"largest numbers", []string{`"k";a=999999999999999;b=-999999999999999;c=999999999999.999`},
+		"k"},
 	{"empty bytes", []string{`"k";a=::`}, "k"},
 
 	{"space before a semicolon", []string{`"k" ;a`}, ""},
@@ -136,8 +142,8 @@ var vectors = []struct {
 	{"an inner list as a value", []string{`"k";a=(1)`}, ""},
 }
 
-// TestFieldVectors reads every case with the middleware and with the other parser, and every byte of
-// ASCII, as it is and escaped.
+// TestFieldVectors reads every case with the middleware and with the other parser, and every byte
+// of ASCII, as it is and escaped.
 func TestFieldVectors(t *testing.T) {
 	read := newReader(t)
 	for _, v := range vectors {
@@ -145,8 +151,10 @@ func TestFieldVectors(t *testing.T) {
 		if key != v.want || ok != (v.want != "") {
 			t.Errorf("%s: %q is %q, %v; want %q", v.name, v.lines, key, ok, v.want)
 		}
-		if key, ok, newer, err := other(v.lines...); ok != (v.want != "") || ok && key != v.want || newer {
-			t.Errorf("%s: the other parser reads %q, %v, %v: the vector is wrong", v.name, key, ok, err)
+		if key, ok, newer, err := other(v.lines...); ok != (v.want != "") ||
+			ok && key != v.want || newer {
+			t.Errorf("%s: the other parser reads %q, %v, %v: the vector is wrong", v.name,
+				key, ok, err)
 		}
 	}
 	// Lines are joined by commas, and so a String can be in two. A proxy may join them elsewhere.
@@ -175,8 +183,8 @@ func TestFieldVectors(t *testing.T) {
 }
 
 // TestFieldsAgainstAnotherParser makes fields of a fixed seed, most of them almost right. The two
-// parsers disagree only where RFC 8941 lets them, or we are stricter: it has no dates and no display
-// strings, does not ask for the bytes of a parameter that is not used, and joins lines.
+// parsers disagree only where RFC 8941 lets them, or we are stricter: it has no dates and no
+// display strings, does not ask for the bytes of a parameter that is not used, and joins lines.
 func TestFieldsAgainstAnotherParser(t *testing.T) {
 	const fields = 5_000
 	read := newReader(t)
@@ -201,7 +209,8 @@ func TestFieldsAgainstAnotherParser(t *testing.T) {
 		case ok && errors.As(err, &corrupt):
 			undecoded++
 		default:
-			t.Errorf("%q is %q, %v; the other parser says %q, %v, %v", lines, key, ok, want, wantOK, err)
+			t.Errorf("%q is %q, %v; the other parser says %q, %v, %v", lines, key, ok, want,
+				wantOK, err)
 		}
 	}
 	t.Logf("%d taken, %d refused, %d with parameters of RFC 9651, %d with bytes that are not decoded, %d in two lines", taken, refused, newerOnes, undecoded, joined)
@@ -238,7 +247,8 @@ func (g generator) line() string {
 	for g.IntN(2) == 0 {
 		at := g.IntN(len(line) + 1)
 		end := min(len(line), at+g.IntN(3))
-		line = line[:at] + g.pick("", "", `"`, `\`, ";", "=", ",", " ", "\t", "-", ".", "?", ":", "@", `%"`, "(", "A", "0", "\x7f", "\u00fc", "\x00") + line[end:]
+		line = line[:at] + g.pick("", "", `"`, `\`, ";", "=", ",", " ", "\t", "-", ".", "?",
+			":", "@", `%"`, "(", "A", "0", "\x7f", "\u00fc", "\x00") + line[end:]
 	}
 	return g.pick("", "", " ", "\t") + line + g.pick("", "", " ", "\t ")
 }
@@ -253,7 +263,9 @@ func (g generator) quoted() string {
 
 func (g generator) value() string {
 	return g.pick(
-		g.quoted(), "tok/x:y", "*", "?0", "?1", fmt.Sprint(g.Int64N(2e15)-1e15), fmt.Sprintf("%d.%d", g.Int64N(2e12), g.IntN(2000)),
-		":"+base64.StdEncoding.EncodeToString(slices.Repeat([]byte("x"), g.IntN(5)))+":", ":YQ:", "@1659578233", `%"f%c3%bc"`,
+		g.quoted(), "tok/x:y", "*", "?0", "?1", fmt.Sprint(g.Int64N(2e15)-1e15),
+		fmt.Sprintf("%d.%d", g.Int64N(2e12), g.IntN(2000)),
+		":"+base64.StdEncoding.EncodeToString(slices.Repeat([]byte("x"), g.IntN(5)))+":",
+		":YQ:", "@1659578233", `%"f%c3%bc"`,
 	)
 }

@@ -91,10 +91,12 @@ func TestWrongMountsAreRefused(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			p := memory.open(t, day, lease)
 			var log bytes.Buffer
-			m, err := httpadapter.New(p.run, account, httpadapter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			m, err := httpadapter.New(p.run, account,
+				httpadapter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			require.NoError(t, err)
 			s := serving(t, p, row.mount(m.Handler, p))
-			for _, r := range []request{order(key("k")), order(key("k")), order(), order().to("GET", "/orders")} {
+			for _, r := range []request{order(key("k")), order(key("k")), order(),
+				order().to("GET", "/orders")} {
 				a := s.send(r)
 				s.wantProblem(a, 500, "mounted-wrong")
 				assert.Contains(t, a.body, row.right)
@@ -104,7 +106,8 @@ func TestWrongMountsAreRefused(t *testing.T) {
 			assert.Contains(t, log.String(), row.right)
 
 			right := serving(t, p, m.Handler(http.HandlerFunc(s.shop)))
-			assert.Equal(t, 201, right.send(order(key("k"))).status, "something of the refused request is on record")
+			assert.Equal(t, 201, right.send(order(key("k"))).status,
+				"something of the refused request is on record")
 		})
 	}
 }
@@ -118,7 +121,9 @@ func TestFailureBehindAHiddenMount(t *testing.T) {
 			m, err := httpadapter.New(p.run, account, httpadapter.Config{})
 			require.NoError(t, err)
 			hidden := func(next http.Handler) http.Handler {
-				return m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r) }))
+				return m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					next.ServeHTTP(w, r)
+				}))
 			}
 			s := serving(t, p, row.mount(hidden, p))
 			assert.Equal(t, 500, s.send(order(key("k"))).status)
@@ -130,8 +135,8 @@ func TestFailureBehindAHiddenMount(t *testing.T) {
 	}
 }
 
-// TestFailureBehindAHiddenMountIsUndone: in a transaction nothing of a failure stays, and its key is
-// free. fiber's routes cannot be in one.
+// TestFailureBehindAHiddenMountIsUndone: in a transaction nothing of a failure stays, and its key
+// is free. fiber's routes cannot be in one.
 func TestFailureBehindAHiddenMountIsUndone(t *testing.T) {
 	for _, row := range wrongMounts[:2] {
 		t.Run(row.name, func(t *testing.T) {
@@ -139,7 +144,9 @@ func TestFailureBehindAHiddenMountIsUndone(t *testing.T) {
 			m, err := httpadapter.New(p.run, account, httpadapter.Config{})
 			require.NoError(t, err)
 			hidden := func(next http.Handler) http.Handler {
-				return m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next.ServeHTTP(w, r) }))
+				return m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					next.ServeHTTP(w, r)
+				}))
 			}
 			s := serving(t, p, row.mount(hidden, p))
 			for range 2 {
@@ -178,7 +185,8 @@ func TestSilenceOfRouters(t *testing.T) {
 			p := memory.open(t, day, lease)
 			m, err := httpadapter.New(p.run, account, httpadapter.Config{})
 			require.NoError(t, err)
-			assert.Equal(t, row.status, serving(t, p, m.Handler(row.engine())).send(order(key("k"))).status)
+			assert.Equal(t, row.status,
+				serving(t, p, m.Handler(row.engine())).send(order(key("k"))).status)
 		})
 	}
 }

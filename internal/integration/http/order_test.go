@@ -52,8 +52,11 @@ func documented(m *httpadapter.Middleware, router http.Handler) http.Handler {
 }
 
 // ordered serves POST /pay and POST /panic.
-func ordered(t *testing.T, p *place, chain func(*httpadapter.Middleware, http.Handler) http.Handler) http.Handler {
-	m, err := httpadapter.New(p.run, func(r *http.Request) (string, error) { return r.Header.Get("Authorization"), nil }, httpadapter.Config{})
+func ordered(t *testing.T, p *place,
+	chain func(*httpadapter.Middleware, http.Handler) http.Handler) http.Handler {
+	m, err := httpadapter.New(p.run, func(r *http.Request) (string, error) {
+		return r.Header.Get("Authorization"), nil
+	}, httpadapter.Config{})
 	require.NoError(t, err)
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /pay", func(w http.ResponseWriter, r *http.Request) {
@@ -61,7 +64,9 @@ func ordered(t *testing.T, p *place, chain func(*httpadapter.Middleware, http.Ha
 		w.Header().Set("Content-Type", "text/plain")
 		_, _ = io.WriteString(w, receipt)
 	})
-	mux.HandleFunc("POST /panic", func(http.ResponseWriter, *http.Request) { panic(http.ErrNotSupported) })
+	mux.HandleFunc("POST /panic", func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrNotSupported)
+	})
 	return chain(m, mux)
 }
 
@@ -92,8 +97,10 @@ func TestOrderOfMiddleware(t *testing.T) {
 	p := memory.open(t, day, lease)
 	h := ordered(t, p, documented)
 
-	preflight := browser(h, "OPTIONS", "/pay", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "idempotency-key,authorization")
-	assert.Contains(t, strings.ToLower(preflight.Header().Get("Access-Control-Allow-Headers")), "idempotency-key")
+	preflight := browser(h, "OPTIONS", "/pay", "Access-Control-Request-Method",
+		"POST", "Access-Control-Request-Headers", "idempotency-key,authorization")
+	assert.Contains(t, strings.ToLower(preflight.Header().Get("Access-Control-Allow-Headers")),
+		"idempotency-key")
 
 	stranger := browser(h, "POST", "/pay")
 	assert.Equal(t, 401, stranger.Code)
@@ -109,8 +116,10 @@ func TestOrderOfMiddleware(t *testing.T) {
 		assert.Empty(t, plain.Header().Get("Content-Encoding"))
 		assert.Equal(t, receipt, plain.Body.String())
 		for _, w := range []*httptest.ResponseRecorder{zipped, plain} {
-			assert.Equal(t, []string{"https://shop.example"}, w.Header()["Access-Control-Allow-Origin"])
-			assert.Contains(t, w.Header().Get("Access-Control-Expose-Headers"), "Idempotent-Replayed")
+			assert.Equal(t, []string{"https://shop.example"},
+				w.Header()["Access-Control-Allow-Origin"])
+			assert.Contains(t, w.Header().Get("Access-Control-Expose-Headers"),
+				"Idempotent-Replayed")
 		}
 	}
 	assert.Equal(t, map[string]int{"paid": 1}, p.counts(t))
@@ -122,23 +131,26 @@ func TestOrderOfMiddleware(t *testing.T) {
 
 // TestOtherOrders shows why the page has that order.
 func TestOtherOrders(t *testing.T) {
-	inside := func(wrong wrapper) func(m *httpadapter.Middleware, router http.Handler) http.Handler {
+	inside := func(wrong wrapper) func(m *httpadapter.Middleware,
+		router http.Handler) http.Handler {
 		return func(m *httpadapter.Middleware, router http.Handler) http.Handler {
 			return authenticate(m.Handler(wrong(router)))
 		}
 	}
 	t.Run("CORS inside: a browser may not read the replay", func(t *testing.T) {
 		h := ordered(t, memory.open(t, day, lease), inside(crossOrigin))
-		assert.NotEmpty(t, browser(h, "POST", "/pay", "Authorization", "acme").Header().Get("Access-Control-Allow-Origin"))
+		assert.NotEmpty(t, browser(h, "POST", "/pay", "Authorization",
+			"acme").Header().Get("Access-Control-Allow-Origin"))
 		again := browser(h, "POST", "/pay", "Authorization", "acme")
 		assert.Equal(t, "true", again.Header().Get("Idempotent-Replayed"))
 		assert.Empty(t, again.Header().Get("Access-Control-Allow-Origin"))
 	})
-	t.Run("compression inside: the replay is in the encoding of the first client", func(t *testing.T) {
-		h := ordered(t, memory.open(t, day, lease), inside(compress))
-		browser(h, "POST", "/pay", "Authorization", "acme", "Accept-Encoding", "gzip")
-		again := browser(h, "POST", "/pay", "Authorization", "acme")
-		assert.Equal(t, "gzip", again.Header().Get("Content-Encoding"))
-		assert.Equal(t, receipt, unzipped(t, again))
-	})
+	t.Run("compression inside: the replay is in the encoding of the first client",
+		func(t *testing.T) {
+			h := ordered(t, memory.open(t, day, lease), inside(compress))
+			browser(h, "POST", "/pay", "Authorization", "acme", "Accept-Encoding", "gzip")
+			again := browser(h, "POST", "/pay", "Authorization", "acme")
+			assert.Equal(t, "gzip", again.Header().Get("Content-Encoding"))
+			assert.Equal(t, receipt, unzipped(t, again))
+		})
 }

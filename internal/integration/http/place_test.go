@@ -57,7 +57,9 @@ type ledger interface {
 }
 
 // open connects. resolve may be nil; it is of no use with Atomic.
-func (s settings) open(ctx context.Context, resolve func(context.Context, string, dedup.Record) (dedup.State, []byte, error)) (*place, error) {
+func (s settings) open(ctx context.Context,
+	resolve func(context.Context, string, dedup.Record) (dedup.State, []byte, error)) (*place,
+	error) {
 	p := &place{settings: s, expire: func(context.Context) error { return nil }}
 	err := p.connect(ctx)
 	if err == nil && !s.Atomic {
@@ -98,11 +100,13 @@ func (p *place) connect(ctx context.Context) error {
 }
 
 func (p *place) connectRedis(ctx context.Context) (err error) {
-	p.redis = redis.NewClient(&redis.Options{Addr: p.Redis, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+	p.redis = redis.NewClient(&redis.Options{Addr: p.Redis, ReadTimeout: time.Minute,
+		WriteTimeout: time.Minute})
 	p.close = append(p.close, func() { _ = p.redis.Close() })
 	p.ledger = inRedis{p.redis, p.Prefix + "-effects"}
 	p.raw = p.rawRedis
-	p.store, err = redisadapter.New(ctx, p.redis, redisadapter.Options{Prefix: p.Prefix, OnFinding: func(redisadapter.Finding) {}})
+	p.store, err = redisadapter.New(ctx, p.redis,
+		redisadapter.Options{Prefix: p.Prefix, OnFinding: func(redisadapter.Finding) {}})
 	return err
 }
 
@@ -119,10 +123,12 @@ func (p *place) connectSQL() (err error) {
 	p.ledger = inSQL{p.db, p.Prefix + "_ledger", p.Dialect}
 	p.raw = p.rawSQL
 	if !p.Atomic {
-		p.store, err = sqladapter.NewStore(p.db, sqladapter.StoreConfig{Dialect: p.Dialect, Table: p.Prefix + "_store"})
+		p.store, err = sqladapter.NewStore(p.db,
+			sqladapter.StoreConfig{Dialect: p.Dialect, Table: p.Prefix + "_store"})
 		return err
 	}
-	p.marks, err = sqladapter.New(sqladapter.Config{Dialect: p.Dialect, Namespace: "http", Table: p.Prefix + "_marks", Window: p.Window})
+	p.marks, err = sqladapter.New(sqladapter.Config{Dialect: p.Dialect, Namespace: "http",
+		Table: p.Prefix + "_marks", Window: p.Window})
 	if err != nil {
 		return err
 	}
@@ -232,7 +238,8 @@ func (p *place) setUp(ctx context.Context) error {
 	if err := migrate(); err != nil {
 		return err
 	}
-	_, err := p.db.ExecContext(ctx, `CREATE TABLE `+p.Prefix+`_ledger (effect varchar(200) NOT NULL)`)
+	_, err := p.db.ExecContext(ctx,
+		`CREATE TABLE `+p.Prefix+`_ledger (effect varchar(200) NOT NULL)`)
 	return err
 }
 

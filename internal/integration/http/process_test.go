@@ -32,7 +32,8 @@ func start(t *testing.T, j job) *process {
 		t.Fatal(err)
 	}
 	// It ends when its standard input does, also where this process is killed.
-	p := &process{T: t, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0]), lines: make(chan string, 1000)}
+	p := &process{T: t, cmd: exec.CommandContext(context.WithoutCancel(t.Context()), os.Args[0]),
+		lines: make(chan string, 1000)}
 	p.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	p.cmd.Stderr = os.Stderr
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
@@ -105,10 +106,13 @@ type result struct {
 // store. One effect; every answer is the stored one, to the byte, or says that it is in flight.
 func TestCrowd(t *testing.T) {
 	const crowd = 200
-	over := slices.DeleteFunc(slices.Clone(backends[1:]), func(b backend) bool { return strings.HasPrefix(b.name, "sqlite") })
+	over := slices.DeleteFunc(slices.Clone(backends[1:]), func(b backend) bool {
+		return strings.HasPrefix(b.name, "sqlite")
+	})
 	each(t, over, func(t *testing.T, b backend) {
 		p := b.open(t, day, lease)
-		servers := []*process{start(t, job{settings: p.settings}), start(t, job{settings: p.settings})}
+		servers := []*process{start(t, job{settings: p.settings}),
+			start(t, job{settings: p.settings})}
 		send := func(o request) chan result {
 			results := make(chan result, crowd)
 			begin := make(chan struct{})
@@ -138,7 +142,8 @@ func TestCrowd(t *testing.T) {
 			}
 		}
 		first := <-results
-		if first.err != nil || first.status != http.StatusCreated || first.header.Get("Idempotent-Replayed") != "" {
+		if first.err != nil || first.status != http.StatusCreated ||
+			first.header.Get("Idempotent-Replayed") != "" {
 			t.Fatalf("the first: %+v", first)
 		}
 		again := func(name string, first result) {
@@ -168,7 +173,8 @@ func TestCrowd(t *testing.T) {
 			case r.err == nil && r.status == http.StatusCreated && first.status == 0:
 				first = r
 			case r.err == nil && r.status == http.StatusCreated:
-				if r.body != first.body || r.header.Get("Location") != first.header.Get("Location") {
+				if r.body != first.body ||
+					r.header.Get("Location") != first.header.Get("Location") {
 					t.Errorf("two answers: %q, %q", r.body, first.body)
 				}
 			default:
@@ -187,14 +193,16 @@ func TestCrowd(t *testing.T) {
 
 func wantInFlight(t *testing.T, r result) {
 	t.Helper()
-	if r.err != nil || r.status != http.StatusConflict || !strings.Contains(r.body, "#in-flight") || r.header.Get("Retry-After") == "" {
+	if r.err != nil || r.status != http.StatusConflict || !strings.Contains(r.body, "#in-flight") ||
+		r.header.Get("Retry-After") == "" {
 		t.Errorf("got %d %q, %v; want in flight", r.status, r.body, r.err)
 	}
 }
 
 func wantAgain(t *testing.T, first, r result) {
 	t.Helper()
-	if r.err != nil || r.status != first.status || r.body != first.body || r.header.Get("Location") != first.header.Get("Location") ||
+	if r.err != nil || r.status != first.status || r.body != first.body ||
+		r.header.Get("Location") != first.header.Get("Location") ||
 		r.header.Get("Idempotent-Replayed") != "true" {
 		t.Errorf("got %d %q, %v; want the replay of %q", r.status, r.body, r.err, first.body)
 	}
@@ -252,7 +260,8 @@ func (d *death) check(t *testing.T, p *place, other *process, name string) {
 	var client sync.WaitGroup
 	client.Go(func() {
 		if a, err := exchange(victim.addr, playing(name, d.at)); err == nil {
-			t.Errorf("the client of the process that was killed has an answer: %d %q", a.status, a.body)
+			t.Errorf("the client of the process that was killed has an answer: %d %q",
+				a.status, a.body)
 		}
 	})
 	if line := victim.line(); line != "holding" {
@@ -281,7 +290,8 @@ func (d *death) check(t *testing.T, p *place, other *process, name string) {
 	if got := p.counts(t)[name]; got != d.effects {
 		t.Errorf("%d effects, want %d", got, d.effects)
 	}
-	t.Logf("%s: %d in the end, %v after the crash; %d effects", d.at, a.status, waited.Sub(killed), d.effects)
+	t.Logf("%s: %d in the end, %v after the crash; %d effects", d.at, a.status,
+		waited.Sub(killed), d.effects)
 }
 
 // retry comes again until it is not told any more that the request is in flight.

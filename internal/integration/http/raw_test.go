@@ -63,9 +63,11 @@ func (p *place) rawSQL(ctx context.Context) (map[string]string, error) {
 }
 
 func (p *place) tables(ctx context.Context) (names []string, err error) {
-	query := `SELECT table_name FROM information_schema.tables WHERE table_name LIKE '` + p.Prefix + `%'`
+	query := `SELECT table_name FROM information_schema.tables WHERE table_name LIKE '` +
+		p.Prefix + `%'`
 	if p.Dialect == sqladapter.SQLite {
-		query = `SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '` + p.Prefix + `%'`
+		query = `SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '` +
+			p.Prefix + `%'`
 	}
 	rows, err := p.db.QueryContext(ctx, query)
 	if err != nil {

@@ -113,8 +113,8 @@ func aroundEcho5(m *httpadapter.Middleware, p *place) http.Handler {
 }
 
 // TestRouters: the middleware with routers in use: two shops with one key are two requests, each is
-// answered from its record, errors that the router makes answers of included; in a transaction these
-// take their writes back.
+// answered from its record, errors that the router makes answers of included; in a transaction
+// these take their writes back.
 func TestRouters(t *testing.T) {
 	claimed := memory
 	for _, row := range []struct {
@@ -123,10 +123,14 @@ func TestRouters(t *testing.T) {
 		make orders
 	}{
 		{"chi, inside", claimed, withChi},
-		{"chi, around", claimed, aroundChi}, {"chi, around, in a transaction", backend{at: inTransaction(sqlite)}, aroundChi},
-		{"gin", claimed, aroundGin}, {"gin, in a transaction", backend{at: inTransaction(sqlite)}, aroundGin},
-		{"echo", claimed, aroundEcho}, {"echo, in a transaction", backend{at: inTransaction(sqlite)}, aroundEcho},
-		{"echo 5", claimed, aroundEcho5}, {"echo 5, in a transaction", backend{at: inTransaction(sqlite)}, aroundEcho5},
+		{"chi, around", claimed, aroundChi},
+		{"chi, around, in a transaction", backend{at: inTransaction(sqlite)}, aroundChi},
+		{"gin", claimed, aroundGin},
+		{"gin, in a transaction", backend{at: inTransaction(sqlite)}, aroundGin},
+		{"echo", claimed, aroundEcho},
+		{"echo, in a transaction", backend{at: inTransaction(sqlite)}, aroundEcho},
+		{"echo 5", claimed, aroundEcho5},
+		{"echo 5, in a transaction", backend{at: inTransaction(sqlite)}, aroundEcho5},
 		{"echo, its method", claimed, aroundEchoMethod},
 		{"fiber 2", claimed, aroundFiber2}, {"fiber 3", claimed, aroundFiber3},
 	} {
@@ -142,7 +146,8 @@ func TestRouters(t *testing.T) {
 				shop   string
 				status int
 			}{{"one", 201}, {"two", 201}, {"three", 422}} {
-				o := order(key(`"k"`)).to("POST", fmt.Sprintf("/shops/%s/orders?status=%d", want.shop, want.status))
+				o := order(key(`"k"`)).to("POST",
+					fmt.Sprintf("/shops/%s/orders?status=%d", want.shop, want.status))
 				first := s.send(o)
 				if first.status != want.status || first.header.Get("Idempotent-Replayed") != "" {
 					t.Errorf("%s: %d %q", want.shop, first.status, first.body)

@@ -15,8 +15,10 @@ import (
 
 // denied speak of one client, one connection or one moment.
 var denied = []string{
-	"Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authorization", "WWW-Authenticate", "Proxy-Authenticate",
-	"Authentication-Info", "Proxy-Authentication-Info", "Clear-Site-Data", "Keep-Alive", "Proxy-Connection", "TE", "Upgrade", "Age",
+	"Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authorization", "WWW-Authenticate",
+	"Proxy-Authenticate",
+	"Authentication-Info", "Proxy-Authentication-Info", "Clear-Site-Data", "Keep-Alive",
+	"Proxy-Connection", "TE", "Upgrade", "Age",
 	"X-Session", // nobody has asked for it
 }
 
@@ -38,7 +40,8 @@ func secretIn(name string) string { return "secret-in-" + strings.ToLower(name) 
 
 // TestStoredBytes reads all that a store has of a request, and looks for what must not be there.
 func TestStoredBytes(t *testing.T) {
-	const key, tenant, card, bearer = "the-key-of-the-client", "tenant-of-the-key", "4242424242424242", "bearer-of-the-request"
+	const key, tenant, card, bearer = "the-key-of-the-client", "tenant-of-the-key",
+		"4242424242424242", "bearer-of-the-request"
 	seal := httpadapter.Config{
 		Seal:           [][]byte{bytes.Repeat([]byte{7}, 32)},
 		FingerprintKey: &httpadapter.FingerprintKey{Version: 1, Key: bytes.Repeat([]byte{8}, 32)},
@@ -61,7 +64,8 @@ func TestStoredBytes(t *testing.T) {
 				cfg := row.cfg
 				cfg.Headers = []string{"X-Receipt"}
 				s := newSite(t, p, "stored", cfg, telling)
-				o := order(`Idempotency-Key: "`+key+`"`, "Authorization: Bearer "+bearer, "Cookie: session="+bearer).by(tenant).with(card)
+				o := order(`Idempotency-Key: "`+key+`"`, "Authorization: Bearer "+bearer,
+					"Cookie: session="+bearer).by(tenant).with(card)
 				first := s.send(o)
 				for _, name := range denied {
 					if first.header.Get(name) != secretIn(name) {
@@ -74,7 +78,8 @@ func TestStoredBytes(t *testing.T) {
 						t.Errorf("%s is replayed", name)
 					}
 				}
-				if again.header.Get("Idempotent-Replayed") != "true" || again.body != first.body || again.header.Get("X-Receipt") != inHeader {
+				if again.header.Get("Idempotent-Replayed") != "true" || again.body != first.body ||
+					again.header.Get("X-Receipt") != inHeader {
 					t.Errorf("replayed: %d %q %v", again.status, again.body, again.header)
 				}
 				p.wantStored(t, row.there, row.never)
@@ -99,7 +104,8 @@ func (p *place) wantStored(t *testing.T, there, never []string) {
 	}
 	for _, want := range there {
 		if !strings.Contains(all.String(), want) {
-			t.Errorf("%q is not in the %d bytes of the store, so this test does not see what is", want, all.Len())
+			t.Errorf("%q is not in the %d bytes of the store, so this test does not see what is",
+				want, all.Len())
 		}
 	}
 	for _, secret := range never {

@@ -33,7 +33,8 @@ type site struct {
 }
 
 // newSite serves a handler: nil is shop.
-func newSite(t *testing.T, p *place, name string, cfg httpadapter.Config, handle func(*site) http.HandlerFunc) *site {
+func newSite(t *testing.T, p *place, name string, cfg httpadapter.Config,
+	handle func(*site) http.HandlerFunc) *site {
 	t.Helper()
 	s := &site{T: t, place: p, name: name, begun: make(chan struct{}), release: make(chan struct{})}
 	serve := http.HandlerFunc(s.shop)
@@ -45,10 +46,11 @@ func newSite(t *testing.T, p *place, name string, cfg httpadapter.Config, handle
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.server = httptest.NewServer(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.runs.Add(1)
-		serve(w, r)
-	})))
+	s.server = httptest.NewServer(
+		m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			s.runs.Add(1)
+			serve(w, r)
+		})))
 	t.Cleanup(s.server.Close)
 	return s
 }
@@ -117,10 +119,14 @@ func (r request) with(body string) request {
 // text is what goes over the wire.
 func (r request) text() string {
 	lines := r.lines
-	if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "X-Account:") }) {
+	if !slices.ContainsFunc(lines, func(line string) bool {
+		return strings.HasPrefix(line, "X-Account:")
+	}) {
 		lines = append(slices.Clone(lines), "X-Account: acme")
 	}
-	if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, "Content-Type:") }) {
+	if !slices.ContainsFunc(lines, func(line string) bool {
+		return strings.HasPrefix(line, "Content-Type:")
+	}) {
 		lines = append(slices.Clone(lines), "Content-Type: application/json")
 	}
 	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: api.example\r\nContent-Length: %d\r\nConnection: close\r\n%s\r\n\r\n%s",
@@ -158,7 +164,8 @@ func exchange(addr string, r request) (answer, error) {
 // wantFirst checks an answer of the handler's run of that number. The shop has booked it.
 func (s *site) wantFirst(a answer, run int) {
 	s.Helper()
-	if a.status != http.StatusCreated || !strings.HasPrefix(a.body, fmt.Sprintf("run %d of ", run)) {
+	if a.status != http.StatusCreated ||
+		!strings.HasPrefix(a.body, fmt.Sprintf("run %d of ", run)) {
 		s.Errorf("got %d %q, want 201 of run %d", a.status, a.body, run)
 	}
 	if got := a.header.Get("Idempotent-Replayed"); got != "" {
@@ -167,8 +174,8 @@ func (s *site) wantFirst(a answer, run int) {
 	s.wantRuns(run)
 }
 
-// wantReplay checks that again is first once more: its status, its headers and its bytes. What is left
-// of the window is less by then.
+// wantReplay checks that again is first once more: its status, its headers and its bytes. What is
+// left of the window is less by then.
 func (s *site) wantReplay(first, again answer) {
 	s.Helper()
 	if again.header.Get("Idempotent-Replayed") != "true" {
@@ -203,10 +210,12 @@ func (s *site) wantProblem(a answer, status int, name string) {
 		s.Errorf("%d %q is no problem: %v", a.status, a.body, err)
 		return
 	}
-	if a.status != status || problem.Status != status || problem.Title == "" || a.header.Get("Content-Type") != "application/problem+json" {
+	if a.status != status || problem.Status != status || problem.Title == "" ||
+		a.header.Get("Content-Type") != "application/problem+json" {
 		s.Errorf("got %d %q, want a problem of %d", a.status, a.body, status)
 	}
-	if !strings.HasPrefix(problem.Type, "https://") || !strings.HasSuffix(problem.Type, "/docs/http.md#"+name) {
+	if !strings.HasPrefix(problem.Type, "https://") ||
+		!strings.HasSuffix(problem.Type, "/docs/http.md#"+name) {
 		s.Errorf("type %q, want the anchor of %s", problem.Type, name)
 	}
 }

@@ -74,7 +74,8 @@ func (s *site) asks(client *http.Client, tenant string) {
 			return
 		case a.status == 503 && !strings.Contains(a.body, "secret of"):
 			continue
-		case a.status != 200 || a.body != secretOf(tenant) || a.header.Get("Location") != "/of/"+tenant:
+		case a.status != 200 || a.body != secretOf(tenant) ||
+			a.header.Get("Location") != "/of/"+tenant:
 			s.Errorf("%s got %d %q %v", tenant, a.status, a.body, a.header)
 		}
 		return
@@ -93,7 +94,8 @@ func crowd(t *testing.T, server *httptest.Server, connections int) *http.Client 
 }
 
 func post(ctx context.Context, client *http.Client, url, tenant string) (answer, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/orders", strings.NewReader(`{"amount":100}`))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/orders",
+		strings.NewReader(`{"amount":100}`))
 	if err != nil {
 		return answer{}, err
 	}

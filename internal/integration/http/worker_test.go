@@ -59,7 +59,8 @@ func work(text string, commands io.Reader) error {
 		return err
 	}
 	defer w.place.shut()
-	if w.m, err = httpadapter.New(stopping{w.place.run, w}, account, httpadapter.Config{}); err != nil {
+	if w.m, err = httpadapter.New(stopping{w.place.run, w}, account,
+		httpadapter.Config{}); err != nil {
 		return err
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -119,7 +120,8 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 // resolve looks into the ledger, as it would ask who was paid.
-func (w *worker) resolve(ctx context.Context, key string, _ dedup.Record) (dedup.State, []byte, error) {
+func (w *worker) resolve(ctx context.Context, key string, _ dedup.Record) (dedup.State,
+	[]byte, error) {
 	booked, err := w.place.ledger.counts(ctx)
 	switch {
 	case err != nil:
@@ -127,7 +129,8 @@ func (w *worker) resolve(ctx context.Context, key string, _ dedup.Record) (dedup
 	case booked[key] == 0:
 		return dedup.StateReleased, nil, nil
 	}
-	result, err := w.m.EncodeResponse(ctx, http.StatusCreated, http.Header{"Location": {"/orders/" + key}}, []byte("found in the ledger"))
+	result, err := w.m.EncodeResponse(ctx, http.StatusCreated,
+		http.Header{"Location": {"/orders/" + key}}, []byte("found in the ledger"))
 	return dedup.StateSucceeded, result, err
 }
 
@@ -139,7 +142,8 @@ type stopping struct {
 
 type playKey struct{}
 
-func (s stopping) Run(ctx context.Context, key string, effect httpadapter.Effect, opts ...dedup.Option) (dedup.Result[[]byte], error) {
+func (s stopping) Run(ctx context.Context, key string, effect httpadapter.Effect,
+	opts ...dedup.Option) (dedup.Result[[]byte], error) {
 	return s.Runner.Run(ctx, key, func(ctx context.Context) ([]byte, bool, error) {
 		result, undo, err := effect(ctx)
 		play, _ := ctx.Value(playKey{}).(string)

@@ -49,9 +49,13 @@ func (l *commitLog) observe(o *kafkaadapter.Observer) {
 	l.marked = map[int32]time.Time{}
 	o.Committing = func(_ string, p int32, _ int64) { l.note(func() { l.marked[p] = time.Now() }) }
 	o.Committed = func(_ string, p int32, _ int64) {
-		l.note(func() { l.confirmed, l.slowest = l.confirmed+1, max(l.slowest, time.Since(l.marked[p])) })
+		l.note(func() {
+			l.confirmed, l.slowest = l.confirmed+1, max(l.slowest, time.Since(l.marked[p]))
+		})
 	}
-	o.CommitFailed = func(_ string, _ int32, err error) { l.note(func() { l.failed = append(l.failed, err) }) }
+	o.CommitFailed = func(_ string, _ int32, err error) {
+		l.note(func() { l.failed = append(l.failed, err) })
+	}
 	told := o.GroupError
 	o.GroupError = func(err error) {
 		if errors.Is(err, kafkaadapter.ErrFenced) {
@@ -153,7 +157,8 @@ func TestCommitClientRefusedForEver(t *testing.T) {
 			s.produce(numbered(0, 0, 300)...)
 			m := s.join(nil)
 			eventually(t, 15*time.Second, func() (bool, string) {
-				return s.totalEffects() == 300 && refused.Hits() >= 3, fmt.Sprintf("%d effects, %d refusals", s.totalEffects(), refused.Hits())
+				return s.totalEffects() == 300 && refused.Hits() >= 3,
+					fmt.Sprintf("%d effects, %d refusals", s.totalEffects(), refused.Hits())
 			})
 			if at := s.committed(0); at != 0 {
 				t.Errorf("%d is committed", at)
@@ -162,7 +167,8 @@ func TestCommitClientRefusedForEver(t *testing.T) {
 			s.wantCommittedToEnd(10 * time.Second)
 			s.wantAll(time.Second, m)
 			if n := log.failures(c.code); n < 3 {
-				t.Errorf("%d failures with %v, the broker refused %d; all: %v", n, c.code, refused.Hits(), log.failed)
+				t.Errorf("%d failures with %v, the broker refused %d; all: %v", n, c.code,
+					refused.Hits(), log.failed)
 			}
 			if fenced := len(log.fenced) > 0; fenced != c.fences {
 				t.Errorf("fenced with %v", log.fenced)
@@ -214,7 +220,9 @@ func rebalancesDoNotFence(t *testing.T, f flavor) {
 		s.produce(numbered(p, int(p)*2000, 1500)...)
 	}
 	for range 2 {
-		eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0) > 0, "nothing is committed" })
+		eventually(t, 10*time.Second, func() (bool, string) {
+			return s.committed(0) > 0, "nothing is committed"
+		})
 		second := s.join(work)
 		s.wantMembers(2)
 		second.leave(t)
@@ -236,7 +244,8 @@ func commitsOfAStaticMember(t *testing.T, f flavor) {
 	s.produce(numbered(0, 0, 100)...)
 	m := s.join(nil, func(mc *memberConfig) { mc.instance = "pod-1" })
 	s.wantCommittedToEnd(10 * time.Second)
-	if members := s.cluster.GroupInfo(sceneGroup).Members; len(members) != 1 || members[0].InstanceID == nil {
+	if members := s.cluster.GroupInfo(sceneGroup).Members; len(members) != 1 ||
+		members[0].InstanceID == nil {
 		t.Errorf("members %+v", members)
 	}
 	s.wantAll(time.Second, m)
@@ -250,12 +259,15 @@ func commitsOfAStaticMember(t *testing.T, f flavor) {
 // neither of them.
 func TestCommitsDoNotWaitForFetches(t *testing.T) {
 	for name, c := range map[string]struct {
-		with  func(flavor, *commitLog) flavor
-		poll  time.Duration // the longer one is not waited for, so that a slow machine is not taken for it
+		with func(flavor, *commitLog) flavor
+		// the longer one is not waited for, so that a slow machine is not taken for it
+		poll  time.Duration
 		waits bool
 	}{
 		"session": {func(f flavor, _ *commitLog) flavor { return f }, time.Second, true},
-		"client":  {func(f flavor, l *commitLog) flavor { return f.committing(l) }, 12 * time.Second, false},
+		"client": {func(f flavor, l *commitLog) flavor {
+			return f.committing(l)
+		}, 12 * time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -270,7 +282,8 @@ func TestCommitsDoNotWaitForFetches(t *testing.T) {
 			}, func(mc *memberConfig) {
 				mc.client = func(c *sarama.Config) {
 					c.Net.ReadTimeout = max(c.Net.ReadTimeout, 2*poll)
-					c.Consumer.MaxWaitTime, c.Consumer.Group.Session.Timeout = poll, 20*poll // heartbeats wait for fetches, too
+					// heartbeats wait for fetches, too
+					c.Consumer.MaxWaitTime, c.Consumer.Group.Session.Timeout = poll, 20*poll
 				}
 			})
 			s.produce(numbered(0, 0, 1)...)

@@ -28,7 +28,8 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 	s := f.scene(t, 3, 1).nobodyDies()
 	brokers := s.cluster.ListenAddrs()
 	createTopic(t, brokers, deadTopic, 1, 1)
-	down := s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: deadTopic, Err: kerr.NotEnoughReplicas, Count: -1})
+	down := s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: deadTopic,
+		Err: kerr.NotEnoughReplicas, Count: -1})
 	var mended atomic.Bool
 	handler := func(_ context.Context, m *kafkaMessage) error {
 		if m.ID == poison && !mended.Load() {
@@ -41,8 +42,10 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 	s.produce(records...)
 	m := s.join(handler, func(mc *memberConfig) { mc.deadTopic = deadTopic })
 	eventually(t, 15*time.Second, func() (bool, string) {
-		return s.totalEffects() == n-3 && s.committed(0) == 5 && down.Hits() > 6, // one letter is tried four times
-			fmt.Sprintf("%d effects, committed %d, %d letters refused", s.totalEffects(), s.committed(0), down.Hits())
+		// one letter is tried four times
+		return s.totalEffects() == n-3 && s.committed(0) == 5 && down.Hits() > 6,
+			fmt.Sprintf("%d effects, committed %d, %d letters refused", s.totalEffects(),
+				s.committed(0), down.Hits())
 	})
 	if s.effectsOf(idOf(6))+s.effectsOf(idOf(7)) > 0 {
 		t.Error("messages behind the poison, of its key, were handled before its letter was kept")
@@ -52,8 +55,8 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 
 	letter := readOne(t, brokers, deadTopic)
 	for key, want := range map[string]string{
-		kafkaadapter.HeaderID: poison, kafkaadapter.HeaderTopic: sceneTopic, kafkaadapter.HeaderOffset: "5",
-		kafkaadapter.HeaderError: "cannot be charged",
+		kafkaadapter.HeaderID: poison, kafkaadapter.HeaderTopic: sceneTopic,
+		kafkaadapter.HeaderOffset: "5", kafkaadapter.HeaderError: "cannot be charged",
 	} {
 		if got, _ := kafkaadapter.Header(key)(letter); got != want {
 			t.Errorf("%s is %q, want %q", key, got, want)
@@ -68,7 +71,8 @@ func poisonAndItsReplay(t *testing.T, f flavor) {
 	s.oracle.expect(s.log)
 	send(t, brokers, back)
 	s.wantCommittedToEnd(15 * time.Second)
-	if _, err := kafkaadapter.Replay(t.Context(), m.dedup, letter); !errors.Is(err, kafkaadapter.ErrSettled) {
+	if _, err := kafkaadapter.Replay(t.Context(), m.dedup, letter); !errors.Is(err,
+		kafkaadapter.ErrSettled) {
 		t.Errorf("a letter that has succeeded was replayed: %v", err)
 	}
 	m.leave(t)

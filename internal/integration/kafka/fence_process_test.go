@@ -55,8 +55,8 @@ func newFencedGroup(t *testing.T, client string) *fencedGroup {
 	t.Helper()
 	name := servertest.Prefix(t)
 	g := &fencedGroup{t: t, log: map[int32][]string{}, cfg: workerConfig{
-		Brokers: servertest.Kafka(t), Group: name + "_group", Topic: name, Driver: "pgx", DSN: servertest.Postgres(t),
-		Prefix: name + "_", Client: client,
+		Brokers: servertest.Kafka(t), Group: name + "_group", Topic: name, Driver: "pgx",
+		DSN: servertest.Postgres(t), Prefix: name + "_", Client: client,
 	}}
 	var err error
 	if g.db, err = sql.Open(g.cfg.Driver, g.cfg.DSN); err != nil {
@@ -94,7 +94,8 @@ func (g *fencedGroup) round(heir *process) (fencedOff int64) {
 	dying, frozen := g.cfg, g.cfg
 	dying.Hold, frozen.Freeze = true, true
 	victim, zombie := spawn(g.t, dying), spawn(g.t, frozen)
-	g.t.Cleanup(func() { _ = zombie.cmd.Process.Signal(syscall.SIGCONT) }) // or it outlives the test
+	// or it outlives the test
+	g.t.Cleanup(func() { _ = zombie.cmd.Process.Signal(syscall.SIGCONT) })
 	held := g.produceUntilHeld(victim, zombie)
 	if err := victim.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		g.t.Fatal(err)
@@ -118,7 +119,8 @@ func (g *fencedGroup) round(heir *process) (fencedOff int64) {
 		return true, ""
 	})
 	if found.start != found.to {
-		g.t.Errorf("the zombie had the effects of [%d, %d), and somebody else had had them", found.start, found.to)
+		g.t.Errorf("the zombie had the effects of [%d, %d), and somebody else had had them",
+			found.start, found.to)
 	}
 	g.produce(10) // it is a member again, or will be
 	g.end(zombie)
@@ -141,7 +143,8 @@ func (g *fencedGroup) produceUntilHeld(victim, zombie *process) (held fencedRang
 			g.t.Log("killed at", line)
 			left--
 		case line := <-zombie.holding:
-			if _, err := fmt.Sscanf(line, "HOLDING %d %d %d", &held.partition, &held.from, &held.to); err != nil {
+			if _, err := fmt.Sscanf(line, "HOLDING %d %d %d", &held.partition, &held.from,
+				&held.to); err != nil {
 				g.t.Fatalf("%q: %v", line, err)
 			}
 			g.t.Log("stopped at", line)
@@ -192,11 +195,14 @@ func (g *fencedGroup) wantOnce() {
 		var effects, distinct, last, next int
 		query := "SELECT count(*), count(DISTINCT pos), coalesce(max(pos), -1), (SELECT next_offset FROM " + g.cfg.Prefix + "fence WHERE part = $1)" +
 			" FROM " + g.cfg.Prefix + "effects WHERE part = $1"
-		if err := g.db.QueryRowContext(g.t.Context(), query, p).Scan(&effects, &distinct, &last, &next); err != nil {
+		if err := g.db.QueryRowContext(g.t.Context(), query, p).Scan(&effects, &distinct,
+			&last, &next); err != nil {
 			g.t.Fatal(err)
 		}
 		if effects != len(all) || distinct != len(all) || last != len(all)-1 || next != len(all) {
-			bad = append(bad, fmt.Sprintf("partition %d: of %d messages %d lost, %d doubled; the fence is at %d", p, len(all), len(all)-distinct, effects-distinct, next))
+			bad = append(bad, fmt.Sprintf(
+				"partition %d: of %d messages %d lost, %d doubled; the fence is at %d", p,
+				len(all), len(all)-distinct, effects-distinct, next))
 		}
 	}
 	if len(bad) > 0 {

@@ -67,13 +67,15 @@ func newFencedShop(t *testing.T, f flavor, dialect sqladapter.Dialect, db *sql.D
 		s.insert = strings.Replace(s.insert, `?, ?, ?, ?`, `$1, $2, $3, $4`, 1)
 	}
 	var err error
-	if s.fence, err = sqladapter.NewFence(sqladapter.FenceConfig{Dialect: dialect, Group: sceneGroup, Table: name + "_fence"}); err != nil {
+	if s.fence, err = sqladapter.NewFence(sqladapter.FenceConfig{Dialect: dialect,
+		Group: sceneGroup, Table: name + "_fence"}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.fence.Migrate(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
-	s.exec(`CREATE TABLE ` + s.effects + ` (id TEXT NOT NULL, key TEXT NOT NULL, part INTEGER NOT NULL, pos BIGINT NOT NULL)`)
+	s.exec(`CREATE TABLE ` + s.effects +
+		` (id TEXT NOT NULL, key TEXT NOT NULL, part INTEGER NOT NULL, pos BIGINT NOT NULL)`)
 	t.Cleanup(func() {
 		s.exec(`DROP TABLE ` + s.effects)
 		if err := s.fence.Migrations().To(context.WithoutCancel(t.Context()), db, 0); err != nil {
@@ -107,7 +109,8 @@ func (s *fencedShop) missing(ids []string) (missing []string) {
 
 // load reads the committed effects.
 func (s *fencedShop) load() (all []effect) {
-	rows, err := s.db.QueryContext(context.Background(), `SELECT id, key, part, pos FROM `+s.effects)
+	rows, err := s.db.QueryContext(context.Background(),
+		`SELECT id, key, part, pos FROM `+s.effects)
 	if err != nil {
 		return nil // the scene is over
 	}
@@ -127,9 +130,10 @@ func (s *fencedShop) load() (all []effect) {
 
 // fenceMoments are where a test looks in. Each may be nil.
 type fenceMoments struct {
-	before func(ctx context.Context) context.Context // the transaction, of which that is the context
-	inside func(link *mortal)                        // between the effects and their commit
-	after  func()                                    // between the commit and Kafka
+	// the transaction, of which that is the context
+	before func(ctx context.Context) context.Context
+	inside func(link *mortal) // between the effects and their commit
+	after  func()             // between the commit and Kafka
 }
 
 func (s *fencedShop) joinFenced(at fenceMoments) *member {
@@ -146,22 +150,24 @@ func (s *fencedShop) handle(ctx context.Context, link *mortal, at fenceMoments, 
 		ctx = at.before(ctx)
 	}
 	p := sqladapter.Position{Topic: r.topic, TopicID: r.topicID, Partition: r.partition}
-	found, err := s.fence.Do(ctx, s.db, p, r.from, r.to, func(ctx context.Context, tx *sql.Tx, start int64) error {
-		for _, m := range r.since(start) {
-			if _, err := tx.ExecContext(ctx, s.insert, m.ID, string(m.Key), m.Partition, m.Offset); err != nil {
-				return err
+	found, err := s.fence.Do(ctx, s.db, p, r.from, r.to,
+		func(ctx context.Context, tx *sql.Tx, start int64) error {
+			for _, m := range r.since(start) {
+				if _, err := tx.ExecContext(ctx, s.insert, m.ID, string(m.Key), m.Partition,
+					m.Offset); err != nil {
+					return err
+				}
 			}
-		}
-		if at.inside != nil {
-			at.inside(link)
-		}
-		done, alive := link.reach()
-		defer done()
-		if !alive {
-			return errDead
-		}
-		return nil
-	})
+			if at.inside != nil {
+				at.inside(link)
+			}
+			done, alive := link.reach()
+			defer done()
+			if !alive {
+				return errDead
+			}
+			return nil
+		})
 	if err != nil {
 		return err
 	}
@@ -212,7 +218,8 @@ func TestFenceCrash(t *testing.T) {
 
 func fenceCrash(t *testing.T, s *fencedShop, after bool) {
 	const n = 120
-	refused := s.cluster.Fault(commitFault(kerr.NotCoordinator, -1)) // everything is delivered again
+	// everything is delivered again
+	refused := s.cluster.Fault(commitFault(kerr.NotCoordinator, -1))
 	var inside atomic.Int64
 	reached, crashed := make(chan string, 1), make(chan struct{})
 	crash := sync.OnceFunc(func() { reached <- "here" })
@@ -240,7 +247,9 @@ func fenceCrash(t *testing.T, s *fencedShop, after bool) {
 	first.crash()
 	close(crashed)
 	second := s.joinFenced(fenceMoments{})
-	eventually(t, 20*time.Second, func() (bool, string) { return s.cutOff.Load() > 0, "the fence has cut nothing off" })
+	eventually(t, 20*time.Second, func() (bool, string) {
+		return s.cutOff.Load() > 0, "the fence has cut nothing off"
+	})
 	refused.Remove()
 	s.wantCommittedToEnd(30 * time.Second)
 	second.leave(t)
@@ -252,7 +261,8 @@ func (s *fencedShop) produceSome(from, n int) {
 	var all []record
 	for i := from; i < from+n; i++ {
 		for p := range int32(2) {
-			all = append(all, record{id: fmt.Sprintf("%d/%s", p, idOf(i)), partition: p, key: fmt.Sprint(i % 5), value: []byte("x")})
+			all = append(all, record{id: fmt.Sprintf("%d/%s", p, idOf(i)), partition: p,
+				key: fmt.Sprint(i % 5), value: []byte("x")})
 		}
 	}
 	s.produce(all...)

@@ -34,7 +34,8 @@ type fencedWorker struct {
 }
 
 func newFence(cfg workerConfig) (*sqladapter.Fence, error) {
-	return sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres, Group: cfg.Group, Table: cfg.Prefix + "fence"})
+	return sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres,
+		Group: cfg.Group, Table: cfg.Prefix + "fence"})
 }
 
 // workFenced consumes ranges. What is to be killed does not commit to Kafka before, so that all it
@@ -75,7 +76,8 @@ func (w *fencedWorker) sarama(ctx context.Context, every time.Duration) (err err
 		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
 		Observer: kafkaadapter.Observer{Revoked: w.revoked},
 		RangeHandler: func(ctx context.Context, r *kafkaadapter.Range) error {
-			return w.handle(ctx, sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID, Partition: r.Partition}, r.From, r.To,
+			return w.handle(ctx, sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID,
+				Partition: r.Partition}, r.From, r.To,
 				func(start int64) (all []int64) {
 					for _, m := range r.Since(start) {
 						all = append(all, m.Offset)
@@ -104,7 +106,8 @@ func (w *fencedWorker) franz(ctx context.Context, every time.Duration) error {
 		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
 		Observer: franz.Observer{Revoked: w.revoked},
 		RangeHandler: func(ctx context.Context, r *franz.Range) error {
-			return w.handle(ctx, sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID, Partition: r.Partition}, r.From, r.To,
+			return w.handle(ctx, sqladapter.Position{Topic: r.Topic, TopicID: r.TopicID,
+				Partition: r.Partition}, r.From, r.To,
 				func(start int64) (all []int64) {
 					for _, m := range r.Since(start) {
 						all = append(all, m.Offset)
@@ -116,32 +119,36 @@ func (w *fencedWorker) franz(ctx context.Context, every time.Duration) error {
 	if err != nil {
 		return err
 	}
-	return c.Run(ctx, kgo.SeedBrokers(w.cfg.Brokers...), kgo.ConsumerGroup(w.cfg.Group), kgo.ConsumeTopics(w.cfg.Topic),
+	return c.Run(ctx, kgo.SeedBrokers(w.cfg.Brokers...), kgo.ConsumerGroup(w.cfg.Group),
+		kgo.ConsumeTopics(w.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.FetchMaxWait(100*time.Millisecond),
-		kgo.HeartbeatInterval(250*time.Millisecond), kgo.SessionTimeout(1500*time.Millisecond), kgo.RebalanceTimeout(5*time.Second))
+		kgo.HeartbeatInterval(250*time.Millisecond), kgo.SessionTimeout(1500*time.Millisecond),
+		kgo.RebalanceTimeout(5*time.Second))
 }
 
 // handle has the effects of a range, as many as the fence has left of it: since tells the offsets.
-func (w *fencedWorker) handle(ctx context.Context, p sqladapter.Position, from, to int64, since func(start int64) []int64) error {
+func (w *fencedWorker) handle(ctx context.Context, p sqladapter.Position, from, to int64,
+	since func(start int64) []int64) error {
 	if w.cfg.Freeze && w.due(p.Partition) {
 		w.freeze(fmt.Sprintf("%d %d %d", p.Partition, from, to))
 		ctx = context.WithoutCancel(ctx) // it does not hear of its end
 	}
 	w.open.RLock()
 	defer w.open.RUnlock()
-	found, err := w.fence.Do(ctx, w.db, p, from, to, func(ctx context.Context, tx *sql.Tx, start int64) error {
-		for _, offset := range since(start) {
-			insert := "INSERT INTO " + w.cfg.Prefix + "effects (part, pos) VALUES ($1, $2)"
-			if _, err := tx.ExecContext(ctx, insert, p.Partition, offset); err != nil {
-				return err
+	found, err := w.fence.Do(ctx, w.db, p,
+		from, to, func(ctx context.Context, tx *sql.Tx, start int64) error {
+			for _, offset := range since(start) {
+				insert := "INSERT INTO " + w.cfg.Prefix + "effects (part, pos) VALUES ($1, $2)"
+				if _, err := tx.ExecContext(ctx, insert, p.Partition, offset); err != nil {
+					return err
+				}
 			}
-		}
-		if w.cfg.Hold && w.due(p.Partition) {
-			fmt.Println("HOLDING", p.Partition, from, to)
-			<-make(chan struct{}) // until the process is killed
-		}
-		return nil
-	})
+			if w.cfg.Hold && w.due(p.Partition) {
+				fmt.Println("HOLDING", p.Partition, from, to)
+				<-make(chan struct{}) // until the process is killed
+			}
+			return nil
+		})
 	if err != nil {
 		return err
 	}

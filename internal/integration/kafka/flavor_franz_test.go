@@ -111,8 +111,10 @@ func franzOptions(m *member, mc *memberConfig) []kgo.Opt {
 	}
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(mc.brokers...), kgo.Dialer(m.dialer.DialContext),
-		kgo.ConsumerGroup(mc.group), kgo.ConsumeTopics(mc.topic), kgo.FetchMaxWait(100 * time.Millisecond),
-		kgo.HeartbeatInterval(250 * time.Millisecond), kgo.SessionTimeout(or(mc.session, 1500*time.Millisecond)),
+		kgo.ConsumerGroup(mc.group), kgo.ConsumeTopics(mc.topic),
+		kgo.FetchMaxWait(100 * time.Millisecond),
+		kgo.HeartbeatInterval(250 * time.Millisecond),
+		kgo.SessionTimeout(or(mc.session, 1500*time.Millisecond)),
 		kgo.RebalanceTimeout(or(mc.rebalance, 5*time.Second)),
 	}
 	if mc.instance != "" {
@@ -132,10 +134,14 @@ func franzConfig(t *testing.T, m *member, mc *memberConfig) (franz.Config, func(
 	t.Helper()
 	handle := m.count(mc.handler)
 	cfg := franz.Config{
-		Deduper: m.dedup, Scope: sceneScope, Unclaimed: mc.unclaimed, Fingerprint: mc.fingerprint, Timeout: mc.timeout,
-		Handler:  func(ctx context.Context, msg *franz.Message) error { return handle(ctx, franzNeutral(msg)) },
-		Observer: franzObserver(mc.observer), Workers: mc.workers, HighWater: mc.highWater, LowWater: mc.lowWater,
-		Drain: time.Second, CommitEvery: 50 * time.Millisecond, CommitCount: 200,
+		Deduper: m.dedup, Scope: sceneScope, Unclaimed: mc.unclaimed, Fingerprint: mc.fingerprint,
+		Timeout: mc.timeout,
+		Handler: func(ctx context.Context, msg *franz.Message) error {
+			return handle(ctx, franzNeutral(msg))
+		},
+		Observer: franzObserver(mc.observer), Workers: mc.workers, HighWater: mc.highWater,
+		LowWater: mc.lowWater,
+		Drain:    time.Second, CommitEvery: 50 * time.Millisecond, CommitCount: 200,
 		RetryBase: 20 * time.Millisecond, RetryMax: 500 * time.Millisecond,
 	}
 	if mc.unordered {
@@ -155,7 +161,8 @@ func franzConfig(t *testing.T, m *member, mc *memberConfig) (franz.Config, func(
 	if mc.deadTopic == "" {
 		return cfg, func() error { return nil }
 	}
-	producer, err := kgo.NewClient(kgo.SeedBrokers(mc.brokers...), kgo.RecordDeliveryTimeout(time.Second),
+	producer, err := kgo.NewClient(kgo.SeedBrokers(mc.brokers...),
+		kgo.RecordDeliveryTimeout(time.Second),
 		kgo.MetadataMinAge(100*time.Millisecond)) // before which a refused letter is not sent again
 	if err != nil {
 		t.Fatal(err)
@@ -176,16 +183,20 @@ func franzNeutral(m *franz.Message) *kafkaMessage {
 }
 
 func franzReceived(r *kgo.Record) *kafkaMessage {
-	return &kafkaMessage{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value}
+	return &kafkaMessage{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key,
+		Value: r.Value}
 }
 
 func franzObserver(o observer) franz.Observer {
-	out := franz.Observer{Committing: o.Committing, Revoked: o.Revoked, Paused: o.Paused, GroupError: o.GroupError}
+	out := franz.Observer{Committing: o.Committing, Revoked: o.Revoked, Paused: o.Paused,
+		GroupError: o.GroupError}
 	if o.Delivered != nil {
 		out.Delivered = func(r *kgo.Record) { o.Delivered(franzReceived(r)) }
 	}
 	if o.Skipped != nil {
-		out.Skipped = func(m *franz.Message, cause dedup.Cause, _ time.Duration) { o.Skipped(franzNeutral(m), cause) }
+		out.Skipped = func(m *franz.Message, cause dedup.Cause, _ time.Duration) {
+			o.Skipped(franzNeutral(m), cause)
+		}
 	}
 	if o.Waiting != nil {
 		out.Waiting = func(m *franz.Message) { o.Waiting(franzNeutral(m)) }
@@ -200,11 +211,12 @@ func franzObserver(o observer) franz.Observer {
 func franzRanges(cfg *franz.Config, handle func(context.Context, stretch) error) {
 	cfg.Handler, cfg.Order, cfg.BatchMax = nil, franz.ByPartition, 16
 	cfg.RangeHandler = func(ctx context.Context, r *franz.Range) error {
-		return handle(ctx, stretch{r.Topic, r.TopicID, r.Partition, r.From, r.To, func(offset int64) (ms []*kafkaMessage) {
-			for _, m := range r.Since(offset) {
-				ms = append(ms, franzNeutral(m))
-			}
-			return ms
-		}})
+		return handle(ctx, stretch{r.Topic, r.TopicID, r.Partition, r.From, r.To,
+			func(offset int64) (ms []*kafkaMessage) {
+				for _, m := range r.Since(offset) {
+					ms = append(ms, franzNeutral(m))
+				}
+				return ms
+			}})
 	}
 }

@@ -15,7 +15,8 @@ import (
 
 // saramaWith starts members that offer the group these strategies, each member its own:
 // some have a state.
-func saramaWith(strategies ...func() sarama.BalanceStrategy) func(*testing.T, memberConfig) *member {
+func saramaWith(strategies ...func() sarama.BalanceStrategy) func(*testing.T,
+	memberConfig) *member {
 	return func(t *testing.T, mc memberConfig) *member {
 		t.Helper()
 		m := newMember(t, &mc)
@@ -27,7 +28,8 @@ func saramaWith(strategies ...func() sarama.BalanceStrategy) func(*testing.T, me
 		client := saramaClientConfig(m, &mc)
 		client.Consumer.Group.Rebalance.GroupStrategies = nil
 		for _, strategy := range strategies {
-			client.Consumer.Group.Rebalance.GroupStrategies = append(client.Consumer.Group.Rebalance.GroupStrategies, strategy())
+			client.Consumer.Group.Rebalance.GroupStrategies =
+				append(client.Consumer.Group.Rebalance.GroupStrategies, strategy())
 		}
 		if mc.client != nil {
 			mc.client(client)
@@ -51,14 +53,19 @@ func saramaWith(strategies ...func() sarama.BalanceStrategy) func(*testing.T, me
 
 // saramaAdapterConfig is the adapter's part of a member's settings, and what closes the
 // producer of its dead letters.
-func saramaAdapterConfig(t *testing.T, m *member, mc *memberConfig) (kafkaadapter.Config, func() error) {
+func saramaAdapterConfig(t *testing.T, m *member, mc *memberConfig) (kafkaadapter.Config,
+	func() error) {
 	t.Helper()
 	handle := m.count(mc.handler)
 	cfg := kafkaadapter.Config{
-		Deduper: m.dedup, Scope: sceneScope, Unclaimed: mc.unclaimed, Fingerprint: mc.fingerprint, Timeout: mc.timeout,
-		Handler:  func(ctx context.Context, msg *kafkaadapter.Message) error { return handle(ctx, neutral(msg)) },
-		Observer: saramaObserver(mc.observer), Workers: mc.workers, HighWater: mc.highWater, LowWater: mc.lowWater,
-		Drain: time.Second, CommitEvery: 50 * time.Millisecond, CommitCount: 200,
+		Deduper: m.dedup, Scope: sceneScope, Unclaimed: mc.unclaimed, Fingerprint: mc.fingerprint,
+		Timeout: mc.timeout,
+		Handler: func(ctx context.Context, msg *kafkaadapter.Message) error {
+			return handle(ctx, neutral(msg))
+		},
+		Observer: saramaObserver(mc.observer), Workers: mc.workers, HighWater: mc.highWater,
+		LowWater: mc.lowWater,
+		Drain:    time.Second, CommitEvery: 50 * time.Millisecond, CommitCount: 200,
 		RetryBase: 20 * time.Millisecond, RetryMax: 500 * time.Millisecond,
 	}
 	if mc.unordered {
@@ -86,7 +93,9 @@ func saramaAdapterConfig(t *testing.T, m *member, mc *memberConfig) (kafkaadapte
 }
 
 // saramaDeadLetters sends to the dead-letter topic of mc.
-func saramaDeadLetters(t *testing.T, mc *memberConfig) (park func(context.Context, *kafkaadapter.Message, error) error, closing func() error) {
+func saramaDeadLetters(t *testing.T,
+	mc *memberConfig) (park func(context.Context, *kafkaadapter.Message, error) error,
+	closing func() error) {
 	t.Helper()
 	cfg := clientConfig()
 	if err := kafkaadapter.CheckProducer(cfg); err != nil {
@@ -132,16 +141,20 @@ func neutral(m *kafkaadapter.Message) *kafkaMessage {
 }
 
 func received(m *sarama.ConsumerMessage) *kafkaMessage {
-	return &kafkaMessage{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Key: m.Key, Value: m.Value}
+	return &kafkaMessage{Topic: m.Topic, Partition: m.Partition, Offset: m.Offset, Key: m.Key,
+		Value: m.Value}
 }
 
 func saramaObserver(o observer) kafkaadapter.Observer {
-	out := kafkaadapter.Observer{Committing: o.Committing, Revoked: o.Revoked, Paused: o.Paused, GroupError: o.GroupError}
+	out := kafkaadapter.Observer{Committing: o.Committing, Revoked: o.Revoked, Paused: o.Paused,
+		GroupError: o.GroupError}
 	if o.Delivered != nil {
 		out.Delivered = func(m *sarama.ConsumerMessage) { o.Delivered(received(m)) }
 	}
 	if o.Skipped != nil {
-		out.Skipped = func(m *kafkaadapter.Message, cause dedup.Cause, _ time.Duration) { o.Skipped(neutral(m), cause) }
+		out.Skipped = func(m *kafkaadapter.Message, cause dedup.Cause, _ time.Duration) {
+			o.Skipped(neutral(m), cause)
+		}
 	}
 	if o.Waiting != nil {
 		out.Waiting = func(m *kafkaadapter.Message) { o.Waiting(neutral(m)) }
@@ -165,11 +178,12 @@ func saramaRanges(t *testing.T, cfg *kafkaadapter.Config, mc *memberConfig) {
 	}
 	cfg.Handler, cfg.Order, cfg.BatchMax = nil, kafkaadapter.ByPartition, 16
 	cfg.RangeHandler = func(ctx context.Context, r *kafkaadapter.Range) error {
-		return mc.ranges(ctx, stretch{r.Topic, r.TopicID, r.Partition, r.From, r.To, func(offset int64) (ms []*kafkaMessage) {
-			for _, m := range r.Since(offset) {
-				ms = append(ms, neutral(m))
-			}
-			return ms
-		}})
+		return mc.ranges(ctx, stretch{r.Topic, r.TopicID, r.Partition, r.From,
+			r.To, func(offset int64) (ms []*kafkaMessage) {
+				for _, m := range r.Since(offset) {
+					ms = append(ms, neutral(m))
+				}
+				return ms
+			}})
 	}
 }

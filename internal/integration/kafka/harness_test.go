@@ -18,10 +18,12 @@ func embedded(t *testing.T) *kfake.Cluster { return embeddedNodes(t, 3) }
 
 func embeddedNodes(t *testing.T, n int, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
-	c, err := kfake.NewCluster(append(opts, kfake.NumBrokers(n), kfake.GroupMinSessionTimeout(200*time.Millisecond),
+	c, err := kfake.NewCluster(append(opts, kfake.NumBrokers(n),
+		kfake.GroupMinSessionTimeout(200*time.Millisecond),
 		// Members of the next protocol have their times from the brokers.
 		kfake.BrokerConfigs(map[string]string{
-			"group.consumer.heartbeat.interval.ms": "250", "group.consumer.session.timeout.ms": "1500",
+			"group.consumer.heartbeat.interval.ms": "250",
+			"group.consumer.session.timeout.ms":    "1500",
 		}))...)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +60,8 @@ func createTopic(t *testing.T, brokers []string, topic string, partitions int32,
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = admin.Close() })
-	err = admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: replicas}, false)
+	err = admin.CreateTopic(topic,
+		&sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: replicas}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,18 +72,22 @@ func createTopic(t *testing.T, brokers []string, topic string, partitions int32,
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = broker.Close() })
-		eventually(t, 30*time.Second, func() (bool, string) { return knowsTopic(broker, topic, partitions) })
+		eventually(t, 30*time.Second, func() (bool, string) {
+			return knowsTopic(broker, topic, partitions)
+		})
 	}
 }
 
 // knowsTopic tells whether a broker has heard of a topic and its leaders: the controller answers
 // to CreateTopics before the brokers have read what it wrote.
 func knowsTopic(broker *sarama.Broker, topic string, partitions int32) (bool, string) {
-	answer, err := broker.GetMetadata(sarama.NewMetadataRequest(clientConfig().Version, []string{topic}))
+	answer, err := broker.GetMetadata(sarama.NewMetadataRequest(clientConfig().Version,
+		[]string{topic}))
 	if err != nil {
 		return false, err.Error()
 	}
-	if len(answer.Topics) != 1 || answer.Topics[0].Err != sarama.ErrNoError || len(answer.Topics[0].Partitions) != int(partitions) {
+	if len(answer.Topics) != 1 || answer.Topics[0].Err != sarama.ErrNoError ||
+		len(answer.Topics[0].Partitions) != int(partitions) {
 		return false, fmt.Sprintf("%s knows %v", broker.Addr(), answer.Topics)
 	}
 	for _, p := range answer.Topics[0].Partitions {
@@ -135,7 +142,8 @@ func produce(t *testing.T, brokers []string, topic string, records []record) map
 }
 
 // produceAt sends the records in order behind those that are in at, and adds them.
-func produceAt(t *testing.T, brokers []string, topic string, at map[int32][]string, records []record) {
+func produceAt(t *testing.T, brokers []string, topic string, at map[int32][]string,
+	records []record) {
 	t.Helper()
 	p := newProducer(t, brokers)
 	defer func() { _ = p.Close() }()
@@ -156,7 +164,8 @@ func newProducer(t *testing.T, brokers []string) sarama.SyncProducer {
 	return p
 }
 
-func sendAt(t *testing.T, p sarama.SyncProducer, topic string, at map[int32][]string, records []record) {
+func sendAt(t *testing.T, p sarama.SyncProducer, topic string, at map[int32][]string,
+	records []record) {
 	t.Helper()
 	const batch = 500
 	for len(records) > 0 {

@@ -37,7 +37,8 @@ func produceBare(t *testing.T, s *scene, prefix string, n int) {
 	defer func() { _ = p.Close() }()
 	var messages []*sarama.ProducerMessage
 	for i := range n {
-		messages = append(messages, &sarama.ProducerMessage{Topic: sceneTopic, Value: sarama.StringEncoder(fmt.Sprint(prefix, i)), Timestamp: sameTime})
+		messages = append(messages, &sarama.ProducerMessage{Topic: sceneTopic,
+			Value: sarama.StringEncoder(fmt.Sprint(prefix, i)), Timestamp: sameTime})
 	}
 	if err := p.SendMessages(messages); err != nil {
 		t.Fatal(err)
@@ -67,10 +68,14 @@ func positionsOfARecreatedTopic(t *testing.T, f flavor) {
 		m := s.join(handler, func(mc *memberConfig) {
 			mc.adapter = func(c *kafkaadapter.Config) {
 				c.Positions = positions
-				c.Observer.MissingID = func(*sarama.ConsumerMessage) { s.note(func() { missing++ }) }
+				c.Observer.MissingID = func(*sarama.ConsumerMessage) {
+					s.note(func() { missing++ })
+				}
 			}
 		})
-		eventually(t, 15*time.Second, func() (bool, string) { return s.committed(0) == n, fmt.Sprint("committed ", s.committed(0)) })
+		eventually(t, 15*time.Second, func() (bool, string) {
+			return s.committed(0) == n, fmt.Sprint("committed ", s.committed(0))
+		})
 		m.leave(t)
 	}
 	produceBare(t, s, "old", n)
@@ -83,7 +88,8 @@ func positionsOfARecreatedTopic(t *testing.T, f flavor) {
 	if err := admin.DeleteTopic(sceneTopic); err != nil {
 		t.Fatal(err)
 	}
-	if err := admin.CreateTopic(sceneTopic, &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false); err != nil {
+	if err := admin.CreateTopic(sceneTopic,
+		&sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 1}, false); err != nil {
 		t.Fatal(err)
 	}
 	produceBare(t, s, "new", n)
@@ -92,7 +98,8 @@ func positionsOfARecreatedTopic(t *testing.T, f flavor) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(runs) != 2*n || slices.Max(slices.Collect(maps.Values(runs))) != 1 || missing != 3*n {
-		t.Errorf("%d messages of %d ran, the most often %d times; %d without an id", len(runs), 2*n, slices.Max(slices.Collect(maps.Values(runs))), missing)
+		t.Errorf("%d messages of %d ran, the most often %d times; %d without an id", len(runs),
+			2*n, slices.Max(slices.Collect(maps.Values(runs))), missing)
 	}
 }
 
@@ -110,7 +117,9 @@ func hugeIDIsParked(t *testing.T, f flavor) {
 	records := []record{{id: idOf(0), key: "k"}, {id: huge, key: "k"}, {id: idOf(1), key: "k"}}
 	produceAt(t, s.cluster.ListenAddrs(), sceneTopic, s.sent, records)
 	m := s.join(nil, func(mc *memberConfig) { mc.deadTopic = deadTopic })
-	eventually(t, 15*time.Second, func() (bool, string) { return s.committed(0) == 3, fmt.Sprint("committed ", s.committed(0)) })
+	eventually(t, 15*time.Second, func() (bool, string) {
+		return s.committed(0) == 3, fmt.Sprint("committed ", s.committed(0))
+	})
 	m.leave(t)
 	letter := readOne(t, s.cluster.ListenAddrs(), deadTopic)
 	id, _ := kafkaadapter.Header("message-id")(letter)
@@ -142,12 +151,14 @@ func TestCheckWindow(t *testing.T) {
 	}
 	produceBare(t, s, "old", 5)
 	exceeded := check(24 * time.Hour)
-	if len(exceeded) != 1 || exceeded[0].Retention != 7*24*time.Hour || !slices.Equal(exceeded[0].Lagging, []int32{0}) {
+	if len(exceeded) != 1 || exceeded[0].Retention != 7*24*time.Hour ||
+		!slices.Equal(exceeded[0].Lagging, []int32{0}) {
 		t.Fatalf("%+v", exceeded)
 	}
 	t.Log(exceeded[0])
 	keeps := "-1"
-	if err := admin.AlterConfig(sarama.TopicResource, sceneTopic, map[string]*string{"retention.ms": &keeps}, false); err != nil {
+	if err := admin.AlterConfig(sarama.TopicResource, sceneTopic,
+		map[string]*string{"retention.ms": &keeps}, false); err != nil {
 		t.Fatal(err)
 	}
 	m := s.join(nil, func(mc *memberConfig) {
@@ -156,7 +167,9 @@ func TestCheckWindow(t *testing.T) {
 			c.AllowNoID = true // what is produced here has none
 		}
 	})
-	eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0) == 5, "nothing is committed" })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return s.committed(0) == 5, "nothing is committed"
+	})
 	m.leave(t)
 	exceeded = check(10 * 365 * 24 * time.Hour)
 	if len(exceeded) != 1 || exceeded[0].Retention >= 0 || exceeded[0].Lagging != nil {

@@ -76,7 +76,8 @@ func (s *scene) notOnce() (found []string) {
 		}
 	}
 	if len(s.effects) > len(ids) {
-		found = append(found, fmt.Sprintf("%d ids had an effect, %d were sent", len(s.effects), len(ids)))
+		found = append(found, fmt.Sprintf("%d ids had an effect, %d were sent",
+			len(s.effects), len(ids)))
 	}
 	return found
 }
@@ -98,7 +99,8 @@ func (s *scene) disorder() (found []string) {
 		seen[e.id] = true
 		l := lane{e.partition, e.key}
 		if before, ok := last[l]; ok && e.offset < before {
-			found = append(found, fmt.Sprintf("key %q of partition %d: %d after %d", e.key, e.partition, e.offset, before))
+			found = append(found, fmt.Sprintf("key %q of partition %d: %d after %d", e.key,
+				e.partition, e.offset, before))
 		}
 		last[l] = e.offset
 	}
@@ -155,7 +157,9 @@ func wantNoGoroutines(t *testing.T) {
 			return false, err.Error()
 		}
 		left := slices.DeleteFunc(strings.Split(profile.String(), "\n\n"), func(g string) bool {
-			return !strings.Contains(g, mine) || !strings.Contains(g, "onceward/kafkaadapter") && !strings.Contains(g, "onceward/dedup")
+			return !strings.Contains(g, mine) ||
+				!strings.Contains(g, "onceward/kafkaadapter") &&
+					!strings.Contains(g, "onceward/dedup")
 		})
 		return len(left) == 0, strings.Join(left, "\n\n")
 	})

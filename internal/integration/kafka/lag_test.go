@@ -45,7 +45,8 @@ func TestLagsOfMovedPartition(t *testing.T) {
 		if got, err := kafkaadapter.Lags(native, "group", "lags"); err != nil || len(got) != 1 {
 			t.Fatalf("with sarama: %v, %v", got, err)
 		}
-		if got, err := franz.Lags(t.Context(), client, "group", "lags"); err != nil || len(got) != 1 {
+		if got, err := franz.Lags(t.Context(), client, "group", "lags"); err != nil ||
+			len(got) != 1 {
 			t.Fatalf("with franz-go: %v, %v", got, err)
 		}
 		leader, err := native.Leader("lags", 0)
@@ -68,7 +69,8 @@ func testLags(t *testing.T, addrs []string, topic string) {
 	}
 	t.Cleanup(func() { _ = native.Close() })
 	newClient := func(opts ...kgo.Opt) *kgo.Client {
-		cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(addrs...), kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
+		cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(addrs...),
+			kgo.RecordPartitioner(kgo.ManualPartitioner()))...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +79,8 @@ func testLags(t *testing.T, addrs []string, topic string) {
 	}
 	client := newClient(kgo.ProducerBatchCompression(kgo.ZstdCompression()))
 	record := func(partition int32, ago time.Duration) *kgo.Record {
-		return &kgo.Record{Topic: topic, Partition: partition, Value: []byte("x"), Timestamp: time.Now().Add(-ago)}
+		return &kgo.Record{Topic: topic, Partition: partition, Value: []byte("x"),
+			Timestamp: time.Now().Add(-ago)}
 	}
 	produce := func(cl *kgo.Client, all ...*kgo.Record) {
 		t.Helper()
@@ -91,7 +94,9 @@ func testLags(t *testing.T, addrs []string, topic string) {
 	}
 	commit := func(partition int32, offset int64) {
 		t.Helper()
-		_, err := admin.AlterConsumerGroupOffsets(group, map[string]map[int32]sarama.OffsetAndMetadata{topic: {partition: {Offset: offset, LeaderEpoch: -1}}}, nil)
+		_, err := admin.AlterConsumerGroupOffsets(group,
+			map[string]map[int32]sarama.OffsetAndMetadata{
+				topic: {partition: {Offset: offset, LeaderEpoch: -1}}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +106,8 @@ func testLags(t *testing.T, addrs []string, topic string) {
 		s, err1 := kafkaadapter.Lags(native, group, topic)
 		f, err2 := franz.Lags(t.Context(), client, group, topic)
 		for name, got := range map[string]map[string]time.Duration{"sarama": s, "franz-go": f} {
-			if off := got[topic] - lag; err1 != nil || err2 != nil || len(got) != 1 || off < 0 || off > time.Minute || lag == 0 && off != 0 {
+			if off := got[topic] - lag; err1 != nil || err2 != nil || len(got) != 1 || off < 0 ||
+				off > time.Minute || lag == 0 && off != 0 {
 				t.Errorf("%s, with %s: %v, %v, %v; want %v", what, name, got, err1, err2, lag)
 			}
 		}
@@ -121,7 +127,8 @@ func testLags(t *testing.T, addrs []string, topic string) {
 	// A transaction leaves a mark behind its messages, which nobody can read and commit.
 	marks := map[bool]int64{true: 4, false: 6}
 	for _, committed := range []bool{true, false} {
-		txn := newClient(kgo.TransactionalID(topic + map[bool]string{true: "-1", false: "-2"}[committed]))
+		txn := newClient(kgo.TransactionalID(topic + map[bool]string{true: "-1",
+			false: "-2"}[committed]))
 		if err := txn.BeginTransaction(); err != nil {
 			t.Fatal(err)
 		}

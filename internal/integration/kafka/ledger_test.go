@@ -30,7 +30,8 @@ func (s *scene) atomic() *sqlLedger {
 	}
 	dsn := "file:" + filepath.Join(s.t.TempDir(), "ledger.db") +
 		"?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_txlock=immediate"
-	s.ledger = &sqlLedger{dsn: dsn, write: openSQLite(s.t, dsn), read: openSQLite(s.t, dsn), marks: marks}
+	s.ledger = &sqlLedger{dsn: dsn, write: openSQLite(s.t, dsn), read: openSQLite(s.t, dsn),
+		marks: marks}
 	if err := marks.Migrate(s.t.Context(), s.ledger.write); err != nil {
 		s.t.Fatal(err)
 	}
@@ -73,7 +74,8 @@ func (l *sqlLedger) land(ctx context.Context, s *scene, link *mortal, m *kafkaMe
 		return fmt.Errorf("mark: %v, %w", mark.Outcome, mark.Err)
 	}
 	const insert = "INSERT INTO effects (id, key, part, pos) VALUES (?, ?, ?, ?)"
-	if _, err := tx.ExecContext(ctx, insert, m.ID, string(m.Key), m.Partition, m.Offset); err != nil {
+	if _, err := tx.ExecContext(ctx, insert, m.ID, string(m.Key), m.Partition,
+		m.Offset); err != nil {
 		return err
 	}
 	if l.inside != nil {

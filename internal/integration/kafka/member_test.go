@@ -98,7 +98,8 @@ func (mc *memberConfig) newDeduper() (*dedup.Deduper, error) {
 		lease = mc.lease
 	}
 	return dedup.New(mc.link, dedup.Config{
-		Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Minute, Resolve: mc.resolve, SeenOnly: mc.seenOnly,
+		Namespace: "t", Window: time.Hour, LeaseTTL: lease, Hold: time.Minute, Resolve: mc.resolve,
+		SeenOnly: mc.seenOnly,
 	})
 }
 
@@ -123,7 +124,8 @@ var members atomic.Int64
 // and its handlers must be counted.
 func newMember(t *testing.T, mc *memberConfig) *member {
 	t.Helper()
-	m := &member{name: fmt.Sprint("member-", members.Add(1)), link: mc.link, dialer: &cutDialer{conns: map[net.Conn]bool{}}, done: make(chan error, 1)}
+	m := &member{name: fmt.Sprint("member-", members.Add(1)), link: mc.link,
+		dialer: &cutDialer{conns: map[net.Conn]bool{}}, done: make(chan error, 1)}
 	if mc.unclaimed {
 		return m
 	}

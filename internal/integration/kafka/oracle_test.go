@@ -32,7 +32,8 @@ func recordsOf(store dedup.Store) records {
 			keys[i] = key
 		}
 		for i, ans := range store.Lookup(context.Background(), keys) {
-			if s := ans.Record.State; ans.Err != nil || s != dedup.StateSucceeded && s != dedup.StateFailed {
+			if s := ans.Record.State; ans.Err != nil ||
+				s != dedup.StateSucceeded && s != dedup.StateFailed {
 				missing = append(missing, fmt.Sprintf("%s is %v (error: %v)", ids[i], s, ans.Err))
 			}
 		}
@@ -58,7 +59,8 @@ type oracle struct {
 }
 
 func newOracle(recs records) *oracle {
-	return &oracle{records: recs, committing: make(chan struct{}), checked: map[int32]int64{}, last: map[int32]int64{}, generations: map[int32]bool{}}
+	return &oracle{records: recs, committing: make(chan struct{}), checked: map[int32]int64{},
+		last: map[int32]int64{}, generations: map[int32]bool{}}
 }
 
 // attach sees the commits of a cluster, or of its next life.
@@ -115,7 +117,9 @@ func (o *oracle) commit(generation, partition int32, offset int64) {
 		return
 	}
 	if offset > int64(len(o.ids[partition])) {
-		o.violations = append(o.violations, fmt.Sprintf("commit %d of partition %d is beyond the %d messages there", offset, partition, len(o.ids[partition])))
+		o.violations = append(o.violations,
+			fmt.Sprintf("commit %d of partition %d is beyond the %d messages there", offset,
+				partition, len(o.ids[partition])))
 		return
 	}
 	var ids []string
@@ -125,7 +129,8 @@ func (o *oracle) commit(generation, partition int32, offset int64) {
 		}
 	}
 	for _, m := range o.records(ids) {
-		o.violations = append(o.violations, fmt.Sprintf("commit %d of partition %d: %s", offset, partition, m))
+		o.violations = append(o.violations,
+			fmt.Sprintf("commit %d of partition %d: %s", offset, partition, m))
 	}
 	o.checked[partition] = offset
 }
@@ -141,7 +146,8 @@ func stream(rnd *rand.Rand, n, partitions int) (records []record, unique int) {
 			unique++
 		}
 		p := partitionsOf(partitions, rnd.IntN(partitions))
-		records = append(records, record{id: id, partition: p, key: fmt.Sprint("k", rnd.IntN(500)), value: []byte(id)})
+		records = append(records, record{id: id, partition: p, key: fmt.Sprint("k", rnd.IntN(500)),
+			value: []byte(id)})
 	}
 	return records, unique
 }
@@ -164,7 +170,8 @@ func TestCommitsNeverRunAheadOfRecords(t *testing.T) {
 	var delivered, revoked atomic.Int64
 	join := func() *member {
 		return s.join(func(ctx context.Context, m *kafkaMessage) error {
-			return backoff.Sleep(ctx, time.Duration(5+m.Offset%10)*time.Millisecond) // so that crashes hit it
+			// so that crashes hit it
+			return backoff.Sleep(ctx, time.Duration(5+m.Offset%10)*time.Millisecond)
 		}, func(mc *memberConfig) {
 			mc.observer.Delivered = func(*kafkaMessage) { delivered.Add(1) }
 			mc.observer.Revoked = func(string, int32, int, int) { revoked.Add(1) }
@@ -196,9 +203,11 @@ func TestCommitsNeverRunAheadOfRecords(t *testing.T) {
 	s.oracle.mu.Lock()
 	defer s.oracle.mu.Unlock()
 	t.Logf("%d messages, %d ids, %d deliveries, %d effects doubled by %d crashes, %d commits in %d generations, %d partitions revoked",
-		messages, unique, delivered.Load(), doubled, rounds, s.oracle.commits, len(s.oracle.generations), revoked.Load())
+		messages, unique, delivered.Load(), doubled, rounds, s.oracle.commits,
+		len(s.oracle.generations), revoked.Load())
 	if seen := len(s.effects); seen != unique || len(records) > 0 {
-		t.Errorf("%d ids had an effect, %d were sent, %d messages were not", seen, unique, len(records))
+		t.Errorf("%d ids had an effect, %d were sent, %d messages were not", seen, unique,
+			len(records))
 	}
 	if delivered.Load() <= messages {
 		t.Error("nothing was redelivered: the crashes hit nothing")

@@ -14,7 +14,9 @@ import (
 
 // takesOver makes a member claim at once what an older generation holds.
 func takesOver(mc *memberConfig) {
-	mc.adapter = func(c *kafkaadapter.Config) { c.Group, c.TakeOverOlderGeneration = sceneGroup, true }
+	mc.adapter = func(c *kafkaadapter.Config) {
+		c.Group, c.TakeOverOlderGeneration = sceneGroup, true
+	}
 }
 
 // overlap is two messages, one on each of two partitions, whose handlers do not listen: the
@@ -29,8 +31,10 @@ type overlap struct {
 
 func newOverlap(t *testing.T, f flavor) *overlap {
 	t.Helper()
-	o := &overlap{scene: f.scene(t, 3, 2).nobodyDies(), release: make(chan struct{}), inside: map[string]int{}}
-	o.produce(record{id: idOf(0), partition: 0, key: "a"}, record{id: idOf(1), partition: 1, key: "b"})
+	o := &overlap{scene: f.scene(t, 3, 2).nobodyDies(), release: make(chan struct{}),
+		inside: map[string]int{}}
+	o.produce(record{id: idOf(0), partition: 0, key: "a"},
+		record{id: idOf(1), partition: 1, key: "b"})
 	return o
 }
 
@@ -70,10 +74,13 @@ func TestTakeOverWhileAHandlerRuns(t *testing.T) {
 				o := newOverlap(t, f)
 				change := append(c.change, shortDrain)
 				a := o.join(o.deaf, change...)
-				eventually(t, 10*time.Second, func() (bool, string) { return a.running.Load() == 2, "the first member is not at work" })
+				eventually(t, 10*time.Second, func() (bool, string) {
+					return a.running.Load() == 2, "the first member is not at work"
+				})
 				b := o.join(o.deaf, change...)
 				eventually(t, 10*time.Second, func() (bool, string) {
-					return longer(o.scene, 3) && (c.most == 1 || o.atOnce() == 2) || o.atOnce() == 2, "the message did not move"
+					return longer(o.scene, 3) && (c.most == 1 || o.atOnce() == 2) ||
+						o.atOnce() == 2, "the message did not move"
 				})
 				if got := o.atOnce(); got != c.most {
 					t.Errorf("%d handlers of a message run at once, want %d", got, c.most)
@@ -98,7 +105,9 @@ func TestTakeOverWhileAHandlerRuns(t *testing.T) {
 func TestOverlapIsHarmlessInOneTransaction(t *testing.T) {
 	for _, where := range []string{"before the transaction", "inside the transaction"} {
 		t.Run(where, func(t *testing.T) {
-			eachFlavor(t, func(t *testing.T, f flavor) { harmlessOverlap(t, f, where == "inside the transaction") })
+			eachFlavor(t, func(t *testing.T, f flavor) {
+				harmlessOverlap(t, f, where == "inside the transaction")
+			})
 		})
 	}
 }
@@ -116,15 +125,18 @@ func harmlessOverlap(t *testing.T, f flavor, inside bool) {
 					o.enter(m.ID)
 				}
 				// The worst that a handler can do: its partition is gone, and it goes on.
-				mark, err := ledger.marks.Do(context.WithoutCancel(ctx), db, m.ID, func(ctx context.Context, tx *sql.Tx) error {
-					if _, err := tx.ExecContext(ctx, "INSERT INTO effects (id, key, part, pos) VALUES (?, ?, ?, ?)", m.ID, string(m.Key), m.Partition, m.Offset); err != nil {
-						return err
-					}
-					if inside {
-						o.enter(m.ID)
-					}
-					return nil
-				})
+				mark, err := ledger.marks.Do(context.WithoutCancel(ctx), db, m.ID,
+					func(ctx context.Context, tx *sql.Tx) error {
+						if _, err := tx.ExecContext(ctx,
+							"INSERT INTO effects (id, key, part, pos) VALUES (?, ?, ?, ?)",
+							m.ID, string(m.Key), m.Partition, m.Offset); err != nil {
+							return err
+						}
+						if inside {
+							o.enter(m.ID)
+						}
+						return nil
+					})
 				if err == nil {
 					mu.Lock()
 					outcomes[mark.Outcome]++
@@ -135,10 +147,14 @@ func harmlessOverlap(t *testing.T, f flavor, inside bool) {
 		}
 	}
 	a := o.join(nil, shortDrain, handler(ledger.write))
-	eventually(t, 10*time.Second, func() (bool, string) { return a.running.Load() == 2, "the first member is not at work" })
-	b := o.join(nil, shortDrain, handler(openSQLite(t, ledger.dsn))) // as another process would have
 	eventually(t, 10*time.Second, func() (bool, string) {
-		return a.running.Load()+b.running.Load() > 2, fmt.Sprint("no overlap; the first runs ", a.running.Load())
+		return a.running.Load() == 2, "the first member is not at work"
+	})
+	// as another process would have
+	b := o.join(nil, shortDrain, handler(openSQLite(t, ledger.dsn)))
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return a.running.Load()+b.running.Load() > 2,
+			fmt.Sprint("no overlap; the first runs ", a.running.Load())
 	})
 	if n := o.committed(0) + o.committed(1); n != 0 {
 		t.Errorf("%d offsets were committed before any transaction", n)
@@ -176,7 +192,8 @@ func (s *scene) wantRunSoon(old int32, n int) {
 	eventually(s.t, 2*time.Second, func() (bool, string) {
 		return s.totalEffects() == n, fmt.Sprintf("%d of %d effects", s.totalEffects(), n)
 	})
-	s.t.Logf("%d messages ran within %v of the assignment", n, time.Since(assigned).Round(time.Millisecond))
+	s.t.Logf("%d messages ran within %v of the assignment",
+		n, time.Since(assigned).Round(time.Millisecond))
 }
 
 // A member leaves with a lease of a minute: what it had not started, and what it has
@@ -187,7 +204,9 @@ func TestCleanLeaveLeavesNoLease(t *testing.T) {
 		s := f.scene(t, 3, 1)
 		s.produce(numbered(0, 0, n)...)
 		a := s.join(untilCancelled, longLease)
-		eventually(t, 10*time.Second, func() (bool, string) { return a.running.Load() == 4, "the first member is not at work" })
+		eventually(t, 10*time.Second, func() (bool, string) {
+			return a.running.Load() == 4, "the first member is not at work"
+		})
 		old := s.generation()
 		a.leave(t)
 		b := s.join(nil, longLease)
@@ -200,11 +219,14 @@ func TestCleanLeaveLeavesNoLease(t *testing.T) {
 // given the partition to it; anybody else waits.
 func TestCrashLeavesALease(t *testing.T) {
 	const n = 40
-	crashed := func(t *testing.T, f flavor, change ...func(*memberConfig)) (s *scene, survivor *member, old int32) {
+	crashed := func(t *testing.T, f flavor, change ...func(*memberConfig)) (s *scene,
+		survivor *member, old int32) {
 		s = f.scene(t, 3, 1)
 		s.produce(numbered(0, 0, n)...)
 		a := s.join(untilCancelled, append(change, longLease)...)
-		eventually(t, 10*time.Second, func() (bool, string) { return a.running.Load() == 4, "the first member is not at work" })
+		eventually(t, 10*time.Second, func() (bool, string) {
+			return a.running.Load() == 4, "the first member is not at work"
+		})
 		old = s.generation()
 		a.crash()
 		return s, s.join(nil, append(change, longLease)...), old
@@ -219,7 +241,9 @@ func TestCrashLeavesALease(t *testing.T) {
 	t.Run("not asked for", func(t *testing.T) {
 		eachFlavor(t, func(t *testing.T, f flavor) {
 			s, b, _ := crashed(t, f)
-			eventually(t, 10*time.Second, func() (bool, string) { return longer(s, 3), "nobody waits" })
+			eventually(t, 10*time.Second, func() (bool, string) {
+				return longer(s, 3), "nobody waits"
+			})
 			if got := s.totalEffects(); got != 0 {
 				t.Errorf("%d effects under somebody else's lease", got)
 			}

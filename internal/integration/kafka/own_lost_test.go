@@ -88,10 +88,13 @@ func TestLostPartitionStaysWithItsMember(t *testing.T) {
 		}, func(mc *memberConfig) {
 			mc.observer.Revoked = func(string, int32, int, int) { revoked.Add(1) }
 			mc.adapter = func(c *kafkaadapter.Config) {
-				c.Own, c.Partitioner, c.CommitClient, c.Group = l.own, kafkaadapter.Murmur2, commits, s.group()
+				c.Own, c.Partitioner, c.CommitClient, c.Group = l.own, kafkaadapter.Murmur2,
+					commits, s.group()
 			}
 		})
-		eventually(t, 10*time.Second, func() (bool, string) { return m.running.Load() == 1, "nothing runs" })
+		eventually(t, 10*time.Second, func() (bool, string) {
+			return m.running.Load() == 1, "nothing runs"
+		})
 		l.take(0, 3)
 		if cause := waitFor(t, causes, "the handler goes on"); !errors.Is(cause, errTaken) {
 			t.Errorf("the handler ended with %v", cause)

@@ -43,7 +43,9 @@ func TestOwnedThroughAKill(t *testing.T) {
 			mini, _ := redistest.Mini(t)
 			return embedded(t).ListenAddrs(), mini.Addr()
 		},
-		"real": func(t *testing.T) ([]string, string) { return servertest.Kafka(t), servertest.Redis(t) },
+		"real": func(t *testing.T) ([]string, string) {
+			return servertest.Kafka(t), servertest.Redis(t)
+		},
 	}
 	for place, open := range places {
 		for _, client := range []string{"sarama", "franz"} {
@@ -60,10 +62,12 @@ func TestOwnedThroughAKill(t *testing.T) {
 func newOwnedGroup(t *testing.T, client string, brokers []string, addr string) *ownedGroup {
 	t.Helper()
 	name := servertest.Prefix(t)
-	g := &ownedGroup{t: t, log: map[int32][]string{}, random: rand.New(rand.NewPCG(1, 2)), cfg: workerConfig{ // a test
-		Brokers: brokers, Group: name + "_group", Topic: name, Prefix: name, Client: client,
-		Redis: addr, Effects: filepath.Join(t.TempDir(), "effects"),
-	}}
+	// a test
+	g := &ownedGroup{t: t, log: map[int32][]string{}, random: rand.New(rand.NewPCG(1, 2)),
+		cfg: workerConfig{
+			Brokers: brokers, Group: name + "_group", Topic: name, Prefix: name, Client: client,
+			Redis: addr, Effects: filepath.Join(t.TempDir(), "effects"),
+		}}
 	c := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
@@ -128,7 +132,8 @@ func (g *ownedGroup) produceUntilHeld(victim *process) string {
 
 func (g *ownedGroup) home(id string) record {
 	key := "key of " + id
-	return record{id: id, key: key, partition: kafkaadapter.Murmur2([]byte(key), ownedPartitions), value: []byte("x")}
+	return record{id: id, key: key, partition: kafkaadapter.Murmur2([]byte(key), ownedPartitions),
+		value: []byte("x")}
 }
 
 // produce sends n new messages, each up to three times, in any order.
@@ -202,7 +207,8 @@ func (g *ownedGroup) judge(victim int, held string) {
 			if err != nil {
 				g.t.Fatal(err)
 			}
-			explained := len(by) == 2 && by[0] == victim && by[1] != victim && !marked[fmt.Sprint(hex.EncodeToString(key[:]), " ", victim)]
+			explained := len(by) == 2 && by[0] == victim && by[1] != victim &&
+				!marked[fmt.Sprint(hex.EncodeToString(key[:]), " ", victim)]
 			switch {
 			case len(by) == 1:
 			case explained && !slices.Contains(again, id):
@@ -212,12 +218,15 @@ func (g *ownedGroup) judge(victim int, held string) {
 			}
 		}
 	}
-	g.t.Logf("%d ids; %d had their effect again after the kill; verdicts: %v", len(effects), len(again), verdicts)
+	g.t.Logf("%d ids; %d had their effect again after the kill; verdicts: %v", len(effects),
+		len(again), verdicts)
 	switch {
 	case len(bad) > 0:
-		g.t.Errorf("%d ids had not one effect (the victim was %d), first: %s", len(bad), victim, bad[0])
+		g.t.Errorf("%d ids had not one effect (the victim was %d), first: %s",
+			len(bad), victim, bad[0])
 	case !slices.Contains(again, held):
-		g.t.Errorf("%s was inside its effect when the process was killed, and %v ran again", held, again)
+		g.t.Errorf("%s was inside its effect when the process was killed, and %v ran again",
+			held, again)
 	case verdicts["new"] == 0:
 		g.t.Error("nothing was new: every key was claimed")
 	}

@@ -41,19 +41,22 @@ type ownedWorker struct {
 
 func ownedOptions(prefix string) owned.Options {
 	return owned.Options{
-		Prefix: prefix + "own", Secret: []byte("a secret of the test"), Window: time.Hour, Hold: ownedHold, Lease: ownedLease, ExpectedKeys: 10_000,
+		Prefix: prefix + "own", Secret: []byte("a secret of the test"), Window: time.Hour,
+		Hold: ownedHold, Lease: ownedLease, ExpectedKeys: 10_000,
 	}
 }
 
 func workOwned(ctx context.Context, cfg workerConfig) (err error) {
 	w := &ownedWorker{cfg: cfg}
-	if w.lines, err = os.OpenFile(cfg.Effects, os.O_APPEND|os.O_WRONLY|os.O_CREATE, 0o600); err != nil {
+	if w.lines, err = os.OpenFile(cfg.Effects, os.O_APPEND|os.O_WRONLY|os.O_CREATE,
+		0o600); err != nil {
 		return err
 	}
 	defer func() { _ = w.lines.Close() }()
 	client := redis.NewClient(&redis.Options{Addr: cfg.Redis})
 	defer func() { _ = client.Close() }()
-	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: cfg.Prefix + "in", Layout: redisadapter.SeenOnly, Owned: true})
+	inner, err := redisadapter.New(ctx, client,
+		redisadapter.Options{Prefix: cfg.Prefix + "in", Layout: redisadapter.SeenOnly, Owned: true})
 	if err != nil {
 		return err
 	}
@@ -63,7 +66,8 @@ func workOwned(ctx context.Context, cfg workerConfig) (err error) {
 		return err
 	}
 	w.dedup, err = dedup.New(w.store, dedup.Config{
-		Namespace: "t", Window: time.Hour, LeaseTTL: 2 * time.Second, Hold: ownedHold, SeenOnly: true,
+		Namespace: "t", Window: time.Hour, LeaseTTL: 2 * time.Second, Hold: ownedHold,
+		SeenOnly: true,
 		Observer: dedup.Observer{Ended: func(e dedup.Event) {
 			if e.State == dedup.StateSucceeded {
 				w.say("marked", hex.EncodeToString(e.ID[:]))
@@ -90,9 +94,11 @@ func (w *ownedWorker) say(what, of string) {
 }
 
 // own is what a Config.Own is made of.
-func (w *ownedWorker) own(ctx context.Context, group, topic string, number, count, generation int32) (*owned.Ownership, error) {
+func (w *ownedWorker) own(ctx context.Context, group, topic string, number, count,
+	generation int32) (*owned.Ownership, error) {
 	return w.store.Acquire(ctx, owned.Partition{
-		Source: group + "/" + topic, Number: number, Count: count, Mapping: "murmur2", Generation: generation,
+		Source: group + "/" + topic, Number: number, Count: count, Mapping: "murmur2",
+		Generation: generation,
 	})
 }
 
@@ -104,14 +110,19 @@ func (w *ownedWorker) sarama(ctx context.Context) error {
 	}
 	defer func() { _ = commits.Close() }()
 	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: w.dedup, Group: w.cfg.Group, CommitClient: commits, Partitioner: kafkaadapter.Murmur2,
+		Deduper: w.dedup, Group: w.cfg.Group, CommitClient: commits,
+		Partitioner: kafkaadapter.Murmur2,
 		Own: func(ctx context.Context, at kafkaadapter.Assigned) (kafkaadapter.Ownership, error) {
 			return w.own(ctx, at.Group, at.Topic, at.Partition, at.Count, at.Generation)
 		},
-		Handler: func(ctx context.Context, m *kafkaadapter.Message) error { return w.handle(ctx, m.ID) },
+		Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
+			return w.handle(ctx, m.ID)
+		},
 		Workers: 8, Drain: time.Second, CommitEvery: 100 * time.Millisecond,
 		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
-		Observer: kafkaadapter.Observer{Delivered: func(m *sarama.ConsumerMessage) { fmt.Printf("DELIVERED %d %d\n", m.Partition, m.Offset) }},
+		Observer: kafkaadapter.Observer{Delivered: func(m *sarama.ConsumerMessage) {
+			fmt.Printf("DELIVERED %d %d\n", m.Partition, m.Offset)
+		}},
 	})
 	if err != nil {
 		return err
@@ -135,14 +146,18 @@ func (w *ownedWorker) franz(ctx context.Context) error {
 		Handler: func(ctx context.Context, m *franz.Message) error { return w.handle(ctx, m.ID) },
 		Workers: 8, Drain: time.Second, CommitEvery: 100 * time.Millisecond,
 		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
-		Observer: franz.Observer{Delivered: func(r *kgo.Record) { fmt.Printf("DELIVERED %d %d\n", r.Partition, r.Offset) }},
+		Observer: franz.Observer{Delivered: func(r *kgo.Record) {
+			fmt.Printf("DELIVERED %d %d\n", r.Partition, r.Offset)
+		}},
 	})
 	if err != nil {
 		return err
 	}
-	return c.Run(ctx, kgo.SeedBrokers(w.cfg.Brokers...), kgo.ConsumerGroup(w.cfg.Group), kgo.ConsumeTopics(w.cfg.Topic),
+	return c.Run(ctx, kgo.SeedBrokers(w.cfg.Brokers...), kgo.ConsumerGroup(w.cfg.Group),
+		kgo.ConsumeTopics(w.cfg.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.FetchMaxWait(100*time.Millisecond),
-		kgo.HeartbeatInterval(250*time.Millisecond), kgo.SessionTimeout(1500*time.Millisecond), kgo.RebalanceTimeout(6*time.Second))
+		kgo.HeartbeatInterval(250*time.Millisecond), kgo.SessionTimeout(1500*time.Millisecond),
+		kgo.RebalanceTimeout(6*time.Second))
 }
 
 // handle has the effect of a message. The process that is to be killed has one, and does not

@@ -11,10 +11,13 @@ import (
 func plant(b bug, g sarama.ConsumerGroup) sarama.ConsumerGroup {
 	switch b {
 	case marksOnReceipt:
-		return buggyGroup{g, func(h sarama.ConsumerGroupHandler) sarama.ConsumerGroupHandler { return earlyHandler{h} }}
+		return buggyGroup{g, func(h sarama.ConsumerGroupHandler) sarama.ConsumerGroupHandler {
+			return earlyHandler{h}
+		}}
 	case commitsOnce:
 		return buggyGroup{g, func(h sarama.ConsumerGroupHandler) sarama.ConsumerGroupHandler {
-			return &onceHandler{ConsumerGroupHandler: h, sessions: map[sarama.ConsumerGroupSession]*onceSession{}}
+			return &onceHandler{ConsumerGroupHandler: h,
+				sessions: map[sarama.ConsumerGroupSession]*onceSession{}}
 		}}
 	default:
 		return g
@@ -26,14 +29,16 @@ type buggyGroup struct {
 	bug func(sarama.ConsumerGroupHandler) sarama.ConsumerGroupHandler
 }
 
-func (g buggyGroup) Consume(ctx context.Context, topics []string, h sarama.ConsumerGroupHandler) error {
+func (g buggyGroup) Consume(ctx context.Context, topics []string,
+	h sarama.ConsumerGroupHandler) error {
 	return g.ConsumerGroup.Consume(ctx, topics, g.bug(h))
 }
 
 // earlyHandler marks every message on arrival.
 type earlyHandler struct{ sarama.ConsumerGroupHandler }
 
-func (h earlyHandler) ConsumeClaim(s sarama.ConsumerGroupSession, c sarama.ConsumerGroupClaim) error {
+func (h earlyHandler) ConsumeClaim(s sarama.ConsumerGroupSession,
+	c sarama.ConsumerGroupClaim) error {
 	out := make(chan *sarama.ConsumerMessage)
 	go func() {
 		defer close(out)
@@ -80,7 +85,8 @@ func (h *onceHandler) Cleanup(s sarama.ConsumerGroupSession) error {
 	return h.ConsumerGroupHandler.Cleanup(h.session(s))
 }
 
-func (h *onceHandler) ConsumeClaim(s sarama.ConsumerGroupSession, c sarama.ConsumerGroupClaim) error {
+func (h *onceHandler) ConsumeClaim(s sarama.ConsumerGroupSession,
+	c sarama.ConsumerGroupClaim) error {
 	return h.ConsumerGroupHandler.ConsumeClaim(h.session(s), c)
 }
 

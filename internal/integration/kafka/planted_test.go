@@ -99,8 +99,11 @@ func seenBusyIsDone(t *testing.T, f flavor) []string {
 	wait := func(context.Context, *kafkaMessage) error { <-block; return nil }
 	a, b := s.join(wait, busy), s.join(wait, busy)
 	s.wantMembers(2)
-	s.produce(record{id: "same", partition: 0, key: "k"}, record{id: "same", partition: 1, key: "k"})
-	eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0)+s.committed(1) == 1, "nobody commits" })
+	s.produce(record{id: "same", partition: 0, key: "k"},
+		record{id: "same", partition: 1, key: "k"})
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return s.committed(0)+s.committed(1) == 1, "nobody commits"
+	})
 	close(block)
 	a.leave(t)
 	b.leave(t)
@@ -160,8 +163,11 @@ func seenSharedClaims(t *testing.T, f flavor) []string {
 	wait := func(ctx context.Context, _ *kafkaMessage) error { return inside.waitFor(ctx, 2) }
 	a, b := s.join(wait, shared), s.join(wait, shared)
 	s.wantMembers(2)
-	s.produce(record{id: "same", partition: 0, key: "k"}, record{id: "same", partition: 1, key: "k"})
-	eventually(t, 10*time.Second, func() (bool, string) { return s.effectsOf("same") == 2, "one effect" })
+	s.produce(record{id: "same", partition: 0, key: "k"},
+		record{id: "same", partition: 1, key: "k"})
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return s.effectsOf("same") == 2, "one effect"
+	})
 	a.leave(t)
 	b.leave(t)
 	return s.notOnce()

@@ -40,9 +40,11 @@ func (b *realBrokers) committed(partition int32) int64 {
 		}
 		b.admin = admin
 	}
-	offsets, err := b.admin.ListConsumerGroupOffsets(b.group(), map[string][]int32{b.topic(): {partition}})
+	offsets, err := b.admin.ListConsumerGroupOffsets(b.group(),
+		map[string][]int32{b.topic(): {partition}})
 	if err == nil {
-		if block := offsets.GetBlock(b.topic(), partition); block != nil && block.Err == sarama.ErrNoError {
+		if block := offsets.GetBlock(b.topic(), partition); block != nil &&
+			block.Err == sarama.ErrNoError {
 			return max(0, block.Offset)
 		}
 	}
@@ -59,7 +61,8 @@ func (b *realBrokers) close() {
 
 // realScene is a scene on a server. What its members say that they commit is what the
 // oracle sees.
-func (f flavor) realScene(t *testing.T, server *servertest.Server, partitions int32, replicas int16) *scene {
+func (f flavor) realScene(t *testing.T, server *servertest.Server, partitions int32,
+	replicas int16) *scene {
 	t.Helper()
 	at := &realBrokers{t: t, server: server, name: strings.ReplaceAll(f.name, " ", "-")}
 	t.Cleanup(at.close)
@@ -69,7 +72,9 @@ func (f flavor) realScene(t *testing.T, server *servertest.Server, partitions in
 
 // watched lets the scene's oracle see the member's commits.
 func (s *scene) watched(mc *memberConfig) {
-	mc.observer.Committing = func(_ string, partition int32, offset int64) { s.oracle.commit(0, partition, offset) }
+	mc.observer.Committing = func(_ string, partition int32, offset int64) {
+		s.oracle.commit(0, partition, offset)
+	}
 }
 
 const realPartitions = 3
@@ -88,17 +93,22 @@ func realScenes(t *testing.T, server *servertest.Server, replicas int16, stages 
 	var members [][]*member
 	for _, f := range flavors {
 		s := f.realScene(t, server, realPartitions, replicas)
-		slow := func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 20*time.Millisecond) }
+		slow := func(ctx context.Context, _ *kafkaMessage) error {
+			return backoff.Sleep(ctx, 20*time.Millisecond)
+		}
 		few := func(mc *memberConfig) { mc.workers = 2 }
 		scenes = append(scenes, s)
-		members = append(members, []*member{s.join(slow, few, s.watched), s.join(slow, few, s.watched)})
+		members = append(members,
+			[]*member{s.join(slow, few, s.watched), s.join(slow, few, s.watched)})
 	}
 	for n, stage := range stages {
 		began := time.Now()
 		for _, s := range scenes {
 			before := s.totalEffects()
 			s.produceReal(2 * n)
-			eventually(t, 30*time.Second, func() (bool, string) { return s.totalEffects() > before, "no progress before: " + stage.name })
+			eventually(t, 30*time.Second, func() (bool, string) {
+				return s.totalEffects() > before, "no progress before: " + stage.name
+			})
 		}
 		stage.do(server)
 		for _, s := range scenes {
@@ -107,7 +117,8 @@ func realScenes(t *testing.T, server *servertest.Server, replicas int16, stages 
 		for _, s := range scenes {
 			s.wantCommittedToEnd(40 * time.Second)
 		}
-		t.Logf("%s: committed to the end after %v", stage.name, time.Since(began).Round(100*time.Millisecond))
+		t.Logf("%s: committed to the end after %v", stage.name,
+			time.Since(began).Round(100*time.Millisecond))
 	}
 	for _, group := range members {
 		for _, m := range group {
@@ -150,15 +161,18 @@ func TestRealKafkaOneNode(t *testing.T) {
 func TestRealKafkaThreeNodes(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindKafka3)
-	t.Run("dead letters without in-sync replicas", func(t *testing.T) { deadLettersWithoutReplicas(t, server) })
+	t.Run("dead letters without in-sync replicas", func(t *testing.T) {
+		deadLettersWithoutReplicas(t, server)
+	})
 	realScenes(t, server, 3, []realStage{
 		{"one is killed", func(s *servertest.Server) { s.Kill(1) }},
-		{"it is back, and another one stopped until its work has moved", func(s *servertest.Server) {
-			s.Start(1)
-			s.Stop(2)
-			<-time.After(5 * time.Second)
-			s.Cont(2)
-		}},
+		{"it is back, and another one stopped until its work has moved",
+			func(s *servertest.Server) {
+				s.Start(1)
+				s.Stop(2)
+				<-time.After(5 * time.Second)
+				s.Cont(2)
+			}},
 		{"two are killed, and back", func(s *servertest.Server) {
 			s.Kill(1)
 			s.Kill(3)
@@ -180,7 +194,8 @@ func deadLettersWithoutReplicas(t *testing.T, server *servertest.Server) {
 		t.Fatal(err)
 	}
 	defer func() { _ = admin.Close() }()
-	detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 3, ConfigEntries: map[string]*string{"min.insync.replicas": &all}}
+	detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 3,
+		ConfigEntries: map[string]*string{"min.insync.replicas": &all}}
 	if err := admin.CreateTopic(dead, detail, false); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +208,8 @@ func deadLettersWithoutReplicas(t *testing.T, server *servertest.Server) {
 		return nil
 	}, func(mc *memberConfig) { mc.deadTopic = dead })
 	eventually(t, 30*time.Second, func() (bool, string) {
-		return s.totalEffects() == n-1 && s.committed(0) == poison, fmt.Sprint(s.totalEffects(), " effects, committed to ", s.committed(0))
+		return s.totalEffects() == n-1 && s.committed(0) == poison,
+			fmt.Sprint(s.totalEffects(), " effects, committed to ", s.committed(0))
 	})
 	if at := settle(t, func() int64 { return s.committed(0) }); at != poison {
 		t.Errorf("committed to %d, past the message whose letter was not kept", at)
@@ -220,13 +236,17 @@ func realDifferences(t *testing.T, server *servertest.Server) {
 	if err != nil || offsets.Err != sarama.ErrNoError {
 		t.Fatalf("offsets of a new group: %v, %v", err, offsets)
 	}
-	if block := offsets.GetBlock(at.topic(), 0); block == nil || block.Offset != -1 || block.Err != sarama.ErrNoError {
+	if block := offsets.GetBlock(at.topic(), 0); block == nil || block.Offset != -1 ||
+		block.Err != sarama.ErrNoError {
 		t.Errorf("offset of a new group: %+v, want -1", block)
 	}
 	// Metadata of a commit has a limit, and our commits have none.
-	for size, want := range map[int]sarama.KError{4096: sarama.ErrNoError, 4097: sarama.ErrOffsetMetadataTooLarge} {
-		offset := sarama.OffsetAndMetadata{Offset: 0, LeaderEpoch: -1, Metadata: strings.Repeat("x", size)}
-		res, err := admin.AlterConsumerGroupOffsets(at.group(), map[string]map[int32]sarama.OffsetAndMetadata{at.topic(): {0: offset}}, nil)
+	for size, want := range map[int]sarama.KError{4096: sarama.ErrNoError,
+		4097: sarama.ErrOffsetMetadataTooLarge} {
+		offset := sarama.OffsetAndMetadata{Offset: 0, LeaderEpoch: -1,
+			Metadata: strings.Repeat("x", size)}
+		res, err := admin.AlterConsumerGroupOffsets(at.group(),
+			map[string]map[int32]sarama.OffsetAndMetadata{at.topic(): {0: offset}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

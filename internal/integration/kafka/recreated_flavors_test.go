@@ -24,16 +24,22 @@ type topicFlavor struct {
 }
 
 var topicFlavors = []topicFlavor{
-	{name: "sarama eager", start: saramaConsumer(sarama.NewBalanceStrategyRange, true), offsets: true},
-	{name: "sarama cooperative", start: saramaConsumer(sarama.NewBalanceStrategyCooperativeSticky, true), offsets: true},
-	{name: "sarama session commits", start: saramaConsumer(sarama.NewBalanceStrategyRange, false), offsets: true},
-	{name: "franz classic", start: franzConsumer(kgo.Balancers(kgo.CooperativeStickyBalancer())), offsets: true},
-	{name: "franz KIP-848", start: franzConsumer(kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer()), offsets: true},
+	{name: "sarama eager", start: saramaConsumer(sarama.NewBalanceStrategyRange, true),
+		offsets: true},
+	{name: "sarama cooperative",
+		start: saramaConsumer(sarama.NewBalanceStrategyCooperativeSticky, true), offsets: true},
+	{name: "sarama session commits", start: saramaConsumer(sarama.NewBalanceStrategyRange, false),
+		offsets: true},
+	{name: "franz classic", start: franzConsumer(kgo.Balancers(kgo.CooperativeStickyBalancer())),
+		offsets: true},
+	{name: "franz KIP-848", start: franzConsumer(kgo.Balancers(kgo.StickyBalancer()),
+		kgo.ServerSideBalancer()), offsets: true},
 	{name: "franz share", start: shareConsumer, prepare: readShareFromStart},
 }
 
 // saramaConsumer commits over a client of its own, or has Positions look at the topics.
-func saramaConsumer(strategy func() sarama.BalanceStrategy, ownClient bool) func(*consumer) func(context.Context) error {
+func saramaConsumer(strategy func() sarama.BalanceStrategy,
+	ownClient bool) func(*consumer) func(context.Context) error {
 	return func(c *consumer) func(context.Context) error {
 		cfg := clientConfig()
 		cfg.Consumer.Group.Session.Timeout = 6 * time.Second // of the shared broker
@@ -42,8 +48,11 @@ func saramaConsumer(strategy func() sarama.BalanceStrategy, ownClient bool) func
 		require.NoError(c.t, err)
 		c.t.Cleanup(func() { _ = client.Close() })
 		adapter := kafkaadapter.Config{
-			Deduper: c.dedup, Group: c.group, Logger: slog.New(c.logs), CommitEvery: 50 * time.Millisecond, Drain: time.Second,
-			Handler: func(ctx context.Context, m *kafkaadapter.Message) error { return c.handle(ctx, m.ID) },
+			Deduper: c.dedup, Group: c.group, Logger: slog.New(c.logs),
+			CommitEvery: 50 * time.Millisecond, Drain: time.Second,
+			Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
+				return c.handle(ctx, m.ID)
+			},
 		}
 		if ownClient {
 			adapter.CommitClient = client
@@ -65,13 +74,18 @@ func saramaConsumer(strategy func() sarama.BalanceStrategy, ownClient bool) func
 func franzConsumer(opts ...kgo.Opt) func(*consumer) func(context.Context) error {
 	return func(c *consumer) func(context.Context) error {
 		f, err := franz.New(franz.Config{
-			Deduper: c.dedup, Logger: slog.New(c.logs), CommitEvery: 50 * time.Millisecond, Drain: time.Second,
-			Handler: func(ctx context.Context, m *franz.Message) error { return c.handle(ctx, m.ID) },
+			Deduper: c.dedup, Logger: slog.New(c.logs), CommitEvery: 50 * time.Millisecond,
+			Drain: time.Second,
+			Handler: func(ctx context.Context, m *franz.Message) error {
+				return c.handle(ctx, m.ID)
+			},
 		})
 		require.NoError(c.t, err)
 		all := append([]kgo.Opt{
-			kgo.SeedBrokers(c.brokers...), kgo.ConsumerGroup(c.group), kgo.ConsumeTopics(c.topics...),
-			kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(250 * time.Millisecond), kgo.RebalanceTimeout(5 * time.Second),
+			kgo.SeedBrokers(c.brokers...), kgo.ConsumerGroup(c.group),
+			kgo.ConsumeTopics(c.topics...),
+			kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(250 * time.Millisecond),
+			kgo.RebalanceTimeout(5 * time.Second),
 			kgo.MetadataMaxAge(time.Second), kgo.MetadataMinAge(250 * time.Millisecond),
 		}, opts...)
 		return func(ctx context.Context) error { return f.Run(ctx, all...) }

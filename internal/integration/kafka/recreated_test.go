@@ -43,7 +43,9 @@ type lineCounter struct {
 }
 
 // Enabled implements slog.Handler.
-func (*lineCounter) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (*lineCounter) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn
+}
 
 // Handle implements slog.Handler.
 func (l *lineCounter) Handle(_ context.Context, r slog.Record) error {
@@ -78,7 +80,8 @@ func newConsumer(t *testing.T, topics ...string) *consumer {
 		c.topics = append(c.topics, name+topic)
 	}
 	var err error
-	c.dedup, err = dedup.New(dedup.Memory(1<<16), dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: 5 * time.Second})
+	c.dedup, err = dedup.New(dedup.Memory(1<<16),
+		dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: 5 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -138,7 +141,8 @@ func (c *consumer) wantHandled(prefix string, n int) time.Duration {
 	began := time.Now()
 	eventually(c.t, 20*time.Second, func() (bool, string) {
 		effects, _ := c.handled(prefix)
-		return effects == n, fmt.Sprintf("%d of %d %q are handled; log:\n%s", effects, n, prefix, strings.Join(c.logs.all(), "\n"))
+		return effects == n, fmt.Sprintf("%d of %d %q are handled; log:\n%s", effects, n,
+			prefix, strings.Join(c.logs.all(), "\n"))
 	})
 	return time.Since(began)
 }
@@ -155,7 +159,8 @@ func (c *consumer) wantCommitted(topic string, offset int64) {
 			return false, err.Error()
 		}
 		block := answer.GetBlock(topic, 0)
-		return block != nil && block.Offset == offset, fmt.Sprintf("committed: %+v, want %d", block, offset)
+		return block != nil && block.Offset == offset,
+			fmt.Sprintf("committed: %+v, want %d", block, offset)
 	})
 }
 
@@ -168,7 +173,8 @@ func (c *consumer) delete(topic string) {
 	require.NoError(c.t, admin.DeleteTopic(topic))
 	eventually(c.t, 10*time.Second, func() (bool, string) {
 		answer, err := admin.DescribeTopics([]string{topic})
-		return err == nil && answer[0].Err == sarama.ErrUnknownTopicOrPartition, fmt.Sprint(answer, err)
+		return err == nil && answer[0].Err == sarama.ErrUnknownTopicOrPartition,
+			fmt.Sprint(answer, err)
 	})
 }
 
@@ -253,8 +259,9 @@ func TestMissingTopicDoesNotStopOthers(t *testing.T) {
 	}
 }
 
-// A deleted topic of a share group does not keep the others until their locks have lapsed, which takes
-// half a minute: the broker fails the member's fetches, and locks what they would have brought.
+// A deleted topic of a share group does not keep the others until their locks have lapsed, which
+// takes half a minute: the broker fails the member's fetches, and locks what they would have
+// brought.
 func TestDeletedTopicOfShareGroup(t *testing.T) {
 	t.Parallel()
 	c := newConsumer(t, "_there", "_gone")
@@ -311,6 +318,7 @@ func missing(t *testing.T, f topicFlavor) {
 	again := c.wantHandled("again", 20)
 	lines := c.logs.all()
 	t.Logf("created: read after %v; deleted: the other one was behind by %v; again: read after %v; %d log lines",
-		created.Round(10*time.Millisecond), alone.Round(10*time.Millisecond), again.Round(10*time.Millisecond), len(lines))
+		created.Round(10*time.Millisecond), alone.Round(10*time.Millisecond),
+		again.Round(10*time.Millisecond), len(lines))
 	assert.LessOrEqual(t, len(lines), 30, "log lines: %s", strings.Join(lines, "\n"))
 }

@@ -22,30 +22,51 @@ var scenarios = []struct {
 	tests  []string
 }{
 	{1, "crash between claim and effect", []string{"TestCrashBetweenClaimAndEffect"}},
-	{2, "crash between effect and record, at level Claimed, Asked and Atomic", []string{"TestCrashBetweenEffectAndRecord", "TestCrashAfterDangerIsAsked", "TestCrashAroundTheTransaction"}},
+	{2, "crash between effect and record, at level Claimed, Asked and Atomic",
+		[]string{"TestCrashBetweenEffectAndRecord", "TestCrashAfterDangerIsAsked",
+			"TestCrashAroundTheTransaction"}},
 	{3, "crash between record and commit", []string{"TestCrashBetweenRecordAndCommit"}},
-	{4, "a commit is applied and answered with a timeout", []string{"TestCommitAppliedButTimedOut"}},
-	{5, "commits are refused once, twice, for ever; the coordinator moves", []string{"TestRefusedCommitsAreRepeated", "TestCommitsAreRefusedForEver", "TestCoordinatorMoves", "TestCommitClient"}},
+	{4, "a commit is applied and answered with a timeout",
+		[]string{"TestCommitAppliedButTimedOut"}},
+	{5, "commits are refused once, twice, for ever; the coordinator moves",
+		[]string{"TestRefusedCommitsAreRepeated", "TestCommitsAreRefusedForEver",
+			"TestCoordinatorMoves", "TestCommitClient"}},
 	{6, "the last commit fails, then silence", []string{"TestRefusedCommitsAreRepeated"}},
 	{7, "one key is stuck", []string{"TestOneStuckKey"}},
-	{8, "a rebalance while handlers run, within and beyond the drain and the rebalance timeout", []string{"TestRebalanceWhileWorking", "TestOverlapHasOneEffect"}},
+	{8, "a rebalance while handlers run, within and beyond the drain and the rebalance timeout",
+		[]string{"TestRebalanceWhileWorking", "TestOverlapHasOneEffect"}},
 	{9, "a zombie wakes after its lease", []string{"TestZombieWakes"}},
 	{10, "the owner of what is in flight elsewhere dies", []string{"TestOwnerOfTheSameIDDies"}},
-	{11, "the store is down, slow, flapping", []string{"TestStoreIsDown", "TestStoreIsUnsteady", "TestOutageLongerThanTheLease", "TestRedisIsDown"}},
+	{11, "the store is down, slow, flapping",
+		[]string{"TestStoreIsDown", "TestStoreIsUnsteady", "TestOutageLongerThanTheLease",
+			"TestRedisIsDown"}},
 	{12, "poison, dead letters, their topic down then up", []string{"TestPoisonAndItsReplay"}},
-	{13, "gaps: transactions, compaction, a log that begins late", []string{"TestCommittedAcrossGaps", "TestCommittedAcrossCompaction"}},
-	{14, "the log is truncated above the commit; the commit is beyond the end", []string{"TestOffsetOutOfRange"}},
-	{15, "a topic is made again; partitions are added", []string{"TestTopicIsMadeAgain", "TestPartitionsAreAdded", "TestPositionsOfARecreatedTopic"}},
-	{16, "brokers restart and leave, leaders and coordinators move", []string{"TestBrokerRestarts", "TestBrokersInTrouble"}},
+	{13, "gaps: transactions, compaction, a log that begins late",
+		[]string{"TestCommittedAcrossGaps", "TestCommittedAcrossCompaction"}},
+	{14, "the log is truncated above the commit; the commit is beyond the end",
+		[]string{"TestOffsetOutOfRange"}},
+	{15, "a topic is made again; partitions are added",
+		[]string{"TestTopicIsMadeAgain", "TestPartitionsAreAdded",
+			"TestPositionsOfARecreatedTopic"}},
+	{16, "brokers restart and leave, leaders and coordinators move",
+		[]string{"TestBrokerRestarts", "TestBrokersInTrouble"}},
 	{17, "a slow partition beside a fast one", []string{"TestSlowPartitionBesideAFastOne"}},
-	{18, "commits take long at a shared coordinator", []string{"TestHandlersDoNotWaitForCommits", "TestCommitsDoNotWaitForFetches"}},
-	{19, "the same id again; headers and values of every shape", []string{"TestMessagesOfEveryShape", "TestMismatchIsParked", "TestNothingIsSkippedInSilence", "TestLargestMessages"}},
+	{18, "commits take long at a shared coordinator",
+		[]string{"TestHandlersDoNotWaitForCommits", "TestCommitsDoNotWaitForFetches"}},
+	{19, "the same id again; headers and values of every shape",
+		[]string{"TestMessagesOfEveryShape", "TestMismatchIsParked",
+			"TestNothingIsSkippedInSilence", "TestLargestMessages"}},
 	{20, "Kafka to Kafka in transactions (its own consumer)", []string{"TestStreamed"}},
-	{21, "a static member restarts; a group rolls from eager to cooperative", []string{"TestStaticMemberRestarts", "TestRollFromEagerToCooperative", "TestWhatStaysGoesOn"}},
-	{22, "shutdown: the context ends, the client is closed while draining, twice", []string{"TestShutdown", "TestGroupClosedWhileDraining"}},
+	{21, "a static member restarts; a group rolls from eager to cooperative",
+		[]string{"TestStaticMemberRestarts", "TestRollFromEagerToCooperative",
+			"TestWhatStaysGoesOn"}},
+	{22, "shutdown: the context ends, the client is closed while draining, twice",
+		[]string{"TestShutdown", "TestGroupClosedWhileDraining"}},
 	{23, "all of it at random", []string{"TestSoak", "TestCommitsNeverRunAheadOfRecords"}},
 	{24, "planted bugs are seen", []string{"TestPlantedBugsAreSeen"}},
-	{25, "Apache Kafka, one node and three: killed, stopped, without in-sync replicas", []string{"TestRealKafkaOneNode", "TestRealKafkaThreeNodes", "TestWebhooksOnceThroughAKill"}},
+	{25, "Apache Kafka, one node and three: killed, stopped, without in-sync replicas",
+		[]string{"TestRealKafkaOneNode", "TestRealKafkaThreeNodes",
+			"TestWebhooksOnceThroughAKill"}},
 	{26, "partitions are owned: one is lost while its member lives, a member is killed, records are misplaced", []string{"TestLostPartitionStaysWithItsMember", "TestOwnedThroughAKill"}},
 }
 
@@ -80,12 +101,14 @@ func testNames(t *testing.T) (names []string) {
 		if !strings.HasSuffix(entry.Name(), "_test.go") {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), entry.Name(), nil, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(token.NewFileSet(), entry.Name(),
+			nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, decl := range file.Decls {
-			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Test") {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil &&
+				strings.HasPrefix(f.Name.Name, "Test") {
 				names = append(names, f.Name.Name)
 			}
 		}

@@ -34,7 +34,9 @@ func brokerRestarts(t *testing.T, f flavor) {
 	s := f.sceneOn(t, life, 2, nil)
 	s.produce(numbered(0, 0, n/2)...)
 	s.produce(numbered(1, n, n/2)...)
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 20*time.Millisecond) },
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+		return backoff.Sleep(ctx, 20*time.Millisecond)
+	},
 		func(mc *memberConfig) { mc.workers = 8 })
 	for round := 1; round <= 2; round++ {
 		eventually(t, 15*time.Second, func() (bool, string) {
@@ -74,14 +76,17 @@ func brokersInTrouble(t *testing.T, f flavor) {
 		}
 		trouble()
 		eventually(t, 20*time.Second, func() (bool, string) {
-			return s.totalEffects() >= before+100, fmt.Sprintf("trouble %d: %d effects more", round, s.totalEffects()-before)
+			return s.totalEffects() >= before+100,
+				fmt.Sprintf("trouble %d: %d effects more", round, s.totalEffects()-before)
 		})
 	}
 	s.wantAll(30*time.Second, a, b)
 }
 
 // brief is an effect that takes a moment.
-func brief(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 2*time.Millisecond) }
+func brief(ctx context.Context, _ *kafkaMessage) error {
+	return backoff.Sleep(ctx, 2*time.Millisecond)
+}
 
 // move moves a partition to another broker.
 func (s *scene) move(partition, node int32) {
@@ -133,7 +138,9 @@ func handlersDoNotWaitForCommits(t *testing.T, f flavor) {
 		return brief(ctx, m)
 	})
 	waitFor(t, held, "nothing is committed")
-	eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() == n, fmt.Sprint(s.totalEffects(), " effects") })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return s.totalEffects() == n, fmt.Sprint(s.totalEffects(), " effects")
+	})
 	close(release)
 	s.wantAll(10*time.Second, m)
 }

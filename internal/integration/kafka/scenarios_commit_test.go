@@ -15,7 +15,8 @@ import (
 )
 
 func commitFault(err *kerr.Error, count int) kfake.Fault {
-	return kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: sceneGroup, Err: err, Count: count}
+	return kfake.Fault{Keys: []kmsg.Key{kmsg.OffsetCommit}, Group: sceneGroup,
+		Err: err, Count: count}
 }
 
 // A member records everything and dies before any commit has arrived: all of it is
@@ -31,7 +32,8 @@ func crashBetweenRecordAndCommit(t *testing.T, f flavor) {
 	first := s.join(nil)
 	eventually(t, 10*time.Second, func() (bool, string) {
 		missing := s.records(s.ids())
-		return len(missing) == 0 && refused.Hits() > 0, fmt.Sprintf("%d commits were tried; without record: %v", refused.Hits(), missing)
+		return len(missing) == 0 && refused.Hits() > 0,
+			fmt.Sprintf("%d commits were tried; without record: %v", refused.Hits(), missing)
 	})
 	first.crash()
 	if at := s.committed(0) + s.committed(1); at != 0 {
@@ -80,7 +82,9 @@ func refusedCommitsAreRepeated(t *testing.T, f flavor) {
 			}
 			last := s.cluster.Fault(commitFault(c.err, 1))
 			s.produce(numbered(0, 100, 1)...)
-			eventually(t, 20*time.Second, func() (bool, string) { return last.Hits() == 1, "no commit of the last message" })
+			eventually(t, 20*time.Second, func() (bool, string) {
+				return last.Hits() == 1, "no commit of the last message"
+			})
 			began := time.Now()
 			s.wantCommittedToEnd(20 * time.Second)
 			// Commits are made every 50 ms; some refusals cost another join first.
@@ -97,7 +101,8 @@ func refusedCommitsAreRepeated(t *testing.T, f flavor) {
 func TestCommitsAreRefusedForEver(t *testing.T) { eachFlavor(t, commitsAreRefusedForEver) }
 
 func commitsAreRefusedForEver(t *testing.T, f flavor) {
-	for _, c := range []*kerr.Error{kerr.NotCoordinator, kerr.RebalanceInProgress, kerr.IllegalGeneration, kerr.UnknownMemberID} {
+	for _, c := range []*kerr.Error{kerr.NotCoordinator, kerr.RebalanceInProgress,
+		kerr.IllegalGeneration, kerr.UnknownMemberID} {
 		t.Run(c.Message, func(t *testing.T) {
 			t.Parallel()
 			const n = 50
@@ -106,7 +111,8 @@ func commitsAreRefusedForEver(t *testing.T, f flavor) {
 			s.produce(numbered(0, 0, n)...)
 			first := s.join(nil)
 			eventually(t, 10*time.Second, func() (bool, string) {
-				return s.totalEffects() >= n && refused.Hits() > 3, fmt.Sprint(s.totalEffects(), " effects, ", refused.Hits(), " commits")
+				return s.totalEffects() >= n && refused.Hits() > 3,
+					fmt.Sprint(s.totalEffects(), " effects, ", refused.Hits(), " commits")
 			})
 			first.leave(t)
 			if at := s.committed(0); at > 0 {
@@ -128,7 +134,9 @@ func commitAppliedButTimedOut(t *testing.T, f flavor) {
 	fault := s.cluster.Fault(commitFault(kerr.RequestTimedOut, 5))
 	m := s.join(nil)
 	s.produce(numbered(0, 0, 500)...)
-	eventually(t, 10*time.Second, func() (bool, string) { return fault.Hits() == 5, "too few commits" })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return fault.Hits() == 5, "too few commits"
+	})
 	s.wantAll(10*time.Second, m)
 	s.oracle.mu.Lock()
 	defer s.oracle.mu.Unlock()
@@ -149,7 +157,9 @@ func committedAcrossGaps(t *testing.T, f flavor) {
 	}
 	s.oracle.skip(0, 40)
 	m := s.join(nil)
-	eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0) == 100, "the end was not committed" })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return s.committed(0) == 100, "the end was not committed"
+	})
 	if n := s.totalEffects(); n != 60 {
 		t.Errorf("%d effects, want the 60 from the start of the log on", n)
 	}
@@ -157,10 +167,13 @@ func committedAcrossGaps(t *testing.T, f flavor) {
 	s.oracle.expect(nil) // markers have no id to be on record under
 	transact(t, s.cluster.ListenAddrs(), numbered(0, 200, 10), false)
 	transact(t, s.cluster.ListenAddrs(), numbered(0, 300, 10), true)
-	eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0) == 121, "the last message was not committed" })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return s.committed(0) == 121, "the last message was not committed"
+	})
 	m.leave(t)
 	if s.effectsOf(idOf(200)) != 0 || s.effectsOf(idOf(300)) != 1 || s.effectsOf(idOf(309)) != 1 {
-		t.Errorf("effects: %d of an aborted message, %d of a committed one", s.effectsOf(idOf(200)), s.effectsOf(idOf(300)))
+		t.Errorf("effects: %d of an aborted message, %d of a committed one", s.effectsOf(idOf(200)),
+			s.effectsOf(idOf(300)))
 	}
 }
 
@@ -169,10 +182,14 @@ func TestCoordinatorMoves(t *testing.T) { eachFlavor(t, coordinatorMoves) }
 
 func coordinatorMoves(t *testing.T, f flavor) {
 	s := f.scene(t, 3, 2).nobodyDies()
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 2*time.Millisecond) })
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+		return backoff.Sleep(ctx, 2*time.Millisecond)
+	})
 	for round := range 3 {
 		s.produce(numbered(int32(round%2), 500*round, 500)...) // small
-		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 500*round+100, "no progress" })
+		eventually(t, 10*time.Second, func() (bool, string) {
+			return s.totalEffects() > 500*round+100, "no progress"
+		})
 		s.cluster.RehashCoordinators()
 	}
 	s.wantAll(10*time.Second, m)

@@ -105,7 +105,8 @@ func crashBetweenEffectAndRecord(t *testing.T, f flavor) {
 			t.Errorf("%s had %d effects, want %d", idOf(i), got, want)
 		}
 		if ends := first.link.endsOf(idOf(i)); (len(ends) > 0) != (want == 1) {
-			t.Errorf("%s was recorded %d times by the member that died, and had %d effects", idOf(i), len(ends), want)
+			t.Errorf("%s was recorded %d times by the member that died, and had %d effects",
+				idOf(i), len(ends), want)
 		}
 	}
 	s.wantRecorded()
@@ -132,7 +133,8 @@ func crashAfterDangerIsAsked(t *testing.T, f flavor) {
 	var asked atomic.Int64
 	resolve := func(mc *memberConfig) {
 		mc.workers = all
-		mc.resolve = func(_ context.Context, key string, _ dedup.Record) (dedup.State, []byte, error) {
+		mc.resolve = func(_ context.Context, key string, _ dedup.Record) (dedup.State,
+			[]byte, error) {
 			asked.Add(1)
 			if s.effectsOf(key) > 0 {
 				return dedup.StateSucceeded, nil, nil
@@ -167,7 +169,8 @@ func crashAroundTheTransaction(t *testing.T, f flavor) {
 			const n = 60
 			s := f.scene(t, 3, 1)
 			ledger := s.atomic()
-			refused := s.cluster.Fault(commitFault(kerr.NotCoordinator, -1)) // the crash comes before any commit
+			// the crash comes before any commit
+			refused := s.cluster.Fault(commitFault(kerr.NotCoordinator, -1))
 			s.produce(numbered(0, 0, n)...)
 			var first *member
 			var once sync.Once
@@ -188,7 +191,9 @@ func crashAroundTheTransaction(t *testing.T, f flavor) {
 			close(joined)
 			id := waitFor(t, reached, "the message to crash at did not come")
 			if c.after {
-				eventually(t, 10*time.Second, func() (bool, string) { return s.effectsOf(id) == 1, "not committed" })
+				eventually(t, 10*time.Second, func() (bool, string) {
+					return s.effectsOf(id) == 1, "not committed"
+				})
 			}
 			first.crash()
 			refused.Remove()
@@ -233,7 +238,9 @@ func zombieWakes(t *testing.T, f flavor) {
 				}
 				return nil
 			})
-			eventually(t, 10*time.Second, func() (bool, string) { return zombie.running.Load() == 1, "nothing runs" })
+			eventually(t, 10*time.Second, func() (bool, string) {
+				return zombie.running.Load() == 1, "nothing runs"
+			})
 			thaw := zombie.freeze()
 			heir := s.join(nil)
 			s.wantCommittedToEnd(15 * time.Second) // after the session, and the lease
@@ -241,7 +248,8 @@ func zombieWakes(t *testing.T, f flavor) {
 			thaw()
 			close(wake)
 			// franz-go notices by itself that its session is over, and sooner.
-			if cause := waitFor(t, woken, "the zombie does not wake"); !c.atomic && !errors.Is(cause, dedup.ErrLeaseLost) && !errors.Is(cause, kafkaadapter.ErrFenced) {
+			if cause := waitFor(t, woken, "the zombie does not wake"); !c.atomic &&
+				!errors.Is(cause, dedup.ErrLeaseLost) && !errors.Is(cause, kafkaadapter.ErrFenced) {
 				t.Errorf("the zombie's context ended with %v, want %v", cause, dedup.ErrLeaseLost)
 			}
 			zombie.abandon()

@@ -21,9 +21,10 @@ func (s *scene) operatorCommits(partition int32, offset int64) {
 	defer func() { _ = admin.Close() }()
 	s.oracle.expect(nil) // this is not the adapter's
 	defer s.oracle.expect(s.log)
-	res, err := admin.AlterConsumerGroupOffsets(sceneGroup, map[string]map[int32]sarama.OffsetAndMetadata{
-		sceneTopic: {partition: {Offset: offset, LeaderEpoch: -1}},
-	}, nil)
+	res, err := admin.AlterConsumerGroupOffsets(sceneGroup,
+		map[string]map[int32]sarama.OffsetAndMetadata{
+			sceneTopic: {partition: {Offset: offset, LeaderEpoch: -1}},
+		}, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -45,8 +46,13 @@ func offsetOutOfRange(t *testing.T, f flavor) {
 		decide  int64 // the operator's
 		effects int
 	}{
-		{"the log is truncated above the commit", func(s *scene) error { return s.cluster.DeleteRecords(sceneTopic, 0, 40) }, 40, done + 60},
-		{"the commit is beyond the end", func(s *scene) error { s.operatorCommits(0, 5*n); return nil }, done, n},
+		{"the log is truncated above the commit", func(s *scene) error {
+			return s.cluster.DeleteRecords(sceneTopic, 0, 40)
+		}, 40, done + 60},
+		{"the commit is beyond the end", func(s *scene) error {
+			s.operatorCommits(0, 5*n)
+			return nil
+		}, done, n},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -67,7 +73,9 @@ func offsetOutOfRange(t *testing.T, f flavor) {
 				defer s.mu.Unlock()
 				return len(s.groupErrors)
 			}
-			eventually(t, 10*time.Second, func() (bool, string) { return errs() > 3, fmt.Sprint(errs(), " errors were told") })
+			eventually(t, 10*time.Second, func() (bool, string) {
+				return errs() > 3, fmt.Sprint(errs(), " errors were told")
+			})
 			if got := s.totalEffects(); got != done {
 				t.Errorf("%d effects before anybody has decided, want %d", got, done)
 			}
@@ -187,9 +195,13 @@ func partitionsAreAdded(t *testing.T, f flavor) {
 	const n = 100
 	s := f.scene(t, 3, 1).nobodyDies()
 	s.produce(numbered(0, 0, n)...)
-	m := s.join(func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 5*time.Millisecond) },
+	m := s.join(func(ctx context.Context, _ *kafkaMessage) error {
+		return backoff.Sleep(ctx, 5*time.Millisecond)
+	},
 		func(mc *memberConfig) { mc.refresh = 200 * time.Millisecond })
-	eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 10, "no progress" })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return s.totalEffects() > 10, "no progress"
+	})
 	admin, err := sarama.NewClusterAdmin(s.cluster.ListenAddrs(), clientConfig())
 	if err != nil {
 		t.Fatal(err)

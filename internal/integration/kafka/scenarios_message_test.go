@@ -19,12 +19,14 @@ var shapes = []struct {
 	record
 }{
 	{"an ordinary one", record{id: "plain", key: "k", value: []byte("v")}},
-	{"a repeated header: the last counts", record{id: "last", key: "k", value: []byte("v"), headers: []header{
-		{"message-id", []byte("first")}, {"Message-Id", []byte("last")},
-	}}},
-	{"another header of an id", record{id: "idempotent", key: "k", value: []byte("v"), headers: []header{
-		{"idempotency-key", []byte("idempotent")},
-	}}},
+	{"a repeated header: the last counts",
+		record{id: "last", key: "k", value: []byte("v"), headers: []header{
+			{"message-id", []byte("first")}, {"Message-Id", []byte("last")},
+		}}},
+	{"another header of an id",
+		record{id: "idempotent", key: "k", value: []byte("v"), headers: []header{
+			{"idempotency-key", []byte("idempotent")},
+		}}},
 	{"a header that is nil at last", record{key: "k", value: []byte("v"), headers: []header{
 		{"message-id", []byte("first")}, {"message-id", nil},
 	}}},
@@ -32,13 +34,15 @@ var shapes = []struct {
 	{"an id that is too long", record{key: "k", value: []byte("v"), headers: []header{
 		{"message-id", bytes.Repeat([]byte("x"), 300)},
 	}}},
-	{"a huge header beside the id", record{id: "heavy", key: "k", value: []byte("v"), headers: []header{
-		{"trace", bytes.Repeat([]byte("x"), 100<<10)}, {"message-id", []byte("heavy")},
-	}}},
+	{"a huge header beside the id",
+		record{id: "heavy", key: "k", value: []byte("v"), headers: []header{
+			{"trace", bytes.Repeat([]byte("x"), 100<<10)}, {"message-id", []byte("heavy")},
+		}}},
 	{"a tombstone", record{id: "tombstone", key: "k"}},
 	{"an empty value", record{id: "empty", key: "k", value: []byte{}}},
 	{"no key", record{id: "keyless", value: []byte("v")}},
-	{"a value larger than what is fetched at once", record{id: "large", key: "k", value: bytes.Repeat([]byte("x"), 900<<10)}},
+	{"a value larger than what is fetched at once",
+		record{id: "large", key: "k", value: bytes.Repeat([]byte("x"), 900<<10)}},
 	{"one behind it", record{id: "behind", key: "k", value: []byte("v")}},
 	{"one that was sent before", record{id: "plain", key: "other", value: []byte("v")}},
 }
@@ -75,13 +79,16 @@ func messagesOfEveryShape(t *testing.T, f flavor) {
 		got, reason := handled[int64(i)], parked[int64(i)]
 		again := i > 0 && shape.id == shapes[0].id
 		switch {
-		case shape.id == "" && (got != nil || reason == nil), shape.id != "" && reason != nil, again && got != nil:
+		case shape.id == "" && (got != nil || reason == nil), shape.id != "" && reason != nil,
+			again && got != nil:
 			t.Errorf("%s: handled %v, parked for %v", shape.name, got != nil, reason)
 		case shape.id == "" || again:
 		case got == nil:
 			t.Errorf("%s: not handled", shape.name)
-		case got.ID != shape.id || string(got.Key) != shape.key || !bytes.Equal(got.Value, shape.value) || (got.Value == nil) != (shape.value == nil):
-			t.Errorf("%s: id %q, key %q, %d bytes (nil: %v)", shape.name, got.ID, got.Key, len(got.Value), got.Value == nil)
+		case got.ID != shape.id || string(got.Key) != shape.key ||
+			!bytes.Equal(got.Value, shape.value) || (got.Value == nil) != (shape.value == nil):
+			t.Errorf("%s: id %q, key %q, %d bytes (nil: %v)", shape.name, got.ID, got.Key,
+				len(got.Value), got.Value == nil)
 		}
 	}
 }

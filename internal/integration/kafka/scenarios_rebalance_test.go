@@ -17,12 +17,18 @@ func TestRebalanceWhileWorking(t *testing.T) {
 		for p := range int32(4) {
 			s.produce(numbered(p, 1000*int(p), 200)...)
 		}
-		handler := func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 20*time.Millisecond) }
+		handler := func(ctx context.Context, _ *kafkaMessage) error {
+			return backoff.Sleep(ctx, 20*time.Millisecond)
+		}
 		few := func(mc *memberConfig) { mc.workers = 2 }
 		a := s.join(handler, few)
-		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 50, "no progress" })
+		eventually(t, 10*time.Second, func() (bool, string) {
+			return s.totalEffects() > 50, "no progress"
+		})
 		b := s.join(handler, few)
-		eventually(t, 10*time.Second, func() (bool, string) { return b.began.Load() > 10, "the second member got nothing to do" })
+		eventually(t, 10*time.Second, func() (bool, string) {
+			return b.began.Load() > 10, "the second member got nothing to do"
+		})
 		s.wantMembers(2)
 		s.wantAll(20*time.Second, a, b)
 	})
@@ -61,13 +67,19 @@ func overlapHasOneEffect(t *testing.T, f flavor, hold time.Duration) {
 		running[m.ID]--
 		return nil
 	}
-	short := func(mc *memberConfig) { mc.drain, mc.rebalance = 200*time.Millisecond, 3500*time.Millisecond }
+	short := func(mc *memberConfig) {
+		mc.drain, mc.rebalance = 200*time.Millisecond, 3500*time.Millisecond
+	}
 	a := s.join(deaf, short)
-	eventually(t, 10*time.Second, func() (bool, string) { return a.running.Load() == 2, "the first member is not at work" })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return a.running.Load() == 2, "the first member is not at work"
+	})
 	held := time.After(hold)
 	b := s.join(deaf, short)
 	// One of the messages is delivered to somebody else while it is being handled.
-	eventually(t, 10*time.Second, func() (bool, string) { return longer(s, 3), "nobody waits for a message that is in flight" })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return longer(s, 3), "nobody waits for a message that is in flight"
+	})
 	<-held
 	if at := s.committed(0) + s.committed(1); at != 0 {
 		t.Errorf("%d offsets were committed of messages that are being handled", at)
@@ -115,20 +127,24 @@ func ownerOfTheSameIDDies(t *testing.T, f flavor) {
 		members[name] = s.join(handlerOf(block))
 	}
 	s.wantMembers(2)
-	s.produce(record{id: "same", partition: 0, key: "k"}, record{id: "same", partition: 1, key: "k"})
+	s.produce(record{id: "same", partition: 0, key: "k"},
+		record{id: "same", partition: 1, key: "k"})
 	eventually(t, 10*time.Second, func() (bool, string) { return longer(s, 2), "nobody waits" })
 	owner, other := "a", "b"
 	if members["b"].running.Load() > 0 {
 		owner, other = other, owner
 	}
 	if members[owner].running.Load() != 1 || members[other].running.Load() != 0 {
-		t.Fatalf("%d and %d handlers run, want one", members["a"].running.Load(), members["b"].running.Load())
+		t.Fatalf("%d and %d handlers run, want one", members["a"].running.Load(),
+			members["b"].running.Load())
 	}
 	if at := s.committed(0) + s.committed(1); at != 0 {
 		t.Errorf("%d offsets were committed while the message is in flight", at)
 	}
 	members[owner].crash()
-	eventually(t, 10*time.Second, func() (bool, string) { return members[other].running.Load() == 1, "the message was not taken over" })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return members[other].running.Load() == 1, "the message was not taken over"
+	})
 	close(blocks[other])
 	close(blocks[owner])
 	s.wantAll(10*time.Second, members[other])

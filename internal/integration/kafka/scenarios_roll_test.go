@@ -68,7 +68,9 @@ func staticMemberRestarts(t *testing.T, f flavor) {
 			t.Errorf("a's partitions moved while it was away: %v, then %v", before, got)
 		}
 		a = join("a")
-		eventually(t, 10*time.Second, func() (bool, string) { return a.began.Load() > 0, "a gets nothing to do" })
+		eventually(t, 10*time.Second, func() (bool, string) {
+			return a.began.Load() > 0, "a gets nothing to do"
+		})
 	}
 	s.wantAll(20*time.Second, a, b)
 }
@@ -95,12 +97,16 @@ func whatStaysGoesOn(t *testing.T, f flavor) {
 	s := f.scene(t, 3, partitions).nobodyDies()
 	revoked := map[int32]bool{}
 	a := s.join(brief, func(mc *memberConfig) {
-		mc.observer.Revoked = func(_ string, p int32, _, _ int) { s.note(func() { revoked[p] = true }) }
+		mc.observer.Revoked = func(_ string, p int32, _, _ int) {
+			s.note(func() { revoked[p] = true })
+		}
 	})
 	for p := range int32(partitions) {
 		s.produce(numbered(p, 10_000*int(p), 300)...)
 	}
-	eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 100, "no progress" })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return s.totalEffects() > 100, "no progress"
+	})
 	b := s.join(brief)
 	s.wantMembers(2)
 	s.mu.Lock()
@@ -110,7 +116,8 @@ func whatStaysGoesOn(t *testing.T, f flavor) {
 		want /= 2
 	}
 	if got != want {
-		t.Errorf("%d of %d partitions were stopped when a member joined, want %d", got, partitions, want)
+		t.Errorf("%d of %d partitions were stopped when a member joined, want %d",
+			got, partitions, want)
 	}
 	s.wantAll(20*time.Second, a, b)
 }

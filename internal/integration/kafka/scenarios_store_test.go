@@ -33,14 +33,18 @@ func storeIsDown(t *testing.T, f flavor) {
 func storeGoesDown(t *testing.T, s *scene, down, up func()) {
 	const half = 200
 	// The lease is longer than the outage: who has had his effect can still record it.
-	m := s.join(brief, func(mc *memberConfig) { mc.lease, mc.workers, mc.seenOnly = 30*time.Second, 2, true })
+	m := s.join(brief, func(mc *memberConfig) {
+		mc.lease, mc.workers, mc.seenOnly = 30*time.Second, 2, true
+	})
 	produce := func(from int) {
 		for p := range int32(2) {
 			s.produce(numbered(p, 10_000*int(p)+from, half/2)...)
 		}
 	}
 	produce(0)
-	eventually(t, 20*time.Second, func() (bool, string) { return s.totalEffects() > half/10, fmt.Sprint(s.totalEffects(), " effects") })
+	eventually(t, 20*time.Second, func() (bool, string) {
+		return s.totalEffects() > half/10, fmt.Sprint(s.totalEffects(), " effects")
+	})
 	down()
 	produce(half)
 	eventually(t, 20*time.Second, func() (bool, string) {
@@ -73,7 +77,9 @@ func outageLongerThanTheLease(t *testing.T, f flavor) {
 		<-down
 		return nil
 	}, func(mc *memberConfig) { mc.lease = lease })
-	eventually(t, 10*time.Second, func() (bool, string) { return m.running.Load() == n, fmt.Sprint(m.running.Load(), " handlers run") })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return m.running.Load() == n, fmt.Sprint(m.running.Load(), " handlers run")
+	})
 	store.set(trouble{refuse: errGone})
 	close(down)
 	<-time.After(3 * lease)
@@ -92,9 +98,12 @@ func TestRedisIsDown(t *testing.T) {
 		down, up func(*troubledRedis)
 	}{
 		{"gone", func(r *troubledRedis) { r.gone(true) }, func(r *troubledRedis) { r.gone(false) }},
-		{"loading", answering(refuseAll("LOADING Redis is loading the dataset in memory")), answering(nil)},
-		{"read-only", answering(refuseWrites("READONLY You can't write against a read only replica.")), answering(nil)},
-		{"full", answering(refuseWrites("OOM command not allowed when used memory > 'maxmemory'.")), answering(nil)},
+		{"loading", answering(refuseAll("LOADING Redis is loading the dataset in memory")),
+			answering(nil)},
+		{"read-only", answering(
+			refuseWrites("READONLY You can't write against a read only replica.")), answering(nil)},
+		{"full", answering(refuseWrites("OOM command not allowed when used memory > 'maxmemory'.")),
+			answering(nil)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newScene(t, 1, 2).nobodyDies()

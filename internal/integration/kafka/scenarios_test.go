@@ -101,7 +101,9 @@ func oneStuckKey(t *testing.T, f flavor) {
 	m := s.join(handler, func(mc *memberConfig) {
 		mc.highWater, mc.lowWater, mc.fetch = 500, 200, 16<<10
 	})
-	eventually(t, 10*time.Second, func() (bool, string) { return s.committed(0) == 100, fmt.Sprint("committed ", s.committed(0)) })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return s.committed(0) == 100, fmt.Sprint("committed ", s.committed(0))
+	})
 	eventually(t, 10*time.Second, func() (bool, string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -136,17 +138,21 @@ func settle(t *testing.T, read func() int64) int64 {
 func TestSlowPartitionBesideAFastOne(t *testing.T) {
 	for _, f := range flavors {
 		t.Run(f.name, func(t *testing.T) {
-			const atLeast = 0.5 // of the rate alone. Throttled by the client it would be one message in 20 ms.
+			// of the rate alone. Throttled by the client it would be one message in 20 ms.
+			const atLeast = 0.5
 			alone, beside := time.Hour, time.Hour
 			ratio := 0.0
-			for round := 0; round < 2 || round < 6 && ratio < atLeast; round++ { // the machine may be busy, and not for ever
+			// the machine may be busy, and not for ever
+			for round := 0; round < 2 || round < 6 && ratio < atLeast; round++ {
 				alone = min(alone, fastPartition(t, f, 0))
 				beside = min(beside, fastPartition(t, f, 5000))
 				ratio = float64(alone) / float64(beside)
-				t.Logf("the fast partition had %.2f of its rate alone (%v, %v beside a slow one)", ratio, alone, beside)
+				t.Logf("the fast partition had %.2f of its rate alone (%v, %v beside a slow one)",
+					ratio, alone, beside)
 			}
 			if ratio < atLeast {
-				t.Errorf("the fast partition had %.2f of its rate alone, want at least %.1f", ratio, atLeast)
+				t.Errorf("the fast partition had %.2f of its rate alone, want at least %.1f",
+					ratio, atLeast)
 			}
 		})
 	}
@@ -188,9 +194,13 @@ func TestShutdown(t *testing.T) {
 		s := f.scene(t, 3, 2).nobodyDies()
 		s.produce(numbered(0, 0, 500)...)
 		s.produce(numbered(1, 500, 500)...)
-		handler := func(ctx context.Context, _ *kafkaMessage) error { return backoff.Sleep(ctx, 100*time.Millisecond) }
+		handler := func(ctx context.Context, _ *kafkaMessage) error {
+			return backoff.Sleep(ctx, 100*time.Millisecond)
+		}
 		m := s.join(handler, func(mc *memberConfig) { mc.workers = 4 })
-		eventually(t, 10*time.Second, func() (bool, string) { return s.totalEffects() > 20 && m.running.Load() > 0, "no progress" })
+		eventually(t, 10*time.Second, func() (bool, string) {
+			return s.totalEffects() > 20 && m.running.Load() > 0, "no progress"
+		})
 		began := time.Now()
 		m.leave(t)
 		if took := time.Since(began); took > 10*time.Second { // all the work would take 25 s
@@ -225,7 +235,9 @@ func groupClosedWhileDraining(t *testing.T, f flavor) {
 		<-closing
 		return backoff.Sleep(ctx, 500*time.Millisecond)
 	}, func(mc *memberConfig) { mc.drain, mc.rebalance = 30*time.Second, time.Minute })
-	eventually(t, 10*time.Second, func() (bool, string) { return m.running.Load() == 10, fmt.Sprint(m.running.Load(), " run") })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return m.running.Load() == 10, fmt.Sprint(m.running.Load(), " run")
+	})
 	close(closing)
 	closed := make(chan error, 2)
 	for range 2 { // twice, and at once

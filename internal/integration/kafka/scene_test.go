@@ -67,7 +67,8 @@ func (f flavor) scene(t *testing.T, nodes int, partitions int32) *scene {
 }
 
 // sceneOn is a scene on these brokers, with these settings of its topic.
-func (f flavor) sceneOn(t *testing.T, cluster *kfake.Cluster, partitions int32, topic map[string]string) *scene {
+func (f flavor) sceneOn(t *testing.T, cluster *kfake.Cluster, partitions int32,
+	topic map[string]string) *scene {
 	t.Helper()
 	if err := cluster.CreateTopic(sceneTopic, partitions, topic); err != nil {
 		t.Fatal(err)
@@ -106,7 +107,8 @@ func (b fakeBrokers) committed(partition int32) int64 {
 func (f flavor) sceneAt(t *testing.T, at brokers) *scene {
 	t.Helper()
 	s := &scene{
-		t: t, brokers: at, flavor: f, store: dedup.Memory(1 << 20), log: map[int32][]string{}, sent: map[int32][]string{},
+		t: t, brokers: at, flavor: f, store: dedup.Memory(1 << 20), log: map[int32][]string{},
+		sent:    map[int32][]string{},
 		effects: map[string]int{}, skipped: map[dedup.Cause]int{}, waited: map[string]int{},
 	}
 	s.records = recordsOf(s.store)
@@ -121,8 +123,9 @@ func (f flavor) sceneAt(t *testing.T, at brokers) *scene {
 	return s
 }
 
-// nobodyDies is for scenes in which no member does. A member that is cut off is missed after a second
-// and a half, and so is one whose machine stands still for as long; here neither session nor lease ends.
+// nobodyDies is for scenes in which no member does. A member that is cut off is missed after a
+// second and a half, and so is one whose machine stands still for as long; here neither session nor
+// lease ends.
 func (s *scene) nobodyDies() *scene {
 	s.immortal = true
 	s.cluster.SetGroupConfigs(sceneGroup, map[string]string{"consumer.session.timeout.ms": "60000"})
@@ -164,12 +167,17 @@ func (s *scene) join(h handler, change ...func(*memberConfig)) *member {
 		link.Store = s.newStore()
 	}
 	mc := memberConfig{
-		brokers: s.addrs(), group: s.group(), topic: s.topic(), link: link, unclaimed: s.ledger != nil,
+		brokers: s.addrs(), group: s.group(), topic: s.topic(), link: link,
+		unclaimed: s.ledger != nil,
 		observer: observer{
-			Skipped:    func(_ *kafkaMessage, cause dedup.Cause) { s.note(func() { s.skipped[cause]++ }) },
-			Waiting:    func(m *kafkaMessage) { s.note(func() { s.waited[m.ID]++ }) },
-			Paused:     func(string, int32, bool) { s.note(func() { s.paused++ }) },
-			GroupError: func(err error) { s.note(func() { s.groupErrors = append(s.groupErrors, err) }) },
+			Skipped: func(_ *kafkaMessage, cause dedup.Cause) {
+				s.note(func() { s.skipped[cause]++ })
+			},
+			Waiting: func(m *kafkaMessage) { s.note(func() { s.waited[m.ID]++ }) },
+			Paused:  func(string, int32, bool) { s.note(func() { s.paused++ }) },
+			GroupError: func(err error) {
+				s.note(func() { s.groupErrors = append(s.groupErrors, err) })
+			},
 		},
 		handler: func(ctx context.Context, m *kafkaMessage) error {
 			if h != nil {
@@ -197,7 +205,8 @@ func (s *scene) join(h handler, change ...func(*memberConfig)) *member {
 func (s *scene) affect(m *kafkaMessage) {
 	s.note(func() {
 		s.effects[m.ID]++
-		s.order = append(s.order, effect{id: m.ID, key: string(m.Key), partition: m.Partition, offset: m.Offset})
+		s.order = append(s.order, effect{id: m.ID, key: string(m.Key), partition: m.Partition,
+			offset: m.Offset})
 	})
 }
 
@@ -256,7 +265,8 @@ func (s *scene) wantMembers(n int) {
 			return false, "no group"
 		}
 		all := s.assigned()
-		ok := info.State == "Stable" && len(all) == n && !slices.ContainsFunc(all, func(p []int32) bool { return len(p) == 0 })
+		ok := info.State == "Stable" && len(all) == n &&
+			!slices.ContainsFunc(all, func(p []int32) bool { return len(p) == 0 })
 		return ok, fmt.Sprint(info.State, " ", all)
 	})
 }

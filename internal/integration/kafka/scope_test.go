@@ -45,19 +45,23 @@ func newScopeRun(t *testing.T, topics ...string) *scopeRun {
 		t: t, brokers: servertest.Kafka(t), name: servertest.Prefix(t), sent: map[string]int64{},
 		effects: map[string]int{}, keys: map[string]string{}, causes: map[dedup.Cause]int{},
 	}
-	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t), ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t),
+		ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: r.name, OnFinding: func(redisadapter.Finding) {}})
+	store, err := redisadapter.New(t.Context(), client,
+		redisadapter.Options{Prefix: r.name, OnFinding: func(redisadapter.Finding) {}})
 	require.NoError(t, err)
-	r.dedup, err = dedup.New(store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: 10 * time.Second, Observer: dedup.Observer{
-		Claimed: func(e dedup.Event) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			if e.Outcome == dedup.Duplicate {
-				r.causes[e.Cause]++
-			}
-		},
-	}})
+	r.dedup, err = dedup.New(store,
+		dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: 10 * time.Second,
+			Observer: dedup.Observer{
+				Claimed: func(e dedup.Event) {
+					r.mu.Lock()
+					defer r.mu.Unlock()
+					if e.Outcome == dedup.Duplicate {
+						r.causes[e.Cause]++
+					}
+				},
+			}})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.dedup.Close(context.Background()) })
 	for _, topic := range topics {
@@ -77,7 +81,8 @@ func (r *scopeRun) send(topic string, n int, headers ...sarama.RecordHeader) {
 	for i := range n {
 		id := sarama.RecordHeader{Key: []byte("message-id"), Value: fmt.Append(nil, "m", i)}
 		_, _, err := r.producer.SendMessage(&sarama.ProducerMessage{
-			Topic: r.topic(topic), Value: sarama.StringEncoder(topic), Headers: append([]sarama.RecordHeader{id}, headers...),
+			Topic: r.topic(topic), Value: sarama.StringEncoder(topic),
+			Headers: append([]sarama.RecordHeader{id}, headers...),
 		})
 		require.NoError(r.t, err)
 		r.sent[topic]++
@@ -140,11 +145,13 @@ func (r *scopeRun) consume(client string, c scopeConsumer) {
 		default:
 		}
 		for i, name := range c.topics {
-			offsets, err := admin.ListConsumerGroupOffsets(group, map[string][]int32{topics[i]: {0}})
+			offsets, err := admin.ListConsumerGroupOffsets(group,
+				map[string][]int32{topics[i]: {0}})
 			if err != nil {
 				return false, err.Error()
 			}
-			if block := offsets.GetBlock(topics[i], 0); r.sent[name] > 0 && (block == nil || block.Offset < r.sent[name]) {
+			if block := offsets.GetBlock(topics[i], 0); r.sent[name] > 0 &&
+				(block == nil || block.Offset < r.sent[name]) {
 				return false, fmt.Sprintf("%s is committed to %+v of %d", name, block, r.sent[name])
 			}
 		}
@@ -161,15 +168,22 @@ func (r *scopeRun) retryTopics(c *scopeConsumer) []string {
 	return []string{r.topic(c.retry)}
 }
 
-func (r *scopeRun) sarama(ctx context.Context, c *scopeConsumer, group string, topics []string) error {
+func (r *scopeRun) sarama(ctx context.Context, c *scopeConsumer, group string,
+	topics []string) error {
 	cfg := kafkaadapter.Config{
-		Deduper: r.dedup, Group: group, TopicName: c.topicName, RetryTopics: r.retryTopics(c), MaxAttempts: c.attempts,
-		Handler:   func(ctx context.Context, m *kafkaadapter.Message) error { return r.handle(ctx, c, m.Topic, m.ID) },
-		RetryBase: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond, Drain: time.Second,
+		Deduper: r.dedup, Group: group, TopicName: c.topicName, RetryTopics: r.retryTopics(c),
+		MaxAttempts: c.attempts,
+		Handler: func(ctx context.Context, m *kafkaadapter.Message) error {
+			return r.handle(ctx, c, m.Topic, m.ID)
+		},
+		RetryBase: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond,
+		CommitEvery: 20 * time.Millisecond, Drain: time.Second,
 	}
 	if c.park != "" {
 		park, err := kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
-			Producer: r.producer, Topic: func(*kafkaadapter.Message) string { return r.topic(c.park) },
+			Producer: r.producer, Topic: func(*kafkaadapter.Message) string {
+				return r.topic(c.park)
+			},
 		})
 		if err != nil {
 			return err
@@ -187,19 +201,27 @@ func (r *scopeRun) sarama(ctx context.Context, c *scopeConsumer, group string, t
 	return errors.Join(a.Run(ctx, members, topics), members.Close())
 }
 
-func (r *scopeRun) franz(ctx context.Context, c *scopeConsumer, group string, topics []string) error {
+func (r *scopeRun) franz(ctx context.Context, c *scopeConsumer, group string,
+	topics []string) error {
 	cfg := franz.Config{
-		Deduper: r.dedup, TopicName: c.topicName, RetryTopics: r.retryTopics(c), MaxAttempts: c.attempts,
-		Handler:   func(ctx context.Context, m *franz.Message) error { return r.handle(ctx, c, m.Topic, m.ID) },
-		RetryBase: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond, Drain: time.Second,
+		Deduper: r.dedup, TopicName: c.topicName, RetryTopics: r.retryTopics(c),
+		MaxAttempts: c.attempts,
+		Handler: func(ctx context.Context, m *franz.Message) error {
+			return r.handle(ctx, c, m.Topic, m.ID)
+		},
+		RetryBase: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond,
+		CommitEvery: 20 * time.Millisecond, Drain: time.Second,
 	}
 	if c.park != "" {
-		producer, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.RecordDeliveryTimeout(10*time.Second), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+		producer, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...),
+			kgo.RecordDeliveryTimeout(10*time.Second),
+			kgo.RecordPartitioner(kgo.ManualPartitioner()))
 		if err != nil {
 			return err
 		}
 		defer producer.Close()
-		cfg.Park, err = franz.DeadLetters(franz.DeadLetterConfig{Client: producer, Topic: func(*franz.Message) string { return r.topic(c.park) }})
+		cfg.Park, err = franz.DeadLetters(franz.DeadLetterConfig{Client: producer,
+			Topic: func(*franz.Message) string { return r.topic(c.park) }})
 		if err != nil {
 			return err
 		}
@@ -208,7 +230,8 @@ func (r *scopeRun) franz(ctx context.Context, c *scopeConsumer, group string, to
 	if err != nil {
 		return err
 	}
-	return consumer.Run(ctx, kgo.SeedBrokers(r.brokers...), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topics...), kgo.FetchMaxWait(100*time.Millisecond))
+	return consumer.Run(ctx, kgo.SeedBrokers(r.brokers...), kgo.ConsumerGroup(group),
+		kgo.ConsumeTopics(topics...), kgo.FetchMaxWait(100*time.Millisecond))
 }
 
 // wantKeys requires that each message has had one DownstreamKey, whatever way it came.
@@ -263,14 +286,17 @@ func TestRetriedMessageKeepsItsRecord(t *testing.T) {
 	eachClient(t, func(t *testing.T, client string) {
 		r := newScopeRun(t, "orders", "retry")
 		r.send("orders", 10)
-		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"}, fails: true, attempts: 2, park: "retry"})
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"}, fails: true,
+			attempts: 2, park: "retry"})
 		require.Empty(t, r.effects)
 		r.sent["retry"] = 10
-		r.consume(client, scopeConsumer{group: "billing", topics: []string{"retry"}, retry: "retry", attempts: 10})
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"retry"}, retry: "retry",
+			attempts: 10})
 		assert.Len(t, r.effects, 10)
 		r.wantKeys(10)
 		r.send("orders", 10)
-		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders", "retry"}, retry: "retry"})
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders", "retry"},
+			retry: "retry"})
 		assert.Len(t, r.effects, 10)
 		assert.Equal(t, 10, r.causes[kafkaadapter.OtherSource], "%v", r.causes)
 	})
@@ -283,7 +309,8 @@ func TestReplayedMessageKeepsItsRecord(t *testing.T) {
 		r := newScopeRun(t, "orders", "dead")
 		r.send("orders", 1)
 		r.consume(client, scopeConsumer{group: "mailer", topics: []string{"orders"}})
-		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"}, fails: true, attempts: 2, park: "dead"})
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"}, fails: true,
+			attempts: 2, park: "dead"})
 		letter := readOne(t, r.brokers, r.topic("dead"))
 		back, err := kafkaadapter.Replay(t.Context(), r.dedup, letter)
 		require.NoError(t, err)
@@ -308,8 +335,10 @@ func TestMirroredMessageKeepsItsRecord(t *testing.T) {
 		r.send("orders", 10)
 		r.send("eu.orders", 12)
 		name := func(topic string) string { return strings.Replace(topic, "eu.", "", 1) }
-		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"}, topicName: name})
-		r.consume(client, scopeConsumer{group: "billing", topics: []string{"eu.orders"}, topicName: name})
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"},
+			topicName: name})
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"eu.orders"},
+			topicName: name})
 		assert.Len(t, r.effects, 12)
 		assert.Equal(t, 1, r.effects["billing eu.orders m11"])
 		r.wantKeys(12)
@@ -322,14 +351,17 @@ func TestForgedHeadersSkipNothing(t *testing.T) {
 	eachClient(t, func(t *testing.T, client string) {
 		r := newScopeRun(t, "orders", "payments", "retry")
 		r.send("orders", 10)
-		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"}, retry: "retry"})
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"orders"},
+			retry: "retry"})
 		forged := []sarama.RecordHeader{
 			{Key: []byte(kafkaadapter.HeaderFirstTopic), Value: []byte(r.topic("orders"))},
 			{Key: []byte(kafkaadapter.HeaderTopic), Value: []byte(r.topic("retry"))},
-			{Key: []byte(kafkaadapter.HeaderScope), Value: []byte(kafkaadapter.ScopeOf(r.topic("billing"), r.topic("orders")))},
+			{Key: []byte(kafkaadapter.HeaderScope),
+				Value: []byte(kafkaadapter.ScopeOf(r.topic("billing"), r.topic("orders")))},
 		}
 		r.send("payments", 10, forged...)
-		r.consume(client, scopeConsumer{group: "billing", topics: []string{"payments"}, retry: "retry"})
+		r.consume(client, scopeConsumer{group: "billing", topics: []string{"payments"},
+			retry: "retry"})
 		assert.Len(t, r.effects, 20)
 	})
 }

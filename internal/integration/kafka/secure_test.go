@@ -40,7 +40,8 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{pool: x509.NewCertPool()}
 	pair := a.sign(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign,
 	})
 	a.cert = pair.Leaf
 	a.key = pair.PrivateKey.(*ecdsa.PrivateKey)
@@ -55,7 +56,8 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate) tls.Certifica
 	if err != nil {
 		t.Fatal(err)
 	}
-	template.SerialNumber, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(time.Hour)
+	template.SerialNumber, template.NotAfter = big.NewInt(time.Now().UnixNano()),
+		time.Now().Add(time.Hour)
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = template, key
@@ -75,16 +77,20 @@ func (a *authority) sign(t *testing.T, template *x509.Certificate) tls.Certifica
 func (a *authority) server(t *testing.T) *tls.Config {
 	t.Helper()
 	pair := a.sign(t, &x509.Certificate{
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
-	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: a.pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: a.pool,
+		ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 }
 
 // client is what a client with a certificate of this authority connects with.
 func (a *authority) client(t *testing.T) *tls.Config {
 	t.Helper()
-	pair := a.sign(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	return &tls.Config{RootCAs: a.pool, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	pair := a.sign(t, &x509.Certificate{
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return &tls.Config{RootCAs: a.pool, Certificates: []tls.Certificate{pair},
+		MinVersion: tls.VersionTLS12}
 }
 
 // scramClient is what sarama leaves to its users: what stands in SCRAM's messages.
@@ -141,12 +147,14 @@ func login(c *sarama.Config, mechanism sarama.SASLMechanism, password string) {
 }
 
 var securities = []security{
-	{"plain", saslOptions("PLAIN"), func(_ *testing.T, _ *authority, c *sarama.Config, password string) {
-		login(c, sarama.SASLTypePlaintext, password)
-	}},
-	{"scram-sha-256", saslOptions("SCRAM-SHA-256"), func(_ *testing.T, _ *authority, c *sarama.Config, password string) {
-		login(c, sarama.SASLTypeSCRAMSHA256, password)
-	}},
+	{"plain", saslOptions("PLAIN"),
+		func(_ *testing.T, _ *authority, c *sarama.Config, password string) {
+			login(c, sarama.SASLTypePlaintext, password)
+		}},
+	{"scram-sha-256", saslOptions("SCRAM-SHA-256"),
+		func(_ *testing.T, _ *authority, c *sarama.Config, password string) {
+			login(c, sarama.SASLTypeSCRAMSHA256, password)
+		}},
 	{"scram-sha-512 over mutual TLS", func(t *testing.T, a *authority) []kfake.Opt {
 		t.Helper()
 		return append(saslOptions("SCRAM-SHA-512")(t, a), kfake.TLS(a.server(t)))
@@ -166,7 +174,8 @@ type secured struct {
 func (s security) start(t *testing.T) *secured {
 	t.Helper()
 	a := newAuthority(t)
-	cluster := embeddedNodes(t, 1, append(s.broker(t, a), kfake.SeedTopics(1, sceneTopic, sceneTopic+".dead"))...)
+	cluster := embeddedNodes(t, 1,
+		append(s.broker(t, a), kfake.SeedTopics(1, sceneTopic, sceneTopic+".dead"))...)
 	return &secured{cluster, func(password string) *sarama.Config {
 		c := clientConfig()
 		c.ClientID, c.RackID = "billing", "eu-1a"
@@ -214,17 +223,21 @@ func (r *told) note(f func()) {
 func (s *secured) adapter(t *testing.T, r *told) *kafkaadapter.Adapter {
 	t.Helper()
 	park, err := kafkaadapter.DeadLetters(kafkaadapter.DeadLetterConfig{
-		Producer: s.producer(t), Topic: func(m *kafkaadapter.Message) string { return m.Topic + ".dead" },
+		Producer: s.producer(t), Topic: func(m *kafkaadapter.Message) string {
+			return m.Topic + ".dead"
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := dedup.New(dedup.Memory(1000), dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second})
+	d, err := dedup.New(dedup.Memory(1000),
+		dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Deduper: d, Park: park, CommitClient: s.open(t), Group: sceneGroup, Drain: time.Second, RetryBase: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond,
+		Deduper: d, Park: park, CommitClient: s.open(t), Group: sceneGroup, Drain: time.Second,
+		RetryBase: 20 * time.Millisecond, CommitEvery: 20 * time.Millisecond,
 		Handler: func(_ context.Context, m *kafkaadapter.Message) error {
 			if m.ID == idOf(0) {
 				return dedup.Permanent(errors.New("cannot be charged"))
@@ -270,10 +283,14 @@ func TestSASLAndTLS(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- a.Run(ctx, group, []string{sceneTopic}) }()
 			eventually(t, 15*time.Second, func() (done bool, state string) {
-				r.note(func() { done, state = r.commits == 2*n, fmt.Sprintf("%d are committed; %v", r.commits, r.errs) })
+				r.note(func() {
+					done, state = r.commits == 2*n,
+						fmt.Sprintf("%d are committed; %v", r.commits, r.errs)
+				})
 				return done, state
 			})
-			if info := s.cluster.GroupInfo(sceneGroup); len(info.Members) != 1 || info.Members[0].ClientID != "billing" {
+			if info := s.cluster.GroupInfo(sceneGroup); len(info.Members) != 1 ||
+				info.Members[0].ClientID != "billing" {
 				t.Errorf("members %+v", info.Members)
 			}
 			cancel()
@@ -302,7 +319,8 @@ func (r *told) wantOnce(t *testing.T, n int) {
 
 // refusePasswords answers as Kafka does, where the embedded broker only hangs up.
 func (s *secured) refusePasswords() *kfake.FaultHandle {
-	return s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, Err: kerr.SaslAuthenticationFailed, Count: -1})
+	return s.cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate},
+		Err: kerr.SaslAuthenticationFailed, Count: -1})
 }
 
 // A wrong password is an error before there is a group to run.
@@ -335,10 +353,12 @@ func TestPasswordRefusedWhileRunning(t *testing.T) {
 	s := securities[1].start(t)
 	r := &told{effects: map[string]int{}}
 	a := s.adapter(t, r)
-	if _, _, err := s.producer(t).SendMessage(numbered(0, 1, 1)[0].message(sceneTopic)); err != nil {
+	if _, _, err := s.producer(t).SendMessage(numbered(0,
+		1, 1)[0].message(sceneTopic)); err != nil {
 		t.Fatal(err)
 	}
-	group, err := sarama.NewConsumerGroup(s.cluster.ListenAddrs(), sceneGroup, s.config(rightPassword))
+	group, err := sarama.NewConsumerGroup(s.cluster.ListenAddrs(), sceneGroup,
+		s.config(rightPassword))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,7 +424,8 @@ func rejoins(t *testing.T, session time.Duration) int64 {
 	m := s.join(nil, func(mc *memberConfig) {
 		mc.session = session
 		mc.client = func(c *sarama.Config) {
-			c.Consumer.Group.Heartbeat.Interval, c.Consumer.MaxWaitTime = 18*session/100, 40*session/100
+			c.Consumer.Group.Heartbeat.Interval, c.Consumer.MaxWaitTime = 18*session/100,
+				40*session/100
 		}
 	})
 	s.wantMembers(1)

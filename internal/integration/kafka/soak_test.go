@@ -70,7 +70,8 @@ func soakPlan(t *testing.T) (seed, seeds uint64, limit time.Duration) {
 			t.Fatalf("%s: %v", soakTimeEnv, err)
 		}
 	}
-	return number(soakSeedEnv, uint64(time.Now().UnixNano())), number(soakSeedsEnv, soakSeeds), limit
+	return number(soakSeedEnv, uint64(time.Now().UnixNano())),
+		number(soakSeedsEnv, soakSeeds), limit
 }
 
 const soakPartitions, soakKeys = 4, 40
@@ -109,7 +110,8 @@ func newSoak(t *testing.T, f flavor, seed uint64, atomic bool) *soak {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(t.Name()))
 	k := &soak{
-		scene: f.scene(t, 3, soakPartitions), seed: seed, rnd: rand.New(rand.NewPCG(seed, h.Sum64())),
+		scene: f.scene(t, 3, soakPartitions), seed: seed,
+		rnd:     rand.New(rand.NewPCG(seed, h.Sum64())),
 		happens: map[string]int{}, runs: map[string][]run{},
 	}
 	if atomic {
@@ -180,7 +182,9 @@ func (k *soak) expelGhosts() {
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.Group = sceneGroup
 	for _, m := range info.Members {
-		if slices.ContainsFunc(k.members, func(alive *member) bool { return alive.name == m.ClientID }) {
+		if slices.ContainsFunc(k.members, func(alive *member) bool {
+			return alive.name == m.ClientID
+		}) {
 			continue
 		}
 		ghost := kmsg.NewLeaveGroupRequestMember()
@@ -195,7 +199,8 @@ func (k *soak) expelGhosts() {
 	if _, err := req.RequestWith(ctx, client); err != nil {
 		k.t.Fatal(err)
 	}
-	k.t.Logf("expelled %d ghosts of %d members of a group that is %s", len(req.Members), len(info.Members), info.State)
+	k.t.Logf("expelled %d ghosts of %d members of a group that is %s", len(req.Members),
+		len(info.Members), info.State)
 }
 
 // produceSome sends new ids and old ones.
@@ -209,7 +214,9 @@ func (k *soak) produceSome() {
 			k.ids++
 		}
 		key := fmt.Sprint("k", k.rnd.IntN(soakKeys))
-		records = append(records, record{id: idOf(id), partition: partitionsOf(soakPartitions, k.rnd.IntN(soakPartitions)), key: key, value: []byte(key)})
+		records = append(records, record{id: idOf(id),
+			partition: partitionsOf(soakPartitions, k.rnd.IntN(soakPartitions)), key: key,
+			value: []byte(key)})
 	}
 	k.produce(records...)
 }
@@ -263,11 +270,14 @@ func (k *soak) trouble() {
 		name string
 		do   func()
 	}{
-		{"nothing", func() {}}, {"nothing", func() {}}, {"nothing", func() {}}, {"nothing", func() {}},
-		{"crash", k.crash}, {"freeze", k.freeze}, {"restart", k.restart}, {"join", k.join}, {"leave", k.leave},
-		{"cut connections", func() { k.any().dialer.hiccup() }},
-		{"move leaders", k.cluster.ShufflePartitionLeaders}, {"move coordinators", k.cluster.RehashCoordinators},
-		{"requests fail", k.failRequests}, {"commits fail", k.failCommits}, {"store trouble", k.storeTrouble},
+		{"nothing", func() {}}, {"nothing", func() {}}, {"nothing", func() {}},
+		{"nothing", func() {}},
+		{"crash", k.crash}, {"freeze", k.freeze}, {"restart", k.restart}, {"join", k.join},
+		{"leave", k.leave}, {"cut connections", func() { k.any().dialer.hiccup() }},
+		{"move leaders", k.cluster.ShufflePartitionLeaders},
+		{"move coordinators", k.cluster.RehashCoordinators},
+		{"requests fail", k.failRequests}, {"commits fail", k.failCommits},
+		{"store trouble", k.storeTrouble},
 	}
 	step := steps[k.rnd.IntN(len(steps))]
 	k.happens[step.name]++
@@ -318,9 +328,12 @@ func (k *soak) failRequests() {
 		key kmsg.Key
 		err *kerr.Error
 	}{
-		{kmsg.Fetch, kerr.NotLeaderForPartition}, {kmsg.Fetch, kerr.UnknownServerError}, {kmsg.Fetch, kerr.OffsetNotAvailable},
-		{kmsg.Heartbeat, kerr.NotCoordinator}, {kmsg.Heartbeat, kerr.UnknownMemberID}, {kmsg.Heartbeat, kerr.IllegalGeneration},
-		{kmsg.OffsetFetch, kerr.CoordinatorLoadInProgress}, {kmsg.JoinGroup, kerr.CoordinatorNotAvailable},
+		{kmsg.Fetch, kerr.NotLeaderForPartition}, {kmsg.Fetch, kerr.UnknownServerError},
+		{kmsg.Fetch, kerr.OffsetNotAvailable},
+		{kmsg.Heartbeat, kerr.NotCoordinator}, {kmsg.Heartbeat, kerr.UnknownMemberID},
+		{kmsg.Heartbeat, kerr.IllegalGeneration},
+		{kmsg.OffsetFetch, kerr.CoordinatorLoadInProgress},
+		{kmsg.JoinGroup, kerr.CoordinatorNotAvailable},
 	}
 	f := faults[k.rnd.IntN(len(faults))]
 	handle := k.fault(f.key, f.err, 1+k.rnd.IntN(4))
@@ -329,7 +342,8 @@ func (k *soak) failRequests() {
 
 func (k *soak) failCommits() {
 	errs := []*kerr.Error{
-		kerr.NotCoordinator, kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress, kerr.RequestTimedOut,
+		kerr.NotCoordinator, kerr.CoordinatorNotAvailable, kerr.CoordinatorLoadInProgress,
+		kerr.RequestTimedOut,
 		kerr.RebalanceInProgress, kerr.IllegalGeneration, kerr.UnknownMemberID,
 	}
 	handle := k.cluster.Fault(commitFault(errs[k.rnd.IntN(len(errs))], 1+k.rnd.IntN(6)))
@@ -345,7 +359,8 @@ func (k *soak) storeTrouble() {
 
 // later undoes something within so many milliseconds.
 func (k *soak) later(most int, do func()) {
-	k.undo = append(k.undo, undo{time.Now().Add(time.Duration(k.rnd.IntN(most)) * time.Millisecond), do})
+	k.undo = append(k.undo,
+		undo{time.Now().Add(time.Duration(k.rnd.IntN(most)) * time.Millisecond), do})
 }
 
 func (k *soak) undoUntil(now time.Time) {
@@ -375,7 +390,8 @@ func (k *soak) judge() {
 	k.wantNothingLeft()
 	k.oracle.mu.Lock()
 	defer k.oracle.mu.Unlock()
-	k.t.Logf("%d ids, %d effects, %d commits in %d generations; %v", k.ids, len(k.order), k.oracle.commits, len(k.oracle.generations), k.happens)
+	k.t.Logf("%d ids, %d effects, %d commits in %d generations; %v", k.ids, len(k.order),
+		k.oracle.commits, len(k.oracle.generations), k.happens)
 }
 
 // wantExplained requires an effect of every id, and for all but one of several that their
@@ -401,7 +417,8 @@ func (k *soak) wantExplained() {
 			}
 		}
 		if unexplained > 1 {
-			k.t.Errorf("%s had %d effects, of which %d were on record: %s", id, len(runs), unexplained, lived(id, runs))
+			k.t.Errorf("%s had %d effects, of which %d were on record: %s", id, len(runs),
+				unexplained, lived(id, runs))
 		}
 	}
 	k.t.Logf("doubled effects were not on record because: %v", reasons)
@@ -429,9 +446,11 @@ func (r run) unrecorded(id string) string {
 
 func lived(id string, runs []run) (text string) {
 	for i, r := range runs {
-		text += fmt.Sprintf("\n\trun %d: attempt %d, cause %v, died %v", i+1, r.attempt, r.cause, r.member.link.wasKilled())
+		text += fmt.Sprintf("\n\trun %d: attempt %d, cause %v, died %v", i+1, r.attempt, r.cause,
+			r.member.link.wasKilled())
 		for _, end := range r.member.link.endsOf(id) {
-			text += fmt.Sprintf("; the store: held %v, written %v, attempt %d, %v", end.Held, end.Written, end.Record.Attempt, end.Err)
+			text += fmt.Sprintf("; the store: held %v, written %v, attempt %d, %v", end.Held,
+				end.Written, end.Record.Attempt, end.Err)
 		}
 	}
 	return text

@@ -34,7 +34,10 @@ func newBatchShop(t *testing.T, f flavor, partitions int32) *batchShop {
 	s := &batchShop{scene: f.scene(t, 3, partitions)}
 	s.ledger = s.atomic()
 	s.records = func(ids []string) []string {
-		return s.ledger.missing(slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, ok := s.parked.Load(id); return ok }))
+		return s.ledger.missing(slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+			_, ok := s.parked.Load(id)
+			return ok
+		}))
 	}
 	return s
 }
@@ -55,10 +58,12 @@ func (s *batchShop) joinBatches(at moments) *member {
 		}
 		mc.adapter = func(c *kafkaadapter.Config) {
 			c.Handler, c.BatchMax = nil, 16
-			c.BatchHandler = kafkaadapter.AllOrNothing(func(ctx context.Context, ms []*kafkaadapter.Message) error {
-				_, err := s.ledger.marks.DoBatch(ctx, s.ledger.write, kafkaadapter.IDs(ms), func(ctx context.Context, tx *sql.Tx, first []int) error {
-					return s.effects(ctx, tx, link, at, ms, first)
-				})
+			c.BatchHandler = kafkaadapter.AllOrNothing(func(ctx context.Context,
+				ms []*kafkaadapter.Message) error {
+				_, err := s.ledger.marks.DoBatch(ctx, s.ledger.write, kafkaadapter.IDs(ms),
+					func(ctx context.Context, tx *sql.Tx, first []int) error {
+						return s.effects(ctx, tx, link, at, ms, first)
+					})
 				if err == nil && at.after != nil {
 					at.after()
 				}
@@ -69,12 +74,14 @@ func (s *batchShop) joinBatches(at moments) *member {
 }
 
 // effects of a batch; those of a process that dies meanwhile are not committed.
-func (s *batchShop) effects(ctx context.Context, tx *sql.Tx, link *mortal, at moments, ms []*kafkaadapter.Message, first []int) error {
+func (s *batchShop) effects(ctx context.Context, tx *sql.Tx, link *mortal, at moments,
+	ms []*kafkaadapter.Message, first []int) error {
 	s.batch.Store(max(s.batch.Load(), int64(len(first))))
 	for _, i := range first {
 		m := ms[i]
 		const insert = "INSERT INTO effects (id, key, part, pos) VALUES (?, ?, ?, ?)"
-		if _, err := tx.ExecContext(ctx, insert, m.ID, string(m.Key), m.Partition, m.Offset); err != nil {
+		if _, err := tx.ExecContext(ctx, insert, m.ID, string(m.Key), m.Partition,
+			m.Offset); err != nil {
 			return err
 		}
 		if m.ID == poisonID {
@@ -98,10 +105,12 @@ func (s *batchShop) produceTwice(n int) {
 	var all []record
 	for i := range n {
 		for p := range int32(2) {
-			all = append(all, record{id: idOf(i), partition: p, key: fmt.Sprint(i % 5), value: []byte("x")})
+			all = append(all, record{id: idOf(i), partition: p, key: fmt.Sprint(i % 5),
+				value: []byte("x")})
 		}
 		if i == n/2 {
-			all = append(all, record{id: poisonID, partition: 0, key: "1"}, record{partition: 1, key: "1", headers: []header{}})
+			all = append(all, record{id: poisonID, partition: 0, key: "1"},
+				record{partition: 1, key: "1", headers: []header{}})
 		}
 	}
 	s.produce(all...)
@@ -168,7 +177,8 @@ func TestSQLBatchCrash(t *testing.T) {
 func sqlBatchCrash(t *testing.T, f flavor, after bool) {
 	const n = 200
 	s := newBatchShop(t, f, 2)
-	refused := s.cluster.Fault(commitFault(kerr.NotCoordinator, -1)) // the crash comes before any commit of offsets
+	// the crash comes before any commit of offsets
+	refused := s.cluster.Fault(commitFault(kerr.NotCoordinator, -1))
 	s.produceTwice(n)
 	var batches atomic.Int64
 	reached, crashed := make(chan string, 1), make(chan struct{})

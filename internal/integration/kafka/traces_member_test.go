@@ -23,12 +23,14 @@ import (
 // of the test.
 type tracedMember struct {
 	workerConfig
-	tell     func(spanSeen)
-	handle   handler
-	batch    func(ctx context.Context, ms []*kafkaMessage) []error // in place of handle
-	failed   func(err error)                                       // told of commits
-	unheard  bool                                                  // has no heartbeat for so long that it learns from a commit that it is fenced
-	finishes func()                                                // called before anything is put on record
+	tell   func(spanSeen)
+	handle handler
+	batch  func(ctx context.Context, ms []*kafkaMessage) []error // in place of handle
+	failed func(err error)                                       // told of commits
+	// has no heartbeat for so long that it learns from a commit that it is fenced
+	unheard bool
+	// called before anything is put on record
+	finishes func()
 }
 
 // tracedSession is long: no member of these stories has to be missed, and a slow machine must
@@ -37,7 +39,8 @@ const tracedSession = 30 * time.Second
 
 // workTraced is a process that is to be killed between an effect and its record, if it holds.
 func workTraced(ctx context.Context, cfg workerConfig) error {
-	m := &tracedMember{workerConfig: cfg, tell: saySpan, handle: func(context.Context, *kafkaMessage) error { return nil }}
+	m := &tracedMember{workerConfig: cfg, tell: saySpan,
+		handle: func(context.Context, *kafkaMessage) error { return nil }}
 	if cfg.Hold {
 		m.finishes = func() {
 			fmt.Println("HOLDING before the record")
@@ -65,10 +68,12 @@ func (m *tracedMember) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg := dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: 30 * time.Second, Hold: 10 * time.Minute, KeepLabels: true}
+	cfg := dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: 30 * time.Second,
+		Hold: 10 * time.Minute, KeepLabels: true}
 	var store dedup.Store = records
 	if m.finishes != nil {
-		store, cfg.LeaseTTL = finishing{store, m.finishes}, 2*time.Second // for which the next one waits
+		// for which the next one waits
+		store, cfg.LeaseTTL = finishing{store, m.finishes}, 2*time.Second
 	}
 	d, err := dedup.New(store, cfg)
 	if err != nil {
@@ -95,29 +100,37 @@ func (m *tracedMember) commitFailed(_ string, _ int32, err error) {
 	}
 }
 
-func (m *tracedMember) sarama(ctx context.Context, d *dedup.Deduper, provider trace.TracerProvider) error {
+func (m *tracedMember) sarama(ctx context.Context, d *dedup.Deduper,
+	provider trace.TracerProvider) error {
 	tracer, err := saramatrace.New(provider, saramatrace.Config{Name: "payments", Group: m.Group})
 	if err != nil {
 		return err
 	}
 	client := clientConfig()
 	client.ClientID, client.Consumer.Group.InstanceId = m.By, m.Instance
-	client.Consumer.Group.Session.Timeout, client.Consumer.Group.Heartbeat.Interval = tracedSession, m.heartbeat()
-	client.Consumer.Group.Rebalance.Timeout, client.Net.ReadTimeout = tracedSession, tracedSession+10*time.Second
+	client.Consumer.Group.Session.Timeout, client.Consumer.Group.Heartbeat.Interval = tracedSession,
+		m.heartbeat()
+	client.Consumer.Group.Rebalance.Timeout, client.Net.ReadTimeout = tracedSession,
+		tracedSession+10*time.Second
 	commits, err := sarama.NewClient(m.Brokers, client)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = commits.Close() }()
 	cfg := kafkaadapter.Config{
-		Deduper: d, Group: m.Group, CommitClient: commits, Drain: 200 * time.Millisecond, CommitEvery: 50 * time.Millisecond,
-		RetryBase: 20 * time.Millisecond, RetryMax: 100 * time.Millisecond,
-		Handler:  func(ctx context.Context, msg *kafkaadapter.Message) error { return m.handle(ctx, neutral(msg)) },
+		Deduper: d, Group: m.Group, CommitClient: commits, Drain: 200 * time.Millisecond,
+		CommitEvery: 50 * time.Millisecond,
+		RetryBase:   20 * time.Millisecond, RetryMax: 100 * time.Millisecond,
+		Handler: func(ctx context.Context, msg *kafkaadapter.Message) error {
+			return m.handle(ctx, neutral(msg))
+		},
 		Observer: kafkaadapter.Observer{CommitFailed: m.commitFailed},
 	}
 	if m.batch != nil {
 		cfg.Handler = nil
-		cfg.BatchHandler = func(ctx context.Context, ms []*kafkaadapter.Message) []error { return m.batch(ctx, each(ms, neutral)) }
+		cfg.BatchHandler = func(ctx context.Context, ms []*kafkaadapter.Message) []error {
+			return m.batch(ctx, each(ms, neutral))
+		}
 	}
 	a, err := kafkaadapter.New(tracer.Trace(cfg))
 	if err != nil {
@@ -133,7 +146,8 @@ func (m *tracedMember) sarama(ctx context.Context, d *dedup.Deduper, provider tr
 	return errors.Join(a.Run(ctx, group, []string{m.Topic}), group.Close())
 }
 
-func (m *tracedMember) franz(ctx context.Context, d *dedup.Deduper, provider trace.TracerProvider) error {
+func (m *tracedMember) franz(ctx context.Context, d *dedup.Deduper,
+	provider trace.TracerProvider) error {
 	tracer, err := franztrace.New(provider, franztrace.Config{Name: "payments", Group: m.Group})
 	if err != nil {
 		return err
@@ -141,21 +155,27 @@ func (m *tracedMember) franz(ctx context.Context, d *dedup.Deduper, provider tra
 	cfg := franz.Config{
 		Deduper: d, Drain: 200 * time.Millisecond, CommitEvery: 50 * time.Millisecond,
 		RetryBase: 20 * time.Millisecond, RetryMax: 100 * time.Millisecond,
-		Handler:  func(ctx context.Context, msg *franz.Message) error { return m.handle(ctx, franzNeutral(msg)) },
+		Handler: func(ctx context.Context, msg *franz.Message) error {
+			return m.handle(ctx, franzNeutral(msg))
+		},
 		Observer: franz.Observer{CommitFailed: m.commitFailed},
 	}
 	if m.batch != nil {
 		cfg.Handler = nil
-		cfg.BatchHandler = func(ctx context.Context, ms []*franz.Message) []error { return m.batch(ctx, each(ms, franzNeutral)) }
+		cfg.BatchHandler = func(ctx context.Context, ms []*franz.Message) []error {
+			return m.batch(ctx, each(ms, franzNeutral))
+		}
 	}
 	c, err := franz.New(tracer.Trace(cfg))
 	if err != nil {
 		return err
 	}
 	opts := []kgo.Opt{
-		kgo.SeedBrokers(m.Brokers...), kgo.ClientID(m.By), kgo.ConsumerGroup(m.Group), kgo.ConsumeTopics(m.Topic),
+		kgo.SeedBrokers(m.Brokers...), kgo.ClientID(m.By), kgo.ConsumerGroup(m.Group),
+		kgo.ConsumeTopics(m.Topic),
 		kgo.Balancers(kgo.CooperativeStickyBalancer()), kgo.FetchMaxWait(100 * time.Millisecond),
-		kgo.HeartbeatInterval(m.heartbeat()), kgo.SessionTimeout(tracedSession), kgo.RebalanceTimeout(tracedSession),
+		kgo.HeartbeatInterval(m.heartbeat()), kgo.SessionTimeout(tracedSession),
+		kgo.RebalanceTimeout(tracedSession),
 	}
 	if m.Instance != "" {
 		opts = append(opts, kgo.InstanceID(m.Instance))

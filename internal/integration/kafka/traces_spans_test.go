@@ -32,7 +32,8 @@ type linkSeen struct {
 
 // at is the position of the message that the span is about.
 func (s *spanSeen) at() string {
-	return s.Attributes["messaging.destination.partition.id"] + "@" + s.Attributes["messaging.kafka.offset"]
+	return s.Attributes["messaging.destination.partition.id"] + "@" +
+		s.Attributes["messaging.kafka.offset"]
 }
 
 func (s *spanSeen) operation() string { return s.Attributes["messaging.operation.name"] }
@@ -44,10 +45,14 @@ type spanTeller struct {
 	tell func(spanSeen)
 }
 
-func (p spanTeller) OnStart(_ context.Context, s sdk.ReadWriteSpan) { p.tell(seenAs(p.by, s, false)) }
-func (p spanTeller) OnEnd(s sdk.ReadOnlySpan)                       { p.tell(seenAs(p.by, s, true)) }
-func (p spanTeller) Shutdown(context.Context) error                 { return nil }
-func (p spanTeller) ForceFlush(context.Context) error               { return nil }
+func (p spanTeller) OnStart(_ context.Context, s sdk.ReadWriteSpan) {
+	p.tell(seenAs(p.by, s, false))
+}
+func (p spanTeller) OnEnd(s sdk.ReadOnlySpan) {
+	p.tell(seenAs(p.by, s, true))
+}
+func (p spanTeller) Shutdown(context.Context) error   { return nil }
+func (p spanTeller) ForceFlush(context.Context) error { return nil }
 
 func (p spanTeller) provider() trace.TracerProvider {
 	return sdk.NewTracerProvider(sdk.WithSpanProcessor(p))
@@ -56,8 +61,8 @@ func (p spanTeller) provider() trace.TracerProvider {
 func seenAs(by string, s sdk.ReadOnlySpan, ended bool) spanSeen {
 	seen := spanSeen{
 		Ended: ended, By: by, ID: idOfSpan(s.SpanContext()), Parent: idOfSpan(s.Parent()),
-		Name: s.Name(), Kind: s.SpanKind().String(), Status: s.Status().Code.String(), Text: s.Status().Description + fmt.Sprint(s.Events()),
-		Attributes: values(s.Attributes()),
+		Name: s.Name(), Kind: s.SpanKind().String(), Status: s.Status().Code.String(),
+		Text: s.Status().Description + fmt.Sprint(s.Events()), Attributes: values(s.Attributes()),
 	}
 	for _, l := range s.Links() {
 		seen.Links = append(seen.Links, linkSeen{idOfSpan(l.SpanContext), values(l.Attributes)})
@@ -154,8 +159,10 @@ func (a *traces) await(operation, at, by string) {
 	a.t.Helper()
 	eventually(a.t, 20*time.Second, func() (bool, string) {
 		ended, running := a.spans()
-		return count(ended, operation, at, by) > 0, fmt.Sprintf("no %s of %s by %q:\n%s\nrunning\n%s",
-			operation, at, by, strings.Join(a.described(ended), "\n"), strings.Join(a.described(running), "\n"))
+		return count(ended, operation, at, by) > 0,
+			fmt.Sprintf("no %s of %s by %q:\n%s\nrunning\n%s",
+				operation, at, by, strings.Join(a.described(ended), "\n"),
+				strings.Join(a.described(running), "\n"))
 	})
 }
 
@@ -164,7 +171,8 @@ func (a *traces) awaitRunning(operation, at, by string) {
 	a.t.Helper()
 	eventually(a.t, 20*time.Second, func() (bool, string) {
 		_, running := a.spans()
-		return count(running, operation, at, by) > 0, fmt.Sprintf("no %s of %s by %q is running", operation, at, by)
+		return count(running, operation, at, by) > 0,
+			fmt.Sprintf("no %s of %s by %q is running", operation, at, by)
 	})
 }
 
@@ -188,7 +196,8 @@ func (a *traces) described(spans []spanSeen) []string {
 		for i, l := range s.Links {
 			links[i] = names[l.To]
 		}
-		all[i] = fmt.Sprintf("%s %s %s by %s below %s links %q", s.Kind, s.operation(), s.at(), s.By, names[s.Parent], links)
+		all[i] = fmt.Sprintf("%s %s %s by %s below %s links %q", s.Kind, s.operation(), s.at(),
+			s.By, names[s.Parent], links)
 		for _, also := range []string{"onceward.attempt", "onceward.cause", "error.type"} {
 			if value := s.Attributes[also]; value != "" {
 				all[i] += " " + value
@@ -229,11 +238,13 @@ func (a *traces) wantSound() {
 			a.t.Errorf("the span of %s is called %q", s.operation(), s.Name)
 		}
 		if (s.Status == "Error") != (s.Attributes["error.type"] != "") || s.Text != "[]" {
-			a.t.Errorf("%s: status %s, error.type %q, text %q", s.Name, s.Status, s.Attributes["error.type"], s.Text)
+			a.t.Errorf("%s: status %s, error.type %q, text %q", s.Name, s.Status,
+				s.Attributes["error.type"], s.Text)
 		}
 		var got []string
 		for key := range s.Attributes {
-			if key != "error.type" && key != "onceward.duplicate.age" { // which is left out below a millisecond
+			// which is left out below a millisecond
+			if key != "error.type" && key != "onceward.duplicate.age" {
 				got = append(got, key)
 			}
 		}
@@ -247,10 +258,12 @@ func (a *traces) wantSound() {
 // attributes of a span, sorted.
 func (a *traces) attributes(s *spanSeen) []string {
 	all := []string{
-		"messaging.consumer.group.name", "messaging.destination.name", "messaging.destination.partition.id", "messaging.operation.name",
+		"messaging.consumer.group.name", "messaging.destination.name",
+		"messaging.destination.partition.id", "messaging.operation.name",
 		"messaging.system", "onceward.name",
 	}
-	for key, want := range map[string]string{"messaging.consumer.group.name": a.group, "messaging.system": "kafka", "onceward.name": "payments"} {
+	for key, want := range map[string]string{"messaging.consumer.group.name": a.group,
+		"messaging.system": "kafka", "onceward.name": "payments"} {
 		if got := s.Attributes[key]; got != want {
 			a.t.Errorf("%s has the %s %q, want %q", s.Name, key, got, want)
 		}
@@ -265,7 +278,8 @@ func (a *traces) attributes(s *spanSeen) []string {
 	case "process":
 		all = append(all, "messaging.operation.type")
 		if s.Attributes["messaging.operation.type"] != "process" || s.Kind != "consumer" {
-			a.t.Errorf("%s is of the type %q and the kind %s", s.Name, s.Attributes["messaging.operation.type"], s.Kind)
+			a.t.Errorf("%s is of the type %q and the kind %s", s.Name,
+				s.Attributes["messaging.operation.type"], s.Kind)
 		}
 		if !batch {
 			all = append(all, "onceward.attempt")

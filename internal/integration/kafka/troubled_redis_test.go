@@ -42,7 +42,9 @@ func (s *scene) redis() *troubledRedis {
 	s.newStore = func() dedup.Store {
 		return r.store(s.t, redis.NewClient(&redis.Options{
 			Addr: r.mini.Addr(), Dialer: r.dial,
-			OnConnect: func(ctx context.Context, c *redis.Conn) error { return c.ClientSetName(ctx, memberName).Err() },
+			OnConnect: func(ctx context.Context, c *redis.Conn) error {
+				return c.ClientSetName(ctx, memberName).Err()
+			},
 		}))
 	}
 	return r
@@ -51,7 +53,9 @@ func (s *scene) redis() *troubledRedis {
 func (r *troubledRedis) store(t *testing.T, client *redis.Client) dedup.Store {
 	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
-	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{Layout: redisadapter.SeenOnly, OnFinding: func(redisadapter.Finding) {}})
+	store, err := redisadapter.New(t.Context(), client,
+		redisadapter.Options{Layout: redisadapter.SeenOnly,
+			OnFinding: func(redisadapter.Finding) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +117,8 @@ func refuseAll(text string) func(string) string { return func(string) string { r
 
 // refuseWrites answers those with it that may write.
 func refuseWrites(text string) func(string) string {
-	reads := map[string]bool{"GET": true, "MGET": true, "PTTL": true, "PING": true, "HELLO": true, "INFO": true, "CLIENT": true, "CONFIG": true, "ROLE": true}
+	reads := map[string]bool{"GET": true, "MGET": true, "PTTL": true, "PING": true, "HELLO": true,
+		"INFO": true, "CLIENT": true, "CONFIG": true, "ROLE": true}
 	return func(cmd string) string {
 		if reads[cmd] {
 			return ""

@@ -38,7 +38,8 @@ func (ts *troubledStore) set(now trouble) {
 	ts.now = now
 }
 
-func (ts *troubledStore) pass(ctx context.Context, n int, call func() []dedup.Answer) []dedup.Answer {
+func (ts *troubledStore) pass(ctx context.Context, n int,
+	call func() []dedup.Answer) []dedup.Answer {
 	ts.mu.Lock()
 	now := ts.now
 	ts.mu.Unlock()
@@ -72,7 +73,9 @@ func (ts *troubledStore) Renew(ctx context.Context, changes []dedup.Change) []de
 }
 
 func (ts *troubledStore) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return ts.pass(ctx, len(changes), func() []dedup.Answer { return ts.Store.Finish(ctx, changes) })
+	return ts.pass(ctx, len(changes), func() []dedup.Answer {
+		return ts.Store.Finish(ctx, changes)
+	})
 }
 
 var errGone = errors.New("connection refused")

@@ -56,10 +56,11 @@ func TestStreamedThroughEveryFault(t *testing.T) {
 			s := newStage(t, c.ListenAddrs(), "", 2)
 			s.produce(200)
 			var seen atomic.Int64 // the fault comes in the middle
-			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{row.key}, Err: row.err, Count: 3, When: func(kmsg.Request) bool {
-				n := seen.Add(1)
-				return n == 1 || n == 4 || n == 5
-			}})
+			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{row.key}, Err: row.err,
+				Count: 3, When: func(kmsg.Request) bool {
+					n := seen.Add(1)
+					return n == 1 || n == 4 || n == 5
+				}})
 			m := s.join()
 			s.wantCommittedToEnd(20 * time.Second)
 			m.leave(t)

@@ -35,8 +35,10 @@ type stage struct {
 func newStage(t *testing.T, brokers []string, prefix string, partitions int32) *stage {
 	t.Helper()
 	s := &stage{
-		t: t, brokers: brokers, partitions: partitions, sent: map[int32][]string{}, failed: map[string]int{},
-		in: prefix + "in", out: prefix + "out", dead: prefix + "dead", group: prefix + "streamed",
+		t: t, brokers: brokers, partitions: partitions, sent: map[int32][]string{},
+		failed: map[string]int{},
+		in:     prefix + "in", out: prefix + "out", dead: prefix + "dead",
+		group: prefix + "streamed",
 	}
 	for _, topic := range []string{s.in, s.out, s.dead} {
 		createTopic(t, brokers, topic, partitions, 1)
@@ -49,18 +51,21 @@ func (s *stage) produce(n int) {
 	s.t.Helper()
 	var records []record
 	for i := range n {
-		records = append(records, record{id: idOf(i), partition: partitionsOf(int(s.partitions), i), key: idOf(i), value: []byte(idOf(i))})
+		records = append(records, record{id: idOf(i), partition: partitionsOf(int(s.partitions), i),
+			key: idOf(i), value: []byte(idOf(i))})
 	}
 	produceAt(s.t, s.brokers, s.in, s.sent, records)
 }
 
 // stream has one output per input.
 func (s *stage) stream(m *sarama.ConsumerMessage) *sarama.ProducerMessage {
-	return &sarama.ProducerMessage{Topic: s.out, Partition: m.Partition, Value: sarama.StringEncoder(fmt.Sprintf("%d@%d", m.Partition, m.Offset))}
+	return &sarama.ProducerMessage{Topic: s.out, Partition: m.Partition,
+		Value: sarama.StringEncoder(fmt.Sprintf("%d@%d", m.Partition, m.Offset))}
 }
 
 // streamBatch has one output per input, or one that names them all.
-func (s *stage) streamBatch(_ context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+func (s *stage) streamBatch(_ context.Context,
+	batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 	var all []*sarama.ProducerMessage
 	for _, m := range batch {
 		all = append(all, s.stream(m))
@@ -103,9 +108,10 @@ func (s *stage) join(change ...func(*processorConfig)) *processor {
 		cfg.Metadata.Retry.Backoff = 20 * time.Millisecond
 	}
 	mc := processorConfig{consumer: consumer, producerNet: m.producerNet, txn: &txn.Config{
-		Brokers: s.brokers, Client: producers, Group: s.group, TransactionTimeout: time.Second, Drain: time.Second,
-		BatchMax: 20, BatchWait: time.Millisecond, RetryBase: 5 * time.Millisecond, RetryMax: 100 * time.Millisecond,
-		Handler:  s.streamBatch,
+		Brokers: s.brokers, Client: producers, Group: s.group, TransactionTimeout: time.Second,
+		Drain:    time.Second,
+		BatchMax: 20, BatchWait: time.Millisecond, RetryBase: 5 * time.Millisecond,
+		RetryMax: 100 * time.Millisecond, Handler: s.streamBatch,
 		Observer: txn.Observer{Failed: func(_ string, _ int32, err error) { s.note(err) }},
 	}}
 	for _, f := range change {
@@ -200,7 +206,8 @@ func (s *stage) wantCommittedToEnd(limit time.Duration) {
 		at, err := s.positions()
 		for p, ids := range s.sent {
 			if err != nil || at[p] != int64(len(ids)) {
-				return false, fmt.Sprintf("%v, partition %d is committed to %d of %d; %s", err, p, at[p], len(ids), s.failures())
+				return false, fmt.Sprintf("%v, partition %d is committed to %d of %d; %s",
+					err, p, at[p], len(ids), s.failures())
 			}
 		}
 		return true, ""
@@ -235,7 +242,8 @@ func (s *stage) wantOutputOnce() {
 			want = append(want, fmt.Sprintf("%d@%d", p, offset))
 		}
 		if got := outputs[p]; !slices.Equal(got, want) {
-			s.t.Errorf("partition %d is committed to %d and has %d outputs: %s", p, at[p], len(got), difference(got, want))
+			s.t.Errorf("partition %d is committed to %d and has %d outputs: %s", p, at[p],
+				len(got), difference(got, want))
 		}
 	}
 }
@@ -275,7 +283,8 @@ func (s *stage) read(topic string) map[int32][]string {
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		_, _, err = producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Partition: p, Value: sarama.StringEncoder(last)})
+		_, _, err = producer.SendMessage(&sarama.ProducerMessage{Topic: topic, Partition: p,
+			Value: sarama.StringEncoder(last)})
 		_ = producer.Close()
 		if err != nil {
 			s.t.Fatal(err)
@@ -300,7 +309,8 @@ func (s *stage) read(topic string) map[int32][]string {
 					all[p] = append(all[p], strings.Fields(value)...)
 				}
 			case <-deadline:
-				s.t.Fatalf("partition %d of %s: a transaction hangs; %d messages so far", p, topic, len(all[p]))
+				s.t.Fatalf("partition %d of %s: a transaction hangs; %d messages so far",
+					p, topic, len(all[p]))
 			}
 		}
 		_ = pc.Close()

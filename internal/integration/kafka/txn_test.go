@@ -24,14 +24,17 @@ import (
 )
 
 // transactional are the requests that a transaction is made of.
-var transactional = []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.AddOffsetsToTxn, kmsg.TxnOffsetCommit, kmsg.EndTxn}
+var transactional = []kmsg.Key{kmsg.AddPartitionsToTxn, kmsg.Produce, kmsg.AddOffsetsToTxn,
+	kmsg.TxnOffsetCommit, kmsg.EndTxn}
 
 // cooperatively makes a member rebalance in the cooperative way.
 func cooperatively(pc *processorConfig) {
-	pc.consumer.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
+	pc.consumer.Consumer.Group.Rebalance.GroupStrategies =
+		[]sarama.BalanceStrategy{sarama.NewBalanceStrategyCooperativeSticky()}
 }
 
-var streamProtocols = map[string]func(*processorConfig){"eager": func(*processorConfig) {}, "cooperative": cooperatively}
+var streamProtocols = map[string]func(*processorConfig){"eager": func(*processorConfig) {},
+	"cooperative": cooperatively}
 
 // Members come, go and crash while transactions are aborted, producers fenced and
 // coordinators moved: a reader sees every output once, and in order.
@@ -45,9 +48,12 @@ func TestStreamedThroughRebalances(t *testing.T) {
 			s.produce(n)
 			var faults []kfake.Fault
 			for key, err := range map[kmsg.Key]*kerr.Error{
-				kmsg.Produce: kerr.TransactionAbortable, kmsg.TxnOffsetCommit: kerr.IllegalGeneration, kmsg.AddOffsetsToTxn: kerr.ProducerFenced, kmsg.EndTxn: kerr.InvalidProducerEpoch,
+				kmsg.Produce:         kerr.TransactionAbortable,
+				kmsg.TxnOffsetCommit: kerr.IllegalGeneration,
+				kmsg.AddOffsetsToTxn: kerr.ProducerFenced, kmsg.EndTxn: kerr.InvalidProducerEpoch,
 			} {
-				faults = append(faults, kfake.Fault{Keys: []kmsg.Key{key}, Err: err, Count: -1, When: func(kmsg.Request) bool { return rand.IntN(40) == 0 }})
+				faults = append(faults, kfake.Fault{Keys: []kmsg.Key{key}, Err: err, Count: -1,
+					When: func(kmsg.Request) bool { return rand.IntN(40) == 0 }})
 			}
 			weather := c.Fault(faults...)
 			first := s.join(protocol)
@@ -81,7 +87,9 @@ func TestStreamedCrashInATransaction(t *testing.T) {
 					t.Parallel()
 					s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 2)
 					s.produce(400)
-					victim := s.join(rebalance, func(pc *processorConfig) { pc.producerNet.dieAt(int16(key), 7, v) })
+					victim := s.join(rebalance, func(pc *processorConfig) {
+						pc.producerNet.dieAt(int16(key), 7, v)
+					})
 					select {
 					case <-victim.producerNet.died:
 					case <-time.After(20 * time.Second):
@@ -153,7 +161,8 @@ func TestStreamedZombie(t *testing.T) {
 			name, prefix string // of the zombie
 			want         string
 		}{
-			{"by its generation", "another", "The provided member is not known in the current generation"},
+			{"by its generation", "another",
+				"The provided member is not known in the current generation"},
 			{"by its transactional id", "", "txn: produce: "},
 		} {
 			t.Run(protocol+" "+row.name, func(t *testing.T) {
@@ -177,7 +186,9 @@ func fenceZombie(t *testing.T, rebalance func(*processorConfig), prefix, want st
 	heir := s.join(rebalance)
 	s.wantCommittedToEnd(20 * time.Second)
 	close(release)
-	eventually(t, 10*time.Second, func() (bool, string) { return strings.Contains(s.failures(), want), s.failures() })
+	eventually(t, 10*time.Second, func() (bool, string) {
+		return strings.Contains(s.failures(), want), s.failures()
+	})
 	zombie.net.revive()
 	zombie.leave(t)
 	heir.leave(t)
@@ -196,8 +207,10 @@ func TestStreamedFencedByID(t *testing.T) {
 	var taken atomic.Int64 // times
 	m := s.join(func(pc *processorConfig) {
 		inner := pc.txn.Handler
-		pc.txn.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
-			for batch[len(batch)-1].Offset >= (taken.Load()+1)*n/6 { // there is work to do behind each time
+		pc.txn.Handler = func(ctx context.Context,
+			batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+			// there is work to do behind each time
+			for batch[len(batch)-1].Offset >= (taken.Load()+1)*n/6 {
 				if err := backoff.Sleep(ctx, 5*time.Millisecond); err != nil {
 					return nil, err
 				}
@@ -233,12 +246,14 @@ func TestStreamedDeadLetters(t *testing.T) {
 	c := embeddedNodes(t, 1)
 	s := newStage(t, c.ListenAddrs(), "", 2)
 	s.produce(n)
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.InvalidProducerEpoch, Count: -1, When: func(kmsg.Request) bool { return rand.IntN(10) == 0 }})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.InvalidProducerEpoch, Count: -1,
+		When: func(kmsg.Request) bool { return rand.IntN(10) == 0 }})
 	m := s.join(func(pc *processorConfig) {
 		if oneOutputPerBatch {
 			pc.txn.BatchMax = 1
 		}
-		pc.txn.Handler = txn.PerMessage(func(_ context.Context, m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+		pc.txn.Handler = txn.PerMessage(func(_ context.Context,
+			m *sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 			switch m.Offset % 50 {
 			case 7:
 				return nil, dedup.Permanent(errors.New("never"))
@@ -265,7 +280,8 @@ func TestStreamedDeadLetters(t *testing.T) {
 				topic, other = dead, out
 			}
 			want := fmt.Sprintf("%d@%d", p, offset)
-			if a, b := strings.Count(" "+strings.Join(topic[p], " ")+" ", " "+want+" "), strings.Count(" "+strings.Join(other[p], " ")+" ", " "+want+" "); a != 1 || b != 0 {
+			if a, b := strings.Count(" "+strings.Join(topic[p], " ")+" ", " "+want+" "),
+				strings.Count(" "+strings.Join(other[p], " ")+" ", " "+want+" "); a != 1 || b != 0 {
 				t.Errorf("%s is %d times where it belongs, and %d times elsewhere", want, a, b)
 			}
 		}
@@ -304,7 +320,8 @@ func TestStreamedStaticMember(t *testing.T) {
 func holdSecondRun(c *txn.Config, working chan<- struct{}, release <-chan struct{}) {
 	inner := c.Handler
 	var runs atomic.Int64
-	c.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+	c.Handler = func(ctx context.Context,
+		batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 		if runs.Add(1) == 2 {
 			close(working)
 			<-release
@@ -320,7 +337,8 @@ func TestStreamedStops(t *testing.T) {
 	s.produce(100)
 	m := s.join(func(pc *processorConfig) {
 		inner := pc.txn.Handler
-		pc.txn.Handler = func(ctx context.Context, batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
+		pc.txn.Handler = func(ctx context.Context,
+			batch []*sarama.ConsumerMessage) ([]*sarama.ProducerMessage, error) {
 			if batch[0].Offset <= 70 && batch[len(batch)-1].Offset >= 70 {
 				return nil, dedup.Permanent(errors.New("never"))
 			}
@@ -331,7 +349,8 @@ func TestStreamedStops(t *testing.T) {
 	var stop *txn.UnprocessableError
 	select {
 	case err := <-m.done:
-		if !errors.As(err, &stop) || stop.Topic != s.in || stop.Partition != 0 || stop.Offset != 70 {
+		if !errors.As(err, &stop) || stop.Topic != s.in || stop.Partition != 0 ||
+			stop.Offset != 70 {
 			t.Errorf("Run returned %v", err)
 		}
 	case <-time.After(20 * time.Second):
@@ -348,7 +367,8 @@ func TestStreamedFromTransactions(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, embeddedNodes(t, 1).ListenAddrs(), "", 1)
 	cfg := clientConfig()
-	cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests, cfg.Producer.Transaction.ID = true, 1, "upstream"
+	cfg.Producer.Idempotent, cfg.Net.MaxOpenRequests, cfg.Producer.Transaction.ID = true,
+		1, "upstream"
 	p, err := sarama.NewSyncProducer(s.brokers, cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -361,7 +381,8 @@ func TestStreamedFromTransactions(t *testing.T) {
 		}
 		var offsets []string
 		for range 5 {
-			_, offset, err := p.SendMessage(&sarama.ProducerMessage{Topic: s.in, Value: sarama.StringEncoder("v")})
+			_, offset, err := p.SendMessage(&sarama.ProducerMessage{Topic: s.in,
+				Value: sarama.StringEncoder("v")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -376,7 +397,8 @@ func TestStreamedFromTransactions(t *testing.T) {
 		}
 	}
 	m := s.join()
-	s.wantCommitted(29, 20*time.Second) // 24 to 28 are the last committed, and a marker follows every five
+	// 24 to 28 are the last committed, and a marker follows every five
+	s.wantCommitted(29, 20*time.Second)
 	m.leave(t)
 	if got := s.read(s.out)[0]; strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("outputs %v, want %v", got, want)
@@ -423,7 +445,9 @@ func TestStreamedTopicRecreated(t *testing.T) {
 	m := s.join(func(pc *processorConfig) {
 		pc.consumer.Consumer.Group.Session.Timeout = 6 * time.Second // of the shared broker
 		pc.txn.TransactionTimeout = 5 * time.Second
-		pc.txn.Observer.GroupError = func(err error) { recreated.Store(recreated.Load() || errors.Is(err, txn.ErrTopicRecreated)) }
+		pc.txn.Observer.GroupError = func(err error) {
+			recreated.Store(recreated.Load() || errors.Is(err, txn.ErrTopicRecreated))
+		}
 	})
 	s.produce(n)
 	s.wantCommittedToEnd(60 * time.Second)
@@ -454,7 +478,8 @@ func (s *stage) replaceInput() {
 	require.NoError(s.t, admin.DeleteTopic(s.in))
 	eventually(s.t, 10*time.Second, func() (bool, string) {
 		answer, err := admin.DescribeTopics([]string{s.in})
-		return err == nil && answer[0].Err == sarama.ErrUnknownTopicOrPartition, fmt.Sprint(answer, err)
+		return err == nil && answer[0].Err == sarama.ErrUnknownTopicOrPartition,
+			fmt.Sprint(answer, err)
 	})
 	createTopic(s.t, s.brokers, s.in, s.partitions, 1)
 	clear(s.sent)

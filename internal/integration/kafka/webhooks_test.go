@@ -24,7 +24,8 @@ const webhookPartitions = 6
 // GitHub, GitLab, Bitbucket, Gitea, Docker, Azure DevOps.
 func payloads(t *testing.T) map[string][]byte {
 	t.Helper()
-	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/go-playground/webhooks/v6").Output()
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/go-playground/webhooks/v6").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,19 +68,22 @@ func webhookRecords(bodies map[string][]byte, n int) (records []record, ids map[
 // are not yet committed.
 func TestWebhooksOnceThroughAKill(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
-		dsn := "file:" + filepath.Join(t.TempDir(), "ledger.db") + "?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_txlock=immediate"
+		dsn := "file:" + filepath.Join(t.TempDir(), "ledger.db") +
+			"?_pragma=busy_timeout(20000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_txlock=immediate"
 		webhooksOnce(t, embedded(t).ListenAddrs(), 1, "sqlite", dsn, "t_")
 	})
 	t.Run("real", func(t *testing.T) {
 		brokers, dsn := servertest.Kafka(t), servertest.Postgres(t)
-		webhooksOnce(t, brokers, 1, "pgx", dsn, "w"+strings.ReplaceAll(servertest.Prefix(t), "-", "_")+"_")
+		webhooksOnce(t, brokers, 1, "pgx", dsn,
+			"w"+strings.ReplaceAll(servertest.Prefix(t), "-", "_")+"_")
 	})
 }
 
 func webhooksOnce(t *testing.T, brokers []string, replicas int16, driver, dsn, prefix string) {
 	prefix = strings.NewReplacer("-", "_", ".", "_", ":", "_", "/", "_").Replace(prefix)
 	topic := strings.ReplaceAll(prefix, "_", "-") + "webhooks"
-	cfg := workerConfig{Brokers: brokers, Group: topic + "-group", Topic: topic, Driver: driver, DSN: dsn, Prefix: prefix}
+	cfg := workerConfig{Brokers: brokers, Group: topic + "-group", Topic: topic, Driver: driver,
+		DSN: dsn, Prefix: prefix}
 	db := ledger(t, cfg)
 	createTopic(t, brokers, topic, webhookPartitions, replicas)
 	records, ids := webhookRecords(payloads(t), webhookMessages)
@@ -101,7 +105,9 @@ func webhooksOnce(t *testing.T, brokers []string, replicas int16, driver, dsn, p
 	}
 	<-victim.ended
 
-	eventually(t, 120*time.Second, func() (bool, string) { return committedToEnd(t, brokers, cfg, log) })
+	eventually(t, 120*time.Second, func() (bool, string) {
+		return committedToEnd(t, brokers, cfg, log)
+	})
 	_ = survivor.cmd.Process.Signal(syscall.SIGTERM)
 	if err := <-survivor.ended; err != nil {
 		t.Errorf("the surviving consumer: %v: %s", err, survivor.said())
@@ -111,7 +117,8 @@ func webhooksOnce(t *testing.T, brokers []string, replicas int16, driver, dsn, p
 	positions := map[string]int{}
 	delivered := victim.positions(positions) + survivor.positions(positions)
 	redelivered := delivered - len(positions)
-	t.Logf("%d messages, %d ids, %d deliveries, %d of them again", len(records), len(ids), delivered, redelivered)
+	t.Logf("%d messages, %d ids, %d deliveries, %d of them again", len(records), len(ids),
+		delivered, redelivered)
 	if redelivered == 0 {
 		t.Error("nothing was redelivered: the kill proved nothing")
 	}
@@ -135,7 +142,8 @@ func ledger(t *testing.T, cfg workerConfig) *sql.DB {
 	if err := marks.Migrate(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Exec("CREATE TABLE " + cfg.Prefix + "effects (id TEXT NOT NULL, bytes INTEGER NOT NULL, worker INTEGER NOT NULL)"); err != nil {
+	if _, err := db.Exec("CREATE TABLE " + cfg.Prefix +
+		"effects (id TEXT NOT NULL, bytes INTEGER NOT NULL, worker INTEGER NOT NULL)"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -149,7 +157,8 @@ func ledger(t *testing.T, cfg workerConfig) *sql.DB {
 // judge requires exactly one effect per id, of the right payload.
 func judge(t *testing.T, db *sql.DB, cfg workerConfig, ids map[string]int) {
 	t.Helper()
-	rows, err := db.Query("SELECT id, bytes, COUNT(*) FROM " + cfg.Prefix + "effects GROUP BY id, bytes")
+	rows, err := db.Query("SELECT id, bytes, COUNT(*) FROM " + cfg.Prefix +
+		"effects GROUP BY id, bytes")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +192,8 @@ func judge(t *testing.T, db *sql.DB, cfg workerConfig, ids map[string]int) {
 }
 
 // committedToEnd compares the group's offsets with the end of the log.
-func committedToEnd(t *testing.T, brokers []string, cfg workerConfig, log map[int32][]string) (bool, string) {
+func committedToEnd(t *testing.T, brokers []string, cfg workerConfig,
+	log map[int32][]string) (bool, string) {
 	t.Helper()
 	admin, err := sarama.NewClusterAdmin(brokers, clientConfig())
 	if err != nil {
@@ -194,12 +204,14 @@ func committedToEnd(t *testing.T, brokers []string, cfg workerConfig, log map[in
 	for p := range log {
 		partitions = append(partitions, p)
 	}
-	offsets, err := admin.ListConsumerGroupOffsets(cfg.Group, map[string][]int32{cfg.Topic: partitions})
+	offsets, err := admin.ListConsumerGroupOffsets(cfg.Group,
+		map[string][]int32{cfg.Topic: partitions})
 	if err != nil {
 		return false, err.Error()
 	}
 	for p, ids := range log {
-		if block := offsets.GetBlock(cfg.Topic, p); block == nil || block.Offset != int64(len(ids)) {
+		if block := offsets.GetBlock(cfg.Topic, p); block == nil ||
+			block.Offset != int64(len(ids)) {
 			return false, fmt.Sprintf("partition %d: %+v, end %d", p, block, len(ids))
 		}
 	}

@@ -105,7 +105,8 @@ func beWorker(text string) error {
 func work(ctx context.Context, cfg workerConfig, db *sql.DB) error {
 	db.SetMaxOpenConns(8)
 	if cfg.Driver == "sqlite" {
-		db.SetMaxOpenConns(1) // one writer at a time anyway, and no polling for its lock in this process
+		// one writer at a time anyway, and no polling for its lock in this process
+		db.SetMaxOpenConns(1)
 	}
 	marks, err := newMarks(cfg)
 	if err != nil {
@@ -113,9 +114,11 @@ func work(ctx context.Context, cfg workerConfig, db *sql.DB) error {
 	}
 	w := &worker{cfg: cfg, db: db, marks: marks}
 	a, err := kafkaadapter.New(kafkaadapter.Config{
-		Unclaimed: true, Handler: w.handle, Workers: 8, Drain: 2 * time.Second, CommitEvery: 100 * time.Millisecond,
-		RetryBase: 20 * time.Millisecond, RetryMax: time.Second,
-		Observer: kafkaadapter.Observer{Delivered: w.delivered, Handled: w.handled, Revoked: w.revoked},
+		Unclaimed: true, Handler: w.handle, Workers: 8, Drain: 2 * time.Second,
+		CommitEvery: 100 * time.Millisecond,
+		RetryBase:   20 * time.Millisecond, RetryMax: time.Second,
+		Observer: kafkaadapter.Observer{Delivered: w.delivered, Handled: w.handled,
+			Revoked: w.revoked},
 	})
 	if err != nil {
 		return err
@@ -139,7 +142,8 @@ func newMarks(cfg workerConfig) (*sqladapter.Marks, error) {
 	if cfg.Driver == "sqlite" {
 		dialect = sqladapter.SQLite
 	}
-	return sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: "webhooks", Table: cfg.Prefix + "marks"})
+	return sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: "webhooks",
+		Table: cfg.Prefix + "marks"})
 }
 
 // worker is the process's state.
@@ -188,7 +192,8 @@ func (w *worker) handle(ctx context.Context, m *kafkaadapter.Message) error {
 
 func (w *worker) isNew(ctx context.Context, m *kafkaadapter.Message) bool {
 	var n int
-	err := w.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+w.cfg.Prefix+"effects WHERE id = $1", m.ID).Scan(&n)
+	err := w.db.QueryRowContext(ctx, "SELECT COUNT(*) FROM "+w.cfg.Prefix+"effects WHERE id = $1",
+		m.ID).Scan(&n)
 	return err == nil && n == 0
 }
 
@@ -218,7 +223,8 @@ func (w *worker) handled(m *kafkaadapter.Message, _ time.Duration, err error) {
 	w.done++
 	if w.held != nil && !w.said && m.Partition == w.held.Partition && m.Offset > w.held.Offset {
 		w.said = true
-		fmt.Printf("HOLDING %d@%d, finished %d@%d\n", w.held.Partition, w.held.Offset, m.Partition, m.Offset)
+		fmt.Printf("HOLDING %d@%d, finished %d@%d\n", w.held.Partition, w.held.Offset,
+			m.Partition, m.Offset)
 	}
 }
 
@@ -244,7 +250,8 @@ func spawn(t *testing.T, cfg workerConfig) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{cmd: exec.Command(os.Args[0]), holding: make(chan string, 1), ended: make(chan error, 1), delivered: map[string]int{}}
+	p := &process{cmd: exec.Command(os.Args[0]), holding: make(chan string, 1),
+		ended: make(chan error, 1), delivered: map[string]int{}}
 	p.cmd.Env = append(os.Environ(), workerEnv+"="+string(text))
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -33,15 +33,19 @@ func embedded(t testing.TB) redis.UniversalClient {
 }
 
 func private(t testing.TB) redis.UniversalClient {
-	return redistest.Client(t, &redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
+	return redistest.Client(t,
+		&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
 }
 
 var places = []place{
 	{"sqlite and miniredis", sqladapter.SQLite, "sqlite", func(t testing.TB) string {
-		return "file:" + filepath.Join(t.TempDir(), "records.db") + "?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
+		return "file:" + filepath.Join(t.TempDir(), "records.db") +
+			"?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)"
 	}, embedded},
 	{"postgres and redis", sqladapter.Postgres, "pgx", servertest.Postgres, private},
-	{"mariadb and redis", sqladapter.MySQL, "mysql", func(t testing.TB) string { return servertest.MariaDB(t) + "&interpolateParams=true" }, private},
+	{"mariadb and redis", sqladapter.MySQL, "mysql", func(t testing.TB) string {
+		return servertest.MariaDB(t) + "&interpolateParams=true"
+	}, private},
 }
 
 // open makes a table of the test's own.
@@ -60,7 +64,8 @@ func (p place) open(t testing.TB) *sqladapter.Store {
 	if p.dialect == sqladapter.SQLite {
 		db.SetMaxOpenConns(1)
 	}
-	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: p.dialect, Table: servertest.Prefix(t)})
+	store, err := sqladapter.NewStore(db,
+		sqladapter.StoreConfig{Dialect: p.dialect, Table: servertest.Prefix(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,9 +20,11 @@ func Example() {
 	const window = 21 * 24 * time.Hour
 	ctx := context.Background()
 
-	leases, err := redisadapter.New(ctx, redis.NewClient(&redis.Options{Addr: "localhost:6379"}), redisadapter.Options{
-		Amnesia: redisadapter.FailClosed, AmnesiaFor: window, // without a guard the filter is never asked
-	})
+	leases, err := redisadapter.New(ctx, redis.NewClient(&redis.Options{Addr: "localhost:6379"}),
+		redisadapter.Options{
+			// without a guard the filter is never asked
+			Amnesia: redisadapter.FailClosed, AmnesiaFor: window,
+		})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -42,9 +44,12 @@ func Example() {
 	go func() { // all of the table once, and then every minute what is new
 		err := filter.Follow(ctx, bloom.Source{Name: "orders"}, bloom.FollowConfig{
 			Every: time.Minute, Overlap: time.Hour, // no commit hangs for longer
-			Scan: func(ctx context.Context, age time.Duration, yield func([16]byte, time.Duration) error) error {
+			Scan: func(ctx context.Context, age time.Duration,
+				yield func([16]byte, time.Duration) error) error {
 				opts := sqladapter.ScanOptions{Age: age, ShortestWindow: window}
-				return records.Scan(ctx, opts, func(id dedup.ID, age time.Duration) error { return yield(id, age) })
+				return records.Scan(ctx, opts, func(id dedup.ID, age time.Duration) error {
+					return yield(id, age)
+				})
 			},
 		})
 		log.Print(err)
@@ -53,7 +58,9 @@ func Example() {
 	orders, err := dedup.New(records, dedup.Config{
 		Namespace: "orders", Window: window, LeaseTTL: 30 * time.Second,
 		Leases: leases, HotWindow: 6 * time.Hour, Filter: filter,
-		Observer: dedup.Observer{Filtered: func(e dedup.Event) { log.Print(e.Verdict, e.Reason, e.Saved) }},
+		Observer: dedup.Observer{Filtered: func(e dedup.Event) {
+			log.Print(e.Verdict, e.Reason, e.Saved)
+		}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -33,26 +33,36 @@ func TestLayers(t *testing.T) {
 			s.until("lookups are saved", func(p *process) bool { return p.saved.Load() > 10 })
 
 			s.stalled.Store(true)
-			s.until("the filter is too far behind", func(p *process) bool { return p.count("expired") > 10 })
+			s.until("the filter is too far behind", func(p *process) bool {
+				return p.count("expired") > 10
+			})
 			saved := s.saved()
 			s.until("and stays so", func(p *process) bool { return p.count("expired") > 20 })
 			if more := s.saved() - saved; more > 0 {
 				t.Errorf("%d lookups were saved by filters that are behind", more)
 			}
 			s.stalled.Store(false)
-			s.until("lookups are saved again", func(p *process) bool { return p.saved.Load() > saved/3+10 })
+			s.until("lookups are saved again", func(p *process) bool {
+				return p.saved.Load() > saved/3+10
+			})
 
-			s.pause.Lock() // what is under way when a claim is lost may run twice: that is no matter of filters
+			// what is under way when a claim is lost may run twice: that is no matter of filters
+			s.pause.Lock()
 			if err := client.FlushAll(t.Context()).Err(); err != nil {
 				t.Fatal(err)
 			}
-			for n := len(s.effects) - 1; n >= max(0, len(s.effects)-30); n-- { // the newest, before a scan has seen them
+			// the newest, before a scan has seen them
+			for n := len(s.effects) - 1; n >= max(0, len(s.effects)-30); n-- {
 				s.deliver(s.processes[n%3], n)
 			}
 			s.pause.Unlock()
-			s.until("the loss is noticed", func(*process) bool { return s.total("leases_forgot") > 0 })
+			s.until("the loss is noticed", func(*process) bool {
+				return s.total("leases_forgot") > 0
+			})
 			saved = s.saved()
-			s.until("lookups are saved after it", func(p *process) bool { return p.saved.Load() > saved/3+10 })
+			s.until("lookups are saved after it", func(p *process) bool {
+				return p.saved.Load() > saved/3+10
+			})
 			stop()
 			s.check()
 		})
@@ -68,7 +78,8 @@ type stream struct {
 
 	mu      sync.Mutex
 	effects []int
-	excused map[int]bool // ran under a lease that may have lapsed, so that another run is nobody's fault
+	// ran under a lease that may have lapsed, so that another run is nobody's fault
+	excused map[int]bool
 }
 
 func (s *stream) saved() (n int64) {
@@ -86,7 +97,8 @@ func (s *stream) until(what string, is func(*process) bool) {
 		for !is(p) {
 			select {
 			case <-deadline:
-				s.t.Errorf("not within half a minute: %s", what) // and go on to what that has led to
+				// and go on to what that has led to
+				s.t.Errorf("not within half a minute: %s", what)
 				return
 			case <-time.After(10 * time.Millisecond):
 			}
@@ -188,7 +200,8 @@ func (s *stream) check() {
 		asked += p.count("maybe")
 	}
 	s.t.Logf("%d messages, %d doubled, %d under leases that may have lapsed; %d lookups saved, %d maybe, %d behind, %d after the loss",
-		len(s.effects), doubled, len(s.excused), s.saved(), asked, s.total("expired"), s.total("leases_forgot"))
+		len(s.effects), doubled, len(s.excused), s.saved(), asked, s.total("expired"),
+		s.total("leases_forgot"))
 	if len(s.effects)-len(s.excused) < 20 || asked == 0 {
 		s.t.Error("nothing is shown: the machine is too slow")
 	}

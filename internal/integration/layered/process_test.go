@@ -66,10 +66,12 @@ func (p *process) filtered(e dedup.Event) {
 }
 
 // start begins a process over the layers. Its scans wait while stalled is set.
-func start(t *testing.T, client redis.UniversalClient, records *sqladapter.Store, stalled *atomic.Bool) *process {
+func start(t *testing.T, client redis.UniversalClient, records *sqladapter.Store,
+	stalled *atomic.Bool) *process {
 	t.Helper()
 	leases, err := redisadapter.New(t.Context(), client, redisadapter.Options{
-		Amnesia: redisadapter.RunAndFlag, AmnesiaFor: window, OnFinding: func(redisadapter.Finding) {},
+		Amnesia: redisadapter.RunAndFlag, AmnesiaFor: window,
+		OnFinding: func(redisadapter.Finding) {},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +84,8 @@ func start(t *testing.T, client redis.UniversalClient, records *sqladapter.Store
 	p := &process{}
 	p.d, err = dedup.New(records, dedup.Config{
 		Namespace: "orders", Window: window, LeaseTTL: lease, StoreTimeout: lease * 9 / 10,
-		Leases: dying{leases}, HotWindow: hot, Filter: filter, Observer: dedup.Observer{Filtered: p.filtered},
+		Leases: dying{leases}, HotWindow: hot, Filter: filter,
+		Observer: dedup.Observer{Filtered: p.filtered},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -105,11 +108,13 @@ func follow(t *testing.T, filter *bloom.Filter, records *sqladapter.Store, stall
 		defer close(done)
 		err := filter.Follow(ctx, bloom.Source{Name: "orders"}, bloom.FollowConfig{
 			Every: every, Overlap: overlap,
-			Scan: func(ctx context.Context, age time.Duration, yield func([16]byte, time.Duration) error) error {
+			Scan: func(ctx context.Context, age time.Duration,
+				yield func([16]byte, time.Duration) error) error {
 				if stalled.Load() {
 					return errCrash
 				}
-				return records.Scan(ctx, sqladapter.ScanOptions{Age: min(age, window), ShortestWindow: window, Page: 500},
+				return records.Scan(ctx, sqladapter.ScanOptions{Age: min(age, window),
+					ShortestWindow: window, Page: 500},
 					func(id dedup.ID, age time.Duration) error { return yield(id, age) })
 			},
 		})

@@ -24,7 +24,8 @@ import (
 // layouts are those whose claims and completions differ as commands: a completion is a
 // script, a plain SET, or SADD. With a result Mixed does what Rich does, and without what
 // Compact does.
-var layouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact, redisadapter.Mixed}
+var layouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact,
+	redisadapter.Mixed}
 
 // losses notes the keys whose reply was lost, by what was asked.
 type losses struct {
@@ -60,7 +61,9 @@ func named(r redisproxy.Request, command string) bool {
 
 // nx reports whether a SET is one of a key that must be absent.
 func nx(r redisproxy.Request) bool {
-	return slices.ContainsFunc(r.Args[3:], func(arg []byte) bool { return strings.EqualFold(string(arg), "nx") })
+	return slices.ContainsFunc(r.Args[3:], func(arg []byte) bool {
+		return strings.EqualFold(string(arg), "nx")
+	})
 }
 
 // claims is SET key claim PX ms NX, mostly with GET, and what a retry of it finds is asked
@@ -77,7 +80,9 @@ func completes(r redisproxy.Request) bool {
 	if named(r, "set") {
 		return !nx(r)
 	}
-	return named(r, "sadd") || len(r.Args) > 1 && slices.Contains([]string{redisscript.Complete.SHA1(), redisscript.Finish.SHA1()}, string(r.Args[1]))
+	return named(r, "sadd") || len(r.Args) > 1 &&
+		slices.Contains([]string{redisscript.Complete.SHA1(), redisscript.Finish.SHA1()},
+			string(r.Args[1]))
 }
 
 func (l *losses) count(script string) int {
@@ -88,21 +93,24 @@ func (l *losses) count(script string) int {
 
 // lossy makes a Deduper that talks to Redis through a proxy which drops replies of
 // claims and completions.
-func lossy(t *testing.T, layout redisadapter.Layout, probability float64) (*dedup.Deduper, *losses, *redisproxy.Proxy) {
+func lossy(t *testing.T, layout redisadapter.Layout, probability float64) (*dedup.Deduper,
+	*losses, *redisproxy.Proxy) {
 	t.Helper()
 	proxy := redisproxy.Start(t, servertest.Redis(t))
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // default retries
 	t.Cleanup(func() { _ = client.Close() })
 	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout}
 	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
-		opts.Secret, opts.Window, opts.ExpectedKeys = []byte("sixteen bytes or more"), 10*time.Minute, 20_000
+		opts.Secret, opts.Window, opts.ExpectedKeys = []byte("sixteen bytes or more"),
+			10*time.Minute, 20_000
 	}
 	store, err := redisadapter.New(t.Context(), client, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d, err := dedup.New(store, dedup.Config{
-		Namespace: "lost", Window: 10 * time.Minute, LeaseTTL: 30 * time.Second, SeenOnly: store.SeenOnly(),
+		Namespace: "lost", Window: 10 * time.Minute, LeaseTTL: 30 * time.Second,
+		SeenOnly: store.SeenOnly(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -110,8 +118,8 @@ func lossy(t *testing.T, layout redisadapter.Layout, probability float64) (*dedu
 	l := &losses{keys: map[string]map[string]int{}}
 	rule := func(name string, match func(redisproxy.Request) bool, seed uint64) redisproxy.Rule {
 		return redisproxy.Rule{
-			Name: name, Match: match, Action: redisproxy.DropReply, Probability: probability, Seed: seed,
-			OnFire: func(r redisproxy.Request) { l.note(name, r) },
+			Name: name, Match: match, Action: redisproxy.DropReply, Probability: probability,
+			Seed: seed, OnFire: func(r redisproxy.Request) { l.note(name, r) },
 		}
 	}
 	proxy.SetRules(rule("claim", claims, 1), rule("complete", completes, 2))
@@ -123,7 +131,8 @@ func (l *losses) untilEnough(f func(caller, round int)) {
 	var wg sync.WaitGroup
 	for caller := range 8 {
 		wg.Go(func() {
-			for round := 0; (l.count("claim") < enough || l.count("complete") < enough) && round < 10_000; round++ {
+			for round := 0; (l.count("claim") < enough || l.count("complete") < enough) &&
+				round < 10_000; round++ {
 				f(caller, round)
 			}
 		})
@@ -254,7 +263,8 @@ func report(t *testing.T, l *losses, proxy *redisproxy.Proxy, v *verdict) {
 	t.Helper()
 	stats := proxy.Stats()
 	t.Logf("%d keys; replies dropped of %d claims and of %d completions (%d in all, %d more went unread); %d claims not learnt, %d wrong",
-		v.asked, l.count("claim"), l.count("complete"), stats.RepliesDropped, stats.Abandoned, v.unlearnt, len(v.wrong))
+		v.asked, l.count("claim"), l.count("complete"), stats.RepliesDropped, stats.Abandoned,
+		v.unlearnt, len(v.wrong))
 	if l.count("claim") < enough || l.count("complete") < enough {
 		t.Errorf("too few replies were lost to prove anything")
 	}
@@ -263,7 +273,8 @@ func report(t *testing.T, l *losses, proxy *redisproxy.Proxy, v *verdict) {
 	}
 	if len(v.wrong) > 0 {
 		slices.Sort(v.wrong)
-		t.Errorf("%d of our own claims or completions were taken for somebody else's, first: %s", len(v.wrong), v.wrong[0])
+		t.Errorf("%d of our own claims or completions were taken for somebody else's, first: %s",
+			len(v.wrong), v.wrong[0])
 	}
 }
 
@@ -272,16 +283,19 @@ func TestPlainSetNXDisownsItsOwnClaim(t *testing.T) {
 	proxy := redisproxy.Start(t, servertest.Redis(t))
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	proxy.SetRules(redisproxy.Rule{Command: "SET", Action: redisproxy.DropReply, Count: 50, Probability: 0.5, Seed: 3})
+	proxy.SetRules(redisproxy.Rule{Command: "SET", Action: redisproxy.DropReply, Count: 50,
+		Probability: 0.5, Seed: 3})
 	disowned := 0
 	for i := range 200 {
 		key := fmt.Sprintf("%s:naive:%d", servertest.Prefix(t), i)
-		err := client.SetArgs(t.Context(), key, "mine", redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err()
+		err := client.SetArgs(t.Context(), key, "mine",
+			redis.SetArgs{Mode: "NX", TTL: time.Minute}).Err()
 		if err == redis.Nil { //nolint:errorlint // go-redis returns it bare
 			disowned++
 		}
 	}
-	t.Logf("%d of %d claims whose reply was lost were called somebody else's", disowned, proxy.Stats().RepliesDropped)
+	t.Logf("%d of %d claims whose reply was lost were called somebody else's",
+		disowned, proxy.Stats().RepliesDropped)
 	if disowned == 0 {
 		t.Error("the plain pattern survived: the proxy drops nothing that matters")
 	}

@@ -62,7 +62,8 @@ func read(report string) (v verdict, err error) {
 		return v, err
 	}
 	v.states = int(n)
-	v.complete = !strings.Contains(report, "Search not completed") && !strings.Contains(report, "max search depth too small")
+	v.complete = !strings.Contains(report, "Search not completed") &&
+		!strings.Contains(report, "max search depth too small")
 	switch rule := violated.FindStringSubmatch(report); {
 	case rule != nil:
 		v.broken = rule[1]
@@ -82,9 +83,11 @@ func check(t *testing.T, b bounds, progress bool, defines ...string) verdict {
 	if err := os.WriteFile(filepath.Join(dir, "key.pml"), source, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	spin, compile, pan := append(b.defines(), defines...), []string{"-O1", "-w", "-DNOREDUCE", "-DMEMLIM=6000"}, []string{"-m1000000"}
+	spin, compile, pan := append(b.defines(), defines...),
+		[]string{"-O1", "-w", "-DNOREDUCE", "-DMEMLIM=6000"}, []string{"-m1000000"}
 	if progress {
-		spin, compile, pan = append(spin, "-DPROGRESS"), append(compile, "-DNFAIR=3"), append(pan, "-a", "-f")
+		spin, compile, pan = append(spin, "-DPROGRESS"), append(compile, "-DNFAIR=3"),
+			append(pan, "-a", "-f")
 	} else {
 		compile = append(compile, "-DSAFETY")
 	}
@@ -123,14 +126,22 @@ func TestReadsReports(t *testing.T) {
 		want   verdict
 		bad    bool
 	}{
-		"all holds":        {report: head + "0" + tail, want: verdict{states: 6271807, complete: true}},
-		"a rule is broken": {report: "pan:1: assertion violated end_is_final (at depth 8)\nWarning: Search not completed\n" + head + "1" + tail, want: verdict{states: 6271807, broken: "end_is_final"}},
-		"never ends":       {report: "pan:1: acceptance cycle (at depth 8)\nWarning: Search not completed\n" + head + "1" + tail, want: verdict{states: 6271807, broken: "progress"}},
-		"out of memory":    {report: "Warning: Search not completed\n" + head + "0" + tail, want: verdict{states: 6271807}},
-		"too deep":         {report: "error: max search depth too small\n" + head + "0" + tail, want: verdict{states: 6271807}},
-		"many states":      {report: head + "0\n  1.2e+07 states, stored\n", want: verdict{states: 12000000, complete: true}},
-		"another error":    {report: "pan:1: invalid end state (at depth 8)\n" + head + "1" + tail, bad: true},
-		"nothing":          {report: "Segmentation fault", bad: true},
+		"all holds": {report: head + "0" + tail,
+			want: verdict{states: 6271807, complete: true}},
+		"a rule is broken": {
+			report: "pan:1: assertion violated end_is_final (at depth 8)\nWarning: Search not completed\n" + head + "1" + tail, want: verdict{states: 6271807, broken: "end_is_final"}},
+		"never ends": {
+			report: "pan:1: acceptance cycle (at depth 8)\nWarning: Search not completed\n" +
+				head + "1" + tail, want: verdict{states: 6271807, broken: "progress"}},
+		"out of memory": {report: "Warning: Search not completed\n" + head + "0" + tail,
+			want: verdict{states: 6271807}},
+		"too deep": {report: "error: max search depth too small\n" + head + "0" + tail,
+			want: verdict{states: 6271807}},
+		"many states": {report: head + "0\n  1.2e+07 states, stored\n",
+			want: verdict{states: 12000000, complete: true}},
+		"another error": {report: "pan:1: invalid end state (at depth 8)\n" + head + "1" + tail,
+			bad: true},
+		"nothing": {report: "Segmentation fault", bad: true},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {

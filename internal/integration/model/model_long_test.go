@@ -22,7 +22,8 @@ func TestModel(t *testing.T) {
 		{"asked", bounds{2, 1, 1, 1, 1, 1, 1}, false, []string{asked}},
 		{"claims come twice", bounds{2, 1, 1, 1, 0, 0, 1}, false, []string{again}},
 		{"claims come twice, asked", bounds{2, 1, 1, 1, 0, 0, 0}, false, []string{asked, again}},
-		{"claims come twice, two losses", bounds{2, 2, 1, 1, 0, 0, 0}, false, []string{asked, again}},
+		{"claims come twice, two losses", bounds{2, 2, 1, 1, 0, 0, 0}, false,
+			[]string{asked, again}},
 		{"counts", bounds{2, 1, 1, 1, 0, 0, 1}, false, []string{counts}},
 		{"two losses", bounds{2, 2, 1, 1, 0, 0, 0}, false, nil},
 		{"three workers", bounds{3, 0, 1, 1, 0, 0, 0}, false, nil},
@@ -55,15 +56,18 @@ func TestModelFindsFaults(t *testing.T) {
 		{fault: "LANDED_OVERWRITES", broken: "end_is_final"},
 		{fault: "TAKEOVER_BEFORE_LAPSE", broken: "doubles_are_explained"},
 		{fault: "LATE_ANSWER_COUNTS", broken: "one_valid_owner"},
-		{fault: "TAKEOVER_FORGETS_DANGER", broken: "danger_is_asked_about", defines: []string{asked}},
-		{fault: "RELEASE_FORGETS_DANGER", broken: "danger_is_asked_about", defines: []string{asked}},
+		{fault: "TAKEOVER_FORGETS_DANGER", broken: "danger_is_asked_about",
+			defines: []string{asked}},
+		{fault: "RELEASE_FORGETS_DANGER", broken: "danger_is_asked_about",
+			defines: []string{asked}},
 		{fault: "IN_FLIGHT_ACKNOWLEDGED", broken: "ack_after_record"},
 		{fault: "UNKNOWN_ACKNOWLEDGED", broken: "ack_after_record"},
 		{fault: "FENCE_FORGOTTEN", broken: "fence_grows", defines: []string{counts}},
 		{fault: "ATTEMPT_NOT_COUNTED", broken: "attempt_is_counted", defines: []string{counts}},
 		{fault: "NEVER_LAPSES", broken: "progress", progress: true},
 		// With two leases of others in between, a claim that the network executes twice.
-		{fault: "FENCE_NOT_COMPARED", broken: "danger_is_asked_about", defines: []string{asked, again}},
+		{fault: "FENCE_NOT_COMPARED", broken: "danger_is_asked_about",
+			defines: []string{asked, again}},
 	}
 	for _, row := range rows {
 		t.Run(row.fault, func(t *testing.T) {

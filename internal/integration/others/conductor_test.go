@@ -41,7 +41,8 @@ type event struct {
 	err         error
 }
 
-// conductor has processes handle what the source delivers, and does to them what happens to processes.
+// conductor has processes handle what the source delivers, and does to them what happens to
+// processes.
 type conductor struct {
 	t        *testing.T
 	rival    *rival
@@ -82,10 +83,14 @@ func newConductor(t *testing.T, r *rival, s *scenario, seed uint64, of size) *co
 		processes = 1
 	}
 	c := &conductor{
-		t: t, rival: r, scenario: s, size: of, source: newSource(seed, of.messages, s.copies, s.order), slots: make([]*process, processes),
-		events: make(chan event, 1024), stops: map[int]bool{}, faults: map[string]int{}, refused: map[string]int{},
-		out: map[uint32]int{}, owned: map[uint32]time.Time{}, ownerless: map[uint32]bool{}, messages: map[uint32]int{},
-		cfg: settings{Dir: t.TempDir(), Rival: r.name, Prefix: servertest.Prefix(t), Fate: s.fate, Every: of.every},
+		t: t, rival: r, scenario: s, size: of,
+		source: newSource(seed, of.messages, s.copies, s.order), slots: make([]*process, processes),
+		events: make(chan event, 1024), stops: map[int]bool{}, faults: map[string]int{},
+		refused: map[string]int{},
+		out:     map[uint32]int{}, owned: map[uint32]time.Time{}, ownerless: map[uint32]bool{},
+		messages: map[uint32]int{},
+		cfg: settings{Dir: t.TempDir(), Rival: r.name, Prefix: servertest.Prefix(t), Fate: s.fate,
+			Every: of.every},
 	}
 	for m := range uint32(of.messages) {
 		c.messages[m] = s.copies
@@ -114,7 +119,8 @@ func (c *conductor) serve() {
 		}
 		if c.scenario.reply {
 			c.proxy = redisproxy.Start(c.t, c.redis.Addr)
-			c.proxy.SetRules(redisproxy.Rule{Match: c.rival.claims, Action: redisproxy.DropReply, Probability: 0.1, Seed: 1})
+			c.proxy.SetRules(redisproxy.Rule{Match: c.rival.claims, Action: redisproxy.DropReply,
+				Probability: 0.1, Seed: 1})
 			c.cfg.Redis = c.proxy.Addr()
 		}
 	}
@@ -140,7 +146,8 @@ func (c *conductor) run() {
 			last, left = time.Now(), c.source.left
 		}
 		done := c.size.messages*c.scenario.copies - c.source.left
-		if restarted < c.scenario.restarts && done > (restarted+1)*c.size.messages*c.scenario.copies/(c.scenario.restarts+2) {
+		if restarted < c.scenario.restarts &&
+			done > (restarted+1)*c.size.messages*c.scenario.copies/(c.scenario.restarts+2) {
 			restarted++
 			c.faults["restarts"]++
 			c.redis.Kill(1)
@@ -212,7 +219,8 @@ func (c *conductor) start(slot int) {
 	}()
 }
 
-// deliver gives processes what they have room for, in turns: copies that are close go to different ones.
+// deliver gives processes what they have room for, in turns: copies that are close go to different
+// ones.
 func (c *conductor) deliver() {
 	for room := true; room; {
 		room = false
@@ -276,7 +284,8 @@ func (c *conductor) hear(e event) {
 		}
 		c.owned[it.message] = time.Now()
 	case "BUSY":
-		if last, had := c.owned[it.message]; had && c.out[it.message] == 0 && given.Sub(last) > lease+grace {
+		if last, had := c.owned[it.message]; had && c.out[it.message] == 0 &&
+			given.Sub(last) > lease+grace {
 			c.ownerless[it.message] = true
 		}
 		c.source.refused(it)

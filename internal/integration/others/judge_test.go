@@ -6,17 +6,21 @@ import "testing"
 type count struct {
 	lost    int // messages whose copies were all acknowledged, and whose effect never ended
 	doubled int // messages whose effect began more than once
-	stuck   int // messages that were in flight without an owner for longer than a lease, or never came to an end
+	// messages that were in flight without an owner for longer than a lease, or never came to an
+	// end
+	stuck   int
 	effects int // that began
 }
 
 // evidence is what a run has left.
 type evidence struct {
-	messages   int
-	records    []record
-	rows       map[uint32]int  // where the effect is a row of a transaction: how many each message has; else nil
+	messages int
+	records  []record
+	// where the effect is a row of a transaction: how many each message has; else nil
+	rows       map[uint32]int
 	unfinished map[uint32]bool // messages with a copy that was never acknowledged
-	ownerless  map[uint32]bool // messages that were called in flight too long after all who could have them were gone
+	// messages that were called in flight too long after all who could have them were gone
+	ownerless map[uint32]bool
 }
 
 func judge(e evidence) count {
@@ -62,11 +66,15 @@ func TestJudge(t *testing.T) {
 		{"never", evidence{}, count{lost: 1}},
 		{"half", evidence{records: []record{b}}, count{lost: 1, effects: 1}},
 		{"half, then whole", evidence{records: []record{b, b, e}}, count{doubled: 1, effects: 2}},
-		{"three times is one message", evidence{records: []record{b, e, b, e, b, e}}, count{doubled: 1, effects: 3}},
+		{"three times is one message", evidence{records: []record{b, e, b, e, b, e}},
+			count{doubled: 1, effects: 3}},
 		{"neither lost nor done", evidence{unfinished: yes}, count{stuck: 1}},
-		{"done at last", evidence{records: []record{b, e}, ownerless: yes}, count{stuck: 1, effects: 1}},
-		{"rolled back, then committed", evidence{records: []record{b, e, b, e}, rows: map[uint32]int{0: 1}}, count{effects: 1}},
-		{"only rolled back", evidence{records: []record{b, e}, rows: map[uint32]int{}}, count{lost: 1}},
+		{"done at last", evidence{records: []record{b, e}, ownerless: yes},
+			count{stuck: 1, effects: 1}},
+		{"rolled back, then committed",
+			evidence{records: []record{b, e, b, e}, rows: map[uint32]int{0: 1}}, count{effects: 1}},
+		{"only rolled back", evidence{records: []record{b, e}, rows: map[uint32]int{}},
+			count{lost: 1}},
 		{"committed twice", evidence{rows: map[uint32]int{0: 2}}, count{doubled: 1, effects: 2}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// Each process writes what it does into a file of its own, and that is all that is judged. A record is
-// written before what it announces and after what it reports, with one write; its size divides a page's, so
-// that SIGKILL tears none.
+// Each process writes what it does into a file of its own, and that is all that is judged. A record
+// is written before what it announces and after what it reports, with one write; its size divides a
+// page's, so that SIGKILL tears none.
 const recordSize = 16
 
 type kind uint8
@@ -69,7 +69,8 @@ func readLedgers(dir string) (all []record, err error) {
 		}
 		for ; len(text) > 0; text = text[recordSize:] {
 			all = append(all, record{
-				kind: kind(text[0]), message: binary.LittleEndian.Uint32(text[4:]), child: binary.LittleEndian.Uint32(text[8:]),
+				kind: kind(text[0]), message: binary.LittleEndian.Uint32(text[4:]),
+				child: binary.LittleEndian.Uint32(text[8:]),
 			})
 		}
 	}

@@ -38,8 +38,8 @@ func (w *worker) locked(ctx context.Context, client *redis.Client, m uint32) err
 	return client.Set(ctx, w.key(m), "done", window).Err()
 }
 
-// overRedsync is README, "Usage": a mutex by name over one pool, unlocked after the work. It tries once, and
-// not 32 times: the source tries again.
+// overRedsync is README, "Usage": a mutex by name over one pool, unlocked after the work. It tries
+// once, and not 32 times: the source tries again.
 func overRedsync(_ context.Context, w *worker) (handle, func() error, error) {
 	client := w.client()
 	rs := redsync.New(goredis.NewPool(client))
@@ -83,8 +83,8 @@ func watermillMemory(_ context.Context, w *worker) (handle, func() error, error)
 	return w.deduplicated(seen), func() error { return nil }, nil
 }
 
-// watermillRedis has the keys in Redis, as the comment of NewMapExpiringKeyRepository advises those who have
-// several processes. None is shipped; this one is the obvious one.
+// watermillRedis has the keys in Redis, as the comment of NewMapExpiringKeyRepository advises those
+// who have several processes. None is shipped; this one is the obvious one.
 func watermillRedis(_ context.Context, w *worker) (handle, func() error, error) {
 	client := w.client()
 	return w.deduplicated(redisKeys{client, w}), client.Close, nil
@@ -103,7 +103,8 @@ func (k redisKeys) IsDuplicate(ctx context.Context, key string) (bool, error) {
 
 // deduplicated is a handler behind the middleware, as the Router runs it: an error is a Nack.
 func (w *worker) deduplicated(seen middleware.ExpiringKeyRepository) handle {
-	d := middleware.Deduplicator{KeyFactory: middleware.NewMessageHasherSHA256(1 << 20), Repository: seen, Timeout: 10 * time.Second}
+	d := middleware.Deduplicator{KeyFactory: middleware.NewMessageHasherSHA256(1 << 20),
+		Repository: seen, Timeout: 10 * time.Second}
 	return func(ctx context.Context, m uint32) error {
 		msg := message.NewMessage(w.key(m), []byte(w.key(m)))
 		msg.SetContext(ctx)
@@ -114,12 +115,13 @@ func (w *worker) deduplicated(seen middleware.ExpiringKeyRepository) handle {
 	}
 }
 
-// overFiber is docs/middleware/idempotency.md: app.Use with a Storage that all processes share, and a client
-// that asks until it gets a 2xx.
+// overFiber is docs/middleware/idempotency.md: app.Use with a Storage that all processes share, and
+// a client that asks until it gets a 2xx.
 func overFiber(_ context.Context, w *worker) (handle, func() error, error) {
 	client := w.client()
 	app := fiber.New()
-	app.Use(idempotency.New(idempotency.Config{Storage: fiberredis.NewFromConnection(client), Lifetime: window}))
+	app.Use(idempotency.New(idempotency.Config{Storage: fiberredis.NewFromConnection(client),
+		Lifetime: window}))
 	app.Post("/:message", func(c fiber.Ctx) error {
 		var m uint32
 		if _, err := fmt.Sscan(c.Params("message"), &m); err != nil {

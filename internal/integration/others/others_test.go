@@ -49,8 +49,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// measure runs a row, again if a process did not get to run for a third of a lease: what is counted then is
-// the machine's doing.
+// measure runs a row, again if a process did not get to run for a third of a lease: what is counted
+// then is the machine's doing.
 func measure(t *testing.T, r *rival, s *scenario, of size) {
 	t.Helper()
 	seed := seedOf(t)
@@ -61,7 +61,8 @@ func measure(t *testing.T, r *rival, s *scenario, of size) {
 		c.serve()
 		c.run()
 		got := c.judge()
-		t.Logf("%d messages, %d deliveries: %+v; faults %v; refused %v; %v", of.messages, c.source.given, got, c.faults, c.refused, time.Since(began).Round(time.Millisecond))
+		t.Logf("%d messages, %d deliveries: %+v; faults %v; refused %v; %v", of.messages,
+			c.source.given, got, c.faults, c.refused, time.Since(began).Round(time.Millisecond))
 		if c.faults["stalls"] > 0 && try < tries {
 			continue
 		}
@@ -93,7 +94,8 @@ func (c *conductor) judge() count {
 	c.t.Helper()
 	records, err := readLedgers(c.cfg.Dir)
 	c.must(err)
-	e := evidence{messages: c.size.messages, records: records, ownerless: c.ownerless, unfinished: map[uint32]bool{}}
+	e := evidence{messages: c.size.messages, records: records, ownerless: c.ownerless,
+		unfinished: map[uint32]bool{}}
 	for m, left := range c.messages {
 		if left > 0 {
 			e.unfinished[m] = true
@@ -120,14 +122,17 @@ func (c *conductor) judge() count {
 	return judge(e)
 }
 
-// sentence fails the test if we break our promise, if nothing was done, or if the harness does not see what
-// must be there.
+// sentence fails the test if we break our promise, if nothing was done, or if the harness does not
+// see what must be there.
 func (c *conductor) sentence(got count) {
 	c.t.Helper()
-	if broken := c.rival.promises[c.scenario.id] & got.found(); broken != 0 && c.rival.module == ours && c.faults["stalls"] == 0 {
-		c.t.Errorf("lost %d, doubled %d, stuck %d: more than is promised", got.lost, got.doubled, got.stuck)
+	if broken := c.rival.promises[c.scenario.id] & got.found(); broken != 0 &&
+		c.rival.module == ours && c.faults["stalls"] == 0 {
+		c.t.Errorf("lost %d, doubled %d, stuck %d: more than is promised", got.lost,
+			got.doubled, got.stuck)
 	}
-	wanted := map[fate]string{killedBefore: "kills", killedIn: "kills", killedAfter: "kills", stopped: "stops", fails: "failures", replyLost: "replies lost"}[c.scenario.fate]
+	wanted := map[fate]string{killedBefore: "kills", killedIn: "kills", killedAfter: "kills",
+		stopped: "stops", fails: "failures", replyLost: "replies lost"}[c.scenario.fate]
 	if c.scenario.restarts > 0 {
 		wanted = "restarts"
 	}
@@ -135,7 +140,8 @@ func (c *conductor) sentence(got count) {
 		c.t.Errorf("there were no %s: %v", wanted, c.faults)
 	}
 	for _, sure := range certain {
-		if sure.rival == c.rival.name && sure.scenario == c.scenario.id && got.found()&sure.found == 0 {
+		if sure.rival == c.rival.name && sure.scenario == c.scenario.id &&
+			got.found()&sure.found == 0 {
 			c.t.Errorf("%+v: nothing of %v, which cannot be", got, sure.found)
 		}
 	}
@@ -146,7 +152,8 @@ func (c *conductor) sentence(got count) {
 	}
 }
 
-// certain is what everybody who can count must find: a harness that acquits of these would acquit of anything.
+// certain is what everybody who can count must find: a harness that acquits of these would acquit
+// of anything.
 var certain = []struct {
 	rival, scenario string
 	found           promise
@@ -159,7 +166,8 @@ var certain = []struct {
 
 // found is which of the counts are not zero.
 func (c count) found() (p promise) {
-	for of, n := range map[promise]int{neverLost: c.lost, neverDoubled: c.doubled, neverStuck: c.stuck} {
+	for of, n := range map[promise]int{neverLost: c.lost, neverDoubled: c.doubled,
+		neverStuck: c.stuck} {
 		if n > 0 {
 			p |= of
 		}

@@ -21,11 +21,14 @@ const (
 // claimed is level Claimed, as README's first screen has it.
 func claimed(ctx context.Context, w *worker) (handle, func() error, error) {
 	client := redis.NewClient(&redis.Options{Addr: w.cfg.Redis, ContextTimeoutEnabled: true})
-	store, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: w.cfg.Prefix, OnFinding: func(redisadapter.Finding) {}})
+	store, err := redisadapter.New(ctx, client,
+		redisadapter.Options{Prefix: w.cfg.Prefix, OnFinding: func(redisadapter.Finding) {}})
 	if err != nil {
 		return nil, nil, err
 	}
-	d, err := dedup.New(store, dedup.Config{Namespace: namespace, Window: window, LeaseTTL: lease, StoreTimeout: lease / 3})
+	d, err := dedup.New(store,
+		dedup.Config{Namespace: namespace, Window: window, LeaseTTL: lease,
+			StoreTimeout: lease / 3})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -46,7 +49,8 @@ func claimed(ctx context.Context, w *worker) (handle, func() error, error) {
 
 // marksOf are those of level Atomic.
 func marksOf(prefix string) (*sqladapter.Marks, error) {
-	return sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: namespace, Table: prefix, Window: window})
+	return sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: namespace,
+		Table: prefix, Window: window})
 }
 
 // inTransaction is level Atomic: the effect is a row.

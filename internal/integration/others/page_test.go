@@ -16,8 +16,8 @@ const (
 	ends        = "<!-- end of table -->\n"
 )
 
-// The page has the tables of the results that are on record, and these have every row. Where everything has
-// been run, the page is written.
+// The page has the tables of the results that are on record, and these have every row. Where
+// everything has been run, the page is written.
 func TestPage(t *testing.T) {
 	name := os.Getenv(resultsEnv)
 	write := name != ""
@@ -60,18 +60,22 @@ func withTables(old []byte, results file) ([]byte, error) {
 	if !found || !closed {
 		return nil, fmt.Errorf("%s has no place for the tables", page)
 	}
-	return slices.Concat(before, []byte(begins), []byte("\n"+results.tables()+"\n"), []byte(ends), after), nil
+	return slices.Concat(before, []byte(begins), []byte("\n"+results.tables()+"\n"), []byte(ends),
+		after), nil
 }
 
 func (f *file) row(s *scenario, r *rival) *row {
-	at := slices.IndexFunc(f.Rows, func(o row) bool { return o.Scenario == s.name && o.Rival == r.name })
+	at := slices.IndexFunc(f.Rows, func(o row) bool {
+		return o.Scenario == s.name && o.Rival == r.name
+	})
 	if at < 0 {
 		return nil
 	}
 	return &f.Rows[at]
 }
 
-// tables has a line for everybody, and a column for each scenario: two tables, or it would be too broad.
+// tables has a line for everybody, and a column for each scenario: two tables, or it would be too
+// broad.
 func (f *file) tables() string {
 	var b strings.Builder
 	var versions []string
@@ -79,7 +83,8 @@ func (f *file) tables() string {
 		versions = append(versions, name+" "+version)
 	}
 	slices.Sort(versions)
-	fmt.Fprintf(&b, "Commit %s, %s, %s; %s.\n", f.Commit, f.Date, f.Machine, strings.Join(versions, ", "))
+	fmt.Fprintf(&b, "Commit %s, %s, %s; %s.\n", f.Commit, f.Date,
+		f.Machine, strings.Join(versions, ", "))
 	for _, part := range [][]*scenario{scenarios[:len(scenarios)/2], scenarios[len(scenarios)/2:]} {
 		b.WriteString("\n| |")
 		for _, s := range part {
@@ -133,7 +138,8 @@ func (f *file) done(s *scenario) string {
 	return fmt.Sprintf(" (%d to %d %s)", fewest, most, what)
 }
 
-// cell tells of a row what is not as it should be; in bold what its own documentation says would not be.
+// cell tells of a row what is not as it should be; in bold what its own documentation says would
+// not be.
 func (r *row) cell() string {
 	if r == nil {
 		return "–"
@@ -164,11 +170,14 @@ func (r *row) cell() string {
 // What is found is told, and what was promised is told in bold.
 func TestTables(t *testing.T) {
 	f := file{Rows: []row{
-		{Scenario: scenarios[0].name, Rival: rivals[0].name, Lost: 3, Doubled: 4, Stuck: 5, Promised: []string{"doubled"}, Faults: map[string]int{"kills": 7}},
+		{Scenario: scenarios[0].name, Rival: rivals[0].name, Lost: 3, Doubled: 4, Stuck: 5,
+			Promised: []string{"doubled"}, Faults: map[string]int{"kills": 7}},
 		{Scenario: scenarios[0].name, Rival: rivals[1].name, Faults: map[string]int{"kills": 9}},
-		{Scenario: scenarios[0].name, Rival: rivals[2].name, Lost: 1, Faults: map[string]int{"stalls": 1}},
+		{Scenario: scenarios[0].name, Rival: rivals[2].name, Lost: 1,
+			Faults: map[string]int{"stalls": 1}},
 	}}
-	for row, want := range map[int]string{0: "3 lost, **4 doubled**, 5 stuck", 1: "0", 2: "1 lost, (the machine was busy)", 3: "–"} {
+	for row, want := range map[int]string{0: "3 lost, **4 doubled**, 5 stuck",
+		1: "0", 2: "1 lost, (the machine was busy)", 3: "–"} {
 		if got := f.row(scenarios[0], rivals[row]).cell(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -177,7 +186,8 @@ func TestTables(t *testing.T) {
 		t.Errorf("done %q", got)
 	}
 	text, err := withTables([]byte("a\n"+begins+"old\n"+ends+"b\n"), f)
-	if err != nil || !bytes.HasPrefix(text, []byte("a\n"+begins)) || !bytes.HasSuffix(text, []byte(ends+"b\n")) || bytes.Contains(text, []byte("old")) {
+	if err != nil || !bytes.HasPrefix(text, []byte("a\n"+begins)) ||
+		!bytes.HasSuffix(text, []byte(ends+"b\n")) || bytes.Contains(text, []byte("old")) {
 		t.Errorf("%q, %v", text, err)
 	}
 	if _, err := withTables([]byte("a"), f); err == nil {

@@ -23,10 +23,12 @@ const (
 )
 
 // client is go-redis with its defaults: three retries of a command whose answer did not come.
-func (w *worker) client() *redis.Client { return redis.NewClient(&redis.Options{Addr: w.cfg.Redis}) }
+func (w *worker) client() *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: w.cfg.Redis})
+}
 
-// setNX is the recipe of "Idempotency: The Property Your Retries Depend On" (Jeff Straney), the second one,
-// with go-redis: who is refused returns, which acknowledges the message.
+// setNX is the recipe of "Idempotency: The Property Your Retries Depend On" (Jeff Straney), the
+// second one, with go-redis: who is refused returns, which acknowledges the message.
 func setNX(_ context.Context, w *worker) (handle, func() error, error) {
 	client := w.client()
 	return func(ctx context.Context, m uint32) error {
@@ -112,8 +114,8 @@ func isScriptOf(arguments int) func(redisproxy.Request) bool {
 	}
 }
 
-// cte is the recipe of "Idempotency keys (the Stripe pattern)", statement by statement. A handler that fails is
-// not in it, so its row stays as it is.
+// cte is the recipe of "Idempotency keys (the Stripe pattern)", statement by statement. A handler
+// that fails is not in it, so its row stays as it is.
 func cte(_ context.Context, w *worker) (handle, func() error, error) {
 	db, err := w.postgres('B')
 	if err != nil {
@@ -123,7 +125,8 @@ func cte(_ context.Context, w *worker) (handle, func() error, error) {
 	claim := `WITH ins AS (INSERT INTO ` + table + ` (key, status, created_at) VALUES ($1, 'in_progress', now())
 		ON CONFLICT (key) DO NOTHING RETURNING key)
 		SELECT (SELECT key FROM ins) AS new_key, response_status FROM ` + table + ` WHERE key = $1`
-	mark := `UPDATE ` + table + ` SET status = 'completed', response_status = $2, response_body = $3 WHERE key = $1`
+	mark := `UPDATE ` + table +
+		` SET status = 'completed', response_status = $2, response_body = $3 WHERE key = $1`
 	return func(ctx context.Context, m uint32) error {
 		if w.cfg.Fate == replyLost && w.fated(m) {
 			w.cut.Store(true)
@@ -147,8 +150,8 @@ func cte(_ context.Context, w *worker) (handle, func() error, error) {
 	}, db.Close, nil
 }
 
-// postgres opens a pool on whose connections an answer can get lost: that to the first statement of this kind
-// once cut is set, B for one that is executed by its name, Q for the likes of COMMIT.
+// postgres opens a pool on whose connections an answer can get lost: that to the first statement of
+// this kind once cut is set, B for one that is executed by its name, Q for the likes of COMMIT.
 func (w *worker) postgres(statement byte) (*sql.DB, error) {
 	cfg, err := pgx.ParseConfig(w.cfg.Postgres)
 	if err != nil {

@@ -25,8 +25,8 @@ type file struct {
 	Rows     []row             `json:"rows"`
 }
 
-// row is a scenario over somebody. OK says that what its own documentation promises was kept; it is that too
-// where nothing is promised.
+// row is a scenario over somebody. OK says that what its own documentation promises was kept; it is
+// that too where nothing is promised.
 type row struct {
 	Scenario   string         `json:"scenario"`
 	Rival      string         `json:"rival"`
@@ -77,11 +77,16 @@ func keep(t *testing.T, c *conductor, got count, seed uint64, took time.Duration
 	serverVersions(c, all.Versions)
 	p := r.promises[s.id]
 	found := row{
-		Scenario: s.name, Rival: r.name, Version: versionOf(t, r.module), Date: today, Store: r.store, Level: r.level, Seed: seed,
-		Messages: c.size.messages, Deliveries: c.source.given, Effects: got.effects, Faults: c.faults,
-		Lost: got.lost, Doubled: got.doubled, Stuck: got.stuck, Promised: p.words(), Took: took.Round(100 * time.Millisecond).String(), OK: p&got.found() == 0,
+		Scenario: s.name, Rival: r.name, Version: versionOf(t, r.module), Date: today,
+		Store: r.store, Level: r.level, Seed: seed,
+		Messages: c.size.messages, Deliveries: c.source.given, Effects: got.effects,
+		Faults: c.faults,
+		Lost:   got.lost, Doubled: got.doubled, Stuck: got.stuck, Promised: p.words(),
+		Took: took.Round(100 * time.Millisecond).String(), OK: p&got.found() == 0,
 	}
-	if at := slices.IndexFunc(all.Rows, func(o row) bool { return o.Scenario == found.Scenario && o.Rival == found.Rival }); at >= 0 {
+	if at := slices.IndexFunc(all.Rows, func(o row) bool {
+		return o.Scenario == found.Scenario && o.Rival == found.Rival
+	}); at >= 0 {
 		all.Rows[at] = found
 	} else {
 		all.Rows = append(all.Rows, found)
@@ -107,7 +112,9 @@ func (p promise) words() []string {
 func (f *file) sort() {
 	place := func(r row) int {
 		at := slices.IndexFunc(scenarios, func(s *scenario) bool { return s.name == r.Scenario })
-		return at*len(rivals) + slices.IndexFunc(rivals, func(o *rival) bool { return o.name == r.Rival })
+		return at*len(rivals) + slices.IndexFunc(rivals, func(o *rival) bool {
+			return o.name == r.Rival
+		})
 	}
 	slices.SortStableFunc(f.Rows, func(a, b row) int { return place(a) - place(b) })
 }
@@ -135,7 +142,8 @@ func serverVersions(c *conductor, versions map[string]string) {
 	if c.client != nil {
 		info, err := c.client.Info(c.t.Context(), "server").Result()
 		c.must(err)
-		if found := regexp.MustCompile(`redis_version:(\S+)`).FindStringSubmatch(info); found != nil {
+		if found := regexp.MustCompile(`redis_version:(\S+)`).FindStringSubmatch(
+			info); found != nil {
 			versions["redis"] = found[1]
 		}
 	}

@@ -7,19 +7,22 @@ import (
 	"github.com/onceward/onceward/internal/redisproxy"
 )
 
-// rival is something that is used so that a message has its effect once. promises says for which scenarios
-// its own documentation promises what; docs/others.md has the words.
+// rival is something that is used so that a message has its effect once. promises says for which
+// scenarios its own documentation promises what; docs/others.md has the words.
 type rival struct {
-	name     string
-	module   string // whose version is told; "" for a recipe
-	store    string
-	level    string // of DESIGN.md, for ours
-	servers  servers
-	open     func(ctx context.Context, w *worker) (handle, func() error, error)
-	claims   func(redisproxy.Request) bool // the command whose answer gets lost; nil: it claims nothing in Redis
-	atomic   bool                          // the effect is a row of the transaction with the record
-	alone    bool                          // it is for one process, and has no more than one at a time
-	promises map[string]promise            // by the id of a scenario; what is not there is not promised
+	name    string
+	module  string // whose version is told; "" for a recipe
+	store   string
+	level   string // of DESIGN.md, for ours
+	servers servers
+	open    func(ctx context.Context, w *worker) (handle, func() error, error)
+	// the command whose answer gets lost; nil: it claims nothing in Redis
+	claims func(redisproxy.Request) bool
+	atomic bool // the effect is a row of the transaction with the record
+	// it is for one process, and has no more than one at a time
+	alone bool
+	// by the id of a scenario; what is not there is not promised
+	promises map[string]promise
 }
 
 // promise is which of the counts are to be zero.
@@ -55,58 +58,81 @@ func init() { // the table refers to functions that refer to it
 	}
 	rivals = []*rival{
 		{
-			name: "SET NX, DEL on failure", module: goRedis, store: "redis", servers: onRedis, open: setNX, claims: isSetNX,
-			// "Only one process can acquire it. The TTL on the in-progress state handles the case where the
-			// process crashes without completing"; "Failed: clear the lock so a retry can try again".
+			name: "SET NX, DEL on failure", module: goRedis, store: "redis", servers: onRedis,
+			open: setNX, claims: isSetNX,
+			// "Only one process can acquire it. The TTL on the in-progress state handles the case
+			// where the process crashes without completing"; "Failed: clear the lock so a retry can
+			// try again".
 			promises: map[string]promise{
-				"close": neverDoubled, "late": neverDoubled, "one": neverDoubled, "before": neverLost, "in": neverLost, "after": neverLost, "fails": neverLost,
+				"close": neverDoubled, "late": neverDoubled, "one": neverDoubled,
+				"before": neverLost, "in": neverLost, "after": neverLost, "fails": neverLost,
 			},
 		},
 		{
-			name: "SET NX, GET when refused", module: goRedis, store: "redis", servers: onRedis, open: setNXGet, claims: isSetNX,
+			name: "SET NX, GET when refused", module: goRedis, store: "redis", servers: onRedis,
+			open: setNXGet, claims: isSetNX,
 		},
 		{
-			name: "check, then set", module: goRedis, store: "redis", servers: onRedis, open: checkThenSet, claims: isPlainSet,
+			name: "check, then set", module: goRedis, store: "redis", servers: onRedis,
+			open: checkThenSet, claims: isPlainSet,
 			promises: map[string]promise{"late": neverDoubled}, // the race is told right after it
 		},
 		{
-			name: "INSERT in a CTE", module: pgxModule, store: "postgres", servers: onPostgres, open: cte,
-			// "The CTE is atomic — no race where two requests both think they're new"; "Retries are now safe".
-			promises: map[string]promise{"close": neverDoubled | neverLost, "late": neverDoubled | neverLost, "one": neverDoubled | neverLost},
+			name: "INSERT in a CTE", module: pgxModule, store: "postgres", servers: onPostgres,
+			open: cte,
+			// "The CTE is atomic — no race where two requests both think they're new"; "Retries are
+			// now safe".
+			promises: map[string]promise{"close": neverDoubled | neverLost,
+				"late": neverDoubled | neverLost, "one": neverDoubled | neverLost},
 		},
 		{
-			name: "redsync", module: "github.com/go-redsync/redsync/v4", store: "redis", servers: onRedis, open: overRedsync, claims: isSetNX,
-			// "no one else can obtain the same lock until we unlock it", and it expires: a lock promises
-			// neither that work is done nor what becomes of it when its owner dies.
-			promises: map[string]promise{"close": neverDoubled, "late": neverDoubled, "one": neverDoubled},
+			name: "redsync", module: "github.com/go-redsync/redsync/v4", store: "redis",
+			servers: onRedis, open: overRedsync, claims: isSetNX,
+			// "no one else can obtain the same lock until we unlock it", and it expires: a lock
+			// promises neither that work is done nor what becomes of it when its owner dies.
+			promises: map[string]promise{"close": neverDoubled, "late": neverDoubled,
+				"one": neverDoubled},
 		},
 		{
-			name: "redislock", module: "github.com/bsm/redislock", store: "redis", servers: onRedis, open: overRedislock, claims: isScriptOf(3),
-			promises: map[string]promise{"close": neverDoubled, "late": neverDoubled, "one": neverDoubled},
+			name: "redislock", module: "github.com/bsm/redislock", store: "redis", servers: onRedis,
+			open: overRedislock, claims: isScriptOf(3),
+			promises: map[string]promise{"close": neverDoubled, "late": neverDoubled,
+				"one": neverDoubled},
 		},
 		{
-			name: "watermill Deduplicator, in memory", module: watermillModule, store: "memory", open: watermillMemory, alone: true,
-			// It "drops similar messages if they are present", and "does not support distributed operations".
-			promises: map[string]promise{"close": neverDoubled, "late": neverDoubled, "one": neverDoubled},
+			name: "watermill Deduplicator, in memory", module: watermillModule, store: "memory",
+			open: watermillMemory, alone: true,
+			// It "drops similar messages if they are present", and "does not support distributed
+			// operations".
+			promises: map[string]promise{"close": neverDoubled, "late": neverDoubled,
+				"one": neverDoubled},
 		},
 		{
-			name: "watermill Deduplicator, keys in Redis", module: watermillModule, store: "redis", servers: onRedis, open: watermillRedis, claims: isSetNX,
-			promises: map[string]promise{"close": neverDoubled, "late": neverDoubled, "one": neverDoubled, "before": neverDoubled, "in": neverDoubled, "after": neverDoubled},
+			name: "watermill Deduplicator, keys in Redis", module: watermillModule, store: "redis",
+			servers: onRedis, open: watermillRedis, claims: isSetNX,
+			promises: map[string]promise{"close": neverDoubled, "late": neverDoubled,
+				"one": neverDoubled, "before": neverDoubled, "in": neverDoubled,
+				"after": neverDoubled},
 		},
 		{
-			name: "fiber idempotency", module: "github.com/gofiber/fiber/v3", store: "redis; lock in memory", servers: onRedis, open: overFiber, claims: isPlainSet,
-			// "Duplicate requests, such as retries after network issues, won't trigger the same action twice
-			// on the server"; the lock is "for this process only".
-			promises: map[string]promise{"late": neverDoubled, "one": neverDoubled, "reply": neverDoubled},
+			name: "fiber idempotency", module: "github.com/gofiber/fiber/v3",
+			store: "redis; lock in memory", servers: onRedis, open: overFiber, claims: isPlainSet,
+			// "Duplicate requests, such as retries after network issues, won't trigger the same
+			// action twice on the server"; the lock is "for this process only".
+			promises: map[string]promise{"late": neverDoubled, "one": neverDoubled,
+				"reply": neverDoubled},
 		},
 		{
-			name: "onceward, Claimed", module: ours, store: "redis", level: "claimed", servers: onRedis, open: claimed, claims: isSetNX,
+			name: "onceward, Claimed", module: ours, store: "redis", level: "claimed",
+			servers: onRedis, open: claimed, claims: isSetNX,
 			promises: everywhere(neverAny, map[string]promise{
-				"in": neverLost | neverStuck, "after": neverLost | neverStuck, "stopped": neverLost | neverStuck, "restart": neverLost | neverStuck,
+				"in": neverLost | neverStuck, "after": neverLost | neverStuck,
+				"stopped": neverLost | neverStuck, "restart": neverLost | neverStuck,
 			}),
 		},
 		{
-			name: "onceward, Atomic", module: ours, store: "postgres", level: "atomic", servers: onPostgres, open: inTransaction, atomic: true,
+			name: "onceward, Atomic", module: ours, store: "postgres", level: "atomic",
+			servers: onPostgres, open: inTransaction, atomic: true,
 			promises: everywhere(neverAny, nil),
 		},
 	}
@@ -134,16 +160,25 @@ type scenario struct {
 }
 
 var scenarios = []*scenario{
-	{id: "close", name: "duplicates close together", copies: 3, order: together, slots: 3, capacity: 8},
-	{id: "one", name: "the same, in one process", copies: 3, order: together, slots: 1, capacity: 8},
+	{id: "close", name: "duplicates close together", copies: 3, order: together, slots: 3,
+		capacity: 8},
+	{id: "one", name: "the same, in one process", copies: 3, order: together,
+		slots: 1, capacity: 8},
 	{id: "late", name: "duplicates late", copies: 2, order: afterwards, slots: 3, capacity: 8},
-	{id: "fails", name: "handler fails at first", fate: fails, copies: 2, order: scattered, slots: 3, capacity: 1},
-	{id: "before", name: "killed before the effect", fate: killedBefore, copies: 2, order: scattered, slots: 3, capacity: 1},
-	{id: "in", name: "killed in the effect", fate: killedIn, copies: 2, order: scattered, slots: 3, capacity: 1},
-	{id: "after", name: "killed after the effect, before the mark", fate: killedAfter, copies: 2, order: scattered, slots: 3, capacity: 1},
-	{id: "stopped", name: "stopped in the effect for two leases", fate: stopped, copies: 2, order: scattered, slots: 6, capacity: 1},
-	{id: "reply", name: "reply of the claim lost", fate: replyLost, copies: 2, order: scattered, slots: 3, capacity: 1, reply: true},
-	{id: "restart", name: "Redis killed, and started empty", copies: 2, order: scattered, slots: 3, capacity: 4, restarts: 2},
+	{id: "fails", name: "handler fails at first", fate: fails, copies: 2, order: scattered,
+		slots: 3, capacity: 1},
+	{id: "before", name: "killed before the effect", fate: killedBefore, copies: 2,
+		order: scattered, slots: 3, capacity: 1},
+	{id: "in", name: "killed in the effect", fate: killedIn, copies: 2, order: scattered,
+		slots: 3, capacity: 1},
+	{id: "after", name: "killed after the effect, before the mark", fate: killedAfter, copies: 2,
+		order: scattered, slots: 3, capacity: 1},
+	{id: "stopped", name: "stopped in the effect for two leases", fate: stopped, copies: 2,
+		order: scattered, slots: 6, capacity: 1},
+	{id: "reply", name: "reply of the claim lost", fate: replyLost, copies: 2, order: scattered,
+		slots: 3, capacity: 1, reply: true},
+	{id: "restart", name: "Redis killed, and started empty", copies: 2, order: scattered,
+		slots: 3, capacity: 4, restarts: 2},
 }
 
 // applies reports whether a scenario can happen to a rival.

@@ -19,9 +19,10 @@ type item struct {
 type order uint8
 
 const (
-	together   order = iota // one after the other
-	afterwards              // when everything else has been delivered, and the one before is acknowledged
-	scattered               // within the next forty messages
+	together order = iota // one after the other
+	// when everything else has been delivered, and the one before is acknowledged
+	afterwards
+	scattered // within the next forty messages
 )
 
 // source delivers copies at least once.
@@ -89,7 +90,9 @@ func (s *source) next(now time.Time) *item {
 	if len(s.again) >= 300 {
 		return nil
 	}
-	at := slices.IndexFunc(s.fresh, func(it *item) bool { return it.after == nil || it.after.acked })
+	at := slices.IndexFunc(s.fresh, func(it *item) bool {
+		return it.after == nil || it.after.acked
+	})
 	if at < 0 {
 		return nil
 	}

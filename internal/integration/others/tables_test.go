@@ -24,14 +24,17 @@ func (c *conductor) makeTables() {
 	c.must(marks.Migrate(c.t.Context(), db))
 	for _, made := range []string{
 		"CREATE TABLE " + prefix + "_sink (message bigint)",
-		"CREATE TABLE " + prefix + "_idempotency (key text PRIMARY KEY, status text, response_status int, response_body text, created_at timestamptz)",
+		"CREATE TABLE " + prefix +
+			"_idempotency (key text PRIMARY KEY, status text, response_status int, response_body text, created_at timestamptz)",
 	} {
 		_, err := db.ExecContext(c.t.Context(), made)
 		c.must(err)
 	}
 	c.t.Cleanup(func() {
-		for _, table := range []string{prefix, prefix + "_meta", prefix + "_sink", prefix + "_idempotency"} {
-			if _, err := db.ExecContext(context.WithoutCancel(c.t.Context()), "DROP TABLE IF EXISTS "+table); err != nil {
+		for _, table := range []string{prefix, prefix + "_meta", prefix + "_sink",
+			prefix + "_idempotency"} {
+			if _, err := db.ExecContext(context.WithoutCancel(c.t.Context()),
+				"DROP TABLE IF EXISTS "+table); err != nil {
 				c.t.Error(err)
 			}
 		}

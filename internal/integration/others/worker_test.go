@@ -152,8 +152,8 @@ func (w *worker) say(line string) {
 // key is the message's name on servers.
 func (w *worker) key(message uint32) string { return fmt.Sprintf("%s:%d", w.cfg.Prefix, message) }
 
-// effect is what must happen once, and it has two halves. It heeds no context, as the most that is known of a
-// handler is that it is one.
+// effect is what must happen once, and it has two halves. It heeds no context, as the most that is
+// known of a handler is that it is one.
 func (w *worker) effect(message uint32, write func() error) error {
 	meets := live
 	if w.fated(message) {
@@ -192,7 +192,8 @@ func (w *worker) fated(message uint32) bool {
 	if w.cfg.Every == 0 || message%w.cfg.Every != 0 {
 		return false
 	}
-	f, err := os.OpenFile(filepath.Join(w.cfg.Dir, fmt.Sprintf("fate-%d", message)), os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.OpenFile(filepath.Join(w.cfg.Dir, fmt.Sprintf("fate-%d", message)),
+		os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return false
 	}

@@ -144,8 +144,10 @@ func judge(got []outbox.Message, committed map[string]int) tally {
 
 // Prevents a judge that finds nothing.
 func TestJudge(t *testing.T) {
-	sent := []outbox.Message{numbered("a", 0), numbered("a", 2), numbered("a", 1), numbered("b", 0), numbered("a", 2)}
-	if got := judge(sent, map[string]int{"a": 4, "b": 1}); got != (tally{lost: 1, duplicates: 1, inversions: 1}) {
+	sent := []outbox.Message{numbered("a", 0), numbered("a", 2), numbered("a", 1), numbered("b", 0),
+		numbered("a", 2)}
+	if got := judge(sent, map[string]int{"a": 4, "b": 1}); got != (tally{lost: 1, duplicates: 1,
+		inversions: 1}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -15,8 +15,8 @@ func (h *house) count(t *testing.T) (n int) {
 	return n
 }
 
-// Prevents: on a *sql.Conn on which nobody has begun a transaction the message is committed by itself, and
-// published whatever becomes of the effect.
+// Prevents: on a *sql.Conn on which nobody has begun a transaction the message is committed by
+// itself, and published whatever becomes of the effect.
 func TestInsertTxOnAConnectionWithoutTransaction(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)

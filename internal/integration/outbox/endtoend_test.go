@@ -31,10 +31,12 @@ func newService(t *testing.T, e engine) *service {
 	t.Helper()
 	s := &service{house: newHouse(t, e)}
 	dialect := map[outbox.Dialect]sqladapter.Dialect{
-		outbox.Postgres: sqladapter.Postgres, outbox.MySQL: sqladapter.MySQL, outbox.SQLite: sqladapter.SQLite,
+		outbox.Postgres: sqladapter.Postgres, outbox.MySQL: sqladapter.MySQL,
+		outbox.SQLite: sqladapter.SQLite,
 	}[e.dialect]
 	s.ledger = s.table + "_ledger"
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: "payments", Table: s.table + "_marks"})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: "payments",
+		Table: s.table + "_marks"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +75,8 @@ func (s *service) pay(ctx context.Context, payment, account string) (first bool,
 
 func (s *service) bookings(t *testing.T) (n int) {
 	t.Helper()
-	if err := s.db.QueryRowContext(t.Context(), `SELECT count(*) FROM `+s.ledger).Scan(&n); err != nil {
+	if err := s.db.QueryRowContext(t.Context(),
+		`SELECT count(*) FROM `+s.ledger).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -88,7 +91,9 @@ func TestDuplicateSendsWhatIsRecorded(t *testing.T) {
 			t.Fatalf("the first: %t, %v", first, err)
 		}
 		b := newBroker()
-		start(t, s.relay(t, b, func(c *outbox.RelayConfig) { c.PollMin, c.PollMax = time.Hour, time.Hour }))
+		start(t, s.relay(t, b, func(c *outbox.RelayConfig) {
+			c.PollMin, c.PollMax = time.Hour, time.Hour
+		}))
 		if first, err := s.pay(t.Context(), "p1", "a"); first || err != nil {
 			t.Fatalf("the second: %t, %v", first, err)
 		}
@@ -110,11 +115,14 @@ type consumer struct {
 func startConsumer(t *testing.T, brokers []string) *consumer {
 	t.Helper()
 	c := &consumer{effects: map[string]int{}, changed: make(chan struct{}, 1)}
-	d, err := dedup.New(dedup.Memory(10_000), dedup.Config{Namespace: "bookings", Window: 30 * 24 * time.Hour, LeaseTTL: 10 * time.Second})
+	d, err := dedup.New(dedup.Memory(10_000),
+		dedup.Config{Namespace: "bookings", Window: 30 * 24 * time.Hour,
+			LeaseTTL: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Group: "g", Handler: c.handle, ID: kafkaadapter.Header(outbox.DefaultIDHeader)})
+	a, err := kafkaadapter.New(kafkaadapter.Config{Deduper: d, Group: "g", Handler: c.handle,
+		ID: kafkaadapter.Header(outbox.DefaultIDHeader)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +183,8 @@ func testEndToEnd(t *testing.T, e engine) {
 	t.Cleanup(cluster.Close)
 	s := newService(t, e)
 	c := startConsumer(t, cluster.ListenAddrs())
-	cfg := relayConfig{Driver: e.driver, DSN: s.dsn, Table: s.table, Dialect: e.dialect, Brokers: cluster.ListenAddrs()}
+	cfg := relayConfig{Driver: e.driver, DSN: s.dsn, Table: s.table, Dialect: e.dialect,
+		Brokers: cluster.ListenAddrs()}
 	const payments = 120
 	var clients sync.WaitGroup
 	for p := range 4 {
@@ -183,7 +192,8 @@ func testEndToEnd(t *testing.T, e engine) {
 		clients.Go(func() {
 			for i := range payments {
 				for range 1 + rnd.IntN(2) {
-					if _, err := s.pay(t.Context(), fmt.Sprint("p", (i+p*30)%payments), fmt.Sprint("account-", i%9)); err != nil {
+					if _, err := s.pay(t.Context(), fmt.Sprint("p", (i+p*30)%payments),
+						fmt.Sprint("account-", i%9)); err != nil {
 						t.Errorf("pay: %v", err)
 					}
 				}
@@ -205,7 +215,9 @@ func testEndToEnd(t *testing.T, e engine) {
 	clients.Wait()
 	relayProcess(t, cfg)
 	s.drained(t)
-	records := consume(t, cluster.ListenAddrs(), "t", func(all []*kgo.Record) bool { return distinct(t, all) == payments })
+	records := consume(t, cluster.ListenAddrs(), "t", func(all []*kgo.Record) bool {
+		return distinct(t, all) == payments
+	})
 	eventually(t, "every effect of the consumer", func() bool { return len(c.count()) == payments })
 	for id, n := range c.count() {
 		if n != 1 {
@@ -213,7 +225,8 @@ func testEndToEnd(t *testing.T, e engine) {
 		}
 	}
 	if n := s.bookings(t); n != payments || len(records) == payments {
-		t.Errorf("%d bookings of %d, %d records: a kill after publishing should have repeated some", n, payments, len(records))
+		t.Errorf("%d bookings of %d, %d records: a kill after publishing should have repeated some",
+			n, payments, len(records))
 	}
 	t.Logf("%d payments, %d records", payments, len(records))
 }

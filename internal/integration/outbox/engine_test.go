@@ -29,15 +29,18 @@ type engine struct {
 }
 
 func postgres() engine {
-	return engine{"postgres", "pgx", outbox.Postgres, dsnOf(servertest.EnvPostgres, servertest.Postgres, servertest.KindPostgres)}
+	return engine{"postgres", "pgx", outbox.Postgres,
+		dsnOf(servertest.EnvPostgres, servertest.Postgres, servertest.KindPostgres)}
 }
 
 func mariadb() engine {
-	return engine{"mariadb", "mysql", outbox.MySQL, dsnOf(servertest.EnvMariaDB, servertest.MariaDB, servertest.KindMariaDB)}
+	return engine{"mariadb", "mysql", outbox.MySQL,
+		dsnOf(servertest.EnvMariaDB, servertest.MariaDB, servertest.KindMariaDB)}
 }
 
 // dsnOf is the shared server, or one of the test's own where there are only those.
-func dsnOf(env string, shared func(testing.TB) string, own servertest.Kind) func(*testing.T) string {
+func dsnOf(env string, shared func(testing.TB) string,
+	own servertest.Kind) func(*testing.T) string {
 	return func(t *testing.T) string {
 		if os.Getenv(env) == "" && os.Getenv(servertest.EnvServers) == "1" {
 			return servertest.Private(t, own).Addr
@@ -48,7 +51,8 @@ func dsnOf(env string, shared func(testing.TB) string, own servertest.Kind) func
 
 func sqlite() engine {
 	return engine{"sqlite", "sqlite", outbox.SQLite, func(t *testing.T) string {
-		return "file:" + filepath.Join(t.TempDir(), "outbox.db") + "?_txlock=immediate&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)"
+		return "file:" + filepath.Join(t.TempDir(), "outbox.db") +
+			"?_txlock=immediate&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)"
 	}}
 }
 
@@ -155,12 +159,14 @@ func (h *house) insertIn(ctx context.Context, wait func(), messages ...outbox.Me
 }
 
 // relay returns one whose errors are logged, and that fails the test when it parks.
-func (h *house) relay(t *testing.T, p outbox.Publisher, edit ...func(*outbox.RelayConfig)) *outbox.Relay {
+func (h *house) relay(t *testing.T, p outbox.Publisher,
+	edit ...func(*outbox.RelayConfig)) *outbox.Relay {
 	t.Helper()
 	cfg := outbox.RelayConfig{
-		Outbox: h.box, DB: h.db, Publisher: p, RetryMin: time.Millisecond, RetryMax: 20 * time.Millisecond,
-		OnPark:  func(_ context.Context, p outbox.Parked) { t.Errorf("parked: %+v", p) },
-		OnError: func(err error) { t.Logf("relay: %v", err) },
+		Outbox: h.box, DB: h.db, Publisher: p, RetryMin: time.Millisecond,
+		RetryMax: 20 * time.Millisecond,
+		OnPark:   func(_ context.Context, p outbox.Parked) { t.Errorf("parked: %+v", p) },
+		OnError:  func(err error) { t.Logf("relay: %v", err) },
 	}
 	for _, f := range edit {
 		f(&cfg)

@@ -30,7 +30,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite",
+		"file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -49,7 +50,9 @@ func Example() {
 	}
 	relay, err := outbox.NewRelay(outbox.RelayConfig{
 		Outbox: box, DB: db, Publisher: printer{done: cancel},
-		OnPark: func(_ context.Context, p outbox.Parked) { log.Println("not published:", p.ID, p.Reason) },
+		OnPark: func(_ context.Context, p outbox.Parked) {
+			log.Println("not published:", p.ID, p.Reason)
+		},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -69,12 +72,15 @@ func bookAndTell(ctx context.Context, db *sql.DB, box *outbox.Outbox) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }()                                                    // after Commit it does nothing
-	if _, err := tx.ExecContext(ctx, `CREATE TABLE booking (amount INTEGER)`); err != nil { // the effect
+	// after Commit it does nothing
+	defer func() { _ = tx.Rollback() }()
+	// the effect
+	if _, err := tx.ExecContext(ctx, `CREATE TABLE booking (amount INTEGER)`); err != nil {
 		return err
 	}
 	err = box.InsertTx(ctx, tx, outbox.Message{
-		ID: "payment-42-booked", Topic: "bookings", Key: []byte("account-7"), Payload: []byte("100 EUR"),
+		ID: "payment-42-booked", Topic: "bookings", Key: []byte("account-7"),
+		Payload: []byte("100 EUR"),
 	})
 	if err != nil {
 		return err

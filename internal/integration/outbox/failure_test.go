@@ -25,9 +25,10 @@ func few(c *outbox.RelayConfig) { c.BatchSize, c.Workers = 10, 1 }
 // messages lie behind more of the failing key than a batch takes; then everything is in order.
 func TestOneKeyFails(t *testing.T) {
 	for _, careless := range []bool{false, true} {
-		t.Run(map[bool]string{false: "careful publisher", true: "careless publisher"}[careless], func(t *testing.T) {
-			forEach(t, func(t *testing.T, e engine) { testOneKeyFails(t, e, careless) })
-		})
+		t.Run(map[bool]string{false: "careful publisher", true: "careless publisher"}[careless],
+			func(t *testing.T) {
+				forEach(t, func(t *testing.T, e engine) { testOneKeyFails(t, e, careless) })
+			})
 	}
 }
 
@@ -60,7 +61,8 @@ func testOneKeyFails(t *testing.T, e engine, careless bool) {
 		many = append(many, numbered("a", 3+i))
 	}
 	// The same shard: another topic of the same key.
-	many = append(many, outbox.Message{ID: "other/0", Topic: "other", Key: []byte("a")}, numbered("b", 0))
+	many = append(many, outbox.Message{ID: "other/0", Topic: "other", Key: []byte("a")},
+		numbered("b", 0))
 	h.insert(t, many...)
 	eventually(t, "the others are published", func() bool {
 		got, _ := b.got()
@@ -114,7 +116,8 @@ func TestParked(t *testing.T) {
 		b.wait(t, 2)
 		h.drained(t)
 		// A call of fail for the check, and one for the result.
-		if p.ID != "a/1" || p.Attempts != 3 || tries.Load() != 6 || !strings.Contains(p.Reason, "too large") || len(p.Headers) != 1 {
+		if p.ID != "a/1" || p.Attempts != 3 || tries.Load() != 6 ||
+			!strings.Contains(p.Reason, "too large") || len(p.Headers) != 1 {
 			t.Errorf("told of %+v after %d tries", p, tries.Load())
 		}
 		if lag, err := h.box.Lag(t.Context(), h.db); err != nil || lag != (outbox.Lag{Parked: 1}) {
@@ -125,8 +128,10 @@ func TestParked(t *testing.T) {
 			t.Fatalf("Parked = %+v, %v", list, err)
 		}
 		got := list[0]
-		if got.Row != p.Row || got.ID != p.ID || got.Reason != p.Reason || got.Attempts != 3 || string(got.Payload) != "a/1" ||
-			len(got.Headers) != 1 || time.Since(got.Created) > patience || got.At.Before(got.Created) {
+		if got.Row != p.Row || got.ID != p.ID || got.Reason != p.Reason || got.Attempts != 3 ||
+			string(got.Payload) != "a/1" ||
+			len(got.Headers) != 1 || time.Since(got.Created) > patience ||
+			got.At.Before(got.Created) {
 			t.Errorf("Parked = %+v, told of %+v", got, p)
 		}
 		if after, err := h.box.Parked(t.Context(), h.db, p.Row, 10); err != nil || len(after) != 0 {
@@ -134,7 +139,8 @@ func TestParked(t *testing.T) {
 		}
 		fixed.Store(true)
 		for _, want := range []int{1, 0} {
-			if n, err := h.box.Requeue(t.Context(), h.db, p.Row, p.Row+1000); err != nil || n != want {
+			if n, err := h.box.Requeue(t.Context(), h.db, p.Row, p.Row+1000); err != nil ||
+				n != want {
 				t.Errorf("Requeue = %d, %v; want %d", n, err, want)
 			}
 		}
@@ -193,12 +199,15 @@ func TestHangingPublisher(t *testing.T) {
 				return nil
 			}
 		}
-		brief := func(c *outbox.RelayConfig) { c.PublishTimeout, c.Workers = 10*time.Millisecond, 2 }
+		brief := func(c *outbox.RelayConfig) {
+			c.PublishTimeout, c.Workers = 10*time.Millisecond, 2
+		}
 		first := h.relay(t, b, brief)
 		h.insert(t, outbox.Message{ID: "a/0", Topic: "hang", Key: []byte("a")})
 		start(t, first)
 		eventually(t, "its deadline has passed", func() bool { return first.Stats().Failures > 0 })
-		h.insert(t, outbox.Message{ID: "c/0", Topic: "t", Key: []byte("account-7")}) // another shard
+		// another shard
+		h.insert(t, outbox.Message{ID: "c/0", Topic: "t", Key: []byte("account-7")})
 		b.wait(t, 1)
 		second := h.relay(t, b, brief)
 		start(t, second) // the lock is free: another relay has the hanging one's shard
@@ -207,7 +216,8 @@ func TestHangingPublisher(t *testing.T) {
 		got := b.wait(t, 2)
 		// On a slow machine other calls, too, may miss such a deadline: those messages come twice.
 		late := int(first.Stats().Failures + second.Stats().Failures - 1)
-		if tl := judge(got, map[string]int{"a": 1, "c": 1}); tl.lost != 0 || tl.inversions != 0 || tl.duplicates > late {
+		if tl := judge(got, map[string]int{"a": 1, "c": 1}); tl.lost != 0 || tl.inversions != 0 ||
+			tl.duplicates > late {
 			t.Errorf("%+v of %d, %d more calls were late", tl, len(got), late)
 		}
 	})
@@ -237,7 +247,8 @@ func TestRunRefuses(t *testing.T) {
 		start(t, r)
 		h.insert(t, numbered("a", 0))
 		b.wait(t, 1)
-		if err := r.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "running already") {
+		if err := r.Run(t.Context()); err == nil ||
+			!strings.Contains(err.Error(), "running already") {
 			t.Errorf("a second Run = %v", err)
 		}
 		missing, err := outbox.New(outbox.Config{Dialect: e.dialect, Table: h.table + "_x"})

@@ -68,9 +68,15 @@ func TestMachineDies(t *testing.T) {
 	cfg.DialFunc = m.dial
 	db := sql.OpenDB(stdlib.GetConnector(*cfg))
 	doomed := newBroker()
-	doomed.before = func(context.Context, []outbox.Message) error { close(m.dead); <-m.end; return errDown }
+	doomed.before = func(context.Context, []outbox.Message) error {
+		close(m.dead)
+		<-m.end
+		return errDown
+	}
 	h.insert(t, numbered("a", 0))
-	r := h.relay(t, doomed, func(c *outbox.RelayConfig) { c.DB, c.PublishTimeout = db, time.Second })
+	r := h.relay(t, doomed, func(c *outbox.RelayConfig) {
+		c.DB, c.PublishTimeout = db, time.Second
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = r.Run(ctx) }()

@@ -48,7 +48,8 @@ func TestPutOffForYears(t *testing.T) {
 // The clock was years ahead when a relay that has died since took its lease.
 func TestLeaseOfYears(t *testing.T) {
 	h := newHouse(t, sqlite())
-	h.exec(t, `UPDATE `+h.table+`_shards SET owner = 'gone', until = `+h.later(int64(2*365*24*time.Hour/time.Millisecond)))
+	h.exec(t, `UPDATE `+h.table+`_shards SET owner = 'gone', until = `+
+		h.later(int64(2*365*24*time.Hour/time.Millisecond)))
 	h.insert(t, numbered("a", 0))
 	start(t, h.relay(t, newBroker()))
 	h.drained(t)
@@ -68,16 +69,21 @@ func TestDueMessageHoldsUpItsKeyAlone(t *testing.T) {
 			return nil
 		}
 		h.insert(t, numbered("a", 0), outbox.Message{ID: "c/0", Topic: "c", Key: []byte("a")})
-		at := func(c *outbox.RelayConfig) { c.RetryMin, c.RetryMax = time.Millisecond, time.Millisecond }
+		at := func(c *outbox.RelayConfig) {
+			c.RetryMin, c.RetryMax = time.Millisecond, time.Millisecond
+		}
 		r := h.relay(t, b, few, at, func(c *outbox.RelayConfig) { c.OnError = func(error) {} })
 		start(t, r)
-		eventually(t, "it has failed by itself", func() bool { return r.Stats().Published == 1 && r.Stats().Failures > 1 })
+		eventually(t, "it has failed by itself", func() bool {
+			return r.Stats().Published == 1 && r.Stats().Failures > 1
+		})
 		var many []outbox.Message
 		for i := range 40 {
 			many = append(many, numbered("a", i+1))
 		}
 		// The same shard: another topic of the same key.
-		h.insert(t, append(many, outbox.Message{ID: "other/0", Topic: "other", Key: []byte("a")})...)
+		h.insert(t, append(many, outbox.Message{ID: "other/0", Topic: "other",
+			Key: []byte("a")})...)
 		b.wait(t, 2)
 		mended.Store(true)
 		h.drained(t)
@@ -92,8 +98,8 @@ func TestDueMessageHoldsUpItsKeyAlone(t *testing.T) {
 // not end within a turn, nor a deletion that looks at each of them.
 const backlog = 25_000
 
-// Many messages that wait, at the head of a long backlog in a table without statistics: those behind
-// them are found, and deleted, in time.
+// Many messages that wait, at the head of a long backlog in a table without statistics: those
+// behind them are found, and deleted, in time.
 func TestLongBacklogBehindMessagesThatWait(t *testing.T) {
 	forEachServer(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -106,11 +112,15 @@ func TestLongBacklogBehindMessagesThatWait(t *testing.T) {
 		// All of one shard, each with a key of its own.
 		key, series, column := "convert_to('b' || i, 'UTF8')", "generate_series(1, %d) AS i", "key"
 		if e.dialect == outbox.MySQL {
-			key, series, column = "concat('b', seq)", "JSON_TABLE(concat('[1', repeat(',1', %d - 1), ']'), '$[*]' COLUMNS (seq FOR ORDINALITY)) AS s", "`key`"
+			key, series, column = "concat('b', seq)",
+				"JSON_TABLE(concat('[1', repeat(',1', %d - 1), ']'), '$[*]' COLUMNS (seq FOR ORDINALITY)) AS s", "`key`"
 		}
-		h.exec(t, `INSERT INTO `+h.table+` (shard, topic, dedup_id, `+column+`, headers, payload) SELECT b.shard, 't', 'x', `+key+
-			`, b.headers, b.payload FROM `+h.table+` AS b, `+fmt.Sprintf(series, backlog)+` WHERE b.dedup_id = 'w0/0'`)
-		h.exec(t, `UPDATE `+h.table+` SET shard = (SELECT shard FROM (SELECT shard FROM `+h.table+` WHERE dedup_id = 'w0/0') AS one)`)
+		h.exec(t, `INSERT INTO `+h.table+` (shard, topic, dedup_id, `+column+
+			`, headers, payload) SELECT b.shard, 't', 'x', `+key+
+			`, b.headers, b.payload FROM `+h.table+` AS b, `+fmt.Sprintf(series, backlog)+
+			` WHERE b.dedup_id = 'w0/0'`)
+		h.exec(t, `UPDATE `+h.table+` SET shard = (SELECT shard FROM (SELECT shard FROM `+
+			h.table+` WHERE dedup_id = 'w0/0') AS one)`)
 		b := newBroker()
 		began := time.Now()
 		start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.RetryMax = time.Hour }))
@@ -120,7 +130,8 @@ func TestLongBacklogBehindMessagesThatWait(t *testing.T) {
 			lag, err := h.box.Lag(t.Context(), h.db)
 			return err == nil && lag.Pending == len(head)
 		})
-		if got, _ := b.got(); len(got) != backlog || slices.ContainsFunc(got, func(m outbox.Message) bool { return m.ID != "x" }) {
+		if got, _ := b.got(); len(got) != backlog ||
+			slices.ContainsFunc(got, func(m outbox.Message) bool { return m.ID != "x" }) {
 			t.Errorf("%d were published, or one that waits", len(got))
 		}
 	})

@@ -31,11 +31,14 @@ type client struct {
 
 func clients() []client {
 	return []client{
-		{"sarama", func(t *testing.T, brokers []string) outbox.Publisher { return saramaPublisher(t, brokers) }}, {"franz", franzPublisher},
+		{"sarama", func(t *testing.T, brokers []string) outbox.Publisher {
+			return saramaPublisher(t, brokers)
+		}}, {"franz", franzPublisher},
 	}
 }
 
-func saramaPublisher(t *testing.T, brokers []string, edit ...func(*sarama.Config)) outbox.Publisher {
+func saramaPublisher(t *testing.T, brokers []string,
+	edit ...func(*sarama.Config)) outbox.Publisher {
 	t.Helper()
 	cfg := saramapub.SafeConfig(sarama.NewConfig())
 	for _, f := range edit {
@@ -58,7 +61,8 @@ func saramaPublisher(t *testing.T, brokers []string, edit ...func(*sarama.Config
 
 func franzPublisher(t *testing.T, brokers []string) outbox.Publisher {
 	t.Helper()
-	c, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.MetadataMinAge(10*time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()),
+	c, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.MetadataMinAge(10*time.Millisecond),
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 5 * time.Millisecond }))
 	if err != nil {
 		t.Fatal(err)
@@ -86,10 +90,11 @@ func forEachClient(t *testing.T, test func(t *testing.T, c *kfake.Cluster, p out
 }
 
 // consume reads a topic until is says that it is enough.
-func consume(t *testing.T, brokers []string, topic string, enough func([]*kgo.Record) bool) []*kgo.Record {
+func consume(t *testing.T, brokers []string, topic string,
+	enough func([]*kgo.Record) bool) []*kgo.Record {
 	t.Helper()
-	c, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.FetchMaxWait(50*time.Millisecond))
+	c, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +125,8 @@ func messagesOf(t *testing.T, records []*kgo.Record) []outbox.Message {
 		if last.Key != outbox.DefaultIDHeader {
 			t.Errorf("the last header is %s", last.Key)
 		}
-		all[i] = outbox.Message{ID: string(last.Value), Topic: r.Topic, Key: r.Key, Payload: r.Value}
+		all[i] = outbox.Message{ID: string(last.Value), Topic: r.Topic, Key: r.Key,
+			Payload: r.Value}
 	}
 	return all
 }
@@ -137,13 +143,14 @@ func TestApacheKafka(t *testing.T) {
 	forEachApacheKafka(t, nil, testKafka)
 }
 
-// What the topic refuses, though the client does not: it alone is parked, by the real broker's errors
-// as well.
+// What the topic refuses, though the client does not: it alone is parked, by the real broker's
+// errors as well.
 func TestApacheKafkaTooLarge(t *testing.T) {
 	limit := "20000"
-	forEachApacheKafka(t, map[string]*string{"max.message.bytes": &limit}, func(t *testing.T, brokers []string, topic string, p outbox.Publisher) {
-		testTooLarge(t, brokers, topic, random(30_000), p)
-	})
+	forEachApacheKafka(t, map[string]*string{"max.message.bytes": &limit},
+		func(t *testing.T, brokers []string, topic string, p outbox.Publisher) {
+			testTooLarge(t, brokers, topic, random(30_000), p)
+		})
 }
 
 // random does not become smaller when it is compressed.
@@ -153,8 +160,10 @@ func random(n int) []byte {
 	return b
 }
 
-func forEachApacheKafka(t *testing.T, entries map[string]*string, test func(t *testing.T, brokers []string, topic string, p outbox.Publisher)) {
-	for nodes, brokers := range map[int16][]string{1: servertest.Kafka(t), 3: servertest.Kafka3(t)} {
+func forEachApacheKafka(t *testing.T, entries map[string]*string,
+	test func(t *testing.T, brokers []string, topic string, p outbox.Publisher)) {
+	for nodes, brokers := range map[int16][]string{1: servertest.Kafka(t),
+		3: servertest.Kafka3(t)} {
 		for _, c := range clients() {
 			t.Run(fmt.Sprintf("%s/%d", c.name, nodes), func(t *testing.T) {
 				topic := servertest.Prefix(t)
@@ -165,14 +174,17 @@ func forEachApacheKafka(t *testing.T, entries map[string]*string, test func(t *t
 	}
 }
 
-func createTopic(t *testing.T, brokers []string, topic string, nodes int16, entries map[string]*string) {
+func createTopic(t *testing.T, brokers []string, topic string, nodes int16,
+	entries map[string]*string) {
 	t.Helper()
 	admin, err := sarama.NewClusterAdmin(brokers, sarama.NewConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = admin.DeleteTopic(topic); _ = admin.Close() })
-	if err := admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: 6, ReplicationFactor: nodes, ConfigEntries: entries}, false); err != nil {
+	if err := admin.CreateTopic(topic,
+		&sarama.TopicDetail{NumPartitions: 6, ReplicationFactor: nodes, ConfigEntries: entries},
+		false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -189,7 +201,8 @@ func testKafka(t *testing.T, brokers []string, topic string, p outbox.Publisher)
 		committed[fmt.Sprint("k", i%keys)] = each
 	}
 	h.insert(t, many...)
-	h.insert(t, outbox.Message{ID: "none/0", Topic: topic, Headers: []outbox.Header{{Key: "h", Value: []byte("v")}, {Key: "nil"}}})
+	h.insert(t, outbox.Message{ID: "none/0", Topic: topic,
+		Headers: []outbox.Header{{Key: "h", Value: []byte("v")}, {Key: "nil"}}})
 	committed["none"] = 1
 	start(t, h.relay(t, p, func(c *outbox.RelayConfig) { c.BatchSize = 100 }))
 	h.drained(t)
@@ -251,7 +264,9 @@ func refuse(c *kfake.Cluster, e *kerr.Error, refused func(records []byte) bool) 
 // is parked, and the others come, each key in order.
 func TestKafkaTooLarge(t *testing.T) {
 	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
-		refuse(c, kerr.MessageTooLarge, func(records []byte) bool { return bytes.Contains(records, []byte("LARGE")) })
+		refuse(c, kerr.MessageTooLarge, func(records []byte) bool {
+			return bytes.Contains(records, []byte("LARGE"))
+		})
 		testTooLarge(t, c.ListenAddrs(), "t", []byte("LARGE"), p)
 	})
 }
@@ -278,13 +293,17 @@ func testTooLarge(t *testing.T, brokers []string, topic string, large []byte, p 
 		t.Errorf("parked %+v", got)
 	}
 	h.drained(t)
-	records := consume(t, brokers, topic, func(all []*kgo.Record) bool { return judge(messagesOf(t, all), committed).lost == 0 })
+	records := consume(t, brokers, topic, func(all []*kgo.Record) bool {
+		return judge(messagesOf(t, all), committed).lost == 0
+	})
 	tl := judge(messagesOf(t, records), committed)
 	// sarama may have two batches of a partition under way, of which the second is accepted: see
 	// saramapub.New. That is told, and what overtook comes again.
 	_, sarama := p.(*saramapub.Publisher)
-	if told := r.Stats().Overtaken > 0; len(parked) > 0 || told && !sarama || told != (tl != tally{}) {
-		t.Errorf("%+v of %d, overtaken %t, and %d more were parked", tl, len(records), told, len(parked))
+	if told := r.Stats().Overtaken > 0; len(parked) > 0 || told && !sarama ||
+		told != (tl != tally{}) {
+		t.Errorf("%+v of %d, overtaken %t, and %d more were parked", tl, len(records), told,
+			len(parked))
 	}
 }
 
@@ -301,8 +320,11 @@ func TestApacheKafkaLimitIsKnown(t *testing.T) {
 		h.insert(t, m)
 		committed[fmt.Sprint("k", i%12)]++
 	}
-	h.insert(t, outbox.Message{ID: "bad/0", Topic: topic, Key: []byte("k3"), Payload: random(19_950)})
-	r := h.relay(t, p, func(c *outbox.RelayConfig) { c.MaxAttempts, c.OnPark = 1, func(context.Context, outbox.Parked) {} })
+	h.insert(t, outbox.Message{ID: "bad/0", Topic: topic, Key: []byte("k3"),
+		Payload: random(19_950)})
+	r := h.relay(t, p, func(c *outbox.RelayConfig) {
+		c.MaxAttempts, c.OnPark = 1, func(context.Context, outbox.Parked) {}
+	})
 	start(t, r)
 	h.drained(t)
 	records := consume(t, brokers, topic, atLeast(100))
@@ -315,7 +337,8 @@ func TestApacheKafkaLimitIsKnown(t *testing.T) {
 func TestKafkaTooLargeForTheClient(t *testing.T) {
 	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
 		h := newHouse(t, sqlite())
-		box, err := outbox.New(outbox.Config{Dialect: outbox.SQLite, Table: h.table, MaxPayload: 2 << 20})
+		box, err := outbox.New(outbox.Config{Dialect: outbox.SQLite, Table: h.table,
+			MaxPayload: 2 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +372,8 @@ func TestKafkaLargestMessage(t *testing.T) {
 	forEachClient(t, func(t *testing.T, c *kfake.Cluster, p outbox.Publisher) {
 		h := newHouse(t, sqlite())
 		m := outbox.Message{
-			ID: strings.Repeat("i", outbox.MaxID), Topic: "t", Key: random(outbox.MaxKey), Payload: random(outbox.DefaultMaxPayload),
+			ID: strings.Repeat("i", outbox.MaxID), Topic: "t", Key: random(outbox.MaxKey),
+			Payload: random(outbox.DefaultMaxPayload),
 			Headers: []outbox.Header{{Key: "h", Value: random(outbox.MaxHeaders - 21)}},
 		}
 		h.insert(t, m)
@@ -378,10 +402,13 @@ func TestKafkaTrouble(t *testing.T) {
 		r := h.relay(t, p, func(c *outbox.RelayConfig) { c.BatchSize = 50 })
 		start(t, r)
 		h.drained(t)
-		records := consume(t, c.ListenAddrs(), "t", func(all []*kgo.Record) bool { return judge(messagesOf(t, all), committed).lost == 0 })
+		records := consume(t, c.ListenAddrs(), "t", func(all []*kgo.Record) bool {
+			return judge(messagesOf(t, all), committed).lost == 0
+		})
 		tl := judge(messagesOf(t, records), committed)
 		_, sarama := p.(*saramapub.Publisher)
-		if told := r.Stats().Overtaken > 0; told && !sarama || !told && tl.inversions > 0 || left.Load() >= 0 {
+		if told := r.Stats().Overtaken > 0; told && !sarama || !told && tl.inversions > 0 ||
+			left.Load() >= 0 {
 			t.Errorf("%+v of %d, overtaken %t", tl, len(records), told)
 		}
 		t.Logf("%d came twice", tl.duplicates)

@@ -25,7 +25,8 @@ func TestMigrate(t *testing.T) {
 		if err := h.box.MigrateDown(t.Context(), h.db, 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := h.box.Check(t.Context(), h.db); err == nil || !strings.Contains(err.Error(), "needs a migration") {
+		if err := h.box.Check(t.Context(), h.db); err == nil ||
+			!strings.Contains(err.Error(), "needs a migration") {
 			t.Errorf("Check of nothing = %v", err)
 		}
 		for statement := range strings.SplitSeq(h.box.Schema(), ";\n") {
@@ -60,7 +61,8 @@ func TestVersions(t *testing.T) {
 		}
 		want("undone", 0)
 		for _, to := range []int{0, h.box.Newest() + 1} {
-			if err := h.box.MigrateUp(t.Context(), h.db, to); err == nil || !strings.Contains(err.Error(), "there are versions 1 to") {
+			if err := h.box.MigrateUp(t.Context(), h.db, to); err == nil ||
+				!strings.Contains(err.Error(), "there are versions 1 to") {
 				t.Errorf("up to %d: %v", to, err)
 			}
 		}
@@ -92,8 +94,9 @@ func TestMigrateAnothersTable(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
 		for suffix, columns := range map[string]string{
-			"_other":  "id INTEGER, note INTEGER",
-			"_lookup": "id INTEGER, shard INTEGER, retry_at INTEGER, note INTEGER", // an index of ours fits
+			"_other": "id INTEGER, note INTEGER",
+			// an index of ours fits
+			"_lookup": "id INTEGER, shard INTEGER, retry_at INTEGER, note INTEGER",
 		} {
 			table := h.table + suffix
 			box, err := outbox.New(outbox.Config{Dialect: e.dialect, Table: table})
@@ -102,14 +105,17 @@ func TestMigrateAnothersTable(t *testing.T) {
 			}
 			h.exec(t, "CREATE TABLE "+table+" ("+columns+")")
 			h.exec(t, "INSERT INTO "+table+" (id, note) VALUES (1, 7)")
-			if err := box.Migrate(t.Context(), h.db); err == nil || suffix == "_lookup" && !strings.Contains(err.Error(), "is not a table of an outbox") {
+			if err := box.Migrate(t.Context(), h.db); err == nil ||
+				suffix == "_lookup" && !strings.Contains(err.Error(),
+					"is not a table of an outbox") {
 				t.Errorf("Migrate of %s (%s) = %v", table, columns, err)
 			}
 			if err := box.MigrateDown(t.Context(), h.db, 0); err != nil {
 				t.Error(err)
 			}
 			var note int
-			if err := h.db.QueryRowContext(t.Context(), "SELECT note FROM "+table).Scan(&note); err != nil || note != 7 {
+			if err := h.db.QueryRowContext(t.Context(),
+				"SELECT note FROM "+table).Scan(&note); err != nil || note != 7 {
 				t.Errorf("what was in %s: %d, %v", table, note, err)
 			}
 			h.exec(t, "DROP TABLE "+table)
@@ -125,7 +131,8 @@ func TestSchema(t *testing.T) {
 	schema := servertest.Prefix(t)
 	h.exec(t, `CREATE SCHEMA "`+schema+`"`)
 	t.Cleanup(func() { h.exec(t, `DROP SCHEMA "`+schema+`" CASCADE`) })
-	box, err := outbox.New(outbox.Config{Dialect: outbox.Postgres, Schema: schema, Table: "Long_" + strings.Repeat("x", 58)})
+	box, err := outbox.New(outbox.Config{Dialect: outbox.Postgres, Schema: schema,
+		Table: "Long_" + strings.Repeat("x", 58)})
 	if err != nil {
 		t.Fatal(err)
 	}

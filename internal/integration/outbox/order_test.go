@@ -29,7 +29,8 @@ func (h *house) produce(t *testing.T, prefix string, each int) map[string]int {
 				var messages []outbox.Message
 				for range 1 + rnd.IntN(5) {
 					k := rnd.IntN(keys)
-					messages = append(messages, numbered(fmt.Sprintf("%sp%d-k%d", prefix, p, k), next[k]))
+					messages = append(messages,
+						numbered(fmt.Sprintf("%sp%d-k%d", prefix, p, k), next[k]))
 					next[k]++
 				}
 				delay := time.NewTimer(time.Duration(rnd.IntN(3000)) * time.Microsecond)
@@ -110,7 +111,9 @@ func TestSessionsOfAnotherLevel(t *testing.T) {
 			other := openDB(t, tt.e.driver, h.dsn+tt.more)
 			b := newBroker()
 			for range 4 {
-				start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.DB, c.BatchSize, c.Workers = other, 20, 2 }))
+				start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
+					c.DB, c.BatchSize, c.Workers = other, 20, 2
+				}))
 			}
 			committed := h.produce(t, "", 100)
 			h.drained(t)
@@ -141,20 +144,30 @@ func TestAutocommitOff(t *testing.T) {
 // The table may be named with its schema and without: it is the same lock.
 func TestOneLockForOneTable(t *testing.T) {
 	h := newHouse(t, postgres())
-	named, err := outbox.New(outbox.Config{Dialect: outbox.Postgres, Schema: "public", Table: h.table})
+	named, err := outbox.New(outbox.Config{Dialect: outbox.Postgres, Schema: "public",
+		Table: h.table})
 	if err != nil {
 		t.Fatal(err)
 	}
 	inHand, release := make(chan struct{}, 1), make(chan struct{})
 	slow := newBroker()
-	slow.before = func(context.Context, []outbox.Message) error { inHand <- struct{}{}; <-release; return nil }
+	slow.before = func(context.Context, []outbox.Message) error {
+		inHand <- struct{}{}
+		<-release
+		return nil
+	}
 	h.insert(t, numbered("a", 0))
-	start(t, h.relay(t, slow, func(c *outbox.RelayConfig) { c.Workers, c.PublishTimeout = 1, patience }))
+	start(t, h.relay(t, slow, func(c *outbox.RelayConfig) {
+		c.Workers, c.PublishTimeout = 1, patience
+	}))
 	<-inHand
 	quick := newBroker()
-	stop := start(t, h.relay(t, quick, func(c *outbox.RelayConfig) { c.Outbox, c.Workers = named, 1 }))
+	stop := start(t, h.relay(t, quick, func(c *outbox.RelayConfig) {
+		c.Outbox, c.Workers = named, 1
+	}))
 	const others = 3
-	for i := range others { // of another shard: before the last of them it has had its turn of the first
+	// of another shard: before the last of them it has had its turn of the first
+	for i := range others {
 		h.insert(t, outbox.Message{ID: fmt.Sprint("c/", i), Topic: "t", Key: []byte("account-7")})
 		quick.wait(t, i+1)
 	}
@@ -198,7 +211,8 @@ func TestTablesApart(t *testing.T) {
 	one.insert(t, numbered("one", 0))
 	two.insert(t, numbered("two", 0))
 	one.drained(t)
-	if lag, err := two.box.Lag(t.Context(), two.db); err != nil || lag.Pending != 1 || len(b.messages) != 1 {
+	if lag, err := two.box.Lag(t.Context(), two.db); err != nil || lag.Pending != 1 ||
+		len(b.messages) != 1 {
 		t.Errorf("Lag = %+v, %v", lag, err)
 	}
 }

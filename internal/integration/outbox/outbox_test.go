@@ -22,8 +22,10 @@ func testRoundTrip(t *testing.T, e engine) {
 	h := newHouse(t, e)
 	b := newBroker()
 	in := []outbox.Message{
-		{ID: "named \u00e4", Topic: "a.b-c_d", Key: []byte("k\x00\xff"), Payload: []byte{0, 1, 0xff, '\'', '\\'},
-			Headers: []outbox.Header{{Key: "x", Value: []byte("1")}, {Key: "x"}, {Key: "", Value: []byte{}}, {Key: "trace", Value: []byte{0}}}},
+		{ID: "named \u00e4", Topic: "a.b-c_d", Key: []byte("k\x00\xff"),
+			Payload: []byte{0, 1, 0xff, '\'', '\\'},
+			Headers: []outbox.Header{{Key: "x", Value: []byte("1")}, {Key: "x"},
+				{Key: "", Value: []byte{}}, {Key: "trace", Value: []byte{0}}}},
 		{ID: "tombstone", Topic: "t", Key: []byte("k")},
 		{ID: "empty", Topic: "t", Key: []byte("k"), Payload: []byte{}},
 		{Topic: "t", Payload: bytes.Repeat([]byte("x"), outbox.DefaultMaxPayload)},
@@ -91,7 +93,8 @@ func TestOnlyWhatIsCommitted(t *testing.T) {
 		}
 		h.box.Notify()
 		h.drained(t)
-		if got := judge(b.wait(t, 2), map[string]int{"a": 1, "b": 1}); got != (tally{}) || len(b.messages) != 2 {
+		if got := judge(b.wait(t, 2), map[string]int{"a": 1, "b": 1}); got != (tally{}) ||
+			len(b.messages) != 2 {
 			t.Errorf("%+v, %d messages", got, len(b.messages))
 		}
 	})
@@ -131,7 +134,9 @@ func TestWakeUp(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
 		b := newBroker()
-		stop := start(t, h.relay(t, b, func(c *outbox.RelayConfig) { c.PollMin, c.PollMax = time.Hour, time.Hour }))
+		stop := start(t, h.relay(t, b, func(c *outbox.RelayConfig) {
+			c.PollMin, c.PollMax = time.Hour, time.Hour
+		}))
 		for i := range 3 {
 			h.insert(t, numbered("a", i))
 			h.box.Notify()

@@ -32,7 +32,8 @@ func TestNativePgx(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := h.box.InsertTx(t.Context(), pgxTx{tx}, numbered(key, 0), outbox.Message{ID: key + " without a key/0", Topic: "t"}); err != nil {
+		if err := h.box.InsertTx(t.Context(), pgxTx{tx}, numbered(key, 0),
+			outbox.Message{ID: key + " without a key/0", Topic: "t"}); err != nil {
 			t.Fatal(err)
 		}
 		end := tx.Rollback
@@ -47,7 +48,8 @@ func TestNativePgx(t *testing.T) {
 	start(t, h.relay(t, b))
 	h.drained(t)
 	got, _ := b.got()
-	if tl := judge(got, map[string]int{"committed": 1, "committed without a key": 1}); tl != (tally{}) || len(got) != 2 {
+	if tl := judge(got, map[string]int{"committed": 1,
+		"committed without a key": 1}); tl != (tally{}) || len(got) != 2 {
 		t.Errorf("%+v of %d", tl, len(got))
 	}
 }

@@ -68,8 +68,10 @@ func runRelay(text string) error {
 	relay, err := outbox.NewRelay(outbox.RelayConfig{
 		Outbox: box, DB: db, Publisher: &mortal{Publisher: publisher, cfg: cfg}, BatchSize: 5,
 		PublishTimeout: time.Second, // the lease of a relay that was killed lasts as long
-		OnPark:         func(_ context.Context, p outbox.Parked) { fmt.Fprintln(os.Stderr, "parked:", p.ID, p.Reason) },
-		OnError:        func(err error) { fmt.Fprintln(os.Stderr, err) },
+		OnPark: func(_ context.Context, p outbox.Parked) {
+			fmt.Fprintln(os.Stderr, "parked:", p.ID, p.Reason)
+		},
+		OnError: func(err error) { fmt.Fprintln(os.Stderr, err) },
 	})
 	if err != nil {
 		return err

@@ -21,7 +21,8 @@ type naive struct {
 func newNaive(t *testing.T) *naive {
 	t.Helper()
 	n := &naive{openDB(t, "pgx", postgres().dsn(t)), servertest.Prefix(t)}
-	n.exec(t, `CREATE TABLE `+n.table+` (id bigserial PRIMARY KEY, topic text NOT NULL, key text NOT NULL, payload text NOT NULL, published_at timestamptz)`)
+	n.exec(t, `CREATE TABLE `+n.table+
+		` (id bigserial PRIMARY KEY, topic text NOT NULL, key text NOT NULL, payload text NOT NULL, published_at timestamptz)`)
 	n.exec(t, `CREATE INDEX ON `+n.table+` (id) WHERE published_at IS NULL`)
 	t.Cleanup(func() {
 		if _, err := n.db.Exec(`DROP TABLE ` + n.table); err != nil {
@@ -38,7 +39,8 @@ func (n *naive) exec(t *testing.T, query string, args ...any) {
 	}
 }
 
-func (n *naive) read(t *testing.T, query string, args ...any) (ids []int64, messages []outbox.Message) {
+func (n *naive) read(t *testing.T, query string, args ...any) (ids []int64,
+	messages []outbox.Message) {
 	rows, err := n.db.QueryContext(t.Context(), query, args...)
 	if err != nil {
 		t.Error(err)
@@ -69,7 +71,8 @@ func (n *naive) read(t *testing.T, query string, args ...any) (ids []int64, mess
 func TestRecipeSkipLockedDoubles(t *testing.T) {
 	n := newNaive(t)
 	const keys, each = 20, 30
-	n.exec(t, `INSERT INTO `+n.table+` (topic, key, payload) SELECT 't', 'k' || i % 20, 'k' || i % 20 || '/' || i / 20 FROM generate_series(0, 599) AS i`)
+	n.exec(t, `INSERT INTO `+n.table+
+		` (topic, key, payload) SELECT 't', 'k' || i % 20, 'k' || i % 20 || '/' || i / 20 FROM generate_series(0, 599) AS i`)
 	b := newBroker()
 	var one sync.Mutex
 	var wg, all sync.WaitGroup
@@ -80,8 +83,8 @@ func TestRecipeSkipLockedDoubles(t *testing.T) {
 				return n.read(t, `SELECT id, topic, key, payload FROM `+n.table+
 					` WHERE published_at IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED`)
 			}
-			// All have read once before anyone goes on, one after the other: or one may be done with
-			// everything before the others begin.
+			// All have read once before anyone goes on, one after the other: or one may be done
+			// with everything before the others begin.
 			one.Lock()
 			ids, messages := next()
 			one.Unlock()
@@ -89,7 +92,9 @@ func TestRecipeSkipLockedDoubles(t *testing.T) {
 			for all.Wait(); len(ids) > 0; ids, messages = next() {
 				for i, m := range messages {
 					b.Publish(t.Context(), []outbox.Message{m})
-					if _, err := n.db.ExecContext(t.Context(), `UPDATE `+n.table+` SET published_at = now() WHERE id = $1`, ids[i]); err != nil {
+					if _, err := n.db.ExecContext(t.Context(),
+						`UPDATE `+n.table+` SET published_at = now() WHERE id = $1`,
+						ids[i]); err != nil {
 						t.Error(err)
 						return
 					}
@@ -120,7 +125,8 @@ func TestRecipeCursorLoses(t *testing.T) {
 	reader.Go(func() {
 		last := int64(0)
 		for ending := false; ; {
-			ids, messages := n.read(t, `SELECT id, topic, key, payload FROM `+n.table+` WHERE id > $1 ORDER BY id LIMIT 100`, last)
+			ids, messages := n.read(t, `SELECT id, topic, key, payload FROM `+
+				n.table+` WHERE id > $1 ORDER BY id LIMIT 100`, last)
 			if len(ids) > 0 {
 				b.Publish(t.Context(), messages)
 				last = ids[len(ids)-1]
@@ -154,7 +160,8 @@ func TestRecipeCursorLoses(t *testing.T) {
 			for i := range each {
 				tx, err := n.db.BeginTx(t.Context(), nil)
 				if err == nil {
-					_, err = tx.ExecContext(t.Context(), `INSERT INTO `+n.table+` (topic, key, payload) VALUES ('t', $1, $2)`,
+					_, err = tx.ExecContext(t.Context(),
+						`INSERT INTO `+n.table+` (topic, key, payload) VALUES ('t', $1, $2)`,
 						fmt.Sprint("p", p), fmt.Sprintf("p%d/%d", p, i))
 				}
 				inserted()

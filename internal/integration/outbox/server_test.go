@@ -31,8 +31,10 @@ func TestKilledBackends(t *testing.T) {
 			default:
 			}
 			var n int
-			err := h.db.QueryRowContext(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity`+
-				` WHERE application_name = $1 AND state = 'idle in transaction'`, h.table).Scan(&n)
+			err := h.db.QueryRowContext(t.Context(),
+				`SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity`+
+					` WHERE application_name = $1 AND state = 'idle in transaction'`,
+				h.table).Scan(&n)
 			if err != nil {
 				t.Error(err)
 			}
@@ -40,7 +42,8 @@ func TestKilledBackends(t *testing.T) {
 		}
 	})
 	committed := map[string]int{}
-	for round := 0; round == 0 || killed.Load() == 0 && !t.Failed() && round < 1000; round++ { // who kills may be late
+	// who kills may be late
+	for round := 0; round == 0 || killed.Load() == 0 && !t.Failed() && round < 1000; round++ {
 		maps.Copy(committed, h.produce(t, fmt.Sprint("round", round), 60))
 	}
 	close(end)
@@ -55,7 +58,8 @@ func TestKilledBackends(t *testing.T) {
 
 // The server is killed and comes back, twice, while messages are written and published.
 func TestServerRestarts(t *testing.T) {
-	for kind, e := range map[servertest.Kind]engine{servertest.KindPostgres: postgres(), servertest.KindMariaDB: mariadb()} {
+	for kind, e := range map[servertest.Kind]engine{servertest.KindPostgres: postgres(),
+		servertest.KindMariaDB: mariadb()} {
 		t.Run(e.name, func(t *testing.T) {
 			server := servertest.Private(t, kind)
 			h := newHouseAt(t, e, server.Addr)

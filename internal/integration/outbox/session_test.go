@@ -30,7 +30,8 @@ func TestConnectionsLeftInATransaction(t *testing.T) {
 				t.Fatal(err)
 			}
 			var n int
-			if err := conn.QueryRowContext(t.Context(), `SELECT count(*) FROM `+h.table).Scan(&n); err != nil {
+			if err := conn.QueryRowContext(t.Context(),
+				`SELECT count(*) FROM `+h.table).Scan(&n); err != nil {
 				t.Fatal(err)
 			}
 			held = append(held, conn)
@@ -110,7 +111,8 @@ func TestOpenTransactionsHoldNobodyUp(t *testing.T) {
 				}
 				var many []outbox.Message
 				for i := range n {
-					many = append(many, outbox.Message{ID: fmt.Sprint("b/", i), Topic: "other", Key: []byte("a")})
+					many = append(many, outbox.Message{ID: fmt.Sprint("b/", i), Topic: "other",
+						Key: []byte("a")})
 				}
 				h.insert(t, many...)
 				if err := h.box.InsertTx(t.Context(), open, numbered("a", 1)); err != nil {
@@ -128,7 +130,8 @@ func TestOpenTransactionsHoldNobodyUp(t *testing.T) {
 				}))
 				began := time.Now()
 				h.drained(t)
-				if took := time.Since(began); took > 30*time.Second { // locks of InnoDB are waited for as long as open lasts
+				// locks of InnoDB are waited for as long as open lasts
+				if took := time.Since(began); took > 30*time.Second {
 					t.Errorf("it took %v", took)
 				}
 				got, _ := b.got()
@@ -166,7 +169,8 @@ func TestIdleLimitOfTheServer(t *testing.T) {
 func TestBusyWriter(t *testing.T) {
 	h := newHouse(t, sqlite())
 	h.insert(t, numbered("a", 0), numbered("a", 1))
-	hasty := openDB(t, "sqlite", strings.Replace(h.dsn, "busy_timeout(60000)", "busy_timeout(0)", 1))
+	hasty := openDB(t, "sqlite",
+		strings.Replace(h.dsn, "busy_timeout(60000)", "busy_timeout(0)", 1))
 	b := newBroker()
 	release := make(chan struct{})
 	b.before = func(ctx context.Context, _ []outbox.Message) error {

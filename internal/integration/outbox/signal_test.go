@@ -43,7 +43,9 @@ func background(t *testing.T, run func(ctx context.Context) error) {
 func notifying(t *testing.T, h *house, every time.Duration) *outbox.Notifier {
 	t.Helper()
 	n, err := outbox.NewNotifier(outbox.NotifierConfig{
-		Outbox: h.box, DB: h.db, Every: every, OnError: func(err error) { t.Logf("notifier: %v", err) },
+		Outbox: h.box, DB: h.db, Every: every, OnError: func(err error) {
+			t.Logf("notifier: %v", err)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -83,15 +85,17 @@ func TestSignalAcrossProcesses(t *testing.T) {
 	here := newHouse(t, postgres())
 	there := elsewhere(t, here)
 	notifying(t, here, 0)
-	connected := listening(t, there, 50*time.Millisecond) // is tried all the time, and not taken for lost
+	// is tried all the time, and not taken for lost
+	connected := listening(t, there, 50*time.Millisecond)
 	b := newBroker()
 	start(t, there.relay(t, b, rarely))
 	<-connected
 	listens := func() bool {
 		var n int
 		// Its first statement is LISTEN; what tries the connection comes after that.
-		err := here.db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`+
-			` AND query <> '' AND state = 'idle'`, here.table).Scan(&n)
+		err := here.db.QueryRowContext(t.Context(),
+			`SELECT count(*) FROM pg_stat_activity WHERE application_name = $1`+
+				` AND query <> '' AND state = 'idle'`, here.table).Scan(&n)
 		return err == nil && n == 1
 	}
 	eventually(t, "it listens", listens)
@@ -127,7 +131,8 @@ func TestNotificationsAreFew(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	if _, err := conn.Exec(t.Context(), "LISTEN "+pgx.Identifier{h.box.Channel()}.Sanitize()); err != nil {
+	if _, err := conn.Exec(t.Context(),
+		"LISTEN "+pgx.Identifier{h.box.Channel()}.Sanitize()); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
@@ -149,6 +154,7 @@ func TestNotificationsAreFew(t *testing.T) {
 		}
 	})
 	if most := int64(took/(20*time.Millisecond)) + 2; heard.Load() < 1 || heard.Load() > most {
-		t.Errorf("%d notifications of %d commits in %v, want at most %d", heard.Load(), commits, took, most)
+		t.Errorf("%d notifications of %d commits in %v, want at most %d", heard.Load(), commits,
+			took, most)
 	}
 }

@@ -20,11 +20,15 @@ func TestFailingTopicAheadFigures(t *testing.T) {
 		for _, n := range []int{5, 50, 100_000} {
 			for _, name := range bad {
 				t.Run(fmt.Sprintf("kfake/%s/%s/%d", c.name, name, n), func(t *testing.T) {
-					testFailingTopic(t, func() outbox.Publisher { return c.publisher(t, fake) }, healthy, name, n, 500)
+					testFailingTopic(t, func() outbox.Publisher {
+						return c.publisher(t, fake)
+					}, healthy, name, n, 500)
 				})
 			}
 			t.Run(fmt.Sprintf("apache/%s/missing/%d", c.name, n), func(t *testing.T) {
-				testFailingTopic(t, func() outbox.Publisher { return c.publisher(t, apache) }, topic, servertest.Prefix(t)+"-missing", n, 500)
+				testFailingTopic(t, func() outbox.Publisher {
+					return c.publisher(t, apache)
+				}, topic, servertest.Prefix(t)+"-missing", n, 500)
 			})
 		}
 	}

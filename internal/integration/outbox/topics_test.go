@@ -113,22 +113,25 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// troubles are three kinds of topics that fail: one that does not exist, one that the client may not
-// write to, and one whose partitions have no leader.
+// troubles are three kinds of topics that fail: one that does not exist, one that the client may
+// not write to, and one whose partitions have no leader.
 func troubles(t *testing.T) (brokers []string, healthy string, bad []string) {
 	t.Helper()
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(3), kfake.SeedTopics(6, "healthy", "denied", "leaderless"))
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(3),
+		kfake.SeedTopics(6, "healthy", "denied", "leaderless"))
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	cluster.Fault(
-		kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata, kmsg.Produce}, Topic: "denied", Err: kerr.TopicAuthorizationFailed, Count: -1},
-		kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata, kmsg.Produce}, Topic: "leaderless", Err: kerr.LeaderNotAvailable, Count: -1},
+		kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata, kmsg.Produce}, Topic: "denied",
+			Err: kerr.TopicAuthorizationFailed, Count: -1},
+		kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata, kmsg.Produce}, Topic: "leaderless",
+			Err: kerr.LeaderNotAvailable, Count: -1},
 	)
 	return cluster.ListenAddrs(), "healthy", []string{"missing", "denied", "leaderless"}
 }
 
-// Messages of a topic that fails are ahead of those of a healthy one, however many: these go on as if
-// they were alone.
+// Messages of a topic that fails are ahead of those of a healthy one, however many: these go on as
+// if they were alone.
 func TestFailingTopicAhead(t *testing.T) {
 	brokers, healthy, bad := troubles(t)
 	// kgo waits for a leader until the call ends.
@@ -136,12 +139,16 @@ func TestFailingTopicAhead(t *testing.T) {
 	for _, c := range plainClients() {
 		for _, topic := range bad {
 			t.Run(c.name+"/"+topic, func(t *testing.T) {
-				testFailingTopic(t, func() outbox.Publisher { return c.publisher(t, brokers) }, healthy, topic, 50, 50, soon)
+				testFailingTopic(t, func() outbox.Publisher {
+					return c.publisher(t, brokers)
+				}, healthy, topic, 50, 50, soon)
 			})
 		}
 	}
 	t.Run("backlog", func(t *testing.T) {
-		testFailingTopic(t, func() outbox.Publisher { return plainClients()[1].publisher(t, brokers) }, healthy, "missing", 100_000, 100)
+		testFailingTopic(t, func() outbox.Publisher {
+			return plainClients()[1].publisher(t, brokers)
+		}, healthy, "missing", 100_000, 100)
 	})
 }
 
@@ -151,16 +158,21 @@ func TestApacheKafkaMissingTopic(t *testing.T) {
 	createTopic(t, brokers, topic, 1, nil)
 	for _, c := range plainClients() {
 		t.Run(c.name, func(t *testing.T) {
-			testFailingTopic(t, func() outbox.Publisher { return c.publisher(t, brokers) }, topic, servertest.Prefix(t)+"-missing", 50, 50)
+			testFailingTopic(t, func() outbox.Publisher {
+				return c.publisher(t, brokers)
+			}, topic, servertest.Prefix(t)+"-missing", 50, 50)
 		})
 	}
 }
 
 // testFailingTopic compares two outboxes, one with n messages of a failing topic ahead, by what one
 // message after the other takes in both in turn: the machine's noise is in both.
-func testFailingTopic(t *testing.T, publisher func() outbox.Publisher, healthy, bad string, n, each int, edit ...func(*outbox.RelayConfig)) {
-	alone := &side{house: newHouse(t, postgres()), timed: &clocked{Publisher: publisher()}, topic: healthy}
-	behind := &side{house: newHouse(t, postgres()), timed: &clocked{Publisher: publisher()}, topic: healthy}
+func testFailingTopic(t *testing.T, publisher func() outbox.Publisher, healthy, bad string,
+	n, each int, edit ...func(*outbox.RelayConfig)) {
+	alone := &side{house: newHouse(t, postgres()), timed: &clocked{Publisher: publisher()},
+		topic: healthy}
+	behind := &side{house: newHouse(t, postgres()), timed: &clocked{Publisher: publisher()},
+		topic: healthy}
 	insertMany(t, behind.house, bad, n)
 	failed := make(chan *outbox.TopicError, 1000)
 	relay := func(c *outbox.RelayConfig) {
@@ -192,18 +204,22 @@ func testFailingTopic(t *testing.T, publisher func() outbox.Publisher, healthy, 
 	began := time.Now()
 	stop()
 	stopped := time.Since(began)
-	t.Logf("alone p50 %v p99 %v max %v, behind %d p50 %v p99 %v max %v; stopped in %v", alone.at(.5), alone.at(.99), alone.at(1), n,
+	t.Logf("alone p50 %v p99 %v max %v, behind %d p50 %v p99 %v max %v; stopped in %v",
+		alone.at(.5), alone.at(.99), alone.at(1), n,
 		behind.at(.5), behind.at(.99), behind.at(1), stopped)
-	assert.Less(t, behind.at(.5), 2*alone.at(.5)+10*time.Millisecond, "the healthy topic is slowed down")
+	assert.Less(t, behind.at(.5), 2*alone.at(.5)+10*time.Millisecond,
+		"the healthy topic is slowed down")
 	assert.Less(t, behind.at(.99), time.Second)
 	assert.Less(t, stopped, 5*time.Second)
 	lag, err := behind.box.Lag(t.Context(), behind.db)
 	require.NoError(t, err)
-	assert.Equal(t, outbox.Lag{Pending: min(n, outbox.LagLimit), Oldest: lag.Oldest}, lag, "nothing is lost, nor parked")
+	assert.Equal(t, outbox.Lag{Pending: min(n, outbox.LagLimit), Oldest: lag.Oldest}, lag,
+		"nothing is lost, nor parked")
 }
 
-// Calls of a topic fail, or take long, at random: several relays keep the order of each key, publish
-// each message once, and lose none; and a relay that is started again goes on where another stopped.
+// Calls of a topic fail, or take long, at random: several relays keep the order of each key,
+// publish each message once, and lose none; and a relay that is started again goes on where another
+// stopped.
 func TestTroubledTopicKeepsOrder(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		h := newHouse(t, e)
@@ -267,7 +283,8 @@ func insertMany(t *testing.T, h *house, topic string, n int) {
 	all := make([]outbox.Message, n)
 	for i := range all {
 		id := fmt.Sprint(topic, "/", i)
-		all[i] = outbox.Message{ID: id, Topic: topic, Key: []byte(id), Payload: []byte("of a topic that is missing")}
+		all[i] = outbox.Message{ID: id, Topic: topic, Key: []byte(id),
+			Payload: []byte("of a topic that is missing")}
 	}
 	h.insert(t, all...)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// attempts: a key that kills has as many as it may, and comes to the dead list. Another key does so only if
-// it ran, or was about to, in as many processes that died or stood still for other reasons.
+// attempts: a key that kills has as many as it may, and comes to the dead list. Another key does so
+// only if it ran, or was about to, in as many processes that died or stood still for other reasons.
 func (v *verdict) attempts(h *history) {
 	dead := map[uint64]letter{}
 	for _, l := range h.letters {
@@ -36,18 +36,21 @@ func (v *verdict) attempts(h *history) {
 		case !ok:
 			v.problem(&v.other, "key %x kills, and is not on the dead list: %s", key, tale{h, key})
 		case len(own) > int(h.cap):
-			v.problem(&v.other, "key %x killed %d times: %d attempts are allowed: %s", key, len(own), h.cap, tale{h, key})
+			v.problem(&v.other, "key %x killed %d times: %d attempts are allowed: %s", key,
+				len(own), h.cap, tale{h, key})
 		case h.interrupted(own, &l) < int(h.cap):
-			v.problem(&v.other, "key %x was given up after %d attempts: %d are allowed: %s", key, len(own), h.cap, tale{h, key})
+			v.problem(&v.other, "key %x was given up after %d attempts: %d are allowed: %s",
+				key, len(own), h.cap, tale{h, key})
 		case len(own) == int(h.cap):
 			v.capped++
 		}
 	}
 }
 
-// interrupted counts what can have used up an attempt of a key, between its first sending to a partition and
-// the time at which it was given up: a process that had the partition, and died or lost it to another one;
-// an effect whose process died, or whose claim lapsed; a claim whose answer was not learnt; a failure.
+// interrupted counts what can have used up an attempt of a key, between its first sending to a
+// partition and the time at which it was given up: a process that had the partition, and died or
+// lost it to another one; an effect whose process died, or whose claim lapsed; a claim whose answer
+// was not learnt; a failure.
 func (h *history) interrupted(runs []run, l *letter) (n int) {
 	spent := map[span]bool{}
 	for where, since := range h.lay(l.key, runs) {
@@ -96,8 +99,8 @@ func (h *history) broken(where place, g *grant) (at int64, ok bool) {
 	return at, at < never
 }
 
-// lay is where a key lay to be consumed, and since when: one that never ran has used up attempts all the same,
-// in batches that were begun and died before its turn.
+// lay is where a key lay to be consumed, and since when: one that never ran has used up attempts
+// all the same, in batches that were begun and died before its turn.
 func (h *history) lay(key uint64, runs []run) map[place]int64 {
 	places := map[place]int64{}
 	add := func(where place, at int64) { places[where] = min(cmp.Or(places[where], at), at) }

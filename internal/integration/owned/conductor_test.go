@@ -72,9 +72,11 @@ func newConductor(t *testing.T, cfg settings, seed uint64, plan *plan) *conducto
 	server := servertest.Private(t, servertest.KindRedis)
 	cfg.Dir, cfg.Redis = t.TempDir(), server.Addr
 	c := &conductor{
-		t: t, cfg: cfg, rng: rand.New(rand.NewPCG(seed, 1)), feed: newFeed(cfg.Dir), backup: filepath.Join(cfg.Dir, "backup"),
+		t: t, cfg: cfg, rng: rand.New(rand.NewPCG(seed, 1)), feed: newFeed(cfg.Dir),
+		backup: filepath.Join(cfg.Dir, "backup"),
 		client: redis.NewClient(&redis.Options{Addr: server.Addr}),
-		h:      &history{batch: cfg.Batch, cap: cfg.Cap, poison: map[uint64]bool{}, deaths: map[int]int64{}},
+		h: &history{batch: cfg.Batch, cap: cfg.Cap, poison: map[uint64]bool{},
+			deaths: map[int]int64{}},
 	}
 	t.Cleanup(func() { _ = c.client.Close() })
 	c.cfg.Poison = c.h.poison
@@ -132,7 +134,8 @@ func (c *conductor) invent(p *plan) {
 		c.h.sent = append(c.h.sent, key)
 		for range c.rng.IntN(4) {
 			// Soon, as a producer that retries, or any time later.
-			all = append(all, sending{at + c.rng.Float64()*[]float64{0.0005, 0.02, 1 - at}[c.rng.IntN(3)], key})
+			all = append(all, sending{at + c.rng.Float64()*[]float64{0.0005, 0.02,
+				1 - at}[c.rng.IntN(3)], key})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b sending) int {
@@ -246,7 +249,8 @@ func (c *conductor) buried(s *slot, err error) {
 	if errors.As(err, &exit) {
 		status, _ = exit.Sys().(syscall.WaitStatus)
 	}
-	killed, finished := status.Signaled() && status.Signal() == syscall.SIGKILL, c.ended && err == nil
+	killed, finished := status.Signaled() && status.Signal() == syscall.SIGKILL,
+		c.ended && err == nil
 	if !killed && !finished {
 		c.t.Errorf("process %d ended with %v", s.now.child, err)
 	}
@@ -281,7 +285,9 @@ func sorted(all map[place]bool) (some []place) {
 	for where := range all {
 		some = append(some, where)
 	}
-	slices.SortFunc(some, func(a, b place) int { return int(a.source)<<16 + int(a.part) - int(b.source)<<16 - int(b.part) })
+	slices.SortFunc(some, func(a, b place) int {
+		return int(a.source)<<16 + int(a.part) - int(b.source)<<16 - int(b.part)
+	})
 	return some
 }
 

@@ -30,8 +30,10 @@ func (w *worker) tend(ctx context.Context, where place) {
 			continue
 		}
 		c := &consumer{
-			worker: w, where: where, o: o, count: count, epoch: epoch, d: w.dedup[where.source], seen: w.stores[where.source],
-			lease: w.cfg.Sources[where.source].LeaseTTL, both: where.part%2 == 1, atOnce: w.cfg.Batch,
+			worker: w, where: where, o: o, count: count, epoch: epoch, d: w.dedup[where.source],
+			seen:  w.stores[where.source],
+			lease: w.cfg.Sources[where.source].LeaseTTL, both: where.part%2 == 1,
+			atOnce: w.cfg.Batch,
 		}
 		if err := c.consume(ctx); err != nil {
 			fmt.Fprintln(os.Stderr, "process", w.cfg.Child, where, err)
@@ -49,16 +51,18 @@ func (w *worker) release(where place, o *owned.Ownership, epoch uint64) {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "release", where, err)
 	case errors.Is(context.Cause(o.Context()), owned.ErrReleased):
-		w.ledger.write(record{kind: released, source: where.source, part: where.part, epoch: epoch, from: from})
+		w.ledger.write(record{kind: released, source: where.source, part: where.part, epoch: epoch,
+			from: from})
 	}
 }
 
-// expected are the ways in which Acquire fails when others have the partition, or know more than we do; an
-// InputError is told to who wants a partition back that he is about to release.
+// expected are the ways in which Acquire fails when others have the partition, or know more than we
+// do; an InputError is told to who wants a partition back that he is about to release.
 func expected(err error) bool {
 	var held *owned.HeldError
 	var input *dedup.InputError
-	return errors.As(err, &held) || errors.As(err, &input) || errors.Is(err, owned.ErrAmnesia) || errors.Is(err, owned.ErrCount)
+	return errors.As(err, &held) || errors.As(err, &input) || errors.Is(err, owned.ErrAmnesia) ||
+		errors.Is(err, owned.ErrCount)
 }
 
 func (w *worker) acquire(ctx context.Context, where place) (*owned.Ownership, int32, error) {
@@ -155,7 +159,8 @@ func (c *consumer) consume(ctx context.Context) error {
 	return nil
 }
 
-// process has everything done with some messages, or as good as done: the last ends may still have to be told.
+// process has everything done with some messages, or as good as done: the last ends may still have
+// to be told.
 func (c *consumer) process(ctx context.Context, keys []uint64) error {
 	pending := make([]message, len(keys))
 	for i, key := range keys {
@@ -188,7 +193,8 @@ func (c *consumer) process(ctx context.Context, keys []uint64) error {
 	return c.flush(ctx)
 }
 
-// adapt has a slow machine claim less at once: what is not begun in time is given back, and claimed anew.
+// adapt has a slow machine claim less at once: what is not begun in time is given back, and claimed
+// anew.
 func (c *consumer) adapt() {
 	if c.late {
 		c.atOnce = max(c.atOnce/2, 4)
@@ -283,18 +289,21 @@ func (c *consumer) alone(ctx context.Context, m message) (done bool, err error) 
 // remember writes down what explains an attempt that is missed later.
 func (c *consumer) remember(m message, claim *dedup.Claim, claimed time.Time) {
 	c.ledger.write(record{
-		kind: answered, source: c.where.source, part: c.where.part, key: m.key, attempt: uint32(claim.Attempt),
-		epoch: c.epoch.Load(), seq: uint64(claim.Outcome), from: claimed.UnixNano(),
+		kind: answered, source: c.where.source, part: c.where.part, key: m.key,
+		attempt: uint32(claim.Attempt),
+		epoch:   c.epoch.Load(), seq: uint64(claim.Outcome), from: claimed.UnixNano(),
 	})
 }
 
 // claim asks for messages, and tells the ends of the batch before in the same trip where it may.
-func (c *consumer) claim(ctx context.Context, of []message, firstOnly bool) ([]*dedup.Claim, time.Time, error) {
+func (c *consumer) claim(ctx context.Context, of []message, firstOnly bool) ([]*dedup.Claim,
+	time.Time, error) {
 	reqs := make([]dedup.Request, len(of))
 	for i, m := range of {
 		reqs[i] = dedup.Request{
 			Key: keyName(m.key), FirstOnly: firstOnly,
-			Origin: dedup.Origin{Source: sourceName(c.where.source), Partition: int32(c.where.part), Offset: m.offset},
+			Origin: dedup.Origin{Source: sourceName(c.where.source), Partition: int32(c.where.part),
+				Offset: m.offset},
 		}
 	}
 	claimed := time.Now()
@@ -328,7 +337,8 @@ func (c *consumer) giveBack(claims []*dedup.Claim) error {
 	return c.flushNow(context.Background())
 }
 
-// run has the effect of a message, unless there is no time for it any more. It reports whether it was done.
+// run has the effect of a message, unless there is no time for it any more. It reports whether it
+// was done.
 func (c *consumer) run(ctx context.Context, claim *dedup.Claim, m message, claimed time.Time) bool {
 	if time.Since(claimed) > c.lease*8/10 || c.o.Context().Err() != nil {
 		c.ends = append(c.ends, completion{of: claim, idle: true})
@@ -365,13 +375,16 @@ func (c *consumer) run(ctx context.Context, claim *dedup.Claim, m message, claim
 func (c *consumer) begin(claim *dedup.Claim, m message, claimed time.Time) (run uint64) {
 	run = c.ledger.runs.Add(1)
 	c.ledger.write(record{
-		kind: runBegun, source: c.where.source, part: c.where.part, key: m.key, epoch: c.epoch.Load(),
-		attempt: uint32(claim.Attempt), seq: run, from: claimed.UnixNano(), proven: c.seen.begins(c.where, m, run),
+		kind: runBegun, source: c.where.source, part: c.where.part, key: m.key,
+		epoch:   c.epoch.Load(),
+		attempt: uint32(claim.Attempt), seq: run, from: claimed.UnixNano(),
+		proven: c.seen.begins(c.where, m, run),
 	})
 	return run
 }
 
-// dawdle leaves a process time to be killed, or stopped, inside an effect and in between effects and marks.
+// dawdle leaves a process time to be killed, or stopped, inside an effect and in between effects
+// and marks.
 func (c *consumer) dawdle(key uint64) {
 	if key%c.cfg.Dawdling == 3 {
 		pauseFor(context.Background(), 12*time.Millisecond)
@@ -381,7 +394,8 @@ func (c *consumer) dawdle(key uint64) {
 func (c *consumer) completions() []dedup.Completion {
 	all := make([]dedup.Completion, len(c.ends))
 	for i, e := range c.ends {
-		all[i] = dedup.Completion{Claim: e.of, Err: e.err, Unused: e.idle, InTime: e.err == nil && !e.idle}
+		all[i] = dedup.Completion{Claim: e.of, Err: e.err, Unused: e.idle,
+			InTime: e.err == nil && !e.idle}
 	}
 	return all
 }
@@ -407,7 +421,8 @@ func (c *consumer) commit() error {
 func (c *consumer) flushNow(ctx context.Context) error {
 	for len(c.ends) > 0 {
 		sent := time.Now().UnixNano()
-		if err := c.told(c.d.CompleteBatch(context.WithoutCancel(ctx), c.completions()), sent); err != nil {
+		if err := c.told(c.d.CompleteBatch(context.WithoutCancel(ctx), c.completions()),
+			sent); err != nil {
 			return err
 		}
 		if len(c.ends) > 0 {
@@ -417,8 +432,9 @@ func (c *consumer) flushNow(ctx context.Context) error {
 	return nil
 }
 
-// told takes in what became of the ends. Those that are not known are told again, unless the partition is
-// lost. An end that was refused has everything since the last commit looked at once more.
+// told takes in what became of the ends. Those that are not known are told again, unless the
+// partition is lost. An end that was refused has everything since the last commit looked at once
+// more.
 func (c *consumer) told(errs []error, sent int64) error {
 	var again []completion
 	var records []record

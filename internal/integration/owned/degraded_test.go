@@ -19,8 +19,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestTortureDegraded: filters made for a tenth of the keys, and snapshots that are damaged all the time,
-// cost claims of the inner store, and nothing else.
+// TestTortureDegraded: filters made for a tenth of the keys, and snapshots that are damaged all the
+// time, cost claims of the inner store, and nothing else.
 func TestTortureDegraded(t *testing.T) {
 	t.Parallel()
 	cfg := twoSources(degradedSize.keys)
@@ -88,7 +88,8 @@ func newSolo(t *testing.T) *solo {
 	s := &solo{t: t, client: redis.NewClient(&redis.Options{Addr: server.Addr})}
 	t.Cleanup(func() { _ = s.client.Close() })
 	s.opts = owned.Options{
-		Prefix: "solo", Secret: []byte(secret), Window: time.Hour, Hold: 10 * time.Second, Lease: time.Second, ExpectedKeys: 1000,
+		Prefix: "solo", Secret: []byte(secret), Window: time.Hour, Hold: 10 * time.Second,
+		Lease: time.Second, ExpectedKeys: 1000,
 		Observer: dedup.Observer{Filtered: func(e dedup.Event) {
 			if e.Verdict == "new" {
 				s.proven.Add(1)
@@ -111,12 +112,14 @@ func (s *solo) boot() { s.t.Helper(); s.must(owned.Boot(s.t.Context(), s.client,
 
 func (s *solo) open() {
 	s.t.Helper()
-	inner, err := redisadapter.New(s.t.Context(), s.client, redisadapter.Options{Prefix: "solo-inner", Owned: true})
+	inner, err := redisadapter.New(s.t.Context(), s.client,
+		redisadapter.Options{Prefix: "solo-inner", Owned: true})
 	s.must(err)
 	s.store, err = owned.New(s.t.Context(), s.client, inner, s.opts)
 	s.must(err)
 	s.dedup, err = dedup.New(s.store, dedup.Config{
-		Namespace: "solo", Window: s.opts.Window, Hold: s.opts.Hold, LeaseTTL: 300 * time.Millisecond, SeenOnly: true,
+		Namespace: "solo", Window: s.opts.Window, Hold: s.opts.Hold,
+		LeaseTTL: 300 * time.Millisecond, SeenOnly: true,
 	})
 	s.must(err)
 	s.t.Cleanup(func() { _ = s.store.Close(context.Background()) })
@@ -184,8 +187,8 @@ func (s *solo) remove(part string) (n int) {
 	return n
 }
 
-// TestAmnesia: a partition whose sets, or all of it, are gone is refused; until that is noticed nothing is
-// called new that was done; and after a Boot every key is asked for.
+// TestAmnesia: a partition whose sets, or all of it, are gone is refused; until that is noticed
+// nothing is called new that was done; and after a Boot every key is asked for.
 func TestAmnesia(t *testing.T) {
 	const keys = 300
 	for _, gone := range []string{":f:", ":"} {

@@ -141,7 +141,8 @@ func copyTree(c *conductor, from, to string) (n int) {
 	return n
 }
 
-// copyFile replaces a file at once, with the time of the other one: that says how long a snapshot is good for.
+// copyFile replaces a file at once, with the time of the other one: that says how long a snapshot
+// is good for.
 func copyFile(from, to string) error {
 	text, err := os.ReadFile(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,8 +170,8 @@ func copyFile(from, to string) error {
 	return os.Rename(to+".restored", to)
 }
 
-// raise adds a partition to a source. Who acquires it changes the mapping, and may be killed at any step of
-// that; others hear of it when they acquire the next time.
+// raise adds a partition to a source. Who acquires it changes the mapping, and may be killed at any
+// step of that; others hear of it when they acquire the next time.
 func raise(c *conductor) bool {
 	s := c.running()
 	if s == nil {

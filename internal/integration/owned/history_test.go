@@ -19,7 +19,8 @@ type run struct {
 	place   place
 	epoch   uint64
 	attempt uint32
-	proven  bool  // the claim was given on a filter's word, and no store but the partition's knows of it
+	// the claim was given on a filter's word, and no store but the partition's knows of it
+	proven  bool
 	claimed int64 // the claim was sent
 	renewed int64 // it was held on last; 0: never
 	begun   int64
@@ -114,8 +115,9 @@ type history struct {
 	sent     []uint64 // the keys
 	sendings []sending
 	poison   map[uint64]bool
-	deaths   map[int]int64 // when the process cannot have lived any more: before the signal was sent
-	killed   int           // of them by the conductor
+	// when the process cannot have lived any more: before the signal was sent
+	deaths   map[int]int64
+	killed   int // of them by the conductor
 	pauses   []pause
 	runs     []run
 	skips    []skip
@@ -154,8 +156,8 @@ func (h *history) read(dir string) error {
 		case runBegun:
 			at[number{child, r.seq}] = len(h.runs)
 			h.runs = append(h.runs, run{
-				key: r.key, child: child, place: where, epoch: r.epoch, attempt: r.attempt, claimed: r.from, begun: r.at,
-				proven: r.proven,
+				key: r.key, child: child, place: where, epoch: r.epoch, attempt: r.attempt,
+				claimed: r.from, begun: r.at, proven: r.proven,
 			})
 		case runEnded:
 			of().ended = r.at
@@ -184,16 +186,19 @@ func (h *history) other(child int, where place, r *record) {
 	case duplicate:
 		h.skips = append(h.skips, skip{r.key, r.at})
 	case answered:
-		h.answers = append(h.answers, answer{r.key, child, where, r.epoch, r.attempt, r.seq, r.from, r.at})
+		h.answers = append(h.answers,
+			answer{r.key, child, where, r.epoch, r.attempt, r.seq, r.from, r.at})
 	case deadLetter:
 		h.letters = append(h.letters, letter{r.key, r.attempt, r.at})
 	case dying:
 		h.deaths[child] = r.at
 	case granted:
-		h.grants[where] = append(h.grants[where], grant{child: child, epoch: r.epoch, seq: r.seq, before: r.key, sent: r.from, at: r.at})
+		h.grants[where] = append(h.grants[where],
+			grant{child: child, epoch: r.epoch, seq: r.seq, before: r.key, sent: r.from, at: r.at})
 		h.prolonged(where, r)
 	case wrote:
-		h.writes[where] = append(h.writes[where], write{child: child, epoch: r.epoch, seq: r.seq, sent: r.from, renewed: r.attempt > 0})
+		h.writes[where] = append(h.writes[where],
+			write{child: child, epoch: r.epoch, seq: r.seq, sent: r.from, renewed: r.attempt > 0})
 		h.counts.marks += r.key
 		if r.attempt > 0 {
 			h.prolonged(where, r)
@@ -216,8 +221,9 @@ func (h *history) other(child int, where place, r *record) {
 	}
 }
 
-// withUnwritten adds the partitions that were given to who died before it could write that down: the next one
-// was told of an epoch that is in no ledger. An epoch says when it was given, in ms, by the clock that all have.
+// withUnwritten adds the partitions that were given to who died before it could write that down:
+// the next one was told of an epoch that is in no ledger. An epoch says when it was given, in ms,
+// by the clock that all have.
 func (h *history) withUnwritten(written []grant) (all []grant) {
 	known := map[uint64]bool{}
 	for _, g := range written {
@@ -226,14 +232,16 @@ func (h *history) withUnwritten(written []grant) (all []grant) {
 	for _, g := range written {
 		at := int64(g.before/1024) * int64(time.Millisecond)
 		if child, died := h.diedAt(at); g.before > 0 && !known[g.before] && died {
-			all = append(all, grant{child: child, epoch: g.before, seq: g.seq - 1, sent: at, at: at})
+			all = append(all, grant{child: child, epoch: g.before, seq: g.seq - 1,
+				sent: at, at: at})
 		}
 		all = append(all, g)
 	}
 	return all
 }
 
-// diedAt finds a process that died within a lease of a time: what it had asked Redis for is done also after that.
+// diedAt finds a process that died within a lease of a time: what it had asked Redis for is done
+// also after that.
 func (h *history) diedAt(at int64) (child int, ok bool) {
 	for c, death := range h.deaths {
 		if abs(death-at) <= int64(h.lease) && (!ok || abs(death-at) < abs(h.deaths[child]-at)) {

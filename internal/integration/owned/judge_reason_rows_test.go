@@ -11,12 +11,18 @@ import (
 func TestJudgeReasons(t *testing.T) {
 	judgeRows(t, map[string]row{
 		// What was lost by standing still.
-		"stopped, and moved elsewhere":               {story: func(s *script) { s.stopped(110, 500, 450) }, why: stopped},
-		"stopped, and the other effect ended before": {story: func(s *script) { s.stopped(210, 600, 150) }, want: "without a reason"},
+		"stopped, and moved elsewhere": {story: func(s *script) {
+			s.stopped(110, 500, 450)
+		}, why: stopped},
+		"stopped, and the other effect ended before": {story: func(s *script) {
+			s.stopped(210, 600, 150)
+		}, want: "without a reason"},
 		"stopped, and the other effect came before the lease was over": {
 			story: func(s *script) { s.stopped(110, 500, 340) }, want: "without a reason",
 		},
-		"stopped too shortly, and moved elsewhere": {story: func(s *script) { s.stopped(110, 300, 250) }, want: "without a reason"},
+		"stopped too shortly, and moved elsewhere": {story: func(s *script) {
+			s.stopped(110, 300, 250)
+		}, want: "without a reason"},
 		"stopped for what a lease has left at least, and moved elsewhere": {
 			story: func(s *script) { s.stopped(210, 409, 405) }, why: lapsed,
 		},
@@ -33,13 +39,16 @@ func TestJudgeReasons(t *testing.T) {
 			s.effect(effect{child: 1, part: 3, key: key, epoch: 20, claimed: 250, acked: 260})
 		}, why: lapsed},
 		"a claim of the inner store, renewed, and moved elsewhere": {story: func(s *script) {
-			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true, renewed: 180, acked: 800})
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true, renewed: 180,
+				acked: 800})
 			s.effect(effect{child: 1, part: 3, key: key, epoch: 20, claimed: 250, acked: 260})
 		}, want: "without a reason"},
-		"a claim of the inner store, not renewed, refused before it could lapse": {story: func(s *script) {
-			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true, lost: 150})
-			s.effect(effect{child: 1, part: 3, key: key, epoch: 20, claimed: 250, acked: 260})
-		}, want: "without a reason"},
+		"a claim of the inner store, not renewed, refused before it could lapse": {
+			story: func(s *script) {
+				s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true,
+					lost: 150})
+				s.effect(effect{child: 1, part: 3, key: key, epoch: 20, claimed: 250, acked: 260})
+			}, want: "without a reason"},
 		"proven new, and the partition renewed": {story: func(s *script) {
 			s.grant(1, 0, 10, 50)
 			s.renew(1, 0, 10, 400)
@@ -105,14 +114,15 @@ func TestJudgeReasons(t *testing.T) {
 			s.grant(2, 0, 20, 130)
 			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 140, acked: 150})
 		}, want: "without a reason"},
-		"released in good order, acquired again before that, and run again by the next": {story: func(s *script) {
-			s.grant(1, 0, 10, 50)
-			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 900})
-			s.grant(1, 0, 15, 110)
-			s.release(1, 0, 15, 120)
-			s.grant(2, 0, 20, 130)
-			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 140, acked: 150})
-		}, want: "without a reason"},
+		"released in good order, acquired again before that, and run again by the next": {
+			story: func(s *script) {
+				s.grant(1, 0, 10, 50)
+				s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 900})
+				s.grant(1, 0, 15, 110)
+				s.release(1, 0, 15, 120)
+				s.grant(2, 0, 20, 130)
+				s.effect(effect{child: 2, key: key, epoch: 20, claimed: 140, acked: 150})
+			}, want: "without a reason"},
 		"released in good order, held on, and run again by the next": {story: func(s *script) {
 			s.grant(1, 0, 10, 50)
 			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, renewed: 190, acked: 300})
@@ -120,13 +130,14 @@ func TestJudgeReasons(t *testing.T) {
 			s.grant(2, 0, 20, 130)
 			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 250, acked: 260})
 		}, want: "without a reason"},
-		"released in good order, and run again after the claim had lapsed": {story: func(s *script) {
-			s.grant(1, 0, 10, 50)
-			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 300})
-			s.release(1, 0, 10, 120)
-			s.grant(2, 0, 20, 130)
-			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 250, acked: 260})
-		}, why: lapsed},
+		"released in good order, and run again after the claim had lapsed": {
+			story: func(s *script) {
+				s.grant(1, 0, 10, 50)
+				s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, lost: 300})
+				s.release(1, 0, 10, 120)
+				s.grant(2, 0, 20, 130)
+				s.effect(effect{child: 2, key: key, epoch: 20, claimed: 250, acked: 260})
+			}, why: lapsed},
 		"another epoch was released in good order": {story: func(s *script) {
 			s.grant(1, 0, 5, 20)
 			s.release(1, 0, 5, 30)
@@ -135,15 +146,28 @@ func TestJudgeReasons(t *testing.T) {
 			s.grant(2, 0, 20, 450)
 			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 500, acked: 510})
 		}, why: superseded},
-		"superseded by one that died before it could write that down":     {story: func(s *script) { s.unwritten(450, 450, 0) }, why: superseded},
-		"superseded by one that had asked when it was killed":             {story: func(s *script) { s.unwritten(450, 200, 0) }, why: superseded},
-		"an epoch that nobody had who died":                               {story: func(s *script) { s.unwritten(450, 2000, 0) }, want: "without a reason"},
-		"an epoch that nobody had who died then":                          {story: func(s *script) { s.unwritten(450, 100, 0) }, want: "without a reason"},
-		"an epoch that somebody had who died, after the mark was refused": {story: func(s *script) { s.unwritten(520, 450, 0) }, want: "without a reason"},
-		"an epoch that the process had itself, and somebody died":         {story: func(s *script) { s.unwritten(450, 450, 450) }, want: "without a reason"},
+		"superseded by one that died before it could write that down": {story: func(s *script) {
+			s.unwritten(450, 450, 0)
+		}, why: superseded},
+		"superseded by one that had asked when it was killed": {story: func(s *script) {
+			s.unwritten(450, 200, 0)
+		}, why: superseded},
+		"an epoch that nobody had who died": {story: func(s *script) {
+			s.unwritten(450, 2000, 0)
+		}, want: "without a reason"},
+		"an epoch that nobody had who died then": {story: func(s *script) {
+			s.unwritten(450, 100, 0)
+		}, want: "without a reason"},
+		"an epoch that somebody had who died, after the mark was refused": {story: func(s *script) {
+			s.unwritten(520, 450, 0)
+		}, want: "without a reason"},
+		"an epoch that the process had itself, and somebody died": {story: func(s *script) {
+			s.unwritten(450, 450, 450)
+		}, want: "without a reason"},
 		"superseded, while the inner store had the claim": {story: func(s *script) {
 			s.grant(1, 0, 10, 50)
-			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true, renewed: 440, lost: 900})
+			s.effect(effect{child: 1, key: key, epoch: 10, claimed: 100, asked: true, renewed: 440,
+				lost: 900})
 			s.grant(2, 0, 20, 450)
 			s.effect(effect{child: 2, key: key, epoch: 20, claimed: 500, acked: 510})
 		}, want: "without a reason"},
@@ -159,13 +183,15 @@ func TestStoryTellsWhoHadThePartition(t *testing.T) {
 	s.effect(effect{child: 3, key: key, epoch: 30, claimed: 20000, acked: 20010})
 	_, h := s.judge()
 	text := h.story(key)
-	if !strings.Contains(text, "process 3 was given {0 0}") || strings.Contains(text, "process 2 was given") {
+	if !strings.Contains(text, "process 3 was given {0 0}") ||
+		strings.Contains(text, "process 2 was given") {
 		t.Error(text)
 	}
 }
 
-// unwritten has a process acquire a partition that it had before, and hear of an epoch in between that was given
-// at a time. Somebody else dies at another; unless own is 0 it was the process itself that was given it.
+// unwritten has a process acquire a partition that it had before, and hear of an epoch in between
+// that was given at a time. Somebody else dies at another; unless own is 0 it was the process
+// itself that was given it.
 func (s *script) unwritten(given, death, own int64) {
 	epoch := func(at int64) uint64 { return uint64(at) * 1024 }
 	s.h.deaths[3] = death * ms
@@ -175,7 +201,8 @@ func (s *script) unwritten(given, death, own int64) {
 		s.grant(1, 0, epoch(own), own)
 	}
 	s.seq[place{0, 0}] += 2
-	s.write(1, record{kind: granted, epoch: epoch(900), key: epoch(given), seq: s.seq[place{0, 0}], from: 900 * ms, at: 901 * ms})
+	s.write(1, record{kind: granted, epoch: epoch(900), key: epoch(given), seq: s.seq[place{0, 0}],
+		from: 900 * ms, at: 901 * ms})
 	s.effect(effect{child: 1, key: key, epoch: epoch(900), attempt: 2, claimed: 910, acked: 920})
 }
 
@@ -210,14 +237,15 @@ func TestJudgeAttempts(t *testing.T) {
 			s.h.deaths[77] = 90 * ms
 			s.kills(key, 2, true)
 		}, want: "given up after 2 attempts"},
-		"kills, and two died who had lost its partition to others that released it": {story: func(s *script) {
-			s.grant(77, 0, 5, 20)
-			s.grant(78, 0, 6, 30)
-			s.release(78, 0, 6, 40)
-			s.sends(0, 50)
-			s.h.deaths[77], s.h.deaths[78] = 90*ms, 91*ms
-			s.kills(key, 2, true)
-		}, want: "given up after 2 attempts"},
+		"kills, and two died who had lost its partition to others that released it": {
+			story: func(s *script) {
+				s.grant(77, 0, 5, 20)
+				s.grant(78, 0, 6, 30)
+				s.release(78, 0, 6, 40)
+				s.sends(0, 50)
+				s.h.deaths[77], s.h.deaths[78] = 90*ms, 91*ms
+				s.kills(key, 2, true)
+			}, want: "given up after 2 attempts"},
 		"kills, and somebody stood still who had released its partition": {story: func(s *script) {
 			s.sends(0, 50)
 			s.grant(77, 0, 5, 60)
@@ -244,19 +272,25 @@ func TestJudgeAttempts(t *testing.T) {
 		}, why: died},
 		"dead, for others have killed it three times": {story: func(s *script) {
 			for n := range 3 {
-				s.effect(effect{child: 10 + n, key: key, epoch: uint64(10 + n), attempt: uint32(n + 1), claimed: int64(100 + 200*n), cut: true})
+				s.effect(effect{child: 10 + n, key: key, epoch: uint64(10 + n),
+					attempt: uint32(n + 1), claimed: int64(100 + 200*n), cut: true})
 				s.h.deaths[10+n] = int64(150+200*n) * ms
 			}
 			s.dead(4000)
 		}, why: died},
 		"dead, for what three claims were told was not learnt": {story: func(s *script) {
 			for n := range 3 {
-				s.write(1, record{kind: answered, key: key, seq: uint64(dedup.Unknown), at: int64(100+n) * ms})
+				s.write(1, record{kind: answered, key: key, seq: uint64(dedup.Unknown),
+					at: int64(100+n) * ms})
 			}
 			s.dead(4000)
 		}},
-		"dead before it ever ran, for three that had its partition died": {story: func(s *script) { s.died(50, 0, 0, 0) }},
-		"dead before it ever ran, and one of three died elsewhere":       {story: func(s *script) { s.died(50, 0, 0, 1) }, want: "never killed anybody"},
+		"dead before it ever ran, for three that had its partition died": {story: func(s *script) {
+			s.died(50, 0, 0, 0)
+		}},
+		"dead before it ever ran, and one of three died elsewhere": {story: func(s *script) {
+			s.died(50, 0, 0, 1)
+		}, want: "never killed anybody"},
 		"dead before it ever ran, and one of three died before it was sent": {
 			story: func(s *script) { s.died(200, 0, 0, 0) }, want: "never killed anybody",
 		},
@@ -279,7 +313,8 @@ func (s *script) died(sent int64, parts ...uint16) {
 		s.grant(10+n, part, uint64(10+n), int64(60+200*n))
 		s.h.deaths[10+n] = int64(150+200*n) * ms
 	}
-	s.write(13, record{kind: answered, key: key, attempt: 4, seq: 1, from: 2999 * ms, at: 3000 * ms})
+	s.write(13, record{kind: answered, key: key, attempt: 4, seq: 1, from: 2999 * ms,
+		at: 3000 * ms})
 	s.dead(4000)
 }
 

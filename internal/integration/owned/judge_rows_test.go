@@ -21,7 +21,8 @@ func newScript(t *testing.T) *script {
 	return &script{
 		t: t, dir: t.TempDir(), of: map[int]*ledger{}, seq: map[place]uint64{},
 		h: &history{
-			window: []time.Duration{8 * time.Second, time.Hour}, lease: 300 * time.Millisecond, claim: 100 * time.Millisecond, batch: 2, cap: 3,
+			window: []time.Duration{8 * time.Second, time.Hour}, lease: 300 * time.Millisecond,
+			claim: 100 * time.Millisecond, batch: 2, cap: 3,
 			poison: map[uint64]bool{}, deaths: map[int]int64{},
 		},
 	}
@@ -43,14 +44,16 @@ func (s *script) write(child int, all ...record) {
 func (s *script) grant(child int, part uint16, epoch uint64, at int64) {
 	where := place{0, part}
 	s.seq[where]++
-	s.write(child, record{kind: granted, part: part, epoch: epoch, seq: s.seq[where], from: at * ms, at: (at + 1) * ms})
+	s.write(child, record{kind: granted, part: part, epoch: epoch, seq: s.seq[where], from: at * ms,
+		at: (at + 1) * ms})
 }
 
 // renew prolongs the lease of a partition at a time.
 func (s *script) renew(child int, part uint16, epoch uint64, at int64) {
 	where := place{0, part}
 	s.seq[where]++
-	s.write(child, record{kind: wrote, part: part, epoch: epoch, attempt: 1, seq: s.seq[where], from: at * ms})
+	s.write(child, record{kind: wrote, part: part, epoch: epoch, attempt: 1, seq: s.seq[where],
+		from: at * ms})
 }
 
 // unjudged is a source whose turns are in no row.
@@ -96,7 +99,9 @@ func (s *script) effect(e effect) {
 		s.write(e.child)
 	}
 	n := s.of[e.child].runs.Add(1)
-	s.write(e.child, record{kind: runBegun, part: e.part, key: e.key, epoch: e.epoch, attempt: max(e.attempt, 1), seq: n, proven: !e.asked, from: e.claimed * ms, at: e.begun * ms})
+	s.write(e.child, record{kind: runBegun, part: e.part, key: e.key, epoch: e.epoch,
+		attempt: max(e.attempt, 1), seq: n, proven: !e.asked, from: e.claimed * ms,
+		at: e.begun * ms})
 	if !e.cut {
 		s.write(e.child, record{kind: runEnded, seq: n, at: (e.begun + 1) * ms})
 	}
@@ -105,7 +110,8 @@ func (s *script) effect(e effect) {
 	}
 	if e.acked > 0 {
 		s.write(e.child, record{kind: wrote, source: unjudged, key: 1})
-		s.write(e.child, record{kind: markAcked, seq: n, from: (e.acked - 1) * ms, at: e.acked * ms})
+		s.write(e.child, record{kind: markAcked, seq: n, from: (e.acked - 1) * ms,
+			at: e.acked * ms})
 	}
 	if e.lost > 0 {
 		s.write(e.child, record{kind: markLost, seq: n, at: e.lost * ms})
@@ -129,7 +135,8 @@ type row struct {
 
 const key, other, third = 7, 8, 9
 
-// TestJudge: what the checker calls red, it calls red for one thing; and each exception it lets pass.
+// TestJudge: what the checker calls red, it calls red for one thing; and each exception it lets
+// pass.
 func TestJudge(t *testing.T) {
 	judgeRows(t, map[string]row{
 		"one effect, and its mark was not seen": {story: func(s *script) {
@@ -246,11 +253,15 @@ func TestJudge(t *testing.T) {
 			s.turn(2, 1, 20)
 		}},
 		"kills as often as it may": {story: func(s *script) { s.kills(key, 3, true) }, why: died},
-		"kills too often":          {story: func(s *script) { s.kills(key, 4, true) }, want: "killed 4 times"},
+		"kills too often": {story: func(s *script) {
+			s.kills(key, 4, true)
+		}, want: "killed 4 times"},
 		"kills, given up too early": {
 			story: func(s *script) { s.kills(key, 2, true) }, want: "given up after 2 attempts",
 		},
-		"kills, and is not given up": {story: func(s *script) { s.kills(key, 3, false) }, want: "is not on the dead list"},
+		"kills, and is not given up": {story: func(s *script) {
+			s.kills(key, 3, false)
+		}, want: "is not on the dead list"},
 	})
 }
 
@@ -265,10 +276,12 @@ func judgeRows(t *testing.T, rows map[string]row) {
 			switch {
 			case row.want == "" && !v.ok():
 				t.Errorf("red: %q", v.problems)
-			case row.want != "" && (v.ok() || !strings.Contains(strings.Join(v.problems, "\n"), row.want)):
+			case row.want != "" &&
+				(v.ok() || !strings.Contains(strings.Join(v.problems, "\n"), row.want)):
 				t.Errorf("problems %q, want %q", v.problems, row.want)
 			}
-			if row.why != "" && v.explained[row.why] == 0 || row.why == "" && row.want == "" && len(v.explained) > 0 {
+			if row.why != "" && v.explained[row.why] == 0 ||
+				row.why == "" && row.want == "" && len(v.explained) > 0 {
 				t.Errorf("explained %v, want %q", v.explained, row.why)
 			}
 		})
@@ -280,7 +293,8 @@ func (s *script) kills(key uint64, times uint32, dead bool) {
 	s.h.poison[key] = true
 	for n := range times {
 		at := 100 + 500*int64(n)
-		s.effect(effect{child: int(10 + n), key: key, epoch: uint64(10 + n), attempt: n + 1, claimed: at, cut: true})
+		s.effect(effect{child: int(10 + n), key: key, epoch: uint64(10 + n), attempt: n + 1,
+			claimed: at, cut: true})
 		s.write(int(10+n), record{kind: dying, at: (at + 2) * ms})
 	}
 	if dead {
@@ -290,16 +304,27 @@ func (s *script) kills(key uint64, times uint32, dead bool) {
 
 // TestCounts: a run in which too little happened is red.
 func TestCounts(t *testing.T) {
-	quota := counts{kills: 8, handovers: 12, stops: 1, restored: 1, raised: 1, proven: 100, maybe: 10, unknown: 10, marks: 100, saved: 1, loaded: 1}
+	quota := counts{kills: 8, handovers: 12, stops: 1, restored: 1, raised: 1, proven: 100,
+		maybe: 10, unknown: 10, marks: 100, saved: 1, loaded: 1}
 	if missing := quota.short(&quota); len(missing) > 0 {
 		t.Errorf("%q is missing from what is enough", missing)
 	}
 	for name, less := range map[string]func(c *counts){
-		"kills": func(c *counts) { c.kills-- }, "handovers": func(c *counts) { c.handovers-- }, "stops": func(c *counts) { c.stops-- },
-		"snapshots restored": func(c *counts) { c.restored-- }, "raised counts": func(c *counts) { c.raised-- },
-		"proven new": func(c *counts) { c.proven-- }, "maybe": func(c *counts) { c.maybe-- }, "unknown": func(c *counts) { c.unknown-- },
-		"effects while their partition was released": func(c *counts) { c.running-- }, "marks seen": func(c *counts) { c.marks-- },
-		"snapshots saved": func(c *counts) { c.saved-- }, "snapshots loaded": func(c *counts) { c.loaded-- },
+		"kills": func(c *counts) {
+			c.kills--
+		}, "handovers": func(c *counts) { c.handovers-- }, "stops": func(c *counts) { c.stops-- },
+		"snapshots restored": func(c *counts) {
+			c.restored--
+		}, "raised counts": func(c *counts) { c.raised-- },
+		"proven new": func(c *counts) {
+			c.proven--
+		}, "maybe": func(c *counts) { c.maybe-- }, "unknown": func(c *counts) { c.unknown-- },
+		"effects while their partition was released": func(c *counts) {
+			c.running--
+		}, "marks seen": func(c *counts) { c.marks-- },
+		"snapshots saved": func(c *counts) {
+			c.saved--
+		}, "snapshots loaded": func(c *counts) { c.loaded-- },
 	} {
 		have := quota
 		less(&have)
@@ -317,14 +342,16 @@ func TestHandoversAreCounted(t *testing.T) {
 	}
 	s.grant(3, 1, 1, 1)
 	s.write(1, record{kind: verdicts, key: 5, epoch: 4, seq: 3}, record{kind: verdicts, key: 1})
-	if _, h := s.judge(); h.counts.handovers != 2 || h.counts.proven != 6 || h.counts.maybe != 4 || h.counts.unknown != 3 {
+	if _, h := s.judge(); h.counts.handovers != 2 || h.counts.proven != 6 || h.counts.maybe != 4 ||
+		h.counts.unknown != 3 {
 		t.Errorf("%+v; want 2 handovers, 6 new, 4 maybe, 3 unknown", h.counts)
 	}
 }
 
 // TestLedgerKeepsRecords: what is written is read.
 func TestLedgerKeepsRecords(t *testing.T) {
-	r := record{kind: wrote, source: 1, part: 2, attempt: 3, key: 1 << 60, epoch: 5, seq: 6, from: -7, at: 8}
+	r := record{kind: wrote, source: 1, part: 2, attempt: 3, key: 1 << 60, epoch: 5, seq: 6,
+		from: -7, at: 8}
 	b := r.append(nil)
 	if len(b) != recordSize || readRecord(b) != r {
 		t.Errorf("%d bytes, %+v", len(b), readRecord(b))

@@ -29,7 +29,8 @@ func (v *verdict) problem(n *int, format string, args ...any) {
 func judge(h *history) *verdict {
 	v := &verdict{explained: map[string]int{}}
 	slices.SortFunc(h.runs, func(a, b run) int {
-		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.claimed, b.claimed), cmp.Compare(a.begun, b.begun))
+		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.claimed, b.claimed),
+			cmp.Compare(a.begun, b.begun))
 	})
 	v.keys(h)
 	v.second(h)
@@ -69,12 +70,14 @@ func (v *verdict) keys(h *history) {
 	}
 	for _, s := range h.skips {
 		if at := first[s.key]; at == 0 || at > s.at {
-			v.problem(&v.lost, "key %x was called a duplicate before any effect of it had ended", s.key)
+			v.problem(&v.lost, "key %x was called a duplicate before any effect of it had ended",
+				s.key)
 		}
 	}
 }
 
-// seen: every mark that its process was told of was seen on its way, or nothing can be said of epochs.
+// seen: every mark that its process was told of was seen on its way, or nothing can be said of
+// epochs.
 func (v *verdict) seen(h *history) {
 	told := uint64(0)
 	for i := range h.runs {
@@ -154,7 +157,8 @@ func (h *history) story(key uint64) string {
 		if r.key == key {
 			ran[r.child] = true
 			fmt.Fprintf(&b, "\n  process %d in %v, epoch %d, attempt %d: claimed %s, begun %s, ended %s, mark sent %s, answered %s, refused %s; died %s",
-				r.child, r.place, r.epoch, r.attempt, at(r.claimed), at(r.begun), at(r.ended), at(r.sent), at(r.acked), at(r.lost), at(h.deaths[r.child]))
+				r.child, r.place, r.epoch, r.attempt, at(r.claimed), at(r.begun), at(r.ended),
+				at(r.sent), at(r.acked), at(r.lost), at(h.deaths[r.child]))
 			if r.lost > 0 {
 				for _, why := range h.refusalsNear(r.child, r.lost) {
 					fmt.Fprintf(&b, "\n    refused at %s: %s", at(why.at), why.text)
@@ -191,6 +195,7 @@ func (h *history) story(key uint64) string {
 // near reports whether a partition was given right before, or soon after, a key was claimed there.
 func (h *history) near(key uint64, where place, g *grant) bool {
 	return slices.ContainsFunc(h.runs, func(r run) bool {
-		return r.key == key && r.place == where && g.at >= r.claimed-int64(2*time.Second) && g.sent <= r.claimed+int64(5*time.Second)
+		return r.key == key && r.place == where && g.at >= r.claimed-int64(2*time.Second) &&
+			g.sent <= r.claimed+int64(5*time.Second)
 	})
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// leaving is how many effects run on at most while their partition is released, and leaveTries in how many
-// batches a first one is looked for.
+// leaving is how many effects run on at most while their partition is released, and leaveTries in
+// how many batches a first one is looked for.
 const leaving, leaveTries = 6, 10
 
-// leave begins some effects that do not end before the partition is released: the next owner has their
-// messages delivered again, and must find them in flight, or done.
+// leave begins some effects that do not end before the partition is released: the next owner has
+// their messages delivered again, and must find them in flight, or done.
 func (c *consumer) leave(ctx context.Context) error {
 	at := c.next
 	for range leaveTries {
@@ -54,7 +54,8 @@ func (c *consumer) leaveSome(ctx context.Context, of []message) (begun int, err 
 		case claim.Outcome == dedup.Unknown:
 			c.remember(m, claim, claimed)
 		case claim.Outcome != dedup.Acquired || claim.Alias != nil:
-		case begun == leaving || claim.Attempt > 1 || c.cfg.Poison[m.key] || time.Since(claimed) > c.lease/2:
+		case begun == leaving || claim.Attempt > 1 || c.cfg.Poison[m.key] ||
+			time.Since(claimed) > c.lease/2:
 			c.ends = append(c.ends, completion{of: claim, idle: true})
 		default:
 			run := c.begin(claim, m, claimed)
@@ -77,7 +78,8 @@ func (c *consumer) goOn(claim *dedup.Claim, run uint64, kept bool) {
 	c.ledger.write(record{kind: runEnded, seq: run})
 	sent := time.Now()
 	for {
-		errs := c.d.CompleteBatch(context.Background(), []dedup.Completion{{Claim: claim, InTime: true}})
+		errs := c.d.CompleteBatch(context.Background(),
+			[]dedup.Completion{{Claim: claim, InTime: true}})
 		switch err := errors.Join(errs...); {
 		case err == nil:
 			c.ledger.write(record{kind: markAcked, seq: run, from: sent.UnixNano()})

@@ -11,32 +11,40 @@ import (
 	"time"
 )
 
-// Every process writes what it does into a file of its own, and that is all that is judged. A record is
-// written before what it announces and after what it reports, each with one write: what a process had
-// written when it was killed is there. A record's size divides that of a page, so that none is torn.
+// Every process writes what it does into a file of its own, and that is all that is judged. A
+// record is written before what it announces and after what it reports, each with one write: what a
+// process had written when it was killed is there. A record's size divides that of a page, so that
+// none is torn.
 const recordSize = 64
 
 // kind is what a record tells. The comments say which fields mean something beside at.
 type kind uint8
 
 const (
-	runBegun   kind = 1 + iota // an effect begins: run, key, part, epoch, attempt, proven; from: the claim was sent
-	runEnded                   // it has ended: run
-	markAcked                  // its mark was accepted: run; from: it was sent
-	markLost                   // its mark was refused, or given up: run
-	duplicate                  // a message was skipped: key; from: the claim was sent
-	answered                   // a message was claimed alone: key, attempt, the outcome in seq; from: sent
-	deadLetter                 // a message is out of attempts: key, attempt
-	dying                      // the handler kills its process
-	granted                    // Redis gave us a partition: part, epoch, seq, the epoch before in key; from: sent
-	wrote                      // Redis took a turn of ours: part, epoch, seq; marks in key, 1 in attempt if it renewed; from: sent
-	verdicts                   // what the filter said since the last: new in key, maybe in epoch, unknown in seq, of them too full in attempt
-	refused                    // a partition could not be acquired for lack of data: part
-	saved                      // a snapshot of the filter was written
-	loaded                     // one was read
-	renewed                    // the claim of a run was held on: run; from: that was sent
-	released                   // we gave a partition up in good order: part, epoch; from: before
-	failed                     // the handler has failed, and the attempt counts: key
+	// an effect begins: run, key, part, epoch, attempt, proven; from: the claim was sent
+	runBegun  kind = 1 + iota
+	runEnded       // it has ended: run
+	markAcked      // its mark was accepted: run; from: it was sent
+	markLost       // its mark was refused, or given up: run
+	duplicate      // a message was skipped: key; from: the claim was sent
+	// a message was claimed alone: key, attempt, the outcome in seq; from: sent
+	answered
+	deadLetter // a message is out of attempts: key, attempt
+	dying      // the handler kills its process
+	// Redis gave us a partition: part, epoch, seq, the epoch before in key; from: sent
+	granted
+	// Redis took a turn of ours: part, epoch, seq; marks in key, 1 in attempt if it renewed; from:
+	// sent
+	wrote
+	// what the filter said since the last: new in key, maybe in epoch, unknown in seq, of them too
+	// full in attempt
+	verdicts
+	refused  // a partition could not be acquired for lack of data: part
+	saved    // a snapshot of the filter was written
+	loaded   // one was read
+	renewed  // the claim of a run was held on: run; from: that was sent
+	released // we gave a partition up in good order: part, epoch; from: before
+	failed   // the handler has failed, and the attempt counts: key
 )
 
 // record is an entry of a ledger. Times are those of this machine, in ns.
@@ -70,8 +78,10 @@ func (r *record) append(to []byte) []byte {
 func readRecord(b []byte) record {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
 	return record{
-		kind: kind(b[0]), source: b[1], part: binary.LittleEndian.Uint16(b[2:]), attempt: binary.LittleEndian.Uint32(b[4:]),
-		key: word(1), epoch: word(2), seq: word(3), from: int64(word(4)), at: int64(word(5)), proven: word(6) == 1,
+		kind: kind(b[0]), source: b[1], part: binary.LittleEndian.Uint16(b[2:]),
+		attempt: binary.LittleEndian.Uint32(b[4:]),
+		key:     word(1), epoch: word(2), seq: word(3), from: int64(word(4)), at: int64(word(5)),
+		proven: word(6) == 1,
 	}
 }
 

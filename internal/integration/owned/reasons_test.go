@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// batch is what one process had in flight in one partition, under one epoch; of claims that lapsed at a
-// store, what was claimed at once.
+// batch is what one process had in flight in one partition, under one epoch; of claims that lapsed
+// at a store, what was claimed at once.
 type batch struct {
 	child int
 	span
@@ -15,7 +15,8 @@ type batch struct {
 	why     string
 }
 
-// second: each further effect of a key has a reason, and no loss is the reason of more than was in flight.
+// second: each further effect of a key has a reason, and no loss is the reason of more than was in
+// flight.
 func (v *verdict) second(h *history) {
 	blamed := map[batch]map[uint64]bool{}
 	h.runsOf(func(key uint64, runs []run) {
@@ -25,7 +26,8 @@ func (v *verdict) second(h *history) {
 				why := h.reason(&runs[i], &runs[j])
 				switch why {
 				case "":
-					v.problem(&v.doubled, "key %x ran twice without a reason: %s", key, tale{h, key})
+					v.problem(&v.doubled, "key %x ran twice without a reason: %s",
+						key, tale{h, key})
 				case expired:
 				default:
 					b := h.inFlight(&runs[i], why)
@@ -43,7 +45,9 @@ func (v *verdict) second(h *history) {
 	})
 	for b, keys := range blamed {
 		if len(keys) > h.batch {
-			v.problem(&v.doubled, "%d keys ran twice because process %d was %s in %v: at most %d were in flight", len(keys), b.child, b.why, b.place, h.batch)
+			v.problem(&v.doubled,
+				"%d keys ran twice because process %d was %s in %v: at most %d were in flight",
+				len(keys), b.child, b.why, b.place, h.batch)
 		}
 	}
 }
@@ -58,17 +62,20 @@ func (h *history) inFlight(a *run, why string) batch {
 
 // The reasons of a second effect.
 const (
-	expired    = "expired"    // the window of the first was over
-	died       = "killed"     // its process died before the mark was answered
-	superseded = "superseded" // another process got the partition, which was not released, before the mark was answered
-	stopped    = "stopped"    // its process stood still until what it held had lapsed
-	lapsed     = "lapsed"     // what it held lapsed without that
+	expired = "expired" // the window of the first was over
+	died    = "killed"  // its process died before the mark was answered
+	// another process got the partition, which was not released, before the mark was answered
+	superseded = "superseded"
+	stopped    = "stopped" // its process stood still until what it held had lapsed
+	lapsed     = "lapsed"  // what it held lapsed without that
 )
 
 // reason says why b ran although a had: both are of one key, and a was claimed first.
 func (h *history) reason(a, b *run) string {
-	// The mark was written after it was sent, and that after the effect had ended; b asked for before it began.
-	if since := cmp.Or(a.sent, a.ended, a.begun); b.begun+grain > since+int64(h.window[a.place.source]) {
+	// The mark was written after it was sent, and that after the effect had ended; b asked for
+	// before it began.
+	if since := cmp.Or(a.sent, a.ended, a.begun); b.begun+grain > since+
+		int64(h.window[a.place.source]) {
 		return expired
 	}
 	if a.acked > 0 && b.claimed > a.acked {
@@ -80,7 +87,8 @@ func (h *history) reason(a, b *run) string {
 	if h.superseded(a, b) {
 		return superseded
 	}
-	if at := h.lapse(a); at < a.over() && b.begun+grain > at && (a.place != b.place || !h.guarded(a)) {
+	if at := h.lapse(a); at < a.over() && b.begun+grain > at &&
+		(a.place != b.place || !h.guarded(a)) {
 		if h.stopped(a, b, at) {
 			return stopped
 		}
@@ -95,20 +103,23 @@ const grain = 2 * int64(time.Millisecond)
 // never is a time that does not come.
 const never = int64(1 << 62)
 
-// inOrder says since when a's claim is one of the inner store because its process released the partition.
+// inOrder says since when a's claim is one of the inner store because its process released the
+// partition.
 func (h *history) inOrder(a *run) (since int64, ok bool) {
 	_, last, _ := h.tenure(a.place, a.child, a.epoch)
 	since, ok = h.orderly[span{a.place, last}]
 	return since, ok
 }
 
-// guarded reports whether nobody has a's key before its partition is lost: no store knows of the claim.
+// guarded reports whether nobody has a's key before its partition is lost: no store knows of the
+// claim.
 func (h *history) guarded(a *run) bool {
 	_, ordered := h.inOrder(a)
 	return a.proven && !ordered
 }
 
-// lapse is when what kept others from a's key was over, if nobody died and the partition was given to nobody else.
+// lapse is when what kept others from a's key was over, if nobody died and the partition was given
+// to nobody else.
 func (h *history) lapse(a *run) int64 {
 	claim := max(a.claimed, a.renewed) + int64(h.claim)
 	since, ordered := h.inOrder(a)
@@ -124,8 +135,8 @@ func (h *history) lapse(a *run) int64 {
 	return never
 }
 
-// tenure finds the epochs that a process had one after another in a partition, for it acquired what had lapsed
-// again: the first of them, the last, and who came next.
+// tenure finds the epochs that a process had one after another in a partition, for it acquired what
+// had lapsed again: the first of them, the last, and who came next.
 func (h *history) tenure(where place, child int, epoch uint64) (first, last uint64, next *grant) {
 	all := h.grants[where]
 	i := slices.IndexFunc(all, func(g grant) bool { return g.child == child && g.epoch == epoch })
@@ -149,19 +160,20 @@ func (h *history) tenure(where place, child int, epoch uint64) (first, last uint
 	return first, last, next
 }
 
-// continued reports whether the process that was given a partition was given it again after that, and had
-// not released it.
+// continued reports whether the process that was given a partition was given it again after that,
+// and had not released it.
 func (h *history) continued(where place, i int) bool {
 	all := h.grants[where]
 	_, ordered := h.orderly[span{where, all[i].epoch}]
 	return !ordered && i+1 < len(all) && all[i+1].child == all[i].child
 }
 
-// superseded: a's partition, which was not released, was given to another process before a was over, and b came
-// after that. A claim that a store knows of keeps others out until it lapses.
+// superseded: a's partition, which was not released, was given to another process before a was
+// over, and b came after that. A claim that a store knows of keeps others out until it lapses.
 func (h *history) superseded(a, b *run) bool {
 	_, last, g := h.tenure(a.place, a.child, a.epoch)
-	if _, ordered := h.orderly[span{a.place, last}]; g == nil || ordered || g.child == a.child || g.sent >= a.over() {
+	if _, ordered := h.orderly[span{a.place, last}]; g == nil || ordered || g.child == a.child ||
+		g.sent >= a.over() {
 		return false
 	}
 	if !a.proven && b.begun+grain <= h.lapse(a) {
@@ -173,10 +185,11 @@ func (h *history) superseded(a, b *run) bool {
 	return b.begun >= g.sent
 }
 
-// stopped: a's process stood still when what a held lapsed, for longer than it can be without a renewal: what
-// it holds is renewed each third of a lease.
+// stopped: a's process stood still when what a held lapsed, for longer than it can be without a
+// renewal: what it holds is renewed each third of a lease.
 func (h *history) stopped(a, b *run, lapse int64) bool {
 	return slices.ContainsFunc(h.pauses, func(p pause) bool {
-		return p.child == a.child && p.from < lapse && lapse < p.to && p.from < b.begun && p.to-p.from > int64(h.lease*2/3)
+		return p.child == a.child && p.from < lapse && lapse < p.to && p.from < b.begun &&
+			p.to-p.from > int64(h.lease*2/3)
 	})
 }

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// refusal is an end that was not taken, in words: nothing is judged by it. It is for whoever looks for why.
+// refusal is an end that was not taken, in words: nothing is judged by it. It is for whoever looks
+// for why.
 type refusal struct {
 	child int
 	at    int64
@@ -23,15 +24,19 @@ func refusalName(dir string, child int) string {
 
 // refusedWith notes why ends were not taken.
 func (c *consumer) refusedWith(ends int, sent int64, err error) {
-	f, failed := os.OpenFile(refusalName(c.cfg.Dir, c.cfg.Child), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, failed := os.OpenFile(refusalName(c.cfg.Dir, c.cfg.Child),
+		os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if failed != nil {
 		panic(failed)
 	}
 	defer f.Close() //nolint:errcheck // it is for reading on only
 	now := time.Now()
-	text := fmt.Sprintf("%v epoch %d: %d ends, sent %v before: %v; the partition: %v", c.where, c.epoch.Load(), ends,
-		time.Duration(now.UnixNano()-sent).Round(time.Millisecond), err, context.Cause(c.o.Context()))
-	if _, err := fmt.Fprintf(f, "%d %s\n", now.UnixNano(), strings.ReplaceAll(text, "\n", ", ")); err != nil {
+	text := fmt.Sprintf("%v epoch %d: %d ends, sent %v before: %v; the partition: %v", c.where,
+		c.epoch.Load(), ends,
+		time.Duration(now.UnixNano()-sent).Round(time.Millisecond),
+		err, context.Cause(c.o.Context()))
+	if _, err := fmt.Fprintf(f, "%d %s\n", now.UnixNano(),
+		strings.ReplaceAll(text, "\n", ", ")); err != nil {
 		panic(err)
 	}
 }

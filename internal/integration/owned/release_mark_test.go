@@ -20,7 +20,9 @@ type heldBack struct {
 }
 
 func (h *heldBack) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return next(ctx, network, addr)
+	}
 }
 
 func (h *heldBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -47,7 +49,8 @@ func (h *heldBack) after(cmds ...redis.Cmder) {
 			continue
 		}
 		reply, _ := script.Val().([]any)
-		if t, err := readTurn(args); err == nil && t.marks > 0 && len(reply) == 14 && reply[0] == "done" {
+		if t, err := readTurn(args); err == nil && t.marks > 0 && len(reply) == 14 &&
+			reply[0] == "done" {
 			h.once.Do(func() {
 				close(h.done)
 				<-h.resume
@@ -56,7 +59,8 @@ func (h *heldBack) after(cmds ...redis.Cmder) {
 	}
 }
 
-// TestReleaseMeetsAMark: a mark that Redis has taken while its claim is promoted by a Release has ended its key.
+// TestReleaseMeetsAMark: a mark that Redis has taken while its claim is promoted by a Release has
+// ended its key.
 func TestReleaseMeetsAMark(t *testing.T) {
 	s := newSolo(t)
 	h := &heldBack{done: make(chan struct{}), resume: make(chan struct{})}
@@ -90,7 +94,8 @@ func TestReleaseMeetsAMark(t *testing.T) {
 			continue
 		}
 		if again.Outcome != dedup.Duplicate {
-			t.Errorf("the key is done, and claimed once more it is %v, attempt %d", again.Outcome, again.Attempt)
+			t.Errorf("the key is done, and claimed once more it is %v, attempt %d", again.Outcome,
+				again.Attempt)
 		}
 		return
 	}

@@ -14,15 +14,21 @@ func (c *conductor) keep(v *verdict, seed uint64, took time.Duration) {
 	info, err := c.client.Info(c.t.Context(), "server").Result()
 	c.must(err)
 	n := c.h.counts
-	c.must(results.Keep(filepath.Join("..", "..", "..", "bench", "results", "torture.json"), results.Row{
-		Scenario: scenario, Store: "owned over redis", Level: "claimed", Seed: seed, Messages: len(c.h.sent), Deliveries: len(c.queue),
-		Faults: map[string]int{
-			"kills": n.kills, "suicides": len(c.h.deaths) - n.kills, "handovers": n.handovers, "running": n.running,
-			"stops": n.stops, "pauses": len(c.h.pauses), "restored": n.restored, "raised": n.raised,
-		},
-		Effects: len(c.h.runs), Lost: v.lost, Doubled: v.doubled, Stale: v.stale, Explained: v.explained, Stuck: c.stuck, OK: !c.t.Failed(),
-		History: took.Round(time.Second).String() + ", judged from the ledgers of all processes",
-	}, map[string]string{"redis": between(info, "redis_version:", "\r")}))
+	c.must(results.Keep(filepath.Join("..", "..", "..", "bench", "results", "torture.json"),
+		results.Row{
+			Scenario: scenario, Store: "owned over redis", Level: "claimed", Seed: seed,
+			Messages: len(c.h.sent), Deliveries: len(c.queue),
+			Faults: map[string]int{
+				"kills": n.kills, "suicides": len(c.h.deaths) - n.kills, "handovers": n.handovers,
+				"running": n.running,
+				"stops":   n.stops, "pauses": len(c.h.pauses), "restored": n.restored,
+				"raised": n.raised,
+			},
+			Effects: len(c.h.runs), Lost: v.lost, Doubled: v.doubled, Stale: v.stale,
+			Explained: v.explained, Stuck: c.stuck, OK: !c.t.Failed(),
+			History: took.Round(time.Second).String() +
+				", judged from the ledgers of all processes",
+		}, map[string]string{"redis": between(info, "redis_version:", "\r")}))
 }
 
 const scenario = "owned: kills, pauses, handovers, races, old snapshots, raised counts"

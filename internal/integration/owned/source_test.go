@@ -10,8 +10,9 @@ import (
 	"sync"
 )
 
-// feed is what consumers read: a file of keys per partition, one of committed offsets, and one with the
-// number of partitions that a source has. Whoever begins to consume begins at the committed offset.
+// feed is what consumers read: a file of keys per partition, one of committed offsets, and one with
+// the number of partitions that a source has. Whoever begins to consume begins at the committed
+// offset.
 type feed struct {
 	dir string
 	mu  sync.Mutex
@@ -30,7 +31,8 @@ func (f *feed) files(where place) (*partitionFiles, error) {
 	if p := f.of[where]; p != nil {
 		return p, nil
 	}
-	name := filepath.Join(f.dir, "source-"+strconv.Itoa(int(where.source))+"-"+strconv.Itoa(int(where.part)))
+	name := filepath.Join(f.dir,
+		"source-"+strconv.Itoa(int(where.source))+"-"+strconv.Itoa(int(where.part)))
 	log, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err

@@ -7,9 +7,11 @@ import "time"
 // size is that of every commit; under the tag long it is more.
 var size = plan{
 	keys: 20_000, poison: 2, during: 6 * time.Second, drain: 90 * time.Second,
-	faults: map[string]int{"kill": 8, "stop": 3, "falter": 1, "hand over": 4, "race": 2, "restore": 3, "raise": 1},
+	faults: map[string]int{"kill": 8, "stop": 3, "falter": 1, "hand over": 4,
+		"race": 2, "restore": 3, "raise": 1},
 	quota: counts{
-		kills: 8, handovers: 12, stops: 3, restored: 1, saved: 1, loaded: 1, raised: 1, proven: 4000, maybe: 1000, unknown: 100, marks: 4000, running: 3,
+		kills: 8, handovers: 12, stops: 3, restored: 1, saved: 1, loaded: 1, raised: 1,
+		proven: 4000, maybe: 1000, unknown: 100, marks: 4000, running: 3,
 	},
 }
 

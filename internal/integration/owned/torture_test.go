@@ -23,11 +23,13 @@ type plan struct {
 }
 
 var faults = map[string]fault{
-	"kill": kill, "stop": stop, "falter": falter, "hand over": handOver, "race": race, "restore": restore, "raise": raise,
+	"kill": kill, "stop": stop, "falter": falter, "hand over": handOver, "race": race,
+	"restore": restore, "raise": raise,
 }
 
-// TestTorture: processes are killed, stopped and woken, partitions handed over and fought for, snapshots
-// restored, counts raised; and every key has its effect once, but for what the documentation says.
+// TestTorture: processes are killed, stopped and woken, partitions handed over and fought for,
+// snapshots restored, counts raised; and every key has its effect once, but for what the
+// documentation says.
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	seed, p, began := seedOf(t), size, time.Now()
@@ -42,13 +44,15 @@ func TestTorture(t *testing.T) {
 // twoSources are one whose window passes several times, and one whose does not.
 func twoSources(keys int) settings {
 	short := sourceSettings{
-		Partitions: 4, Window: 6 * time.Second, Hold: 2 * time.Second, Slices: 4, Lease: 480 * time.Millisecond,
+		Partitions: 4, Window: 6 * time.Second, Hold: 2 * time.Second, Slices: 4,
+		Lease:    480 * time.Millisecond,
 		LeaseTTL: 160 * time.Millisecond, ExpectedKeys: 5000, Snapshots: true,
 	}
 	long := short
 	long.Window, long.Hold = time.Hour, 10*time.Second
 	long.ExpectedKeys = max(long.ExpectedKeys, keys/2/int(long.Partitions)*5/4)
-	return settings{Sources: []sourceSettings{short, long}, Batch: 64, Cap: 3, Slow: 3001, Failing: 307, Dawdling: 29}
+	return settings{Sources: []sourceSettings{short, long}, Batch: 64, Cap: 3, Slow: 3001,
+		Failing: 307, Dawdling: 29}
 }
 
 // seedOf is what decides what happens, but not when.
@@ -95,8 +99,8 @@ func (c *conductor) perform(p *plan) {
 	c.produce(1)
 }
 
-// encore has old snapshots restored, and the partitions that they are of handed over, where that has not come
-// of itself: when there are snapshots is not the seed's.
+// encore has old snapshots restored, and the partitions that they are of handed over, where that
+// has not come of itself: when there are snapshots is not the seed's.
 func (c *conductor) encore(p *plan) {
 	if p.faults["restore"] == 0 {
 		return
@@ -111,7 +115,8 @@ func (c *conductor) encore(p *plan) {
 	}
 }
 
-// score is the order of the faults. Snapshots are restored in the second half: there are none at first.
+// score is the order of the faults. Snapshots are restored in the second half: there are none at
+// first.
 func (c *conductor) score(p *plan) (score []string) {
 	for _, name := range slices.Sorted(maps.Keys(p.faults)) {
 		if name != "restore" {
@@ -198,7 +203,8 @@ func (c *conductor) table(v *verdict) string {
 	line("messages", len(c.queue))
 	line("effects", len(c.h.runs))
 	line("  claimed on a filter's word", c.h.provenRuns())
-	line("answers: new, maybe, unknown, of them too full", fmt.Sprint(n.proven, n.maybe, n.unknown, n.saturated))
+	line("answers: new, maybe, unknown, of them too full",
+		fmt.Sprint(n.proven, n.maybe, n.unknown, n.saturated))
 	line("kills", n.kills)
 	line("processes killed by a key", len(c.h.deaths)-n.kills)
 	line("handovers", n.handovers)
@@ -213,7 +219,8 @@ func (c *conductor) table(v *verdict) string {
 		line("  second effects, "+why, v.explained[why])
 	}
 	line("turns accepted from a stale epoch", v.stale)
-	line("keys that kill with all their attempts", fmt.Sprintf("%d of %d", v.capped, len(c.h.poison)))
+	line("keys that kill with all their attempts",
+		fmt.Sprintf("%d of %d", v.capped, len(c.h.poison)))
 	line("other problems", v.other)
 	return b.String()
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // noted is what is written down when Redis answers a turn.
-func noted(t *testing.T, change func(args []any) []any, turn *redisscript.OwnTurn, reply ...any) (all []record) {
+func noted(t *testing.T, change func(args []any) []any, turn *redisscript.OwnTurn,
+	reply ...any) (all []record) {
 	t.Helper()
 	dir := t.TempDir()
 	l, err := openLedger(dir, 1)
@@ -22,13 +23,16 @@ func noted(t *testing.T, change func(args []any) []any, turn *redisscript.OwnTur
 	w := newWire(l, []string{"rows"})
 	w.expect(place{0, 3})
 	tag := tagOf("rows", sourceName(0), 3)
-	call := redisscript.NewOwnTurn(redisscript.OwnKeys{Head: tag + ":head", Own: tag + ":own", Run: tag + ":run"},
-		redisscript.OwnSelf{Token: [16]byte{1}, Epoch: 77, MapVersion: 5, Seq: 6, Lease: time.Second, Slice: time.Second, Keep: time.Second}, turn)
+	call := redisscript.NewOwnTurn(redisscript.OwnKeys{Head: tag + ":head", Own: tag + ":own",
+		Run: tag + ":run"},
+		redisscript.OwnSelf{Token: [16]byte{1}, Epoch: 77, MapVersion: 5, Seq: 6,
+			Lease: time.Second, Slice: time.Second, Keep: time.Second}, turn)
 	args := call.Args
 	if change != nil {
 		args = change(args)
 	}
-	cmd := redis.NewCmd(t.Context(), append([]any{"evalsha", "sha", 3, tag + ":head", tag + ":own", tag + ":run"}, args...)...)
+	cmd := redis.NewCmd(t.Context(),
+		append([]any{"evalsha", "sha", 3, tag + ":head", tag + ":own", tag + ":run"}, args...)...)
 	cmd.SetVal(reply)
 	w.after(40, cmd)
 	if err := readLedgers(dir, func(_ int, r record) { all = append(all, r) }); err != nil {
@@ -39,23 +43,28 @@ func noted(t *testing.T, change func(args []any) []any, turn *redisscript.OwnTur
 
 // answerOf is what own.lua returns: of it only word, epoch and seq are looked at.
 func answerOf(word string) []any {
-	return []any{word, int64(1), int64(0), int64(0), int64(0), int64(0), int64(99), int64(0), int64(12), int64(0), int64(0), int64(0), int64(0), ""}
+	return []any{word, int64(1), int64(0), int64(0), int64(0), int64(0), int64(99), int64(0),
+		int64(12), int64(0), int64(0), int64(0), int64(0), ""}
 }
 
-// TestWireSeesEveryTurn: whatever an accepted turn carries, it is written down with the epoch that it named,
-// or nothing would tell that a mark was taken from an old one.
+// TestWireSeesEveryTurn: whatever an accepted turn carries, it is written down with the epoch that
+// it named, or nothing would tell that a mark was taken from an old one.
 func TestWireSeesEveryTurn(t *testing.T) {
 	for name, turn := range map[string]redisscript.OwnTurn{
-		"marks":              {Marks: []int64{2, 4, 6}},
-		"touches":            {Touches: []int64{2}},
-		"a begin":            {Begin: []redisscript.OwnField{{Name: redisscript.OwnFieldName(77, 1), Blob: redisscript.OwnBlob(8)}}},
-		"an end":             {Ended: []string{redisscript.OwnFieldName(77, 1)}},
-		"all":                {Marks: []int64{2}, Touches: []int64{4}, Begin: []redisscript.OwnField{{Name: "77:2", Blob: "12345678"}}, Ended: []string{"77:1"}},
+		"marks":   {Marks: []int64{2, 4, 6}},
+		"touches": {Touches: []int64{2}},
+		"a begin": {Begin: []redisscript.OwnField{{Name: redisscript.OwnFieldName(77, 1),
+			Blob: redisscript.OwnBlob(8)}}},
+		"an end": {Ended: []string{redisscript.OwnFieldName(77, 1)}},
+		"all": {Marks: []int64{2}, Touches: []int64{4},
+			Begin: []redisscript.OwnField{{Name: "77:2", Blob: "12345678"}},
+			Ended: []string{"77:1"}},
 		"nothing: it renews": {},
 	} {
 		for _, word := range []string{"done", "lapsed", "shared", "behind"} {
 			all := noted(t, nil, &turn, answerOf(word)...)
-			if len(all) != 1 || all[0].kind != wrote || all[0].epoch != 77 || all[0].seq != 12 || all[0].part != 3 || all[0].from != 40 ||
+			if len(all) != 1 || all[0].kind != wrote || all[0].epoch != 77 || all[0].seq != 12 ||
+				all[0].part != 3 || all[0].from != 40 ||
 				all[0].key != uint64(len(turn.Marks)) || all[0].attempt == 1 != (word != "lapsed") {
 				t.Errorf("a turn with %s, answered %q, is noted as %+v", name, word, all)
 			}
@@ -70,15 +79,30 @@ func TestWireSeesEveryTurn(t *testing.T) {
 
 // TestWireKnowsTheLayout: a turn that is laid out otherwise ends the process that sent it.
 func TestWireKnowsTheLayout(t *testing.T) {
-	full := redisscript.OwnTurn{Marks: []int64{2}, Begin: []redisscript.OwnField{{Name: "77:2", Blob: "12345678"}}, Ended: []string{"77:1"}}
+	full := redisscript.OwnTurn{Marks: []int64{2},
+		Begin: []redisscript.OwnField{{Name: "77:2", Blob: "12345678"}}, Ended: []string{"77:1"}}
 	for name, change := range map[string]func(args []any) []any{
-		"one argument less at the end":  func(args []any) []any { return append(args[:11:11], args[12:]...) },
-		"one argument more in front":    func(args []any) []any { return append([]any{"new"}, args...) },
-		"one argument more in between":  func(args []any) []any { return append(append(args[:5:5], 1), args[5:]...) },
-		"marks one by one":              func(args []any) []any { return append(append(args[:9:9], int64(2), int64(3)), args[10:]...) },
-		"the epoch as text":             func(args []any) []any { return append([]any{args[0], "77"}, args[2:]...) },
-		"begins without their ids":      func(args []any) []any { return append(args[:13:13], args[14:]...) },
-		"another argument after begins": func(args []any) []any { return append(args[:14:14], append([]any{5}, args[14:]...)...) },
+		"one argument less at the end": func(args []any) []any {
+			return append(args[:11:11], args[12:]...)
+		},
+		"one argument more in front": func(args []any) []any {
+			return append([]any{"new"}, args...)
+		},
+		"one argument more in between": func(args []any) []any {
+			return append(append(args[:5:5], 1), args[5:]...)
+		},
+		"marks one by one": func(args []any) []any {
+			return append(append(args[:9:9], int64(2), int64(3)), args[10:]...)
+		},
+		"the epoch as text": func(args []any) []any {
+			return append([]any{args[0], "77"}, args[2:]...)
+		},
+		"begins without their ids": func(args []any) []any {
+			return append(args[:13:13], args[14:]...)
+		},
+		"another argument after begins": func(args []any) []any {
+			return append(args[:14:14], append([]any{5}, args[14:]...)...)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

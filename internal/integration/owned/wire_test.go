@@ -17,9 +17,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// wire notes what Redis answers to the scripts of owned partitions, between the client and the package:
-// what is judged does not rest on what the package thinks of itself. It tells scripts from each other by
-// the words that they answer.
+// wire notes what Redis answers to the scripts of owned partitions, between the client and the
+// package: what is judged does not rest on what the package thinks of itself. It tells scripts from
+// each other by the words that they answer.
 type wire struct {
 	ledger *ledger
 	prefix []string // by source
@@ -28,11 +28,13 @@ type wire struct {
 	known map[string]*atomic.Uint64 // by tag: the newest epoch that was given to us
 	tags  map[string]place
 
-	remaps atomic.Int64 // the process kills itself with so many calls that change a mapping; 0 for never
+	// the process kills itself with so many calls that change a mapping; 0 for never
+	remaps atomic.Int64
 }
 
 func newWire(l *ledger, prefix []string) *wire {
-	return &wire{ledger: l, prefix: prefix, known: map[string]*atomic.Uint64{}, tags: map[string]place{}}
+	return &wire{ledger: l, prefix: prefix, known: map[string]*atomic.Uint64{},
+		tags: map[string]place{}}
 }
 
 // tagOf is how the keys of a partition begin.
@@ -62,7 +64,9 @@ func (w *wire) find(tag string) (place, *atomic.Uint64) {
 
 // DialHook implements redis.Hook.
 func (w *wire) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return next(ctx, network, addr)
+	}
 }
 
 // ProcessHook implements redis.Hook.
@@ -111,7 +115,8 @@ func (w *wire) before(cmds ...redis.Cmder) {
 			continue
 		}
 		key := fmt.Sprint(keys[0])
-		if (strings.HasSuffix(key, ":head") || strings.HasSuffix(key, ":map")) && w.remaps.Add(-1) == 0 {
+		if (strings.HasSuffix(key, ":head") || strings.HasSuffix(key, ":map")) &&
+			w.remaps.Add(-1) == 0 {
 			w.ledger.write(record{kind: dying})
 			die()
 		}
@@ -178,8 +183,8 @@ type turnArgs struct {
 	marks, touches, begins, ended int
 }
 
-// The places of a turn's arguments, as the header of own_turn.lua counts them from 1. What is judged rests on
-// them, so whatever does not look like it should is an error.
+// The places of a turn's arguments, as the header of own_turn.lua counts them from 1. What is
+// judged rests on them, so whatever does not look like it should is an error.
 const (
 	argToken, argEpoch                    = 0, 1
 	argMarks, argTouches, argBegins, rest = 9, 10, 11, 12
@@ -198,16 +203,22 @@ func readTurn(args []any) (t turnArgs, err error) {
 	case !ok1 || !ok2 || !ok3 || !ok4 || !ok5:
 		return t, fmt.Errorf("token %T, epoch %T, marks %T, touches %T, begins %T",
 			args[argToken], args[argEpoch], args[argMarks], args[argTouches], args[argBegins])
-	case len(token) != 16 || len(marks)%8 != 0 || len(touches)%8 != 0 || begins < 0 || len(args) < rest+2*begins:
-		return t, fmt.Errorf("a token of %d bytes, marks of %d, touches of %d, %d begins in %d arguments", len(token), len(marks), len(touches), begins, len(args))
+	case len(token) != 16 || len(marks)%8 != 0 || len(touches)%8 != 0 || begins < 0 ||
+		len(args) < rest+2*begins:
+		return t, fmt.Errorf(
+			"a token of %d bytes, marks of %d, touches of %d, %d begins in %d arguments",
+			len(token), len(marks), len(touches), begins, len(args))
 	}
 	for i, arg := range args[rest:] {
 		text, _ := arg.(string)
-		if ids := i < 2*begins && i%2 == 1; ids && (text == "" || len(text)%8 != 0) || !ids && !fieldName.MatchString(text) {
-			return t, fmt.Errorf("argument %d is %q: neither a field nor ids in their place", rest+i+1, text)
+		if ids := i < 2*begins && i%2 == 1; ids && (text == "" || len(text)%8 != 0) ||
+			!ids && !fieldName.MatchString(text) {
+			return t, fmt.Errorf("argument %d is %q: neither a field nor ids in their place",
+				rest+i+1, text)
 		}
 	}
-	return turnArgs{epoch, len(marks) / 8, len(touches) / 8, begins, len(args) - rest - 2*begins}, nil
+	return turnArgs{epoch, len(marks) / 8, len(touches) / 8, begins, len(args) - rest - 2*begins},
+		nil
 }
 
 var fieldName = regexp.MustCompile(`^\d+:\d+$`)

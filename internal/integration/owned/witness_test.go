@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/owned"
 )
 
-// witness stands between a Deduper and its Store. It notes for how long each claim was held, and on whose
-// word it was given: of one that a filter has proven new no store knows but the partition's.
+// witness stands between a Deduper and its Store. It notes for how long each claim was held, and on
+// whose word it was given: of one that a filter has proven new no store knows but the partition's.
 type witness struct {
 	*owned.Store
 	ledger *ledger
@@ -28,7 +28,8 @@ type holding struct {
 }
 
 func newWitness(s *owned.Store, l *ledger) *witness {
-	return &witness{Store: s, ledger: l, proven: map[dedup.ID]bool{}, held: map[dedup.Token]*holding{}, at: map[message]*holding{}}
+	return &witness{Store: s, ledger: l, proven: map[dedup.ID]bool{},
+		held: map[dedup.Token]*holding{}, at: map[message]*holding{}}
 }
 
 // filtered takes in what the Store tells while it answers.
@@ -53,7 +54,8 @@ func (w *witness) Finish(ctx context.Context, changes []dedup.Change) []dedup.An
 }
 
 // FinishClaim is both in one trip.
-func (w *witness) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (w *witness) FinishClaim(ctx context.Context, changes []dedup.Change,
+	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	ended, claimed = w.Store.FinishClaim(ctx, changes, reqs)
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -87,7 +87,8 @@ type worker struct {
 	feed   *feed
 	stores []*witness
 	dedup  []*dedup.Deduper
-	said   [4]atomic.Uint64 // verdicts: new, maybe, unknown, and unknown because the filter is too full
+	// verdicts: new, maybe, unknown, and unknown because the filter is too full
+	said [4]atomic.Uint64
 
 	wanted map[place]context.CancelFunc
 	tends  sync.WaitGroup
@@ -98,8 +99,10 @@ type worker struct {
 func (s *settings) options(source uint8) owned.Options {
 	c := &s.Sources[source]
 	o := owned.Options{
-		Prefix: prefixOf(source), Secret: []byte(secret), Window: c.Window, Hold: c.Hold, Lease: c.Lease, Slices: c.Slices,
-		ExpectedKeys: c.ExpectedKeys, MaxBytes: c.MaxBytes, FalsePositives: c.FalsePositives, InFlight: 2 * s.Batch,
+		Prefix: prefixOf(source), Secret: []byte(secret), Window: c.Window, Hold: c.Hold,
+		Lease: c.Lease, Slices: c.Slices,
+		ExpectedKeys: c.ExpectedKeys, MaxBytes: c.MaxBytes, FalsePositives: c.FalsePositives,
+		InFlight: 2 * s.Batch,
 	}
 	if c.Snapshots {
 		o.Snapshots = owned.Dir(snapshotDir(s.Dir, source))
@@ -121,7 +124,8 @@ func (s countedSnapshots) Load(ctx context.Context, name string) (io.ReadCloser,
 	return r, err
 }
 
-func (s countedSnapshots) Store(ctx context.Context, name string, keep time.Duration, r io.Reader) error {
+func (s countedSnapshots) Store(ctx context.Context, name string, keep time.Duration,
+	r io.Reader) error {
 	err := s.Snapshots.Store(ctx, name, keep, r)
 	if err == nil {
 		s.ledger.write(record{kind: saved})
@@ -129,14 +133,17 @@ func (s countedSnapshots) Store(ctx context.Context, name string, keep time.Dura
 	return err
 }
 
-func snapshotDir(dir string, source uint8) string { return fmt.Sprintf("%s/snapshots-%d", dir, source) }
+func snapshotDir(dir string, source uint8) string {
+	return fmt.Sprintf("%s/snapshots-%d", dir, source)
+}
 
 func work(cfg *settings, commands io.Reader) error {
 	l, err := openLedger(cfg.Dir, cfg.Child)
 	if err != nil {
 		return err
 	}
-	w := &worker{cfg: cfg, ledger: l, feed: newFeed(cfg.Dir), wanted: map[place]context.CancelFunc{}}
+	w := &worker{cfg: cfg, ledger: l, feed: newFeed(cfg.Dir),
+		wanted: map[place]context.CancelFunc{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if err := w.open(ctx); err != nil {
@@ -165,7 +172,8 @@ func (w *worker) open(ctx context.Context) error {
 	client := redis.NewClient(&redis.Options{Addr: w.cfg.Redis})
 	client.AddHook(w.wire)
 	for source := range w.cfg.Sources {
-		inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: prefixOf(uint8(source)) + "-inner", Owned: true})
+		inner, err := redisadapter.New(ctx,
+			client, redisadapter.Options{Prefix: prefixOf(uint8(source)) + "-inner", Owned: true})
 		if err != nil {
 			return err
 		}
@@ -175,7 +183,8 @@ func (w *worker) open(ctx context.Context) error {
 			w.filtered(e)
 			seen.filtered(&e)
 		}
-		opts.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+		opts.Logger = slog.New(slog.NewTextHandler(os.Stderr,
+			&slog.HandlerOptions{Level: slog.LevelError}))
 		if opts.Snapshots != nil {
 			opts.Snapshots = countedSnapshots{opts.Snapshots, w.ledger}
 		}
@@ -186,7 +195,8 @@ func (w *worker) open(ctx context.Context) error {
 		seen.Store = store
 		c := &w.cfg.Sources[source]
 		d, err := dedup.New(seen, dedup.Config{
-			Namespace: "torture", Window: c.Window, Hold: c.Hold, LeaseTTL: c.LeaseTTL, SeenOnly: true, StoreTimeout: c.LeaseTTL * 2 / 3,
+			Namespace: "torture", Window: c.Window, Hold: c.Hold, LeaseTTL: c.LeaseTTL,
+			SeenOnly: true, StoreTimeout: c.LeaseTTL * 2 / 3,
 		})
 		if err != nil {
 			return err
@@ -216,7 +226,8 @@ func (w *worker) report(ctx context.Context, done chan<- struct{}) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		r := record{kind: verdicts, key: w.said[0].Swap(0), epoch: w.said[1].Swap(0), seq: w.said[2].Swap(0)}
+		r := record{kind: verdicts, key: w.said[0].Swap(0), epoch: w.said[1].Swap(0),
+			seq: w.said[2].Swap(0)}
 		r.attempt = uint32(w.said[3].Swap(0))
 		if r.key+r.epoch+r.seq > 0 {
 			w.ledger.write(r)

@@ -51,7 +51,8 @@ func (b *bank) open(t *testing.T, resolve bool) *dedup.Deduper {
 	t.Helper()
 	store, err := redisadapter.New(t.Context(), b.client, redisadapter.Options{Prefix: b.prefix})
 	must(t, err)
-	cfg := dedup.Config{Namespace: "pay", Window: time.Hour, LeaseTTL: 500 * time.Millisecond, Wait: 20 * time.Second}
+	cfg := dedup.Config{Namespace: "pay", Window: time.Hour, LeaseTTL: 500 * time.Millisecond,
+		Wait: 20 * time.Second}
 	if resolve {
 		cfg.Resolve = b.resolve
 	}
@@ -70,7 +71,8 @@ func TestKilledAfterDanger(t *testing.T) {
 		return
 	}
 	addr := servertest.Redis(t)
-	for when, want := range map[string]dedup.Outcome{"before": dedup.Acquired, "after": dedup.Duplicate} {
+	for when, want := range map[string]dedup.Outcome{"before": dedup.Acquired,
+		"after": dedup.Duplicate} {
 		t.Run(when+" the payment", func(t *testing.T) {
 			b := &bank{client: single(t, &redis.Options{Addr: addr}), prefix: servertest.Prefix(t)}
 			killPayer(t, fmt.Sprintf("%s\n%s\n%s", addr, b.prefix, when))
@@ -80,16 +82,18 @@ func TestKilledAfterDanger(t *testing.T) {
 				return "", nil
 			}
 			for range 2 {
-				if _, err := dedup.Do(t.Context(), b.open(t, false), "order-1", mustNotRun); !errors.Is(err, dedup.ErrUncertain) {
+				if _, err := dedup.Do(t.Context(), b.open(t, false), "order-1",
+					mustNotRun); !errors.Is(err, dedup.ErrUncertain) {
 					t.Fatalf("nobody asks: %v", err)
 				}
 			}
-			res, err := dedup.Do(t.Context(), b.open(t, true), "order-1", func(ctx context.Context) (string, error) {
-				if err := dedup.Danger(ctx); err != nil {
-					return "", dedup.NotBegun(err)
-				}
-				return b.pay(ctx)
-			})
+			res, err := dedup.Do(t.Context(), b.open(t, true), "order-1",
+				func(ctx context.Context) (string, error) {
+					if err := dedup.Danger(ctx); err != nil {
+						return "", dedup.NotBegun(err)
+					}
+					return b.pay(ctx)
+				})
 			if err != nil || res.Outcome != want || res.Attempt != 2 {
 				t.Errorf("the bank was asked: %+v, %v; want %v", res, err, want)
 			}
@@ -132,18 +136,19 @@ func payAndHang(t *testing.T, task string) {
 		t.Fatal(err)
 	}
 	b := &bank{client: single(t, &redis.Options{Addr: addr}), prefix: prefix}
-	_, err := dedup.Do(t.Context(), b.open(t, false), "order-1", func(ctx context.Context) (string, error) {
-		if err := dedup.Danger(ctx); err != nil {
-			return "", err
-		}
-		if when == "after" {
-			if _, err := b.pay(ctx); err != nil {
+	_, err := dedup.Do(t.Context(), b.open(t, false),
+		"order-1", func(ctx context.Context) (string, error) {
+			if err := dedup.Danger(ctx); err != nil {
 				return "", err
 			}
-		}
-		fmt.Println("ready")
-		<-context.Background().Done() // the parent's SIGKILL ends it
-		return "", nil
-	})
+			if when == "after" {
+				if _, err := b.pay(ctx); err != nil {
+					return "", err
+				}
+			}
+			fmt.Println("ready")
+			<-context.Background().Done() // the parent's SIGKILL ends it
+			return "", nil
+		})
 	t.Fatalf("child: %v", err)
 }

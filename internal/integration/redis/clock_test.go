@@ -14,7 +14,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestClockThatJumps steps the clock of a real server: each step is told, and none that is not there.
+// TestClockThatJumps steps the clock of a real server: each step is told, and none that is not
+// there.
 func TestClockThatJumps(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindRedisClock)
@@ -39,14 +40,18 @@ func TestClockThatJumps(t *testing.T) {
 		asked++
 		info, err := client.InfoMap(t.Context(), "commandstats").Result()
 		must(t, err)
-		calls, _, _ := strings.Cut(strings.TrimPrefix(info["Commandstats"]["cmdstat_info"], "calls="), ",")
+		calls, _, _ := strings.Cut(strings.TrimPrefix(info["Commandstats"]["cmdstat_info"],
+			"calls="), ",")
 		n, err := strconv.Atoi(cmp.Or(calls, "0")) // none is shown before the first has ended
 		must(t, err)
 		return n - asked
 	}
 	first := looks()
-	eventually(t, 10*time.Second, "the watcher has looked twice", func() bool { return looks() >= first+3 })
-	for _, to := range []time.Duration{time.Minute, 0, -time.Minute, time.Hour, -time.Hour, 2 * time.Second} {
+	eventually(t, 10*time.Second, "the watcher has looked twice", func() bool {
+		return looks() >= first+3
+	})
+	for _, to := range []time.Duration{time.Minute, 0, -time.Minute, time.Hour, -time.Hour,
+		2 * time.Second} {
 		server.Shift(to)
 		select {
 		case f := <-jumps:

@@ -35,7 +35,8 @@ func advised(t *testing.T, addrs []string) *redis.ClusterClient {
 	return impatiently(t, addrs, time.Second)
 }
 
-// impatiently returns a client that asks where slots are every so often, and waits for a node for as long.
+// impatiently returns a client that asks where slots are every so often, and waits for a node for
+// as long.
 func impatiently(t *testing.T, addrs []string, wait time.Duration) *redis.ClusterClient {
 	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -179,7 +180,8 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 		c.move(t, slots, 2, 1)
 	}
 	met := c.redirections(t)
-	t.Logf("%d slots moved %d times; calls met MOVED %d times, ASK %d times", moves, 2*rounds, met["MOVED"], met["ASK"])
+	t.Logf("%d slots moved %d times; calls met MOVED %d times, ASK %d times", moves, 2*rounds,
+		met["MOVED"], met["ASK"])
 	if met["ASK"] < enoughAsked || met["MOVED"] == 0 {
 		t.Error("too few calls met a slot on the move to show anything")
 	}

@@ -9,18 +9,20 @@ import (
 	"time"
 )
 
-// frozenRounds times a master of a Cluster is frozen, and replaced by its replica; then it is a replica
-// itself, and the next round freezes the other one.
+// frozenRounds times a master of a Cluster is frozen, and replaced by its replica; then it is a
+// replica itself, and the next round freezes the other one.
 const frozenRounds = 50
 
-// TestFrozenMasterRounds is TestFrozenMasterWakesUp, for a Cluster, again and again: about 200 keys of the
-// frozen node in each round and layout, none of which may have two owners. Another worker claims them
-// within six seconds of the freeze, of which the Cluster takes the most to promote the replica.
+// TestFrozenMasterRounds is TestFrozenMasterWakesUp, for a Cluster, again and again: about 200 keys
+// of the frozen node in each round and layout, none of which may have two owners. Another worker
+// claims them within six seconds of the freeze, of which the Cluster takes the most to promote the
+// replica.
 func TestFrozenMasterRounds(t *testing.T) {
 	const lease, most = 7 * time.Second, 6 * time.Second
 	c := startCluster(t)
-	// With the second that the README advises two rounds of fifty took 6.4 and 6.8 s: 4.3 and 4.5 of them the
-	// Cluster's, and then a client that asks the frozen node for the slots waits for it, once or twice.
+	// With the second that the README advises two rounds of fifty took 6.4 and 6.8 s: 4.3 and 4.5
+	// of them the Cluster's, and then a client that asks the frozen node for the slots waits for
+	// it, once or twice.
 	next := impatiently(t, c.Addrs, time.Second/2)
 	master := 1
 	owned, doubled, longest, ours := 0, 0, time.Duration(0), time.Duration(0)
@@ -46,7 +48,9 @@ func TestFrozenMasterRounds(t *testing.T) {
 		}
 		old := master
 		master = replica
-		eventually(t, 20*time.Second, "the old master is a replica", func() bool { return strings.Contains(c.myself(t, old), "slave") })
+		eventually(t, 20*time.Second, "the old master is a replica", func() bool {
+			return strings.Contains(c.myself(t, old), "slave")
+		})
 	}
 	t.Logf("%d rounds, %d keys claimed from the successor, %d with two owners, recovered after %v at most, and %v after the promotion",
 		frozenRounds, owned, doubled, longest.Round(time.Millisecond), ours.Round(time.Millisecond))

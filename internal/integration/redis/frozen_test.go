@@ -70,11 +70,12 @@ type frozen struct {
 func frozenPair(t *testing.T) *frozen {
 	t.Helper()
 	p := startPair(t)
-	stale := single(t, &redis.Options{Addr: p.Addrs[0], ReadTimeout: time.Minute, PoolSize: pool, MaxRetries: -1})
+	stale := single(t, &redis.Options{Addr: p.Addrs[0], ReadTimeout: time.Minute, PoolSize: pool,
+		MaxRetries: -1})
 	must(t, connect(t.Context(), stale))
 	return &frozen{
-		Server: p.Server, node: 1, prefix: "ow", stale: stale, next: p.client, least: contested, most: contested,
-		promote: func() { p.promote(t); p.follow() },
+		Server: p.Server, node: 1, prefix: "ow", stale: stale, next: p.client, least: contested,
+		most: contested, promote: func() { p.promote(t); p.follow() },
 	}
 }
 
@@ -85,19 +86,21 @@ func frozenCluster(t *testing.T) *frozen {
 	return c.freezable(t, 1, "ow", advised(t, c.Addrs))
 }
 
-// freezable is the Cluster with the promotion of a master's replica ahead. The stale client knows the
-// nodes as they are now.
-func (c *cluster) freezable(t *testing.T, master int, prefix string, next redis.UniversalClient) *frozen {
+// freezable is the Cluster with the promotion of a master's replica ahead. The stale client knows
+// the nodes as they are now.
+func (c *cluster) freezable(t *testing.T, master int, prefix string,
+	next redis.UniversalClient) *frozen {
 	t.Helper()
 	replica := c.replicaOf(t, master)
 	stale := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: c.Addrs, ClusterStateReloadInterval: time.Hour, ReadTimeout: time.Minute, PoolSize: pool, MaxRetries: -1,
+		Addrs: c.Addrs, ClusterStateReloadInterval: time.Hour, ReadTimeout: time.Minute,
+		PoolSize: pool, MaxRetries: -1,
 	})
 	t.Cleanup(func() { must(t, stale.Close()) })
 	must(t, stale.ForEachMaster(t.Context(), connect))
 	return &frozen{
-		Server: c.Server, node: master, prefix: prefix, stale: stale, next: next, least: contested / 6, most: contested / 2,
-		promote: func() { c.promoted(t, replica) },
+		Server: c.Server, node: master, prefix: prefix, stale: stale, next: next,
+		least: contested / 6, most: contested / 2, promote: func() { c.promoted(t, replica) },
 	}
 }
 
@@ -124,9 +127,11 @@ type race struct {
 	taken []string                        // won by who asked its successor
 }
 
-// thaw freezes the node while keys are claimed, has them claimed elsewhere, and thaws it. It also returns
-// how long it took from the freeze until the first layout's keys had all been asked for elsewhere.
-func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) (races []*race, recovered time.Duration) {
+// thaw freezes the node while keys are claimed, has them claimed elsewhere, and thaws it. It also
+// returns how long it took from the freeze until the first layout's keys had all been asked for
+// elsewhere.
+func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) (races []*race,
+	recovered time.Duration) {
 	t.Helper()
 	cfg := dedup.Config{Window: window, LeaseTTL: lease, StoreTimeout: min(lease/2, 10*time.Second)}
 	var first, second []*dedup.Deduper
@@ -145,7 +150,8 @@ func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) (races []
 	for i, r := range races {
 		r.late = claimLate(t, first[i])
 	}
-	asked := time.Now() // of the node that is frozen: their leases begin at the latest now, but for the scheduler
+	// of the node that is frozen: their leases begin at the latest now, but for the scheduler
+	asked := time.Now()
 	f.promote()
 	f.election = time.Since(began)
 	for i, r := range races {
@@ -155,7 +161,9 @@ func (f *frozen) thaw(t *testing.T, lease time.Duration, outlast bool) (races []
 		}
 	}
 	if outlast {
-		eventually(t, 2*lease, "the lease is over", func() bool { return time.Since(asked) > lease+lease/4 })
+		eventually(t, 2*lease, "the lease is over", func() bool {
+			return time.Since(asked) > lease+lease/4
+		})
 	}
 	f.Cont(f.node)
 	t.Logf("lease %v, frozen for %v", lease, time.Since(began).Round(time.Millisecond))
@@ -171,9 +179,11 @@ func (r *race) doubled(t *testing.T, f *frozen) (n int) {
 			n++
 		}
 	}
-	t.Logf("%d of %d keys were claimed elsewhere meanwhile, %d of them have two owners", len(r.taken), contested, n)
+	t.Logf("%d of %d keys were claimed elsewhere meanwhile, %d of them have two owners",
+		len(r.taken), contested, n)
 	if len(r.taken) < f.least || len(r.taken) > f.most {
-		t.Errorf("the frozen node has between %d and %d keys: this test has shown nothing", f.least, f.most)
+		t.Errorf("the frozen node has between %d and %d keys: this test has shown nothing",
+			f.least, f.most)
 	}
 	return n
 }

@@ -32,7 +32,8 @@ func TestFullMemory(t *testing.T) {
 		})
 		done := inFlight(t, d, "done", 1000)
 		complete(t, l, d, done)
-		finishing, releasing, renewing := inFlight(t, d, "finishing", 1000), inFlight(t, d, "releasing", 200), inFlight(t, d, "renewing", 200)
+		finishing, releasing, renewing := inFlight(t, d, "finishing", 1000),
+			inFlight(t, d, "releasing", 200), inFlight(t, d, "renewing", 200)
 		var running []context.Context
 		for _, c := range renewing {
 			ctx, stop := c.KeepAlive(t.Context())
@@ -110,7 +111,8 @@ func inFlight(t *testing.T, d *dedup.Deduper, name string, n int) []*dedup.Claim
 }
 
 // outcomes claims the n keys of a name, and wants the same answer for each.
-func outcomes(t *testing.T, d *dedup.Deduper, name string, n int, want dedup.Outcome) []*dedup.Claim {
+func outcomes(t *testing.T, d *dedup.Deduper, name string, n int,
+	want dedup.Outcome) []*dedup.Claim {
 	t.Helper()
 	claims, err := d.ClaimBatch(t.Context(), requests(name, n))
 	must(t, err)
@@ -173,7 +175,8 @@ func refused(t *testing.T, d *dedup.Deduper, name string, n int) {
 	t.Helper()
 	wantFullError := func(err error) {
 		t.Helper()
-		if !errors.Is(err, dedup.ErrStoreFull) || !dedup.OutcomeUnknown(err) || redisadapter.Classify(err) != redisadapter.ClassFull {
+		if !errors.Is(err, dedup.ErrStoreFull) || !dedup.OutcomeUnknown(err) ||
+			redisadapter.Classify(err) != redisadapter.ClassFull {
 			t.Fatalf("a new claim at full memory: %v", err)
 		}
 	}

@@ -27,7 +27,8 @@ type layout struct {
 // layouts are all of them; every test of this package runs over each.
 var layouts = []layout{
 	{name: "rich", result: []byte("receipt")},
-	{name: "seen_only", options: redisadapter.Options{Layout: redisadapter.SeenOnly}, config: seenOnly},
+	{name: "seen_only", options: redisadapter.Options{Layout: redisadapter.SeenOnly},
+		config: seenOnly},
 	{name: "compact", options: members(redisadapter.Compact), config: seenOnly},
 	{name: "mixed", options: members(redisadapter.Mixed)},
 }
@@ -37,7 +38,8 @@ func seenOnly(c *dedup.Config) { c.SeenOnly = true }
 // members are the options of a layout that keeps finished keys in sets. window is that of
 // every Deduper of these tests; the keys expected are about what a load comes to.
 func members(l redisadapter.Layout) redisadapter.Options {
-	return redisadapter.Options{Layout: l, Secret: []byte("a secret of these tests"), Window: window, ExpectedKeys: 20_000}
+	return redisadapter.Options{Layout: l, Secret: []byte("a secret of these tests"),
+		Window: window, ExpectedKeys: 20_000}
 }
 
 // window of every Deduper: layouts that keep finished keys in sets have one for all.
@@ -55,7 +57,8 @@ func eachLayout(t *testing.T, test func(t *testing.T, l layout)) {
 }
 
 // deduper is what this layout makes of a client and a configuration.
-func (l layout) deduper(t *testing.T, client redis.UniversalClient, cfg dedup.Config) *dedup.Deduper {
+func (l layout) deduper(t *testing.T, client redis.UniversalClient,
+	cfg dedup.Config) *dedup.Deduper {
 	t.Helper()
 	options := l.options
 	options.Prefix = servertest.Prefix(t)
@@ -63,7 +66,8 @@ func (l layout) deduper(t *testing.T, client redis.UniversalClient, cfg dedup.Co
 }
 
 // sharing is like deduper for one of several that work on the same keys.
-func (l layout) sharing(t *testing.T, client redis.UniversalClient, cfg dedup.Config, options redisadapter.Options) *dedup.Deduper {
+func (l layout) sharing(t *testing.T, client redis.UniversalClient, cfg dedup.Config,
+	options redisadapter.Options) *dedup.Deduper {
 	t.Helper()
 	store, err := redisadapter.New(t.Context(), client, options)
 	if err != nil {

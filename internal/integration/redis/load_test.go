@@ -49,13 +49,15 @@ type load struct {
 // long for many as for one.
 type loads []*load
 
-// begin starts the load of every layout with leases of this length, and waits until all are under way.
+// begin starts the load of every layout with leases of this length, and waits until all are under
+// way.
 func begin(t *testing.T, client redis.UniversalClient, lease time.Duration, crash int) loads {
 	t.Helper()
 	cfg := dedup.Config{Window: window, LeaseTTL: lease, StoreTimeout: time.Second}
 	var all loads
 	for _, lay := range layouts {
-		l := &load{layout: lay, d: lay.deduper(t, client, cfg), crash: crash, cfg: cfg, pace: 2 * time.Millisecond}
+		l := &load{layout: lay, d: lay.deduper(t, client, cfg), crash: crash,
+			cfg: cfg, pace: 2 * time.Millisecond}
 		l.start(t, workers)
 		all = append(all, l)
 	}

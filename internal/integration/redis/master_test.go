@@ -25,8 +25,12 @@ func TestMasterDies(t *testing.T) {
 		name       string
 		hit, after func(*servertest.Server)
 	}{
-		{"SIGKILL", func(s *servertest.Server) { s.Kill(1) }, func(s *servertest.Server) { s.Start(1) }},
-		{"SIGSTOP", func(s *servertest.Server) { s.Stop(1) }, func(s *servertest.Server) { s.Cont(1) }},
+		{"SIGKILL", func(s *servertest.Server) {
+			s.Kill(1)
+		}, func(s *servertest.Server) { s.Start(1) }},
+		{"SIGSTOP", func(s *servertest.Server) {
+			s.Stop(1)
+		}, func(s *servertest.Server) { s.Cont(1) }},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +73,9 @@ func recovered(t *testing.T, d *dedup.Deduper, since time.Time) {
 		round++
 		claims, err := d.ClaimBatch(t.Context(), requests(fmt.Sprintf("fresh-%d", round), 60))
 		must(t, err)
-		return !slices.ContainsFunc(claims, func(c *dedup.Claim) bool { return c.Outcome != dedup.Acquired })
+		return !slices.ContainsFunc(claims, func(c *dedup.Claim) bool {
+			return c.Outcome != dedup.Acquired
+		})
 	})
 	took := time.Since(since)
 	t.Logf("every key is served again after %v", took.Round(time.Millisecond))

@@ -17,8 +17,10 @@ import (
 
 // impatient is what a Deduper runs with that is to give up soon, patient what others do.
 var (
-	impatient = dedup.Config{Window: window, LeaseTTL: 30 * time.Second, StoreTimeout: 300 * time.Millisecond}
-	patient   = dedup.Config{Window: window, LeaseTTL: 30 * time.Second, StoreTimeout: 10 * time.Second}
+	impatient = dedup.Config{Window: window, LeaseTTL: 30 * time.Second,
+		StoreTimeout: 300 * time.Millisecond}
+	patient = dedup.Config{Window: window, LeaseTTL: 30 * time.Second,
+		StoreTimeout: 10 * time.Second}
 )
 
 // both returns an impatient Deduper and a patient one of the same keys.
@@ -31,7 +33,8 @@ func (l layout) both(t *testing.T, client redis.UniversalClient) (soon, d *dedup
 
 // claimAll claims the keys of a name from as many goroutines, and returns the outcomes,
 // the errors and the longest call.
-func claimAll(t *testing.T, d *dedup.Deduper, name string, n int) (outcomes map[dedup.Outcome]int, classes map[redisadapter.Class]int, longest time.Duration) {
+func claimAll(t *testing.T, d *dedup.Deduper, name string, n int) (outcomes map[dedup.Outcome]int,
+	classes map[redisadapter.Class]int, longest time.Duration) {
 	t.Helper()
 	outcomes, classes = make(map[dedup.Outcome]int), make(map[redisadapter.Class]int)
 	var mu sync.Mutex
@@ -70,21 +73,27 @@ func TestDeadConnections(t *testing.T) {
 		name      string
 		hit, mend func(*servertest.Server)
 	}{
-		{"SIGKILL", func(s *servertest.Server) { s.Kill(1) }, func(s *servertest.Server) { s.Start(1) }},
-		{"SIGSTOP", func(s *servertest.Server) { s.Stop(1) }, func(s *servertest.Server) { s.Cont(1) }},
+		{"SIGKILL", func(s *servertest.Server) {
+			s.Kill(1)
+		}, func(s *servertest.Server) { s.Start(1) }},
+		{"SIGSTOP", func(s *servertest.Server) {
+			s.Stop(1)
+		}, func(s *servertest.Server) { s.Cont(1) }},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
 			eachLayout(t, func(t *testing.T, l layout) {
 				server := servertest.Private(t, servertest.KindRedis)
 				client := single(t, &redis.Options{Addr: server.Addr})
-				// With everysec a write that is acknowledged waits in the process while an fsync takes long.
+				// With everysec a write that is acknowledged waits in the process while an fsync
+				// takes long.
 				must(t, client.ConfigSet(t.Context(), "appendfsync", "always").Err())
 				soon, d := l.both(t, client)
 				complete(t, l, d, inFlight(t, d, "done", callers))
 				fault.hit(server)
 				outcomes, classes, longest := claimAll(t, soon, "done", callers)
-				t.Logf("while it is out: %v, %v, longest call %v", outcomes, classes, longest.Round(time.Millisecond))
+				t.Logf("while it is out: %v, %v, longest call %v", outcomes, classes,
+					longest.Round(time.Millisecond))
 				if outcomes[dedup.Unknown] != callers {
 					t.Errorf("a server that is out has answered: %v", outcomes)
 				}
@@ -95,7 +104,8 @@ func TestDeadConnections(t *testing.T) {
 				back := time.Now()
 				eventually(t, 10*time.Second, "every call is answered", func() bool {
 					outcomes, classes, _ = claimAll(t, soon, "done", callers)
-					t.Logf("%v after it is back: %v, %v", time.Since(back).Round(time.Millisecond), outcomes, classes)
+					t.Logf("%v after it is back: %v, %v", time.Since(back).Round(time.Millisecond),
+						outcomes, classes)
 					if outcomes[dedup.Duplicate]+outcomes[dedup.Unknown] != callers {
 						t.Errorf("want duplicates, got %v", outcomes)
 					}
@@ -124,10 +134,12 @@ func TestLoading(t *testing.T) {
 		must(t, err)
 		complete(t, l, d, inFlight(t, d, "done", keys))
 		delay := func(perKey string) { // it is settled while the server loads, too
-			must(t, single(t, &redis.Options{Addr: client.Options().Addr, ReadTimeout: time.Minute}).ConfigSet(t.Context(), "key-load-delay", perKey).Err())
+			must(t, single(t, &redis.Options{Addr: client.Options().Addr,
+				ReadTimeout: time.Minute}).ConfigSet(t.Context(), "key-load-delay", perKey).Err())
 		}
 		// Microseconds; all in all more than ten seconds, if nobody shortens it. The server answers
-		// once in about seventeen keys: a call of several round trips must still end before its deadline.
+		// once in about seventeen keys: a call of several round trips must still end before its
+		// deadline.
 		delay("1000")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -135,7 +147,8 @@ func TestLoading(t *testing.T) {
 		go func() { loaded <- client.Do(ctx, "DEBUG", "RELOAD").Err() }()
 		reader := single(t, &redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
 		eventually(t, 10*time.Second, "the server says LOADING", func() bool {
-			return redisadapter.Classify(reader.Get(t.Context(), "ow").Err()) == redisadapter.ClassLoading
+			return redisadapter.Classify(reader.Get(t.Context(),
+				"ow").Err()) == redisadapter.ClassLoading
 		})
 		seen, shortened := make(map[string]int), false
 		for during := true; during; {
@@ -195,7 +208,8 @@ func TestDemotedPrimary(t *testing.T) {
 		p.replicated(t)
 		p.swap(t)
 		outcomes, classes, longest := claimAll(t, d, "new", callers)
-		t.Logf("new keys, at a replica: %v, %v, longest call %v", outcomes, classes, longest.Round(time.Millisecond))
+		t.Logf("new keys, at a replica: %v, %v, longest call %v", outcomes, classes,
+			longest.Round(time.Millisecond))
 		if outcomes[dedup.Unknown] != callers || classes[redisadapter.ClassReadOnly] == 0 {
 			t.Errorf("new keys, at a replica: %v, %v; want unknown, read_only", outcomes, classes)
 		}

@@ -29,7 +29,8 @@ func startPair(t *testing.T) *pair {
 	}
 	var dial net.Dialer
 	p.client = single(t, &redis.Options{
-		Addr: "primary.example:6379", DialTimeout: time.Second, ReadTimeout: time.Second, DialerRetries: 1,
+		Addr: "primary.example:6379", DialTimeout: time.Second, ReadTimeout: time.Second,
+		DialerRetries: 1,
 		// The name is looked up with every connection; those of before are closed by the
 		// server's death, or soon by their age.
 		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -99,14 +100,16 @@ func TestSentinel(t *testing.T) {
 	}{
 		{"primary killed", func(_ *testing.T, s *servertest.Server) { s.Kill(1) }},
 		{"failover asked for", func(t *testing.T, s *servertest.Server) {
-			must(t, single(t, &redis.Options{Addr: s.Addrs[2]}).Do(t.Context(), "SENTINEL", "FAILOVER", "onceward").Err())
+			must(t, single(t, &redis.Options{Addr: s.Addrs[2]}).Do(t.Context(), "SENTINEL",
+				"FAILOVER", "onceward").Err())
 		}},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
 			server := servertest.Private(t, servertest.KindRedisSentinel)
 			client := redis.NewFailoverClient(&redis.FailoverOptions{
-				MasterName: "onceward", SentinelAddrs: server.Addrs[2:], ReadTimeout: time.Second, DialTimeout: time.Second,
+				MasterName: "onceward", SentinelAddrs: server.Addrs[2:], ReadTimeout: time.Second,
+				DialTimeout: time.Second,
 			})
 			t.Cleanup(func() { must(t, client.Close()) })
 			fresh := probe(t, client)
@@ -114,7 +117,9 @@ func TestSentinel(t *testing.T) {
 			fault.hit(t, server)
 			hit := time.Now()
 			second := single(t, &redis.Options{Addr: server.Addrs[1]})
-			eventually(t, 20*time.Second, "the replica is promoted", func() bool { return isMaster(t, second) })
+			eventually(t, 20*time.Second, "the replica is promoted", func() bool {
+				return isMaster(t, second)
+			})
 			recovered(t, fresh, hit)
 			work.through(t, "promotion")
 			work.end(t, wantSafe)

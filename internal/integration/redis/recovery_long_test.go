@@ -19,22 +19,27 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// TestOutageOfHalfAMinute has a store that is out for 30 s under load: what waits for it does not grow
-// with the outage, no effect begins, nothing that was acknowledged is forgotten, and 5 s after it is back
-// nine tenths of what went through before do so again. A machine's own seconds differ by more than a
-// tenth, so before and after are both told beside the same load on a store that was never out, in turn
-// with it; that needs a machine that does nothing else.
+// TestOutageOfHalfAMinute has a store that is out for 30 s under load: what waits for it does not
+// grow with the outage, no effect begins, nothing that was acknowledged is forgotten, and 5 s after
+// it is back nine tenths of what went through before do so again. A machine's own seconds differ by
+// more than a tenth, so before and after are both told beside the same load on a store that was
+// never out, in turn with it; that needs a machine that does nothing else.
 func TestOutageOfHalfAMinute(t *testing.T) {
-	const outage, within, over, callers, goal = 30 * time.Second, 5 * time.Second, 20 * time.Second, 64, 0.90
-	// A server that hangs has go-redis wait for each connection and each reply in goroutines of its own,
-	// for some seconds: about 1,150 from the third second on, and no more at the thirtieth.
+	const outage, within, over, callers, goal = 30 * time.Second, 5 * time.Second,
+		20 * time.Second, 64, 0.90
+	// A server that hangs has go-redis wait for each connection and each reply in goroutines of its
+	// own, for some seconds: about 1,150 from the third second on, and no more at the thirtieth.
 	const bound = 32 * callers
 	for _, fault := range []struct {
 		name      string
 		hit, mend func(*servertest.Server)
 	}{
-		{"SIGKILL", func(s *servertest.Server) { s.Kill(1) }, func(s *servertest.Server) { s.Start(1) }},
-		{"SIGSTOP", func(s *servertest.Server) { s.Stop(1) }, func(s *servertest.Server) { s.Cont(1) }},
+		{"SIGKILL", func(s *servertest.Server) {
+			s.Kill(1)
+		}, func(s *servertest.Server) { s.Start(1) }},
+		{"SIGSTOP", func(s *servertest.Server) {
+			s.Stop(1)
+		}, func(s *servertest.Server) { s.Cont(1) }},
 	} {
 		for _, l := range layouts {
 			t.Run(fault.name+"/"+l.name, func(t *testing.T) {
@@ -55,7 +60,8 @@ func TestOutageOfHalfAMinute(t *testing.T) {
 				healed := time.Now()
 				steady(t, server)
 				f.pause()
-				// In turn from here on: keys that one has and the other has not would be rehashed in one alone.
+				// In turn from here on: keys that one has and the other has not would be rehashed
+				// in one alone.
 				f.beside(twin, within-time.Since(healed).Round(time.Second))
 				after := f.beside(twin, over)
 				f.stop()
@@ -70,7 +76,8 @@ func TestOutageOfHalfAMinute(t *testing.T) {
 					t.Errorf("%d effects began while the store was out", during)
 				}
 				if after.share() < goal*before.share() {
-					t.Errorf("%.2f of what it was before, beside a load that was spared; want %.2f", after.share()/before.share(), goal)
+					t.Errorf("%.2f of what it was before, beside a load that was spared; want %.2f",
+						after.share()/before.share(), goal)
 				}
 				f.check(t)
 				twin.check(t)
@@ -79,8 +86,8 @@ func TestOutageOfHalfAMinute(t *testing.T) {
 	}
 }
 
-// steady keeps a server from rewriting its log by itself, which takes it a second or two of a core when
-// the log has grown enough, and one of two servers earlier than the other.
+// steady keeps a server from rewriting its log by itself, which takes it a second or two of a core
+// when the log has grown enough, and one of two servers earlier than the other.
 func steady(t *testing.T, s *servertest.Server) {
 	t.Helper()
 	client := single(t, &redis.Options{Addr: s.Addr})
@@ -105,7 +112,8 @@ func (r inTurn) String() string {
 	for _, s := range r.seconds {
 		fmt.Fprintf(&b, " %.2f", s)
 	}
-	return fmt.Sprintf("%.2f (%d and %d messages; by second%s)", r.share(), r.ours, r.spared, b.String())
+	return fmt.Sprintf("%.2f (%d and %d messages; by second%s)", r.share(), r.ours, r.spared,
+		b.String())
 }
 
 // beside runs two floods that are paused in turn, a slice each, for a time. Both are paused then.
@@ -122,8 +130,8 @@ func (f *flood) beside(twin *flood, over time.Duration) (r inTurn) {
 	return r
 }
 
-// turn is one slice of a flood that is paused before and after, and how many messages were acknowledged
-// in it.
+// turn is one slice of a flood that is paused before and after, and how many messages were
+// acknowledged in it.
 func (f *flood) turn() int64 {
 	before := f.done.Load()
 	f.resume()
@@ -156,7 +164,8 @@ func floodOf(t *testing.T, l layout, callers int) (*flood, *servertest.Server) {
 	server := servertest.Private(t, servertest.KindRedis)
 	steady(t, server)
 	cfg := dedup.Config{Window: window, LeaseTTL: 5 * time.Second, StoreTimeout: time.Second}
-	client := single(t, &redis.Options{Addr: server.Addr, DialTimeout: time.Second, ReadTimeout: time.Second})
+	client := single(t, &redis.Options{Addr: server.Addr, DialTimeout: time.Second,
+		ReadTimeout: time.Second})
 	return startFlood(t, l.deduper(t, client, cfg), callers), server
 }
 
@@ -218,8 +227,8 @@ func (f *flood) stop() {
 	f.wg.Wait()
 }
 
-// check reports what was acknowledged and has had no effect. A second effect needs the outage: the first
-// one's record was under way then.
+// check reports what was acknowledged and has had no effect. A second effect needs the outage: the
+// first one's record was under way then.
 func (f *flood) check(t *testing.T) {
 	t.Helper()
 	lost, again := 0, 0
@@ -236,6 +245,7 @@ func (f *flood) check(t *testing.T) {
 		t.Errorf("%d messages are acknowledged and had no effect", lost)
 	}
 	if most := 64; again > most {
-		t.Errorf("%d messages had a second effect; at most the %d whose record was under way can", again, most)
+		t.Errorf("%d messages had a second effect; at most the %d whose record was under way can",
+			again, most)
 	}
 }

@@ -21,18 +21,22 @@ import (
 // begin one at a level of its own (error 1568), and is not told what was committed since.
 func TestMariaDBAutocommitOff(t *testing.T) {
 	s := newShop(t, mariadb(), func(c *sqladapter.Config) { c.Window = time.Minute })
-	off := openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) { c.Params["autocommit"] = "0" }))
+	off := openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) {
+		c.Params["autocommit"] = "0"
+	}))
 	off.SetMaxOpenConns(1)
 	marks := func(window time.Duration) *sqladapter.Marks {
 		m, err := sqladapter.New(sqladapter.Config{
-			Dialect: sqladapter.MySQL, Namespace: "shop", Table: s.table, Window: window, Isolation: sql.LevelReadCommitted,
+			Dialect: sqladapter.MySQL, Namespace: "shop", Table: s.table, Window: window,
+			Isolation: sql.LevelReadCommitted,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return m
 	}
-	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g", Table: s.table + "_fence"})
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g",
+		Table: s.table + "_fence"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,12 +46,22 @@ func TestMariaDBAutocommitOff(t *testing.T) {
 		do   func(ctx context.Context) error
 		want time.Duration // the window that is on record afterwards
 	}{
-		{"Migrate, as it is", func(ctx context.Context) error { return marks(time.Minute).Migrate(ctx, off) }, time.Minute},
-		{"Migrate, a longer window", func(ctx context.Context) error { return marks(time.Hour).Migrate(ctx, off) }, time.Hour},
-		{"Check", func(ctx context.Context) error { return marks(time.Hour).Check(ctx, off) }, time.Hour},
-		{"SetWindow", func(ctx context.Context) error { return marks(time.Minute).SetWindow(ctx, off) }, time.Minute},
+		{"Migrate, as it is", func(ctx context.Context) error {
+			return marks(time.Minute).Migrate(ctx, off)
+		}, time.Minute},
+		{"Migrate, a longer window", func(ctx context.Context) error {
+			return marks(time.Hour).Migrate(ctx, off)
+		}, time.Hour},
+		{"Check", func(ctx context.Context) error {
+			return marks(time.Hour).Check(ctx, off)
+		}, time.Hour},
+		{"SetWindow", func(ctx context.Context) error {
+			return marks(time.Minute).SetWindow(ctx, off)
+		}, time.Minute},
 		{"Do", func(ctx context.Context) error {
-			_, err := marks(time.Minute).Do(ctx, off, "m", func(context.Context, *sql.Tx) error { return nil })
+			_, err := marks(time.Minute).Do(ctx, off, "m", func(context.Context, *sql.Tx) error {
+				return nil
+			})
 			return err
 		}, time.Minute},
 		{"Lookup", func(ctx context.Context) error {
@@ -59,10 +73,13 @@ func TestMariaDBAutocommitOff(t *testing.T) {
 			return err
 		}, time.Minute},
 		{"Preflight", func(ctx context.Context) error {
-			_, err := sqladapter.Preflight(ctx, off, sqladapter.PreflightConfig{Dialect: sqladapter.MySQL, Tables: []string{s.table}})
+			_, err := sqladapter.Preflight(ctx, off,
+				sqladapter.PreflightConfig{Dialect: sqladapter.MySQL, Tables: []string{s.table}})
 			return err
 		}, time.Minute},
-		{"Fence.Migrate", func(ctx context.Context) error { return fence.Migrate(ctx, off) }, time.Minute},
+		{"Fence.Migrate", func(ctx context.Context) error {
+			return fence.Migrate(ctx, off)
+		}, time.Minute},
 		{"Fence.Lookup", func(ctx context.Context) error {
 			_, _, err := fence.Lookup(ctx, off, sqladapter.Position{Topic: "t", TopicID: "i"})
 			return err
@@ -80,7 +97,9 @@ func TestMariaDBAutocommitOff(t *testing.T) {
 				t.Error(err)
 			}
 			var millis int64
-			if err := s.db.QueryRowContext(t.Context(), `SELECT window_ms FROM `+s.table+`_meta`).Scan(&millis); err != nil || millis != call.want.Milliseconds() {
+			if err := s.db.QueryRowContext(t.Context(),
+				`SELECT window_ms FROM `+s.table+`_meta`).Scan(&millis); err != nil ||
+				millis != call.want.Milliseconds() {
 				t.Errorf("window on record: %d ms, %v; want %v", millis, err, call.want)
 			}
 		})
@@ -104,11 +123,14 @@ func TestMariaDBEffectCommits(t *testing.T) {
 		}
 		return s.effect(ctx, tx, message+", second half")
 	}
-	_, err := s.marks.Do(t.Context(), s.db, "m", func(ctx context.Context, tx *sql.Tx) error { return effect(ctx, tx, "m") })
+	_, err := s.marks.Do(t.Context(), s.db, "m", func(ctx context.Context, tx *sql.Tx) error {
+		return effect(ctx, tx, "m")
+	})
 	if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") {
 		t.Errorf("Do = %v, want a permanent error that says so", err)
 	}
-	_, err = s.marks.DoBatch(t.Context(), s.db, []string{"a", "b"}, func(ctx context.Context, tx *sql.Tx, _ []int) error { return effect(ctx, tx, "batch") })
+	_, err = s.marks.DoBatch(t.Context(), s.db, []string{"a", "b"},
+		func(ctx context.Context, tx *sql.Tx, _ []int) error { return effect(ctx, tx, "batch") })
 	if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") {
 		t.Errorf("DoBatch = %v, want a permanent error that says so", err)
 	}
@@ -119,7 +141,8 @@ func TestMariaDBEffectCommits(t *testing.T) {
 	if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") {
 		t.Errorf("Do = %v, want a permanent error that says so", err)
 	}
-	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g", Table: s.table + "_fence"})
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g",
+		Table: s.table + "_fence"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +151,8 @@ func TestMariaDBEffectCommits(t *testing.T) {
 	}
 	t.Cleanup(func() { s.exec(t, `DROP TABLE `+s.table+`_fence`) })
 	position := sqladapter.Position{Topic: "t", TopicID: "i"}
-	_, err = fence.Do(t.Context(), s.db, position, 0, 9, func(ctx context.Context, tx *sql.Tx, _ int64) error { return effect(ctx, tx, "span") })
+	_, err = fence.Do(t.Context(), s.db, position, 0,
+		9, func(ctx context.Context, tx *sql.Tx, _ int64) error { return effect(ctx, tx, "span") })
 	if err == nil || !strings.Contains(err.Error(), "committed by itself") {
 		t.Errorf("Fence.Do = %v, want an error that says so", err)
 	}
@@ -138,17 +162,23 @@ func TestMariaDBEffectCommits(t *testing.T) {
 // connection, in which no level can be chosen (1568). The next transaction begins all the same, as
 // one without a level does.
 func TestMariaDBLeftOpen(t *testing.T) {
-	s := newShop(t, mariadb(), func(c *sqladapter.Config) { c.Window, c.Isolation = time.Minute, sql.LevelReadCommitted })
-	off := openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) { c.Params["autocommit"] = "0" }))
+	s := newShop(t, mariadb(), func(c *sqladapter.Config) {
+		c.Window, c.Isolation = time.Minute, sql.LevelReadCommitted
+	})
+	off := openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) {
+		c.Params["autocommit"] = "0"
+	}))
 	off.SetMaxOpenConns(1)
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{
-		Dialect: sqladapter.MySQL, Group: "g", Table: s.table + "_fence", Isolation: sql.LevelReadCommitted,
+		Dialect: sqladapter.MySQL, Group: "g", Table: s.table + "_fence",
+		Isolation: sql.LevelReadCommitted,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	store := newStore(t, off, sqladapter.MySQL, s.table+"_claims")
-	if err := errors.Join(fence.Migrate(t.Context(), s.db), store.Migrate(t.Context())); err != nil {
+	if err := errors.Join(fence.Migrate(t.Context(), s.db),
+		store.Migrate(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -159,11 +189,14 @@ func TestMariaDBLeftOpen(t *testing.T) {
 	})
 	for name, call := range map[string]func(ctx context.Context) error{
 		"Do": func(ctx context.Context) error {
-			_, err := s.marks.Do(ctx, off, "m", func(ctx context.Context, tx *sql.Tx) error { return s.effect(ctx, tx, "m") })
+			_, err := s.marks.Do(ctx, off, "m", func(ctx context.Context, tx *sql.Tx) error {
+				return s.effect(ctx, tx, "m")
+			})
 			return err
 		},
 		"Fence.Do": func(ctx context.Context) error {
-			_, err := fence.Do(ctx, off, sqladapter.Position{Topic: "t", TopicID: "i"}, 0, 1, func(context.Context, *sql.Tx, int64) error { return nil })
+			_, err := fence.Do(ctx, off, sqladapter.Position{Topic: "t", TopicID: "i"}, 0,
+				1, func(context.Context, *sql.Tx, int64) error { return nil })
 			return err
 		},
 		"DeleteExpired": func(ctx context.Context) error {
@@ -171,16 +204,21 @@ func TestMariaDBLeftOpen(t *testing.T) {
 			return err
 		},
 		"Store.Claim": func(ctx context.Context) error {
-			return store.Claim(ctx, []dedup.ClaimRequest{{ID: dedup.ID{1}, Token: dedup.Token{1}, Lease: time.Minute}})[0].Err
+			return store.Claim(ctx,
+				[]dedup.ClaimRequest{{ID: dedup.ID{1}, Token: dedup.Token{1},
+					Lease: time.Minute}})[0].Err
 		},
-		"Store.Lookup": func(ctx context.Context) error { return store.Lookup(ctx, []dedup.ID{{1}})[0].Err },
+		"Store.Lookup": func(ctx context.Context) error {
+			return store.Lookup(ctx, []dedup.ID{{1}})[0].Err
+		},
 		"Store.Sweep": func(ctx context.Context) error {
 			_, err := store.Sweep(ctx, 10)
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := off.ExecContext(t.Context(), `SELECT count(*) FROM `+s.ledger); err != nil {
+			if _, err := off.ExecContext(t.Context(),
+				`SELECT count(*) FROM `+s.ledger); err != nil {
 				t.Fatal(err)
 			}
 			if err := call(t.Context()); err != nil {

@@ -17,7 +17,8 @@ import (
 )
 
 // pgxModes are all the ways in which pgx sends a statement.
-var pgxModes = []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"}
+var pgxModes = []string{"cache_statement", "cache_describe", "describe_exec",
+	"exec", "simple_protocol"}
 
 // A cuttable is an engine whose COMMITs can be cut.
 type cuttable struct {
@@ -33,7 +34,9 @@ func cuttables(modes []string) []cuttable {
 			t.Fatal(err)
 		}
 		c := newCutter(t, direct.Addr, newMySQLWire)
-		return c, openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(cfg *mysql.Config) { cfg.Addr = c.addr }))
+		return c, openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(cfg *mysql.Config) {
+			cfg.Addr = c.addr
+		}))
 	}}}
 	for _, mode := range modes {
 		all = append(all, cuttable{postgres(mode), func(t *testing.T) (*cutter, *sql.DB) {
@@ -57,7 +60,8 @@ type way struct {
 	do   func(s *shop, ctx context.Context, batch []string) (first bool, err error)
 }
 
-var ways = []way{{"MarkTx", 1, (*shop).byTheBook}, {"Do", 1, (*shop).byDo}, {"DoBatch", 3, (*shop).byDoBatch}}
+var ways = []way{{"MarkTx", 1, (*shop).byTheBook}, {"Do", 1, (*shop).byDo},
+	{"DoBatch", 3, (*shop).byDoBatch}}
 
 // TestCommitCut: COMMIT does not arrive, arrives when its client has gone, or its reply is lost
 // or torn at any byte. Whoever then does what the documentation says has each effect once,
@@ -122,9 +126,10 @@ func TestCommitCutInAPipeline(t *testing.T) {
 			c, url := newPostgresCutter(t, servertest.Postgres(t))
 			p := &pipeline{shop: s, url: postgresURL(t, url, mode)}
 			t.Cleanup(func() { p.disconnect(t) })
-			s.underCuts(t, c, way{"MarkTx", 1, func(_ *shop, ctx context.Context, batch []string) (bool, error) {
-				return p.redeliver(ctx, batch[0])
-			}})
+			s.underCuts(t, c, way{"MarkTx", 1,
+				func(_ *shop, ctx context.Context, batch []string) (bool, error) {
+					return p.redeliver(ctx, batch[0])
+				}})
 		})
 	}
 }
@@ -203,7 +208,8 @@ func (s *shop) byDoBatch(ctx context.Context, batch []string) (first bool, err e
 		return false, err
 	}
 	other := func(m sqladapter.Mark) bool { return m.Outcome != marks[0].Outcome }
-	if slices.ContainsFunc(marks, other) || marks[0].Outcome != dedup.Acquired && marks[0].Outcome != dedup.Duplicate {
+	if slices.ContainsFunc(marks, other) ||
+		marks[0].Outcome != dedup.Acquired && marks[0].Outcome != dedup.Duplicate {
 		return false, fmt.Errorf("one transaction, and marks %v", marks)
 	}
 	return marks[0].First(), nil

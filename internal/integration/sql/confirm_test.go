@@ -14,7 +14,8 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-func (s *shop) wantVerdict(t *testing.T, message string, mark sqladapter.Mark, want sqladapter.Verdict) {
+func (s *shop) wantVerdict(t *testing.T, message string, mark sqladapter.Mark,
+	want sqladapter.Verdict) {
 	t.Helper()
 	if got, err := s.marks.Confirm(t.Context(), s.db, message, mark); err != nil || got != want {
 		t.Errorf("Confirm(%q) = %v, %v; want %v", message, got, err, want)
@@ -54,7 +55,8 @@ func TestConfirm(t *testing.T) {
 		s.wantVerdict(t, "m", mark, sqladapter.CommittedByAnother)
 
 		tx = begin(t, s.db, sql.LevelDefault)
-		marks, err := s.marks.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "m"}, {Key: "n"}, {Key: "o"}})
+		marks, err := s.marks.MarkBatchTx(t.Context(),
+			tx, []dedup.Request{{Key: "m"}, {Key: "n"}, {Key: "o"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +83,8 @@ type lateCommit struct {
 // TestConfirmWaitsForCommit: while a backend is inside COMMIT, a plain read says that the
 // mark is absent. Confirm waits, and says what is true in the end.
 func TestConfirmWaitsForCommit(t *testing.T) {
-	for name, server := range map[string]func(*testing.T) *lateCommit{"postgres": latePostgres, "mariadb": lateMariaDB} {
+	for name, server := range map[string]func(*testing.T) *lateCommit{"postgres": latePostgres,
+		"mariadb": lateMariaDB} {
 		t.Run(name, func(t *testing.T) {
 			s := server(t)
 			tx, mark := s.mark(t, "m")
@@ -141,7 +144,8 @@ func latePostgres(t *testing.T) *lateCommit {
 		shop: s,
 		hold: func() func() {
 			holder := begin(t, s.db, sql.LevelDefault)
-			if _, err := holder.ExecContext(t.Context(), `SELECT pg_advisory_xact_lock($1::int, hashtext($2))`, lock, function); err != nil {
+			if _, err := holder.ExecContext(t.Context(),
+				`SELECT pg_advisory_xact_lock($1::int, hashtext($2))`, lock, function); err != nil {
 				t.Fatal(err)
 			}
 			return func() { _ = holder.Rollback() }
@@ -149,14 +153,18 @@ func latePostgres(t *testing.T) *lateCommit {
 		holds: func() bool {
 			return count(`l.locktype = 'advisory' AND l.classid = 7002 AND lower(a.query) = 'commit'`)
 		},
-		waiting: func() bool { return count(`l.locktype = 'transactionid' AND a.query LIKE '%` + s.table + `%'`) },
+		waiting: func() bool {
+			return count(`l.locktype = 'transactionid' AND a.query LIKE '%` + s.table + `%'`)
+		},
 	}
 }
 
 // lateMariaDB has a backup that blocks commits, on a server of its own.
 func lateMariaDB(t *testing.T) *lateCommit {
 	server := servertest.Private(t, servertest.KindMariaDB)
-	open := func(t *testing.T) *sql.DB { return openDB(t, "mysql", mariadbDSN(t, server.Addr, nil)) }
+	open := func(t *testing.T) *sql.DB {
+		return openDB(t, "mysql", mariadbDSN(t, server.Addr, nil))
+	}
 	s := newShop(t, engine{name: "mariadb", dialect: sqladapter.MySQL, open: open})
 	admin, err := s.db.Conn(t.Context())
 	if err != nil {
@@ -164,7 +172,8 @@ func lateMariaDB(t *testing.T) *lateCommit {
 	}
 	t.Cleanup(func() { _ = admin.Close() })
 	stage := func(name string) {
-		if _, err := admin.ExecContext(context.WithoutCancel(t.Context()), `BACKUP STAGE `+name); err != nil {
+		if _, err := admin.ExecContext(context.WithoutCancel(t.Context()),
+			`BACKUP STAGE `+name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,7 +204,8 @@ func lateMariaDB(t *testing.T) *lateCommit {
 
 // TestConfirmUndecided: a wait that is cut short answers nothing.
 func TestConfirmUndecided(t *testing.T) {
-	for name, e := range map[string]engine{"postgres": postgres("cache_statement"), "mariadb": mariadb()} {
+	for name, e := range map[string]engine{"postgres": postgres("cache_statement"),
+		"mariadb": mariadb()} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t, e)
 			_, mark := s.mark(t, "m")
@@ -207,7 +217,8 @@ func TestConfirmUndecided(t *testing.T) {
 			}
 			impatient := *s
 			impatient.db = s.impatient(t)
-			if verdict, err := impatient.marks.Confirm(t.Context(), impatient.db, "m", mark); verdict != sqladapter.Undecided || !errors.Is(err, dedup.ErrInFlight) {
+			if verdict, err := impatient.marks.Confirm(t.Context(), impatient.db,
+				"m", mark); verdict != sqladapter.Undecided || !errors.Is(err, dedup.ErrInFlight) {
 				t.Errorf("Confirm = %v, %v; want undecided, in flight", verdict, err)
 			}
 		})

@@ -13,7 +13,8 @@ import (
 // terminate ends the session and waits until it is gone, at most for ten seconds.
 func terminate(t *testing.T, admin *sql.DB, pid int) {
 	t.Helper()
-	if _, err := admin.ExecContext(t.Context(), `SELECT pg_terminate_backend($1::int, 10000)`, pid); err != nil {
+	if _, err := admin.ExecContext(t.Context(), `SELECT pg_terminate_backend($1::int, 10000)`,
+		pid); err != nil {
 		t.Error(err)
 	}
 }
@@ -24,7 +25,8 @@ func TestKilledBackend(t *testing.T) {
 		s := newShop(t, e)
 		_, err := s.deliver(t.Context(), "m", func(tx *sql.Tx) {
 			var pid int
-			if err := tx.QueryRowContext(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+			if err := tx.QueryRowContext(t.Context(),
+				`SELECT pg_backend_pid()`).Scan(&pid); err != nil {
 				t.Error(err)
 			}
 			terminate(t, s.db, pid)
@@ -64,19 +66,22 @@ func TestStormOfKills(t *testing.T) {
 		s.db = admin // the other pool may hold connections that are dead
 		s.wantEffects(t, all)
 		if kills.Load() == 0 || failures.Load() == 0 {
-			t.Errorf("%d kills made %d deliveries fail: nothing was tested", kills.Load(), failures.Load())
+			t.Errorf("%d kills made %d deliveries fail: nothing was tested", kills.Load(),
+				failures.Load())
 		}
 		t.Logf("%d kills, %d failed deliveries", kills.Load(), failures.Load())
 	})
 }
 
-func (s *shop) deliverUnderKills(t *testing.T, admin *sql.DB, rng *rand.Rand, message string) (failed, killed int64) {
+func (s *shop) deliverUnderKills(t *testing.T, admin *sql.DB, rng *rand.Rand,
+	message string) (failed, killed int64) {
 	for range maxDeliveries {
 		var killer sync.WaitGroup
 		fate := rng.IntN(10)
 		_, err := s.deliver(t.Context(), message, func(tx *sql.Tx) {
 			var pid int
-			if fate > 1 || tx.QueryRowContext(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid) != nil {
+			if fate > 1 || tx.QueryRowContext(t.Context(),
+				`SELECT pg_backend_pid()`).Scan(&pid) != nil {
 				return // not this time, or already dead
 			}
 			killed++

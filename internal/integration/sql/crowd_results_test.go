@@ -23,14 +23,16 @@ type clerk struct {
 // mariadbClerk has the marks of an engine on MariaDB at a level, through a driver that tells.
 func mariadbClerk(t *testing.T, e engine, level sql.IsolationLevel) *clerk {
 	t.Helper()
-	s := *newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level }) // which cleans up by itself
+	// which cleans up by itself
+	s := *newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level })
 	c := &clerk{shop: &s}
-	c.db = openTold(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil), func(what string, do func() error) error {
-		if what == "begin" {
-			c.begun.Add(1)
-		}
-		return do()
-	})
+	c.db = openTold(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), nil),
+		func(what string, do func() error) error {
+			if what == "begin" {
+				c.begun.Add(1)
+			}
+			return do()
+		})
 	c.db.SetMaxIdleConns(32)
 	return c
 }
@@ -55,9 +57,10 @@ func (c *clerk) saved(ctx context.Context, tx *sql.Tx, firsts []string) error {
 
 // byDoBatch and byHand deliver once; a duplicate without its receipt is an error.
 func (c *clerk) byDoBatch(ctx context.Context, batch []string) error {
-	marks, err := c.marks.DoBatch(ctx, c.db, batch, func(ctx context.Context, tx *sql.Tx, first []int) error {
-		return c.saved(ctx, tx, pick(batch, first))
-	})
+	marks, err := c.marks.DoBatch(ctx, c.db,
+		batch, func(ctx context.Context, tx *sql.Tx, first []int) error {
+			return c.saved(ctx, tx, pick(batch, first))
+		})
 	return errors.Join(err, wantReceipts(batch, marks))
 }
 
@@ -84,7 +87,8 @@ func wantReceipts(batch []string, marks []sqladapter.Mark) error {
 			want = ""
 		}
 		if mark.Err != nil || string(mark.Result) != want {
-			return fmt.Errorf("%s is %v with %q, %w; want %q", batch[i], mark.Outcome, mark.Result, mark.Err, want)
+			return fmt.Errorf("%s is %v with %q, %w; want %q", batch[i], mark.Outcome, mark.Result,
+				mark.Err, want)
 		}
 	}
 	return nil
@@ -102,8 +106,12 @@ func TestCrowdKeepsResults(t *testing.T) {
 		}
 		for _, level := range tried {
 			t.Run(e.name+"/"+level.String(), func(t *testing.T) {
-				t.Run("overlapping", func(t *testing.T) { overlapping(t, mariadbClerk(t, e, level)) })
-				t.Run("disjoint", func(t *testing.T) { disjoint(t, mariadbClerk(t, e, level), messages(100), true) })
+				t.Run("overlapping", func(t *testing.T) {
+					overlapping(t, mariadbClerk(t, e, level))
+				})
+				t.Run("disjoint", func(t *testing.T) {
+					disjoint(t, mariadbClerk(t, e, level), messages(100), true)
+				})
 				// In a transaction of the caller's own the results are wanted before the effect.
 				bare := make([]string, 100)
 				for i := range bare {
@@ -121,12 +129,13 @@ const clerks, clerkBatch = 8, 32
 
 // crowd delivers by both ways, or by DoBatch alone.
 func (c *clerk) crowd(both bool) crowd {
-	return crowd{workers: clerks, batch: clerkBatch, deliver: func(ctx context.Context, worker int, batch []string) error {
-		if both && worker%2 == 1 {
-			return c.byHand(ctx, batch)
-		}
-		return c.byDoBatch(ctx, batch)
-	}}
+	return crowd{workers: clerks, batch: clerkBatch,
+		deliver: func(ctx context.Context, worker int, batch []string) error {
+			if both && worker%2 == 1 {
+				return c.byHand(ctx, batch)
+			}
+			return c.byDoBatch(ctx, batch)
+		}}
 }
 
 func overlapping(t *testing.T, c *clerk) {
@@ -158,7 +167,8 @@ func disjoint(t *testing.T, c *clerk, old []string, both bool) {
 			all = append(all, batch(w, n)[1:]...)
 		}
 		wg.Go(func() {
-			for n := 0; n < batches && c.crowd(both).untilAcknowledged(t, w, batch(w, n), &met); n++ {
+			for n := 0; n < batches &&
+				c.crowd(both).untilAcknowledged(t, w, batch(w, n), &met); n++ {
 			}
 		})
 	}
@@ -175,8 +185,8 @@ func (c *clerk) wantNoRepetition(t *testing.T, met *toll, deliveries int) {
 	}
 }
 
-// TestResultsHoldNobodyUp: while a batch with duplicates is open nobody waits who keeps the result of
-// another message. The table of results is empty or has one row: the gaps are wide.
+// TestResultsHoldNobodyUp: while a batch with duplicates is open nobody waits who keeps the result
+// of another message. The table of results is empty or has one row: the gaps are wide.
 func TestResultsHoldNobodyUp(t *testing.T) {
 	for _, e := range []engine{mariadb(), inGenerations(mariadb())} {
 		for _, level := range levels(e.dialect) {
@@ -192,21 +202,25 @@ func TestResultsHoldNobodyUp(t *testing.T) {
 					beside := func() error {
 						for range 8 {
 							others++
-							if _, err := other.saves(t.Context(), fmt.Sprint("other ", others), []byte("x")); err != nil {
+							if _, err := other.saves(t.Context(), fmt.Sprint("other ", others),
+								[]byte("x")); err != nil {
 								return fmt.Errorf("beside a duplicate: %w", err)
 							}
 						}
 						return nil
 					}
-					marks, err := c.marks.DoBatch(t.Context(), c.db, []string{old, "new 1"}, func(context.Context, *sql.Tx, []int) error { return beside() })
+					marks, err := c.marks.DoBatch(t.Context(), c.db, []string{old, "new 1"},
+						func(context.Context, *sql.Tx, []int) error { return beside() })
 					if err != nil || marks[0].Outcome != dedup.Duplicate || !marks[1].First() {
 						t.Errorf("DoBatch: %v, %v", marks, err)
 					}
 					if old == "bare" && level != sql.LevelReadCommitted {
-						return // its caller wants the result before the effect, from whatever snapshot
+						// its caller wants the result before the effect, from whatever snapshot
+						return
 					}
 					tx := begin(t, c.db, level)
-					if marks, err = c.marks.MarkBatchTx(t.Context(), tx, requests([]string{old, "new 2"})); err != nil || !marks[1].First() {
+					if marks, err = c.marks.MarkBatchTx(t.Context(),
+						tx, requests([]string{old, "new 2"})); err != nil || !marks[1].First() {
 						t.Fatal(marks, err)
 					}
 					if err := beside(); err != nil {

@@ -105,11 +105,13 @@ func TestCrowd(t *testing.T) {
 				s := newShop(t, e, func(c *sqladapter.Config) { c.Isolation = level })
 				c, all := crowd{workers: 8, batch: 200, deliver: s.atomic}, messages(1000)
 				if e.dialect == sqladapter.SQLite {
-					c.batch, all = 25, all[:100] // one writer at a time, and one statement for each key
+					// one writer at a time, and one statement for each key
+					c.batch, all = 25, all[:100]
 				}
 				met := c.run(t, all, 5)
 				refused := e.dialect == sqladapter.Postgres && level != sql.LevelReadCommitted
-				if failed, deadlocks := met.failed.Load(), met.deadlocks.Load(); deadlocks != 0 || failed != 0 && !refused {
+				if failed, deadlocks := met.failed.Load(), met.deadlocks.Load(); deadlocks != 0 ||
+					failed != 0 && !refused {
 					t.Errorf("%d deliveries failed, %d of them by deadlocks", failed, deadlocks)
 				}
 				s.wantEffects(t, all)
@@ -176,7 +178,8 @@ func (s *shop) effectOf(ctx context.Context, tx execer, messages []string) error
 	if len(messages) == 0 {
 		return nil
 	}
-	query := `INSERT INTO ` + s.ledger + ` (message) VALUES (?)` + strings.Repeat(`, (?)`, len(messages)-1)
+	query := `INSERT INTO ` + s.ledger + ` (message) VALUES (?)` +
+		strings.Repeat(`, (?)`, len(messages)-1)
 	_, err := tx.ExecContext(ctx, s.bind(query), anys(messages)...)
 	return err
 }
@@ -199,9 +202,10 @@ func anys(texts []string) []any {
 // a transaction of their own, where nothing is repeated behind the test's back.
 func (s *shop) atomic(ctx context.Context, worker int, batch []string) error {
 	if worker%2 == 0 {
-		_, err := s.marks.DoBatch(ctx, s.db, batch, func(ctx context.Context, tx *sql.Tx, first []int) error {
-			return s.effectOf(ctx, tx, pick(batch, first))
-		})
+		_, err := s.marks.DoBatch(ctx, s.db,
+			batch, func(ctx context.Context, tx *sql.Tx, first []int) error {
+				return s.effectOf(ctx, tx, pick(batch, first))
+			})
 		return err
 	}
 	return s.inTx(ctx, func(tx *sql.Tx) error {

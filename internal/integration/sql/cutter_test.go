@@ -110,7 +110,8 @@ func (c *cutter) serve(client net.Conn) {
 		return
 	}
 	defer func() { _ = server.Close() }()
-	l := &line{cutter: c, wire: c.wire(), client: client, server: server, cutting: make(chan order, 1)}
+	l := &line{cutter: c, wire: c.wire(), client: client, server: server,
+		cutting: make(chan order, 1)}
 	var wg sync.WaitGroup
 	wg.Go(l.replies)
 	l.requests()

@@ -18,7 +18,8 @@ var errDomain = errors.New("no such account")
 
 // do delivers a message by Do. Whatever else is to happen in the transaction comes after
 // the effect.
-func (s *shop) do(ctx context.Context, message string, after ...func(tx *sql.Tx) error) (sqladapter.Mark, error) {
+func (s *shop) do(ctx context.Context, message string,
+	after ...func(tx *sql.Tx) error) (sqladapter.Mark, error) {
 	return s.marks.Do(ctx, s.db, message, func(ctx context.Context, tx *sql.Tx) error {
 		if err := s.effect(ctx, tx, message); err != nil {
 			return err
@@ -47,7 +48,9 @@ func TestDoOnce(t *testing.T) {
 			t.Fatalf("first: %v, %v", mark.Outcome, err)
 		}
 		s.wantDone(t, "m")
-		if _, err := s.do(t.Context(), "bad", func(*sql.Tx) error { return errDomain }); !errors.Is(err, errDomain) {
+		if _, err := s.do(t.Context(), "bad", func(*sql.Tx) error {
+			return errDomain
+		}); !errors.Is(err, errDomain) {
 			t.Errorf("failure: %v", err)
 		}
 		func() {
@@ -73,7 +76,10 @@ func TestDoCancelled(t *testing.T) {
 		s := newShop(t, e)
 		why := errors.New("the partition is gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
-		if _, err := s.do(ctx, "m", func(*sql.Tx) error { cancel(why); return nil }); !errors.Is(err, why) {
+		if _, err := s.do(ctx, "m", func(*sql.Tx) error {
+			cancel(why)
+			return nil
+		}); !errors.Is(err, why) {
 			t.Errorf("Do = %v", err)
 		}
 		s.wantMark(t, "m", false)
@@ -145,14 +151,16 @@ func TestDoRepeatsAfterTheCrashOfItsSession(t *testing.T) {
 				return nil
 			}
 			var pid int
-			if err := tx.QueryRowContext(t.Context(), `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+			if err := tx.QueryRowContext(t.Context(),
+				`SELECT pg_backend_pid()`).Scan(&pid); err != nil {
 				return err
 			}
 			terminate(t, admin, pid)
 			return nil
 		})
 		if err != nil || !mark.First() || kills != 2 {
-			t.Errorf("Do = %v, %v after %d runs; want the second run to be first", mark.Outcome, err, kills)
+			t.Errorf("Do = %v, %v after %d runs; want the second run to be first", mark.Outcome,
+				err, kills)
 		}
 		s.wantEffects(t, []string{"m"})
 	})
@@ -175,7 +183,8 @@ func TestDoRepeatsADeadlock(t *testing.T) {
 			mark, err := s.do(t.Context(), message, func(tx *sql.Tx) error {
 				runs.Add(1)
 				add := func(id int) error {
-					_, err := tx.ExecContext(t.Context(), `UPDATE `+accounts+` SET balance = balance + 1 WHERE id = $1::int`, id)
+					_, err := tx.ExecContext(t.Context(),
+						`UPDATE `+accounts+` SET balance = balance + 1 WHERE id = $1::int`, id)
 					return err
 				}
 				if err := add(from); err != nil {
@@ -195,7 +204,8 @@ func TestDoRepeatsADeadlock(t *testing.T) {
 			t.Errorf("%d runs: there was no deadlock", runs.Load())
 		}
 		var sum int
-		if err := s.db.QueryRowContext(t.Context(), `SELECT sum(balance) FROM `+accounts).Scan(&sum); err != nil || sum != 4 {
+		if err := s.db.QueryRowContext(t.Context(),
+			`SELECT sum(balance) FROM `+accounts).Scan(&sum); err != nil || sum != 4 {
 			t.Errorf("the balances add up to %d, %v; want 4", sum, err)
 		}
 		s.wantEffects(t, []string{"there", "back"})
@@ -211,8 +221,10 @@ func TestDoInFlight(t *testing.T) {
 		t.Fatal(err)
 	}
 	url := postgresURL(t, servertest.Postgres(t), "exec")
-	impatient := &shop{db: openDB(t, "pgx", url+"&lock_timeout=50ms"), marks: s.marks, dialect: s.dialect, ledger: s.ledger}
-	if mark, err := impatient.do(t.Context(), "m"); !errors.Is(err, dedup.ErrInFlight) || mark.Outcome != dedup.InFlight {
+	impatient := &shop{db: openDB(t, "pgx", url+"&lock_timeout=50ms"), marks: s.marks,
+		dialect: s.dialect, ledger: s.ledger}
+	if mark, err := impatient.do(t.Context(), "m"); !errors.Is(err, dedup.ErrInFlight) ||
+		mark.Outcome != dedup.InFlight {
 		t.Errorf("Do = %v, %v", mark.Outcome, err)
 	}
 	s.wantEffects(t, nil)
@@ -239,13 +251,19 @@ func TestDoSwallowedError(t *testing.T) {
 // the busy timeout is an error that says "again".
 func TestDoBesideAWriter(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "marks.db")
-	s := newShop(t, engine{name: "sqlite/impatient", dialect: sqladapter.SQLite, open: func(t *testing.T) *sql.DB {
-		return openDB(t, "sqlite", "file:"+file+"?_txlock=deferred&_pragma=busy_timeout(1)&_pragma=journal_mode(WAL)")
-	}})
+	s := newShop(t, engine{name: "sqlite/impatient", dialect: sqladapter.SQLite,
+		open: func(t *testing.T) *sql.DB {
+			return openDB(t, "sqlite",
+				"file:"+file+"?_txlock=deferred&_pragma=busy_timeout(1)&_pragma=journal_mode(WAL)")
+		}})
 	locked, free := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if _, err := s.do(t.Context(), "other", func(*sql.Tx) error { close(locked); <-free; return nil }); err != nil {
+		if _, err := s.do(t.Context(), "other", func(*sql.Tx) error {
+			close(locked)
+			<-free
+			return nil
+		}); err != nil {
 			t.Errorf("the other writer: %v", err)
 		}
 	})
@@ -263,17 +281,18 @@ func TestDoBesideAWriter(t *testing.T) {
 
 // doBatch delivers messages by DoBatch. One that is called "poison" fails its batch.
 func (s *shop) doBatch(ctx context.Context, batch []string) ([]sqladapter.Mark, error) {
-	return s.marks.DoBatch(ctx, s.db, batch, func(ctx context.Context, tx *sql.Tx, first []int) error {
-		for _, i := range first {
-			if err := s.effect(ctx, tx, batch[i]); err != nil {
-				return err
+	return s.marks.DoBatch(ctx, s.db, batch,
+		func(ctx context.Context, tx *sql.Tx, first []int) error {
+			for _, i := range first {
+				if err := s.effect(ctx, tx, batch[i]); err != nil {
+					return err
+				}
+				if batch[i] == "poison" {
+					return errDomain
+				}
 			}
-			if batch[i] == "poison" {
-				return errDomain
-			}
-		}
-		return nil
-	})
+			return nil
+		})
 }
 
 // TestDoBatchOutcomes: bad keys are left out, aliases and duplicates are not run, and one
@@ -292,11 +311,13 @@ func TestDoBatchOutcomes(t *testing.T) {
 			}
 			for i, mark := range marks {
 				if mark.Outcome != want[i] || (mark.Err != nil) != (want[i] == dedup.Unknown) {
-					t.Errorf("round %d, item %d: %v, %v; want %v", round, i, mark.Outcome, mark.Err, want[i])
+					t.Errorf("round %d, item %d: %v, %v; want %v", round, i, mark.Outcome,
+						mark.Err, want[i])
 				}
 			}
 		}
-		if marks, err := s.doBatch(t.Context(), []string{"a", "d", "poison", "e"}); marks != nil || !errors.Is(err, errDomain) {
+		if marks, err := s.doBatch(t.Context(), []string{"a", "d", "poison", "e"}); marks != nil ||
+			!errors.Is(err, errDomain) {
 			t.Errorf("a batch with poison: %v, %v", marks, err)
 		}
 		s.wantEffects(t, []string{"a", "b"})

@@ -19,8 +19,8 @@ import (
 // endings are what an effect must not send.
 var endings = []string{`ROLLBACK`, `COMMIT`, `ROLLBACK AND CHAIN`, `COMMIT AND CHAIN`}
 
-// wantEnded checks the answer to an effect that has ended its own transaction. It must not be run again:
-// what it writes after that may be committed each time.
+// wantEnded checks the answer to an effect that has ended its own transaction. It must not be run
+// again: what it writes after that may be committed each time.
 func wantEnded(t *testing.T, runs int, err error) {
 	t.Helper()
 	assert.Equal(t, 1, runs, "runs of the effect")
@@ -30,10 +30,12 @@ func wantEnded(t *testing.T, runs int, err error) {
 	assert.False(t, sqladapter.Retryable(err), "%v", err)
 }
 
-// Prevents: an effect that sends ROLLBACK or COMMIT as text is answered nil. Nothing is marked, or half
-// of the effect is, what followed is committed by itself, and the next delivery runs all of it again.
+// Prevents: an effect that sends ROLLBACK or COMMIT as text is answered nil. Nothing is marked, or
+// half of the effect is, what followed is committed by itself, and the next delivery runs all of it
+// again.
 func TestPostgresEffectEndsItsTransaction(t *testing.T) {
-	for _, e := range []engine{postgres("cache_statement"), postgres("simple_protocol"), inGenerations(postgres("exec"))} {
+	for _, e := range []engine{postgres("cache_statement"), postgres("simple_protocol"),
+		inGenerations(postgres("exec"))} {
 		t.Run(e.name, func(t *testing.T) {
 			s := newShop(t, e)
 			runner, fence := s.runner(t), newTill(t, e)
@@ -48,21 +50,27 @@ func TestPostgresEffectEndsItsTransaction(t *testing.T) {
 				_, err := s.marks.Do(t.Context(), s.db, "do "+text, ends)
 				wantEnded(t, runs, err)
 				runs = 0
-				_, err = s.marks.DoBatch(t.Context(), s.db, []string{"batch " + text, "batch2 " + text}, func(ctx context.Context, tx *sql.Tx, _ []int) error { return ends(ctx, tx) })
+				_, err = s.marks.DoBatch(t.Context(), s.db,
+					[]string{"batch " + text, "batch2 " + text},
+					func(ctx context.Context, tx *sql.Tx, _ []int) error { return ends(ctx, tx) })
 				wantEnded(t, runs, err)
 				runs = 0
-				_, err = runner.Run(t.Context(), "run "+text, func(ctx context.Context) ([]byte, bool, error) {
-					tx, _ := sqladapter.TxFrom(ctx)
-					return nil, false, ends(ctx, tx)
-				})
+				_, err = runner.Run(t.Context(), "run "+text,
+					func(ctx context.Context) ([]byte, bool, error) {
+						tx, _ := sqladapter.TxFrom(ctx)
+						return nil, false, ends(ctx, tx)
+					})
 				wantEnded(t, runs, err)
 				runs = 0
-				_, err = fence.Do(t.Context(), fence.db, sqladapter.Position{Topic: "t", TopicID: text[:4], Partition: int32(len(text))}, 0, 1,
+				_, err = fence.Do(t.Context(), fence.db,
+					sqladapter.Position{Topic: "t", TopicID: text[:4], Partition: int32(len(text))},
+					0, 1,
 					func(ctx context.Context, tx *sql.Tx, _ int64) error { return ends(ctx, tx) })
 				wantEnded(t, runs, err)
 			}
 			runs := 0
-			_, err := s.marks.Do(t.Context(), s.db, "driver", func(_ context.Context, tx *sql.Tx) error { runs++; return tx.Commit() })
+			_, err := s.marks.Do(t.Context(), s.db, "driver",
+				func(_ context.Context, tx *sql.Tx) error { runs++; return tx.Commit() })
 			wantEnded(t, runs, err)
 		})
 	}
@@ -82,7 +90,8 @@ func TestPostgresEffectEndsItsTransaction(t *testing.T) {
 				_, err := pgxv5.Do(t.Context(), s.marks, pool, mode+text, ends)
 				wantEnded(t, runs, err)
 				runs = 0
-				_, err = pgxv5.DoBatch(t.Context(), s.marks, pool, []string{mode + "batch" + text}, func(ctx context.Context, tx pgx.Tx, _ []int) error { return ends(ctx, tx) })
+				_, err = pgxv5.DoBatch(t.Context(), s.marks, pool, []string{mode + "batch" + text},
+					func(ctx context.Context, tx pgx.Tx, _ []int) error { return ends(ctx, tx) })
 				wantEnded(t, runs, err)
 			}
 		}
@@ -92,9 +101,11 @@ func TestPostgresEffectEndsItsTransaction(t *testing.T) {
 // An effect may use savepoints, also one in which it moves the fence once more.
 func TestPostgresEffectWithSavepoints(t *testing.T) {
 	s := newShop(t, postgres("cache_statement"))
-	fence, p := newTill(t, postgres("cache_statement")), sqladapter.Position{Topic: "t", TopicID: "id"}
+	fence, p := newTill(t, postgres("cache_statement")),
+		sqladapter.Position{Topic: "t", TopicID: "id"}
 	effect := func(ctx context.Context, tx *sql.Tx) error {
-		for _, text := range []string{`SAVEPOINT a`, `INSERT INTO ` + s.ledger + ` VALUES ('undone')`, `ROLLBACK TO a`, `SAVEPOINT b`} {
+		for _, text := range []string{`SAVEPOINT a`,
+			`INSERT INTO ` + s.ledger + ` VALUES ('undone')`, `ROLLBACK TO a`, `SAVEPOINT b`} {
 			if _, err := tx.ExecContext(ctx, text); err != nil {
 				return err
 			}
@@ -111,17 +122,18 @@ func TestPostgresEffectWithSavepoints(t *testing.T) {
 	_, err := s.marks.Do(t.Context(), s.db, "m", effect)
 	require.NoError(t, err)
 	s.wantEffects(t, []string{"m"})
-	_, err = fence.Do(t.Context(), fence.db, p, 2, 3, func(ctx context.Context, tx *sql.Tx, _ int64) error {
-		_, err := tx.ExecContext(ctx, `SAVEPOINT c`)
-		require.NoError(t, err)
-		_, err = fence.AdvanceTx(ctx, tx, p, 3, 4)
-		return err
-	})
+	_, err = fence.Do(t.Context(), fence.db, p, 2, 3,
+		func(ctx context.Context, tx *sql.Tx, _ int64) error {
+			_, err := tx.ExecContext(ctx, `SAVEPOINT c`)
+			require.NoError(t, err)
+			_, err = fence.AdvanceTx(ctx, tx, p, 3, 4)
+			return err
+		})
 	require.NoError(t, err)
 }
 
-// Prevents: a mark on a *sql.Conn on which nobody has begun a transaction is committed at once, before
-// the effect, and a crash between the two loses the message.
+// Prevents: a mark on a *sql.Conn on which nobody has begun a transaction is committed at once,
+// before the effect, and a crash between the two loses the message.
 func TestMarkTxOnAConnectionWithoutTransaction(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
@@ -149,14 +161,17 @@ func TestMarkTxOnAConnectionWithoutTransaction(t *testing.T) {
 	})
 }
 
-// Prevents: Do of the same key inside of its own effect waits for the outer transaction, which waits for
-// it, until the context ends: the database sees one wait and no deadlock.
+// Prevents: Do of the same key inside of its own effect waits for the outer transaction, which
+// waits for it, until the context ends: the database sees one wait and no deadlock.
 func TestTheSameKeyInsideItsEffect(t *testing.T) {
 	for _, e := range []engine{postgres("cache_statement"), mariadb(), sqlite()} {
 		t.Run(e.name, func(t *testing.T) {
 			s := newShop(t, e)
 			runner := s.runner(t)
-			inner := func(context.Context, *sql.Tx) error { t.Error("ran inside of itself"); return nil }
+			inner := func(context.Context, *sql.Tx) error {
+				t.Error("ran inside of itself")
+				return nil
+			}
 			refused := func(what string, err error) {
 				t.Helper()
 				assert.ErrorIs(t, err, dedup.ErrInFlight, what)
@@ -165,9 +180,12 @@ func TestTheSameKeyInsideItsEffect(t *testing.T) {
 				mark, err := s.marks.Do(ctx, s.db, "m", inner)
 				refused("Do", err)
 				assert.Equal(t, dedup.InFlight, mark.Outcome)
-				_, err = s.marks.DoBatch(ctx, s.db, []string{"m", "n"}, func(ctx context.Context, tx *sql.Tx, _ []int) error { return inner(ctx, tx) })
+				_, err = s.marks.DoBatch(ctx, s.db, []string{"m", "n"},
+					func(ctx context.Context, tx *sql.Tx, _ []int) error { return inner(ctx, tx) })
 				refused("DoBatch", err)
-				_, err = runner.Run(ctx, "m", func(ctx context.Context) ([]byte, bool, error) { return nil, false, inner(ctx, nil) })
+				_, err = runner.Run(ctx, "m", func(ctx context.Context) ([]byte, bool, error) {
+					return nil, false, inner(ctx, nil)
+				})
 				refused("Runner", err)
 				return err
 			}
@@ -175,13 +193,16 @@ func TestTheSameKeyInsideItsEffect(t *testing.T) {
 			defer cancel()
 			_, err := s.marks.Do(ctx, s.db, "m", inside)
 			refused("the effect's error", err)
-			_, err = s.marks.DoBatch(ctx, s.db, []string{"l", "m"}, func(ctx context.Context, tx *sql.Tx, _ []int) error { return inside(ctx, tx) })
+			_, err = s.marks.DoBatch(ctx, s.db, []string{"l", "m"},
+				func(ctx context.Context, tx *sql.Tx, _ []int) error { return inside(ctx, tx) })
 			refused("the batch's error", err)
 			if e.dialect == sqladapter.SQLite {
 				return // it has one writer, for all keys
 			}
 			_, err = s.marks.Do(t.Context(), s.db, "m", func(ctx context.Context, _ *sql.Tx) error {
-				_, err := s.marks.Do(ctx, s.db, "another", func(context.Context, *sql.Tx) error { return nil })
+				_, err := s.marks.Do(ctx, s.db, "another", func(context.Context, *sql.Tx) error {
+					return nil
+				})
 				return err
 			})
 			require.NoError(t, err)
@@ -190,27 +211,37 @@ func TestTheSameKeyInsideItsEffect(t *testing.T) {
 	t.Run("pgx", func(t *testing.T) {
 		s := newShop(t, postgres("cache_statement"))
 		pool := openPool(t, servertest.Postgres(t))
-		_, err := pgxv5.Do(t.Context(), s.marks, pool, "m", func(ctx context.Context, _ pgx.Tx) error {
-			_, err := pgxv5.Do(ctx, s.marks, pool, "m", func(context.Context, pgx.Tx) error { return nil })
-			return err
-		})
+		_, err := pgxv5.Do(t.Context(), s.marks, pool,
+			"m", func(ctx context.Context, _ pgx.Tx) error {
+				_, err := pgxv5.Do(ctx, s.marks, pool, "m", func(context.Context, pgx.Tx) error {
+					return nil
+				})
+				return err
+			})
 		assert.ErrorIs(t, err, dedup.ErrInFlight)
 	})
-	t.Run("another database", func(t *testing.T) { // with the same key: a transfer between two of them
+	// with the same key: a transfer between two of them
+	t.Run("another database", func(t *testing.T) {
 		one, two := newShop(t, sqlite()), newShop(t, sqlite())
-		_, err := one.marks.Do(t.Context(), one.db, "m", func(ctx context.Context, _ *sql.Tx) error {
-			_, err := one.marks.Do(ctx, two.db, "m", func(context.Context, *sql.Tx) error { return nil })
-			assert.ErrorContains(t, err, "no such table") // it has a name of its own there, and is asked
-			_, err = two.marks.Do(ctx, two.db, "m", func(context.Context, *sql.Tx) error { return nil })
-			return err
-		})
+		_, err := one.marks.Do(t.Context(), one.db, "m",
+			func(ctx context.Context, _ *sql.Tx) error {
+				_, err := one.marks.Do(ctx, two.db, "m", func(context.Context, *sql.Tx) error {
+					return nil
+				})
+				// it has a name of its own there, and is asked
+				assert.ErrorContains(t, err, "no such table")
+				_, err = two.marks.Do(ctx, two.db, "m", func(context.Context, *sql.Tx) error {
+					return nil
+				})
+				return err
+			})
 		require.NoError(t, err)
 	})
 }
 
-// Prevents: after a failover without a loss of connections the pool hands out connections of a server
-// that takes no writes, until somebody restarts the program. What stands for the demoted primary here are
-// sessions that take no writes, while new ones do.
+// Prevents: after a failover without a loss of connections the pool hands out connections of a
+// server that takes no writes, until somebody restarts the program. What stands for the demoted
+// primary here are sessions that take no writes, while new ones do.
 func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 	for _, e := range []engine{postgres("cache_statement"), mariadb()} {
 		t.Run(e.name, func(t *testing.T) {
@@ -231,7 +262,10 @@ func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 				require.NoError(t, conn.Close())
 			}
 			for _, message := range []string{"m", "n"} {
-				mark, err := s.marks.Do(t.Context(), s.db, message, func(ctx context.Context, tx *sql.Tx) error { return s.effect(ctx, tx, message) })
+				mark, err := s.marks.Do(t.Context(), s.db, message,
+					func(ctx context.Context, tx *sql.Tx) error {
+						return s.effect(ctx, tx, message)
+					})
 				require.NoError(t, err)
 				assert.True(t, mark.First())
 			}
@@ -249,7 +283,9 @@ func TestReadOnlyConnectionsAreDropped(t *testing.T) {
 		_, err = conn.Exec(t.Context(), `SET default_transaction_read_only = on`)
 		require.NoError(t, err)
 		conn.Release()
-		_, err = pgxv5.Do(t.Context(), s.marks, pool, "m", func(context.Context, pgx.Tx) error { return nil })
+		_, err = pgxv5.Do(t.Context(), s.marks, pool, "m", func(context.Context, pgx.Tx) error {
+			return nil
+		})
 		require.NoError(t, err)
 	})
 }

@@ -22,8 +22,9 @@ import (
 // ownErrors are errors of effects that have nothing to do with their transaction.
 func ownErrors() map[string]error {
 	return map[string]error{
-		"an empty body":      json.NewDecoder(strings.NewReader("")).Decode(new(int)), // io.EOF
-		"a body cut off":     json.NewDecoder(strings.NewReader(`{"a":`)).Decode(new(map[string]int)),
+		"an empty body": json.NewDecoder(strings.NewReader("")).Decode(new(int)), // io.EOF
+		"a body cut off": json.NewDecoder(strings.NewReader(`{"a":`)).Decode(
+			new(map[string]int)),
 		"another host":       &net.OpError{Op: "dial", Err: fmt.Errorf("connection refused")},
 		"wrapped and joined": fmt.Errorf("read the order: %w", io.EOF),
 	}
@@ -46,20 +47,26 @@ func TestAnEffectsOwnErrorIsNoLostConnection(t *testing.T) {
 			runner, fence := s.runner(t), newTill(t, e)
 			for name, own := range ownErrors() {
 				runs := 0
-				_, err := s.marks.Do(t.Context(), s.db, name, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := s.marks.Do(t.Context(), s.db,
+					name, func(ctx context.Context, tx *sql.Tx) error {
+						runs++
+						assert.NoError(t, s.effect(ctx, tx, name))
+						return own
+					})
+				wantOnce(t, runs, err, own)
+				runs = 0
+				_, err = s.marks.DoBatch(t.Context(), s.db, []string{name, name + "2"},
+					func(context.Context, *sql.Tx, []int) error { runs++; return own })
+				wantOnce(t, runs, err, own)
+				runs = 0
+				_, err = runner.Run(t.Context(), name, func(context.Context) ([]byte, bool, error) {
 					runs++
-					assert.NoError(t, s.effect(ctx, tx, name))
-					return own
+					return nil, false, own
 				})
 				wantOnce(t, runs, err, own)
 				runs = 0
-				_, err = s.marks.DoBatch(t.Context(), s.db, []string{name, name + "2"}, func(context.Context, *sql.Tx, []int) error { runs++; return own })
-				wantOnce(t, runs, err, own)
-				runs = 0
-				_, err = runner.Run(t.Context(), name, func(context.Context) ([]byte, bool, error) { runs++; return nil, false, own })
-				wantOnce(t, runs, err, own)
-				runs = 0
-				_, err = fence.Do(t.Context(), fence.db, sqladapter.Position{Topic: "t", TopicID: "id"}, 0, 1,
+				_, err = fence.Do(t.Context(), fence.db,
+					sqladapter.Position{Topic: "t", TopicID: "id"}, 0, 1,
 					func(context.Context, *sql.Tx, int64) error { runs++; return own })
 				wantOnce(t, runs, err, own)
 				s.wantMark(t, name, false)
@@ -72,10 +79,12 @@ func TestAnEffectsOwnErrorIsNoLostConnection(t *testing.T) {
 		pool := openPool(t, servertest.Postgres(t))
 		for name, own := range ownErrors() {
 			runs := 0
-			_, err := pgxv5.Do(t.Context(), s.marks, pool, name, func(context.Context, pgx.Tx) error { runs++; return own })
+			_, err := pgxv5.Do(t.Context(), s.marks, pool,
+				name, func(context.Context, pgx.Tx) error { runs++; return own })
 			wantOnce(t, runs, err, own)
 			runs = 0
-			_, err = pgxv5.DoBatch(t.Context(), s.marks, pool, []string{name}, func(context.Context, pgx.Tx, []int) error { runs++; return own })
+			_, err = pgxv5.DoBatch(t.Context(), s.marks, pool, []string{name},
+				func(context.Context, pgx.Tx, []int) error { runs++; return own })
 			wantOnce(t, runs, err, own)
 		}
 	})
@@ -92,14 +101,15 @@ func TestAnEffectWhoseConnectionIsLostRunsAgain(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			s := newShop(t, e)
 			runs := 0
-			mark, err := s.marks.Do(t.Context(), s.db, "m", func(ctx context.Context, tx *sql.Tx) error {
-				if runs++; runs == 1 {
-					_, err := tx.ExecContext(ctx, kill[e.name])
-					assert.Error(t, err)
-					return fmt.Errorf("store the order: %w", io.ErrUnexpectedEOF)
-				}
-				return s.effect(ctx, tx, "m")
-			})
+			mark, err := s.marks.Do(t.Context(), s.db,
+				"m", func(ctx context.Context, tx *sql.Tx) error {
+					if runs++; runs == 1 {
+						_, err := tx.ExecContext(ctx, kill[e.name])
+						assert.Error(t, err)
+						return fmt.Errorf("store the order: %w", io.ErrUnexpectedEOF)
+					}
+					return s.effect(ctx, tx, "m")
+				})
 			require.NoError(t, err)
 			assert.True(t, mark.First())
 			assert.Equal(t, 2, runs)
@@ -109,14 +119,15 @@ func TestAnEffectWhoseConnectionIsLostRunsAgain(t *testing.T) {
 	t.Run("pgx", func(t *testing.T) {
 		s := newShop(t, postgres("cache_statement"))
 		runs := 0
-		_, err := pgxv5.Do(t.Context(), s.marks, openPool(t, servertest.Postgres(t)), "m", func(ctx context.Context, tx pgx.Tx) error {
-			if runs++; runs == 1 {
-				_, err := tx.Exec(ctx, kill["postgres/cache_statement"])
-				assert.Error(t, err)
-				return fmt.Errorf("store the order: %w", io.ErrUnexpectedEOF)
-			}
-			return nil
-		})
+		_, err := pgxv5.Do(t.Context(), s.marks, openPool(t, servertest.Postgres(t)), "m",
+			func(ctx context.Context, tx pgx.Tx) error {
+				if runs++; runs == 1 {
+					_, err := tx.Exec(ctx, kill["postgres/cache_statement"])
+					assert.Error(t, err)
+					return fmt.Errorf("store the order: %w", io.ErrUnexpectedEOF)
+				}
+				return nil
+			})
 		require.NoError(t, err)
 		assert.Equal(t, 2, runs)
 	})

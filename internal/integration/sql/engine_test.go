@@ -40,15 +40,17 @@ func sqlite() engine {
 // sqliteDSN waits for a lock for long enough to outlast any test, so that nothing in a
 // test depends on speed.
 func sqliteDSN(file, txlock string) string {
-	return "file:" + file + "?_txlock=" + txlock + "&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)"
+	return "file:" + file + "?_txlock=" +
+		txlock + "&_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)"
 }
 
 // postgres differs by mode in how parameters travel: as described by the server, as
 // unnamed text, or inside the statement's text.
 func postgres(mode string) engine {
-	return engine{name: "postgres/" + mode, dialect: sqladapter.Postgres, open: func(t *testing.T) *sql.DB {
-		return openDB(t, "pgx", postgresURL(t, servertest.Postgres(t), mode))
-	}}
+	return engine{name: "postgres/" + mode, dialect: sqladapter.Postgres,
+		open: func(t *testing.T) *sql.DB {
+			return openDB(t, "pgx", postgresURL(t, servertest.Postgres(t), mode))
+		}}
 }
 
 // inGenerations keeps the marks of an engine in generations.
@@ -103,7 +105,8 @@ func forEach(t *testing.T, test func(t *testing.T, e engine)) {
 
 // forEachInGenerations runs a test that is about retention by generations.
 func forEachInGenerations(t *testing.T, test func(t *testing.T, e engine)) {
-	for _, e := range []engine{inGenerations(postgres("cache_statement")), inGenerations(mariadb())} {
+	for _, e := range []engine{inGenerations(postgres("cache_statement")),
+		inGenerations(mariadb())} {
 		t.Run(e.name, func(t *testing.T) { test(t, e) })
 	}
 }
@@ -165,7 +168,8 @@ func newShop(t *testing.T, e engine, edit ...func(*sqladapter.Config)) *shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shop{db: db, marks: marks, dialect: e.dialect, table: cfg.Table, ledger: name + "_ledger", level: cfg.Isolation}
+	s := &shop{db: db, marks: marks, dialect: e.dialect, table: cfg.Table, ledger: name + "_ledger",
+		level: cfg.Isolation}
 	t.Cleanup(func() { s.drop(t); s.exec(t, `DROP TABLE IF EXISTS `+s.ledger) })
 	if err := marks.Migrate(t.Context(), db); err != nil {
 		t.Fatal(err)
@@ -208,7 +212,8 @@ func (s *shop) effect(ctx context.Context, tx *sql.Tx, message string) error {
 
 // deliver is one delivery of a message by the book: begin, mark, effect, commit.
 // beforeCommit may be nil.
-func (s *shop) deliver(ctx context.Context, message string, beforeCommit func(tx *sql.Tx)) (first bool, err error) {
+func (s *shop) deliver(ctx context.Context, message string,
+	beforeCommit func(tx *sql.Tx)) (first bool, err error) {
 	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: s.level})
 	if err != nil {
 		return false, err
@@ -260,7 +265,8 @@ func (s *shop) wantEffects(t *testing.T, messages []string) {
 // effects counts the rows of each message in the ledger.
 func (s *shop) effects(t *testing.T) map[string]int {
 	t.Helper()
-	rows, err := s.db.QueryContext(t.Context(), `SELECT message, count(*) FROM `+s.ledger+` GROUP BY message`)
+	rows, err := s.db.QueryContext(t.Context(),
+		`SELECT message, count(*) FROM `+s.ledger+` GROUP BY message`)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,8 +27,10 @@ func ExampleMarks_Runner() {
 	}
 	pay := once.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tx, _ := sqladapter.TxFrom(r.Context()) // not db: that would be another transaction
-		if _, err := tx.ExecContext(r.Context(), `INSERT INTO booking (amount) VALUES (100)`); err != nil {
-			http.Error(w, "try again", http.StatusServiceUnavailable) // is rolled back, and not kept
+		if _, err := tx.ExecContext(r.Context(),
+			`INSERT INTO booking (amount) VALUES (100)`); err != nil {
+			// is rolled back, and not kept
+			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return
 		}
 		w.WriteHeader(http.StatusCreated)

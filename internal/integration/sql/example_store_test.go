@@ -34,7 +34,8 @@ func ExampleNewStore() {
 	ctx := context.Background()
 	store, done := claimsDB(ctx)
 	defer done()
-	payments, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: 72 * time.Hour, LeaseTTL: 30 * time.Second})
+	payments, err := dedup.New(store,
+		dedup.Config{Namespace: "payments", Window: 72 * time.Hour, LeaseTTL: 30 * time.Second})
 	if err != nil {
 		log.Fatal(err)
 	}

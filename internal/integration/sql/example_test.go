@@ -17,11 +17,13 @@ func shopDB(ctx context.Context) (*sql.DB, *sqladapter.Marks, func()) {
 	if err != nil {
 		panic(err)
 	}
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)")
+	db, err := sql.Open("sqlite",
+		"file:"+filepath.Join(dir, "shop.db")+"?_txlock=immediate&_pragma=busy_timeout(5000)")
 	if err != nil {
 		panic(err)
 	}
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite, Namespace: "payments"})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLite,
+		Namespace: "payments"})
 	if err != nil {
 		panic(err)
 	}
@@ -92,14 +94,16 @@ func Example_doBatch() {
 	db, marks, done := shopDB(ctx)
 	defer done()
 	ids, amounts := []string{"evt_1", "evt_2", "evt_1", ""}, []int{100, 20, 100, 3}
-	result, err := marks.DoBatch(ctx, db, ids, func(ctx context.Context, tx *sql.Tx, first []int) error {
-		for _, i := range first {
-			if _, err := tx.ExecContext(ctx, `INSERT INTO booking (amount) VALUES (?)`, amounts[i]); err != nil {
-				return err
+	result, err := marks.DoBatch(ctx, db,
+		ids, func(ctx context.Context, tx *sql.Tx, first []int) error {
+			for _, i := range first {
+				if _, err := tx.ExecContext(ctx, `INSERT INTO booking (amount) VALUES (?)`,
+					amounts[i]); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	if err != nil {
 		log.Fatal(err) // acknowledge none of them
 	}
@@ -117,7 +121,8 @@ func Example_doBatch() {
 
 // book is to be called again when sqladapter.Retryable(err). Only a nil error may be
 // acknowledged.
-func book(ctx context.Context, db *sql.DB, marks *sqladapter.Marks, event string, amount int) (bool, error) {
+func book(ctx context.Context, db *sql.DB, marks *sqladapter.Marks, event string,
+	amount int) (bool, error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
@@ -128,7 +133,8 @@ func book(ctx context.Context, db *sql.DB, marks *sqladapter.Marks, event string
 		return false, err
 	}
 	if mark.First() {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO booking (amount) VALUES (?)`, amount); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO booking (amount) VALUES (?)`,
+			amount); err != nil {
 			return false, err
 		}
 	}

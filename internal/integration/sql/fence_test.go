@@ -33,7 +33,8 @@ func newTill(t *testing.T, e engine, edit ...func(*sqladapter.FenceConfig)) *til
 	t.Helper()
 	name := servertest.Prefix(t)
 	s := &till{t: t, db: e.open(t), engine: e, ledger: name + "_ledger"}
-	s.cfg = sqladapter.FenceConfig{Dialect: e.dialect, Group: "it's \"billing\"", Table: name + "_fence"}
+	s.cfg = sqladapter.FenceConfig{Dialect: e.dialect, Group: "it's \"billing\"",
+		Table: name + "_fence"}
 	for _, f := range edit {
 		f(&s.cfg)
 	}
@@ -64,7 +65,8 @@ func (s *till) exec(query string) {
 // record has the effects of [start, to) in tx.
 func (s *till) record(ctx context.Context, tx *sql.Tx, start, to int64) error {
 	for pos := start; pos < to; pos++ {
-		if _, err := tx.ExecContext(ctx, fmt.Sprintf(`INSERT INTO %s (pos) VALUES (%d)`, s.ledger, pos)); err != nil {
+		if _, err := tx.ExecContext(ctx,
+			fmt.Sprintf(`INSERT INTO %s (pos) VALUES (%d)`, s.ledger, pos)); err != nil {
 			return err
 		}
 	}
@@ -73,9 +75,10 @@ func (s *till) record(ctx context.Context, tx *sql.Tx, start, to int64) error {
 
 // once is a batch by the book, with Do.
 func (s *till) once(p sqladapter.Position, from, to int64) (sqladapter.Advance, error) {
-	return s.Do(s.t.Context(), s.db, p, from, to, func(ctx context.Context, tx *sql.Tx, start int64) error {
-		return s.record(ctx, tx, start, to)
-	})
+	return s.Do(s.t.Context(), s.db, p, from,
+		to, func(ctx context.Context, tx *sql.Tx, start int64) error {
+			return s.record(ctx, tx, start, to)
+		})
 }
 
 // wantLedger requires every offset of [0, n) once.
@@ -83,17 +86,20 @@ func (s *till) wantLedger(n int64) {
 	s.t.Helper()
 	var all, distinct, highest int64
 	query := `SELECT count(*), count(DISTINCT pos), coalesce(max(pos), -1) FROM ` + s.ledger
-	if err := s.db.QueryRowContext(s.t.Context(), query).Scan(&all, &distinct, &highest); err != nil {
+	if err := s.db.QueryRowContext(s.t.Context(), query).Scan(&all, &distinct,
+		&highest); err != nil {
 		s.t.Fatal(err)
 	}
 	if all != n || distinct != n || highest != n-1 {
-		s.t.Errorf("%d effects of %d offsets up to %d; want each of %d once", all, distinct, highest, n)
+		s.t.Errorf("%d effects of %d offsets up to %d; want each of %d once", all, distinct,
+			highest, n)
 	}
 }
 
 func (s *till) wantNext(p sqladapter.Position, want int64) {
 	s.t.Helper()
-	if next, found, err := s.Lookup(s.t.Context(), s.db, p); next != want || found != (want > 0) || err != nil {
+	if next, found, err := s.Lookup(s.t.Context(), s.db, p); next != want || found != (want > 0) ||
+		err != nil {
 		s.t.Errorf("Lookup = %d, %v, %v; want %d", next, found, err, want)
 	}
 }
@@ -101,7 +107,8 @@ func (s *till) wantNext(p sqladapter.Position, want int64) {
 func (s *till) begin(level sql.IsolationLevel) *sql.Tx { return begin(s.t, s.db, level) }
 
 func payments(partition int32) sqladapter.Position {
-	return sqladapter.Position{Topic: "payments.v1", TopicID: "pXbM4mQvT1iPzC0yRr0nEg", Partition: partition}
+	return sqladapter.Position{Topic: "payments.v1", TopicID: "pXbM4mQvT1iPzC0yRr0nEg",
+		Partition: partition}
 }
 
 // TestFenceMoves: what is delivered again is not done again, and a gap is passed over and told;
@@ -109,13 +116,17 @@ func payments(partition int32) sqladapter.Position {
 func TestFenceMoves(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newTill(t, e)
-		for name, once := range map[string]func(sqladapter.Position, int64, int64) (sqladapter.Advance, error){"Do": s.once, "AdvanceTx": s.advance} {
-			t.Run(name, func(t *testing.T) { s.moves(t, sqladapter.Position{Topic: name, TopicID: "x", Partition: 1}, once) })
+		for name, once := range map[string]func(sqladapter.Position,
+			int64, int64) (sqladapter.Advance, error){"Do": s.once, "AdvanceTx": s.advance} {
+			t.Run(name, func(t *testing.T) {
+				s.moves(t, sqladapter.Position{Topic: name, TopicID: "x", Partition: 1}, once)
+			})
 		}
 	})
 }
 
-func (s *till) moves(t *testing.T, p sqladapter.Position, once func(p sqladapter.Position, from, to int64) (sqladapter.Advance, error)) {
+func (s *till) moves(t *testing.T, p sqladapter.Position,
+	once func(p sqladapter.Position, from, to int64) (sqladapter.Advance, error)) {
 	t.Helper()
 	type advance = sqladapter.Advance
 	for _, step := range []struct {
@@ -183,7 +194,8 @@ func TestFenceApart(t *testing.T) {
 				t.Fatal(err)
 			}
 			tx := s.begin(sql.LevelDefault)
-			if got, err := other.AdvanceTx(t.Context(), tx, payments(1), 0, 10); err != nil || !got.New {
+			if got, err := other.AdvanceTx(t.Context(), tx, payments(1), 0, 10); err != nil ||
+				!got.New {
 				t.Errorf("group %q: %+v, %v", group, got, err)
 			}
 			_ = tx.Rollback()
@@ -215,15 +227,16 @@ func TestFenceZombies(t *testing.T) {
 				for from := int64(0); from < n; {
 					to := min(from+1+rng.Int64N(25), n)
 					dies := rng.IntN(3) == 0 || crashed.Load() == 0
-					got, err := s.Do(t.Context(), s.db, payments(1), from, to, func(ctx context.Context, tx *sql.Tx, start int64) error {
-						if err := s.record(ctx, tx, start, to); err != nil {
-							return err
-						}
-						if dies {
-							return crash
-						}
-						return nil
-					})
+					got, err := s.Do(t.Context(), s.db, payments(1), from, to,
+						func(ctx context.Context, tx *sql.Tx, start int64) error {
+							if err := s.record(ctx, tx, start, to); err != nil {
+								return err
+							}
+							if dies {
+								return crash
+							}
+							return nil
+						})
 					switch {
 					case errors.Is(err, crash): // its successor begins a while before it
 						crashed.Add(1)
@@ -247,7 +260,8 @@ func TestFenceZombies(t *testing.T) {
 		s.wantLedger(n)
 		s.wantNext(payments(1), n)
 		if skipped.Load() == 0 || crashed.Load() == 0 {
-			t.Errorf("%d spans were fenced off, %d crashes: nothing was tried", skipped.Load(), crashed.Load())
+			t.Errorf("%d spans were fenced off, %d crashes: nothing was tried", skipped.Load(),
+				crashed.Load())
 		}
 	})
 }
@@ -318,28 +332,35 @@ func (s *till) waitForOwner() {
 	})
 }
 
-// Prevents: Do of a position inside of its own effect waits for the outer transaction, which waits for it.
+// Prevents: Do of a position inside of its own effect waits for the outer transaction, which waits
+// for it.
 func TestFenceInsideItsEffect(t *testing.T) {
 	for _, e := range []engine{postgres("cache_statement"), mariadb(), sqlite()} {
 		t.Run(e.name, func(t *testing.T) {
 			s := newTill(t, e)
 			p := sqladapter.Position{Topic: "t", TopicID: "i"}
-			none := func(context.Context, *sql.Tx, int64) error { t.Error("ran inside of itself"); return nil }
+			none := func(context.Context, *sql.Tx, int64) error {
+				t.Error("ran inside of itself")
+				return nil
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			_, err := s.Do(ctx, s.db, p, 0, 10, func(ctx context.Context, _ *sql.Tx, _ int64) error {
-				_, err := s.Do(ctx, s.db, p, 0, 10, none)
-				return err
-			})
+			_, err := s.Do(ctx, s.db, p, 0, 10,
+				func(ctx context.Context, _ *sql.Tx, _ int64) error {
+					_, err := s.Do(ctx, s.db, p, 0, 10, none)
+					return err
+				})
 			require.ErrorIs(t, err, dedup.ErrInFlight)
 			if e.dialect == sqladapter.SQLite {
 				return // it has one writer, for all positions
 			}
-			_, err = s.Do(t.Context(), s.db, p, 0, 10, func(ctx context.Context, _ *sql.Tx, _ int64) error {
-				other := sqladapter.Position{Topic: "t", TopicID: "i", Partition: 1}
-				_, err := s.Do(ctx, s.db, other, 0, 10, func(context.Context, *sql.Tx, int64) error { return nil })
-				return err
-			})
+			_, err = s.Do(t.Context(), s.db, p, 0, 10,
+				func(ctx context.Context, _ *sql.Tx, _ int64) error {
+					other := sqladapter.Position{Topic: "t", TopicID: "i", Partition: 1}
+					_, err := s.Do(ctx, s.db, other, 0, 10,
+						func(context.Context, *sql.Tx, int64) error { return nil })
+					return err
+				})
 			require.NoError(t, err)
 		})
 	}
@@ -351,7 +372,8 @@ func TestFenceLevels(t *testing.T) {
 		if e.dialect == sqladapter.SQLite {
 			return // it has one
 		}
-		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead,
+			sql.LevelSerializable} {
 			t.Run(level.String(), func(t *testing.T) {
 				s := newTill(t, e, func(c *sqladapter.FenceConfig) { c.Isolation = level })
 				if _, err := s.once(payments(1), 0, 10); err != nil {
@@ -361,7 +383,9 @@ func TestFenceLevels(t *testing.T) {
 				s.exec(`CREATE TABLE ` + aside + ` (pos bigint NOT NULL)`)
 				defer s.exec(`DROP TABLE ` + aside)
 				late := s.begin(level)
-				if _, err := late.ExecContext(t.Context(), `SELECT count(*) FROM `+aside); err != nil { // its snapshot
+				// its snapshot
+				if _, err := late.ExecContext(t.Context(),
+					`SELECT count(*) FROM `+aside); err != nil {
 					t.Fatal(err)
 				}
 				for range 2 { // the second time the row is not changed
@@ -396,7 +420,8 @@ func TestFenceBatch(t *testing.T) {
 				for round := int64(0); round < rounds; {
 					spans := make([]sqladapter.Span, partitions)
 					for i, p := range rng.Perm(partitions) {
-						spans[i] = sqladapter.Span{Position: payments(int32(p)), From: round * 10, To: round*10 + 10}
+						spans[i] = sqladapter.Span{Position: payments(int32(p)), From: round * 10,
+							To: round*10 + 10}
 					}
 					tx, err := s.db.BeginTx(t.Context(), nil)
 					if err != nil {
@@ -406,14 +431,16 @@ func TestFenceBatch(t *testing.T) {
 					found, err := s.AdvanceBatchTx(t.Context(), tx, spans)
 					for i := range found {
 						if found[i].Start != spans[i].To && err == nil {
-							err = s.record(t.Context(), tx, int64(spans[i].Partition)*rounds+round, int64(spans[i].Partition)*rounds+round+1)
+							err = s.record(t.Context(), tx, int64(spans[i].Partition)*rounds+round,
+								int64(spans[i].Partition)*rounds+round+1)
 						}
 					}
 					if err == nil {
 						err = tx.Commit()
 					}
 					_ = tx.Rollback()
-					if err != nil && (round > 0 || !sqladapter.Retryable(err)) { // InnoDB may deadlock over rows that are not there yet
+					// InnoDB may deadlock over rows that are not there yet
+					if err != nil && (round > 0 || !sqladapter.Retryable(err)) {
 						t.Error(err)
 						return
 					}
@@ -446,7 +473,8 @@ func TestFenceBusy(t *testing.T) {
 		if _, err := s.AdvanceTx(t.Context(), first, payments(1), 0, 10); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := s.AdvanceTx(t.Context(), second, payments(1), 0, 10); !errors.Is(err, dedup.ErrInFlight) {
+		if got, err := s.AdvanceTx(t.Context(), second, payments(1), 0, 10); !errors.Is(err,
+			dedup.ErrInFlight) {
 			t.Errorf("%+v, %v; want ErrInFlight", got, err)
 		}
 	})
@@ -460,7 +488,8 @@ func TestFenceClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var input *dedup.InputError
-	if _, err := s.AdvanceTx(t.Context(), tx, payments(1), 0, 10); !errors.As(err, &input) || input.Field != "tx" {
+	if _, err := s.AdvanceTx(t.Context(), tx, payments(1), 0, 10); !errors.As(err, &input) ||
+		input.Field != "tx" {
 		t.Errorf("%v", err)
 	}
 	s.wantNext(payments(1), 0)
@@ -477,7 +506,8 @@ func TestFenceCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		var level *sqladapter.LevelError
-		if err := s.Migrations().Check(t.Context(), s.db); !errors.As(err, &level) || level.Component != "fence" || level.Has != 0 || level.Needs != 1 {
+		if err := s.Migrations().Check(t.Context(), s.db); !errors.As(err, &level) ||
+			level.Component != "fence" || level.Has != 0 || level.Needs != 1 {
 			t.Errorf("Check = %v", err)
 		}
 		if _, err := s.once(payments(1), 0, 10); err == nil {

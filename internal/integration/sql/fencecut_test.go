@@ -46,13 +46,16 @@ func (s *till) underCuts(c *cutter, w fenceWay, base int64) {
 	s.t.Helper()
 	before := c.count.Load()
 	for round := range cutRounds {
-		p := sqladapter.Position{Topic: w.name, TopicID: "x", Partition: int32(round/12*6 + round%6)}
+		p := sqladapter.Position{Topic: w.name, TopicID: "x",
+			Partition: int32(round/12*6 + round%6)}
 		from := int64(round / 6 % 2 * cutSpan)
 		now := cutIn(round)
 		c.arm(now)
 		got, err := w.do(s, p, from, from+cutSpan, base+int64(p.Partition)*2*cutSpan)
-		again, found := sqladapter.Advance{Start: from, New: from == 0}, sqladapter.Advance{Start: from + cutSpan}
-		if err != nil || now.how == undelivered && got != again || now.how != undelivered && now.how != torn && got != found {
+		again, found := sqladapter.Advance{Start: from, New: from == 0},
+			sqladapter.Advance{Start: from + cutSpan}
+		if err != nil || now.how == undelivered && got != again ||
+			now.how != undelivered && now.how != torn && got != found {
 			s.t.Errorf("round %d, %v: %+v, %v", round, now.how, got, err)
 		}
 		s.wantNext(p, from+cutSpan)
@@ -63,12 +66,14 @@ func (s *till) underCuts(c *cutter, w fenceWay, base int64) {
 }
 
 func (s *till) byDo(p sqladapter.Position, from, to, base int64) (sqladapter.Advance, error) {
-	return s.Do(s.t.Context(), s.db, p, from, to, func(ctx context.Context, tx *sql.Tx, start int64) error {
-		return s.record(ctx, tx, base+start, base+to)
-	})
+	return s.Do(s.t.Context(), s.db, p, from,
+		to, func(ctx context.Context, tx *sql.Tx, start int64) error {
+			return s.record(ctx, tx, base+start, base+to)
+		})
 }
 
-func (s *till) byTheBook(p sqladapter.Position, from, to, base int64) (got sqladapter.Advance, err error) {
+func (s *till) byTheBook(p sqladapter.Position, from, to, base int64) (got sqladapter.Advance,
+	err error) {
 	for range maxDeliveries {
 		if got, err = s.deliver(p, from, to, base); err == nil || !sqladapter.Retryable(err) {
 			break

@@ -18,9 +18,12 @@ import (
 // of its number, when they are counted from 1 again.
 func TestDownAfterABlockedDrop(t *testing.T) {
 	prefix := servertest.Prefix(t)
-	for name, table := range map[string]string{"short": prefix + "_marks", "long": prefix + strings.Repeat("x", 63-len(prefix))} {
+	for name, table := range map[string]string{"short": prefix + "_marks",
+		"long": prefix + strings.Repeat("x", 63-len(prefix))} {
 		t.Run(name, func(t *testing.T) {
-			s := newShop(t, inGenerations(postgres("cache_statement")), func(c *sqladapter.Config) { c.Table = table })
+			s := newShop(t, inGenerations(postgres("cache_statement")), func(c *sqladapter.Config) {
+				c.Table = table
+			})
 			for generation := 1; generation <= 3; generation++ {
 				s.nextGeneration(t, generation, generation > 1)
 			}
@@ -49,7 +52,8 @@ func (s *shop) nextGeneration(t *testing.T, generation int, read bool) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	if read {
-		reader, old := begin(t, s.db, sql.LevelDefault), s.relation(fmt.Sprintf("_g%d", generation-1))
+		reader, old := begin(t, s.db, sql.LevelDefault),
+			s.relation(fmt.Sprintf("_g%d", generation-1))
 		defer func() { _ = reader.Rollback() }()
 		if _, err := reader.ExecContext(ctx, `SELECT 1 FROM `+old); err != nil {
 			t.Fatal(err)
@@ -71,7 +75,9 @@ func (s *shop) waitForDrop(ctx context.Context, table string) {
 			return
 		}
 		// Also when this fails Rotate is seen to end with an error, and not to have sealed.
-		err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = to_regclass($1)`, table).Scan(&waiting)
+		err := s.db.QueryRowContext(ctx,
+			`SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = to_regclass($1)`,
+			table).Scan(&waiting)
 		if err != nil {
 			return
 		}

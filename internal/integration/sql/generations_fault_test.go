@@ -130,7 +130,9 @@ func TestRotatorKilled(t *testing.T) {
 	rotator.rotate(t, true)
 	all := slices.Clone(steps)
 	t.Logf("%d statements: %s", len(all), strings.Join(all, ", "))
-	if !slices.ContainsFunc(all, func(step string) bool { return strings.Contains(step, "ALTER TABLE") }) {
+	if !slices.ContainsFunc(all, func(step string) bool {
+		return strings.Contains(step, "ALTER TABLE")
+	}) {
 		t.Fatal("nothing is renamed")
 	}
 	failed := 0
@@ -149,7 +151,8 @@ func TestRotatorKilled(t *testing.T) {
 			if _, err := s.rotated(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if tables := s.relations(t, "r"); len(tables) != 5 || !slices.Contains(tables, strings.Trim(s.open(generation+1), `"`)) {
+			if tables := s.relations(t, "r"); len(tables) != 5 ||
+				!slices.Contains(tables, strings.Trim(s.open(generation+1), `"`)) {
 				t.Fatalf("killed %s %q: left are %q", when, all[die], tables)
 			}
 		}
@@ -162,7 +165,9 @@ func TestRotatorKilled(t *testing.T) {
 // terminateAll ends the sessions of this name.
 func terminateAll(t *testing.T, admin *sql.DB, name string) {
 	t.Helper()
-	if _, err := admin.ExecContext(t.Context(), `SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1`, name); err != nil {
+	if _, err := admin.ExecContext(t.Context(),
+		`SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1`,
+		name); err != nil {
 		t.Error(err)
 	}
 }

@@ -55,14 +55,18 @@ func TestMariaDBRotatorDies(t *testing.T) {
 	rotator.rotate(t, true)
 	all := slices.Clone(steps)
 	t.Logf("%d statements: %s", len(all), strings.Join(all, ", "))
-	if !slices.ContainsFunc(all, func(step string) bool { return strings.Contains(step, "RENAME") }) {
+	if !slices.ContainsFunc(all, func(step string) bool {
+		return strings.Contains(step, "RENAME")
+	}) {
 		t.Fatal("nothing is renamed")
 	}
 	for die = range all {
 		s.due(t, die)
 		steps = nil
 		// The last answer is not waited for.
-		if _, err := rotator.marks.Rotate(t.Context(), rotator.db); (err == nil) != (die == len(all)-1) || err != nil && !sqladapter.Retryable(err) {
+		if _, err := rotator.marks.Rotate(t.Context(),
+			rotator.db); (err == nil) != (die == len(all)-1) ||
+			err != nil && !sqladapter.Retryable(err) {
 			t.Errorf("died after %q: %v, want a retryable error", all[die], err)
 		}
 		dead = false
@@ -85,8 +89,9 @@ func (s *shop) wantFinished(t *testing.T) {
 		if _, err := s.marks.Rotate(t.Context(), s.db); err != nil {
 			t.Fatal(err)
 		}
-		dated, err := texts(s.db.QueryContext(t.Context(), `SELECT 1 FROM `+s.turn("_open")+` WHERE owner = 0 AND created_at > `+
-			`TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 - 3600000`))
+		dated, err := texts(s.db.QueryContext(t.Context(),
+			`SELECT 1 FROM `+s.turn("_open")+` WHERE owner = 0 AND created_at > `+
+				`TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 - 3600000`))
 		return err == nil && len(dated) == 1 && len(s.relations(t, "r")) == 4
 	})
 	s.wantTables(t, 0)
@@ -120,7 +125,8 @@ func (s *shop) whileRenaming(t *testing.T, then func()) error {
 			stop = end
 			_, err := rotator.marks.Rotate(one, rotator.db)
 			end()
-			inVain := err == nil || sqlerr.MySQL(err) == lockWaited && !errors.Is(err, context.Canceled)
+			inVain := err == nil || sqlerr.MySQL(err) == lockWaited &&
+				!errors.Is(err, context.Canceled)
 			if !inVain || t.Failed() || ctx.Err() != nil {
 				answer <- err
 				return
@@ -139,7 +145,8 @@ const lockWaited = 1205
 func (s *shop) waitForRename(t *testing.T) (session int) {
 	t.Helper()
 	poll(t, "RENAME to wait", func() bool {
-		err := s.db.QueryRowContext(t.Context(), `SELECT id FROM information_schema.processlist WHERE info LIKE CONCAT('RENAME TABLE%', ?, '%')`, s.table).Scan(&session)
+		err := s.db.QueryRowContext(t.Context(),
+			`SELECT id FROM information_schema.processlist WHERE info LIKE CONCAT('RENAME TABLE%', ?, '%')`, s.table).Scan(&session)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			t.Fatal(err)
 		}
@@ -194,7 +201,8 @@ func TestMariaDBHangingTransaction(t *testing.T) {
 				if mark, err := s.do(t.Context(), "beside it"); err != nil || !mark.First() {
 					t.Errorf("a mark while RENAME waits: %v, %v", mark.Outcome, err)
 				}
-				if took := time.Since(began); took > 20*time.Second { // a second, and the rest for a slow machine
+				// a second, and the rest for a slow machine
+				if took := time.Since(began); took > 20*time.Second {
 					t.Errorf("it took %v", took)
 				}
 			})
@@ -222,14 +230,17 @@ func TestMariaDBRotatorKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.whileRenaming(t, func() {
-		marks, err := s.marks.MarkBatchTx(t.Context(), hanging, requests([]string{"old 0", "new 0", "more"}))
+		marks, err := s.marks.MarkBatchTx(t.Context(),
+			hanging, requests([]string{"old 0", "new 0", "more"}))
 		if err != nil || marks[0].First() || marks[1].First() || !marks[2].First() {
 			t.Errorf("the transaction that is waited for: %v, %v", marks, err)
 		}
-		if err := s.marks.SaveResultTx(t.Context(), hanging, "more", []byte("receipt")); err != nil {
+		if err := s.marks.SaveResultTx(t.Context(), hanging, "more",
+			[]byte("receipt")); err != nil {
 			t.Error(err)
 		}
-		poll(t, "the session of RENAME to be killed", func() bool { // between two calls it is another
+		// between two calls it is another
+		poll(t, "the session of RENAME to be killed", func() bool {
 			_, err := s.db.ExecContext(t.Context(), fmt.Sprint(`KILL `, s.waitForRename(t)))
 			return err == nil
 		})

@@ -19,9 +19,10 @@ import (
 func TestMariaDBCrashesWhileRotating(t *testing.T) {
 	const crashes = 25
 	server := servertest.Private(t, servertest.KindMariaDB)
-	e := inGenerations(engine{name: "mariadb", dialect: sqladapter.MySQL, open: func(t *testing.T) *sql.DB {
-		return openDB(t, "mysql", mariadbDSN(t, server.Addr, nil))
-	}})
+	e := inGenerations(engine{name: "mariadb", dialect: sqladapter.MySQL,
+		open: func(t *testing.T) *sql.DB {
+			return openDB(t, "mysql", mariadbDSN(t, server.Addr, nil))
+		}})
 	s := newShop(t, e, func(c *sqladapter.Config) { c.Window = time.Millisecond })
 	rng := rand.New(rand.NewPCG(11, 0))
 	marked, sealed := 0, 0
@@ -53,7 +54,8 @@ func TestMariaDBCrashesWhileRotating(t *testing.T) {
 		wg.Wait()
 		server.Start(1)
 		for _, suffix := range []string{"_open", "_open_results", "_sealed", "_sealed_results"} {
-			if _, err := texts(s.db.QueryContext(t.Context(), `SELECT 1 FROM `+s.turn(suffix)+` LIMIT 1`)); err != nil {
+			if _, err := texts(s.db.QueryContext(t.Context(),
+				`SELECT 1 FROM `+s.turn(suffix)+` LIMIT 1`)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,14 +85,17 @@ func TestMariaDBBytesPerKey(t *testing.T) {
 			}
 			s.exec(t, `ANALYZE TABLE `+table)
 			var size int64
-			if err := s.db.QueryRowContext(t.Context(), `SELECT data_length + index_length FROM information_schema.tables WHERE table_name = ?`, table).Scan(&size); err != nil {
+			if err := s.db.QueryRowContext(t.Context(),
+				`SELECT data_length + index_length FROM information_schema.tables WHERE table_name = ?`, table).Scan(&size); err != nil {
 				t.Fatal(err)
 			}
 			var file int64
-			if err := s.db.QueryRowContext(t.Context(), `SELECT file_size FROM information_schema.innodb_sys_tablespaces WHERE name LIKE CONCAT('%/', ?)`, table).Scan(&file); err != nil {
+			if err := s.db.QueryRowContext(t.Context(),
+				`SELECT file_size FROM information_schema.innodb_sys_tablespaces WHERE name LIKE CONCAT('%/', ?)`, table).Scan(&file); err != nil {
 				t.Log(err)
 			}
-			t.Logf("%.1f bytes per key, %.1f in the file; %.1f us for a mark", float64(size)/float64(n), float64(file)/float64(n), micros(took, n))
+			t.Logf("%.1f bytes per key, %.1f in the file; %.1f us for a mark",
+				float64(size)/float64(n), float64(file)/float64(n), micros(took, n))
 			if e.retention == sqladapter.Generations {
 				s.costOfRotations(t, n)
 			}
@@ -101,7 +106,8 @@ func TestMariaDBBytesPerKey(t *testing.T) {
 func (s *shop) costOfRotations(t *testing.T, n int) {
 	t.Helper()
 	for generation := 1; generation <= 2; generation++ {
-		s.exec(t, `UPDATE `+s.turn("_open")+` SET created_at = created_at - 86400000 WHERE owner = 0`)
+		s.exec(t, `UPDATE `+s.turn("_open")+
+			` SET created_at = created_at - 86400000 WHERE owner = 0`)
 		s.wantFirst(t, fmt.Sprint("due ", generation), true)
 		if generation == 2 { // with a sealed table of a million
 			_, took := s.million(t, "another")

@@ -20,10 +20,13 @@ import (
 func TestMariaDBSnapshotBeforeRotation(t *testing.T) {
 	for _, level := range levels(sqladapter.MySQL) {
 		t.Run(level.String(), func(t *testing.T) {
-			s := newShop(t, inGenerations(mariadb()), func(c *sqladapter.Config) { c.Isolation = level })
+			s := newShop(t, inGenerations(mariadb()), func(c *sqladapter.Config) {
+				c.Isolation = level
+			})
 			s.windowPassed(t, 1)
 			late := begin(t, s.db, level)
-			if _, err := late.ExecContext(t.Context(), `SELECT window_ms FROM `+s.relation("_meta")); err != nil {
+			if _, err := late.ExecContext(t.Context(),
+				`SELECT window_ms FROM `+s.relation("_meta")); err != nil {
 				t.Fatal(err) // takes the snapshot
 			}
 			if _, err := s.saves(t.Context(), "m", []byte("receipt")); err != nil {
@@ -36,14 +39,16 @@ func TestMariaDBSnapshotBeforeRotation(t *testing.T) {
 			if err != nil || mark.Outcome != dedup.Duplicate || string(mark.Result) != "receipt" {
 				t.Errorf("late: %v %q, %v", mark.Outcome, mark.Result, err)
 			}
-			if n, err := texts(late.QueryContext(t.Context(), `SELECT 1 FROM `+s.turn("_sealed")+` WHERE owner > 0`)); err != nil ||
+			if n, err := texts(late.QueryContext(t.Context(),
+				`SELECT 1 FROM `+s.turn("_sealed")+` WHERE owner > 0`)); err != nil ||
 				len(n) != 0 != (level != sql.LevelRepeatableRead) {
 				t.Errorf("a plain read shows %d marks, %v; if it shows them at every level, the lock is not needed", len(n), err)
 			}
 			// InnoDB does not read a table that is younger than the snapshot.
 			for _, batch := range [][]string{{"open"}, {"m", "new"}} {
 				marks, err := s.marks.MarkBatchTx(t.Context(), late, requests(batch))
-				if (err != nil) != (level == sql.LevelRepeatableRead) || err != nil && !sqladapter.Retryable(err) || err == nil && marks[0].First() {
+				if (err != nil) != (level == sql.LevelRepeatableRead) ||
+					err != nil && !sqladapter.Retryable(err) || err == nil && marks[0].First() {
 					t.Errorf("late, %q: %v, %v", batch, marks, err)
 				}
 			}
@@ -56,17 +61,21 @@ func TestMariaDBSnapshotBeforeRotation(t *testing.T) {
 func TestMariaDBDuplicatesHoldNobodyUp(t *testing.T) {
 	for _, level := range levels(sqladapter.MySQL) {
 		t.Run(level.String(), func(t *testing.T) {
-			s := newShop(t, inGenerations(mariadb()), func(c *sqladapter.Config) { c.Isolation = level })
+			s := newShop(t, inGenerations(mariadb()), func(c *sqladapter.Config) {
+				c.Isolation = level
+			})
 			s.windowPassed(t, 1)
 			s.wantFirst(t, "old", true)
 			s.rotate(t, true)
-			if mark, err := s.marks.MarkTx(t.Context(), begin(t, s.db, level), "old"); err != nil || mark.Outcome != dedup.Duplicate {
+			if mark, err := s.marks.MarkTx(t.Context(), begin(t, s.db, level), "old"); err != nil ||
+				mark.Outcome != dedup.Duplicate {
 				t.Fatal(mark.Outcome, err)
 			}
 			other := *s
 			other.db = s.impatient(t)
 			for i := range 8 {
-				if mark, err := other.do(t.Context(), fmt.Sprint("new ", i)); err != nil || !mark.First() {
+				if mark, err := other.do(t.Context(), fmt.Sprint("new ", i)); err != nil ||
+					!mark.First() {
 					t.Fatalf("beside a duplicate: %v, %v", mark.Outcome, err)
 				}
 			}
@@ -80,9 +89,12 @@ func TestMariaDBRotateAutocommitOff(t *testing.T) {
 	s := newShop(t, inGenerations(mariadb()))
 	s.due(t, 0)
 	off := *s
-	off.db = openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) { c.Params["autocommit"] = "0" }))
+	off.db = openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(c *mysql.Config) {
+		c.Params["autocommit"] = "0"
+	}))
 	off.db.SetMaxOpenConns(1)
-	if err := errors.Join(off.marks.Migrate(t.Context(), off.db), off.marks.Check(t.Context(), off.db)); err != nil {
+	if err := errors.Join(off.marks.Migrate(t.Context(), off.db),
+		off.marks.Check(t.Context(), off.db)); err != nil {
 		t.Fatal(err)
 	}
 	off.wantMark(t, "new 0", true)
@@ -96,7 +108,9 @@ func TestMariaDBRotateAutocommitOff(t *testing.T) {
 func (st *storm) mariadbWithoutLook(*testing.T) {
 	st.rotate = func(ctx context.Context) (bool, error) { return st.marks.Rotate(ctx, st.db) }
 	st.mark = func(ctx context.Context, _ int, tx *sql.Tx, message string) (bool, error) {
-		return inserted(tx.ExecContext(ctx, `INSERT INTO `+st.turn("_open")+` (id, owner) VALUES (UNHEX(MD5(?)), 1) ON DUPLICATE KEY UPDATE id = id`, message))
+		return inserted(tx.ExecContext(ctx,
+			`INSERT INTO `+st.turn("_open")+
+				` (id, owner) VALUES (UNHEX(MD5(?)), 1) ON DUPLICATE KEY UPDATE id = id`, message))
 	}
 }
 
@@ -105,7 +119,8 @@ func (st *storm) mariadbWithoutLook(*testing.T) {
 func (st *storm) mariadbWithoutLock(t *testing.T) {
 	table := func(number int) string { return fmt.Sprintf("%s_%d", st.ledger, number) }
 	create := func(ctx context.Context, number int) error {
-		_, err := st.db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+table(number)+` LIKE `+st.turn("_open"))
+		_, err := st.db.ExecContext(ctx,
+			`CREATE TABLE IF NOT EXISTS `+table(number)+` LIKE `+st.turn("_open"))
 		return err
 	}
 	state := st.ledger + "_number"
@@ -121,7 +136,8 @@ func (st *storm) mariadbWithoutLock(t *testing.T) {
 			st.exec(t, `DROP TABLE IF EXISTS `+table(number))
 		}
 	})
-	due := fmt.Sprintf(` WHERE TIMESTAMPDIFF(MICROSECOND, opened, SYSDATE(6)) >= %d`, st.speech.window.Microseconds())
+	due := fmt.Sprintf(` WHERE TIMESTAMPDIFF(MICROSECOND, opened, SYSDATE(6)) >= %d`,
+		st.speech.window.Microseconds())
 	st.rotate = func(ctx context.Context) (bool, error) {
 		numbers, err := texts(st.db.QueryContext(ctx, `SELECT number FROM `+state+due))
 		if err != nil || len(numbers) == 0 {
@@ -134,15 +150,22 @@ func (st *storm) mariadbWithoutLock(t *testing.T) {
 		if err := create(ctx, number+1); err != nil {
 			return false, err
 		}
-		return inserted(st.db.ExecContext(ctx, `UPDATE `+state+` SET number = number + 1, opened = SYSDATE(6)`+due+` AND number = ?`, number))
+		return inserted(st.db.ExecContext(ctx,
+			`UPDATE `+state+` SET number = number + 1, opened = SYSDATE(6)`+due+` AND number = ?`,
+			number))
 	}
 	st.mark = func(ctx context.Context, _ int, tx *sql.Tx, message string) (bool, error) {
 		number := 0
 		// Some are slow to go on.
-		if err := tx.QueryRowContext(ctx, `SELECT number + SLEEP(0.01 * (RAND() < 0.3)) FROM `+state).Scan(&number); err != nil {
+		if err := tx.QueryRowContext(ctx,
+			`SELECT number + SLEEP(0.01 * (RAND() < 0.3)) FROM `+state).Scan(&number); err != nil {
 			return false, err
 		}
-		return inserted(tx.ExecContext(ctx, `INSERT INTO `+table(number)+` (id, owner) SELECT b.id, 1 FROM (SELECT UNHEX(MD5(?)) AS id) AS b`+
-			` LEFT JOIN `+table(number-1)+` AS p ON p.id = b.id WHERE p.id IS NULL ON DUPLICATE KEY UPDATE `+table(number)+`.id = `+table(number)+`.id`, message))
+		return inserted(tx.ExecContext(ctx,
+			`INSERT INTO `+table(number)+
+				` (id, owner) SELECT b.id, 1 FROM (SELECT UNHEX(MD5(?)) AS id) AS b`+
+				` LEFT JOIN `+table(number-1)+
+				` AS p ON p.id = b.id WHERE p.id IS NULL ON DUPLICATE KEY UPDATE `+table(number)+
+				`.id = `+table(number)+`.id`, message))
 	}
 }

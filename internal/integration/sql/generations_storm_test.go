@@ -87,11 +87,14 @@ func TestRotationStorm(t *testing.T) {
 		{"mariadb/marks/read committed", my, (*storm).withMarks, sql.LevelReadCommitted, false},
 		{"mariadb/marks/repeatable read", my, (*storm).withMarks, sql.LevelRepeatableRead, false},
 		{"mariadb/marks/serializable", my, (*storm).withMarks, sql.LevelSerializable, false},
-		{"mariadb/one generation alone", my, (*storm).mariadbWithoutLook, sql.LevelReadCommitted, true},
-		{"mariadb/generations not sealed", my, (*storm).mariadbWithoutLock, sql.LevelReadCommitted, true},
+		{"mariadb/one generation alone", my, (*storm).mariadbWithoutLook,
+			sql.LevelReadCommitted, true},
+		{"mariadb/generations not sealed", my, (*storm).mariadbWithoutLock,
+			sql.LevelReadCommitted, true},
 	} {
 		if tt.doubles && !stormControls {
-			continue // until one is doubled takes luck, and minutes; mutants show that this test sees it
+			// until one is doubled takes luck, and minutes; mutants show that this test sees it
+			continue
 		}
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.engine.dialect == sqladapter.MySQL {
@@ -133,7 +136,9 @@ func (st *storm) withoutLook(*testing.T) {
 		if err != nil {
 			return false, err
 		}
-		return inserted(tx.ExecContext(ctx, `INSERT INTO `+st.open(number)+` (id, stamp) VALUES (md5($1)::uuid, `+stampNow+`) ON CONFLICT DO NOTHING`, message))
+		return inserted(tx.ExecContext(ctx,
+			`INSERT INTO `+st.open(number)+` (id, stamp) VALUES (md5($1)::uuid, `+stampNow+
+				`) ON CONFLICT DO NOTHING`, message))
 	}
 }
 
@@ -145,16 +150,20 @@ func (st *storm) withoutLock(t *testing.T) {
 	st.rotate = func(ctx context.Context) (sealed bool, err error) {
 		err = st.inTx(ctx, func(tx *sql.Tx) error {
 			number := 0
-			err := tx.QueryRowContext(ctx, fmt.Sprintf(`SELECT generation FROM %s WHERE opened_ms + %d <= %s >> 20 FOR UPDATE SKIP LOCKED`,
-				st.relation("_generation"), st.speech.window.Milliseconds(), stampNow)).Scan(&number)
+			err := tx.QueryRowContext(ctx,
+				fmt.Sprintf(`SELECT generation FROM %s WHERE opened_ms + %d <= %s >> 20 FOR UPDATE SKIP LOCKED`,
+					st.relation("_generation"), st.speech.window.Milliseconds(),
+					stampNow)).Scan(&number)
 			if err != nil {
 				return err
 			}
-			if _, err := tx.ExecContext(ctx, `CREATE TABLE `+table(number+1)+` (LIKE `+table(0)+` INCLUDING ALL)`); err != nil {
+			if _, err := tx.ExecContext(ctx,
+				`CREATE TABLE `+table(number+1)+` (LIKE `+table(0)+` INCLUDING ALL)`); err != nil {
 				return err
 			}
 			sealed = true
-			_, err = tx.ExecContext(ctx, `UPDATE `+st.relation("_generation")+` SET generation = generation + 1, opened_ms = `+stampNow+` >> 20`)
+			_, err = tx.ExecContext(ctx, `UPDATE `+st.relation("_generation")+
+				` SET generation = generation + 1, opened_ms = `+stampNow+` >> 20`)
 			return err
 		})
 		if errors.Is(err, sql.ErrNoRows) {
@@ -167,15 +176,18 @@ func (st *storm) withoutLock(t *testing.T) {
 		if err != nil {
 			return false, err
 		}
-		return inserted(tx.ExecContext(ctx, `INSERT INTO `+table(number)+` (id, stamp) SELECT md5($1)::uuid, 0`+
-			` WHERE NOT EXISTS (SELECT 1 FROM `+table(number-1)+` WHERE id = md5($1)::uuid) ON CONFLICT DO NOTHING`, message))
+		return inserted(tx.ExecContext(ctx,
+			`INSERT INTO `+table(number)+` (id, stamp) SELECT md5($1)::uuid, 0`+
+				` WHERE NOT EXISTS (SELECT 1 FROM `+table(number-1)+
+				` WHERE id = md5($1)::uuid) ON CONFLICT DO NOTHING`, message))
 	}
 }
 
 const stampNow = `((extract(epoch FROM clock_timestamp()) * 1000)::bigint << 20)`
 
 func (st *storm) number(ctx context.Context, tx *sql.Tx) (number int, err error) {
-	err = tx.QueryRowContext(ctx, `SELECT generation FROM `+st.relation("_generation")).Scan(&number)
+	err = tx.QueryRowContext(ctx,
+		`SELECT generation FROM `+st.relation("_generation")).Scan(&number)
 	return number, err
 }
 

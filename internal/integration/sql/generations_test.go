@@ -42,7 +42,9 @@ func (s *shop) wantTables(t *testing.T, open int) {
 	want := []string{"_open", "_open_results", "_sealed", "_sealed_results"}
 	name := s.turn
 	if s.dialect == sqladapter.Postgres {
-		want = []string{"_generation", fmt.Sprintf("_g%d", open-1), fmt.Sprintf("_g%d_results", open-1), fmt.Sprintf("_g%d_open", open), fmt.Sprintf("_g%d_results", open)}
+		want = []string{"_generation", fmt.Sprintf("_g%d", open-1),
+			fmt.Sprintf("_g%d_results", open-1), fmt.Sprintf("_g%d_open", open),
+			fmt.Sprintf("_g%d_results", open)}
 		name = s.relation
 	}
 	for i := range want {
@@ -57,7 +59,8 @@ func (s *shop) wantTables(t *testing.T, open int) {
 // dropGenerations removes what Migrate and Rotate have made, whichever generation it is.
 func (s *shop) dropGenerations(t *testing.T) {
 	t.Helper()
-	for _, kind := range []struct{ letter, drop string }{{"v", "DROP VIEW "}, {"r", "DROP TABLE "}} {
+	for _, kind := range []struct{ letter, drop string }{{"v", "DROP VIEW "},
+		{"r", "DROP TABLE "}} {
 		for _, name := range s.relations(t, kind.letter) {
 			s.exec(t, kind.drop+`"`+name+`"`)
 		}
@@ -75,9 +78,10 @@ func (s *shop) relations(t *testing.T, kind string) []string {
 		stem := sqlname.Derive(s.table, "_g")
 		like = "%" + stem[len(stem)-len("_01234567_g"):] + "%" // how much is in front of it varies
 	}
-	names, err := texts(s.db.QueryContext(context.WithoutCancel(t.Context()), `SELECT relname::text FROM pg_class`+
-		` WHERE relnamespace = current_schema()::regnamespace AND relkind::text = $1`+
-		` AND (relkind = 'v' AND relname IN ($2, $3) OR relname LIKE $4) ORDER BY 1`,
+	names, err := texts(s.db.QueryContext(context.WithoutCancel(t.Context()),
+		`SELECT relname::text FROM pg_class`+
+			` WHERE relnamespace = current_schema()::regnamespace AND relkind::text = $1`+
+			` AND (relkind = 'v' AND relname IN ($2, $3) OR relname LIKE $4) ORDER BY 1`,
 		kind, s.table, sqlname.Derive(s.table, "_results"), strings.ReplaceAll(like, "_", `\_`)))
 	if err != nil {
 		t.Error(err)
@@ -91,10 +95,12 @@ func (s *shop) mariadbRelations(t *testing.T, kind string) []string {
 	of := ` AND table_type = 'BASE TABLE' AND LEFT(table_name, ?) = ? AND SUBSTR(table_name, ? + 1) REGEXP '^_(next|open|sealed|gone)(_results)?$' ORDER BY 1`
 	args := []any{len(stem), stem, len(stem)}
 	if kind == "v" {
-		of, args = ` AND table_type = 'VIEW' AND table_name IN (?, ?) ORDER BY 1`, []any{s.table, sqlname.Derive(s.table, "_results")}
+		of, args = ` AND table_type = 'VIEW' AND table_name IN (?, ?) ORDER BY 1`,
+			[]any{s.table, sqlname.Derive(s.table, "_results")}
 	}
 	names, err := texts(s.db.QueryContext(context.WithoutCancel(t.Context()),
-		`SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()`+of, args...))
+		`SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()`+of,
+		args...))
 	if err != nil {
 		t.Error(err)
 	}
@@ -107,10 +113,12 @@ func (s *shop) windowPassed(t *testing.T, generation int) {
 	t.Helper()
 	const day = 86_400_000
 	if s.dialect == sqladapter.MySQL {
-		s.exec(t, fmt.Sprintf(`UPDATE %s SET created_at = created_at - %d`, s.open(generation), day))
+		s.exec(t, fmt.Sprintf(`UPDATE %s SET created_at = created_at - %d`,
+			s.open(generation), day))
 		return
 	}
-	s.exec(t, fmt.Sprintf(`UPDATE %s SET opened_ms = opened_ms - %d`, s.relation("_generation"), day))
+	s.exec(t, fmt.Sprintf(`UPDATE %s SET opened_ms = opened_ms - %d`,
+		s.relation("_generation"), day))
 	s.exec(t, fmt.Sprintf(`UPDATE %s SET stamp = stamp - %d`, s.open(generation), day<<20))
 }
 
@@ -146,7 +154,8 @@ func (s *shop) wantFirst(t *testing.T, message string, want bool) {
 func TestRotate(t *testing.T) {
 	forEachInGenerations(t, func(t *testing.T, e engine) {
 		prefix := servertest.Prefix(t)
-		for name, table := range map[string]string{"short": prefix + "_marks", "long": prefix + strings.Repeat("x", 63-len(prefix))} {
+		for name, table := range map[string]string{"short": prefix + "_marks",
+			"long": prefix + strings.Repeat("x", 63-len(prefix))} {
 			t.Run(name, func(t *testing.T) {
 				s := newShop(t, e, func(c *sqladapter.Config) { c.Table = table })
 				if _, err := s.saves(t.Context(), "first week", []byte("receipt")); err != nil {
@@ -163,7 +172,8 @@ func TestRotate(t *testing.T) {
 					s.wantMark(t, message, true)
 					s.wantFirst(t, message, false)
 				}
-				if mark, err := s.saves(t.Context(), "first week", nil); err != nil || string(mark.Result) != "receipt" {
+				if mark, err := s.saves(t.Context(), "first week", nil); err != nil ||
+					string(mark.Result) != "receipt" {
 					t.Errorf("duplicate in the next generation: %q, %v", mark.Result, err)
 				}
 				if _, err := s.saves(t.Context(), "third week", []byte("another")); err != nil {
@@ -177,12 +187,14 @@ func TestRotate(t *testing.T) {
 				s.wantMark(t, "third week", true)
 				s.wantFirst(t, "first week", true)
 				s.wantFirst(t, "third week", false)
-				if mark, err := s.do(t.Context(), "third week"); err != nil || string(mark.Result) != "another" {
+				if mark, err := s.do(t.Context(), "third week"); err != nil ||
+					string(mark.Result) != "another" {
 					t.Errorf("duplicate with a result: %q, %v", mark.Result, err)
 				}
 				s.wantTables(t, 3)
 				// Nothing is made anew, or counted back, for a table that is there.
-				if err := errors.Join(s.marks.Migrate(t.Context(), s.db), s.marks.Check(t.Context(), s.db)); err != nil {
+				if err := errors.Join(s.marks.Migrate(t.Context(), s.db),
+					s.marks.Check(t.Context(), s.db)); err != nil {
 					t.Error(err)
 				}
 				s.wantFirst(t, "fourth week", false)
@@ -212,20 +224,24 @@ func TestRetentionStays(t *testing.T) {
 		t.Run(made.name, func(t *testing.T) {
 			s := newShop(t, made)
 			s.wantFirst(t, "m", true)
-			config := sqladapter.Config{Dialect: s.dialect, Namespace: "shop", Table: s.table, Window: time.Hour, Retention: sqladapter.Generations - made.retention}
+			config := sqladapter.Config{Dialect: s.dialect, Namespace: "shop", Table: s.table,
+				Window: time.Hour, Retention: sqladapter.Generations - made.retention}
 			other, err := sqladapter.New(config)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, call := range map[string]func(context.Context, *sql.DB) error{"Migrate": other.Migrate, "Check": other.Check} {
+			for name, call := range map[string]func(context.Context,
+				*sql.DB) error{"Migrate": other.Migrate, "Check": other.Check} {
 				var input *dedup.InputError
-				if err := call(t.Context(), s.db); !errors.As(err, &input) || input.Field != "Retention" {
+				if err := call(t.Context(), s.db); !errors.As(err, &input) ||
+					input.Field != "Retention" {
 					t.Errorf("%s = %v, want an InputError on Retention", name, err)
 				}
 			}
 			unchecked := *s
 			unchecked.marks = other
-			if first, err := unchecked.deliver(t.Context(), "m", nil); err == nil || first || sqladapter.Retryable(err) {
+			if first, err := unchecked.deliver(t.Context(), "m", nil); err == nil || first ||
+				sqladapter.Retryable(err) {
 				t.Errorf("a mark without a check: %v, %v", first, err)
 			}
 			s.wantFirst(t, "m", false)
@@ -236,7 +252,8 @@ func TestRetentionStays(t *testing.T) {
 // TestRotationIsLearnt: a process that has not rotated itself finds its table gone, and goes on
 // with its next transaction, in every mode of the driver; Do by itself.
 func TestRotationIsLearnt(t *testing.T) {
-	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec",
+		"simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			s := newShop(t, inGenerations(postgres(mode)))
 			s.db.SetMaxOpenConns(1) // one cache of statements
@@ -252,13 +269,16 @@ func TestRotationIsLearnt(t *testing.T) {
 				}
 				rotator.rotate(t, true)
 				if generation%2 == 0 {
-					if mark, err := s.do(t.Context(), late); err != nil || mark.Outcome != dedup.Duplicate {
+					if mark, err := s.do(t.Context(), late); err != nil ||
+						mark.Outcome != dedup.Duplicate {
 						t.Errorf("Do after a rotation: %v, %v", mark.Outcome, err)
 					}
 					continue
 				}
-				if first, err := s.deliver(t.Context(), late, nil); first || err == nil || !sqladapter.Retryable(err) {
-					t.Fatalf("transaction after a rotation: %v, %v; want a retryable error", first, err)
+				if first, err := s.deliver(t.Context(), late, nil); first || err == nil ||
+					!sqladapter.Retryable(err) {
+					t.Fatalf("transaction after a rotation: %v, %v; want a retryable error",
+						first, err)
 				}
 				if first, err := s.deliver(t.Context(), late, nil); first || err != nil {
 					t.Fatalf("the one after it: %v, %v; want a duplicate", first, err)
@@ -271,7 +291,8 @@ func TestRotationIsLearnt(t *testing.T) {
 // newRotator is the same shop in another process.
 func newRotator(t *testing.T, s *shop, edit ...func(*sqladapter.Config)) *shop {
 	t.Helper()
-	config := sqladapter.Config{Dialect: s.dialect, Namespace: "shop", Table: s.table, Window: time.Hour, Retention: sqladapter.Generations}
+	config := sqladapter.Config{Dialect: s.dialect, Namespace: "shop", Table: s.table,
+		Window: time.Hour, Retention: sqladapter.Generations}
 	for _, f := range edit {
 		f(&config)
 	}
@@ -299,7 +320,8 @@ func TestSnapshotBeforeRotation(t *testing.T) {
 			var late []*sql.Tx
 			for range 3 {
 				tx := begin(t, s.db, level)
-				if _, err := tx.ExecContext(t.Context(), `SELECT count(*) FROM `+s.ledger); err != nil {
+				if _, err := tx.ExecContext(t.Context(),
+					`SELECT count(*) FROM `+s.ledger); err != nil {
 					t.Fatal(err) // takes the snapshot
 				}
 				late = append(late, tx)
@@ -314,7 +336,8 @@ func TestSnapshotBeforeRotation(t *testing.T) {
 			}
 			_ = late[0].Rollback() // or the next would wait for it
 			reqs := []dedup.Request{{Key: "m"}, {Key: "new"}}
-			if marks, err := s.marks.MarkBatchTx(t.Context(), late[1], reqs); !sqladapter.Retryable(err) {
+			if marks, err := s.marks.MarkBatchTx(t.Context(), late[1],
+				reqs); !sqladapter.Retryable(err) {
 				t.Errorf("batch: %v, %v; want a retryable error", marks, err)
 			}
 			_ = late[1].Rollback()
@@ -323,8 +346,9 @@ func TestSnapshotBeforeRotation(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			res, err := late[2].ExecContext(t.Context(), fmt.Sprintf(`INSERT INTO %s (id, stamp) SELECT v.id, 0 FROM (VALUES ('%x'::uuid)) AS v(id)`+
-				` WHERE NOT EXISTS (SELECT 1 FROM %s AS p WHERE p.id = v.id) ON CONFLICT DO NOTHING`, s.open(2), id[:], s.relation("_g1")))
+			res, err := late[2].ExecContext(t.Context(),
+				fmt.Sprintf(`INSERT INTO %s (id, stamp) SELECT v.id, 0 FROM (VALUES ('%x'::uuid)) AS v(id)`+
+					` WHERE NOT EXISTS (SELECT 1 FROM %s AS p WHERE p.id = v.id) ON CONFLICT DO NOTHING`, s.open(2), id[:], s.relation("_g1")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -346,7 +370,8 @@ func TestRotateTogether(t *testing.T) {
 				t.Errorf("%d of six have sealed generation %d", sealed, generation)
 			}
 		}
-		// Whoever wants to drop does not wait for one that still looks whether there is something to seal.
+		// Whoever wants to drop does not wait for one that still looks whether there is something
+		// to seal.
 		s.rotate(t, false)
 		s.wantTables(t, 4)
 	})

@@ -13,11 +13,13 @@ import (
 // READ COMMITTED it has to begin again, and then learns the truth.
 func TestIsolation(t *testing.T) {
 	forEachPostgres(t, func(t *testing.T, e engine) {
-		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable} {
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead,
+			sql.LevelSerializable} {
 			t.Run(level.String(), func(t *testing.T) {
 				s := newShop(t, e)
 				loser := begin(t, s.db, level)
-				if _, err := loser.ExecContext(t.Context(), `SELECT count(*) FROM `+s.ledger); err != nil {
+				if _, err := loser.ExecContext(t.Context(),
+					`SELECT count(*) FROM `+s.ledger); err != nil {
 					t.Fatal(err) // takes the snapshot before the winner's commit
 				}
 				if first, err := s.deliver(t.Context(), "m", nil); err != nil || !first {
@@ -31,14 +33,16 @@ func TestIsolation(t *testing.T) {
 					return
 				}
 				var state interface{ SQLState() string }
-				if !errors.As(err, &state) || state.SQLState() != "40001" || !sqladapter.Retryable(err) || mark.Outcome != dedup.Unknown {
+				if !errors.As(err, &state) || state.SQLState() != "40001" ||
+					!sqladapter.Retryable(err) || mark.Outcome != dedup.Unknown {
 					t.Fatalf("loser: %v, %v; want a retryable 40001", mark.Outcome, err)
 				}
 				if err := loser.Rollback(); err != nil {
 					t.Fatal(err)
 				}
 				again := begin(t, s.db, level)
-				if mark, err := s.marks.MarkTx(t.Context(), again, "m"); err != nil || mark.Outcome != dedup.Duplicate {
+				if mark, err := s.marks.MarkTx(t.Context(), again, "m"); err != nil ||
+					mark.Outcome != dedup.Duplicate {
 					t.Errorf("loser, second try: %v, %v", mark.Outcome, err)
 				}
 			})
@@ -92,7 +96,8 @@ func TestLockTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		mark, err := s.marks.MarkTx(t.Context(), loser, "m")
-		if mark.Outcome != dedup.InFlight || !errors.Is(err, dedup.ErrInFlight) || !sqladapter.Retryable(err) {
+		if mark.Outcome != dedup.InFlight || !errors.Is(err, dedup.ErrInFlight) ||
+			!sqladapter.Retryable(err) {
 			t.Errorf("loser: %v, %v", mark.Outcome, err)
 		}
 	})
@@ -102,13 +107,15 @@ func TestLockTimeout(t *testing.T) {
 // one has committed, whatever the timeout; run again from BEGIN it can.
 func TestSQLiteReadThenMark(t *testing.T) {
 	file := t.TempDir() + "/marks.db"
-	s := newShop(t, engine{name: "sqlite/deferred", dialect: sqladapter.SQLite, open: func(t *testing.T) *sql.DB {
-		return openDB(t, "sqlite", sqliteDSN(file, "deferred"))
-	}})
+	s := newShop(t, engine{name: "sqlite/deferred", dialect: sqladapter.SQLite,
+		open: func(t *testing.T) *sql.DB {
+			return openDB(t, "sqlite", sqliteDSN(file, "deferred"))
+		}})
 	read := func() *sql.Tx {
 		tx := begin(t, s.db, sql.LevelDefault)
 		var n int
-		if err := tx.QueryRowContext(t.Context(), `SELECT count(*) FROM `+s.ledger).Scan(&n); err != nil {
+		if err := tx.QueryRowContext(t.Context(),
+			`SELECT count(*) FROM `+s.ledger).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return tx
@@ -124,7 +131,8 @@ func TestSQLiteReadThenMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := read()
-	if mark, err := s.marks.MarkTx(t.Context(), again, "m"); err != nil || mark.Outcome != dedup.Duplicate {
+	if mark, err := s.marks.MarkTx(t.Context(), again, "m"); err != nil ||
+		mark.Outcome != dedup.Duplicate {
 		t.Errorf("second try: %v, %v", mark.Outcome, err)
 	}
 }

@@ -50,20 +50,24 @@ type killable struct {
 
 func killables() []killable {
 	all := []killable{
-		{name: "sqlite", driver: "sqlite", dialect: sqladapter.SQLite, dsn: func(t *testing.T) string {
-			return sqliteDSN(filepath.Join(t.TempDir(), "marks.db"), "immediate")
-		}},
-		{name: "mariadb", driver: "mysql", dialect: sqladapter.MySQL, dsn: func(t *testing.T) string {
-			return mariadbDSN(t, servertest.MariaDB(t), nil)
-		}},
+		{name: "sqlite", driver: "sqlite", dialect: sqladapter.SQLite,
+			dsn: func(t *testing.T) string {
+				return sqliteDSN(filepath.Join(t.TempDir(), "marks.db"), "immediate")
+			}},
+		{name: "mariadb", driver: "mysql", dialect: sqladapter.MySQL,
+			dsn: func(t *testing.T) string {
+				return mariadbDSN(t, servertest.MariaDB(t), nil)
+			}},
 	}
 	for _, mode := range someModes {
-		all = append(all, killable{name: "postgres/" + mode, driver: "pgx", dialect: sqladapter.Postgres, dsn: func(t *testing.T) string {
-			return postgresURL(t, servertest.Postgres(t), mode)
-		}})
+		all = append(all, killable{name: "postgres/" + mode, driver: "pgx",
+			dialect: sqladapter.Postgres, dsn: func(t *testing.T) string {
+				return postgresURL(t, servertest.Postgres(t), mode)
+			}})
 	}
 	generations := all[len(all)-1]
-	generations.name, generations.retention = generations.name+"+generations", sqladapter.Generations
+	generations.name, generations.retention = generations.name+"+generations",
+		sqladapter.Generations
 	return append(all, generations)
 }
 
@@ -79,7 +83,8 @@ func TestKilledAtEveryStatement(t *testing.T) {
 		for _, w := range ways {
 			t.Run(e.name+"/"+w.name, func(t *testing.T) {
 				t.Parallel()
-				v := victim{Driver: e.driver, DSN: e.dsn(t), Dialect: e.dialect, Retention: e.retention, Way: w.name}
+				v := victim{Driver: e.driver, DSN: e.dsn(t), Dialect: e.dialect,
+					Retention: e.retention, Way: w.name}
 				s := newShop(t, engine{
 					name: e.name, dialect: e.dialect, retention: e.retention,
 					open: func(t *testing.T) *sql.DB { return openDB(t, e.driver, v.DSN) },
@@ -174,26 +179,34 @@ func (s *shop) again(t *testing.T, w way, batch []string) (first bool, err error
 // the database.
 func (v victim) rehearse(t *testing.T) (steps []string) {
 	t.Helper()
-	s := v.shop(t, func(what string, do func() error) error { steps = append(steps, what); return do() })
+	s := v.shop(t, func(what string, do func() error) error {
+		steps = append(steps, what)
+		return do()
+	})
 	if err := s.once(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d statements: %s", len(steps), strings.Join(steps, ", "))
 	named := func(table string) bool {
-		return slices.ContainsFunc(steps, func(step string) bool { return strings.Contains(step, table) })
+		return slices.ContainsFunc(steps, func(step string) bool {
+			return strings.Contains(step, table)
+		})
 	}
-	if !slices.Contains(steps, "begin") || !slices.Contains(steps, "commit") || !named(v.Table) || !named(v.Ledger) {
+	if !slices.Contains(steps, "begin") || !slices.Contains(steps, "commit") || !named(v.Table) ||
+		!named(v.Ledger) {
 		t.Fatalf("these are not begin, mark, effect and commit: %q", steps)
 	}
 	return steps
 }
 
 func (v victim) shop(t *testing.T, tell teller) *shop {
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: v.Dialect, Namespace: "shop", Table: v.Table, Retention: v.Retention, Window: time.Hour})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: v.Dialect, Namespace: "shop",
+		Table: v.Table, Retention: v.Retention, Window: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &shop{db: openTold(t, v.Driver, v.DSN, tell), marks: marks, dialect: v.Dialect, table: v.Table, ledger: v.Ledger}
+	return &shop{db: openTold(t, v.Driver, v.DSN, tell), marks: marks, dialect: v.Dialect,
+		table: v.Table, ledger: v.Ledger}
 }
 
 // once is a single delivery.
@@ -233,7 +246,8 @@ func (v victim) run(t *testing.T) (last string) {
 		t.Error(err)
 	}
 	var exit *exec.ExitError
-	if err := child.Wait(); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+	if err := child.Wait(); !errors.As(err, &exit) ||
+		exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
 		t.Errorf("the child ended with %v, not by SIGKILL; it said %q", err, said)
 	}
 	return strings.TrimSpace(string(said))

@@ -39,10 +39,13 @@ func join(lists ...[]right) (all []right) {
 // rightsInGenerations are what a role needs that marks in them.
 func rightsInGenerations(s *shop) []right {
 	if s.dialect == sqladapter.MySQL {
-		return join(rights("SELECT, INSERT, UPDATE", unquoted(s.turn("_open"))), rights("SELECT", unquoted(s.turn("_sealed"))),
-			rights("SELECT", unquoted(s.turn("_open_results"))), rights("SELECT", unquoted(s.turn("_sealed_results"))))
+		return join(rights("SELECT, INSERT, UPDATE", unquoted(s.turn("_open"))),
+			rights("SELECT", unquoted(s.turn("_sealed"))),
+			rights("SELECT", unquoted(s.turn("_open_results"))),
+			rights("SELECT", unquoted(s.turn("_sealed_results"))))
 	}
-	return join(rights("SELECT", s.relation("_generation")), rights("SELECT, INSERT", s.open(1)), rights("SELECT", s.relation("_g0")),
+	return join(rights("SELECT", s.relation("_generation")), rights("SELECT, INSERT", s.open(1)),
+		rights("SELECT", s.relation("_g0")),
 		rights("SELECT", s.relation("_g1_results")), rights("SELECT", s.relation("_g0_results")))
 }
 
@@ -68,7 +71,8 @@ func (op operation) try(t *testing.T, e engine, app *role) {
 		app.revoke(t, r.what, quotedName(e, r.table))
 		err := op.do(t.Context())
 		// MariaDB hides a table that the role has no right to: there is no version on record then.
-		if err == nil || !slices.ContainsFunc([]string{"denied", "the role needs", "has version 0"}, func(one string) bool { return strings.Contains(err.Error(), one) }) {
+		if err == nil || !slices.ContainsFunc([]string{"denied", "the role needs", "has version 0"},
+			func(one string) bool { return strings.Contains(err.Error(), one) }) {
 			t.Errorf("%s without %s on %s: %v", op.name, r.what, r.table, err)
 		}
 		app.grant(t, r.what, quotedName(e, r.table))
@@ -102,8 +106,8 @@ func TestLeastRightsInGenerations(t *testing.T) {
 	}
 }
 
-// TestLeastRights: each operation succeeds with exactly the rights that docs/guides/sql.md says, and is
-// denied without any one of them.
+// TestLeastRights: each operation succeeds with exactly the rights that docs/guides/sql.md says,
+// and is denied without any one of them.
 func TestLeastRights(t *testing.T) {
 	for _, e := range []engine{postgres("exec"), mariadb()} {
 		t.Run(e.name, func(t *testing.T) {
@@ -113,16 +117,24 @@ func TestLeastRights(t *testing.T) {
 				app.grant(t, "SELECT", s.ledger)
 			}
 			fence := newTill(t, e)
-			store, err := sqladapter.NewStore(app.DB, sqladapter.StoreConfig{Dialect: e.dialect, Table: s.table + "_claims"})
+			store, err := sqladapter.NewStore(app.DB,
+				sqladapter.StoreConfig{Dialect: e.dialect, Table: s.table + "_claims"})
 			require.NoError(t, err)
-			owners, err := sqladapter.NewStore(s.db, sqladapter.StoreConfig{Dialect: e.dialect, Table: s.table + "_claims"})
+			owners, err := sqladapter.NewStore(s.db,
+				sqladapter.StoreConfig{Dialect: e.dialect, Table: s.table + "_claims"})
 			require.NoError(t, err)
 			require.NoError(t, store.Migrations().Up(t.Context(), s.db))
-			t.Cleanup(func() { assert.NoError(t, store.Migrations().To(context.WithoutCancel(t.Context()), s.db, 0)) })
-			box, err := outbox.New(outbox.Config{Dialect: outboxDialects[e.dialect], Table: s.table + "_box"})
+			t.Cleanup(func() {
+				assert.NoError(t, store.Migrations().To(context.WithoutCancel(t.Context()),
+					s.db, 0))
+			})
+			box, err := outbox.New(outbox.Config{Dialect: outboxDialects[e.dialect],
+				Table: s.table + "_box"})
 			require.NoError(t, err)
 			require.NoError(t, box.Migrate(t.Context(), s.db))
-			t.Cleanup(func() { assert.NoError(t, box.MigrateDown(context.WithoutCancel(t.Context()), s.db, 0)) })
+			t.Cleanup(func() {
+				assert.NoError(t, box.MigrateDown(context.WithoutCancel(t.Context()), s.db, 0))
+			})
 
 			mark, results, meta := s.table, s.table+"_results", s.table+"_meta"
 			fences, claims := fence.cfg.Table, s.table+"_claims"
@@ -143,64 +155,91 @@ func TestLeastRights(t *testing.T) {
 			}
 			s.age(t, "shop", 10, old...)
 
-			check := join(rights("SELECT", "onceward_migrations"), rights("SELECT", meta), rights("SELECT", results), rights(my("SELECT", "SELECT, INSERT, UPDATE"), mark))
-			relays := join(rights("SELECT", "onceward_migrations"), rights("SELECT, UPDATE, DELETE", s.table+"_box"), rights("INSERT", s.table+"_box_parked"))
+			check := join(rights("SELECT", "onceward_migrations"), rights("SELECT", meta),
+				rights("SELECT", results), rights(my("SELECT", "SELECT, INSERT, UPDATE"), mark))
+			relays := join(rights("SELECT", "onceward_migrations"),
+				rights("SELECT, UPDATE, DELETE", s.table+"_box"),
+				rights("INSERT", s.table+"_box_parked"))
 			if e.dialect == sqladapter.MySQL {
 				relays = append(relays, rights("SELECT", s.table+"_box_shards")...)
 			}
 			for _, op := range []operation{
-				{"Check", check, func(ctx context.Context) error { return s.marks.Check(ctx, app.DB) }},
-				{"Migrate", check, func(ctx context.Context) error { return s.marks.Migrate(ctx, app.DB) }},
+				{"Check", check, func(ctx context.Context) error {
+					return s.marks.Check(ctx, app.DB)
+				}},
+				{"Migrate", check, func(ctx context.Context) error {
+					return s.marks.Migrate(ctx, app.DB)
+				}},
 				{"Relay", relays, relayOnce(t, s, app, box)},
-				{"Do", join(rights(my("SELECT, INSERT", "SELECT, INSERT, UPDATE"), mark), rights("SELECT", results)), func(ctx context.Context) error {
+				{"Do", join(rights(my("SELECT, INSERT", "SELECT, INSERT, UPDATE"), mark),
+					rights("SELECT", results)), func(ctx context.Context) error {
 					if _, err := s.marks.Do(ctx, app.DB, key(), nothing); err != nil {
 						return err
 					}
 					_, err := s.marks.Do(ctx, app.DB, "duplicate", nothing)
 					return err
 				}},
-				{"SaveResultTx", join(rights(my("SELECT, INSERT", "SELECT, INSERT, UPDATE"), mark), rights(my("SELECT, INSERT", "SELECT, INSERT, UPDATE"), results)), func(ctx context.Context) error {
-					k := key()
-					_, err := s.marks.Do(ctx, app.DB, k, func(ctx context.Context, tx *sql.Tx) error {
-						return s.marks.SaveResultTx(ctx, tx, k, []byte("receipt"))
-					})
-					return err
-				}},
-				{"DeleteExpired", join(rights("SELECT", meta), rights(my("SELECT, UPDATE, DELETE", "SELECT, DELETE"), mark), rights(my("SELECT, DELETE", "SELECT, DELETE"), results)), func(ctx context.Context) error {
-					_, err := s.marks.DeleteExpired(ctx, app.DB, 1)
-					return err
-				}},
-				{"Fence.Do", rights("SELECT, INSERT, UPDATE", fences), func(ctx context.Context) error {
-					n++
-					_, err := fence.Do(ctx, app.DB, sqladapter.Position{Topic: "t", TopicID: "i"}, int64(n), int64(n+1), func(context.Context, *sql.Tx, int64) error { return nil })
-					return err
-				}},
-				{"Store", rights("SELECT, INSERT, UPDATE", claims), func(ctx context.Context) error {
-					id, token := randomID(), randomToken()
-					if err := store.Claim(ctx, []dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0].Err; err != nil {
+				{"SaveResultTx", join(rights(my("SELECT, INSERT", "SELECT, INSERT, UPDATE"), mark),
+					rights(my("SELECT, INSERT", "SELECT, INSERT, UPDATE"), results)),
+					func(ctx context.Context) error {
+						k := key()
+						_, err := s.marks.Do(ctx, app.DB, k,
+							func(ctx context.Context, tx *sql.Tx) error {
+								return s.marks.SaveResultTx(ctx, tx, k, []byte("receipt"))
+							})
 						return err
-					}
-					return store.Finish(ctx, []dedup.Change{{ID: id, Token: token, State: dedup.StateSucceeded, Window: time.Hour}})[0].Err
-				}},
-				{"Store.Sweep", rights(my("SELECT, UPDATE, DELETE", "SELECT, DELETE"), claims), func(ctx context.Context) error {
-					claim := []dedup.ClaimRequest{{ID: randomID(), Token: randomToken(), Lease: time.Minute, Hold: time.Hour}}
-					if err := owners.Claim(ctx, claim)[0].Err; err != nil {
+					}},
+				{"DeleteExpired", join(rights("SELECT", meta),
+					rights(my("SELECT, UPDATE, DELETE", "SELECT, DELETE"), mark),
+					rights(my("SELECT, DELETE", "SELECT, DELETE"), results)),
+					func(ctx context.Context) error {
+						_, err := s.marks.DeleteExpired(ctx, app.DB, 1)
 						return err
-					}
-					s.exec(t, `UPDATE `+quotedName(e, claims)+` SET expires = 1`)
-					if swept, err := store.Sweep(ctx, 1); err != nil || swept.Removed != 1 {
-						return errors.Join(err, fmt.Errorf("removed %d", swept.Removed))
-					}
-					return nil
-				}},
-				{"Outbox.InsertTx", rights("INSERT", s.table+"_box"), func(ctx context.Context) error {
-					tx, err := app.BeginTx(ctx, nil)
-					if err != nil {
+					}},
+				{"Fence.Do", rights("SELECT, INSERT, UPDATE", fences),
+					func(ctx context.Context) error {
+						n++
+						_, err := fence.Do(ctx, app.DB,
+							sqladapter.Position{Topic: "t", TopicID: "i"},
+							int64(n), int64(n+1), func(context.Context, *sql.Tx, int64) error {
+								return nil
+							})
 						return err
-					}
-					defer func() { _ = tx.Rollback() }()
-					return box.InsertTx(ctx, tx, outbox.Message{Topic: "t"})
-				}},
+					}},
+				{"Store", rights("SELECT, INSERT, UPDATE", claims),
+					func(ctx context.Context) error {
+						id, token := randomID(), randomToken()
+						if err := store.Claim(ctx,
+							[]dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute,
+								Hold: time.Hour}})[0].Err; err != nil {
+							return err
+						}
+						return store.Finish(ctx,
+							[]dedup.Change{{ID: id, Token: token, State: dedup.StateSucceeded,
+								Window: time.Hour}})[0].Err
+					}},
+				{"Store.Sweep", rights(my("SELECT, UPDATE, DELETE", "SELECT, DELETE"), claims),
+					func(ctx context.Context) error {
+						claim := []dedup.ClaimRequest{{ID: randomID(), Token: randomToken(),
+							Lease: time.Minute, Hold: time.Hour}}
+						if err := owners.Claim(ctx, claim)[0].Err; err != nil {
+							return err
+						}
+						s.exec(t, `UPDATE `+quotedName(e, claims)+` SET expires = 1`)
+						if swept, err := store.Sweep(ctx, 1); err != nil || swept.Removed != 1 {
+							return errors.Join(err, fmt.Errorf("removed %d", swept.Removed))
+						}
+						return nil
+					}},
+				{"Outbox.InsertTx", rights("INSERT", s.table+"_box"),
+					func(ctx context.Context) error {
+						tx, err := app.BeginTx(ctx, nil)
+						if err != nil {
+							return err
+						}
+						defer func() { _ = tx.Rollback() }()
+						return box.InsertTx(ctx, tx, outbox.Message{Topic: "t"})
+					}},
 			} {
 				op.try(t, e, app)
 			}
@@ -215,9 +254,10 @@ func quotedName(e engine, table string) string {
 	return `"` + unquoted(table) + `"`
 }
 
-// relayOnce runs a relay of the role until it has published a message, put off one that fails and parked
-// one that is refused, or has told of a right that is missing.
-func relayOnce(t *testing.T, s *shop, app *role, box *outbox.Outbox) func(ctx context.Context) error {
+// relayOnce runs a relay of the role until it has published a message, put off one that fails and
+// parked one that is refused, or has told of a right that is missing.
+func relayOnce(t *testing.T, s *shop, app *role,
+	box *outbox.Outbox) func(ctx context.Context) error {
 	t.Helper()
 	n := 0
 	return func(ctx context.Context) error {
@@ -226,13 +266,17 @@ func relayOnce(t *testing.T, s *shop, app *role, box *outbox.Outbox) func(ctx co
 		require.NoError(t, err)
 		for _, topic := range []string{"sent", "fails", "refused"} {
 			key := fmt.Sprint(topic, n)
-			require.NoError(t, box.InsertTx(ctx, tx, outbox.Message{Topic: topic, ID: key, Key: []byte(key)}))
+			require.NoError(t, box.InsertTx(ctx,
+				tx, outbox.Message{Topic: topic, ID: key, Key: []byte(key)}))
 		}
 		require.NoError(t, tx.Commit())
 		parked, told := make(chan struct{}, 100), make(chan error, 1000)
 		r, err := outbox.NewRelay(outbox.RelayConfig{
-			Outbox: box, DB: app.DB, Publisher: byTopic{}, MaxAttempts: 1, RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond,
-			OnPark: func(context.Context, outbox.Parked) { parked <- struct{}{} }, OnError: func(err error) { told <- err },
+			Outbox: box, DB: app.DB, Publisher: byTopic{}, MaxAttempts: 1,
+			RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond,
+			OnPark: func(context.Context, outbox.Parked) {
+				parked <- struct{}{}
+			}, OnError: func(err error) { told <- err },
 		})
 		require.NoError(t, err)
 		ctx, stop := context.WithTimeout(ctx, 20*time.Second)
@@ -264,7 +308,8 @@ func relayOnce(t *testing.T, s *shop, app *role, box *outbox.Outbox) func(ctx co
 
 // ignored leaves out what the publisher of relayOnce causes.
 func ignored(err error) error {
-	if topic := new(outbox.TopicError); errors.As(err, &topic) || errors.Is(err, outbox.ErrRejected) {
+	if topic := new(outbox.TopicError); errors.As(err, &topic) ||
+		errors.Is(err, outbox.ErrRejected) {
 		return nil
 	}
 	return err

@@ -19,7 +19,8 @@ func levels(d sqladapter.Dialect) []sql.IsolationLevel {
 	if d == sqladapter.SQLite {
 		return []sql.IsolationLevel{sql.LevelDefault}
 	}
-	return []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable}
+	return []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead,
+		sql.LevelSerializable}
 }
 
 // TestLosers: while a transaction that has marked a message is open, three others that deliver
@@ -60,7 +61,8 @@ func (s *shop) losers(t *testing.T, w way, message string, end func(*sql.Tx) err
 			asking.Done()
 			first, err := w.do(s, t.Context(), batch)
 			if err != nil || !ended.Load() {
-				t.Errorf("%s: a loser: first = %v, %v; the winner had ended: %v", message, first, err, ended.Load())
+				t.Errorf("%s: a loser: first = %v, %v; the winner had ended: %v", message,
+					first, err, ended.Load())
 			}
 			if first {
 				firsts.Add(1)
@@ -104,15 +106,19 @@ func (s *shop) win(t *testing.T, tx *sql.Tx, batch []string) {
 // are isolated, which newer versions have by default, it is sent back to BEGIN.
 func TestOldSnapshot(t *testing.T) {
 	for _, isolated := range []string{"OFF", "ON"} {
-		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead} {
+		for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted,
+			sql.LevelRepeatableRead} {
 			t.Run(level.String()+"/"+isolated, func(t *testing.T) {
-				s := newShop(t, engine{name: "mariadb", dialect: sqladapter.MySQL, open: func(t *testing.T) *sql.DB {
-					return openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(cfg *mysql.Config) {
-						cfg.Params["innodb_snapshot_isolation"] = isolated
-					}))
-				}})
+				s := newShop(t, engine{name: "mariadb", dialect: sqladapter.MySQL,
+					open: func(t *testing.T) *sql.DB {
+						return openDB(t, "mysql",
+							mariadbDSN(t, servertest.MariaDB(t), func(cfg *mysql.Config) {
+								cfg.Params["innodb_snapshot_isolation"] = isolated
+							}))
+					}})
 				loser := begin(t, s.db, level)
-				if _, err := loser.ExecContext(t.Context(), `SELECT count(*) FROM `+s.ledger); err != nil {
+				if _, err := loser.ExecContext(t.Context(),
+					`SELECT count(*) FROM `+s.ledger); err != nil {
 					t.Fatal(err)
 				}
 				if first, err := s.deliver(t.Context(), "m", nil); err != nil || !first {
@@ -125,7 +131,8 @@ func TestOldSnapshot(t *testing.T) {
 					}
 					return
 				}
-				if sqlerr.MySQL(err) != 1020 || !sqladapter.Retryable(err) || mark.Outcome != dedup.Unknown {
+				if sqlerr.MySQL(err) != 1020 || !sqladapter.Retryable(err) ||
+					mark.Outcome != dedup.Unknown {
 					t.Fatalf("loser: %v, %v; want a retryable 1020", mark.Outcome, err)
 				}
 				if err := loser.Rollback(); err != nil {
@@ -146,7 +153,8 @@ func (s *shop) waitForLosers(t *testing.T, n int) {
 	if query := waiting[s.dialect]; query != "" {
 		poll(t, "the losers to wait", func() bool {
 			var waiting int
-			if err := s.db.QueryRowContext(t.Context(), s.bind(query), "%"+s.table+"%").Scan(&waiting); err != nil {
+			if err := s.db.QueryRowContext(t.Context(), s.bind(query),
+				"%"+s.table+"%").Scan(&waiting); err != nil {
 				t.Fatal(err)
 			}
 			return waiting >= n
@@ -158,6 +166,7 @@ func (s *shop) waitForLosers(t *testing.T, n int) {
 var waiting = map[sqladapter.Dialect]string{
 	sqladapter.Postgres: `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND state = 'active' AND query LIKE ?`,
 	// innodb_trx would tell, but is not brought up to date while somebody reads it ten times a
-	// second. So this counts INSERTs of which nothing is heard for a while: MySQL counts in seconds.
+	// second. So this counts INSERTs of which nothing is heard for a while: MySQL counts in
+	// seconds.
 	sqladapter.MySQL: `SELECT count(*) FROM information_schema.processlist WHERE /*!80000 time > 0 */ /*M! time_ms > 20 */ AND info LIKE concat('INSERT INTO', ?)`,
 }

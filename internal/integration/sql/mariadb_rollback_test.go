@@ -15,8 +15,9 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// TestMariaDBDeadlocksOverAMarkThatWasRolledBack is what the documentation says: those who wait for a mark
-// that is rolled back deadlock with each other. A transaction of the caller's own is told so, and Do runs its own again.
+// TestMariaDBDeadlocksOverAMarkThatWasRolledBack is what the documentation says: those who wait for
+// a mark that is rolled back deadlock with each other. A transaction of the caller's own is told
+// so, and Do runs its own again.
 func TestMariaDBDeadlocksOverAMarkThatWasRolledBack(t *testing.T) {
 	s := newShop(t, mariadb())
 	failed := errors.New("every second effect")
@@ -46,22 +47,25 @@ func TestMariaDBDeadlocksOverAMarkThatWasRolledBack(t *testing.T) {
 					return
 				}
 				runs := 0
-				_, err := s.marks.Do(t.Context(), s.db, key, func(ctx context.Context, tx *sql.Tx) error {
-					if err := s.effect(ctx, tx, key); err != nil {
-						return err
-					}
-					if runs++; runs == 1 && caller == 1 {
-						return failed
-					}
-					return nil
-				})
+				_, err := s.marks.Do(t.Context(), s.db,
+					key, func(ctx context.Context, tx *sql.Tx) error {
+						if err := s.effect(ctx, tx, key); err != nil {
+							return err
+						}
+						if runs++; runs == 1 && caller == 1 {
+							return failed
+						}
+						return nil
+					})
 				if err != nil && !errors.Is(err, failed) {
 					assert.True(t, sqladapter.Retryable(err), "%v", err)
 				}
 			})
 		}
 		wg.Wait()
-		_, err := s.marks.Do(t.Context(), s.db, key, func(ctx context.Context, tx *sql.Tx) error { return s.effect(ctx, tx, key) })
+		_, err := s.marks.Do(t.Context(), s.db, key, func(ctx context.Context, tx *sql.Tx) error {
+			return s.effect(ctx, tx, key)
+		})
 		require.NoError(t, err)
 	}
 	assert.NotZero(t, deadlocks, "nobody has deadlocked: the documentation may promise more")

@@ -20,7 +20,8 @@ func TestMigrateAnothersTable(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		s.wantFirst(t, "m", true)
-		fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: e.dialect, Group: "g", Table: s.table})
+		fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: e.dialect, Group: "g",
+			Table: s.table})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,10 +30,15 @@ func TestMigrateAnothersTable(t *testing.T) {
 			up   func(ctx context.Context, db *sql.DB) error
 			down func(ctx context.Context) error
 		}{
-			"fence": {fence.Migrate, func(ctx context.Context) error { return fence.Migrations().To(ctx, s.db, 0) }},
-			"store": {func(ctx context.Context, _ *sql.DB) error { return store.Migrate(ctx) }, store.Drop},
+			"fence": {fence.Migrate, func(ctx context.Context) error {
+				return fence.Migrations().To(ctx, s.db, 0)
+			}},
+			"store": {func(ctx context.Context, _ *sql.DB) error {
+				return store.Migrate(ctx)
+			}, store.Drop},
 		} {
-			if err := component.up(t.Context(), s.db); err == nil || !strings.Contains(err.Error(), s.table) {
+			if err := component.up(t.Context(), s.db); err == nil ||
+				!strings.Contains(err.Error(), s.table) {
 				t.Errorf("%s in a table of marks: %v", name, err)
 			}
 			if err := component.down(t.Context()); err != nil {
@@ -40,7 +46,8 @@ func TestMigrateAnothersTable(t *testing.T) {
 			}
 		}
 		s.wantFirst(t, "m", false)
-		if err := errors.Join(s.marks.Migrate(t.Context(), s.db), s.marks.Check(t.Context(), s.db)); err != nil {
+		if err := errors.Join(s.marks.Migrate(t.Context(), s.db),
+			s.marks.Check(t.Context(), s.db)); err != nil {
 			t.Error(err)
 		}
 		s.exec(t, `DROP TABLE IF EXISTS "`+s.table+`_forgets"`) // MySQL has committed it
@@ -52,12 +59,14 @@ func TestMigrateAnothersTable(t *testing.T) {
 func TestGormPoolIsRefused(t *testing.T) {
 	s := newShop(t, sqlite())
 	for _, prepare := range []bool{false, true} {
-		g, err := gorm.Open(gormtests.DummyDialector{}, &gorm.Config{ConnPool: s.db, PrepareStmt: prepare})
+		g, err := gorm.Open(gormtests.DummyDialector{},
+			&gorm.Config{ConnPool: s.db, PrepareStmt: prepare})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var input *dedup.InputError
-		if _, err := s.marks.MarkTx(t.Context(), g.Statement.ConnPool, "m"); !errors.As(err, &input) || input.Field != "tx" {
+		if _, err := s.marks.MarkTx(t.Context(), g.Statement.ConnPool, "m"); !errors.As(err,
+			&input) || input.Field != "tx" {
 			t.Errorf("prepares %v: MarkTx in %T = %v", prepare, g.Statement.ConnPool, err)
 		}
 		err = g.Transaction(func(tx *gorm.DB) error {

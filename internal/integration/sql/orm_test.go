@@ -29,7 +29,8 @@ var errDeclined = errors.New("declined")
 
 // deliverThrice delivers a payment three times. The first time it is declined after it was
 // written: what the library wrote goes with the mark, because both are in one transaction.
-func deliverThrice(ctx context.Context, db *sql.DB, deliver func(decline bool) (first bool, err error)) {
+func deliverThrice(ctx context.Context, db *sql.DB,
+	deliver func(decline bool) (first bool, err error)) {
 	for i := range 3 {
 		first, err := deliver(i == 0)
 		if err != nil && !errors.Is(err, errDeclined) {
@@ -64,7 +65,8 @@ func Example_sqlx() {
 		if err != nil || !mark.First() {
 			return false, err
 		}
-		if _, err := tx.NamedExecContext(ctx, `INSERT INTO booking (amount) VALUES (:amount)`, Booking{Amount: 100}); err != nil {
+		if _, err := tx.NamedExecContext(ctx, `INSERT INTO booking (amount) VALUES (:amount)`,
+			Booking{Amount: 100}); err != nil {
 			return false, err
 		}
 		if err := declined(decline); err != nil {
@@ -147,7 +149,8 @@ func Example_ent() {
 	deliverThrice(ctx, db, func(decline bool) (bool, error) {
 		mark, err := marks.Do(ctx, db, "evt_1", func(ctx context.Context, tx *sql.Tx) error {
 			driver := entsql.NewDriver(dialect.SQLite, entsql.Conn{ExecQuerier: tx})
-			query, args := entsql.Dialect(dialect.SQLite).Insert("booking").Columns("amount").Values(100).Query()
+			query, args := entsql.Dialect(dialect.SQLite).Insert("booking").Columns(
+				"amount").Values(100).Query()
 			if err := driver.Exec(ctx, query, args, nil); err != nil {
 				return err
 			}
@@ -168,14 +171,16 @@ func Example_handedOut() {
 	db, marks, done := shopDB(ctx)
 	defer done()
 	b := bun.NewDB(db, sqlitedialect.New())
-	g, err := gorm.Open(gormtests.DummyDialector{}, &gorm.Config{ConnPool: db, SkipDefaultTransaction: true})
+	g, err := gorm.Open(gormtests.DummyDialector{},
+		&gorm.Config{ConnPool: db, SkipDefaultTransaction: true})
 	if err != nil {
 		log.Fatal(err)
 	}
 	deliverThrice(ctx, db, func(decline bool) (bool, error) {
 		mark, err := marks.Do(ctx, db, "evt_1", func(ctx context.Context, tx *sql.Tx) error {
 			x := &sqlx.Tx{Tx: tx, Mapper: sqlx.NewDb(db, "sqlite").Mapper}
-			if _, err := x.NamedExecContext(ctx, `INSERT INTO booking (amount) VALUES (:amount)`, Booking{Amount: 1}); err != nil {
+			if _, err := x.NamedExecContext(ctx, `INSERT INTO booking (amount) VALUES (:amount)`,
+				Booking{Amount: 1}); err != nil {
 				return err
 			}
 			if _, err := b.NewInsert().Conn(tx).Model(&Booking{Amount: 20}).Exec(ctx); err != nil {

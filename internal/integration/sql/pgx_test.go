@@ -26,8 +26,10 @@ type pgxShop struct {
 }
 
 // forEachMode runs a test with a pool in every query mode of pgx.
-func forEachMode(t *testing.T, test func(t *testing.T, s *pgxShop, mode string), edit ...func(*sqladapter.Config)) {
-	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"} {
+func forEachMode(t *testing.T, test func(t *testing.T, s *pgxShop, mode string),
+	edit ...func(*sqladapter.Config)) {
+	for _, mode := range []string{"cache_statement", "cache_describe", "describe_exec", "exec",
+		"simple_protocol"} {
 		t.Run(mode, func(t *testing.T) {
 			s := newShop(t, postgres("cache_statement"), edit...)
 			test(t, &pgxShop{s, openPool(t, postgresURL(t, servertest.Postgres(t), mode))}, mode)
@@ -50,7 +52,8 @@ func (s *pgxShop) pgxEffect(ctx context.Context, tx pgx.Tx, message string) erro
 	return err
 }
 
-func (s *pgxShop) pgxDo(ctx context.Context, message string, after ...func(tx pgx.Tx) error) (sqladapter.Mark, error) {
+func (s *pgxShop) pgxDo(ctx context.Context, message string,
+	after ...func(tx pgx.Tx) error) (sqladapter.Mark, error) {
 	return pgxv5.Do(ctx, s.marks, s.pool, message, func(ctx context.Context, tx pgx.Tx) error {
 		err := s.pgxEffect(ctx, tx, message)
 		for _, f := range after {
@@ -61,14 +64,15 @@ func (s *pgxShop) pgxDo(ctx context.Context, message string, after ...func(tx pg
 }
 
 func (s *pgxShop) pgxDoBatch(ctx context.Context, batch []string) ([]sqladapter.Mark, error) {
-	return pgxv5.DoBatch(ctx, s.marks, s.pool, batch, func(ctx context.Context, tx pgx.Tx, first []int) error {
-		for _, i := range first {
-			if err := s.pgxEffect(ctx, tx, batch[i]); err != nil {
-				return err
+	return pgxv5.DoBatch(ctx, s.marks, s.pool, batch,
+		func(ctx context.Context, tx pgx.Tx, first []int) error {
+			for _, i := range first {
+				if err := s.pgxEffect(ctx, tx, batch[i]); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 }
 
 // TestPgx: first, duplicate with its result, mismatch, failure, and the caller's own
@@ -81,15 +85,19 @@ func TestPgx(t *testing.T) {
 		if err != nil || !mark.First() {
 			t.Fatalf("first: %v, %v", mark.Outcome, err)
 		}
-		if mark, err := s.pgxDo(t.Context(), "m"); err != nil || mark.Outcome != dedup.Duplicate || string(mark.Result) != "\x00'\xff" {
+		if mark, err := s.pgxDo(t.Context(), "m"); err != nil || mark.Outcome != dedup.Duplicate ||
+			string(mark.Result) != "\x00'\xff" {
 			t.Errorf("duplicate: %v %q, %v", mark.Outcome, mark.Result, err)
 		}
-		if _, err := s.pgxDo(t.Context(), "bad", func(pgx.Tx) error { return errDomain }); !errors.Is(err, errDomain) {
+		if _, err := s.pgxDo(t.Context(), "bad", func(pgx.Tx) error {
+			return errDomain
+		}); !errors.Is(err, errDomain) {
 			t.Errorf("failure: %v", err)
 		}
 		err = pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
 			mark := func(tx pgx.Tx, want dedup.Outcome, payload string) {
-				got, err := s.marks.MarkTx(t.Context(), pgxv5.Wrap(tx), "own", dedup.WithFingerprint([]byte(payload)))
+				got, err := s.marks.MarkTx(t.Context(), pgxv5.Wrap(tx), "own",
+					dedup.WithFingerprint([]byte(payload)))
 				if got.Outcome != want || (err != nil) != (want == dedup.Mismatch) {
 					t.Errorf("own transaction: %v, %v; want %v", got.Outcome, err, want)
 				}
@@ -143,13 +151,15 @@ func TestPgxSerializable(t *testing.T) {
 		runs := 0
 		mark, err := s.pgxDo(t.Context(), "m", func(tx pgx.Tx) error {
 			var level string
-			if err := tx.QueryRow(t.Context(), `SHOW transaction_isolation`).Scan(&level); err != nil || level != "serializable" {
+			if err := tx.QueryRow(t.Context(),
+				`SHOW transaction_isolation`).Scan(&level); err != nil || level != "serializable" {
 				t.Errorf("level %q, %v", level, err)
 			}
 			if runs++; runs > 1 {
 				return nil
 			}
-			_, err := tx.Exec(t.Context(), `DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '40001'; END $$`)
+			_, err := tx.Exec(t.Context(),
+				`DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '40001'; END $$`)
 			return err
 		})
 		if err != nil || !mark.First() || runs != 2 {
@@ -170,7 +180,8 @@ func TestPgxKilledBackend(t *testing.T) {
 			return nil
 		})
 		if err != nil || !mark.First() || runs != 2 {
-			t.Errorf("Do = %v, %v after %d runs; want the second run to be first", mark.Outcome, err, runs)
+			t.Errorf("Do = %v, %v after %d runs; want the second run to be first",
+				mark.Outcome, err, runs)
 		}
 		s.wantEffects(t, []string{"m"})
 	})
@@ -186,7 +197,8 @@ func TestPgxLostCommit(t *testing.T) {
 		for _, how := range []cut{lost, torn, late, undelivered} {
 			done := fmt.Sprintf("do, %v", how)
 			cutter.arm(order{how, 3})
-			if mark, err := through.pgxDo(t.Context(), done); err != nil || mark.First() != (how == undelivered) {
+			if mark, err := through.pgxDo(t.Context(), done); err != nil ||
+				mark.First() != (how == undelivered) {
 				t.Errorf("%s: %v, %v", done, mark.Outcome, err)
 			}
 			alone := fmt.Sprintf("alone, %v", how)
@@ -195,7 +207,8 @@ func TestPgxLostCommit(t *testing.T) {
 			if how == undelivered {
 				want = sqladapter.NotCommitted
 			}
-			if got, err := pgxv5.Confirm(t.Context(), s.marks, s.pool, alone, mark); err != nil || got != want {
+			if got, err := pgxv5.Confirm(t.Context(), s.marks, s.pool, alone, mark); err != nil ||
+				got != want {
 				t.Errorf("%s: Confirm = %v, %v; want %v", alone, got, err, want)
 			}
 			s.wantMark(t, alone, how != undelivered)

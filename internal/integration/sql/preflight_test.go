@@ -24,7 +24,8 @@ func wantFindings(t *testing.T, db *sql.DB, cfg sqladapter.PreflightConfig, want
 	var got []string
 	for i, f := range found {
 		got = append(got, f.Severity.String()+" "+string(f.Code))
-		if f.Detail == "" || f.Why == "" || f.Fix == "" || i > 0 && f.Severity > found[i-1].Severity {
+		if f.Detail == "" || f.Why == "" || f.Fix == "" ||
+			i > 0 && f.Severity > found[i-1].Severity {
 			t.Errorf("finding %d: %s", i, f)
 		}
 	}
@@ -49,7 +50,9 @@ func execAll(t *testing.T, db *sql.DB, statements ...string) {
 
 func TestPreflightPostgres(t *testing.T) {
 	private := servertest.Private(t, servertest.KindPostgres)
-	open := func(mode string) *sql.DB { return openDB(t, "pgx", postgresURL(t, private.Addr, mode)) }
+	open := func(mode string) *sql.DB {
+		return openDB(t, "pgx", postgresURL(t, private.Addr, mode))
+	}
 	db := open("cache_statement")
 	pg := func(tables ...string) sqladapter.PreflightConfig {
 		return sqladapter.PreflightConfig{Dialect: sqladapter.Postgres, Tables: tables}
@@ -61,7 +64,8 @@ func TestPreflightPostgres(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres, Group: "g"})
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.Postgres,
+		Group: "g"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +83,8 @@ func TestPreflightPostgres(t *testing.T) {
 	wantFindings(t, open("simple_protocol"), pg(tables...), "warning simple_protocol")
 
 	inTurn, err := sqladapter.New(sqladapter.Config{
-		Dialect: sqladapter.Postgres, Namespace: "shop", Table: "inturn", Retention: sqladapter.Generations, Window: time.Hour,
+		Dialect: sqladapter.Postgres, Namespace: "shop", Table: "inturn",
+		Retention: sqladapter.Generations, Window: time.Hour,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +93,8 @@ func TestPreflightPostgres(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFindings(t, open("exec"), pg("inturn"))
-	execAll(t, db, `ALTER TABLE inturn_g1_open SET UNLOGGED`, `ALTER TABLE inturn_g0 DROP CONSTRAINT inturn_g0_pkey`)
+	execAll(t, db, `ALTER TABLE inturn_g1_open SET UNLOGGED`,
+		`ALTER TABLE inturn_g0 DROP CONSTRAINT inturn_g0_pkey`)
 	wantFindings(t, open("exec"), pg("inturn"), "critical unlogged", "critical no_unique_index")
 
 	execAll(t, db,
@@ -99,39 +105,49 @@ func TestPreflightPostgres(t *testing.T) {
 		`CREATE UNLOGGED TABLE bare (id uuid, created_at timestamptz)`,
 		`ALTER TABLE onceward_marks SET UNLOGGED`,
 		`DROP INDEX onceward_marks_expiry`)
-	wantFindings(t, open("exec"), pg("blind", "ordered", "plain", "bare", "nowhere", sqladapter.DefaultTable),
-		"critical collation", "warning collation", "critical unlogged", "critical no_unique_index", "warning no_retention_index",
+	wantFindings(t, open("exec"),
+		pg("blind", "ordered", "plain", "bare", "nowhere", sqladapter.DefaultTable),
+		"critical collation", "warning collation", "critical unlogged", "critical no_unique_index",
+		"warning no_retention_index",
 		"critical no_table", "critical unlogged", "warning no_retention_index")
 
 	// What looks like an index, and is none; and text in no unique one, and of the default order.
 	execAll(t, db,
 		`CREATE TABLE part (id uuid)`, `CREATE UNIQUE INDEX ON part (id) WHERE id IS NOT NULL`,
-		`CREATE TABLE indexed (id uuid, name text COLLATE "und-x-icu")`, `CREATE INDEX ON indexed (id)`, `CREATE INDEX ON indexed (name)`,
-		`CREATE TABLE broken (id uuid UNIQUE, created_at timestamptz)`, `CREATE INDEX ON broken (created_at)`,
+		`CREATE TABLE indexed (id uuid, name text COLLATE "und-x-icu")`,
+		`CREATE INDEX ON indexed (id)`, `CREATE INDEX ON indexed (name)`,
+		`CREATE TABLE broken (id uuid UNIQUE, created_at timestamptz)`,
+		`CREATE INDEX ON broken (created_at)`,
 		`UPDATE pg_index SET indisvalid = false WHERE indrelid = 'broken'::regclass`,
 		`CREATE TABLE local (id text PRIMARY KEY)`,
 		`CREATE SCHEMA shop`, `CREATE UNLOGGED TABLE shop.plain (id uuid PRIMARY KEY)`)
 	wantFindings(t, open("exec"), pg("part", "indexed", "broken", "local"),
-		"critical no_unique_index", "critical no_unique_index", "critical no_unique_index", "warning no_retention_index")
+		"critical no_unique_index", "critical no_unique_index", "critical no_unique_index",
+		"warning no_retention_index")
 	shop := pg("plain")
 	shop.Schema = "shop"
 	wantFindings(t, open("exec"), shop, "critical unlogged")
 
-	execAll(t, db, `ALTER SYSTEM SET fsync = off`, `ALTER SYSTEM SET full_page_writes = off`, `SELECT pg_reload_conf()`,
-		`ALTER DATABASE onceward SET synchronous_commit = off`, `ALTER DATABASE onceward SET default_transaction_isolation = 'serializable'`)
+	execAll(t, db, `ALTER SYSTEM SET fsync = off`, `ALTER SYSTEM SET full_page_writes = off`,
+		`SELECT pg_reload_conf()`,
+		`ALTER DATABASE onceward SET synchronous_commit = off`,
+		`ALTER DATABASE onceward SET default_transaction_isolation = 'serializable'`)
 	poll(t, "the settings", func() bool {
 		var off bool
-		if err := db.QueryRowContext(t.Context(), `SELECT current_setting('fsync') = 'off'`).Scan(&off); err != nil {
+		if err := db.QueryRowContext(t.Context(),
+			`SELECT current_setting('fsync') = 'off'`).Scan(&off); err != nil {
 			t.Fatal(err)
 		}
 		return off
 	})
-	wantFindings(t, open("exec"), pg(), "critical fsync", "critical full_page_writes", "warning synchronous_commit", "note isolation")
+	wantFindings(t, open("exec"), pg(), "critical fsync", "critical full_page_writes",
+		"warning synchronous_commit", "note isolation")
 	execAll(t, db, `ALTER DATABASE onceward SET default_transaction_read_only = on`)
 	found, err := sqladapter.Preflight(t.Context(), open("exec"), pg())
 	if err != nil || !slices.ContainsFunc(found, func(f sqladapter.Finding) bool {
 		return f.Code == sqladapter.CodeReadOnly && strings.HasPrefix(f.Server, "127.0.0.1:") &&
-			strings.HasSuffix(f.Detail, "default_transaction_read_only is on, transaction_read_only on")
+			strings.HasSuffix(f.Detail,
+				"default_transaction_read_only is on, transaction_read_only on")
 	}) {
 		t.Errorf("read-only: %v, %v", found, err)
 	}
@@ -140,7 +156,8 @@ func TestPreflightPostgres(t *testing.T) {
 func TestPreflightMariaDB(t *testing.T) {
 	private := servertest.Private(t, servertest.KindMariaDB)
 	good := func(c *mysql.Config) {
-		c.Params["autocommit"], c.Params["tx_isolation"], c.Params["innodb_lock_wait_timeout"] = "0", "'READ-COMMITTED'", "5"
+		c.Params["autocommit"], c.Params["tx_isolation"], c.Params["innodb_lock_wait_timeout"] =
+			"0", "'READ-COMMITTED'", "5"
 	}
 	db := openDB(t, "mysql", mariadbDSN(t, private.Addr, good))
 	my := func(tables ...string) sqladapter.PreflightConfig {
@@ -148,8 +165,12 @@ func TestPreflightMariaDB(t *testing.T) {
 	}
 	execAll(t, db, `SET GLOBAL innodb_flush_log_at_trx_commit = 1`)
 	wantFindings(t, db, my())
-	wantFindings(t, openDB(t, "mysql", mariadbDSN(t, private.Addr, nil)), my(), "note autocommit", "note isolation", "note innodb_lock_wait_timeout")
-	wantFindings(t, openDB(t, "mysql", mariadbDSN(t, private.Addr, func(c *mysql.Config) { good(c); c.ClientFoundRows = true })), my(), "critical client_found_rows")
+	wantFindings(t, openDB(t, "mysql", mariadbDSN(t, private.Addr, nil)), my(), "note autocommit",
+		"note isolation", "note innodb_lock_wait_timeout")
+	wantFindings(t, openDB(t, "mysql", mariadbDSN(t, private.Addr, func(c *mysql.Config) {
+		good(c)
+		c.ClientFoundRows = true
+	})), my(), "critical client_found_rows")
 
 	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.MySQL, Group: "g"})
 	if err != nil {
@@ -160,13 +181,16 @@ func TestPreflightMariaDB(t *testing.T) {
 		t.Fatal(err)
 	}
 	generations, err := sqladapter.New(sqladapter.Config{
-		Dialect: sqladapter.MySQL, Namespace: "shop", Table: "turns", Window: time.Hour, Retention: sqladapter.Generations,
+		Dialect: sqladapter.MySQL, Namespace: "shop", Table: "turns", Window: time.Hour,
+		Retention: sqladapter.Generations,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, migrate := range []func() error{
-		func() error { return fence.Migrate(t.Context(), db) }, func() error { return marks.Migrate(t.Context(), db) },
+		func() error {
+			return fence.Migrate(t.Context(), db)
+		}, func() error { return marks.Migrate(t.Context(), db) },
 		func() error { return generations.Migrate(t.Context(), db) },
 	} {
 		if err := migrate(); err != nil {
@@ -180,10 +204,13 @@ func TestPreflightMariaDB(t *testing.T) {
 		`CREATE TABLE bare (id BINARY(16), created_at BIGINT) ENGINE=MyISAM`,
 		`CREATE TABLE indexed (id BINARY(16), name VARCHAR(20), KEY (id), KEY (name))`,
 		`CREATE TABLE aged (id BINARY(16) PRIMARY KEY, created_at BIGINT)`)
-	wantFindings(t, db, my("indexed", "aged"), "critical no_unique_index", "warning no_retention_index")
+	wantFindings(t, db, my("indexed", "aged"), "critical no_unique_index",
+		"warning no_retention_index")
 	execAll(t, db, `SET GLOBAL innodb_flush_log_at_trx_commit = 2`)
-	wantFindings(t, db, my("blind", "trimmed", "bare", "nowhere"), "warning innodb_flush_log_at_trx_commit",
-		"critical collation", "warning collation", "critical engine", "critical no_unique_index", "warning no_retention_index", "critical no_table")
+	wantFindings(t, db, my("blind", "trimmed", "bare", "nowhere"),
+		"warning innodb_flush_log_at_trx_commit",
+		"critical collation", "warning collation", "critical engine", "critical no_unique_index",
+		"warning no_retention_index", "critical no_table")
 	cfg := my(sqladapter.DefaultFenceTable)
 	cfg.Schema = "information_schema"
 	wantFindings(t, db, cfg, "warning innodb_flush_log_at_trx_commit", "critical no_table")
@@ -198,7 +225,8 @@ func TestPreflightSQLite(t *testing.T) {
 	const well = "?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
 	db := open(file + well)
 	wantFindings(t, db, lite())
-	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.SQLite, Group: "g"})
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.SQLite,
+		Group: "g"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,27 +235,38 @@ func TestPreflightSQLite(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, migrate := range []func() error{
-		func() error { return fence.Migrate(t.Context(), db) }, func() error { return marks.Migrate(t.Context(), db) },
+		func() error {
+			return fence.Migrate(t.Context(), db)
+		}, func() error { return marks.Migrate(t.Context(), db) },
 	} {
 		if err := migrate(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	wantFindings(t, db, lite(sqladapter.DefaultFenceTable, sqladapter.DefaultTable))
-	execAll(t, db, `CREATE TABLE blind (id TEXT COLLATE NOCASE PRIMARY KEY)`, `CREATE TABLE bare (id BLOB, created_at INTEGER)`, `CREATE TABLE counted (id INTEGER PRIMARY KEY)`)
-	wantFindings(t, db, lite("blind", "bare", "counted", "nowhere"), "critical collation", "critical no_unique_index", "warning no_retention_index", "critical no_table")
-	execAll(t, db, `CREATE TABLE part (id BLOB)`, `CREATE UNIQUE INDEX part_id ON part (id) WHERE id IS NOT NULL`,
-		`CREATE TABLE indexed (id BLOB, name TEXT COLLATE NOCASE)`, `CREATE INDEX indexed_id ON indexed (id)`, `CREATE INDEX indexed_name ON indexed (name)`,
+	execAll(t, db, `CREATE TABLE blind (id TEXT COLLATE NOCASE PRIMARY KEY)`,
+		`CREATE TABLE bare (id BLOB, created_at INTEGER)`,
+		`CREATE TABLE counted (id INTEGER PRIMARY KEY)`)
+	wantFindings(t, db, lite("blind", "bare", "counted", "nowhere"), "critical collation",
+		"critical no_unique_index", "warning no_retention_index", "critical no_table")
+	execAll(t, db, `CREATE TABLE part (id BLOB)`,
+		`CREATE UNIQUE INDEX part_id ON part (id) WHERE id IS NOT NULL`,
+		`CREATE TABLE indexed (id BLOB, name TEXT COLLATE NOCASE)`,
+		`CREATE INDEX indexed_id ON indexed (id)`, `CREATE INDEX indexed_name ON indexed (name)`,
 		`CREATE TABLE aged (id BLOB PRIMARY KEY, created_at INTEGER)`)
-	wantFindings(t, db, lite("part", "indexed", "aged"), "critical no_unique_index", "critical no_unique_index", "warning no_retention_index")
+	wantFindings(t, db, lite("part", "indexed", "aged"), "critical no_unique_index",
+		"critical no_unique_index", "warning no_retention_index")
 
-	wantFindings(t, open(file+"?_pragma=busy_timeout(0)&_pragma=synchronous(NORMAL)"), lite(), "warning busy_timeout", "warning synchronous", "warning txlock")
+	wantFindings(t, open(file+"?_pragma=busy_timeout(0)&_pragma=synchronous(NORMAL)"), lite(),
+		"warning busy_timeout", "warning synchronous", "warning txlock")
 	other := "file:" + filepath.Join(t.TempDir(), "q.db")
-	wantFindings(t, open(other+"?_txlock=immediate&_pragma=busy_timeout(10)&_pragma=journal_mode(OFF)&_pragma=synchronous(OFF)"), lite(), "critical journal_mode", "critical synchronous")
+	wantFindings(t, open(other+
+		"?_txlock=immediate&_pragma=busy_timeout(10)&_pragma=journal_mode(OFF)&_pragma=synchronous(OFF)"), lite(), "critical journal_mode", "critical synchronous")
 	one := open(file + well)
 	one.SetMaxOpenConns(1)
 	wantFindings(t, one, lite(), "note not_seen")
-	execAll(t, one, `ATTACH '`+filepath.Join(t.TempDir(), "shop.db")+`' AS shop`, `PRAGMA shop.synchronous = OFF`, `CREATE TABLE shop.attached (id BLOB)`)
+	execAll(t, one, `ATTACH '`+filepath.Join(t.TempDir(), "shop.db")+`' AS shop`,
+		`PRAGMA shop.synchronous = OFF`, `CREATE TABLE shop.attached (id BLOB)`)
 	shop := lite("attached")
 	shop.Schema = "shop"
 	wantFindings(t, one, shop, "note not_seen", "critical synchronous", "critical no_unique_index")
@@ -235,12 +274,14 @@ func TestPreflightSQLite(t *testing.T) {
 	if err != nil || !strings.HasSuffix(found[0].Server, "shop.db") {
 		t.Errorf("found at %v, %v", found, err)
 	}
-	wantFindings(t, open("file::memory:?_pragma=busy_timeout(10)"), lite(), "critical in_memory", "critical journal_mode")
+	wantFindings(t, open("file::memory:?_pragma=busy_timeout(10)"), lite(), "critical in_memory",
+		"critical journal_mode")
 }
 
 // TestPreflightSQLiteLeavesNothing: the two connections that it has had are as they were.
 func TestPreflightSQLiteLeavesNothing(t *testing.T) {
-	for txlock, want := range map[string][]string{"deferred": {"warning txlock"}, "immediate": nil} {
+	for txlock, want := range map[string][]string{"deferred": {"warning txlock"},
+		"immediate": nil} {
 		t.Run(txlock, func(t *testing.T) {
 			db := openDB(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "p.db")+
 				"?_txlock="+txlock+"&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
@@ -253,7 +294,8 @@ func TestPreflightSQLiteLeavesNothing(t *testing.T) {
 				}
 				defer func() { _ = conn.Close() }()
 				var timeout int
-				if err := conn.QueryRowContext(t.Context(), `PRAGMA busy_timeout`).Scan(&timeout); err != nil || timeout != 5000 {
+				if err := conn.QueryRowContext(t.Context(),
+					`PRAGMA busy_timeout`).Scan(&timeout); err != nil || timeout != 5000 {
 					t.Errorf("connection %d has a busy timeout of %d, %v", i, timeout, err)
 				}
 				for _, statement := range []string{`BEGIN IMMEDIATE`, `ROLLBACK`} {

@@ -119,7 +119,8 @@ func TestSecondMarkInOneTransaction(t *testing.T) {
 		}
 		want := func(when, key string, want dedup.Outcome) {
 			t.Helper()
-			if mark, err := s.marks.MarkTx(t.Context(), tx, key); err != nil || mark.Outcome != want {
+			if mark, err := s.marks.MarkTx(t.Context(), tx, key); err != nil ||
+				mark.Outcome != want {
 				t.Errorf("%s: %v, %v; want %v", when, mark.Outcome, err, want)
 			}
 		}
@@ -134,7 +135,8 @@ func TestSecondMarkInOneTransaction(t *testing.T) {
 		want("what was rolled back", "n", dedup.Acquired)
 		exec(`RELEASE SAVEPOINT a`)
 		want("after the release", "n", dedup.Duplicate)
-		marks, err := s.marks.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "n"}, {Key: "o"}, {Key: "m"}})
+		marks, err := s.marks.MarkBatchTx(t.Context(),
+			tx, []dedup.Request{{Key: "n"}, {Key: "o"}, {Key: "m"}})
 		if err != nil || marks[0].First() || !marks[1].First() || marks[2].First() {
 			t.Errorf("batch: %v, %v", marks, err)
 		}
@@ -158,8 +160,10 @@ func TestBatchOutcomes(t *testing.T) {
 			{Key: "a", Scope: "tenant", Fingerprint: other},
 		}
 		for round, want := range [][]dedup.Outcome{
-			{dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Mismatch, dedup.Acquired, dedup.Acquired},
-			{dedup.Duplicate, dedup.Unknown, dedup.Duplicate, dedup.Mismatch, dedup.Duplicate, dedup.Duplicate},
+			{dedup.Acquired, dedup.Unknown, dedup.Duplicate, dedup.Mismatch, dedup.Acquired,
+				dedup.Acquired},
+			{dedup.Duplicate, dedup.Unknown, dedup.Duplicate, dedup.Mismatch, dedup.Duplicate,
+				dedup.Duplicate},
 		} {
 			tx := begin(t, s.db, sql.LevelDefault)
 			marks, err := s.marks.MarkBatchTx(t.Context(), tx, reqs)
@@ -172,7 +176,8 @@ func TestBatchOutcomes(t *testing.T) {
 				}
 			}
 			if marks[0].Fingerprint != body || marks[4].Fingerprint != (dedup.Fingerprint{}) {
-				t.Errorf("round %d: fingerprints came back as %x and %x", round, marks[0].Fingerprint, marks[4].Fingerprint)
+				t.Errorf("round %d: fingerprints came back as %x and %x", round,
+					marks[0].Fingerprint, marks[4].Fingerprint)
 			}
 			if err := tx.Commit(); err != nil {
 				t.Fatal(err)

@@ -19,7 +19,8 @@ func TestRecipesUnderFire(t *testing.T) {
 			t.Run(field.name+"/"+r.name, func(t *testing.T) {
 				lost, doubled, burnt := field.burn(t, crashes, r.crowd)
 				if damage := lost > 0 || doubled > 0; damage != r.doubles {
-					t.Errorf("of %d messages %d lost, %d doubled; want damage: %v", len(burnt.messages), lost, doubled, r.doubles)
+					t.Errorf("of %d messages %d lost, %d doubled; want damage: %v",
+						len(burnt.messages), lost, doubled, r.doubles)
 				}
 			})
 		}
@@ -28,15 +29,19 @@ func TestRecipesUnderFire(t *testing.T) {
 
 // ourWays are sqladapter's, as if they were recipes.
 var ourWays = []recipe{
-	{name: "DoBatch and MarkBatchTx", deliver: func(s *shop, _ string) func(context.Context, int, []string) error { return s.atomic }},
-	{name: "Do", oneByOne: true, deliver: func(s *shop, _ string) func(context.Context, int, []string) error {
-		return func(ctx context.Context, _ int, batch []string) error {
-			for _, message := range batch {
-				if _, err := s.do(ctx, message); err != nil {
-					return err
+	{name: "DoBatch and MarkBatchTx",
+		deliver: func(s *shop, _ string) func(context.Context, int, []string) error {
+			return s.atomic
+		}},
+	{name: "Do", oneByOne: true,
+		deliver: func(s *shop, _ string) func(context.Context, int, []string) error {
+			return func(ctx context.Context, _ int, batch []string) error {
+				for _, message := range batch {
+					if _, err := s.do(ctx, message); err != nil {
+						return err
+					}
 				}
+				return nil
 			}
-			return nil
-		}
-	}},
+		}},
 }

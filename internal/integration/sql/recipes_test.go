@@ -24,8 +24,9 @@ type recipe struct {
 	// oneByOne delivers messages singly and in the same order, as a burst of redeliveries.
 	oneByOne bool
 	// messages is how many do the damage for certain; zero means 2000.
-	messages           int
-	deliver            func(s *shop, table string) func(ctx context.Context, worker int, batch []string) error
+	messages int
+	deliver  func(s *shop, table string) func(ctx context.Context, worker int,
+		batch []string) error
 	doubles, deadlocks bool
 }
 
@@ -56,7 +57,8 @@ func (tg *together) wait(ctx context.Context) {
 var recipes = []recipe{
 	{name: "check then insert", deliver: checkThenInsert, doubles: true},
 	{name: "insert after the effect", unique: true, deliver: insertAfter, doubles: true},
-	{name: "one statement, one snapshot", unique: true, onlyPostgres: true, oneByOne: true, messages: 300, deliver: oneStatement, doubles: true},
+	{name: "one statement, one snapshot", unique: true, onlyPostgres: true, oneByOne: true,
+		messages: 300, deliver: oneStatement, doubles: true},
 	{name: "batches as they come", unique: true, deliver: unsorted, deadlocks: true},
 }
 
@@ -72,8 +74,10 @@ func TestRecipes(t *testing.T) {
 				s, all := newShop(t, e), messages(cmp.Or(r.messages, 2000))
 				met := r.crowd(t, s).run(t, all, 5)
 				lost, doubled := s.damage(t, all)
-				t.Logf("of %d messages %d lost, %d doubled; %d deadlocks", len(all), lost, doubled, met.deadlocks.Load())
-				if lost != 0 || (doubled > 0) != r.doubles || (met.deadlocks.Load() > 0) != r.deadlocks {
+				t.Logf("of %d messages %d lost, %d doubled; %d deadlocks", len(all), lost,
+					doubled, met.deadlocks.Load())
+				if lost != 0 || (doubled > 0) != r.doubles ||
+					(met.deadlocks.Load() > 0) != r.deadlocks {
 					t.Errorf("want 0 lost, doubled: %v, deadlocks: %v", r.doubles, r.deadlocks)
 				}
 			})
@@ -118,7 +122,9 @@ func checkThenInsert(s *shop, table string) func(context.Context, int, []string)
 			if err := s.effectOf(ctx, tx, fresh); err != nil {
 				return err
 			}
-			_, err = tx.ExecContext(ctx, s.bind(`INSERT INTO `+table+` (id) VALUES (?)`+strings.Repeat(`, (?)`, len(fresh)-1)), anys(fresh)...)
+			_, err = tx.ExecContext(ctx,
+				s.bind(`INSERT INTO `+table+` (id) VALUES (?)`+
+					strings.Repeat(`, (?)`, len(fresh)-1)), anys(fresh)...)
 			return err
 		})
 	}
@@ -138,7 +144,8 @@ func insertAfter(s *shop, table string) func(context.Context, int, []string) err
 			return err
 		}
 		for _, message := range fresh {
-			if _, err := s.db.ExecContext(ctx, s.insertIfAbsent(table, 1), message, ""); err != nil {
+			if _, err := s.db.ExecContext(ctx, s.insertIfAbsent(table, 1), message,
+				""); err != nil {
 				return err
 			}
 		}
@@ -171,7 +178,8 @@ func oneStatement(s *shop, table string) func(context.Context, int, []string) er
 			if err := s.effectOf(ctx, conn, []string{message}); err != nil {
 				return err
 			}
-			if _, err := conn.ExecContext(ctx, `UPDATE `+table+` SET owner = 'completed' WHERE id = $1`, message); err != nil {
+			if _, err := conn.ExecContext(ctx,
+				`UPDATE `+table+` SET owner = 'completed' WHERE id = $1`, message); err != nil {
 				return err
 			}
 		}
@@ -196,10 +204,12 @@ func unsorted(s *shop, table string) func(context.Context, int, []string) error 
 			for _, message := range batch {
 				args = append(args, message, owner)
 			}
-			if _, err := tx.ExecContext(ctx, s.insertIfAbsent(table, len(batch)), args...); err != nil {
+			if _, err := tx.ExecContext(ctx, s.insertIfAbsent(table, len(batch)),
+				args...); err != nil {
 				return err
 			}
-			mine, err := texts(tx.QueryContext(ctx, s.bind(`SELECT id FROM `+table+` WHERE owner = ?`), owner))
+			mine, err := texts(tx.QueryContext(ctx,
+				s.bind(`SELECT id FROM `+table+` WHERE owner = ?`), owner))
 			if err != nil {
 				return err
 			}
@@ -222,8 +232,10 @@ func (s *shop) insertIfAbsent(table string, n int) string {
 }
 
 // absent returns the messages of batch that are not in the table.
-func (s *shop) absent(ctx context.Context, from execer, table string, batch []string) ([]string, error) {
-	query := `SELECT id FROM ` + table + ` WHERE id IN (?` + strings.Repeat(`, ?`, len(batch)-1) + `)`
+func (s *shop) absent(ctx context.Context, from execer, table string,
+	batch []string) ([]string, error) {
+	query := `SELECT id FROM ` + table + ` WHERE id IN (?` +
+		strings.Repeat(`, ?`, len(batch)-1) + `)`
 	found, err := texts(from.QueryContext(ctx, s.bind(query), anys(batch)...))
 	if err != nil {
 		return nil, err

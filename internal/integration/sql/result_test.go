@@ -29,11 +29,13 @@ func TestResults(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		results := map[string][]byte{
-			"text": []byte("receipt 4711"), "empty": {}, "binary": {0, 0xff, '\'', '\\', '"', '\n', 0x1a},
-			"large": bytes.Repeat([]byte{0xa5, 0}, 128<<10),
+			"text": []byte("receipt 4711"), "empty": {},
+			"binary": {0, 0xff, '\'', '\\', '"', '\n', 0x1a},
+			"large":  bytes.Repeat([]byte{0xa5, 0}, 128<<10),
 		}
 		for message, result := range results {
-			if mark, err := s.saves(t.Context(), message, result); err != nil || !mark.First() || mark.Result != nil {
+			if mark, err := s.saves(t.Context(), message, result); err != nil || !mark.First() ||
+				mark.Result != nil {
 				t.Fatalf("%s: %v, %v", message, mark.Outcome, err)
 			}
 		}
@@ -47,10 +49,13 @@ func TestResults(t *testing.T) {
 		}
 		for i, key := range keys {
 			want := results[key]
-			if mark := marks[i]; !bytes.Equal(mark.Result, want) || (mark.Result != nil) != (len(want) > 0) {
-				t.Errorf("%s: result of %d bytes, nil %v; want %d bytes", key, len(mark.Result), mark.Result == nil, len(want))
+			if mark := marks[i]; !bytes.Equal(mark.Result, want) ||
+				(mark.Result != nil) != (len(want) > 0) {
+				t.Errorf("%s: result of %d bytes, nil %v; want %d bytes", key, len(mark.Result),
+					mark.Result == nil, len(want))
 			}
-			if mark, found, err := s.marks.Lookup(t.Context(), s.db, key); err != nil || !found || !bytes.Equal(mark.Result, want) {
+			if mark, found, err := s.marks.Lookup(t.Context(), s.db, key); err != nil || !found ||
+				!bytes.Equal(mark.Result, want) {
 				t.Errorf("%s: Lookup = %d bytes, %v, %v", key, len(mark.Result), found, err)
 			}
 		}
@@ -65,7 +70,8 @@ func TestResultIsRefused(t *testing.T) {
 		refused := func(key string) {
 			t.Helper()
 			var input *dedup.InputError
-			if err := s.marks.SaveResultTx(t.Context(), tx, key, []byte("x")); !errors.As(err, &input) || input.Field != "key" {
+			if err := s.marks.SaveResultTx(t.Context(), tx, key, []byte("x")); !errors.As(err,
+				&input) || input.Field != "key" {
 				t.Errorf("%q: %v, want an InputError on key", key, err)
 			}
 		}
@@ -80,7 +86,8 @@ func TestResultIsRefused(t *testing.T) {
 		if err := tx.Commit(); err != nil {
 			t.Fatal(err)
 		}
-		if mark, _, err := s.marks.Lookup(t.Context(), s.db, "m"); err != nil || string(mark.Result) != "once" {
+		if mark, _, err := s.marks.Lookup(t.Context(), s.db, "m"); err != nil ||
+			string(mark.Result) != "once" {
 			t.Errorf("result %q, %v", mark.Result, err)
 		}
 	})
@@ -95,9 +102,10 @@ func TestResultsGoWithTheirMarks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := s.marks.Do(t.Context(), s.db, "failed", func(ctx context.Context, tx *sql.Tx) error {
-			return errors.Join(s.marks.SaveResultTx(ctx, tx, "failed", nil), errDomain)
-		})
+		_, err := s.marks.Do(t.Context(), s.db, "failed",
+			func(ctx context.Context, tx *sql.Tx) error {
+				return errors.Join(s.marks.SaveResultTx(ctx, tx, "failed", nil), errDomain)
+			})
 		if !errors.Is(err, errDomain) {
 			t.Fatal(err)
 		}
@@ -105,13 +113,16 @@ func TestResultsGoWithTheirMarks(t *testing.T) {
 		s.deleteExpired(t, 100, 1)
 		s.wantMark(t, "old", false)
 		var kept []byte
-		if err := s.db.QueryRowContext(t.Context(), `SELECT result FROM "`+s.table+`_results"`).Scan(&kept); err != nil || string(kept) != "new" {
+		if err := s.db.QueryRowContext(t.Context(),
+			`SELECT result FROM "`+s.table+`_results"`).Scan(&kept); err != nil ||
+			string(kept) != "new" {
 			t.Errorf("left are results of %q, %v; want new alone", kept, err)
 		}
 		if mark, err := s.saves(t.Context(), "old", []byte("again")); err != nil || !mark.First() {
 			t.Errorf("after the window: %v, %v", mark.Outcome, err)
 		}
-		if mark, err := s.do(t.Context(), "old"); err != nil || !strings.Contains(string(mark.Result), "again") {
+		if mark, err := s.do(t.Context(), "old"); err != nil ||
+			!strings.Contains(string(mark.Result), "again") {
 			t.Errorf("its duplicate: %q, %v", mark.Result, err)
 		}
 	})

@@ -74,7 +74,8 @@ func TestSharedWindow(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		s := newShop(t, e, func(c *sqladapter.Config) { c.Window = 24 * time.Hour })
 		neighbour := *s
-		config := sqladapter.Config{Dialect: e.dialect, Namespace: "other", Table: s.table, Window: 30 * 24 * time.Hour}
+		config := sqladapter.Config{Dialect: e.dialect, Namespace: "other", Table: s.table,
+			Window: 30 * 24 * time.Hour}
 		var err error
 		if neighbour.marks, err = sqladapter.New(config); err != nil {
 			t.Fatal(err)
@@ -88,7 +89,8 @@ func TestSharedWindow(t *testing.T) {
 		for _, shop := range []*shop{s, &neighbour} {
 			for _, message := range []string{"old", "new"} {
 				if first, err := shop.deliver(t.Context(), message, nil); err != nil || !first {
-					t.Fatalf("%q: %v, %v; the namespaces have keys of their own", message, first, err)
+					t.Fatalf("%q: %v, %v; the namespaces have keys of their own", message,
+						first, err)
 				}
 			}
 		}
@@ -112,7 +114,8 @@ func TestSharedWindow(t *testing.T) {
 			t.Fatal(err)
 		}
 		migrate(forever)
-		if _, err := s.marks.DeleteExpired(t.Context(), s.db, 1); err == nil || !strings.Contains(err.Error(), "SetWindow") {
+		if _, err := s.marks.DeleteExpired(t.Context(), s.db, 1); err == nil ||
+			!strings.Contains(err.Error(), "SetWindow") {
 			t.Errorf("a table that is kept for ever: %v", err)
 		}
 	})

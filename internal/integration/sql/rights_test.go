@@ -43,7 +43,9 @@ func newRole(t *testing.T, e engine, owner *sql.DB) *role {
 	name = name[max(0, len(name)-32):] // MySQL's limit for a user
 	r.name = `'` + name + `'@'%'`
 	r.must(t, `CREATE USER `+r.name+` IDENTIFIED BY 'onceward'`)
-	r.DB = openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(cfg *mysql.Config) { cfg.User, cfg.Passwd = name, "onceward" }))
+	r.DB = openDB(t, "mysql", mariadbDSN(t, servertest.MariaDB(t), func(cfg *mysql.Config) {
+		cfg.User, cfg.Passwd = name, "onceward"
+	}))
 	t.Cleanup(func() { r.must(t, `DROP USER `+r.name) })
 	return r
 }
@@ -65,31 +67,38 @@ func (r *role) revoke(t *testing.T, rights, table string) {
 	r.must(t, `REVOKE `+rights+` ON `+table+` FROM `+r.name)
 }
 
-// Prevents: "drop it" is what a program is told that lacks a right. Whoever follows drops the records,
-// and everything that is delivered again runs again.
+// Prevents: "drop it" is what a program is told that lacks a right. Whoever follows drops the
+// records, and everything that is delivered again runs again.
 func TestMissingRightIsNotAnotherForm(t *testing.T) {
 	for _, e := range []engine{postgres("cache_statement"), mariadb()} {
 		t.Run(e.name, func(t *testing.T) {
 			s := newShop(t, e)
 			r := newRole(t, e, s.db)
-			box, err := outbox.New(outbox.Config{Dialect: outboxDialects[e.dialect], Table: s.table + "_box"})
+			box, err := outbox.New(outbox.Config{Dialect: outboxDialects[e.dialect],
+				Table: s.table + "_box"})
 			require.NoError(t, err)
 			require.NoError(t, box.Migrate(t.Context(), s.db))
-			t.Cleanup(func() { assert.NoError(t, box.MigrateDown(context.WithoutCancel(t.Context()), s.db, 0)) })
-			store, err := sqladapter.NewStore(r.DB, sqladapter.StoreConfig{Dialect: e.dialect, Table: s.table + "_claims"})
+			t.Cleanup(func() {
+				assert.NoError(t, box.MigrateDown(context.WithoutCancel(t.Context()), s.db, 0))
+			})
+			store, err := sqladapter.NewStore(r.DB,
+				sqladapter.StoreConfig{Dialect: e.dialect, Table: s.table + "_claims"})
 			require.NoError(t, err)
 
 			told := "the role needs "
 			if e.dialect == sqladapter.MySQL {
-				// MariaDB hides a table of versions that the role has no right to: none is on record then.
+				// MariaDB hides a table of versions that the role has no right to: none is on
+				// record then.
 				r.grant(t, "SELECT", "onceward_migrations")
-				told = "denied to user"        // its own words: "SELECT command denied to user ... for table"
+				// its own words: "SELECT command denied to user ... for table"
+				told = "denied to user"
 				r.grant(t, "SELECT", s.ledger) // without any right there is no connection
 				r.grant(t, "UPDATE", s.table)  // ON DUPLICATE KEY UPDATE
 			}
 			// What is granted step by step; something is missing until the end.
 			steps := []struct{ rights, table string }{
-				{"SELECT", "onceward_migrations"}, {"SELECT", s.table + "_meta"}, {"SELECT", s.table + "_results"}, {"INSERT", s.table},
+				{"SELECT", "onceward_migrations"}, {"SELECT", s.table + "_meta"},
+				{"SELECT", s.table + "_results"}, {"INSERT", s.table},
 			}
 			for i := 0; ; i++ {
 				for what, migrate := range map[string]func() error{
@@ -118,4 +127,5 @@ func TestMissingRightIsNotAnotherForm(t *testing.T) {
 	}
 }
 
-var outboxDialects = map[sqladapter.Dialect]outbox.Dialect{sqladapter.Postgres: outbox.Postgres, sqladapter.MySQL: outbox.MySQL}
+var outboxDialects = map[sqladapter.Dialect]outbox.Dialect{sqladapter.Postgres: outbox.Postgres,
+	sqladapter.MySQL: outbox.MySQL}

@@ -14,10 +14,11 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Prevents: tables that one role owns and another one marks in are cut off by the next rotation, whose new
-// tables nobody has granted anything on.
+// Prevents: tables that one role owns and another one marks in are cut off by the next rotation,
+// whose new tables nobody has granted anything on.
 func TestRotateCarriesRights(t *testing.T) {
-	for _, e := range []engine{inGenerations(postgres("cache_statement")), inGenerations(mariadb())} {
+	for _, e := range []engine{inGenerations(postgres("cache_statement")),
+		inGenerations(mariadb())} {
 		t.Run(e.name, func(t *testing.T) {
 			s := newShop(t, e)
 			app := newRole(t, e, s.db)
@@ -46,8 +47,8 @@ func TestRotateCarriesRights(t *testing.T) {
 	}
 }
 
-// A rotator that is a member of the owner, and not the owner himself, leaves the tables to the owner; and
-// default rights that the old tables have not do not come with the new ones.
+// A rotator that is a member of the owner, and not the owner himself, leaves the tables to the
+// owner; and default rights that the old tables have not do not come with the new ones.
 func TestRotateByAnotherRole(t *testing.T) {
 	e := inGenerations(postgres("cache_statement"))
 	s := newShop(t, e)
@@ -58,7 +59,8 @@ func TestRotateByAnotherRole(t *testing.T) {
 	require.NoError(t, err)
 	conn, err := rotator.Conn(t.Context())
 	require.NoError(t, err)
-	_, err = conn.ExecContext(t.Context(), `ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO `+stranger.name)
+	_, err = conn.ExecContext(t.Context(),
+		`ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO `+stranger.name)
 	require.NoError(t, err)
 	require.NoError(t, conn.Close())
 
@@ -69,8 +71,10 @@ func TestRotateByAnotherRole(t *testing.T) {
 	require.True(t, sealed)
 	var owner string
 	var reads bool
-	require.NoError(t, s.db.QueryRowContext(t.Context(), `SELECT pg_get_userbyid(relowner), has_table_privilege($1, oid, 'SELECT')`+
-		` FROM pg_class WHERE oid = $2::regclass`, stranger.name[1:len(stranger.name)-1], s.open(2)).Scan(&owner, &reads))
+	require.NoError(t, s.db.QueryRowContext(t.Context(),
+		`SELECT pg_get_userbyid(relowner), has_table_privilege($1, oid, 'SELECT')`+
+			` FROM pg_class WHERE oid = $2::regclass`, stranger.name[1:len(stranger.name)-1],
+		s.open(2)).Scan(&owner, &reads))
 	assert.Equal(t, "onceward", owner)
 	assert.False(t, reads, "a default right that the old table has not")
 	s.windowPassed(t, 2)
@@ -104,30 +108,40 @@ func TestCheckTriesTheRotation(t *testing.T) {
 	require.ErrorContains(t, err, "denied")
 }
 
-// Prevents: the clock of the database is days ahead for a moment, and what is fresh is deleted as expired.
-// Everything that is delivered again runs again.
+// Prevents: the clock of the database is days ahead for a moment, and what is fresh is deleted as
+// expired. Everything that is delivered again runs again.
 func TestAClockThatJumpsAheadExpiresNothing(t *testing.T) {
 	server := servertest.Private(t, servertest.KindPostgresClock)
 	url := postgresURL(t, server.Addr, "cache_statement")
-	e := engine{name: "clock", dialect: sqladapter.Postgres, open: func(t *testing.T) *sql.DB { return openDB(t, "pgx", url) }}
+	e := engine{name: "clock", dialect: sqladapter.Postgres, open: func(t *testing.T) *sql.DB {
+		return openDB(t, "pgx", url)
+	}}
 	deletes := newShop(t, e, func(c *sqladapter.Config) { c.Window = 24 * time.Hour })
-	rotates := newShop(t, inGenerations(e), func(c *sqladapter.Config) { c.Window = 24 * time.Hour })
-	store, err := sqladapter.NewStore(deletes.db, sqladapter.StoreConfig{Dialect: sqladapter.Postgres, Table: deletes.table + "_claims"})
+	rotates := newShop(t, inGenerations(e), func(c *sqladapter.Config) {
+		c.Window = 24 * time.Hour
+	})
+	store, err := sqladapter.NewStore(deletes.db,
+		sqladapter.StoreConfig{Dialect: sqladapter.Postgres, Table: deletes.table + "_claims"})
 	require.NoError(t, err)
 	require.NoError(t, store.Migrate(t.Context()))
-	once, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: 24 * time.Hour, LeaseTTL: time.Minute})
+	once, err := dedup.New(store,
+		dedup.Config{Namespace: "shop", Window: 24 * time.Hour, LeaseTTL: time.Minute})
 	require.NoError(t, err)
 	fresh := messages(5)
 	for _, message := range fresh {
 		deletes.wantFirst(t, message, true)
 		rotates.wantFirst(t, message, true)
-		_, err := dedup.Do(t.Context(), once, message, func(context.Context) (int, error) { return 1, nil })
+		_, err := dedup.Do(t.Context(), once, message, func(context.Context) (int, error) {
+			return 1, nil
+		})
 		require.NoError(t, err)
 	}
 	for range 3 {
 		server.Shift(48 * time.Hour)
-		for _, s := range []*shop{deletes, rotates} { // a mark of the wrong time, by which age is counted
-			_, err := s.marks.Do(t.Context(), s.db, "jump "+time.Now().String(), func(context.Context, *sql.Tx) error { return nil })
+		// a mark of the wrong time, by which age is counted
+		for _, s := range []*shop{deletes, rotates} {
+			_, err := s.marks.Do(t.Context(), s.db, "jump "+time.Now().String(),
+				func(context.Context, *sql.Tx) error { return nil })
 			require.NoError(t, err)
 		}
 		deletes.deleteExpired(t, 100, 0)
@@ -141,7 +155,9 @@ func TestAClockThatJumpsAheadExpiresNothing(t *testing.T) {
 	for _, message := range fresh {
 		deletes.wantFirst(t, message, false)
 		rotates.wantFirst(t, message, false)
-		res, err := dedup.Do(t.Context(), once, message, func(context.Context) (int, error) { return 2, nil })
+		res, err := dedup.Do(t.Context(), once, message, func(context.Context) (int, error) {
+			return 2, nil
+		})
 		require.NoError(t, err)
 		assert.Equal(t, dedup.Duplicate, res.Outcome)
 	}

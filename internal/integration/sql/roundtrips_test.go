@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/sqladapter/pgxv5"
 )
 
-// TestRoundTrips counts what the documentation says, on PostgreSQL, with an effect of none: on a connection
-// that has prepared its statements.
+// TestRoundTrips counts what the documentation says, on PostgreSQL, with an effect of none: on a
+// connection that has prepared its statements.
 func TestRoundTrips(t *testing.T) {
 	s := newShop(t, postgres("cache_statement"))
 	fence := newTill(t, postgres("cache_statement"))
@@ -36,22 +36,32 @@ func TestRoundTrips(t *testing.T) {
 		want int
 		call func(key string) error
 	}{
-		"Do": {4, func(key string) error { _, err := s.marks.Do(t.Context(), db, key, nothing); return err }},
+		"Do": {4, func(key string) error {
+			_, err := s.marks.Do(t.Context(), db, key, nothing)
+			return err
+		}},
 		"DoBatch": {4, func(key string) error {
-			_, err := s.marks.DoBatch(t.Context(), db, []string{key}, func(context.Context, *sql.Tx, []int) error { return nil })
+			_, err := s.marks.DoBatch(t.Context(), db, []string{key},
+				func(context.Context, *sql.Tx, []int) error { return nil })
 			return err
 		}},
 		"Fence.Do": {4, func(string) error {
 			next++
-			_, err := fence.Do(t.Context(), db, sqladapter.Position{Topic: "t", TopicID: "i"}, int64(next), int64(next)+1, func(context.Context, *sql.Tx, int64) error { return nil })
+			_, err := fence.Do(t.Context(), db, sqladapter.Position{Topic: "t", TopicID: "i"},
+				int64(next), int64(next)+1, func(context.Context, *sql.Tx, int64) error {
+					return nil
+				})
 			return err
 		}},
 		"Runner": {8, func(key string) error {
-			_, err := runner.Run(t.Context(), key, func(context.Context) ([]byte, bool, error) { return []byte("answer"), false, nil })
+			_, err := runner.Run(t.Context(), key, func(context.Context) ([]byte, bool, error) {
+				return []byte("answer"), false, nil
+			})
 			return err
 		}},
 		"pgxv5.Do": {3, func(key string) error {
-			_, err := pgxv5.Do(t.Context(), s.marks, pool, key, func(context.Context, pgx.Tx) error { return nil })
+			_, err := pgxv5.Do(t.Context(), s.marks, pool,
+				key, func(context.Context, pgx.Tx) error { return nil })
 			return err
 		}},
 	} {

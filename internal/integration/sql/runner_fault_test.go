@@ -21,14 +21,17 @@ func TestRunnerKilled(t *testing.T) {
 			s := newShop(t, e)
 			admin := e.open(t)
 			runs := 0
-			res, err := s.runner(t).Run(t.Context(), "m", s.writes("m", "receipt", false, func(ctx context.Context, tx *sql.Tx) error {
-				if runs++; runs > 2 {
-					return nil
-				}
-				return s.endSession(ctx, t, admin, tx)
-			}))
-			if err != nil || res.Outcome != dedup.Acquired || string(res.Value) != "receipt" || res.Attempt != 3 || runs != 3 {
-				t.Errorf("Run = %v %q, attempt %d after %d runs, %v", res.Outcome, res.Value, res.Attempt, runs, err)
+			res, err := s.runner(t).Run(t.Context(), "m",
+				s.writes("m", "receipt", false, func(ctx context.Context, tx *sql.Tx) error {
+					if runs++; runs > 2 {
+						return nil
+					}
+					return s.endSession(ctx, t, admin, tx)
+				}))
+			if err != nil || res.Outcome != dedup.Acquired || string(res.Value) != "receipt" ||
+				res.Attempt != 3 || runs != 3 {
+				t.Errorf("Run = %v %q, attempt %d after %d runs, %v", res.Outcome, res.Value,
+					res.Attempt, runs, err)
 			}
 			s.wantEffects(t, []string{"m"})
 		})
@@ -65,10 +68,11 @@ func TestRunnerDeadlock(t *testing.T) {
 				if swallow && e.dialect == sqladapter.Postgres {
 					continue // TestRunnerUndoAfterAnError
 				}
-				t.Run(fmt.Sprintf("%s/swallow %v/undo %v", e.name, swallow, undo), func(t *testing.T) {
-					s := newShop(t, e)
-					s.runnersDeadlock(t, swallow, undo)
-				})
+				t.Run(fmt.Sprintf("%s/swallow %v/undo %v", e.name, swallow, undo),
+					func(t *testing.T) {
+						s := newShop(t, e)
+						s.runnersDeadlock(t, swallow, undo)
+					})
 			}
 		}
 	}
@@ -85,22 +89,25 @@ func (s *shop) runnersDeadlock(t *testing.T, swallow, undo bool) {
 	both.Add(2)
 	transfer := func(key string, from, to int) {
 		met := sync.OnceFunc(func() { both.Done(); both.Wait() }) // only in the first run
-		res, err := r.Run(t.Context(), key, s.writes(key, "receipt of "+key, undo, func(ctx context.Context, tx *sql.Tx) error {
-			runs.Add(1)
-			for i, id := range []int{from, to} {
-				_, err := tx.ExecContext(ctx, fmt.Sprintf(`UPDATE %s SET balance = balance + 1 WHERE id = %d`, accounts, id))
-				if err != nil && swallow {
-					return nil
+		res, err := r.Run(t.Context(), key,
+			s.writes(key, "receipt of "+key, undo, func(ctx context.Context, tx *sql.Tx) error {
+				runs.Add(1)
+				for i, id := range []int{from, to} {
+					_, err := tx.ExecContext(ctx,
+						fmt.Sprintf(`UPDATE %s SET balance = balance + 1 WHERE id = %d`,
+							accounts, id))
+					if err != nil && swallow {
+						return nil
+					}
+					if err != nil {
+						return err
+					}
+					if i == 0 {
+						met()
+					}
 				}
-				if err != nil {
-					return err
-				}
-				if i == 0 {
-					met()
-				}
-			}
-			return nil
-		}))
+				return nil
+			}))
 		if err != nil || res.Outcome != dedup.Acquired || string(res.Value) != "receipt of "+key {
 			t.Errorf("%s: %v %q, %v", key, res.Outcome, res.Value, err)
 		}
@@ -113,12 +120,16 @@ func (s *shop) runnersDeadlock(t *testing.T, swallow, undo bool) {
 	if !undo {
 		want, done = 4, []string{"there", "back"}
 	}
-	if err := s.db.QueryRowContext(t.Context(), `SELECT sum(balance) FROM `+accounts).Scan(&sum); err != nil || sum != want || runs.Load() != 3 {
-		t.Errorf("the balances add up to %d after %d runs, %v; want %d after 3", sum, runs.Load(), err, want)
+	if err := s.db.QueryRowContext(t.Context(),
+		`SELECT sum(balance) FROM `+accounts).Scan(&sum); err != nil || sum != want ||
+		runs.Load() != 3 {
+		t.Errorf("the balances add up to %d after %d runs, %v; want %d after 3",
+			sum, runs.Load(), err, want)
 	}
 	s.wantEffects(t, done)
 	for _, key := range []string{"there", "back"} {
-		if mark, _, err := s.marks.Lookup(t.Context(), s.db, key); err != nil || string(mark.Result) != "receipt of "+key {
+		if mark, _, err := s.marks.Lookup(t.Context(), s.db, key); err != nil ||
+			string(mark.Result) != "receipt of "+key {
 			t.Errorf("%s: %q is stored, %v", key, mark.Result, err)
 		}
 	}
@@ -136,7 +147,8 @@ func TestRunnerUndoAfterAnError(t *testing.T) {
 			}
 			return nil
 		}
-		if res, err := r.Run(t.Context(), "m", s.writes("m", "paid", false, breaks)); err == nil || res.Value != nil {
+		if res, err := r.Run(t.Context(), "m", s.writes("m", "paid", false, breaks)); err == nil ||
+			res.Value != nil {
 			t.Errorf("a success that is not one: %v %q", res.Outcome, res.Value)
 		}
 		s.wantMark(t, "m", false)
@@ -158,14 +170,16 @@ func TestRunnerCommittedByItself(t *testing.T) {
 			s.exec(t, `CREATE TABLE `+empty+` (id int)`)
 			t.Cleanup(func() { s.exec(t, `DROP TABLE `+empty) })
 			runs := 0
-			_, err := s.runner(t).Run(t.Context(), "m", s.writes("m", "receipt", undo, func(ctx context.Context, tx *sql.Tx) error {
-				runs++
-				if _, err := tx.ExecContext(ctx, `TRUNCATE TABLE `+empty); err != nil {
-					return err
-				}
-				return s.effect(ctx, tx, "after")
-			}))
-			if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") || runs != 1 {
+			_, err := s.runner(t).Run(t.Context(), "m",
+				s.writes("m", "receipt", undo, func(ctx context.Context, tx *sql.Tx) error {
+					runs++
+					if _, err := tx.ExecContext(ctx, `TRUNCATE TABLE `+empty); err != nil {
+						return err
+					}
+					return s.effect(ctx, tx, "after")
+				}))
+			if !dedup.IsPermanent(err) || !strings.Contains(err.Error(), "committed by itself") ||
+				runs != 1 {
 				t.Errorf("Run = %v after %d runs", err, runs)
 			}
 			s.wantEffects(t, []string{"m"})
@@ -203,7 +217,8 @@ func TestRunnerCommitCut(t *testing.T) {
 }
 
 // asked repeats a call as a client does, and wants the answer of the last run.
-func (s *shop) asked(t *testing.T, r *sqladapter.Runner, key string, effect func(context.Context) ([]byte, bool, error), answers *[]string) {
+func (s *shop) asked(t *testing.T, r *sqladapter.Runner, key string,
+	effect func(context.Context) ([]byte, bool, error), answers *[]string) {
 	t.Helper()
 	for range maxDeliveries {
 		res, err := r.Run(t.Context(), key, effect)

@@ -30,7 +30,8 @@ func (s *shop) runner(t *testing.T) *sqladapter.Runner {
 }
 
 // writes is an effect that writes to the ledger and answers.
-func (s *shop) writes(message, answer string, undo bool, after ...func(ctx context.Context, tx *sql.Tx) error) httpadapter.Effect {
+func (s *shop) writes(message, answer string, undo bool,
+	after ...func(ctx context.Context, tx *sql.Tx) error) httpadapter.Effect {
 	return func(ctx context.Context) ([]byte, bool, error) {
 		tx, ok := sqladapter.TxFrom(ctx)
 		if !ok {
@@ -48,10 +49,12 @@ func (s *shop) writes(message, answer string, undo bool, after ...func(ctx conte
 	}
 }
 
-func wantRun(t *testing.T, res dedup.Result[[]byte], err error, outcome dedup.Outcome, value string) {
+func wantRun(t *testing.T, res dedup.Result[[]byte], err error, outcome dedup.Outcome,
+	value string) {
 	t.Helper()
 	if err != nil || res.Outcome != outcome || string(res.Value) != value || res.Attempt != 1 {
-		t.Errorf("Run = %v %q, attempt %d, %v; want %v %q", res.Outcome, res.Value, res.Attempt, err, outcome, value)
+		t.Errorf("Run = %v %q, attempt %d, %v; want %v %q", res.Outcome, res.Value, res.Attempt,
+			err, outcome, value)
 	}
 }
 
@@ -70,25 +73,31 @@ func TestRunnerOnce(t *testing.T) {
 		}
 		fails := func(want error, effect httpadapter.Effect) {
 			t.Helper()
-			if res, err := r.Run(t.Context(), "bad", effect); !errors.Is(err, want) || res.Value != nil {
+			if res, err := r.Run(t.Context(), "bad", effect); !errors.Is(err, want) ||
+				res.Value != nil {
 				t.Errorf("Run = %q, %v; want %v", res.Value, err, want)
 			}
 		}
 		fail := func(context.Context, *sql.Tx) error { return errDomain }
 		fails(errDomain, s.writes("bad", "x", false, fail))
 		permanent := dedup.Permanent(errDomain)
-		fails(permanent, s.writes("bad", "x", false, func(context.Context, *sql.Tx) error { return permanent }))
+		fails(permanent, s.writes("bad", "x", false, func(context.Context, *sql.Tx) error {
+			return permanent
+		}))
 		func() {
 			defer func() {
 				if v := recover(); v != "boom" {
 					t.Errorf("recovered %v", v)
 				}
 			}()
-			_, err := r.Run(t.Context(), "bad", s.writes("bad", "x", false, func(context.Context, *sql.Tx) error { panic("boom") }))
+			_, err := r.Run(t.Context(), "bad",
+				s.writes("bad", "x", false, func(context.Context, *sql.Tx) error { panic("boom") }))
 			t.Errorf("panic: %v", err)
 		}()
 		var input *dedup.InputError
-		if _, err := r.Run(t.Context(), "bad", s.writes("bad", strings.Repeat("x", 1001), false)); !errors.As(err, &input) || input.Field != "result" {
+		if _, err := r.Run(t.Context(), "bad",
+			s.writes("bad", strings.Repeat("x", 1001), false)); !errors.As(err, &input) ||
+			input.Field != "result" {
 			t.Errorf("too large: %v", err)
 		}
 		s.wantMark(t, "bad", false)
@@ -108,16 +117,22 @@ func TestRunnerRecord(t *testing.T) {
 		r := s.runner(t)
 		body := dedup.WithFingerprint([]byte("body"))
 		for _, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate} {
-			res, err := r.Run(t.Context(), "m", s.writes("m", "r", false), body, dedup.WithScope("a"))
+			res, err := r.Run(t.Context(), "m", s.writes("m", "r", false), body,
+				dedup.WithScope("a"))
 			wantRun(t, res, err, want, "r")
 			rec := res.Record
-			if want == dedup.Duplicate && (rec.State != dedup.StateSucceeded || rec.Fingerprint != dedup.FingerprintOf([]byte("body")) ||
-				!bytes.Equal(rec.Result, res.Value) || rec.Remaining <= 0 || rec.Remaining > time.Hour) {
+			if want == dedup.Duplicate &&
+				(rec.State != dedup.StateSucceeded ||
+					rec.Fingerprint != dedup.FingerprintOf([]byte("body")) ||
+					!bytes.Equal(rec.Result, res.Value) || rec.Remaining <= 0 ||
+					rec.Remaining > time.Hour) {
 				t.Errorf("record %+v", rec)
 			}
 		}
-		res, err := r.Run(t.Context(), "m", s.writes("m", "other", false), dedup.WithFingerprint([]byte("other")), dedup.WithScope("a"))
-		if !errors.Is(err, dedup.ErrMismatch) || dedup.IsPermanent(err) || res.Outcome != dedup.Mismatch || res.Value != nil {
+		res, err := r.Run(t.Context(), "m", s.writes("m", "other", false),
+			dedup.WithFingerprint([]byte("other")), dedup.WithScope("a"))
+		if !errors.Is(err, dedup.ErrMismatch) || dedup.IsPermanent(err) ||
+			res.Outcome != dedup.Mismatch || res.Value != nil {
 			t.Errorf("another payload: %v %q, %v", res.Outcome, res.Value, err)
 		}
 		s.wantEffects(t, []string{"m"})
@@ -138,18 +153,20 @@ func TestRunnerCrowd(t *testing.T) {
 		refused.Add(crowd - 1)
 		for range crowd {
 			all.Go(func() {
-				res, err := r.Run(t.Context(), "m", func(ctx context.Context) ([]byte, bool, error) {
-					effects.Add(1)
-					refused.Wait()
-					if n := s.db.Stats().InUse; n != 1 {
-						t.Errorf("%d connections are in use", n)
-					}
-					return s.writes("m", "receipt", false)(ctx)
-				})
+				res, err := r.Run(t.Context(), "m",
+					func(ctx context.Context) ([]byte, bool, error) {
+						effects.Add(1)
+						refused.Wait()
+						if n := s.db.Stats().InUse; n != 1 {
+							t.Errorf("%d connections are in use", n)
+						}
+						return s.writes("m", "receipt", false)(ctx)
+					})
 				if err != nil {
 					defer refused.Done()
 				}
-				if errors.Is(err, dedup.ErrInFlight) && res.Outcome == dedup.InFlight && res.Record.Remaining == 0 {
+				if errors.Is(err, dedup.ErrInFlight) && res.Outcome == dedup.InFlight &&
+					res.Record.Remaining == 0 {
 					inFlight.Add(1)
 					return
 				}
@@ -178,12 +195,14 @@ func TestRunnerNested(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		r := s.runner(t)
-		res, err := r.Run(t.Context(), "m", s.writes("m", "outer", false, func(ctx context.Context, _ *sql.Tx) error {
-			if _, err := r.Run(ctx, "m", s.writes("inner", "inner", false)); !errors.Is(err, dedup.ErrInFlight) {
-				t.Errorf("inside: %v", err)
-			}
-			return nil
-		}))
+		res, err := r.Run(t.Context(), "m",
+			s.writes("m", "outer", false, func(ctx context.Context, _ *sql.Tx) error {
+				if _, err := r.Run(ctx, "m", s.writes("inner", "inner", false)); !errors.Is(err,
+					dedup.ErrInFlight) {
+					t.Errorf("inside: %v", err)
+				}
+				return nil
+			}))
 		wantRun(t, res, err, dedup.Acquired, "outer")
 		s.wantEffects(t, []string{"m"})
 	})
@@ -227,23 +246,26 @@ func TestRunnerLockTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := waits(t, s, own.db)
-		r, err := s.marks.Runner(own.db, sqladapter.RunnerConfig{LockTimeout: 50 * time.Millisecond})
+		r, err := s.marks.Runner(own.db,
+			sqladapter.RunnerConfig{LockTimeout: 50 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
 		res, err := r.Run(t.Context(), "held", s.writes("held", "x", false))
-		if !errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.InFlight || res.Record.Remaining != 0 {
+		if !errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.InFlight ||
+			res.Record.Remaining != 0 {
 			t.Errorf("held: %v, %v", res.Outcome, err)
 		}
 		if after := waits(t, s, own.db); after != before {
 			t.Errorf("after the refusal the connection waits %s, not %s", after, before)
 		}
-		res, err = r.Run(t.Context(), "m", s.writes("m", "receipt", false, func(_ context.Context, tx *sql.Tx) error {
-			if in := waits(t, s, tx); in != before {
-				t.Errorf("in the effect the connection waits %s, not %s", in, before)
-			}
-			return nil
-		}))
+		res, err = r.Run(t.Context(), "m",
+			s.writes("m", "receipt", false, func(_ context.Context, tx *sql.Tx) error {
+				if in := waits(t, s, tx); in != before {
+					t.Errorf("in the effect the connection waits %s, not %s", in, before)
+				}
+				return nil
+			}))
 		wantRun(t, res, err, dedup.Acquired, "receipt")
 		if after := waits(t, s, own.db); after != before {
 			t.Errorf("after it the connection waits %s, not %s", after, before)
@@ -260,17 +282,21 @@ func TestRunnerLockTimeout(t *testing.T) {
 // TestRunnerBesideAWriter: SQLite has one writer. A file that is busy is not a key in flight.
 func TestRunnerBesideAWriter(t *testing.T) {
 	file := t.TempDir() + "/marks.db"
-	s := newShop(t, engine{name: "sqlite/impatient", dialect: sqladapter.SQLite, open: func(t *testing.T) *sql.DB {
-		return openDB(t, "sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(1)&_pragma=journal_mode(WAL)")
-	}})
+	s := newShop(t, engine{name: "sqlite/impatient", dialect: sqladapter.SQLite,
+		open: func(t *testing.T) *sql.DB {
+			return openDB(t, "sqlite",
+				"file:"+file+"?_txlock=immediate&_pragma=busy_timeout(1)&_pragma=journal_mode(WAL)")
+		}})
 	r := s.runner(t)
-	res, err := r.Run(t.Context(), "m", s.writes("m", "receipt", false, func(ctx context.Context, _ *sql.Tx) error {
-		res, err := r.Run(ctx, "other", s.writes("other", "x", false))
-		if !sqladapter.Retryable(err) || errors.Is(err, dedup.ErrInFlight) || res.Outcome != dedup.Unknown || dedup.OutcomeUnknown(err) {
-			t.Errorf("beside a writer: %v, %v", res.Outcome, err)
-		}
-		return nil
-	}))
+	res, err := r.Run(t.Context(), "m",
+		s.writes("m", "receipt", false, func(ctx context.Context, _ *sql.Tx) error {
+			res, err := r.Run(ctx, "other", s.writes("other", "x", false))
+			if !sqladapter.Retryable(err) || errors.Is(err, dedup.ErrInFlight) ||
+				res.Outcome != dedup.Unknown || dedup.OutcomeUnknown(err) {
+				t.Errorf("beside a writer: %v, %v", res.Outcome, err)
+			}
+			return nil
+		}))
 	wantRun(t, res, err, dedup.Acquired, "receipt")
 	s.wantEffects(t, []string{"m"})
 }
@@ -283,13 +309,14 @@ func TestRunnerLeavesItsCaller(t *testing.T) {
 		type name struct{}
 		gone, cancel := context.WithCancelCause(context.WithValue(t.Context(), name{}, "tenant"))
 		why := errors.New("the client has gone")
-		res, err := r.Run(gone, "m", s.writes("m", "receipt", false, func(ctx context.Context, _ *sql.Tx) error {
-			cancel(why)
-			if ctx.Err() != nil || ctx.Value(name{}) != "tenant" {
-				t.Errorf("the effect's context: %v, value %v", ctx.Err(), ctx.Value(name{}))
-			}
-			return nil
-		}))
+		res, err := r.Run(gone, "m",
+			s.writes("m", "receipt", false, func(ctx context.Context, _ *sql.Tx) error {
+				cancel(why)
+				if ctx.Err() != nil || ctx.Value(name{}) != "tenant" {
+					t.Errorf("the effect's context: %v, value %v", ctx.Err(), ctx.Value(name{}))
+				}
+				return nil
+			}))
 		wantRun(t, res, err, dedup.Acquired, "receipt")
 		if _, err := r.Run(gone, "late", s.writes("late", "x", false)); !errors.Is(err, why) {
 			t.Errorf("of one who has gone: %v", err)
@@ -302,7 +329,8 @@ func TestRunnerLeavesItsCaller(t *testing.T) {
 func TestRunnerUnderHTTP(t *testing.T) {
 	s := newShop(t, sqlite())
 	r := s.runner(t)
-	if _, err := httpadapter.New(r, httpadapter.Unscoped, httpadapter.Config{Keep: httpadapter.KeepStripeV2}); err == nil {
+	if _, err := httpadapter.New(r, httpadapter.Unscoped,
+		httpadapter.Config{Keep: httpadapter.KeepStripeV2}); err == nil {
 		t.Error("KeepStripeV2 goes on from what is undone here, and is not refused")
 	}
 	m, err := httpadapter.New(r, httpadapter.Unscoped, httpadapter.Config{})
@@ -314,11 +342,13 @@ func TestRunnerUnderHTTP(t *testing.T) {
 		for _, status := range []int{201, 422} {
 			key := fmt.Sprintf("key-%d", status)
 			w := pay(h, key, status)
-			if w.Code != status || w.Header().Get("Idempotent-Replayed") != want || w.Body.String() != key {
+			if w.Code != status || w.Header().Get("Idempotent-Replayed") != want ||
+				w.Body.String() != key {
 				t.Errorf("round %d: %d %q %v", i, w.Code, w.Body, w.Header())
 			}
 		}
-		if w := pay(h, "key-500", 500); w.Code != 500 || w.Header().Get("Idempotent-Replayed") != "" {
+		if w := pay(h, "key-500", 500); w.Code != 500 ||
+			w.Header().Get("Idempotent-Replayed") != "" {
 			t.Errorf("round %d: %d %v", i, w.Code, w.Header())
 		}
 	}
@@ -362,13 +392,16 @@ func TestPanicUnderHTTP(t *testing.T) {
 func TestRunnerIsRefused(t *testing.T) {
 	s := newShop(t, sqlite())
 	var input *dedup.InputError
-	if _, err := s.marks.Runner(nil, sqladapter.RunnerConfig{}); !errors.As(err, &input) || input.Field != "db" {
+	if _, err := s.marks.Runner(nil, sqladapter.RunnerConfig{}); !errors.As(err, &input) ||
+		input.Field != "db" {
 		t.Error(err)
 	}
-	if _, err := s.runner(t).Run(t.Context(), "", s.writes("m", "x", false)); !errors.As(err, &input) || input.Field != "key" || dedup.IsPermanent(err) {
+	if _, err := s.runner(t).Run(t.Context(), "", s.writes("m", "x", false)); !errors.As(err,
+		&input) || input.Field != "key" || dedup.IsPermanent(err) {
 		t.Error(err)
 	}
-	if _, err := s.runner(t).Run(t.Context(), "m", nil); !errors.As(err, &input) || input.Field != "effect" {
+	if _, err := s.runner(t).Run(t.Context(), "m", nil); !errors.As(err, &input) ||
+		input.Field != "effect" {
 		t.Error(err)
 	}
 }

@@ -44,20 +44,24 @@ func TestMigrateTogether(t *testing.T) {
 func TestMigrateNames(t *testing.T) {
 	forEachDeleting(t, func(t *testing.T, e engine) {
 		prefix := servertest.Prefix(t)
-		for _, table := range []string{"Mixed_" + prefix, prefix + strings.Repeat("x", 63-len(prefix))} {
+		for _, table := range []string{"Mixed_" + prefix,
+			prefix + strings.Repeat("x", 63-len(prefix))} {
 			s := newShop(t, e, func(c *sqladapter.Config) { c.Table = table })
 			if _, err := s.deliver(t.Context(), "m", nil); err != nil {
 				t.Fatal(err)
 			}
-			catalog := `SELECT count(*) FROM sqlite_master WHERE type = 'index' AND tbl_name = '` + table + `' AND sql IS NOT NULL`
+			catalog := `SELECT count(*) FROM sqlite_master WHERE type = 'index' AND tbl_name = '` +
+				table + `' AND sql IS NOT NULL`
 			switch e.dialect {
 			case sqladapter.Postgres:
-				catalog = `SELECT count(*) FROM pg_indexes WHERE tablename = '` + table + `' AND indexname LIKE '%expiry'`
+				catalog = `SELECT count(*) FROM pg_indexes WHERE tablename = '` + table +
+					`' AND indexname LIKE '%expiry'`
 			case sqladapter.MySQL:
 				catalog = `SELECT count(*) FROM information_schema.statistics WHERE table_name = '` + table + `' AND index_name LIKE '%expiry'`
 			}
 			var indexes int
-			if err := s.db.QueryRowContext(t.Context(), catalog).Scan(&indexes); err != nil || indexes != 1 {
+			if err := s.db.QueryRowContext(t.Context(), catalog).Scan(&indexes); err != nil ||
+				indexes != 1 {
 				t.Errorf("table %s has %d retention indexes, %v", table, indexes, err)
 			}
 		}
@@ -79,7 +83,8 @@ func TestMigrateSchema(t *testing.T) {
 				cascade = `` // it always does
 			}
 			t.Cleanup(func() {
-				if _, err := db.ExecContext(context.WithoutCancel(t.Context()), `DROP SCHEMA `+schema+cascade); err != nil {
+				if _, err := db.ExecContext(context.WithoutCancel(t.Context()),
+					`DROP SCHEMA `+schema+cascade); err != nil {
 					t.Error(err)
 				}
 			})
@@ -90,7 +95,8 @@ func TestMigrateSchema(t *testing.T) {
 		}
 		s.wantMark(t, "m", true)
 		var n int
-		if err := s.db.QueryRowContext(t.Context(), `SELECT count(*) FROM `+schema+`."`+s.table+`"`).Scan(&n); err != nil || n != 1 {
+		if err := s.db.QueryRowContext(t.Context(),
+			`SELECT count(*) FROM `+schema+`."`+s.table+`"`).Scan(&n); err != nil || n != 1 {
 			t.Errorf("%d marks in the schema, %v", n, err)
 		}
 	})
@@ -104,7 +110,8 @@ func TestUpTo(t *testing.T) {
 		t.Cleanup(func() { _ = m.To(context.WithoutCancel(t.Context()), s.db, 0) })
 		var input *dedup.InputError
 		for _, version := range []int{0, m.Newest() + 1} {
-			if err := m.UpTo(t.Context(), s.db, version); !errors.As(err, &input) || input.Field != "version" {
+			if err := m.UpTo(t.Context(), s.db, version); !errors.As(err, &input) ||
+				input.Field != "version" {
 				t.Errorf("UpTo %d = %v", version, err)
 			}
 		}
@@ -119,7 +126,8 @@ func TestUpTo(t *testing.T) {
 				t.Errorf("version %d, %v; want %d", has, err, version)
 			}
 		}
-		if err := errors.Join(m.UpTo(t.Context(), s.db, 1), m.Check(t.Context(), s.db)); err != nil {
+		if err := errors.Join(m.UpTo(t.Context(), s.db, 1),
+			m.Check(t.Context(), s.db)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -143,7 +151,8 @@ func TestMigrateDownUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		var level *sqladapter.LevelError
-		if err := s.marks.Check(t.Context(), s.db); !errors.As(err, &level) || level.Has != 0 || level.Needs != 1 || level.Table != s.table {
+		if err := s.marks.Check(t.Context(), s.db); !errors.As(err, &level) || level.Has != 0 ||
+			level.Needs != 1 || level.Table != s.table {
 			t.Errorf("Check = %v, want a LevelError", err)
 		}
 		if _, err := s.deliver(t.Context(), "m", nil); err == nil {
@@ -169,18 +178,22 @@ func TestMigrateTellsOfADroppedTable(t *testing.T) {
 		kind, suffixes := "TABLE", []string{"", "_results"}
 		switch {
 		case e.retention == sqladapter.Generations && e.dialect == sqladapter.MySQL:
-			suffixes = []string{"_open", "_sealed", "_open_results", "_sealed_results"} // the views are for people alone
+			// the views are for people alone
+			suffixes = []string{"_open", "_sealed", "_open_results", "_sealed_results"}
 		case e.retention == sqladapter.Generations:
 			kind = "VIEW"
 		}
 		for _, suffix := range suffixes {
 			s.exec(t, `DROP `+kind+` "`+s.table+suffix+`"`)
-			for name, call := range map[string]func(context.Context, *sql.DB) error{"Migrate": s.marks.Migrate, "Check": s.marks.Check} {
-				if err := call(t.Context(), s.db); err == nil || !strings.Contains(err.Error(), "To(ctx, db, 0)") {
+			for name, call := range map[string]func(context.Context,
+				*sql.DB) error{"Migrate": s.marks.Migrate, "Check": s.marks.Check} {
+				if err := call(t.Context(), s.db); err == nil ||
+					!strings.Contains(err.Error(), "To(ctx, db, 0)") {
 					t.Errorf("%s without %s: %v", name, s.table+suffix, err)
 				}
 			}
-			if err := errors.Join(s.marks.Migrations().To(t.Context(), s.db, 0), s.marks.Migrate(t.Context(), s.db), s.marks.Check(t.Context(), s.db)); err != nil {
+			if err := errors.Join(s.marks.Migrations().To(t.Context(), s.db, 0),
+				s.marks.Migrate(t.Context(), s.db), s.marks.Check(t.Context(), s.db)); err != nil {
 				t.Error(err)
 			}
 			s.wantFirst(t, "m", true)
@@ -201,11 +214,13 @@ func TestMigrateRefuses(t *testing.T) {
 			s.drop(t)
 			s.exec(t, `CREATE TABLE "`+s.table+`" (`+columns+`)`)
 			s.exec(t, `INSERT INTO "`+s.table+`" (id) VALUES (1)`)
-			if err := s.marks.Migrate(t.Context(), s.db); err == nil || !strings.Contains(err.Error(), s.table) || !strings.Contains(err.Error(), "form") {
+			if err := s.marks.Migrate(t.Context(), s.db); err == nil ||
+				!strings.Contains(err.Error(), s.table) || !strings.Contains(err.Error(), "form") {
 				t.Errorf("%s: Migrate = %v, want an error that names the table and why", name, err)
 			}
 			var n int
-			if err := s.db.QueryRowContext(t.Context(), `SELECT count(*) FROM "`+s.table+`"`).Scan(&n); err != nil || n != 1 {
+			if err := s.db.QueryRowContext(t.Context(),
+				`SELECT count(*) FROM "`+s.table+`"`).Scan(&n); err != nil || n != 1 {
 				t.Errorf("%s: %d rows are left, %v", name, n, err)
 			}
 		}
@@ -217,7 +232,8 @@ func TestDigestsAtRest(t *testing.T) {
 	forEach(t, func(t *testing.T, e engine) {
 		s := newShop(t, e)
 		tx := begin(t, s.db, sql.LevelDefault)
-		if _, err := s.marks.MarkTx(t.Context(), tx, "jane@example.org", dedup.WithScope("tenant-7"), dedup.WithFingerprint([]byte("card 4242"))); err != nil {
+		if _, err := s.marks.MarkTx(t.Context(), tx, "jane@example.org",
+			dedup.WithScope("tenant-7"), dedup.WithFingerprint([]byte("card 4242"))); err != nil {
 			t.Fatal(err)
 		}
 		if err := tx.Commit(); err != nil {
@@ -232,13 +248,16 @@ func TestDigestsAtRest(t *testing.T) {
 		case sqladapter.MySQL:
 			columns = `id, created_at, fingerprint`
 		}
-		if err := s.db.QueryRowContext(t.Context(), `SELECT `+columns+` FROM "`+s.table+`"`).Scan(&id, &made, &fingerprint); err != nil {
+		if err := s.db.QueryRowContext(t.Context(),
+			`SELECT `+columns+` FROM "`+s.table+`"`).Scan(&id, &made, &fingerprint); err != nil {
 			t.Fatal(err)
 		}
-		if age := time.Since(time.UnixMilli(made)); len(id) != 16 || len(fingerprint) != 17 || age.Abs() > time.Hour {
+		if age := time.Since(time.UnixMilli(made)); len(id) != 16 || len(fingerprint) != 17 ||
+			age.Abs() > time.Hour {
 			t.Errorf("%d and %d bytes, %v old", len(id), len(fingerprint), age)
 		}
-		if text := fmt.Sprintf("%s %s", id, fingerprint); strings.Contains(text, "jane") || strings.Contains(text, "tenant") || strings.Contains(text, "4242") {
+		if text := fmt.Sprintf("%s %s", id, fingerprint); strings.Contains(text, "jane") ||
+			strings.Contains(text, "tenant") || strings.Contains(text, "4242") {
 			t.Errorf("clear text at rest: %q", text)
 		}
 	})
@@ -257,11 +276,13 @@ func TestMismatch(t *testing.T) {
 		if err != nil || !first.First() {
 			t.Fatal(first, err)
 		}
-		if e.dialect != sqladapter.MySQL && time.Since(first.At).Abs() > time.Hour || first.Age > time.Minute {
+		if e.dialect != sqladapter.MySQL && time.Since(first.At).Abs() > time.Hour ||
+			first.Age > time.Minute {
 			t.Errorf("first mark is %v old, made at %v", first.Age, first.At)
 		}
 		other, err := mark("Order-1", dedup.WithFingerprint([]byte("99 EUR")))
-		if other.Outcome != dedup.Mismatch || !errors.Is(err, dedup.ErrMismatch) || other.Fingerprint != first.Fingerprint || time.Since(other.At).Abs() > time.Hour {
+		if other.Outcome != dedup.Mismatch || !errors.Is(err, dedup.ErrMismatch) ||
+			other.Fingerprint != first.Fingerprint || time.Since(other.At).Abs() > time.Hour {
 			t.Errorf("other payload: %+v, %v", other, err)
 		}
 		for _, same := range [][]dedup.Option{nil, {dedup.WithFingerprint([]byte("10 EUR"))}} {
@@ -269,7 +290,8 @@ func TestMismatch(t *testing.T) {
 				t.Errorf("duplicate: %v, %v", m.Outcome, err)
 			}
 		}
-		for _, key := range []string{"order-1", "Order-1 ", "Örder-1", "Order-1'; --", "{Order-1}"} {
+		for _, key := range []string{"order-1", "Order-1 ", "Örder-1", "Order-1'; --",
+			"{Order-1}"} {
 			if m, err := mark(key); err != nil || !m.First() {
 				t.Errorf("%q: %v, %v; want a key of its own", key, m.Outcome, err)
 			}

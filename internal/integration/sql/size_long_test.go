@@ -26,12 +26,15 @@ func TestBytesPerKey(t *testing.T) {
 			n, took := s.million(t, "message")
 			var heap, total, pk int64
 			table := s.table + tt.table
-			sizes := `SELECT pg_relation_size('` + table + `'), pg_total_relation_size('` + table + `'), pg_relation_size('` + table + `_pkey')`
-			if err := s.db.QueryRowContext(t.Context(), sizes).Scan(&heap, &total, &pk); err != nil {
+			sizes := `SELECT pg_relation_size('` + table + `'), pg_total_relation_size('` +
+				table + `'), pg_relation_size('` + table + `_pkey')`
+			if err := s.db.QueryRowContext(t.Context(), sizes).Scan(&heap, &total,
+				&pk); err != nil {
 				t.Fatal(err)
 			}
 			per := float64(total) / float64(n)
-			t.Logf("%.1f bytes per key: heap %.1f, primary key %.1f; %.1f us for a mark", per, float64(heap)/float64(n), float64(pk)/float64(n), micros(took, n))
+			t.Logf("%.1f bytes per key: heap %.1f, primary key %.1f; %.1f us for a mark",
+				per, float64(heap)/float64(n), float64(pk)/float64(n), micros(took, n))
 			if per > tt.limit {
 				t.Errorf("%.1f bytes per key, want at most %v", per, tt.limit)
 			}
@@ -49,7 +52,8 @@ func (s *shop) million(t *testing.T, kind string) (n int, took time.Duration) {
 			keys[i] = fmt.Sprintf("%s %08d", kind, n+i)
 		}
 		n += 256
-		if _, err := s.marks.DoBatch(t.Context(), s.db, keys, func(context.Context, *sql.Tx, []int) error { return nil }); err != nil {
+		if _, err := s.marks.DoBatch(t.Context(), s.db,
+			keys, func(context.Context, *sql.Tx, []int) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -64,7 +68,8 @@ func TestCostOfRotation(t *testing.T) {
 	s := newShop(t, inGenerations(postgres("cache_statement")))
 	for generation := 1; generation <= 2; generation++ {
 		if generation == 1 {
-			s.exec(t, `INSERT INTO `+s.open(1)+fmt.Sprintf(` (id, stamp) SELECT md5(i::text)::uuid, 0 FROM generate_series(1, %d) AS i`, n))
+			s.exec(t, `INSERT INTO `+s.open(1)+
+				fmt.Sprintf(` (id, stamp) SELECT md5(i::text)::uuid, 0 FROM generate_series(1, %d) AS i`, n))
 		}
 		s.wantFirst(t, fmt.Sprint("due ", generation), true)
 		s.exec(t, `UPDATE `+s.relation("_generation")+` SET opened_ms = opened_ms - 86400000`)

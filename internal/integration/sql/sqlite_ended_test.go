@@ -21,12 +21,13 @@ import (
 var reached sync.Map
 
 func init() {
-	lite.MustRegisterScalarFunction("onceward_reached", 1, func(_ *lite.FunctionContext, args []driver.Value) (driver.Value, error) {
-		if f, ok := reached.Load(args[0]); ok {
-			f.(func())() //nolint:forcetypeassert // see above
-		}
-		return "half", nil
-	})
+	lite.MustRegisterScalarFunction("onceward_reached",
+		1, func(_ *lite.FunctionContext, args []driver.Value) (driver.Value, error) {
+			if f, ok := reached.Load(args[0]); ok {
+				f.(func())() //nolint:forcetypeassert // see above
+			}
+			return "half", nil
+		})
 }
 
 // ended are the ways in which SQLite ends a transaction by itself. Each is a statement of an effect
@@ -38,12 +39,15 @@ var ended = map[string]func(s *shop, ctx context.Context, tx *sql.Tx) error{
 		defer cancel()
 		reached.Store(s.ledger, func() { cancel() })
 		defer reached.Delete(s.ledger)
-		_, err := tx.ExecContext(ctx, `INSERT INTO `+s.ledger+` WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)`+
-			` SELECT onceward_reached('`+s.ledger+`') FROM n`)
+		_, err := tx.ExecContext(ctx,
+			`INSERT INTO `+s.ledger+
+				` WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)`+
+				` SELECT onceward_reached('`+s.ledger+`') FROM n`)
 		return err
 	},
 	"full": func(s *shop, ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `PRAGMA max_page_count = 1`); err != nil { // which is what there is now
+		// which is what there is now
+		if _, err := tx.ExecContext(ctx, `PRAGMA max_page_count = 1`); err != nil {
 			return nil //nolint:nilerr // the test sees that nothing has ended
 		}
 		_, err := tx.ExecContext(ctx, `INSERT INTO `+s.ledger+` VALUES (zeroblob(10000000))`)
@@ -58,7 +62,9 @@ var ended = map[string]func(s *shop, ctx context.Context, tx *sql.Tx) error{
 
 // after is what an effect does that takes no notice of the error.
 var after = map[string]func(s *shop, ctx context.Context, tx *sql.Tx) error{
-	"writes": func(s *shop, ctx context.Context, tx *sql.Tx) error { return s.effect(ctx, tx, "after") },
+	"writes": func(s *shop, ctx context.Context, tx *sql.Tx) error {
+		return s.effect(ctx, tx, "after")
+	},
 	// The savepoint begins a transaction, in which COMMIT finds something to commit.
 	"savepoint": func(s *shop, ctx context.Context, tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `SAVEPOINT mine`); err != nil {
@@ -77,27 +83,32 @@ var after = map[string]func(s *shop, ctx context.Context, tx *sql.Tx) error{
 	},
 	"returning": func(s *shop, ctx context.Context, tx *sql.Tx) error {
 		var message string
-		return tx.QueryRowContext(ctx, `INSERT INTO `+s.ledger+` (message) VALUES ('after') RETURNING message`).Scan(&message)
+		return tx.QueryRowContext(ctx,
+			`INSERT INTO `+s.ledger+` (message) VALUES ('after') RETURNING message`).Scan(&message)
 	},
 }
 
 // endedShop is a shop in SQLite whose pool was opened by open.
 func endedShop(t *testing.T, open func(driver, dsn string) (*sql.DB, error)) *shop {
 	t.Helper()
-	s := newShop(t, engine{name: "sqlite", dialect: sqladapter.SQLite, open: func(t *testing.T) *sql.DB {
-		db, err := open("sqlite", sqliteDSN(filepath.Join(t.TempDir(), "marks.db"), "immediate")+"&_pragma=synchronous(OFF)")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = db.Close() })
-		return db
-	}})
+	s := newShop(t, engine{name: "sqlite", dialect: sqladapter.SQLite,
+		open: func(t *testing.T) *sql.DB {
+			db, err := open("sqlite",
+				sqliteDSN(filepath.Join(t.TempDir(), "marks.db"), "immediate")+
+					"&_pragma=synchronous(OFF)")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = db.Close() })
+			return db
+		}})
 	s.exec(t, `CREATE TABLE `+s.ledger+`_unique (id int PRIMARY KEY)`)
 	return s
 }
 
 // deaf is an effect whose transaction ends by itself in its first runs, and that goes on.
-func (s *shop) deaf(t *testing.T, end, then func(*shop, context.Context, *sql.Tx) error, times int, refused *error) func(context.Context, *sql.Tx) error {
+func (s *shop) deaf(t *testing.T, end, then func(*shop, context.Context, *sql.Tx) error, times int,
+	refused *error) func(context.Context, *sql.Tx) error {
 	return func(ctx context.Context, tx *sql.Tx) error {
 		if err := s.effect(ctx, tx, "m"); err != nil {
 			return err
@@ -114,16 +125,19 @@ func (s *shop) deaf(t *testing.T, end, then func(*shop, context.Context, *sql.Tx
 }
 
 // endedWays has an effect once for a key.
-func endedWays(t *testing.T, s *shop) map[string]func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
+func endedWays(t *testing.T, s *shop) map[string]func(ctx context.Context,
+	effect func(context.Context, *sql.Tx) error) error {
 	t.Helper()
-	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.SQLite, Group: "g", Table: s.table + "_fence"})
+	fence, err := sqladapter.NewFence(sqladapter.FenceConfig{Dialect: sqladapter.SQLite, Group: "g",
+		Table: s.table + "_fence"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := fence.Migrate(t.Context(), s.db); err != nil {
 		t.Fatal(err)
 	}
-	run := func(undo bool) func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
+	run := func(undo bool) func(ctx context.Context,
+		effect func(context.Context, *sql.Tx) error) error {
 		return func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
 			_, err := s.runner(t).Run(ctx, "m", func(ctx context.Context) ([]byte, bool, error) {
 				tx, _ := sqladapter.TxFrom(ctx)
@@ -138,11 +152,13 @@ func endedWays(t *testing.T, s *shop) map[string]func(ctx context.Context, effec
 			return err
 		},
 		"DoBatch": func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
-			_, err := s.marks.DoBatch(ctx, s.db, []string{"m", "n"}, func(ctx context.Context, tx *sql.Tx, _ []int) error { return effect(ctx, tx) })
+			_, err := s.marks.DoBatch(ctx, s.db, []string{"m", "n"},
+				func(ctx context.Context, tx *sql.Tx, _ []int) error { return effect(ctx, tx) })
 			return err
 		},
 		"Fence.Do": func(ctx context.Context, effect func(context.Context, *sql.Tx) error) error {
-			_, err := fence.Do(ctx, s.db, sqladapter.Position{Topic: "t", TopicID: "uuid"}, 0, 10, func(ctx context.Context, tx *sql.Tx, _ int64) error { return effect(ctx, tx) })
+			_, err := fence.Do(ctx, s.db, sqladapter.Position{Topic: "t", TopicID: "uuid"}, 0,
+				10, func(ctx context.Context, tx *sql.Tx, _ int64) error { return effect(ctx, tx) })
 			return err
 		},
 		"Runner": run(false), "Runner, undo": run(true),
@@ -151,7 +167,9 @@ func endedWays(t *testing.T, s *shop) map[string]func(ctx context.Context, effec
 
 // forEachEnd runs a test of every way, end and sequel.
 func forEachEnd(t *testing.T, open func(driver, dsn string) (*sql.DB, error),
-	test func(t *testing.T, s *shop, way, then string, do func(context.Context, func(context.Context, *sql.Tx) error) error, end func(*shop, context.Context, *sql.Tx) error),
+	test func(t *testing.T, s *shop, way, then string,
+		do func(context.Context, func(context.Context, *sql.Tx) error) error,
+		end func(*shop, context.Context, *sql.Tx) error),
 ) {
 	for _, way := range []string{"Do", "DoBatch", "Fence.Do", "Runner", "Runner, undo"} {
 		for how, end := range ended {
@@ -169,15 +187,17 @@ func forEachEnd(t *testing.T, open func(driver, dsn string) (*sql.DB, error),
 }
 
 // TestEndedEarly: an effect goes on when SQLite has ended its transaction. What it writes then is
-// committed by SQLite, unless it has begun another transaction; but nobody is told that the effect is
-// done, nothing is recorded, and Do does not have it again by itself.
+// committed by SQLite, unless it has begun another transaction; but nobody is told that the effect
+// is done, nothing is recorded, and Do does not have it again by itself.
 func TestEndedEarly(t *testing.T) {
-	forEachEnd(t, sql.Open, func(t *testing.T, s *shop, _, then string, do func(context.Context, func(context.Context, *sql.Tx) error) error,
+	forEachEnd(t, sql.Open, func(t *testing.T, s *shop, _, then string,
+		do func(context.Context, func(context.Context, *sql.Tx) error) error,
 		end func(*shop, context.Context, *sql.Tx) error,
 	) {
 		var refused error
 		err := do(t.Context(), s.deaf(t, end, after[then], 1, &refused))
-		if err == nil || !strings.Contains(err.Error(), "has ended the transaction before its effect") ||
+		if err == nil || !strings.Contains(err.Error(),
+			"has ended the transaction before its effect") ||
 			sqladapter.Retryable(err) || dedup.IsPermanent(err) || refused != nil {
 			t.Errorf("the effect went on with %v, and ends with %v", refused, err)
 		}
@@ -194,29 +214,33 @@ func TestEndedEarly(t *testing.T) {
 
 // TestOpenSQLite: what follows the end of a transaction is refused, and the whole is run again.
 func TestOpenSQLite(t *testing.T) {
-	forEachEnd(t, sqladapter.OpenSQLite, func(t *testing.T, s *shop, way, then string, do func(context.Context, func(context.Context, *sql.Tx) error) error,
-		end func(*shop, context.Context, *sql.Tx) error,
-	) {
-		var refused error
-		if err := do(t.Context(), s.deaf(t, end, after[then], 1, &refused)); err != nil || !sqladapter.Retryable(refused) {
-			t.Errorf("the effect went on with %v, and ends with %v", refused, err)
-		}
-		want := []string{"m"}
-		if way == "Runner, undo" {
-			want = nil
-		}
-		s.wantEffects(t, want)
-		if way != "Fence.Do" {
-			s.wantMark(t, "m", true)
-		}
-	})
+	forEachEnd(t, sqladapter.OpenSQLite,
+		func(t *testing.T, s *shop, way, then string,
+			do func(context.Context, func(context.Context, *sql.Tx) error) error,
+			end func(*shop, context.Context, *sql.Tx) error,
+		) {
+			var refused error
+			if err := do(t.Context(), s.deaf(t, end, after[then], 1, &refused)); err != nil ||
+				!sqladapter.Retryable(refused) {
+				t.Errorf("the effect went on with %v, and ends with %v", refused, err)
+			}
+			want := []string{"m"}
+			if way == "Runner, undo" {
+				want = nil
+			}
+			s.wantEffects(t, want)
+			if way != "Fence.Do" {
+				s.wantMark(t, "m", true)
+			}
+		})
 }
 
 // TestOpenSQLiteForEver: what always ends is given up, and nothing is left.
 func TestOpenSQLiteForEver(t *testing.T) {
 	s := endedShop(t, sqladapter.OpenSQLite)
 	var refused error
-	_, err := s.marks.Do(t.Context(), s.db, "m", s.deaf(t, ended["on conflict rollback"], after["writes"], 100, &refused))
+	_, err := s.marks.Do(t.Context(), s.db,
+		"m", s.deaf(t, ended["on conflict rollback"], after["writes"], 100, &refused))
 	if !sqladapter.Retryable(err) || !strings.Contains(err.Error(), "tried 5 times") {
 		t.Error(err)
 	}
@@ -224,13 +248,14 @@ func TestOpenSQLiteForEver(t *testing.T) {
 	s.wantEffects(t, nil)
 }
 
-// TestOpenSQLiteByHand: in the caller's own transaction, with statements that were prepared before it,
-// and when what it begins next is ended by its owner.
+// TestOpenSQLiteByHand: in the caller's own transaction, with statements that were prepared before
+// it, and when what it begins next is ended by its owner.
 func TestOpenSQLiteByHand(t *testing.T) {
 	for how, end := range ended {
 		t.Run(how, func(t *testing.T) {
 			s := endedShop(t, sqladapter.OpenSQLite)
-			prepared, err := s.db.PrepareContext(t.Context(), `INSERT INTO `+s.ledger+` (message) VALUES (?)`)
+			prepared, err := s.db.PrepareContext(t.Context(),
+				`INSERT INTO `+s.ledger+` (message) VALUES (?)`)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -296,10 +321,12 @@ func TestMarkTxEndedEarly(t *testing.T) {
 				t.Fatal("nothing has ended the transaction")
 			}
 			var input *dedup.InputError
-			if _, err := s.marks.MarkTx(t.Context(), tx, "m"); !errors.As(err, &input) || input.Field != "tx" {
+			if _, err := s.marks.MarkTx(t.Context(), tx, "m"); !errors.As(err, &input) ||
+				input.Field != "tx" {
 				t.Errorf("MarkTx: %v", err)
 			}
-			if _, err := s.marks.MarkBatchTx(t.Context(), tx, []dedup.Request{{Key: "m"}}); !errors.As(err, &input) || input.Field != "tx" {
+			if _, err := s.marks.MarkBatchTx(t.Context(),
+				tx, []dedup.Request{{Key: "m"}}); !errors.As(err, &input) || input.Field != "tx" {
 				t.Errorf("MarkBatchTx: %v", err)
 			}
 			_ = tx.Rollback() // there is nothing to roll back, which modernc calls an error

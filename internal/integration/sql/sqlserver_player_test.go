@@ -94,7 +94,8 @@ func (s *playedSession) answer(q tdsRequest) []byte {
 		s.aborts, s.implicit = false, false
 	}
 	if q.transaction != s.transaction {
-		s.t.Errorf("the client takes itself to be in %d, and is in %d: %s", q.transaction, s.transaction, q.text)
+		s.t.Errorf("the client takes itself to be in %d, and is in %d: %s", q.transaction,
+			s.transaction, q.text)
 	}
 	if q.kind == tdsManager {
 		return s.manage(q.manager)
@@ -133,7 +134,8 @@ func (s *playedSession) run(q tdsRequest) []byte {
 		if s.aborts {
 			was = 16384
 		}
-		s.aborts, s.implicit = strings.Contains(q.text, "XACT_ABORT ON"), strings.Contains(q.text, "IMPLICIT_TRANSACTIONS ON")
+		s.aborts, s.implicit = strings.Contains(q.text, "XACT_ABORT ON"),
+			strings.Contains(q.text, "IMPLICIT_TRANSACTIONS ON")
 		return tdsRows("iii", []any{was, int64(1), int64(s.transaction)}) //nolint:gosec // small
 	case strings.HasPrefix(q.text, "SELECT CASE WHEN XACT_STATE()"):
 		same := int64(0)
@@ -206,10 +208,12 @@ func (s *playedSession) load(args []any) []byte {
 	for _, arg := range args {
 		id := arg.([]byte) //nolint:forcetypeassert // as the dialect has it
 		if m, found := s.marks[string(id)]; found {
-			rows = append(rows, []any{id, m.owner, m.fingerprint, int64(1000), int64(4000), m.result})
+			rows = append(rows, []any{id, m.owner, m.fingerprint, int64(1000),
+				int64(4000), m.result})
 		}
 	}
-	return append(tdsRows("bibiib", rows...), tdsDone(0xff, tdsMore|tdsCounted, int64(len(rows)))...)
+	return append(tdsRows("bibiib", rows...),
+		tdsDone(0xff, tdsMore|tdsCounted, int64(len(rows)))...)
 }
 
 // effect counts, or fails with the number that it names.

@@ -17,7 +17,8 @@ import (
 
 func serverMarks(t *testing.T) *sqladapter.Marks {
 	t.Helper()
-	m, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLServer, Namespace: "played", Window: time.Hour})
+	m, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.SQLServer, Namespace: "played",
+		Window: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,10 +38,13 @@ func TestPlayedSQLServerMarks(t *testing.T) {
 		t.Fatalf("first: %+v, %v", mark, err)
 	}
 	mark, err = m.Do(ctx, db, "a", mustNotRun(t), body)
-	if err != nil || mark.Outcome != dedup.Duplicate || string(mark.Result) != "receipt" || mark.Age != 3*time.Second || mark.Fingerprint != dedup.FingerprintOf([]byte("body")) {
+	if err != nil || mark.Outcome != dedup.Duplicate || string(mark.Result) != "receipt" ||
+		mark.Age != 3*time.Second || mark.Fingerprint != dedup.FingerprintOf([]byte("body")) {
 		t.Errorf("duplicate: %+v, %v", mark, err)
 	}
-	if mark, err = m.Do(ctx, db, "a", mustNotRun(t), dedup.WithFingerprint([]byte("other"))); !errors.Is(err, dedup.ErrMismatch) || mark.Outcome != dedup.Mismatch {
+	if mark, err = m.Do(ctx, db, "a", mustNotRun(t),
+		dedup.WithFingerprint([]byte("other"))); !errors.Is(err, dedup.ErrMismatch) ||
+		mark.Outcome != dedup.Mismatch {
 		t.Errorf("mismatch: %+v, %v", mark, err)
 	}
 	keys := make([]string, 700) // in two statements, and with the first one's key
@@ -49,15 +53,20 @@ func TestPlayedSQLServerMarks(t *testing.T) {
 	}
 	keys[3] = "a"
 	var first int
-	marks, err := m.DoBatch(ctx, db, keys, func(_ context.Context, _ *sql.Tx, at []int) error { first = len(at); return nil })
-	if err != nil || first != len(keys)-1 || marks[3].Outcome != dedup.Duplicate || string(marks[3].Result) != "receipt" {
+	marks, err := m.DoBatch(ctx, db, keys, func(_ context.Context, _ *sql.Tx, at []int) error {
+		first = len(at)
+		return nil
+	})
+	if err != nil || first != len(keys)-1 || marks[3].Outcome != dedup.Duplicate ||
+		string(marks[3].Result) != "receipt" {
 		t.Errorf("batch: %d first of %d, %v", first, len(keys), err)
 	}
 	if got := server.declared[0]; got != "@p1 bigint,@p2 varbinary(16),@p3 varbinary(17)" {
 		t.Errorf("declared %s", got)
 	}
 	// Without a CAST this parameter would not go into a binary column.
-	if got := server.declared[3]; !strings.HasPrefix(got, "@p1 bigint,@p2 varbinary(16),@p3 nvarchar(1),") {
+	if got := server.declared[3]; !strings.HasPrefix(got,
+		"@p1 bigint,@p2 varbinary(16),@p3 nvarchar(1),") {
 		t.Errorf("declared %.60s", got)
 	}
 }
@@ -84,15 +93,19 @@ func TestPlayedSQLServerDo(t *testing.T) {
 		outcome  dedup.Outcome
 		err      *int32 // the number of what Do returns
 	}{
-		"first":                  {outcome: dedup.Acquired},
-		"deadlock, then not":     {errs: []int32{1205, 1205}, outcome: dedup.Acquired},
-		"a key made by hand":     {errs: []int32{2627}, outcome: dedup.Acquired},
-		"lock timeout":           {errs: []int32{1222}, outcome: dedup.InFlight, err: number(1222)},
-		"deadlock in the effect": {effects: [][]string{{"FAIL 1205"}, {"+1"}}, outcome: dedup.Acquired},
-		"deadlock is not heeded": {effects: [][]string{{"+1", "FAIL 1205", "+1"}, {"+1"}}, heedless: true, outcome: dedup.Acquired},
-		"constraint":             {effects: [][]string{{"+1", "FAIL 547"}}, err: number(547)},
-		// Prevents: what it did before is committed, and the rest is not. It is tried again, as it may pass.
-		"constraint is not heeded":  {effects: [][]string{{"+1", "FAIL 547", "+1"}}, heedless: true, err: number(0)},
+		"first":              {outcome: dedup.Acquired},
+		"deadlock, then not": {errs: []int32{1205, 1205}, outcome: dedup.Acquired},
+		"a key made by hand": {errs: []int32{2627}, outcome: dedup.Acquired},
+		"lock timeout":       {errs: []int32{1222}, outcome: dedup.InFlight, err: number(1222)},
+		"deadlock in the effect": {effects: [][]string{{"FAIL 1205"}, {"+1"}},
+			outcome: dedup.Acquired},
+		"deadlock is not heeded": {effects: [][]string{{"+1", "FAIL 1205", "+1"}, {"+1"}},
+			heedless: true, outcome: dedup.Acquired},
+		"constraint": {effects: [][]string{{"+1", "FAIL 547"}}, err: number(547)},
+		// Prevents: what it did before is committed, and the rest is not. It is tried again, as it
+		// may pass.
+		"constraint is not heeded": {effects: [][]string{{"+1", "FAIL 547", "+1"}}, heedless: true,
+			err: number(0)},
 		"lost COMMIT that happened": {lose: "after", outcome: dedup.Duplicate},
 		"lost COMMIT that did not":  {lose: "before", outcome: dedup.Acquired},
 	} {
@@ -114,7 +127,8 @@ func TestPlayedSQLServerDo(t *testing.T) {
 				return nil
 			})
 			var refused mssql.Error
-			if mark.Outcome != tt.outcome || (err == nil) != (tt.err == nil) || tt.err != nil && (!errors.As(err, &refused) || refused.Number != *tt.err) {
+			if mark.Outcome != tt.outcome || (err == nil) != (tt.err == nil) ||
+				tt.err != nil && (!errors.As(err, &refused) || refused.Number != *tt.err) {
 				t.Errorf("Do = %v, %v", mark.Outcome, err)
 			}
 			want := 0
@@ -171,13 +185,15 @@ func TestPlayedSQLServerConfirm(t *testing.T) {
 		return tx, mark
 	}
 	tx, mark := begin()
-	if verdict, err := m.Confirm(t.Context(), db, "k", mark); verdict != sqladapter.Undecided || !errors.Is(err, dedup.ErrInFlight) {
+	if verdict, err := m.Confirm(t.Context(), db, "k", mark); verdict != sqladapter.Undecided ||
+		!errors.Is(err, dedup.ErrInFlight) {
 		t.Errorf("while it is open: %v, %v", verdict, err)
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if verdict, err := m.Confirm(t.Context(), db, "k", mark); verdict != sqladapter.NotCommitted || err != nil {
+	if verdict, err := m.Confirm(t.Context(), db, "k", mark); verdict != sqladapter.NotCommitted ||
+		err != nil {
 		t.Errorf("rolled back: %v, %v", verdict, err)
 	}
 	tx, mark = begin()
@@ -185,7 +201,8 @@ func TestPlayedSQLServerConfirm(t *testing.T) {
 	if err := tx.Commit(); err == nil {
 		t.Fatal("COMMIT was answered")
 	}
-	if verdict, err := m.Confirm(t.Context(), db, "k", mark); verdict != sqladapter.Committed || err != nil {
+	if verdict, err := m.Confirm(t.Context(), db, "k", mark); verdict != sqladapter.Committed ||
+		err != nil {
 		t.Errorf("committed: %v, %v", verdict, err)
 	}
 }

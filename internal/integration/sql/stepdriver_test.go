@@ -68,20 +68,30 @@ func briefly(verb, query string) string {
 }
 
 func (c *toldConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	tx, err := told(c.tell, "begin", func() (driver.Tx, error) { return c.fullConn.BeginTx(ctx, opts) })
+	tx, err := told(c.tell, "begin", func() (driver.Tx, error) {
+		return c.fullConn.BeginTx(ctx, opts)
+	})
 	return toldTx{tx, c.tell}, err
 }
 
-func (c *toldConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return told(c.tell, briefly("exec", query), func() (driver.Result, error) { return c.fullConn.ExecContext(ctx, query, args) })
+func (c *toldConn) ExecContext(ctx context.Context, query string,
+	args []driver.NamedValue) (driver.Result, error) {
+	return told(c.tell, briefly("exec", query), func() (driver.Result, error) {
+		return c.fullConn.ExecContext(ctx, query, args)
+	})
 }
 
-func (c *toldConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return told(c.tell, briefly("query", query), func() (driver.Rows, error) { return c.fullConn.QueryContext(ctx, query, args) })
+func (c *toldConn) QueryContext(ctx context.Context, query string,
+	args []driver.NamedValue) (driver.Rows, error) {
+	return told(c.tell, briefly("query", query), func() (driver.Rows, error) {
+		return c.fullConn.QueryContext(ctx, query, args)
+	})
 }
 
 func (c *toldConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	stmt, err := told(c.tell, briefly("prepare", query), func() (driver.Stmt, error) { return c.fullConn.PrepareContext(ctx, query) })
+	stmt, err := told(c.tell, briefly("prepare", query), func() (driver.Stmt, error) {
+		return c.fullConn.PrepareContext(ctx, query)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -102,12 +112,17 @@ type toldStmt struct {
 	tell  teller
 }
 
-func (s toldStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	return told(s.tell, briefly("exec", s.query), func() (driver.Result, error) { return s.fullStmt.ExecContext(ctx, args) })
+func (s toldStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result,
+	error) {
+	return told(s.tell, briefly("exec", s.query), func() (driver.Result, error) {
+		return s.fullStmt.ExecContext(ctx, args)
+	})
 }
 
 func (s toldStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return told(s.tell, briefly("query", s.query), func() (driver.Rows, error) { return s.fullStmt.QueryContext(ctx, args) })
+	return told(s.tell, briefly("query", s.query), func() (driver.Rows, error) {
+		return s.fullStmt.QueryContext(ctx, args)
+	})
 }
 
 func (s toldStmt) CheckNamedValue(v *driver.NamedValue) error { return checkNamed(s.fullStmt, v) }

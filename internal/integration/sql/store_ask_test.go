@@ -32,7 +32,8 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 			var asks atomic.Int32
 			told := make(chan string, 100) // of the store, too, on a slow machine
 			r, err := sqladapter.NewResolver(store, sqladapter.ResolverConfig{
-				Window: time.Hour, Lease: tt.lease, Timeout: 50 * time.Millisecond, Wait: time.Millisecond, Every: 5 * time.Millisecond,
+				Window: time.Hour, Lease: tt.lease, Timeout: 50 * time.Millisecond,
+				Wait: time.Millisecond, Every: 5 * time.Millisecond,
 				Failed: func(err error) {
 					select {
 					case told <- err.Error():
@@ -50,7 +51,8 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ctx, stop := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("the key was not resolved"))
+			ctx, stop := context.WithTimeoutCause(t.Context(), time.Minute,
+				errors.New("the key was not resolved"))
 			defer stop()
 			ran := make(chan error, 1)
 			go func() { ran <- r.Run(ctx) }()
@@ -83,9 +85,11 @@ func uncertainKey(t *testing.T, store *sqladapter.Store) dedup.ID {
 		t.Fatal(err)
 	}
 	token := dedup.Token{1}
-	change := dedup.Change{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour, Window: time.Hour, Danger: true}
+	change := dedup.Change{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour,
+		Window: time.Hour, Danger: true}
 	for _, ans := range []dedup.Answer{
-		store.Claim(t.Context(), []dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0],
+		store.Claim(t.Context(),
+			[]dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0],
 		store.Renew(t.Context(), []dedup.Change{change})[0],
 	} {
 		if ans.Err != nil {
@@ -93,7 +97,8 @@ func uncertainKey(t *testing.T, store *sqladapter.Store) dedup.ID {
 		}
 	}
 	change.Danger, change.State = false, dedup.StateReleased
-	if ans := store.Finish(t.Context(), []dedup.Change{change})[0]; ans.Err != nil || ans.Record.State != dedup.StateUncertain {
+	if ans := store.Finish(t.Context(), []dedup.Change{change})[0]; ans.Err != nil ||
+		ans.Record.State != dedup.StateUncertain {
 		t.Fatalf("%+v, want an uncertain key", ans)
 	}
 	return id

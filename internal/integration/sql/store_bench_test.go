@@ -19,7 +19,9 @@ func BenchmarkStore(b *testing.B) {
 		for _, workers := range []int{1, 8} {
 			b.Run(fmt.Sprintf("%s/fresh/%d", e.name, workers), func(b *testing.B) {
 				store := benchStore(b, e, workers)
-				eachBatch(b, workers, batch, func(reqs []dedup.ClaimRequest) error { return claimAndComplete(store, reqs) })
+				eachBatch(b, workers, batch, func(reqs []dedup.ClaimRequest) error {
+					return claimAndComplete(store, reqs)
+				})
 			})
 			b.Run(fmt.Sprintf("%s/duplicate/%d", e.name, workers), func(b *testing.B) {
 				store := benchStore(b, e, workers)
@@ -76,7 +78,8 @@ func eachBatch(b *testing.B, workers, batch int, run func([]dedup.ClaimRequest) 
 func newClaims(n int) []dedup.ClaimRequest {
 	reqs := make([]dedup.ClaimRequest, n)
 	for i := range reqs {
-		reqs[i] = dedup.ClaimRequest{ID: randomID(), Token: randomToken(), Lease: time.Minute, Hold: time.Hour}
+		reqs[i] = dedup.ClaimRequest{ID: randomID(), Token: randomToken(), Lease: time.Minute,
+			Hold: time.Hour}
 	}
 	return reqs
 }
@@ -87,7 +90,8 @@ func claimAndComplete(store dedup.Store, reqs []dedup.ClaimRequest) error {
 	}
 	changes := make([]dedup.Change, len(reqs))
 	for i, r := range reqs {
-		changes[i] = dedup.Change{ID: r.ID, Token: r.Token, State: dedup.StateSucceeded, Window: 72 * time.Hour, Landed: true}
+		changes[i] = dedup.Change{ID: r.ID, Token: r.Token, State: dedup.StateSucceeded,
+			Window: 72 * time.Hour, Landed: true}
 	}
 	return firstError(store.Finish(context.Background(), changes))
 }

@@ -20,13 +20,15 @@ func TestStoreConformance(t *testing.T) {
 		storeSQLite,
 		storePostgres("postgres", nil),
 		storePostgres("postgres repeatable read simple_protocol", map[string]string{
-			"default_transaction_isolation": "repeatable read", "default_query_exec_mode": "simple_protocol",
+			"default_transaction_isolation": "repeatable read",
+			"default_query_exec_mode":       "simple_protocol",
 		}),
 		storePostgres("postgres serializable exec", map[string]string{
 			"default_transaction_isolation": "serializable", "default_query_exec_mode": "exec",
 		}),
 		storeMariaDB("mariadb", "&interpolateParams=true"),
-		storeMariaDB("mariadb serializable prepared", servertest.SessionVariable("isolation", "'SERIALIZABLE'")),
+		storeMariaDB("mariadb serializable prepared",
+			servertest.SessionVariable("isolation", "'SERIALIZABLE'")),
 		storeMariaDB("mariadb autocommit off", "&interpolateParams=true&autocommit=0"),
 	} {
 		t.Run(e.name, func(t *testing.T) {
@@ -61,10 +63,12 @@ func storeHarness(t *testing.T, e storeEngine) deduptest.Harness {
 }
 
 // plantRow changes the row of a live claim.
-func plantRow(t testing.TB, store dedup.Store, db *sql.DB, dialect sqladapter.Dialect, table string, id dedup.ID, columns string) {
+func plantRow(t testing.TB, store dedup.Store, db *sql.DB, dialect sqladapter.Dialect, table string,
+	id dedup.ID, columns string) {
 	t.Helper()
 	mustAcquire(t, store, id)
-	query := "UPDATE " + quotedTable(dialect, table) + " SET " + columns + " WHERE id = " + idLiteral(dialect, id)
+	query := "UPDATE " + quotedTable(dialect, table) + " SET " + columns + " WHERE id = " +
+		idLiteral(dialect, id)
 	tx, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

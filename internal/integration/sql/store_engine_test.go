@@ -25,7 +25,8 @@ type storeEngine struct {
 }
 
 var storeSQLite = storeEngine{"sqlite", sqladapter.SQLite, "sqlite", func(t testing.TB) string {
-	return sqliteDSN(filepath.Join(t.TempDir(), "store.db"), "deferred") + "&_pragma=synchronous(OFF)"
+	return sqliteDSN(filepath.Join(t.TempDir(), "store.db"), "deferred") +
+		"&_pragma=synchronous(OFF)"
 }}
 
 // storePostgres sets parameters of the connection, as a server's defaults would.
@@ -55,7 +56,8 @@ func storeMariaDB(name, params string) storeEngine {
 
 // storeEngines are one of each kind.
 func storeEngines() []storeEngine {
-	return []storeEngine{storeSQLite, storePostgres("postgres", nil), storeMariaDB("mariadb", "&interpolateParams=true")}
+	return []storeEngine{storeSQLite, storePostgres("postgres", nil),
+		storeMariaDB("mariadb", "&interpolateParams=true")}
 }
 
 // openStore makes a store in a table of its own, and drops it when the test ends.
@@ -79,7 +81,8 @@ func openStore(t testing.TB, e storeEngine) (*sqladapter.Store, *sql.DB, string)
 	return store, db, table
 }
 
-func newStore(t testing.TB, db *sql.DB, dialect sqladapter.Dialect, table string) *sqladapter.Store {
+func newStore(t testing.TB, db *sql.DB, dialect sqladapter.Dialect,
+	table string) *sqladapter.Store {
 	t.Helper()
 	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: dialect, Table: table})
 	if err != nil {

@@ -130,7 +130,8 @@ func (j *payJob) pay(ctx context.Context, d *dedup.Deduper, at func(point string
 			return "", dedup.NotBegun(err)
 		}
 		at("before the call")
-		status, receipt, err := call(ctx, http.MethodPost, j.Gateway+"/"+attempt.DownstreamKey("charge"))
+		status, receipt, err := call(ctx, http.MethodPost,
+			j.Gateway+"/"+attempt.DownstreamKey("charge"))
 		if err == nil && status != http.StatusOK {
 			err = errors.New(http.StatusText(status))
 		}
@@ -198,11 +199,12 @@ func (j *payJob) kill(t *testing.T, db *sql.DB) {
 }
 
 // resolverOf asks the gateway, as a user would.
-func resolverOf(t *testing.T, store *sqladapter.Store, g *gateway, edit func(*sqladapter.ResolverConfig)) *sqladapter.Resolver {
+func resolverOf(t *testing.T, store *sqladapter.Store, g *gateway,
+	edit func(*sqladapter.ResolverConfig)) *sqladapter.Resolver {
 	t.Helper()
 	cfg := sqladapter.ResolverConfig{
-		Window: payWindow, Lease: payLease, Every: 50 * time.Millisecond, Wait: 20 * time.Millisecond,
-		Failed: func(err error) { t.Logf("resolver: %v", err) },
+		Window: payWindow, Lease: payLease, Every: 50 * time.Millisecond,
+		Wait: 20 * time.Millisecond, Failed: func(err error) { t.Logf("resolver: %v", err) },
 		Ask: func(ctx context.Context, d sqladapter.Doubt) (dedup.State, []byte, error) {
 			key := d.DownstreamKey("charge")
 			g.one(t, key, true)
@@ -254,8 +256,10 @@ func TestGatewayChargedOnce(t *testing.T) {
 			})
 		}
 		charges := 0
-		for _, point := range []string{"before danger", "before the call", "after the call", "after the record"} {
-			j := &payJob{Driver: e.driver, DSN: dsn, Table: table, Dialect: e.dialect, Gateway: g.url, Key: "order, killed " + point, DieAt: point}
+		for _, point := range []string{"before danger", "before the call", "after the call",
+			"after the record"} {
+			j := &payJob{Driver: e.driver, DSN: dsn, Table: table, Dialect: e.dialect,
+				Gateway: g.url, Key: "order, killed " + point, DieAt: point}
 			g.mu.Lock()
 			g.silent = 2 // the first asks are in vain
 			g.mu.Unlock()
@@ -263,7 +267,8 @@ func TestGatewayChargedOnce(t *testing.T) {
 			receipt, took := redeliverPayment(t, j)
 			charges++
 			if made, requests := g.counts(); made != charges || requests != charges {
-				t.Errorf("killed %s: %d charges and %d requests for %d payments", point, made, requests, charges)
+				t.Errorf("killed %s: %d charges and %d requests for %d payments", point, made,
+					requests, charges)
 			}
 			if !strings.HasPrefix(receipt, "receipt of ") {
 				t.Errorf("killed %s: the receipt is %q", point, receipt)
@@ -285,7 +290,8 @@ func redeliverPayment(t *testing.T, j *payJob) (receipt string, took time.Durati
 			return receipt, time.Since(began)
 		}
 		// On a busy machine a claim may also be answered too late to be one.
-		if !errors.Is(err, dedup.ErrUncertain) && !errors.Is(err, dedup.ErrInFlight) && !dedup.OutcomeUnknown(err) {
+		if !errors.Is(err, dedup.ErrUncertain) && !errors.Is(err, dedup.ErrInFlight) &&
+			!dedup.OutcomeUnknown(err) {
 			t.Fatalf("redelivery: %v", err)
 		}
 	}
@@ -299,12 +305,14 @@ func killedAfterTheCall(t *testing.T, e storeEngine, g *gateway) (*sqladapter.St
 	dsn := e.dsn(t)
 	e.dsn = func(testing.TB) string { return dsn }
 	store, db, table := openStore(t, e)
-	j := &payJob{Driver: e.driver, DSN: dsn, Table: table, Dialect: e.dialect, Gateway: g.url, Key: "order", DieAt: "after the call"}
+	j := &payJob{Driver: e.driver, DSN: dsn, Table: table, Dialect: e.dialect, Gateway: g.url,
+		Key: "order", DieAt: "after the call"}
 	j.kill(t, db)
 	began := time.Now()
 	for page := (sqladapter.Page{}); len(page.Entries) == 0; {
 		var err error
-		page, err = store.List(t.Context(), sqladapter.ListOptions{States: []dedup.State{dedup.StateUncertain}})
+		page, err = store.List(t.Context(),
+			sqladapter.ListOptions{States: []dedup.State{dedup.StateUncertain}})
 		if err != nil || time.Since(began) > untilDefinite {
 			t.Fatalf("its lease does not lapse: %v", err)
 		}
@@ -317,7 +325,9 @@ func killedAfterTheCall(t *testing.T, e storeEngine, g *gateway) (*sqladapter.St
 // times.
 func TestGatewayPolicies(t *testing.T) {
 	alarms := func(cfg *sqladapter.ResolverConfig, told *[]string) {
-		cfg.Alarm = func(d sqladapter.Doubt, why string) { *told = append(*told, d.Record.Label+": "+why) }
+		cfg.Alarm = func(d sqladapter.Doubt, why string) {
+			*told = append(*told, d.Record.Label+": "+why)
+		}
 	}
 	pass := func(t *testing.T, r *sqladapter.Resolver, want sqladapter.Resolved) {
 		t.Helper()
@@ -336,7 +346,8 @@ func TestGatewayPolicies(t *testing.T) {
 		d := j.deduper(t)
 		for range 3 {
 			pass(t, r, sqladapter.Resolved{Held: 1})
-			if _, err := j.pay(t.Context(), d, func(string) {}); !errors.Is(err, dedup.ErrUncertain) {
+			if _, err := j.pay(t.Context(), d, func(string) {}); !errors.Is(err,
+				dedup.ErrUncertain) {
 				t.Errorf("a delivery of what is held: %v", err)
 			}
 		}
@@ -354,16 +365,21 @@ func TestGatewayPolicies(t *testing.T) {
 	t.Run("rerun", func(t *testing.T) {
 		g := newGateway(t)
 		store, j := killedAfterTheCall(t, storeSQLite, g)
-		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) { cfg.Policy, cfg.Ask = sqladapter.PolicyRerun, nil })
+		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) {
+			cfg.Policy, cfg.Ask = sqladapter.PolicyRerun, nil
+		})
 		pass(t, r, sqladapter.Resolved{Released: 1})
-		if rec := lookupOne(t, store, mustID(t, "payments", j.Key)); rec.State != dedup.StateReleased || rec.Attempt != 1 || rec.Danger {
+		if rec := lookupOne(t, store,
+			mustID(t, "payments", j.Key)); rec.State != dedup.StateReleased || rec.Attempt != 1 ||
+			rec.Danger {
 			t.Errorf("released by the policy: %+v", rec)
 		}
 		if _, took := redeliverPayment(t, j); took > untilDefinite {
 			t.Errorf("rerun after %v", took)
 		}
 		if charges, requests := g.counts(); charges != 1 || requests != 2 {
-			t.Errorf("%d charges, %d requests; the gateway was to refuse the second by its key", charges, requests)
+			t.Errorf("%d charges, %d requests; the gateway was to refuse the second by its key",
+				charges, requests)
 		}
 	})
 	t.Run("asked in vain", func(t *testing.T) {
@@ -374,7 +390,8 @@ func TestGatewayPolicies(t *testing.T) {
 		asks := 0
 		r := resolverOf(t, store, g, func(cfg *sqladapter.ResolverConfig) {
 			cfg.MaxAsks, cfg.AlarmAge = 3, time.Hour
-			cfg.Wait, cfg.MaxWait = time.Nanosecond, time.Nanosecond // half of it is none; the clock counts in ms
+			// half of it is none; the clock counts in ms
+			cfg.Wait, cfg.MaxWait = time.Nanosecond, time.Nanosecond
 			alarms(cfg, &told)
 			ask := cfg.Ask
 			cfg.Ask = func(ctx context.Context, d sqladapter.Doubt) (dedup.State, []byte, error) {

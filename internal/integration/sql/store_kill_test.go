@@ -35,9 +35,11 @@ func killers(t *testing.T) []killer {
 	}
 	return []killer{
 		{e: named, admin: openDB(t, base.driver, base.dsn(t)),
-			victims: `SELECT pid FROM pg_stat_activity WHERE application_name = '` + name + `'`, end: `SELECT pg_terminate_backend(?)`},
+			victims: `SELECT pid FROM pg_stat_activity WHERE application_name = '` + name + `'`,
+			end:     `SELECT pg_terminate_backend(?)`},
 		{e: own, admin: databaseOf(t, mariadb, name),
-			victims: `SELECT id FROM information_schema.processlist WHERE db = '` + name + `'`, end: `KILL ?`},
+			victims: `SELECT id FROM information_schema.processlist WHERE db = '` + name + `'`,
+			end:     `KILL ?`},
 	}
 }
 
@@ -49,7 +51,8 @@ func databaseOf(t *testing.T, e storeEngine, name string) *sql.DB {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if _, err := admin.ExecContext(context.WithoutCancel(t.Context()), "DROP DATABASE "+name); err != nil {
+		if _, err := admin.ExecContext(context.WithoutCancel(t.Context()),
+			"DROP DATABASE "+name); err != nil {
 			t.Error(err)
 		}
 	})
@@ -118,7 +121,8 @@ func TestStoreKilledSessions(t *testing.T) {
 			for range workers {
 				working.Go(func() {
 					// At least until one was killed at work: who kills may be late.
-					for n := 0; n < rounds || unknown.Load() == 0 && !t.Failed() && n < 100*rounds; n++ {
+					for n := 0; n < rounds || unknown.Load() == 0 && !t.Failed() &&
+						n < 100*rounds; n++ {
 						mine := make([]*passed, batch)
 						for i, at := range rand.Perm(keys)[:batch] {
 							mine[i] = all[at]
@@ -134,14 +138,17 @@ func TestStoreKilledSessions(t *testing.T) {
 			for _, p := range all {
 				rec := lookupAgain(t, store, p.id)
 				if int64(rec.Attempt) != p.acquired.Load() {
-					t.Errorf("%d claims were won, and the last attempt is %d", p.acquired.Load(), rec.Attempt)
+					t.Errorf("%d claims were won, and the last attempt is %d", p.acquired.Load(),
+						rec.Attempt)
 				}
 				acquired += p.acquired.Load()
 			}
 			if kills == 0 || unknown.Load() == 0 {
-				t.Errorf("%d kills left %d items unknown: nothing was tested", kills, unknown.Load())
+				t.Errorf("%d kills left %d items unknown: nothing was tested",
+					kills, unknown.Load())
 			}
-			t.Logf("%d kills, %d items unknown at first, %d claims won", kills, unknown.Load(), acquired)
+			t.Logf("%d kills, %d items unknown at first, %d claims won", kills,
+				unknown.Load(), acquired)
 		})
 	}
 }
@@ -151,7 +158,8 @@ func TestStoreKilledSessions(t *testing.T) {
 func passOn(t *testing.T, store dedup.Store, keys []*passed) (unknown int64) {
 	reqs := make([]dedup.ClaimRequest, len(keys))
 	for i, p := range keys {
-		reqs[i] = dedup.ClaimRequest{ID: p.id, Token: randomToken(), Lease: time.Hour, Hold: time.Hour}
+		reqs[i] = dedup.ClaimRequest{ID: p.id, Token: randomToken(), Lease: time.Hour,
+			Hold: time.Hour}
 	}
 	answers, n := untilLearnt(t, reqs, store.Claim)
 	unknown += n
@@ -164,7 +172,8 @@ func passOn(t *testing.T, store dedup.Store, keys []*passed) (unknown int64) {
 			t.Errorf("%d owners at a time", n)
 		}
 		keys[i].acquired.Add(1)
-		changes = append(changes, dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased, Hold: time.Hour})
+		changes = append(changes, dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token,
+			State: dedup.StateReleased, Hold: time.Hour})
 	}
 	for i := range answers { // once a release is on its way, the next owner may come
 		if answers[i].Outcome == dedup.Acquired {
@@ -177,7 +186,8 @@ func passOn(t *testing.T, store dedup.Store, keys []*passed) (unknown int64) {
 
 // untilLearnt sends items, and those again whose answer is an error. Sessions are killed at a
 // rate of their own: on a busy machine a call meets many kills in a row.
-func untilLearnt[T any](t *testing.T, items []T, send func(context.Context, []T) []dedup.Answer) (answers []dedup.Answer, unknown int64) {
+func untilLearnt[T any](t *testing.T, items []T,
+	send func(context.Context, []T) []dedup.Answer) (answers []dedup.Answer, unknown int64) {
 	answers = make([]dedup.Answer, len(items))
 	todo := make([]int, len(items))
 	for i := range todo {
@@ -201,7 +211,8 @@ func untilLearnt[T any](t *testing.T, items []T, send func(context.Context, []T)
 		todo = left
 	}
 	if len(todo) > 0 {
-		t.Errorf("%d of %d items could not be learnt: %v", len(todo), len(items), answers[todo[0]].Err)
+		t.Errorf("%d of %d items could not be learnt: %v", len(todo), len(items),
+			answers[todo[0]].Err)
 	}
 	return answers, unknown
 }

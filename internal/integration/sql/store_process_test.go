@@ -42,7 +42,8 @@ func TestDoChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := openDB(t, j.Driver, j.DSN)
-	d, err := dedup.New(newStore(t, db, j.Dialect, j.Table), dedup.Config{Namespace: "orders", Window: time.Hour, LeaseTTL: doLease})
+	d, err := dedup.New(newStore(t, db, j.Dialect, j.Table),
+		dedup.Config{Namespace: "orders", Window: time.Hour, LeaseTTL: doLease})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,8 @@ func TestStoreDo(t *testing.T) {
 			s.exec(t, `CREATE TABLE `+s.ledger+` (message varchar(100) NOT NULL)`)
 			t.Cleanup(func() { s.exec(t, `DROP TABLE `+s.ledger) })
 
-			j := doJob{Driver: e.driver, DSN: e.dsn(t), Dialect: e.dialect, Table: table, Ledger: s.ledger, Keys: 30}
+			j := doJob{Driver: e.driver, DSN: e.dsn(t), Dialect: e.dialect, Table: table,
+				Ledger: s.ledger, Keys: 30}
 			stuck := j
 			stuck.Stuck = true
 			victim, out := stuck.start(t)
@@ -129,7 +131,8 @@ func TestStoreDo(t *testing.T) {
 				all = append(all, fmt.Sprintf("order %d", n))
 			}
 			s.wantEffects(t, all)
-			if rec := lookupOne(t, newStore(t, db, e.dialect, table), first); rec.Attempt != 2 || rec.State != dedup.StateSucceeded {
+			if rec := lookupOne(t, newStore(t, db, e.dialect, table), first); rec.Attempt != 2 ||
+				rec.State != dedup.StateSucceeded {
 				t.Errorf("the message of the process that was killed: %+v", rec)
 			}
 		})
@@ -137,10 +140,12 @@ func TestStoreDo(t *testing.T) {
 }
 
 // lapse ends the lease of a worker that was killed.
-func lapse(t *testing.T, db *sql.DB, dialect sqladapter.Dialect, table string, id dedup.ID, lease time.Duration) {
+func lapse(t *testing.T, db *sql.DB, dialect sqladapter.Dialect, table string, id dedup.ID,
+	lease time.Duration) {
 	t.Helper()
-	_, err := db.ExecContext(t.Context(), fmt.Sprintf("UPDATE %s SET lease_end = lease_end - %d WHERE id = %s AND state = 1",
-		quotedTable(dialect, table), lease.Microseconds(), idLiteral(dialect, id)))
+	_, err := db.ExecContext(t.Context(),
+		fmt.Sprintf("UPDATE %s SET lease_end = lease_end - %d WHERE id = %s AND state = 1",
+			quotedTable(dialect, table), lease.Microseconds(), idLiteral(dialect, id)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,8 @@ func landed(t testing.TB, store dedup.Store, window time.Duration, n int) (ids [
 		id := randomID()
 		ids = append(ids, id)
 		changes = append(changes, dedup.Change{
-			ID: id, Token: randomToken(), State: dedup.StateSucceeded, Landed: true, Window: window, Hold: time.Hour,
+			ID: id, Token: randomToken(), State: dedup.StateSucceeded, Landed: true, Window: window,
+			Hold: time.Hour,
 		})
 	}
 	for _, a := range store.Finish(t.Context(), changes) {
@@ -42,15 +43,18 @@ func age(t testing.TB, db *sql.DB, e storeEngine, table string, by time.Duration
 	for _, id := range ids {
 		list = append(list, idLiteral(e.dialect, id))
 	}
-	_, err := db.ExecContext(t.Context(), fmt.Sprintf("UPDATE %s SET since = since - %d, expires = expires - %d WHERE id IN (%s)",
-		quotedTable(e.dialect, table), by.Microseconds(), by.Microseconds(), strings.Join(list, ", ")))
+	_, err := db.ExecContext(t.Context(),
+		fmt.Sprintf("UPDATE %s SET since = since - %d, expires = expires - %d WHERE id IN (%s)",
+			quotedTable(e.dialect, table), by.Microseconds(), by.Microseconds(),
+			strings.Join(list, ", ")))
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
 // scan returns what is yielded, and the youngest age of each.
-func scan(t testing.TB, store *sqladapter.Store, opts sqladapter.ScanOptions) map[dedup.ID]time.Duration {
+func scan(t testing.TB, store *sqladapter.Store,
+	opts sqladapter.ScanOptions) map[dedup.ID]time.Duration {
 	t.Helper()
 	if opts.ShortestWindow == 0 {
 		opts.ShortestWindow = scanWindow
@@ -70,21 +74,28 @@ func scan(t testing.TB, store *sqladapter.Store, opts sqladapter.ScanOptions) ma
 func TestScan(t *testing.T) {
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		store, db, table := openStore(t, e)
-		young, middle, old := landed(t, store, scanWindow, 7), landed(t, store, scanWindow, 5), landed(t, store, scanWindow, 3)
+		young, middle, old := landed(t, store, scanWindow, 7), landed(t, store, scanWindow, 5),
+			landed(t, store, scanWindow, 3)
 		age(t, db, e, table, 2*time.Hour, middle...)
 		age(t, db, e, table, 5*time.Hour, old...)
 		age(t, db, e, table, 11*time.Hour, landed(t, store, scanWindow, 1)...) // expired
 		long := landed(t, store, 3*scanWindow, 1)
 		age(t, db, e, table, 25*time.Hour, long...)
-		failed, released, uncertain := mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID())
-		end(t, store, dedup.Change{ID: failed.ID, Token: failed.Token, State: dedup.StateFailed, Window: scanWindow})
-		end(t, store, dedup.Change{ID: released.ID, Token: released.Token, State: dedup.StateReleased, Hold: time.Hour})
-		danger := dedup.Change{ID: uncertain.ID, Token: uncertain.Token, Lease: time.Minute, Danger: true, Window: scanWindow}
+		failed, released, uncertain := mustAcquire(t, store, randomID()),
+			mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID())
+		end(t, store, dedup.Change{ID: failed.ID, Token: failed.Token, State: dedup.StateFailed,
+			Window: scanWindow})
+		end(t, store, dedup.Change{ID: released.ID, Token: released.Token,
+			State: dedup.StateReleased, Hold: time.Hour})
+		danger := dedup.Change{ID: uncertain.ID, Token: uncertain.Token, Lease: time.Minute,
+			Danger: true, Window: scanWindow}
 		if a := store.Renew(t.Context(), []dedup.Change{danger})[0]; !a.Held {
 			t.Fatalf("Renew: %+v", a)
 		}
-		end(t, store, dedup.Change{ID: uncertain.ID, Token: uncertain.Token, State: dedup.StateReleased, Window: scanWindow})
-		if err := store.Forget(t.Context(), landed(t, store, scanWindow, 1), time.Hour)[0]; err != nil {
+		end(t, store, dedup.Change{ID: uncertain.ID, Token: uncertain.Token,
+			State: dedup.StateReleased, Window: scanWindow})
+		if err := store.Forget(t.Context(), landed(t, store, scanWindow, 1),
+			time.Hour)[0]; err != nil {
 			t.Fatal(err)
 		}
 		always := len(young) + 2
@@ -106,7 +117,8 @@ func TestScan(t *testing.T) {
 		for what, row := range map[string]struct {
 			ids  []dedup.ID
 			want time.Duration
-		}{"young": {young, 0}, "middle": {middle, 2 * time.Hour}, "old": {old, 5 * time.Hour}, "of a longer window": {long, 5 * time.Hour}} {
+		}{"young": {young, 0}, "middle": {middle, 2 * time.Hour}, "old": {old, 5 * time.Hour},
+			"of a longer window": {long, 5 * time.Hour}} {
 			for _, id := range row.ids {
 				if is, there := found[id]; !there || is < row.want || is > row.want+time.Minute {
 					t.Errorf("%s: there %t, %v old, want %v", what, there, is, row.want)
@@ -128,7 +140,8 @@ func TestScanOfAnotherWindow(t *testing.T) {
 		store, _, _ := openStore(t, e)
 		landed(t, store, scanWindow, 3)
 		all := func(dedup.ID, time.Duration) error { return nil }
-		err := store.Scan(t.Context(), sqladapter.ScanOptions{ShortestWindow: scanWindow + time.Second}, all)
+		err := store.Scan(t.Context(),
+			sqladapter.ScanOptions{ShortestWindow: scanWindow + time.Second}, all)
 		if !errors.Is(err, sqladapter.ErrOtherWindow) {
 			t.Errorf("error %v", err)
 		}
@@ -142,20 +155,28 @@ func TestScanEnds(t *testing.T) {
 	enough := errors.New("enough")
 	calls := 0
 	opts := sqladapter.ScanOptions{ShortestWindow: scanWindow}
-	err := store.Scan(t.Context(), opts, func(dedup.ID, time.Duration) error { calls++; return enough })
+	err := store.Scan(t.Context(), opts, func(dedup.ID, time.Duration) error {
+		calls++
+		return enough
+	})
 	if err != enough || calls != 1 { //nolint:errorlint // as it is
 		t.Errorf("%d calls, %v", calls, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := store.Scan(ctx, opts, func(dedup.ID, time.Duration) error { return nil }); !errors.Is(err, context.Canceled) {
+	if err := store.Scan(ctx, opts, func(dedup.ID, time.Duration) error {
+		return nil
+	}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	for field, opts := range map[string]sqladapter.ScanOptions{
-		"ScanOptions.ShortestWindow": {}, "ScanOptions.Age": {ShortestWindow: 1, Age: -1}, "ScanOptions.Page": {ShortestWindow: 1, Page: 100_001},
+		"ScanOptions.ShortestWindow": {}, "ScanOptions.Age": {ShortestWindow: 1, Age: -1},
+		"ScanOptions.Page": {ShortestWindow: 1, Page: 100_001},
 	} {
 		var input *dedup.InputError
-		if err := store.Scan(t.Context(), opts, func(dedup.ID, time.Duration) error { return nil }); !errors.As(err, &input) || input.Field != field {
+		if err := store.Scan(t.Context(), opts, func(dedup.ID, time.Duration) error {
+			return nil
+		}); !errors.As(err, &input) || input.Field != field {
 			t.Errorf("%s: error %v", field, err)
 		}
 	}

@@ -41,12 +41,14 @@ func makeSchema(t *testing.T, e storeEngine, db *sql.DB) string {
 func TestStoreInASchema(t *testing.T) {
 	forEachStore(t, func(t *testing.T, e storeEngine) {
 		elsewhere, db, table := openStore(t, e)
-		store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: e.dialect, Schema: makeSchema(t, e, db), Table: table})
+		store, err := sqladapter.NewStore(db,
+			sqladapter.StoreConfig{Dialect: e.dialect, Schema: makeSchema(t, e, db), Table: table})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if err := store.Check(t.Context()); err == nil || !strings.Contains(err.Error(), "needs a migration") {
+			if err := store.Check(t.Context()); err == nil ||
+				!strings.Contains(err.Error(), "needs a migration") {
 				t.Fatalf("Check without tables: %v", err)
 			}
 			var migrating sync.WaitGroup
@@ -78,16 +80,18 @@ func TestStoreInASchema(t *testing.T) {
 	})
 }
 
-// TestStoreList pages through what is unfinished, among what is not listed.
-// TestStoreListByIndex: SQLite takes the index of what has not ended for a condition that has the index's own in
-// it, as the statements of a list have (sqladapter/testdata), and not for one of its two states.
+// TestStoreList pages through what is unfinished, among what is not listed. TestStoreListByIndex:
+// SQLite takes the index of what has not ended for a condition that has the index's own in it, as
+// the statements of a list have (sqladapter/testdata), and not for one of its two states.
 func TestStoreListByIndex(t *testing.T) {
 	_, db, table := openStore(t, storeSQLite)
 	for _, states := range []string{"state IN (1, 5)", "state IN (1, 5) AND state IN (1)"} {
 		var id, parent, unused int
 		var plan string
-		query := "EXPLAIN QUERY PLAN SELECT attempt FROM " + table + " WHERE " + states + " AND id > x'00' ORDER BY id LIMIT 9"
-		if err := db.QueryRowContext(t.Context(), query).Scan(&id, &parent, &unused, &plan); err != nil || !strings.Contains(plan, "_open") {
+		query := "EXPLAIN QUERY PLAN SELECT attempt FROM " + table + " WHERE " + states +
+			" AND id > x'00' ORDER BY id LIMIT 9"
+		if err := db.QueryRowContext(t.Context(), query).Scan(&id, &parent, &unused,
+			&plan); err != nil || !strings.Contains(plan, "_open") {
 			t.Errorf("%s: %s, %v", states, plan, err)
 		}
 	}
@@ -99,7 +103,8 @@ func TestStoreList(t *testing.T) {
 		want := map[dedup.ID]dedup.State{}
 		for n := range 20 {
 			req := mustAcquire(t, store, randomID())
-			change := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateSucceeded, Lease: time.Hour, Hold: time.Hour, Window: time.Hour}
+			change := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateSucceeded,
+				Lease: time.Hour, Hold: time.Hour, Window: time.Hour}
 			switch n % 4 {
 			case 0:
 				end(t, store, change)
@@ -137,7 +142,8 @@ func TestStoreList(t *testing.T) {
 			opts.Cursor = page.Cursor
 		}
 		if len(listed) != len(want) || foreign != 1 {
-			t.Errorf("%d keys and %d that cannot be read are listed, want %d and 1", len(listed), foreign, len(want))
+			t.Errorf("%d keys and %d that cannot be read are listed, want %d and 1", len(listed),
+				foreign, len(want))
 		}
 		for id, state := range want {
 			if listed[id] != state {

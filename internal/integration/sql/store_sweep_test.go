@@ -34,7 +34,8 @@ func sweepUntil(t *testing.T, store *sqladapter.Store, want sqladapter.Swept) {
 		sum.Removed += swept.Removed
 		sum.Released += swept.Released
 		sum.Uncertain += swept.Uncertain
-		if sum.Removed > want.Removed || sum.Released > want.Released || sum.Uncertain > want.Uncertain {
+		if sum.Removed > want.Removed || sum.Released > want.Released ||
+			sum.Uncertain > want.Uncertain {
 			t.Fatalf("swept %+v, want %+v", sum, want)
 		}
 	}
@@ -49,23 +50,30 @@ func TestSweep(t *testing.T) {
 		store, _, _ := openStore(t, e)
 		lapsing := func(danger bool) dedup.ClaimRequest {
 			req := mustAcquire(t, store, randomID())
-			change := dedup.Change{ID: req.ID, Token: req.Token, Lease: short, Hold: time.Hour, Danger: danger, Window: time.Hour, Steps: []byte("charge")}
+			change := dedup.Change{ID: req.ID, Token: req.Token, Lease: short, Hold: time.Hour,
+				Danger: danger, Window: time.Hour, Steps: []byte("charge")}
 			if a := store.Renew(t.Context(), []dedup.Change{change})[0]; !a.Held {
 				t.Fatalf("Renew: %+v", a)
 			}
 			return req
 		}
-		live, released, done := mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID())
-		end(t, store, dedup.Change{ID: released.ID, Token: released.Token, State: dedup.StateReleased, Hold: time.Hour})
-		end(t, store, dedup.Change{ID: done.ID, Token: done.Token, State: dedup.StateSucceeded, Window: time.Hour})
+		live, released, done := mustAcquire(t, store, randomID()),
+			mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID())
+		end(t, store, dedup.Change{ID: released.ID, Token: released.Token,
+			State: dedup.StateReleased, Hold: time.Hour})
+		end(t, store, dedup.Change{ID: done.ID, Token: done.Token, State: dedup.StateSucceeded,
+			Window: time.Hour})
 		expired := mustAcquire(t, store, randomID())
-		end(t, store, dedup.Change{ID: expired.ID, Token: expired.Token, State: dedup.StateSucceeded, Window: short, Result: []byte("x")})
+		end(t, store, dedup.Change{ID: expired.ID, Token: expired.Token,
+			State: dedup.StateSucceeded, Window: short, Result: []byte("x")})
 		plain, dangerous := lapsing(false), lapsing(true)
 
 		sweepUntil(t, store, sqladapter.Swept{Removed: 1, Released: 1, Uncertain: 1})
 		for id, want := range map[dedup.ID]dedup.State{
-			live.ID: dedup.StateInProgress, released.ID: dedup.StateReleased, done.ID: dedup.StateSucceeded,
-			expired.ID: dedup.StateAbsent, plain.ID: dedup.StateReleased, dangerous.ID: dedup.StateUncertain,
+			live.ID: dedup.StateInProgress, released.ID: dedup.StateReleased,
+			done.ID:    dedup.StateSucceeded,
+			expired.ID: dedup.StateAbsent, plain.ID: dedup.StateReleased,
+			dangerous.ID: dedup.StateUncertain,
 		} {
 			if rec := lookupOne(t, store, id); rec.State != want {
 				t.Errorf("after the sweep: %v, want %v", rec.State, want)
@@ -73,11 +81,14 @@ func TestSweep(t *testing.T) {
 		}
 		for _, req := range []dedup.ClaimRequest{plain, dangerous} {
 			rec := lookupOne(t, store, req.ID)
-			if rec.Attempt != 1 || rec.Fence == 0 || string(rec.Steps) != "charge" || rec.Remaining < time.Minute {
+			if rec.Attempt != 1 || rec.Fence == 0 || string(rec.Steps) != "charge" ||
+				rec.Remaining < time.Minute {
 				t.Errorf("a claim that was given back is left with %+v", rec)
 			}
-			late := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Lease: time.Hour, Unused: true}
-			if a := store.Finish(t.Context(), []dedup.Change{late})[0]; a.Held || a.Written || a.Err != nil {
+			late := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased,
+				Lease: time.Hour, Unused: true}
+			if a := store.Finish(t.Context(), []dedup.Change{late})[0]; a.Held || a.Written ||
+				a.Err != nil {
 				t.Errorf("the end of an owner whose claim was given back: %+v", a)
 			}
 			if a := store.Renew(t.Context(), []dedup.Change{late})[0]; a.Held || a.Err != nil {
@@ -129,7 +140,8 @@ func TestSweepNeverALiveLease(t *testing.T) {
 		}
 		owners.Wait()
 		// One that is left to lapse shows that the sweepers were at work.
-		left := dedup.ClaimRequest{ID: randomID(), Token: randomToken(), Lease: short, Hold: time.Hour}
+		left := dedup.ClaimRequest{ID: randomID(), Token: randomToken(), Lease: short,
+			Hold: time.Hour}
 		wantAcquired(t, store, left)
 		for t.Context().Err() == nil && lookupOne(t, store, left.ID).State != dedup.StateReleased {
 		}
@@ -149,13 +161,15 @@ func renewInATightLoop(t *testing.T, store dedup.Store, rounds int) {
 			token = randomToken()
 			held = time.Now()
 			req := dedup.ClaimRequest{ID: id, Token: token, Lease: short, Hold: time.Hour}
-			if a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; a.Err != nil || a.Outcome != dedup.Acquired {
+			if a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; a.Err != nil ||
+				a.Outcome != dedup.Acquired {
 				t.Errorf("Claim: %v, %v", a.Outcome, a.Err)
 				return
 			}
 		}
 		sent := time.Now()
-		a := store.Renew(t.Context(), []dedup.Change{{ID: id, Token: token, Lease: short, Hold: time.Hour}})[0]
+		a := store.Renew(t.Context(),
+			[]dedup.Change{{ID: id, Token: token, Lease: short, Hold: time.Hour}})[0]
 		switch {
 		case a.Err != nil:
 			t.Errorf("Renew: %v", a.Err)
@@ -163,7 +177,8 @@ func renewInATightLoop(t *testing.T, store dedup.Store, rounds int) {
 		case a.Held:
 			held = sent
 		case time.Since(held) < short:
-			t.Errorf("a claim was lost %v after its lease of %v began, and is %v", time.Since(held), short, a.Record.State)
+			t.Errorf("a claim was lost %v after its lease of %v began, and is %v", time.Since(held),
+				short, a.Record.State)
 			return
 		default:
 			held = time.Time{}
@@ -192,7 +207,8 @@ func TestRunSweeper(t *testing.T) {
 	const n = 7
 	for range n {
 		req := mustAcquire(t, store, randomID())
-		end(t, store, dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Hold: short})
+		end(t, store, dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased,
+			Hold: short})
 	}
 	for t.Context().Err() == nil && removed.Load() < n {
 		lookupOne(t, store, randomID())

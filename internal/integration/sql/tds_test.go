@@ -30,9 +30,11 @@ type tdsRequest struct {
 }
 
 const (
-	tdsBatch, tdsRPC, tdsAttention, tdsManager, tdsLogin, tdsPrelogin = 0x01, 0x03, 0x06, 0x0e, 0x10, 0x12
-	tdsBegin, tdsCommit, tdsRollback                                  = 5, 7, 8
-	// What the end of a statement says: there is more, it has failed, it has counted rows, or answers an attention.
+	tdsBatch, tdsRPC, tdsAttention, tdsManager, tdsLogin, tdsPrelogin = 0x01, 0x03, 0x06,
+		0x0e, 0x10, 0x12
+	tdsBegin, tdsCommit, tdsRollback = 5, 7, 8
+	// What the end of a statement says: there is more, it has failed, it has counted rows, or
+	// answers an attention.
 	tdsMore, tdsFailed, tdsCounted, tdsAttended = 0x1, 0x2, 0x10, 0x20
 )
 
@@ -60,7 +62,8 @@ func listenTDS(t *testing.T, open func() tdsSession) string {
 			serving.Go(func() { serveTDS(conn, open()) })
 		}
 	})
-	return fmt.Sprintf("sqlserver://%s?encrypt=disable&dial+timeout=5&protocol=tcp", listener.Addr())
+	return fmt.Sprintf("sqlserver://%s?encrypt=disable&dial+timeout=5&protocol=tcp",
+		listener.Addr())
 }
 
 func serveTDS(conn net.Conn, s tdsSession) {
@@ -77,7 +80,8 @@ func serveTDS(conn net.Conn, s tdsSession) {
 			// Its version, no encryption, the end of the list; and the two values.
 			answer = []byte{0, 0, 11, 0, 6, 1, 0, 17, 0, 1, 0xff, 16, 0, 0, 0, 0, 0, 2}
 		case tdsLogin:
-			answer = append(tdsToken(0xad, append([]byte{1, 0x74, 0, 0, 4, 0}, 16, 0, 0, 0)), tdsDone(0xfd, 0, 0)...)
+			answer = append(tdsToken(0xad, append([]byte{1, 0x74, 0, 0, 4, 0}, 16, 0, 0, 0)),
+				tdsDone(0xfd, 0, 0)...)
 		case tdsAttention: // for a request that has been answered by now
 			answer = tdsDone(0xfd, tdsAttended, 0)
 		default:
@@ -137,7 +141,8 @@ func (q *tdsRequest) parse(message []byte) error {
 // parseCall reads a call of sp_executesql: statement, declarations, and the parameters.
 func (q *tdsRequest) parseCall(r *bytes.Reader) error {
 	var head struct{ ByNumber, Number, Flags uint16 }
-	if err := binary.Read(r, binary.LittleEndian, &head); err != nil || head.ByNumber != 0xffff || head.Number != 10 {
+	if err := binary.Read(r, binary.LittleEndian, &head); err != nil || head.ByNumber != 0xffff ||
+		head.Number != 10 {
 		return fmt.Errorf("a call of %v, %w", head, err)
 	}
 	var values []any

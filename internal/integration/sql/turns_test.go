@@ -70,7 +70,8 @@ func newTurns(t *testing.T, upstream string) *turns {
 	return p
 }
 
-// arm has a fault come to the turn of that number from now. then is called when all of it has happened.
+// arm has a fault come to the turn of that number from now. then is called when all of it has
+// happened.
 func (p *turns) arm(at int, fault turnFault, then func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,13 +143,14 @@ func (k *talk) requests(p *turns) {
 	}
 }
 
-// goodbye reports whether a client ends its connection: Terminate of PostgreSQL, COM_QUIT of MySQL. That
-// of one life comes when the next may have begun.
+// goodbye reports whether a client ends its connection: Terminate of PostgreSQL, COM_QUIT of MySQL.
+// That of one life comes when the next may have begun.
 func goodbye(said []byte) bool {
 	return string(said) == "X\x00\x00\x00\x04" || string(said) == "\x01\x00\x00\x00\x01"
 }
 
-// hit has the fault happen, as far as it is one of the request, and waits for the end of the connection.
+// hit has the fault happen, as far as it is one of the request, and waits for the end of the
+// connection.
 func (k *talk) hit(said []byte, fault turnFault, then func()) {
 	switch fault {
 	case turnUnsent:
@@ -163,7 +165,8 @@ func (k *talk) hit(said []byte, fault turnFault, then func()) {
 		k.fault, k.then = fault, then
 		k.mu.Unlock()
 		_, _ = k.server.Write(said)
-		_ = k.client.SetReadDeadline(time.Now().Add(5 * lateness)) // nothing answers MySQL's closing of a statement
+		// nothing answers MySQL's closing of a statement
+		_ = k.client.SetReadDeadline(time.Now().Add(5 * lateness))
 		_, _ = io.Copy(io.Discard, k.client)
 		if !k.takes() { // the reply has come, and its fault comes too
 			return
@@ -226,9 +229,10 @@ func (s *shop) byRunner(ctx context.Context, batch []string) (first bool, err er
 	return res.Outcome == dedup.Acquired, err
 }
 
-// everyTurn hits each turn of a message's life with each fault, has the message delivered until that
-// ends well, and checks what it had.
-func (s *shop) everyTurn(t *testing.T, p *turns, open func() *sql.DB, w way, faults []turnFault, then func()) {
+// everyTurn hits each turn of a message's life with each fault, has the message delivered until
+// that ends well, and checks what it had.
+func (s *shop) everyTurn(t *testing.T, p *turns, open func() *sql.DB, w way, faults []turnFault,
+	then func()) {
 	t.Helper()
 	var all []string
 	life := func(at int, fault turnFault, then func()) (turns int) {
@@ -310,8 +314,8 @@ func throughTurns(t *testing.T, e engine, mode, server string) (*turns, func() *
 	}
 }
 
-// TestEveryTurnOnTheWire: whatever happens to whichever request of a message's life, from the connection
-// to the COMMIT, it has its effect once.
+// TestEveryTurnOnTheWire: whatever happens to whichever request of a message's life, from the
+// connection to the COMMIT, it has its effect once.
 func TestEveryTurnOnTheWire(t *testing.T) {
 	for _, mode := range append([]string{"mariadb"}, pgxModes...) {
 		t.Run(mode, func(t *testing.T) {
@@ -323,14 +327,16 @@ func TestEveryTurnOnTheWire(t *testing.T) {
 			s := newShop(t, e)
 			p, open := throughTurns(t, e, mode, server(t))
 			for _, w := range lives {
-				t.Run(w.name, func(t *testing.T) { s.everyTurn(t, p, open, w, turnFaults, nothing) })
+				t.Run(w.name, func(t *testing.T) {
+					s.everyTurn(t, p, open, w, turnFaults, nothing)
+				})
 			}
 		})
 	}
 }
 
-// TestKilledServerAtEveryTurn: PostgreSQL is killed, all of it, before each request of a message's life
-// and after it, and started again.
+// TestKilledServerAtEveryTurn: PostgreSQL is killed, all of it, before each request of a message's
+// life and after it, and started again.
 func TestKilledServerAtEveryTurn(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindPostgres)
@@ -340,5 +346,8 @@ func TestKilledServerAtEveryTurn(t *testing.T) {
 	}}
 	s := newShop(t, e)
 	p, open := throughTurns(t, e, "exec", base)
-	s.everyTurn(t, p, open, lives[0], []turnFault{turnUnsent, turnLost}, func() { server.Kill(1); server.Start(1) })
+	s.everyTurn(t, p, open, lives[0], []turnFault{turnUnsent, turnLost}, func() {
+		server.Kill(1)
+		server.Start(1)
+	})
 }

@@ -33,9 +33,10 @@ func battlefields() []battlefield {
 	return []battlefield{{
 		name: "postgres", kind: servertest.KindPostgres,
 		engine: func(addr string) engine {
-			return engine{name: "postgres", dialect: sqladapter.Postgres, open: func(t *testing.T) *sql.DB {
-				return openDB(t, "pgx", postgresURL(t, addr, "cache_statement"))
-			}}
+			return engine{name: "postgres", dialect: sqladapter.Postgres,
+				open: func(t *testing.T) *sql.DB {
+					return openDB(t, "pgx", postgresURL(t, addr, "cache_statement"))
+				}}
 		},
 		victims: `SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`,
 		kill:    `SELECT pg_terminate_backend(%d)`,
@@ -43,9 +44,10 @@ func battlefields() []battlefield {
 	}, {
 		name: "mariadb", kind: servertest.KindMariaDB,
 		engine: func(addr string) engine {
-			return engine{name: "mariadb", dialect: sqladapter.MySQL, open: func(t *testing.T) *sql.DB {
-				return openDB(t, "mysql", mariadbDSN(t, addr, nil))
-			}}
+			return engine{name: "mariadb", dialect: sqladapter.MySQL,
+				open: func(t *testing.T) *sql.DB {
+					return openDB(t, "mysql", mariadbDSN(t, addr, nil))
+				}}
 		},
 		victims:   `SELECT id FROM information_schema.processlist WHERE user = 'onceward' AND id <> connection_id()`,
 		kill:      `KILL %d`,
@@ -61,7 +63,9 @@ func TestUnderFire(t *testing.T) {
 	for _, field := range battlefields() {
 		t.Run(field.name, func(t *testing.T) {
 			t.Parallel() // each has a server of its own
-			lost, doubled, burnt := field.burn(t, fireCrashes, func(_ *testing.T, s *shop) crowd { return byTheBatch(s.atomic) })
+			lost, doubled, burnt := field.burn(t, fireCrashes, func(_ *testing.T, s *shop) crowd {
+				return byTheBatch(s.atomic)
+			})
 			if lost != 0 || doubled != 0 {
 				t.Errorf("of %d messages %d lost, %d doubled", len(burnt.messages), lost, doubled)
 			}
@@ -81,7 +85,8 @@ func byTheBatch(deliver func(ctx context.Context, worker int, batch []string) er
 }
 
 // burn has a crowd work on a server of its own under fire, and returns what it has done.
-func (field battlefield) burn(t *testing.T, crashes int, who func(*testing.T, *shop) crowd) (lost, doubled int, burnt battle) {
+func (field battlefield) burn(t *testing.T, crashes int, who func(*testing.T, *shop) crowd) (lost,
+	doubled int, burnt battle) {
 	t.Helper()
 	server := servertest.Private(t, field.kind)
 	e := field.engine(server.Addr)
@@ -102,7 +107,8 @@ func (field battlefield) burn(t *testing.T, crashes int, who func(*testing.T, *s
 	wg.Wait()
 	lost, doubled = s.damage(t, burnt.messages)
 	t.Logf("%d messages in %d waves, %d lost, %d doubled; %d sessions killed, %d crashes of the server, %d failed deliveries, %d by deadlocks",
-		len(burnt.messages), burnt.waves, lost, doubled, g.killed, crashes, burnt.failed, burnt.deadlocks)
+		len(burnt.messages), burnt.waves, lost, doubled, g.killed, crashes, burnt.failed,
+		burnt.deadlocks)
 	if n := len(s.effects(t)); n != len(burnt.messages)-lost {
 		t.Errorf("%d messages have an effect, of %d", n, len(burnt.messages))
 	}
@@ -165,7 +171,8 @@ func (g *gun) shoot(t *testing.T, n int) {
 			continue // the pool of the gun itself was hit by the crash, or nobody is there yet
 		}
 		victim := victims[g.rng.IntN(len(victims))]
-		if _, err := g.admin.ExecContext(t.Context(), fmt.Sprintf(g.field.kill, victim)); err == nil {
+		if _, err := g.admin.ExecContext(t.Context(),
+			fmt.Sprintf(g.field.kill, victim)); err == nil {
 			g.killed++
 			left--
 		}

@@ -38,12 +38,15 @@ func newPostgresWire() wire {
 	return &postgresWire{statements: map[string]bool{}, portals: map[string]bool{}}
 }
 
-func (w *postgresWire) request(r *bufio.Reader) (message []byte, commits, answered bool, err error) {
+func (w *postgresWire) request(r *bufio.Reader) (message []byte, commits, answered bool,
+	err error) {
 	typed := 1
 	if !w.started {
 		typed, w.started = 0, true
 	}
-	message, err = framed(r, typed+4, func(head []byte) int { return int(binary.BigEndian.Uint32(head[typed:])) - 4 })
+	message, err = framed(r, typed+4, func(head []byte) int {
+		return int(binary.BigEndian.Uint32(head[typed:])) - 4
+	})
 	if err == nil && typed == 0 && cancels(message) {
 		err = errCancels
 	}
@@ -86,7 +89,9 @@ func (w *postgresWire) see(kind byte, body []byte) (commit, answered bool) {
 }
 
 func (w *postgresWire) reply(r *bufio.Reader) (message []byte, ready bool, err error) {
-	message, err = framed(r, 5, func(head []byte) int { return int(binary.BigEndian.Uint32(head[1:])) - 4 })
+	message, err = framed(r, 5, func(head []byte) int {
+		return int(binary.BigEndian.Uint32(head[1:])) - 4
+	})
 	return message, err == nil && message[0] == 'Z', err
 }
 
@@ -99,7 +104,8 @@ func newMySQLWire() wire { return mysqlWire{} }
 func (mysqlWire) request(r *bufio.Reader) (message []byte, commit, answered bool, err error) {
 	const query = 3
 	message, err = packet(r)
-	commit = err == nil && message[3] == 0 && len(message) > 5 && message[4] == query && commits(string(message[5:]))
+	commit = err == nil && message[3] == 0 && len(message) > 5 && message[4] == query &&
+		commits(string(message[5:]))
 	return message, commit, commit, err
 }
 
@@ -110,7 +116,9 @@ func (mysqlWire) reply(r *bufio.Reader) (message []byte, ready bool, err error) 
 }
 
 func packet(r *bufio.Reader) ([]byte, error) {
-	return framed(r, 4, func(head []byte) int { return int(head[0]) | int(head[1])<<8 | int(head[2])<<16 })
+	return framed(r, 4, func(head []byte) int {
+		return int(head[0]) | int(head[1])<<8 | int(head[2])<<16
+	})
 }
 
 // framed reads a head, and the body whose length stands in it.

@@ -26,13 +26,19 @@ type engine struct {
 
 func engines() []engine {
 	return []engine{
-		{"postgres", sqlmigrate.Postgres, func(t *testing.T) *sql.DB { return open(t, "pgx", servertest.Postgres(t)) }},
-		{"mariadb", sqlmigrate.MySQL, func(t *testing.T) *sql.DB { return open(t, "mysql", servertest.MariaDB(t)) }},
+		{"postgres", sqlmigrate.Postgres, func(t *testing.T) *sql.DB {
+			return open(t, "pgx", servertest.Postgres(t))
+		}},
+		{"mariadb", sqlmigrate.MySQL, func(t *testing.T) *sql.DB {
+			return open(t, "mysql", servertest.MariaDB(t))
+		}},
 		{"mariadb/autocommit off", sqlmigrate.MySQL, func(t *testing.T) *sql.DB {
-			return open(t, "mysql", servertest.MariaDB(t)+"&autocommit=0"+servertest.SessionVariable("isolation", "'REPEATABLE-READ'"))
+			return open(t, "mysql", servertest.MariaDB(t)+"&autocommit=0"+
+				servertest.SessionVariable("isolation", "'REPEATABLE-READ'"))
 		}},
 		{"sqlite", sqlmigrate.SQLite, func(t *testing.T) *sql.DB {
-			return open(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "n.db")+"?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)")
+			return open(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "n.db")+
+				"?_pragma=busy_timeout(60000)&_pragma=journal_mode(WAL)")
 		}},
 	}
 }
@@ -84,7 +90,8 @@ func newStore(t *testing.T, e engine, edit ...func(*sqlmigrate.Config)) *store {
 
 func (s *store) component(edit ...func(*sqlmigrate.Config)) *sqlmigrate.Migrations {
 	s.t.Helper()
-	cfg := sqlmigrate.Config{Files: files(s.dialect), Component: "notes", Dialect: s.dialect, Schema: s.schema, Table: s.table}
+	cfg := sqlmigrate.Config{Files: files(s.dialect), Component: "notes", Dialect: s.dialect,
+		Schema: s.schema, Table: s.table}
 	for _, f := range edit {
 		f(&cfg)
 	}
@@ -147,7 +154,8 @@ func (s *store) has(want int) {
 		3: "SELECT count(id) FROM " + s.name(s.table+"_pages"),
 	} {
 		var n int
-		if err := s.db.QueryRowContext(s.t.Context(), query).Scan(&n); (err == nil) != (want >= version) {
+		if err := s.db.QueryRowContext(s.t.Context(),
+			query).Scan(&n); (err == nil) != (want >= version) {
 			s.t.Errorf("at version %d: %s: %v", want, query, err)
 		}
 	}

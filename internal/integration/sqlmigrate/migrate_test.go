@@ -26,7 +26,8 @@ func TestUpDownUp(t *testing.T) {
 		s.up(3)
 		s.up(3)
 		var kept, authors int
-		if err := s.db.QueryRowContext(t.Context(), "SELECT count(*), count(author) FROM "+s.name(s.table)).Scan(&kept, &authors); err != nil || kept != 2 || authors != 0 {
+		if err := s.db.QueryRowContext(t.Context(), "SELECT count(*), count(author) FROM "+
+			s.name(s.table)).Scan(&kept, &authors); err != nil || kept != 2 || authors != 0 {
 			t.Errorf("%d notes with %d authors, %v; want 2 and none", kept, authors, err)
 		}
 		s.down(0)
@@ -44,7 +45,8 @@ func TestCheck(t *testing.T) {
 		want := func(has, needs int, err error) {
 			t.Helper()
 			var level *sqlmigrate.LevelError
-			if !errors.As(err, &level) || level.Has != has || level.Needs != needs || level.Component != "notes" || level.Table != s.table {
+			if !errors.As(err, &level) || level.Has != has || level.Needs != needs ||
+				level.Component != "notes" || level.Table != s.table {
 				t.Errorf("%v; want a LevelError with %d and %d", err, has, needs)
 			}
 		}
@@ -110,14 +112,16 @@ func TestCutOff(t *testing.T) {
 		name := string(e.dialect) + "/0002_author.up.sql"
 		broken[name].Data = append(broken[name].Data, "SELECT nothing FROM nowhere_at_all;\n"...)
 		bad := s.component(func(c *sqlmigrate.Config) { c.Files = broken })
-		if err := bad.Up(t.Context(), s.db, 3); err == nil || !strings.Contains(err.Error(), "version 1 to 2") {
+		if err := bad.Up(t.Context(), s.db, 3); err == nil ||
+			!strings.Contains(err.Error(), "version 1 to 2") {
 			t.Fatalf("a version that fails: %v", err)
 		}
 		if v, err := s.Version(t.Context(), s.db); err != nil || v != 1 {
 			t.Fatalf("version %d, %v; want 1", v, err)
 		}
 		var n int
-		err := s.db.QueryRowContext(t.Context(), "SELECT count(author) FROM "+s.name(s.table)).Scan(&n)
+		err := s.db.QueryRowContext(t.Context(),
+			"SELECT count(author) FROM "+s.name(s.table)).Scan(&n)
 		if left := err == nil; left != (e.dialect == sqlmigrate.MySQL) {
 			t.Errorf("its column is there: %v (%v)", left, err)
 		}

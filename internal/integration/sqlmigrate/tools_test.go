@@ -42,7 +42,8 @@ func TestGolangMigrate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := pgxmigrate.WithInstance(s.db, &pgxmigrate.Config{SchemaName: s.schema, MigrationsTable: "theirs"})
+	target, err := pgxmigrate.WithInstance(s.db,
+		&pgxmigrate.Config{SchemaName: s.schema, MigrationsTable: "theirs"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,11 +75,13 @@ func TestGolangMigrate(t *testing.T) {
 // TestGoose: the same, on every engine that it knows.
 func TestGoose(t *testing.T) {
 	speaks := map[sqlmigrate.Dialect]goose.Dialect{
-		sqlmigrate.Postgres: goose.DialectPostgres, sqlmigrate.MySQL: goose.DialectMySQL, sqlmigrate.SQLite: goose.DialectSQLite3,
+		sqlmigrate.Postgres: goose.DialectPostgres, sqlmigrate.MySQL: goose.DialectMySQL,
+		sqlmigrate.SQLite: goose.DialectSQLite3,
 	}
 	forEach(t, func(t *testing.T, e engine) {
 		s := newStore(t, e)
-		tool, err := goose.NewProvider(speaks[e.dialect], s.db, s.GooseFiles(), goose.WithTableName(s.schema+".theirs"))
+		tool, err := goose.NewProvider(speaks[e.dialect], s.db, s.GooseFiles(),
+			goose.WithTableName(s.schema+".theirs"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,9 +29,11 @@ type engine struct {
 
 var (
 	onPostgres = engine{
-		"postgres", `SHOW server_version`, sqladapter.Postgres, `INSERT INTO %s (message, child, run) VALUES ($1, $2, $3)`, openPostgres,
+		"postgres", `SHOW server_version`, sqladapter.Postgres,
+		`INSERT INTO %s (message, child, run) VALUES ($1, $2, $3)`, openPostgres,
 	}
-	onMariaDB = engine{"mariadb", `SELECT version()`, sqladapter.MySQL, `INSERT INTO %s (message, child, run) VALUES (?, ?, ?)`, openMariaDB}
+	onMariaDB = engine{"mariadb", `SELECT version()`, sqladapter.MySQL,
+		`INSERT INTO %s (message, child, run) VALUES (?, ?, ?)`, openMariaDB}
 )
 
 // sinkOf is the table that effects are rows of.
@@ -74,7 +76,8 @@ func openMariaDB(w *worker) (*sql.DB, error) {
 	return db, nil
 }
 
-// doomed is the delivery whose fate the next COMMIT of the process is; whose COMMIT it is does not matter.
+// doomed is the delivery whose fate the next COMMIT of the process is; whose COMMIT it is does not
+// matter.
 var doomed atomic.Pointer[delivery]
 
 // commitConn is a connection on which a COMMIT can be the end.
@@ -99,7 +102,8 @@ func (c *commitConn) Write(b []byte) (int, error) {
 				_, _ = c.Conn.Write(b[:at+rand.IntN(len("commit"))])
 			} else {
 				_, _ = c.Conn.Write(b)
-				<-time.After(time.Duration(rand.IntN(1000)) * time.Microsecond) // for the server: more or less
+				// for the server: more or less
+				<-time.After(time.Duration(rand.IntN(1000)) * time.Microsecond)
 			}
 			c.w.die(d)
 		}
@@ -119,13 +123,15 @@ func (c *commitConn) Close() error {
 }
 
 // inTransaction is level Atomic.
-func inTransaction(e engine) func(context.Context, *worker) (handle, func(context.Context) error, error) {
+func inTransaction(e engine) func(context.Context, *worker) (handle,
+	func(context.Context) error, error) {
 	return func(_ context.Context, w *worker) (handle, func(context.Context) error, error) {
 		db, err := e.db(w)
 		if err != nil {
 			return nil, nil, err
 		}
-		marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: namespace, Table: w.cfg.Prefix, Window: window})
+		marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: namespace,
+			Table: w.cfg.Prefix, Window: window})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -133,7 +139,8 @@ func inTransaction(e engine) func(context.Context, *worker) (handle, func(contex
 		h := func(ctx context.Context, m *delivery) error {
 			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 			defer cancel()
-			call := record{kind: called, op: opMark, run: w.ledger.next(), message: m.message, delivery: m.number}
+			call := record{kind: called, op: opMark, run: w.ledger.next(), message: m.message,
+				delivery: m.number}
 			w.ledger.write(call)
 			mark, err := marks.Do(ctx, db, m.key(), func(ctx context.Context, tx *sql.Tx) error {
 				w.at(m, claimUnread)

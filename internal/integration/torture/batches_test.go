@@ -21,19 +21,22 @@ type waiting struct {
 	answer chan error
 }
 
-// inBatches is level Atomic with many messages in one transaction, in the order in which they came: batches
-// of several processes overlap, and would deadlock if nobody sorted them.
-func inBatches(e engine) func(context.Context, *worker) (handle, func(context.Context) error, error) {
+// inBatches is level Atomic with many messages in one transaction, in the order in which they came:
+// batches of several processes overlap, and would deadlock if nobody sorted them.
+func inBatches(e engine) func(context.Context, *worker) (handle,
+	func(context.Context) error, error) {
 	return func(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
 		db, err := e.db(w)
 		if err != nil {
 			return nil, nil, err
 		}
-		marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: namespace, Table: w.cfg.Prefix, Window: window})
+		marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: namespace,
+			Table: w.cfg.Prefix, Window: window})
 		if err != nil {
 			return nil, nil, err
 		}
-		b := &batches{w: w, db: db, marks: marks, insert: fmt.Sprintf(e.insert, sinkOf(w.cfg.Prefix)), in: make(chan waiting)}
+		b := &batches{w: w, db: db, marks: marks,
+			insert: fmt.Sprintf(e.insert, sinkOf(w.cfg.Prefix)), in: make(chan waiting)}
 		for range 4 {
 			b.going.Go(func() { b.collect(ctx) })
 		}
@@ -42,7 +45,11 @@ func inBatches(e engine) func(context.Context, *worker) (handle, func(context.Co
 			b.in <- t
 			return <-t.answer
 		}
-		return h, func(context.Context) error { close(b.in); b.going.Wait(); return db.Close() }, nil
+		return h, func(context.Context) error {
+			close(b.in)
+			b.going.Wait()
+			return db.Close()
+		}, nil
 	}
 }
 
@@ -78,22 +85,24 @@ func (b *batches) handle(ctx context.Context, all []waiting) {
 	defer cancel()
 	calls, keys := make([]record, len(all)), make([]string, len(all))
 	for i, t := range all {
-		calls[i] = record{kind: called, op: opMark, run: b.w.ledger.next(), message: t.m.message, delivery: t.m.number}
+		calls[i] = record{kind: called, op: opMark, run: b.w.ledger.next(), message: t.m.message,
+			delivery: t.m.number}
 		keys[i] = t.m.key()
 	}
 	b.w.ledger.write(calls...)
-	marks, err := b.marks.DoBatch(ctx, b.db, keys, func(ctx context.Context, tx *sql.Tx, first []int) error {
-		for _, i := range first {
-			m := all[i].m
-			if err := b.w.effect(m, func(run uint64) error {
-				_, err := tx.ExecContext(ctx, b.insert, m.message, b.w.cfg.Child, int64(run))
-				return err
-			}); err != nil {
-				return err
+	marks, err := b.marks.DoBatch(ctx, b.db,
+		keys, func(ctx context.Context, tx *sql.Tx, first []int) error {
+			for _, i := range first {
+				m := all[i].m
+				if err := b.w.effect(m, func(run uint64) error {
+					_, err := tx.ExecContext(ctx, b.insert, m.message, b.w.cfg.Child, int64(run))
+					return err
+				}); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		})
 	for i, t := range all {
 		each := err
 		calls[i].kind, calls[i].at, calls[i].flags = answered, 0, bit(t.m.ran.Load(), flagRan)
@@ -113,7 +122,8 @@ func (b *batches) handle(ctx context.Context, all []waiting) {
 	}
 }
 
-// deadlocks counts the transactions that a database has broken off for that and that nobody has repeated.
+// deadlocks counts the transactions that a database has broken off for that and that nobody has
+// repeated.
 func deadlocks(*conductor, *servers, int) []*nemesis {
 	return []*nemesis{{
 		name: "batches", code: strikeFull, whole: true, begin: func(*conductor) {},

@@ -39,29 +39,39 @@ var compositions map[string]composition
 
 func init() { // the table refers to functions that refer to it
 	compositions = map[string]composition{
-		"rich":    {level: "claimed", store: "redis, rich", needs: needRedis, open: overRedis(redisadapter.Rich)},
-		"seen":    {level: "claimed", store: "redis, seen only", needs: needRedis, open: overRedis(redisadapter.SeenOnly)},
-		"compact": {level: "claimed", store: "redis, compact", needs: needRedis, open: overRedis(redisadapter.Compact)},
-		"mixed":   {level: "claimed", store: "redis, mixed", needs: needRedis, open: overRedis(redisadapter.Mixed)},
-		"waited":  {level: "claimed", store: "redis, rich, WAIT 1", needs: needRedis, open: waited},
-		"cluster": {level: "claimed", store: "redis cluster, rich", needs: needCluster, open: overRedis(redisadapter.Rich)},
-		"asked":   {level: "asked", store: "redis, rich", needs: needRedis, open: asked},
-		"layered": {level: "claimed", store: "leases in redis, records in postgres", needs: needRedis | needPostgres, open: layered},
+		"rich": {level: "claimed", store: "redis, rich", needs: needRedis,
+			open: overRedis(redisadapter.Rich)},
+		"seen": {level: "claimed", store: "redis, seen only", needs: needRedis,
+			open: overRedis(redisadapter.SeenOnly)},
+		"compact": {level: "claimed", store: "redis, compact", needs: needRedis,
+			open: overRedis(redisadapter.Compact)},
+		"mixed": {level: "claimed", store: "redis, mixed", needs: needRedis,
+			open: overRedis(redisadapter.Mixed)},
+		"waited": {level: "claimed", store: "redis, rich, WAIT 1", needs: needRedis, open: waited},
+		"cluster": {level: "claimed", store: "redis cluster, rich", needs: needCluster,
+			open: overRedis(redisadapter.Rich)},
+		"asked": {level: "asked", store: "redis, rich", needs: needRedis, open: asked},
+		"layered": {level: "claimed", store: "leases in redis, records in postgres",
+			needs: needRedis | needPostgres, open: layered},
 		"postgres": {
-			level: "atomic", store: "postgres", needs: needPostgres, atomic: true, open: inTransaction(onPostgres),
+			level: "atomic", store: "postgres", needs: needPostgres, atomic: true,
+			open: inTransaction(onPostgres),
 		},
 		"postgres batches": {
-			level: "atomic", store: "postgres, batches", needs: needPostgres, atomic: true, open: inBatches(onPostgres),
+			level: "atomic", store: "postgres, batches", needs: needPostgres, atomic: true,
+			open: inBatches(onPostgres),
 		},
 		"mariadb batches": {
-			level: "atomic", store: "mariadb, batches", needs: needMariaDB, atomic: true, open: inBatches(onMariaDB),
+			level: "atomic", store: "mariadb, batches", needs: needMariaDB, atomic: true,
+			open: inBatches(onMariaDB),
 		},
 		"postgres simple":   overPostgres(pgx.QueryExecModeSimpleProtocol),
 		"postgres exec":     overPostgres(pgx.QueryExecModeExec),
 		"postgres describe": overPostgres(pgx.QueryExecModeCacheDescribe),
 		"postgres uncached": overPostgres(pgx.QueryExecModeDescribeExec),
 		"mariadb": {
-			level: "atomic", store: "mariadb", needs: needMariaDB, atomic: true, open: inTransaction(onMariaDB),
+			level: "atomic", store: "mariadb", needs: needMariaDB, atomic: true,
+			open: inTransaction(onMariaDB),
 		},
 	}
 }
@@ -71,18 +81,22 @@ func (w *worker) client() redis.UniversalClient {
 	if addrs := strings.Split(w.cfg.Redis, ","); len(addrs) > 1 {
 		return redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: addrs, ClusterStateReloadInterval: time.Second,
-			ReadTimeout: w.cfg.Timeout, WriteTimeout: w.cfg.Timeout, DialTimeout: w.cfg.Timeout, DialerRetries: 1,
+			ReadTimeout: w.cfg.Timeout, WriteTimeout: w.cfg.Timeout, DialTimeout: w.cfg.Timeout,
+			DialerRetries: 1,
 		})
 	}
 	return redis.NewClient(&redis.Options{
-		Addr: w.cfg.Redis, ReadTimeout: w.cfg.Timeout, WriteTimeout: w.cfg.Timeout, DialTimeout: w.cfg.Timeout, DialerRetries: 1,
+		Addr: w.cfg.Redis, ReadTimeout: w.cfg.Timeout, WriteTimeout: w.cfg.Timeout,
+		DialTimeout: w.cfg.Timeout, DialerRetries: 1,
 	})
 }
 
 // redisStore opens the store of a layout.
-func (w *worker) redisStore(ctx context.Context, client redis.UniversalClient, layout redisadapter.Layout) (*redisadapter.Store, error) {
+func (w *worker) redisStore(ctx context.Context, client redis.UniversalClient,
+	layout redisadapter.Layout) (*redisadapter.Store, error) {
 	// A worker may start while its server evicts.
-	o := redisadapter.Options{Prefix: w.cfg.Prefix, Layout: layout, AllowEviction: true, OnFinding: func(redisadapter.Finding) {}}
+	o := redisadapter.Options{Prefix: w.cfg.Prefix, Layout: layout, AllowEviction: true,
+		OnFinding: func(redisadapter.Finding) {}}
 	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("a secret of these tests"), window, 20_000
 	}
@@ -91,21 +105,24 @@ func (w *worker) redisStore(ctx context.Context, client redis.UniversalClient, l
 
 // config is that of a Deduper.
 func (w *worker) config() dedup.Config {
-	return dedup.Config{Namespace: namespace, Window: window, LeaseTTL: w.cfg.Lease, Hold: hold, StoreTimeout: w.cfg.Lease / 3}
+	return dedup.Config{Namespace: namespace, Window: window, LeaseTTL: w.cfg.Lease, Hold: hold,
+		StoreTimeout: w.cfg.Lease / 3}
 }
 
 // overPostgres is level Atomic in another of pgx's ways to execute a statement.
 func overPostgres(mode pgx.QueryExecMode) composition {
 	e := onPostgres
 	e.db = func(w *worker) (*sql.DB, error) { return openPostgresIn(w, mode) }
-	return composition{level: "atomic", store: "postgres, pgx mode " + mode.String(), needs: needPostgres, atomic: true, open: inTransaction(e)}
+	return composition{level: "atomic", store: "postgres, pgx mode " + mode.String(),
+		needs: needPostgres, atomic: true, open: inTransaction(e)}
 }
 
 // waited has each write wait for the replica.
 func waited(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
 	client := w.client()
 	store, err := redisadapter.New(ctx, client, redisadapter.Options{
-		Prefix: w.cfg.Prefix, OnFinding: func(redisadapter.Finding) {}, Durability: redisadapter.Durability{Replicas: 1, Timeout: w.cfg.Timeout / 2},
+		Prefix: w.cfg.Prefix, OnFinding: func(redisadapter.Finding) {},
+		Durability: redisadapter.Durability{Replicas: 1, Timeout: w.cfg.Timeout / 2},
 	})
 	if err != nil {
 		return nil, nil, err
@@ -118,7 +135,8 @@ func waited(ctx context.Context, w *worker) (handle, func(context.Context) error
 }
 
 // overRedis is level Claimed: the effect is elsewhere.
-func overRedis(layout redisadapter.Layout) func(context.Context, *worker) (handle, func(context.Context) error, error) {
+func overRedis(layout redisadapter.Layout) func(context.Context, *worker) (handle,
+	func(context.Context) error, error) {
 	return func(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
 		client := w.client()
 		store, err := w.redisStore(ctx, client, layout)
@@ -226,15 +244,19 @@ func layered(ctx context.Context, w *worker) (handle, func(context.Context) erro
 	if err != nil {
 		return nil, nil, err
 	}
-	records, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: sqladapter.Postgres, Table: w.cfg.Prefix + "_claims"})
+	records, err := sqladapter.NewStore(db,
+		sqladapter.StoreConfig{Dialect: sqladapter.Postgres, Table: w.cfg.Prefix + "_claims"})
 	if err != nil {
 		return nil, nil, err
 	}
 	cfg := w.config()
-	cfg.Leases, cfg.HotWindow, cfg.StoreTimeout = &recorder{Store: leases, w: w}, 10*time.Minute, w.cfg.Lease*2/3
+	cfg.Leases, cfg.HotWindow, cfg.StoreTimeout = &recorder{Store: leases, w: w}, 10*time.Minute,
+		w.cfg.Lease*2/3
 	d, err := dedup.New(&recorder{Store: records, w: w, behind: true}, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	return w.claimedBy(d), func(ctx context.Context) error { return errors.Join(ended(d, client)(ctx), db.Close()) }, nil
+	return w.claimedBy(d), func(ctx context.Context) error {
+		return errors.Join(ended(d, client)(ctx), db.Close())
+	}, nil
 }

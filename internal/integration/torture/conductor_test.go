@@ -44,7 +44,8 @@ type event struct {
 	err   error
 }
 
-// conductor has processes handle what the source delivers, and does to them what happens to processes.
+// conductor has processes handle what the source delivers, and does to them what happens to
+// processes.
 type conductor struct {
 	t       *testing.T
 	row     *row
@@ -80,8 +81,10 @@ func newConductor(t *testing.T, r *row, cfg settings, size size) *conductor {
 		t.Fatal(err)
 	}
 	c := &conductor{
-		t: t, row: r, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)), source: newSource(cfg.Seed, size.messages, size.times),
-		times: size.times, ledger: l, events: make(chan event, 1024), refused: map[string]int{}, counted: map[string]int{}, versions: map[string]string{},
+		t: t, row: r, cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 1)),
+		source: newSource(cfg.Seed, size.messages, size.times),
+		times:  size.times, ledger: l, events: make(chan event, 1024), refused: map[string]int{},
+		counted: map[string]int{}, versions: map[string]string{},
 	}
 	t.Cleanup(func() { c.killAll(); _ = l.file.Close() })
 	return c
@@ -104,7 +107,8 @@ func (c *conductor) run(limit time.Duration) {
 		at := now()
 		if at > deadline {
 			c.stuck = c.source.left()
-			c.t.Errorf("%d deliveries have not come through within %v: %v", c.stuck, limit, c.some())
+			c.t.Errorf("%d deliveries have not come through within %v: %v", c.stuck,
+				limit, c.some())
 			break
 		}
 		c.tend(at)
@@ -189,7 +193,8 @@ func (c *conductor) deliver(at int64) {
 		room = false
 		for _, i := range c.rng.Perm(slots) {
 			p := c.slots[i]
-			if p == nil || !p.ready || p.since > 0 || len(p.going) >= max(capacity, c.row.capacity) {
+			if p == nil || !p.ready || p.since > 0 ||
+				len(p.going) >= max(capacity, c.row.capacity) {
 				continue
 			}
 			next := c.source.next(at)
@@ -266,7 +271,8 @@ func (c *conductor) buried(slot int, err error) {
 	if state := p.cmd.ProcessState; state != nil {
 		c.used += state.UserTime() + state.SystemTime()
 	}
-	killed, finished := status.Signaled() && status.Signal() == syscall.SIGKILL, c.ended && err == nil
+	killed, finished := status.Signaled() && status.Signal() == syscall.SIGKILL,
+		c.ended && err == nil
 	if !killed && !finished && (!c.row.bearsErrors || p.ready) {
 		c.t.Errorf("process %d ended with %v", p.child, err)
 	}

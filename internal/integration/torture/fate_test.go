@@ -24,15 +24,17 @@ const (
 )
 
 func (p point) String() string {
-	return [...]string{"", "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "P3", "P4", "P5"}[p]
+	return [...]string{"", "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "P3",
+		"P4", "P5"}[p]
 }
 
 func (p point) pauses() bool { return p >= pauseClaimed }
 
 // crashes are C1 to C10, pauses are P3 to P5.
 var (
-	crashes = []point{delivered, claimUnread, claimed, amidEffect, effectUnsaid, markUnread, unacked, uncommitted, markTorn, closing}
-	pauses  = []point{pauseClaimed, pauseEffect, pauseUnmarked}
+	crashes = []point{delivered, claimUnread, claimed, amidEffect, effectUnsaid, markUnread,
+		unacked, uncommitted, markTorn, closing}
+	pauses = []point{pauseClaimed, pauseEffect, pauseUnmarked}
 )
 
 // fates are points, and one in how many deliveries meets one of them; 0 for none.
@@ -44,8 +46,9 @@ type fates struct {
 // fated is how often a message may meet a fate: it has to come through some day.
 const fated = 6
 
-// of draws what happens to a delivery. Whoever has the seed knows. Of the first deliveries of messages the
-// same share meets each point, so that each is met in a small run too; of the others fewer do, by chance: most of those find that all is done.
+// of draws what happens to a delivery. Whoever has the seed knows. Of the first deliveries of
+// messages the same share meets each point, so that each is met in a small run too; of the others
+// fewer do, by chance: most of those find that all is done.
 func (f fates) of(seed uint64, message, delivery uint32) point {
 	if f.Every == 0 || delivery > fated {
 		return live

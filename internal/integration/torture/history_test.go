@@ -66,8 +66,8 @@ type history struct {
 
 func newHistory() *history {
 	return &history{
-		effects: map[uint32][]*effect{}, deaths: map[int]int64{}, pauses: map[int][]span{}, stalls: map[int][]span{},
-		ops: map[uint32][]*operation{}, points: map[point]int{},
+		effects: map[uint32][]*effect{}, deaths: map[int]int64{}, pauses: map[int][]span{},
+		stalls: map[int][]span{}, ops: map[uint32][]*operation{}, points: map[point]int{},
 	}
 }
 
@@ -82,7 +82,8 @@ func (h *history) read(dir string) error {
 		at := id{child, r.run}
 		switch r.kind {
 		case effectBegun:
-			effects[at] = &effect{child: child, run: r.run, message: r.message, begun: r.at, claimed: r.at, granted: r.at, marked: never}
+			effects[at] = &effect{child: child, run: r.run, message: r.message, begun: r.at,
+				claimed: r.at, granted: r.at, marked: never}
 		case effectEnded:
 			if e := effects[at]; e != nil {
 				e.ended = r.at
@@ -94,7 +95,8 @@ func (h *history) read(dir string) error {
 		case stalled:
 			h.stalls[child] = append(h.stalls[child], span{r.at - r.arg, r.at})
 		case called:
-			o := &operation{child: child, op: r.op, token: r.token, lease: r.arg, asked: r.flags, call: r.at}
+			o := &operation{child: child, op: r.op, token: r.token, lease: r.arg, asked: r.flags,
+				call: r.at}
 			ops[at] = o
 			h.ops[r.message] = append(h.ops[r.message], o)
 		case answered:
@@ -106,7 +108,8 @@ func (h *history) read(dir string) error {
 		case paused:
 			h.pauses[int(r.arg)] = append(h.pauses[int(r.arg)], span{int64(r.run), r.at})
 		case struck:
-			h.strikes = append(h.strikes, strike{span{int64(r.run), r.at + r.arg}, strikeCode(r.code)})
+			h.strikes = append(h.strikes,
+				strike{span{int64(r.run), r.at + r.arg}, strikeCode(r.code)})
 		case oracled:
 			h.asked++
 		case cutting:
@@ -135,7 +138,8 @@ func (h *history) add(e *effect) {
 	}
 }
 
-// settle finds out when effects were claimed and marked, and sorts them as their claims were granted.
+// settle finds out when effects were claimed and marked, and sorts them as their claims were
+// granted.
 func (h *history) settle() {
 	for message, effects := range h.effects {
 		for _, e := range effects {
@@ -150,13 +154,15 @@ func (h *history) settle() {
 func (h *history) follow(e *effect, ops []*operation) {
 	var token uint64
 	for _, o := range ops {
-		if o.child == e.child && o.op == opClaim && o.code == saidAcquired && o.back <= e.begun && (token == 0 || o.call > e.claimed) {
+		if o.child == e.child && o.op == opClaim && o.code == saidAcquired && o.back <= e.begun &&
+			(token == 0 || o.call > e.claimed) {
 			e.claimed, e.granted, token = o.call, o.back, o.token
 		}
 	}
 	e.sent, e.ending = e.claimed, e.ended
 	for _, o := range ops { // what ends a claim was sent after the effect
-		if o.child == e.child && (o.op == opFinish && o.token == token || o.op == opBehind) && o.call >= e.ended && (e.ending == e.ended || o.call < e.ending) {
+		if o.child == e.child && (o.op == opFinish && o.token == token || o.op == opBehind) &&
+			o.call >= e.ended && (e.ending == e.ended || o.call < e.ending) {
 			e.ending = o.call
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 const milli = int64(time.Millisecond)
 
-// tale is a history that is told by hand, through the files that processes write. Its clock is in ms, its
-// lease takes 100 of them, and there is one message, 0.
+// tale is a history that is told by hand, through the files that processes write. Its clock is in
+// ms, its lease takes 100 of them, and there is one message, 0.
 type tale struct {
 	t   *testing.T
 	dir string
@@ -37,9 +37,11 @@ func (s *tale) say(child int, all ...record) {
 func (s *tale) op(child int, kind op, token uint64, from, to int64, code, flags uint8) {
 	s.t.Helper()
 	run := uint64(from)<<8 | token
-	s.say(child, record{kind: called, op: kind, run: run, token: token, arg: 100 * milli, at: from, flags: flags & (flagDanger | flagLanded)})
+	s.say(child, record{kind: called, op: kind, run: run, token: token, arg: 100 * milli,
+		at: from, flags: flags & (flagDanger | flagLanded)})
 	if to > 0 {
-		s.say(child, record{kind: answered, op: kind, run: run, token: token, at: to, code: code, flags: flags &^ (flagDanger | flagLanded)})
+		s.say(child, record{kind: answered, op: kind, run: run, token: token, at: to, code: code,
+			flags: flags &^ (flagDanger | flagLanded)})
 	}
 }
 
@@ -49,7 +51,8 @@ func (s *tale) claims(child int, token uint64, at int64) {
 
 // runs is an effect of 3 ms; its number is its time.
 func (s *tale) runs(child int, at int64) {
-	s.say(child, record{kind: effectBegun, run: uint64(at), at: at}, record{kind: effectEnded, run: uint64(at), at: at + 3})
+	s.say(child, record{kind: effectBegun, run: uint64(at), at: at},
+		record{kind: effectEnded, run: uint64(at), at: at + 3})
 }
 
 func (s *tale) marks(child int, token uint64, at int64) {
@@ -422,7 +425,8 @@ func TestJudge(t *testing.T) {
 				t.Fatal(err)
 			}
 			v := judge(h)
-			got := judged{lost: v.lost, doubled: v.doubled, stuck: v.stuck, own: v.selfDuplicates, illegal: v.linear == porcupine.Illegal}
+			got := judged{lost: v.lost, doubled: v.doubled, stuck: v.stuck, own: v.selfDuplicates,
+				illegal: v.linear == porcupine.Illegal}
 			for _, n := range v.explained {
 				got.explained += n
 			}
@@ -433,7 +437,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeAllowed: a reason that the row does not allow is none; and a row twice in a database has none.
+// TestJudgeAllowed: a reason that the row does not allow is none; and a row twice in a database has
+// none.
 func TestJudgeAllowed(t *testing.T) {
 	tell := func(t *testing.T, h *history) *verdict {
 		s := &tale{t, t.TempDir(), map[int]*ledger{}}

@@ -14,12 +14,14 @@ import (
 type reason string
 
 const (
-	byDeath   reason = "died"     // the process of the one before died before its mark was answered
-	byPause   reason = "paused"   // it was stopped between claim and answer
-	byStall   reason = "stalled"  // it got no processor, or came to its mark only when a third of the lease had gone
-	byAmnesia reason = "forgot"   // the server lost what it had
-	byClock   reason = "clock"    // the server's clock jumped, and its lease was over
-	byOutage  reason = "unmarked" // its mark was not known to be written, while the server or the wire was out
+	byDeath reason = "died"   // the process of the one before died before its mark was answered
+	byPause reason = "paused" // it was stopped between claim and answer
+	// it got no processor, or came to its mark only when a third of the lease had gone
+	byStall   reason = "stalled"
+	byAmnesia reason = "forgot" // the server lost what it had
+	byClock   reason = "clock"  // the server's clock jumped, and its lease was over
+	// its mark was not known to be written, while the server or the wire was out
+	byOutage reason = "unmarked"
 )
 
 // strikeCode says what kind of fault a nemesis brings.
@@ -70,8 +72,12 @@ func (v *verdict) lostOnes(h *history) {
 	acked := map[uint32]bool{}
 	for _, a := range h.acks {
 		acked[a.message] = true
-		if !slices.ContainsFunc(h.effects[a.message], func(e *effect) bool { return e.ended <= a.at }) {
-			v.problem(&v.lost, h, a.message, "message %d was acknowledged at %v by process %d, and no effect had ended", a.message, ms(a.at), a.child)
+		if !slices.ContainsFunc(h.effects[a.message], func(e *effect) bool {
+			return e.ended <= a.at
+		}) {
+			v.problem(&v.lost, h, a.message,
+				"message %d was acknowledged at %v by process %d, and no effect had ended",
+				a.message, ms(a.at), a.child)
 		}
 	}
 	for m := range uint32(h.messages) {
@@ -98,9 +104,12 @@ func (v *verdict) second(h *history) {
 			switch {
 			case i == 0:
 			case why == "":
-				v.problem(&v.doubled, h, message, "message %d ran again at %v in process %d without a reason", message, ms(e.begun), e.child)
+				v.problem(&v.doubled, h, message,
+					"message %d ran again at %v in process %d without a reason", message,
+					ms(e.begun), e.child)
 			case !slices.Contains(h.allowed, why):
-				v.problem(&v.doubled, h, message, "message %d ran again at %v in process %d because the one before had %s, which is no reason here",
+				v.problem(&v.doubled, h, message,
+					"message %d ran again at %v in process %d because the one before had %s, which is no reason here",
 					message, ms(e.begun), e.child, why)
 			default:
 				v.explained[string(why)]++
@@ -109,13 +118,15 @@ func (v *verdict) second(h *history) {
 	}
 }
 
-// excuse is why an effect could happen although another one was claimed before it; "" when there is none.
+// excuse is why an effect could happen although another one was claimed before it; "" when there is
+// none.
 func (h *history) excuse(before, e *effect) reason {
 	if h.atomic {
 		return ""
 	}
 	for _, s := range h.strikes {
-		if s.code == strikeAmnesia && s.meets(min(before.claimed, e.claimed), max(before.begun, e.begun)) {
+		if s.code == strikeAmnesia &&
+			s.meets(min(before.claimed, e.claimed), max(before.begun, e.begun)) {
 			return byAmnesia
 		}
 	}
@@ -125,32 +136,40 @@ func (h *history) excuse(before, e *effect) reason {
 	until := min(before.marked, e.begun)
 	within := func(s span) bool { return s.meets(before.claimed, until) }
 	var all []reason
-	if slices.ContainsFunc(h.strikes, func(s strike) bool { return s.code == strikeClock && within(s.span) }) {
+	if slices.ContainsFunc(h.strikes, func(s strike) bool {
+		return s.code == strikeClock && within(s.span)
+	}) {
 		all = append(all, byClock)
 	}
 	if died := h.died(before.child); died <= before.marked && died < never {
 		all = append(all, byDeath)
 	}
-	if slices.ContainsFunc(h.pauses[before.child], within) || before.doubtful && h.blocked(before.message, within) {
+	if slices.ContainsFunc(h.pauses[before.child], within) ||
+		before.doubtful && h.blocked(before.message, within) {
 		all = append(all, byPause)
 	}
-	// A lease lasts from when its claim was sent first: little is left of one that was asked for again and again,
-	// or when a machine takes its time for the rest.
-	if before.ending-before.sent > h.lease/3 || slices.ContainsFunc(h.stalls[before.child], within) {
+	// A lease lasts from when its claim was sent first: little is left of one that was asked for
+	// again and again, or when a machine takes its time for the rest.
+	if before.ending-before.sent > h.lease/3 ||
+		slices.ContainsFunc(h.stalls[before.child], within) {
 		all = append(all, byStall)
 	}
-	if before.doubtful && slices.ContainsFunc(h.strikes, func(s strike) bool { return (s.code == strikeOutage || s.code == strikeWire) && within(s.span) }) {
+	if before.doubtful && slices.ContainsFunc(h.strikes, func(s strike) bool {
+		return (s.code == strikeOutage || s.code == strikeWire) && within(s.span)
+	}) {
 		all = append(all, byOutage)
 	}
 	if len(all) == 0 {
 		return ""
 	}
 	// Who was stopped, and killed later, has two of them, of which the row may allow one.
-	return all[max(0, slices.IndexFunc(all, func(r reason) bool { return slices.Contains(h.allowed, r) }))]
+	return all[max(0, slices.IndexFunc(all, func(r reason) bool {
+		return slices.Contains(h.allowed, r)
+	}))]
 }
 
-// inFlight: nobody is told that a key is in flight when all who could have it have ended, or are dead for
-// longer than a lease.
+// inFlight: nobody is told that a key is in flight when all who could have it have ended, or are
+// dead for longer than a lease.
 func (v *verdict) inFlight(h *history) {
 	for message, ops := range h.ops {
 		until := h.ends(ops)
@@ -160,40 +179,50 @@ func (v *verdict) inFlight(h *history) {
 			}
 			alive := false
 			for _, other := range ops {
-				if other.op == opClaim && other.token != o.token && other.call <= o.back && h.remembered(until[other.token], other.call, o) >= o.call {
+				if other.op == opClaim && other.token != o.token && other.call <= o.back &&
+					h.remembered(until[other.token], other.call, o) >= o.call {
 					alive = alive || h.mayHaveHeld(other)
 				}
 			}
 			if !alive {
-				v.problem(&v.stuck, h, message, "message %d was called in flight at %v in process %d, and had no owner", message, ms(o.call), o.child)
+				v.problem(&v.stuck, h, message,
+					"message %d was called in flight at %v in process %d, and had no owner",
+					message, ms(o.call), o.child)
 			}
 		}
 	}
 }
 
-// mayHaveHeld reports whether a claim may have been executed and have won. What was forgotten on its way may have been
-// asked twice: the first time it won, and the second time it was told what others had done since.
+// mayHaveHeld reports whether a claim may have been executed and have won. What was forgotten on
+// its way may have been asked twice: the first time it won, and the second time it was told what
+// others had done since.
 func (h *history) mayHaveHeld(o *operation) bool {
 	return o.back == 0 || o.code == saidAcquired || o.code == saidUnknown || h.askedTwice(o)
 }
 
 func (h *history) askedTwice(o *operation) bool {
-	return o.op == opClaim && slices.ContainsFunc(h.strikes, func(s strike) bool { return s.code == strikeAmnesia && s.meets(o.call, o.back) })
+	return o.op == opClaim && slices.ContainsFunc(h.strikes, func(s strike) bool {
+		return s.code == strikeAmnesia && s.meets(o.call, o.back)
+	})
 }
 
 // blocked reports whether another owner of the message was stopped, maybe with a row locked.
 func (h *history) blocked(message uint32, within func(span) bool) bool {
-	return slices.ContainsFunc(h.effects[message], func(e *effect) bool { return slices.ContainsFunc(h.pauses[e.child], within) })
+	return slices.ContainsFunc(h.effects[message], func(e *effect) bool {
+		return slices.ContainsFunc(h.pauses[e.child], within)
+	})
 }
 
-// remembered is until when a claim may have lasted whose end was at a time: that may have been forgotten.
+// remembered is until when a claim may have lasted whose end was at a time: that may have been
+// forgotten.
 func (h *history) remembered(until, since int64, o *operation) int64 {
 	for _, s := range h.strikes {
 		// A server that is slow may execute what it was sent when the client has given up.
 		if (s.code == strikeAmnesia || s.code == strikeOutage) && s.meets(since, o.back) {
 			until = max(until, s.to+h.lease+grace)
 		}
-		// A lease from a clock that was ahead lasts until it is so again, which is after the last shift.
+		// A lease from a clock that was ahead lasts until it is so again, which is after the last
+		// shift.
 		if s.code == strikeClock {
 			until = max(until, s.to+h.lease+grace)
 		}
@@ -230,7 +259,8 @@ func (h *history) ends(ops []*operation) map[uint64]int64 {
 			until[o.token] = max(until[o.token], over+grace)
 		}
 	}
-	for token := range unknown { // a claim that nobody waited for may be executed after the release that followed it
+	// a claim that nobody waited for may be executed after the release that followed it
+	for token := range unknown {
 		until[token] = max(until[token], last[token]+h.lease+grace)
 	}
 	return until
@@ -254,14 +284,16 @@ func (v *verdict) own(h *history) {
 				}
 			}
 			if sent && !foreign {
-				v.problem(&v.selfDuplicates, h, message, "message %d was called in flight at %v in process %d, by its own claim", message, ms(o.call), o.child)
+				v.problem(&v.selfDuplicates, h, message,
+					"message %d was called in flight at %v in process %d, by its own claim",
+					message, ms(o.call), o.child)
 			}
 		}
 	}
 }
 
-// histories asks Porcupine, key by key, until one has convicted. Those that take long come last, and are left
-// out where any verdict will do.
+// histories asks Porcupine, key by key, until one has convicted. Those that take long come last,
+// and are left out where any verdict will do.
 func (v *verdict) histories(h *history) {
 	began := time.Now()
 	keys := map[uint32][]*operation{}
@@ -275,11 +307,13 @@ func (v *verdict) histories(h *history) {
 		v.open = len(keys)
 	}
 	if v.linear == porcupine.Ok && len(keys) > 0 {
-		if len(keys) > 1+h.messages/100 { // a busy machine leaves a key or two with too many answers that nobody knows
+		// a busy machine leaves a key or two with too many answers that nobody knows
+		if len(keys) > 1+h.messages/100 {
 			v.linear = porcupine.Unknown
 		}
 		for message := range keys {
-			v.problems = append(v.problems, "the history of a key could not be decided in time"+h.story(message))
+			v.problems = append(v.problems,
+				"the history of a key could not be decided in time"+h.story(message))
 			break
 		}
 	}
@@ -287,13 +321,15 @@ func (v *verdict) histories(h *history) {
 }
 
 // decided asks about each key for so long, and returns those that it could not decide.
-func (v *verdict) decided(h *history, keys map[uint32][]*operation, limit time.Duration) map[uint32][]*operation {
+func (v *verdict) decided(h *history, keys map[uint32][]*operation,
+	limit time.Duration) map[uint32][]*operation {
 	left := map[uint32][]*operation{}
 	for message, ops := range keys {
 		switch check(ops, limit) {
 		case porcupine.Illegal:
 			v.linear = porcupine.Illegal
-			v.problems = append(v.problems, "ILLEGAL: this history of a key cannot be"+h.story(message))
+			v.problems = append(v.problems,
+				"ILLEGAL: this history of a key cannot be"+h.story(message))
 			return nil
 		case porcupine.Unknown:
 			left[message] = ops
@@ -303,10 +339,12 @@ func (v *verdict) decided(h *history, keys map[uint32][]*operation, limit time.D
 	return left
 }
 
-// irrelevant says that an operation has no place in the history of a key, or has changed nothing for certain: a
-// transaction is committed with its effect only, so one that did not come to it has left no record.
+// irrelevant says that an operation has no place in the history of a key, or has changed nothing
+// for certain: a transaction is committed with its effect only, so one that did not come to it has
+// left no record.
 func (o *operation) irrelevant() bool {
-	return o.op == opBehind || o.op == opMark && o.back > 0 && o.code == saidUnknown && o.said&flagRan == 0
+	return o.op == opBehind || o.op == opMark && o.back > 0 && o.code == saidUnknown &&
+		o.said&flagRan == 0
 }
 
 // story tells all that is known of a message, for whoever looks for what went wrong.
@@ -316,11 +354,14 @@ func (h *history) story(message uint32) string {
 		text string
 	}
 	var all []line
-	add := func(at int64, format string, args ...any) { all = append(all, line{at, fmt.Sprintf(format, args...)}) }
+	add := func(at int64, format string, args ...any) {
+		all = append(all, line{at, fmt.Sprintf(format, args...)})
+	}
 	children := map[int]bool{}
 	for _, e := range h.effects[message] {
 		children[e.child] = true
-		add(e.begun, "process %d begins the effect, run %d, claimed at %v", e.child, e.run, ms(e.claimed))
+		add(e.begun, "process %d begins the effect, run %d, claimed at %v", e.child, e.run,
+			ms(e.claimed))
 		add(e.ended, "process %d ends it; marked at %v", e.child, ms(e.marked))
 	}
 	inFlight := 0
@@ -370,9 +411,11 @@ func (h *history) story(message uint32) string {
 // String tells an operation.
 func (o *operation) String() string {
 	name := [...]string{"", "claim", "renew", "finish", "release", "mark", "(behind)"}[o.op]
-	said := [...]string{"unknown", "acquired", "duplicate", "in flight", "uncertain", "", "something else"}[o.code]
+	said := [...]string{"unknown", "acquired", "duplicate", "in flight", "uncertain", "",
+		"something else"}[o.code]
 	if o.back == 0 {
 		said = "no answer"
 	}
-	return fmt.Sprintf("%s of %x (flags %b) until %v: %s (flags %b)", name, o.token&0xffff, o.asked, ms(o.back), said, o.said)
+	return fmt.Sprintf("%s of %x (flags %b) until %v: %s (flags %b)", name, o.token&0xffff,
+		o.asked, ms(o.back), said, o.said)
 }

@@ -17,10 +17,12 @@ var keeping sync.Mutex
 func (r *row) result(c *conductor, h *history, v *verdict, took time.Duration) results.Row {
 	made := compositions[c.cfg.Composition]
 	return results.Row{
-		Scenario: r.id + " " + r.name, Store: made.store, Level: made.level, Seed: c.cfg.Seed, Messages: h.messages, Deliveries: c.source.given,
-		Effects: h.runs, Faults: c.faults(h), Lost: v.lost, Doubled: v.doubled, Explained: v.explained, SelfDuplicates: v.selfDuplicates,
-		Stuck: v.stuck + c.stuck, Porcupine: told(v), Operations: v.operations, Deaths: len(h.deaths),
-		Seconds: int(took.Round(time.Second).Seconds()), OK: !c.t.Failed(),
+		Scenario: r.id + " " + r.name, Store: made.store, Level: made.level, Seed: c.cfg.Seed,
+		Messages: h.messages, Deliveries: c.source.given,
+		Effects: h.runs, Faults: c.faults(h), Lost: v.lost, Doubled: v.doubled,
+		Explained: v.explained, SelfDuplicates: v.selfDuplicates,
+		Stuck: v.stuck + c.stuck, Porcupine: told(v), Operations: v.operations,
+		Deaths: len(h.deaths), Seconds: int(took.Round(time.Second).Seconds()), OK: !c.t.Failed(),
 	}
 }
 

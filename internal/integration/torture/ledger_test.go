@@ -22,9 +22,10 @@ func now() int64 {
 	return ts.Nano()
 }
 
-// Every process writes what it does into a file of its own, and that is all that is judged. A record is
-// written before what it announces and after what it reports, each with one write: what a process had
-// written when it was killed is there. A record's size divides that of a page, so that none is torn.
+// Every process writes what it does into a file of its own, and that is all that is judged. A
+// record is written before what it announces and after what it reports, each with one write: what a
+// process had written when it was killed is there. A record's size divides that of a page, so that
+// none is torn.
 const recordSize = 64
 
 // kind is what a record tells.
@@ -35,16 +36,19 @@ const (
 	effectEnded                 // run, message
 	acking                      // message, delivery: the source is about to be told
 	refusing                    // message, delivery: so it is, that the delivery must come again
-	dying                       // message, delivery; code is the point at which the process kills itself
-	stopping                    // likewise, and stops itself
-	stalled                     // the process got no processor; arg is for how long, in ns
-	called                      // an item is sent to the store: run is the call; op, token, lease in arg, flags
-	answered                    // it was answered: run is the call; code is what was said, flags
-	died                        // conductor: process arg is dead
-	paused                      // conductor: process arg stood still until now; run is since when
-	struck                      // conductor: a strike of the nemesis of this code, from run until arg from now
-	cutting                     // a COMMIT is cut; code is how
-	oracled                     // the downstream was asked; code 1 when it had the effect
+	// message, delivery; code is the point at which the process kills itself
+	dying
+	stopping // likewise, and stops itself
+	stalled  // the process got no processor; arg is for how long, in ns
+	// an item is sent to the store: run is the call; op, token, lease in arg, flags
+	called
+	answered // it was answered: run is the call; code is what was said, flags
+	died     // conductor: process arg is dead
+	paused   // conductor: process arg stood still until now; run is since when
+	// conductor: a strike of the nemesis of this code, from run until arg from now
+	struck
+	cutting // a COMMIT is cut; code is how
+	oracled // the downstream was asked; code 1 when it had the effect
 )
 
 // op is what was asked of a store.
@@ -111,8 +115,8 @@ func readRecord(b []byte) record {
 	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
 	half := func(i int) uint32 { return binary.LittleEndian.Uint32(b[4*i:]) }
 	return record{
-		kind: kind(b[0]), op: op(b[1]), code: b[2], flags: b[3], message: half(1), delivery: half(2),
-		run: word(2), token: word(3), arg: int64(word(4)), at: int64(word(5)),
+		kind: kind(b[0]), op: op(b[1]), code: b[2], flags: b[3], message: half(1),
+		delivery: half(2), run: word(2), token: word(3), arg: int64(word(4)), at: int64(word(5)),
 	}
 }
 

@@ -25,8 +25,9 @@ type keyState struct {
 	danger   bool   // of a key that is not done
 	token    uint64 // of the owner, or of the one that ended it
 	expiry   int64  // the earliest
-	// beside is whose lease lies beside another's end (compact): a late owner has added the member, and was killed
-	// before it looked at the lease. Others are told "done", which is true: an effect has landed.
+	// beside is whose lease lies beside another's end (compact): a late owner has added the member,
+	// and was killed before it looked at the lease. Others are told "done", which is true: an
+	// effect has landed.
 	beside uint64
 }
 
@@ -46,7 +47,9 @@ type operation struct {
 const tick = int64(5 * time.Millisecond)
 
 // mayLapse reports whether the lease may have lapsed when the operation was executed.
-func (s keyState) mayLapse(o *operation) bool { return s.standing == held && o.last()+tick >= s.expiry }
+func (s keyState) mayLapse(o *operation) bool {
+	return s.standing == held && o.last()+tick >= s.expiry
+}
 
 // last is when the operation was executed at the latest.
 func (o *operation) last() int64 {
@@ -56,8 +59,8 @@ func (o *operation) last() int64 {
 	return o.back
 }
 
-// after are the states that may follow a state, given what was asked and answered; none says that this
-// answer was not possible.
+// after are the states that may follow a state, given what was asked and answered; none says that
+// this answer was not possible.
 func after(s keyState, o *operation) []keyState {
 	if o.back == 0 || o.code == saidUnknown {
 		return append(executed(s, o), s) // or it never came there
@@ -145,7 +148,8 @@ func changed(s keyState, o *operation) []keyState {
 		if !isHeld && (!ours || s.mayLapse(o)) {
 			return []keyState{s}
 		}
-		if isHeld && s.standing == done && (s.token == o.token || s.lies(o)) { // compact: the lease is dropped after the member is added
+		// compact: the lease is dropped after the member is added
+		if isHeld && s.standing == done && (s.token == o.token || s.lies(o)) {
 			return []keyState{s}
 		}
 	case opFinish:
@@ -161,7 +165,8 @@ func changed(s keyState, o *operation) []keyState {
 			return []keyState{ended}
 		case !written && !ours:
 			return []keyState{s}
-		case !written && s.mayLapse(o): // a layout that cannot tell what has lapsed from what is another's
+		case !written && s.mayLapse(o):
+			// a layout that cannot tell what has lapsed from what is another's
 			return []keyState{s}
 		}
 	case opRelease:
@@ -174,7 +179,8 @@ func changed(s keyState, o *operation) []keyState {
 			return []keyState{released}
 		case isHeld && s.standing == done && s.lies(o):
 			return []keyState{s}
-		case isHeld && (s.standing == free || s.standing == uncertain) && s.token == o.token: // sent again
+		case isHeld && (s.standing == free || s.standing == uncertain) && s.token == o.token:
+			// sent again
 			return []keyState{s}
 		case !isHeld && (!ours || s.mayLapse(o)):
 			return []keyState{s}
@@ -183,12 +189,13 @@ func changed(s keyState, o *operation) []keyState {
 	return nil
 }
 
-// marked1 is a transaction with record and effect. It may have been repeated after a lost COMMIT, and find
-// the mark that it has made itself.
+// marked1 is a transaction with record and effect. It may have been repeated after a lost COMMIT,
+// and find the mark that it has made itself.
 func marked1(s keyState, o *operation) []keyState {
 	now := keyState{standing: done}
 	switch {
-	case o.code == saidAcquired && s.standing == free, o.code == saidDuplicate && s.standing == done,
+	case o.code == saidAcquired && s.standing == free, o.code == saidDuplicate &&
+		s.standing == done,
 		o.code == saidDuplicate && s.standing == free && o.said&flagRan != 0:
 		return []keyState{now}
 	}
@@ -219,7 +226,8 @@ func check(ops []*operation, limit time.Duration) porcupine.CheckResult {
 		if back == 0 || o.code == saidUnknown {
 			back = math.MaxInt64
 		}
-		all = append(all, porcupine.Operation{ClientId: o.child, Input: o, Call: o.call, Return: back})
+		all = append(all, porcupine.Operation{ClientId: o.child, Input: o, Call: o.call,
+			Return: back})
 	}
 	return porcupine.CheckOperationsTimeout(model, all, limit)
 }

@@ -23,7 +23,8 @@ func newNodes(c *conductor) *nodes {
 	c.t.Helper()
 	n := &nodes{Server: servertest.Private(c.t, servertest.KindRedisCluster)}
 	for _, addr := range n.Addrs {
-		client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: 2 * time.Second, MaxRetries: -1})
+		client := redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: 2 * time.Second,
+			MaxRetries: -1})
 		c.t.Cleanup(func() { _ = client.Close() })
 		n.all = append(n.all, client)
 	}
@@ -43,8 +44,8 @@ func (n *nodes) masters(ctx context.Context) (all []int) {
 	return all
 }
 
-// freezeMaster stops one of the masters until another node has its slots, and wakes it then: what it was sent
-// meanwhile it answers as if it were the master still.
+// freezeMaster stops one of the masters until another node has its slots, and wakes it then: what
+// it was sent meanwhile it answers as if it were the master still.
 func freezeMaster(c *conductor, s *servers, times int) []*nemesis {
 	frozen, masters := -1, 0
 	return []*nemesis{{
@@ -92,7 +93,9 @@ func moveSlots(c *conductor, s *servers, _ int) []*nemesis {
 		begin: func(c *conductor) {
 			going.Go(func() {
 				for from, to := 0, 1; err == nil && ctx.Err() == nil; from, to = to, from {
-					for first := 0; first < 1500 && err == nil && (ctx.Err() == nil || from == 1); first += 250 { // the first master has 0 to 5460
+					// the first master has 0 to 5460
+					for first := 0; first < 1500 && err == nil &&
+						(ctx.Err() == nil || from == 1); first += 250 {
 						err = s.nodes.move(context.WithoutCancel(ctx), first, first+250, from, to)
 						moved += 250
 					}
@@ -122,7 +125,8 @@ func (n *nodes) move(ctx context.Context, first, end, from, to int) error {
 			return err
 		}
 	}
-	for _, node := range []int{to, from, 2} { // first the new owner: in between nobody else may believe to be it
+	// first the new owner: in between nobody else may believe to be it
+	for _, node := range []int{to, from, 2} {
 		if err := n.tell(ctx, node, first, end, "NODE", toID); err != nil {
 			return err
 		}

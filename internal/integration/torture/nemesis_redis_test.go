@@ -18,7 +18,8 @@ func wire(rules ...redisproxy.Rule) func(*conductor, *servers, int) []*nemesis {
 		rules := slices.Clone(rules) // each composition has its own
 		for i := range rules {
 			rules[i].Seed = c.cfg.Seed + uint64(i)
-			rules[i].Match = func(r redisproxy.Request) bool { // not those with which a connection begins
+			// not those with which a connection begins
+			rules[i].Match = func(r redisproxy.Request) bool {
 				switch r.Name() {
 				case "HELLO", "CLIENT", "INFO", "SCRIPT", "TIME", "CONFIG":
 					return false
@@ -32,7 +33,8 @@ func wire(rules ...redisproxy.Rule) func(*conductor, *servers, int) []*nemesis {
 			end: func(c *conductor) {
 				p.SetRules()
 				stats := p.Stats()
-				c.counted["replies dropped"], c.counted["requests dropped"] = stats.RepliesDropped, stats.RequestsDropped
+				c.counted["replies dropped"], c.counted["requests dropped"] = stats.RepliesDropped,
+					stats.RequestsDropped
 				c.counted["replies torn"] = stats.RepliesTorn
 			},
 		}}
@@ -47,22 +49,28 @@ func freeze(_ *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
-// dialing is for how long go-redis refuses to dial a server that is back: once as many dials as its pool has places
-// have failed it tries again every second, and everybody gets the last error until that has worked (tryDial).
+// dialing is for how long go-redis refuses to dial a server that is back: once as many dials as its
+// pool has places have failed it tries again every second, and everybody gets the last error until
+// that has worked (tryDial).
 const dialing = 1200 * time.Millisecond
 
-// restart kills the server and starts it again, with a log to which all is written before it is answered.
+// restart kills the server and starts it again, with a log to which all is written before it is
+// answered.
 func restart(c *conductor, s *servers, times int) []*nemesis {
-	always := func() { c.must(s.client.ConfigSet(context.Background(), "appendfsync", "always").Err()) }
+	always := func() {
+		c.must(s.client.ConfigSet(context.Background(), "appendfsync", "always").Err())
+	}
 	always()
 	return []*nemesis{{
 		name: "killed", code: strikeOutage, times: times, echo: dialing,
-		begin: func(*conductor) { s.redis.Kill(1) }, end: func(*conductor) { s.redis.Start(1); always() },
+		begin: func(*conductor) {
+			s.redis.Kill(1)
+		}, end: func(*conductor) { s.redis.Start(1); always() },
 	}}
 }
 
-// restartEverysec does so with the usual log: while that is being synced, a server keeps in its own memory what it
-// has answered and not written.
+// restartEverysec does so with the usual log: while that is being synced, a server keeps in its own
+// memory what it has answered and not written.
 func restartEverysec(_ *conductor, s *servers, times int) []*nemesis {
 	return []*nemesis{{
 		name: "killed", code: strikeAmnesia, times: times, echo: dialing,
@@ -72,7 +80,9 @@ func restartEverysec(_ *conductor, s *servers, times int) []*nemesis {
 
 // restartEmpty does so after the server was told to keep nothing.
 func restartEmpty(c *conductor, s *servers, times int) []*nemesis {
-	keepNothing := func() { c.must(s.client.ConfigSet(context.Background(), "appendonly", "no").Err()) }
+	keepNothing := func() {
+		c.must(s.client.ConfigSet(context.Background(), "appendonly", "no").Err())
+	}
 	keepNothing()
 	return []*nemesis{{
 		name: "killed", code: strikeAmnesia, times: times, echo: dialing,
@@ -91,7 +101,9 @@ func flush(c *conductor, s *servers, times int) []*nemesis {
 
 // full has the server take nothing new for a while.
 func full(c *conductor, s *servers, times int) []*nemesis {
-	limit := func(bytes int) { c.must(s.client.ConfigSet(c.t.Context(), "maxmemory", strconv.Itoa(bytes)).Err()) }
+	limit := func(bytes int) {
+		c.must(s.client.ConfigSet(c.t.Context(), "maxmemory", strconv.Itoa(bytes)).Err())
+	}
 	c.must(s.client.ConfigSet(c.t.Context(), "maxmemory-policy", "noeviction").Err())
 	return []*nemesis{{
 		name: "full", code: strikeFull, times: times, lasts: time.Second,
@@ -107,9 +119,10 @@ func full(c *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
-// shiftClock moves the clock of a server of the row's own ahead, and behind, for half a second each. A claim whose
-// lease ends too early loses its key. One that was made while the clock was ahead, and that nobody ends, holds its
-// key until the clock is there again: so at last it stays ahead.
+// shiftClock moves the clock of a server of the row's own ahead, and behind, for half a second
+// each. A claim whose lease ends too early loses its key. One that was made while the clock was
+// ahead, and that nobody ends, holds its key until the clock is there again: so at last it stays
+// ahead.
 func shiftClock(_ *conductor, s *servers, times int) []*nemesis {
 	server, turn := s.redis, 0
 	if server == nil {
@@ -118,7 +131,8 @@ func shiftClock(_ *conductor, s *servers, times int) []*nemesis {
 	return []*nemesis{{
 		name: "clock shifted", code: strikeClock, times: times, lasts: 500 * time.Millisecond,
 		begin: func(*conductor) {
-			server.Shift(within(time.Now(), []time.Duration{time.Minute, -time.Minute, time.Hour, -time.Hour}[turn%4]))
+			server.Shift(within(time.Now(),
+				[]time.Duration{time.Minute, -time.Minute, time.Hour, -time.Hour}[turn%4]))
 			turn++
 		},
 		end: func(*conductor) {
@@ -131,9 +145,9 @@ func shiftClock(_ *conductor, s *servers, times int) []*nemesis {
 	}}
 }
 
-// within turns a shift around that would lead to another day of UTC, with five minutes to spare. What compact and mixed
-// record is in the bucket of its day, as the windows of these tests are a day long, and a clock that comes back from the
-// next day does not look there.
+// within turns a shift around that would lead to another day of UTC, with five minutes to spare.
+// What compact and mixed record is in the bucket of its day, as the windows of these tests are a
+// day long, and a clock that comes back from the next day does not look there.
 func within(now time.Time, shift time.Duration) time.Duration {
 	day := func(t time.Time) int64 { return t.Unix() / int64(window/time.Second) }
 	const spare = 5 * time.Minute

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// cutCommits has some of the COMMITs of all workers cut: not delivered, delivered and not answered, or
-// delivered when the client has gone.
+// cutCommits has some of the COMMITs of all workers cut: not delivered, delivered and not answered,
+// or delivered when the client has gone.
 func cutCommits(c *conductor, _ *servers, _ int) []*nemesis {
 	c.cfg.Cut = 50
 	return nil
@@ -58,7 +58,8 @@ func killBackends(c *conductor, _ *servers, times int) []*nemesis {
 	}
 	db := c.open(e)
 	return []*nemesis{{
-		name: "backends killed", code: strikeOutage, times: times, echo: 2 * time.Second, // until somebody has the connection next
+		// until somebody has the connection next
+		name: "backends killed", code: strikeOutage, times: times, echo: 2 * time.Second,
 		begin: func(c *conductor) {
 			if e.dialect == onPostgres.dialect {
 				_, err := db.ExecContext(c.t.Context(),
@@ -76,7 +77,8 @@ func killBackends(c *conductor, _ *servers, times int) []*nemesis {
 // sessions are those of MariaDB that are at work for the row.
 func (c *conductor) sessions(db *sql.DB) (ids []int64) {
 	rows, err := db.QueryContext(c.t.Context(),
-		`SELECT id FROM information_schema.processlist WHERE info LIKE ? AND id <> CONNECTION_ID()`, "%"+c.cfg.Prefix+"%")
+		`SELECT id FROM information_schema.processlist WHERE info LIKE ? AND id <> CONNECTION_ID()`,
+		"%"+c.cfg.Prefix+"%")
 	c.must(err)
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
@@ -88,7 +90,8 @@ func (c *conductor) sessions(db *sql.DB) (ids []int64) {
 	return ids
 }
 
-// restartPostgres ends a server of the row's own at once, all backends with it, and starts it again.
+// restartPostgres ends a server of the row's own at once, all backends with it, and starts it
+// again.
 func restartPostgres(c *conductor, s *servers, times int) []*nemesis {
 	return []*nemesis{{
 		name: "killed", code: strikeOutage, times: times,

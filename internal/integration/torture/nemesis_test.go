@@ -35,7 +35,8 @@ func (c *conductor) striking() bool {
 	return false
 }
 
-// strike has the nemeses do what is due: the k-th of n strikes when k of n+1 parts have been delivered.
+// strike has the nemeses do what is due: the k-th of n strikes when k of n+1 parts have been
+// delivered.
 func (c *conductor) strike(at int64) {
 	total := len(c.source.numbers) * c.times
 	share := 1 - float64(len(c.source.fresh))/float64(total)
@@ -48,7 +49,8 @@ func (c *conductor) strike(at int64) {
 			}
 		case n.since > 0 && at >= n.until:
 			c.endStrike(n)
-		case n.since == 0 && !c.struck() && n.begun < n.times && share >= float64(n.begun+1)/float64(n.times+1):
+		case n.since == 0 && !c.struck() && n.begun < n.times &&
+			share >= float64(n.begun+1)/float64(n.times+1):
 			n.begun++
 			n.since = at
 			n.begin(c)
@@ -67,7 +69,8 @@ func (c *conductor) endStrike(n *nemesis) {
 	if n.end != nil {
 		n.end(c)
 	}
-	c.ledger.write(record{kind: struck, code: uint8(n.code), run: uint64(n.since), arg: int64(n.echo)})
+	c.ledger.write(record{kind: struck, code: uint8(n.code), run: uint64(n.since),
+		arg: int64(n.echo)})
 	n.since = 0
 }
 
@@ -90,8 +93,9 @@ type servers struct {
 	nodes    *nodes
 }
 
-// probe asks the servers for something small all the time, until it is told to stop: when they take longer
-// than calls may wait, that is a fault of theirs, whoever's fault it is. A machine with two cores has many.
+// probe asks the servers for something small all the time, until it is told to stop: when they take
+// longer than calls may wait, that is a fault of theirs, whoever's fault it is. A machine with two
+// cores has many.
 func (c *conductor) probe() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var going sync.WaitGroup
@@ -102,9 +106,11 @@ func (c *conductor) probe() (stop func()) {
 			for ctx.Err() == nil {
 				began := now()
 				err := ask(ctx)
-				if took := now() - began; (err != nil || took > int64(c.cfg.Lease)/5) && ctx.Err() == nil {
+				if took := now() - began; (err != nil || took > int64(c.cfg.Lease)/5) &&
+					ctx.Err() == nil {
 					c.slow.Add(1)
-					c.ledger.write(record{kind: struck, code: uint8(strikeOutage), run: uint64(began)})
+					c.ledger.write(record{kind: struck, code: uint8(strikeOutage),
+						run: uint64(began)})
 				}
 				select {
 				case <-tick.C:

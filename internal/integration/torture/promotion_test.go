@@ -78,8 +78,8 @@ func (p *pair) cut() {
 	}
 }
 
-// promote kills the primary, makes its replica the primary, and has the name lead there. What the replica
-// had not got yet is forgotten. Afterwards the old one comes back as the replica.
+// promote kills the primary, makes its replica the primary, and has the name lead there. What the
+// replica had not got yet is forgotten. Afterwards the old one comes back as the replica.
 func promote(c *conductor, s *servers, times int) []*nemesis {
 	return promotions(c, s, times, strikeAmnesia)
 }

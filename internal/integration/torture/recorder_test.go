@@ -15,8 +15,8 @@ import (
 type recorder struct {
 	dedup.Store
 	w *worker
-	// behind says that leases stand in front of this store: nobody claims here, and what is kept has no
-	// history of its own.
+	// behind says that leases stand in front of this store: nobody claims here, and what is kept
+	// has no history of its own.
 	behind bool
 }
 
@@ -62,7 +62,8 @@ func (r *recorder) answer(calls []record, answers []dedup.Answer) {
 	notes := make([]record, len(calls))
 	for i, c := range calls {
 		a := &answers[i]
-		note := record{kind: answered, op: c.op, run: c.run, message: c.message, delivery: c.delivery, token: c.token, code: saidEnded}
+		note := record{kind: answered, op: c.op, run: c.run, message: c.message,
+			delivery: c.delivery, token: c.token, code: saidEnded}
 		if c.op == opClaim {
 			note.code = said(a)
 		}
@@ -103,7 +104,8 @@ func said(a *dedup.Answer) uint8 {
 func (r *recorder) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	calls, of := r.call(len(reqs), func(i int) (dedup.ID, record) {
 		q := &reqs[i]
-		return q.ID, record{op: opClaim, token: short(q.Token), arg: int64(q.Lease), flags: bit(q.TakeUncertain, flagTakeUncertain)}
+		return q.ID, record{op: opClaim, token: short(q.Token), arg: int64(q.Lease),
+			flags: bit(q.TakeUncertain, flagTakeUncertain)}
 	})
 	answers := r.Store.Claim(ctx, reqs)
 	for _, d := range of {
@@ -117,7 +119,8 @@ func (r *recorder) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup
 func (r *recorder) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 	calls, _ := r.call(len(changes), func(i int) (dedup.ID, record) {
 		c := &changes[i]
-		return c.ID, record{op: opRenew, token: short(c.Token), arg: int64(c.Lease), flags: bit(c.Danger, flagDanger)}
+		return c.ID, record{op: opRenew, token: short(c.Token), arg: int64(c.Lease),
+			flags: bit(c.Danger, flagDanger)}
 	})
 	answers := r.Store.Renew(ctx, changes)
 	r.answer(calls, answers)
@@ -128,7 +131,8 @@ func (r *recorder) Renew(ctx context.Context, changes []dedup.Change) []dedup.An
 func (r *recorder) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 	calls, of := r.call(len(changes), func(i int) (dedup.ID, record) {
 		c := &changes[i]
-		note := record{op: opFinish, token: short(c.Token), flags: bit(c.Landed, flagLanded) | bit(c.NotBegun, flagNotBegun)}
+		note := record{op: opFinish, token: short(c.Token),
+			flags: bit(c.Landed, flagLanded) | bit(c.NotBegun, flagNotBegun)}
 		if c.State == dedup.StateReleased {
 			note.op = opRelease
 		}

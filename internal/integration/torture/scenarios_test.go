@@ -38,214 +38,276 @@ type row struct {
 	clock        bool                  // it has servers of its own, whose clock can be shifted
 	pair         bool                  // it has a Redis with a replica
 	breaksRedis  bool                  // it has a Redis of its own
-	bearsErrors  bool                  // a worker that cannot open its store ends, and is started again
-	quota        func(p point) bool    // points of which at least one must have been met
+	// a worker that cannot open its store ends, and is started again
+	bearsErrors bool
+	quota       func(p point) bool // points of which at least one must have been met
 }
 
 // either is the verdict of a row in which the server may forget, or not.
 const either = porcupine.CheckResult("either")
 
-// tolerated are the reasons for second effects, by level. A machine that does not let a process, or a server,
-// run for a third of a lease is everywhere: two cores, and other tests.
+// tolerated are the reasons for second effects, by level. A machine that does not let a process, or
+// a server, run for a third of a lease is everywhere: two cores, and other tests.
 func tolerated(claimed, asked []reason) map[string][]reason {
 	return map[string][]reason{
-		"claimed": append([]reason{byStall, byOutage}, claimed...), "asked": append([]reason{byStall}, asked...), "atomic": nil,
+		"claimed": append([]reason{byStall, byOutage}, claimed...),
+		"asked":   append([]reason{byStall}, asked...), "atomic": nil,
 	}
 }
 
 var (
 	onRedis        = []string{"rich", "seen", "compact", "mixed"}
-	inTransactions = []string{"postgres", "postgres simple", "postgres exec", "postgres describe", "postgres uncached", "mariadb"}
-	anywhere       = append(append([]string{}, onRedis...), "asked", "layered", "postgres", "mariadb")
+	inTransactions = []string{"postgres", "postgres simple", "postgres exec", "postgres describe",
+		"postgres uncached", "mariadb"}
+	anywhere = append(append([]string{}, onRedis...), "asked", "layered",
+		"postgres", "mariadb")
 )
 
 var rows = []row{
 	{
-		id: "X01", name: "nothing", compositions: anywhere, smoke: []string{"rich", "compact", "postgres"}, soak: []string{"rich", "compact"},
+		id: "X01", name: "nothing", compositions: anywhere,
+		smoke: []string{"rich", "compact", "postgres"}, soak: []string{"rich", "compact"},
 		sizes: map[string]size{
-			"smoke": {messages: 300, times: 3}, "ci": {messages: 500, times: 3}, "full": {messages: 100_000, times: 3}, "soak": {messages: 20_000, times: 4},
+			"smoke": {messages: 300, times: 3}, "ci": {messages: 500, times: 3},
+			"full": {messages: 100_000, times: 3}, "soak": {messages: 20_000, times: 4},
 		},
 		allowed: tolerated(nil, nil),
 	},
 	{
-		id: "X02-X11", name: "SIGKILL of itself at each of the points C1 to C10", compositions: anywhere, smoke: []string{"rich", "asked", "layered", "postgres"},
+		id: "X02-X11", name: "SIGKILL of itself at each of the points C1 to C10",
+		compositions: anywhere, smoke: []string{"rich", "asked", "layered", "postgres"},
 		fates: fates{crashes, 25},
 		soak:  []string{"rich", "asked", "layered"},
 		sizes: map[string]size{
-			"smoke": {messages: 750, times: 2}, "ci": {messages: 750, times: 2}, "soak": {messages: 3000, times: 2}, "full": {messages: 20_000, times: 2},
+			"smoke": {messages: 750, times: 2}, "ci": {messages: 750, times: 2},
+			"soak": {messages: 3000, times: 2}, "full": {messages: 20_000, times: 2},
 		},
 		allowed: tolerated([]reason{byDeath}, nil),
 		quota:   func(p point) bool { return !p.pauses() },
 	},
 	{
-		id: "X16", name: "SIGSTOP of itself for two leases, before, in and after the effect", compositions: anywhere, smoke: []string{"rich", "postgres"},
-		fates:   fates{pauses, 25},
-		sizes:   map[string]size{"smoke": {messages: 150, times: 3}, "ci": {messages: 200, times: 3}, "full": {messages: 20_000, times: 3}},
+		id: "X16", name: "SIGSTOP of itself for two leases, before, in and after the effect",
+		compositions: anywhere, smoke: []string{"rich", "postgres"}, fates: fates{pauses, 25},
+		sizes: map[string]size{"smoke": {messages: 150, times: 3},
+			"ci": {messages: 200, times: 3}, "full": {messages: 20_000, times: 3}},
 		allowed: tolerated([]reason{byPause}, []reason{byPause}),
 		quota:   point.pauses,
 	},
 	{
-		id: "X12", name: "1 % of the replies dropped", compositions: onRedis, smoke: []string{"rich"}, soak: []string{"rich"},
-		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropReply, Probability: 0.01}), counts: []string{"replies dropped"},
+		id: "X12", name: "1 % of the replies dropped", compositions: onRedis,
+		smoke: []string{"rich"}, soak: []string{"rich"},
+		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropReply, Probability: 0.01}),
+		counts:  []string{"replies dropped"},
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2}, "ci": {messages: 600, times: 2}, "soak": {messages: 6000, times: 3}, "full": {messages: 50_000, times: 3},
+			"smoke": {messages: 500, times: 2}, "ci": {messages: 600, times: 2},
+			"soak": {messages: 6000, times: 3}, "full": {messages: 50_000, times: 3},
 		},
 		allowed: tolerated([]reason{byOutage}, nil),
 	},
 	{
-		id: "X13", name: "1 % of the replies swallowed, connections stay open", compositions: onRedis, smoke: []string{"seen"},
-		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropReply, Hang: true, Probability: 0.01}), counts: []string{"replies dropped"},
-		sizes:   map[string]size{"smoke": {messages: 300, times: 2}, "ci": {messages: 300, times: 2}, "full": {messages: 50_000, times: 3}},
+		id: "X13", name: "1 % of the replies swallowed, connections stay open",
+		compositions: onRedis, smoke: []string{"seen"},
+		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropReply, Hang: true, Probability: 0.01}),
+		counts:  []string{"replies dropped"},
+		sizes: map[string]size{"smoke": {messages: 300, times: 2},
+			"ci": {messages: 300, times: 2}, "full": {messages: 50_000, times: 3}},
 		allowed: tolerated([]reason{byOutage}, nil),
 	},
 	{
-		id: "X14-X15", name: "1 % of the requests dropped, and of the replies torn", compositions: onRedis, smoke: []string{"mixed"},
-		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropRequest, Probability: 0.01}, tear(1), tear(2), tear(3), tear(5), tear(9), tear(40)),
-		counts:  []string{"requests dropped", "replies torn"},
-		sizes:   map[string]size{"smoke": {messages: 500, times: 2}, "ci": {messages: 600, times: 2}, "full": {messages: 50_000, times: 3}},
+		id: "X14-X15", name: "1 % of the requests dropped, and of the replies torn",
+		compositions: onRedis, smoke: []string{"mixed"},
+		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropRequest, Probability: 0.01},
+			tear(1), tear(2), tear(3), tear(5), tear(9), tear(40)),
+		counts: []string{"requests dropped", "replies torn"},
+		sizes: map[string]size{"smoke": {messages: 500, times: 2},
+			"ci": {messages: 600, times: 2}, "full": {messages: 50_000, times: 3}},
 		allowed: tolerated([]reason{byOutage}, nil),
 	},
 	{
-		id: "X17", name: "Redis stopped for 1.5 s", compositions: onRedis, smoke: []string{"rich"}, nemeses: freeze, counts: []string{"frozen"}, soak: []string{"rich"},
+		id: "X17", name: "Redis stopped for 1.5 s", compositions: onRedis, smoke: []string{"rich"},
+		nemeses: freeze, counts: []string{"frozen"}, soak: []string{"rich"},
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 500, times: 2, strikes: 1},
-			"soak": {messages: 6000, times: 3, strikes: 3}, "full": {messages: 50_000, times: 3, strikes: 50},
+			"smoke": {messages: 500, times: 2, strikes: 1},
+			"ci":    {messages: 500, times: 2, strikes: 1},
+			"soak":  {messages: 6000, times: 3, strikes: 3},
+			"full":  {messages: 50_000, times: 3, strikes: 50},
 		},
 		breaksRedis: true,
 		allowed:     tolerated([]reason{byOutage}, nil), bearsErrors: true,
 	},
 	{
-		id: "X18", name: "Redis killed and started, appendfsync always", compositions: onRedis, smoke: []string{"compact"}, nemeses: restart, counts: []string{"killed"},
+		id: "X18", name: "Redis killed and started, appendfsync always", compositions: onRedis,
+		smoke: []string{"compact"}, nemeses: restart, counts: []string{"killed"},
 		soak: []string{"rich", "compact"},
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 600, times: 2, strikes: 2},
-			"soak": {messages: 6000, times: 4, strikes: 20}, "full": {messages: 50_000, times: 3, strikes: 100},
+			"smoke": {messages: 500, times: 2, strikes: 1},
+			"ci":    {messages: 600, times: 2, strikes: 2},
+			"soak":  {messages: 6000, times: 4, strikes: 20},
+			"full":  {messages: 50_000, times: 3, strikes: 100},
 		},
 		breaksRedis: true,
 		allowed:     tolerated([]reason{byOutage}, nil), bearsErrors: true,
 	},
 	{
-		id: "X18e", name: "the same, appendfsync everysec", compositions: []string{"rich"}, nemeses: restartEverysec, counts: []string{"killed"},
+		id: "X18e", name: "the same, appendfsync everysec", compositions: []string{"rich"},
+		nemeses: restartEverysec, counts: []string{"killed"},
 		soak: []string{"rich"}, verdict: either,
 		sizes: map[string]size{
-			"ci": {messages: 600, times: 2, strikes: 2}, "soak": {messages: 6000, times: 4, strikes: 20}, "full": {messages: 50_000, times: 3, strikes: 100},
+			"ci":   {messages: 600, times: 2, strikes: 2},
+			"soak": {messages: 6000, times: 4, strikes: 20},
+			"full": {messages: 50_000, times: 3, strikes: 100},
 		},
 		breaksRedis: true,
 		allowed:     tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
 	},
 	{
-		id: "X19", name: "Redis killed and started, without persistence", compositions: []string{"rich", "seen"}, smoke: []string{"seen"},
+		id: "X19", name: "Redis killed and started, without persistence",
+		compositions: []string{"rich", "seen"}, smoke: []string{"seen"},
 		nemeses: restartEmpty, counts: []string{"killed"}, verdict: porcupine.Illegal,
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 600, times: 2, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 50},
+			"smoke": {messages: 500, times: 2, strikes: 1},
+			"ci":    {messages: 600, times: 2, strikes: 2},
+			"full":  {messages: 50_000, times: 3, strikes: 50},
 		},
 		breaksRedis: true,
 		allowed:     tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
 	},
 	{
-		id: "X20", name: "FLUSHALL", compositions: []string{"rich", "seen", "layered"}, smoke: []string{"rich"},
+		id: "X20", name: "FLUSHALL", compositions: []string{"rich", "seen", "layered"},
+		smoke:   []string{"rich"},
 		nemeses: flush, counts: []string{"FLUSHALL"}, verdict: porcupine.Illegal,
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 2}, "ci": {messages: 600, times: 2, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 50},
+			"smoke": {messages: 500, times: 2, strikes: 2},
+			"ci":    {messages: 600, times: 2, strikes: 2},
+			"full":  {messages: 50_000, times: 3, strikes: 50},
 		},
 		breaksRedis: true,
 		allowed:     tolerated([]reason{byAmnesia}, nil),
 	},
 	{
-		id: "X25", name: "Redis full for 1 s, noeviction", compositions: onRedis, smoke: []string{"rich"}, nemeses: full, counts: []string{"full", "refused as full"},
+		id: "X25", name: "Redis full for 1 s, noeviction", compositions: onRedis,
+		smoke: []string{"rich"}, nemeses: full, counts: []string{"full", "refused as full"},
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 500, times: 2, strikes: 1}, "full": {messages: 200_000, times: 3, strikes: 50},
+			"smoke": {messages: 500, times: 2, strikes: 1},
+			"ci":    {messages: 500, times: 2, strikes: 1},
+			"full":  {messages: 200_000, times: 3, strikes: 50},
 		},
 		breaksRedis: true,
 		allowed:     tolerated(nil, nil),
 	},
 	{
-		id: "X40", name: "processes killed and stopped, Redis stopped and killed", compositions: []string{"rich", "compact", "asked"}, smoke: []string{"compact"},
+		id: "X40", name: "processes killed and stopped, Redis stopped and killed",
+		compositions: []string{"rich", "compact", "asked"}, smoke: []string{"compact"},
 		fates: fates{slices.Concat(crashes, pauses), 40}, counts: []string{"frozen", "killed"},
 		nemeses: func(c *conductor, s *servers, strikes int) []*nemesis {
 			return slices.Concat(restart(c, s, strikes), freeze(c, s, strikes))
 		},
 		sizes: map[string]size{
-			"smoke": {messages: 500, times: 2, strikes: 1}, "ci": {messages: 600, times: 2, strikes: 1},
-			"soak": {messages: 3000, times: 3, strikes: 6}, "full": {messages: 100_000, times: 3, strikes: 100},
+			"smoke": {messages: 500, times: 2, strikes: 1},
+			"ci":    {messages: 600, times: 2, strikes: 1},
+			"soak":  {messages: 3000, times: 3, strikes: 6},
+			"full":  {messages: 100_000, times: 3, strikes: 100},
 		},
 		breaksRedis: true,
-		allowed:     tolerated([]reason{byDeath, byPause, byOutage}, []reason{byPause}), bearsErrors: true,
+		allowed:     tolerated([]reason{byDeath, byPause, byOutage}, []reason{byPause}),
+		bearsErrors: true,
 	},
 	{
-		id: "X28", name: "5 % of the COMMITs cut", compositions: inTransactions, smoke: []string{"postgres"}, nemeses: cutCommits, soak: []string{"postgres"},
+		id: "X28", name: "5 % of the COMMITs cut", compositions: inTransactions,
+		smoke: []string{"postgres"}, nemeses: cutCommits, soak: []string{"postgres"},
 		counts: []string{"COMMIT not delivered", "COMMIT not answered", "COMMIT late"},
 		sizes: map[string]size{
-			"smoke": {messages: 300, times: 2}, "ci": {messages: 500, times: 2}, "soak": {messages: 1500, times: 2}, "full": {messages: 20_000, times: 2},
+			"smoke": {messages: 300, times: 2}, "ci": {messages: 500, times: 2},
+			"soak": {messages: 1500, times: 2}, "full": {messages: 20_000, times: 2},
 		},
 		allowed: tolerated(nil, nil),
 	},
 	{
-		id: "X30", name: "database sessions killed", compositions: []string{"postgres", "mariadb", "layered"}, smoke: []string{"mariadb"}, nemeses: killBackends,
-		counts: []string{"backends killed"},
+		id: "X30", name: "database sessions killed",
+		compositions: []string{"postgres", "mariadb", "layered"}, smoke: []string{"mariadb"},
+		nemeses: killBackends, counts: []string{"backends killed"},
 		sizes: map[string]size{
-			"smoke": {messages: 300, times: 2, strikes: 3}, "ci": {messages: 400, times: 2, strikes: 5}, "full": {messages: 20_000, times: 2, strikes: 100},
+			"smoke": {messages: 300, times: 2, strikes: 3},
+			"ci":    {messages: 400, times: 2, strikes: 5},
+			"full":  {messages: 20_000, times: 2, strikes: 100},
 		},
 		allowed: tolerated([]reason{byOutage}, nil),
 	},
 	{
-		id: "X30r", name: "PostgreSQL killed, or stopped at once, and started", compositions: []string{"postgres"}, private: true, nemeses: restartPostgres,
+		id: "X30r", name: "PostgreSQL killed, or stopped at once, and started",
+		compositions: []string{"postgres"}, private: true, nemeses: restartPostgres,
 		counts: []string{"killed"},
 		sizes: map[string]size{
-			"ci": {messages: 400, times: 2, strikes: 2}, "soak": {messages: 1500, times: 2, strikes: 4}, "full": {messages: 20_000, times: 2, strikes: 100},
+			"ci":   {messages: 400, times: 2, strikes: 2},
+			"soak": {messages: 1500, times: 2, strikes: 4},
+			"full": {messages: 20_000, times: 2, strikes: 100},
 		},
 		allowed: tolerated(nil, nil), bearsErrors: true,
 	},
 	{
-		id: "X22", name: "Redis primary killed, replica promoted", compositions: []string{"rich", "seen"}, pair: true, nemeses: promote,
+		id: "X22", name: "Redis primary killed, replica promoted",
+		compositions: []string{"rich", "seen"}, pair: true, nemeses: promote,
 		counts: []string{"promoted"}, verdict: either,
 		sizes: map[string]size{
-			"ci": {messages: 600, times: 2, strikes: 2}, "soak": {messages: 5000, times: 4, strikes: 6}, "full": {messages: 50_000, times: 3, strikes: 100},
+			"ci":   {messages: 600, times: 2, strikes: 2},
+			"soak": {messages: 5000, times: 4, strikes: 6},
+			"full": {messages: 50_000, times: 3, strikes: 100},
 		},
 		allowed: tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
 	},
 	{
-		id: "X22w", name: "the same, WAIT 1", compositions: []string{"waited"}, pair: true, nemeses: promoteWaited,
-		counts: []string{"promoted"},
+		id: "X22w", name: "the same, WAIT 1", compositions: []string{"waited"}, pair: true,
+		nemeses: promoteWaited, counts: []string{"promoted"},
 		sizes: map[string]size{
-			"ci": {messages: 600, times: 2, strikes: 2}, "soak": {messages: 3000, times: 3, strikes: 3}, "full": {messages: 50_000, times: 3, strikes: 100},
+			"ci":   {messages: 600, times: 2, strikes: 2},
+			"soak": {messages: 3000, times: 3, strikes: 3},
+			"full": {messages: 50_000, times: 3, strikes: 100},
 		},
 		allowed: tolerated([]reason{byOutage}, nil), bearsErrors: true,
 	},
 	{
-		id: "X21", name: "keys evicted for 1 s", compositions: []string{"rich", "seen"}, nemeses: evict,
-		counts: []string{"evicting", "evicted"}, verdict: porcupine.Illegal,
+		id: "X21", name: "keys evicted for 1 s", compositions: []string{"rich", "seen"},
+		nemeses: evict, counts: []string{"evicting", "evicted"}, verdict: porcupine.Illegal,
 		sizes: map[string]size{
-			"ci": {messages: 600, times: 2, strikes: 2}, "full": {messages: 50_000, times: 3, strikes: 50},
+			"ci":   {messages: 600, times: 2, strikes: 2},
+			"full": {messages: 50_000, times: 3, strikes: 50},
 		},
-		breaksRedis: true, allowed: tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
+		breaksRedis: true, allowed: tolerated([]reason{byOutage, byAmnesia}, nil),
+		bearsErrors: true,
 	},
 	{
-		id: "X23", name: "Cluster master stopped until another is promoted, and woken", compositions: []string{"cluster"}, nemeses: freezeMaster,
+		id: "X23", name: "Cluster master stopped until another is promoted, and woken",
+		compositions: []string{"cluster"}, nemeses: freezeMaster,
 		counts: []string{"master frozen", "promoted"}, verdict: either,
 		sizes: map[string]size{
-			"ci": {messages: 600, times: 2, strikes: 1}, "full": {messages: 50_000, times: 3, strikes: 50},
+			"ci":   {messages: 600, times: 2, strikes: 1},
+			"full": {messages: 50_000, times: 3, strikes: 50},
 		},
 		allowed: tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
 	},
 	{
-		id: "X24", name: "slots move between masters", compositions: []string{"cluster"}, nemeses: moveSlots, counts: []string{"slots moved"},
+		id: "X24", name: "slots move between masters", compositions: []string{"cluster"},
+		nemeses: moveSlots, counts: []string{"slots moved"},
 		sizes: map[string]size{
 			"ci": {messages: 600, times: 2}, "full": {messages: 100_000, times: 3},
 		},
 		allowed: tolerated(nil, nil),
 	},
 	{
-		id: "X26", name: "server's clock ahead or behind by a minute or an hour for 0.5 s", compositions: append(slices.Clone(onRedis), "postgres"),
-		clock: true, nemeses: shiftClock, counts: []string{"clock shifted"}, verdict: either,
+		id: "X26", name: "server's clock ahead or behind by a minute or an hour for 0.5 s",
+		compositions: append(slices.Clone(onRedis), "postgres"),
+		clock:        true, nemeses: shiftClock, counts: []string{"clock shifted"}, verdict: either,
 		soak: []string{"rich"},
 		sizes: map[string]size{
-			"ci": {messages: 600, times: 2, strikes: 4}, "soak": {messages: 3000, times: 3, strikes: 8}, "full": {messages: 10_000, times: 3, strikes: 40},
+			"ci":   {messages: 600, times: 2, strikes: 4},
+			"soak": {messages: 3000, times: 3, strikes: 8},
+			"full": {messages: 10_000, times: 3, strikes: 40},
 		},
 		allowed: tolerated([]reason{byOutage, byClock}, nil),
 	},
 	{
-		id: "X29", name: "batches of up to 200 in any order", compositions: []string{"postgres batches", "mariadb batches"}, nemeses: deadlocks,
+		id: "X29", name: "batches of up to 200 in any order",
+		compositions: []string{"postgres batches", "mariadb batches"}, nemeses: deadlocks,
 		none: []string{"deadlocks"}, capacity: 200,
 		sizes: map[string]size{
 			"ci": {messages: 1500, times: 2}, "full": {messages: 200_000, times: 2},

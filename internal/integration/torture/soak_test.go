@@ -18,29 +18,31 @@ const soakEnv = "ONCEWARD_TORTURE_SOAK"
 
 // report is what a soak has counted.
 type report struct {
-	Area        string            `json:"area"`
-	Date        string            `json:"date"`
-	Machine     string            `json:"machine"`
-	Versions    map[string]string `json:"versions"`
-	Minutes     float64           `json:"minutes"`
-	Rounds      int               `json:"rounds"`
-	Messages    int               `json:"messages"`
-	Deliveries  int               `json:"deliveries"`
-	Effects     int               `json:"effects"`
-	Operations  int               `json:"operations"`   // of which Porcupine has checked the history
-	ServerKills int               `json:"server_kills"` // those of a failover included
-	WorkerKills int               `json:"worker_kills"`
-	Failovers   int               `json:"failovers"`
-	Freezes     int               `json:"freezes"`
-	Lost        int               `json:"lost"`
-	Doubled     int               `json:"doubled"` // without a reason
-	Explained   map[string]int    `json:"explained"`
-	Own         int               `json:"self_duplicates"`
-	Stuck       int               `json:"stuck"`
-	Before      usage             `json:"conductor_before"`
-	After       usage             `json:"conductor_after"`
-	Workers     int               `json:"workers"`
-	// MostLeft is by how many goroutines a worker has had more when it had closed everything than before it opened anything.
+	Area       string            `json:"area"`
+	Date       string            `json:"date"`
+	Machine    string            `json:"machine"`
+	Versions   map[string]string `json:"versions"`
+	Minutes    float64           `json:"minutes"`
+	Rounds     int               `json:"rounds"`
+	Messages   int               `json:"messages"`
+	Deliveries int               `json:"deliveries"`
+	Effects    int               `json:"effects"`
+	// of which Porcupine has checked the history
+	Operations  int            `json:"operations"`
+	ServerKills int            `json:"server_kills"` // those of a failover included
+	WorkerKills int            `json:"worker_kills"`
+	Failovers   int            `json:"failovers"`
+	Freezes     int            `json:"freezes"`
+	Lost        int            `json:"lost"`
+	Doubled     int            `json:"doubled"` // without a reason
+	Explained   map[string]int `json:"explained"`
+	Own         int            `json:"self_duplicates"`
+	Stuck       int            `json:"stuck"`
+	Before      usage          `json:"conductor_before"`
+	After       usage          `json:"conductor_after"`
+	Workers     int            `json:"workers"`
+	// MostLeft is by how many goroutines a worker has had more when it had closed everything than
+	// before it opened anything.
 	MostLeft int  `json:"worker_goroutines_left"`
 	MostHeap int  `json:"worker_heap_kib"` // the largest at a worker's end
 	OK       bool `json:"ok"`
@@ -73,17 +75,20 @@ func used() usage {
 // soak is rounds of the rows that have a size for it, each with other seeds, for so long.
 func soak(t *testing.T, last time.Duration) {
 	t.Helper()
-	s := &report{Area: "torture-soak", Date: time.Now().UTC().Format(time.DateOnly), Versions: map[string]string{}, Explained: map[string]int{}}
+	s := &report{Area: "torture-soak", Date: time.Now().UTC().Format(time.DateOnly),
+		Versions: map[string]string{}, Explained: map[string]int{}}
 	began := time.Now()
 	s.Before = used()
 	for time.Since(began) < last && !t.Failed() {
 		s.Rounds++
 		t.Run("round"+strconv.Itoa(s.Rounds), func(t *testing.T) { torture(t, "soak", s.add) })
-		s.After, s.OK, s.Minutes = used(), !t.Failed(), time.Since(began).Round(time.Second).Minutes()
+		s.After, s.OK, s.Minutes = used(), !t.Failed(),
+			time.Since(began).Round(time.Second).Minutes()
 		s.write(t) // what came of the rounds before is not lost with one that hangs
 	}
 	const flat = 20 << 10 // KiB, and a fifth
-	if s.Rounds > 1 && s.After.HeapKiB > s.Before.HeapKiB*6/5+flat || s.After.Goroutines > s.Before.Goroutines+5 {
+	if s.Rounds > 1 && s.After.HeapKiB > s.Before.HeapKiB*6/5+flat ||
+		s.After.Goroutines > s.Before.Goroutines+5 {
 		t.Errorf("the conductor had %+v, and has %+v", s.Before, s.After)
 	}
 	t.Logf("%+v", *s)

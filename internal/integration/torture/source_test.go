@@ -45,7 +45,8 @@ func (l *later) Pop() any {
 
 // newSource orders the deliveries: those of a message close to each other, or any time later.
 func newSource(seed uint64, messages, times int) *source {
-	s := &source{rng: rand.New(rand.NewPCG(seed, 2)), out: map[uint64]*item{}, numbers: make([]uint32, messages)}
+	s := &source{rng: rand.New(rand.NewPCG(seed, 2)), out: map[uint64]*item{},
+		numbers: make([]uint32, messages)}
 	type sending struct {
 		at float64
 		*item

@@ -15,16 +15,20 @@ func (c *conductor) migrate(e engine) {
 	var version string
 	c.must(db.QueryRowContext(c.t.Context(), e.version).Scan(&version))
 	c.versions[e.name], _, _ = strings.Cut(version, " ")
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: namespace, Table: c.cfg.Prefix, Window: window})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: e.dialect, Namespace: namespace,
+		Table: c.cfg.Prefix, Window: window})
 	c.must(err)
 	c.must(marks.Migrate(c.t.Context(), db))
-	records, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: e.dialect, Table: c.cfg.Prefix + "_claims"})
+	records, err := sqladapter.NewStore(db,
+		sqladapter.StoreConfig{Dialect: e.dialect, Table: c.cfg.Prefix + "_claims"})
 	c.must(err)
 	c.must(records.Migrate(c.t.Context()))
-	_, err = db.ExecContext(c.t.Context(), "CREATE TABLE "+sinkOf(c.cfg.Prefix)+" (message bigint, child bigint, run bigint)")
+	_, err = db.ExecContext(c.t.Context(),
+		"CREATE TABLE "+sinkOf(c.cfg.Prefix)+" (message bigint, child bigint, run bigint)")
 	c.must(err)
 	c.probes = append(c.probes, func(ctx context.Context) error { // message -1 is nobody's
-		_, err := db.ExecContext(ctx, "INSERT INTO "+sinkOf(c.cfg.Prefix)+" (message, child, run) VALUES (-1, 0, 0)")
+		_, err := db.ExecContext(ctx,
+			"INSERT INTO "+sinkOf(c.cfg.Prefix)+" (message, child, run) VALUES (-1, 0, 0)")
 		return err
 	})
 	c.t.Cleanup(func() {
@@ -58,7 +62,8 @@ func (c *conductor) sink(composition string) map[[2]uint64]int {
 	if compositions[composition].needs&needMariaDB != 0 {
 		e = onMariaDB
 	}
-	rows, err := c.open(e).QueryContext(c.t.Context(), "SELECT child, run FROM "+sinkOf(c.cfg.Prefix))
+	rows, err := c.open(e).QueryContext(c.t.Context(),
+		"SELECT child, run FROM "+sinkOf(c.cfg.Prefix))
 	c.must(err)
 	defer func() { _ = rows.Close() }()
 	all := map[[2]uint64]int{}

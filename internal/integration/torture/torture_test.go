@@ -89,12 +89,14 @@ func seedOf(t *testing.T) uint64 {
 }
 
 // torture is a row over a composition. What does nothing to Redis has the common one.
-func (r *row) torture(t *testing.T, name string, size size, common *servertest.Server, keep func(*conductor, results.Row)) {
+func (r *row) torture(t *testing.T, name string, size size, common *servertest.Server,
+	keep func(*conductor, results.Row)) {
 	t.Helper()
 	began := time.Now()
 	made := compositions[name]
 	cfg := settings{
-		Seed: seedOf(t), Composition: name, Prefix: servertest.Prefix(t), Fates: r.fates, Lease: defaultLease, Timeout: timeout,
+		Seed: seedOf(t), Composition: name, Prefix: servertest.Prefix(t), Fates: r.fates,
+		Lease: defaultLease, Timeout: timeout,
 	}
 	if r.lease > 0 {
 		cfg.Lease = r.lease
@@ -111,7 +113,8 @@ func (r *row) torture(t *testing.T, name string, size size, common *servertest.S
 	c.run(outDefault + time.Duration(size.messages*size.times)*10*time.Millisecond)
 	stop()
 	h := newHistory()
-	h.lease, h.messages, h.atomic, h.allowed = int64(c.cfg.Lease), size.messages, made.atomic, r.allowed[made.level]
+	h.lease, h.messages, h.atomic, h.allowed = int64(c.cfg.Lease), size.messages, made.atomic,
+		r.allowed[made.level]
 	h.undecided = r.verdict == either
 	if made.atomic {
 		h.sink = c.sink(name)
@@ -133,7 +136,8 @@ func (r *row) sentence(t *testing.T, c *conductor, h *history, v *verdict) {
 		t.Errorf("Porcupine says %s of %d operations", v.linear, v.operations)
 	}
 	if v.lost+v.doubled+v.stuck+v.selfDuplicates > 0 {
-		t.Errorf("lost %d, doubled %d, stuck %d, own claims taken for others' %d", v.lost, v.doubled, v.stuck, v.selfDuplicates)
+		t.Errorf("lost %d, doubled %d, stuck %d, own claims taken for others' %d", v.lost,
+			v.doubled, v.stuck, v.selfDuplicates)
 	}
 	if t.Failed() {
 		for _, text := range append(v.problems, c.said[:min(len(c.said), 20)]...) {
@@ -155,13 +159,14 @@ func (r *row) sentence(t *testing.T, c *conductor, h *history, v *verdict) {
 	}
 	r.met(t, h)
 	t.Logf("%v of processors; %d messages, %d deliveries, %d effects, %d processes, %d dead, faults %v; second effects %v; %d operations in %v: %s; refused %v",
-		c.used.Round(100*time.Millisecond), h.messages, c.source.given, h.runs, c.child, len(h.deaths),
+		c.used.Round(100*time.Millisecond), h.messages, c.source.given, h.runs,
+		c.child, len(h.deaths),
 		c.faults(h), v.explained, v.operations, v.took.Round(time.Millisecond), v.linear, c.refused)
 }
 
-// met insists on the points that somebody must have come to. In smoke two or three deliveries are sent to each, and
-// in ci three or four, and each of them may find that another one has the message: what nobody meets there is told,
-// and is at most half, or a third, of them.
+// met insists on the points that somebody must have come to. In smoke two or three deliveries are
+// sent to each, and in ci three or four, and each of them may find that another one has the
+// message: what nobody meets there is told, and is at most half, or a third, of them.
 func (r *row) met(t *testing.T, h *history) {
 	t.Helper()
 	var wanted, missed []point
@@ -239,7 +244,9 @@ func (c *conductor) serve(needs need, common *servertest.Server) *servers {
 		c.versions["redis"] = redisVersion(c, s.nodes.Addr)
 		s.client = (&worker{cfg: &c.cfg}).client()
 		c.t.Cleanup(func() { _ = s.client.Close() })
-		c.probes = append(c.probes, func(ctx context.Context) error { return s.client.Set(ctx, "probe", 1, time.Minute).Err() })
+		c.probes = append(c.probes, func(ctx context.Context) error {
+			return s.client.Set(ctx, "probe", 1, time.Minute).Err()
+		})
 	}
 	if needs&needPostgres != 0 {
 		if c.cfg.Postgres = servertest.Postgres(c.t); c.row.private || c.row.clock {

@@ -47,7 +47,8 @@ const (
 	hold      = time.Hour
 )
 
-// atOnce is how many rows are under way at once: most of what they do is to wait for leases and servers.
+// atOnce is how many rows are under way at once: most of what they do is to wait for leases and
+// servers.
 const atOnce = "4"
 
 // TestMain runs a worker where the environment says so.
@@ -134,11 +135,12 @@ func work(cfg *settings, in io.Reader, out io.Writer) error {
 	return err
 }
 
-// leaves tells how many goroutines have outlived what was closed, after a while for those that are about to
-// end, and how much memory there is.
+// leaves tells how many goroutines have outlived what was closed, after a while for those that are
+// about to end, and how much memory there is.
 func (w *worker) leaves(before int) {
 	left := runtime.NumGoroutine() - before
-	for limit := now() + int64(5*time.Second); left > 0 && now() < limit; left = runtime.NumGoroutine() - before {
+	for limit := now() + int64(5*time.Second); left > 0 &&
+		now() < limit; left = runtime.NumGoroutine() - before {
 		<-time.After(5 * time.Millisecond)
 	}
 	runtime.GC()
@@ -157,7 +159,8 @@ func (w *worker) obey(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		d := &delivery{}
-		if _, err := fmt.Sscanf(lines.Text(), "DELIVER %d %d %d", &d.id, &d.message, &d.number); err != nil {
+		if _, err := fmt.Sscanf(lines.Text(), "DELIVER %d %d %d", &d.id, &d.message,
+			&d.number); err != nil {
 			return fmt.Errorf("%q: %w", lines.Text(), err)
 		}
 		d.fate = w.cfg.Fates.of(w.cfg.Seed, d.message, d.number)
@@ -216,7 +219,8 @@ func (w *worker) at(d *delivery, p point) {
 // die is what kill -9 does.
 func (w *worker) die(d *delivery) {
 	w.dying.Do(func() {
-		w.ledger.write(record{kind: dying, message: d.message, delivery: d.number, code: uint8(d.fate)})
+		w.ledger.write(record{kind: dying, message: d.message, delivery: d.number,
+			code: uint8(d.fate)})
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	})
 	select {}
@@ -224,7 +228,8 @@ func (w *worker) die(d *delivery) {
 
 // stop stands still until the conductor wakes the process.
 func (w *worker) stop(d *delivery) {
-	w.ledger.write(record{kind: stopping, message: d.message, delivery: d.number, code: uint8(d.fate)})
+	w.ledger.write(record{kind: stopping, message: d.message, delivery: d.number,
+		code: uint8(d.fate)})
 	w.say("STOPPED")
 	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 }
@@ -248,8 +253,8 @@ func (w *worker) effect(d *delivery, write func(run uint64) error) error {
 	return nil
 }
 
-// effort is how long an effect takes. Who takes over from one that was stopped takes so long that the other
-// is woken meanwhile.
+// effort is how long an effect takes. Who takes over from one that was stopped takes so long that
+// the other is woken meanwhile.
 func (w *worker) effort(d *delivery) time.Duration {
 	if d.number > 1 && w.cfg.Fates.of(w.cfg.Seed, d.message, 1).pauses() {
 		return w.cfg.Lease * 3 / 2

@@ -217,7 +217,8 @@ func TestStopIsBoundedByItsContext(t *testing.T) {
 		com := c.start(flow.CommitterConfig{})
 		track(t, add(t, com, "t", 0), 4).Done()
 		start := time.Now()
-		if err := com.Stop(within(t, time.Second)); !errors.Is(err, errAsked) || time.Since(start) != time.Second {
+		if err := com.Stop(within(t, time.Second)); !errors.Is(err, errAsked) ||
+			time.Since(start) != time.Second {
 			t.Errorf("Stop: %v after %v", err, time.Since(start))
 		}
 		close(c.hang)

@@ -310,7 +310,8 @@ func TestAddTwice(t *testing.T) {
 	add(t, com, "t", 0)
 	add(t, com, "t", 1)
 	add(t, com, "u", 0)
-	if err := com.Add("t", 0, new(flow.Tracker)); !errors.Is(err, flow.ErrTracked) || !strings.Contains(err.Error(), "t/0") {
+	if err := com.Add("t", 0, new(flow.Tracker)); !errors.Is(err, flow.ErrTracked) ||
+		!strings.Contains(err.Error(), "t/0") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -324,13 +325,15 @@ func TestCommitterConfig(t *testing.T) {
 	}{
 		{"no mark", flow.CommitterConfig{Commit: commit}, "Mark"},
 		{"no commit", flow.CommitterConfig{Mark: mark}, "Commit"},
-		{"negative interval", flow.CommitterConfig{Mark: mark, Commit: commit, Interval: -1}, "Interval"},
+		{"negative interval", flow.CommitterConfig{Mark: mark, Commit: commit, Interval: -1},
+			"Interval"},
 		{"negative count", flow.CommitterConfig{Mark: mark, Commit: commit, Count: -1}, "Count"},
 		{"negative repeat", flow.CommitterConfig{Mark: mark, Commit: commit, Repeat: -1}, "Repeat"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			com, err := flow.NewCommitter(row.cfg)
-			if err == nil || com != nil || !strings.HasPrefix(err.Error(), "flow: ") || !strings.Contains(err.Error(), row.want) {
+			if err == nil || com != nil || !strings.HasPrefix(err.Error(), "flow: ") ||
+				!strings.Contains(err.Error(), row.want) {
 				t.Errorf("got %v, want an error that names %s", err, row.want)
 			}
 		})
@@ -390,7 +393,8 @@ func checkNotAhead(t *testing.T, c *client, trackers []*flow.Tracker) {
 	defer c.mu.Unlock()
 	for id, tr := range trackers {
 		if p := tr.Progress(); p.Oldest >= 0 && c.broker[name("t", int32(id))] > p.Oldest {
-			t.Fatalf("the broker has %d of partition %d while %d is unfinished", c.broker[name("t", int32(id))], id, p.Oldest)
+			t.Fatalf("the broker has %d of partition %d while %d is unfinished",
+				c.broker[name("t", int32(id))], id, p.Oldest)
 		}
 	}
 }

@@ -34,7 +34,8 @@ func (v *valve) turn(paused bool, call string) {
 
 func (v *valve) gate(low, high int) *flow.Gate {
 	v.t.Helper()
-	g, err := flow.NewGate(flow.GateConfig{Low: low, High: high, Level: v.Level, Pause: v.Pause, Resume: v.Resume})
+	g, err := flow.NewGate(flow.GateConfig{Low: low, High: high, Level: v.Level, Pause: v.Pause,
+		Resume: v.Resume})
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -47,7 +48,8 @@ func TestGateBetweenItsMarks(t *testing.T) {
 	for _, step := range []struct {
 		level  int
 		paused bool
-	}{{0, false}, {9, false}, {10, true}, {25, true}, {10, true}, {4, true}, {3, false}, {9, false}, {10, true}, {0, false}} {
+	}{{0, false}, {9, false}, {10, true}, {25, true}, {10, true}, {4, true}, {3, false}, {9, false},
+		{10, true}, {0, false}} {
 		v.level = step.level
 		g.Check()
 		if v.paused != step.paused {
@@ -85,7 +87,8 @@ func TestGateWaitsForItsLastReason(t *testing.T) {
 	g.Hold(flow.StoreDown)
 	v.level = 12
 	g.Check()
-	if got := g.Reasons(); got != flow.Backlog|flow.StoreDown || got.String() != "backlog+store down" {
+	if got := g.Reasons(); got != flow.Backlog|flow.StoreDown ||
+		got.String() != "backlog+store down" {
 		t.Errorf("reasons are %v", got)
 	}
 	g.Release(flow.StoreDown)
@@ -170,18 +173,19 @@ func TestGateNeverSticksOnAnOldLevel(t *testing.T) {
 	v := &valve{t: t}
 	reading, finished := make(chan struct{}), make(chan struct{})
 	first := true
-	g, err := flow.NewGate(flow.GateConfig{High: 2, Pause: v.Pause, Resume: v.Resume, Level: func() int {
-		level := tr.Len()
-		if first {
-			first = false
-			close(reading)
-			select { // the workers may get past the reader here, if the gate lets them
-			case <-finished:
-			case <-time.After(20 * time.Millisecond):
+	g, err := flow.NewGate(flow.GateConfig{High: 2, Pause: v.Pause, Resume: v.Resume,
+		Level: func() int {
+			level := tr.Len()
+			if first {
+				first = false
+				close(reading)
+				select { // the workers may get past the reader here, if the gate lets them
+				case <-finished:
+				case <-time.After(20 * time.Millisecond):
+				}
 			}
-		}
-		return level
-	}})
+			return level
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,12 +217,15 @@ func TestGateConfig(t *testing.T) {
 		{"no resume", flow.GateConfig{Level: level, Pause: do}, "Resume"},
 		{"negative high", flow.GateConfig{Level: level, Pause: do, Resume: do, High: -1}, "High"},
 		{"negative low", flow.GateConfig{Level: level, Pause: do, Resume: do, Low: -1}, "Low"},
-		{"low at high", flow.GateConfig{Level: level, Pause: do, Resume: do, Low: 5, High: 5}, "Low"},
-		{"low above the default", flow.GateConfig{Level: level, Pause: do, Resume: do, Low: flow.DefaultHigh}, "Low"},
+		{"low at high", flow.GateConfig{Level: level, Pause: do, Resume: do, Low: 5, High: 5},
+			"Low"},
+		{"low above the default",
+			flow.GateConfig{Level: level, Pause: do, Resume: do, Low: flow.DefaultHigh}, "Low"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			g, err := flow.NewGate(row.cfg)
-			if err == nil || g != nil || !strings.HasPrefix(err.Error(), "flow: ") || !strings.Contains(err.Error(), row.want) {
+			if err == nil || g != nil || !strings.HasPrefix(err.Error(), "flow: ") ||
+				!strings.Contains(err.Error(), row.want) {
 				t.Errorf("got %v, want an error that names %s", err, row.want)
 			}
 		})

@@ -54,7 +54,8 @@ func TestIntakeTakesWhatIsThere(t *testing.T) {
 			}
 		}
 		if waited := time.Since(start); waited != flow.DefaultBatchWait {
-			t.Errorf("the batch that was not full waited %v, want %v", waited, flow.DefaultBatchWait)
+			t.Errorf("the batch that was not full waited %v, want %v", waited,
+				flow.DefaultBatchWait)
 		}
 	})
 }
@@ -66,7 +67,8 @@ func TestIntakeWaitsForTheFirst(t *testing.T) {
 		time.AfterFunc(time.Hour, func() { source <- 1 })
 		start := time.Now()
 		batch, err := in.Next(t.Context(), nil)
-		if err != nil || !slices.Equal(batch, []int{1}) || time.Since(start) != time.Hour+flow.DefaultBatchWait {
+		if err != nil || !slices.Equal(batch, []int{1}) ||
+			time.Since(start) != time.Hour+flow.DefaultBatchWait {
 			t.Errorf("%v, %v after %v", batch, err, time.Since(start))
 		}
 	})
@@ -75,7 +77,8 @@ func TestIntakeWaitsForTheFirst(t *testing.T) {
 func TestIntakeWaitIsForTheWholeBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := make(chan int)
-		in := newIntake(t, source, flow.IntakeConfig{BatchMax: 10, BatchWait: 10 * time.Millisecond})
+		in := newIntake(t, source,
+			flow.IntakeConfig{BatchMax: 10, BatchWait: 10 * time.Millisecond})
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			for i := range 9 {
@@ -122,7 +125,8 @@ func TestIntakeOfOne(t *testing.T) {
 		start := time.Now()
 		in := newIntake(t, filled(0, 2), flow.IntakeConfig{BatchMax: 1})
 		for i := range 2 {
-			if batch, err := in.Next(t.Context(), nil); err != nil || !slices.Equal(batch, []int{i}) {
+			if batch, err := in.Next(t.Context(), nil); err != nil ||
+				!slices.Equal(batch, []int{i}) {
 				t.Errorf("%v, %v", batch, err)
 			}
 		}
@@ -150,9 +154,15 @@ func TestIntakeEnd(t *testing.T) {
 		err   error
 	}
 	ends := []end{
-		{"closed at once", 0, func(s chan int, _ context.CancelCauseFunc) { close(s) }, flow.ErrSourceClosed},
-		{"closed while waiting", time.Millisecond, func(s chan int, _ context.CancelCauseFunc) { close(s) }, flow.ErrSourceClosed},
-		{"cancelled while waiting", time.Millisecond, func(_ chan int, c context.CancelCauseFunc) { c(errAsked) }, errAsked},
+		{"closed at once", 0, func(s chan int, _ context.CancelCauseFunc) {
+			close(s)
+		}, flow.ErrSourceClosed},
+		{"closed while waiting", time.Millisecond, func(s chan int, _ context.CancelCauseFunc) {
+			close(s)
+		}, flow.ErrSourceClosed},
+		{"cancelled while waiting", time.Millisecond, func(_ chan int, c context.CancelCauseFunc) {
+			c(errAsked)
+		}, errAsked},
 	}
 	for _, row := range ends {
 		t.Run(row.name, func(t *testing.T) {
@@ -168,8 +178,10 @@ func TestIntakeEnd(t *testing.T) {
 				}
 				start := time.Now()
 				batch, err := in.Next(ctx, nil)
-				if err != nil || !slices.Equal(batch, []int{0, 1}) || time.Since(start) != row.after {
-					t.Fatalf("%v, %v after %v, want both items at the end", batch, err, time.Since(start))
+				if err != nil || !slices.Equal(batch, []int{0, 1}) ||
+					time.Since(start) != row.after {
+					t.Fatalf("%v, %v after %v, want both items at the end", batch,
+						err, time.Since(start))
 				}
 				if batch, err := in.Next(ctx, nil); !errors.Is(err, row.err) || batch != nil {
 					t.Errorf("then: %v, %v, want %v", batch, err, row.err)
@@ -210,7 +222,8 @@ func TestIntakeConfig(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			in, err := flow.NewIntake(row.source, row.cfg)
-			if err == nil || in != nil || !strings.HasPrefix(err.Error(), "flow: ") || !strings.Contains(err.Error(), row.want) {
+			if err == nil || in != nil || !strings.HasPrefix(err.Error(), "flow: ") ||
+				!strings.Contains(err.Error(), row.want) {
 				t.Errorf("got %v, want an error that names %s", err, row.want)
 			}
 		})

@@ -93,7 +93,8 @@ type Lanes[T any] struct {
 // outlive the claim: a session's context ends when a rebalance begins, and would cut
 // off exactly the handlers that Drain lets finish. [context.WithoutCancel] of it
 // keeps its values.
-func NewLanes[T any](ctx context.Context, cfg LanesConfig, process func(context.Context, T) Verdict) (*Lanes[T], error) {
+func NewLanes[T any](ctx context.Context, cfg LanesConfig,
+	process func(context.Context, T) Verdict) (*Lanes[T], error) {
 	if process == nil {
 		return nil, errNoProcess
 	}
@@ -109,7 +110,8 @@ func NewLanes[T any](ctx context.Context, cfg LanesConfig, process func(context.
 // The slice is process's until it returns: in the place of a task that it has handed over it
 // leaves the zero Task, for what is left when it ends its goroutine is settled for it. An
 // item for which alone is true gets a call to itself; nil: none does.
-func NewBatchLanes[T any](ctx context.Context, cfg LanesConfig, process func(context.Context, []Task[T]), alone func(T) bool) (*Lanes[T], error) {
+func NewBatchLanes[T any](ctx context.Context, cfg LanesConfig,
+	process func(context.Context, []Task[T]), alone func(T) bool) (*Lanes[T], error) {
 	switch {
 	case process == nil:
 		return nil, errNoProcess
@@ -124,8 +126,8 @@ func NewBatchLanes[T any](ctx context.Context, cfg LanesConfig, process func(con
 		cfg.Workers = DefaultWorkers
 	}
 	l := &Lanes[T]{
-		process: process, alone: alone, workers: cfg.Workers, batch: max(cfg.Batch, 1), order: cfg.Order, onStop: cfg.OnStop,
-		byKey: make(map[string]*lane[T]),
+		process: process, alone: alone, workers: cfg.Workers, batch: max(cfg.Batch, 1),
+		order: cfg.Order, onStop: cfg.OnStop, byKey: make(map[string]*lane[T]),
 	}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	return l, nil

@@ -110,10 +110,11 @@ func TestBatchLanesKeepTheirPromises(t *testing.T) {
 func randomBatches(t *testing.T, seed uint64) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	r := &batchReferee{
-		t: t, batch: 1 + rnd.IntN(20), rnd: rand.New(rand.NewPCG(seed, 2)), open: map[string]int{}, next: map[string]int{},
-		finished: map[item]bool{},
+		t: t, batch: 1 + rnd.IntN(20), rnd: rand.New(rand.NewPCG(seed, 2)), open: map[string]int{},
+		next: map[string]int{}, finished: map[item]bool{},
 	}
-	l, err := flow.NewBatchLanes(context.WithoutCancel(t.Context()), flow.LanesConfig{Workers: 1 + rnd.IntN(4), Batch: r.batch}, r.process, r.alone)
+	l, err := flow.NewBatchLanes(context.WithoutCancel(t.Context()),
+		flow.LanesConfig{Workers: 1 + rnd.IntN(4), Batch: r.batch}, r.process, r.alone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,13 +188,16 @@ func TestBatchLanesStop(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				told := make(chan error, 9)
-				l, err := flow.NewBatchLanes(t.Context(), flow.LanesConfig{Workers: 1, Batch: 3, OnStop: func(err error) { told <- err }},
+				l, err := flow.NewBatchLanes(t.Context(),
+					flow.LanesConfig{Workers: 1, Batch: 3, OnStop: func(err error) { told <- err }},
 					func(_ context.Context, tasks []flow.Task[item]) { row.process(tasks) }, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				items := []item{{"a", 0}, {"a", 1}, {"b", 0}, {"c", 0}}
-				if err := l.SubmitAll(items, func(it item) []byte { return []byte(it.key) }); err != nil {
+				if err := l.SubmitAll(items, func(it item) []byte {
+					return []byte(it.key)
+				}); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
@@ -201,10 +205,13 @@ func TestBatchLanesStop(t *testing.T) {
 					t.Errorf("stopped with %v, want %v once", got, row.want)
 				}
 				left := l.Drain(t.Context())
-				if want := []item{{"a", 1}, {"c", 0}}; !slices.Equal(left.Pending, want) || left.Running != nil {
+				if want := []item{{"a", 1}, {"c", 0}}; !slices.Equal(left.Pending, want) ||
+					left.Running != nil {
 					t.Errorf("left %+v, want %v pending", left, want)
 				}
-				if err := l.SubmitAll(items, func(item) []byte { return nil }); !errors.Is(err, flow.ErrStopped) {
+				if err := l.SubmitAll(items, func(item) []byte {
+					return nil
+				}); !errors.Is(err, flow.ErrStopped) {
 					t.Errorf("SubmitAll after a stop: %v", err)
 				}
 			})

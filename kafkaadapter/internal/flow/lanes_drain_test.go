@@ -59,7 +59,8 @@ func TestDrainLetsRunningItemsEnd(t *testing.T) {
 		if time.Since(start) != 5*time.Second {
 			t.Errorf("drained in %v, want 5s", time.Since(start))
 		}
-		if want := []item{{"a", 1}, {"b", 2}, {"c", 1}}; !slices.Equal(left.Pending, want) || left.Running != nil {
+		if want := []item{{"a", 1}, {"b", 2}, {"c", 1}}; !slices.Equal(left.Pending, want) ||
+			left.Running != nil {
 			t.Errorf("left %+v, want %v pending", left, want)
 		}
 		if want := []item{{"a", 3}, {"b", 5}}; !slices.Equal(s.finished, want) || s.causes != nil {
@@ -88,7 +89,8 @@ func TestDrainCancelsWhatDoesNotEnd(t *testing.T) {
 		if time.Since(start) != 10*time.Second {
 			t.Errorf("drained in %v, want 10s", time.Since(start))
 		}
-		if !slices.Equal(left.Running, []item{{"slow", 3600}}) || !slices.Equal(left.Pending, []item{{"slow", 1}}) {
+		if !slices.Equal(left.Running, []item{{"slow", 3600}}) ||
+			!slices.Equal(left.Pending, []item{{"slow", 1}}) {
 			t.Errorf("left %+v", left)
 		}
 		// The handler has heard it: asking again finds its attempt ended, not finished.
@@ -96,8 +98,10 @@ func TestDrainCancelsWhatDoesNotEnd(t *testing.T) {
 		if again.Running != nil || !slices.Equal(again.Pending, []item{{"slow", 3600}}) {
 			t.Errorf("then left %+v", again)
 		}
-		if len(s.causes) != 1 || !errors.Is(s.causes[0], flow.ErrDrained) || !errors.Is(s.causes[0], errAsked) {
-			t.Errorf("cancelled with %v, want ErrDrained and the cause of the drain's context", s.causes)
+		if len(s.causes) != 1 || !errors.Is(s.causes[0], flow.ErrDrained) ||
+			!errors.Is(s.causes[0], errAsked) {
+			t.Errorf("cancelled with %v, want ErrDrained and the cause of the drain's context",
+				s.causes)
 		}
 	})
 }
@@ -109,7 +113,8 @@ func TestDrainReturnsThoughAHandlerIsDeaf(t *testing.T) {
 		submit(t, l, item{"deaf", 100})
 		synctest.Wait()
 		for range 2 {
-			if left := l.Drain(within(t, 10*time.Second)); !slices.Equal(left.Running, []item{{"deaf", 100}}) || left.Pending != nil {
+			if left := l.Drain(within(t, 10*time.Second)); !slices.Equal(left.Running,
+				[]item{{"deaf", 100}}) || left.Pending != nil {
 				t.Errorf("left %+v", left)
 			}
 		}
@@ -153,7 +158,8 @@ func TestCloseCancelsAtOnce(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		left := l.Close(within(t, time.Minute))
-		if time.Since(start) != time.Millisecond || left.Running != nil || !slices.Equal(left.Pending, []item{{"a", 100}, {"b", 100}}) {
+		if time.Since(start) != time.Millisecond || left.Running != nil ||
+			!slices.Equal(left.Pending, []item{{"a", 100}, {"b", 100}}) {
 			t.Errorf("after %v: %+v", time.Since(start), left)
 		}
 		for _, cause := range s.causes {
@@ -175,7 +181,8 @@ func TestCloseWaitsBounded(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		left := l.Close(within(t, 10*time.Second))
-		if time.Since(start) != 10*time.Second || !slices.Equal(left.Running, []item{{"deaf", 60}}) {
+		if time.Since(start) != 10*time.Second ||
+			!slices.Equal(left.Running, []item{{"deaf", 60}}) {
 			t.Errorf("after %v: %+v", time.Since(start), left)
 		}
 		time.Sleep(time.Minute)

@@ -21,7 +21,8 @@ type item struct {
 	n   int
 }
 
-func newLanes(t *testing.T, cfg flow.LanesConfig, process func(context.Context, item) flow.Verdict) *flow.Lanes[item] {
+func newLanes(t *testing.T, cfg flow.LanesConfig,
+	process func(context.Context, item) flow.Verdict) *flow.Lanes[item] {
 	t.Helper()
 	l, err := flow.NewLanes(context.WithoutCancel(t.Context()), cfg, process)
 	if err != nil {
@@ -66,11 +67,12 @@ func (j *journal) want(t *testing.T, lines ...string) {
 func TestKeysRunSideBySideAndInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal()
-		l := newLanes(t, flow.LanesConfig{Workers: 8}, func(_ context.Context, it item) flow.Verdict {
-			time.Sleep(time.Duration(it.n) * time.Second)
-			j.note(it)
-			return flow.Done()
-		})
+		l := newLanes(t, flow.LanesConfig{Workers: 8},
+			func(_ context.Context, it item) flow.Verdict {
+				time.Sleep(time.Duration(it.n) * time.Second)
+				j.note(it)
+				return flow.Done()
+			})
 		submit(t, l, item{"a", 6}, item{"a", 1}, item{"b", 2}, item{"c", 4}, item{"b", 1})
 		time.Sleep(time.Minute)
 		j.want(t, "b2@2s", "b1@3s", "c4@4s", "a6@6s", "a1@7s")
@@ -82,14 +84,15 @@ func TestKeysRunSideBySideAndInOrder(t *testing.T) {
 func TestWaitingKeyGivesItsWorkerBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, waited := newJournal(), false
-		l := newLanes(t, flow.LanesConfig{Workers: 1}, func(_ context.Context, it item) flow.Verdict {
-			j.note(it)
-			if it == (item{"a", 1}) && !waited {
-				waited = true
-				return flow.RetryAfter(time.Hour)
-			}
-			return flow.Done()
-		})
+		l := newLanes(t, flow.LanesConfig{Workers: 1},
+			func(_ context.Context, it item) flow.Verdict {
+				j.note(it)
+				if it == (item{"a", 1}) && !waited {
+					waited = true
+					return flow.RetryAfter(time.Hour)
+				}
+				return flow.Done()
+			})
 		submit(t, l, item{"a", 1}, item{"a", 2}, item{"b", 1}, item{"c", 1}, item{"b", 2})
 		synctest.Wait()
 		if got, want := l.Stats(), (flow.LaneStats{Items: 2, Keys: 1, Parked: 1}); got != want {
@@ -106,13 +109,14 @@ func TestWaitingKeyGivesItsWorkerBack(t *testing.T) {
 func TestBlockedHandlerHoldsOnlyItsWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, release := newJournal(), make(chan struct{})
-		l := newLanes(t, flow.LanesConfig{Workers: 2}, func(_ context.Context, it item) flow.Verdict {
-			if it.key == "stuck" {
-				<-release
-			}
-			j.note(it)
-			return flow.Done()
-		})
+		l := newLanes(t, flow.LanesConfig{Workers: 2},
+			func(_ context.Context, it item) flow.Verdict {
+				if it.key == "stuck" {
+					<-release
+				}
+				j.note(it)
+				return flow.Done()
+			})
 		submit(t, l, item{"stuck", 1}, item{"stuck", 2}, item{"a", 1}, item{"b", 1}, item{"a", 2})
 		synctest.Wait()
 		j.want(t, "a1@0s", "b1@0s", "a2@0s")
@@ -128,14 +132,15 @@ func TestRetryAtOnceLetsOthersPass(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			j, tries := newJournal(), 0
 			gate := make(chan struct{})
-			l := newLanes(t, flow.LanesConfig{Workers: 1}, func(_ context.Context, it item) flow.Verdict {
-				<-gate
-				j.note(it)
-				if tries++; it.key == "a" && tries < 4 {
-					return flow.RetryAfter(d)
-				}
-				return flow.Done()
-			})
+			l := newLanes(t, flow.LanesConfig{Workers: 1},
+				func(_ context.Context, it item) flow.Verdict {
+					<-gate
+					j.note(it)
+					if tries++; it.key == "a" && tries < 4 {
+						return flow.RetryAfter(d)
+					}
+					return flow.Done()
+				})
 			submit(t, l, item{"a", 1}, item{"a", 2}, item{"b", 1})
 			close(gate)
 			synctest.Wait()
@@ -147,11 +152,12 @@ func TestRetryAtOnceLetsOthersPass(t *testing.T) {
 func TestHotKeyTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, gate := newJournal(), make(chan struct{})
-		l := newLanes(t, flow.LanesConfig{Workers: 1}, func(_ context.Context, it item) flow.Verdict {
-			<-gate
-			j.note(it)
-			return flow.Done()
-		})
+		l := newLanes(t, flow.LanesConfig{Workers: 1},
+			func(_ context.Context, it item) flow.Verdict {
+				<-gate
+				j.note(it)
+				return flow.Done()
+			})
 		submit(t, l, item{"hot", 1}, item{"hot", 2}, item{"hot", 3}, item{"a", 1}, item{"b", 1})
 		close(gate)
 		synctest.Wait()
@@ -177,13 +183,14 @@ func TestOrders(t *testing.T) {
 				var last time.Duration
 				var mu sync.Mutex
 				start := time.Now()
-				l := newLanes(t, flow.LanesConfig{Order: row.order}, func(context.Context, item) flow.Verdict {
-					time.Sleep(time.Second)
-					mu.Lock()
-					defer mu.Unlock()
-					last = time.Since(start)
-					return flow.Done()
-				})
+				l := newLanes(t, flow.LanesConfig{Order: row.order},
+					func(context.Context, item) flow.Verdict {
+						time.Sleep(time.Second)
+						mu.Lock()
+						defer mu.Unlock()
+						last = time.Since(start)
+						return flow.Done()
+					})
 				for i, key := range keyed {
 					if err := l.Submit(key, item{string(key), i}); err != nil {
 						t.Fatal(err)
@@ -234,14 +241,15 @@ func TestLanesAreReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := newJournal()
 		tried := map[item]bool{}
-		l := newLanes(t, flow.LanesConfig{Workers: 1}, func(_ context.Context, it item) flow.Verdict {
-			j.note(it)
-			if !tried[it] {
-				tried[it] = true
-				return flow.RetryAfter(time.Duration(it.n) * time.Second)
-			}
-			return flow.Done()
-		})
+		l := newLanes(t, flow.LanesConfig{Workers: 1},
+			func(_ context.Context, it item) flow.Verdict {
+				j.note(it)
+				if !tried[it] {
+					tried[it] = true
+					return flow.RetryAfter(time.Duration(it.n) * time.Second)
+				}
+				return flow.Done()
+			})
 		for n := range 3 {
 			for _, key := range []string{"a", "b"} {
 				submit(t, l, item{key, n + 1})
@@ -272,7 +280,8 @@ func TestStopVerdict(t *testing.T) {
 		})
 		submit(t, l, item{"bad", 1}, item{"late", 2}, item{"bad", 3}, item{"a", 0})
 		time.Sleep(time.Minute)
-		if !errors.Is(l.Err(), errAsked) || len(stops) != 1 || !errors.Is(context.Cause(intake), errAsked) {
+		if !errors.Is(l.Err(), errAsked) || len(stops) != 1 ||
+			!errors.Is(context.Cause(intake), errAsked) {
 			t.Errorf("Err %v, OnStop %v, intake %v", l.Err(), stops, context.Cause(intake))
 		}
 		if err := l.Submit([]byte("a"), item{}); !errors.Is(err, flow.ErrStopped) {
@@ -288,7 +297,9 @@ func TestStopVerdict(t *testing.T) {
 
 func TestStopWithoutAReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLanes(t, flow.LanesConfig{}, func(context.Context, item) flow.Verdict { return flow.Stop(nil) })
+		l := newLanes(t, flow.LanesConfig{}, func(context.Context, item) flow.Verdict {
+			return flow.Stop(nil)
+		})
 		submit(t, l, item{"a", 1})
 		synctest.Wait()
 		if !errors.Is(l.Err(), flow.ErrStopped) {
@@ -300,14 +311,19 @@ func TestStopWithoutAReason(t *testing.T) {
 // Forgetting to answer must not look like success, however it is forgotten.
 func TestNoVerdict(t *testing.T) {
 	for name, process := range map[string]func(context.Context, item) flow.Verdict{
-		"zero verdict":   func(context.Context, item) flow.Verdict { return flow.Verdict{} },
-		"goroutine ends": func(context.Context, item) flow.Verdict { runtime.Goexit(); return flow.Done() },
+		"zero verdict": func(context.Context, item) flow.Verdict { return flow.Verdict{} },
+		"goroutine ends": func(context.Context, item) flow.Verdict {
+			runtime.Goexit()
+			return flow.Done()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var stop error
 				gate := make(chan struct{})
-				l := newLanes(t, flow.LanesConfig{Workers: 1, OnStop: func(err error) { stop = err }},
+				l := newLanes(t, flow.LanesConfig{Workers: 1, OnStop: func(err error) {
+					stop = err
+				}},
 					func(ctx context.Context, it item) flow.Verdict {
 						<-gate
 						return process(ctx, it)
@@ -341,7 +357,8 @@ func TestLanesConfig(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l, err := flow.NewLanes(t.Context(), row.cfg, row.process)
-			if err == nil || l != nil || !strings.HasPrefix(err.Error(), "flow: ") || !strings.Contains(err.Error(), row.want) {
+			if err == nil || l != nil || !strings.HasPrefix(err.Error(), "flow: ") ||
+				!strings.Contains(err.Error(), row.want) {
 				t.Errorf("got %v, want an error that names %s", err, row.want)
 			}
 		})

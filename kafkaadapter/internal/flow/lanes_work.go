@@ -48,11 +48,14 @@ func (l *Lanes[T]) takeReady(tasks []Task[T]) []Task[T] {
 	return tasks
 }
 
-func (l *Lanes[T]) isAlone(lane *lane[T]) bool { return l.alone != nil && l.alone(*lane.items.at(0)) }
+func (l *Lanes[T]) isAlone(lane *lane[T]) bool {
+	return l.alone != nil && l.alone(*lane.items.at(0))
+}
 
 // takeLane moves items from the lane's queue to what runs, the head at least.
 func (l *Lanes[T]) takeLane(lane *lane[T], tasks []Task[T], alone bool) []Task[T] {
-	for first := true; first || !alone && len(tasks) < l.batch && lane.items.len() > 0 && !l.isAlone(lane); first = false {
+	for first := true; first || !alone && len(tasks) < l.batch && lane.items.len() > 0 &&
+		!l.isAlone(lane); first = false {
 		item := lane.items.pop()
 		tasks = append(tasks, Task[T]{Item: item, l: l, lane: lane, at: len(lane.run)})
 		lane.run = append(lane.run, running[T]{item: item})

@@ -152,7 +152,8 @@ type Progress struct {
 func (t *Tracker) Progress() Progress {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := Progress{Received: -1, Watermark: -1, Held: t.received.len(), Unfinished: t.unfinished, Oldest: -1}
+	p := Progress{Received: -1, Watermark: -1, Held: t.received.len(), Unfinished: t.unfinished,
+		Oldest: -1}
 	if t.dropped > 0 {
 		p.Received, p.Watermark = t.last, t.watermark
 	}

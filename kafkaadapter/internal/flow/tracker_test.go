@@ -161,11 +161,14 @@ func TestProgress(t *testing.T) {
 		b := track(t, &tr, 20)
 		c := track(t, &tr, 30)
 		time.Sleep(time.Minute)
-		want(flow.Progress{Received: 30, Watermark: -1, Held: 3, Unfinished: 3, Oldest: 10, Age: 61 * time.Second})
+		want(flow.Progress{Received: 30, Watermark: -1, Held: 3, Unfinished: 3, Oldest: 10,
+			Age: 61 * time.Second})
 		b.Done()
-		want(flow.Progress{Received: 30, Watermark: -1, Held: 3, Unfinished: 2, Oldest: 10, Age: 61 * time.Second})
+		want(flow.Progress{Received: 30, Watermark: -1, Held: 3, Unfinished: 2, Oldest: 10,
+			Age: 61 * time.Second})
 		a.Done()
-		want(flow.Progress{Received: 30, Watermark: 21, Held: 1, Unfinished: 1, Oldest: 30, Age: time.Minute})
+		want(flow.Progress{Received: 30, Watermark: 21, Held: 1, Unfinished: 1, Oldest: 30,
+			Age: time.Minute})
 		c.Done()
 		want(flow.Progress{Received: 30, Watermark: 31, Oldest: -1})
 	})

@@ -20,31 +20,41 @@ func TestAges(t *testing.T) {
 		a, b   time.Duration
 		asked  int
 	}{
-		"all is read":                {map[Place]Span{a0: SpanOf(9, 0, 9), b0: SpanOf(12, 3, 9)}, nil, 0, 0, 0},
-		"empty":                      {map[Place]Span{a0: SpanOf(-1, 9, 9)}, nil, 0, 0, 0},
-		"the next one":               {map[Place]Span{a0: SpanOf(5, 0, 9)}, map[Place]map[int64]Stretch{a0: {5: ago(time.Hour)}}, time.Hour, 0, 1},
-		"nothing is committed":       {map[Place]Span{a0: SpanOf(-1, 3, 9)}, map[Place]map[int64]Stretch{a0: {3: ago(time.Hour)}}, time.Hour, 0, 1},
-		"what was committed is gone": {map[Place]Span{a0: SpanOf(2, 3, 9)}, map[Place]map[int64]Stretch{a0: {3: ago(time.Hour)}}, time.Hour, 0, 1},
+		"all is read": {map[Place]Span{a0: SpanOf(9, 0, 9), b0: SpanOf(12, 3, 9)},
+			nil, 0, 0, 0},
+		"empty": {map[Place]Span{a0: SpanOf(-1, 9, 9)}, nil, 0, 0, 0},
+		"the next one": {map[Place]Span{a0: SpanOf(5, 0, 9)},
+			map[Place]map[int64]Stretch{a0: {5: ago(time.Hour)}}, time.Hour, 0, 1},
+		"nothing is committed": {map[Place]Span{a0: SpanOf(-1, 3, 9)},
+			map[Place]map[int64]Stretch{a0: {3: ago(time.Hour)}}, time.Hour, 0, 1},
+		"what was committed is gone": {map[Place]Span{a0: SpanOf(2, 3, 9)},
+			map[Place]map[int64]Stretch{a0: {3: ago(time.Hour)}}, time.Hour, 0, 1},
 		"the oldest of a topic": {
 			map[Place]Span{a0: {5, 9}, a1: {1, 2}, a2: {3, 4}, b0: {0, 1}},
-			map[Place]map[int64]Stretch{a0: {5: ago(time.Minute)}, a1: {1: ago(time.Hour)}, a2: {3: ago(time.Second)}, b0: {0: ago(time.Second)}}, time.Hour, time.Second, 4,
+			map[Place]map[int64]Stretch{a0: {5: ago(time.Minute)}, a1: {1: ago(time.Hour)},
+				a2: {3: ago(time.Second)}, b0: {0: ago(time.Second)}}, time.Hour, time.Second, 4,
 		},
-		"behind a gap":          {map[Place]Span{a0: {5, 90}}, map[Place]map[int64]Stretch{a0: {5: {After: 40}, 40: ago(time.Hour)}}, time.Hour, 0, 2},
-		"markers alone":         {map[Place]Span{a0: {5, 7}}, map[Place]map[int64]Stretch{a0: {5: {After: 6}, 6: {After: 7}}}, 0, 0, 2},
-		"a clock that is ahead": {map[Place]Span{a0: {5, 9}}, map[Place]map[int64]Stretch{a0: {5: ago(-time.Hour)}}, 0, 0, 1},
+		"behind a gap": {map[Place]Span{a0: {5, 90}},
+			map[Place]map[int64]Stretch{a0: {5: {After: 40}, 40: ago(time.Hour)}}, time.Hour, 0, 2},
+		"markers alone": {map[Place]Span{a0: {5, 7}},
+			map[Place]map[int64]Stretch{a0: {5: {After: 6}, 6: {After: 7}}}, 0, 0, 2},
+		"a clock that is ahead": {map[Place]Span{a0: {5, 9}},
+			map[Place]map[int64]Stretch{a0: {5: ago(-time.Hour)}}, 0, 0, 1},
 	} {
 		asked = 0
-		got, err := Ages(now, []string{"a", "b"}, c.unread, func(at Place, offset int64) (Stretch, error) {
-			asked++
-			s, ok := c.sent[at][offset]
-			if !ok {
-				t.Errorf("%s: asked for %v from %d on", name, at, offset)
-				return s, errors.New("unexpected")
-			}
-			return s, nil
-		})
+		got, err := Ages(now, []string{"a", "b"}, c.unread,
+			func(at Place, offset int64) (Stretch, error) {
+				asked++
+				s, ok := c.sent[at][offset]
+				if !ok {
+					t.Errorf("%s: asked for %v from %d on", name, at, offset)
+					return s, errors.New("unexpected")
+				}
+				return s, nil
+			})
 		if err != nil || len(got) != 2 || got["a"] != c.a || got["b"] != c.b || asked != c.asked {
-			t.Errorf("%s: %v, %v after %d questions; want %v and %v after %d", name, got, err, asked, c.a, c.b, c.asked)
+			t.Errorf("%s: %v, %v after %d questions; want %v and %v after %d", name, got,
+				err, asked, c.a, c.b, c.asked)
 		}
 	}
 }
@@ -55,13 +65,16 @@ func TestAgesFails(t *testing.T) {
 		Stretch
 		err error
 	}{
-		"a/0 from 5 on cannot be read: broken":  {err: broken},
-		"a/0 from 5 on has no time":             {Stretch: Stretch{Found: true, Sent: time.UnixMilli(-1)}},
+		"a/0 from 5 on cannot be read: broken": {err: broken},
+		"a/0 from 5 on has no time": {Stretch: Stretch{Found: true,
+			Sent: time.UnixMilli(-1)}},
 		"a/0 from 5 to 9 were not sent":         {Stretch: Stretch{After: 5}},
 		"first message of a/0 from 5 on has no": {Stretch: Stretch{Found: true}}, // the zero Time
 	} {
-		got, err := Ages(now, []string{"a"}, map[Place]Span{{"a", 0}: {5, 9}}, func(Place, int64) (Stretch, error) { return c.Stretch, c.err })
-		if err == nil || got != nil || !strings.Contains(err.Error(), want) || c.err != nil && !errors.Is(err, broken) {
+		got, err := Ages(now, []string{"a"}, map[Place]Span{{"a", 0}: {5, 9}},
+			func(Place, int64) (Stretch, error) { return c.Stretch, c.err })
+		if err == nil || got != nil || !strings.Contains(err.Error(), want) ||
+			c.err != nil && !errors.Is(err, broken) {
 			t.Errorf("%v, %v; want %q", got, err, want)
 		}
 	}

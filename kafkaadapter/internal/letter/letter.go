@@ -38,7 +38,8 @@ var (
 	// ErrSettled: the message of a dead letter has been processed since.
 	ErrSettled = errors.New("kafkaadapter: the message of the dead letter has been processed since")
 	// ErrNoRecord: nothing is on record of the message of a dead letter.
-	ErrNoRecord = errors.New("kafkaadapter: the store has no record of the message of the dead letter")
+	ErrNoRecord = errors.New(
+		"kafkaadapter: the store has no record of the message of the dead letter")
 )
 
 // Header of a letter.
@@ -103,7 +104,8 @@ func Replayed(h msgid.Headers, topic string) (string, bool) {
 // Open makes the key of a letter claimable again, and returns the topic it goes back to. The
 // scope of the key is that of the letter. Unrecorded lets a letter go of whose message nothing
 // is on record.
-func Open(ctx context.Context, d *dedup.Deduper, h msgid.Headers, unrecorded bool) (topic string, err error) {
+func Open(ctx context.Context, d *dedup.Deduper, h msgid.Headers, unrecorded bool) (topic string,
+	err error) {
 	topic = h(Topic)
 	switch {
 	case topic == "":
@@ -121,14 +123,15 @@ func Open(ctx context.Context, d *dedup.Deduper, h msgid.Headers, unrecorded boo
 }
 
 func tooLarge(h msgid.Headers) error {
-	return fmt.Errorf("%w: it was too large, with a value of %s bytes, and lies at %s/%s@%s", ErrNoLetter,
-		h(TooLarge), h(Topic), h(Partition), h(Offset))
+	return fmt.Errorf("%w: it was too large, with a value of %s bytes, and lies at %s/%s@%s",
+		ErrNoLetter, h(TooLarge), h(Topic), h(Partition), h(Offset))
 }
 
 // free forgets a key that has not succeeded, given up after so many attempts. One with fewer
 // of them is on its way again, after an earlier replay: it is claimable, and to forget it
 // could meet the success that it has in the meantime.
-func free(ctx context.Context, d *dedup.Deduper, scope, id string, attempts int, unrecorded bool) error {
+func free(ctx context.Context, d *dedup.Deduper, scope, id string, attempts int,
+	unrecorded bool) error {
 	rec, err := d.Lookup(ctx, id, dedup.WithScope(scope))
 	switch {
 	case err != nil:

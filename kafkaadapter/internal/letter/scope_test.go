@@ -29,7 +29,8 @@ func TestScopesStayApart(t *testing.T) {
 	seen := map[string][2]string{}
 	long := strings.Repeat("x", 249)
 	hashed := ScopeOf("", "t") // a name may read like the scope of another group or topic
-	for _, group := range []string{"g", "g/a", "g/t", "a", "a/b", "ü", "\x00", long, long + "y", "", "sha256:", hashed} {
+	for _, group := range []string{"g", "g/a", "g/t", "a", "a/b", "ü", "\x00", long, long + "y",
+		"", "sha256:", hashed} {
 		for _, topic := range []string{"t", "a", "b", "b/c", "a/b", "g/t", hashed, long, "t\n"} {
 			scope := ScopeOf(group, topic)
 			assert.True(t, msgid.IsScope(scope), scope)
@@ -51,17 +52,28 @@ func TestFirstTopic(t *testing.T) {
 		want   Scoped
 		id     string
 	}{
-		"ordinary":                 {Scopes{Group: "g"}, "orders", headers(), Scoped{"g/orders", "orders"}, ""},
-		"forged":                   {Scopes{Group: "g"}, "payments", letter, Scoped{"g/payments", "payments"}, ""},
-		"forged beside a retry":    {Scopes{Group: "g", Retry: []string{"retry"}}, "payments", letter, Scoped{"g/payments", "payments"}, ""},
-		"forged in a mirror":       {Scopes{Group: "g", TopicName: mirror}, "eu.payments", letter, Scoped{"g/payments", "payments"}, ""},
-		"retried":                  {Scopes{Group: "g", Retry: []string{"retry"}}, "retry", letter, Scoped{"g/orders", "orders"}, "m1"},
-		"not a letter, in a retry": {Scopes{Group: "g", Retry: []string{"retry"}}, "retry", headers(ID, "m1"), Scoped{"g/retry", "retry"}, ""},
-		"mirror":                   {Scopes{Group: "g", TopicName: mirror}, "eu.orders", headers(), Scoped{"g/orders", "orders"}, ""},
-		"mirror of a retry":        {Scopes{Group: "g", TopicName: mirror, Retry: []string{"eu.retry"}}, "eu.retry", letter, Scoped{"g/orders", "orders"}, "m1"},
-		"no name for the topic":    {Scopes{Group: "g", TopicName: func(string) string { return "" }}, "orders", headers(), Scoped{"g/orders", "orders"}, ""},
-		"explicit":                 {Scopes{Group: "g", Explicit: "s", Retry: []string{"retry"}}, "retry", letter, Scoped{"s", "orders"}, "m1"},
-		"nothing is claimed":       {Scopes{}, "orders", headers(), Scoped{"", "orders"}, ""},
+		"ordinary": {Scopes{Group: "g"}, "orders", headers(),
+			Scoped{"g/orders", "orders"}, ""},
+		"forged": {Scopes{Group: "g"}, "payments",
+			letter, Scoped{"g/payments", "payments"}, ""},
+		"forged beside a retry": {Scopes{Group: "g", Retry: []string{"retry"}}, "payments",
+			letter, Scoped{"g/payments", "payments"}, ""},
+		"forged in a mirror": {Scopes{Group: "g", TopicName: mirror}, "eu.payments",
+			letter, Scoped{"g/payments", "payments"}, ""},
+		"retried": {Scopes{Group: "g", Retry: []string{"retry"}}, "retry",
+			letter, Scoped{"g/orders", "orders"}, "m1"},
+		"not a letter, in a retry": {Scopes{Group: "g", Retry: []string{"retry"}}, "retry",
+			headers(ID, "m1"), Scoped{"g/retry", "retry"}, ""},
+		"mirror": {Scopes{Group: "g", TopicName: mirror}, "eu.orders", headers(),
+			Scoped{"g/orders", "orders"}, ""},
+		"mirror of a retry": {Scopes{Group: "g", TopicName: mirror,
+			Retry: []string{"eu.retry"}}, "eu.retry", letter, Scoped{"g/orders", "orders"}, "m1"},
+		"no name for the topic": {Scopes{Group: "g", TopicName: func(string) string {
+			return ""
+		}}, "orders", headers(), Scoped{"g/orders", "orders"}, ""},
+		"explicit": {Scopes{Group: "g", Explicit: "s", Retry: []string{"retry"}},
+			"retry", letter, Scoped{"s", "orders"}, "m1"},
+		"nothing is claimed": {Scopes{}, "orders", headers(), Scoped{"", "orders"}, ""},
 	} {
 		topic := row.scopes.Topic(row.topic)
 		assert.Equal(t, row.want, topic.Of(row.h), name)
@@ -73,7 +85,8 @@ func TestFirstTopic(t *testing.T) {
 // A letter that has lost its value must not run as if it were empty.
 func TestRetriedLetterWithoutItsValue(t *testing.T) {
 	scopes := Scopes{Group: "g", Retry: []string{"retry"}}
-	h := headers(FirstTopic, "orders", Topic, "orders", Partition, "1", Offset, "7", TooLarge, "5000")
+	h := headers(FirstTopic, "orders", Topic, "orders", Partition, "1", Offset,
+		"7", TooLarge, "5000")
 	retry, ordinary := scopes.Topic("retry"), scopes.Topic("orders")
 	err := retry.Fault(h)
 	require.ErrorIs(t, err, ErrNoLetter)
@@ -86,7 +99,8 @@ func TestRetriedLetterWithoutItsValue(t *testing.T) {
 // The key of a letter is that of its scope, and without a record nothing goes back unless that is
 // asked for.
 func TestOpenReadsTheScope(t *testing.T) {
-	d, err := dedup.New(dedup.Memory(10), dedup.Config{Namespace: "n", Window: time.Hour, LeaseTTL: time.Minute})
+	d, err := dedup.New(dedup.Memory(10),
+		dedup.Config{Namespace: "n", Window: time.Hour, LeaseTTL: time.Minute})
 	require.NoError(t, err)
 	fail := func(scope string) {
 		c, err := d.Claim(t.Context(), "x", dedup.WithScope(scope))
@@ -99,7 +113,8 @@ func TestOpenReadsTheScope(t *testing.T) {
 	topic, err := Open(t.Context(), d, letter, false)
 	require.NoError(t, err)
 	assert.Equal(t, "orders", topic)
-	for scope, want := range map[string]dedup.State{"g/orders": dedup.StateAbsent, "g/payments": dedup.StateFailed} {
+	for scope, want := range map[string]dedup.State{"g/orders": dedup.StateAbsent,
+		"g/payments": dedup.StateFailed} {
 		rec, err := d.Lookup(t.Context(), "x", dedup.WithScope(scope))
 		require.NoError(t, err)
 		assert.Equal(t, want, rec.State, scope)

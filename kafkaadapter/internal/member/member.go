@@ -43,7 +43,8 @@ type Member struct {
 // Run consumes the topics until ctx ends, and then returns nil. It returns what
 // [Member.Fail] was told, sarama.ErrClosedConsumerGroup, Busy, and an [*dedup.InputError]
 // for a nil argument or no topics; any other error of the group is Failed's business.
-func (m *Member) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string, handler sarama.ConsumerGroupHandler) error {
+func (m *Member) Run(ctx context.Context, group sarama.ConsumerGroup, topics []string,
+	handler sarama.ConsumerGroupHandler) error {
 	switch {
 	case ctx == nil:
 		return &dedup.InputError{Field: "Context", Reason: "is nil"}
@@ -86,7 +87,8 @@ func (m *Member) end() {
 }
 
 // consume joins again and again.
-func (m *Member) consume(ctx context.Context, group sarama.ConsumerGroup, topics []string, handler sarama.ConsumerGroupHandler) error {
+func (m *Member) consume(ctx context.Context, group sarama.ConsumerGroup, topics []string,
+	handler sarama.ConsumerGroupHandler) error {
 	rejoin := backoff.Policy{Base: min(m.Retry.Base, rejoinMax), Cap: min(m.Retry.Cap, rejoinMax)}
 	for failures := 0; ; failures++ {
 		present := topics

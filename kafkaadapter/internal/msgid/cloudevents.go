@@ -100,7 +100,8 @@ func endOfString(text []byte, i int) int {
 // read as U+FFFD, whatever it was, it could make one id of two.
 func unquote(text []byte) string {
 	s := string(text[1 : len(text)-1])
-	if strings.Contains(s, `\`) && json.Unmarshal(text, &s) != nil || strings.ContainsRune(s, utf8.RuneError) {
+	if strings.Contains(s, `\`) && json.Unmarshal(text, &s) != nil ||
+		strings.ContainsRune(s, utf8.RuneError) {
 		return ""
 	}
 	return s

@@ -30,7 +30,8 @@ func (p *Partition) askBatch(batch []task) {
 		} else {
 			verdicts[i] = p.asked(t.Item, answers[i])
 		}
-		if err != nil || answers[i].Outcome != dedup.Acquired { // that one may be given back already
+		// that one may be given back already
+		if err != nil || answers[i].Outcome != dedup.Acquired {
 			p.passOn(t.Item)
 		}
 	}

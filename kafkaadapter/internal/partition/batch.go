@@ -55,7 +55,8 @@ func (p *Partition) handledInBatch(ctx context.Context, t task, inTime bool, err
 		t.Settle(p.retryAfter(t.Item, err))
 		return
 	}
-	p.ends.Add(ending{task: t, how: dedup.Completion{Claim: t.Item.claim, Err: retryable(err), Unused: true}})
+	p.ends.Add(ending{task: t,
+		how: dedup.Completion{Claim: t.Item.claim, Err: retryable(err), Unused: true}})
 }
 
 // handleBatch calls the batch handler within its time, and returns an error for each.
@@ -86,7 +87,8 @@ func (p *Partition) handleBatch(ctx context.Context, tasks []task) (errs []error
 	case errs == nil:
 		return make([]error, len(tasks))
 	case len(errs) != len(tasks):
-		return repeated(fmt.Errorf("kafkaadapter: batch handler returned %d errors for %d messages", len(errs), len(tasks)), len(tasks))
+		return repeated(fmt.Errorf("kafkaadapter: batch handler returned %d errors for %d messages",
+			len(errs), len(tasks)), len(tasks))
 	}
 	return errs
 }

@@ -13,8 +13,8 @@ import (
 // aheadPatience is how long a partition's claimer waits for a message to have its turn.
 const aheadPatience = 250 * time.Millisecond
 
-// claimLoop claims what the intake brings, batch by batch, and hands it to the lanes. It
-// returns nil when ctx ends, or the lanes have stopped, and an error for what must stop the consumer.
+// claimLoop claims what the intake brings, batch by batch, and hands it to the lanes. It returns
+// nil when ctx ends, or the lanes have stopped, and an error for what must stop the consumer.
 func (p *Partition) claimLoop(ctx context.Context) error {
 	for p.lanes.Err() == nil { // or what they do not take any more would come here again
 		batch, err := p.pending.next(ctx, p.cfg.BatchMax)
@@ -104,8 +104,8 @@ func Unprocessable(c *dedup.Claim) error {
 	var input *dedup.InputError
 	switch err := c.Err(); {
 	case c.Outcome == dedup.Uncertain && dedup.CanRetry(err): // Config.Resolve is asked again
-	case c.Outcome == dedup.Mismatch, c.Outcome == dedup.Uncertain, errors.Is(err, dedup.ErrUnreadable),
-		errors.As(err, &input) && input.Field == "Key":
+	case c.Outcome == dedup.Mismatch, c.Outcome == dedup.Uncertain,
+		errors.Is(err, dedup.ErrUnreadable), errors.As(err, &input) && input.Field == "Key":
 		return err
 	}
 	return nil
@@ -117,7 +117,8 @@ func (p *Partition) outage(ctx context.Context, n int, err error) error {
 		return context.Cause(ctx) // nobody is asking any more: that is no outage
 	}
 	if n == 0 {
-		p.cfg.Logger.Warn("kafkaadapter: paused, the store cannot be asked", "topic", p.at.Topic, "partition", p.at.Partition, "error", err)
+		p.cfg.Logger.Warn("kafkaadapter: paused, the store cannot be asked", "topic", p.at.Topic,
+			"partition", p.at.Partition, "error", err)
 	}
 	p.gate.Hold(flow.StoreDown)
 	return backoff.Sleep(ctx, p.cfg.Retry.Delay(n, 0, nil))
@@ -159,8 +160,9 @@ func (p *Partition) sortBatch(batch []*item, start bool) {
 func (p *Partition) request(it *item) dedup.Request {
 	it.under = p.handlers()
 	r := dedup.Request{
-		Key: it.msg.ID, Scope: it.msg.Scope, Origin: p.origin(it), TakeOverOlderGeneration: p.takesOver(it),
-		FirstOnly: p.unknown(it), Label: p.cfg.label(&it.msg),
+		Key: it.msg.ID, Scope: it.msg.Scope, Origin: p.origin(it),
+		TakeOverOlderGeneration: p.takesOver(it),
+		FirstOnly:               p.unknown(it), Label: p.cfg.label(&it.msg),
 	}
 	if p.cfg.Fingerprint {
 		r.Fingerprint = dedup.FingerprintOf(it.msg.Value)
@@ -172,7 +174,8 @@ func (p *Partition) request(it *item) dedup.Request {
 // member that keeps its partition through a cooperative rebalance goes on under a newer
 // one, and must not take its own claims over.
 func (p *Partition) origin(it *item) dedup.Origin {
-	return dedup.Origin{Source: p.source, Partition: p.at.Partition, Offset: it.msg.Offset, Generation: p.at.Generation}
+	return dedup.Origin{Source: p.source, Partition: p.at.Partition, Offset: it.msg.Offset,
+		Generation: p.at.Generation}
 }
 
 // adopt takes a won claim over and keeps it alive from now on: the message may have to

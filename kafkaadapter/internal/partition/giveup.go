@@ -45,7 +45,8 @@ func (p *Partition) giveUp() {
 	ctx, cancel := context.WithTimeout(p.base, CommitTimeout)
 	defer cancel()
 	if err := p.at.Committer.Remove(ctx, p.at.Topic, p.at.Partition); err != nil {
-		p.cfg.Logger.Warn("kafkaadapter: last commit of a partition is not known to be done", "topic", p.at.Topic, "partition", p.at.Partition, "error", err)
+		p.cfg.Logger.Warn("kafkaadapter: last commit of a partition is not known to be done",
+			"topic", p.at.Topic, "partition", p.at.Partition, "error", err)
 	}
 	releasing.Wait()
 	p.disown() // not before: a record of who owns nothing any more is refused
@@ -78,7 +79,8 @@ func (p *Partition) drain() flow.Drained[*item] {
 	defer cancel()
 	p.parking.drop(p)
 	again := p.lanes.Drain(grace)
-	return flow.Drained[*item]{Pending: append(left.Pending, again.Pending...), Running: again.Running}
+	return flow.Drained[*item]{Pending: append(left.Pending, again.Pending...),
+		Running: again.Running}
 }
 
 // release gives back the claims of what does not run, in one round trip.

@@ -121,7 +121,8 @@ func (p *Partition) ready(ctx context.Context, t task) bool {
 // holds reports whether the message has a claim that is not lost. That of a drained
 // partition is held on to, although the handler's context has ended.
 func (p *Partition) holds(it *item) bool {
-	return it.claim != nil && (it.run.Err() == nil || errors.Is(context.Cause(it.run), flow.ErrDrained))
+	return it.claim != nil &&
+		(it.run.Err() == nil || errors.Is(context.Cause(it.run), flow.ErrDrained))
 }
 
 // ask has a message asked about that holds no claim.
@@ -186,12 +187,14 @@ func (p *Partition) landed(t task) {
 // overCap reports whether a message has been claimed more often than it may be. What runs
 // although it was not won (Observe, FailOpen) has no count of its own.
 func (p *Partition) overCap(it *item) bool {
-	return p.cfg.MaxAttempts > 0 && it.msg.Attempt > p.cfg.MaxAttempts && it.claim.Observed == dedup.Acquired
+	return p.cfg.MaxAttempts > 0 && it.msg.Attempt > p.cfg.MaxAttempts &&
+		it.claim.Observed == dedup.Acquired
 }
 
 // exhausted reports whether a failed attempt was the last.
 func (p *Partition) exhausted(it *item) bool {
-	return p.cfg.MaxAttempts > 0 && it.msg.Attempt >= p.cfg.MaxAttempts && (it.claim == nil || it.claim.Observed == dedup.Acquired)
+	return p.cfg.MaxAttempts > 0 && it.msg.Attempt >= p.cfg.MaxAttempts &&
+		(it.claim == nil || it.claim.Observed == dedup.Acquired)
 }
 
 // failed ends the claim of a message whose handler has failed, tells the store whether
@@ -203,7 +206,8 @@ func (p *Partition) failed(ctx context.Context, t task, err error) {
 		t.Settle(p.retryAfter(it, err))
 		return
 	}
-	p.ends.Add(ending{task: t, how: dedup.Completion{Claim: it.claim, Err: retryable(err), Unused: ctx.Err() != nil}})
+	p.ends.Add(ending{task: t,
+		how: dedup.Completion{Claim: it.claim, Err: retryable(err), Unused: ctx.Err() != nil}})
 }
 
 // retryable is the error of a handler that is to run again. What a cancelled one calls
@@ -246,7 +250,8 @@ func (p *Partition) limit(ctx context.Context) (context.Context, context.CancelF
 }
 
 func (p *Partition) panicked(what string, it *item, v any) error {
-	p.cfg.Logger.Error("kafkaadapter: "+what+" panicked", "topic", p.at.Topic, "partition", p.at.Partition, "offset", it.msg.Offset, "panic", v, "stack", string(debug.Stack()))
+	p.cfg.Logger.Error("kafkaadapter: "+what+" panicked", "topic", p.at.Topic, "partition",
+		p.at.Partition, "offset", it.msg.Offset, "panic", v, "stack", string(debug.Stack()))
 	return fmt.Errorf("kafkaadapter: %s panicked: %v", what, v)
 }
 

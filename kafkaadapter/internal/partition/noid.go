@@ -11,10 +11,12 @@ import (
 
 var (
 	// ErrNoID: the message carries no id.
-	ErrNoID = errors.New("kafkaadapter: message has no id: set Config.ID to where it is, or Config.Positions to tell messages by their positions")
+	ErrNoID = errors.New(
+		"kafkaadapter: message has no id: set Config.ID to where it is, or Config.Positions to tell messages by their positions")
 	// ErrFirstNoIDs: all messages of a partition that have come so far lack an id.
-	ErrFirstNoIDs = fmt.Errorf("%w; all of the first messages of the partition lack one, so Config.Park is not given them "+
-		"unless Config.AllowNoID is set", ErrNoID)
+	ErrFirstNoIDs = fmt.Errorf(
+		"%w; all of the first messages of the partition lack one, so Config.Park is not given them "+
+			"unless Config.AllowNoID is set", ErrNoID)
 )
 
 const (
@@ -80,7 +82,8 @@ func (p *Partition) unidentified(t task, reason error) bool {
 		return false
 	}
 	if p.noIDs.Load() >= firstNoIDs {
-		t.Settle(flow.Stop(p.cfg.Unprocessable(p.at.Topic, p.at.Partition, &t.Item.msg, ErrFirstNoIDs)))
+		t.Settle(flow.Stop(p.cfg.Unprocessable(p.at.Topic, p.at.Partition, &t.Item.msg,
+			ErrFirstNoIDs)))
 		return true
 	}
 	if p.noIDWarned.CompareAndSwap(false, true) {
@@ -114,7 +117,8 @@ func (l *parkedLog) due(now time.Time) (count int, due bool) {
 
 func (p *Partition) logParked(it *item, reason error) {
 	if n, due := p.cfg.parkedLog.due(time.Now()); due {
-		p.cfg.Logger.Warn("kafkaadapter: message was given to Config.Park", "topic", p.at.Topic, "partition", p.at.Partition,
+		p.cfg.Logger.Warn("kafkaadapter: message was given to Config.Park", "topic", p.at.Topic,
+			"partition", p.at.Partition,
 			"offset", it.msg.Offset, "reason", reason, "since the last line", n)
 	}
 }

@@ -23,7 +23,8 @@ const (
 )
 
 // ErrRefused: the store says that it is used wrongly. Waiting does not mend that.
-var ErrRefused = errors.New("kafkaadapter: owned partitions are not configured as their store wants it")
+var ErrRefused = errors.New(
+	"kafkaadapter: owned partitions are not configured as their store wants it")
 
 // Assigned is a partition that is to be owned.
 type Assigned struct {
@@ -150,7 +151,8 @@ func (p *Partition) own(ctx context.Context) error {
 
 // sleep is how long the partition is not asked for.
 func (p *Partition) sleep(ctx context.Context, n int) error {
-	retry := backoff.Policy{Base: min(p.cfg.Retry.Base, ownPauseMax), Cap: min(p.cfg.Retry.Cap, ownPauseMax)}
+	retry := backoff.Policy{Base: min(p.cfg.Retry.Base, ownPauseMax),
+		Cap: min(p.cfg.Retry.Cap, ownPauseMax)}
 	return backoff.Sleep(ctx, retry.Delay(n, 0, nil))
 }
 
@@ -161,15 +163,18 @@ func (p *Partition) acquire(ctx context.Context, since time.Time) (*holding, err
 		return nil, fmt.Errorf("kafkaadapter: the number of partitions is not known: %w", err)
 	}
 	if count <= p.at.Partition {
-		return nil, fmt.Errorf("kafkaadapter: the broker that was asked knows of %d partitions, and has not heard of this one", count)
+		return nil, fmt.Errorf(
+			"kafkaadapter: the broker that was asked knows of %d partitions, and has not heard of this one", count)
 	}
-	at := Assigned{Group: p.at.Group, Topic: p.at.Topic, Partition: p.at.Partition, Count: count, Generation: p.at.Generation}
+	at := Assigned{Group: p.at.Group, Topic: p.at.Topic, Partition: p.at.Partition, Count: count,
+		Generation: p.at.Generation}
 	o, err := p.cfg.Own(ctx, at)
 	switch {
 	case err != nil:
 		return nil, err
 	case o == nil:
-		return nil, &dedup.InputError{Field: "Own", Reason: "has returned neither an Ownership nor an error"}
+		return nil, &dedup.InputError{Field: "Own",
+			Reason: "has returned neither an Ownership nor an error"}
 	}
 	return p.hold(o, count), nil
 }
@@ -178,7 +183,8 @@ func (p *Partition) hold(o Ownership, count int32) *holding {
 	h := &holding{Ownership: o, count: count}
 	run, cancel := context.WithCancelCause(p.lanes.Context())
 	lost := func() {
-		cancel(fmt.Errorf("%w: %w", dedup.ErrLeaseLost, cmp.Or(context.Cause(o.Context()), ErrRevoked)))
+		cancel(fmt.Errorf("%w: %w", dedup.ErrLeaseLost,
+			cmp.Or(context.Cause(o.Context()), ErrRevoked)))
 	}
 	detach := context.AfterFunc(o.Context(), lost)
 	h.run, h.end = run, func() {
@@ -190,7 +196,8 @@ func (p *Partition) hold(o Ownership, count int32) *holding {
 
 func (p *Partition) owned(n int) {
 	if n > 0 {
-		p.cfg.Logger.Info("kafkaadapter: the partition is owned", "topic", p.at.Topic, "partition", p.at.Partition)
+		p.cfg.Logger.Info("kafkaadapter: the partition is owned", "topic", p.at.Topic, "partition",
+			p.at.Partition)
 	}
 	p.gate.Release(flow.NotOwned)
 }
@@ -198,7 +205,8 @@ func (p *Partition) owned(n int) {
 func (p *Partition) notOwned(n int, err error) {
 	p.gate.Hold(flow.NotOwned)
 	if n == 0 {
-		p.cfg.Logger.Warn("kafkaadapter: paused, the partition is not owned", "topic", p.at.Topic, "partition", p.at.Partition, "error", err)
+		p.cfg.Logger.Warn("kafkaadapter: paused, the partition is not owned", "topic", p.at.Topic,
+			"partition", p.at.Partition, "error", err)
 	}
 }
 
@@ -221,7 +229,8 @@ func (p *Partition) releaseOwnership(ctx context.Context, h *holding) {
 		defer cancel()
 		lost := h.lost()
 		if err := h.Release(ctx); err != nil && !lost {
-			p.cfg.Logger.Warn("kafkaadapter: the partition was not released, and lapses", "topic", p.at.Topic, "partition", p.at.Partition, "error", err)
+			p.cfg.Logger.Warn("kafkaadapter: the partition was not released, and lapses",
+				"topic", p.at.Topic, "partition", p.at.Partition, "error", err)
 		}
 		h.end()
 	})

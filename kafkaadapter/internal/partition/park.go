@@ -66,7 +66,8 @@ func Parked(reason error) error { return dedup.Permanent(fmt.Errorf("%s%w", park
 
 // FoundFailed reports whether a failure is on record that nobody has put aside by then.
 func FoundFailed(c *dedup.Claim) bool {
-	return c.Record.State == dedup.StateFailed && !strings.HasPrefix(string(c.Record.Result), parkedMark)
+	return c.Record.State == dedup.StateFailed &&
+		!strings.HasPrefix(string(c.Record.Result), parkedMark)
 }
 
 // unparked reports whether a message that is on record as failed has still to be put aside:
@@ -74,7 +75,8 @@ func FoundFailed(c *dedup.Claim) bool {
 // id have nothing to do with it.
 func (p *Partition) unparked(it *item, c *dedup.Claim) bool {
 	here, found := p.origin(it), &c.Record.Origin
-	return FoundFailed(c) && found.Digest() == here.Digest() && found.Partition == here.Partition && found.Offset == here.Offset
+	return FoundFailed(c) && found.Digest() == here.Digest() && found.Partition == here.Partition &&
+		found.Offset == here.Offset
 }
 
 func (p *Partition) callPark(ctx context.Context, it *item, reason error) (err error) {

@@ -150,7 +150,8 @@ func (k *parking) failed(j parkJob, err error) {
 	k.queue = nil
 	k.mu.Unlock()
 	if first {
-		j.p.warn("message could not be parked; others wait for it, one is tried at a time", j.task.Item, err)
+		j.p.warn("message could not be parked; others wait for it, one is tried at a time",
+			j.task.Item, err)
 	}
 	for _, w := range waiting {
 		w.yield()

@@ -153,14 +153,16 @@ func (p *Partition) End() error {
 
 // fail stops the consumer: this partition at once, the others with it.
 func (p *Partition) fail(err error) {
-	p.cfg.Logger.Error("kafkaadapter: stopping", "topic", p.at.Topic, "partition", p.at.Partition, "error", err)
+	p.cfg.Logger.Error("kafkaadapter: stopping", "topic", p.at.Topic, "partition", p.at.Partition,
+		"error", err)
 	p.stop(err)
 	p.at.Halt()
 }
 
-// Take takes messages that have arrived, in the order of their offsets. It waits for the
-// store and for handlers no longer than breath, and only at the high mark. The error of an offset that is not above the one before ends
-// the partition: what it knows no longer describes what is being delivered.
+// Take takes messages that have arrived, in the order of their offsets. It waits for the store and
+// for handlers no longer than breath, and only at the high mark. The error of an offset that is not
+// above the one before ends the partition: what it knows no longer describes what is being
+// delivered.
 func (p *Partition) Take(messages []Message) error {
 	p.note(messages)
 	items := make([]item, len(messages))
@@ -195,7 +197,8 @@ const breath = 20 * time.Millisecond
 func (p *Partition) breathe() {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for began := time.Now(); p.tracker.Len() >= p.cfg.HighWater && p.gate.Reasons() == 0 && time.Since(began) < breath; {
+	for began := time.Now(); p.tracker.Len() >= p.cfg.HighWater && p.gate.Reasons() == 0 &&
+		time.Since(began) < breath; {
 		select {
 		case <-tick.C:
 		case <-p.ctx.Done():
@@ -245,5 +248,6 @@ func (p *Partition) errorf(err error) error {
 
 // warn logs what happened to a message.
 func (p *Partition) warn(what string, it *item, err error) {
-	p.cfg.Logger.Warn("kafkaadapter: "+what, "topic", p.at.Topic, "partition", p.at.Partition, "offset", it.msg.Offset, "error", err)
+	p.cfg.Logger.Warn("kafkaadapter: "+what, "topic", p.at.Topic, "partition", p.at.Partition,
+		"offset", it.msg.Offset, "error", err)
 }

@@ -18,5 +18,6 @@ type Progress struct {
 
 // Progress returns a reading.
 func (p *Partition) Progress() Progress {
-	return Progress{Progress: p.tracker.Progress(), Paused: p.gate.Reasons(), NotOwned: p.cfg.Own != nil && p.owner.now() == nil, PausedFor: p.gate.Paused()}
+	return Progress{Progress: p.tracker.Progress(), Paused: p.gate.Reasons(),
+		NotOwned: p.cfg.Own != nil && p.owner.now() == nil, PausedFor: p.gate.Paused()}
 }

@@ -20,7 +20,8 @@ func TestSeriesHasFewerAndFewerLines(t *testing.T) {
 			told += more + 1
 		}
 	}
-	assert.Equal(t, []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second, 31 * time.Second}, lines)
+	assert.Equal(t, []time.Duration{0, 1 * time.Second, 3 * time.Second, 7 * time.Second,
+		15 * time.Second, 31 * time.Second}, lines)
 	assert.Equal(t, 3101, told)
 
 	_, ok := s.due("another error", began.Add(time.Minute))

@@ -56,7 +56,8 @@ func (p *Partition) unknown(it *item) bool {
 // left reports whether a message was left alone because others have claimed it, and
 // nobody holds it now.
 func (p *Partition) left(it *item, c *dedup.Claim) bool {
-	return p.unknown(it) && c.Outcome == dedup.InFlight && c.Record.Remaining <= 0 && c.Record.Attempt > 0
+	return p.unknown(it) && c.Outcome == dedup.InFlight && c.Record.Remaining <= 0 &&
+		c.Record.Attempt > 0
 }
 
 // heard notes the attempts of others: those of a claim that is in flight elsewhere, too,

@@ -49,7 +49,8 @@ func (s *Settings) Complete() error {
 
 // Bad is the error of a field.
 func (s *Settings) Bad(field, format string, args ...any) error {
-	return &dedup.InputError{Field: s.Package + ".Config." + field, Reason: fmt.Sprintf(format, args...)}
+	return &dedup.InputError{Field: s.Package + ".Config." + field,
+		Reason: fmt.Sprintf(format, args...)}
 }
 
 func (s *Settings) checkNegative() error {
@@ -57,7 +58,8 @@ func (s *Settings) checkNegative() error {
 		name string
 		n    int
 	}{
-		{"Workers", *s.Workers}, {"BatchMax", *s.BatchMax}, {"ClaimAhead", *s.ClaimAhead}, {"HighWater", *s.HighWater},
+		{"Workers", *s.Workers}, {"BatchMax", *s.BatchMax}, {"ClaimAhead", *s.ClaimAhead},
+		{"HighWater", *s.HighWater},
 		{"LowWater", *s.LowWater}, {"CommitCount", *s.CommitCount}, {"MaxAttempts", *s.MaxAttempts},
 	} {
 		if f.n < 0 {
@@ -68,8 +70,8 @@ func (s *Settings) checkNegative() error {
 		name string
 		d    time.Duration
 	}{
-		{"CommitEvery", *s.CommitEvery}, {"Drain", *s.Drain}, {"Timeout", *s.Timeout}, {"BusyTimeout", *s.BusyTimeout},
-		{"RetryMax", *s.RetryMax}, {"RetryBase", *s.RetryBase},
+		{"CommitEvery", *s.CommitEvery}, {"Drain", *s.Drain}, {"Timeout", *s.Timeout},
+		{"BusyTimeout", *s.BusyTimeout}, {"RetryMax", *s.RetryMax}, {"RetryBase", *s.RetryBase},
 	} {
 		if f.d < 0 {
 			return s.Bad(f.name, "is %v; it must not be negative", f.d)
@@ -104,7 +106,8 @@ func (s *Settings) checkRanges() error {
 	case !s.Unclaimed:
 		return s.Bad("Unclaimed", "is false; a RangeHandler records itself what is done")
 	case s.Order != byPartition:
-		return s.Bad("Order", "must be ByPartition with a RangeHandler: in any other order a range would leave out messages that come after it")
+		return s.Bad("Order",
+			"must be ByPartition with a RangeHandler: in any other order a range would leave out messages that come after it")
 	}
 	return nil
 }
@@ -112,9 +115,11 @@ func (s *Settings) checkRanges() error {
 func (s *Settings) checkRest(scope string) error {
 	switch {
 	case *s.MaxAttempts == 1:
-		return s.Bad("MaxAttempts", "is 1: messages are claimed ahead of their turn, and one crash would use it up unseen; 0 is no limit, 2 the least")
+		return s.Bad("MaxAttempts",
+			"is 1: messages are claimed ahead of their turn, and one crash would use it up unseen; 0 is no limit, 2 the least")
 	case s.TakeOver && s.Unclaimed:
-		return s.Bad("TakeOverOlderGeneration", "is set together with Unclaimed: there are no claims")
+		return s.Bad("TakeOverOlderGeneration",
+			"is set together with Unclaimed: there are no claims")
 	case s.Deduper == nil && !s.Unclaimed:
 		return s.Bad("Deduper", "is nil; set Unclaimed if the handler records messages itself")
 	case s.Deduper != nil && s.Unclaimed:
@@ -126,7 +131,8 @@ func (s *Settings) checkRest(scope string) error {
 	case s.Partitioner && !s.Own:
 		return s.Bad("Partitioner", "is set without Own, and would not be asked")
 	case s.Own && s.Fingerprint:
-		return s.Bad("Fingerprint", "is set together with Own: records of owned partitions keep none")
+		return s.Bad("Fingerprint",
+			"is set together with Own: records of owned partitions keep none")
 	case s.Order >= s.Orders:
 		return s.Bad("Order", "is %d; ByKey, ByPartition and Unordered are known", s.Order)
 	case scope != "":
@@ -134,15 +140,18 @@ func (s *Settings) checkRest(scope string) error {
 	case slices.Contains(s.RetryTopics, ""):
 		return s.Bad("RetryTopics", "has an empty name")
 	case s.Own && s.TopicName:
-		return s.Bad("TopicName", "is set together with Own: a record lies with the partition that made it, and is not found from another topic")
+		return s.Bad("TopicName",
+			"is set together with Own: a record lies with the partition that made it, and is not found from another topic")
 	case s.Own && len(s.RetryTopics) > 0:
-		return s.Bad("RetryTopics", "is set together with Own: a record lies with the partition that made it, and is not found from another topic")
+		return s.Bad("RetryTopics",
+			"is set together with Own: a record lies with the partition that made it, and is not found from another topic")
 	case *s.LowWater >= *s.HighWater:
 		return s.Bad("LowWater", "is %d, not below HighWater (%d)", *s.LowWater, *s.HighWater)
 	case *s.RetryBase > *s.RetryMax:
 		return s.Bad("RetryBase", "is %v, above RetryMax (%v)", *s.RetryBase, *s.RetryMax)
 	case s.Scope == "" && s.Group == "" && !s.GroupKnown && !s.Unclaimed:
-		return s.Bad("Group", "is empty, and so is Scope: keys are scoped by the group, so that two groups have an effect each")
+		return s.Bad("Group",
+			"is empty, and so is Scope: keys are scoped by the group, so that two groups have an effect each")
 	}
 	return nil
 }

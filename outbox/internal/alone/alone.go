@@ -16,7 +16,8 @@ type lane struct{ topic, key string }
 // Not sent again are messages behind one of their lane that has failed, which would overtake it,
 // and before one of their lane that is acknowledged, which has overtaken them: the relay is to
 // know of that. When ctx ends the results stay what they are.
-func Resend(ctx context.Context, messages []outbox.Message, results []error, suspect func(error) bool, send func(i int) error) {
+func Resend(ctx context.Context, messages []outbox.Message, results []error,
+	suspect func(error) bool, send func(i int) error) {
 	acknowledged := map[lane]int{} // the last one
 	for i, err := range results {
 		if err == nil {

@@ -26,12 +26,17 @@ func TestResend(t *testing.T) {
 		failed   []int
 	}{
 		{"nothing is suspect", "aab", []error{nil, d, nil}, nil, nil, nil, []int{1}},
-		{"one of them is", "abc", []error{l, l, l}, map[int]error{1: l}, []int{0, 1, 2}, []int{1}, []int{1}},
-		{"and what follows it waits", "aab", []error{l, l, l}, map[int]error{0: l}, []int{0, 2}, []int{0}, []int{0, 1}},
-		{"the broker goes away", "aab", []error{l, l, l}, map[int]error{0: d}, []int{0, 2}, nil, []int{0, 1}},
-		{"one that was overtaken stays so", "aaab", []error{nil, l, nil, l}, nil, []int{3}, nil, []int{1}},
+		{"one of them is", "abc", []error{l, l, l}, map[int]error{1: l}, []int{0, 1, 2},
+			[]int{1}, []int{1}},
+		{"and what follows it waits", "aab", []error{l, l, l}, map[int]error{0: l}, []int{0, 2},
+			[]int{0}, []int{0, 1}},
+		{"the broker goes away", "aab", []error{l, l, l}, map[int]error{0: d}, []int{0, 2},
+			nil, []int{0, 1}},
+		{"one that was overtaken stays so", "aaab", []error{nil, l, nil, l}, nil, []int{3},
+			nil, []int{1}},
 		{"behind one that failed otherwise", "aa", []error{d, l}, nil, nil, nil, []int{0, 1}},
-		{"without keys there is no order", "---", []error{l, nil, l}, map[int]error{0: l}, []int{0, 2}, []int{0}, []int{0}},
+		{"without keys there is no order", "---", []error{l, nil, l}, map[int]error{0: l},
+			[]int{0, 2}, []int{0}, []int{0}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -45,7 +50,9 @@ func TestResend(t *testing.T) {
 			}
 			var sent, rejected, failed []int
 			results := slices.Clone(tt.results)
-			Resend(t.Context(), messages, results, func(err error) bool { return errors.Is(err, errLarge) }, func(i int) error {
+			Resend(t.Context(), messages, results, func(err error) bool {
+				return errors.Is(err, errLarge)
+			}, func(i int) error {
 				sent = append(sent, i)
 				return tt.alone[i]
 			})
@@ -57,7 +64,8 @@ func TestResend(t *testing.T) {
 					rejected = append(rejected, i)
 				}
 			}
-			if !slices.Equal(sent, tt.sent) || !slices.Equal(rejected, tt.rejected) || !slices.Equal(failed, tt.failed) {
+			if !slices.Equal(sent, tt.sent) || !slices.Equal(rejected, tt.rejected) ||
+				!slices.Equal(failed, tt.failed) {
 				t.Errorf("sent %v, rejected %v, failed %v", sent, rejected, failed)
 			}
 		})
@@ -69,7 +77,9 @@ func TestResendEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	results := []error{errLarge}
-	Resend(ctx, []outbox.Message{{Topic: "t"}}, results, func(error) bool { return true }, func(int) error {
+	Resend(ctx, []outbox.Message{{Topic: "t"}}, results, func(error) bool {
+		return true
+	}, func(int) error {
 		t.Error("sent")
 		return nil
 	})

@@ -81,7 +81,8 @@ func (l *Ledger) Create(ctx context.Context) error {
 	for _, ddl := range []string{
 		`CREATE TABLE ` + l.place.Table + ` (seq ` + seq + `, composition TEXT NOT NULL, id TEXT NOT NULL,
 			worker TEXT NOT NULL, part INTEGER NOT NULL, pos BIGINT NOT NULL, generation INTEGER NOT NULL)`,
-		`CREATE INDEX ` + l.place.Table + `_by_id ON ` + l.place.Table + ` (composition, id)`, // not unique
+		// not unique
+		`CREATE INDEX ` + l.place.Table + `_by_id ON ` + l.place.Table + ` (composition, id)`,
 	} {
 		if _, err := l.DB.ExecContext(ctx, ddl); err != nil {
 			return fmt.Errorf("ledger: create: %w", err)
@@ -109,7 +110,8 @@ func (l *Ledger) Marks(namespace string) (*sqladapter.Marks, error) {
 	if l.place.Postgres == "" {
 		dialect = sqladapter.SQLite
 	}
-	return sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: namespace, Table: l.place.Table + "_marks"})
+	return sqladapter.New(sqladapter.Config{Dialect: dialect, Namespace: namespace,
+		Table: l.place.Table + "_marks"})
 }
 
 // Append writes one effect.

@@ -31,7 +31,8 @@ func open(t *testing.T, p Place) *Ledger {
 }
 
 func TestLedger(t *testing.T) {
-	for name, place := range map[string]func(*testing.T) Place{"sqlite": sqlite, "postgres": postgres} {
+	for name, place := range map[string]func(*testing.T) Place{"sqlite": sqlite,
+		"postgres": postgres} {
 		t.Run(name, func(t *testing.T) { testLedger(t, place(t)) })
 	}
 }
@@ -54,13 +55,15 @@ func testLedger(t *testing.T, place Place) {
 		t.Fatal(err)
 	}
 	other := open(t, place)
-	if got, ok, err := other.First(ctx, other.DB, "atomic", "a"); err != nil || !ok || got != first {
+	if got, ok, err := other.First(ctx, other.DB, "atomic", "a"); err != nil ||
+		!ok || got != first {
 		t.Errorf("First = %+v, %v, %v; want %+v", got, ok, err, first)
 	}
 	if _, ok, err := other.First(ctx, other.DB, "claimed", "b"); err != nil || ok {
 		t.Errorf("First of an id without effect = %v, %v", ok, err)
 	}
-	for composition, want := range map[string]map[string]int{"atomic": {"a": 2, "b": 1}, "claimed": {"a": 1}, "naive": {}} {
+	for composition, want := range map[string]map[string]int{"atomic": {"a": 2, "b": 1},
+		"claimed": {"a": 1}, "naive": {}} {
 		if got, err := other.Count(ctx, composition); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("Count(%s) = %v, %v; want %v", composition, got, err, want)
 		}

@@ -13,7 +13,8 @@ func TestReadNDJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(records) != 3 || records[0].ID != "a" || records[1].ID != "9007199254740993" || records[2].ID != "a" {
+	if len(records) != 3 || records[0].ID != "a" || records[1].ID != "9007199254740993" ||
+		records[2].ID != "a" {
 		t.Fatalf("%+v", records)
 	}
 	if got := string(records[1].Value); got != `{"data":{"id":9007199254740993},"x":1}` {
@@ -41,7 +42,8 @@ func TestReadNDJSONRefuses(t *testing.T) {
 		"empty id":       {"{\"id\":\"\"}", "id", "line 1: field \"id\" cannot be an id"},
 		"long id":        {"{\"id\":\"" + strings.Repeat("x", 256) + "\"}", "id", "256 bytes"},
 		"control":        {"{\"id\":\"a\\u0000\"}", "id", "non-printable"},
-		"long line":      {good + "{\"id\":\"" + strings.Repeat("x", maxLine) + "\"}", "id", "line 2: is longer"},
+		"long line": {good + "{\"id\":\"" + strings.Repeat("x", maxLine) + "\"}", "id",
+			"line 2: is longer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ReadNDJSON(strings.NewReader(test.text), test.path)

@@ -88,7 +88,8 @@ func Make(records []Record, cfg Config) []Message {
 		}
 		if repeat() && cfg.Partitions > 1 {
 			at := soon(rnd, i, len(records))
-			due[at] = append(due[at], m.again(Moved, 1+rnd.Int32N(cfg.Partitions-1), cfg.Partitions))
+			due[at] = append(due[at],
+				m.again(Moved, 1+rnd.Int32N(cfg.Partitions-1), cfg.Partitions))
 		}
 		if i < len(records)/2 && repeat() {
 			at := len(records) - 1 - rnd.IntN(1+len(records)/10)

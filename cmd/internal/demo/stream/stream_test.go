@@ -33,7 +33,8 @@ func TestMakeDuplicates(t *testing.T) {
 		case m.Kind == Original:
 			place[m.ID], home[m.ID] = i, m.Partition
 		case (m.Kind == Moved) == (m.Partition == home[m.ID]):
-			t.Errorf("message %d, kind %d, in partition %d; the original is in %d", i, m.Kind, m.Partition, home[m.ID])
+			t.Errorf("message %d, kind %d, in partition %d; the original is in %d", i, m.Kind,
+				m.Partition, home[m.ID])
 		case m.Kind == Late && (i < len(messages)*8/10 || first > len(messages)*6/10):
 			t.Errorf("late message %d repeats message %d of %d", i, first, len(messages))
 		case m.Kind != Late && i-first > 50:
@@ -68,7 +69,8 @@ func TestMakeWithoutDuplicates(t *testing.T) {
 	if len(messages) != 3 || messages[2].Kind != Repeated || messages[0].Kind != Original {
 		t.Errorf("%+v", messages)
 	}
-	if all := Make(records, Config{Partitions: 1, Duplicates: 100}); len(all) != 3+3+1 { // no other partition to move to
+	// no other partition to move to
+	if all := Make(records, Config{Partitions: 1, Duplicates: 100}); len(all) != 3+3+1 {
 		t.Errorf("%d messages of 3 records, each retried and one late", len(all))
 	}
 	if len(Make(nil, Config{Partitions: 6, Duplicates: 50})) != 0 {

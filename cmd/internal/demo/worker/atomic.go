@@ -35,9 +35,11 @@ func (w *worker) runAtomic(ctx context.Context) error {
 	return w.consume(ctx, cfg)
 }
 
-// atomically is the handler that a user would write, but for the points where it is
-// killed. Marks have no Observer: who wants them counted tells one, as here. It reports whether the message was the first of its id.
-func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kafkaadapter.Message, victim Point) (bool, error) {
+// atomically is the handler that a user would write, but for the points where it is killed. Marks
+// have no Observer: who wants them counted tells one, as here. It reports whether the message was
+// the first of its id.
+func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kafkaadapter.Message,
+	victim Point) (bool, error) {
 	tx, err := w.ledger.DB.BeginTx(ctx, nil)
 	if err != nil {
 		return false, err
@@ -62,7 +64,8 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kaf
 	}
 	w.stand(victim, BeforeEffect, m.ID)
 	if !w.faulty() {
-		if err := w.ledger.Append(ctx, tx, string(Atomic), w.row(m.ConsumerMessage, m.ID)); err != nil {
+		if err := w.ledger.Append(ctx, tx, string(Atomic),
+			w.row(m.ConsumerMessage, m.ID)); err != nil {
 			return false, err
 		}
 	}

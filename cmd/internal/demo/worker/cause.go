@@ -12,7 +12,8 @@ import (
 
 // whyDuplicate explains a duplicate by the effect it found, in the order that a Deduper
 // has: the Atomic and Naive compositions keep no origin, but the ledger has it.
-func (w *worker) whyDuplicate(ctx context.Context, q ledger.Queryer, m *sarama.ConsumerMessage, id string, age time.Duration) (dedup.Cause, error) {
+func (w *worker) whyDuplicate(ctx context.Context, q ledger.Queryer, m *sarama.ConsumerMessage,
+	id string, age time.Duration) (dedup.Cause, error) {
 	if age > w.cfg.LateAfter {
 		return dedup.Late, nil
 	}

@@ -38,7 +38,8 @@ type tellingGroup struct {
 }
 
 // Consume implements sarama.ConsumerGroup.
-func (g tellingGroup) Consume(ctx context.Context, topics []string, h sarama.ConsumerGroupHandler) error {
+func (g tellingGroup) Consume(ctx context.Context, topics []string,
+	h sarama.ConsumerGroupHandler) error {
 	return g.ConsumerGroup.Consume(ctx, topics, tellingHandler{h, g})
 }
 

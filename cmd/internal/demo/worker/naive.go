@@ -31,7 +31,8 @@ func (w *worker) runNaive(ctx context.Context) error {
 		}
 	}()
 	for ctx.Err() == nil {
-		if err := group.Consume(ctx, []string{w.cfg.Topic}, &naiveHandler{w, client}); err != nil && ctx.Err() == nil {
+		if err := group.Consume(ctx, []string{w.cfg.Topic}, &naiveHandler{w, client}); err != nil &&
+			ctx.Err() == nil {
 			w.groupError(err)
 			if errors.Is(err, sarama.ErrClosedConsumerGroup) {
 				break
@@ -53,7 +54,8 @@ func (*naiveHandler) Setup(sarama.ConsumerGroupSession) error { return nil }
 func (*naiveHandler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 
 // ConsumeClaim implements sarama.ConsumerGroupHandler.
-func (h *naiveHandler) ConsumeClaim(s sarama.ConsumerGroupSession, c sarama.ConsumerGroupClaim) error {
+func (h *naiveHandler) ConsumeClaim(s sarama.ConsumerGroupSession,
+	c sarama.ConsumerGroupClaim) error {
 	for {
 		select {
 		case <-s.Context().Done():
@@ -100,7 +102,8 @@ func (h *naiveHandler) handle(ctx context.Context, m *sarama.ConsumerMessage) er
 	return nil
 }
 
-func (h *naiveHandler) tellSkipped(ctx context.Context, m *sarama.ConsumerMessage, id, key string, skipped bool) error {
+func (h *naiveHandler) tellSkipped(ctx context.Context, m *sarama.ConsumerMessage, id, key string,
+	skipped bool) error {
 	if !skipped {
 		return nil
 	}

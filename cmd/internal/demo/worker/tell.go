@@ -38,7 +38,8 @@ func (w *worker) tell(h Hook, e dedup.Event) {
 	if !w.cfg.Observe {
 		return
 	}
-	o := Observed{Hook: h, Outcome: e.Outcome, Cause: e.Cause, Age: e.Age, Attempt: e.Attempt, State: e.State, Cached: e.Cached}
+	o := Observed{Hook: h, Outcome: e.Outcome, Cause: e.Cause, Age: e.Age, Attempt: e.Attempt,
+		State: e.State, Cached: e.Cached}
 	if e.Err != nil {
 		o.Err, o.Retryable = e.Err.Error(), dedup.CanRetry(e.Err) || dedup.OutcomeUnknown(e.Err)
 	}
@@ -60,7 +61,8 @@ func (w *worker) observer() dedup.Observer {
 // Replay calls the hook that was called in the worker.
 func (o *Observed) Replay(to dedup.Observer) error {
 	hooks := map[Hook]func(dedup.Event){
-		HookClaimed: to.Claimed, HookEnded: to.Ended, HookUncertain: to.Uncertain, HookLeaseLost: to.LeaseLost, HookStoreError: to.StoreError,
+		HookClaimed: to.Claimed, HookEnded: to.Ended, HookUncertain: to.Uncertain,
+		HookLeaseLost: to.LeaseLost, HookStoreError: to.StoreError,
 	}
 	hook, known := hooks[o.Hook]
 	if !known {
@@ -69,7 +71,8 @@ func (o *Observed) Replay(to dedup.Observer) error {
 	if hook == nil {
 		return nil
 	}
-	e := dedup.Event{Outcome: o.Outcome, Cause: o.Cause, Age: o.Age, Attempt: o.Attempt, State: o.State, Cached: o.Cached}
+	e := dedup.Event{Outcome: o.Outcome, Cause: o.Cause, Age: o.Age, Attempt: o.Attempt,
+		State: o.State, Cached: o.Cached}
 	if o.Err != "" {
 		e.Err = errors.New(o.Err)
 		if !o.Retryable {

@@ -11,10 +11,12 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestTold: what a hook is told in the worker, the parent's hook of that name is told, and no other.
+// TestTold: what a hook is told in the worker, the parent's hook of that name is told, and no
+// other.
 func TestTold(t *testing.T) {
 	for hook, event := range map[Hook]dedup.Event{
-		HookClaimed:    {Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour, Attempt: 2, Cached: true},
+		HookClaimed: {Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour, Attempt: 2,
+			Cached: true},
 		HookEnded:      {State: dedup.StateSucceeded, Attempt: 1},
 		HookUncertain:  {Outcome: dedup.Uncertain, Attempt: 3},
 		HookLeaseLost:  {Attempt: 1, Err: dedup.ErrLeaseLost},
@@ -64,7 +66,8 @@ func mayPass(err error) bool { return dedup.CanRetry(err) || dedup.OutcomeUnknow
 func call(t *testing.T, o dedup.Observer, h Hook, e dedup.Event) {
 	t.Helper()
 	hooks := map[Hook]func(dedup.Event){
-		HookClaimed: o.Claimed, HookEnded: o.Ended, HookUncertain: o.Uncertain, HookLeaseLost: o.LeaseLost, HookStoreError: o.StoreError,
+		HookClaimed: o.Claimed, HookEnded: o.Ended, HookUncertain: o.Uncertain,
+		HookLeaseLost: o.LeaseLost, HookStoreError: o.StoreError,
 	}
 	if hooks[h] == nil {
 		t.Fatalf("no hook %s", h)

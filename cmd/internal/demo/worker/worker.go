@@ -147,7 +147,8 @@ func (w *worker) groupError(err error) { w.send(Event{Kind: Warning, Text: err.E
 
 // row is the effect of a message in the ledger.
 func (w *worker) row(m *sarama.ConsumerMessage, id string) ledger.Row {
-	return ledger.Row{ID: id, Worker: w.cfg.Name, Partition: m.Partition, Offset: m.Offset, Generation: w.generation.Load()}
+	return ledger.Row{ID: id, Worker: w.cfg.Name, Partition: m.Partition, Offset: m.Offset,
+		Generation: w.generation.Load()}
 }
 
 // stand tells the parent that the victim is at point, and waits to be killed.

@@ -47,7 +47,8 @@ func TestWhyDuplicate(t *testing.T) {
 	}
 	w := &worker{ledger: l, cfg: Config{Composition: Atomic, LateAfter: time.Minute}}
 	w.generation.Store(5)
-	if err := l.Append(t.Context(), l.DB, string(Atomic), ledger.Row{ID: "a", Partition: 1, Offset: 10, Generation: 5}); err != nil {
+	if err := l.Append(t.Context(), l.DB, string(Atomic),
+		ledger.Row{ID: "a", Partition: 1, Offset: 10, Generation: 5}); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
@@ -66,7 +67,8 @@ func TestWhyDuplicate(t *testing.T) {
 	} {
 		w.generation.Store(test.generation)
 		m := &sarama.ConsumerMessage{Partition: test.partition, Offset: test.offset}
-		if got, err := w.whyDuplicate(t.Context(), l.DB, m, "a", test.age); err != nil || got != test.want {
+		if got, err := w.whyDuplicate(t.Context(), l.DB, m, "a", test.age); err != nil ||
+			got != test.want {
 			t.Errorf("%s: %q, %v; want %q", test.name, got, err, test.want)
 		}
 	}

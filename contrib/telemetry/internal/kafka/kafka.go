@@ -21,7 +21,8 @@ const (
 type Metrics struct {
 	maker *meter.Maker
 
-	handled, waiting, parked, unrecorded, missingID, commitsFailed, acksRefused, abandoned metric.Int64Counter
+	handled, waiting, parked, unrecorded, missingID, commitsFailed, acksRefused,
+	abandoned metric.Int64Counter
 
 	ok, failed, named []metric.AddOption
 }
@@ -33,22 +34,33 @@ func New(pkg string, provider metric.MeterProvider, name string) (*Metrics, erro
 		return nil, err
 	}
 	m := &Metrics{
-		maker:         maker,
-		handled:       maker.Counter("onceward.kafka.handled", "{message}", "Runs of the handler for a message"),
-		waiting:       maker.Counter("onceward.kafka.waiting", "{observation}", "How often a message was found in flight elsewhere"),
-		parked:        maker.Counter("onceward.kafka.parked", "{message}", "Messages that Config.Park has kept"),
-		unrecorded:    maker.Counter("onceward.kafka.unrecorded", "{message}", "Messages that were handled, and whose record could not be confirmed: the effect may happen again"),
-		missingID:     maker.Counter("onceward.kafka.missing_id", "{message}", "Messages in which Config.ID found no id"),
-		commitsFailed: maker.Counter("onceward.kafka.commit.failures", "{commit}", "Attempts to commit that failed, and are repeated"),
-		acksRefused:   maker.Counter("onceward.kafka.ack.refused", "{acknowledgement}", "Acknowledgements of a share group that did not count: the messages come again"),
-		abandoned:     maker.Counter("onceward.kafka.abandoned", "{handler}", "Handlers that still ran when their partition was given up"),
-		ok:            maker.Add(failedKey.Bool(false)), failed: maker.Add(failedKey.Bool(true)), named: maker.Add(),
+		maker: maker,
+		handled: maker.Counter("onceward.kafka.handled", "{message}",
+			"Runs of the handler for a message"),
+		waiting: maker.Counter("onceward.kafka.waiting", "{observation}",
+			"How often a message was found in flight elsewhere"),
+		parked: maker.Counter("onceward.kafka.parked", "{message}",
+			"Messages that Config.Park has kept"),
+		unrecorded: maker.Counter("onceward.kafka.unrecorded", "{message}",
+			"Messages that were handled, and whose record could not be confirmed: the effect may happen again"),
+		missingID: maker.Counter("onceward.kafka.missing_id", "{message}",
+			"Messages in which Config.ID found no id"),
+		commitsFailed: maker.Counter("onceward.kafka.commit.failures", "{commit}",
+			"Attempts to commit that failed, and are repeated"),
+		acksRefused: maker.Counter("onceward.kafka.ack.refused", "{acknowledgement}",
+			"Acknowledgements of a share group that did not count: the messages come again"),
+		abandoned: maker.Counter("onceward.kafka.abandoned", "{handler}",
+			"Handlers that still ran when their partition was given up"),
+		ok: maker.Add(failedKey.Bool(false)), failed: maker.Add(failedKey.Bool(true)),
+		named: maker.Add(),
 	}
 	if maker.Err() != nil {
 		return nil, maker.Err()
 	}
-	for _, rare := range []metric.Int64Counter{m.parked, m.unrecorded, m.missingID, m.commitsFailed, m.acksRefused, m.abandoned} {
-		rare.Add(context.Background(), 0, m.named...) // a series that appears with its first event has not risen
+	for _, rare := range []metric.Int64Counter{m.parked, m.unrecorded, m.missingID, m.commitsFailed,
+		m.acksRefused, m.abandoned} {
+		// a series that appears with its first event has not risen
+		rare.Add(context.Background(), 0, m.named...)
 	}
 	return m, nil
 }
@@ -98,13 +110,19 @@ type Progress struct {
 
 // Observe has the progress of all partitions collected, until Close; who is what an error calls it.
 func (m *Metrics) Observe(who string, progress func() []Progress) error {
-	partitions := m.maker.Gauge("onceward.kafka.partitions", "{partition}", "Partitions that this member has")
-	age := m.maker.Gauge("onceward.kafka.age", "s", "For how long the partition that is furthest behind has waited for one message")
-	lag := m.maker.Gauge("onceward.kafka.lag", "{message}", "Offsets that the logs have beyond what is done, as of the last fetch, of all partitions")
-	inFlight := m.maker.Gauge("onceward.kafka.in_flight", "{message}", "Messages that are held, of all partitions")
-	paused := m.maker.Gauge("onceward.kafka.paused", "{partition}", "Partitions that wait, by what for")
+	partitions := m.maker.Gauge("onceward.kafka.partitions", "{partition}",
+		"Partitions that this member has")
+	age := m.maker.Gauge("onceward.kafka.age",
+		"s", "For how long the partition that is furthest behind has waited for one message")
+	lag := m.maker.Gauge("onceward.kafka.lag", "{message}",
+		"Offsets that the logs have beyond what is done, as of the last fetch, of all partitions")
+	inFlight := m.maker.Gauge("onceward.kafka.in_flight", "{message}",
+		"Messages that are held, of all partitions")
+	paused := m.maker.Gauge("onceward.kafka.paused", "{partition}",
+		"Partitions that wait, by what for")
 	named := m.maker.Set()
-	backlog, store, owner := m.maker.Set(pauseKey.String("backlog")), m.maker.Set(pauseKey.String("store")), m.maker.Set(pauseKey.String("not_owned"))
+	backlog, store, owner := m.maker.Set(pauseKey.String("backlog")),
+		m.maker.Set(pauseKey.String("store")), m.maker.Set(pauseKey.String("not_owned"))
 	return m.maker.Observe(who, func(_ context.Context, to metric.Observer) {
 		var oldest time.Duration
 		var behind, held, backlogged, storeDown, notOwned float64

@@ -42,7 +42,8 @@ func New(pkg string, provider metric.MeterProvider, who string) (*Maker, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Maker{meter: provider.Meter(Scope), name: named, stops: map[string]metric.Registration{}}, nil
+	return &Maker{meter: provider.Meter(Scope), name: named,
+		stops: map[string]metric.Registration{}}, nil
 }
 
 // Name is the attribute that says who it is.
@@ -51,7 +52,8 @@ func Name(pkg, who string) (attribute.KeyValue, error) {
 	case who == "":
 		return attribute.KeyValue{}, fmt.Errorf("%s: Name is empty", pkg)
 	case len(who) > maxName || !utf8.ValidString(who):
-		return attribute.KeyValue{}, fmt.Errorf("%s: Name has more than %d bytes, or is no UTF-8", pkg, maxName)
+		return attribute.KeyValue{},
+			fmt.Errorf("%s: Name has more than %d bytes, or is no UTF-8", pkg, maxName)
 	}
 	return name.String(who), nil
 }
@@ -74,19 +76,22 @@ func (m *Maker) Counter(name, unit, what string) metric.Int64Counter {
 
 // Histogram makes a histogram of seconds.
 func (m *Maker) Histogram(name, what string, bounds []float64) metric.Float64Histogram {
-	h, err := m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what), metric.WithExplicitBucketBoundaries(bounds...))
+	h, err := m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(what),
+		metric.WithExplicitBucketBoundaries(bounds...))
 	return keep(m, h, err)
 }
 
 // Gauge makes a gauge that is observed.
 func (m *Maker) Gauge(name, unit, what string) metric.Float64ObservableGauge {
-	g, err := m.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what))
+	g, err := m.meter.Float64ObservableGauge(name, metric.WithUnit(unit),
+		metric.WithDescription(what))
 	return keep(m, g, err)
 }
 
 // Total makes a counter that is observed, because somebody else counts.
 func (m *Maker) Total(name, unit, what string) metric.Int64ObservableCounter {
-	c, err := m.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what))
+	c, err := m.meter.Int64ObservableCounter(name, metric.WithUnit(unit),
+		metric.WithDescription(what))
 	return keep(m, c, err)
 }
 
@@ -102,7 +107,8 @@ func (m *Maker) Add(attrs ...attribute.KeyValue) []metric.AddOption {
 
 // Observe has read called at each collection, until Close. What is observed twice under one name
 // would be one series with two values, so a second read of a kind is refused.
-func (m *Maker) Observe(kind string, read func(context.Context, metric.Observer), instruments ...metric.Observable) error {
+func (m *Maker) Observe(kind string, read func(context.Context, metric.Observer),
+	instruments ...metric.Observable) error {
 	if m.err != nil {
 		return m.err
 	}

@@ -11,9 +11,11 @@ import (
 	"github.com/onceward/onceward/contrib/telemetry/internal/kafka"
 )
 
-// Client is a consumer of Kafka that is measured under [Name]: by one of two packages, of which the same is expected.
+// Client is a consumer of Kafka that is measured under [Name]: by one of two packages, of which the
+// same is expected.
 type Client struct {
-	// Hooks, each as for one message or one event. AckRefused is nil where the client has no share groups.
+	// Hooks, each as for one message or one event. AckRefused is nil where the client has no share
+	// groups.
 	MissingID, Waiting, Unrecorded, Parked, CommitFailed, AckRefused func()
 	Handled                                                          func(error)
 	Revoked                                                          func(returned, abandoned int)
@@ -25,9 +27,10 @@ type Client struct {
 
 const kafkaPrefix = "onceward.kafka."
 
-// Kafka tells what a client's hooks and its progress become. start returns a client with series of its own, and what
-// collects them; construct is the package's New.
-func Kafka(t *testing.T, start func(*testing.T) (*Client, func() map[string]float64), construct func(metric.MeterProvider, string) error) {
+// Kafka tells what a client's hooks and its progress become. start returns a client with series of
+// its own, and what collects them; construct is the package's New.
+func Kafka(t *testing.T, start func(*testing.T) (*Client, func() map[string]float64),
+	construct func(metric.MeterProvider, string) error) {
 	t.Run("hooks", func(t *testing.T) {
 		client, collect := start(t)
 		client.hooks(t, collect)
@@ -61,14 +64,15 @@ func of(series map[string]float64) map[string]float64 {
 
 func (c *Client) hooks(t *testing.T, collect func() map[string]float64) {
 	got := collect()
-	for _, rare := range []string{"parked", "unrecorded", "missing_id", "commit.failures", "ack.refused", "abandoned"} {
+	for _, rare := range []string{"parked", "unrecorded", "missing_id", "commit.failures",
+		"ack.refused", "abandoned"} {
 		if value, is := got[kafkaPrefix+rare]; !is || value != 0 {
 			t.Errorf("%s does not begin at 0", rare)
 		}
 	}
 	want := map[string]float64{
-		"missing_id": 1, "handled{kafka.failed=false}": 2, "handled{kafka.failed=true}": 1, "waiting": 4,
-		"unrecorded": 2, "parked": 5, "commit.failures": 6, "abandoned": 3,
+		"missing_id": 1, "handled{kafka.failed=false}": 2, "handled{kafka.failed=true}": 1,
+		"waiting": 4, "unrecorded": 2, "parked": 5, "commit.failures": 6, "abandoned": 3,
 	}
 	failed := errors.New("down")
 	for _, err := range []error{nil, nil, failed} {
@@ -76,7 +80,8 @@ func (c *Client) hooks(t *testing.T, collect func() map[string]float64) {
 	}
 	c.Revoked(2, 3)
 	for name, hook := range map[string]func(){
-		"missing_id": c.MissingID, "waiting": c.Waiting, "unrecorded": c.Unrecorded, "parked": c.Parked, "commit.failures": c.CommitFailed,
+		"missing_id": c.MissingID, "waiting": c.Waiting, "unrecorded": c.Unrecorded,
+		"parked": c.Parked, "commit.failures": c.CommitFailed,
 	} {
 		for range int(want[name]) {
 			hook()
@@ -94,7 +99,9 @@ func (c *Client) progress(t *testing.T, collect func() map[string]float64) {
 	if err := c.Observe(func() []kafka.Progress { return now }); err != nil {
 		t.Fatal(err)
 	}
-	Want(t, collect(), kafkaPrefix, of(map[string]float64{"partitions": 0, "age": 0, "lag": 0, "in_flight": 0, "paused{kafka.pause=backlog}": 0}))
+	Want(t, collect(), kafkaPrefix,
+		of(map[string]float64{"partitions": 0, "age": 0, "lag": 0, "in_flight": 0,
+			"paused{kafka.pause=backlog}": 0}))
 	now = []kafka.Progress{
 		{Lag: 10, InFlight: 3, Age: time.Minute, Backlogged: true, StoreDown: true},
 		{Lag: -1, InFlight: 4, Age: time.Second, StoreDown: true, NotOwned: true},
@@ -102,7 +109,8 @@ func (c *Client) progress(t *testing.T, collect func() map[string]float64) {
 	}
 	Want(t, collect(), kafkaPrefix, of(map[string]float64{
 		"partitions": 3, "age": 60, "lag": 15, "in_flight": 7,
-		"paused{kafka.pause=backlog}": 1, "paused{kafka.pause=store}": 3, "paused{kafka.pause=not_owned}": 2,
+		"paused{kafka.pause=backlog}": 1, "paused{kafka.pause=store}": 3,
+		"paused{kafka.pause=not_owned}": 2,
 	}))
 	if c.ObserveNothing() == nil {
 		t.Error("nothing to observe is no error")
@@ -114,7 +122,9 @@ func (c *Client) progress(t *testing.T, collect func() map[string]float64) {
 
 // closed: what hooks tell is counted as before, and nothing is observed any more.
 func (c *Client) closed(t *testing.T, collect func() map[string]float64) {
-	if err := c.Observe(func() []kafka.Progress { return []kafka.Progress{{Age: time.Minute}} }); err != nil {
+	if err := c.Observe(func() []kafka.Progress {
+		return []kafka.Progress{{Age: time.Minute}}
+	}); err != nil {
 		t.Fatal(err)
 	}
 	Want(t, collect(), kafkaPrefix, of(map[string]float64{"partitions": 1, "age": 60}))

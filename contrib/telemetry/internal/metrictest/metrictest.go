@@ -53,7 +53,8 @@ func Collect(t testing.TB, reader *sdk.ManualReader) map[string]float64 {
 	return series
 }
 
-func add[N int64 | float64](t testing.TB, series map[string]float64, name string, points []metricdata.DataPoint[N]) {
+func add[N int64 | float64](t testing.TB, series map[string]float64, name string,
+	points []metricdata.DataPoint[N]) {
 	t.Helper()
 	for _, p := range points {
 		series[label(t, name, p.Attributes)] = float64(p.Value)
@@ -69,7 +70,8 @@ func label(t testing.TB, name string, set attribute.Set) string {
 			named = a.Value.AsString() == Name
 			continue
 		}
-		parts = append(parts, fmt.Sprintf("%s=%s", strings.TrimPrefix(string(a.Key), "onceward."), a.Value.String()))
+		parts = append(parts, fmt.Sprintf("%s=%s", strings.TrimPrefix(string(a.Key), "onceward."),
+			a.Value.String()))
 	}
 	if !named {
 		t.Errorf("%s is not named %s: %v", name, Name, set.ToSlice())
@@ -80,7 +82,8 @@ func label(t testing.TB, name string, set attribute.Set) string {
 	return name + "{" + strings.Join(parts, ",") + "}"
 }
 
-// Want compares the series that begin with prefix with what is wanted, which may leave out those that are 0.
+// Want compares the series that begin with prefix with what is wanted, which may leave out those
+// that are 0.
 func Want(t testing.TB, got map[string]float64, prefix string, wanted map[string]float64) {
 	t.Helper()
 	for name, value := range got {

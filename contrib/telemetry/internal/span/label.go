@@ -11,7 +11,8 @@ import (
 // the 64 bytes that a record keeps as its label, and whoever looks at the record can search for it.
 const LabelBytes = 55
 
-// Label is what a record keeps of a span. One that is not sampled is nowhere to be found, and has none.
+// Label is what a record keeps of a span. One that is not sampled is nowhere to be found, and has
+// none.
 func Label(s trace.SpanContext) string {
 	if !s.IsValid() || !s.IsSampled() {
 		return ""
@@ -28,7 +29,8 @@ func Label(s trace.SpanContext) string {
 
 // Parse is the reverse of Label. It is not valid for a label of somebody else's.
 func Parse(label string) trace.SpanContext {
-	if len(label) != LabelBytes || !strings.HasPrefix(label, "00-") || !strings.HasSuffix(label, "-01") || label[35] != '-' {
+	if len(label) != LabelBytes || !strings.HasPrefix(label, "00-") ||
+		!strings.HasSuffix(label, "-01") || label[35] != '-' {
 		return trace.SpanContext{}
 	}
 	trc, err1 := trace.TraceIDFromHex(label[3:35])
@@ -36,7 +38,8 @@ func Parse(label string) trace.SpanContext {
 	if err1 != nil || err2 != nil {
 		return trace.SpanContext{}
 	}
-	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trc, SpanID: id, TraceFlags: trace.FlagsSampled, Remote: true})
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: trc, SpanID: id,
+		TraceFlags: trace.FlagsSampled, Remote: true})
 }
 
 // Links are those to the span of a label, if it is one.

@@ -11,7 +11,8 @@ const example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 func TestLabelsAreReadBack(t *testing.T) {
 	s := Parse(example)
-	if !s.IsValid() || !s.IsSampled() || !s.IsRemote() || Label(s) != example || len(example) != LabelBytes {
+	if !s.IsValid() || !s.IsSampled() || !s.IsRemote() || Label(s) != example ||
+		len(example) != LabelBytes {
 		t.Errorf("%q became %+v, and that %q", example, s, Label(s))
 	}
 	if label := Label(s.WithTraceFlags(0)); label != "" {
@@ -25,10 +26,13 @@ func TestLabelsAreReadBack(t *testing.T) {
 // What others keep as a label is no span.
 func TestForeignLabels(t *testing.T) {
 	for _, label := range []string{
-		"", "order 7", example[:54], example + "1", "01" + example[2:], example[:53] + "00", strings.ToUpper(example),
+		"", "order 7", example[:54], example + "1", "01" + example[2:], example[:53] + "00",
+		strings.ToUpper(example),
 		strings.Replace(example, "4bf92f3577b34da6a3ce929d0e0e4736", strings.Repeat("0", 32), 1),
-		strings.Replace(example, "00f067aa0ba902b7", strings.Repeat("0", 16), 1), strings.Repeat("\u00e9", 27) + "x",
-		strings.Replace(example, "b7-01", "b7x01", 1), example[:35] + "x" + example[36:], example[:34] + "g" + example[35:],
+		strings.Replace(example, "00f067aa0ba902b7", strings.Repeat("0", 16), 1),
+		strings.Repeat("\u00e9", 27) + "x",
+		strings.Replace(example, "b7-01", "b7x01", 1), example[:35] + "x" + example[36:],
+		example[:34] + "g" + example[35:],
 	} {
 		if s := Parse(label); s.IsValid() || len(Links(label)) != 0 {
 			t.Errorf("%q became %+v", label, s)

@@ -78,7 +78,8 @@ func (t *Messages) Handle(ctx context.Context, m Message, run func(context.Conte
 
 // HandleBatch runs a batch handler under a span with links for each message, which say what is not
 // the same for all of them.
-func (t *Messages) HandleBatch(ctx context.Context, ms []Message, run func(context.Context) []error) []error {
+func (t *Messages) HandleBatch(ctx context.Context, ms []Message,
+	run func(context.Context) []error) []error {
 	links := make([]trace.Link, 0, len(ms))
 	for i := range ms {
 		of := t.links(&ms[i])
@@ -86,12 +87,14 @@ func (t *Messages) HandleBatch(ctx context.Context, ms []Message, run func(conte
 			of = Links(first(&ms[i]))
 		}
 		for _, link := range of {
-			link.Attributes = append(perMessage(&ms[i]), offsetKey.Int64(ms[i].Offset), AttemptKey.Int(ms[i].Attempt))
+			link.Attributes = append(perMessage(&ms[i]), offsetKey.Int64(ms[i].Offset),
+				AttemptKey.Int(ms[i].Attempt))
 			links = append(links, link)
 		}
 	}
 	whole := Message{Topic: ms[0].Topic, Partition: ms[0].Partition, Offset: -1}
-	ctx, s := t.start(ctx, &whole, "process", process(links, []attribute.KeyValue{batchKey.Int(len(ms))})...)
+	ctx, s := t.start(ctx, &whole, "process",
+		process(links, []attribute.KeyValue{batchKey.Int(len(ms))})...)
 	returned := false
 	defer func() { end(s, returned) }()
 	errs := run(ctx)
@@ -106,7 +109,8 @@ func (t *Messages) HandleBatch(ctx context.Context, ms []Message, run func(conte
 // process is what the span of a handler has beside what all have.
 func process(links []trace.Link, attrs []attribute.KeyValue) []trace.SpanStartOption {
 	return []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...), trace.WithAttributes(append(attrs, operationTypeKey.String("process"))...),
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(links...),
+		trace.WithAttributes(append(attrs, operationTypeKey.String("process"))...),
 	}
 }
 
@@ -122,7 +126,8 @@ func perMessage(m *Message) []attribute.KeyValue {
 // first attempt if this is another one.
 func (t *Messages) links(m *Message) []trace.Link {
 	var links []trace.Link
-	if producer := trace.SpanContextFromContext(t.producer(context.Background(), m)); producer.IsValid() {
+	if producer := trace.SpanContextFromContext(t.producer(context.Background(),
+		m)); producer.IsValid() {
 		links = append(links, trace.Link{SpanContext: producer})
 	}
 	if again(m) {
@@ -206,9 +211,11 @@ func (t *Messages) own(ctx context.Context, m *Message) context.Context {
 }
 
 // start starts a span of a message. What it says it says from the beginning, where samplers look.
-func (t *Messages) start(ctx context.Context, m *Message, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (t *Messages) start(ctx context.Context, m *Message, name string,
+	opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	attrs := []attribute.KeyValue{
-		systemKey.String("kafka"), operationKey.String(name), topicKey.String(m.Topic), partitionKey.String(strconv.Itoa(int(m.Partition))),
+		systemKey.String("kafka"), operationKey.String(name), topicKey.String(m.Topic),
+		partitionKey.String(strconv.Itoa(int(m.Partition))),
 	}
 	if m.Offset >= 0 { // of a batch it says nothing
 		attrs = append(attrs, offsetKey.Int64(m.Offset))
@@ -219,6 +226,7 @@ func (t *Messages) start(ctx context.Context, m *Message, name string, opts ...t
 	if m.Attempt > 0 {
 		attrs = append(attrs, AttemptKey.Int(m.Attempt))
 	}
-	all := append([]trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal), trace.WithAttributes(attrs...)}, opts...)
+	all := append([]trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindInternal),
+		trace.WithAttributes(attrs...)}, opts...)
 	return t.Start(ctx, name+" "+m.Topic, all...)
 }

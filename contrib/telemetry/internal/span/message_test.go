@@ -19,7 +19,8 @@ import (
 func messages(t *testing.T, opts ...sdk.TracerProviderOption) (*Messages, *tracetest.SpanRecorder) {
 	t.Helper()
 	spans := tracetest.NewSpanRecorder()
-	tracer, err := New("span", sdk.NewTracerProvider(append(opts, sdk.WithSpanProcessor(spans))...), "payments")
+	tracer, err := New("span", sdk.NewTracerProvider(append(opts, sdk.WithSpanProcessor(spans))...),
+		"payments")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,9 +58,11 @@ func TestSamplersAreTold(t *testing.T) {
 	m.Recorded(one, time.Second)
 	m.Skipped(one, dedup.Late, time.Hour)
 	m.Parked(one, dedup.ErrMismatch)
-	for name, also := range map[string]string{"claim": "", "process": " messaging.operation.type", "record": "", "skip": "", "park": ""} {
+	for name, also := range map[string]string{"claim": "", "process": " messaging.operation.type",
+		"record": "", "skip": "", "park": ""} {
 		const all = "messaging.consumer.group.name messaging.destination.name messaging.destination.partition.id messaging.kafka.offset messaging.operation.name"
-		if got, want := told[name+" orders"], all+also+" messaging.system onceward.attempt"; got != want {
+		if got, want := told[name+" orders"],
+			all+also+" messaging.system onceward.attempt"; got != want {
 			t.Errorf("of %s a sampler is told %q, want %q", name, got, want)
 		}
 	}
@@ -69,17 +72,21 @@ func TestSamplersAreTold(t *testing.T) {
 // has a link to that span.
 func TestSpanAroundTheConsumer(t *testing.T) {
 	m, spans := messages(t)
-	outer := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
+	outer := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1},
+		SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
 	ctx := trace.ContextWithSpanContext(t.Context(), outer)
-	_ = m.Handle(ctx, order(propagation.MapCarrier{"traceparent": example}), func(context.Context) error { return nil })
+	_ = m.Handle(ctx, order(propagation.MapCarrier{"traceparent": example}),
+		func(context.Context) error { return nil })
 	got := spans.Ended()[0]
 	links := got.Links()
-	if got.Parent().SpanID() != Parse(example).SpanID() || len(links) != 2 || links[1].SpanContext.SpanID() != outer.SpanID() {
+	if got.Parent().SpanID() != Parse(example).SpanID() || len(links) != 2 ||
+		links[1].SpanContext.SpanID() != outer.SpanID() {
 		t.Errorf("below %v, with links %v", got.Parent().SpanID(), links)
 	}
 }
 
-// A message whose producer has sent no context has nothing but its claim that a batch could be linked to.
+// A message whose producer has sent no context has nothing but its claim that a batch could be
+// linked to.
 func TestBatchOfUntraced(t *testing.T) {
 	m, spans := messages(t)
 	one := order(nil)
@@ -105,7 +112,8 @@ func TestTombstones(t *testing.T) {
 	gone := order(propagation.MapCarrier{"traceparent": example})
 	gone.Tombstone = true
 	_ = m.Handle(t.Context(), gone, func(context.Context) error { return nil })
-	m.HandleBatch(t.Context(), []Message{order(gone.Headers.(propagation.MapCarrier)), gone}, func(context.Context) []error { return nil })
+	m.HandleBatch(t.Context(), []Message{order(gone.Headers.(propagation.MapCarrier)), gone},
+		func(context.Context) []error { return nil })
 	batch := spans.Ended()[1]
 	const told = `{"messaging.kafka.message.tombstone":true}`
 	for what, is := range map[string]bool{

@@ -44,7 +44,8 @@ func New(pkg string, provider trace.TracerProvider, who string) (*Tracer, error)
 }
 
 // Start starts a span.
-func (t *Tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+func (t *Tracer) Start(ctx context.Context, name string,
+	opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	ctx, s := t.tracer.Start(ctx, name, opts...)
 	if s.IsRecording() {
 		s.SetAttributes(t.name)
@@ -113,7 +114,8 @@ func Found(outcome dedup.Outcome, cause dedup.Cause, age time.Duration) []attrib
 
 func causeName(c dedup.Cause) string {
 	switch c {
-	case dedup.BrokerRedelivery, dedup.RebalanceReplay, dedup.ProducerRetry, dedup.KeyReuse, dedup.Late, "other_source":
+	case dedup.BrokerRedelivery, dedup.RebalanceReplay, dedup.ProducerRetry, dedup.KeyReuse,
+		dedup.Late, "other_source":
 		return string(c)
 	}
 	return "other"

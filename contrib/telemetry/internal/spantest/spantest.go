@@ -36,25 +36,30 @@ func describe(s sdk.ReadOnlySpan) string {
 	for _, l := range s.Links() {
 		links = append(links, last(l.SpanContext))
 	}
-	return fmt.Sprintf("%s %s below %s links %v %s", s.SpanKind(), s.Name(), last(s.Parent()), links, s.Status().Code)
+	return fmt.Sprintf("%s %s below %s links %v %s", s.SpanKind(), s.Name(), last(s.Parent()),
+		links, s.Status().Code)
 }
 
-// Want compares the spans that have ended, none of which may say "secret", and that there are no others.
+// Want compares the spans that have ended, none of which may say "secret", and that there are no
+// others.
 func Want(t testing.TB, spans *tracetest.SpanRecorder, want ...string) {
 	t.Helper()
 	var got []string
 	for _, s := range spans.Ended() {
 		got = append(got, describe(s))
-		if text := fmt.Sprint(s.Attributes(), s.Links(), s.Events(), s.Status()); strings.Contains(text, "secret") {
+		if text := fmt.Sprint(s.Attributes(), s.Links(), s.Events(),
+			s.Status()); strings.Contains(text, "secret") {
 			t.Errorf("%s says %s", s.Name(), text)
 		}
 	}
 	if !slices.Equal(got, want) || len(spans.Started()) != len(want) {
-		t.Errorf("%d have started; ended have\n%s\nwant\n%s", len(spans.Started()), strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("%d have started; ended have\n%s\nwant\n%s", len(spans.Started()),
+			strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 
-// Config is what a configuration of the client has that is traced; what is nil is not set. M is its message.
+// Config is what a configuration of the client has that is traced; what is nil is not set. M is its
+// message.
 type Config[M any] struct {
 	Label        func(M) string
 	Handler      func(context.Context, M) error
@@ -73,8 +78,8 @@ type Client[M any] struct {
 	Trace func(*testing.T, trace.TracerProvider, Config[M]) Config[M]
 	// New makes a tracer under a name.
 	New func(trace.TracerProvider, string) error
-	// Send injects ctx twice into a message that has the context of [Producer] already, and one header more. It
-	// returns the message as it is received, and how many headers it has.
+	// Send injects ctx twice into a message that has the context of [Producer] already, and one
+	// header more. It returns the message as it is received, and how many headers it has.
 	Send func(context.Context, testing.TB) (M, int)
 	// SendNothing injects ctx into nil.
 	SendNothing func(context.Context, testing.TB) error
@@ -85,10 +90,12 @@ type Client[M any] struct {
 var errSecret = errors.New("no account secret")
 
 // traced traces a configuration with spans of its own.
-func (c *Client[M]) traced(t *testing.T, cfg Config[M], opts ...sdk.TracerProviderOption) (Config[M], *tracetest.SpanRecorder) {
+func (c *Client[M]) traced(t *testing.T, cfg Config[M],
+	opts ...sdk.TracerProviderOption) (Config[M], *tracetest.SpanRecorder) {
 	t.Helper()
 	spans := tracetest.NewSpanRecorder()
-	return c.Trace(t, sdk.NewTracerProvider(append(opts, sdk.WithSpanProcessor(spans))...), cfg), spans
+	return c.Trace(t, sdk.NewTracerProvider(append(opts, sdk.WithSpanProcessor(spans))...), cfg),
+		spans
 }
 
 func handler[M any](err error) Config[M] {
@@ -109,8 +116,8 @@ func (c *Client[M]) Run(t *testing.T) {
 	}
 }
 
-// messages tells what a message goes through, and where each of its spans hangs: 02b7 is its producer,
-// 3331 the claim of the first attempt.
+// messages tells what a message goes through, and where each of its spans hangs: 02b7 is its
+// producer, 3331 the claim of the first attempt.
 func (c *Client[M]) messages(t *testing.T) {
 	attempt := func(n int, label, found string) func(Config[M]) {
 		return func(cfg Config[M]) {
@@ -124,26 +131,39 @@ func (c *Client[M]) messages(t *testing.T) {
 		do   func(Config[M])
 		want []string
 	}{
-		{"the first attempt", attempt(1, First, ""), []string{"consumer process orders below 3331 links [02b7] Unset", "internal record orders below 3331 links [] Unset"}},
+		{"the first attempt", attempt(1, First, ""),
+			[]string{"consumer process orders below 3331 links [02b7] Unset",
+				"internal record orders below 3331 links [] Unset"}},
 		{
 			"a retry in the same process", attempt(2, First, ""),
-			[]string{"consumer process orders below 02b7 links [02b7 3331] Unset", "internal record orders below 3331 links [] Unset"},
+			[]string{"consumer process orders below 02b7 links [02b7 3331] Unset",
+				"internal record orders below 3331 links [] Unset"},
 		},
-		{"a takeover", attempt(2, Producer, First), []string{"consumer process orders below 02b7 links [02b7 3331] Unset", "internal record orders below 3331 links [] Unset"}},
+		{"a takeover", attempt(2, Producer, First),
+			[]string{"consumer process orders below 02b7 links [02b7 3331] Unset",
+				"internal record orders below 3331 links [] Unset"}},
 		{
-			"a duplicate", func(cfg Config[M]) { cfg.Skipped(c.Deliver(0, Producer, First), dedup.ProducerRetry, time.Hour) },
+			"a duplicate", func(cfg Config[M]) {
+				cfg.Skipped(c.Deliver(0, Producer, First), dedup.ProducerRetry, time.Hour)
+			},
 			[]string{"internal skip orders below 02b7 links [3331] Unset"},
 		},
 		{
-			"a label of somebody else's", func(cfg Config[M]) { cfg.Skipped(c.Deliver(0, "order 7", "order 7"), dedup.Late, 0) },
+			"a label of somebody else's", func(cfg Config[M]) {
+				cfg.Skipped(c.Deliver(0, "order 7", "order 7"), dedup.Late, 0)
+			},
 			[]string{"internal skip orders below 02b7 links [] Unset"},
 		},
 		{
-			"a mismatch", func(cfg Config[M]) { cfg.Parked(c.Deliver(0, Producer, First), dedup.ErrMismatch) },
+			"a mismatch", func(cfg Config[M]) {
+				cfg.Parked(c.Deliver(0, Producer, First), dedup.ErrMismatch)
+			},
 			[]string{"internal park orders below 02b7 links [3331] Error"},
 		},
 		{
-			"an effect that is not on record", func(cfg Config[M]) { cfg.Unrecorded(c.Deliver(1, First, ""), dedup.ErrLeaseLost) },
+			"an effect that is not on record", func(cfg Config[M]) {
+				cfg.Unrecorded(c.Deliver(1, First, ""), dedup.ErrLeaseLost)
+			},
 			[]string{"internal record orders below 3331 links [] Error"},
 		},
 	} {
@@ -161,7 +181,8 @@ func (c *Client[M]) label(t *testing.T) {
 	label := cfg.Label(c.Deliver(0, "", ""))
 	Want(t, spans, "internal claim orders below 02b7 links [] Unset")
 	s := spans.Ended()[0].SpanContext()
-	if want := fmt.Sprintf("00-%s-%s-01", s.TraceID(), s.SpanID()); label != want || len(label) > 64 {
+	if want := fmt.Sprintf("00-%s-%s-01", s.TraceID(), s.SpanID()); label != want ||
+		len(label) > 64 {
 		t.Errorf("the label is %q, want %q", label, want)
 	}
 	off, _ := c.traced(t, handler[M](nil), sdk.WithSampler(sdk.NeverSample()))
@@ -172,10 +193,13 @@ func (c *Client[M]) label(t *testing.T) {
 
 func (c *Client[M]) failures(t *testing.T) {
 	cfg, spans := c.traced(t, handler[M](errSecret))
-	if err := cfg.Handler(context.Background(), c.Deliver(1, First, "")); !errors.Is(err, errSecret) {
+	if err := cfg.Handler(context.Background(), c.Deliver(1, First, "")); !errors.Is(err,
+		errSecret) {
 		t.Error(err)
 	}
-	panics, of := c.traced(t, Config[M]{Handler: func(context.Context, M) error { panic("at the disco") }})
+	panics, of := c.traced(t, Config[M]{Handler: func(context.Context, M) error {
+		panic("at the disco")
+	}})
 	caught(func() { _ = panics.Handler(context.Background(), c.Deliver(1, First, "")) })
 	for _, spans := range []*tracetest.SpanRecorder{spans, of} {
 		Want(t, spans, "consumer process orders below 3331 links [02b7] Error")
@@ -206,22 +230,28 @@ func (c *Client[M]) batches(t *testing.T) {
 	const want = "consumer process orders below none links [02b7 02b7 3331 02b7] "
 	batch := []M{c.Deliver(1, First, ""), c.Deliver(2, Producer, First), c.Deliver(1, "", "")}
 	errs := []error{nil, errSecret, nil}
-	cfg, spans := c.traced(t, Config[M]{BatchHandler: func(context.Context, []M) []error { return errs }})
+	cfg, spans := c.traced(t, Config[M]{BatchHandler: func(context.Context, []M) []error {
+		return errs
+	}})
 	if got := cfg.BatchHandler(context.Background(), batch); !slices.Equal(got, errs) {
 		t.Errorf("it returns %v, want %v", got, errs)
 	}
-	for _, errs = range [][]error{make([]error, 3), nil, make([]error, 2)} { // the last of which fails all
+	// the last of which fails all
+	for _, errs = range [][]error{make([]error, 3), nil, make([]error, 2)} {
 		cfg.BatchHandler(context.Background(), batch)
 	}
 	Want(t, spans, want+"Error", want+"Unset", want+"Unset", want+"Error")
 	wantAttributes(t, spans, `{"error.type":"_OTHER"}`)
 	for i, attempt := range []string{"1", "2", "2", "1"} {
 		got := fmt.Sprint(spans.Ended()[0].Links()[i].Attributes)
-		if want := `[{"messaging.kafka.offset":42} {"onceward.attempt":` + attempt + `}]`; got != want {
+		if want := `[{"messaging.kafka.offset":42} {"onceward.attempt":` + attempt +
+			`}]`; got != want {
 			t.Errorf("link %d has %s, want %s", i, got, want)
 		}
 	}
-	panics, of := c.traced(t, Config[M]{BatchHandler: func(context.Context, []M) []error { panic("at the disco") }})
+	panics, of := c.traced(t, Config[M]{BatchHandler: func(context.Context, []M) []error {
+		panic("at the disco")
+	}})
 	caught(func() { panics.BatchHandler(context.Background(), batch) })
 	Want(t, of, want+"Error")
 	wantAttributes(t, of, `{"messaging.batch.message_count":3}`, `{"error.type":"panic"}`)
@@ -249,9 +279,10 @@ func (c *Client[M]) keeps(t *testing.T) {
 
 // sent: what one process sends the next one receives, in place of what the message carried before.
 func (c *Client[M]) sent(t *testing.T) {
-	sender := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled,
-	}))
+	sender := trace.ContextWithSpanContext(context.Background(),
+		trace.NewSpanContext(trace.SpanContextConfig{
+			TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled,
+		}))
 	m, headers := c.Send(sender, t)
 	if headers != 2 {
 		t.Errorf("%d headers, want that of the trace and the other one", headers)
@@ -291,12 +322,17 @@ func (c *Client[M]) attributes(t *testing.T) {
 		}
 	}
 	want := []string{
-		"messaging.system=kafka", "messaging.operation.name=process", "messaging.destination.name=orders",
-		"messaging.destination.partition.id=7", "messaging.kafka.offset=42", "messaging.consumer.group.name=payers",
+		"messaging.system=kafka", "messaging.operation.name=process",
+		"messaging.destination.name=orders",
+		"messaging.destination.partition.id=7", "messaging.kafka.offset=42",
+		"messaging.consumer.group.name=payers",
 		"onceward.attempt=3", "messaging.operation.type=process", "onceward.name=payments",
-		"messaging.system=kafka", "messaging.operation.name=skip", "messaging.destination.name=orders",
-		"messaging.destination.partition.id=7", "messaging.kafka.offset=42", "messaging.consumer.group.name=payers",
-		"onceward.name=payments", "onceward.outcome=duplicate", "onceward.cause=other", "onceward.duplicate.age=3600",
+		"messaging.system=kafka", "messaging.operation.name=skip",
+		"messaging.destination.name=orders",
+		"messaging.destination.partition.id=7", "messaging.kafka.offset=42",
+		"messaging.consumer.group.name=payers",
+		"onceward.name=payments", "onceward.outcome=duplicate", "onceward.cause=other",
+		"onceward.duplicate.age=3600",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("attributes\n%q\nwant\n%q", got, want)

@@ -51,7 +51,9 @@ type place struct {
 func realRedis(t testing.TB) place {
 	t.Helper()
 	p := place{prefix: servertest.Prefix(t)}
-	p.client = redistest.Client(t, &redis.Options{Addr: servertest.Redis(t), ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second})
+	p.client = redistest.Client(t,
+		&redis.Options{Addr: servertest.Redis(t), ReadTimeout: 30 * time.Second,
+			WriteTimeout: 30 * time.Second})
 	t.Cleanup(func() {
 		if keys := p.keys(t); len(keys) > 0 {
 			p.client.Del(context.Background(), keys...)
@@ -61,7 +63,8 @@ func realRedis(t testing.TB) place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := dedup.New(store, dedup.Config{Namespace: "webhooks", Window: month, LeaseTTL: 30 * time.Second})
+	d, err := dedup.New(store,
+		dedup.Config{Namespace: "webhooks", Window: month, LeaseTTL: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +92,8 @@ func (p place) keys(t testing.TB) (keys []string) {
 // inMemory is a Runner of its own, for what is about signatures.
 func inMemory(t testing.TB) httpadapter.Runner {
 	t.Helper()
-	d, err := dedup.New(dedup.Memory(10_000), dedup.Config{Namespace: "webhooks", Window: month, LeaseTTL: 30 * time.Second})
+	d, err := dedup.New(dedup.Memory(10_000),
+		dedup.Config{Namespace: "webhooks", Window: month, LeaseTTL: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,8 +28,10 @@ var forgeries = map[string]func(t testing.TB, secret, id string) (http.Header, [
 		return signedByThem(t, id, time.Now(), body, secret), body
 	},
 	"stripe": func(_ testing.TB, secret, id string) (http.Header, []byte) {
-		body, now := `{"id":"`+id+`","type":"charge.succeeded"}`, strconv.FormatInt(time.Now().Unix(), 10)
-		return header("Stripe-Signature", "t="+now+",v1="+hex.EncodeToString(hmacOf(secret, now+"."+body))), []byte(body)
+		body, now := `{"id":"`+id+`","type":"charge.succeeded"}`,
+			strconv.FormatInt(time.Now().Unix(), 10)
+		return header("Stripe-Signature",
+			"t="+now+",v1="+hex.EncodeToString(hmacOf(secret, now+"."+body))), []byte(body)
 	},
 	"github": func(_ testing.TB, secret, id string) (http.Header, []byte) {
 		body := `{"delivery":"` + id + `"}`
@@ -38,13 +40,16 @@ var forgeries = map[string]func(t testing.TB, secret, id string) (http.Header, [
 	},
 	"shopify": func(_ testing.TB, secret, id string) (http.Header, []byte) {
 		body := `{"order":"` + id + `"}`
-		return header("X-Shopify-Hmac-Sha256", base64.StdEncoding.EncodeToString(hmacOf(secret, body)),
+		return header("X-Shopify-Hmac-Sha256",
+			base64.StdEncoding.EncodeToString(hmacOf(secret, body)),
 			"X-Shopify-Event-Id", id, "X-Shopify-Topic", "orders/create"), []byte(body)
 	},
 	"slack": func(_ testing.TB, secret, id string) (http.Header, []byte) {
-		body, now := `{"event_id":"`+id+`","event":{"type":"message"}}`, strconv.FormatInt(time.Now().Unix(), 10)
+		body, now := `{"event_id":"`+id+`","event":{"type":"message"}}`,
+			strconv.FormatInt(time.Now().Unix(), 10)
 		return header("X-Slack-Request-Timestamp", now,
-			"X-Slack-Signature", "v0="+hex.EncodeToString(hmacOf(secret, "v0:"+now+":"+body))), []byte(body)
+				"X-Slack-Signature", "v0="+hex.EncodeToString(hmacOf(secret, "v0:"+now+":"+body))),
+			[]byte(body)
 	},
 }
 
@@ -94,9 +99,11 @@ func TestForgedDeliveriesMakeNoKeys(t *testing.T) {
 		sum += n
 	}
 	after := r.keys(t)
-	t.Logf("%d forged deliveries refused; keys under the prefix: %d before, %d after", sum, before, len(after))
+	t.Logf("%d forged deliveries refused; keys under the prefix: %d before, %d after", sum,
+		before, len(after))
 	if sum != each*len(forgeries) || len(after) != before {
-		t.Errorf("%d refused; %d keys before, %d after: %s", sum, before, len(after), strings.Join(after[:min(5, len(after))], " "))
+		t.Errorf("%d refused; %d keys before, %d after: %s", sum, before, len(after),
+			strings.Join(after[:min(5, len(after))], " "))
 	}
 	// The same ids, honestly signed: nobody has taken their keys, and now there are some.
 	for name, sign := range forgeries {

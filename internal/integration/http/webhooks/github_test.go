@@ -32,15 +32,18 @@ type payload struct {
 // lies: they are not copied.
 func payloads(t *testing.T) (list []payload) {
 	t.Helper()
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "github.com/go-playground/webhooks/v6").Output()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/go-playground/webhooks/v6").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "testdata", "github", "*.json"))
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "testdata",
+		"github", "*.json"))
 	if err != nil || len(files) < 40 {
 		t.Fatalf("%d payloads of GitHub: %v", len(files), err)
 	}
-	events := map[string]string{"pull_request_issue_comment": "issue_comment", "repository_edited": "repository"}
+	events := map[string]string{"pull_request_issue_comment": "issue_comment",
+		"repository_edited": "repository"}
 	for _, file := range files {
 		name := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".json"), "-", "_")
 		event := name
@@ -51,7 +54,8 @@ func payloads(t *testing.T) (list []payload) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, payload{file: file, event: event, id: "delivery-" + name, signature: gitHubSignature(body)})
+		list = append(list, payload{file: file, event: event, id: "delivery-" + name,
+			signature: gitHubSignature(body)})
 	}
 	return list
 }
@@ -94,7 +98,8 @@ func parsed(ctx context.Context, d *webhook.Delivery) error {
 // real Redis: each has its effect once, and none is acknowledged before it is done.
 func TestPayloadsOfGitHubByCurl(t *testing.T) {
 	list, r := payloads(t), realRedis(t)
-	s, before := serve(t, r, provider(t, "github", "the old one", gitHubSecret), parsed), len(r.keys(t))
+	s, before := serve(t, r, provider(t, "github", "the old one", gitHubSecret), parsed),
+		len(r.keys(t))
 	var all sync.WaitGroup
 	gate := make(chan struct{}, 4)
 	for _, p := range list {
@@ -115,7 +120,8 @@ func TestPayloadsOfGitHubByCurl(t *testing.T) {
 		t.Errorf("%d effects of %d payloads: %v", len(had), len(list), had)
 	}
 	records := len(r.keys(t)) - before
-	t.Logf("%d payloads, %d deliveries, %d effects, %d keys", len(list), 3*len(list), s.total(), records)
+	t.Logf("%d payloads, %d deliveries, %d effects, %d keys", len(list), 3*len(list),
+		s.total(), records)
 	if records != len(list) {
 		t.Errorf("%d payloads have %d keys", len(list), records)
 	}

@@ -28,7 +28,8 @@ func theirs(t testing.TB, secret string) *standardwebhooks.Webhook {
 }
 
 // signedByThem is what the library sends: one signature for each secret, in order.
-func signedByThem(t testing.TB, id string, sent time.Time, body []byte, secrets ...string) http.Header {
+func signedByThem(t testing.TB, id string, sent time.Time, body []byte,
+	secrets ...string) http.Header {
 	t.Helper()
 	var list []string
 	for _, s := range secrets {
@@ -45,7 +46,8 @@ func signedByThem(t testing.TB, id string, sent time.Time, body []byte, secrets 
 	return h
 }
 
-func signedByUs(t testing.TB, id string, sent time.Time, body []byte, secrets ...string) http.Header {
+func signedByUs(t testing.TB, id string, sent time.Time, body []byte,
+	secrets ...string) http.Header {
 	t.Helper()
 	h, err := webhook.Sign(id, sent, body, secrets...)
 	if err != nil {
@@ -57,7 +59,8 @@ func signedByUs(t testing.TB, id string, sent time.Time, body []byte, secrets ..
 // post sends a delivery over HTTP and returns the status.
 func (s *site) post(t testing.TB, h http.Header, body []byte) int {
 	t.Helper()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/hooks", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/hooks",
+		bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +96,8 @@ func draw(rng *rand.Rand, n int) message {
 	case 0: // a signature is of bytes, whatever they are
 		m.body = bytesOf(rng.IntN(3000))
 	case 1:
-		m.body = []byte(`{"type":"invoice.paid","data":{"name":"Jörg \u00fc` + strings.Repeat("x", rng.IntN(3000)) + `"}}`)
+		m.body = []byte(`{"type":"invoice.paid","data":{"name":"Jörg \u00fc` +
+			strings.Repeat("x", rng.IntN(3000)) + `"}}`)
 	default:
 		m.body = []byte(`{"a":"` + strings.Repeat(".", rng.IntN(100)) + `"}` + "\r\n")
 	}
@@ -108,7 +112,8 @@ func TestStandardWebhooksBothWays(t *testing.T) {
 		m, now := draw(rng, n), time.Now()
 		s := serve(t, run, provider(t, "standard-webhooks", m.secret), nil)
 		for range 2 {
-			if status := s.post(t, signedByThem(t, m.id, now, m.body, m.secret), m.body); status != http.StatusOK {
+			if status := s.post(t, signedByThem(t, m.id, now, m.body, m.secret),
+				m.body); status != http.StatusOK {
 				t.Errorf("theirs, %s: %d", m.id, status)
 			}
 		}
@@ -119,7 +124,8 @@ func TestStandardWebhooksBothWays(t *testing.T) {
 		if err := theirs(t, m.secret).Verify(m.body, ours); err != nil {
 			t.Errorf("ours, %s: %v", m.id, err)
 		}
-		if want := signedByThem(t, m.id, now, m.body, m.secret); fmt.Sprint(ours) != fmt.Sprint(want) {
+		if want := signedByThem(t, m.id, now, m.body,
+			m.secret); fmt.Sprint(ours) != fmt.Sprint(want) {
 			t.Errorf("ours %v, theirs %v", ours, want)
 		}
 		s.Close()
@@ -141,24 +147,43 @@ func TestStandardWebhooksRefuseTheSame(t *testing.T) {
 		body   []byte
 		good   bool
 	}{
-		"as it should be":       {signedByThem(t, id, now, body, secret), body, true},
-		"another secret":        {signedByThem(t, id, now, body, other), body, false},
-		"six minutes old":       {signedByThem(t, id, now.Add(-6*time.Minute), body, secret), body, false},
-		"four minutes old":      {signedByThem(t, id, now.Add(-4*time.Minute), body, secret), body, true},
-		"six minutes ahead":     {signedByThem(t, id, now.Add(6*time.Minute), body, secret), body, false},
-		"four minutes ahead":    {signedByThem(t, id, now.Add(4*time.Minute), body, secret), body, true},
-		"another body":          {signedByThem(t, id, now, body, secret), []byte(`{"type":"invoice.paid" }`), false},
-		"another id":            {with(signedByThem(t, id, now, body, secret), func(h http.Header) { h.Set("webhook-id", "msg_2") }), body, false},
-		"another time":          {with(signedByThem(t, id, now, body, secret), func(h http.Header) { h.Set("webhook-timestamp", strconv.FormatInt(now.Unix()+1, 10)) }), body, false},
-		"no signature":          {with(signedByThem(t, id, now, body, secret), func(h http.Header) { h.Del("webhook-signature") }), body, false},
-		"no time":               {with(signedByThem(t, id, now, body, secret), func(h http.Header) { h.Del("webhook-timestamp") }), body, false},
-		"a time that is none":   {with(signedByThem(t, id, now, body, secret), func(h http.Header) { h.Set("webhook-timestamp", "now") }), body, false},
-		"v2 alone":              {with(signedByThem(t, id, now, body, secret), func(h http.Header) { h.Set("webhook-signature", "v2"+h.Get("webhook-signature")[2:]) }), body, false},
+		"as it should be": {signedByThem(t, id, now, body, secret), body, true},
+		"another secret":  {signedByThem(t, id, now, body, other), body, false},
+		"six minutes old": {signedByThem(t, id, now.Add(-6*time.Minute), body, secret),
+			body, false},
+		"four minutes old": {signedByThem(t, id, now.Add(-4*time.Minute), body, secret),
+			body, true},
+		"six minutes ahead": {signedByThem(t, id, now.Add(6*time.Minute), body, secret),
+			body, false},
+		"four minutes ahead": {signedByThem(t, id, now.Add(4*time.Minute), body, secret),
+			body, true},
+		"another body": {signedByThem(t, id, now, body, secret),
+			[]byte(`{"type":"invoice.paid" }`), false},
+		"another id": {with(signedByThem(t, id, now, body, secret), func(h http.Header) {
+			h.Set("webhook-id", "msg_2")
+		}), body, false},
+		"another time": {with(signedByThem(t, id, now, body, secret), func(h http.Header) {
+			h.Set("webhook-timestamp", strconv.FormatInt(now.Unix()+1, 10))
+		}), body, false},
+		"no signature": {with(signedByThem(t, id, now, body, secret), func(h http.Header) {
+			h.Del("webhook-signature")
+		}), body, false},
+		"no time": {with(signedByThem(t, id, now, body, secret), func(h http.Header) {
+			h.Del("webhook-timestamp")
+		}), body, false},
+		"a time that is none": {with(signedByThem(t, id, now, body, secret), func(h http.Header) {
+			h.Set("webhook-timestamp", "now")
+		}), body, false},
+		"v2 alone": {with(signedByThem(t, id, now, body, secret), func(h http.Header) {
+			h.Set("webhook-signature", "v2"+h.Get("webhook-signature")[2:])
+		}), body, false},
 		"rotated, new is first": {signedByThem(t, id, now, body, secret, old), body, true},
 		"rotated, old is first": {signedByThem(t, id, now, body, old, secret), body, true},
 		"rotated away":          {signedByThem(t, id, now, body, old, other), body, false},
-		"v1a beside, by us":     {signedByUs(t, id, now, body, "whsk_nWGxne/9WmC6hEr0kuwsxERJxXN7MmkZcDusAxyuf2A=", secret), body, true},
-		"v1a alone, by us":      {signedByUs(t, id, now, body, "whsk_nWGxne/9WmC6hEr0kuwsxERJxXN7MmkZcDusAxyuf2A="), body, false},
+		"v1a beside, by us": {signedByUs(t, id, now,
+			body, "whsk_nWGxne/9WmC6hEr0kuwsxERJxXN7MmkZcDusAxyuf2A=", secret), body, true},
+		"v1a alone, by us": {signedByUs(t, id, now,
+			body, "whsk_nWGxne/9WmC6hEr0kuwsxERJxXN7MmkZcDusAxyuf2A="), body, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := theirs(t, secret).Verify(row.body, row.header); (err == nil) != row.good {
@@ -190,7 +215,8 @@ func TestStandardWebhooksRotation(t *testing.T) {
 	s := serve(t, inMemory(t), provider(t, "standard-webhooks", next, old), nil)
 	for i, secrets := range [][]string{{old}, {old, next}, {next, old}, {next}} {
 		sent := time.Now().Add(time.Duration(i) * time.Second) // each attempt has its own time
-		if status := s.post(t, signedByThem(t, "msg_1", sent, body, secrets...), body); status != http.StatusOK {
+		if status := s.post(t, signedByThem(t, "msg_1", sent, body, secrets...),
+			body); status != http.StatusOK {
 			t.Errorf("signed with %d secrets: %d", len(secrets), status)
 		}
 	}

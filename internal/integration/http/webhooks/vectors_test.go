@@ -75,7 +75,8 @@ func TestVectorsOfOthers(t *testing.T) {
 			}
 		}
 	}
-	for name, n := range map[string]int{"standard-webhooks": 72, "stripe": 18, "github": 10, "signed by us, too": 72} {
+	for name, n := range map[string]int{"standard-webhooks": 72, "stripe": 18, "github": 10,
+		"signed by us, too": 72} {
 		if count[name] != n {
 			t.Errorf("%d vectors of %s, want %d", count[name], name, n)
 		}
@@ -97,19 +98,27 @@ func TestVectorsOfOthersChanged(t *testing.T) {
 			}
 		}
 		for at := 0; at < len(v.Body); at += 1 + len(v.Body)/20 {
-			refused("a bit of the body", p, func(m *webhook.Message) { m.Body[at] ^= 1 << (at % 8) })
+			refused("a bit of the body", p, func(m *webhook.Message) {
+				m.Body[at] ^= 1 << (at % 8)
+			})
 		}
-		refused("a bit of the signature", p, func(m *webhook.Message) { m.Header.Set(name, flipped(t, v, m.Header.Get(name))) })
+		refused("a bit of the signature", p, func(m *webhook.Message) {
+			m.Header.Set(name, flipped(t, v, m.Header.Get(name)))
+		})
 		refused("a byte more", p, func(m *webhook.Message) { m.Body = append(m.Body, 0) })
 		for _, w := range list {
-			if w.Provider != v.Provider || w.Secrets[0] == v.Secrets[0] || strings.HasSuffix(v.Name, "rolled") {
+			if w.Provider != v.Provider || w.Secrets[0] == v.Secrets[0] ||
+				strings.HasSuffix(v.Name, "rolled") {
 				continue // what is signed by both is by the other as well
 			}
-			refused("another's key", provider(t, w.Provider, w.Secrets...), func(*webhook.Message) {})
+			refused("another's key", provider(t, w.Provider, w.Secrets...),
+				func(*webhook.Message) {})
 			break
 		}
 		if w := list[(i+1)%len(list)]; w.Provider == v.Provider && !bytes.Equal(w.Body, v.Body) {
-			refused("another's signature", p, func(m *webhook.Message) { m.Header.Set(name, w.Header[name]) })
+			refused("another's signature", p, func(m *webhook.Message) {
+				m.Header.Set(name, w.Header[name])
+			})
 		}
 	}
 }

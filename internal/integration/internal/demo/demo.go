@@ -27,10 +27,12 @@ var address = regexp.MustCompile(`Console: http://(\S+)/ `)
 func Start(t *testing.T, flags ...string) *Demo {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "onceward")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/onceward/onceward/cmd/onceward").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program,
+		"github.com/onceward/onceward/cmd/onceward").CombinedOutput(); err != nil {
 		t.Fatalf("build the command: %v\n%s", err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), program, append([]string{"demo", "-listen", "127.0.0.1:0"}, flags...)...)
+	cmd := exec.CommandContext(t.Context(),
+		program, append([]string{"demo", "-listen", "127.0.0.1:0"}, flags...)...)
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +56,8 @@ func Start(t *testing.T, flags ...string) *Demo {
 	return d
 }
 
-// Await returns the next line that has text in it. It is fatal that there is none within ten minutes.
+// Await returns the next line that has text in it. It is fatal that there is none within ten
+// minutes.
 func (d *Demo) Await(text string) string {
 	d.t.Helper()
 	late := time.After(10 * time.Minute)

@@ -1,5 +1,5 @@
-// Package results keeps what tests under faults have counted: bench/results/torture.json, from which
-// README.md has its table (`make bench-table`).
+// Package results keeps what tests under faults have counted: bench/results/torture.json, from
+// which README.md has its table (`make bench-table`).
 package results
 
 import (
@@ -42,15 +42,16 @@ type Row struct {
 	SelfDuplicates int            `json:"self_duplicates"`
 	Stuck          int            `json:"stuck"`
 	History        string         `json:"history,omitempty"`
-	Porcupine      string         `json:"porcupine,omitempty"`  // its verdict on the histories of all keys
-	Operations     int            `json:"operations,omitempty"` // of these
-	Deaths         int            `json:"deaths,omitempty"`     // of processes, by SIGKILL
-	Seconds        int            `json:"seconds,omitempty"`
-	OK             bool           `json:"ok"`
+	// its verdict on the histories of all keys
+	Porcupine  string `json:"porcupine,omitempty"`
+	Operations int    `json:"operations,omitempty"` // of these
+	Deaths     int    `json:"deaths,omitempty"`     // of processes, by SIGKILL
+	Seconds    int    `json:"seconds,omitempty"`
+	OK         bool   `json:"ok"`
 }
 
-// Keep replaces the row of the same scenario and store in a file, which may be new. Versions are added to
-// those of the file.
+// Keep replaces the row of the same scenario and store in a file, which may be new. Versions are
+// added to those of the file.
 func Keep(name string, row Row, versions map[string]string) error {
 	var all File
 	text, err := os.ReadFile(name)
@@ -70,7 +71,9 @@ func Keep(name string, row Row, versions map[string]string) error {
 	for what, version := range versions {
 		all.Versions[what] = version
 	}
-	same := func(r Row) bool { return r.Scenario == row.Scenario && r.Store == row.Store && r.Level == row.Level }
+	same := func(r Row) bool {
+		return r.Scenario == row.Scenario && r.Store == row.Store && r.Level == row.Level
+	}
 	if at := slices.IndexFunc(all.Rows, same); at >= 0 {
 		all.Rows[at] = row
 	} else {
