@@ -1,8 +1,12 @@
 package bloom
 
 import (
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A batch says of every id what Where says, for the same reason, and is counted the same.
@@ -28,10 +32,10 @@ func testWhereAllIsWhere(t *testing.T) {
 			f := mustNew(t, c.o)
 			feed := c.feed(t, f)
 			for n := range c.fill {
-				must(t, feed.Add(-1, id(n)))
+				require.NoError(t, feed.Add(-1, id(n)))
 			}
-			must(t, feed.Add(-4, id(7)))
-			must(t, feed.Add(0, id(1<<40)))
+			require.NoError(t, feed.Add(-4, id(7)))
+			require.NoError(t, feed.Add(0, id(1<<40)))
 			seen := map[Reason]bool{}
 			for _, size := range []int{0, 1, group - 1, group, group + 1, 3*group + 5} {
 				batch := make([]Query, size)
@@ -43,18 +47,17 @@ func testWhereAllIsWhere(t *testing.T) {
 				all := f.Stats()
 				for i, q := range batch {
 					o, in, answer, reason := f.Where(q.ID)
-					if oldest != o || q.In != in || q.Answer != answer || q.Reason != reason {
-						t.Fatalf("%d of %d: %d %+v, and Where says %d %b %v %v", i, size, oldest, q, o, in, answer, reason)
-					}
+					require.Equal(t, o, oldest, "%d of %d", i, size)
+					require.Equal(t, Query{ID: q.ID, In: in, Answer: answer, Reason: reason}, q,
+						"%d of %d", i, size)
 					seen[q.Reason] = true
 				}
-				if one := f.Stats(); !sameCounts(before, all, one) {
-					t.Errorf("%d: counted %v %v, then by Where %v %v", size, all.Answers, all.Reasons, one.Answers, one.Reasons)
-				}
+				one := f.Stats()
+				assert.True(t, sameCounts(before, all, one),
+					"%d: counted %v %v, then by Where %v %v", size, all.Answers, all.Reasons,
+					one.Answers, one.Reasons)
 			}
-			if !seen[c.want] {
-				t.Errorf("no answer for reason %q: %v", c.want, seen)
-			}
+			assert.True(t, seen[c.want], "no answer for reason %q: %v", c.want, seen)
 		})
 	}
 }
@@ -77,15 +80,14 @@ func sameCounts(a, b, c Stats) bool {
 // full is a filter for so many keys of a window, whose six generations are as full as planned.
 func full(b *testing.B, keys float64) *Filter {
 	f := mustNew(b, Options{Window: 1000 * time.Second, Rate: keys / 1000})
-	feed, n := covering(b, f), uint64(0)
+	feed, n, err := covering(b, f), uint64(0), error(nil)
 	for gen := int64(-5); gen <= 0; gen++ {
 		for range f.plan.SliceKeys {
-			if err := feed.Add(gen, id(n)); err != nil {
-				b.Fatal(err)
-			}
+			err = errors.Join(err, feed.Add(gen, id(n)))
 			n++
 		}
 	}
+	require.NoError(b, err)
 	return f
 }
 

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // consumer runs effects as who trusts the filter does: without asking the store where it says ProvenNew.
@@ -55,7 +58,7 @@ func degraded(t *testing.T) {
 			c.f.Begin(source)
 		}, false},
 		"lost":    {nil, func(_ *testing.T, c *consumer) { c.f.feed.Load().Lost(None) }, false},
-		"expired": {nil, func(t *testing.T, c *consumer) { must(t, c.f.feed.Load().Open(time.Now())) }, false},
+		"expired": {nil, func(t *testing.T, c *consumer) { require.NoError(t, c.f.feed.Load().Open(time.Now())) }, false},
 		"restarted from a snapshot older than the last mark": {nil, restart(nil, nil), false},
 		"restarted from a damaged snapshot": {nil, restart(func(b []byte) []byte {
 			return with1(b, len(b)/2, ^b[len(b)/2])
@@ -72,7 +75,7 @@ func degraded(t *testing.T) {
 			o.Secret, o.KeyID = []byte("0123456789abcdef"), "k1"
 			if c.options != nil {
 				plan, err := o.Plan()
-				must(t, err)
+				require.NoError(t, err)
 				c.options(&o, plan)
 			}
 			f := mustNew(t, o)
@@ -88,13 +91,10 @@ func degraded(t *testing.T) {
 				who.receive(id(n))
 			}
 			for n := range uint64(fresh) {
-				if runs := who.effects[id(n)]; runs != 1 {
-					t.Fatalf("the effect of %d ran %d times", n, runs)
-				}
+				require.Equal(t, 1, who.effects[id(n)], "the effect of %d ran", n)
 			}
-			if saved := fresh - who.asked; (saved > 0) != c.trusts {
-				t.Errorf("%d of %d questions saved", saved, fresh)
-			}
+			assert.Equal(t, c.trusts, fresh-who.asked > 0, "%d of %d questions saved",
+				fresh-who.asked, fresh)
 		})
 	}
 }
@@ -104,7 +104,7 @@ func degraded(t *testing.T) {
 func restart(spoil func([]byte) []byte, other func(*Options)) func(*testing.T, *consumer) {
 	return func(t *testing.T, c *consumer) {
 		var b bytes.Buffer
-		must(t, c.f.Save(&b))
+		require.NoError(t, c.f.Save(&b))
 		snapshot := b.Bytes()
 		for n := range uint64(500) { // marked after it
 			c.receive(id(n | 1<<45))
@@ -119,9 +119,7 @@ func restart(spoil func([]byte) []byte, other func(*Options)) func(*testing.T, *
 		c.f = mustNew(t, o)
 		feed := c.f.Begin(Source{Name: "s", Epoch: 2, Seq: 9})
 		_, err := c.f.Load(bytes.NewReader(snapshot), Source{Name: "s", Epoch: 2, Seq: 9})
-		if refused := spoil != nil || other != nil; (err != nil) != refused {
-			t.Fatal(err)
-		}
-		must(t, feed.Open(time.Now().Add(time.Hour)))
+		require.Equal(t, spoil != nil || other != nil, err != nil, err)
+		require.NoError(t, feed.Open(time.Now().Add(time.Hour)))
 	}
 }

@@ -7,6 +7,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func id(n uint64) (b [16]byte) {
@@ -38,9 +41,7 @@ func (f *Filter) now() *table         { return f.at(f.instant(time.Now())) }
 func mustNew(t testing.TB, o Options) *Filter {
 	t.Helper()
 	f, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return f
 }
 
@@ -49,18 +50,14 @@ func covering(t testing.TB, f *Filter) *Feed {
 	t.Helper()
 	feed := f.Begin(Source{Name: "s", Epoch: 1})
 	coverAll(t, f, feed)
-	if err := feed.Open(time.Now().Add(time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, feed.Open(time.Now().Add(time.Hour)))
 	return feed
 }
 
 func coverAll(t testing.TB, f *Filter, feed *Feed) {
 	t.Helper()
 	for gen := f.live.Load().oldest(); gen <= f.live.Load().newest; gen++ {
-		if err := feed.Covered(gen, 0); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, feed.Covered(gen, 0))
 	}
 }
 
@@ -93,8 +90,9 @@ func testRotationNeverForgetsInTheWindow(t *testing.T) {
 				for old, at := range added {
 					if truly-at > 4*s {
 						delete(added, old)
-					} else if denies(f, old) {
-						t.Fatalf("id %d, %v old, was forgotten", old, truly-at)
+					} else {
+						require.False(t, denies(f, old), "id %d, %v old, was forgotten", old,
+							truly-at)
 					}
 				}
 			}
@@ -109,17 +107,13 @@ func TestIndexNeverGoesBack(t *testing.T) {
 	f.Add(id(1))
 	clock.set(0)
 	f.Add(id(2))
-	if denies(f, 1) || denies(f, 2) || f.live.Load().newest != 360 {
-		t.Error("a clock that was set back")
-	}
+	assert.EqualValues(t, 360, f.live.Load().newest, "a clock that was set back")
+	assert.True(t, !denies(f, 1) && !denies(f, 2), "a clock that was set back")
 	clock.set(time.Hour + time.Minute)
-	if !denies(f, 1) || !denies(f, 2) {
-		t.Error("not forgotten a window and two slices later")
-	}
+	assert.True(t, denies(f, 1) && denies(f, 2), "not forgotten a window and two slices later")
 	clock.set(-time.Hour)
-	if g := mustNew(t, small(clock)); g.live.Load().newest != -360 {
-		t.Errorf("before the clock's origin: %d", g.live.Load().newest)
-	}
+	assert.EqualValues(t, -360, mustNew(t, small(clock)).live.Load().newest,
+		"before the clock's origin")
 }
 
 // A goroutine chose its generation, was paused, and goes on when that generation was dropped.
@@ -137,9 +131,7 @@ func testAddOfAPausedWriter(t *testing.T) {
 		return f.newLayer(bits)
 	}
 	f.Add(id(1))
-	if denies(f, 1) {
-		t.Error("the id is in bits that nobody reads")
-	}
+	assert.False(t, denies(f, 1), "the id is in bits that nobody reads")
 }
 
 func TestConcurrent(t *testing.T) { bothKinds(t, testConcurrent) }
@@ -165,8 +157,7 @@ func testConcurrent(t *testing.T) {
 				began := clock.now()
 				f.Add(key)
 				answer, reason := f.Check(key)
-				if clock.now()-began <= o.Window && answer != Maybe && reason != Saturated {
-					t.Errorf("%v, %v of an id that was just added", answer, reason)
+				if !assert.False(t, clock.now()-began <= o.Window && answer != Maybe && reason != Saturated, "%v, %v of an id that was just added", answer, reason) {
 					return
 				}
 			}
@@ -175,9 +166,7 @@ func testConcurrent(t *testing.T) {
 	writers.Wait()
 	done.Store(true)
 	rotator.Wait()
-	if f.Stats().Rotations == 0 {
-		t.Error("the clock moved and nothing rotated")
-	}
+	assert.NotZero(t, f.Stats().Rotations, "the clock moved and nothing rotated")
 }
 
 func TestNoAllocations(t *testing.T) { bothKinds(t, testNoAllocations) }
@@ -196,8 +185,6 @@ func testNoAllocations(t *testing.T) {
 		"Add":      func() { n++; f.Add(id(n)) },
 		"Feed.Add": func() { n++; _ = feed.Add(gen, id(n)) },
 	} {
-		if got := testing.AllocsPerRun(500, do); got != 0 {
-			t.Errorf("%s allocates %v times", name, got)
-		}
+		assert.Zero(t, testing.AllocsPerRun(500, do), "%s allocates", name)
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"math/rand/v2"
-	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A layer is saved, loaded and merged in chunks: one of more than two, and of no whole number of them.
@@ -23,23 +25,19 @@ func layerInChunks(t *testing.T) {
 	l.or(0, one)
 	var b bytes.Buffer
 	set, err := l.write(&b, sha256.New())
-	must(t, err)
+	require.NoError(t, err)
 	d := &decoder{r: &b, sum: sha256.New()}
-	if got := again.read(d, sha256.New()); got != set || d.err != nil || b.Len() != 0 {
-		t.Errorf("%d bits of %d, %v, %d bytes left", got, set, d.err, b.Len())
-	}
+	assert.Equal(t, set, again.read(d, sha256.New()))
+	require.NoError(t, d.err)
+	assert.Equal(t, 0, b.Len())
 	other := f.newLayer(words * 64)
 	other.or(0, more)
 	again.merge(other)
 	got := make([]uint64, words)
 	l.load(0, got)
-	if !slices.Equal(got, one) {
-		t.Error("what was set is not what is loaded")
-	}
+	assert.Equal(t, one, got, "what was set is not what is loaded")
 	again.load(0, got)
 	for i := range got {
-		if got[i] != one[i]|more[i] {
-			t.Fatalf("word %d is %x, want %x", i, got[i], one[i]|more[i])
-		}
+		require.Equal(t, one[i]|more[i], got[i], "word %d", i)
 	}
 }

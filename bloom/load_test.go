@@ -3,6 +3,9 @@ package bloom
 import (
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Ten times what was planned, in memory for what was planned: hits become Unknown, misses stay a
@@ -13,7 +16,7 @@ func testSaturated(t *testing.T) {
 	clock := &hand{}
 	o := small(clock)
 	plan, err := o.Plan()
-	must(t, err)
+	require.NoError(t, err)
 	o.MaxBytes = int64(plan.Bytes)
 	told := 0
 	o.OnEvent = func(e Event) {
@@ -34,14 +37,17 @@ func testSaturated(t *testing.T) {
 	for i := range n {
 		if answer, reason := f.Check(id(i | 1<<40)); answer == ProvenNew {
 			fresh++
-		} else if reason != Saturated {
-			t.Fatal(answer, reason)
+		} else {
+			require.Equal(t, Saturated, reason)
 		}
 	}
 	s := f.Stats()
-	if fresh == 0 || told != 1 || s.Grown != 0 || s.Bytes > uint64(o.MaxBytes) || s.Reasons[Saturated] < n || s.Estimated < 0.1 {
-		t.Errorf("%d new, told %d times, %+v", fresh, told, s)
-	}
+	assert.NotZero(t, fresh)
+	assert.Equal(t, 1, told)
+	assert.Zero(t, s.Grown)
+	assert.LessOrEqual(t, s.Bytes, uint64(o.MaxBytes))
+	assert.GreaterOrEqual(t, s.Reasons[Saturated], n)
+	assert.GreaterOrEqual(t, s.Estimated, 0.1)
 	clock.move(time.Minute)
 	f.Add(id(1))
 	wantCheck(t, "a window later", f, 1, Maybe, None)
@@ -52,7 +58,7 @@ func TestGrows(t *testing.T) { bothKinds(t, testGrows) }
 func testGrows(t *testing.T) {
 	o := small(&hand{})
 	plan, err := o.Plan()
-	must(t, err)
+	require.NoError(t, err)
 	o.MaxBytes = int64(8 * plan.Bytes)
 	f := mustNew(t, o)
 	covering(t, f)
@@ -69,15 +75,15 @@ func testGrows(t *testing.T) {
 		}
 	}
 	s := f.Stats()
-	if s.Grown == 0 || s.Bytes > uint64(o.MaxBytes) || s.Estimated > 4e-3 || wrong/float64(n) > 4e-3 {
-		t.Errorf("%v wrong of %d, %+v", wrong, n, s)
-	}
-	if got := s.KeysEstimated / float64(n); got < 0.95 || got > 1.05 {
-		t.Errorf("%.0f keys estimated of %d", s.KeysEstimated, n)
-	}
-	if want := wrong / float64(n); s.Observed != want || s.Answers[ProvenNew] != n-uint64(wrong) {
-		t.Errorf("observed %v, want %v; %+v", s.Observed, want, s)
-	}
+	assert.NotZero(t, s.Grown)
+	assert.LessOrEqual(t, s.Bytes, uint64(o.MaxBytes))
+	assert.LessOrEqual(t, s.Estimated, 4e-3)
+	assert.LessOrEqual(t, wrong/float64(n), 4e-3)
+	got := s.KeysEstimated / float64(n)
+	assert.GreaterOrEqual(t, got, 0.95, "%.0f keys estimated of %d", s.KeysEstimated, n)
+	assert.LessOrEqual(t, got, 1.05, "%.0f keys estimated of %d", s.KeysEstimated, n)
+	assert.Equal(t, wrong/float64(n), s.Observed)
+	assert.Equal(t, n-uint64(wrong), s.Answers[ProvenNew])
 }
 
 // Seven ids make an eighth Maybe, where the secret is known to whoever chooses them.
@@ -86,9 +92,7 @@ func TestCraftedIDs(t *testing.T) {
 	o := Options{Window: time.Hour, Rate: 0.1, Secret: public}
 	victim := id(1 << 50)
 	crafted := poison(mustNew(t, o), victim)
-	if len(crafted) > 7 {
-		t.Fatalf("%d ids", len(crafted))
-	}
+	require.LessOrEqual(t, len(crafted), 7)
 	for name, want := range map[string]Answer{"public": Maybe, "random": ProvenNew} {
 		mine := o
 		if name == "random" {
@@ -99,9 +103,8 @@ func TestCraftedIDs(t *testing.T) {
 		for _, c := range crafted {
 			f.Add(c)
 		}
-		if answer, _ := f.Check(victim); answer != want {
-			t.Errorf("%s secret: the victim is %v", name, answer)
-		}
+		answer, _ := f.Check(victim)
+		assert.Equal(t, want, answer, "%s secret: the victim", name)
 	}
 }
 

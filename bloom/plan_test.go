@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // The formula against what was measured of a split-block filter elsewhere, and against this one.
@@ -17,9 +20,8 @@ func TestRateAsPlanned(t *testing.T) {
 		{16, 9.1e-4, 20_000, 100_000},
 		{24, 9.1e-5, 20_000, 300_000},
 	} {
-		if got := blockedRate(c.perKey); math.Abs(got/c.want-1) > 0.02 {
-			t.Errorf("%v bits a key: %.3g by the formula, want %.3g", c.perKey, got, c.want)
-		}
+		assert.LessOrEqual(t, math.Abs(blockedRate(c.perKey)/c.want-1), 0.02, "%v bits a key",
+			c.perKey)
 		l := newLayer(uint64(c.perKey * float64(c.keys)))
 		random := rand.New(rand.NewPCG(1, 2))
 		for range c.keys {
@@ -32,13 +34,12 @@ func TestRateAsPlanned(t *testing.T) {
 			}
 		}
 		want := blockedRate(c.perKey) * float64(c.asked)
-		if math.Abs(hits-want) > 5*math.Sqrt(want) {
-			t.Errorf("%v bits a key: %v of %d false, want about %.0f", c.perKey, hits, c.asked, want)
-		}
+		assert.LessOrEqual(t, math.Abs(hits-want), 5*math.Sqrt(want), "%v bits a key", c.perKey)
 		fill, rate := l.sample()
-		if math.Abs(rate/c.want-1) > 0.25 || math.Abs(l.keys(fill)/float64(c.keys)-1) > 0.03 {
-			t.Errorf("%v bits a key: sampled rate %.3g of %.0f keys, want %.3g of %d", c.perKey, rate, l.keys(fill), c.want, c.keys)
-		}
+		assert.LessOrEqual(t, math.Abs(rate/c.want-1), 0.25, "%v bits a key: sampled rate",
+			c.perKey)
+		assert.LessOrEqual(t, math.Abs(l.keys(fill)/float64(c.keys)-1), 0.03,
+			"%v bits a key: sampled rate", c.perKey)
 	}
 }
 
@@ -53,9 +54,10 @@ func TestClassicAsPlanned(t *testing.T) {
 		{1e-4, 19.2, 13, 20_000, 300_000},
 	} {
 		p := Options{Kind: Classic}.sized(float64(c.keys), c.goal)
-		if math.Abs(p.BitsPerKey-c.perKey) > 0.1 || p.Hashes != c.hashes || p.FalsePositives > c.goal || p.FalsePositives < 0.95*c.goal {
-			t.Errorf("goal %v: %+v", c.goal, p)
-		}
+		assert.LessOrEqual(t, math.Abs(p.BitsPerKey-c.perKey), 0.1, "goal %v", c.goal)
+		assert.Equal(t, c.hashes, p.Hashes, "goal %v", c.goal)
+		assert.LessOrEqual(t, p.FalsePositives, c.goal, "goal %v", c.goal)
+		assert.GreaterOrEqual(t, p.FalsePositives, 0.95*c.goal, "goal %v", c.goal)
 		l := newClassic(p.Bits, p.Hashes)
 		random := rand.New(rand.NewPCG(1, 2))
 		for range c.keys {
@@ -68,13 +70,11 @@ func TestClassicAsPlanned(t *testing.T) {
 			}
 		}
 		want := p.FalsePositives * float64(c.asked)
-		if math.Abs(hits-want) > 5*math.Sqrt(want) {
-			t.Errorf("goal %v: %v of %d false, want about %.0f", c.goal, hits, c.asked, want)
-		}
+		assert.LessOrEqual(t, math.Abs(hits-want), 5*math.Sqrt(want), "goal %v", c.goal)
 		fill, rate := l.sample()
-		if math.Abs(rate/c.goal-1) > 0.25 || math.Abs(l.keys(fill)/float64(c.keys)-1) > 0.03 {
-			t.Errorf("goal %v: sampled rate %.3g of %.0f keys", c.goal, rate, l.keys(fill))
-		}
+		assert.LessOrEqual(t, math.Abs(rate/c.goal-1), 0.25, "goal %v: sampled rate", c.goal)
+		assert.LessOrEqual(t, math.Abs(l.keys(fill)/float64(c.keys)-1), 0.03,
+			"goal %v: sampled rate", c.goal)
 	}
 }
 
@@ -93,26 +93,20 @@ func TestPlan(t *testing.T) {
 	}{{Blocked, 4, 8, 21.6, 4.1}, {Blocked, 8, 8, 0, 3.7}, {Classic, 4, 13, 18.1, 3.4}, {Classic, 8, 13, 0, 3.0}} {
 		o := Options{Window: 10_000 * time.Second, Rate: 1000, Slices: c.slices, Kind: c.kind}
 		p, err := o.Plan()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := float64(p.Bytes) / 1e7; math.Abs(got-c.bytes) > 0.06 {
-			t.Errorf("%d slices: %.2f bytes a key, want %v", c.slices, got, c.bytes)
-		}
-		if c.perKey > 0 && math.Abs(p.BitsPerKey-c.perKey) > 0.1 {
-			t.Errorf("%d slices: %.2f bits a key, want %v", c.slices, p.BitsPerKey, c.perKey)
-		}
-		if p.FalsePositives > 1e-3 || p.FalsePositives < 0.99e-3 || p.Hashes != c.hashes || p.Generations != c.slices+2 {
-			t.Errorf("%d slices: %+v", c.slices, p)
-		}
+		require.NoError(t, err)
+		assert.LessOrEqual(t, math.Abs(float64(p.Bytes)/1e7-c.bytes), 0.06, "%d slices", c.slices)
+		assert.False(t, c.perKey > 0 && math.Abs(p.BitsPerKey-c.perKey) > 0.1,
+			"%d slices: %.2f bits a key, want %v", c.slices, p.BitsPerKey, c.perKey)
+		assert.LessOrEqual(t, p.FalsePositives, 1e-3, "%d slices", c.slices)
+		assert.GreaterOrEqual(t, p.FalsePositives, 0.99e-3, "%d slices", c.slices)
+		assert.Equal(t, c.hashes, p.Hashes, "%d slices", c.slices)
+		assert.Equal(t, c.slices+2, p.Generations, "%d slices", c.slices)
 		o.MaxBytes = int64(p.Bytes)
-		if _, err := o.Plan(); err != nil {
-			t.Error(err)
-		}
+		_, err = o.Plan()
+		assert.NoError(t, err)
 		o.MaxBytes--
-		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "MaxBytes") {
-			t.Errorf("a plan above MaxBytes: %v", err)
-		}
+		_, err = New(o)
+		assert.ErrorContains(t, err, "MaxBytes", "a plan above MaxBytes")
 	}
 }
 
@@ -136,11 +130,9 @@ func TestOptionsRefused(t *testing.T) {
 	} {
 		o := good
 		spoil(&o)
-		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "Options."+field) {
-			t.Errorf("want an error of %s, got %v", field, err)
-		}
+		_, err := New(o)
+		assert.ErrorContains(t, err, "Options."+field)
 	}
-	if _, err := New(good); err != nil {
-		t.Error(err)
-	}
+	_, err := New(good)
+	assert.NoError(t, err)
 }

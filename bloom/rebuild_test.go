@@ -7,6 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestRebuild(t *testing.T) { bothKinds(t, testRebuild) }
@@ -18,18 +21,19 @@ func testRebuild(t *testing.T) {
 	feed, err := f.Rebuild(t.Context(), Source{Name: "s", Seq: 3}, func(_ context.Context, yield func(int64, [16]byte) error) error {
 		wantCheck(t, "loading", f, 1, Unknown, Loading)
 		for n := range uint64(progressEvery) {
-			must(t, yield(-int64(n%6), id(n%100)))
+			require.NoError(t, yield(-int64(n%6), id(n%100)))
 		}
 		return nil
 	}, func(p Progress) { last, calls = p, calls+1 })
-	must(t, err)
+	require.NoError(t, err)
 	wantCheck(t, "not open", f, 1, Unknown, Loading)
-	must(t, feed.Open(time.Now().Add(time.Hour)))
+	require.NoError(t, feed.Open(time.Now().Add(time.Hour)))
 	wantCheck(t, "fed", f, 1, Maybe, None)
 	wantCheck(t, "not fed", f, 1000, ProvenNew, None)
-	if calls != 2 || !last.Done || last.Keys != progressEvery || last.Err != nil {
-		t.Errorf("%d calls, %+v", calls, last)
-	}
+	assert.Equal(t, 2, calls)
+	assert.True(t, last.Done, "%d calls, %+v", calls, last)
+	assert.EqualValues(t, progressEvery, last.Keys)
+	assert.NoError(t, last.Err)
 }
 
 func TestRebuildFails(t *testing.T) {
@@ -41,9 +45,8 @@ func TestRebuildFails(t *testing.T) {
 	} {
 		f := mustNew(t, small(&hand{}))
 		feed, err := f.Rebuild(ctx, Source{}, scan, nil)
-		if feed != nil || !errors.Is(err, broken) {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.Nil(t, feed, name)
+		assert.ErrorIs(t, err, broken, name)
 		wantCheck(t, name, f, 1, Unknown, Lost)
 	}
 }
@@ -94,9 +97,9 @@ func TestFollow(t *testing.T) {
 		want := func(when string, n uint64, absent bool, why string) {
 			t.Helper()
 			synctest.Wait()
-			if got, reason := f.Absent(id(n), 15*time.Minute); got != absent || reason != why {
-				t.Errorf("%s: %v %q, want %v %q", when, got, reason, absent, why)
-			}
+			got, reason := f.Absent(id(n), 15*time.Minute)
+			assert.Equal(t, absent, got, when)
+			assert.Equal(t, why, reason, when)
 		}
 		want("of the window", 1, false, "maybe")
 		want("never marked", 2, true, "")
@@ -113,27 +116,21 @@ func TestFollow(t *testing.T) {
 		want("marked meanwhile", 4, false, "maybe")
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.ages[0] != 6*time.Hour || s.ages[1] != 11*time.Minute || s.ages[len(s.ages)-1] != 17*time.Minute {
-			t.Errorf("scans of %v", s.ages)
-		}
+		assert.Equal(t, 6*time.Hour, s.ages[0])
+		assert.Equal(t, 11*time.Minute, s.ages[1])
+		assert.Equal(t, 17*time.Minute, s.ages[len(s.ages)-1])
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Error(err)
-		}
+		assert.ErrorIs(t, <-ended, context.Canceled)
 	})
 }
 
 func TestFollowEnds(t *testing.T) {
 	f := mustNew(t, small(&hand{}))
 	c := FollowConfig{Every: time.Hour, Overlap: time.Second}
-	if err := f.Follow(t.Context(), source, c); err == nil {
-		t.Error("without Scan")
-	}
+	assert.Error(t, f.Follow(t.Context(), source, c), "without Scan")
 	c.Scan = func(context.Context, time.Duration, func([16]byte, time.Duration) error) error {
 		f.Begin(Source{})
 		return nil
 	}
-	if err := f.Follow(t.Context(), source, c); !errors.Is(err, ErrDead) {
-		t.Error(err)
-	}
+	assert.ErrorIs(t, f.Follow(t.Context(), source, c), ErrDead)
 }

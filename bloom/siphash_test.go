@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // sipVectors are vectors_sip128 of the reference implementation (github.com/veorq/SipHash,
@@ -82,13 +84,9 @@ func TestSipHashVectors(t *testing.T) {
 	}
 	key := newSecret(message[:16])
 	for n, want := range sipVectors {
-		if got := sipHex(key.sum(message[:n])); got != want {
-			t.Errorf("SipHash-2-4-128 of %d bytes is %s, want %s", n, got, want)
-		}
+		assert.Equal(t, want, sipHex(key.sum(message[:n])), "SipHash-2-4-128 of %d bytes", n)
 	}
-	if got := sipHex(key.id([16]byte(message[:16]))); got != sipVectors[16] {
-		t.Errorf("of an id: %s, want %s", got, sipVectors[16])
-	}
+	assert.Equal(t, sipVectors[16], sipHex(key.id([16]byte(message[:16]))), "of an id")
 }
 
 func sipHex(d digest) string {

@@ -3,12 +3,14 @@ package bloom
 import (
 	"bytes"
 	"crypto/sha256"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var source = Source{Name: "s", Epoch: 1, Seq: 100}
@@ -24,8 +26,8 @@ func saved(t testing.TB, o Options) []byte {
 	f := mustNew(t, o)
 	feed := covering(t, f)
 	for gen := int64(-5); gen <= 0; gen++ {
-		must(t, feed.Add(gen, id(uint64(gen+10))))
-		must(t, feed.Covered(gen, 7))
+		require.NoError(t, feed.Add(gen, id(uint64(gen+10))))
+		require.NoError(t, feed.Covered(gen, 7))
 	}
 	return save(t, f)
 }
@@ -33,7 +35,7 @@ func saved(t testing.TB, o Options) []byte {
 func save(t testing.TB, f *Filter, gens ...int64) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	must(t, f.Save(&b, gens...))
+	require.NoError(t, f.Save(&b, gens...))
 	return b.Bytes()
 }
 
@@ -44,20 +46,18 @@ func testSnapshot(t *testing.T) {
 	f := mustNew(t, o)
 	feed := f.Begin(source)
 	got, err := f.Load(bytes.NewReader(saved(t, o)), source)
-	must(t, err)
-	if want := []int64{-5, -4, -3, -2, -1}; !slices.Equal(got, want) {
-		t.Errorf("covered are %v, want %v", got, want)
-	}
-	must(t, feed.Open(time.Now().Add(time.Hour)))
+	require.NoError(t, err)
+	assert.Equal(t, []int64{-5, -4, -3, -2, -1}, got)
+	require.NoError(t, feed.Open(time.Now().Add(time.Hour)))
 	wantCheck(t, "the open generation is not covered", f, 99, Unknown, NotCovered)
-	must(t, feed.Covered(0, 9))
+	require.NoError(t, feed.Covered(0, 9))
 	for n := uint64(5); n <= 10; n++ {
 		wantCheck(t, "loaded", f, n, Maybe, None)
 	}
 	wantCheck(t, "never fed", f, 99, ProvenNew, None)
-	if again := save(t, f, -5, -4); !bytes.Equal(again[len(again)-32:], func() []byte { s := sha256.Sum256(again[:len(again)-32]); return s[:] }()) {
-		t.Error("the sum of a part")
-	}
+	again := save(t, f, -5, -4)
+	assert.Equal(t, func() []byte { s := sha256.Sum256(again[:len(again)-32]); return s[:] }(),
+		again[len(again)-32:], "the sum of a part")
 }
 
 // A mark after the snapshot, in the generation that was open then: nothing may be new by it.
@@ -71,12 +71,11 @@ func testOlderSnapshot(t *testing.T) {
 	f := mustNew(t, o)
 	feed := f.Begin(source)
 	got, err := f.Load(bytes.NewReader(old), source)
-	must(t, err)
-	if slices.Contains(got, 0) {
-		t.Error("a generation that was open when it was saved came back covered")
-	}
-	must(t, feed.Covered(1, 9))
-	must(t, feed.Open(time.Now().Add(time.Hour)))
+	require.NoError(t, err)
+	assert.NotContains(t, got, int64(0),
+		"a generation that was open when it was saved came back covered")
+	require.NoError(t, feed.Covered(1, 9))
+	require.NoError(t, feed.Open(time.Now().Add(time.Hour)))
 	wantCheck(t, "marked since", f, 77, Unknown, NotCovered)
 }
 
@@ -94,9 +93,9 @@ func testSavedAfterItsTime(t *testing.T) {
 		late := save(t, f)
 		g := mustNew(t, o)
 		g.Begin(source)
-		if got, err := g.Load(bytes.NewReader(late), source); err != nil || len(got) != 0 {
-			t.Errorf("covered by one who had lost it: %v, %v", got, err)
-		}
+		got, err := g.Load(bytes.NewReader(late), source)
+		assert.NoError(t, err)
+		assert.Empty(t, got, "covered by one who had lost it")
 	})
 }
 
@@ -132,17 +131,15 @@ func testSnapshotRefused(t *testing.T) {
 		f.Begin(c.want)
 		got, err := f.Load(bytes.NewReader(c.b), c.want)
 		var refused *SnapshotError
-		if !errors.As(err, &refused) || refused.Reason != c.why || got != nil {
-			t.Errorf("%s: %v %v, want %s", name, got, err, c.why)
-		}
+		require.ErrorAs(t, err, &refused, name)
+		assert.Equal(t, c.why, refused.Reason, name)
+		assert.Nil(t, got, name)
 		why := Loading
 		if c.why == RefusedKeyID || c.why == RefusedSecret {
 			why = OtherKey
 		}
 		wantCheck(t, name, f, 5, Unknown, why)
-		if f.Stats().Bytes != 0 {
-			t.Errorf("%s: refused, and %d bytes of it are in the filter", name, f.Stats().Bytes)
-		}
+		assert.Zero(t, f.Stats().Bytes, "%s: refused", name)
 	}
 }
 
@@ -169,9 +166,8 @@ func testMiscounted(t *testing.T) {
 	f := mustNew(t, o)
 	f.Begin(source)
 	got, err := f.Load(bytes.NewReader(b), source)
-	if err != nil || !slices.Equal(got, []int64{-4, -3, -2, -1}) {
-		t.Errorf("%v, %v", got, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, []int64{-4, -3, -2, -1}, got)
 }
 
 func TestEveryByteFlipped(t *testing.T) { bothKinds(t, testEveryByteFlipped) }
@@ -183,11 +179,10 @@ func testEveryByteFlipped(t *testing.T) {
 	feed := f.Begin(source)
 	for at := range good {
 		got, err := f.Load(bytes.NewReader(with1(good, at, ^good[at])), source)
-		if err == nil || got != nil {
-			t.Fatalf("byte %d of %d flipped: %v, %v", at, len(good), got, err)
-		}
+		require.Error(t, err, "byte %d of %d flipped", at, len(good))
+		require.Nil(t, got, "byte %d of %d flipped", at, len(good))
 	}
-	must(t, feed.Open(time.Now().Add(time.Hour)))
+	require.NoError(t, feed.Open(time.Now().Add(time.Hour)))
 	wantCheck(t, "nothing was loaded", f, 5, Unknown, NotCovered)
 }
 
@@ -203,23 +198,17 @@ func TestSnapshotInput(t *testing.T) {
 		f := mustNew(t, o)
 		_, err := f.Load(strings.NewReader(""), source)
 		for _, err := range []error{err, f.Save(&bytes.Buffer{})} {
-			if err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("want an error of %s, got %v", want, err)
-			}
+			assert.ErrorContains(t, err, want)
 		}
 	}
 	f := mustNew(t, tiny(clock))
 	f.Begin(source)
-	if err := f.Save(&bytes.Buffer{}, 1); err == nil {
-		t.Error("a generation that is not alive was saved")
-	}
+	assert.Error(t, f.Save(&bytes.Buffer{}, 1), "a generation that is not alive was saved")
 	f.Begin(Source{Name: strings.Repeat("n", 1<<16)})
-	if err := f.Save(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "Source.Name") {
-		t.Errorf("a name that the format cannot hold: %v", err)
-	}
-	if _, err := f.Load(strings.NewReader(""), Source{Name: "t"}); err == nil {
-		t.Error("a snapshot of another source than the Feed's")
-	}
+	assert.ErrorContains(t, f.Save(&bytes.Buffer{}), "Source.Name",
+		"a name that the format cannot hold")
+	_, err := f.Load(strings.NewReader(""), Source{Name: "t"})
+	assert.Error(t, err, "a snapshot of another source than the Feed's")
 }
 
 // A generation that grew comes back with all its layers, over one that has ids of its own.
@@ -231,23 +220,20 @@ func testGrownSnapshot(t *testing.T) {
 	f := mustNew(t, o)
 	feed := covering(t, f)
 	for n := range uint64(3000) {
-		must(t, feed.Add(-1, id(n)))
+		require.NoError(t, feed.Add(-1, id(n)))
 	}
 	g := mustNew(t, o)
 	feed = g.Begin(source)
-	must(t, feed.Add(-1, id(9999)))
+	require.NoError(t, feed.Add(-1, id(9999)))
 	got, err := g.Load(bytes.NewReader(save(t, f, -1)), source)
-	if err != nil || !slices.Equal(got, []int64{-1}) || g.Stats().Bytes < f.Stats().Bytes {
-		t.Fatal(got, err)
-	}
+	require.NoError(t, err)
+	require.Equal(t, []int64{-1}, got)
+	require.GreaterOrEqual(t, g.Stats().Bytes, f.Stats().Bytes)
 	for n := range uint64(3000) {
-		if denies(g, n) {
-			t.Fatal(n)
-		}
+		require.False(t, denies(g, n), n)
 	}
-	if denies(g, 9999) || f.Stats().Grown == 0 {
-		t.Error("what was there before")
-	}
+	assert.False(t, denies(g, 9999), "what was there before")
+	assert.NotZero(t, f.Stats().Grown)
 }
 
 func FuzzLoad(f *testing.F) {
@@ -268,11 +254,8 @@ func FuzzLoad(f *testing.F) {
 		g := mustNew(t, mine)
 		g.Begin(source)
 		got, err := g.Load(bytes.NewReader(b), source)
-		if err != nil && (got != nil || g.Stats().Bytes != 0) {
-			t.Errorf("refused and loaded: %v, %v", got, err)
-		}
-		if s := g.Stats(); s.Bytes > uint64(g.opts.MaxBytes) {
-			t.Errorf("%d bytes of %d", s.Bytes, g.opts.MaxBytes)
-		}
+		assert.False(t, err != nil && (got != nil || g.Stats().Bytes != 0),
+			"refused and loaded: %v, %v", got, err)
+		assert.LessOrEqual(t, g.Stats().Bytes, uint64(g.opts.MaxBytes))
 	})
 }

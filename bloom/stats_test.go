@@ -3,23 +3,26 @@ package bloom
 import (
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // What an observer is told now and then is what Stats say.
 func TestStateIsThatOfStats(t *testing.T) {
 	f, err := New(Options{Window: time.Hour, Rate: 10})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, _, _, reason := f.State(); reason != "not_covered" {
-		t.Errorf("reason %q", reason)
-	}
+	require.NoError(t, err)
+	_, _, _, reason := f.State()
+	assert.Equal(t, "not_covered", reason)
 	for i := range 1000 {
 		f.Add([16]byte{byte(i), byte(i >> 8)})
 	}
 	f.Wrong(1)
 	fill, estimated, observed, _ := f.State()
-	if s := f.Stats(); fill != s.Fill || fill == 0 || estimated != s.Estimated || observed != s.Observed || observed != 1 {
-		t.Errorf("fill %v, estimated %v, observed %v, and Stats %+v", fill, estimated, observed, s)
-	}
+	s := f.Stats()
+	assert.Equal(t, s.Fill, fill)
+	assert.NotZero(t, fill)
+	assert.Equal(t, s.Estimated, estimated)
+	assert.Equal(t, s.Observed, observed)
+	assert.EqualValues(t, 1, observed)
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/lease"
@@ -99,13 +101,11 @@ func TestLostReplies(t *testing.T) {
 			f.dropNext = 1 + n%3
 			l := acquire(t, f.leases, key, ttl)
 			// Found on a retry, it was renewed: none of it is gone.
-			if left := l.Remaining(); left != ttl-ttl/100-2*time.Millisecond {
-				t.Fatalf("job %d: %v remain", n, left)
-			}
+			require.Equal(t, ttl-ttl/100-2*time.Millisecond, l.Remaining(), "job %d", n)
 			_, err := f.leases.Acquire(t.Context(), key, ttl)
-			wantErr(t, "another Acquire", err, lease.ErrHeld)
+			require.ErrorIs(t, err, lease.ErrHeld, "another Acquire")
 			f.dropNext = n % 3
-			wantErr(t, "Release", l.Release(t.Context()), nil)
+			require.NoError(t, l.Release(t.Context()))
 		}
 	})
 }
@@ -117,12 +117,9 @@ func TestUnansweredAcquire(t *testing.T) {
 		acquire(t, f.leases, "warm up", ttl)
 		f.dropNext, f.pipelines = 1000, 0
 		_, err := f.leases.Acquire(t.Context(), "job", ttl)
-		if errors.Is(err, lease.ErrHeld) || !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("error %v", err)
-		}
-		if f.pipelines != 4 {
-			t.Errorf("sent %d times", f.pipelines)
-		}
+		assert.NotErrorIs(t, err, lease.ErrHeld)
+		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		assert.Equal(t, 4, f.pipelines)
 		f.dropNext = 0
 		time.Sleep(ttl)
 		acquire(t, f.leases, "job", ttl)
@@ -137,9 +134,7 @@ func TestLateAnswer(t *testing.T) {
 		acquire(t, f.leases, "warm up", ttl)
 		f.lateNext = ttl
 		l := acquire(t, f.leases, "job", ttl) // nobody took it: it was renewed
-		if left := l.Remaining(); left < ttl/2 {
-			t.Errorf("%v remain", left)
-		}
+		assert.GreaterOrEqual(t, l.Remaining(), ttl/2)
 
 		f.lateNext = 2 * ttl
 		go func() {
@@ -147,7 +142,7 @@ func TestLateAnswer(t *testing.T) {
 			f.acquire("late") // takes over what has lapsed
 		}()
 		_, err := f.leases.Acquire(t.Context(), "late", ttl)
-		wantErr(t, "an answer after somebody else's lease began", err, lease.ErrLost)
+		require.ErrorIs(t, err, lease.ErrLost, "an answer after somebody else's lease began")
 	})
 }
 
@@ -161,9 +156,7 @@ func TestCancelledAcquire(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		_, err := f.leases.Acquire(ctx, "job", ttl)
-		wantErr(t, "Acquire", err, context.DeadlineExceeded)
-		if took := time.Since(start); took != time.Second {
-			t.Errorf("took %v", took)
-		}
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
 	})
 }

@@ -2,12 +2,13 @@ package lease_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/lease"
@@ -17,12 +18,9 @@ import (
 func wantInput(t *testing.T, err error, field string) {
 	t.Helper()
 	var input *lease.InputError
-	if !errors.As(err, &input) || input.Field != field {
-		t.Fatalf("want an InputError of %s, got %v", field, err)
-	}
-	if strings.Contains(err.Error(), "secret") {
-		t.Errorf("the error tells the key: %v", err)
-	}
+	require.ErrorAs(t, err, &input, "want an InputError")
+	require.Equal(t, field, input.Field)
+	assert.NotContains(t, err.Error(), "secret", "the error tells the key")
 }
 
 func TestNewRefuses(t *testing.T) {
@@ -76,9 +74,7 @@ func TestAcquireRefuses(t *testing.T) {
 	wantInput(t, err, "ctx")
 	wantInput(t, l.Renew(none), "ctx")
 	wantInput(t, l.Release(none), "ctx")
-	if keys := mini.Keys(); len(keys) != 1 {
-		t.Errorf("bad input has left %v", keys)
-	}
+	assert.Len(t, mini.Keys(), 1, "bad input")
 }
 
 // TestForeignValue prevents somebody else's key from being taken for a lease, or from
@@ -88,17 +84,13 @@ func TestForeignValue(t *testing.T) {
 	c := open(t, client, lease.Options{Prefix: "p"})
 	acquire(t, c, "job", ttl)
 	key := mini.Keys()[0]
-	if !strings.HasPrefix(key, "p:{") || strings.Contains(key, "job") {
-		t.Errorf("key %q", key)
-	}
-	if err := mini.Set(key, "1"); err != nil {
-		t.Fatal(err)
-	}
+	assert.True(t, strings.HasPrefix(key, "p:{"), "key %q", key)
+	assert.NotContains(t, key, "job", "key %q", key)
+	require.NoError(t, mini.Set(key, "1"))
 	_, err := c.Acquire(t.Context(), "job", ttl)
-	if err == nil || errors.Is(err, lease.ErrHeld) {
-		t.Errorf("error %v", err)
-	}
-	if v, err := mini.Get(key); v != "1" || err != nil {
-		t.Errorf("value %q, %v", v, err)
-	}
+	assert.Error(t, err)
+	assert.NotErrorIs(t, err, lease.ErrHeld)
+	v, err := mini.Get(key)
+	assert.Equal(t, "1", v)
+	assert.NoError(t, err)
 }

@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/lease"
 )
@@ -16,9 +19,7 @@ func wantLost(t testing.TB, run context.Context) time.Duration {
 	t.Helper()
 	start := time.Now()
 	<-run.Done()
-	if cause := context.Cause(run); !errors.Is(cause, lease.ErrLost) {
-		t.Errorf("cause %v", cause)
-	}
+	assert.ErrorIs(t, context.Cause(run), lease.ErrLost)
 	return time.Since(start)
 }
 
@@ -30,17 +31,14 @@ func TestKeepAliveRenews(t *testing.T) {
 		run, stop := l.KeepAlive(t.Context())
 		for range 100 {
 			time.Sleep(ttl / 3)
-			if left := l.Remaining(); left < ttl/2 || run.Err() != nil {
-				t.Fatalf("%v remain, %v", left, run.Err())
-			}
+			require.GreaterOrEqual(t, l.Remaining(), ttl/2)
+			require.NoError(t, run.Err())
 			_, err := c.Acquire(t.Context(), "job", ttl)
-			wantErr(t, "while it is kept", err, lease.ErrHeld)
+			require.ErrorIs(t, err, lease.ErrHeld, "while it is kept")
 		}
 		stop()
 		stop()
-		if !errors.Is(context.Cause(run), context.Canceled) {
-			t.Errorf("stopped: cause %v", context.Cause(run))
-		}
+		assert.ErrorIs(t, context.Cause(run), context.Canceled)
 		time.Sleep(ttl)
 		acquire(t, c, "job", ttl) // nobody renews any more; the bubble sees that no goroutine is left
 	})
@@ -58,12 +56,11 @@ func TestKeepAliveOutlivesItsContext(t *testing.T) {
 		defer stop()
 		shutdown := errors.New("shutting down")
 		cancel(shutdown)
-		if <-run.Done(); !errors.Is(context.Cause(run), shutdown) {
-			t.Errorf("cause %v", context.Cause(run))
-		}
+		<-run.Done()
+		assert.ErrorIs(t, context.Cause(run), shutdown)
 		time.Sleep(5 * ttl)
 		_, err := c.Acquire(t.Context(), "job", ttl)
-		wantErr(t, "long after the context's end", err, lease.ErrHeld)
+		require.ErrorIs(t, err, lease.ErrHeld, "long after the context's end")
 	})
 }
 
@@ -87,12 +84,8 @@ func TestKeepAliveLoses(t *testing.T) {
 				l := acquire(t, f.leases, "job", ttl)
 				run, stop := l.KeepAlive(t.Context())
 				lose.break_(f)
-				if took := wantLost(t, run); took > lose.within {
-					t.Errorf("told after %v, want at most %v", took, lose.within)
-				}
-				if l.Remaining() > 0 {
-					t.Errorf("%v remain of a lost lease", l.Remaining())
-				}
+				assert.LessOrEqual(t, wantLost(t, run), lose.within)
+				assert.LessOrEqual(t, l.Remaining(), time.Duration(0), "of a lost lease")
 				stop()
 			})
 		})
@@ -112,9 +105,7 @@ func TestKeepAliveBridgesAnOutage(t *testing.T) {
 			time.Sleep(ttl / 4)
 			f.mini.SetError("")
 		}
-		if run.Err() != nil {
-			t.Errorf("lost: %v", context.Cause(run))
-		}
+		assert.NoError(t, run.Err())
 	})
 }
 
@@ -127,9 +118,8 @@ func TestStopDoesNotWaitForTheServer(t *testing.T) {
 		f.hang()
 		time.Sleep(ttl / 2) // a renewal is under way
 		start := time.Now()
-		if stop(); time.Since(start) > 0 {
-			t.Errorf("stop took %v", time.Since(start))
-		}
+		stop()
+		assert.Zero(t, time.Since(start))
 	})
 }
 
@@ -137,7 +127,7 @@ func TestKeepAliveOfALeaseThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFaults(t)
 		l := acquire(t, f.leases, "job", ttl)
-		wantErr(t, "Release", l.Release(t.Context()), nil)
+		require.NoError(t, l.Release(t.Context()))
 		run, stop := l.KeepAlive(t.Context())
 		wantLost(t, run)
 		stop()

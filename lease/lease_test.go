@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/lease"
@@ -19,26 +21,15 @@ const ttl = 30 * time.Second
 func open(t testing.TB, client redis.UniversalClient, opts lease.Options) *lease.Client {
 	t.Helper()
 	c, err := lease.New(client, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
 func acquire(t testing.TB, c *lease.Client, key string, ttl time.Duration) *lease.Lease {
 	t.Helper()
 	l, err := c.Acquire(t.Context(), key, ttl)
-	if err != nil {
-		t.Fatalf("Acquire: %v", err)
-	}
+	require.NoError(t, err)
 	return l
-}
-
-func wantErr(t testing.TB, what string, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Fatalf("%s: want %v, got %v", what, want, err)
-	}
 }
 
 // TestLifeOfALease runs on every backend: whoever holds it holds it alone.
@@ -46,28 +37,25 @@ func TestLifeOfALease(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		c := open(t, b.Client, lease.Options{Prefix: b.Prefix})
 		first := acquire(t, c, "job", ttl)
-		if first.Key() != "job" || first.Fence() == 0 || first.Remaining() <= ttl/2 {
-			t.Fatalf("key %q, fence %d, remaining %v", first.Key(), first.Fence(), first.Remaining())
-		}
+		require.Equal(t, "job", first.Key())
+		require.NotZero(t, first.Fence())
+		require.Greater(t, first.Remaining(), ttl/2)
 		_, err := c.Acquire(t.Context(), "job", ttl)
 		var held *lease.HeldError
-		if wantErr(t, "a second Acquire", err, lease.ErrHeld); !errors.As(err, &held) || held.Remaining <= 0 || held.Remaining > ttl {
-			t.Fatalf("held for %v", held)
-		}
+		require.ErrorIs(t, err, lease.ErrHeld, "a second Acquire")
+		require.ErrorAs(t, err, &held)
+		require.Positive(t, held.Remaining)
+		require.LessOrEqual(t, held.Remaining, ttl)
 		acquire(t, c, "another job", ttl)
-		wantErr(t, "Renew", first.Renew(t.Context()), nil)
-		wantErr(t, "Release", first.Release(t.Context()), nil)
-		wantErr(t, "Release again", first.Release(t.Context()), nil)
-		if first.Remaining() > 0 {
-			t.Errorf("a released lease remains for %v", first.Remaining())
-		}
+		require.NoError(t, first.Renew(t.Context()))
+		require.NoError(t, first.Release(t.Context()))
+		require.NoError(t, first.Release(t.Context()), "Release again")
+		assert.LessOrEqual(t, first.Remaining(), time.Duration(0), "a released lease remains")
 		second := acquire(t, c, "job", ttl)
-		if second.Fence() <= first.Fence() {
-			t.Errorf("fence %d after %d", second.Fence(), first.Fence())
-		}
-		wantErr(t, "Renew of a released lease", first.Renew(t.Context()), lease.ErrLost)
-		wantErr(t, "Release of a lease that is another's now", first.Release(t.Context()), lease.ErrLost)
-		wantErr(t, "Renew by the second owner", second.Renew(t.Context()), nil)
+		assert.Greater(t, second.Fence(), first.Fence())
+		require.ErrorIs(t, first.Renew(t.Context()), lease.ErrLost, "Renew of a released lease")
+		require.ErrorIs(t, first.Release(t.Context()), lease.ErrLost, "another's lease now")
+		require.NoError(t, second.Renew(t.Context()), "Renew by the second owner")
 	})
 }
 
@@ -80,23 +68,18 @@ func TestLapsedLease(t *testing.T) {
 		first := acquire(t, c, "job", ttl)
 		time.Sleep(ttl - time.Second)
 		_, err := c.Acquire(t.Context(), "job", ttl)
-		wantErr(t, "just before the end", err, lease.ErrHeld)
-		if first.Remaining() <= 0 || first.Remaining() >= time.Second {
-			t.Errorf("a second before the end %v remain", first.Remaining())
-		}
+		require.ErrorIs(t, err, lease.ErrHeld, "just before the end")
+		assert.Positive(t, first.Remaining(), "a second before the end")
+		assert.Less(t, first.Remaining(), time.Second)
 		time.Sleep(time.Second)
-		if first.Remaining() > 0 {
-			t.Errorf("at the end %v remain", first.Remaining())
-		}
-		wantErr(t, "Renew of a lapsed lease that nobody wanted", first.Renew(t.Context()), nil)
+		assert.LessOrEqual(t, first.Remaining(), time.Duration(0), "at the end")
+		require.NoError(t, first.Renew(t.Context()), "Renew of a lapsed lease that nobody wanted")
 		time.Sleep(ttl)
 		second := acquire(t, c, "job", ttl)
-		wantErr(t, "Renew by a late owner", first.Renew(t.Context()), lease.ErrLost)
-		wantErr(t, "Release by a late owner", first.Release(t.Context()), lease.ErrLost)
-		wantErr(t, "Renew by the owner", second.Renew(t.Context()), nil)
-		if second.Fence() <= first.Fence() {
-			t.Errorf("fence %d after %d", second.Fence(), first.Fence())
-		}
+		require.ErrorIs(t, first.Renew(t.Context()), lease.ErrLost, "Renew by a late owner")
+		require.ErrorIs(t, first.Release(t.Context()), lease.ErrLost, "Release by a late owner")
+		require.NoError(t, second.Renew(t.Context()), "Renew by the owner")
+		assert.Greater(t, second.Fence(), first.Fence())
 	})
 }
 
@@ -108,13 +91,11 @@ func TestFenceGrows(t *testing.T) {
 		last := uint64(0)
 		for turn := range 20 {
 			l := acquire(t, c, "job", ttl)
-			if l.Fence() <= last {
-				t.Fatalf("turn %d: fence %d after %d", turn, l.Fence(), last)
-			}
+			require.Greater(t, l.Fence(), last, "turn %d: fence", turn)
 			last = l.Fence()
 			switch turn % 4 {
 			case 0:
-				wantErr(t, "Release", l.Release(t.Context()), nil)
+				require.NoError(t, l.Release(t.Context()))
 			case 1:
 				time.Sleep(ttl) // lapsed, within its hold
 			case 2:
@@ -140,27 +121,18 @@ func TestOneHolderAtATime(t *testing.T) {
 					if errors.Is(err, lease.ErrHeld) {
 						continue
 					}
-					if err != nil {
-						t.Errorf("Acquire: %v", err)
+					if !assert.NoError(t, err) {
 						return
 					}
-					if n := holders.Add(1); n != 1 {
-						t.Errorf("%d holders", n)
-					}
-					if last := fence.Swap(int64(l.Fence())); int64(l.Fence()) <= last {
-						t.Errorf("fence %d after %d", l.Fence(), last)
-					}
+					assert.EqualValues(t, 1, holders.Add(1))
+					assert.Greater(t, int64(l.Fence()), fence.Swap(int64(l.Fence())))
 					held.Add(1)
 					holders.Add(-1)
-					if err := l.Release(t.Context()); err != nil {
-						t.Errorf("Release: %v", err)
-					}
+					assert.NoError(t, l.Release(t.Context()))
 				}
 			})
 		}
 		all.Wait()
-		if held.Load() == 0 {
-			t.Error("nobody ever held it")
-		}
+		assert.NotZero(t, held.Load(), "nobody ever held it")
 	})
 }
