@@ -16,9 +16,9 @@
 //
 // One string per key, named "ow:{digest}": a digest of 16 bytes in base64url, in braces
 // so that whatever is ever kept beside it shares its Cluster slot. The value is a small
-// versioned binary record; see DESIGN.md. It always carries an expiry, written in the
-// same command. A value that this version cannot read (foreign, of another type,
-// truncated, of a newer version, without an expiry) answers Unknown with
+// versioned binary record; see docs/internals/redisadapter.md. It always carries an
+// expiry, written in the same command. A value that this version cannot read (foreign, of
+// another type, truncated, of a newer version, without an expiry) answers Unknown with
 // [dedup.ErrUnreadable] and is never overwritten.
 //
 // Besides, there is one key named "ow:forgets" with a number, once something was

@@ -211,7 +211,7 @@ func TestSnippets(t *testing.T) {
 	pages := []string{filepath.Join(root, "README.md")}
 	err := filepath.WalkDir(filepath.Join(root, "docs"),
 		func(path string, _ os.DirEntry, err error) error {
-			if strings.HasSuffix(path, ".md") && !strings.HasSuffix(path, "-design.md") {
+			if strings.HasSuffix(path, ".md") {
 				pages = append(pages, path)
 			}
 			return err

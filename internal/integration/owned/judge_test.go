@@ -25,7 +25,7 @@ func (v *verdict) problem(n *int, format string, args ...any) {
 	}
 }
 
-// judge reads a history against the sentence of docs/front-design.md, section 4.
+// judge reads a history against the promise of docs/internals/owned.md.
 func judge(h *history) *verdict {
 	v := &verdict{explained: map[string]int{}}
 	slices.SortFunc(h.runs, func(a, b run) int {

@@ -55,7 +55,7 @@ func (v *verdict) problem(n *int, h *history, message uint32, format string, arg
 	}
 }
 
-// judge reads a history against docs/torture-design.md.
+// judge reads a history against docs/internals/torture.md.
 func judge(h *history) *verdict {
 	v := &verdict{explained: map[string]int{}, linear: porcupine.Ok}
 	h.settle()

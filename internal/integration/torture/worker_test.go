@@ -1,5 +1,5 @@
 // Package torture_test kills, stops and starves what uses the library, and judges from what the
-// processes had written what became of every message. See docs/torture-design.md.
+// processes had written what became of every message. See docs/internals/torture.md.
 package torture_test
 
 import (
