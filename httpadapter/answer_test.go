@@ -11,6 +11,8 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 )
@@ -85,9 +87,7 @@ func TestRefusedBeforeTheClaim(t *testing.T) {
 	}
 	t.Run("CheckKey tells why", func(t *testing.T) {
 		w := newService(t, cfg, created()).post("weak", "{}")
-		if !strings.Contains(w.Body.String(), "the key must be a UUID") {
-			t.Errorf("got %s", w.Body)
-		}
+		assert.Contains(t, w.Body.String(), "the key must be a UUID")
 	})
 }
 
@@ -105,9 +105,7 @@ func TestScopeThatFails(t *testing.T) {
 	r := post("k", "", func(r *http.Request) { r.Body = readCloser{iotest.ErrReader(errors.New("was read"))} })
 	w := send(m.Handler(status(200)), r)
 	wantProblem(t, w, 503, "scope-unavailable", retryInOne)
-	if strings.Contains(w.Body.String(), "directory") {
-		t.Error("the client is told of the directory")
-	}
+	assert.NotContains(t, w.Body.String(), "directory", "the client is told of the directory")
 }
 
 func TestOthersPassUntouched(t *testing.T) {
@@ -124,9 +122,7 @@ func TestOthersPassUntouched(t *testing.T) {
 			var got *http.Request
 			s.h = s.m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { got = r }))
 			w := send(s.h, row.r)
-			if got != row.r {
-				t.Error("another request arrived")
-			}
+			assert.Same(t, row.r, got, "another request arrived")
 			wantHeaders(t, w, map[string]string{"Idempotency-Window": ""})
 		})
 	}
@@ -184,9 +180,8 @@ func TestAnswersOfTheRunner(t *testing.T) {
 			w := send(m.Handler(status(200)), post("k", "{}"))
 			wantProblem(t, w, row.status, row.problem, row.headers)
 			wantHeaders(t, w, map[string]string{"Idempotency-Window": ""}) // this Runner's is for ever
-			if strings.Contains(w.Body.String(), "4111") || strings.Contains(w.Body.String(), "driver") {
-				t.Errorf("the client is told %s", w.Body)
-			}
+			assert.NotContains(t, w.Body.String(), "4111", "the client is told")
+			assert.NotContains(t, w.Body.String(), "driver")
 		})
 	}
 }
@@ -208,17 +203,14 @@ func TestNoSuccessWithoutItsRecord(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
 				value, _, err := effect(ctx)
-				if value == nil || err != nil {
-					t.Errorf("effect returned %v, %v", value, err)
-				}
+				assert.NotNil(t, value, "effect returned")
+				assert.NoError(t, err)
 				return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, row.err
 			}}
 			m := newMiddleware(t, run, byHeader, httpadapter.Config{})
 			w := send(m.Handler(created()), post("k", "{}"))
 			wantProblem(t, w, 503, row.problem, map[string]string{"Retry-After": "1", "Location": ""})
-			if strings.Contains(w.Body.String(), "paid") {
-				t.Errorf("the answer got out: %s", w.Body)
-			}
+			assert.NotContains(t, w.Body.String(), "paid", "the answer got out")
 		})
 	}
 	t.Run("lease lost, failure not kept", func(t *testing.T) {
@@ -246,9 +238,7 @@ func TestRecordBeforeTheAnswer(t *testing.T) {
 		order = append(order, "handler")
 	}))
 	h.ServeHTTP(noting{func(what string) { order = append(order, what) }}, post("k", "{}"))
-	if got := strings.Join(order, " "); got != "handler record status body" {
-		t.Errorf("order is %s", got)
-	}
+	assert.Equal(t, "handler record status body", strings.Join(order, " "))
 }
 
 type noting struct{ note func(string) }
@@ -282,9 +272,7 @@ func TestReplayRefused(t *testing.T) {
 	allowed = false
 	w := s.post("k", "x=1", form)
 	wantProblem(t, w, 403, "replay-refused", map[string]string{"Location": ""})
-	if strings.Contains(w.Body.String(), "company") {
-		t.Error("the client is told why")
-	}
+	assert.NotContains(t, w.Body.String(), "company", "the client is told why")
 	if _, err := s.d.Mark(t.Context(), "k"); err != nil { // of no scope: another key
 		t.Fatal(err)
 	}
@@ -309,7 +297,5 @@ func TestMarkedByAnOperator(t *testing.T) {
 		return errors.New("no")
 	}})
 	wantProblem(t, send(m.Handler(status(200)), post("k", "")), 403, "replay-refused", nil)
-	if !asked {
-		t.Error("what is done is told without asking")
-	}
+	assert.True(t, asked, "what is done is told without asking")
 }

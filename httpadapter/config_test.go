@@ -1,11 +1,12 @@
 package httpadapter_test
 
 import (
-	"errors"
 	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
@@ -48,9 +49,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			m, err := httpadapter.New(row.run, row.scope, row.cfg)
 			wantInputError(t, err, row.field)
-			if m != nil {
-				t.Error("a Middleware beside the error")
-			}
+			assert.Nil(t, m, "a Middleware beside the error")
 		})
 	}
 }
@@ -63,9 +62,9 @@ func TestNewTakes(t *testing.T) {
 	small := newClaimed(t, newDeduper(t, func(c *dedup.Config) { c.ResultLimit = 1000 }))
 	m := newMiddleware(t, small, byHeader, httpadapter.Config{})
 	wantProblem(t, send(m.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if _, err := w.Write(make([]byte, 1001)); !errors.Is(err, httpadapter.ErrResponseTooLarge) {
-			t.Errorf("the default is more than what is kept: %v", err)
-		}
+		_, err := w.Write(make([]byte, 1001))
+		assert.ErrorIs(t, err, httpadapter.ErrResponseTooLarge,
+			"the default is more than what is kept")
 	})), post("k", "")), 500, "response-too-large", final)
 }
 

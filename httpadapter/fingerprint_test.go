@@ -10,6 +10,9 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 )
@@ -153,9 +156,10 @@ func TestFingerprintKeys(t *testing.T) {
 		}}
 		send(newMiddleware(t, run, byHeader, cfg).Handler(status(200)), post("k", "{}"))
 	}
-	if len(versions) != 3 || versions[1] == versions[129] || versions[129] == versions[255] || versions[255][0] != 255 {
-		t.Errorf("%x", versions)
-	}
+	require.Len(t, versions, 3)
+	assert.NotEqual(t, versions[129], versions[1])
+	assert.NotEqual(t, versions[255], versions[129])
+	assert.EqualValues(t, 255, versions[255][0])
 	t.Run("a new version is not compared with the old", func(t *testing.T) {
 		d := newDeduper(t, nil)
 		newServiceOver(t, d, key(1, 1), created()).post("k", "{}")

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 )
@@ -21,9 +24,7 @@ func byHeader(r *http.Request) (string, error) { return r.Header.Get("X-Account"
 func newMiddleware(t *testing.T, run httpadapter.Runner, scope httpadapter.Scope, cfg httpadapter.Config) *httpadapter.Middleware {
 	t.Helper()
 	m, err := httpadapter.New(run, scope, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return m
 }
 
@@ -56,9 +57,7 @@ func (s *service) count(handle http.HandlerFunc) http.HandlerFunc {
 
 func (s *service) wantRuns(t *testing.T, want int64) {
 	t.Helper()
-	if got := s.runs.Load(); got != want {
-		t.Errorf("the handler ran %d times, want %d", got, want)
-	}
+	assert.Equal(t, want, s.runs.Load(), "the handler")
 }
 
 // created answers with a number that tells runs apart.
@@ -114,12 +113,11 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name st
 		Type, Title, Detail string
 		Status              int
 	}
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-		t.Fatalf("status %d, no problem: %v: %q", w.Code, err, w.Body)
-	}
-	if w.Code != status || got.Status != status || !strings.HasSuffix(got.Type, "/docs/http.md#"+name) || got.Title == "" {
-		t.Errorf("got %d, %+v; want %d %s", w.Code, got, status, name)
-	}
+	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got), "status %d, no problem", w.Code)
+	assert.Equal(t, status, w.Code)
+	assert.Equal(t, status, got.Status)
+	assert.True(t, strings.HasSuffix(got.Type, "/docs/http.md#"+name))
+	assert.NotEmpty(t, got.Title)
 	want := map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store", "Idempotent-Replayed": "", "Retry-After": "", "Do-Not-Retry": ""}
 	for name, value := range headers {
 		want[name] = value
@@ -130,17 +128,14 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name st
 func wantHeaders(t *testing.T, w *httptest.ResponseRecorder, want map[string]string) {
 	t.Helper()
 	for name, value := range want {
-		if got := w.Result().Header.Get(name); got != value {
-			t.Errorf("%s: %q, want %q", name, got, value)
-		}
+		assert.Equal(t, value, w.Result().Header.Get(name), name)
 	}
 }
 
 func wantAnswer(t *testing.T, w *httptest.ResponseRecorder, status int, body string, headers map[string]string) {
 	t.Helper()
-	if w.Code != status || w.Body.String() != body {
-		t.Errorf("got %d %q, want %d %q", w.Code, w.Body, status, body)
-	}
+	assert.Equal(t, status, w.Code)
+	assert.Equal(t, body, w.Body.String())
 	wantHeaders(t, w, headers)
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 )
@@ -31,9 +33,9 @@ func TestScopeAndFingerprintStayAsTheyAre(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			m := newMiddleware(t, run, byHeader, row.cfg)
 			send(m.Handler(status(200)), post("k", `{"amount":1}`, target("/a%2Fb?x=1&y"), header("X-A", "1")))
-			if f := hex.EncodeToString(got.Fingerprint[:]); got.Scope != row.scope || f != row.fingerprint {
-				t.Errorf("scope %s, fingerprint %s", got.Scope, f)
-			}
+			f := hex.EncodeToString(got.Fingerprint[:])
+			assert.Equal(t, row.scope, got.Scope)
+			assert.Equal(t, row.fingerprint, f)
 		})
 	}
 }

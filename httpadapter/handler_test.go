@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 )
@@ -24,9 +26,8 @@ func TestAbortedHandlerIsNoEmptySuccess(t *testing.T) {
 			if hang {
 				start := time.Now()
 				<-r.Context().Done()
-				if took := time.Since(start); took != 3*time.Second || !errors.Is(r.Context().Err(), context.DeadlineExceeded) {
-					t.Errorf("%v after %v", r.Context().Err(), took)
-				}
+				assert.Equal(t, 3*time.Second, time.Since(start))
+				assert.ErrorIs(t, r.Context().Err(), context.DeadlineExceeded)
 				return
 			}
 			w.WriteHeader(http.StatusCreated)
@@ -58,9 +59,7 @@ func TestClientThatHasGoneCancelsNobody(t *testing.T) {
 		s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
 			hangUp()
 			synctest.Wait()
-			if r.Context().Err() != nil {
-				t.Errorf("the handler is told: %v", context.Cause(r.Context()))
-			}
+			assert.NoError(t, r.Context().Err(), "the handler is told")
 			created()(w, r)
 		})
 		s.post("k", "{}", with(ctx))
@@ -74,9 +73,8 @@ func TestCancelWithClient(t *testing.T) {
 		ctx, hangUp := context.WithCancel(t.Context())
 		s := newService(t, httpadapter.Config{CancelWithClient: true}, func(w http.ResponseWriter, r *http.Request) {
 			hangUp()
-			if _, ok := r.Context().Deadline(); !ok {
-				t.Error("no timeout")
-			}
+			_, ok := r.Context().Deadline()
+			assert.True(t, ok, "no timeout")
 			if r.Header.Get("X-Stay") == "" {
 				<-r.Context().Done()
 				return
@@ -85,9 +83,7 @@ func TestCancelWithClient(t *testing.T) {
 		})
 		start := time.Now()
 		wantProblem(t, s.post("k", "{}", with(ctx)), 503, "cancelled", retryInOne)
-		if took := time.Since(start); took != 0 {
-			t.Errorf("cancelled after %v", took)
-		}
+		assert.Zero(t, time.Since(start))
 		wantAnswer(t, s.post("k", "{}", header("X-Stay", "1")), 201, "paid", firstTime)
 	})
 }
@@ -113,9 +109,7 @@ func TestWaitingGoesWithTheClient(t *testing.T) {
 		time.Sleep(time.Minute)
 		hangUp()
 		<-gone
-		if took := time.Since(start); took > time.Minute+time.Second {
-			t.Errorf("waited for %v", took)
-		}
+		assert.LessOrEqual(t, time.Since(start), time.Minute+time.Second)
 		close(free)
 		wantAnswer(t, s.post("k", "{}"), 201, "paid", replayed)   // waits, and gets it
 		if w := s.post("other", "{}", with(ctx)); w.Code != 503 { // of a client that has gone
@@ -170,9 +164,7 @@ func TestLeaseLostUnderTheHandler(t *testing.T) {
 			synctest.Wait()
 			store.silent.Store(true)
 			<-r.Context().Done()
-			if cause := context.Cause(r.Context()); !errors.Is(cause, dedup.ErrLeaseLost) {
-				t.Errorf("the handler is told %v", cause)
-			}
+			assert.ErrorIs(t, context.Cause(r.Context()), dedup.ErrLeaseLost, "the handler is told")
 			store.silent.Store(false)
 			created()(w, r)
 		})
@@ -208,9 +200,7 @@ func TestPanicReleasesAndGoesOn(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusCreated)
 			})
-			if got := panics(t, s.h, post("k", "")); got != value {
-				t.Errorf("recovered %v", got)
-			}
+			assert.Equal(t, value, panics(t, s.h, post("k", "")))
 			angry = false
 			wantAnswer(t, s.post("k", ""), 201, "", firstTime)
 			s.wantRuns(t, 2)

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
@@ -62,26 +64,20 @@ func TestHeadersThatAreKept(t *testing.T) {
 		if name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer" {
 			continue // net/http's
 		}
-		if first.Header().Get(name) != "secret" {
-			t.Errorf("%s is not in the first answer", name)
-		}
+		assert.Equal(t, "secret", first.Header().Get(name), "%s is not in the first answer", name)
 	}
 	again := s.post("k", "")
 	wantHeaders(t, again, replayed)
 	wantHeaders(t, again, map[string]string{"X-Request-Cost": "7", "X-Other": "", "Etag": "kept-Etag", "Location": "kept-Location"})
 	for name, want := range map[string][]string{"Vary": {"Accept", "Origin"}, "Link": {"<a>", "<b>"}} {
-		if got := again.Header()[name]; !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", name, got, want)
-		}
+		assert.Equal(t, want, again.Header()[name], name)
 	}
 	for _, name := range never {
-		if name != "Idempotent-Replayed" && again.Header().Get(name) == "secret" {
-			t.Errorf("%s is replayed", name)
-		}
+		assert.False(t, name != "Idempotent-Replayed" && again.Header().Get(name) == "secret",
+			"%s is replayed", name)
 	}
-	if len(store.results) != 1 || bytes.Contains(store.results[0], []byte("secret")) {
-		t.Errorf("stored: %q", store.results)
-	}
+	require.Len(t, store.results, 1)
+	assert.False(t, bytes.Contains(store.results[0], []byte("secret")), "stored: %q", store.results)
 }
 
 // A record of an older configuration, or of a foreign writer, may hold what is denied, or not
@@ -96,9 +92,8 @@ func TestDeniedHeadersOfARecordAreNotReplayed(t *testing.T) {
 	w := send(m.Handler(status(200)), post("k", ""))
 	wantAnswer(t, w, 201, "paid", map[string]string{"Location": "/a", "X-Kept": "1", "Idempotent-Replayed": "true", "Content-Length": "4"})
 	for name, values := range w.Header() {
-		if slices.Contains(values, "secret") || name == "bad name" {
-			t.Errorf("%s is replayed", name)
-		}
+		assert.NotContains(t, values, "secret")
+		assert.NotEqual(t, "bad name", name)
 	}
 }
 
@@ -116,9 +111,8 @@ func TestHeadersOfOuterMiddlewareAreNotStored(t *testing.T) {
 	request := 0
 	keep := httpadapter.Config{Headers: []string{"X-Request-Id", "X-Cost"}}
 	s := newService(t, keep, func(w http.ResponseWriter, r *http.Request) {
-		if w.Header().Get("X-Request-Id") == "" {
-			t.Error("the handler does not see what is outside")
-		}
+		assert.NotEmpty(t, w.Header().Get("X-Request-Id"),
+			"the handler does not see what is outside")
 		w.Header().Set("X-Cost", "7")
 		w.Header().Add("Vary", "Accept")
 		w.Header().Del("Cache-Control")
@@ -137,9 +131,7 @@ func TestHeadersOfOuterMiddlewareAreNotStored(t *testing.T) {
 	wantHeaders(t, first, map[string]string{"X-Request-Id": "1", "X-Cost": "7", "Cache-Control": ""})
 	again := s.post("k", "")
 	wantHeaders(t, again, map[string]string{"X-Request-Id": "2", "X-Cost": "7", "Cache-Control": "private"})
-	if got := again.Header()["Vary"]; !slices.Equal(got, []string{"Origin", "Accept"}) {
-		t.Errorf("Vary: %q", got)
-	}
+	assert.Equal(t, []string{"Origin", "Accept"}, again.Header()["Vary"])
 }
 
 // The framing of an answer is net/http's, and the window is the middleware's to tell.
@@ -156,9 +148,7 @@ func TestHeadersThatAHandlerCannotSet(t *testing.T) {
 	w := &plain{header: http.Header{}}
 	s.h.ServeHTTP(w, post("k", ""))
 	want := http.Header{"Idempotency-Window": {"86400"}, "Content-Length": {"4"}, "Content-Type": {"text/plain; charset=utf-8"}}
-	if !reflect.DeepEqual(w.header, want) {
-		t.Errorf("got %v, want %v", w.header, want)
-	}
+	assert.Equal(t, want, w.header)
 }
 
 // A suppressed type stays suppressed, and one that net/http would have found by looking at
@@ -181,12 +171,9 @@ func TestContentTypes(t *testing.T) {
 			for range 2 {
 				w := &plain{header: http.Header{}}
 				s.h.ServeHTTP(w, post("k", ""))
-				if got := w.header["Content-Type"]; !slices.Equal(got, row.want) {
-					t.Errorf("got %q, want %q", got, row.want)
-				}
-				if _, ok := w.header["Content-Type"]; name == "suppressed" && !ok {
-					t.Error("not suppressed")
-				}
+				assert.Equal(t, row.want, w.header["Content-Type"])
+				_, ok := w.header["Content-Type"]
+				assert.False(t, name == "suppressed" && !ok, "not suppressed")
 			}
 		})
 	}
@@ -205,26 +192,18 @@ func (p *plain) Write(b []byte) (int, error) { return len(b), nil }
 // The writer of a handler is not to lead to the one behind it.
 func TestWriterKeepsToItself(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, _ *http.Request) {
-		if _, ok := w.(interface{ Unwrap() http.ResponseWriter }); ok {
-			t.Error("it unwraps")
-		}
-		if _, ok := w.(http.Hijacker); ok {
-			t.Error("it claims to be hijacked")
-		}
-		if _, ok := w.(interface{ ReadFrom() }); ok {
-			t.Error("it reads")
-		}
+		_, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		assert.False(t, ok, "it unwraps")
+		_, ok = w.(http.Hijacker)
+		assert.False(t, ok, "it claims to be hijacked")
+		_, ok = w.(interface{ ReadFrom() })
+		assert.False(t, ok, "it reads")
 		c := http.NewResponseController(w)
-		if _, _, err := c.Hijack(); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("Hijack: %v", err)
-		}
-		if err := c.EnableFullDuplex(); !errors.Is(err, errors.ErrUnsupported) {
-			t.Errorf("EnableFullDuplex: %v", err)
-		}
+		_, _, err := c.Hijack()
+		assert.ErrorIs(t, err, errors.ErrUnsupported)
+		assert.ErrorIs(t, c.EnableFullDuplex(), errors.ErrUnsupported)
 		w.Header().Set("Location", "/a")
-		if err := c.Flush(); err != nil {
-			t.Errorf("Flush: %v", err)
-		}
+		assert.NoError(t, c.Flush())
 		w.(http.Flusher).Flush()
 		w.Header().Set("Location", "/b")              // after what Flush has decided, as in net/http
 		w.WriteHeader(http.StatusInternalServerError) // likewise
@@ -236,9 +215,7 @@ func TestWriterKeepsToItself(t *testing.T) {
 		inner.ServeHTTP(w, r)
 	})
 	wantAnswer(t, s.post("k", ""), 200, "", map[string]string{"Location": "/a", "Idempotent-Replayed": "true"})
-	if !slices.Equal(front.statuses, []int{200}) {
-		t.Errorf("the first answer has %v", front.statuses)
-	}
+	assert.Equal(t, []int{200}, front.statuses, "the first answer")
 }
 
 type flushing struct {
@@ -263,9 +240,9 @@ func TestInformationalAnswersPass(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Link", "</style.css>")
 		rw.WriteHeader(http.StatusEarlyHints)
-		if !slices.Equal(w.statuses, []int{103}) || w.header.Get("Link") != "" || w.header.Get("X-Outer") != "1" {
-			t.Errorf("%v, headers left are %v", w.statuses, w.header)
-		}
+		assert.Equal(t, []int{103}, w.statuses)
+		assert.Empty(t, w.header.Get("Link"))
+		assert.Equal(t, "1", w.header.Get("X-Outer"))
 		rw.Header().Del("Link")
 		rw.WriteHeader(http.StatusProcessing)
 		rw.WriteHeader(http.StatusCreated)
@@ -273,9 +250,8 @@ func TestInformationalAnswersPass(t *testing.T) {
 		rw.WriteHeader(http.StatusInternalServerError)
 	})
 	s.h.ServeHTTP(w, post("k", ""))
-	if !slices.Equal(w.statuses, []int{103, 102, 201}) || w.header.Get("Link") != "" {
-		t.Errorf("%v, %v", w.statuses, w.header)
-	}
+	assert.Equal(t, []int{103, 102, 201}, w.statuses)
+	assert.Empty(t, w.header.Get("Link"))
 	wantAnswer(t, s.post("k", ""), 201, "", replayed)
 }
 
@@ -283,9 +259,8 @@ func TestStatusThatHasNoBody(t *testing.T) {
 	for _, code := range []int{204, 304} {
 		s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(code)
-			if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrBodyNotAllowed) {
-				t.Errorf("%d: %v", code, err)
-			}
+			_, err := w.Write([]byte("x"))
+			assert.ErrorIs(t, err, http.ErrBodyNotAllowed, code)
 		})
 		for range 2 {
 			w := s.post("k", "")
@@ -299,9 +274,7 @@ func TestImpossibleStatusPanics(t *testing.T) {
 		s := newService(t, httpadapter.Config{}, status(code))
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Errorf("%d was taken", code)
-				}
+				assert.NotNil(t, recover(), "%d was taken", code)
 			}()
 			s.post("k", "")
 		}()

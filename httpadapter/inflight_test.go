@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/httpadapter"
 )
 
@@ -57,9 +59,7 @@ func TestS07PlacesComeBack(t *testing.T) {
 	for range 3 {
 		func() {
 			defer func() {
-				if recover() == nil {
-					t.Error("the panic did not go on")
-				}
+				assert.NotNil(t, recover(), "the panic did not go on")
 			}()
 			s.post("k", "", header("X-End", "panic"))
 		}()

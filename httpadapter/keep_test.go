@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 )
@@ -50,17 +52,11 @@ func TestSwitchingProtocols(t *testing.T) {
 }
 
 func TestForgo(t *testing.T) {
-	if httpadapter.Forgo(t.Context()) {
-		t.Error("outside a handler")
-	}
+	assert.False(t, httpadapter.Forgo(t.Context()), "outside a handler")
 	forgo := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			if err := dedup.Danger(r.Context()); err != nil {
-				t.Error(err)
-			}
-			if !httpadapter.Forgo(r.Context()) {
-				t.Error("not heard")
-			}
+			assert.NoError(t, dedup.Danger(r.Context()))
+			assert.True(t, httpadapter.Forgo(r.Context()), "not heard")
 			w.WriteHeader(code)
 		}
 	}
@@ -81,9 +77,7 @@ func TestForgo(t *testing.T) {
 func TestDanger(t *testing.T) {
 	dangerous := func(end http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			if err := dedup.Danger(r.Context()); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, dedup.Danger(r.Context()))
 			end(w, r)
 		}
 	}
@@ -132,7 +126,5 @@ func TestRetryGoesOnFromItsSteps(t *testing.T) {
 	down = false
 	wantAnswer(t, s.post("k", ""), 200, "ch_1", firstTime)
 	wantAnswer(t, s.post("k", ""), 200, "ch_1", replayed)
-	if charges != 1 {
-		t.Errorf("charged %d times", charges)
-	}
+	assert.Equal(t, 1, charges)
 }

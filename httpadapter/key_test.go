@@ -3,6 +3,9 @@ package httpadapter
 import (
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestParseKey(t *testing.T) {
@@ -61,15 +64,13 @@ func TestParseKey(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			for strict, want := range map[bool]string{false: row.want, true: row.strict} {
 				got, reason := parseKey([]string{row.line}, strict)
-				if got != want || (reason == "") != (want != "") {
-					t.Errorf("strict %v: got %q, %q; want %q", strict, got, reason, want)
-				}
+				assert.Equal(t, want, got, "strict %v", strict)
+				assert.Equal(t, want != "", reason == "", "strict %v", strict)
 			}
 		})
 	}
-	if _, reason := parseKey([]string{`"a"`, `"a"`}, false); reason == "" {
-		t.Error("two lines were taken")
-	}
+	_, reason := parseKey([]string{`"a"`, `"a"`}, false)
+	assert.NotEmpty(t, reason, "two lines were taken")
 }
 
 func FuzzParseKey(f *testing.F) {
@@ -79,17 +80,16 @@ func FuzzParseKey(f *testing.F) {
 	f.Fuzz(func(t *testing.T, line string) {
 		key, reason := parseKey([]string{line}, false)
 		if reason != "" {
-			if key != "" {
-				t.Fatalf("%q: %q beside %q", line, key, reason)
-			}
+			require.Empty(t, key, line)
 			return
 		}
-		if key == "" || len(key) > 255 || strings.Trim(key, tchars+` "(),/:;<=>?@[\]{}`) != "" {
-			t.Fatalf("%q: not printable ASCII of 1-255 bytes: %q", line, key)
-		}
+		require.NotEmpty(t, key, "%q: not printable ASCII of 1-255 bytes", line)
+		require.LessOrEqual(t, len(key), 255, "%q: not printable ASCII of 1-255 bytes", line)
+		require.Empty(t, strings.Trim(key, tchars+` "(),/:;<=>?@[\]{}`),
+			"%q: not printable ASCII of 1-255 bytes", line)
 		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
-		if again, reason := parseKey([]string{quoted}, true); again != key || reason != "" {
-			t.Fatalf("%q became %q, %s", key, again, reason)
-		}
+		again, reason := parseKey([]string{quoted}, true)
+		require.Equal(t, key, again)
+		require.Empty(t, reason)
 	})
 }

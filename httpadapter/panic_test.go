@@ -13,6 +13,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 )
@@ -22,12 +25,10 @@ func panics(t *testing.T, h http.Handler, r *http.Request) (value any) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	defer func() {
-		if value = recover(); value == nil {
-			t.Error("the panic is swallowed")
-		}
-		if w.Body.Len() > 0 || len(w.Result().Header["Content-Type"]) > 0 {
-			t.Errorf("something got out: %v %s", w.Result().Header, w.Body)
-		}
+		value = recover()
+		assert.NotNil(t, value, "the panic is swallowed")
+		assert.LessOrEqual(t, w.Body.Len(), 0, "something got out")
+		assert.Empty(t, w.Result().Header["Content-Type"])
 	}()
 	h.ServeHTTP(w, r)
 	return nil
@@ -72,12 +73,9 @@ func TestPanicAfterAnAnswerHasBegun(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusOK)
 			})
-			if got := panics(t, s.h, post("k", "")); got != any(http.ErrAbortHandler) {
-				t.Errorf("recovered %v", got)
-			}
-			if _, err := used.Write([]byte("late")); err == nil {
-				t.Error("its writer takes more")
-			}
+			assert.Equal(t, http.ErrAbortHandler, panics(t, s.h, post("k", "")))
+			_, err := used.Write([]byte("late"))
+			assert.Error(t, err, "its writer takes more")
 			angry = false
 			if row.kept {
 				wantProblem(t, s.post("k", ""), 410, "response-not-kept", map[string]string{"Do-Not-Retry": "1"})
@@ -101,9 +99,7 @@ func TestPanicInATransaction(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		panic("boom")
 	}))
-	if got := panics(t, h, post("k", "")); got != "boom" {
-		t.Errorf("recovered %v", got)
-	}
+	assert.Equal(t, "boom", panics(t, h, post("k", "")))
 }
 
 // Whatever comes of the record, nobody is told of an answer, and the log tells both.
@@ -118,13 +114,9 @@ func TestPanicThatIsNotRecorded(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		panic("boom")
 	}))
-	if got := panics(t, h, post("k", "")); got != "boom" {
-		t.Errorf("recovered %v", got)
-	}
+	assert.Equal(t, "boom", panics(t, h, post("k", "")))
 	for _, want := range []string{"store is down", "panic_test.go"} {
-		if !strings.Contains(log.String(), want) {
-			t.Errorf("the log has no %q: %s", want, log.String())
-		}
+		assert.Contains(t, log.String(), want, "the log has no %q", want)
 	}
 }
 
@@ -141,9 +133,7 @@ func TestProxyWhoseUpstreamBreaksOff(t *testing.T) {
 	}))
 	defer upstream.Close()
 	to, err := url.Parse(upstream.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	proxy := httputil.NewSingleHostReverseProxy(to)
 	proxy.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
 	m := newMiddleware(t, newClaimed(t, newDeduper(t, nil)), byHeader, httpadapter.Config{})
@@ -151,9 +141,7 @@ func TestProxyWhoseUpstreamBreaksOff(t *testing.T) {
 	defer front.Close()
 	ask := func() (*http.Response, error) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		r.Header.Set("X-Account", "acme")
 		r.Header.Set("Idempotency-Key", "k")
 		r.GetBody = nil // net/http must not send it again by itself
@@ -164,12 +152,9 @@ func TestProxyWhoseUpstreamBreaksOff(t *testing.T) {
 		t.Errorf("answered with %d", resp.StatusCode)
 	}
 	resp, err := ask()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = resp.Body.Close() }()
 	body, _ := io.ReadAll(resp.Body)
-	if resp.StatusCode != http.StatusGone || charges.Load() != 1 {
-		t.Errorf("%d charges, answered with %d %s", charges.Load(), resp.StatusCode, body)
-	}
+	assert.Equal(t, http.StatusGone, resp.StatusCode, body)
+	assert.EqualValues(t, 1, charges.Load(), body)
 }

@@ -13,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 )
@@ -20,9 +23,8 @@ import (
 // twice is a Runner that begins anew once, as one over SQL does after a deadlock.
 func twice(t *testing.T) *fake {
 	return &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
-		if _, _, err := effect(ctx); err != nil {
-			t.Error(err)
-		}
+		_, _, err := effect(ctx)
+		assert.NoError(t, err)
 		value, _, err := effect(ctx)
 		return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, err
 	}}
@@ -34,12 +36,11 @@ func TestHandlerThatIsRunAgain(t *testing.T) {
 	runs := 0
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		runs++
-		if got := r.FormValue("amount"); got != "1" {
-			t.Errorf("run %d: amount is %q", runs, got)
-		}
-		if r.ContentLength != 8 || len(r.TransferEncoding) != 0 || r.Header.Get("X-Seen") != "" || r.PathValue("id") != "7" {
-			t.Errorf("run %d: length %d, %v, seen %q", runs, r.ContentLength, r.TransferEncoding, r.Header.Get("X-Seen"))
-		}
+		assert.Equal(t, "1", r.FormValue("amount"), "run %d: amount", runs)
+		assert.EqualValues(t, 8, r.ContentLength, "run %d", runs)
+		assert.Empty(t, r.TransferEncoding, "run %d", runs)
+		assert.Empty(t, r.Header.Get("X-Seen"), "run %d", runs)
+		assert.Equal(t, "7", r.PathValue("id"), "run %d", runs)
 		r.Header.Set("X-Seen", "1")
 		r.Form.Set("amount", "2")
 		if runs == 1 {
@@ -49,9 +50,9 @@ func TestHandlerThatIsRunAgain(t *testing.T) {
 			_, _ = w.Write([]byte("first"))
 			return
 		}
-		if n, err := first.Write([]byte("late")); n != 0 || err == nil {
-			t.Errorf("the first writer took %d bytes, %v", n, err)
-		}
+		n, err := first.Write([]byte("late"))
+		assert.Equal(t, 0, n, "the first writer took")
+		assert.Error(t, err)
 		first.WriteHeader(http.StatusOK)
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write([]byte("second"))
@@ -74,9 +75,7 @@ func TestHandlerThatIsRunAgain(t *testing.T) {
 	})
 	w := send(m.Handler(h), r)
 	wantAnswer(t, w, 201, "second", map[string]string{"X-First": ""})
-	if runs != 2 {
-		t.Errorf("%d runs", runs)
-	}
+	assert.Equal(t, 2, runs)
 }
 
 func TestWriterAfterTheHandlerHasReturned(t *testing.T) {
@@ -86,12 +85,12 @@ func TestWriterAfterTheHandlerHasReturned(t *testing.T) {
 		created()(w, r)
 	})
 	wantAnswer(t, s.post("k", ""), 201, "paid", firstTime)
-	if n, err := kept.Write([]byte("late")); n != 0 || err == nil {
-		t.Errorf("took %d bytes, %v", n, err)
-	}
-	if n, err := io.WriteString(kept, "late"); n != 0 || err == nil {
-		t.Errorf("took %d bytes, %v", n, err)
-	}
+	n, err := kept.Write([]byte("late"))
+	assert.Equal(t, 0, n)
+	assert.Error(t, err)
+	n, err = io.WriteString(kept, "late")
+	assert.Equal(t, 0, n)
+	assert.Error(t, err)
 	kept.WriteHeader(http.StatusEarlyHints)
 	wantAnswer(t, s.post("k", ""), 201, "paid", replayed)
 }
@@ -107,18 +106,15 @@ func TestHintAfterTheHandlerHasGivenUp(t *testing.T) {
 		w := &plain{header: http.Header{}}
 		s.h.ServeHTTP(w, post("k", ""))
 		kept.WriteHeader(http.StatusEarlyHints)
-		if len(w.statuses) != 1 || w.statuses[0] != 503 {
-			t.Errorf("got %v", w.statuses)
-		}
+		assert.Equal(t, []int{503}, w.statuses)
 	})
 }
 
 // What something outside has parsed is not what the handler gets: it parses its own body.
 func TestFormParsedOutside(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
-		if r.FormValue("a") != "1" || r.PostFormValue("b") != "2" {
-			t.Errorf("form %v, %v", r.Form, r.PostForm)
-		}
+		assert.Equal(t, "1", r.FormValue("a"))
+		assert.Equal(t, "2", r.PostFormValue("b"))
 		w.WriteHeader(http.StatusOK)
 	})
 	form := header("Content-Type", "application/x-www-form-urlencoded")
@@ -132,9 +128,8 @@ func TestFailuresAskForUndo(t *testing.T) {
 	for code, want := range map[int]bool{200: false, 302: false, 400: true, 402: true, 422: true} {
 		run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
 			value, undo, err := effect(ctx)
-			if undo != want || err != nil {
-				t.Errorf("status %d: undo %v, %v", code, undo, err)
-			}
+			assert.Equal(t, want, undo, "status %d: undo", code)
+			assert.NoError(t, err, "status %d: undo", code)
 			return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, nil
 		}}
 		m := newMiddleware(t, run, byHeader, httpadapter.Config{})
@@ -147,13 +142,13 @@ func TestAnswerThatIsTooLarge(t *testing.T) {
 	t.Run("Write says so", func(t *testing.T) {
 		s := newService(t, cfg, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "/a")
-			if n, err := w.Write(make([]byte, 1000)); n != 1000 || err != nil {
-				t.Errorf("%d, %v", n, err)
-			}
+			n, err := w.Write(make([]byte, 1000))
+			assert.Equal(t, 1000, n)
+			assert.NoError(t, err)
 			for range 2 {
-				if n, err := w.Write([]byte{1}); n != 0 || !errors.Is(err, httpadapter.ErrResponseTooLarge) {
-					t.Errorf("%d, %v", n, err)
-				}
+				n, err := w.Write([]byte{1})
+				assert.Equal(t, 0, n)
+				assert.ErrorIs(t, err, httpadapter.ErrResponseTooLarge)
 			}
 		})
 		wantProblem(t, s.post("k", ""), 500, "response-too-large", final)
@@ -188,9 +183,8 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 			w.Header().Set("Content-Length", "10")
 			w.WriteHeader(code)
 			_, _ = w.Write([]byte("half"))
-			if _, err := w.Write(make([]byte, 7)); !errors.Is(err, http.ErrContentLength) {
-				t.Errorf("more than announced: %v", err)
-			}
+			_, err := w.Write(make([]byte, 7))
+			assert.ErrorIs(t, err, http.ErrContentLength, "more than announced")
 		}
 	}
 	s := newService(t, httpadapter.Config{}, half(200))
@@ -212,9 +206,8 @@ func TestBodiesAreReplayedByteForByte(t *testing.T) {
 	}
 	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		in, err := io.ReadAll(r.Body)
-		if err != nil || !bytes.Equal(in, body) {
-			t.Errorf("got %x, %v", in, err)
-		}
+		assert.NoError(t, err)
+		assert.Equal(t, body, in)
 		for _, b := range body {
 			_, _ = w.Write([]byte{b})
 		}
@@ -223,9 +216,9 @@ func TestBodiesAreReplayedByteForByte(t *testing.T) {
 	for range 3 {
 		again := s.post("k", string(body))
 		wantAnswer(t, again, 200, string(body), replayed)
-		if got, want := again.Header()["Content-Type"], first.Header()["Content-Type"]; len(want) != 1 || got[0] != want[0] {
-			t.Errorf("type %v, then %v", want, got)
-		}
+		got, want := again.Header()["Content-Type"], first.Header()["Content-Type"]
+		require.Len(t, want, 1)
+		assert.Equal(t, want[0], got[0])
 	}
 	s.wantRuns(t, 1)
 }
@@ -235,15 +228,12 @@ func TestDeadlinesAreForwarded(t *testing.T) {
 	at := time.Now()
 	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		c := http.NewResponseController(w)
-		if err := errors.Join(c.SetReadDeadline(at), c.SetWriteDeadline(at.Add(1))); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, errors.Join(c.SetReadDeadline(at), c.SetWriteDeadline(at.Add(1))))
 	})
 	w := &timed{ResponseWriter: &plain{header: http.Header{}}}
 	s.h.ServeHTTP(w, post("k", ""))
-	if !w.read.Equal(at) || !w.write.Equal(at.Add(1)) {
-		t.Errorf("read %v, write %v", w.read, w.write)
-	}
+	assert.True(t, w.read.Equal(at) && w.write.Equal(at.Add(1)), "read %v, write %v", w.read,
+		w.write)
 }
 
 type timed struct {
@@ -280,9 +270,10 @@ func TestLog(t *testing.T) {
 				w.WriteHeader(http.StatusOK)
 			}))
 			send(h, post("secret-key", "secret-body"))
-			if got := log.String(); !strings.Contains(got, row.want) || strings.Contains(got, "secret") || strings.Contains(got, "acme") {
-				t.Errorf("logged %s", got)
-			}
+			got := log.String()
+			assert.Contains(t, got, row.want)
+			assert.NotContains(t, got, "secret")
+			assert.NotContains(t, got, "acme")
 		})
 	}
 }
@@ -294,9 +285,9 @@ func TestCancelWithClientHasItsDeadline(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), set)
 			defer cancel()
 			s := newService(t, httpadapter.Config{CancelWithClient: true}, func(w http.ResponseWriter, r *http.Request) {
-				if deadline, ok := r.Context().Deadline(); !ok || time.Until(deadline) != want {
-					t.Errorf("%v left, want %v", time.Until(deadline), want)
-				}
+				deadline, ok := r.Context().Deadline()
+				assert.True(t, ok)
+				assert.Equal(t, want, time.Until(deadline))
 			})
 			s.post("k", "", with(ctx))
 		}
@@ -314,22 +305,19 @@ func TestSilenceIsLogged(t *testing.T) {
 		ctx, hangUp := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, hangUp)
 		wantProblem(t, s.post("secret", "", with(ctx)), 503, "cancelled", retryInOne)
-		if log.Len() > 0 {
-			t.Errorf("logged that the client has gone: %s", &log)
-		}
+		assert.LessOrEqual(t, log.Len(), 0, "logged that the client has gone")
 		wantProblem(t, s.post("secret", ""), 503, "cancelled", retryInOne)
-		if got := log.String(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, "timeout=3s") || strings.Contains(got, "secret") {
-			t.Errorf("logged %q", got)
-		}
+		got := log.String()
+		assert.Contains(t, got, "level=WARN")
+		assert.Contains(t, got, "timeout=3s")
+		assert.NotContains(t, got, "secret")
 		log.Reset()
 		cfg.Timeout = time.Second
 		newService(t, cfg, func(w http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 			w.WriteHeader(http.StatusGatewayTimeout)
 		}).post("secret", "")
-		if log.Len() > 0 {
-			t.Errorf("logged an answer: %s", &log)
-		}
+		assert.LessOrEqual(t, log.Len(), 0, "logged an answer")
 	})
 }
 

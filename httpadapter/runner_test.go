@@ -1,11 +1,13 @@
 package httpadapter_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
@@ -23,9 +25,7 @@ func newDeduperOver(t *testing.T, store dedup.Store, change func(*dedup.Config))
 		change(&cfg)
 	}
 	d, err := dedup.New(store, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	return d
 }
@@ -33,18 +33,15 @@ func newDeduperOver(t *testing.T, store dedup.Store, change func(*dedup.Config))
 func newClaimed(t *testing.T, d *dedup.Deduper) httpadapter.Runner {
 	t.Helper()
 	run, err := httpadapter.Claimed(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return run
 }
 
 func wantInputError(t *testing.T, err error, field string) {
 	t.Helper()
 	var input *dedup.InputError
-	if !errors.As(err, &input) || input.Field != field {
-		t.Errorf("got %v, want an InputError of %s", err, field)
-	}
+	require.ErrorAs(t, err, &input)
+	assert.Equal(t, field, input.Field)
 }
 
 func TestClaimedRefusesWhatAnswersWithoutARecord(t *testing.T) {
@@ -56,25 +53,20 @@ func TestClaimedRefusesWhatAnswersWithoutARecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run, err := httpadapter.Claimed(d)
 			wantInputError(t, err, "Deduper")
-			if run != nil {
-				t.Error("a Runner beside the error")
-			}
+			assert.Nil(t, run, "a Runner beside the error")
 		})
 	}
 }
 
 func TestClaimedTellsWhatItKeeps(t *testing.T) {
 	run := newClaimed(t, newDeduper(t, func(c *dedup.Config) { c.ResultLimit = 1000 }))
-	if run.Window() != 24*time.Hour || run.ResultLimit() != 1000 {
-		t.Errorf("window %v, limit %d", run.Window(), run.ResultLimit())
-	}
-	if limit := newClaimed(t, newDeduper(t, nil)).ResultLimit(); limit != 256<<10 {
-		t.Errorf("limit is %d without one in the Config: the Deduper's default does not show", limit)
-	}
+	assert.Equal(t, 24*time.Hour, run.Window())
+	assert.Equal(t, 1000, run.ResultLimit())
+	limit := newClaimed(t, newDeduper(t, nil)).ResultLimit()
+	assert.Equal(t, 256<<10, limit,
+		"without one in the Config: the Deduper's default does not show")
 	seen := newClaimed(t, newDeduper(t, func(c *dedup.Config) { c.SeenOnly = true }))
-	if seen.ResultLimit() != 0 {
-		t.Errorf("SeenOnly keeps nothing, limit is %d", seen.ResultLimit())
-	}
+	assert.Equal(t, 0, seen.ResultLimit(), "SeenOnly keeps nothing, limit")
 }
 
 func TestClaimedRunsOnceAndReplays(t *testing.T) {
@@ -82,48 +74,46 @@ func TestClaimedRunsOnceAndReplays(t *testing.T) {
 	runs := 0
 	effect := func(ctx context.Context) ([]byte, bool, error) {
 		runs++
-		if a, ok := dedup.FromContext(ctx); !ok || a.Key != "k" {
-			t.Error("no attempt in the context of the effect")
-		}
+		a, ok := dedup.FromContext(ctx)
+		assert.True(t, ok, "no attempt in the context of the effect")
+		assert.Equal(t, "k", a.Key)
 		return []byte("done"), true, nil
 	}
 	for i, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate} {
 		res, err := run.Run(t.Context(), "k", effect, dedup.WithScope("a"))
-		if err != nil || res.Outcome != want || !bytes.Equal(res.Value, []byte("done")) {
-			t.Errorf("call %d: %v %q, %v", i, res.Outcome, res.Value, err)
-		}
+		require.NoError(t, err, "call %d", i)
+		assert.Equal(t, want, res.Outcome, "call %d", i)
+		assert.Equal(t, []byte("done"), res.Value, "call %d", i)
 	}
-	if _, err := run.Run(t.Context(), "k", effect, dedup.WithScope("b")); err != nil || runs != 2 {
-		t.Errorf("another scope: %d runs, %v", runs, err)
-	}
+	_, err := run.Run(t.Context(), "k", effect, dedup.WithScope("b"))
+	assert.NoError(t, err)
+	assert.Equal(t, 2, runs, "another scope")
 }
 
 func TestClaimedKeepsNothingOfAnError(t *testing.T) {
 	run := newClaimed(t, newDeduper(t, nil))
 	failed := errors.New("failed")
 	_, err := run.Run(t.Context(), "k", func(context.Context) ([]byte, bool, error) { return []byte("half"), false, failed })
-	if !errors.Is(err, failed) {
-		t.Errorf("got %v", err)
-	}
+	assert.ErrorIs(t, err, failed)
 	res, err := run.Run(t.Context(), "k", func(context.Context) ([]byte, bool, error) { return []byte("whole"), false, nil })
-	if err != nil || res.Outcome != dedup.Acquired || res.Attempt != 2 || string(res.Value) != "whole" {
-		t.Errorf("the retry: %+v, %v", res, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, dedup.Acquired, res.Outcome, "the retry")
+	assert.Equal(t, 2, res.Attempt)
+	assert.Equal(t, "whole", string(res.Value))
 }
 
 // What an operator has marked is done without a result.
 func TestClaimedOfAMarkedKeyHasNoResult(t *testing.T) {
 	d := newDeduper(t, nil)
-	if _, err := d.Mark(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
+	_, err := d.Mark(t.Context(), "k")
+	require.NoError(t, err)
 	res, err := newClaimed(t, d).Run(t.Context(), "k", func(context.Context) ([]byte, bool, error) {
 		t.Error("ran")
 		return []byte{1}, false, nil
 	})
-	if !errors.Is(err, dedup.ErrNoResult) || res.Outcome != dedup.Duplicate || res.Value != nil {
-		t.Errorf("%+v, %v", res, err)
-	}
+	assert.ErrorIs(t, err, dedup.ErrNoResult)
+	assert.Equal(t, dedup.Duplicate, res.Outcome)
+	assert.Nil(t, res.Value)
 }
 
 func TestClaimedRefusesANilEffect(t *testing.T) {

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
@@ -109,9 +110,11 @@ func TestUnscoped(t *testing.T) {
 func TestScopeIsADigest(t *testing.T) {
 	seen := map[string]bool{}
 	run := &fake{do: func(_ context.Context, key string, _ httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error) {
-		if key != "k" || len(req.Scope) != 43 || strings.Contains(req.Scope, "acme") || strings.Contains(req.Label, "acme") || seen[req.Scope] {
-			t.Errorf("key %q, scope %q, label %q", key, req.Scope, req.Label)
-		}
+		assert.Equal(t, "k", key)
+		assert.Equal(t, 43, len(req.Scope))
+		assert.NotContains(t, req.Scope, "acme")
+		assert.NotContains(t, req.Label, "acme")
+		assert.False(t, seen[req.Scope])
 		seen[req.Scope] = true
 		return dedup.Result[[]byte]{}, errors.New("no")
 	}}
@@ -121,7 +124,5 @@ func TestScopeIsADigest(t *testing.T) {
 			httpadapter.Config{Route: func(*http.Request) string { return part[1] }})
 		send(m.Handler(status(200)), post("k", ""))
 	}
-	if len(seen) != 4 {
-		t.Errorf("%d scopes", len(seen))
-	}
+	assert.Len(t, seen, 4)
 }

@@ -6,6 +6,9 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 )
@@ -30,9 +33,9 @@ func TestSealedAnswersAreReplayed(t *testing.T) {
 	w := s.post("k", "")
 	wantAnswer(t, w, 200, "ada@example.org", replayed)
 	wantHeaders(t, w, map[string]string{"Location": "/people/ada"})
-	if len(store.results) != 1 || bytes.Contains(store.results[0], []byte("ada")) || store.results[0][0] != 0x81 {
-		t.Errorf("stored: %q", store.results)
-	}
+	require.Len(t, store.results, 1)
+	assert.False(t, bytes.Contains(store.results[0], []byte("ada")), "stored: %q", store.results)
+	assert.EqualValues(t, 0x81, store.results[0][0])
 }
 
 // Who can write to the store, and has no key, cannot have an answer replayed to another.
@@ -111,9 +114,7 @@ func TestResolveWithAnAnswer(t *testing.T) {
 				}
 			})
 			s := newServiceOver(t, d, cfg, func(w http.ResponseWriter, r *http.Request) {
-				if err := dedup.Danger(r.Context()); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, dedup.Danger(r.Context()))
 				w.WriteHeader(http.StatusBadGateway)
 			})
 			m = s.m
@@ -138,11 +139,11 @@ func TestEncodeResponse(t *testing.T) {
 		_, err := plain.EncodeResponse(t.Context(), status, nil, nil)
 		wantInputError(t, err, "Status")
 	}
-	if data, err := plain.EncodeResponse(t.Context(), 200, nil, []byte("x")); err != nil || len(data) == 0 {
-		t.Errorf("%x, %v", data, err)
-	}
+	data, err := plain.EncodeResponse(t.Context(), 200, nil, []byte("x"))
+	assert.NoError(t, err)
+	assert.NotZero(t, len(data))
 	sealed := newMiddleware(t, run, byHeader, sealing(1))
-	_, err := sealed.EncodeResponse(t.Context(), 200, nil, nil)
+	_, err = sealed.EncodeResponse(t.Context(), 200, nil, nil)
 	wantInputError(t, err, "Context")
 	send(plain.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, err := sealed.EncodeResponse(r.Context(), 200, nil, nil) // of another middleware

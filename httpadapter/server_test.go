@@ -17,6 +17,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/httpadapter"
 )
 
@@ -40,20 +43,14 @@ type answer struct {
 func call(ctx context.Context, t *testing.T, server *httptest.Server, key, body string) answer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/payments", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	r.Header.Set("X-Account", "acme")
 	r.Header.Set("Idempotency-Key", key)
 	res, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	data, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return answer{res.StatusCode, res.ProtoMajor, res.ContentLength, res.Header, string(data)}
 }
 
@@ -76,28 +73,22 @@ func TestOverTheWire(t *testing.T) {
 			hints := 0
 			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
 				Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
-					if code != 103 || h.Get("Link") == "" {
-						t.Errorf("got %d, %v", code, h)
-					}
+					assert.Equal(t, 103, code)
+					assert.NotEmpty(t, h.Get("Link"))
 					hints++
 					return nil
 				},
 			})
 			for i, wantReplayed := range []string{"", "true", "true"} {
 				res := call(ctx, t, server, `"k"`, large)
-				if res.status != http.StatusCreated || res.body != large || res.length != int64(len(large)) {
-					t.Errorf("call %d: %d, %d of %d bytes", i, res.status, len(res.body), res.length)
-				}
-				if res.header.Get("Idempotent-Replayed") != wantReplayed || res.header.Get("Location") != "/payments/1" {
-					t.Errorf("call %d: %v", i, res.header)
-				}
-				if name == "HTTP/2" && res.proto != 2 {
-					t.Errorf("over %d", res.proto)
-				}
+				assert.Equal(t, http.StatusCreated, res.status, "call %d", i)
+				assert.Equal(t, large, res.body, "call %d", i)
+				assert.Equal(t, int64(len(large)), res.length, "call %d", i)
+				assert.Equal(t, wantReplayed, res.header.Get("Idempotent-Replayed"), "call %d", i)
+				assert.Equal(t, "/payments/1", res.header.Get("Location"), "call %d", i)
+				assert.False(t, name == "HTTP/2" && res.proto != 2, "over %d", res.proto)
 			}
-			if hints != 1 {
-				t.Errorf("%d hints", hints)
-			}
+			assert.Equal(t, 1, hints)
 			s.wantRuns(t, 1)
 		})
 	}
@@ -116,9 +107,7 @@ func TestClientGoneMidHandler(t *testing.T) {
 			s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
 				close(begun)
 				<-(<-first).Done() // the server knows that its client has gone
-				if r.Context().Err() != nil {
-					t.Error("the handler is cancelled")
-				}
+				assert.NoError(t, r.Context().Err(), "the handler is cancelled")
 				created()(w, r)
 			})
 			server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -131,9 +120,7 @@ func TestClientGoneMidHandler(t *testing.T) {
 			}), start)
 			ctx, hangUp := context.WithCancel(t.Context())
 			r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/payments", strings.NewReader("{}"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			r.Header.Set("X-Account", "acme")
 			r.Header.Set("Idempotency-Key", "k")
 			failed := make(chan error)
@@ -146,14 +133,12 @@ func TestClientGoneMidHandler(t *testing.T) {
 			}()
 			<-begun
 			hangUp()
-			if err := <-failed; err == nil {
-				t.Error("the client has an answer")
-			}
+			assert.Error(t, <-failed, "the client has an answer")
 			<-recorded
 			res := call(t.Context(), t, server, "k", "{}")
-			if res.status != http.StatusCreated || res.body != "paid" || res.header.Get("Idempotent-Replayed") != "true" {
-				t.Errorf("the retry: %d %q, %v", res.status, res.body, res.header)
-			}
+			assert.Equal(t, http.StatusCreated, res.status, "the retry")
+			assert.Equal(t, "paid", res.body)
+			assert.Equal(t, "true", res.header.Get("Idempotent-Replayed"))
 			s.wantRuns(t, 1)
 		})
 	}
@@ -163,23 +148,18 @@ func TestClientGoneMidHandler(t *testing.T) {
 func dial(t *testing.T, server *httptest.Server, head string) (*net.TCPConn, *bufio.Reader) {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	_, err = fmt.Fprintf(conn, "POST /payments HTTP/1.1\r\nHost: api\r\nX-Account: acme\r\nIdempotency-Key: k\r\n%s\r\n", head)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return conn.(*net.TCPConn), bufio.NewReader(conn)
 }
 
 func wantLine(t *testing.T, r *bufio.Reader, want string) {
 	t.Helper()
 	line, err := r.ReadString('\n')
-	if err != nil || !strings.HasPrefix(line, "HTTP/1.1 "+want) {
-		t.Fatalf("got %q, %v; want %s", line, err, want)
-	}
+	require.NoError(t, err, "got %q", line)
+	require.True(t, strings.HasPrefix(line, "HTTP/1.1 "+want), "got %q", line)
 }
 
 func TestExpectContinue(t *testing.T) {
@@ -193,9 +173,8 @@ func TestExpectContinue(t *testing.T) {
 		conn, r := dial(t, server, "Content-Length: 2\r\nExpect: 100-continue\r\n")
 		wantLine(t, r, "100")
 		wantEmptyLine(t, r)
-		if _, err := conn.Write([]byte("{}")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := conn.Write([]byte("{}"))
+		require.NoError(t, err)
 		wantLine(t, r, "201")
 	})
 	s.wantRuns(t, 1)
@@ -204,9 +183,9 @@ func TestExpectContinue(t *testing.T) {
 // wantEmptyLine reads the empty line that ends a 100.
 func wantEmptyLine(t *testing.T, r *bufio.Reader) {
 	t.Helper()
-	if line, err := r.ReadString('\n'); err != nil || line != "\r\n" {
-		t.Fatalf("got %q, %v", line, err)
-	}
+	line, err := r.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "\r\n", line)
 }
 
 // Half a body claims nothing: the whole one is the first request of its key.
@@ -219,15 +198,13 @@ func TestBodyThatBreaksOff(t *testing.T) {
 			s := newService(t, httpadapter.Config{}, created())
 			server := serve(t, s.h, (*httptest.Server).Start)
 			conn, r := dial(t, server, strings.TrimSuffix(head, "\r\n"))
-			if err := conn.CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, conn.CloseWrite())
 			wantLine(t, r, "400")
 			s.wantRuns(t, 0)
 			res := call(t.Context(), t, server, "k", "{}")
-			if res.status != http.StatusCreated || res.body != "paid" || res.header.Get("Idempotent-Replayed") != "" {
-				t.Errorf("the whole: %d %q, %v", res.status, res.body, res.header)
-			}
+			assert.Equal(t, http.StatusCreated, res.status, "the whole")
+			assert.Equal(t, "paid", res.body)
+			assert.Empty(t, res.header.Get("Idempotent-Replayed"))
 		})
 	}
 }
@@ -270,9 +247,8 @@ func TestTimeoutHandlerInsideIsWrong(t *testing.T) {
 		time.Sleep(time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		if most != 2 {
-			t.Errorf("%d ran at once: if it is right inside by now, say so in the documentation of Handler", most)
-		}
+		assert.Equal(t, 2, most,
+			"ran at once: if it is right inside by now, say so in the documentation of Handler")
 	})
 }
 

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 )
@@ -99,13 +101,10 @@ func TestStorm(t *testing.T) {
 				s.mu.Unlock()
 				clients(t, s, h, 0)
 				for path, n := range s.effects {
-					if n != 1 {
-						t.Errorf("%s: %d effects", path, n)
-					}
+					assert.Equal(t, 1, n, path)
 				}
-				if len(s.twice) > 0 || len(s.effects) != 4 {
-					t.Errorf("%d keys, at the same time: %v", len(s.effects), s.twice)
-				}
+				assert.Empty(t, s.twice, "keys, at the same time")
+				assert.Len(t, s.effects, 4)
 			})
 		})
 	}
@@ -128,9 +127,7 @@ func clients(t *testing.T, s *storm, h http.Handler, n int) {
 		return
 	}
 	for key := range 4 {
-		if !ask(t.Context(), t, h, key) {
-			t.Errorf("key %d is not done in the end", key)
-		}
+		assert.True(t, ask(t.Context(), t, h, key), "key %d is not done in the end", key)
 	}
 }
 

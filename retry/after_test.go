@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/retry"
 )
 
@@ -49,13 +52,12 @@ func TestRetryAfter(t *testing.T) {
 		if row.date != "" {
 			h.Set("Date", row.date)
 		}
-		if got, ok := retry.RetryAfter(h, noon); got != row.want || ok != row.ok {
-			t.Errorf("%q (Date %q): %v, %v; want %v, %v", row.value, row.date, got, ok, row.want, row.ok)
-		}
+		got, ok := retry.RetryAfter(h, noon)
+		assert.Equal(t, row.want, got, "%q (Date %q)", row.value, row.date)
+		assert.Equal(t, row.ok, ok, "%q (Date %q)", row.value, row.date)
 	}
-	if _, ok := retry.RetryAfter(nil, noon); ok {
-		t.Error("no header has a value")
-	}
+	_, ok := retry.RetryAfter(nil, noon)
+	assert.False(t, ok, "no header has a value")
 }
 
 // FuzzRetryAfter holds the parser to what can be said without it: never negative; a small whole
@@ -66,16 +68,16 @@ func FuzzRetryAfter(f *testing.F) {
 		f.Add(s, "")
 	}
 	f.Fuzz(func(t *testing.T, value, date string) {
-		d, ok := retry.RetryAfter(http.Header{"Retry-After": {value}, "Date": {date}}, noon)
-		if d < 0 || (!ok && d != 0) {
-			t.Fatalf("%q: %v, %v", value, d, ok)
-		}
+		h := http.Header{"Retry-After": {value}, "Date": {date}}
+		d, ok := retry.RetryAfter(h, noon)
+		require.GreaterOrEqual(t, d, time.Duration(0), value)
+		require.False(t, !ok && d != 0, "%q: %v, %v", value, d, ok)
 		n, err := strconv.ParseUint(value, 10, 32)
-		if err == nil && (!ok || d != time.Duration(n)*time.Second) {
-			t.Fatalf("%q: %v, %v; want %d s", value, d, ok, n)
-		}
-		if again, ok2 := retry.RetryAfter(http.Header{"Retry-After": {" " + value + "\t"}, "Date": {date}}, noon); ok != ok2 || d != again {
-			t.Fatalf("%q: blanks around it change %v, %v to %v, %v", value, d, ok, again, ok2)
-		}
+		require.False(t, err == nil && (!ok || d != time.Duration(n)*time.Second),
+			"%q: %v, %v; want %d s", value, d, ok, n)
+		h["Retry-After"] = []string{" " + value + "\t"}
+		again, ok2 := retry.RetryAfter(h, noon)
+		require.Equal(t, ok2, ok, "%q: blanks around it change", value)
+		require.Equal(t, again, d, "%q: blanks around it change", value)
 	})
 }

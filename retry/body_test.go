@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/retry"
 )
 
@@ -50,16 +53,14 @@ func TestBodiesAreSentAgain(t *testing.T) {
 					gaveUp(t, err, retry.NotRepeatable)
 				}
 				sent := base.requests()
-				if len(sent) != row.sends || !body.closed || req.Body != body {
-					t.Fatalf("sent %d times, want %d; body closed: %v", len(sent), row.sends, body.closed)
-				}
+				require.Len(t, sent, row.sends)
+				require.True(t, body.closed)
+				require.Equal(t, body, req.Body)
 				for i, s := range sent {
-					if row.sends == 3 && s.request.GetBody == nil {
-						t.Errorf("attempt %d: net/http cannot repeat it", i+1)
-					}
-					if s.body != row.body || s.request.ContentLength != row.length {
-						t.Errorf("attempt %d: body %.20q of %d, length %d", i+1, s.body, len(s.body), s.request.ContentLength)
-					}
+					assert.False(t, row.sends == 3 && s.request.GetBody == nil,
+						"attempt %d: net/http cannot repeat it", i+1)
+					assert.Equal(t, row.body, s.body, "attempt %d", i+1)
+					assert.Equal(t, row.length, s.request.ContentLength, "attempt %d", i+1)
 				}
 			})
 		})
@@ -74,9 +75,9 @@ func TestPostWithoutBody(t *testing.T) {
 			req.Body = body
 			resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(req)
 			text(t, resp, err)
-			if sent := base.requests(); len(sent) != 3 || sent[2].request.Body != body {
-				t.Errorf("body %v: sent %d times", body, len(sent))
-			}
+			sent := base.requests()
+			require.Len(t, sent, 3)
+			assert.Equal(t, body, sent[2].request.Body)
 		}
 	})
 }
@@ -87,9 +88,8 @@ func TestUnkeyedBodyIsNotRead(t *testing.T) {
 	base := roundTrip(func(req *http.Request) (*http.Response, error) {
 		go func() { _, _ = w.Write([]byte("x")); _ = w.Close() }() // begins when the request is under way
 		got, err := io.ReadAll(req.Body)
-		if string(got) != "x" || err != nil {
-			t.Errorf("%q, %v", got, err)
-		}
+		assert.Equal(t, "x", string(got))
+		assert.NoError(t, err)
 		_ = req.Body.Close()
 		return answer(200, "")(req)
 	})
@@ -106,16 +106,16 @@ func TestBodiesThatFail(t *testing.T) {
 		req := request(t, "PUT", "")
 		req.Body, req.ContentLength = body, -1
 		base := &script{steps: []step{broken}}
-		if err := refused(t, transport(t, base, retry.TransportConfig{}), req); !errors.Is(err, unreadable) || !body.closed || len(base.requests()) != 0 {
-			t.Errorf("%v; body closed: %v, %d requests", err, body.closed, len(base.requests()))
-		}
+		assert.ErrorIs(t, refused(t, transport(t, base, retry.TransportConfig{}), req), unreadable)
+		assert.True(t, body.closed)
+		assert.Empty(t, base.requests())
 		req = request(t, "PUT", "x")
 		req.GetBody = func() (io.ReadCloser, error) { return nil, unreadable }
 		err := refused(t, transport(t, base, retry.TransportConfig{}), req)
 		gaveUp(t, err, retry.NotRepeatable)
-		if !errors.Is(err, unreadable) || !errors.Is(err, errNetwork) || len(base.requests()) != 1 {
-			t.Errorf("%v after %d requests", err, len(base.requests()))
-		}
+		assert.ErrorIs(t, err, unreadable)
+		assert.ErrorIs(t, err, errNetwork)
+		assert.Len(t, base.requests(), 1)
 	})
 }
 
@@ -126,19 +126,14 @@ func TestUpgradedConnection(t *testing.T) {
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Body: conn}, nil
 	})
 	resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", "", "Connection", "Upgrade", "Upgrade", "echo")) //nolint:bodyclose // it is w, and closed below
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	w, ok := resp.Body.(io.ReadWriteCloser)
-	if !ok {
-		t.Fatal("the connection cannot be written to")
-	}
-	if _, err := w.Write([]byte("hello")); err != nil || conn.written.String() != "hello" {
-		t.Errorf("wrote %q, %v", conn.written.String(), err)
-	}
-	if err := w.Close(); err != nil || !conn.closed {
-		t.Errorf("closed: %v, %v", conn.closed, err)
-	}
+	require.True(t, ok, "the connection cannot be written to")
+	_, err = w.Write([]byte("hello"))
+	require.NoError(t, err)
+	assert.Equal(t, "hello", conn.written.String())
+	require.NoError(t, w.Close())
+	assert.True(t, conn.closed)
 }
 
 type duplex struct {

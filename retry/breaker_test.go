@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/retry"
 )
 
@@ -97,12 +100,13 @@ func TestBreakerOpensAndRecovers(t *testing.T) {
 			}
 		}
 		// Five failures open it; then one probe each ten seconds of the minute.
-		if down < 5 || down > 11 || refused < 40 {
-			t.Errorf("%d requests reached a server that was down, %d were refused", down, refused)
-		}
-		if served < 60*time.Second || served > 72*time.Second || b.successes < 25 || b.permits != 0 {
-			t.Errorf("served again after %v; %d successes, %d permits out", served, b.successes, b.permits)
-		}
+		assert.GreaterOrEqual(t, down, 5, "requests reached a server that was down")
+		assert.LessOrEqual(t, down, 11)
+		assert.GreaterOrEqual(t, refused, 40)
+		assert.GreaterOrEqual(t, served, 60*time.Second)
+		assert.LessOrEqual(t, served, 72*time.Second)
+		assert.GreaterOrEqual(t, b.successes, 25)
+		assert.Equal(t, 0, b.permits)
 	})
 }
 
@@ -122,9 +126,9 @@ func TestWhatABreakerIsTold(t *testing.T) {
 			if resp, err := transport(t, &script{steps: []step{row.do}}, cfg).RoundTrip(request(t, "GET", "")); err == nil {
 				text(t, resp, nil)
 			}
-			if b.failures != row.failures || b.permits != 0 || b.successes+b.failures != 1 {
-				t.Errorf("%s: %+v", row.name, b)
-			}
+			assert.Equal(t, row.failures, b.failures, row.name)
+			assert.Equal(t, 0, b.permits, row.name)
+			assert.Equal(t, 1, b.successes+b.failures, row.name)
 		})
 	}
 }
@@ -139,9 +143,7 @@ func TestCancelledProbe(t *testing.T) {
 			time.AfterFunc(time.Second, cancel)
 			cfg := retry.TransportConfig{Breaker: b}
 			err := refused(t, transport(t, &script{steps: []step{slow(time.Hour, answer(200, ""))}}, cfg), request(t, "GET", "").WithContext(ctx))
-			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: %v", name, err)
-			}
+			assert.ErrorIs(t, err, context.Canceled, name)
 		}
 		late := &breaker{limit: 9}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -149,12 +151,14 @@ func TestCancelledProbe(t *testing.T) {
 		err := refused(t, transport(t, &script{steps: []step{slow(time.Hour, broken)}}, retry.TransportConfig{
 			Breaker: releasing{late}, Policy: retry.Policy{Attempts: 1},
 		}), request(t, "GET", "").WithContext(ctx))
-		if !errors.Is(err, context.DeadlineExceeded) || late.failures != 1 {
-			t.Errorf("a deadline that passed is the service's failure: %v, %+v", err, late)
-		}
-		if plain.permits != 0 || plain.failures != 1 || able.permits != 0 || able.failures != 0 || able.successes != 0 {
-			t.Errorf("plain %+v, able %+v", plain, able)
-		}
+		assert.ErrorIs(t, err, context.DeadlineExceeded,
+			"a deadline that passed is the service's failure")
+		assert.Equal(t, 1, late.failures)
+		assert.Equal(t, 0, plain.permits)
+		assert.Equal(t, 1, plain.failures)
+		assert.Equal(t, 0, able.permits)
+		assert.Equal(t, 0, able.failures)
+		assert.Equal(t, 0, able.successes)
 	})
 }
 
@@ -162,16 +166,15 @@ func TestCancelledProbe(t *testing.T) {
 func TestRefusedRequest(t *testing.T) {
 	b := &breaker{limit: 1, delay: time.Hour, opened: time.Now()}
 	budget, err := retry.NewBudget(retry.BudgetConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg := retry.TransportConfig{Policy: retry.Policy{Budget: budget}, Breaker: b}
 	body := &closing{}
 	req := request(t, "POST", "")
 	req.Body = body
 	base := &script{steps: []step{broken}}
 	err = refused(t, transport(t, base, cfg), req)
-	if e := gaveUp(t, err, retry.BreakerOpen); e.Attempts != 0 || !body.closed || budget.Tokens() != retry.DefaultFloor || len(base.requests()) != 0 {
-		t.Errorf("%v; body closed: %v, %v tokens, %d requests", e, body.closed, budget.Tokens(), len(base.requests()))
-	}
+	assert.Equal(t, 0, gaveUp(t, err, retry.BreakerOpen).Attempts)
+	assert.True(t, body.closed)
+	assert.Equal(t, retry.DefaultFloor, budget.Tokens())
+	assert.Empty(t, base.requests())
 }

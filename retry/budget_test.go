@@ -11,46 +11,38 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/retry"
 )
 
 func TestBudgetCountsExactly(t *testing.T) {
 	b, err := retry.NewBudget(retry.BudgetConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range 3 {
-		if !b.Take() {
-			t.Fatal("the floor is not three retries")
-		}
+		require.True(t, b.Take(), "the floor is not three retries")
 	}
 	for i := range 100 {
-		if b.Take() != (i > 0 && i%10 == 0) { // a sum of floats would miss some
-			t.Fatalf("after %d requests: a token too many or too few (%v)", i, b.Tokens())
-		}
+		// a sum of floats would miss some
+		require.Equal(t, i > 0 && i%10 == 0, b.Take(), "after %d requests", i)
 		b.Deposit()
 	}
 }
 
 func TestBudgetKeepsNoMoreThanMost(t *testing.T) {
 	b, err := retry.NewBudget(retry.BudgetConfig{Ratio: 0.5, Floor: 1, Most: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for range 1000 {
 		b.Deposit()
 	}
-	if b.Tokens() != 4 {
-		t.Errorf("%v tokens, want 4", b.Tokens())
-	}
+	assert.EqualValues(t, 4, b.Tokens())
 }
 
 // Of n requests no more than Floor + Ratio*n are sent again, from however many goroutines.
 func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 	b, err := retry.NewBudget(retry.BudgetConfig{Ratio: 0.1, Floor: 3, Most: 1e6})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var taken atomic.Int64
 	var wg sync.WaitGroup
 	for range 8 {
@@ -66,9 +58,8 @@ func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if taken.Load() != 803 || b.Tokens() >= 1 {
-		t.Errorf("%d taken, %v left; want 803 and less than one", taken.Load(), b.Tokens())
-	}
+	assert.EqualValues(t, 803, taken.Load())
+	assert.Less(t, b.Tokens(), float64(1))
 }
 
 // A total outage costs the other side a tenth more calls, where attempts alone would cost three
@@ -91,9 +82,8 @@ func TestOutageAddsATenth(t *testing.T) {
 			for range 1000 {
 				_, _ = retry.Do(t.Context(), p, func(context.Context, int) (int, error) { calls++; return 0, errNetwork })
 			}
-			if calls < row.min || calls > row.max {
-				t.Errorf("%s: 1000 requests made %d calls, want %d to %d", row.name, calls, row.min, row.max)
-			}
+			assert.GreaterOrEqual(t, calls, row.min, "%s: 1000 requests made", row.name)
+			assert.LessOrEqual(t, calls, row.max, "%s: 1000 requests made", row.name)
 		}
 	})
 }
@@ -101,9 +91,7 @@ func TestOutageAddsATenth(t *testing.T) {
 func TestNoBudget(t *testing.T) {
 	for _, b := range []*retry.Budget{nil, retry.Unlimited()} {
 		b.Deposit()
-		if !b.Take() || !math.IsInf(b.Tokens(), 1) {
-			t.Error("a budget that is none refuses")
-		}
+		assert.True(t, b.Take() && math.IsInf(b.Tokens(), 1), "a budget that is none refuses")
 	}
 }
 
@@ -118,9 +106,8 @@ func TestBadBudgets(t *testing.T) {
 		{"Most", retry.BudgetConfig{Most: -1}},
 		{"Most", retry.BudgetConfig{Floor: 5, Most: 4}},
 	} {
-		if _, err := retry.NewBudget(row.cfg); err == nil || !strings.Contains(err.Error(), row.field) {
-			t.Errorf("%+v: %v, want an error that names %s", row.cfg, err, row.field)
-		}
+		_, err := retry.NewBudget(row.cfg)
+		assert.ErrorContains(t, err, row.field, "%+v", row.cfg)
 	}
 }
 
@@ -130,16 +117,14 @@ func TestTransportsBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{broken}}
 		tr, err := retry.NewTransport(base, retry.TransportConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for range 1000 {
 			_ = refused(t, tr, request(t, "GET", ""))
 		}
 		// Three in hand, and one of ten: 1000/10, or one less for what is left in the bucket.
-		if n := len(base.requests()); n < 1102 || n > 1103 {
-			t.Errorf("1000 requests were sent %d times", n)
-		}
+		n := len(base.requests())
+		assert.GreaterOrEqual(t, n, 1102, "1000 requests were sent")
+		assert.LessOrEqual(t, n, 1103)
 	})
 }
 
@@ -152,9 +137,7 @@ func TestTokensOfWhatIsNotSent(t *testing.T) {
 
 func notSent(t *testing.T, name string) {
 	budget, err := retry.NewBudget(retry.BudgetConfig{Ratio: 1e-6})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	b := &breaker{limit: 1, delay: time.Hour}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -181,7 +164,8 @@ func notSent(t *testing.T, name string) {
 	} else if resp, err := transport(t, base, cfg).RoundTrip(req); err == nil {
 		text(t, resp, nil)
 	}
-	if got := budget.Tokens(); len(base.requests()) > 1 || got < retry.DefaultFloor || got > retry.DefaultFloor+1e-5 {
-		t.Errorf("%v tokens of %v after %d requests", got, retry.DefaultFloor, len(base.requests()))
-	}
+	got := budget.Tokens()
+	assert.LessOrEqual(t, len(base.requests()), 1)
+	assert.GreaterOrEqual(t, got, retry.DefaultFloor)
+	assert.LessOrEqual(t, got, retry.DefaultFloor+1e-5)
 }

@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/retry"
 )
 
@@ -23,12 +26,11 @@ func TestBasesThatBreakTheirContract(t *testing.T) {
 		base := &script{steps: []step{both, neither, bare}}
 		resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", "")) //nolint:bodyclose // there is none
 		sent := base.requests()
-		if sent[2].ctx.Err() == nil {
-			t.Error("a request without a body to close goes on")
-		}
-		if err != nil || resp.StatusCode != http.StatusOK || resp.Body != nil || base.open.Load() != 0 {
-			t.Errorf("%v, %v, %d bodies open", resp, err, base.open.Load())
-		}
+		assert.Error(t, sent[2].ctx.Err(), "a request without a body to close goes on")
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.Nil(t, resp.Body)
+		assert.Zero(t, base.open.Load())
 	})
 }
 
@@ -45,12 +47,11 @@ func TestPanicOfTheBase(t *testing.T) {
 			req := request(t, "GET", "")
 			req.Body, req.GetBody = body, func() (io.ReadCloser, error) { return body, nil }
 			defer func() {
-				if got := recover(); got != http.ErrAbortHandler { //nolint:errorlint // the very value
-					t.Errorf("recovered %v", got)
-				}
-				if ctx.Err() == nil || !body.closed || brk.permits != 0 || brk.failures != 1 {
-					t.Errorf("after a panic: context %v, body closed %v, %+v", ctx.Err(), body.closed, brk)
-				}
+				assert.Same(t, http.ErrAbortHandler, recover())
+				assert.Error(t, ctx.Err(), "after a panic")
+				assert.True(t, body.closed, "after a panic")
+				assert.Equal(t, 0, brk.permits)
+				assert.Equal(t, 1, brk.failures)
 			}()
 			_ = refused(t, tr, req)
 		})
@@ -63,20 +64,15 @@ func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return
 
 func TestBadTransports(t *testing.T) {
 	for field, cfg := range map[string]retry.TransportConfig{"HedgeAfter": {HedgeAfter: -1}, "MaxWait": {MaxWait: -1}} {
-		if _, err := retry.NewTransport(nil, cfg); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("%v, want an error that names %s", err, field)
-		}
+		_, err := retry.NewTransport(nil, cfg)
+		assert.ErrorContains(t, err, field)
 	}
-	if tr, err := retry.NewTransport(nil, retry.TransportConfig{}); err != nil {
-		t.Error(err)
-	} else {
-		tr.CloseIdleConnections()
-	}
+	tr, err := retry.NewTransport(nil, retry.TransportConfig{})
+	require.NoError(t, err)
+	tr.CloseIdleConnections()
 	idle := &idler{}
 	(&http.Client{Transport: transport(t, idle, retry.TransportConfig{})}).CloseIdleConnections()
-	if !idle.closed {
-		t.Error("CloseIdleConnections does not reach the base")
-	}
+	assert.True(t, idle.closed, "CloseIdleConnections does not reach the base")
 }
 
 // A callback that panics leaves nothing open.
@@ -94,13 +90,11 @@ func TestPanicOfACallback(t *testing.T) {
 			req := request(t, "POST", "")
 			req.Body = body
 			defer func() {
-				if got := recover(); got != "boom" || !body.closed || base.open.Load() != 0 {
-					t.Errorf("recovered %v; body closed: %v, %d responses open", got, body.closed, base.open.Load())
-				}
+				assert.Equal(t, "boom", recover())
+				assert.True(t, body.closed)
+				assert.Zero(t, base.open.Load())
 				for _, s := range base.requests() {
-					if s.ctx.Err() == nil {
-						t.Error("the request goes on")
-					}
+					assert.Error(t, s.ctx.Err(), "the request goes on")
 				}
 			}()
 			_ = refused(t, transport(t, base, cfg), req)
@@ -122,7 +116,6 @@ func TestRequestWithoutHeader(t *testing.T) {
 	req.Header = nil
 	resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(req)
 	text(t, resp, err)
-	if req.Header != nil || base.requests()[0].key == "" {
-		t.Error("the header was set in the caller's request, or nowhere")
-	}
+	assert.Nil(t, req.Header, "the header was set in the caller's request, or nowhere")
+	assert.NotEmpty(t, base.requests()[0].key)
 }

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/retry"
 )
 
@@ -32,13 +35,13 @@ func TestDoTriesAgainAfterJitteredWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fn, calls := failing(3, errNetwork)
 		p := retry.Policy{Attempts: 4, Backoff: retry.Backoff{Base: time.Second, Cap: 10 * time.Second, Jitter: retry.Equal}}
-		if v, err := retry.Do(t.Context(), p, fn); v != "done" || err != nil {
-			t.Fatalf("%q, %v", v, err)
-		}
+		v, err := retry.Do(t.Context(), p, fn)
+		require.Equal(t, "done", v)
+		require.NoError(t, err)
 		for i, window := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-			if gap := (*calls)[i+1] - (*calls)[i]; gap < window/2 || gap > window {
-				t.Errorf("wait %d: %v, want half of %v or more", i+1, gap, window)
-			}
+			gap := (*calls)[i+1] - (*calls)[i]
+			assert.GreaterOrEqual(t, gap, window/2, "wait %d", i+1)
+			assert.LessOrEqual(t, gap, window, "wait %d", i+1)
 		}
 	})
 }
@@ -82,17 +85,17 @@ func TestDoGivesUp(t *testing.T) {
 				fn, calls := failing(1000, row.err)
 				v, err := retry.Do(ctx, row.policy, fn)
 				e := gaveUp(t, err, row.reason)
-				if v != "" || !errors.Is(err, errNetwork) || e.Attempts != len(*calls) {
-					t.Errorf("%q, %v after %d calls", v, err, len(*calls))
-				}
-				if row.calls != 0 && len(*calls) != row.calls {
-					t.Errorf("%d calls, want %d", len(*calls), row.calls)
-				}
-				if last.GaveUp != row.reason || last.Attempt != len(*calls) || last.Delay != 0 || !errors.Is(last.Err, errNetwork) {
-					t.Errorf("told of %+v", last)
-				}
-				if (row.reason == retry.DeadlineNear || row.reason == retry.ElapsedNear) && time.Since(start) >= 10*time.Second {
-					t.Errorf("gave up after %v: it slept into the deadline", time.Since(start))
+				assert.Empty(t, v)
+				assert.ErrorIs(t, err, errNetwork)
+				assert.Equal(t, len(*calls), e.Attempts)
+				assert.True(t, row.calls == 0 || len(*calls) == row.calls, "%d calls, want %d",
+					len(*calls), row.calls)
+				assert.Equal(t, row.reason, last.GaveUp)
+				assert.Equal(t, len(*calls), last.Attempt)
+				assert.Zero(t, last.Delay)
+				assert.ErrorIs(t, last.Err, errNetwork)
+				if row.reason == retry.DeadlineNear || row.reason == retry.ElapsedNear {
+					assert.Less(t, time.Since(start), 10*time.Second, "it slept into the deadline")
 				}
 			})
 		})
@@ -121,9 +124,8 @@ func TestDoReturnsWhatIsFinalAsItIs(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			fn, calls := failing(1000, row.err)
 			_, err := retry.Do(t.Context(), retry.Policy{Retryable: row.retry}, fn)
-			if err != row.err || len(*calls) != row.calls { //nolint:errorlint // the very error
-				t.Errorf("%v after %d calls", err, len(*calls))
-			}
+			assert.True(t, err == row.err, err) //nolint:errorlint // the very error
+			assert.Len(t, *calls, row.calls)
 		})
 	}
 }
@@ -132,19 +134,17 @@ func TestAfterIsTheLeastWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fn, calls := failing(1, retry.After(errNetwork, 20*time.Second))
 		p := retry.Policy{Backoff: steady, Retryable: func(error) bool { return false }}
-		if _, err := retry.Do(t.Context(), p, fn); err != nil {
-			t.Fatal(err)
-		}
-		if at := (*calls)[1]; at < 20*time.Second+steady.Cap/2 || at > 20*time.Second+steady.Cap {
-			t.Errorf("tried again after %v, want 20 s and the jitter on top", at)
-		}
+		_, err := retry.Do(t.Context(), p, fn)
+		require.NoError(t, err)
+		at := (*calls)[1]
+		assert.GreaterOrEqual(t, at, 20*time.Second+steady.Cap/2, "the wait")
+		assert.LessOrEqual(t, at, 20*time.Second+steady.Cap)
 		fn, calls = failing(1, retry.After(errNetwork, -time.Hour))
-		if _, err := retry.Do(t.Context(), retry.Policy{Backoff: steady}, fn); err != nil {
-			t.Fatal(err)
-		}
-		if at := (*calls)[1]; at < steady.Cap/2 || at > steady.Cap {
-			t.Errorf("a negative wait: tried again after %v", at)
-		}
+		_, err = retry.Do(t.Context(), retry.Policy{Backoff: steady}, fn)
+		require.NoError(t, err)
+		at = (*calls)[1]
+		assert.GreaterOrEqual(t, at, steady.Cap/2, "a negative wait")
+		assert.LessOrEqual(t, at, steady.Cap)
 	})
 }
 
@@ -176,9 +176,8 @@ func TestTimeoutsShrinkInward(t *testing.T) {
 				got = append(got, time.Since(begin).Round(time.Millisecond))
 				return 0, context.Cause(ctx)
 			})
-			if !errors.Is(err, context.DeadlineExceeded) || fmt.Sprint(got) != fmt.Sprint(row.want) {
-				t.Errorf("%s: attempts lasted %v, want %v; %v", row.name, got, row.want, err)
-			}
+			assert.ErrorIs(t, err, context.DeadlineExceeded, "%s: attempts lasted", row.name)
+			assert.Equal(t, fmt.Sprint(row.want), fmt.Sprint(got), "%s: attempts lasted", row.name)
 			cancel()
 		}
 	})
@@ -193,12 +192,13 @@ func TestDoEndsWithItsContext(t *testing.T) {
 		start := time.Now()
 		_, err := retry.Do(ctx, retry.Policy{Elapsed: 24 * time.Hour, Backoff: retry.Backoff{Base: time.Hour, Cap: time.Hour, Jitter: retry.Equal}}, fn)
 		gaveUp(t, err, retry.ContextEnded)
-		if !errors.Is(err, asked) || !errors.Is(err, context.Canceled) || !errors.Is(err, errNetwork) || time.Since(start) != time.Second {
-			t.Errorf("after %v: %v", time.Since(start), err)
-		}
-		if _, err = retry.Do(ctx, retry.Policy{}, fn); !errors.Is(err, asked) || len(*calls) != 1 {
-			t.Errorf("a context that is over: %v, %d calls", err, len(*calls))
-		}
+		assert.ErrorIs(t, err, asked)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, err, errNetwork)
+		assert.Equal(t, time.Second, time.Since(start))
+		_, err = retry.Do(ctx, retry.Policy{}, fn)
+		assert.ErrorIs(t, err, asked, "a context that is over")
+		assert.Len(t, *calls, 1)
 		// An attempt that fails because its caller has gone is not tried again.
 		ctx, cancel = context.WithCancelCause(t.Context())
 		tries := 0
@@ -207,9 +207,8 @@ func TestDoEndsWithItsContext(t *testing.T) {
 			cancel(nil)
 			return 0, errNetwork
 		})
-		if tries != 1 || err != errNetwork { //nolint:errorlint // the very error
-			t.Errorf("%d attempts, %v", tries, err)
-		}
+		assert.Equal(t, 1, tries)
+		assert.Same(t, errNetwork, err)
 	})
 }
 
@@ -225,17 +224,14 @@ func TestDoTellsInnerLayers(t *testing.T) {
 			}
 			return retry.Do(ctx, retry.Policy{}, func(ctx context.Context, _ int) (int, error) { return layer(ctx, depth-1) })
 		}
-		if _, err := layer(t.Context(), 3); err == nil || calls != 3 {
-			t.Errorf("%d calls, %v; want 3", calls, err)
-		}
-		if retry.Allowed(retry.NoRetry(t.Context())) || !retry.Allowed(t.Context()) {
-			t.Error("Allowed does not see NoRetry")
-		}
+		_, err := layer(t.Context(), 3)
+		assert.Error(t, err)
+		assert.Equal(t, 3, calls)
+		assert.True(t, !retry.Allowed(retry.NoRetry(t.Context())) && retry.Allowed(t.Context()),
+			"Allowed does not see NoRetry")
 		// Who makes one attempt leaves the retrying to the layer below.
 		_, _ = retry.Do(t.Context(), retry.Policy{Attempts: 1}, func(ctx context.Context, _ int) (int, error) {
-			if !retry.Allowed(ctx) {
-				t.Error("a Do that does not retry forbids it to others")
-			}
+			assert.True(t, retry.Allowed(ctx), "a Do that does not retry forbids it to others")
 			return 0, nil
 		})
 	})
@@ -244,9 +240,9 @@ func TestDoTellsInnerLayers(t *testing.T) {
 func TestDoLetsPanicsPass(t *testing.T) {
 	var inner context.Context
 	defer func() {
-		if recover() != "boom" || inner.Err() == nil {
-			t.Error("the panic was changed, or the attempt's context goes on")
-		}
+		assert.Equal(t, "boom", recover(),
+			"the panic was changed, or the attempt's context goes on")
+		assert.Error(t, inner.Err())
 	}()
 	_, _ = retry.Do(t.Context(), retry.Policy{AttemptTimeout: time.Hour}, func(ctx context.Context, _ int) (int, error) {
 		inner = ctx
@@ -263,36 +259,33 @@ func TestBadPolicies(t *testing.T) {
 		"Kind":           {Backoff: retry.Backoff{Jitter: 9}},
 	} {
 		fn, calls := failing(0, nil)
-		if _, err := retry.Do(t.Context(), p, fn); err == nil || !strings.Contains(err.Error(), field) || len(*calls) != 0 {
-			t.Errorf("Do: %v after %d calls, want an error that names %s", err, len(*calls), field)
-		}
-		if _, err := retry.NewTransport(nil, retry.TransportConfig{Policy: p}); err == nil || !strings.Contains(err.Error(), field) {
-			t.Errorf("NewTransport: %v, want an error that names %s", err, field)
-		}
+		_, err := retry.Do(t.Context(), p, fn)
+		assert.ErrorContains(t, err, field, field)
+		assert.Empty(t, *calls, field)
+		_, err = retry.NewTransport(nil, retry.TransportConfig{Policy: p})
+		assert.ErrorContains(t, err, field, field)
 	}
-	if _, err := retry.Do[int](t.Context(), retry.Policy{}, nil); err == nil {
-		t.Error("a nil fn is called")
-	}
+	_, err := retry.Do[int](t.Context(), retry.Policy{}, nil)
+	assert.Error(t, err, "a nil fn is called")
 }
 
 func TestMarksOfNil(t *testing.T) {
-	if retry.Permanent(nil) != nil || retry.After(nil, time.Second) != nil || retry.Retryable(nil) {
-		t.Error("nil became an error")
-	}
-	if !retry.Retryable(context.DeadlineExceeded) || !retry.Retryable(errNetwork) {
-		t.Error("a timeout or a network error is not tried again")
-	}
+	require.NoError(t, retry.Permanent(nil))
+	require.NoError(t, retry.After(nil, time.Second))
+	assert.False(t, retry.Retryable(nil), "nil became an error")
+	assert.True(t, retry.Retryable(context.DeadlineExceeded) && retry.Retryable(errNetwork),
+		"a timeout or a network error is not tried again")
 }
 
 func TestReasonsHaveWords(t *testing.T) {
 	for r := retry.AttemptsUsed; r <= retry.ContextEnded; r++ {
-		if s := r.String(); s == "" || strings.HasPrefix(s, "Reason(") {
-			t.Errorf("reason %d: %q", r, s)
-		}
+		s := r.String()
+		assert.NotEmpty(t, s, "reason %d", r)
+		assert.False(t, strings.HasPrefix(s, "Reason("), "reason %d", r)
 	}
-	if retry.Reason(99).String() != "Reason(99)" || retry.Decorrelated.String() != "decorrelated" {
-		t.Error("an unknown reason or a jitter has no name")
-	}
+	assert.Equal(t, "Reason(99)", retry.Reason(99).String(),
+		"an unknown reason or a jitter has no name")
+	assert.Equal(t, "decorrelated", retry.Decorrelated.String())
 }
 
 // Decorrelated jitter grows from the wait before, which Do has to hand on.
@@ -302,9 +295,9 @@ func TestDecorrelatedWaitsGrow(t *testing.T) {
 		fn, _ := failing(30, errNetwork)
 		p := retry.Policy{Attempts: 31, Elapsed: 24 * time.Hour, Backoff: retry.Backoff{Base: time.Second, Cap: time.Hour, Jitter: retry.Decorrelated}}
 		p.OnRetry = func(e retry.Event) { longest = max(longest, e.Delay) }
-		if _, err := retry.Do(t.Context(), p, fn); err != nil || longest <= 3*time.Second {
-			t.Errorf("the longest of 30 waits is %v; %v", longest, err)
-		}
+		_, err := retry.Do(t.Context(), p, fn)
+		require.NoError(t, err)
+		assert.Greater(t, longest, 3*time.Second, "the longest of 30 waits")
 	})
 }
 
@@ -314,8 +307,7 @@ func TestLateAwakening(t *testing.T) {
 		fn, calls := failing(9, errNetwork)
 		p := retry.Policy{Elapsed: time.Minute, OnRetry: func(retry.Event) { time.Sleep(time.Hour) }}
 		_, err := retry.Do(t.Context(), p, fn)
-		if gaveUp(t, err, retry.ElapsedNear); len(*calls) != 1 {
-			t.Errorf("%d calls", len(*calls))
-		}
+		gaveUp(t, err, retry.ElapsedNear)
+		assert.Len(t, *calls, 1)
 	})
 }

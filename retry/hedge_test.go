@@ -2,7 +2,6 @@ package retry_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"math"
 	"net/http"
@@ -10,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/retry"
 )
@@ -31,26 +33,26 @@ func TestHedgeWins(t *testing.T) {
 		cfg.Policy.OnRetry = func(e retry.Event) { told = append(told, e) }
 		start := time.Now()
 		resp, err := hedged(t, base, cfg).RoundTrip(request(t, "POST", "x"))
-		if took := time.Since(start); took != 110*time.Millisecond {
-			t.Errorf("took %v", took)
-		}
+		assert.Equal(t, 110*time.Millisecond, time.Since(start))
 		synctest.Wait()
 		sent := base.requests()
-		if len(sent) != 2 || sent[0].key != sent[1].key || sent[0].key == "" || sent[1].body != "x" {
-			t.Fatalf("sent %d copies", len(sent))
-		}
-		if sent[0].ctx.Err() == nil || sent[1].ctx.Err() != nil {
-			t.Error("the copy that lost goes on, or the one that won was cancelled")
-		}
-		if text(t, resp, err) != "fast" || base.open.Load() != 0 || sent[1].ctx.Err() == nil {
-			t.Errorf("%d bodies open", base.open.Load())
-		}
-		if b.permits != 0 || b.failures != 0 || b.successes != 2 {
-			t.Errorf("the breaker was told %+v", b)
-		}
-		if len(told) != 1 || !told[0].Hedge || told[0].GaveUp != 0 || told[0].Attempt != 1 {
-			t.Errorf("told of %+v", told)
-		}
+		require.Len(t, sent, 2)
+		require.Equal(t, sent[1].key, sent[0].key)
+		require.NotEmpty(t, sent[0].key)
+		require.Equal(t, "x", sent[1].body)
+		assert.Error(t, sent[0].ctx.Err(),
+			"the copy that lost goes on, or the one that won was cancelled")
+		assert.NoError(t, sent[1].ctx.Err())
+		assert.Equal(t, "fast", text(t, resp, err))
+		assert.Zero(t, base.open.Load())
+		assert.Error(t, sent[1].ctx.Err())
+		assert.Equal(t, 0, b.permits, "the breaker was told")
+		assert.Equal(t, 0, b.failures)
+		assert.Equal(t, 2, b.successes)
+		require.Len(t, told, 1)
+		assert.True(t, told[0].Hedge, "told of %+v", told)
+		assert.Zero(t, told[0].GaveUp)
+		assert.Equal(t, 1, told[0].Attempt)
 	})
 }
 
@@ -63,13 +65,10 @@ func TestFirstCopyWins(t *testing.T) {
 		}
 		base := &script{steps: []step{slow(150*time.Millisecond, answer(200, "first")), deaf}}
 		resp, err := hedged(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
-		if text(t, resp, err) != "first" {
-			t.Error("not the first answer")
-		}
+		assert.Equal(t, "first", text(t, resp, err), "not the first answer")
 		time.Sleep(2 * time.Minute)
-		if base.open.Load() != 0 || len(base.requests()) != 2 {
-			t.Errorf("%d bodies open after %d requests", base.open.Load(), len(base.requests()))
-		}
+		assert.Zero(t, base.open.Load())
+		assert.Len(t, base.requests(), 2)
 	})
 }
 
@@ -128,9 +127,8 @@ func TestWhatIsHedged(t *testing.T) {
 			resp, err := hedged(t, base, cfg).RoundTrip(req)
 			text(t, resp, err)
 			synctest.Wait()
-			if n := len(base.requests()); n != row.copies || b.permits != 0 {
-				t.Errorf("%s: %d copies, want %d; %d permits out", row.name, n, row.copies, b.permits)
-			}
+			assert.Equal(t, row.copies, len(base.requests()), row.name)
+			assert.Equal(t, 0, b.permits, row.name)
 		})
 	}
 }
@@ -141,9 +139,9 @@ func TestHedgeThatMeetsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{slow(time.Second, answer(201, "charged")), answer(409, inFlight, "Content-Type", problem)}}
 		resp, err := hedged(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
-		if body := text(t, resp, err); body != "charged" || len(base.requests()) != 2 || base.open.Load() != 0 {
-			t.Errorf("%q after %d requests, %d bodies open", body, len(base.requests()), base.open.Load())
-		}
+		assert.Equal(t, "charged", text(t, resp, err))
+		assert.Len(t, base.requests(), 2)
+		assert.Zero(t, base.open.Load())
 	})
 }
 
@@ -164,17 +162,14 @@ func TestBothCopiesFail(t *testing.T) {
 			resp, err := hedged(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: 1}}).RoundTrip(request(t, "GET", ""))
 			if row.status == 0 {
 				gaveUp(t, err, retry.AttemptsUsed)
-			} else if text(t, resp, err); resp.StatusCode != row.status {
-				t.Errorf("%s: %d, want %d", name, resp.StatusCode, row.status)
+			} else {
+				text(t, resp, err)
+				assert.Equal(t, row.status, resp.StatusCode, name)
 			}
 			synctest.Wait()
-			if base.open.Load() != 0 {
-				t.Errorf("%s: %d bodies open", name, base.open.Load())
-			}
+			assert.Zero(t, base.open.Load(), name)
 			for i, s := range base.requests() {
-				if s.ctx.Err() == nil {
-					t.Errorf("%s: copy %d goes on", name, i+1)
-				}
+				assert.Error(t, s.ctx.Err(), "%s: copy %d goes on", name, i+1)
 			}
 		}
 	})
@@ -187,12 +182,11 @@ func TestHedgesAndRetries(t *testing.T) {
 		cfg := retry.TransportConfig{Policy: retry.Policy{AttemptTimeout: time.Second}}
 		start := time.Now()
 		resp, err := hedged(t, base, cfg).RoundTrip(request(t, "GET", ""))
-		if body := text(t, resp, err); body != "third" || len(base.requests()) != 4 {
-			t.Errorf("%q after %d requests", body, len(base.requests()))
-		}
-		if took := time.Since(start); took > 3*steady.Cap+time.Second {
-			t.Errorf("took %v: the hedge had more time than its attempt", took)
-		}
+		assert.Equal(t, "third", text(t, resp, err))
+		assert.Len(t, base.requests(), 4)
+		took := time.Since(start)
+		assert.LessOrEqual(t, took, 3*steady.Cap+time.Second,
+			"the hedge had more time than its attempt")
 	})
 }
 
@@ -204,9 +198,9 @@ func TestHedgesEndWithTheCaller(t *testing.T) {
 		start := time.Now()
 		err := refused(t, hedged(t, base, retry.TransportConfig{}), request(t, "GET", "").WithContext(ctx))
 		synctest.Wait()
-		if !errors.Is(err, context.Canceled) || time.Since(start) != time.Second || len(base.requests()) != 2 {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, time.Second, time.Since(start))
+		assert.Len(t, base.requests(), 2)
 	})
 }
 
@@ -218,9 +212,8 @@ func TestHedgePanics(t *testing.T) {
 		}}
 		defer func() {
 			synctest.Wait()
-			if got := recover(); got != "boom" || base.requests()[0].ctx.Err() == nil {
-				t.Errorf("recovered %v; the other copy goes on: %v", got, base.requests()[0].ctx.Err() == nil)
-			}
+			assert.Equal(t, "boom", recover())
+			assert.Error(t, base.requests()[0].ctx.Err())
 		}()
 		_ = refused(t, hedged(t, base, retry.TransportConfig{}), request(t, "GET", ""))
 	})
@@ -234,9 +227,8 @@ func TestPhotoFinish(t *testing.T) {
 			resp, err := hedged(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
 			text(t, resp, err)
 			synctest.Wait()
-			if base.open.Load() != 0 || len(base.requests()) != 2 {
-				t.Fatalf("%d bodies open", base.open.Load())
-			}
+			require.Zero(t, base.open.Load())
+			require.Len(t, base.requests(), 2)
 		}
 	})
 }
@@ -247,9 +239,9 @@ func TestHedgeHasTheTimeOfItsAttempt(t *testing.T) {
 		base := &script{steps: []step{slow(time.Hour, broken)}}
 		start := time.Now()
 		err := refused(t, hedged(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: 1, AttemptTimeout: time.Second}}), request(t, "GET", ""))
-		if gaveUp(t, err, retry.AttemptsUsed); time.Since(start) != time.Second || len(base.requests()) != 2 {
-			t.Errorf("%d copies, %v", len(base.requests()), time.Since(start))
-		}
+		gaveUp(t, err, retry.AttemptsUsed)
+		assert.Equal(t, time.Second, time.Since(start))
+		assert.Len(t, base.requests(), 2)
 	})
 }
 
@@ -284,34 +276,28 @@ func panics(t *testing.T, cfg retry.TransportConfig, releases bool, failures, su
 	req.Body, req.GetBody = first, func() (io.ReadCloser, error) { return second, nil }
 	cfg.GenerateKeys = everybody
 	budget, err := retry.NewBudget(retry.BudgetConfig{Ratio: 1e-6})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cfg.Policy.Budget = budget
 	tr := hedged(t, base, cfg)
 	func() {
 		defer func() {
-			if got := recover(); got != "boom" {
-				t.Errorf("recovered %v", got)
-			}
+			assert.Equal(t, "boom", recover())
 		}()
 		_ = refused(t, tr, req)
 	}()
 	synctest.Wait()
 	sent := base.requests()
-	if base.open.Load() != 0 || !first.closed || !second.closed {
-		t.Errorf("%d bodies open; those of the requests are closed: %v, %v", base.open.Load(), first.closed, second.closed)
-	}
-	if b.permits != 0 || b.failures != failures || b.successes != successes {
-		t.Errorf("the breaker was told %+v", b)
-	}
-	if want := retry.DefaultFloor + 1 - float64(len(sent)); math.Abs(budget.Tokens()-want) > 1e-5 {
-		t.Errorf("%v tokens, want %v: one for a hedge that was sent", budget.Tokens(), want)
-	}
+	assert.Zero(t, base.open.Load(), "a body is open")
+	assert.True(t, first.closed && second.closed,
+		"%d a body is open: %v, %v", base.open.Load(), first.closed,
+		second.closed)
+	assert.Equal(t, 0, b.permits, "the breaker was told")
+	assert.Equal(t, failures, b.failures)
+	assert.Equal(t, successes, b.successes)
+	want := retry.DefaultFloor + 1 - float64(len(sent))
+	assert.LessOrEqual(t, math.Abs(budget.Tokens()-want), 1e-5)
 	for i, s := range sent {
-		if s.ctx.Err() == nil {
-			t.Errorf("copy %d goes on", i+1)
-		}
+		assert.Error(t, s.ctx.Err(), "copy %d goes on", i+1)
 	}
 }
 
@@ -340,9 +326,9 @@ func TestLoserOfAnError(t *testing.T) {
 					text(t, resp, nil)
 				}
 				synctest.Wait()
-				if b.permits != 0 || b.failures != row.failures || b.successes != row.successes {
-					t.Errorf("%+v, want %d failures and %d successes", b, row.failures, row.successes)
-				}
+				assert.Equal(t, 0, b.permits)
+				assert.Equal(t, row.failures, b.failures)
+				assert.Equal(t, row.successes, b.successes)
 			})
 		})
 	}

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/retry"
 )
 
@@ -122,9 +125,7 @@ func transport(t testing.TB, base http.RoundTripper, cfg retry.TransportConfig) 
 		cfg.Policy.Budget = retry.Unlimited()
 	}
 	tr, err := retry.NewTransport(base, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return tr
 }
 
@@ -135,9 +136,7 @@ func request(t testing.TB, method, body string, header ...string) *http.Request 
 		r = strings.NewReader(body)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), method, "http://service.test/charges", r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
@@ -147,16 +146,10 @@ func request(t testing.TB, method, body string, header ...string) *http.Request 
 // text reads and closes a response.
 func text(t testing.TB, resp *http.Response, err error) string {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := resp.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
 	return string(body)
 }
 
@@ -164,8 +157,7 @@ func text(t testing.TB, resp *http.Response, err error) string {
 func refused(t testing.TB, rt http.RoundTripper, req *http.Request) error {
 	t.Helper()
 	resp, err := rt.RoundTrip(req)
-	if resp != nil {
-		t.Errorf("got a response, %d, and the error %v", resp.StatusCode, err)
+	if !assert.Nil(t, resp, err) {
 		_ = resp.Body.Close()
 	}
 	return err
@@ -174,8 +166,7 @@ func refused(t testing.TB, rt http.RoundTripper, req *http.Request) error {
 func gaveUp(t testing.TB, err error, want retry.Reason) *retry.GaveUpError {
 	t.Helper()
 	var e *retry.GaveUpError
-	if !errors.As(err, &e) || e.Reason != want {
-		t.Fatalf("error %v, want one that gave up: %v", err, want)
-	}
+	require.ErrorAs(t, err, &e)
+	require.Equal(t, want, e.Reason)
 	return e
 }

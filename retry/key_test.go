@@ -6,12 +6,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"reflect"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/retry"
 )
@@ -25,23 +27,18 @@ func TestGeneratedKeyStaysTheSame(t *testing.T) {
 			req := request(t, "POST", "amount=1")
 			resp, err := tr.RoundTrip(req)
 			text(t, resp, err)
-			if len(req.Header) != 0 {
-				t.Errorf("the caller's request was changed: %v", req.Header)
-			}
+			assert.Empty(t, req.Header, "the caller's request was changed")
 		}
 		sent := base.requests()
-		if len(sent) != 5 {
-			t.Fatalf("%d requests", len(sent))
-		}
+		require.Len(t, sent, 5)
 		first, second := sent[0].key, sent[3].key
 		// A string of RFC 8941, 3.3.3, of at least 128 bits.
-		if !regexp.MustCompile(`^"[A-Z2-7]{26,}"$`).MatchString(first) || first == second {
-			t.Errorf("keys %s and %s", first, second)
-		}
+		assert.True(t, regexp.MustCompile(`^"[A-Z2-7]{26,}"$`).MatchString(first))
+		assert.NotEqual(t, second, first)
 		for i, s := range sent {
-			if want := []string{first, first, first, second, second}[i]; s.key != want || s.body != "amount=1" {
-				t.Errorf("request %d: key %s, body %q; want %s", i+1, s.key, s.body, want)
-			}
+			want := []string{first, first, first, second, second}[i]
+			assert.Equal(t, want, s.key, "request %d", i+1)
+			assert.Equal(t, "amount=1", s.body, "request %d", i+1)
 		}
 	})
 }
@@ -74,9 +71,9 @@ func TestWhereKeysComeFrom(t *testing.T) {
 		}
 		resp, err := transport(t, base, retry.TransportConfig{Key: row.key, GenerateKeys: row.generate}).RoundTrip(req)
 		text(t, resp, err)
-		if got := base.requests()[0].key; got != row.want && (row.want != "*" || len(got) < 20) {
-			t.Errorf("%s: %q, want %q", row.name, got, row.want)
-		}
+		got := base.requests()[0].key
+		assert.False(t, got != row.want && (row.want != "*" || len(got) < 20), "%s: %q, want %q",
+			row.name, got, row.want)
 	}
 }
 
@@ -97,12 +94,11 @@ func TestKeyErrors(t *testing.T) {
 		req := request(t, "POST", "")
 		req.Body = body
 		err := refused(t, transport(t, base, retry.TransportConfig{Key: key}), req)
-		if err == nil || !strings.Contains(err.Error(), "Key") || !body.closed || len(base.requests()) != 0 {
-			t.Errorf("%s: %v; body closed: %v, %d requests", name, err, body.closed, len(base.requests()))
-		}
-		if name == "error" && !errors.Is(err, unknown) {
-			t.Errorf("%v hides the error of Key", err)
-		}
+		assert.ErrorContains(t, err, "Key", name)
+		assert.True(t, body.closed, name)
+		assert.Empty(t, base.requests(), name)
+		assert.False(t, name == "error" && !errors.Is(err, unknown), "%v hides the error of Key",
+			err)
 	}
 }
 
@@ -133,9 +129,7 @@ func TestRedirectsKeepTheKey(t *testing.T) {
 		t.Helper()
 		got = nil
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+path, strings.NewReader("x"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if key != "" {
 			req.Header.Set(retry.KeyHeader, key)
 		}
@@ -144,33 +138,27 @@ func TestRedirectsKeepTheKey(t *testing.T) {
 		return got
 	}
 	hops := post("/temporary?to=/again%3fto=/end", "")
-	if len(hops) != 3 {
-		t.Fatalf("hops %q", hops)
-	}
+	require.Len(t, hops, 3)
 	key := strings.Fields(hops[0])[2]
 	for i, path := range []string{"/temporary", "/again", "/end"} {
-		if want := "POST " + path + " " + key + " x"; hops[i] != want || len(key) < 20 {
-			t.Errorf("hop %d: %q, want %q", i+1, hops[i], want)
-		}
+		assert.Equal(t, "POST "+path+" "+key+" x", hops[i])
+		assert.GreaterOrEqual(t, len(key), 20)
 	}
 	named := 0
 	client.Transport = transport(t, nil, retry.TransportConfig{Key: func(*http.Request) (string, error) { named++; return fmt.Sprint("order-", named), nil }})
-	if hops = post("/temporary?to=/end", ""); len(hops) != 2 || hops[1] != `POST /end "order-1" x` {
-		t.Errorf("a Key that would name the hops apart: %q", hops)
-	}
+	hops = post("/temporary?to=/end", "")
+	require.Len(t, hops, 2, "a Key that would name the hops apart")
+	assert.Equal(t, `POST /end "order-1" x`, hops[1])
 	client.Transport = transport(t, nil, retry.TransportConfig{GenerateKeys: honours})
 	hops = post("/temporary?to=/stranger", "")
-	if len(hops) != 2 || hops[1] != "POST /stranger  x" {
-		t.Errorf("a target that does not honour keys: %q", hops)
-	}
+	require.Len(t, hops, 2, "a target that does not honour keys")
+	assert.Equal(t, "POST /stranger  x", hops[1])
 	hops = post("/see-other?to=/end", "")
-	if len(hops) != 2 || hops[1] != "GET /end  " {
-		t.Errorf("a POST that became GET: %q; it needs no key, and must not get one", hops)
-	}
+	require.Len(t, hops, 2, "a POST that became GET")
+	assert.Equal(t, "GET /end  ", hops[1])
 	hops = post("/see-other?to=/end", `"mine"`)
-	if len(hops) != 2 || hops[1] != `GET /end "mine" ` {
-		t.Errorf("the caller's key is not carried on as http.Client does: %q", hops)
-	}
+	require.Len(t, hops, 2, "the caller's key is not carried on as http.Client does")
+	assert.Equal(t, `GET /end "mine" `, hops[1])
 }
 
 // Who writes into the map of a header may write its name as HTTP/2 does: it is a key all the same.
@@ -184,9 +172,7 @@ func TestKeyByAnotherSpelling(t *testing.T) {
 			resp, err := transport(t, base, retry.TransportConfig{Key: named}).RoundTrip(req)
 			text(t, resp, err)
 			sent := base.requests()
-			if len(sent) != 2 {
-				t.Fatalf("%q: sent %d times", value, len(sent))
-			}
+			require.Len(t, sent, 2, "%q", value)
 			for _, s := range sent {
 				var lines []string
 				for name, values := range s.request.Header {
@@ -194,13 +180,10 @@ func TestKeyByAnotherSpelling(t *testing.T) {
 						lines = append(lines, values...)
 					}
 				}
-				if len(lines) != 1 || lines[0] != want {
-					t.Errorf("%q: sent with the keys %q, want %q", value, lines, want)
-				}
+				assert.Equal(t, []string{want}, lines, "%q", value)
 			}
-			if want := (http.Header{"idempotency-key": {value}}); !reflect.DeepEqual(req.Header, want) {
-				t.Errorf("%q: the caller's request was changed: %v", value, req.Header)
-			}
+			want := (http.Header{"idempotency-key": {value}})
+			assert.Equal(t, want, req.Header, "%q: the caller's request was changed", value)
 		})
 	}
 }
@@ -212,9 +195,9 @@ func TestSignalByAnotherSpelling(t *testing.T) {
 	req.Header["do-not-retry"] = []string{"1"}
 	resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(req)
 	text(t, resp, err)
-	if sent := base.requests(); len(sent) != 1 || len(sent[0].request.Header) != 1 {
-		t.Errorf("sent %d times with %v", len(sent), sent[0].request.Header)
-	}
+	sent := base.requests()
+	require.Len(t, sent, 1)
+	assert.Len(t, sent[0].request.Header, 1)
 }
 
 // A base that does not say which request it answers breaks no redirect's key.
@@ -236,9 +219,10 @@ func TestRedirectWithoutRequest(t *testing.T) {
 	resp, err := client.Post("http://service.test/", "text/plain", strings.NewReader("x"))
 	text(t, resp, err)
 	sent := base.requests()
-	if len(sent) != 3 || sent[0].key == "" || sent[1].key != sent[0].key || sent[2].key != sent[0].key {
-		t.Errorf("%d hops: %q, %q, ...", len(sent), sent[0].key, sent[1].key)
-	}
+	require.Len(t, sent, 3)
+	assert.NotEmpty(t, sent[0].key)
+	assert.Equal(t, sent[0].key, sent[1].key)
+	assert.Equal(t, sent[0].key, sent[2].key)
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -15,6 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/retry"
@@ -71,18 +74,12 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestEachPaymentOnceOverABadWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := dedup.New(dedup.Memory(10_000), dedup.Config{Namespace: "payments", Window: 24 * time.Hour, LeaseTTL: 10 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer func() { _ = d.Close(context.Background()) }()
 		run, err := httpadapter.Claimed(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		m, err := httpadapter.New(run, httpadapter.Unscoped, httpadapter.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var mu sync.Mutex
 		payments := make(map[string]int)
 		bad := &wire{there: 0.15, back: 0.15, delay: 200 * time.Millisecond, to: m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,25 +108,23 @@ func TestEachPaymentOnceOverABadWire(t *testing.T) {
 			wg.Go(func() {
 				id := fmt.Sprint("order-", i)
 				resp, err := (&http.Client{Transport: tr}).Do(request(t, "POST", id))
-				if err != nil {
-					t.Errorf("%s: %v", id, err)
+				if !assert.NoError(t, err, id) {
 					return
 				}
-				if got := text(t, resp, nil); resp.StatusCode != http.StatusCreated || got != "paid "+id {
-					t.Errorf("%s: %d %q", id, resp.StatusCode, got)
-				}
+				got := text(t, resp, nil)
+				assert.Equal(t, http.StatusCreated, resp.StatusCode)
+				assert.Equal(t, "paid "+id, got)
 			})
 		}
 		wg.Wait()
 		time.Sleep(time.Minute) // what is left behind ends
 		t.Logf("%d requests for 500 payments, %d lost, %d waits, %d hedges", bad.sent.Load(), bad.lost.Load(), waits.Load(), hedges.Load())
 		for id, n := range payments {
-			if n != 1 {
-				t.Errorf("%s was paid %d times", id, n)
-			}
+			assert.Equal(t, 1, n, "%s was paid", id)
 		}
-		if len(payments) != 500 || waits.Load() == 0 || hedges.Load() == 0 || bad.lost.Load() == 0 {
-			t.Errorf("%d payments, %d waits, %d hedges, %d lost: the test does not test", len(payments), waits.Load(), hedges.Load(), bad.lost.Load())
-		}
+		assert.Len(t, payments, 500)
+		assert.NotZero(t, waits.Load())
+		assert.NotZero(t, hedges.Load())
+		assert.NotZero(t, bad.lost.Load())
 	})
 }

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/retry"
 )
 
@@ -17,8 +20,7 @@ func layer(t *testing.T, next string, wrap func(http.Handler) http.Handler) *htt
 	client := quick(t)
 	srv := httptest.NewServer(wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, next, nil)
-		if err != nil {
-			t.Error(err)
+		if !assert.NoError(t, err) {
 			return
 		}
 		resp, err := client.Do(req)
@@ -68,9 +70,8 @@ func TestFourLayersDoNotMultiply(t *testing.T) {
 			resp, err := quick(t).Get(url)
 			text(t, resp, err)
 			t.Logf("%s: %d calls of the last server", row.name, calls.Load())
-			if resp.StatusCode != http.StatusServiceUnavailable || calls.Load() != row.want {
-				t.Errorf("status %d, %d calls, want %d", resp.StatusCode, calls.Load(), row.want)
-			}
+			assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+			assert.Equal(t, row.want, calls.Load())
 		})
 	}
 }
@@ -99,9 +100,10 @@ func TestWhoCarriesTheSignal(t *testing.T) {
 		}
 		resp, err := transport(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: row.attempts}, Foreign: row.foreign}).RoundTrip(req)
 		text(t, resp, err)
-		if s := base.requests()[0]; s.signal != row.want || retry.Allowed(s.ctx) != row.allowed || req.Header.Get(retry.SignalHeader) != "" {
-			t.Errorf("%s: header %q, allowed below: %v", row.name, s.signal, retry.Allowed(s.ctx))
-		}
+		s := base.requests()[0]
+		assert.Equal(t, row.want, s.signal, row.name)
+		assert.Equal(t, row.allowed, retry.Allowed(s.ctx), row.name)
+		assert.Empty(t, req.Header.Get(retry.SignalHeader), row.name)
 	}
 }
 
@@ -117,9 +119,9 @@ func TestForwardedSignal(t *testing.T) {
 		resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", "", retry.SignalHeader, value))
 		text(t, resp, err)
 		sent := base.requests()
-		if len(sent) != want || sent[0].signal != "1" || (want == 1) != (why == retry.NotAllowed) {
-			t.Errorf("%q: sent %d times with %q, %v", value, len(sent), sent[0].signal, why)
-		}
+		require.Len(t, sent, want, "%q", value)
+		assert.Equal(t, "1", sent[0].signal, "%q", value)
+		assert.Equal(t, want == 1, why == retry.NotAllowed, "%q", value)
 	}
 }
 
@@ -132,9 +134,7 @@ func TestHandlerReadsTheSignal(t *testing.T) {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.Header.Set(retry.SignalHeader, value)
 			h.ServeHTTP(httptest.NewRecorder(), r)
-			if want := allowed || trust != nil && !trust(r); got != want {
-				t.Errorf("%q: allowed %v, want %v", value, got, want)
-			}
+			assert.Equal(t, allowed || trust != nil && !trust(r), got, "%q: allowed", value)
 		}
 	}
 }

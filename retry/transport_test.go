@@ -13,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/retry"
 )
 
@@ -23,9 +26,7 @@ func TestClasses(t *testing.T) {
 		if !decided {
 			want = status >= 500 && status < 600
 		}
-		if got := retry.StatusClass(status) == retry.Again; got != want {
-			t.Errorf("%d: tried again: %v, want %v", status, got, want)
-		}
+		assert.Equal(t, want, retry.StatusClass(status) == retry.Again, "%d", status)
 		synctest.Test(t, func(t *testing.T) {
 			if status < 200 {
 				return // informational: not an answer
@@ -33,9 +34,8 @@ func TestClasses(t *testing.T) {
 			base := &script{steps: []step{answer(status, "first"), answer(200, "second")}}
 			resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
 			body := text(t, resp, err)
-			if (body == "second") != want || base.open.Load() != 0 {
-				t.Errorf("%d: got the %s answer; %d bodies open", status, body, base.open.Load())
-			}
+			assert.Equal(t, want, body == "second", status)
+			assert.Zero(t, base.open.Load(), status)
 		})
 	}
 }
@@ -64,17 +64,18 @@ func TestWhatMayBeRepeated(t *testing.T) {
 				resp, err := tr.RoundTrip(req)
 				if name == "network" {
 					gaveUp(t, err, last.GaveUp)
-				} else if text(t, resp, err); resp.StatusCode != http.StatusServiceUnavailable {
-					t.Errorf("status %d", resp.StatusCode)
+				} else {
+					text(t, resp, err)
+					assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 				}
 				times := max(1, row.want) // -1: once, because a layer above retries
-				if n := len(base.requests()); n != times {
-					t.Errorf("%s %v, %s: sent %d times, want %d", row.method, row.header, name, n, times)
-				}
+				n := len(base.requests())
+				assert.Equal(t, times, n, "%s %v, %s: sent", row.method, row.header, name)
 				want := map[int]retry.Reason{-1: retry.NotAllowed, 1: retry.NotRepeatable, 3: retry.AttemptsUsed}[row.want]
-				if last.GaveUp != want || last.Request != req || last.Attempt != times {
-					t.Errorf("%s %v, %s: told of %+v", row.method, row.header, name, last)
-				}
+				assert.Equal(t, want, last.GaveUp, "%s %v, %s", row.method, row.header, name)
+				assert.Same(t, req, last.Request, "%s %v, %s", row.method, row.header, name)
+				assert.Equal(t, times, last.Attempt, "%s %v, %s", row.method, row.header,
+					name)
 			})
 		}
 	}
@@ -84,9 +85,9 @@ func TestWhatMayBeRepeated(t *testing.T) {
 		req := request(t, "POST", "x")
 		req.Header[retry.KeyHeader] = nil
 		_ = refused(t, transport(t, base, retry.TransportConfig{GenerateKeys: everybody}), req)
-		if sent := base.requests(); len(sent) != 3 || sent[0].key != "" {
-			t.Errorf("an idempotent POST was sent %d times", len(sent))
-		}
+		sent := base.requests()
+		require.Len(t, sent, 3, "an idempotent POST was sent")
+		assert.Empty(t, sent[0].key)
 	})
 }
 
@@ -99,16 +100,15 @@ func TestTransportReturnsTheLastAnswer(t *testing.T) {
 			told = append(told, fmt.Sprint(e.Attempt, " ", e.Status, " ", e.Err, " ", e.GaveUp))
 		}
 		resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", ""))
-		if body := text(t, resp, err); body != "three" || resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("X-Request") != "3" || base.open.Load() != 0 {
-			t.Errorf("%d %q; %d bodies open", resp.StatusCode, body, base.open.Load())
-		}
+		assert.Equal(t, "three", text(t, resp, err))
+		assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+		assert.Equal(t, "3", resp.Header.Get("X-Request"))
+		assert.Zero(t, base.open.Load())
 		want := []string{
 			"1 503 retry: response 503 Service Unavailable not at all", "2 0 connection reset by peer not at all",
 			"3 429 retry: response 429 Too Many Requests attempts used up",
 		}
-		if fmt.Sprint(told) != fmt.Sprint(want) {
-			t.Errorf("told of %q", told)
-		}
+		assert.Equal(t, fmt.Sprint(want), fmt.Sprint(told))
 	})
 }
 
@@ -133,9 +133,10 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 			text(t, resp, err)
 			sent := base.requests()
 			gap := sent[1].at.Sub(sent[0].at)
-			if gap < row.least+steady.Cap/2 || gap > row.least+steady.Cap {
-				t.Errorf("Retry-After %q: tried again after %v", row.value, gap)
-			}
+			assert.GreaterOrEqual(t, gap, row.least+steady.Cap/2, "Retry-After %q",
+				row.value)
+			assert.LessOrEqual(t, gap, row.least+steady.Cap, "Retry-After %q",
+				row.value)
 		}
 	})
 }
@@ -164,9 +165,10 @@ func TestRetryAfterTooLate(t *testing.T) {
 			base := &script{steps: []step{answer(503, "come back", "Retry-After", row.value)}}
 			start := time.Now()
 			resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", "").WithContext(ctx))
-			if body := text(t, resp, err); body != "come back" || time.Since(start) != 0 || why != row.reason || len(base.requests()) != 1 {
-				t.Errorf("%+v: %q after %v, %v", row, body, time.Since(start), why)
-			}
+			assert.Equal(t, "come back", text(t, resp, err))
+			assert.Zero(t, time.Since(start))
+			assert.Equal(t, row.reason, why)
+			assert.Len(t, base.requests(), 1)
 			cancel()
 		}
 	})
@@ -182,21 +184,15 @@ func TestAttemptTimeoutIsForTheHeader(t *testing.T) {
 		base := &script{steps: []step{hang, slow(900*time.Millisecond, answer(200, "body"))}}
 		cfg := retry.TransportConfig{Policy: retry.Policy{AttemptTimeout: time.Second}}
 		resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		time.Sleep(time.Hour)
 		sent := base.requests()
-		if sent[1].ctx.Err() != nil {
-			t.Error("the request was cancelled while its body was not closed")
-		}
-		if sent[0].ctx.Err() == nil || sent[1].at.Sub(sent[0].at) > time.Second+steady.Cap {
-			t.Error("the attempt that hung was not ended in time")
-		}
+		assert.NoError(t, sent[1].ctx.Err(),
+			"the request was cancelled while its body was not closed")
+		assert.Error(t, sent[0].ctx.Err(), "the attempt that hung was not ended in time")
+		assert.LessOrEqual(t, sent[1].at.Sub(sent[0].at), time.Second+steady.Cap)
 		text(t, resp, nil)
-		if sent[1].ctx.Err() == nil {
-			t.Error("the request goes on after its body was closed")
-		}
+		assert.Error(t, sent[1].ctx.Err(), "the request goes on after its body was closed")
 	})
 }
 
@@ -206,30 +202,26 @@ func TestTimeoutsLookLikeTimeouts(t *testing.T) {
 		client := &http.Client{Transport: transport(t, base, retry.TransportConfig{Policy: retry.Policy{AttemptTimeout: time.Second}})}
 		err := do(t, client)
 		var u *url.Error
-		if !errors.As(err, &u) || !u.Timeout() || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v is no timeout", err)
-		}
-		if e := gaveUp(t, err, retry.AttemptsUsed); e.Attempts != 3 {
-			t.Errorf("%d attempts", e.Attempts)
-		}
+		require.ErrorAs(t, err, &u)
+		assert.True(t, u.Timeout(), "%v is not a timeout", err)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 3, gaveUp(t, err, retry.AttemptsUsed).Attempts)
 		client.Timeout = 9 * time.Second // of the whole call: three seconds for each attempt
 		client.Transport = transport(t, base, retry.TransportConfig{})
 		start := time.Now()
 		err = do(t, client)
-		if !errors.As(err, &u) || !u.Timeout() || time.Since(start) > 9*time.Second {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
-		if n := len(base.requests()); n != 6 {
-			t.Errorf("%d requests, want 3 + 3", n)
-		}
+		require.ErrorAs(t, err, &u)
+		assert.True(t, u.Timeout())
+		assert.LessOrEqual(t, time.Since(start), 9*time.Second)
+		assert.Equal(t, 6, len(base.requests()))
 	})
 }
 
 // do is a GET that gets no response.
 func do(t *testing.T, client *http.Client) error {
 	resp, err := client.Do(request(t, "GET", ""))
-	if err == nil {
-		t.Errorf("got a response: %q", text(t, resp, nil))
+	if !assert.Error(t, err) {
+		text(t, resp, nil)
 	}
 	return err
 }
@@ -240,9 +232,8 @@ func TestFinalErrors(t *testing.T) {
 	} {
 		base := &script{steps: []step{func(*http.Request) (*http.Response, error) { return nil, final }}}
 		err := refused(t, transport(t, base, retry.TransportConfig{}), request(t, "GET", ""))
-		if fmt.Sprint(err) != final.Error() || len(base.requests()) != 1 {
-			t.Errorf("%v after %d requests", err, len(base.requests()))
-		}
+		assert.Equal(t, final.Error(), fmt.Sprint(err))
+		assert.Len(t, base.requests(), 1)
 	}
 }
 
@@ -255,21 +246,25 @@ func TestCancelledCallers(t *testing.T) {
 			base := &script{steps: steps}
 			start := time.Now()
 			err := refused(t, transport(t, base, retry.TransportConfig{}), request(t, "GET", "").WithContext(ctx))
-			if !errors.Is(err, asked) || time.Since(start) != 100*time.Millisecond || base.open.Load() != 0 {
-				t.Errorf("%s: %v after %v, %d bodies open", name, err, time.Since(start), base.open.Load())
-			}
+			assert.ErrorIs(t, err, asked, name)
+			assert.Equal(t, 100*time.Millisecond, time.Since(start), name)
+			assert.Zero(t, base.open.Load(), name)
 			// The base need not say why it failed.
 			ctx2, cancel2 := context.WithCancel(t.Context())
 			base2 := &script{steps: []step{func(*http.Request) (*http.Response, error) { cancel2(); return nil, errNetwork }}}
-			if err := refused(t, transport(t, base2, retry.TransportConfig{}), request(t, "GET", "").WithContext(ctx2)); err != errNetwork { //nolint:errorlint // the very error
-				t.Errorf("%s: %v", name, err)
-			}
+			req := request(t, "GET", "").WithContext(ctx2)
+			err = refused(t, transport(t, base2, retry.TransportConfig{}), req)
+			assert.Same(t, errNetwork, err, name)
 			body := &closing{Reader: strings.NewReader("x")}
-			req := request(t, "POST", "").WithContext(ctx)
+			req = request(t, "POST", "").WithContext(ctx)
 			req.Body = body
-			if err := refused(t, transport(t, base, retry.TransportConfig{}), req); !errors.Is(err, asked) || !body.closed || len(base.requests()) != 1 {
-				t.Errorf("%s: a request that was over is sent, or its body left open: %v", name, err)
-			}
+			err = refused(t, transport(t, base, retry.TransportConfig{}), req)
+			assert.ErrorIs(t, err, asked,
+				"%s: a request that was over is sent, or its body left open", name)
+			assert.True(t, body.closed,
+				"%s: a request that was over is sent, or its body left open", name)
+			assert.Len(t, base.requests(), 1,
+				"%s: a request that was over is sent, or its body left open", name)
 		}
 	})
 }
@@ -302,12 +297,11 @@ func TestSlowAndLongBodiesAreNotDrained(t *testing.T) {
 		base := &script{steps: []step{endless(-1), endless(1 << 40), stuck, answer(200, "done")}}
 		start := time.Now()
 		resp, err := transport(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: 4}}).RoundTrip(request(t, "GET", ""))
-		if text(t, resp, err) != "done" || base.open.Load() != 0 {
-			t.Errorf("%d bodies open", base.open.Load())
-		}
-		if read == 0 || read > 96<<10 || time.Since(start) > 4*time.Second+time.Second {
-			t.Errorf("%d bytes read, %v", read, time.Since(start))
-		}
+		assert.Equal(t, "done", text(t, resp, err))
+		assert.Zero(t, base.open.Load())
+		assert.NotZero(t, read)
+		assert.LessOrEqual(t, read, 96<<10)
+		assert.LessOrEqual(t, time.Since(start), 4*time.Second+time.Second)
 	})
 }
 
@@ -326,17 +320,15 @@ func TestAnswerAtTheLastMoment(t *testing.T) {
 			resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", ""))
 			synctest.Wait()
 			sent := base.requests()
-			if last := sent[len(sent)-1]; err != nil || last.ctx.Err() != nil {
-				t.Fatalf("an answer was returned whose request is over: %v, %v", err, context.Cause(last.ctx))
-			}
+			last := sent[len(sent)-1]
+			require.NoError(t, err)
+			require.NoError(t, last.ctx.Err())
 			if text(t, resp, nil) == "late" {
 				returned++
 			} else {
 				repeated++
 			}
-			if base.open.Load() != 0 {
-				t.Fatal("a body was left open")
-			}
+			require.Zero(t, base.open.Load(), "a body was left open")
 		}
 		t.Logf("%d returned, %d repeated", returned, repeated)
 	})

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/retry"
 )
 
@@ -23,9 +26,7 @@ const (
 func TestConflictInFlightIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		empty, err := retry.NewBudget(retry.BudgetConfig{Ratio: 1e-6, Floor: 1e-6})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		busy := answer(409, inFlight, "Content-Type", problem, "Retry-After", "1")
 		base := &script{steps: []step{busy, busy, busy, busy, answer(201, "charged")}}
 		waits := 0
@@ -35,9 +36,9 @@ func TestConflictInFlightIsWaitedFor(t *testing.T) {
 			}
 		}}}
 		resp, err := transport(t, base, cfg).RoundTrip(request(t, "POST", "x"))
-		if body := text(t, resp, err); body != "charged" || waits != 4 || base.open.Load() != 0 {
-			t.Errorf("%q after %d waits, %d bodies open", body, waits, base.open.Load())
-		}
+		assert.Equal(t, "charged", text(t, resp, err))
+		assert.Equal(t, 4, waits)
+		assert.Zero(t, base.open.Load())
 	})
 }
 
@@ -69,9 +70,9 @@ func TestWhichConflictsAreWaitedFor(t *testing.T) {
 			if row.sends == 1 {
 				want = row.body // with what was read of it put back
 			}
-			if got := text(t, resp, err); got != want || len(base.requests()) != row.sends || base.open.Load() != 0 {
-				t.Errorf("%s: %q after %d requests, want %q after %d", row.name, got, len(base.requests()), want, row.sends)
-			}
+			assert.Equal(t, want, text(t, resp, err), row.name)
+			assert.Len(t, base.requests(), row.sends, row.name)
+			assert.Zero(t, base.open.Load(), row.name)
 		})
 	}
 }
@@ -89,9 +90,11 @@ func TestWaitIsBounded(t *testing.T) {
 			if limit == 0 {
 				limit = retry.DefaultMaxWait
 			}
-			if took := time.Since(start); resp.StatusCode != http.StatusConflict || took > limit || took < limit-4*time.Second || why != retry.WaitedTooLong {
-				t.Errorf("%d after %v of %v: %v", resp.StatusCode, took, limit, why)
-			}
+			took := time.Since(start)
+			assert.Equal(t, http.StatusConflict, resp.StatusCode)
+			assert.LessOrEqual(t, took, limit)
+			assert.GreaterOrEqual(t, took, limit-4*time.Second)
+			assert.Equal(t, retry.WaitedTooLong, why)
 		}
 	})
 }
@@ -102,9 +105,8 @@ func TestWaitsBetweenFailures(t *testing.T) {
 		busy := answer(409, inFlight, "Content-Type", problem)
 		base := &script{steps: []step{broken, busy, broken, busy, broken}}
 		err := refused(t, transport(t, base, retry.TransportConfig{GenerateKeys: everybody}), request(t, "POST", "x"))
-		if e := gaveUp(t, err, retry.AttemptsUsed); e.Attempts != 5 || len(base.requests()) != 5 {
-			t.Errorf("%+v, %d requests: want three attempts and two waits", e, len(base.requests()))
-		}
+		assert.Equal(t, 5, gaveUp(t, err, retry.AttemptsUsed).Attempts)
+		assert.Len(t, base.requests(), 5)
 	})
 }
 
@@ -123,9 +125,10 @@ func TestStatusesDecides(t *testing.T) {
 			}}
 			resp, err := transport(t, base, cfg).RoundTrip(request(t, "POST", strings.Repeat("x", 10)))
 			text(t, resp, err)
-			if got := len(base.requests()); row.status != 202 && got != row.sends || row.status == 202 && got < 3 {
-				t.Errorf("%d: %d requests, want %d", row.status, got, row.sends)
-			}
+			got := len(base.requests())
+			assert.True(t, (row.status == 202 || got == row.sends) &&
+				(row.status != 202 || got >= 3), "%d: %d requests, want %d", row.status, got,
+				row.sends)
 		})
 	}
 }
@@ -141,16 +144,14 @@ func TestWaitIsNotBusy(t *testing.T) {
 			base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem)}}
 			cfg := retry.TransportConfig{GenerateKeys: everybody, MaxWait: 5 * time.Second, Policy: retry.Policy{Backoff: b, Budget: retry.Unlimited()}}
 			tr, err := retry.NewTransport(base, cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			resp, err := tr.RoundTrip(request(t, "POST", ""))
 			text(t, resp, err)
 			sent := base.requests()
 			for i := range sent[1:] {
-				if gap := sent[i+1].at.Sub(sent[i].at); gap < least || i == 0 && gap > 2*least {
-					t.Errorf("%+v: asked again after %v", b, gap)
-				}
+				gap := sent[i+1].at.Sub(sent[i].at)
+				assert.GreaterOrEqual(t, gap, least, "%+v: asked again", b)
+				assert.False(t, i == 0 && gap > 2*least, "%+v: asked again after %v", b, gap)
 			}
 		}
 	})
@@ -160,18 +161,17 @@ func TestWaitIsNotBusy(t *testing.T) {
 func TestReplayedAnswerIsFinal(t *testing.T) {
 	base := &script{steps: []step{answer(500, "kept", "Idempotent-Replayed", "true")}}
 	resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
-	if text(t, resp, err) != "kept" || len(base.requests()) != 1 {
-		t.Errorf("%d requests", len(base.requests()))
-	}
+	assert.Equal(t, "kept", text(t, resp, err))
+	assert.Len(t, base.requests(), 1)
 }
 
 func TestForbiddenByTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{answer(503, "overloaded", retry.SignalHeader, "1", "Retry-After", "1")}}
 		resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
-		if text(t, resp, err) != "overloaded" || len(base.requests()) != 1 || resp.Header.Get(retry.SignalHeader) != "1" {
-			t.Errorf("%d requests, header %v: want one, and its header", len(base.requests()), resp.Header)
-		}
+		assert.Equal(t, "overloaded", text(t, resp, err))
+		assert.Len(t, base.requests(), 1)
+		assert.Equal(t, "1", resp.Header.Get(retry.SignalHeader))
 	})
 	var _ http.RoundTripper = (*retry.Transport)(nil)
 }
@@ -186,13 +186,12 @@ func TestSharesAfterAWait(t *testing.T) {
 		cfg := retry.TransportConfig{GenerateKeys: everybody, Policy: retry.Policy{Elapsed: 2 * time.Hour}}
 		err := refused(t, transport(t, base, cfg), request(t, "POST", "").WithContext(ctx))
 		sent := base.requests()
-		if len(sent) != 4 || !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("%d requests, %v", len(sent), err)
-		}
+		require.Len(t, sent, 4)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 		for i := 1; i < 3; i++ {
-			if d := sent[i+1].at.Sub(sent[i].at); d < 19*time.Minute || d > 21*time.Minute {
-				t.Errorf("attempt %d of three had %v of an hour", i, d)
-			}
+			d := sent[i+1].at.Sub(sent[i].at)
+			assert.GreaterOrEqual(t, d, 19*time.Minute, "attempt %d of three", i)
+			assert.LessOrEqual(t, d, 21*time.Minute, "attempt %d of three", i)
 		}
 	})
 }
@@ -213,9 +212,11 @@ func TestUncertainIsWaitedFor(t *testing.T) {
 			start := time.Now()
 			resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
 			text(t, resp, err)
-			if took := time.Since(start); resp.StatusCode != row.status || len(base.requests()) != 3 || took < 30*time.Second || took > 33*time.Second {
-				t.Errorf("case %d: %d after %d requests and %v", sends, resp.StatusCode, len(base.requests()), took)
-			}
+			took := time.Since(start)
+			assert.Equal(t, row.status, resp.StatusCode, "case %d", sends)
+			assert.Len(t, base.requests(), 3, "case %d", sends)
+			assert.GreaterOrEqual(t, took, 30*time.Second, "case %d", sends)
+			assert.LessOrEqual(t, took, 33*time.Second, "case %d", sends)
 		}
 	})
 }
@@ -250,13 +251,13 @@ func TestWaitsUnderNoRetry(t *testing.T) {
 			}
 			resp, err := transport(t, base, retry.TransportConfig{BodyLimit: 10}).RoundTrip(req)
 			text(t, resp, err)
-			if n := len(base.requests()); resp.StatusCode != row.status || n != row.sends || base.open.Load() != 0 {
-				t.Errorf("%s: %d after %d requests, want %d after %d", row.name, resp.StatusCode, n, row.status, row.sends)
-			}
+			n := len(base.requests())
+			assert.Equal(t, row.status, resp.StatusCode, row.name)
+			assert.Equal(t, row.sends, n, row.name)
+			assert.Zero(t, base.open.Load(), row.name)
 			for _, s := range base.requests() {
-				if s.signal != "1" || s.body != base.requests()[0].body {
-					t.Errorf("%s: sent with signal %q and body %q", row.name, s.signal, s.body)
-				}
+				assert.Equal(t, "1", s.signal, "%s: sent with signal", row.name)
+				assert.Equal(t, base.requests()[0].body, s.body, "%s: sent with signal", row.name)
 			}
 		})
 	}
@@ -282,14 +283,12 @@ func TestConflictThatDoesNotEnd(t *testing.T) {
 		time.AfterFunc(time.Hour, cancel)
 		var timeout interface{ Timeout() bool }
 		cfg := retry.TransportConfig{GenerateKeys: everybody, Policy: retry.Policy{OnRetry: func(e retry.Event) {
-			if !errors.As(e.Err, &timeout) || !timeout.Timeout() || e.Wait {
-				t.Errorf("told of %+v", e)
-			}
+			assert.True(t, errors.As(e.Err, &timeout) && timeout.Timeout() && !e.Wait,
+				"told of %+v", e)
 		}}}
 		resp, err := transport(t, base, cfg).RoundTrip(request(t, "POST", "x").WithContext(ctx))
-		if body := text(t, resp, err); body != "charged" || base.open.Load() != 0 {
-			t.Errorf("%q, %d bodies open", body, base.open.Load())
-		}
+		assert.Equal(t, "charged", text(t, resp, err))
+		assert.Zero(t, base.open.Load())
 	})
 }
 
@@ -305,9 +304,11 @@ func TestLayersWaitOnce(t *testing.T) {
 		start := time.Now()
 		resp, err := layers.RoundTrip(request(t, "POST", "x"))
 		text(t, resp, err)
-		if took, n := time.Since(start), len(base.requests()); resp.StatusCode != http.StatusConflict || took > retry.DefaultMaxWait || n < 30 || n > 60 {
-			t.Errorf("%d after %v, asked %d times", resp.StatusCode, took, n)
-		}
+		took, n := time.Since(start), len(base.requests())
+		assert.Equal(t, http.StatusConflict, resp.StatusCode)
+		assert.LessOrEqual(t, took, retry.DefaultMaxWait)
+		assert.GreaterOrEqual(t, n, 30)
+		assert.LessOrEqual(t, n, 60)
 	})
 }
 
@@ -322,8 +323,7 @@ func TestNoWaitAfterAWaitBelow(t *testing.T) {
 		base := &script{steps: []step{waits, answer(201, "charged")}}
 		resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
 		text(t, resp, err)
-		if resp.StatusCode != http.StatusConflict || len(base.requests()) != 1 {
-			t.Errorf("%d, asked %d times", resp.StatusCode, len(base.requests()))
-		}
+		assert.Equal(t, http.StatusConflict, resp.StatusCode)
+		assert.Len(t, base.requests(), 1)
 	})
 }

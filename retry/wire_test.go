@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/retry"
 )
 
@@ -40,13 +43,12 @@ func TestConnectionsAreUsedAgain(t *testing.T) {
 	client := quick(t)
 	for range 5 {
 		resp, err := client.Get(srv.URL)
-		if got := text(t, resp, err); resp.StatusCode != http.StatusOK || len(got) != 10_000 {
-			t.Fatalf("%d, %d bytes", resp.StatusCode, len(got))
-		}
+		got := text(t, resp, err)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Equal(t, 10_000, len(got))
 	}
-	if calls.Load() != 15 || conns.Load() != 1 {
-		t.Errorf("%d calls over %d connections, want 15 over one", calls.Load(), conns.Load())
-	}
+	assert.EqualValues(t, 15, calls.Load())
+	assert.EqualValues(t, 1, conns.Load())
 }
 
 // Over HTTP/1 and HTTP/2: a keyed POST whose first connection is cut after the effect comes back
@@ -64,9 +66,7 @@ func TestCutConnections(t *testing.T) {
 			if n == 1 {
 				panic(http.ErrAbortHandler) // the connection, or the stream, is cut
 			}
-			if r.ProtoMajor == 2 != h2 {
-				t.Errorf("HTTP/%d", r.ProtoMajor)
-			}
+			assert.Equal(t, h2, r.ProtoMajor == 2)
 			_, _ = w.Write(body)
 		}))
 		srv.EnableHTTP2 = h2
@@ -75,9 +75,10 @@ func TestCutConnections(t *testing.T) {
 		client := srv.Client()
 		client.Transport = transport(t, client.Transport, retry.TransportConfig{Policy: policy, GenerateKeys: everybody})
 		resp, err := client.Post(srv.URL, "text/plain", strings.NewReader("amount=1"))
-		if got := text(t, resp, err); got != "amount=1" || calls.Load() != 2 || keys[0] == "" || keys[0] != keys[1] {
-			t.Errorf("HTTP/2 %v: %q after %d calls with the keys %q", h2, got, calls.Load(), keys)
-		}
+		assert.Equal(t, "amount=1", text(t, resp, err), "HTTP/2 %v", h2)
+		assert.EqualValues(t, 2, calls.Load(), "HTTP/2 %v", h2)
+		assert.NotEmpty(t, keys[0], "HTTP/2 %v", h2)
+		assert.Equal(t, keys[1], keys[0], "HTTP/2 %v", h2)
 		srv.Close()
 	}
 }
@@ -96,15 +97,11 @@ func TestBodyIsTheCallers(t *testing.T) {
 	policy := retry.Policy{AttemptTimeout: time.Minute}
 	client := &http.Client{Transport: transport(t, nil, retry.TransportConfig{Policy: policy})}
 	resp, err := client.Get(srv.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	head := make([]byte, 5)
-	if _, err := io.ReadFull(resp.Body, head); err != nil || string(head) != "begin" {
-		t.Errorf("%q, %v", head, err)
-	}
-	if err := resp.Body.Close(); err != nil {
-		t.Error(err)
-	}
+	_, err = io.ReadFull(resp.Body, head)
+	assert.NoError(t, err)
+	assert.Equal(t, "begin", string(head))
+	assert.NoError(t, resp.Body.Close())
 	<-gone
 }

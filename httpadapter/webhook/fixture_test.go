@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +15,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
@@ -36,13 +38,9 @@ type vector struct {
 func vectors(t testing.TB) []vector {
 	t.Helper()
 	data, err := os.ReadFile("testdata/vectors.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var list []vector
-	if err := json.Unmarshal(data, &list); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, json.Unmarshal(data, &list))
 	return list
 }
 
@@ -65,9 +63,7 @@ var presets = map[string]func(...string) (webhook.Provider, error){
 func provider(t testing.TB, name string, secrets ...string) webhook.Provider {
 	t.Helper()
 	p, err := presets[name](secrets...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p
 }
 
@@ -78,9 +74,7 @@ func newDeduper(t testing.TB, store dedup.Store, change func(*dedup.Config)) *de
 		change(&cfg)
 	}
 	d, err := dedup.New(store, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	return d
 }
@@ -88,9 +82,7 @@ func newDeduper(t testing.TB, store dedup.Store, change func(*dedup.Config)) *de
 func claimed(t testing.TB, store dedup.Store, change func(*dedup.Config)) httpadapter.Runner {
 	t.Helper()
 	run, err := httpadapter.Claimed(newDeduper(t, store, change))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return run
 }
 
@@ -116,17 +108,13 @@ func newEndpoint(t testing.TB, run httpadapter.Runner, p webhook.Provider, handl
 		}
 		return handle(ctx, d)
 	}, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return e
 }
 
 func (e *endpoint) wantRuns(t *testing.T, want int64) {
 	t.Helper()
-	if got := e.runs.Load(); got != want {
-		t.Errorf("the handler ran %d times, want %d", got, want)
-	}
+	assert.Equal(t, want, e.runs.Load(), "the handler")
 }
 
 func request(h http.Header, body string) *http.Request {
@@ -147,9 +135,7 @@ func send(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 func standard(t testing.TB, id, body string) *http.Request {
 	t.Helper()
 	h, err := webhook.Sign(id, time.Now(), []byte(body), secret)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return request(h, body)
 }
 
@@ -167,28 +153,24 @@ func gitHub(id, event, body string) *http.Request {
 
 func wantOK(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
-	if w.Code != http.StatusOK || w.Body.Len() != 0 {
-		t.Errorf("got %d %q, want 200 and no body", w.Code, w.Body)
-	}
+	assert.Equal(t, http.StatusOK, w.Code)
+	assert.Equal(t, 0, w.Body.Len())
 }
 
 func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name, retryAfter string) {
 	t.Helper()
 	var got struct{ Type string }
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-		t.Fatalf("got %d, no problem: %q", w.Code, w.Body)
-	}
-	if w.Code != status || !strings.HasSuffix(got.Type, "/docs/http.md#"+name) || w.Header().Get("Retry-After") != retryAfter {
-		t.Errorf("got %d %s, Retry-After %q; want %d %s, %q", w.Code, got.Type, w.Header().Get("Retry-After"), status, name, retryAfter)
-	}
+	err := json.Unmarshal(w.Body.Bytes(), &got)
+	require.NoError(t, err, "got %d, no problem: %q", w.Code, w.Body)
+	assert.Equal(t, status, w.Code)
+	assert.True(t, strings.HasSuffix(got.Type, "/docs/http.md#"+name))
+	assert.Equal(t, retryAfter, w.Header().Get("Retry-After"))
 }
 
 func wantInputError(t *testing.T, err error) {
 	t.Helper()
 	var input *dedup.InputError
-	if !errors.As(err, &input) {
-		t.Errorf("got %v, want an InputError", err)
-	}
+	assert.ErrorAs(t, err, &input)
 }
 
 // fake is a Runner that does what a test says.

@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/httpadapter/webhook"
@@ -43,9 +46,8 @@ func flood(t *testing.T, run func(webhook.Provider) *endpoint) {
 	} {
 		e := run(provider(t, name, map[string]string{"standard-webhooks": secret, "github": gitHubSecret}[name]))
 		for i := range 5000 {
-			if w := send(e, forge(fmt.Sprintf("evt_%d", i))); w.Code != http.StatusUnauthorized {
-				t.Fatalf("%s: forged and answered with %d", name, w.Code)
-			}
+			w := send(e, forge(fmt.Sprintf("evt_%d", i)))
+			require.Equal(t, http.StatusUnauthorized, w.Code, "%s: forged and answered", name)
 		}
 		e.wantRuns(t, 0)
 	}
@@ -57,13 +59,9 @@ func TestForgedDeliveriesMakeNoKeys(t *testing.T) {
 	run := claimed(t, store, nil)
 	open := func(p webhook.Provider) *endpoint { return newEndpoint(t, run, p, nil, webhook.Config{}) }
 	flood(t, open)
-	if n := store.keys.Load(); n != 0 {
-		t.Errorf("%d keys were claimed", n)
-	}
+	assert.Zero(t, store.keys.Load(), "keys were claimed")
 	wantOK(t, send(open(provider(t, "github", gitHubSecret)), gitHub("1", "push", "{}")))
-	if n := store.keys.Load(); n != 1 {
-		t.Errorf("an honest one claims %d keys: nothing is counted", n)
-	}
+	assert.EqualValues(t, 1, store.keys.Load(), "an honest one claims")
 }
 
 func TestForgedDeliveriesMakeNoKeysInRedis(t *testing.T) {
@@ -71,30 +69,22 @@ func TestForgedDeliveriesMakeNoKeysInRedis(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := redistest.Open(t, name)
 			store, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			count := func() (n int) {
 				keys := b.Client.Scan(t.Context(), 0, b.Prefix+"*", 1000).Iterator()
 				for keys.Next(t.Context()) {
 					n++
 				}
-				if err := keys.Err(); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, keys.Err())
 				return n
 			}
 			run := claimed(t, store, nil)
 			open := func(p webhook.Provider) *endpoint { return newEndpoint(t, run, p, nil, webhook.Config{}) }
 			before := count()
 			flood(t, open)
-			if after := count(); after != before {
-				t.Errorf("%d keys before, %d after", before, after)
-			}
+			assert.Equal(t, before, count(), "keys before")
 			wantOK(t, send(open(provider(t, "github", gitHubSecret)), gitHub("1", "push", "{}")))
-			if after := count(); after <= before {
-				t.Errorf("an honest one makes no key: %d before, %d after", before, after)
-			}
+			assert.Greater(t, count(), before, "an honest one makes no")
 		})
 	}
 }
@@ -125,17 +115,15 @@ func TestTheRunnerIsNotAskedAboutForgedDeliveries(t *testing.T) {
 					body += " " // there is no time to be stale
 				}
 				asked = 0
-				if w := send(e, request(m.Header, body)); w.Code < 400 || w.Code > 499 {
-					t.Errorf("%s, %s, %s %s: %d", v.Provider, v.Name, name, what, w.Code)
-				}
-				if asked != 0 {
-					t.Errorf("%s, %s, %s %s: the Runner was asked", v.Provider, v.Name, name, what)
-				}
+				w := send(e, request(m.Header, body))
+				assert.GreaterOrEqual(t, w.Code, 400, "%s, %s, %s %s", v.Provider, v.Name, name,
+					what)
+				assert.LessOrEqual(t, w.Code, 499, "%s, %s, %s %s", v.Provider, v.Name, name, what)
+				assert.Equal(t, 0, asked, "%s, %s, %s %s: the Runner was asked", v.Provider, v.Name,
+					name, what)
 			}
 		}
 	}
 	wantOK(t, send(newEndpoint(t, run, provider(t, "standard-webhooks", secret), nil, webhook.Config{}), standard(t, "1", "{}")))
-	if asked != 1 {
-		t.Errorf("an honest one: asked %d times", asked)
-	}
+	assert.Equal(t, 1, asked, "an honest one: asked")
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
 
@@ -60,14 +62,14 @@ func FuzzStandardWebhooks(f *testing.F) {
 		want := id != "" && !strings.Contains(id, ".") && within(timestamp) && len(timestamp) <= 12 && len(entries) <= 16 &&
 			(slices.Contains(entries, v1) || slices.Contains(entries, v1a))
 		got, err := verified(p, body, map[string]string{"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": list})
-		if (err == nil) != want || want && (got.ID != id || !got.Signed) {
-			t.Errorf("%q %q %q %q: %+v, %v; want %v", id, timestamp, list, body, got, err, want)
-		}
+		assert.Equal(t, want, err == nil, "%q %q %q %q: %+v, %v; want %v", id, timestamp, list,
+			body, got, err, want)
+		assert.False(t, want && (got.ID != id || !got.Signed), "%q %q %q %q: %+v, %v; want %v", id,
+			timestamp, list, body, got, err, want)
 		// And what is rightly signed is believed.
 		_, err = verified(p, body, map[string]string{"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": "v1a,AAAA " + v1})
-		if want := id != "" && !strings.Contains(id, ".") && within(timestamp) && len(timestamp) <= 12; (err == nil) != want {
-			t.Errorf("signed: %v, want %v", err, want)
-		}
+		want = id != "" && !strings.Contains(id, ".") && within(timestamp) && len(timestamp) <= 12
+		assert.Equal(t, want, err == nil, err)
 	})
 }
 
@@ -96,9 +98,7 @@ func FuzzStripe(f *testing.F) {
 			}
 		}
 		got, err := verified(p, body, map[string]string{"Stripe-Signature": header})
-		if err == nil && (!want || got.ID == "") {
-			t.Errorf("%q %q: %+v", header, body, got)
-		}
+		assert.False(t, err == nil && (!want || got.ID == ""), "%q %q: %+v", header, body, got)
 	})
 }
 
@@ -111,13 +111,11 @@ func FuzzPrefixed(f *testing.F) {
 	slack, github := provider(f, "slack", "s"), provider(f, "github", "s")
 	f.Fuzz(func(t *testing.T, signature, timestamp, body string) {
 		_, err := verified(slack, body, map[string]string{"X-Slack-Signature": signature, "X-Slack-Request-Timestamp": timestamp})
-		if err == nil && (!within(timestamp) || !strings.EqualFold(signature[3:], hexMAC("s", "v0:"+timestamp+":"+body))) {
-			t.Errorf("Slack: %q %q %q", signature, timestamp, body)
-		}
+		assert.False(t, err == nil &&
+			(!within(timestamp) || !strings.EqualFold(signature[3:], hexMAC("s", "v0:"+timestamp+":"+body))), "Slack: %q %q %q", signature, timestamp, body)
 		_, err = verified(github, body, map[string]string{"X-Hub-Signature-256": signature, "X-GitHub-Delivery": "1", "X-GitHub-Event": "push"})
-		if want := strings.HasPrefix(signature, "sha256=") && strings.EqualFold(signature[7:], hexMAC("s", body)); (err == nil) != want {
-			t.Errorf("GitHub: %q %q: %v, want %v", signature, body, err, want)
-		}
+		want := strings.HasPrefix(signature, "sha256=") && strings.EqualFold(signature[7:], hexMAC("s", body))
+		assert.Equal(t, want, err == nil, "GitHub: %q %q", signature, body)
 	})
 }
 
@@ -141,12 +139,10 @@ func FuzzHMACContent(f *testing.F) {
 			text = body
 		}
 		header := map[string]string{"X-Sig": hexMAC("old", text), "X-Id": id, "X-Time": "1700000000"}
-		if got, err := verified(p, body, header); err == nil && got.ID != id {
-			t.Errorf("%q: %+v", content, got)
-		}
-		if _, err := verified(p, body+"x", header); err == nil {
-			t.Errorf("%q does not sign the body", content)
-		}
+		got, err := verified(p, body, header)
+		assert.False(t, err == nil && got.ID != id, "%q: %+v", content, got)
+		_, err = verified(p, body+"x", header)
+		assert.Error(t, err, "%q does not sign the body", content)
 	})
 }
 
@@ -159,9 +155,8 @@ func FuzzMembers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		got, err := verified(p, body, map[string]string{"X-Sig": hexMAC(secret, body)})
 		if err != nil && strings.Contains(err.Error(), "twice") {
-			if !strings.Contains(body, `\`) && strings.Count(body, `"id"`) < 2 && strings.Count(body, `"type"`) < 2 {
-				t.Errorf("%q: %v", body, err)
-			}
+			assert.False(t, !strings.Contains(body, `\`) && strings.Count(body, `"id"`) < 2 &&
+				strings.Count(body, `"type"`) < 2, "%q: %v", body, err)
 			return
 		}
 		var all map[string]any
@@ -181,8 +176,8 @@ func FuzzMembers(f *testing.F) {
 				want[name] = v.String()
 			}
 		}
-		if (err == nil) != (want["id"] != "") || err == nil && (got.ID != want["id"] || got.Type != want["type"]) {
-			t.Errorf("%q: %+v, %v; want %q", body, got, err, want)
-		}
+		assert.Equal(t, want["id"] != "", err == nil, body)
+		assert.False(t, err == nil && (got.ID != want["id"] || got.Type != want["type"]),
+			"%q: %+v, %v; want %q", body, got, err, want)
 	})
 }

@@ -6,12 +6,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter/webhook"
@@ -56,14 +58,14 @@ func TestHMAC(t *testing.T) {
 			cfg := base()
 			row.change(&cfg)
 			p, err := webhook.HMAC(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			h := http.Header{"X-Sig": {row.sig}, "X-Id": {"e1"}, "X-Time": {"1699999999"}, "X-Type": {"other"}}
 			got, err := p.Verify(&webhook.Message{Header: h, Body: []byte(body), Now: now})
-			if err != nil || got.ID != row.want.ID || got.Type != row.want.Type || got.Signed != row.want.Signed || !got.Sent.Equal(row.want.Sent) {
-				t.Errorf("got %+v, %v; want %+v", got, err, row.want)
-			}
+			require.NoError(t, err)
+			assert.Equal(t, row.want.ID, got.ID)
+			assert.Equal(t, row.want.Type, got.Type)
+			assert.Equal(t, row.want.Signed, got.Signed)
+			assert.True(t, got.Sent.Equal(row.want.Sent))
 			for what, change := range map[string]func(http.Header){
 				"another": func(h http.Header) { h.Set("X-Sig", "v1="+hexMAC("none", body)) },
 				"missing": func(h http.Header) { h.Del("X-Sig") },
@@ -72,15 +74,13 @@ func TestHMAC(t *testing.T) {
 			} {
 				bad := h.Clone()
 				change(bad)
-				if _, err := p.Verify(&webhook.Message{Header: bad, Body: []byte(body), Now: now}); !errors.Is(err, webhook.ErrSignature) {
-					t.Errorf("%s: %v", what, err)
-				}
+				_, err := p.Verify(&webhook.Message{Header: bad, Body: []byte(body), Now: now})
+				assert.ErrorIs(t, err, webhook.ErrSignature, what)
 			}
 			if cfg.TimestampHeader != "" {
 				for _, off := range []time.Duration{-302 * time.Second, 302 * time.Second} {
-					if _, err := p.Verify(&webhook.Message{Header: h, Body: []byte(body), Now: now.Add(off)}); !errors.Is(err, webhook.ErrStale) {
-						t.Errorf("%v: %v", off, err)
-					}
+					_, err := p.Verify(&webhook.Message{Header: h, Body: []byte(body), Now: now.Add(off)})
+					assert.ErrorIs(t, err, webhook.ErrStale, off)
 				}
 			}
 		})
@@ -93,9 +93,7 @@ func TestHMACBordersDoNotMove(t *testing.T) {
 		cfg := base()
 		cfg.Content, cfg.TypeMember = content, ""
 		p, err := webhook.HMAC(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		h := http.Header{"X-Sig": {"v1=" + hexMAC("old", "a.b.c")}}
 		accepted := 0
 		for _, split := range [][2]string{{"a", "b.c"}, {"a.b", "c"}, {"c", "a.b"}, {"b.c", "a"}} {
@@ -105,9 +103,7 @@ func TestHMACBordersDoNotMove(t *testing.T) {
 				accepted++
 			}
 		}
-		if accepted != 1 {
-			t.Errorf("%s: %d messages have one signature", content, accepted)
-		}
+		assert.Equal(t, 1, accepted, content)
 	}
 }
 
@@ -124,9 +120,7 @@ func TestHMACSeparatorsThatOverlap(t *testing.T) {
 		cfg := base()
 		cfg.Content, cfg.TypeMember = row.content, ""
 		p, err := webhook.HMAC(cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		accepted := 0
 		for _, split := range row.splits {
 			h := http.Header{"X-Sig": {"v1=" + hexMAC("old", row.text)}, "X-Id": {split[0]}}
@@ -134,9 +128,7 @@ func TestHMACSeparatorsThatOverlap(t *testing.T) {
 				accepted++
 			}
 		}
-		if accepted != 1 {
-			t.Errorf("%s: %d messages have the signature of %q", row.content, accepted, row.text)
-		}
+		assert.Equal(t, 1, accepted, row.content)
 	}
 }
 
@@ -153,9 +145,7 @@ func TestHMACEveryTextIsOneMessage(t *testing.T) {
 				cfg.Content = "{id}" + separator + "{body}"
 			}
 			p, err := webhook.HMAC(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for n := 1; n < 2<<longest; n++ {
 				text := strings.NewReplacer("0", "a", "1", "b").Replace(strconv.FormatInt(int64(n), 2)[1:]) // all of two letters
 				signature := hexMAC("old", text)
@@ -172,15 +162,12 @@ func TestHMACEveryTextIsOneMessage(t *testing.T) {
 						accepted++
 					}
 				}
-				if messages += accepted; accepted > 1 {
-					t.Errorf("%s: %q is %d messages", cfg.Content, text, accepted)
-				}
+				messages += accepted
+				assert.LessOrEqual(t, accepted, 1, "%s: %q", cfg.Content, text)
 			}
 		}
 	}
-	if messages < 1000 {
-		t.Errorf("%d messages: nearly all are refused", messages)
-	}
+	assert.GreaterOrEqual(t, messages, 1000, "messages: nearly all are refused")
 }
 
 // Text that stands between nothing, before the first place or after the last, moves no border.
@@ -188,13 +175,11 @@ func TestHMACTextAtTheEnds(t *testing.T) {
 	cfg := base()
 	cfg.Content, cfg.TypeMember = "e{id}.{body}.e", ""
 	p, err := webhook.HMAC(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h := http.Header{"X-Sig": {"v1=" + hexMAC("old", "eevt_1.{}.e")}, "X-Id": {"evt_1"}}
-	if got, err := p.Verify(&webhook.Message{Header: h, Body: []byte("{}")}); err != nil || got.ID != "evt_1" {
-		t.Errorf("%+v, %v", got, err)
-	}
+	got, err := p.Verify(&webhook.Message{Header: h, Body: []byte("{}")})
+	require.NoError(t, err)
+	assert.Equal(t, "evt_1", got.ID)
 }
 
 func TestHMACRefuses(t *testing.T) {
@@ -222,8 +207,7 @@ func TestHMACRefuses(t *testing.T) {
 	} {
 		cfg := base()
 		change(&cfg)
-		if _, err := webhook.HMAC(cfg); !errors.As(err, new(*dedup.InputError)) {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := webhook.HMAC(cfg)
+		assert.ErrorAs(t, err, new(*dedup.InputError), name)
 	}
 }

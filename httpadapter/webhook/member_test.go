@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter/webhook"
 )
@@ -38,9 +40,7 @@ func signedBy(t testing.TB, name string) webhook.Provider {
 	p, err := webhook.HMAC(webhook.HMACConfig{
 		Name: name, Secrets: []string{secret}, Header: "X-Sig", IDMember: "id", TypeMember: "type", Horizon: time.Hour,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return p
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
@@ -24,9 +25,13 @@ import (
 func TestOneEffectForADelivery(t *testing.T) {
 	want := webhook.Delivery{Provider: "standard-webhooks", Endpoint: "billing", ID: "evt_1", Type: "paid", Body: []byte(`{"type":"paid"}`)}
 	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), func(_ context.Context, d *webhook.Delivery) error {
-		if d.Provider != want.Provider || d.Endpoint != want.Endpoint || d.ID != want.ID || d.Type != want.Type || string(d.Body) != string(want.Body) || d.Sent.IsZero() || d.Header.Get("Webhook-Id") != "evt_1" {
-			t.Errorf("got %+v", d)
-		}
+		assert.Equal(t, want.Provider, d.Provider)
+		assert.Equal(t, want.Endpoint, d.Endpoint)
+		assert.Equal(t, want.ID, d.ID)
+		assert.Equal(t, want.Type, d.Type)
+		assert.Equal(t, string(want.Body), string(d.Body))
+		assert.False(t, d.Sent.IsZero(), "got %+v", d)
+		assert.Equal(t, "evt_1", d.Header.Get("Webhook-Id"))
 		return nil
 	}, webhook.Config{})
 	for range 3 {
@@ -74,9 +79,7 @@ func TestUnsignedIDs(t *testing.T) {
 	e.wantRuns(t, 1)
 	wantProblem(t, send(e, gitHub("2", "push", "{}")), 422, "delivery-relabelled", "") // captured
 	e.wantRuns(t, 1)
-	if !strings.Contains(e.log.String(), "another id") {
-		t.Errorf("not logged: %s", &e.log)
-	}
+	assert.Contains(t, e.log.String(), "another id", "not logged")
 	// Who has a signed body sends it under the id of an event that is still to come.
 	wantOK(t, send(e, gitHub("3", "push", `{"captured":true}`)))
 	wantOK(t, send(e, gitHub("3", "push", `{"honest":true}`)))
@@ -118,9 +121,9 @@ func TestSlackChallenge(t *testing.T) {
 	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "slack", "s"), nil, webhook.Config{Handles: func(string) bool { return true }})
 	const body = `{"type":"url_verification","token":"x","challenge":"3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"}`
 	w := send(e, sign(body))
-	if w.Code != 200 || w.Body.String() != "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P" || !strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
-		t.Errorf("got %d %q %v", w.Code, w.Body, w.Header())
-	}
+	assert.Equal(t, 200, w.Code)
+	assert.Equal(t, "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P", w.Body.String())
+	assert.True(t, strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain"))
 	forged := sign(body)
 	forged.Header.Set("X-Slack-Signature", "v0="+hexMAC("t", body))
 	wantProblem(t, send(e, forged), 401, "not-verified", "")
@@ -128,9 +131,7 @@ func TestSlackChallenge(t *testing.T) {
 	wantProblem(t, send(e, sign(`command=%2Fdeploy`)), 400, "delivery-malformed", "")
 	e.log.Reset()
 	wantOK(t, send(e, sign(`{"token":"x","type":"app_rate_limited","team_id":"T1","minute_rate_limited":1518467820,"api_app_id":"A1"}`)))
-	if !strings.Contains(e.log.String(), "app_rate_limited") {
-		t.Errorf("not logged: %s", &e.log)
-	}
+	assert.Contains(t, e.log.String(), "app_rate_limited", "not logged")
 	e.wantRuns(t, 0)
 	wantOK(t, send(e, sign(`{"type":"event_callback","event_id":"Ev1","event":{"type":"message"}}`)))
 	e.wantRuns(t, 1)
@@ -144,9 +145,7 @@ func TestRequestsThatAreNone(t *testing.T) {
 	get.Method = http.MethodGet
 	w := send(e, get)
 	wantProblem(t, w, 405, "method-not-allowed", "")
-	if w.Header().Get("Allow") != "POST" {
-		t.Errorf("Allow: %q", w.Header().Get("Allow"))
-	}
+	assert.Equal(t, "POST", w.Header().Get("Allow"))
 	wantProblem(t, send(e, standard(t, "1", "01234567890")), 413, "request-too-large", "")
 	chunked := standard(t, "1", "01234567890")
 	chunked.ContentLength = -1
@@ -191,9 +190,7 @@ func TestPermanentIsRecordedAndAcknowledged(t *testing.T) {
 				return fmt.Errorf("card: %w", dedup.Permanent(errors.New("declined")))
 			}, webhook.Config{})
 			wantOK(t, send(e, standard(t, "1", "{}")))
-			if !strings.Contains(e.log.String(), "declined") {
-				t.Errorf("not logged: %s", &e.log)
-			}
+			assert.Contains(t, e.log.String(), "declined", "not logged")
 			wantOK(t, send(e, standard(t, "1", "{}")))
 			e.wantRuns(t, 1)
 		})
@@ -212,9 +209,8 @@ func TestPermanentWithoutARecordIsNot(t *testing.T) {
 			}, webhook.Config{})
 			w := send(e, standard(t, fmt.Sprint("evt_", end == nil), "{}"))
 			store.SetPlan(nil)
-			if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
-				t.Errorf("%v without a record: %d", end, w.Code)
-			}
+			assert.Equal(t, http.StatusServiceUnavailable, w.Code, "%v without a record", end)
+			assert.NotEmpty(t, w.Header().Get("Retry-After"), "%v without a record", end)
 			e.wantRuns(t, 1)
 		}
 	})
@@ -308,9 +304,7 @@ func TestOnlyNilIsAcknowledged(t *testing.T) {
 func TestAStoreThatRefusesTheKeyIsUnavailable(t *testing.T) {
 	e := newEndpoint(t, claimed(t, compact{dedup.Memory(100)}, nil), provider(t, "github", gitHubSecret), nil, webhook.Config{})
 	wantProblem(t, send(e, gitHub("1", "push", "{}")), 503, "store-unavailable", "1")
-	if !strings.Contains(e.log.String(), "Fingerprint is set") {
-		t.Errorf("not logged: %s", &e.log)
-	}
+	assert.Contains(t, e.log.String(), "Fingerprint is set", "not logged")
 	e.wantRuns(t, 0)
 	relabelled := newEndpoint(t, claimed(t, compact{dedup.Memory(100)}, nil), provider(t, "github", gitHubSecret), nil, webhook.Config{Relabelled: true})
 	wantOK(t, send(relabelled, gitHub("1", "push", "{}")))
@@ -357,16 +351,12 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 			s, r = gitHubSecret, gitHub("evt_1", "push", "{}")
 		}
 		wantOK(t, send(newEndpoint(t, run, provider(t, row.name, s), nil, webhook.Config{Relabelled: row.relabelled}), r))
-		if got != row.want {
-			t.Errorf("%s, Relabelled %v: %q, want %q", row.name, row.relabelled, got, row.want)
-		}
+		assert.Equal(t, row.want, got, "%s, Relabelled %v", row.name, row.relabelled)
 		want := dedup.Fingerprint{}
 		if row.name == "github" && !row.relabelled {
 			want = dedup.FingerprintOf([]byte("evt_1"))
 		}
-		if bound != want {
-			t.Errorf("%s, Relabelled %v: bound to %x, want %x", row.name, row.relabelled, bound, want)
-		}
+		assert.Equal(t, want, bound, "%s, Relabelled %v: bound", row.name, row.relabelled)
 	}
 }
 
@@ -387,20 +377,19 @@ func TestStoreDown(t *testing.T) {
 // own, whatever the one before did to it.
 func TestTheRunnerRepeats(t *testing.T) {
 	run := &fake{limit: 100, do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
-		if _, undo, err := effect(ctx); err != nil || !undo {
-			t.Errorf("first run: undo %v, %v", undo, err)
-		}
+		_, undo, err := effect(ctx)
+		assert.NoError(t, err)
+		assert.True(t, undo, "first run: undo")
 		value, undo, err := effect(ctx)
-		if undo || len(value) == 0 {
-			t.Errorf("second run: %v, undo %v", value, undo)
-		}
+		assert.False(t, undo, "second run")
+		assert.NotZero(t, len(value))
 		return dedup.Result[[]byte]{Value: value, Outcome: dedup.Acquired}, err
 	}}
 	runs := 0
 	e := newEndpoint(t, run, provider(t, "github", gitHubSecret), func(_ context.Context, d *webhook.Delivery) error {
-		if string(d.Body) != "{}" || d.Header.Get("X-GitHub-Event") != "push" || d.ID != "1" {
-			t.Errorf("got %+v", d)
-		}
+		assert.Equal(t, "{}", string(d.Body))
+		assert.Equal(t, "push", d.Header.Get("X-GitHub-Event"))
+		assert.Equal(t, "1", d.ID)
 		clear(d.Body)
 		clear(d.Header)
 		if runs++; runs == 1 {
@@ -410,23 +399,17 @@ func TestTheRunnerRepeats(t *testing.T) {
 	}, webhook.Config{})
 	wantOK(t, send(e, gitHub("1", "push", "{}")))
 	e.wantRuns(t, 2)
-	if e.log.Len() > 0 {
-		t.Errorf("logged: %s", &e.log)
-	}
+	assert.LessOrEqual(t, e.log.Len(), 0)
 }
 
 // Slack hangs up after three seconds, and the handler takes five.
 func TestClientHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := dedup.New(dedup.Memory(100), dedup.Config{Namespace: "w", Window: 100 * time.Hour, LeaseTTL: 10 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer func() { _ = d.Close(context.Background()) }()
 		run, err := httpadapter.Claimed(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(ctx context.Context, _ *webhook.Delivery) error {
 			select {
 			case <-ctx.Done():
@@ -438,17 +421,14 @@ func TestClientHangsUp(t *testing.T) {
 		ctx, hangUp := context.WithTimeout(t.Context(), 3*time.Second)
 		defer hangUp()
 		wantOK(t, send(e, standard(t, "1", "{}").WithContext(ctx)))
-		if ctx.Err() == nil {
-			t.Error("the client waited")
-		}
+		assert.Error(t, ctx.Err(), "the client waited")
 		wantOK(t, send(e, standard(t, "1", "{}")))
 		e.wantRuns(t, 1)
 
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		if w := send(e, standard(t, "2", "{}").WithContext(gone)); w.Code == http.StatusOK {
-			t.Error("acknowledged, and nothing has begun")
-		}
+		w := send(e, standard(t, "2", "{}").WithContext(gone))
+		assert.NotEqual(t, http.StatusOK, w.Code, "acknowledged, and nothing has begun")
 		e.wantRuns(t, 1)
 	})
 }
@@ -456,14 +436,10 @@ func TestClientHangsUp(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := dedup.New(dedup.Memory(100), dedup.Config{Namespace: "w", Window: 100 * time.Hour, LeaseTTL: 10 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer func() { _ = d.Close(context.Background()) }()
 		run, err := httpadapter.Claimed(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for want, timeout := range map[time.Duration]time.Duration{time.Minute: 0, 2 * time.Second: 2 * time.Second} {
 			e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(ctx context.Context, _ *webhook.Delivery) error {
 				<-ctx.Done()
@@ -471,9 +447,7 @@ func TestTimeout(t *testing.T) {
 			}, webhook.Config{Timeout: timeout})
 			begin := time.Now()
 			wantProblem(t, send(e, standard(t, "1", "{}")), 500, "handler-failed", "")
-			if took := time.Since(begin); took != want {
-				t.Errorf("took %v, want %v", took, want)
-			}
+			assert.Equal(t, want, time.Since(begin))
 		}
 	})
 }
@@ -483,9 +457,7 @@ func TestPanicsReleaseAndGoOn(t *testing.T) {
 	boom := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error { panic("boom") }, webhook.Config{})
 	func() {
 		defer func() {
-			if recover() != "boom" {
-				t.Error("the panic is gone")
-			}
+			assert.Equal(t, "boom", recover(), "the panic is gone")
 		}()
 		send(boom, standard(t, "1", "{}"))
 	}()
@@ -499,9 +471,8 @@ func TestNewRefuses(t *testing.T) {
 	cfg := webhook.Config{Endpoint: "billing", ShortWindow: true}
 	with := func(change func(*webhook.Config)) webhook.Config { c := cfg; change(&c); return c }
 	changed := func(change func(*webhook.Provider)) webhook.Provider { c := p; change(&c); return c }
-	if _, err := webhook.New(run, p, handle, cfg); err != nil {
-		t.Fatal(err)
-	}
+	_, err := webhook.New(run, p, handle, cfg)
+	require.NoError(t, err)
 	for name, row := range map[string]struct {
 		run    httpadapter.Runner
 		p      webhook.Provider
@@ -523,19 +494,15 @@ func TestNewRefuses(t *testing.T) {
 		"window below 30 d": {claimed(t, dedup.Memory(1), func(c *dedup.Config) { c.Window = webhook.DefaultWindow }), provider(t, "stripe", "s"), handle, with(func(c *webhook.Config) { c.ShortWindow = false })},
 	} {
 		r, err := webhook.New(row.run, row.p, row.handle, row.cfg)
-		if r != nil {
-			t.Errorf("%s: accepted", name)
-		}
+		assert.Nil(t, r, "%s: accepted", name)
 		wantInputError(t, err)
 	}
 	for _, name := range []string{"standard-webhooks", "github", "shopify", "slack"} {
 		run := claimed(t, dedup.Memory(1), func(c *dedup.Config) { c.Window = webhook.DefaultWindow })
 		s := secret
-		if _, err := webhook.New(run, provider(t, name, s), handle, webhook.Config{Endpoint: "x"}); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := webhook.New(run, provider(t, name, s), handle, webhook.Config{Endpoint: "x"})
+		assert.NoError(t, err, name)
 	}
-	if _, err := webhook.New(&fake{limit: 100}, p, handle, webhook.Config{Endpoint: "x"}); err != nil {
-		t.Errorf("for ever: %v", err)
-	}
+	_, err = webhook.New(&fake{limit: 100}, p, handle, webhook.Config{Endpoint: "x"})
+	assert.NoError(t, err, "for ever")
 }

@@ -1,12 +1,14 @@
 package webhook_test
 
 import (
-	"errors"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter/webhook"
@@ -15,23 +17,20 @@ import (
 // The vectors are signed by other programs, and some are the providers' own.
 func TestVectors(t *testing.T) {
 	list := vectors(t)
-	if len(list) < 16 {
-		t.Fatalf("%d vectors", len(list))
-	}
+	require.GreaterOrEqual(t, len(list), 16)
 	for _, v := range list {
 		t.Run(v.Provider+"/"+v.Name, func(t *testing.T) {
 			got, err := provider(t, v.Provider, v.Secrets...).Verify(v.message())
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			sent := time.Time{}
 			if v.Sent != 0 {
 				sent = time.Unix(v.Sent, 0)
 			}
 			signed := v.Provider != "github" && v.Provider != "shopify"
-			if got.ID != v.ID || got.Type != v.Type || !got.Sent.Equal(sent) || got.Signed != signed {
-				t.Errorf("got %+v, want %+v", got, v)
-			}
+			assert.Equal(t, v.ID, got.ID)
+			assert.Equal(t, v.Type, got.Type)
+			assert.True(t, got.Sent.Equal(sent))
+			assert.Equal(t, signed, got.Signed)
 		})
 	}
 }
@@ -45,9 +44,8 @@ func TestAnythingElseIsRefused(t *testing.T) {
 				t.Helper()
 				m := v.message()
 				change(m)
-				if got, err := p.Verify(m); !errors.Is(err, want) {
-					t.Errorf("%s: %+v, %v; want %v", what, got, err, want)
-				}
+				_, err := p.Verify(m)
+				assert.ErrorIs(t, err, want, what)
 			}
 			for i := range v.Body {
 				refused("byte "+strconv.Itoa(i), webhook.ErrSignature, func(m *webhook.Message) { m.Body[i] ^= 1 })
@@ -84,9 +82,8 @@ func TestHeadersOfEachProvider(t *testing.T) {
 			} {
 				m := v.message()
 				change(m.Header)
-				if got, err := p.Verify(m); err == nil {
-					t.Errorf("%s, %s: %s %s: %+v", v.Provider, v.Name, name, what, got)
-				}
+				_, err := p.Verify(m)
+				assert.Error(t, err, "%s, %s: %s %s", v.Provider, v.Name, name, what)
 			}
 		}
 	}
@@ -98,9 +95,8 @@ func TestHeadersOfEachProvider(t *testing.T) {
 			for _, text := range []string{strconv.FormatInt(v.Sent+1, 10), "", "-1", "+" + v.Header[header], "1e9", " 1", "99999999999999999999", "9999999999999"} {
 				m := v.message()
 				m.Header.Set(header, text)
-				if got, err := provider(t, name, v.Secrets...).Verify(m); err == nil {
-					t.Errorf("%s at %q: %+v", name, text, got)
-				}
+				_, err := provider(t, name, v.Secrets...).Verify(m)
+				assert.Error(t, err, "%s at %q", name, text)
 			}
 		}
 	}
@@ -117,15 +113,14 @@ func TestHeadersInAnyCase(t *testing.T) {
 			m.Header.Del(name)
 			m.Header[strings.ToLower(name)] = values
 		}
-		if got, err := p.Verify(m); err != nil || got.ID != v.ID {
-			t.Errorf("%s, %s: %+v, %v", v.Provider, v.Name, got, err)
-		}
+		got, err := p.Verify(m)
+		require.NoError(t, err, "%s, %s", v.Provider, v.Name)
+		assert.Equal(t, v.ID, got.ID, "%s, %s", v.Provider, v.Name)
 		for name := range v.Header {
 			m := v.message()
 			m.Header[strings.ToLower(name)] = []string{"another"}
-			if got, err := p.Verify(m); err == nil {
-				t.Errorf("%s, %s: %s twice: %+v", v.Provider, v.Name, name, got)
-			}
+			_, err := p.Verify(m)
+			assert.Error(t, err, "%s, %s: %s twice", v.Provider, v.Name, name)
 		}
 	}
 }
@@ -136,21 +131,17 @@ func TestAPublicKeyIsNoSecret(t *testing.T) {
 	const whpk = "whpk_A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg="
 	body, now := "{}", time.Unix(1700000000, 0)
 	h, err := webhook.Sign("evt_1", now, []byte(body), "whsec_"+strings.TrimPrefix(whpk, "whpk_"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	m := &webhook.Message{Header: h, Body: []byte(body), Now: now}
 	for _, secrets := range [][]string{{whpk}, {whpk, secret}} {
-		if got, err := provider(t, "standard-webhooks", secrets...).Verify(m); !errors.Is(err, webhook.ErrSignature) {
-			t.Errorf("%+v, %v", got, err)
-		}
+		_, err := provider(t, "standard-webhooks", secrets...).Verify(m)
+		assert.ErrorIs(t, err, webhook.ErrSignature)
 	}
 	signature := strings.TrimPrefix(h.Get("Webhook-Signature"), "v1,")
 	for _, list := range []string{"v1a," + signature, "v2," + signature, "v1" + signature, "V1," + signature, "v1, " + signature, signature} {
 		m.Header.Set("Webhook-Signature", list)
-		if got, err := provider(t, "standard-webhooks", "whsec_"+strings.TrimPrefix(whpk, "whpk_")).Verify(m); !errors.Is(err, webhook.ErrSignature) {
-			t.Errorf("%q: %+v, %v", list, got, err)
-		}
+		_, err := provider(t, "standard-webhooks", "whsec_"+strings.TrimPrefix(whpk, "whpk_")).Verify(m)
+		assert.ErrorIs(t, err, webhook.ErrSignature, list)
 	}
 }
 
@@ -168,9 +159,8 @@ func TestSignaturesAreBounded(t *testing.T) {
 		for n, want := range map[int]error{10: nil, 16: webhook.ErrSignature, 1000: webhook.ErrSignature} {
 			m := v.message()
 			m.Header.Set(name, v.Header[name]+strings.Repeat(sep, n))
-			if _, err := p.Verify(m); !errors.Is(err, want) {
-				t.Errorf("%s with %d more: %v", v.Provider, n, err)
-			}
+			_, err := p.Verify(m)
+			assert.ErrorIs(t, err, want, "%s with %d more", v.Provider, n)
 		}
 	}
 }
@@ -190,9 +180,8 @@ func TestSecretsAreRequired(t *testing.T) {
 	for name, preset := range presets {
 		for what, secrets := range map[string][]string{"none": nil, "empty": {""}, "one is empty": {secret, ""}} {
 			p, err := preset(secrets...)
-			if err == nil || p.Verify != nil {
-				t.Errorf("%s, %s: %v", name, what, err)
-			}
+			assert.Error(t, err, "%s, %s", name, what)
+			assert.Nil(t, p.Verify, "%s, %s", name, what)
 			wantInputError(t, err)
 		}
 	}
@@ -219,18 +208,12 @@ func TestSign(t *testing.T) {
 		}
 		n++
 		h, err := webhook.Sign(v.ID, time.Unix(v.Sent, 0), []byte(v.Body), v.Private...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for name, want := range v.Header {
-			if got := h.Get(name); got != want {
-				t.Errorf("%s: %s is %q, want %q", v.Name, name, got, want)
-			}
+			assert.Equal(t, want, h.Get(name), "%s: %s", v.Name, name)
 		}
 	}
-	if n < 7 {
-		t.Errorf("%d vectors", n)
-	}
+	assert.GreaterOrEqual(t, n, 7)
 	for what, call := range map[string]struct {
 		id      string
 		secrets []string
@@ -240,9 +223,7 @@ func TestSign(t *testing.T) {
 		"a short private one": {"a", []string{"whsk_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"}}, "no base64": {"a", []string{"whsk_!"}},
 	} {
 		h, err := webhook.Sign(call.id, time.Unix(1, 0), nil, call.secrets...)
-		if h != nil {
-			t.Errorf("%s: %v", what, h)
-		}
+		assert.Nil(t, h, what)
 		wantInputError(t, err)
 	}
 }
@@ -257,27 +238,21 @@ func TestSlackCommandsAreNoEvents(t *testing.T) {
 	m := &webhook.Message{Header: h, Body: []byte(command), Now: time.Unix(1531420618, 0)}
 	_, err := p.Verify(m)
 	wantInputError(t, err)
-	if err == nil || !strings.Contains(err.Error(), "slash command") {
-		t.Errorf("got %v", err)
-	}
+	assert.ErrorContains(t, err, "slash command")
 	m.Body[0] ^= 1
-	if _, err := p.Verify(m); !errors.Is(err, webhook.ErrSignature) {
-		t.Errorf("forged: %v", err)
-	}
+	_, err = p.Verify(m)
+	assert.ErrorIs(t, err, webhook.ErrSignature)
 }
 
 func TestAnIDInTheBodyIsRequired(t *testing.T) {
 	p, err := webhook.HMAC(webhook.HMACConfig{
 		Name: "x", Secrets: []string{"s"}, Header: "S", IDMember: "id", Horizon: time.Hour,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var input *dedup.InputError
 	for _, body := range []string{`{}`, `[]`, `no`, `{"id":""}`, `{"id":{}}`, `{"id":null}`} {
 		m := &webhook.Message{Header: http.Header{"S": {hexMAC("s", body)}}, Body: []byte(body)}
-		if got, err := p.Verify(m); !errors.As(err, &input) {
-			t.Errorf("%s: %+v, %v", body, got, err)
-		}
+		_, err := p.Verify(m)
+		assert.ErrorAs(t, err, &input, body)
 	}
 }
