@@ -89,8 +89,8 @@ vet: ## go vet in every module, long tests included
 	@. scripts/lib/phase.sh && go vet -tags long,browser $$(modules | sed 's,$$,/...,')
 
 .PHONY: arch
-arch: ## check the import table, the core's size and its documentation
-	@go test -count=1 -v -run 'CoreStaysSmall|Documented|Imports|NestedModules|NoSleep' ./internal/arch/
+arch: ## check the import table, the core's size and documentation, and names
+	@go test -count=1 -v -run 'AllowedNames|CoreStaysSmall|DeniedNames|Documented|Imports|NestedModules|NoSleep' ./internal/arch/
 
 .PHONY: ci
 ci: ## what CI runs: fmt-check, vet, lint, arch, test

@@ -162,6 +162,7 @@ var table = map[string]rule{
 
 	"internal/arch":       {role: tool},
 	"internal/leftout":    {role: tool},
+	"internal/prose":      {role: tool},
 	"internal/testreport": {role: tool},
 }
 
