@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
@@ -203,7 +204,7 @@ func TestNoSuccessWithoutItsRecord(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
 				value, _, err := effect(ctx)
-				assert.NotNil(t, value, "effect returned")
+				assert.NotNil(t, value)
 				assert.NoError(t, err)
 				return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, row.err
 			}}
@@ -258,9 +259,7 @@ func TestAnotherRequestUnderTheKey(t *testing.T) {
 func TestReplayRefused(t *testing.T) {
 	allowed := true
 	s := newService(t, httpadapter.Config{BeforeReplay: func(r *http.Request) error {
-		if r.FormValue("x") != "1" { // it may read the body: it has one of its own
-			t.Error("no body")
-		}
+		assert.Equal(t, "1", r.FormValue("x"), "it may read the body: it has one of its own")
 		if !allowed {
 			return errors.New("left the company")
 		}
@@ -273,9 +272,8 @@ func TestReplayRefused(t *testing.T) {
 	w := s.post("k", "x=1", form)
 	wantProblem(t, w, 403, "replay-refused", map[string]string{"Location": ""})
 	assert.NotContains(t, w.Body.String(), "company", "the client is told why")
-	if _, err := s.d.Mark(t.Context(), "k"); err != nil { // of no scope: another key
-		t.Fatal(err)
-	}
+	_, err := s.d.Mark(t.Context(), "k") // of no scope: another key
+	require.NoError(t, err)
 	s.wantRuns(t, 1)
 }
 

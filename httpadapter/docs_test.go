@@ -29,5 +29,5 @@ func TestEveryProblemIsDocumented(t *testing.T) {
 				"%s: docs/http.md has no anchor", file)
 		}
 	}
-	assert.GreaterOrEqual(t, found, 20, "problems: this test looked in the wrong place")
+	assert.GreaterOrEqual(t, found, 20, "this test looked in the wrong place")
 }

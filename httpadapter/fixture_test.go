@@ -57,7 +57,7 @@ func (s *service) count(handle http.HandlerFunc) http.HandlerFunc {
 
 func (s *service) wantRuns(t *testing.T, want int64) {
 	t.Helper()
-	assert.Equal(t, want, s.runs.Load(), "the handler")
+	assert.Equal(t, want, s.runs.Load(), "runs of the handler")
 }
 
 // created answers with a number that tells runs apart.

@@ -66,7 +66,7 @@ func TestClaimedTellsWhatItKeeps(t *testing.T) {
 	assert.Equal(t, 256<<10, limit,
 		"without one in the Config: the Deduper's default does not show")
 	seen := newClaimed(t, newDeduper(t, func(c *dedup.Config) { c.SeenOnly = true }))
-	assert.Equal(t, 0, seen.ResultLimit(), "SeenOnly keeps nothing, limit")
+	assert.Equal(t, 0, seen.ResultLimit(), "SeenOnly keeps nothing")
 }
 
 func TestClaimedRunsOnceAndReplays(t *testing.T) {

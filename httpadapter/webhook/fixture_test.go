@@ -114,7 +114,7 @@ func newEndpoint(t testing.TB, run httpadapter.Runner, p webhook.Provider, handl
 
 func (e *endpoint) wantRuns(t *testing.T, want int64) {
 	t.Helper()
-	assert.Equal(t, want, e.runs.Load(), "the handler")
+	assert.Equal(t, want, e.runs.Load(), "runs of the handler")
 }
 
 func request(h http.Header, body string) *http.Request {

@@ -59,9 +59,9 @@ func TestForgedDeliveriesMakeNoKeys(t *testing.T) {
 	run := claimed(t, store, nil)
 	open := func(p webhook.Provider) *endpoint { return newEndpoint(t, run, p, nil, webhook.Config{}) }
 	flood(t, open)
-	assert.Zero(t, store.keys.Load(), "keys were claimed")
+	assert.Zero(t, store.keys.Load(), "forged")
 	wantOK(t, send(open(provider(t, "github", gitHubSecret)), gitHub("1", "push", "{}")))
-	assert.EqualValues(t, 1, store.keys.Load(), "an honest one claims")
+	assert.EqualValues(t, 1, store.keys.Load(), "an honest one")
 }
 
 func TestForgedDeliveriesMakeNoKeysInRedis(t *testing.T) {
@@ -82,9 +82,9 @@ func TestForgedDeliveriesMakeNoKeysInRedis(t *testing.T) {
 			open := func(p webhook.Provider) *endpoint { return newEndpoint(t, run, p, nil, webhook.Config{}) }
 			before := count()
 			flood(t, open)
-			assert.Equal(t, before, count(), "keys before")
+			assert.Equal(t, before, count(), "forged")
 			wantOK(t, send(open(provider(t, "github", gitHubSecret)), gitHub("1", "push", "{}")))
-			assert.Greater(t, count(), before, "an honest one makes no")
+			assert.Greater(t, count(), before, "an honest one")
 		})
 	}
 }
@@ -125,5 +125,5 @@ func TestTheRunnerIsNotAskedAboutForgedDeliveries(t *testing.T) {
 		}
 	}
 	wantOK(t, send(newEndpoint(t, run, provider(t, "standard-webhooks", secret), nil, webhook.Config{}), standard(t, "1", "{}")))
-	assert.Equal(t, 1, asked, "an honest one: asked")
+	assert.Equal(t, 1, asked, "an honest one")
 }

@@ -112,7 +112,8 @@ func FuzzPrefixed(f *testing.F) {
 	f.Fuzz(func(t *testing.T, signature, timestamp, body string) {
 		_, err := verified(slack, body, map[string]string{"X-Slack-Signature": signature, "X-Slack-Request-Timestamp": timestamp})
 		assert.False(t, err == nil &&
-			(!within(timestamp) || !strings.EqualFold(signature[3:], hexMAC("s", "v0:"+timestamp+":"+body))), "Slack: %q %q %q", signature, timestamp, body)
+			(!within(timestamp) || !strings.EqualFold(signature[3:], hexMAC("s", "v0:"+timestamp+":"+body))),
+			"Slack: %q %q %q", signature, timestamp, body)
 		_, err = verified(github, body, map[string]string{"X-Hub-Signature-256": signature, "X-GitHub-Delivery": "1", "X-GitHub-Event": "push"})
 		want := strings.HasPrefix(signature, "sha256=") && strings.EqualFold(signature[7:], hexMAC("s", body))
 		assert.Equal(t, want, err == nil, "GitHub: %q %q", signature, body)

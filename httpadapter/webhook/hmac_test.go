@@ -167,7 +167,7 @@ func TestHMACEveryTextIsOneMessage(t *testing.T) {
 			}
 		}
 	}
-	assert.GreaterOrEqual(t, messages, 1000, "messages: nearly all are refused")
+	assert.GreaterOrEqual(t, messages, 1000, "nearly all messages are refused")
 }
 
 // Text that stands between nothing, before the first place or after the last, moves no border.

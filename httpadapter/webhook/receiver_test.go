@@ -356,7 +356,7 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 		if row.name == "github" && !row.relabelled {
 			want = dedup.FingerprintOf([]byte("evt_1"))
 		}
-		assert.Equal(t, want, bound, "%s, Relabelled %v: bound", row.name, row.relabelled)
+		assert.Equal(t, want, bound, "%s, Relabelled %v", row.name, row.relabelled)
 	}
 }
 
@@ -379,7 +379,7 @@ func TestTheRunnerRepeats(t *testing.T) {
 	run := &fake{limit: 100, do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
 		_, undo, err := effect(ctx)
 		assert.NoError(t, err)
-		assert.True(t, undo, "first run: undo")
+		assert.True(t, undo, "first run")
 		value, undo, err := effect(ctx)
 		assert.False(t, undo, "second run")
 		assert.NotZero(t, len(value))
@@ -504,5 +504,5 @@ func TestNewRefuses(t *testing.T) {
 		assert.NoError(t, err, name)
 	}
 	_, err = webhook.New(&fake{limit: 100}, p, handle, webhook.Config{Endpoint: "x"})
-	assert.NoError(t, err, "for ever")
+	assert.NoError(t, err, "forever")
 }
