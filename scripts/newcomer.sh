@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Does what docs/newcomer.md says, in a fresh clone and with empty caches of Go, and prints how long each step took.
+# Does what docs/getting-started.md says, in a fresh clone with empty Go caches, and prints how long each step took.
 # It needs the network, redis-server, and about 3 GB under TMPDIR, which it removes.
-# usage: scripts/newcomer.sh [warm]      warm: with the caches there are, for who wants to see the steps alone
+# usage: scripts/newcomer.sh [warm]      warm: with the caches that there are, to see the steps alone
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d "${TMPDIR:-/tmp}/onceward-newcomer.XXXXXX")
@@ -25,7 +25,7 @@ cd "$dir/onceward"
 step demo go run ./cmd/onceward demo
 
 mkdir "$dir/pay" && cd "$dir/pay"
-awk '/^```go$/ { on = 1; next } /^```$/ { on = 0 } on' ../onceward/docs/newcomer.md > main.go
+awk '/^```go$/ { on = 1; next } /^```$/ { on = 0 } on' ../onceward/docs/getting-started.md > main.go
 go mod init example.com/pay
 go mod edit -replace github.com/onceward/onceward=../onceward
 step modules go mod tidy

@@ -533,7 +533,7 @@ func TestOperatingGuide(t *testing.T) {
 
 // TestNewcomer: the first handler charges once, and the command tells what became of its key.
 func TestNewcomer(t *testing.T) {
-	file, server := programs(t, "docs/newcomer.md", 1)[0], miniredis.RunT(t)
+	file, server := programs(t, "docs/getting-started.md", 1)[0], miniredis.RunT(t)
 	run := func(want ...string) {
 		t.Helper()
 		out, err := func() ([]byte, error) {
