@@ -6,7 +6,7 @@ type Answer uint8
 // The answers. None of them means duplicate. The third is called ProvenNew because New makes a filter;
 // as text it is "new".
 const (
-	Unknown   Answer = iota // the filter cannot say, for the Reason beside it: do as without a filter
+	Unknown   Answer = iota // the filter cannot say, and Reason says why: do as without a filter
 	Maybe                   // the id may have been marked: ask the store
 	ProvenNew               // no mark of the id exists that the filter was to be fed: proven, see the package comment
 )
@@ -23,7 +23,7 @@ func (a Answer) String() string {
 	}
 }
 
-// Reason says why an answer is Unknown. It is None beside the other answers.
+// Reason says why an answer is Unknown. It is None with the other answers.
 type Reason uint8
 
 // The reasons.

@@ -12,11 +12,12 @@ type Query struct {
 // about 200 cache lines, a third of the usual first-level cache.
 const group = 32
 
-// WhereAll is Where for many ids in one go, and answers the oldest generation that all of them are
-// told of. It takes no lock, allocates nothing and reads no clock. Where the bits do not fit the caches
-// of the processor, an id takes as long as memory takes to answer, and in a batch that is waited for
-// together: half the time of as many calls of Where. IDs of a batch are not told apart: of
-// two that are the same, both may be ProvenNew.
+// WhereAll is Where for many ids at once, with one state of the filter. It fills in the batch, and
+// returns the oldest generation of the filter, which is the one of bit 0 of each In. It takes no lock,
+// allocates nothing and reads no clock. Where the bits do not fit the caches of the processor, an id
+// takes as long as memory takes to answer. In a batch these waits overlap, so that WhereAll takes half
+// the time of as many calls of Where. It does not compare the ids of a batch: of two that are the
+// same, both may be ProvenNew.
 func (f *Filter) WhereAll(batch []Query) (oldest int64) {
 	t := f.live.Load()
 	var n [3]uint64

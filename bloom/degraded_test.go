@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// consumer runs effects as who trusts the filter does: without asking the store where it says ProvenNew.
+// consumer trusts the filter: where it says ProvenNew, the effect runs without asking the store.
 type consumer struct {
 	f       *Filter
 	store   map[[16]byte]bool // the marks, of this process and of those before it
@@ -99,8 +99,8 @@ func degraded(t *testing.T) {
 	}
 }
 
-// restart replaces the consumer's filter by one that loads a snapshot taken in the middle of what came,
-// and is opened without having been told of the rest: a wrong thing to do, which saves nothing.
+// restart replaces the consumer's filter by one that loads a snapshot taken in the middle of the
+// stream, and that is opened without having been fed the rest. That is wrong, and saves nothing.
 func restart(spoil func([]byte) []byte, other func(*Options)) func(*testing.T, *consumer) {
 	return func(t *testing.T, c *consumer) {
 		var b bytes.Buffer

@@ -32,7 +32,7 @@ func (k EventKind) String() string {
 	}
 }
 
-// Event tells of a change: see Options.OnEvent.
+// Event describes a change: see Options.OnEvent.
 type Event struct {
 	Kind       EventKind
 	Generation int64

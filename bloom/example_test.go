@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/bloom"
 )
 
-// One process owns a store of marks: it reads what is there, and is then told of nothing new.
+// One process owns a store of marks. It reads what is there, and nobody else adds marks afterwards.
 func Example() {
 	f, err := bloom.New(bloom.Options{Window: 6 * time.Hour, Rate: 500})
 	if err != nil {

@@ -92,7 +92,7 @@ func TestFeedNamesTheGeneration(t *testing.T) {
 	wantCheck(t, "not forgotten", f, 6, Maybe, None)
 }
 
-// What begins before the feed is open was perhaps not fed from its start.
+// A generation that begins before the feed is open was perhaps not fed from its start.
 func TestRotationWhileLoading(t *testing.T) {
 	clock := &hand{}
 	f := mustNew(t, small(clock))

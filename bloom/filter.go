@@ -102,7 +102,7 @@ func (f *Filter) rotate(index int64) *table {
 	})
 }
 
-// change replaces the live table and tells of it when the lock is gone.
+// change replaces the live table, and reports the events after it has released the lock.
 func (f *Filter) change(how func(*table) (*table, []Event)) *table {
 	f.mu.Lock()
 	next, events := how(f.live.Load())

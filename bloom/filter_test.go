@@ -116,7 +116,7 @@ func TestIndexNeverGoesBack(t *testing.T) {
 		"before the clock's origin")
 }
 
-// A goroutine chose its generation, was paused, and goes on when that generation was dropped.
+// A goroutine chose its generation, was paused, and continues after that generation was dropped.
 func TestAddOfAPausedWriter(t *testing.T) { bothKinds(t, testAddOfAPausedWriter) }
 
 func testAddOfAPausedWriter(t *testing.T) {

@@ -46,8 +46,8 @@ type Options struct {
 	// from many goroutines. Snapshots need a clock that saver and loader share: what was last heard
 	// of the store's. Default: monotonic time since New.
 	Clock func() time.Duration
-	// OnEvent is told of what changed, on the goroutine that changed it and outside of every lock:
-	// it may call the filter. Default: nobody is told.
+	// OnEvent is called with each change, on the goroutine that made it and outside of every lock:
+	// it may call the filter. Default: nil, and nothing is called.
 	OnEvent func(Event)
 }
 

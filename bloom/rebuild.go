@@ -19,7 +19,7 @@ type Progress struct {
 
 // Rebuild begins a Feed and covers all generations with what scan yields: the id of every mark within
 // the window that the source has, and the generation that it belongs to. From the call on, every
-// mark must pass Add before it is sent, and nobody else may write any: then the Feed can be opened.
+// mark must pass Add before it is sent, and nobody else may write marks. Then the Feed can be opened.
 // scan returns the error of its context or of yield. progress, which may be nil, is called now and then
 // and at the end. When scan fails, or ctx ends, the Feed is lost and nothing is New.
 func (f *Filter) Rebuild(ctx context.Context, source Source,

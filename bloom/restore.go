@@ -19,7 +19,7 @@ import (
 // indexes are answered. The bits of the others are added, which proves nothing, and so does a snapshot
 // that is older than the last mark. A generation out of the window, or whose bits were not counted
 // right, is left out alone. For every other flaw the answer is a *SnapshotError and nothing is
-// loaded. Until the end of the snapshot was read it is held beside the filter: up to MaxBytes more.
+// loaded. Until its end was read, the snapshot is held in addition to the filter: up to MaxBytes more.
 func (f *Filter) Load(r io.Reader, want Source) ([]int64, error) {
 	if err := errors.Join(f.storable(), want.check()); err != nil {
 		return nil, err
@@ -64,7 +64,8 @@ type loaded struct {
 	layers  []*layer
 }
 
-// decoder reads a snapshot; what it has read is in sum. After the first flaw it reads nothing.
+// decoder reads a snapshot, and sum is the digest of all that it has read. After the first flaw it
+// reads nothing.
 type decoder struct {
 	r   io.Reader
 	sum hash.Hash

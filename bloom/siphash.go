@@ -18,7 +18,7 @@ func newSecret(key []byte) secret {
 // sipState is the state of SipHash-2-4 (Aumasson and Bernstein, "SipHash: a fast short-input PRF").
 type sipState struct{ v0, v1, v2, v3 uint64 }
 
-// sipRound is small enough to be put in place of its call.
+// sipRound is small enough to be inlined.
 func sipRound(v0, v1, v2, v3 uint64) (uint64, uint64, uint64, uint64) {
 	v0 += v1
 	v1 = bits.RotateLeft64(v1, 13) ^ v0

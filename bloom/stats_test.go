@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What an observer is told now and then is what Stats say.
+// The state that an observer gets now and then is that of Stats.
 func TestStateIsThatOfStats(t *testing.T) {
 	f, err := New(Options{Window: time.Hour, Rate: 10})
 	require.NoError(t, err)

@@ -19,8 +19,8 @@ type table struct {
 	through   instant // every mark that was committed before this was fed; zero: none
 }
 
-// instant is a time on both clocks of this process. The monotonic one stands while the machine is
-// suspended, the wall clock can be set back; what either says is over, is over.
+// instant is a time on both clocks of this process. The monotonic clock stands while the machine is
+// suspended, and the wall clock can be set back. A time is over as soon as one of them says so.
 type instant struct {
 	mono time.Duration // since the filter was made
 	wall int64         // ns since 1970
@@ -51,8 +51,8 @@ func (t *table) last() *generation { return t.gens[len(t.gens)-1] }
 
 func (t *table) full() uint64 { return 1<<len(t.gens) - 1 }
 
-// moved is the table with index as its newest generation. What begins while a feed is open is
-// covered from its first mark on; what falls out takes its bits and its coverage with it.
+// moved is the table with index as its newest generation. A generation that begins while a feed is open
+// is covered from its first mark on. One that falls out takes its bits and its coverage with it.
 func (f *Filter) moved(t *table, index int64) *table {
 	next := *t
 	next.newest, next.ends = index, f.end(index)

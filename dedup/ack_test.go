@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// What a caller does about an error. Park is for those that no predicate is true of.
+// The ways in which a caller handles an error. Park is for errors of which no predicate is true.
 const (
 	ack     = "acknowledge"
 	again   = "retry"
@@ -36,8 +36,8 @@ func decisions(err error) (all []string) {
 }
 
 // TestWhatToDoAboutEachError: every error that the package returns says one thing to its
-// caller. Two at once, and a caller that asks in another order than its neighbour acknowledges
-// what is not done.
+// caller. If two predicates were true at once, a caller that asks in another order than the next
+// caller would acknowledge a message that is not done.
 func TestWhatToDoAboutEachError(t *testing.T) {
 	errOwn := errors.New("bank is down")
 	for name, row := range map[string]struct {
@@ -114,8 +114,8 @@ func TestAtMostOneDecision(t *testing.T) {
 	}
 }
 
-// TestRefusalSaysItsFieldOnce: what a store refuses for certain is no unknown outcome, by its
-// text either.
+// TestRefusalSaysItsFieldOnce: a certain refusal of a store is not an unknown outcome, and its
+// text does not say so either.
 func TestRefusalSaysItsFieldOnce(t *testing.T) {
 	err := refused(&dedup.InputError{Field: "Window", Reason: "is 2h0m0s"})(t)
 	assert.EqualError(t, err, "dedup: Window is 2h0m0s")

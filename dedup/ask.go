@@ -19,14 +19,14 @@ type asked struct {
 	answer *Answer // in what the store returned
 	// validUntil is when an Acquired claim stops being ours, by Deduper.clock.
 	validUntil time.Duration
-	// open: the store may hold a claim under our token that nobody was told of.
+	// open: the store may hold a claim under our token, and no caller has got it.
 	open bool
 	// renewal is why a claim of ours could not be renewed before its use.
 	renewal error
 }
 
-// askOne asks for the one request of a single call, and returns until when the claim is
-// valid that ans may tell of.
+// askOne asks for the one request of a single call. It returns until when the claim is
+// valid, if ans grants one.
 //
 // A claim counts from before its first send. A reply that takes longer than the lease
 // says nothing about now: a server that was frozen, and replaced meanwhile, still
@@ -50,10 +50,10 @@ func (a *Answer) plain() bool {
 	return a.Err == nil && !a.Mine && a.Outcome != Unknown && a.Outcome <= Uncertain
 }
 
-// askOn goes on from the answers of the first send, before which it was first: it sends
-// the requests until each is learnt, asked askTimes, or ctx ends. Items that could not be
-// learnt are sent again with the same token: the store may have executed them, and then
-// answers Mine.
+// askOn continues from the answers of the first send, which began at first. It sends the
+// requests again until each has an answer, has been asked askTimes, or ctx ends. Items
+// without an answer are sent again with the same token: the store may have executed them,
+// and then answers Mine.
 func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []ClaimRequest, answers []Answer, send func(context.Context, []ClaimRequest) []Answer) []asked {
 	out := make([]asked, len(reqs))
 	todo := d.noteAll(ctx, reqs, out, answers, nil)
@@ -80,7 +80,7 @@ func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []asked,
 		if err == nil {
 			continue
 		}
-		if ctx.Err() == nil { // else it is no fault of the store
+		if ctx.Err() == nil { // otherwise it is not the store's fault
 			d.storeError(reqs[i].ID, err)
 		}
 		if passes(err) {
@@ -90,7 +90,7 @@ func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []asked,
 	return again
 }
 
-// note takes the answer of one send and returns why nothing was learnt.
+// note takes the answer of one send and returns why it answers nothing.
 func (a *asked) note(ans *Answer) error {
 	if ans.Err == nil && (ans.Outcome == Unknown || ans.Outcome > Uncertain) {
 		ans = &Answer{Err: fmt.Errorf("%w: store answered neither an outcome nor an error", ErrUnknown)}
@@ -102,7 +102,7 @@ func (a *asked) note(ans *Answer) error {
 	}
 	var left *abandonedError
 	switch {
-	case notSent(ans.Err): // an earlier send may have been executed all the same
+	case notSent(ans.Err): // an earlier send may still have been executed
 	case !errors.As(ans.Err, &left):
 		a.open = mayHaveExecuted(ans.Err)
 	case !left.queued:
@@ -117,8 +117,8 @@ func notSent(err error) bool {
 	return errors.Is(err, errCrowded) || errors.As(err, &told) && told.NotSent()
 }
 
-// mayHaveExecuted reports whether a claim that was answered with err may be held in the
-// store all the same. It is not when the store looked and refused, or was not asked.
+// mayHaveExecuted reports whether the store may hold a claim although it answered with err.
+// It does not when it looked and refused, or was not asked.
 func mayHaveExecuted(err error) bool {
 	if err == nil || notSent(err) {
 		return false
@@ -189,17 +189,17 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []
 		case ans.Held:
 			a.validUntil = d.validFrom(sent)
 		default:
-			// Taken over between the two. Never Unknown: FailOpen would run beside an
-			// owner that is known to exist.
+			// Taken over between the two. Never Unknown: FailOpen would run the effect
+			// while another owner is known to exist.
 			a.answer = &Answer{Outcome: InFlight, Record: ans.Record}
 		}
 	}
 	return again
 }
 
-// releaseOrphans gives back claims whose callers were cancelled while the store was
-// asked. One that was not answered may have been executed too, or be executed later: the
-// store returned because its context had ended, and may have left it on its way.
+// releaseOrphans gives back claims whose callers were canceled while the store was
+// asked. A request without an answer may have been executed too, or may be executed later:
+// the store returned because its context had ended, and may have left it on its way.
 func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
 	var back, late []Change
 	for i, ans := range answers {
@@ -217,7 +217,7 @@ func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
 	d.giveBackLate(late)
 }
 
-// releaseChange gives a claim back that nobody was told of, so that no effect has run.
+// releaseChange gives back a claim that no caller got, so that no effect has run.
 func (d *Deduper) releaseChange(req *ClaimRequest) Change {
 	return Change{ID: req.ID, Token: req.Token, State: StateReleased, Unused: true, Hold: d.cfg.Hold, Window: d.cfg.Window}
 }

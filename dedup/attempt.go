@@ -48,7 +48,7 @@ func (a *Attempt) DownstreamKey(purpose ...string) string {
 
 // Landed says that the effect of the attempt under ctx has happened, although the lease
 // may be lost by now. Without it, a handler that returns nil counts as landed only if
-// it never read its fence and its context was not yet cancelled for ErrLeaseLost: a
+// it never read its fence and its context was not yet canceled for ErrLeaseLost: a
 // downstream may have refused an old fence, and that is not an effect. It reports false
 // outside an attempt.
 func Landed(ctx context.Context) bool {

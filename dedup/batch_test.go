@@ -117,7 +117,7 @@ func TestRepetitionInABatchIsAnAliasOfTheFirst(t *testing.T) {
 	})
 }
 
-// The first may be the odd one out. What was learnt of it says nothing of the other.
+// The first may be the odd one out. The answer to it says nothing about the other.
 func TestAliasOfAMismatchThatAgreesWithTheRecord(t *testing.T) {
 	bound := dedup.WithFingerprint([]byte("1"))
 	synctest.Test(t, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestAliasOfAnItemThatCouldNotBeLearnt(t *testing.T) {
 	})
 }
 
-// One item that could not be learnt does not send its neighbours again.
+// One item without an answer does not send its neighbors again.
 func TestClaimBatchAsksAgainForTheRestOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		id, err := dedup.NewID("test", "", "b")

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// cacheLife bounds the life of an entry that was learnt from a store, and of every
-	// entry when the store does not tell of Forgets.
+	// cacheLife bounds the life of an entry that came from a store, and of every entry
+	// when the store does not report Forgets.
 	cacheLife = time.Minute
 	// cacheResult bounds the results worth keeping in memory.
 	cacheResult = 1 << 10
@@ -17,7 +17,7 @@ const (
 // needs no round trip; nothing else is cached. A nil cache remembers nothing.
 type cache struct {
 	table *cacheTable
-	watch *forgetWatch // nil when the store does not tell of Forgets
+	watch *forgetWatch // nil when the store does not report Forgets
 	start time.Time
 }
 
@@ -75,8 +75,8 @@ func (c *cache) get(ctx context.Context, id *ID, fp *Fingerprint) (ans Answer, h
 		return ans, false
 	}
 	for range 2 {
-		// Before the entry: who publishes a newer read has emptied the table first, so an
-		// entry found after it has survived that read.
+		// Before the entry: a goroutine that publishes a newer read has emptied the table
+		// first, so an entry found after it has survived that read.
 		read := c.watch.readAt()
 		e, now := c.table.find(id), c.clock()
 		if e == nil || !c.table.alive(e, now) {
@@ -97,7 +97,7 @@ func (c *cache) get(ctx context.Context, id *ID, fp *Fingerprint) (ans Answer, h
 	return ans, false
 }
 
-// answer is get for who keeps the answer: nil for a miss, which allocates nothing.
+// answer is get for a caller that keeps the answer. A miss is nil, and allocates nothing.
 func (c *cache) answer(ctx context.Context, id *ID, fp *Fingerprint) *Answer {
 	if c == nil {
 		return nil

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// BenchmarkCache measures the cache of finished keys beside what one writes by hand: an
-// exact map behind a mutex, which has no bound and no record. The smaller number of keys
-// fits into a processor's own cache; with the larger it is the memory that is measured.
+// BenchmarkCache compares the cache of finished keys with what one writes by hand: an exact
+// map behind a mutex, which has no bound and no record. The smaller number of keys fits into
+// a processor's own cache. The larger number measures the memory.
 func BenchmarkCache(b *testing.B) {
 	for _, keys := range []int{1 << 13, 1 << 16} {
 		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) { benchmarkCache(b, keys) })
@@ -83,7 +83,7 @@ func each(b *testing.B, name string, do func(i int)) {
 		i := 0
 		for b.Loop() {
 			do(i)
-			i += 7919 // a prime: no two neighbours in memory
+			i += 7919 // a prime: no two neighbors in memory
 		}
 	})
 }

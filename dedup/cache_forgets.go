@@ -39,7 +39,7 @@ type forgetWatch struct {
 
 	mu     sync.Mutex
 	newest *forgetLook
-	// The first answer is a change too: what was kept before it may have been forgotten.
+	// The first answer is a change too: entries from before it may have been forgotten.
 	known bool
 	value uint64
 }

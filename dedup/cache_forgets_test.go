@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// telling is a hooked store that tells of Forgets, as Memory and Redis do.
+// telling is a hooked store that reports Forgets, as Memory and Redis do.
 type telling struct {
 	*hooked
 	offset uint64 // added to the number: what a store that lost it does
@@ -58,8 +58,8 @@ func warm(t *testing.T, d *dedup.Deduper) {
 	duplicate(t, d, "warm")
 }
 
-// What this process has ended it knows for as long as the store does; what it has learnt,
-// for a minute.
+// This process remembers the keys that it ended itself for as long as the store does, and those
+// that it read from the store for a minute.
 func TestCacheLifeInAStoreThatTells(t *testing.T) {
 	for name, row := range map[string]struct {
 		learn func(*testing.T, *dedup.Deduper, *dedup.Deduper)
@@ -174,7 +174,7 @@ func forgetElsewhere(t *testing.T, step, phase time.Duration) {
 	}
 }
 
-// An answer says what was when it was asked for, and is no younger for being late.
+// An answer describes the time at which it was asked for. A late one is not younger.
 func TestALookIsAsOldAsItsQuestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tell()
@@ -194,7 +194,7 @@ func TestALookIsAsOldAsItsQuestion(t *testing.T) {
 	})
 }
 
-// What was kept before the first look may have been forgotten before it.
+// A key that was cached before the first look may have been forgotten before it.
 func TestForgetBeforeTheFirstLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := tell()

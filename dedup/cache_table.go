@@ -16,7 +16,7 @@ const (
 	// cacheEntryBytes is what an entry without a fingerprint, label or result occupies:
 	// the runtime has a size class of just that.
 	cacheEntryBytes = 96
-	cacheMoreBytes  = 64 // likewise for its second part
+	cacheMoreBytes  = 64 // the same for its second part
 	cacheSetBytes   = int(unsafe.Sizeof(cacheSet{}))
 )
 
@@ -24,7 +24,7 @@ const (
 // holds it reads one key's record and no mixture of two. Instants count from the start
 // of the cache, on the monotonic clock.
 type cacheEntry struct {
-	// What every hit reads lies in front, within one cache line.
+	// The fields that every hit reads come first, within one cache line.
 	id       ID
 	deadline time.Duration
 	epoch    uint64
@@ -49,8 +49,8 @@ type cacheMore struct {
 	fingerprint Fingerprint
 }
 
-// newCacheEntry leaves deadline and epoch to the caller. What it keeps is a copy: a
-// label may be cut from a message that is a thousand times larger.
+// newCacheEntry leaves deadline and epoch to the caller. It keeps copies: a label may be cut
+// from a message that is a thousand times larger.
 func newCacheEntry(id ID, rec *Record, learnt time.Duration) *cacheEntry {
 	e := &cacheEntry{
 		id: id, expires: learnt + rec.Remaining, ended: learnt - rec.Age, fence: rec.Fence,
@@ -97,7 +97,7 @@ func (e *cacheEntry) size() int64 {
 // lock.
 type cacheSet struct {
 	// head has in its low bytes a byte of each slot's key, so that a reader looks at few
-	// slots, and in its high byte a bit for each slot that was hit of late.
+	// slots, and in its high byte a bit for each slot that was hit recently.
 	head  atomic.Uint64
 	slots [cacheWays]atomic.Pointer[cacheEntry]
 }
@@ -111,7 +111,7 @@ type cacheLock struct {
 }
 
 // cacheTable is a set-associative table of bounded bytes: a key has seven places, and a
-// new one takes that of a neighbour that was not hit of late (the clock algorithm).
+// new one takes that of a neighbor that was not hit recently (the clock algorithm).
 // Entries differ in size, so the table counts bytes, and drops more than one entry for a
 // large one.
 type cacheTable struct {
@@ -121,8 +121,8 @@ type cacheTable struct {
 	bytes  atomic.Int64
 	hand   atomic.Uint64 // the set that gives next when the bytes run out
 
-	// epoch counts what was forgotten. What was asked for under an older epoch is not
-	// added: its answer may have left the store before the Forget got there.
+	// epoch counts Forgets. The answer to a request from an older epoch is not added: it
+	// may have left the store before the Forget got there.
 	epoch atomic.Uint64
 	// floor is the epoch in which the table was emptied: older entries are dead.
 	floor atomic.Uint64

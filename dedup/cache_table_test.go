@@ -50,7 +50,7 @@ func recordOf(e *cacheEntry, now time.Duration) (rec Record) {
 	return rec
 }
 
-// What an entry is said to cost is what the runtime gives it.
+// The stated size of an entry is the size that the runtime allocates.
 func TestCacheSizes(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		t.Skip("sizes are those of a 64-bit machine")
@@ -125,7 +125,7 @@ func TestCacheTableKeepsWhatIsUsed(t *testing.T) {
 	}
 }
 
-// What is dead gives its place before what is alive.
+// Expired entries are replaced before live ones.
 func TestCacheTableReplacesTheDeadFirst(t *testing.T) {
 	for name, kill := range map[string]func(*cacheTable, *cacheEntry){
 		"expired": func(_ *cacheTable, e *cacheEntry) { e.deadline = time.Minute },
@@ -296,8 +296,8 @@ func TestCacheBytesAreTheMemory(t *testing.T) {
 	}
 }
 
-// heapBytes is what is in use once everything that was dropped has been swept. What
-// other tests have left in pools is gone after the second collection.
+// heapBytes is the memory in use once everything that was dropped has been swept. Leftovers
+// of other tests in pools are gone after the second collection.
 func heapBytes() int64 {
 	var m runtime.MemStats
 	for range 3 {

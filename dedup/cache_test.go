@@ -198,8 +198,8 @@ func TestForgetClearsTheCache(t *testing.T) {
 	acquire(t, d, "k")
 }
 
-// What left the store before the Forget got there must not come back through the cache,
-// nor through an attempt that is shared.
+// An answer that left the store before the Forget got there must not come back through the
+// cache, nor through an attempt that is shared.
 func TestAnswerUnderWayAcrossAForgetIsNotKept(t *testing.T) {
 	for name, ask := range map[string]func(*testing.T, *dedup.Deduper){
 		"claim": func(t *testing.T, d *dedup.Deduper) { _, _ = d.Claim(t.Context(), "k") },

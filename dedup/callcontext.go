@@ -71,7 +71,7 @@ func (c *callContext) Err() error {
 }
 
 // Value implements [context.Context]. It asks the real context where there is one: that
-// is how package context finds whom to tell of a cancellation, and the cause of it.
+// is how package context finds which children to cancel, and the cause.
 func (c *callContext) Value(key any) any {
 	c.mu.Lock()
 	timed := c.timed

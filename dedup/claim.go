@@ -52,12 +52,12 @@ type Claim struct {
 	declared  atomic.Bool // Danger is on record
 
 	firstOnly     bool // as it was asked for
-	takeUncertain bool // likewise
+	takeUncertain bool // the same
 	shadow        bool // runs without a claim: Observe, or FailOpen
 	finding       bool // has taken an uncertain key over, and is to find out
 
 	// guarded by mu
-	lost       bool  // cancelled for ErrLeaseLost
+	lost       bool  // canceled for ErrLeaseLost
 	completing bool  // Complete was called before it was lost
 	ended      State // what it ended as; StateAbsent while open
 	mu         sync.Mutex
@@ -72,7 +72,7 @@ type Claim struct {
 //
 // The error is an [*InputError] for a bad key, scope or label, [ErrClosed], or one for
 // which [OutcomeUnknown] is true when the store could not be asked or ctx ended; the
-// Claim is nil then. A cancelled call leaves no claim behind for longer than the
+// Claim is nil then. A canceled call leaves no claim behind for longer than the
 // release of it takes.
 //
 // An uncertain key is asked about first when there is a Config.Resolve: the call then

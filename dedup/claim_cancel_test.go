@@ -22,7 +22,7 @@ func wantFree(t *testing.T, store *hooked, key string) {
 	}
 }
 
-// Wherever a caller is cancelled while it claims, the key is free soon after.
+// Wherever a caller is canceled while it claims, the key is free soon after.
 func TestCancelledClaimLeavesNoClaimBehind(t *testing.T) {
 	slow := only("Claim", func(call) error { time.Sleep(time.Second); return nil })
 	lost := only("Claim", func(c call) error { time.Sleep(time.Second); return errNet })
@@ -51,7 +51,7 @@ func TestCancelledClaimLeavesNoClaimBehind(t *testing.T) {
 				c, err := d.Claim(ctx, "k")
 				counted := 0
 				if c != nil || !dedup.OutcomeUnknown(err) {
-					// Cancelled while it renews its hidden claim, the call may still win.
+					// Canceled while it renews its hidden claim, the call may still win.
 					if c == nil || c.Release(t.Context()) != nil {
 						t.Fatalf("%v, %v", c, err)
 					}
@@ -101,7 +101,7 @@ func TestCancelledBatchLeavesNoClaimBehind(t *testing.T) {
 	})
 }
 
-// What was never sent needs no release.
+// A claim that was never sent needs no release.
 func TestCallThatIsCancelledBeforehandAsksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, seen := hook(), &journal{}
@@ -129,7 +129,7 @@ func TestCallThatIsCancelledBeforehandAsksNothing(t *testing.T) {
 		if n := store.count(); n != 0 {
 			t.Errorf("%d calls to the store", n)
 		}
-		seen.want(t, "store error", 0) // it is no fault of the store
+		seen.want(t, "store error", 0) // it is not the store's fault
 	})
 }
 

@@ -142,7 +142,7 @@ func TestHiddenClaimThatCannotBeRenewedIsNotUsed(t *testing.T) {
 	t.Run("taken over", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := hook()
-			// FailOpen must not run beside an owner that is known to exist.
+			// FailOpen must not run the effect while another owner is known to exist.
 			d := newDeduper(t, store, func(c *dedup.Config) { c.FailOpen = true })
 			store.setAfter(lostOnce)
 			store.setBefore(only("Renew", func(call) error {

@@ -7,14 +7,16 @@ import (
 
 // ClaimBatch claims many keys in one round trip per 1024 (on a Redis Cluster per node) and
 // returns one Claim per request, in order. Outcomes are per item: an item that is bad,
-// or could not be learnt, has Outcome Unknown and says why through [Claim.Err].
+// or that the store did not answer, has Outcome Unknown and says why through [Claim.Err].
 //
 // A key that occurs again in the batch is an alias of its first occurrence, which is in
 // its Claim.Alias. Do not run it: it shares the fate of the first, so acknowledge it
-// when that one is recorded, and let it come again when that one is released. Ending it
-// is an [*InputError]. Only when the first is a Mismatch and the repetition is none, or is
-// in flight elsewhere where the repetition takes over, or was left alone (Request.FirstOnly)
-// and the repetition does not, it is asked for too, and is no alias.
+// when that one is recorded, and have it redelivered when that one is released. Ending it
+// is an [*InputError]. In three cases the repetition is claimed too, and is not an alias:
+//
+//   - The first is a Mismatch, and the repetition is not.
+//   - The first is in flight elsewhere, and the repetition takes the key over.
+//   - The first was left alone because of Request.FirstOnly, and the repetition is without it.
 //
 // Each claim that was won lasts for Config.LeaseTTL from the call on, unless
 // [Claim.KeepAlive] renews it: keep alive what may wait or run for longer. Config.Wait
@@ -44,8 +46,9 @@ type claimBatch struct {
 	aliases []alias
 	send    []ClaimRequest
 	index   []int // of each item of send in reqs
-	// room is for the requests: what is sent lies in front, in order; what is not, at the
-	// back. It is given back when all is learnt: then neither claims nor store refer to it.
+	// room is for the requests: those that are sent are in front, in order, and the others
+	// at the back. It is given back when every request has its answer, because then neither
+	// the claims nor the store refer to it.
 	room   []ClaimRequest
 	learnt bool
 }
@@ -142,7 +145,7 @@ func (b *claimBatch) ask(ctx context.Context, send func(context.Context, []Claim
 	return true
 }
 
-// askOn goes on from the answers of the first send.
+// askOn continues from the answers of the first send.
 func (b *claimBatch) askOn(ctx context.Context, asking stamp, first time.Duration, answers []Answer, send func(context.Context, []ClaimRequest) []Answer) {
 	got := [][]Answer{answers}
 	asked := b.d.askOn(ctx, first, b.send, answers, func(ctx context.Context, reqs []ClaimRequest) []Answer {
@@ -164,9 +167,9 @@ func (b *claimBatch) fill(ctx context.Context, n int, ans *Answer, validUntil ti
 	b.d.fill(ctx, b.claims[b.index[n]], ans, validUntil, false)
 }
 
-// newAlias makes the claim of a key that occurred before in its batch. What was learnt
-// of the first may say nothing about this one: when the first was a Mismatch, this one
-// may agree with the record, and asks for itself.
+// newAlias makes the claim of a key that occurred before in its batch. The answer to the
+// first may say nothing about this one: when the first was a Mismatch, this one may agree
+// with the record, and asks for itself.
 func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest, first *Claim) *Claim {
 	ans := shared(first, req)
 	if ans.Outcome == Unknown && ans.Err == nil || first.Observed == InFlight && req.gains(&ans, first) {

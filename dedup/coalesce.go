@@ -16,7 +16,7 @@ import (
 // to send, take what has gathered; see send.go. A call that finds the crowd full is
 // refused with errCrowded.
 //
-// Cancelling one caller never disturbs the others: a batch runs under a deadline of its
+// Canceling one caller never disturbs the others: a batch runs under a deadline of its
 // own, and the answers nobody waits for any more go to orphans.
 type coalescer[R any] struct {
 	send    func(context.Context, []R) []Answer
@@ -83,9 +83,9 @@ func (c *coalescer[R]) doOne(ctx context.Context, req []R) Answer {
 	return c.await(ctx, c.enqueue(&req[0]))
 }
 
-// direct sends a call by itself, on its caller's goroutine: what there is to gain from a
-// batch of so few is less than a goroutine costs. The call is its caller's alone, so it
-// ends with ctx; that it then returns at once is the store's contract.
+// direct sends a call by itself, on its caller's goroutine: a batch of so few calls saves
+// less than a goroutine costs. The call is its caller's alone, so it ends with ctx. The
+// store's contract says that it then returns at once.
 func (c *coalescer[R]) direct(ctx context.Context, req []R) Answer {
 	within := &callContext{Context: ctx, deadline: time.Now().Add(c.timeout)} // the store may keep it
 	defer within.end()
@@ -102,7 +102,7 @@ func (c *coalescer[R]) direct(ctx context.Context, req []R) Answer {
 	return answers[0]
 }
 
-// contextual reports whether err tells of a context that ended.
+// contextual reports whether err comes from a context that ended.
 func contextual(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -144,7 +144,7 @@ func (c *coalescer[R]) await(ctx context.Context, t *ticket[R]) Answer {
 	return ans
 }
 
-// abandon takes a cancelled call out of the queue, or, when it has been sent, leaves its
+// abandon takes a canceled call out of the queue, or, when it has been sent, leaves its
 // answer to orphans. It reports false when the call has been answered already.
 func (c *coalescer[R]) abandon(t *ticket[R]) (queued, left bool) {
 	c.mu.Lock()

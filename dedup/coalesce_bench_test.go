@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// BenchmarkCoalescer is what the coalescer costs a call, beside a bare call of the same
-// store that does nothing and allocates nothing. With several callers an operation is a
-// hundred calls.
+// BenchmarkCoalescer compares a call through the coalescer with a bare call of the same store,
+// which does nothing and allocates nothing. With several callers an operation is a hundred
+// calls.
 func BenchmarkCoalescer(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

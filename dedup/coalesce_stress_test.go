@@ -12,7 +12,7 @@ import (
 )
 
 // Whatever meets whatever (cancellation, the last call of a crowd, one ID many times, a
-// slow batch beside fast ones): every call is answered once, with its own answer, and
+// slow batch among fast ones): every call is answered once, with its own answer, and
 // what was sent for a caller that left reaches orphans. A lost wake-up hangs the test.
 func TestEveryCallIsAnsweredOnce(t *testing.T) {
 	for name, spin := range map[string]int{"fast store": 0, "slow store": 50} {

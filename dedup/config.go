@@ -32,18 +32,20 @@ type Config struct {
 	// least HotWindow, and is raised to it.
 	Hold time.Duration
 
-	// Leases keeps the claims, and for HotWindow what has ended, in front of the store given
-	// to [New], which then keeps records alone, for all of Window: leases and recent records
-	// in Redis, in about one round trip a call, and weeks in a database. A claim that Leases
-	// know nothing of costs a Lookup of the store, unless Filter can prove that it would find
-	// nothing. An end is written to the store first, and is on record when that has it: its
-	// row decides between two that ended one key. Failures for good are kept by Leases alone.
+	// Leases keeps the claims, and for HotWindow the finished keys, in front of the store given
+	// to [New]. That store then keeps only records, for all of Window. So leases and recent
+	// records are in Redis, in about one round trip a call, and weeks of records in a database.
+	// A claim of a key that Leases does not know costs a Lookup of the store, unless Filter can
+	// prove that it would find nothing. An end is written to the store first, and is on record
+	// when the store has it: its row decides between two attempts that ended one key. Failures
+	// for good are kept by Leases alone.
 	//
 	// Two processes of one namespace must have the same Leases and the same store, or neither.
-	// One that uses the store alone runs beside those that claim here, so switch all at once
-	// and wait for a LeaseTTL in between. Keys that the store holds as uncertain from before
-	// stay so until Mark or Forget. Completion.With is refused. Leases are any Store, a Redis
-	// with a record for each key best; one that has a single window for all keys is refused.
+	// A process that uses the store alone does not see the claims in Leases, and runs effects at
+	// the same time as their owners. So switch all processes at once, and wait for a LeaseTTL in
+	// between. Keys that the store holds as uncertain from before stay so until Mark or Forget.
+	// Completion.With is refused. Leases is any Store, a Redis with a record for each key best.
+	// A store that has a single window for all keys is refused.
 	//
 	// Default nil: the store keeps both.
 	Leases Store
@@ -57,15 +59,16 @@ type Config struct {
 
 	// Filter saves the Lookup of the store for keys that it can prove absent. It must be fed
 	// everything that the store holds, by whomever it was written: package bloom's Filter, that
-	// follows the store with Filter.Follow, is one. It must remember for Window. Nothing is new to it while it lags behind by
-	// HotWindow less a LeaseTTL and one percent, which includes the longest time that a commit
-	// may hang. Whoever writes to the store past Leases makes it lie.
+	// follows the store with Filter.Follow, is one. It must remember for Window. While the
+	// filter lags behind the store by HotWindow less a LeaseTTL and one percent, it proves no
+	// key new; that time includes the longest that a commit may hang. A program that writes to
+	// the store without going through Leases makes the filter wrong.
 	//
-	// It is asked only if Leases have a method Remembers() time.Duration, which says for how
-	// long back they have certainly kept all that they were told (redisadapter's have it, with
-	// the amnesia guard), and is asked again after the claim was answered. Duplicates are never
-	// decided by it, and a second attempt is always looked up. Needs Leases. Default nil: the
-	// store is always asked.
+	// It is asked only if Leases has a method Remembers() time.Duration, which returns how far
+	// back Leases certainly still has everything that was written to it. redisadapter's Store
+	// has it, with the amnesia guard. The filter is asked again after the claim was answered.
+	// It never decides that a key is a duplicate, and a second attempt is always looked up.
+	// Needs Leases. Default nil: the store is always asked.
 	Filter Filter
 
 	// Resolve finds out about an uncertain key: an attempt ended after [Danger] without
@@ -80,12 +83,12 @@ type Config struct {
 	//   - StateUncertain, or an error: still unknown. The key stays uncertain, and the
 	//     next call asks again.
 	//
-	// One caller at a time asks, in all processes: it takes the key over for that, with
-	// the attempt counted, and others find it in flight. ctx carries that attempt, follows
-	// the caller's, and is cancelled with ErrLeaseLost when the claim is lost; the lease is
-	// renewed meanwhile. rec is the record, with StateUncertain. A panic leaves the key
-	// uncertain and goes on. Do and Claim use it; ClaimBatch, Seen and Mark never wait for
-	// a downstream, and Observe mode changes nothing: they answer Uncertain.
+	// One caller at a time asks, in all processes. It takes the key over for that, which
+	// counts as an attempt, and others find the key in flight. ctx carries that attempt,
+	// follows the caller's context, and is canceled with ErrLeaseLost when the claim is lost.
+	// The lease is renewed meanwhile. rec is the record, with StateUncertain. A panic leaves
+	// the key uncertain and is passed on. Do and Claim use it. ClaimBatch, Seen and Mark never
+	// wait for a downstream, and Observe mode changes nothing: they answer Uncertain.
 	//
 	// After StateReleased the key stays dangerous: when the next attempt ends without
 	// success, a failure for good or NotBegun, even before it has called Danger again, it
@@ -119,8 +122,9 @@ type Config struct {
 	// SeenOnly remembers of a finished key only that it is done: no results, and no
 	// failures. A duplicate of a Do that returns a value answers ErrNoResult, Complete with
 	// a result answers ErrNoResult after recording, and Fail and Permanent release the claim,
-	// so that the message may come again; after [Danger] that makes the key uncertain. In return a store can be faster and smaller, and
-	// some stores can do no more: New refuses those without it. Default false.
+	// so that the message may be redelivered; after [Danger] that makes the key uncertain. In
+	// return a store can be faster and smaller. Some stores can do no more than that, and New
+	// refuses them without SeenOnly. Default false.
 	SeenOnly bool
 
 	// CacheBytes bounds the in-process cache of finished keys, which answers duplicates
@@ -130,11 +134,11 @@ type Config struct {
 	// much again for it between two collections.
 	//
 	// No entry outlives its record. One from this process's own end of a key lives as
-	// long, one that was learnt from the store a minute. Forget clears it at once here,
-	// and elsewhere within a second and a round trip: a hit is answered only if the store
-	// was asked for Forgets (see [Store]) in the last second. While that fails, hits go to
-	// the store. A store that cannot tell of them has no entry live longer than a
-	// minute, and another process's Forget goes unnoticed for as long.
+	// long, one that came from the store a minute. Forget clears it at once here, and
+	// elsewhere within a second and a round trip: a hit is answered only if the store was
+	// asked for Forgets (see [Store]) in the last second. While that fails, hits go to the
+	// store. When the store cannot report Forgets, no entry lives longer than a minute, and
+	// another process's Forget goes unnoticed for as long.
 	//
 	// Default 0: no cache. At least 64 KiB otherwise.
 	CacheBytes int
@@ -156,7 +160,7 @@ type Config struct {
 	FailOpen bool
 
 	// KeepLabels stores Request.Label in clear next to the key's digest. Adapters set labels by which
-	// people recognise a key: method, path and Idempotency-Key of a request, provider, endpoint and id
+	// people recognize a key: method, path and Idempotency-Key of a request, provider, endpoint and id
 	// of a webhook, method and key of a gRPC call. Default false.
 	KeepLabels bool
 

@@ -7,8 +7,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Who builds on a Deduper reads what is in force from it, defaults included, and cannot
-// change it by what it was told.
+// A caller can read the Config in force from a Deduper, defaults included, and cannot change it
+// through the copy that it gets.
 func TestConfigShowsWhatIsInForce(t *testing.T) {
 	d, err := dedup.New(dedup.Memory(10), dedup.Config{Namespace: "ns", Window: time.Hour, LeaseTTL: time.Second, SeenOnly: true})
 	if err != nil {

@@ -68,7 +68,7 @@ func (p *process) dead() bool {
 type crash struct {
 	call  int    // index of the store call, from 1
 	reply bool   // executed, and its reply lost; otherwise its request is lost
-	dies  bool   // the process ends there; otherwise it goes on
+	dies  bool   // the process ends there; otherwise it continues
 	point string // or: the process ends in its handler, "before" or "after" the effect
 }
 
@@ -160,8 +160,8 @@ func crashRun(t *testing.T, c crash, takes time.Duration) (run crashed) {
 }
 
 // Every store call of one message's life loses its request or its reply, and the owner
-// lives or dies with it: the message ends on record once, and its effect happened once,
-// or twice only when its owner died between effect and record.
+// lives or dies with it. The message is recorded once. Its effect happens once, or twice
+// only when its owner died between effect and record.
 func TestCrashMatrix(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"fast": 0, "many leases": 25 * time.Second} {
 		t.Run(name, func(t *testing.T) {

@@ -34,8 +34,8 @@ func (c *crowd) enter() int64 { return c.n.Add(1) }
 func (c *crowd) leave()       { c.n.Add(-1) }
 
 const (
-	// itemTime is about what a server works on one item. That time is no distance:
-	// another batch under way would only wait behind it.
+	// itemTime is about how long a server works on one item. It is not part of the distance
+	// to the server: another batch under way would only wait behind it.
 	itemTime = 2 * time.Microsecond
 	// tripPerSend is how much distance makes room for one more batch under way.
 	tripPerSend = 100 * time.Microsecond

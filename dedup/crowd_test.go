@@ -238,7 +238,7 @@ func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
 	}
 }
 
-// A lone call costs one allocation beside the store's own.
+// A lone call costs one allocation in addition to the store's own.
 func TestLoneCallAllocatesOnce(t *testing.T) {
 	c := newTestCoalescer(&batches{})
 	answers := make([]Answer, 1)
@@ -251,7 +251,7 @@ func TestLoneCallAllocatesOnce(t *testing.T) {
 	}
 }
 
-// What a direct call leaves behind when its caller goes is given to orphans, at once.
+// When the caller of a direct call goes, its claim is given to orphans at once.
 func TestLoneCallerReturnsWhenItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{do: echo(500 * time.Millisecond)})

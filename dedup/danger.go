@@ -24,10 +24,10 @@ import (
 // the store cannot be asked; once it has returned nil, calling it again in the same
 // attempt costs nothing. A nil error means that the store has acknowledged the
 // declaration while the claim was ours. Otherwise do not begin, and return the error as
-// NotBegun, for the declaration may be on record although its reply was lost:
-// [ErrLeaseLost] when the claim is not ours any more; one for which [OutcomeUnknown] is
-// true when the store could not be asked, or ctx ended; an [*InputError] when ctx is not
-// that of an attempt, or its attempt has ended. It is safe for concurrent use.
+// NotBegun: the declaration may be on record although its reply was lost. The error is
+// [ErrLeaseLost] when the claim is not ours any more. It is one for which [OutcomeUnknown]
+// is true when the store could not be asked, or ctx ended. It is an [*InputError] when ctx
+// is not that of an attempt, or its attempt has ended. Danger is safe for concurrent use.
 //
 // Where the handler runs without a claim (Observe mode that would have skipped, or
 // Config.FailOpen) it writes nothing and returns nil, and in Observe mode it never fails

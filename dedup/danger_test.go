@@ -187,7 +187,7 @@ func TestDangerIsAcknowledged(t *testing.T) {
 	})
 }
 
-// What the store has not acknowledged must not begin.
+// An effect whose Danger the store has not acknowledged must not begin.
 func TestDangerFailsClosed(t *testing.T) {
 	for name, test := range map[string]struct {
 		store func(*hooked)

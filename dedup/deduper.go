@@ -36,10 +36,10 @@ type Deduper struct {
 	orphans  orphans
 }
 
-// New returns a Deduper over store. It starts no goroutine and sends nothing. A nil
-// store (also a nil pointer of its type: the store whose error was not looked at), a
-// [Memory] without capacity, or a bad field of cfg is an [*InputError], and so is a Window or
-// Hold that the store refuses (see [Store]).
+// New returns a Deduper over store. It starts no goroutine and sends nothing. The error is
+// an [*InputError] for a nil store, a [Memory] without capacity, a bad field of cfg, and a
+// Window or Hold that the store refuses (see [Store]). A nil pointer of the store's type,
+// which a constructor returns with an error, counts as a nil store.
 func New(store Store, cfg Config) (*Deduper, error) {
 	if err := checkStore("Store", store); err != nil {
 		return nil, err
@@ -256,8 +256,8 @@ func unknown(err error) error {
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// storeError tells of an item the store could not answer. A caller that left is not
-// the store's fault.
+// storeError reports an item the store could not answer. A caller that left is not the
+// store's fault.
 func (d *Deduper) storeError(id ID, err error) {
 	var left *abandonedError
 	if !errors.As(err, &left) {

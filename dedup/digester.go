@@ -16,7 +16,7 @@ type digester struct {
 	text [1 + 3*2 + maxNamespaceBytes + 2*maxKeyBytes]byte
 	head int
 
-	tokens randomTokens // of the same batch, seeded by who uses them
+	tokens randomTokens // of the same batch, seeded by their user
 }
 
 var digesters = sync.Pool{New: func() any { return &digester{hash: sha256.New()} }}
@@ -49,9 +49,10 @@ func (g *digester) id(r *Request) (ID, error) {
 	return ID(g.hash.Sum(g.sum[:0])[:len(ID{})]), nil
 }
 
-// printableWords is printableASCII eight bytes at a time. A byte that is none has its
-// highest bit set in itself, with one added (0x7f), or with a space taken away: the lowest
-// that is none without a carry or borrow from below, and of the others nothing is asked.
+// printableWords is printableASCII for eight bytes at a time. A byte that is not printable
+// ASCII has its highest bit set: in itself, after adding one (0x7f), or after subtracting a
+// space. A carry or borrow can only come from a lower byte that is not printable either. So
+// the lowest such byte always shows, and that is enough.
 func printableWords(text []byte) bool {
 	const ones, spaces, highest = 0x0101010101010101, 0x2020202020202020, 0x8080808080808080
 	for ; len(text) >= 8; text = text[8:] {

@@ -32,7 +32,7 @@ func TestDigesterIsNewID(t *testing.T) {
 	}
 }
 
-// Each byte at each place, beside neighbours from which a carry or a borrow could come.
+// Each byte at each place, next to neighbors from which a carry or a borrow could come.
 func TestPrintableWordsLooksAtEachByte(t *testing.T) {
 	for _, fill := range []byte{' ', 'a', '~', 0, 0x7f, 0xff} {
 		for at := range 19 {

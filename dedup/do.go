@@ -27,24 +27,29 @@ type Result[T any] struct {
 //   - fn returns an error for which [IsPermanent] is true: it is recorded and replayed
 //     as a [*FailedError].
 //   - fn returns any other error, panics, or calls runtime.Goexit: the claim is
-//     released, so that a retry can run at once. A panic goes on.
+//     released, so that a retry can run at once. A panic is passed on.
 //
-// fn runs under a context that carries its attempt and is cancelled with cause
-// [ErrLeaseLost] when its claim is lost; the lease is renewed while it runs. fn should
-// be safe to run again: after a crash between effect and record, it is.
+// fn runs under a context that carries its attempt, and that is canceled with cause
+// [ErrLeaseLost] when its claim is lost. The lease is renewed while fn runs. fn should be
+// safe to run again: after a crash between effect and record, it runs again.
 //
-// Errors: what fn returned; [ErrInFlight], [ErrMismatch], [ErrUncertain] or a
-// [*FailedError] when fn did not run; [ErrNoResult] when the key is done but its value
-// was not kept, or there never was one (Mark, Complete without a result) and T is not
-// struct{}; [ErrUnreadable] when it is not a T; [ErrLeaseLost], with the value, when
-// fn succeeded after its claim was lost; [ErrClosed]; one for which [OutcomeUnknown] is
-// true when the store could not be asked, or the lease had lapsed before fn was to begin,
-// or, with the value, when the effect landed and its record could not be confirmed. A nil
-// d, fn or ctx, and a bad key, are an [*InputError] before anything happens.
+// The error is one of these:
+//
+//   - the error of fn;
+//   - [ErrInFlight], [ErrMismatch], [ErrUncertain] or a [*FailedError] when fn did not run;
+//   - [ErrNoResult] when the key is done but its value was not kept, or there never was one
+//     (Mark, Complete without a result) and T is not struct{};
+//   - [ErrUnreadable] when the value is not a T;
+//   - [ErrLeaseLost], with the value, when fn succeeded after its claim was lost;
+//   - [ErrClosed];
+//   - one for which [OutcomeUnknown] is true when the store could not be asked, or the lease
+//     had lapsed before fn was to begin, or, with the value, when the effect landed and its
+//     record could not be confirmed;
+//   - an [*InputError], before anything happens, for a nil d, fn or ctx, and for a bad key.
 //
 // Acknowledge the message when [CanAck] is true of the error: it is nil, a failure for good
-// that is on record, or ErrNoResult. On any other error do not acknowledge: let the message
-// come again when [CanRetry] or OutcomeUnknown is true, and park it or stop otherwise. A
+// that is on record, or ErrNoResult. On any other error do not acknowledge. Have the message
+// redelivered when [CanRetry] or OutcomeUnknown is true, and park it or stop otherwise. A
 // failure for good that could not be recorded carries why: a later delivery runs fn again.
 //
 // CanAck says nothing about the value. Use it when the error is nil, and in the two cases
@@ -52,7 +57,7 @@ type Result[T any] struct {
 //
 // While the store is down, claiming gives up after four times Config.StoreTimeout and a
 // backoff of less than 100 ms, or when ctx ends; with thousands of calls at once some
-// wait longer for their turn. After the effect, recording goes on for up to one lease,
+// wait longer for their turn. After the effect, recording continues for up to one lease,
 // also when ctx has ended: the effect has happened. For a request handler choose
 // Config.LeaseTTL below the time after which the sender gives up.
 func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error), opts ...Option) (Result[T], error) {
@@ -122,9 +127,9 @@ func run[T any](ctx context.Context, c *Claim, fn func(context.Context) (T, erro
 	return value, merge(err, c.d.conclude(ctx, done))
 }
 
-// overBefore is why the effect of a claim is not to begin, given the cause with which its
-// context has ended: Close gave up while we were claiming, or this process stood still
-// until the lease had lapsed, so that another owner may be at work.
+// overBefore returns why the effect of a claim must not begin, given the cause that ended its
+// context. Close gave up while we were claiming, or this process stood still until the lease
+// had lapsed, so that another owner may be at work.
 func (c *Claim) overBefore(ctx context.Context, cause error) error {
 	switch {
 	case errors.Is(cause, ErrClosed):
@@ -135,8 +140,8 @@ func (c *Claim) overBefore(ctx context.Context, cause error) error {
 	return nil
 }
 
-// conclude ends a claim even though its caller may be gone: what has happened must be
-// recorded. It takes at most one lease; later nothing of it would count.
+// conclude ends a claim even though its caller may be gone: the effect has happened, and
+// must be recorded. It takes at most one lease; later nothing of it would count.
 func (d *Deduper) conclude(ctx context.Context, done Completion) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.LeaseTTL)
 	defer cancel()

@@ -117,7 +117,7 @@ func TestResultOfExactlyTheLimitIsKept(t *testing.T) {
 	}
 }
 
-// A program that changed its type must not loop on the message for ever, nor take the
+// A program that changed its type must not loop on the message forever, nor take the
 // zero value for the answer.
 func TestDoOfAnotherTypeIsUnreadable(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)

@@ -17,19 +17,25 @@
 // for consumers that commit offsets. [Deduper.Seen] and [Deduper.Mark] are the simplest
 // receiver.
 //
-// # What is promised
+// # Guarantees
 //
 // At most one owner runs a key at a time, and nothing is lost: a key is recorded only
-// after its effect, and what could not be learnt is an error, never "done". The effect
-// can run twice when the process dies after the effect and before the record, when a
-// handler that was paused outlives its lease (unless the effect refuses an old fence),
-// when a request took it over from a live owner of an older generation
-// (Request.TakeOverOlderGeneration), and when the store loses what it had acknowledged. Where that must not happen, put
-// record and effect into one transaction: package sqladapter. Where that is not possible,
-// call [Danger] before what cannot be taken back, and give the Deduper a Config.Resolve
-// that asks the downstream: an attempt that dies in between leaves the key uncertain,
-// and nobody runs it again before the downstream has been asked. [Step] lets a rerun
-// skip the parts that are finished.
+// after its effect, and a state that the store could not answer is an error, never "done".
+//
+// The effect can run twice in four cases:
+//
+//   - The process dies after the effect and before the record.
+//   - A handler that was paused outlives its lease, and the effect does not refuse an old
+//     fence.
+//   - A request takes the key over from a live owner of an older generation
+//     (Request.TakeOverOlderGeneration).
+//   - The store loses what it had acknowledged.
+//
+// Where that must not happen, put record and effect into one transaction: package
+// sqladapter. Where that is not possible, call [Danger] before the part that cannot be
+// undone, and give the Deduper a Config.Resolve that asks the downstream. Then an attempt
+// that dies in between leaves the key uncertain, and nobody runs it again before the
+// downstream has been asked. [Step] lets a rerun skip the parts that are finished.
 //
 // Delivery stays at least once. A duplicate that arrives after the window runs again.
 //

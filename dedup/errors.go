@@ -14,7 +14,7 @@ var (
 	// ErrUncertain: an earlier attempt may or may not have had its effect. [CanRetry]
 	// says whether Config.Resolve is asked again by the next call.
 	ErrUncertain = errors.New("dedup: effect of an earlier attempt is uncertain")
-	// ErrUnknown: the state of the key, or of the write, could not be learnt.
+	// ErrUnknown: the state of the key, or of the write, could not be found out.
 	ErrUnknown = errors.New("dedup: outcome unknown")
 	// ErrLeaseLost: the claim is no longer this owner's. It is the cancellation cause
 	// of a handler's context, and the answer to a late Complete, Fail or Release.
@@ -31,11 +31,11 @@ var (
 	ErrUnreadable = errors.New("dedup: unreadable record")
 )
 
-// InputError tells what is wrong with a configuration or a call. It is returned before
+// InputError says what is wrong with a configuration or a call. It is returned before
 // any side effect. The text names the field and the problem, never a key.
 type InputError struct {
-	// Field that is wrong, as it is spelt in Config or in the call; that of another
-	// package's configuration with its package, as in "kafkaadapter.Config.Handler".
+	// Field that is wrong, as it is spelled in Config or in the call. A field of another
+	// package's configuration has its package, as in "kafkaadapter.Config.Handler".
 	Field string
 	// Reason continues the sentence that begins with Field.
 	Reason string
@@ -61,7 +61,7 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// Permanent marks err as a failure that no retry can mend: it is stored and replayed
+// Permanent marks err as a failure that no retry can fix: it is stored and replayed
 // to every duplicate. Permanent(nil) is nil. Every other error is retryable: the claim
 // is released.
 func Permanent(err error) error {
@@ -71,7 +71,7 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// IsPermanent reports whether err, or what it wraps, is a failure that no retry can mend:
+// IsPermanent reports whether err, or what it wraps, is a failure that no retry can fix:
 // it was made by [Permanent], or is the [*FailedError] that replays such a one. A handler
 // that returns the FailedError of another key has failed for good too.
 func IsPermanent(err error) bool {
@@ -91,7 +91,7 @@ func IsPermanent(err error) bool {
 //
 // At most one of CanAck, [CanRetry] and [OutcomeUnknown] is true of an error that is not nil.
 // Where none is (bad input, a mismatch, an uncertain effect that nobody asks about, an
-// unreadable record, a closed Deduper, a caller that was cancelled), park the message or stop.
+// unreadable record, a closed Deduper, a caller that was canceled), park the message or stop.
 func CanAck(err error) bool {
 	var input *InputError
 	switch {
@@ -110,9 +110,9 @@ func CanAck(err error) bool {
 func OutcomeUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
 
 // CanRetry reports whether the same call may succeed later without anybody's help, and
-// nothing about it is unknown: it is false for nil, for what [CanAck] or [OutcomeUnknown] is
-// true of, and for bad input, a mismatch, an uncertain record that nobody asks about, an
-// unreadable one, a closed Deduper, and a caller that was cancelled.
+// nothing about it is unknown. It is false for nil, and for every error of which [CanAck] or
+// [OutcomeUnknown] is true. It is also false for bad input, a mismatch, an uncertain record
+// that nobody asks about, an unreadable one, a closed Deduper, and a caller that was canceled.
 func CanRetry(err error) bool {
 	switch {
 	case CanAck(err), OutcomeUnknown(err):
@@ -147,8 +147,8 @@ func passesSoon(err error) bool {
 	return passes(err) && (!errors.As(err, &denied) || !denied.Denied())
 }
 
-// refusedError is the certain answer of a store that wrote nothing and will not: what it was
-// asked for is wrong, or it cannot read what is there. It is never an unknown outcome.
+// refusedError is the certain answer of a store that wrote nothing and will not: the request
+// is wrong, or the store cannot read what is there. It is never an unknown outcome.
 type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return e.err.Error() }

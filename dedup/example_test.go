@@ -42,7 +42,7 @@ func ExampleDo() {
 	// duplicate ch_1
 }
 
-// A failure that no retry can mend is stored and replayed; any other one releases the
+// A failure that no retry can fix is stored and replayed; any other one releases the
 // key for the next attempt.
 func ExamplePermanent() {
 	d, ctx := exampleDeduper(), context.Background()
@@ -74,7 +74,7 @@ func ExampleDeduper_Claim() {
 		fmt.Println(c.Outcome, c.Err())
 		return
 	}
-	run, stop := c.KeepAlive(ctx) // renewed until stop; cancelled when the lease is lost
+	run, stop := c.KeepAlive(ctx) // renewed until stop; canceled when the lease is lost
 	defer stop()
 	if err := charge(run); err != nil {
 		fmt.Println(c.Release(ctx))

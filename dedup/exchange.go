@@ -13,13 +13,13 @@ type finishClaimer interface {
 
 // CompleteAndClaim is [Deduper.CompleteBatch] of one batch and [Deduper.ClaimBatch] of the
 // next in one round trip, where the store can do that: a consumer that always has a next
-// batch saves half its round trips. What was finished is on record when the call returns,
-// not before, so offsets of done are committed a batch later; end the last batch, and
-// whatever a rebalance takes, with CompleteBatch.
+// batch saves half its round trips. The finished claims are on record when the call
+// returns, not before, so offsets of done are committed a batch later. End the last batch,
+// and whatever a rebalance takes, with CompleteBatch.
 //
 // A key of reqs that is also among done may be answered as it was before its end. The
-// answers and errors are those of the two calls; with ErrClosed, or a nil ctx, done has
-// been ended all the same, if it could be.
+// answers and errors are those of the two calls. Even with ErrClosed, or a nil ctx, done has
+// been ended if it could be.
 func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion, reqs []Request) (errs []error, claims []*Claim, err error) {
 	if err := d.check(ctx); err != nil {
 		return d.CompleteBatch(ctx, done), nil, err
@@ -63,8 +63,8 @@ func (x *exchange) end(ctx context.Context, done []Completion, errs []error) (br
 	return nil
 }
 
-// exchange brings the first send of a finish and the first send of an ask together. What
-// either has to send again goes its own way.
+// exchange brings the first send of a finish and the first send of an ask together. If one
+// of them has to send again, it does so by itself.
 type exchange struct {
 	d       *Deduper
 	store   finishClaimer
@@ -88,7 +88,7 @@ func (x *exchange) claim(ctx context.Context, reqs []ClaimRequest) []Answer {
 		return x.d.sendClaims(ctx, reqs)
 	}
 	x.claimMet = true
-	defer close(x.ended) // also when the store panics: the other side must not wait for ever
+	defer close(x.ended) // also when the store panics: the other side must not wait forever
 	changes, ok := <-x.changes
 	if !ok { // there was nothing to end
 		return x.d.sendClaims(ctx, reqs)

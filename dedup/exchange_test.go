@@ -132,7 +132,7 @@ func TestCompleteAndClaimAfterClose(t *testing.T) {
 }
 
 // TestCompleteAndClaimPanic prevents a store that panics from leaving a goroutine, and so
-// Close, waiting for ever.
+// Close, waiting forever.
 func TestCompleteAndClaimPanic(t *testing.T) {
 	s := &swapper{hooked: hook(), lose: func() error { panic("store") }}
 	d := newDeduper(t, s, nil)

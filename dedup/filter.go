@@ -10,15 +10,15 @@ import "time"
 // twice per claim. Its size and its false positives cost lookups, never correctness; a filter that
 // says absent of a key that has a record runs its effect again.
 //
-// A filter may have more methods. Wrong(n int) is told of n keys for which its reason was "maybe",
-// and of which the store knew nothing. OnState(func(fill, estimated, observed float64, reason
-// string)) sets what is called when its state has changed, and State() returns the same four,
-// now; see Observer.FilterState. Where several Dedupers share a filter, the newest one's
-// Observer is told of changes.
+// A filter may have more methods. Wrong(n int) is called after n keys for which its reason was
+// "maybe" turned out to be unknown to the store. OnState(func(fill, estimated, observed float64,
+// reason string)) sets the function that is called when its state has changed, and State()
+// returns the same four values, now; see Observer.FilterState. Where several Dedupers share a
+// filter, the Observer of the newest one gets the changes.
 type Filter interface {
-	// Absent reports whether id is certainly in no record that a store was sent more than
-	// before ago; else why it cannot say so: "maybe" when it may have been told of id, or
-	// another word for what it lacks. A filter that reads a store sees what was committed when
-	// it looked, so it allows for the time between: the longest that a commit may hang.
+	// Absent reports whether id is certainly in no record that was sent to the store longer
+	// ago than before. Otherwise reason says why it cannot: "maybe" when id may have been added,
+	// or another word for what the filter lacks. A filter that reads a store sees the records
+	// that were committed when it looked, so it allows for the longest that a commit may hang.
 	Absent(id [16]byte, before time.Duration) (absent bool, reason string)
 }

@@ -16,7 +16,7 @@ const maxFailureText = 1 << 10
 // Complete records that the effect has landed, with an optional result that duplicates
 // get replayed byte for byte. Call it after the effect, and before acknowledging the
 // message. A result larger than Config.ResultLimit is not kept: the key is recorded as
-// done all the same, and Complete answers [ErrNoResult].
+// done without it, and Complete answers [ErrNoResult].
 //
 // [ErrLeaseLost] means that the claim was no longer ours. The effect has landed, so it
 // is recorded if nobody else's was (see Claim.Stored for what was found), but it may
@@ -31,7 +31,7 @@ func (c *Claim) Complete(ctx context.Context, result []byte) error {
 	return finishOne(ctx, Completion{Claim: c, Result: result})
 }
 
-// Fail records a failure that no retry can mend. Duplicates get it replayed as a
+// Fail records a failure that no retry can fix. Duplicates get it replayed as a
 // [*FailedError] with the text of cause, cut at 1 KiB. From a late owner it changes
 // nothing and answers [ErrLeaseLost]. Errors are otherwise those of Complete.
 func (c *Claim) Fail(ctx context.Context, cause error) error {
@@ -54,10 +54,10 @@ func (c *Claim) Release(ctx context.Context) error {
 
 var errReleased = errors.New("released")
 
-// CompleteBatch ends many claims and returns nil when everything was written as asked,
-// else one error per item, in order: what Complete, Fail or Release would have returned,
-// nil for an item that was written. It takes one round trip per 1024 items (on a Redis
-// Cluster per node).
+// CompleteBatch ends many claims and returns nil when everything was written as asked.
+// Otherwise it returns one error per item, in order: the one that Complete, Fail or Release
+// would have returned, and nil for an item that was written. It takes one round trip per
+// 1024 items (on a Redis Cluster per node).
 func (d *Deduper) CompleteBatch(ctx context.Context, done []Completion) []error {
 	if err := d.check(ctx); err != nil {
 		return slices.Repeat([]error{err}, len(done))
@@ -132,11 +132,11 @@ type ending struct {
 	until  time.Duration // the end of the lease as it was when the end began, by Deduper.clock
 }
 
-// worthTrying reports whether an end that could not be learnt is to be sent once more.
-// The effect has happened, so only the record stands between it and a second run: that
-// goes on until the lease ends, by then another owner may be at work. Renewals do not
-// prolong it: a store that renews and cannot record would hold its caller for ever. A
-// release does no more than the end of the lease, and in Observe mode nobody is to wait.
+// worthTrying reports whether to send an end without an answer once more. The effect has
+// happened, so only the record stands between it and a second run. Sending continues until
+// the lease ends, because then another owner may be at work. Renewals do not prolong it: a
+// store that renews and cannot record would hold its caller forever. A release does no more
+// than the end of the lease, and in Observe mode nobody is to wait.
 func (d *Deduper) worthTrying(e *ending, tries int) bool {
 	if (e.change.State == StateReleased || d.cfg.ObserveOnly) && tries >= askTimes {
 		return false
@@ -144,8 +144,8 @@ func (d *Deduper) worthTrying(e *ending, tries int) bool {
 	return d.clock() < e.until
 }
 
-// finish writes the ends and fills errs. Items that could not be learnt are sent again
-// with the same token as long as they are worthTrying; then the answer stays unknown.
+// finish writes the ends and fills errs. Items without an answer are sent again with the
+// same token as long as they are worthTrying; then the answer stays unknown.
 func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, send func(context.Context, []Change) []Answer) {
 	todo, changes := d.beginEnds(done, errs)
 	begun, learnt := todo, len(todo) == 0
@@ -271,16 +271,16 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 	if change.State == StateSucceeded {
 		landed := c.landed.Load()
 		if c.lost && !landed && !item.InTime && !c.completing && item.With == nil {
-			// The handler may have returned nil because it was cancelled. Without an
+			// The handler may have returned nil because it was canceled. Without an
 			// effect, "succeeded" would lose the message, whoever owns the key now.
 			c.ended, c.err = change.State, ErrLeaseLost
 			return false, ErrLeaseLost
 		}
 		change.Until = d.at(c.validUntil)
 		if item.With == nil {
-			// What counts is when it was first said: a Complete that met an outage until
-			// the lease had ended is still true when it is called again. What is written
-			// with the record has not happened yet: only the claim's owner may.
+			// The first call counts: a Complete that met an outage until the lease had ended
+			// is still true when it is called again. Completion.With has not happened yet,
+			// and only the claim's owner may write it.
 			c.completing = true
 			change.Landed = landed || !c.fenceRead.Load()
 		}
@@ -305,7 +305,7 @@ func (c *Claim) change(item *Completion, cfg *Config, change *Change) {
 		change.State = StateSucceeded
 		change.NoResult = item.noResult || len(item.Result) > cfg.ResultLimit || cfg.SeenOnly && len(item.Result) > 0
 		if !change.NoResult && !cfg.SeenOnly {
-			// A copy: the batch it is sent in may outlive a cancelled call.
+			// A copy: the batch it is sent in may outlive a canceled call.
 			change.Result = bytes.Clone(item.Result)
 		}
 	case IsPermanent(item.Err) && !cfg.SeenOnly:

@@ -57,7 +57,7 @@ func TestFirstOnlyLeavesWhatWasTried(t *testing.T) {
 	})
 }
 
-// What was given back by all who had it is as new.
+// A key that was given back by all who had it counts as new.
 func TestFirstOnlyGetsWhatWasNeverBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, hook(), nil)
@@ -126,7 +126,7 @@ func TestFirstCallsShareWhatTheyLeave(t *testing.T) {
 	})
 }
 
-// In a batch a repetition that asks for more is asked for itself, and is no alias.
+// In a batch a repetition that asks for more is claimed by itself, and is not an alias.
 func TestFirstOnlyInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, hook(), nil)
@@ -165,8 +165,8 @@ func TestFirstOnlyDoesNotWait(t *testing.T) {
 	})
 }
 
-// Observe runs what Enforce would skip. What is left to a later call is not skipped: it is
-// asked for again, and then it runs under a claim that records it.
+// Observe runs the messages that Enforce would skip. A message that is left to a later call is not
+// skipped: it is claimed again, and then it runs under a claim that records it.
 func TestFirstOnlyIsNotOverruled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, told := hook(), &journal{}
@@ -189,7 +189,7 @@ func TestFirstOnlyIsNotOverruled(t *testing.T) {
 	})
 }
 
-// FailOpen is for a store that cannot be asked; what was left is an answer.
+// FailOpen is for a store that cannot be asked, and a key that was left alone is an answer.
 func TestFirstOnlyDoesNotFailOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, told := hook(), &journal{}

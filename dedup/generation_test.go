@@ -158,9 +158,8 @@ func TestOneCallOfManyTakesOver(t *testing.T) {
 	})
 }
 
-// A batch asks for itself, beside a single call that is under way; and in a batch a
-// repetition is asked for when it takes over what its first has met, but not when that
-// one has won.
+// A batch asks for itself while a single call is under way. In a batch a repetition is claimed
+// when it takes over the owner that its first has met, but not when the first has won.
 func TestClaimBatchTakesOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -199,7 +198,8 @@ func (s *claimsFirst) FinishClaim(ctx context.Context, changes []dedup.Change, r
 	return s.inner.Finish(ctx, changes), claimed
 }
 
-// What is being completed is not taken over in the same round trip: it would be done again.
+// A claim that is being completed is not taken over in the same round trip: its effect would run
+// again.
 func TestCompleteAndClaimDoesNotTakeOverWhatIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &claimsFirst{hook()}

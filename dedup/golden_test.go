@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// What is compared with what an older version has stored, here or downstream, never changes
-// without a version inside of it: another fingerprint is a Mismatch for every retry, and under
-// another derived key a downstream does it again.
+// A digest that is compared with one of an older version, here or downstream, never changes
+// without a version inside of it. Another fingerprint is a Mismatch for every retry, and under
+// another derived key a downstream runs the effect again.
 func TestStoredDigestsNeverChange(t *testing.T) {
 	id, err := NewID("ns", "tenant", "order-4711")
 	if err != nil {

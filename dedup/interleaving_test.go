@@ -15,10 +15,10 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Two workers get the same message. Every order is run in which their calls reach the store and
-// their effects happen, with up to so many troubles at any place: a worker that dies, a reply that
-// is lost, the time of a renewal, a lease that lapses. The Deduper, its renewer and the store are
-// the real ones, in fake time; only when a call goes through is decided here.
+// Two workers get the same message. The test runs every order in which their calls reach the store
+// and their effects happen. Up to so many faults occur at any place: a worker that dies, a reply
+// that is lost, the time of a renewal, a lease that lapses. The Deduper, its renewer and the store
+// are the real ones, in fake time. The test only decides when a call goes through.
 
 // plan is what a worker's handler does.
 type plan string

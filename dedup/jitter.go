@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// jitter is full jitter (AWS Architecture Blog, "Exponential Backoff And Jitter"):
-// uniform in [0, min(most, base*2^n)]. internal/backoff has it too, with the other
-// kinds; this package imports the standard library alone, and these lines are the price.
+// jitter is full jitter: uniform in [0, min(most, base*2^n)]. See "Exponential Backoff And
+// Jitter" in the AWS Architecture Blog. internal/backoff has it too, with the other kinds.
+// These lines repeat it because this package imports the standard library alone.
 func jitter(base, most time.Duration, n int) time.Duration {
 	ceiling := most
 	if n < 30 && base<<n < most {

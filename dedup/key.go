@@ -110,7 +110,7 @@ func checkText(field, s string, limit int) error {
 	return nil
 }
 
-// printableASCII recognises without a table what nearly every key is.
+// printableASCII recognizes, without a table, what nearly every key is.
 func printableASCII(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' {

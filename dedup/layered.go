@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// layered is one [Store] made of two: leases keeps every claim, and for the hot window what
-// has ended; store keeps what has succeeded for all of its window. See Config.Leases.
+// layered is one [Store] made of two. leases keeps every claim, and for the hot window the
+// finished keys. store keeps the keys that succeeded for all of its window. See
+// Config.Leases.
 //
-// What the two must agree on is the order of their writes. An end goes to store first: should
-// the process die in between, the claim lapses, the next one is a second attempt, and second
-// attempts look into store. And whatever is written to store has been known to leases for less
-// than a lease, or is written there first: so what leases have forgotten was written at least
-// their hot window less a lease ago, and a filter that lags by less has it.
+// The two must agree on the order of their writes. An end goes to store first: should the
+// process die in between, the claim lapses, the next one is a second attempt, and second
+// attempts look into store. A record is written to store less than a lease after leases
+// learned of its key; a later one is written to leases first. So a record of a key that
+// leases has forgotten was written at least the hot window less a lease ago, and a filter
+// that lags by less has it.
 type layered struct {
 	leases, store Store
 	hot, lease    time.Duration // Config.HotWindow and LeaseTTL
@@ -76,8 +78,8 @@ func (l *layered) Renew(ctx context.Context, changes []Change) []Answer {
 	return l.leases.Renew(ctx, changes)
 }
 
-// Lookup implements [Store]: what has ended lately is in leases, all that has succeeded in
-// store, and what is unfinished in leases again.
+// Lookup implements [Store]. Recently finished keys are in leases, all that succeeded are in
+// store, and unfinished keys are in leases again.
 func (l *layered) Lookup(ctx context.Context, ids []ID) []Answer {
 	answers := answered(l.leases.Lookup(ctx, ids), len(ids))
 	var rest []ID

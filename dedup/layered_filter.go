@@ -13,7 +13,7 @@ const (
 
 	// Reasons of this package for an unknown verdict. A filter has its own.
 	reasonUntold = "leases_unknown" // Leases do not say what they remember
-	reasonForgot = "leases_forgot"  // they have lost too much of late
+	reasonForgot = "leases_forgot"  // they have lost too much recently
 )
 
 // toldEvery is how often claims have the state of the filter told.
@@ -66,10 +66,10 @@ func newFront(cfg *Config) *front {
 	return f
 }
 
-// behind is how far the filter may be behind what has been sent to the store. Leases have
-// something of a key for the hot window after they were last told of it, or since they have
-// last lost something; and a record is sent to the store within a lease of that. So what they
-// know nothing of was sent longer ago than this, or not at all. Zero and less is never.
+// behind is how far the filter may lag behind the writes to the store. Leases remembers a key
+// for the hot window after the last write to it, unless it has lost data since; and a record
+// is sent to the store within a lease of that write. So the record of a key that Leases does
+// not know was sent longer ago than this, or not at all. Zero and less is never.
 func (f *front) behind() (time.Duration, string) {
 	if f.remembers == nil {
 		return 0, reasonUntold
@@ -99,9 +99,9 @@ func (f *front) judge(id ID, behind time.Duration, reason string) verdict {
 	return verdict{fresh: absent, reason: why}
 }
 
-// askAgain looks once more at the keys that are about to be granted as new. What was said
-// before the claim is about a time before it: meanwhile the records that leases have just
-// forgotten have become more, and they may have lost what they had.
+// askAgain looks once more at the keys that are about to be granted as new. The answer from
+// before the claim is about a time before it: meanwhile leases has forgotten more records,
+// and may have lost data.
 func (f *front) askAgain(reqs []ClaimRequest, answers []Answer, verdicts []verdict) {
 	if f == nil {
 		return
@@ -120,7 +120,7 @@ func first(ans *Answer) bool {
 	return ans.Err == nil && ans.Outcome == Acquired && !ans.Mine && ans.Record.Attempt == 1
 }
 
-// settle tells of the verdicts, and the filter of those that were wrong.
+// settle reports the verdicts to the observer, and the wrong ones to the filter.
 func (f *front) settle(reqs []ClaimRequest, answers []Answer, verdicts []verdict, wrong int) {
 	if f == nil {
 		return
@@ -152,7 +152,7 @@ func (v *verdict) event(id ID, ans *Answer) Event {
 	return e
 }
 
-// tellState tells what the filter is like, once a minute while there are claims.
+// tellState reports the state of the filter, once a minute while there are claims.
 func (f *front) tellState() {
 	hook := f.observer.FilterState
 	if hook == nil || f.state == nil {

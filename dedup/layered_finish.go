@@ -31,7 +31,7 @@ type layeredFinish struct {
 	alone    []int // released, failed, or not to be told from that
 	unlanded []int // succeeded, if the claim is still held
 	marks    []int // by somebody who never had a claim
-	early    []int // succeeded: sent to store less than a lease after leases were told of the key
+	early    []int // succeeded: sent to store less than a lease after the key was written to leases
 	late     []int // succeeded, perhaps longer after that
 	last     []Change
 	lastAt   []int // of each of last; negative where its answer changes nothing
@@ -145,9 +145,9 @@ func (f *layeredFinish) leasesAlone() {
 	}
 }
 
-// leasesFirst writes late ends. They may be sent to store longer than a lease after leases
-// were told of the key, so leases are told again, and for all of the window; and they alone
-// know whether the key was forgotten meanwhile.
+// leasesFirst writes late ends. They may be sent to store longer than a lease after the key
+// was written to leases. So they are written to leases again, and for all of the window.
+// Only leases knows whether the key was forgotten meanwhile.
 func (f *layeredFinish) leasesFirst() {
 	if len(f.late) == 0 {
 		return
@@ -187,7 +187,7 @@ func (f *layeredFinish) storeFirst() {
 		case ans.Written:
 			hot, at := *c, i
 			hot.Landed, hot.Window = true, f.l.warm(c.Window)
-			if f.answers[i].Held = !past(c.Until); c.Fence == 0 { // a mark: what it holds, it holds for itself
+			if f.answers[i].Held = !past(c.Until); c.Fence == 0 { // a mark holds only for itself
 				at = -1
 			}
 			f.last, f.lastAt = append(f.last, hot), append(f.lastAt, at)
@@ -202,8 +202,8 @@ func (f *layeredFinish) storeFirst() {
 	}
 }
 
-// leasesLast ends the claims of what store has. They say whether the claim was still held;
-// where that is not learnt, it was if its time is not over.
+// leasesLast ends the claims of the keys that store has. Leases answers whether the claim was
+// still held. Without an answer, it was if its time is not over.
 func (f *layeredFinish) leasesLast() {
 	if len(f.last) == 0 {
 		return

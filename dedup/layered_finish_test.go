@@ -92,7 +92,7 @@ func TestLayeredOrderOfWrites(t *testing.T) {
 }
 
 // A mark by somebody without a claim, and an end that is late, are not known to leases from a
-// claim of theirs. When the process dies right after the store has it, the key comes again
+// claim of theirs. When the process dies right after the store has it, the key is claimed again
 // before the filter has seen the record.
 func TestLayeredUnclaimedEndsAreKnown(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, l *layers, d *dedup.Deduper){
@@ -227,7 +227,7 @@ func TestLayeredLeasesKeepForTheWindow(t *testing.T) {
 	})
 }
 
-// What the store keeps from a time when it was used alone is not run over.
+// Records from a time when the store was used alone are not overwritten.
 func TestLayeredOverAStoreThatWasAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)

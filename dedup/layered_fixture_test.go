@@ -59,7 +59,7 @@ func (e *exact) lags(by time.Duration) {
 	e.lag = by
 }
 
-// volatile are leases that can lose what they hold, and tell of it.
+// volatile are leases that can lose what they hold, and report it.
 type volatile struct {
 	*hooked
 	mu   sync.Mutex
@@ -122,7 +122,7 @@ func (l *layers) wantCalls(what string, leases, records int) {
 	}
 }
 
-// lastVerdict is what the observer was told of the newest claim.
+// wantVerdict compares the newest claim that the observer got.
 func (l *layers) wantVerdict(verdict, reason string, saved int, outcome dedup.Outcome) {
 	l.t.Helper()
 	events := l.told.of("filtered")

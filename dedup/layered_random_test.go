@@ -88,7 +88,7 @@ func (l *layers) deliver(d *dedup.Deduper, key string, ran map[string]int, rng *
 	l.crashes(false)
 }
 
-// ended completes a claim that may be lost: the effect is on record all the same.
+// ended completes a claim that may be lost: the effect is on record anyway.
 func ended(t *testing.T, c *dedup.Claim) {
 	t.Helper()
 	if err := c.Complete(t.Context(), nil); err != nil && !errors.Is(err, dedup.ErrLeaseLost) {

@@ -21,8 +21,8 @@ func (s steady) Forgets(ctx context.Context) (uint64, error) {
 	}).Forgets(ctx)
 }
 
-// The composition is a Store like any other: what is proven of those holds of it, with a
-// filter that lets it skip whatever it may skip.
+// The composition is a Store like any other, and passes the same suite, with a filter that lets it
+// skip whatever it may skip.
 func TestLayeredKeepsTheContract(t *testing.T) {
 	const lease = 20 * time.Millisecond
 	deduptest.Run(t, deduptest.Harness{Lease: lease, WalkSteps: 100, New: func(t testing.TB) dedup.Store {

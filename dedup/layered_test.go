@@ -10,7 +10,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// What the filter is for: new keys cost no lookup, and no other question beside the claim.
+// The filter saves lookups: a new key costs none, and no other request but its claim.
 func TestLayeredSavesLookups(t *testing.T) {
 	for name, row := range map[string]struct {
 		filter bool
@@ -100,7 +100,7 @@ func TestLayeredCrashBetweenTheEnds(t *testing.T) {
 	for name, row := range map[string]struct {
 		danger bool
 		wait   time.Duration
-		state  dedup.State // in leases, when it comes again
+		state  dedup.State // in leases, when it is redelivered
 	}{
 		"lapsed":          {false, 2 * hotLease, dedup.StateInProgress},
 		"uncertain":       {true, 2 * hotLease, dedup.StateUncertain},
@@ -161,7 +161,7 @@ func TestLayeredHoldCoversTheHotWindow(t *testing.T) {
 func TestLayeredAfterALoss(t *testing.T) {
 	const flushed, ended = 10 * time.Second, 50 * time.Second
 	for name, row := range map[string]struct {
-		at, lag time.Duration // when it comes again, and how far the filter is behind then
+		at, lag time.Duration // when it is redelivered, and how far the filter is behind then
 		reason  string
 	}{
 		// Of what was remembered before the loss nothing is.
@@ -179,7 +179,7 @@ func TestLayeredAfterALoss(t *testing.T) {
 				time.Sleep(flushed)
 				l.leases.flush()
 				time.Sleep(ended - flushed)
-				l.crashes(true) // so that leases are not told of the end
+				l.crashes(true) // so that the end does not reach leases
 				complete(t, c)
 				l.crashes(false)
 				time.Sleep(row.at - ended)

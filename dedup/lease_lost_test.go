@@ -126,7 +126,7 @@ func TestNothingBeginsUnderALeaseThatHasLapsed(t *testing.T) {
 	})
 }
 
-// A nil return of a handler whose context was cancelled for the loss may mean "I was
+// A nil return of a handler whose context was canceled for the loss may mean "I was
 // told to stop": without an effect, "succeeded" would lose the message.
 func TestLostHandlerThatReturnsNilIsNotRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -190,9 +190,9 @@ func TestLateCompleteCountsUnlessTheFenceWasRead(t *testing.T) {
 		use  func(*dedup.Claim)
 		want bool
 	}{
-		// The effect happened beside nobody's refusal: recording it spares a third run.
+		// The effect happened, and no downstream refused it: recording it spares a third run.
 		"fence not read": {func(*dedup.Claim) {}, true},
-		// The downstream may have refused the old fence: that is no effect.
+		// The downstream may have refused the old fence: that is not an effect.
 		"fence read": {func(c *dedup.Claim) { c.Fence() }, false},
 		"fence read, but landed": {func(c *dedup.Claim) {
 			c.Fence()

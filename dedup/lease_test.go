@@ -112,7 +112,7 @@ func TestLeaseSurvivesRenewalErrors(t *testing.T) {
 	})
 }
 
-// lostAt runs a handler until its context is cancelled and tells when that was.
+// lostAt runs a handler until its context is canceled, and returns when that was.
 func lostAt(t *testing.T, d *dedup.Deduper, key string) (time.Time, error) {
 	t.Helper()
 	var at time.Time
@@ -249,7 +249,7 @@ func TestKeepAliveMisuse(t *testing.T) {
 	})
 }
 
-// A claim that was kept too late is cancelled before any handler can start under it.
+// A claim that was kept too late is canceled before any handler can start under it.
 func TestKeepAliveAfterTheLeaseIsCancelledAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &journal{}
@@ -263,7 +263,7 @@ func TestKeepAliveAfterTheLeaseIsCancelledAtOnce(t *testing.T) {
 	})
 }
 
-// Cancelling the caller does not stop the renewal: the effect may still be running.
+// Canceling the caller does not stop the renewal: the effect may still be running.
 func TestRenewalGoesOnAfterTheCallersContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := dedup.Memory(10)
@@ -282,7 +282,7 @@ func TestRenewalGoesOnAfterTheCallersContextEnds(t *testing.T) {
 	})
 }
 
-// A renewal that crosses the end of its own claim finds no owner. That is no loss.
+// A renewal that crosses the end of its own claim finds no owner. That is not a loss.
 func TestRenewalThatMeetsItsOwnEndIsNoAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, seen := hook(), &journal{}

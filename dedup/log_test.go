@@ -32,9 +32,9 @@ func (s *losing) Renew(_ context.Context, changes []dedup.Change) []dedup.Answer
 	return make([]dedup.Answer, len(changes))
 }
 
-// S-16, S-19: what is logged and what an error says names a key by the beginning of its digest:
-// no text of a client's is in it, which could be secret or look like a line of its own, and no
-// token, by which a claim could be ended.
+// S-16, S-19: logs and errors name a key by the beginning of its digest. They contain no text of a
+// client, which could be secret or look like a line of its own. They contain no token, by which a
+// claim could be ended.
 func TestS16LogsHoldNeitherKeysNorTokens(t *testing.T) {
 	const key, scope, label = `evil" level=ERROR msg="forged`, "4111 1111 1111 1111", "ada@example.org"
 	var log bytes.Buffer

@@ -35,7 +35,7 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 	return d.seen(ctx, id, &r)
 }
 
-// seen is Seen for who wants to be told more than the answer, or has to ask.
+// seen is Seen where the cache alone cannot answer, or where the Observer gets an event.
 func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 	if err := d.life.enter(); err != nil {
 		return false, err
@@ -84,7 +84,7 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 // Mark records that the effect of key has happened, without a claim. Call it after the
 // effect: marking first loses the message when the process dies in between. It reports
 // whether this call was the first to record the key. An unfinished claim of somebody
-// else becomes succeeded; what is done stays as it is.
+// else becomes succeeded, and a finished key stays as it is.
 //
 // One round trip, shared with concurrent callers, repeated a few times while the store
 // cannot be asked. Repeating Mark after an error is harmless, but when the call that

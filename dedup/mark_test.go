@@ -113,7 +113,7 @@ func TestMarkTellsThatTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// Seen and Mark beside a claim of somebody else.
+// Seen and Mark during a claim of somebody else.
 func TestMarkOverAClaimInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := dedup.Memory(10)

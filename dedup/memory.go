@@ -61,7 +61,7 @@ type memoryRecord struct {
 	fence       uint64
 	floor       uint64 // owners with a fence up to this one were forgotten
 	result      []byte // replaced whole, never written into
-	steps       []byte // likewise
+	steps       []byte // the same
 	origin      Origin
 	label       string
 	leaseEnd    time.Duration
@@ -110,8 +110,8 @@ func (r *memoryRecord) uncertain(now time.Duration) bool {
 	return r.state == StateUncertain || r.state == StateInProgress && r.danger && r.leaseEnd <= now
 }
 
-// bind takes over what a claim or a change says about the message. What is zero there
-// leaves what is known.
+// bind takes over what a claim or a change says about the message. A field that is zero there
+// leaves the known value.
 func (r *memoryRecord) bind(f Fingerprint, o Origin, label string) {
 	if f != (Fingerprint{}) {
 		r.fingerprint = f

@@ -63,7 +63,7 @@ func (s *memoryStore) claimAbsent(req *ClaimRequest, rec *memoryRecord, now time
 	return s.grant(rec, req, 1, s.freshFence(now), now)
 }
 
-// grant makes the caller the owner of rec. What the key keeps of danger and steps stays.
+// grant makes the caller the owner of rec. The key keeps its danger and its steps.
 func (s *memoryStore) grant(rec *memoryRecord, req *ClaimRequest, attempt int, fence uint64, now time.Duration) Answer {
 	rec.state, rec.token = StateInProgress, req.Token
 	rec.attempt, rec.fence = attempt, fence
@@ -74,8 +74,8 @@ func (s *memoryStore) grant(rec *memoryRecord, req *ClaimRequest, attempt int, f
 	return Answer{Outcome: Acquired, Record: rec.view(now)}
 }
 
-// lease makes the claim last from now, and be remembered for hold after that. What is
-// dangerous is never remembered for less than it was before.
+// lease makes the claim last from now, and be remembered for hold after that. A dangerous key
+// is never remembered for less than it was before.
 func (s *memoryStore) lease(rec *memoryRecord, lease, hold, now time.Duration) {
 	rec.leaseEnd = memoryAdd(now, lease)
 	until := memoryAdd(rec.leaseEnd, hold)

@@ -6,9 +6,9 @@ import (
 )
 
 // memoryEntry is a record's place in the heap. The instant is never later than the
-// record's expiry, but may be earlier: what lengthens a record's life (every renewal
-// and every completion) does not touch the heap, and the entry is put right when it
-// comes to the top. So only shortening a life costs a walk up the heap.
+// record's expiry, but may be earlier: a renewal or a completion lengthens a record's life
+// without touching the heap, and the entry is corrected when it comes to the top. So only
+// shortening a life costs a walk up the heap.
 type memoryEntry struct {
 	at  time.Duration
 	rec *memoryRecord

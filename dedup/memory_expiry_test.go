@@ -28,7 +28,7 @@ func memoryCheckHeap(t *testing.T, s *memoryStore, step int) {
 
 // Records come, live longer, live shorter, are found expired and are cleared up in
 // random order, and the heap holds after each of them. An entry later than its record
-// would keep a place for ever in a store that is full.
+// would keep a place forever in a store that is full.
 func TestMemoryHeapStaysInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 0))

@@ -1,7 +1,7 @@
 package dedup
 
-// message is what a claim keeps of the message that it was asked for: what its end has to
-// say again, and what a second caller of its key is compared with.
+// message is the part of a message that its claim keeps: the end of the claim repeats it, and
+// a second caller of the key is compared with it.
 type message struct {
 	origin      Origin
 	label       string

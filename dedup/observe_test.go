@@ -180,7 +180,7 @@ func TestFailOpenRunsWithoutTheStoreAndCounts(t *testing.T) {
 	})
 }
 
-// Only a store that cannot be asked fails open: what it has answered counts.
+// Only a store that cannot be asked fails open. An answer of the store counts.
 func TestFailOpenRespectsWhatTheStoreSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, told := hook(), &journal{}
@@ -222,7 +222,7 @@ func TestFailOpenStillRunsARepetitionOnce(t *testing.T) {
 	})
 }
 
-// A lost record is no reason to acknowledge, FailOpen or not.
+// A lost record is not a reason to acknowledge, FailOpen or not.
 func TestFailOpenDoesNotHideALostRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

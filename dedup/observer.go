@@ -8,8 +8,8 @@ import "time"
 // anybody.
 type Observer struct {
 	// Claimed: a claim, or a Seen, was answered. Outcome, Cause, Age and Attempt are
-	// set, and Err when the Outcome is Unknown; Cached tells that the store was not asked
-	// for it. A key that Seen has not seen has Outcome Acquired.
+	// set, and Err when the Outcome is Unknown. With Cached, the store was not asked for it.
+	// A key that Seen has not seen has Outcome Acquired.
 	Claimed func(Event)
 	// WouldSkip: in Observe mode, Outcome is what Enforce would have answered. The
 	// fields are those of Claimed.
@@ -19,13 +19,13 @@ type Observer struct {
 	Ended func(Event)
 	// Uncertain: a key was found uncertain, is so after Config.Resolve, or has just
 	// become so by the end of an attempt that this process knows of. The fields are those
-	// of Claimed; Err tells why it could not be found out. State is set when an attempt
+	// of Claimed; Err says why it could not be found out. State is set when an attempt
 	// has ended.
 	Uncertain func(Event)
 	// LeaseLost: a renewal or an end found another owner, or the lease ran out. Attempt
 	// and Err are set.
 	LeaseLost func(Event)
-	// StoreError: a store could not answer an item, or not yet. Err tells why. ID is zero
+	// StoreError: a store could not answer an item, or not yet. Err says why. ID is zero
 	// when the cache asked for Forgets.
 	StoreError func(Event)
 	// FailedOpen: the effect runs without a claim, as Config.FailOpen allows. The fields
@@ -54,7 +54,7 @@ type Event struct {
 	Attempt int
 	// State that was asked for.
 	State State
-	// Cached tells that the answer came from this process.
+	// Cached says that the answer came from this process.
 	Cached bool
 	// Verdict of a filter: "new" (proven), "maybe" or "unknown".
 	Verdict string
@@ -68,7 +68,7 @@ type Event struct {
 	Estimated float64
 	// Observed rate of a filter's false positives, as a share of 1.
 	Observed float64
-	// Err tells what went wrong.
+	// Err says what went wrong.
 	Err error
 }
 

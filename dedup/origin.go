@@ -9,7 +9,7 @@ type Origin struct {
 	// TakeOverOlderGeneration the consumer group with it, because two groups count their
 	// generations apart. Stores keep its Digest.
 	Source string
-	// SourceDigest is what a store gives back in place of Source; see Digest.
+	// SourceDigest is what a store returns instead of Source; see Digest.
 	SourceDigest uint64
 	// Offset within the partition.
 	Offset int64
@@ -19,8 +19,8 @@ type Origin struct {
 	Generation int32
 }
 
-// Cause is why a duplicate arrived, as far as fingerprint, origin and age tell. It is
-// the empty string for what is no duplicate.
+// Cause is why a duplicate arrived, as far as fingerprint, origin and age show. It is the
+// empty string for a message that is not a duplicate.
 //
 // A Cause is "other_source" where the record was made by a message of another source, such as
 // another topic or another consumer group. Where nobody copies messages from one to the other,
@@ -65,7 +65,7 @@ func (o *Origin) samePosition(other *Origin) bool {
 }
 
 // outranks reports whether o is of the partition that other is of, in the same stream, and
-// of a newer generation of its consumers. What is unknown outranks nothing, and nothing
+// of a newer generation of its consumers. An unknown origin outranks nothing, and nothing
 // outranks it.
 func (o *Origin) outranks(other *Origin) bool {
 	return o.Digest() != 0 && o.Digest() == other.Digest() && o.Partition == other.Partition &&

@@ -92,7 +92,7 @@ func (d *Deduper) takeTurn() bool {
 	return true
 }
 
-// seekLast is for Close: what is still to be released is sent once more, and then no more.
+// seekLast is for Close: it sends the releases that are left once more, and then no more.
 func (d *Deduper) seekLast() {
 	o := &d.orphans
 	o.mu.Lock()
@@ -132,8 +132,8 @@ func (d *Deduper) seek() {
 }
 
 // releaseAgain returns what has to be sent once more, and whether the store answers. A claim
-// may come to it after the release that was sent later, on another connection: what had
-// nothing to release is sent a second time.
+// may come to it after the release that was sent later, on another connection. So a release
+// that found nothing to release is sent a second time.
 func (d *Deduper) releaseAgain(all []orphan) (left []orphan, answers bool) {
 	changes := make([]Change, len(all))
 	for i := range all {

@@ -71,7 +71,7 @@ func afterAFreeze(t *testing.T) {
 	}
 }
 
-// What is kept for a store that does not come back is bounded, and so is for how long.
+// The releases that are kept for a store that does not come back are bounded, in number and in time.
 func TestOrphansAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys, most = 3000, 1024

@@ -4,8 +4,8 @@ package dedup
 //
 // Only [Duplicate], and [Acquired] once Complete or Fail has returned nil, may be
 // acknowledged to whoever delivered the message: the key is done, with its effect or
-// with a failure that no retry can mend. Everything else means that neither is known. Of an
-// error [CanAck] says the same.
+// with a failure that no retry can fix. Everything else means that neither is known. For an
+// error, [CanAck] says the same.
 type Outcome uint8
 
 const (

@@ -67,7 +67,7 @@ func (s *storm) weather(call) error {
 }
 
 // calls makes n calls at random times, each for one of the keys, some of them by callers
-// that leave, and waits until what they have left behind is over.
+// that leave, and waits until their requests are over too.
 func (s *storm) calls(n, keys int, call func(ctx context.Context, d *dedup.Deduper, key int)) {
 	var wg sync.WaitGroup
 	for range n {
@@ -100,7 +100,7 @@ func eachSeed(t *testing.T, n uint64, test func(t *testing.T, seed uint64)) {
 type ran struct{ running, landed, acked atomic.Int32 }
 
 // handler runs for a while, ends at random, and insists on being alone until its context
-// is cancelled.
+// is canceled.
 func (r *ran) handler(s *storm) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		if r.running.Add(1) > 1 {

@@ -10,19 +10,19 @@ import (
 )
 
 // KeepAlive renews the claim in the background and returns the context to run the
-// effect under. That context carries the attempt ([FromContext]) and is cancelled with
-// cause [ErrLeaseLost] as soon as a renewal finds another owner, or the lease cannot be
-// shown to last: measured on this process's monotonic clock from before the request
-// that gained it, less a margin of 1 % and 2 ms. Observe mode does not cancel it for
-// that. It is cancelled with cause ErrClosed when Close gives up waiting, and follows
-// ctx otherwise; renewal goes on after ctx ends, until stop is called, because the
-// effect may still be running.
+// effect under. That context carries the attempt ([FromContext]). It is canceled with cause
+// [ErrLeaseLost] as soon as a renewal finds another owner, or the lease may have ended. The
+// lease is measured on this process's monotonic clock from before the request that gained
+// it, less a margin of 1 % and 2 ms. Observe mode does not cancel the context for that. It
+// is canceled with cause ErrClosed when Close gives up waiting, and follows ctx otherwise.
+// Renewal continues after ctx ends, until stop is called, because the effect may still be
+// running.
 //
 // stop ends the renewal and cancels the context; call it in any case. Complete, Fail
 // and Release call it too. All claims of a Deduper share one goroutine and renew in
 // batches, at a third of the lease with jitter. KeepAlive of a claim that is not
 // acquired, has ended or is already kept, and of a nil ctx, returns a context that is
-// already cancelled with an [*InputError] as cause.
+// already canceled with an [*InputError] as cause.
 func (c *Claim) KeepAlive(ctx context.Context) (run context.Context, stop context.CancelFunc) {
 	return c.keep(ctx, true)
 }
@@ -89,7 +89,7 @@ func (k *kept) drop() { k.claim.d.renewals.drop(k) }
 
 // renewer renews claims in batches from one goroutine, which exists only while there
 // are claims to renew. A renewal under way never delays the cancellation of another
-// claim whose lease ends: batches are sent from goroutines of their own. What runs
+// claim whose lease ends: batches are sent from goroutines of their own. A handler that runs
 // without a claim is in the queue too, never due, so that Close can cancel it.
 type renewer struct {
 	d *Deduper
@@ -125,7 +125,7 @@ func (r *renewer) add(k *kept) {
 	r.nudgeFor(k)
 }
 
-// admit ends at once what came too late: its context is cancelled when KeepAlive
+// admit ends a claim that came too late at once: its context is canceled when KeepAlive
 // returns, and no handler starts by accident.
 func (r *renewer) admit(k *kept) {
 	r.mu.Lock()
@@ -195,8 +195,8 @@ func (r *renewer) lose(k *kept, why string) {
 }
 
 // abort cancels k for the loss of its lease. The claim is marked before its context is
-// cancelled: a handler that sees the cancellation must not be able to complete as if
-// it had not. In Observe mode nobody is cancelled, and nil keeps meaning success.
+// canceled: a handler that sees the cancellation must not be able to complete as if
+// it had not. In Observe mode nobody is canceled, and nil keeps meaning success.
 func (r *renewer) abort(k *kept) bool {
 	if r.d.cfg.ObserveOnly {
 		return r.remove(k, nil)
@@ -282,7 +282,7 @@ func (r *renewer) step() (time.Duration, bool) {
 	if len(ended) == 0 {
 		return max(wait, 0), true
 	}
-	// All are cancelled before anybody is told: a slow hook keeps no handler running.
+	// All are canceled before any hook is called: a slow hook keeps no handler running.
 	ended = slices.DeleteFunc(ended, func(k *kept) bool { return !r.abort(k) })
 	for _, k := range ended {
 		r.d.tellLost(k.claim, "could not be renewed in time")

@@ -12,7 +12,7 @@ type Request struct {
 	Scope string
 	// Origin of the message; it explains later duplicates.
 	Origin Origin
-	// Label is kept in clear beside the digest when Config.KeepLabels is set: at most
+	// Label is kept in clear next to the digest when Config.KeepLabels is set: at most
 	// 64 bytes of printable UTF-8. Never put personal data in it.
 	Label string
 	// Fingerprint of the payload; zero is compared with nothing.
@@ -24,28 +24,27 @@ type Request struct {
 	// TakeOverOlderGeneration asks for a key in flight too, when its claim was made for the
 	// same Origin.Source and Origin.Partition in an older Origin.Generation, above zero: by
 	// a consumer that has lost the partition since. It gets the key at once, as after a
-	// release, and not when the lease has lapsed. Name the consumer group in Origin.Source,
-	// beside the topic: "same source" must mean the same group and the same topic.
+	// release, and not when the lease has lapsed. Name the consumer group as well as the
+	// topic in Origin.Source: "same source" must mean the same group and the same topic.
 	//
-	// The older owner hears of it with its next renewal and may still be at work until
+	// The older owner learns of it with its next renewal. It may still be at work until
 	// then, and after: its effect and the new one's can both happen. So this adds "a
 	// rebalance while a handler still runs" to the ways in which an effect can run twice,
-	// unless it is one with its record (the level Atomic). A claim with [Danger] is never
-	// taken over, nor one that the same batch has won. Default false.
+	// unless effect and record are one transaction (the level Atomic). A claim with [Danger]
+	// is never taken over, nor one that the same batch has won. Default false.
 	TakeOverOlderGeneration bool
-	// FirstOnly asks only for a key that has no attempt yet, as far as is remembered: one
-	// that was never claimed, was forgotten, or was given back by all who had it as unused
-	// (Completion.Unused). Any other key that could be had, because it was released, its
-	// lease has lapsed or its owner is to be taken over, is left as it is and not counted:
-	// the claim is [InFlight], Claim.Attempt is that of the last attempt, and
-	// Claim.Record.Remaining is zero or negative, which says "nobody is in the way; ask
-	// without FirstOnly when its turn has come". Config.Wait does not apply to that answer,
-	// and Observe mode does not run it: nobody would be held back by it. Nor does
-	// Config.Resolve: an uncertain key is Uncertain.
+	// FirstOnly asks only for a key that has no attempt yet, as far as is remembered. Such a
+	// key was never claimed, was forgotten, or was given back as unused by all who had it
+	// (Completion.Unused). Any other key that could be claimed (it was released, its lease has
+	// lapsed, or its owner is to be taken over) is left as it is and not counted. The claim is
+	// then [InFlight], Claim.Attempt is that of the last attempt, and Claim.Record.Remaining is
+	// zero or negative, which says "nobody is in the way; ask without FirstOnly when its turn
+	// has come". Config.Wait does not apply to that answer, and Observe mode does not run it:
+	// nobody would be held back by it. Nor does Config.Resolve: an uncertain key is Uncertain.
 	//
-	// It is for who claims ahead of time. An attempt is counted when it is claimed, so
-	// what waits beside a message that kills its process would use up its attempts without
-	// ever having been tried. Default false.
+	// It is for callers that claim ahead. An attempt is counted when it is claimed. So a
+	// message that waits in the same process as one that kills it would use up its attempts
+	// without ever having been tried. Default false.
 	FirstOnly bool
 }
 
@@ -132,7 +131,7 @@ func (d *Deduper) id(r *Request) (ID, error) {
 	return digest(d.cfg.Namespace, r.Scope, r.Key), nil
 }
 
-// check refuses a nil Deduper or context with an error in place of a panic far inside.
+// check refuses a nil Deduper or context with an error instead of a panic far inside.
 func (d *Deduper) check(ctx context.Context) error {
 	switch {
 	case d == nil:

@@ -7,8 +7,8 @@ import (
 )
 
 // unresolvedError is ErrUncertain of a key that was asked about in vain: unlike one that
-// nobody asks about, asking again may help. What the cause says, it says of the question: a
-// failure for good, or an unknown outcome, of a Resolve is none of its key.
+// nobody asks about, asking again may help. The cause is about the question, not the key: a
+// Resolve that failed for good, or whose outcome is unknown, does not make the key so.
 type unresolvedError struct{ cause error }
 
 var errStillUnknown = errors.New("still unknown")
@@ -35,12 +35,12 @@ func (e *unresolvedError) As(target any) bool {
 	return errors.As(e.cause, target)
 }
 
-// resolve finds out about an uncertain key that c has taken over, and returns what its
-// caller is told: c itself when the effect is to run again.
+// resolve finds out about an uncertain key that c has taken over, and returns the claim for
+// its caller: c itself when the effect is to run again.
 //
 // The key keeps its danger all the while. Should this process die, or the next attempt
-// before it calls Danger, the key is uncertain again and is asked about again: what was
-// answered now may have changed by then, if a request was still on its way.
+// before it calls Danger, the key is uncertain again and is asked about again: the answer
+// may have changed by then, if a request was still on its way.
 func (d *Deduper) resolve(ctx context.Context, c *Claim) *Claim {
 	found := d.findOut(ctx, c)
 	fire(d.cfg.Observer.Claimed, found.event(false))
@@ -95,8 +95,8 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 	return c.foundNothing(Uncertain, &unresolvedError{err})
 }
 
-// putBack gives up a claim that was made to find out. Its key is uncertain again; what
-// fails here lapses, which does the same.
+// putBack gives up a claim that was made to find out. Its key is uncertain again. Where that
+// fails, the claim lapses, which does the same.
 func (d *Deduper) putBack(ctx context.Context, c *Claim) {
 	_ = d.conclude(ctx, Completion{Claim: c, Err: errReleased})
 }

@@ -165,7 +165,7 @@ func fails(err error) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return "", err }
 }
 
-// What is still unknown stays uncertain, and is asked about by the next call.
+// A key that is still unknown stays uncertain, and the next call asks about it.
 func TestResolveThatDoesNotKnow(t *testing.T) {
 	for name, test := range map[string]struct {
 		resolve   func(context.Context, string, dedup.Record) (dedup.State, []byte, error)
@@ -319,7 +319,7 @@ func TestResolveThatLosesItsClaim(t *testing.T) {
 	})
 }
 
-// A caller that leaves, or a Close that gives up, is no verdict on the key.
+// A caller that leaves, or a Close that gives up, decides nothing about the key.
 func TestResolveThatIsInterrupted(t *testing.T) {
 	for _, name := range []string{"caller", "close"} {
 		t.Run(name, func(t *testing.T) {
@@ -396,8 +396,7 @@ func TestResolveThatIsOvertaken(t *testing.T) {
 	})
 }
 
-// Who does not wait for a downstream answers Uncertain; nobody else's keys are asked
-// about.
+// Calls that never wait for a downstream answer Uncertain, and no other key is asked about.
 func TestResolveIsNotForEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {

@@ -65,7 +65,7 @@ func decode[T any](data []byte) (T, error) {
 	}
 	if err := json.Unmarshal(data, &value); err != nil {
 		var zero T
-		return zero, fmt.Errorf("%w: result is no %T: %w", ErrUnreadable, value, err)
+		return zero, fmt.Errorf("%w: result is not a %T: %w", ErrUnreadable, value, err)
 	}
 	return value, nil
 }

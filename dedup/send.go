@@ -27,8 +27,8 @@ func (c *coalescer[R]) room() bool {
 	return c.senders < c.trip.sends() && c.queue.n >= c.share()
 }
 
-// share is how many calls have to wait before one more batch is sent beside others. The
-// mutex is held.
+// share is how many calls have to wait before one more batch is sent while others are under
+// way. The mutex is held.
 func (c *coalescer[R]) share() int {
 	sends := c.trip.sends()
 	share := (c.queue.n + c.sent) / sends

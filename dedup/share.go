@@ -18,7 +18,7 @@ type flights struct {
 type flight struct {
 	done      chan struct{} // nil until somebody follows; guarded by flights.mu
 	claim     *Claim        // what followers are told; set before done is closed
-	cancelled bool          // it ended because its own caller was cancelled
+	cancelled bool          // it ended because its own caller was canceled
 }
 
 // join returns the attempt under way, or starts one that the caller must end.
@@ -40,8 +40,8 @@ func (f *flights) join(id ID) (fl *flight, lead bool) {
 	return fl, true
 }
 
-// end ends an attempt whose caller has got c, or nil when it panicked. What others are
-// told is made only if there are others, and before the caller can write into it.
+// end ends an attempt whose caller has got c, or nil when it panicked. The copy for others is
+// made only if there are others, and before the caller can write into c.
 func (f *flights) end(ctx context.Context, id ID, fl *flight, c *Claim) {
 	f.mu.Lock()
 	if f.by[id] == fl {
@@ -97,7 +97,7 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req *ClaimRequest
 		case <-ctx.Done():
 			return d.newClaim(ctx, key, req, asked{answer: &Answer{Err: gone(ctx)}}, true)
 		}
-		// Observed, not Outcome: in Observe mode the leader runs whatever it has learnt.
+		// Observed, not Outcome: in Observe mode the leader runs whatever the answer was.
 		ans := shared(fl.claim, req)
 		if ans.Outcome == Uncertain && req.TakeUncertain && !fl.claim.takeUncertain {
 			continue // the one under way did not ask for that
@@ -106,7 +106,7 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req *ClaimRequest
 			continue // that one has met, or has won, what this one takes over; or has left it
 		}
 		if fl.cancelled && fl.claim.Observed == Unknown || ans.Outcome == Unknown && ans.Err == nil {
-			continue // nothing was learnt that holds for us: ask ourselves
+			continue // the leader has no answer that holds for us: ask ourselves
 		}
 		return d.newClaim(ctx, key, req, asked{answer: &ans}, true)
 	}

@@ -230,8 +230,8 @@ func TestFollowersDoNotShareTheSteps(t *testing.T) {
 	})
 }
 
-// One claim attempt is shared by calls with other payloads: each is compared with what
-// the attempt has learnt.
+// One claim attempt is shared by calls with other payloads: each is compared with the answer to
+// the attempt.
 func TestSharedAttemptComparesEveryFingerprint(t *testing.T) {
 	a, b := dedup.WithFingerprint([]byte("a")), dedup.WithFingerprint([]byte("b"))
 	for name, row := range map[string]struct {
@@ -302,8 +302,8 @@ func TestStoreOutageIsSharedAndNotQueued(t *testing.T) {
 	})
 }
 
-// A call that begins after its own key has ended must not be told of an attempt that
-// was answered before.
+// A call that begins after its own key has ended must not get the answer to an attempt from
+// before.
 func TestCallAfterAnEndDoesNotJoinAnOlderAttempt(t *testing.T) {
 	ends := map[string]struct {
 		end  func(*testing.T, *dedup.Claim) error

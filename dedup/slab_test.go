@@ -10,9 +10,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// reader is a store that does not answer one item of its first Claim and of the first
-// Finish of what has succeeded, as when the caller has gone, and goes on reading what it was
-// sent. The claim that it did not answer is given back meanwhile, by a goroutine of its own.
+// reader is a store that leaves one item of its first Claim without an answer, and one of the
+// first Finish with a success, as when the caller has gone. It continues to read the request. The
+// claim without an answer is given back meanwhile, by a goroutine of its own.
 type reader struct {
 	dedup.Store
 	mu                   sync.Mutex
@@ -134,7 +134,7 @@ func TestClaimsOutliveTheSlicesOfTheirBatch(t *testing.T) {
 	}
 }
 
-// What a claim says of its record stays, although the store uses its answers again.
+// The record of a claim stays as it is, although the store uses its answers again.
 func TestRecordsOutliveTheAnswersOfTheirBatch(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(1000), nil)
 	cycle(t, d, 8, "done")

@@ -56,10 +56,10 @@ func (s State) terminal() bool { return s == StateSucceeded || s == StateFailed 
 type Record struct {
 	// State of the key.
 	State State
-	// NoResult tells that a result existed and was not kept (too large, or not
+	// NoResult says that a result existed and was not kept (too large, or not
 	// encodable), as opposed to an effect that had none.
 	NoResult bool
-	// Danger tells that the irreversible part may have begun, in this attempt or in an
+	// Danger says that the irreversible part may have begun, in this attempt or in an
 	// earlier one that nobody has found out about. Only an unfinished key has it.
 	Danger bool
 	// Fingerprint of the payload the key is bound to; zero when none was given.

@@ -11,28 +11,32 @@ import (
 // that an attempt which runs the handler again does not run fn again, but gets its value.
 // It suits handlers of several effects: charge, then mail.
 //
-// What is recorded survives release, lapse and uncertainty of the key, and is gone when
+// The record of a step survives release, lapse and uncertainty of the key, and is gone when
 // the key is done. A crash between fn and the record runs fn again; where that must not
 // happen either, call [Danger] before it.
 //
 // Name is 1-64 bytes of printable UTF-8 and names the step within its key: keep it, and
 // the type T, from one version of a program to the next. A key has at most 64 steps. The
 // value is stored as [Do] stores one. All steps of a key share 64 KiB: a value that does
-// not fit, or cannot be encoded, is not kept, and the step is finished all the same; this
-// call returns nil, and later ones [ErrNoResult].
+// not fit, or cannot be encoded, is not kept. The step is finished without it: this call
+// returns nil, and later ones [ErrNoResult].
 //
 // It costs one round trip after fn, shared with concurrent callers and repeated a few
 // times while the store cannot be asked; a step that is finished costs none. It is safe
 // for concurrent use, but for two steps of one name at the same time.
 //
-// Errors before fn has run, and in its place: an [*InputError] for a bad name, a nil fn,
-// the 65th step, a name whose step is running, or a ctx that is not that of an attempt;
-// [ErrLeaseLost] when the claim is lost; [ErrUnreadable] when the recorded steps, or the
-// value as a T, cannot be read; ErrNoResult. After fn: its own error, with nothing
-// recorded. And with the value of fn: ErrLeaseLost when nothing was recorded because the
-// claim is not ours any more, or an error for which [OutcomeUnknown] is true when nobody
-// knows. Then a later attempt may run fn again; Step of that name in this attempt does
-// not, and only tries to record it.
+// Errors instead of running fn:
+//
+//   - an [*InputError] for a bad name, a nil fn, the 65th step, a name whose step is
+//     running, or a ctx that is not that of an attempt;
+//   - [ErrLeaseLost] when the claim is lost;
+//   - [ErrUnreadable] when the recorded steps, or the value as a T, cannot be read;
+//   - ErrNoResult.
+//
+// When fn returns an error, Step returns it and records nothing. Two errors come with the
+// value of fn: ErrLeaseLost when nothing was recorded because the claim is not ours any
+// more, and one for which [OutcomeUnknown] is true when nobody knows. Then a later attempt
+// may run fn again. Step of that name in this attempt does not, and only tries to record it.
 //
 // Where the handler runs without a claim, and in Observe mode, fn runs and nothing is
 // recorded.
@@ -97,7 +101,7 @@ func replayStep[T any](ctx context.Context, c *Claim, done step) (T, error) {
 }
 
 // recordStep notes that a step is finished, and tells the store. It does so although the
-// caller may have gone: what has happened is to be recorded.
+// caller may have gone: the step has happened, and must be recorded.
 func (c *Claim) recordStep(ctx context.Context, s step) error {
 	if !c.ownSteps().add(s) {
 		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", s.name, "bytes", len(s.value))

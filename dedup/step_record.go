@@ -15,7 +15,7 @@ import (
 //	4  length of the value, big-endian: kind 2 only
 //	n  value
 //
-// Nothing else is accepted: what a newer version has written is not to be overwritten.
+// Nothing else is accepted: a record of a newer version must not be overwritten.
 const (
 	stepsVersion = 1
 
@@ -66,7 +66,7 @@ func encodeSteps(list []step) []byte {
 
 var errStepCut = errors.New("cut in the middle")
 
-// decodeSteps is the reverse of encodeSteps; nothing is no steps.
+// decodeSteps is the reverse of encodeSteps. An empty b has no steps.
 func decodeSteps(b []byte) ([]step, error) {
 	switch {
 	case len(b) == 0:

@@ -65,7 +65,7 @@ func TestDecodeStepsRefuses(t *testing.T) {
 	}
 }
 
-// Whatever is read is written the same way: so what a later attempt adds to is never
+// Whatever is read is written the same way. So the steps that a later attempt adds to are never
 // shorter, and stores keep the longer.
 func FuzzDecodeSteps(f *testing.F) {
 	f.Add([]byte(goldenSteps))

@@ -34,8 +34,8 @@ func attempt(t *testing.T, d *dedup.Deduper, fn func(ctx context.Context)) {
 	}
 }
 
-// A rerun skips what is finished and gets its value, after a release, a crash and out of
-// uncertainty; what is done forgets it.
+// A rerun skips finished steps and gets their values, after a release, a crash and out of
+// uncertainty. A finished key forgets its steps.
 func TestStepsSurviveWhatIsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -170,7 +170,7 @@ func TestStepRefusesBeforeItRuns(t *testing.T) {
 			}
 			_, err = dedup.Step(ctx, "the 65th", never)
 			wantInput(err, "Name")
-			wantStep(t, ctx, "s0", "v", &n) // a finished one is no new one
+			wantStep(t, ctx, "s0", "v", &n) // a finished one does not count as new
 			if n != 63 {
 				t.Errorf("%d steps ran", n)
 			}
@@ -283,7 +283,7 @@ func TestStepThatCannotBeRecorded(t *testing.T) {
 	})
 }
 
-// The caller of a step that has run may have gone: what has happened is recorded.
+// The caller of a step that has run may have gone. The step is recorded anyway.
 func TestStepIsRecordedForACallerThatHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
@@ -336,7 +336,7 @@ func TestStepsAtTheSameTime(t *testing.T) {
 	})
 }
 
-// What a newer version has written is neither read, nor overwritten, nor run.
+// A record of a newer version is neither read nor overwritten, and its steps do not run.
 func TestStepsThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

@@ -59,10 +59,11 @@ type Store interface {
 	//   - in progress under this very token: [Acquired] with Answer.Mine, nothing is
 	//     changed (the lease is not extended).
 	//   - in progress under a live lease: [InFlight] with Record.Remaining. A request with
-	//     TakeOverOlderGeneration is answered [Acquired] in its place, as after a release,
-	//     when the claim is without Danger, and its Origin has the same digest, not zero, the
-	//     same Partition, and a Generation above zero and below that of the request. The
-	//     older owner has lost the key from then on, as if its lease had lapsed.
+	//     TakeOverOlderGeneration is answered [Acquired] instead, as after a release, when
+	//     the claim is without Danger and its Origin is older. An older Origin has the same
+	//     digest, not zero, the same Partition, and a Generation above zero and below that of
+	//     the request. The older owner has lost the key from then on, as if its lease had
+	//     lapsed.
 	//   - a request with FirstOnly that would be answered [Acquired] by now, from a key with
 	//     an attempt of 1 or more: [InFlight] with the Record as it is, but for a Remaining
 	//     of zero or less, and nothing is changed. When TakeUncertain would have got it the
@@ -89,9 +90,9 @@ type Store interface {
 	//
 	// With the owner's token (lapsed or not, as long as nobody took over) it writes
 	// and answers Held and Written. From anybody else it changes nothing and answers
-	// neither, with the Record that is stored. Two exceptions: the same Finish sent
-	// again finds its own token's work and answers what the first send did; and a Change
-	// with Landed, whose State must be StateSucceeded, turns absent, in progress,
+	// neither, with the Record that is stored. There are two exceptions. The same Finish
+	// sent again finds its own token's work and answers what the first send did. And a
+	// Change with Landed, whose State must be StateSucceeded, turns absent, in progress,
 	// released and uncertain into succeeded, and answers Written without Held. A Landed
 	// change never touches succeeded or failed. Nor does one whose fence is not zero and
 	// not above that of a Forget: the key keeps that floor while it is remembered.
@@ -111,7 +112,7 @@ type Store interface {
 
 	// Forget makes each key claimable again from attempt 1. It answers [ErrInFlight]
 	// under a live lease. For hold it leaves the fence behind, so that an owner from
-	// before the Forget writes nothing. Forgetting an absent key is no error.
+	// before the Forget writes nothing. Forgetting an absent key is not an error.
 	Forget(ctx context.Context, ids []ID, hold time.Duration) []error
 }
 
@@ -230,9 +231,9 @@ type Change struct {
 	Danger bool
 	// NotBegun withdraws Danger with StateReleased; Finish only.
 	NotBegun bool
-	// Unused says that the turn of the attempt never came: it is not counted. Finish only,
-	// and then only with StateReleased and without NotBegun, for who never began knows
-	// nothing of the attempts before; a store answers anything else with an [*InputError].
+	// Unused says that the attempt never began: it is not counted. Finish only, and then only
+	// with StateReleased and without NotBegun, because an attempt that never began knows
+	// nothing of earlier ones. A store answers anything else with an [*InputError].
 	Unused bool
 }
 
@@ -240,20 +241,20 @@ type Change struct {
 type Answer struct {
 	// Outcome of a Claim.
 	Outcome Outcome
-	// Mine tells that a Claim found its own token: an earlier send was executed.
+	// Mine says that a Claim found its own token: an earlier send was executed.
 	Mine bool
-	// Held tells that the token of a Renew or Finish owned the key.
+	// Held says that the token of a Renew or Finish owned the key.
 	Held bool
-	// Written tells that a Finish is on record, by this send or an earlier one.
+	// Written says that a Finish is on record, by this send or an earlier one.
 	Written bool
 	// Record as it is stored after the call; for an Acquired claim its Attempt and
 	// Fence are those of the new claim.
 	Record Record
-	// Err tells why the item could not be learnt. Outcome is then Unknown and Held and
-	// Written are false, but the store may have executed the item, unless there is an
-	// error in its tree with a method NotSent() bool that says true: a claim that was
-	// not sent need not be given back. With a method Denied() bool that says true the end of
-	// a claim is not sent again: the store lacks a permission, until somebody gives it.
+	// Err says why the item has no answer. Outcome is then Unknown, and Held and Written are
+	// false, but the store may have executed the item. It has not if an error in the tree has
+	// a method NotSent() bool that returns true: such a claim need not be given back. If one
+	// has a method Denied() bool that returns true, the end of a claim is not sent again: the
+	// store lacks a permission, until somebody gives it.
 	Err error
 }
 

@@ -47,7 +47,7 @@ func TestClaimsGivenBackUnusedAreNotCounted(t *testing.T) {
 	})
 }
 
-// The first reply is lost: what is sent again must not take another attempt away.
+// The first reply is lost. The request that is sent again must not take another attempt away.
 func TestUnusedSentAgainTakesNothingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -93,7 +93,7 @@ func TestUnusedRefusesWhatOnlyABegunAttemptHas(t *testing.T) {
 	})
 }
 
-// Who has declared Danger has begun.
+// A handler that has declared Danger has begun.
 func TestUnusedAfterDangerIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
@@ -113,7 +113,7 @@ func TestUnusedAfterDangerIsRefused(t *testing.T) {
 	})
 }
 
-// What an earlier attempt has declared is still to be found out about.
+// Somebody still has to find out about the effect that an earlier attempt has declared.
 func TestUnusedKeepsTheDangerOfAnEarlierAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()

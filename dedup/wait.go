@@ -69,7 +69,7 @@ func (w *waiters) seen(x *waiting, remaining time.Duration) {
 	x.lapse = time.Now().Add(remaining)
 }
 
-// wake does nothing for who begins to wait after it: he asks the store only then.
+// wake does nothing for a caller that begins to wait after it, which asks the store only then.
 func (w *waiters) wake(id ID) {
 	if w.keys.Load() == 0 {
 		return
@@ -119,7 +119,7 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequ
 		case c.Outcome == InFlight:
 			d.waiters.seen(x, c.Record.Remaining)
 		case c.Outcome == Duplicate, c.Outcome == Uncertain, c.Outcome == Unknown && ctx.Err() == nil:
-			d.waiters.wake(req.ID) // what we have learnt, the others would learn too
+			d.waiters.wake(req.ID) // the others would get the same answer
 			return c
 		default: // they go on waiting; after Acquired it is for us
 			return c

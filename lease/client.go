@@ -52,9 +52,9 @@ type Client struct {
 // between servers, and so forgets leases), a bad prefix and a negative hold are an
 // [*InputError].
 //
-// Leave the retries of the Redis client on, and on a Cluster set its
-// ClusterStateReloadInterval to a second or two: with the default of a minute, a master
-// that hangs is asked for a minute after its replica has been promoted.
+// Leave the retries of the Redis client on. On a Cluster set its ClusterStateReloadInterval
+// to a second or two: with the default of a minute, the client asks a master that hangs for
+// a minute after its replica has been promoted.
 func New(client redis.UniversalClient, opts Options) (*Client, error) {
 	if problem := redisscript.ClientProblem(client); problem != "" {
 		return nil, &InputError{"client", problem}
@@ -77,9 +77,9 @@ func New(client redis.UniversalClient, opts Options) (*Client, error) {
 // Acquire asks for the lease of key for ttl, once: it does not wait for its turn. It
 // costs one round trip.
 //
-// The key is 1-255 bytes of printable UTF-8 (Redis gets a digest of it); the ttl is
-// from 10 ms to a year, and should be a small multiple of the longest pause the holder
-// may suffer, since [Lease.KeepAlive] renews it. Anything else is an [*InputError].
+// The key is 1-255 bytes of printable UTF-8 (Redis gets a digest of it). The ttl is from
+// 10 ms to a year. It should be a small multiple of the longest pause the holder may
+// suffer, since [Lease.KeepAlive] renews it. Anything else is an [*InputError].
 //
 // When somebody else holds the lease, the error is a [*HeldError]. A request that was
 // not answered is sent again a few times with the same token, until ctx or the ttl is

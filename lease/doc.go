@@ -12,20 +12,20 @@
 //	defer l.Release(context.WithoutCancel(ctx)) // after stop, and also when ctx has ended
 //	run, stop := l.KeepAlive(ctx)
 //	defer stop()
-//	return report(run) // run is cancelled when the lease is lost
+//	return report(run) // run is canceled when the lease is lost
 //
-// # What it promises
+// # Guarantees
 //
 // A lease is held by one owner at a time on the server's clock. Only the owner renews
 // and releases it: a token, random per lease, is compared in the server. An acquisition
-// whose reply was lost is recognised when it is sent again, and never reported as held
+// whose reply was lost is recognized when it is sent again, and never reported as held
 // by somebody else. The holder's own view ends early: it is counted on its monotonic
 // clock from before the request was sent, less 1 % and 2 ms.
 //
-// # What it cannot promise
+// # Limits
 //
 // A lease is not mutual exclusion. A process that is paused past its lease does not know
-// that it was, and goes on; so does one whose Redis forgot the lease in a failover. Where
-// two at a time would do harm, hand [Lease.Fence] to what is written to, and let that
-// refuse a smaller number than it has seen.
+// that it was, and continues. So does a process whose Redis forgot the lease in a failover.
+// Where two holders at a time would do harm, hand [Lease.Fence] to the system that they
+// write to, and let it refuse a smaller number than it has seen.
 package lease

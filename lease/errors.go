@@ -30,10 +30,10 @@ func (e *HeldError) Error() string {
 // Is makes errors.Is(err, ErrHeld) true.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// InputError tells what is wrong with an option or an argument. It is returned before
+// InputError says what is wrong with an option or an argument. It is returned before
 // anything is sent. The text never contains a key.
 type InputError struct {
-	// Field that is wrong, as it is spelt in Options or in the call.
+	// Field that is wrong, as it is spelled in Options or in the call.
 	Field string
 	// Reason continues the sentence that begins with Field.
 	Reason string

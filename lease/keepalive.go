@@ -11,14 +11,14 @@ import (
 
 // KeepAlive renews the lease in the background, between a sixth and a third of its ttl
 // after the last renewal, and returns the context to work under. That context is
-// cancelled with cause [ErrLost] as soon as the server says that the lease is somebody
-// else's, or the lease ends without having been renewed (see [Lease.Remaining]); it
-// follows ctx otherwise. Renewal goes on after ctx has ended, because the work may still
+// canceled with cause [ErrLost] as soon as the server says that the lease is somebody
+// else's, or the lease ends without having been renewed (see [Lease.Remaining]). It
+// follows ctx otherwise. Renewal continues after ctx has ended, because the work may still
 // be running.
 //
 // stop ends the renewal, cancels the context and waits for the goroutine, which a renewal
 // under way does not delay. Call it in any case, then Release; calling it again does
-// nothing. On a lease that is lost or released the context is cancelled from the start.
+// nothing. On a lease that is lost or released the context is canceled from the start.
 func (l *Lease) KeepAlive(ctx context.Context) (run context.Context, stop context.CancelFunc) {
 	run, lose := context.WithCancelCause(ctx)
 	if l.Remaining() <= 0 {

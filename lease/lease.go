@@ -80,8 +80,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 }
 
 // Release gives the lease up, so that it can be acquired at once. It costs one round trip,
-// and never touches a lease of somebody else. Release of a lease that was released is no
-// error.
+// and never touches a lease of somebody else. Releasing a lease again is not an error.
 //
 // [ErrLost] means that it was no longer ours; nothing was changed. A request that was not
 // answered is sent again a few times, until ctx or the lease is over. After any other

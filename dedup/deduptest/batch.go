@@ -168,7 +168,7 @@ func checkCancelled(c *check) {
 		c.Helper()
 		for i, a := range c.counted(call, answers, want) {
 			if !errors.Is(a.Err, context.Canceled) {
-				c.Errorf("%s under a cancelled context: item %d answers %s and the error %v", call, i, describe(a), a.Err)
+				c.Errorf("%s under a canceled context: item %d answers %s and the error %v", call, i, describe(a), a.Err)
 			}
 		}
 	}
@@ -178,11 +178,11 @@ func checkCancelled(c *check) {
 	refused("Lookup", c.store.Lookup(ctx, []dedup.ID{live.id}), 1)
 	for i, err := range c.store.Forget(ctx, []dedup.ID{fresh[0].id, live.id}, long) {
 		if !errors.Is(err, context.Canceled) {
-			c.Errorf("Forget under a cancelled context: item %d answers %v", i, err)
+			c.Errorf("Forget under a canceled context: item %d answers %v", i, err)
 		}
 	}
 	for _, o := range fresh {
-		c.wantState("a key claimed under a cancelled context", c.lookup(o.id), dedup.StateAbsent)
+		c.wantState("a key claimed under a canceled context", c.lookup(o.id), dedup.StateAbsent)
 	}
-	c.wantUnchanged("calls under a cancelled context", before, c.lookup(live.id))
+	c.wantUnchanged("calls under a canceled context", before, c.lookup(live.id))
 }

@@ -74,7 +74,7 @@ var batchMutants = []mutant{
 	}, []string{"batch/lookup_changes_nothing"}},
 
 	{"attempts stop at four", func(b *broken) {
-		// What only a longer history shows.
+		// Only a longer history shows this.
 		eachClaim(b, func(_ dedup.ClaimRequest, a *dedup.Answer) {
 			if a.Outcome == dedup.Acquired && a.Record.Attempt > 4 {
 				a.Record.Attempt = 4

@@ -21,7 +21,7 @@ func eachRenewal(bend func(*dedup.Change)) func(*broken) {
 	}
 }
 
-// stepsOnTheSide keeps steps beside the right store, as keep says, and shows them as show
+// stepsOnTheSide keeps steps outside of the right store, as keep says, and shows them as show
 // says.
 func stepsOnTheSide(keep func(old, given []byte) []byte, show func(rec dedup.Record, kept []byte) []byte) func(*broken) {
 	return func(b *broken) {

@@ -8,7 +8,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// sameFence answers the first fence of a key for ever.
+// sameFence answers the first fence of a key forever.
 type sameFence struct {
 	mu    sync.Mutex
 	first map[dedup.ID]uint64

@@ -17,9 +17,9 @@ const (
 	patience = 30 * time.Second
 )
 
-// check is one property on its way: the test, the store, and calls that fail the test
-// when an item could not be learnt. None of its methods may be called from another
-// goroutine, but for those that say so.
+// check is one property under test: the test, the store, and calls that fail the test when an
+// item has no answer. None of its methods may be called from another goroutine, but for those
+// that say so.
 type check struct {
 	testing.TB
 	h     Harness

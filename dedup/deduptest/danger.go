@@ -137,14 +137,14 @@ func checkDangerLife(c *check) {
 		change.Lease, change.Hold, change.Danger = c.h.Lease, c.h.Lease, true
 		return change
 	}
-	// What the claims have to live: so long that a server as slow as this one is now can be
-	// told of danger in time.
+	// The claims have to live so long that Danger reaches even a server as slow as this one is
+	// now in time.
 	began := time.Now()
 	c.lookup(c.acquire(newID(), long, long).id)
 	life := 8*c.h.Lease + 20*time.Since(began)
 	endangered := func() *owner {
 		c.Helper()
-		for try := 0; ; try++ { // a machine that stalls may come too late all the same
+		for try := 0; ; try++ { // a machine that stalls may still come too late
 			sent := c.now()
 			o := c.acquire(newID(), life, 0)
 			a := c.learnt("Renew with Danger", c.renews(short(o))[0])
@@ -168,7 +168,7 @@ func checkDangerLife(c *check) {
 	c.wantUncertain("when a renewal's lease and hold are over", renewed)
 	c.wantUncertain("when a release's hold is over", given)
 
-	// An uncertain key is not kept for ever either.
+	// An uncertain key is not kept forever either.
 	o := c.acquire(newID(), c.h.Lease, c.h.Lease)
 	brief := short(o)
 	brief.Window = 2 * c.h.Lease
@@ -227,13 +227,13 @@ func checkTake(c *check) {
 			c.wantOutcome("another claim meanwhile", c.stranger(id).claim(), dedup.InFlight)
 			c.wantEnd("the end of an owner that was taken over", o.finish(o.change(dedup.StateReleased)), false, false)
 			next.mustFinish(next.change(dedup.StateReleased))
-			c.wantUncertain("given back by who did not find out", next)
+			c.wantUncertain("given back by a caller that did not find out", next)
 			o = next
 		}
 		dead := c.stranger(id)
 		c.wantOutcome("a claim to find out", dead.take(c.h.Lease), dedup.Acquired)
 		c.pass(c.h.Lease)
-		c.wantUncertain("when who was to find out has crashed", dead)
+		c.wantUncertain("when the caller that was to find out has crashed", dead)
 		last := c.stranger(id)
 		c.wantOutcome("a claim to find out", last.take(long), dedup.Acquired)
 		last.mustFinish(last.change(dedup.StateSucceeded))
@@ -260,12 +260,12 @@ func checkTakeOther(c *check) {
 	}
 }
 
-// checkUncertainEnds lets an operator, or who knows better, decide.
+// checkUncertainEnds lets an operator, or a program that knows better, decide.
 func checkUncertainEnds(c *check) {
 	for crash, way := range ways {
 		late := c.uncertain(newID(), crash)
 		a := late.finish(late.landed("late"))
-		// Its own lapsed claim is still its own; what it gave up is not.
+		// Its own lapsed claim is still its own, and a claim that it gave up is not.
 		c.wantEnd("a landed effect "+way, a, crash, true)
 		c.wantState("a landed effect "+way, c.lookup(late.id), dedup.StateSucceeded)
 

@@ -32,7 +32,7 @@ const (
 	// DropReply executes the whole batch and loses the answers from Fault.Item on: a
 	// connection that broke while they were read.
 	DropReply Kind = "drop_reply"
-	// FailItem keeps the one item Fault.Item from the store; its neighbours pass.
+	// FailItem keeps the one item Fault.Item from the store; its neighbors pass.
 	FailItem Kind = "fail_item"
 	// Hang executes nothing and returns when ctx ends: a server that does not answer.
 	// It needs a ctx that ends.
@@ -50,7 +50,7 @@ type Fault struct {
 	Item int
 }
 
-// Call is what a [Plan] is told of a call.
+// Call describes a call to a [Plan].
 type Call struct {
 	// Op is the method.
 	Op Op

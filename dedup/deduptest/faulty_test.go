@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// fiveClaims sends one batch of five fresh claims through the fault, and tells which
-// items were answered and which are in the store.
+// fiveClaims sends one batch of five fresh claims through the fault. It returns which items
+// were answered and which are in the store.
 func fiveClaims(t *testing.T, f *Faulty) (answered, executed []bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -16,7 +16,7 @@ func checkForgetLive(c *check) {
 	}
 	for i, err := range errs[1:] {
 		if err != nil {
-			c.Errorf("Forget of item %d beside a live one: %v", i+1, err)
+			c.Errorf("Forget of item %d, in a batch with a live one: %v", i+1, err)
 		}
 	}
 	c.wantUnchanged("Forget under a live lease", before, c.lookup(live.id))
@@ -38,7 +38,7 @@ func checkForgetEnded(c *check) {
 	for _, old := range c.forgettable() {
 		c.forget(old.id, long)
 		c.wantState("a forgotten key", c.lookup(old.id), dedup.StateAbsent)
-		c.forget(old.id, long) // twice is no error
+		c.forget(old.id, long) // twice is not an error
 		next := c.acquire(old.id, long, long)
 		if next.attempt != 1 {
 			c.Errorf("a forgotten key starts with attempt %d", next.attempt)
@@ -130,6 +130,6 @@ func checkForgetTold(c *check) {
 	ctx, cancel := context.WithCancel(c.Context())
 	cancel()
 	if n, err := store.Forgets(ctx); !errors.Is(err, context.Canceled) {
-		c.Errorf("Forgets under a cancelled context: %d, %v", n, err)
+		c.Errorf("Forgets under a canceled context: %d, %v", n, err)
 	}
 }

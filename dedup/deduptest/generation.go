@@ -87,7 +87,7 @@ func checkTakenOverLate(c *check) {
 		c.Error("who took over renews what has landed since")
 	}
 	a = next.finish(next.change(dedup.StateReleased))
-	c.wantEnd("a release by who took over what has landed since", a, false, false)
+	c.wantEnd("a release by an owner that took over a key whose effect has landed since", a, false, false)
 
 	// The other way round.
 	id = newID()
@@ -201,7 +201,7 @@ func checkGenerationStates(c *check) {
 	}
 	lapsed := c.stranger(newID())
 	req := lapsed.request()
-	req.Origin, req.Lease = newer, c.h.Lease // no older than who comes
+	req.Origin, req.Lease = newer, c.h.Lease // not older than the request
 	lapsed.mustClaim(req)
 	c.pass(c.h.Lease)
 	if a := meets("lapsed", lapsed.id, dedup.Acquired); a.Record.Attempt != 2 {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// recorder is a testing.TB whose failures are kept in place of failing the test around
-// it, so that a test can require the suite to fail.
+// recorder is a testing.TB that keeps failures instead of failing the test around it, so that a
+// test can require the suite to fail.
 type recorder struct {
 	testing.TB // for Context, Cleanup, Logf and the rest
 

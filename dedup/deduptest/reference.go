@@ -7,9 +7,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// reference is the contract for one key in the fewest words: what each call must
-// answer, with time reduced to "the lease has lapsed". Fences are chosen by the store;
-// the reference only insists that they grow.
+// reference is the contract for one key in the fewest words. It has the answer that each call
+// must give, with time reduced to "the lease has lapsed". The store chooses the fences, and the
+// reference only insists that they grow.
 type reference struct {
 	state   dedup.State
 	token   dedup.Token // owner in progress; later whoever wrote the end

@@ -55,7 +55,7 @@ func checkSteps(c *check) {
 	c.wantSteps("steps of the same length", c.lookup(o.id), []byte("one, TWO"))
 }
 
-// checkStepsOutlive takes steps through everything that is no end.
+// checkStepsOutlive takes steps through everything that does not end a key.
 func checkStepsOutlive(c *check) {
 	want := []byte("charge, mail")
 	o := c.acquire(newID(), long, long)

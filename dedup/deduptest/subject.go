@@ -17,7 +17,7 @@ import (
 // hand it messages under names of their own, which no other run has.
 type Subject struct {
 	// Deliver hands one message to the handler, as the consumer or the server does, which must
-	// use d for it. nil is for acknowledged: the message does not come again. Required.
+	// use d for it. nil means acknowledged: the message is not redelivered. Required.
 	Deliver func(ctx context.Context, d *dedup.Deduper, message string) error
 	// Effects counts how often a message has had its effect, there where it has it: rows in the
 	// database, calls of the payment provider's double. Required.
@@ -52,8 +52,8 @@ type Incident struct {
 	Message string
 	// Effects that it had.
 	Effects int
-	// Explained tells that for each effect but one a fault hit the store while the key was held:
-	// between effect and record, as far as anybody can know from outside. Never, with Subject.Atomic.
+	// Explained says that for each effect but one a fault hit the store while the key was held:
+	// between effect and record, as far as that shows from outside. Never, with Subject.Atomic.
 	Explained bool
 	// Story tells its deliveries, one a line.
 	Story string

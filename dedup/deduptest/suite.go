@@ -38,16 +38,16 @@ var properties = []property{
 	{"claim/fresh", "a new message that nobody may run", checkFresh},
 	{"claim/in_flight", "two workers running one message at the same time", checkInFlight},
 	{"claim/duplicate", "a finished effect that runs again", checkDuplicate},
-	{"claim/stored_failure", "a hopeless message that is tried for ever", checkStoredFailure},
+	{"claim/stored_failure", "a hopeless message that is tried forever", checkStoredFailure},
 	{"claim/mine_after_lost_reply", "our own claim taken for somebody else's, so that the message waits for a worker that does not exist", checkMine},
 	{"claim/mine_after_lapse", "one attempt counted twice because its reply came late", checkMineLapsed},
 	{"claim/origin_and_label", "duplicates that cannot be explained", checkOrigin},
 
-	{"time/takeover", "a message stuck for ever behind a crashed worker, or an effect that cannot tell the older owner", checkTakeover},
+	{"time/takeover", "a message stuck forever behind a crashed worker, or an effect that cannot tell the older owner", checkTakeover},
 	{"time/live_claim_is_kept", "a second worker entering while the first still runs", checkLiveClaim},
 	{"time/released", "a poison message that starts again from attempt 1 with every retry", checkReleased},
 	{"time/hold_expiry", "a store that never forgets a dead claim, or a fence that falls back", checkHoldExpiry},
-	{"time/window_expiry", "a store that grows for ever", checkWindowExpiry},
+	{"time/window_expiry", "a store that grows forever", checkWindowExpiry},
 	{"time/window_is_no_lease", "a crashed worker's message that waits for the whole window, or a record that is gone with its lease", checkWindowNoLease},
 
 	{"renew/extends", "a slow handler that loses its claim while it renews", checkRenewExtends},
@@ -75,7 +75,7 @@ var properties = []property{
 	{"uncertain/one_taker", "several who ask the downstream at once, and run again", checkOneTaker},
 	{"uncertain/decided", "an operator's decision that does not hold", checkUncertainEnds},
 
-	{"generation/takes_over", "a message that waits for its lease behind a consumer that has lost the partition, or an old owner that goes on as if it were the only one", checkTakesOver},
+	{"generation/takes_over", "a message that waits for its lease behind a consumer that has lost the partition, or an old owner that continues as if it were the only one", checkTakesOver},
 	{"generation/late_owner", "an old generation that ends the claim of the new one, or an effect that is run a third time", checkTakenOverLate},
 	{"generation/kept", "a live claim taken from a consumer that still has its partition", checkNotTakenOver},
 	{"generation/danger", "a payment that is made again because of a rebalance", checkGenerationDanger},
@@ -109,7 +109,7 @@ var properties = []property{
 	{"forget/fence", "an effect that refuses the new owner because its fence is small", checkForgetFence},
 	{"forget/told", "a cache in another process that answers Duplicate for a forgotten key", checkForgetTold},
 
-	{"window/told", "an effect whose record is refused, after it and every time it comes again", checkWindowTold},
+	{"window/told", "an effect whose record is refused, after it and after every redelivery", checkWindowTold},
 
 	{"batch/mixed", "an answer that belongs to another item, or one bad item that fails its batch", checkBatchMixed},
 	{"batch/empty", "a panic on an empty poll", checkBatchEmpty},

@@ -7,14 +7,15 @@ import (
 	"testing"
 )
 
-// Twice runs the handler of s again: one message after another, two processes at once, and with a
-// crash, a pause or a lost message at each call that it makes to its store, before and after the
-// store has executed it. What was not acknowledged comes again, in another process, until it is.
+// Twice runs the handler of s again: one message after another, and two processes at once. It does
+// so with a crash, a pause or a lost message at each call that the handler makes to its store,
+// before and after the store has executed the call. A message that was not acknowledged is
+// redelivered to another process until it is.
 //
-// It fails t for a message that was acknowledged without an effect, or never, and for one with a
-// second effect that no fault explains; and returns all that it saw, so that a test can ask for
-// more. A crash is a call of the store that does not return until the judgement: what the handler
-// does beside calls of its Deduper is not interrupted.
+// Twice fails t for a message that was acknowledged without an effect, or never, and for one with a
+// second effect that no fault explains. It returns all that it saw, so that a test can ask for
+// more. A crash is a call of the store that does not return before Twice judges. So code of the
+// handler that does not call the Deduper is not interrupted.
 func Twice(t testing.TB, s Subject) Report {
 	t.Helper()
 	tr := newTrial(t, s)

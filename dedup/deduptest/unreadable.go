@@ -26,16 +26,16 @@ func checkUnreadable(c *check, plant planter) {
 	for _, state := range c.ends() {
 		answers = c.finishes(bad.change(state), left.change(dedup.StateSucceeded))
 		wantErr("Finish as "+state.String(), answers[0])
-		c.wantEnd("Finish beside an unreadable record", answers[1], true, true)
+		c.wantEnd("Finish in a batch with an unreadable record", answers[1], true, true)
 	}
 	wantErr("a landed Finish", c.finishes(bad.landed("x"))[0])
 	answers = c.renews(bad.change(dedup.StateAbsent), right.change(dedup.StateAbsent))
 	wantErr("Renew", answers[0])
 	if !answers[1].Held {
-		c.Errorf("Renew beside an unreadable record: %s", describe(answers[1]))
+		c.Errorf("Renew in a batch with an unreadable record: %s", describe(answers[1]))
 	}
 	answers = c.lookups(right.id, bad.id)
 	wantErr("Lookup", answers[1])
-	c.wantState("Lookup beside an unreadable record", answers[0].Record, dedup.StateInProgress)
+	c.wantState("Lookup in a batch with an unreadable record", answers[0].Record, dedup.StateInProgress)
 	wantErr("Claim after all that", c.claims(bad.request())[0])
 }

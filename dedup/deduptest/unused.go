@@ -75,8 +75,8 @@ func checkUnusedAgain(c *check) {
 	next.mustFinish(next.change(dedup.StateSucceeded))
 }
 
-// checkUnusedDanger gives claims of dangerous keys back unstarted: what an earlier
-// attempt has declared is still to be found out about.
+// checkUnusedDanger gives claims of dangerous keys back unstarted. Somebody still has to find
+// out about the effect that an earlier attempt has declared.
 func checkUnusedDanger(c *check) {
 	for crash, way := range ways {
 		id := c.uncertain(newID(), crash).id

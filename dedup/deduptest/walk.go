@@ -89,7 +89,7 @@ func (w *walker) step() error {
 		if w.model.disputed(change) {
 			return nil
 		}
-		// What has become uncertain is not forgotten that soon.
+		// A key that has become uncertain is not forgotten that soon.
 		expire := w.rng.IntN(4) == 0 && w.model.reach(change) != dedup.StateUncertain
 		say("ends %v, landed=%t, not begun=%t, unused=%t, expire=%t", change.State, change.Landed, change.NotBegun, change.Unused, expire)
 		return w.finish(o, change, expire)
