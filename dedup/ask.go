@@ -44,8 +44,8 @@ func (d *Deduper) askOne(ctx context.Context, req []ClaimRequest, ans *Answer) (
 	return a.validUntil
 }
 
-// plain reports whether an answer to a first send says all there is to know, provided that
-// it came in time. Nearly all do, and nothing is made for another send then.
+// plain reports whether an answer to a first send is final, provided that it came in time.
+// Nearly all are, and then nothing is allocated for another send.
 func (a *Answer) plain() bool {
 	return a.Err == nil && !a.Mine && a.Outcome != Unknown && a.Outcome <= Uncertain
 }
@@ -127,9 +127,9 @@ func mayHaveExecuted(err error) bool {
 	return !errors.As(err, &input) && !errors.Is(err, ErrStoreFull) && !errors.Is(err, ErrUnreadable)
 }
 
-// validate renews what was found to be ours by an earlier send before it is used, turns
-// Acquired into Unknown where the answer came too late, and gives back whatever we may
-// hold without a caller that knows.
+// validate renews the claims that an earlier send had won without our knowing, before they
+// are used. It turns Acquired into Unknown where the answer came too late, and gives back
+// every claim that we may hold and that no caller got.
 func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []ClaimRequest, out []asked) {
 	until := d.validFrom(first)
 	var mine []int
@@ -140,7 +140,8 @@ func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []Clai
 		}
 	}
 	d.renewMine(ctx, reqs, out, mine)
-	// The renewal took its time, also for those it was not for: look at the clock after.
+	// Read the clock after the renewal: it took time from all claims, also from those that
+	// it did not renew.
 	now := d.clock()
 	var back []Change
 	for i := range out {
@@ -222,9 +223,9 @@ func (d *Deduper) releaseChange(req *ClaimRequest) Change {
 	return Change{ID: req.ID, Token: req.Token, State: StateReleased, Unused: true, Hold: d.cfg.Hold, Window: d.cfg.Window}
 }
 
-// giveBack releases claims nobody works under, behind the caller's back: it is told
-// already. Nothing depends on it but the time until the key can be claimed again. While
-// the store does not answer, what there is to release gathers in orphans.
+// giveBack releases claims that nobody works under, after their callers got their answers.
+// Only the time until the key can be claimed again depends on it. While the store does not
+// answer, the releases gather in orphans.
 func (d *Deduper) giveBack(changes []Change) {
 	if len(changes) == 0 {
 		return
@@ -289,7 +290,7 @@ func (d *Deduper) release(changes []Change) (missed []Change) {
 	return missed
 }
 
-// sendClaims is the direct way of a batch to the store, under its timeout.
+// sendClaims sends a batch to the store directly, under its timeout.
 func (d *Deduper) sendClaims(ctx context.Context, reqs []ClaimRequest) []Answer {
 	return inBatches(ctx, d.cfg.StoreTimeout, reqs, d.store.Claim)
 }

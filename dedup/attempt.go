@@ -33,8 +33,8 @@ func FromContext(ctx context.Context) (*Attempt, bool) {
 // Fence returns the fencing number of the attempt; see [Claim.Fence].
 func (a *Attempt) Fence() uint64 { return a.claim.Fence() }
 
-// DownstreamKey derives an idempotency key for a call that the effect makes: the same
-// on every attempt, different for every purpose, and no secret of the original key. It
+// DownstreamKey derives an idempotency key for a call that the effect makes. It is the same
+// on every attempt, different for every purpose, and does not reveal the original key. It
 // is 22 characters of base64url. Name the purpose: DownstreamKey("stripe", "charge").
 func (a *Attempt) DownstreamKey(purpose ...string) string {
 	buf := append([]byte("onceward downstream v1"), a.claim.id[:]...)

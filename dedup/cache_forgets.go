@@ -17,7 +17,7 @@ const (
 	forgetsAhead = forgetsEvery / 2
 )
 
-// forgetTeller is what a [Store] may implement besides; its comment says what for.
+// forgetTeller is an optional interface of a [Store]; see the comment of Store.
 type forgetTeller interface {
 	Forgets(ctx context.Context) (uint64, error)
 }

@@ -138,8 +138,7 @@ func newCacheTable(budget int) *cacheTable {
 }
 
 // place returns the number of a key's set, and its tag. The bits of a digest are as good
-// as random; keys that were chosen to meet in one set would push out each other, and no
-// more.
+// as random. Keys that were chosen to meet in one set would only evict each other.
 func (t *cacheTable) place(id *ID) (set uint64, tag uint8) {
 	set, _ = bits.Mul64(binary.LittleEndian.Uint64(id[:8]), uint64(len(t.sets)))
 	return set, id[15]

@@ -19,8 +19,8 @@ type callContext struct {
 	over   bool
 }
 
-// Caller returns the context without the deadline: a store can find out by it whether
-// there is a caller who may leave before.
+// Caller returns the context without the deadline. With it a store can find out whether
+// there is a caller that may leave before the deadline.
 func (c *callContext) Caller() context.Context { return c.Context }
 
 // end releases what the context holds.

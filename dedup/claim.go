@@ -28,9 +28,9 @@ type Claim struct {
 	Record Record
 	// Cause of a Duplicate or Mismatch.
 	Cause Cause
-	// Alias is the first Claim of the same key in the same batch; this one shares its
-	// fate: it is InFlight as long as that one runs, and done when that one is. It is not
-	// to be run, and cannot be ended.
+	// Alias is the first Claim of the same key in the same batch. This one shares its fate:
+	// it is InFlight as long as the first runs, and done when the first is. Do not run it;
+	// it cannot be ended.
 	Alias *Claim
 	// Stored is the record that was found when Complete, Fail or Release answered
 	// ErrLeaseLost; nil before, and when the store was not asked because the loss was
@@ -42,8 +42,8 @@ type Claim struct {
 	token   Token
 	message *message
 	fence   uint64
-	// err is why it is Unknown or Uncertain. Of one that was acquired it is what ending it
-	// answered, and guarded by mu.
+	// err is why the claim is Unknown or Uncertain. For an acquired claim it is the error
+	// of its end, and guarded by mu.
 	err error
 
 	endings   atomic.Int32 // calls that are ending it right now
@@ -150,8 +150,8 @@ func (c *Claim) Fence() uint64 {
 	return c.fence
 }
 
-// newClaim builds what the caller sees from what the store said, applies Observe and
-// FailOpen, and tells the observer.
+// newClaim makes the caller's Claim from the store's answer, applies Observe and FailOpen,
+// and tells the observer.
 func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest, a asked, cached bool) *Claim {
 	c := &Claim{Key: key, d: d}
 	c.ask(req, req.message())

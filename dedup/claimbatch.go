@@ -182,8 +182,8 @@ func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest, f
 	return c
 }
 
-// shared is what a second caller of a key is told while the first one's claim attempt
-// is known: the same, except that the right to run is given once.
+// shared is the answer for a second caller of a key while the first one's claim attempt is
+// known. It is the same answer, except that only one of them may run the effect.
 func shared(first *Claim, req *ClaimRequest) Answer {
 	if first.err != nil {
 		return Answer{Err: first.err}

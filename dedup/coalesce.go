@@ -42,7 +42,7 @@ type coalescer[R any] struct {
 	trip      trip
 }
 
-// abandonedError is the answer to a call whose caller has gone: no fault of the store.
+// abandonedError is the answer to a call whose caller has gone, which is not the store's fault.
 type abandonedError struct {
 	cause error
 	// queued: it had not been sent. Otherwise the store may be executing it, and what

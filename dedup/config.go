@@ -50,11 +50,11 @@ type Config struct {
 	// Default nil: the store keeps both.
 	Leases Store
 
-	// HotWindow is how long Leases remember what has ended, and the claims behind it:
-	// duplicates that come within it cost no question to the store. At least ten LeaseTTL, and
-	// less than Window. Before it is raised with a Filter in use, unset the Filter, raise it
-	// everywhere, and set the Filter again: others would still write with the shorter one.
-	// Required with Leases, and an error without.
+	// HotWindow is how long Leases remembers finished keys and their claims. Duplicates that
+	// arrive within it cost no request to the store. At least ten LeaseTTL, and less than Window.
+	// To raise it while a Filter is in use, unset the Filter in every process, raise HotWindow in
+	// every process, and set the Filter again: a process with the shorter HotWindow would break
+	// the promise that the Filter relies on. Required with Leases, and an error without.
 	HotWindow time.Duration
 
 	// Filter saves the Lookup of the store for keys that it can prove absent. It must be fed
@@ -94,9 +94,9 @@ type Config struct {
 	// success, a failure for good or NotBegun, even before it has called Danger again, it
 	// is asked about again.
 	//
-	// Default nil: nobody is asked, and the key is Uncertain until Mark or Forget. A
-	// Resolve that always answers StateReleased runs it again at once, with the risk that
-	// Danger was called for.
+	// Default nil: nobody is asked, and the key is Uncertain until Mark or Forget. A Resolve
+	// that always answers StateReleased runs the effect again at once. That takes the very risk
+	// for which Danger was called.
 	Resolve func(ctx context.Context, key string, rec Record) (State, []byte, error)
 
 	// Wait is how long a call waits for a key that is in flight elsewhere before it
@@ -109,10 +109,10 @@ type Config struct {
 	// InFlight at once. Default 1000.
 	MaxWaiters int
 
-	// StoreTimeout bounds one round trip to the store, or with Leases one call, which may be
-	// up to three. Claiming takes up to four of them,
-	// and less than 100 ms of backoff, before a store that is down is told to the caller.
-	// Default: a third of LeaseTTL, at most two seconds. It must be shorter than LeaseTTL.
+	// StoreTimeout bounds one round trip to the store. With Leases it bounds one call, which may
+	// take up to three round trips. While the store is down, a claim fails after up to four
+	// StoreTimeouts and less than 100 ms of backoff. Default: a third of LeaseTTL, at most two
+	// seconds. It must be shorter than LeaseTTL.
 	StoreTimeout time.Duration
 
 	// ResultLimit bounds a stored result in bytes. A larger one is not kept: the key is

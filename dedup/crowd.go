@@ -19,9 +19,9 @@ const (
 var errCrowded = fmt.Errorf("%w: too many calls wait for the store already", ErrUnknown)
 
 // crowd counts the single calls of one Deduper that are under way, whatever they ask
-// for. A call counts until its caller runs again, not until its answer arrives: of a
-// batch that was just answered most callers will call again, and the first of them must
-// not take itself to be alone.
+// for. A call counts until its caller runs again, not until its answer arrives. Most
+// callers of a batch that was just answered will call again, and the first of them must not
+// think that it is alone.
 type crowd struct {
 	n     atomic.Int64
 	limit int64
@@ -59,9 +59,9 @@ func (t *trip) note(took time.Duration, items int) {
 	t.time += (took - t.time) / 8
 }
 
-// sends is how many batches may be under way at once. Next to the store one or two keep
-// it busy, and more would be smaller; far away callers would spend two trips on a call,
-// the first of them waiting for the batch before theirs to come back.
+// sends is how many batches may be under way at once. Next to the store, one or two keep it
+// busy, and more would be smaller. Far away from it, with so few, a call would take two
+// trips: in the first its caller would wait for the batch before its own to come back.
 func (t *trip) sends() int {
 	return int(min(max(t.time/tripPerSend, minSends), maxSends))
 }

@@ -15,7 +15,7 @@ import (
 //   - it returns [NotBegun] of an error: the claim is released, as without Danger.
 //   - anything else (another error, a panic, Release, a crash, a lost lease, a Close that
 //     gives up): the key becomes [Uncertain]. No claim runs it again until
-//     Config.Resolve has found out, or an operator has said so: with [Deduper.Mark] when
+//     Config.Resolve has found out, or an operator has decided: with [Deduper.Mark] when
 //     the effect has happened, with [Deduper.Forget] when it may run again.
 //
 // An uncertain key is remembered for Config.Window.
@@ -108,9 +108,9 @@ func (c *Claim) open() error {
 	return nil
 }
 
-// tell renews the claim together with what the attempt has come to. Nil means that the
-// store has acknowledged it, and that the claim was ours then: an answer that takes
-// longer than the lease says nothing about now.
+// tell renews the claim, and writes Danger or Steps of the attempt with it. Nil means that
+// the store has acknowledged the change, and that the claim was ours then. An answer that
+// takes longer than the lease says nothing about now.
 func (c *Claim) tell(ctx context.Context, change Change) error {
 	cfg := &c.d.cfg
 	change.ID, change.Token, change.Fence, change.Attempt = c.id, c.token, c.fence, c.Attempt

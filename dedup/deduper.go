@@ -223,9 +223,8 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 // are already held can be completed and released until then, and after. Close is
 // idempotent and may be called concurrently.
 //
-// A Deduper whose store has not answered asks it again, every second and for ten minutes at
-// most, to release claims whose callers have gone. Close has them asked for once more and
-// ends that.
+// While the store does not answer, a Deduper keeps asking it to release claims whose callers
+// have gone: every second, and for ten minutes at most. Close asks once more, and ends that.
 func (d *Deduper) Close(ctx context.Context) error {
 	if err := d.check(ctx); err != nil {
 		return err

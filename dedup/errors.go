@@ -85,9 +85,9 @@ func IsPermanent(err error) bool {
 // [ErrNoResult]. It does not say that there is a value: read one when err is nil, and, where
 // [Do] says so, with [ErrLeaseLost] or an unknown outcome.
 //
-// It is meant for what [Do], [Claim.Err], [Claim.Complete], [Claim.Fail] and their like
-// return. It is false for a failure for good whose record was lost with the lease, was refused,
-// or could not be confirmed.
+// It is meant for the errors of [Do], [Claim.Err], [Claim.Complete], [Claim.Fail] and their like.
+// It is false for a failure for good whose record was lost with the lease, was refused, or could
+// not be confirmed.
 //
 // At most one of CanAck, [CanRetry] and [OutcomeUnknown] is true of an error that is not nil.
 // Where none is (bad input, a mismatch, an uncertain effect that nobody asks about, an
@@ -123,7 +123,7 @@ func CanRetry(err error) bool {
 	return passes(err)
 }
 
-// passes reports whether what err says may pass by itself, so that a loop may send again. It
+// passes reports whether the cause of err may pass by itself, so that a loop may send again. It
 // is true for a call whose outcome is unknown too, unless its caller has left.
 func passes(err error) bool {
 	var input *InputError
@@ -165,7 +165,8 @@ func isRefusal(err error) bool {
 	return errors.As(err, &input) || errors.Is(err, ErrUnreadable)
 }
 
-// foreignError is a handler's error that says ErrNoResult of another key: this one is not done.
+// foreignError is a handler's error that wraps the ErrNoResult of another key: the handler's own
+// key is not done.
 type foreignError struct{ err error }
 
 func (e *foreignError) Error() string { return e.err.Error() }

@@ -101,8 +101,8 @@ func (x *exchange) claim(ctx context.Context, reqs []ClaimRequest) []Answer {
 	return answered(claimed, len(reqs))
 }
 
-// keepApart lets no request take a claim over that is just being ended: the store may ask
-// for it first, and what has been done would be done again.
+// keepApart lets no request take over a claim that the same exchange ends. The store may
+// execute the request first, and then the finished effect would run again.
 func keepApart(changes []Change, reqs []ClaimRequest) {
 	if !slices.ContainsFunc(reqs, func(r ClaimRequest) bool { return r.TakeOverOlderGeneration }) {
 		return

@@ -42,12 +42,11 @@ func (c *Claim) Fail(ctx context.Context, cause error) error {
 }
 
 // Release gives the claim up without an effect: the key can be claimed again at once,
-// and its attempt count and fence are kept for Config.Hold. After [Danger] it becomes
-// uncertain; to say that nothing has begun, end it with [Deduper.CompleteBatch] and a
-// [NotBegun] error. From a late owner it
-// changes nothing and answers [ErrLeaseLost]. It is tried a few times while the store
-// cannot be asked, and not until the lease ends, for the end of the lease does the
-// same. Errors are otherwise those of Complete.
+// and its attempt count and fence are kept for Config.Hold. After [Danger] the key becomes
+// uncertain; to say that nothing has begun, end the claim with [Deduper.CompleteBatch] and
+// a [NotBegun] error. From a late owner Release changes nothing and answers [ErrLeaseLost].
+// It is tried a few times while the store cannot be asked, but not until the lease ends,
+// because the end of the lease does the same. Errors are otherwise those of Complete.
 func (c *Claim) Release(ctx context.Context) error {
 	return finishOne(ctx, Completion{Claim: c, Err: errReleased})
 }
@@ -289,8 +288,8 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 	return true, nil
 }
 
-// change makes of the zero change what the store is to write for the completion. Field by
-// field: a literal would be made elsewhere first, and copied.
+// change fills the zero change with what the store has to write for the completion. It does
+// so field by field: a literal would be made elsewhere first, and then copied.
 func (c *Claim) change(item *Completion, cfg *Config, change *Change) {
 	change.ID, change.Token, change.Fence, change.Attempt = c.id, c.token, c.fence, c.Attempt
 	change.Lease, change.Hold, change.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// idTable finds the repetitions in a batch: a hash table of open addressing, which is
-// used again, because a map of its own would be the third part of what a batch costs.
+// idTable finds the repetitions in a batch. It is a hash table of open addressing that later
+// batches use again, because a new map would be a third of the cost of a batch.
 type idTable struct {
 	// slots hold the number of an entry and one, or zero, and are twice as many at least.
 	// Their number is a power of two.
@@ -53,8 +53,8 @@ func (t *idTable) free() {
 	}
 }
 
-// slotOf spreads IDs: digests are spread already, but for those that were sought out, so a
-// secret and one multiplication will do.
+// slotOf spreads IDs. Digests are spread already, unless somebody chose them to collide, so
+// a secret and one multiplication are enough.
 func slotOf(id *ID) uint64 {
 	high, low := bits.Mul64(binary.LittleEndian.Uint64(id[:8])^idSeed[0], binary.LittleEndian.Uint64(id[8:])^idSeed[1])
 	return high ^ low

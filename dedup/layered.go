@@ -101,9 +101,9 @@ func (l *layered) Lookup(ctx context.Context, ids []ID) []Answer {
 	return answers
 }
 
-// Forget implements [Store]. The mark goes first: as long as the hot record answers, nobody
-// runs what is only half forgotten. An error may mean that the mark is gone; forgetting again
-// is harmless.
+// Forget implements [Store]. The record in store goes first: as long as the hot record
+// answers, nobody runs a key that is only half forgotten. After an error the record in store
+// may be gone; forgetting again is harmless.
 func (l *layered) Forget(ctx context.Context, ids []ID, hold time.Duration) []error {
 	errs := make([]error, len(ids))
 	var todo []ID

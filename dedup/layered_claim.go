@@ -6,12 +6,14 @@ import (
 	"time"
 )
 
-// Claim implements [Store]. One round trip to leases; of the keys that may have a record in
-// store one to it; and of those that have, one more to leases, which know it from then on.
+// Claim implements [Store]. It costs one round trip to leases, and one to store for the keys
+// that may have a record there. For the keys that have one it costs one more to leases, which
+// knows the record from then on.
 //
-// A key that leases say is done, in flight or bound to another payload is answered from there.
-// One that was won is granted at once when they had never heard of it and the filter knows, also
-// after their answer, that it has no record. Otherwise store is asked under the claim.
+// If leases answers that a key is done, in flight or bound to another payload, that is the
+// answer. A claim that was won is granted at once when leases had never heard of the key and
+// the filter knows, also after the answer of leases, that it has no record. Otherwise store is
+// asked under the claim.
 func (l *layered) Claim(ctx context.Context, reqs []ClaimRequest) []Answer {
 	verdicts := l.front.ask(reqs)
 	answers := answered(l.leases.Claim(ctx, readFirst(reqs, verdicts)), len(reqs))
@@ -21,7 +23,7 @@ func (l *layered) Claim(ctx context.Context, reqs []ClaimRequest) []Answer {
 	return answers
 }
 
-// readFirst has leases look before they claim where the filter has the bits of a key.
+// readFirst makes leases look before it claims a key whose bits the filter has.
 func readFirst(reqs []ClaimRequest, verdicts []verdict) []ClaimRequest {
 	copied := false
 	for i := range verdicts {
@@ -69,7 +71,7 @@ func (l *layered) look(ctx context.Context, reqs []ClaimRequest, answers []Answe
 	return wrong
 }
 
-// found answers a claim by what store holds of the key, and adds what leases are to be told.
+// found answers a claim with the record of the key in store, and adds the change for leases.
 func (l *layered) found(told []Change, req *ClaimRequest, ans, found *Answer) []Change {
 	rec, won := &found.Record, ans.Outcome == Acquired
 	switch {
@@ -92,7 +94,7 @@ func (l *layered) found(told []Change, req *ClaimRequest, ans, found *Answer) []
 			found.Outcome = Mismatch
 		}
 	case won && rec.State == StateUncertain:
-		// From a time when store was used alone. Its danger is known to nobody here.
+		// From a time when store was used alone. No claim in leases knows of its danger.
 		told, found.Outcome = append(told, unclaim(req, ans)), Uncertain
 	case won && rec.State == StateInProgress && rec.Remaining > 0:
 		told, found.Outcome = append(told, unclaim(req, ans)), InFlight
@@ -103,9 +105,9 @@ func (l *layered) found(told []Change, req *ClaimRequest, ans, found *Answer) []
 	return told
 }
 
-// remember has leases know of a record for the hot window: by ending the claim that was won, or
-// as an effect that has landed where the key is uncertain. The fence is that of leases: after a
-// Forget meanwhile it is refused.
+// remember writes a record of store to leases, for the hot window. It ends the claim that was
+// won, or, where the key is uncertain, says that the effect has landed. The fence is that of
+// leases, so that leases refuses the change after a Forget in between.
 func (l *layered) remember(rec *Record, fence uint64, req *ClaimRequest, won bool) (c Change, ok bool) {
 	c = Change{
 		ID: req.ID, Token: req.Token, Fence: fence, Attempt: rec.Attempt, State: rec.State, Landed: !won,

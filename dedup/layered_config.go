@@ -5,12 +5,12 @@ import (
 	"reflect"
 )
 
-// hotLeases is how many leases a hot window has at least: what a store learns late by a lease
-// must still be early by the measure of the window.
+// hotLeases is how many leases a hot window has at least. A record may reach the store late by
+// a lease, and that must be little compared with the window.
 const hotLeases = 10
 
-// completeLayers looks at what makes two stores one, and raises the hold to the hot window:
-// then whatever is written to Leases is remembered for that long.
+// completeLayers checks the fields for two stores, and raises the hold to the hot window, so
+// that Leases remembers everything that is written to it for that long.
 func (c *Config) completeLayers() error {
 	bad := func(field, format string, args ...any) error {
 		return &InputError{Field: "Config." + field, Reason: fmt.Sprintf(format, args...)}

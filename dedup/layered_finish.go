@@ -80,8 +80,8 @@ func (f *layeredFinish) pick(items []int, edit func(c *Change)) []Change {
 	return picked
 }
 
-// claimMarks has leases know of keys that nobody has claimed here: else the mark of a process
-// that dies before it tells them is one that no filter knows of, and that leases never knew.
+// claimMarks claims keys in leases that are marked without a claim. Otherwise, when the process
+// dies right after store has the mark, neither a filter nor leases would know the key.
 func (f *layeredFinish) claimMarks() {
 	if len(f.marks) == 0 {
 		return
@@ -110,8 +110,8 @@ func (f *layeredFinish) claimMarks() {
 	}
 }
 
-// holdUnlanded asks whether claims are still held whose handlers have read their fence: their
-// effects may have been refused, so that only an owner may say that they have happened.
+// holdUnlanded asks leases whether claims are still held whose handlers have read their fence.
+// A downstream may have refused their effects, so only an owner may say that they happened.
 func (f *layeredFinish) holdUnlanded() {
 	if len(f.unlanded) == 0 {
 		return
@@ -135,7 +135,7 @@ func (f *layeredFinish) holdUnlanded() {
 	}
 }
 
-// leasesAlone ends what store does not keep.
+// leasesAlone writes the ends that store does not keep.
 func (f *layeredFinish) leasesAlone() {
 	if len(f.alone) == 0 {
 		return
@@ -166,8 +166,8 @@ func (f *layeredFinish) leasesFirst() {
 	}
 }
 
-// land writes into store, which knows of no claim: every end has landed there, and its row
-// decides between two of them.
+// land writes into store, which knows no claims. So every end is written there as landed, and
+// the row in store decides between two of them.
 func (f *layeredFinish) land(items []int) []Answer {
 	if len(items) == 0 {
 		return nil
@@ -192,7 +192,7 @@ func (f *layeredFinish) storeFirst() {
 			}
 			f.last, f.lastAt = append(f.last, hot), append(f.lastAt, at)
 		case ans.Record.State.terminal():
-			// Another's. Nobody needs to wait for the end of the lease to learn of it.
+			// Another attempt ended the key. Say so at once, not at the end of the lease.
 			f.answers[i].Held = false
 			req := &ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: c.Hold}
 			if known, ok := f.l.remember(&ans.Record, c.Fence, req, true); ok {

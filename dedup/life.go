@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// life counts what is under way, for Close. It is not a sync.WaitGroup because calls
-// begin while Close waits, and are to be refused then. A call costs two steps of one
-// counter and no lock: it is all that a duplicate shares which is answered in process.
+// life counts the calls under way, for Close. It is not a sync.WaitGroup because calls that
+// begin while Close waits must be refused. A call costs two steps of one counter and no lock:
+// a duplicate that is answered in process shares nothing else with other calls.
 type life struct {
 	// state holds in one word, so that nobody sees one without the others, how many
 	// calls there are (their handlers and claims kept alive, too), how many batches on
@@ -41,7 +41,7 @@ func (l *life) enter() error {
 // closed reports whether calls are refused.
 func (l *life) closed() bool { return l.state.Load()&lifeClosed != 0 }
 
-// hold begins what belongs to a claim that is already held: it is never refused.
+// hold counts a call for a claim that is already held. It is never refused.
 func (l *life) hold() { l.state.Add(oneCall) }
 
 func (l *life) leave() { l.settle(l.state.Add(^oneCall + 1)) }

@@ -87,9 +87,9 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 // else becomes succeeded, and a finished key stays as it is.
 //
 // One round trip, shared with concurrent callers, repeated a few times while the store
-// cannot be asked. Repeating Mark after an error is harmless, but when the call that
-// failed had been executed, nobody is told to be the first. In Observe mode a record that
-// could not be written fails nobody: Mark then reports true.
+// cannot be asked. Repeating Mark after an error is harmless, but if the call that failed had
+// been executed, no call reports true. In Observe mode a record that could not be written is
+// not an error: Mark then reports true.
 func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first bool, err error) {
 	if err := d.check(ctx); err != nil {
 		return false, err

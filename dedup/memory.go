@@ -201,8 +201,8 @@ func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
 	return s.forgets, nil
 }
 
-// Remembers tells for how long this store has kept all that it was told: since it was made.
-// See Config.Filter.
+// Remembers returns for how long this store has kept everything that was written to it: since
+// it was made. See Config.Filter.
 func (s *memoryStore) Remembers() time.Duration { return time.Since(s.start) }
 
 // Recycle takes answers back that have been read; see [Store].

@@ -40,9 +40,9 @@ func (r *memoryRecord) reach(c *Change) State {
 	return c.State
 }
 
-// mayLand reports whether an effect that has happened may still be put on record by
-// somebody who holds nothing. A floor refuses whoever owned the key before a Forget;
-// it stays when the key is claimed again, for the old owner may wake only then.
+// mayLand reports whether a caller without a claim may still record an effect that has
+// happened. A floor refuses whoever owned the key before a Forget. It stays when the key is
+// claimed again, because the old owner may wake only then.
 func (r *memoryRecord) mayLand(fence uint64) bool {
 	if r == nil {
 		return true

@@ -8,8 +8,8 @@ type message struct {
 	fingerprint Fingerprint
 }
 
-// noMessage is that of a request that says nothing of its message, as most do that are not
-// a broker's. Nobody writes into it.
+// noMessage is the message of a request that says nothing about it, as most requests that do
+// not come from a broker. Nobody writes into it.
 var noMessage message
 
 // about reports whether the request says anything of its message.

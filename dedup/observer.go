@@ -34,9 +34,9 @@ type Observer struct {
 	// Filtered: a claim was answered by stores that have Config.Filter in front. Verdict,
 	// Reason, Saved and Outcome are set; a maybe that became Acquired was a false positive.
 	Filtered func(Event)
-	// FilterState: the filter has rotated, grown, become saturated, lost its coverage or
-	// got it; and once a minute while there are claims. Fill, Estimated and Observed are
-	// set, Reason when nothing is new to the filter, and Err.
+	// FilterState: the filter has rotated, grown, become saturated, or lost or gained its
+	// coverage. It is also called once a minute while there are claims. Fill, Estimated and
+	// Observed are set, and Err; Reason is set when the filter proves no key new.
 	FilterState func(Event)
 }
 

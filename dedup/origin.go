@@ -32,7 +32,8 @@ const (
 	BrokerRedelivery Cause = "broker_redelivery"
 	// RebalanceReplay: the same position was delivered again to another generation.
 	RebalanceReplay Cause = "rebalance_replay"
-	// otherSource: see Cause. Packages kafkaadapter and franz export it, to which it happens.
+	// otherSource: see Cause. Packages kafkaadapter and franz export it, because only their
+	// duplicates have it.
 	otherSource Cause = "other_source"
 	// ProducerRetry: the same key arrived at another position of the same source, or one of
 	// the two has no source.

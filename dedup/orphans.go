@@ -9,7 +9,7 @@ import (
 const (
 	// mostOrphans bounds the releases that are kept: of more, the oldest lapse with their leases.
 	mostOrphans = 1024
-	// orphansFor is for how long a store is asked that does not answer.
+	// orphansFor is for how long a store that does not answer is asked.
 	orphansFor = 10 * time.Minute
 
 	orphanBase   = 100 * time.Millisecond
@@ -17,9 +17,10 @@ const (
 )
 
 // orphans are claims that nobody works under, and whose release the store has not answered.
-// They are sent again until it does: a server that hangs executes what waits in its sockets
-// when it wakes up, and each of those claims would hold its key for a whole lease from then on.
-// One try at a time does it for all, and between two tries there is a timer and no goroutine.
+// The releases are sent again until it does. A server that hangs executes the requests in its
+// sockets when it wakes up, and each of those claims would hold its key for a whole lease from
+// then on. One try at a time sends all releases. Between two tries there is a timer and no
+// goroutine.
 type orphans struct {
 	mu      sync.Mutex
 	list    []orphan
@@ -35,8 +36,8 @@ type orphan struct {
 	missed bool          // it was answered, and had nothing to release
 }
 
-// seeks reports whether the store is being asked until it answers, so that there is no use
-// in asking besides.
+// seeks reports whether the releases are being sent until the store answers, so that sending
+// another one is of no use.
 func (o *orphans) seeks() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -125,8 +125,8 @@ func (r *renewer) add(k *kept) {
 	r.nudgeFor(k)
 }
 
-// admit ends a claim that came too late at once: its context is canceled when KeepAlive
-// returns, and no handler starts by accident.
+// admit ends a claim whose time is over at once. Its context is canceled when KeepAlive
+// returns, so that no handler starts by accident.
 func (r *renewer) admit(k *kept) {
 	r.mu.Lock()
 	closed, over := r.closed, !time.Now().Before(k.until)
@@ -308,7 +308,7 @@ func (r *renewer) send(batch []*kept) {
 		case ans.Held:
 			r.renewed(k, until)
 		case ans.Err == nil && k.claim.endings.Load() > 0:
-			// Its own end has probably got there first. The answer to that one tells.
+			// The end of this very claim has probably got there first. Its answer decides.
 			r.abort(k)
 		case ans.Err == nil:
 			r.lose(k, "a renewal found another owner")

@@ -75,7 +75,7 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 	case err == nil && state == StateFailed:
 		return d.foundEnd(ctx, c, Completion{Claim: c, Err: Permanent(errors.New(string(data)))})
 	case ended != nil:
-		// Lost, closed, or the caller has gone: whatever else it says, nobody is to act on.
+		// Lost, closed, or the caller has gone: ignore whatever else the answer says.
 		d.putBack(ctx, c)
 		return c.foundNothing(Unknown, unknown(ended))
 	case err == nil && state == StateReleased:
@@ -126,7 +126,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 	}
 }
 
-// foundNothing is the answer of a claim that was made to find out, and did not.
+// foundNothing is the answer of a claim that was made to find out, and found nothing out.
 func (c *Claim) foundNothing(outcome Outcome, err error) *Claim {
 	rec := c.Record
 	rec.State = StateUncertain

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// merge is the error of a Do from that of its handler and that of ending its claim.
+// merge makes the error of a Do from the error of its handler and the error of its end.
 func merge(handler, end error) error {
 	switch {
 	case handler == nil && errors.Is(end, ErrNoResult):

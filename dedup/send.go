@@ -88,8 +88,8 @@ type batch[R any] struct {
 
 func (b *batch[R]) calls() int { return len(b.tickets) + len(b.shared) }
 
-// take moves the next batch out of the queue, or ends the sender: there is nothing to
-// send, or too little as long as others are under way, who will look when they are back.
+// take moves the next batch out of the queue. It ends the sender when there is nothing to
+// send, or too little while other senders are under way, which look again when they are back.
 // A store wants every ID once per call, so a second ticket of an ID waits for the next
 // batch, or gets the same answer where calls may share one.
 func (c *coalescer[R]) take(b *batch[R]) bool {

@@ -64,9 +64,9 @@ func (f *flights) end(ctx context.Context, id ID, fl *flight, c *Claim) {
 	close(done)
 }
 
-// leave makes calls that begin from now on ask for themselves: the attempt under way
-// may have been answered before what its caller has just done to the key. An attempt that
-// begins after it asks after it.
+// leave makes calls that begin from now on ask for themselves. The store may have answered
+// the attempt under way before the change that the caller has just made to the key. An attempt
+// that begins after leave asks after that change.
 func (f *flights) leave(id ID) {
 	if f.n.Load() == 0 {
 		return
@@ -103,7 +103,7 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req *ClaimRequest
 			continue // the one under way did not ask for that
 		}
 		if req.gains(&ans, fl.claim) {
-			continue // that one has met, or has won, what this one takes over; or has left it
+			continue // the leader met or won a claim that this one takes over, or left the key alone
 		}
 		if fl.cancelled && fl.claim.Observed == Unknown || ans.Outcome == Unknown && ans.Err == nil {
 			continue // the leader has no answer that holds for us: ask ourselves

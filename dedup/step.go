@@ -111,8 +111,8 @@ func (c *Claim) recordStep(ctx context.Context, s step) error {
 	return c.tellSteps(ctx)
 }
 
-// tellSteps writes all finished steps. Two of these may overtake each other: the later
-// one has more to say, and stores keep the longer.
+// tellSteps writes all finished steps. Two calls may overtake each other: the later one has
+// more steps, and stores keep the longer.
 func (c *Claim) tellSteps(ctx context.Context) error {
 	if err := c.open(); err != nil {
 		return err

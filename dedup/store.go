@@ -38,14 +38,14 @@ type Token [16]byte
 //     and Claim in one round trip, in that order; see [Deduper.CompleteAndClaim]. The
 //     claim of an ID that is among the changes may be answered as before its change.
 //
-//   - Forgets(context.Context) (uint64, error): a number that is another one after every
-//     Forget, of any process, that was answered with nil, and never again one that it has
-//     been. It is asked for at most twice a second, and only by processes that answer
-//     duplicates from their cache (see Config.CacheBytes): another number than last time
-//     empties it. Without the method no entry of a cache lives longer than a minute.
+//   - Forgets(context.Context) (uint64, error): a number that changes with every Forget, of
+//     any process, that was answered with nil, and that never has an old value again. It is
+//     asked for at most twice a second, and only by processes that answer duplicates from
+//     their cache (see Config.CacheBytes). A number that differs from the last one empties
+//     the cache. Without the method no entry of a cache lives longer than a minute.
 //
-//   - Recycle([]Answer): takes answers back that it has returned, to use the slice again:
-//     nobody looks at them any more. It may be called with fewer slices than were returned.
+//   - Recycle([]Answer): takes back answers that the store returned, to use the slice again.
+//     Nobody reads them any more. It may be called with fewer slices than were returned.
 //
 // A wrapper around a store hides its methods, unless it has them too.
 type Store interface {
@@ -71,8 +71,8 @@ type Store interface {
 	//   - succeeded or failed: [Duplicate] with the Record.
 	//   - uncertain, which a claim with Record.Danger becomes when its lease lapses:
 	//     [Uncertain] with the Record. A request with TakeUncertain is answered
-	//     [Acquired] in its place, as after a release: to one caller at a time, attempt
-	//     and fence continued, and with the Danger and the Steps there were.
+	//     [Acquired] instead, as after a release: to one caller at a time, attempt and
+	//     fence continued, and with the Danger and the Steps that the key had.
 	//   - any of these bound to another fingerprint: [Mismatch] with the Record.
 	//   - unreachable, unreadable, full: [Unknown] with Answer.Err.
 	Claim(ctx context.Context, reqs []ClaimRequest) []Answer
@@ -152,7 +152,7 @@ type ClaimRequest struct {
 	FirstOnly bool
 }
 
-// leaves reports whether the request does without a key that it would get.
+// leaves reports whether the request leaves a key alone that it would get.
 func (r *ClaimRequest) leaves(attempt int) bool { return r.FirstOnly && attempt > 0 }
 
 // left reports whether an answer says that the key was left to others by a request with
@@ -186,13 +186,13 @@ type Change struct {
 	// Token of the attempt that asks.
 	Token Token
 	// Fence of that attempt; zero when it never had a claim. Renew and Finish hold only a
-	// claim that has this fence: a copy of the request that comes late, when others have had
-	// the key since, gives the same token another claim, of which its owner knows nothing.
+	// claim that has this fence. A copy of the claim request may arrive late, after others have
+	// had the key. It gives the same token another claim, of which the owner knows nothing.
 	Fence uint64
 	// Attempt count of that attempt, written when a Landed change finds no record.
 	Attempt int
-	// Lease from now, for Renew; for Finish how long claims last that are won like this
-	// one was, or zero.
+	// Lease is how long the claim lasts from now, for Renew. For Finish it is the lease with
+	// which the claim was won, or zero.
 	Lease time.Duration
 	// Hold is how long a released key keeps its attempt count and fence, and, for
 	// Renew, how much longer than its lease the claim is remembered.

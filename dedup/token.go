@@ -5,9 +5,9 @@ import (
 	"math/rand/v2"
 )
 
-// randomTokens makes the tokens of a batch from one draw of the system's random bits, which
-// for each of them is as dear as all the rest. The bits are drawn for each batch: when a
-// machine was saved and is woken twice, the two must not go on with the same tokens.
+// randomTokens makes the tokens of a batch from one draw of the system's random bits. A draw for
+// each token would cost as much as the rest of its claim. The bits are drawn for each batch: when
+// a saved machine is resumed twice, the two copies must not use the same tokens.
 type randomTokens struct {
 	from rand.ChaCha8
 	few  bool // for which a seed does not pay

@@ -108,8 +108,8 @@ func (d *Deduper) claimWaiting(ctx context.Context, key string, req *ClaimReques
 	}
 }
 
-// claimListening asks until there is something to tell, or returns nil when x has ended
-// and another one is to be listened to.
+// claimListening asks until it has an answer for the caller. It returns nil when x has ended
+// and the caller has to listen to another one.
 func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequest, x *waiting, deadline time.Time) *Claim {
 	for {
 		c := d.claimShared(ctx, key, req)
