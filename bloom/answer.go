@@ -8,7 +8,7 @@ type Answer uint8
 const (
 	Unknown   Answer = iota // the filter cannot say, and Reason says why: do as without a filter
 	Maybe                   // the id may have been marked: ask the store
-	ProvenNew               // no mark of the id exists that the filter was to be fed: proven, see the package comment
+	ProvenNew               // the id has no mark among those that the filter must be fed; see the package comment
 )
 
 // String is the answer in lower case, as it stands in metrics.
@@ -30,11 +30,11 @@ type Reason uint8
 const (
 	None       Reason = iota
 	Loading           // a Feed was begun and has not been opened yet
-	NotCovered        // no Feed, or a generation within the window of which not every mark was fed
+	NotCovered        // no Feed, or a generation within the window has marks that were not fed
 	Expired           // the time given to Feed.Open or Feed.Through is over
 	Lost              // the feed said that marks may have passed it by, or that its right to feed is gone
 	Shared            // others write marks that this filter is not fed
-	Saturated         // the bits are there, but so many others are that they say nothing
+	Saturated         // the bits are set, but with so many others set, that says nothing
 	OtherKey          // the snapshot that was to be loaded was made under another secret
 
 	reasons = iota

@@ -42,8 +42,8 @@ func (f *Filter) WhereAll(batch []Query) (oldest int64) {
 	return t.oldest()
 }
 
-// find sets In. First one word of every block is read and not looked at: so the processor waits for
-// no block before it has asked for all.
+// find sets In. First it reads one word of every block without using it, so that the processor
+// requests all blocks before it waits for one.
 func (f *Filter) find(t *table, some []Query) {
 	var digests [group]digest
 	ds := digests[:len(some)]

@@ -9,8 +9,8 @@ import (
 	peer "github.com/bits-and-blooms/bloom/v3"
 )
 
-// classic is a Bloom filter of bits-and-blooms behind a lock: an id has its k bits anywhere. Its own
-// hash has no key and is given what SipHash made of the id: nobody can choose that.
+// classic is a Bloom filter of bits-and-blooms behind a lock: an id has its k bits anywhere. The
+// library's own hash has no key, so it gets the SipHash of the id, which nobody can choose.
 type classic struct {
 	mu    sync.RWMutex
 	f     *peer.BloomFilter
@@ -45,7 +45,7 @@ func (c *classic) has(d digest) bool {
 }
 
 // sample is the share of bits that are set, in up to as many words as a sample of blocks has, and how
-// often an id that was never added has all of its own.
+// often an id that was never added has all of its bits set.
 func (c *classic) sample() (fill, rate float64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -59,7 +59,7 @@ func (c *classic) sample() (fill, rate float64) {
 	return fill, math.Pow(fill, float64(c.f.K()))
 }
 
-// keys is how many ids make such a fill.
+// keys returns how many ids produce this fill.
 func (c *classic) keys(fill float64) float64 {
 	size := float64(c.f.Cap())
 	fill = min(fill, 1-1/(size+1)) // a full one says "at least"

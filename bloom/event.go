@@ -43,8 +43,8 @@ type Event struct {
 
 // OnState calls fn with each event's state from here on: the share of bits set, the estimated and the
 // observed rate of false positives, and why nothing is New, "" if it can be. It replaces the fn
-// before; nil ends it. fn is called like Options.OnEvent. This is the method that an observer of the
-// store in front of which the filter stands looks for.
+// before; nil ends it. fn is called like Options.OnEvent. Package dedup finds this method by its
+// name, and reports the state of the filter to an Observer.
 func (f *Filter) OnState(fn func(fill, estimated, observed float64, reason string)) {
 	if fn == nil {
 		f.onState.Store(nil)

@@ -188,9 +188,9 @@ func (f *Filter) Where(id [16]byte) (oldest int64, in uint64, answer Answer, rea
 	return t.oldest(), in, answer, reason
 }
 
-// Absent reports whether id is certainly in no mark that was committed more than before ago, else why
-// not: the text of the Reason, or "maybe". Unlike Check it is content with Feed.Through. It costs
-// what Check costs.
+// Absent reports whether id is certainly in no mark that was committed longer ago than before.
+// Otherwise it returns why it cannot say so: the text of the Reason, or "maybe". Unlike Check it
+// needs only Feed.Through. It costs as much as Check.
 func (f *Filter) Absent(id [16]byte, before time.Duration) (absent bool, reason string) {
 	now := f.instant(time.Now())
 	t := f.at(now)

@@ -24,8 +24,8 @@ func (g *generation) all() []*layer {
 	return nil
 }
 
-// has is one function with no call in it for Blocked: the processor then asks for the blocks of all
-// generations before the first one has come.
+// has is one function without a call in it for Blocked. So the processor requests the blocks of all
+// generations before the first one has arrived.
 func (g *generation) has(d digest, m *mask) bool {
 	for _, l := range g.all() {
 		if len(l.blocks) == 0 {

@@ -97,8 +97,8 @@ func (b *block) rest(d digest) bool {
 }
 
 // sample looks at up to sampleBlocks blocks, evenly spread: the share of bits that are set, and how
-// often an id that was never added has all of its own. The rate is counted block by block and
-// not computed from the fill, so it holds for ids that are spread unevenly as well.
+// often an id that was never added has all of its bits set. The rate is counted block by block and
+// not computed from the fill, so it also holds for ids that are spread unevenly.
 func (l *layer) sample() (fill, rate float64) {
 	if l.classic != nil {
 		return l.classic.sample()
@@ -118,7 +118,7 @@ func (l *layer) sample() (fill, rate float64) {
 	return fill / looked, rate / looked
 }
 
-// keys is how many ids make such a fill.
+// keys returns how many ids produce this fill.
 func (l *layer) keys(fill float64) float64 {
 	if l.classic != nil {
 		return l.classic.keys(fill)

@@ -21,7 +21,8 @@ const (
 // stored is the kind as it stands in a snapshot.
 func (k Kind) stored() byte { return byte(k) + 1 }
 
-// check is what the secret is told by: its digest says nothing of that of any id of 16 bytes.
+// check identifies the secret: it is the digest of a fixed text. It says nothing about the digest of
+// any id, because an id has 16 bytes and the text has more.
 func (k secret) check() uint64 { return k.sum([]byte("onceward bloom snapshot")).block }
 
 // Refusal says why a snapshot was refused.
