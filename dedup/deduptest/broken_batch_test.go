@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -135,9 +137,7 @@ func TestUnreadableRecords(t *testing.T) {
 		t.Run(as, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				said := recordSuite(t, unreadableStore(answer), name)
-				if red := said[name] != ""; red == (as == "right") {
-					t.Errorf("red = %t: %s", red, said[name])
-				}
+				assert.NotEqual(t, as == "right", said[name] != "", said[name])
 			})
 		})
 	}

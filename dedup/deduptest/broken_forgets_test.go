@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -64,9 +66,8 @@ func TestForgetsOfAnotherProcess(t *testing.T) {
 				return b
 			}}
 			said, failed := record(t, property{name: "forget/told", check: checkForgetTold}, h.withDefaults(t))
-			if failed != deaf || opened != 2 {
-				t.Errorf("deaf: %t, %d stores, said %q", deaf, opened, said)
-			}
+			assert.Equal(t, deaf, failed, "deaf: %t, %d stores, said %q", deaf, opened, said)
+			assert.Equal(t, 2, opened, "deaf: %t, %d stores, said %q", deaf, opened, said)
 		})
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -121,9 +123,7 @@ func TestBrokenStoresFail(t *testing.T) {
 					return b
 				}}, judges(m.red)...)
 				for _, name := range m.red {
-					if said[name] == "" {
-						t.Errorf("%s did not notice; red: %v", name, slices.Sorted(maps.Keys(said)))
-					}
+					assert.NotEmpty(t, said[name], "%s did not notice; red", name)
 				}
 				t.Logf("red: %s", strings.Join(slices.Sorted(maps.Keys(said)), " "))
 			})
@@ -140,14 +140,10 @@ func TestEveryPropertyIsNeeded(t *testing.T) {
 		}
 	}
 	for _, p := range suite(Harness{}) {
-		if !noticed[p.name] {
-			t.Errorf("%s is required by no broken store", p.name)
-		}
+		assert.True(t, noticed[p.name], "%s is required by no broken store", p.name)
 		delete(noticed, p.name)
 	}
 	for name := range noticed {
-		if !strings.HasPrefix(name, "unreadable/") {
-			t.Errorf("%s is no property", name)
-		}
+		assert.True(t, strings.HasPrefix(name, "unreadable/"), "%s is no property", name)
 	}
 }

@@ -1,12 +1,13 @@
 package deduptest
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -39,14 +40,15 @@ func TestSuiteAdvances(t *testing.T) {
 func TestEveryPropertyIsExplainedOnce(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range suite(Harness{}) {
-		if seen[p.name] || p.prevents == "" || !strings.Contains(p.name, "/") {
-			t.Errorf("property %q is listed twice, unexplained or without topic", p.name)
-		}
+		assert.False(t, seen[p.name], "property %q is listed twice, unexplained or without topic",
+			p.name)
+		assert.NotEmpty(t, p.prevents, "property %q is listed twice, unexplained or without topic",
+			p.name)
+		assert.Contains(t, p.name, "/", "property %q is listed twice, unexplained or without topic",
+			p.name)
 		seen[p.name] = true
 	}
-	if len(seen) < 30 {
-		t.Errorf("only %d properties: %v", len(seen), slices.Sorted(maps.Keys(seen)))
-	}
+	assert.GreaterOrEqual(t, len(seen), 30)
 }
 
 // A random walk that never gets anywhere compares nothing.
@@ -56,9 +58,7 @@ func TestWalksReachEverything(t *testing.T) {
 		for seed := range uint64(walks) {
 			h := Harness{New: newMemory}.withDefaults(t)
 			w, err := (&check{TB: t, h: h, store: h.New(t)}).walk(seed + 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			for _, way := range w.way {
 				way, _, _ = strings.Cut(way, ", expire")
 				way, _, _ = strings.Cut(way, ", steps")
@@ -70,9 +70,7 @@ func TestWalksReachEverything(t *testing.T) {
 				met[stands+" gives way"] = met[stands+" gives way"] || newer == "true"
 			}
 		}
-		if !met["in_progress gives way"] {
-			t.Error("no walk takes a live claim over")
-		}
+		assert.True(t, met["in_progress gives way"], "no walk takes a live claim over")
 		for _, stands := range []string{"absent", "in_progress", "lapsed", "released", "succeeded", "failed", "uncertain"} {
 			for _, what := range []string{
 				"first", "claims, lapse=false, take=false", "claims, lapse=true, take=false",
@@ -85,9 +83,7 @@ func TestWalksReachEverything(t *testing.T) {
 				"ends released, landed=false, not begun=true, unused=false",
 				"ends released, landed=false, not begun=false, unused=true",
 			} {
-				if !met[stands+" "+what] {
-					t.Errorf("no walk %s when the key is %s", what, stands)
-				}
+				assert.True(t, met[stands+" "+what], "no walk %s when the key is %s", what, stands)
 			}
 		}
 	})

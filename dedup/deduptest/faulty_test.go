@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -25,9 +27,9 @@ func fiveClaims(t *testing.T, f *Faulty) (answered, executed []bool) {
 		reqs[i] = dedup.ClaimRequest{ID: ids[i], Token: newToken(), Lease: long, Hold: long}
 	}
 	for i, a := range f.Claim(ctx, reqs) {
-		if a.Err != nil && (!errors.Is(a.Err, ErrInjected) || a.Outcome != dedup.Unknown) {
-			t.Errorf("item %d: %s, %v", i, describe(a), a.Err)
-		}
+		assert.False(t, a.Err != nil &&
+			(!errors.Is(a.Err, ErrInjected) || a.Outcome != dedup.Unknown), "item %d: %s, %v", i,
+			describe(a), a.Err)
 		answered = append(answered, a.Outcome == dedup.Acquired)
 	}
 	for _, a := range f.store.Lookup(t.Context(), ids) {
@@ -68,29 +70,23 @@ func TestFaultKinds(t *testing.T) {
 				f := NewFaulty(dedup.Memory(100), Script(OpClaim, row.fault))
 				start := time.Now()
 				answered, executed := fiveClaims(t, f)
-				if !slices.Equal(answered, bits(row.answered)) || !slices.Equal(executed, bits(row.executed)) {
-					t.Errorf("answered %v, executed %v", answered, executed)
-				}
+				assert.Equal(t, bits(row.answered), answered)
+				assert.Equal(t, bits(row.executed), executed)
 				stats := f.Stats()
-				if stats.LostRequests != row.requests || stats.LostReplies != row.replies || stats.Calls[OpClaim] != 1 {
-					t.Errorf("stats %+v", stats)
-				}
+				assert.Equal(t, row.requests, stats.LostRequests)
+				assert.Equal(t, row.replies, stats.LostReplies)
+				assert.Equal(t, 1, stats.Calls[OpClaim])
 				hit := 0
 				if row.requests+row.replies > 0 {
 					hit = 1
 				}
-				if stats.Faults[row.fault.Kind] != hit {
-					t.Errorf("faults counted: %v", stats.Faults)
-				}
+				assert.Equal(t, hit, stats.Faults[row.fault.Kind], "faults counted")
 				hangs := row.fault.Kind == Hang || row.fault.Kind == HangReply
-				if waited := time.Since(start); hangs != (waited == time.Second) {
-					t.Errorf("returned after %v", waited)
-				}
+				assert.Equal(t, time.Since(start) == time.Second, hangs)
 				// The script is over.
 				answered, executed = fiveClaims(t, f)
-				if !slices.Equal(answered, bits("11111")) || !slices.Equal(executed, bits("11111")) {
-					t.Errorf("after the script: answered %v, executed %v", answered, executed)
-				}
+				assert.Equal(t, bits("11111"), answered, "after the script: answered")
+				assert.Equal(t, bits("11111"), executed)
 			})
 		})
 	}
@@ -119,16 +115,12 @@ func TestFaultsOfEachMethod(t *testing.T) {
 		for op, call := range calls {
 			f := NewFaulty(dedup.Memory(100), Script(bad, Fault{Kind: DropRequest}))
 			err := call(t.Context(), f, (&check{}).stranger(newID()))
-			if got := errors.Is(err, ErrInjected); got != (op == bad) {
-				t.Errorf("%s under a fault of %s: %v", op, bad, err)
-			}
+			got := errors.Is(err, ErrInjected)
+			assert.Equal(t, op == bad, got, "%s under a fault of %s: %v", op, bad, err)
 			f.SetPlan(nil)
-			if err := call(t.Context(), f, (&check{}).stranger(newID())); err != nil {
-				t.Errorf("%s of a healed store: %v", op, err)
-			}
-			if n := f.Stats().Calls[op]; n != 2 {
-				t.Errorf("%d calls of %s counted", n, op)
-			}
+			err = call(t.Context(), f, (&check{}).stranger(newID()))
+			assert.NoError(t, err, "%s of a healed store", op)
+			assert.Equal(t, 2, f.Stats().Calls[op], op)
 		}
 	}
 }
@@ -142,29 +134,23 @@ func TestSeededRepeats(t *testing.T) {
 			if fault.Kind != Pass {
 				hits++
 			}
-			if fault.Item < 0 || fault.Item > 7 {
-				t.Fatalf("item %d of 8", fault.Item)
-			}
+			require.GreaterOrEqual(t, fault.Item, 0)
+			require.LessOrEqual(t, fault.Item, 7)
 			faults = append(faults, fault)
 		}
 		return faults, hits
 	}
 	one, hits := sequence(1, 0.3)
-	if again, _ := sequence(1, 0.3); !slices.Equal(one, again) {
-		t.Error("one seed gave two sequences")
-	}
-	if other, _ := sequence(2, 0.3); slices.Equal(one, other) {
-		t.Error("two seeds gave one sequence")
-	}
-	if hits < 500 || hits > 700 {
-		t.Errorf("%d of 2000 calls hit at a rate of 0.3", hits)
-	}
-	if _, hits := sequence(1, 0); hits != 0 {
-		t.Errorf("%d hits at a rate of 0", hits)
-	}
-	if _, hits := sequence(1, 1); hits != 2000 {
-		t.Errorf("%d hits of 2000 at a rate of 1", hits)
-	}
+	again, _ := sequence(1, 0.3)
+	assert.Equal(t, again, one, "one seed gave two sequences")
+	other, _ := sequence(2, 0.3)
+	assert.NotEqual(t, other, one, "two seeds gave one sequence")
+	assert.GreaterOrEqual(t, hits, 500)
+	assert.LessOrEqual(t, hits, 700)
+	_, hits = sequence(1, 0)
+	assert.Equal(t, 0, hits, "hits at a rate of 0")
+	_, hits = sequence(1, 1)
+	assert.Equal(t, 2000, hits, "hits of 2000 at a rate of 1")
 }
 
 // The suite is red over a store that loses replies: nobody may take Faulty for a store
@@ -174,8 +160,6 @@ func TestFaultyFailsTheSuite(t *testing.T) {
 		said := recordSuite(t, Harness{New: func(testing.TB) dedup.Store {
 			return NewFaulty(dedup.Memory(1<<16), Seeded(1, 0.5))
 		}})
-		if len(said) < 20 {
-			t.Errorf("only %d properties are red", len(said))
-		}
+		assert.GreaterOrEqual(t, len(said), 20, "properties are red")
 	})
 }

@@ -3,6 +3,8 @@ package deduptest
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -13,12 +15,8 @@ func TestResentClaims(t *testing.T) {
 	first := dedup.Answer{Outcome: dedup.Acquired, Mine: true, Record: dedup.Record{State: dedup.StateInProgress, Attempt: 1, Fence: 7, Remaining: long}}
 	for _, resent := range []bool{false, true} {
 		r := reference{resent: resent}
-		if err := r.claim(mine, first); (err == nil) != resent {
-			t.Errorf("sent again %t: %v", resent, err)
-		}
+		assert.Equal(t, resent, r.claim(mine, first) == nil, "sent again")
 	}
 	r := reference{resent: true, state: dedup.StateInProgress, token: dedup.Token{2}, attempt: 1, fence: 7}
-	if err := r.claim(mine, first); err == nil {
-		t.Error("another's claim may be Mine")
-	}
+	assert.Error(t, r.claim(mine, first), "another's claim may be Mine")
 }
