@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func randomID() (id ID) {
@@ -55,18 +58,12 @@ func TestCacheSizes(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		t.Skip("sizes are those of a 64-bit machine")
 	}
-	if n := unsafe.Sizeof(cacheEntry{}); n != cacheEntryBytes {
-		t.Errorf("an entry has %d bytes", n)
-	}
-	if n := unsafe.Sizeof(cacheMore{}); n != cacheMoreBytes {
-		t.Errorf("its second part has %d bytes", n)
-	}
-	if cacheSetBytes != 64 {
-		t.Errorf("a set has %d bytes, a cache line 64", cacheSetBytes)
-	}
-	if n := float64(cacheEntryBytes) + float64(cacheSetBytes)/cacheWays; n < 105 || n > 106 {
-		t.Errorf("an entry and its slot have %v bytes; Config.CacheBytes says 106", n)
-	}
+	assert.EqualValues(t, cacheEntryBytes, unsafe.Sizeof(cacheEntry{}), "an entry")
+	assert.EqualValues(t, cacheMoreBytes, unsafe.Sizeof(cacheMore{}), "its second part")
+	assert.True(t, cacheSetBytes == 64, "a set has %d bytes, a cache line 64", cacheSetBytes)
+	n := float64(cacheEntryBytes) + float64(cacheSetBytes)/cacheWays
+	assert.GreaterOrEqual(t, n, float64(105), "bytes of an entry and its slot")
+	assert.LessOrEqual(t, n, float64(106))
 }
 
 // A false duplicate is a lost message: the whole key decides, also among keys that agree
@@ -79,12 +76,8 @@ func TestCacheTableIsExact(t *testing.T) {
 	}
 	for i, id := range ids {
 		e := table.find(&id)
-		if found := e != nil; found != (i < cacheWays) {
-			t.Errorf("key %d found: %t", i, found)
-		}
-		if e != nil && !e.ofItsKey(id) {
-			t.Errorf("key %d: %+v", i, e)
-		}
+		assert.Equal(t, i < cacheWays, e != nil)
+		assert.False(t, e != nil && !e.ofItsKey(id), "key %d: %+v", i, e)
 	}
 }
 
@@ -94,9 +87,7 @@ func TestMatchTags(t *testing.T) {
 		_, _ = rand.Read(tags[:])
 		for i, tag := range tags[:cacheWays] {
 			m := matchTags(binary.LittleEndian.Uint64(tags[:]), tag)
-			if m>>(8*i+7)&1 != 1 {
-				t.Fatalf("%x: byte %d is not found: %x", tags, i, m)
-			}
+			require.EqualValues(t, 1, m>>(8*i+7)&1, "%x", tags)
 		}
 	}
 }
@@ -109,9 +100,7 @@ func TestCacheTableKeepsWhatIsUsed(t *testing.T) {
 	for i, id := range ids {
 		table.put(entryOf(id, 0), 0)
 		for n := range min(i+1, len(hot)) {
-			if table.find(&hot[n]) == nil {
-				t.Fatalf("key %d is gone after %d others", n, i)
-			}
+			require.NotNil(t, table.find(&hot[n]), "key %d is gone after %d others", n, i)
 		}
 	}
 	kept := 0
@@ -120,9 +109,7 @@ func TestCacheTableKeepsWhatIsUsed(t *testing.T) {
 			kept++
 		}
 	}
-	if kept != cacheWays {
-		t.Errorf("%d of %d places are taken", kept, cacheWays)
-	}
+	assert.Equal(t, cacheWays, kept)
 }
 
 // Expired entries are replaced before live ones.
@@ -143,9 +130,7 @@ func TestCacheTableReplacesTheDeadFirst(t *testing.T) {
 			}
 			table.put(entryOf(ids[cacheWays], table.epoch.Load()), time.Minute)
 			for i, id := range ids {
-				if found := table.find(&id) != nil; found != (i != 5) {
-					t.Errorf("key %d found: %t", i, found)
-				}
+				assert.Equal(t, i != 5, table.find(&id) != nil)
 			}
 		})
 	}
@@ -155,22 +140,19 @@ func TestCacheTableEmpties(t *testing.T) {
 	table := newCacheTable(minCacheBytes)
 	asked, before := table.epoch.Load(), randomID()
 	table.put(entryOf(before, asked), 0)
-	if e := table.find(&before); e == nil || !table.alive(e, 0) {
-		t.Fatal("not there")
-	}
+	e := table.find(&before)
+	require.NotNil(t, e, "not there")
+	require.True(t, table.alive(e, 0), "not there")
 	table.empty()
-	if e := table.find(&before); e != nil && table.alive(e, 0) {
-		t.Error("alive after the table was emptied")
-	}
+	e = table.find(&before)
+	assert.False(t, e != nil && table.alive(e, 0), "alive after the table was emptied")
 	late := randomID()
 	table.put(entryOf(late, asked), 0)
-	if table.find(&late) != nil {
-		t.Error("what was asked for before is added after")
-	}
+	assert.Nil(t, table.find(&late), "what was asked for before is added after")
 	table.put(entryOf(late, table.epoch.Load()), 0)
-	if e := table.find(&late); e == nil || !table.alive(e, 0) {
-		t.Error("what was asked for since is not added")
-	}
+	e = table.find(&late)
+	require.NotNil(t, e, "what was asked for since is not added")
+	assert.True(t, table.alive(e, 0), "what was asked for since is not added")
 }
 
 // An answer and a Forget of its key at the same moment: whoever comes first, the key is
@@ -184,9 +166,7 @@ func TestCacheTableForgetsWhatIsBeingAdded(t *testing.T) {
 		wg.Go(func() { table.put(e, 0) })
 		wg.Go(func() { table.remove(&id) })
 		wg.Wait()
-		if table.find(&id) != nil {
-			t.Fatalf("round %d: added after the Forget", n)
-		}
+		require.Nil(t, table.find(&id), "round %d: added after the Forget", n)
 	}
 }
 
@@ -210,8 +190,7 @@ func TestCacheTableUnderLoad(t *testing.T) {
 					continue
 				}
 				found[r]++
-				if !e.ofItsKey(id) || e.epoch < floor {
-					t.Errorf("%x: %+v below %d", id, e, floor)
+				if !assert.True(t, e.ofItsKey(id) && e.epoch >= floor, "%x: %+v below %d", id, e, floor) {
 					return
 				}
 			}
@@ -239,13 +218,9 @@ func TestCacheTableUnderLoad(t *testing.T) {
 	over.Store(true)
 	writers.Wait()
 	for r, n := range found {
-		if n == 0 {
-			t.Errorf("reader %d found nothing", r)
-		}
+		assert.NotZero(t, n, "reader %d found nothing", r)
 	}
-	if got := occupied(table); got != table.bytes.Load() {
-		t.Errorf("counted %d bytes, there are %d", table.bytes.Load(), got)
-	}
+	assert.Equal(t, table.bytes.Load(), occupied(table))
 }
 
 // occupied adds up what is there.
@@ -285,12 +260,10 @@ func TestCacheBytesAreTheMemory(t *testing.T) {
 			}
 			used, counted := heapBytes()-before, table.bytes.Load()
 			t.Logf("%d bytes counted, %d used", counted, used)
-			if counted > budget || counted != occupied(table) {
-				t.Errorf("counted %d bytes of %d, there are %d", counted, budget, occupied(table))
-			}
-			if used > budget*105/100 || used < budget*90/100 {
-				t.Errorf("%d bytes used, %d allowed", used, budget)
-			}
+			assert.LessOrEqual(t, counted, int64(budget))
+			assert.Equal(t, occupied(table), counted)
+			assert.LessOrEqual(t, used, int64(budget*105/100))
+			assert.GreaterOrEqual(t, used, int64(budget*90/100))
 			runtime.KeepAlive(table)
 		})
 	}
@@ -320,11 +293,7 @@ func TestCacheEntryIsTheRecord(t *testing.T) {
 	got := recordOf(e, 15*time.Second)
 	want := rec
 	want.Result, want.Age, want.Remaining = []byte("result"), 6*time.Second, 55*time.Second
-	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
-		t.Errorf("got  %+v\nwant %+v", got, want)
-	}
+	assert.Equal(t, fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got))
 	got.Result[0] = 'x'
-	if again := recordOf(e, 0); string(again.Result) != "result" {
-		t.Errorf("a caller wrote %q into the cache", again.Result)
-	}
+	assert.Equal(t, "result", string(recordOf(e, 0).Result), "a caller wrote")
 }

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestCallContextEndsWithParentDeadlineAndEnd(t *testing.T) {
@@ -24,17 +27,14 @@ func TestCallContextEndsWithParentDeadlineAndEnd(t *testing.T) {
 				defer cancel(nil)
 				c := &callContext{Context: parent, deadline: time.Now().Add(time.Second)}
 				defer c.end()
-				if c.Err() != nil || c.timed != nil {
-					t.Errorf("%s: %v before the end, made %v", name, c.Err(), c.timed)
-				}
+				require.NoError(t, c.Err(), name)
+				assert.Nil(t, c.timed, name)
 				if waited {
 					child, stop := context.WithCancel(c)
 					defer stop()
 					defer func() {
 						synctest.Wait()
-						if child.Err() == nil {
-							t.Errorf("%s: its child goes on", name)
-						}
+						assert.Error(t, child.Err(), "%s: its child goes on", name)
 					}()
 					select {
 					case <-c.Done():
@@ -44,13 +44,9 @@ func TestCallContextEndsWithParentDeadlineAndEnd(t *testing.T) {
 				}
 				row.end(c, cancel)
 				synctest.Wait()
-				if !errors.Is(c.Err(), row.err) {
-					t.Errorf("%s: %v", name, c.Err())
-				}
+				assert.ErrorIs(t, c.Err(), row.err, name)
 				<-c.Done()
-				if cause := context.Cause(c); !errors.Is(cause, row.cause) {
-					t.Errorf("%s: cause %v", name, cause)
-				}
+				assert.ErrorIs(t, context.Cause(c), row.cause, name)
 			})
 		}
 	}
@@ -65,9 +61,9 @@ func TestCallContextHasTheEarlierDeadlineAndItsParentsValues(t *testing.T) {
 		c := &callContext{Context: parent, deadline: now.Add(d)}
 		want := now.Add(min(d, time.Hour))
 		for range 2 { // before and after the real context is made
-			if got, ok := c.Deadline(); !ok || !got.Equal(want) || c.Value(key{}) != "v" {
-				t.Errorf("%v: %v, %v", d, got, c.Value(key{}))
-			}
+			got, ok := c.Deadline()
+			assert.Equal(t, "v", c.Value(key{}), d)
+			assert.True(t, ok && got.Equal(want), "%v: %v, %v", d, got, c.Value(key{}))
 			c.Done()
 		}
 		c.end()

@@ -9,6 +9,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // Whatever meets whatever (cancellation, the last call of a crowd, one ID many times, a
@@ -66,18 +69,17 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 			wg.Wait()
 			c.life.begin() // closing waits for the senders, and for this
 			c.life.end()
-			if _, ok := c.life.close(t.Context()); !ok {
-				t.Fatal("senders go on")
-			}
-			if c.senders != 0 || c.sent != 0 || c.gathering || c.queue.n != 0 || c.crowd.n.Load() != 0 {
-				t.Errorf("%d senders, %d sent, gathering %v, %d queued, crowd %d", c.senders, c.sent, c.gathering, c.queue.n, c.crowd.n.Load())
-			}
-			if left.Load() != orphaned.Load() || heard.Load()+orphaned.Load() != sent.Load() {
-				t.Errorf("%d sent = %d heard + %d orphaned; %d left", sent.Load(), heard.Load(), orphaned.Load(), left.Load())
-			}
-			if heard.Load() == 0 || left.Load() == 0 {
-				t.Errorf("%d heard, %d left: nothing was tried", heard.Load(), left.Load())
-			}
+			_, ok := c.life.close(t.Context())
+			require.True(t, ok, "senders go on")
+			assert.Equal(t, 0, c.senders)
+			assert.Equal(t, 0, c.sent)
+			assert.False(t, c.gathering)
+			assert.Equal(t, 0, c.queue.n)
+			assert.Zero(t, c.crowd.n.Load())
+			assert.Equal(t, orphaned.Load(), left.Load())
+			assert.Equal(t, sent.Load(), heard.Load()+orphaned.Load())
+			assert.NotZero(t, heard.Load())
+			assert.NotZero(t, left.Load())
 		})
 	}
 }
@@ -104,9 +106,7 @@ func wantDistinct(t *testing.T, batch []Change) {
 	t.Helper()
 	seen := make(map[ID]bool, len(batch))
 	for _, ch := range batch {
-		if seen[ch.ID] {
-			t.Errorf("%v twice in a batch of %d", ch.ID, len(batch))
-		}
+		assert.False(t, seen[ch.ID], "%v twice in a batch of %d", ch.ID, len(batch))
 		seen[ch.ID] = true
 	}
 }

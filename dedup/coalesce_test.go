@@ -9,6 +9,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // batches records what a coalescer sends.
@@ -67,10 +70,12 @@ func drained(t *testing.T, c *coalescer[Change]) {
 	synctest.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.senders != 0 || c.sent != 0 || c.gathering || c.queue != (queue[Change]{}) || c.life.behind() != 0 || c.crowd.n.Load() != 0 {
-		t.Errorf("when idle: %d senders, %d sent, gathering %v, %d queued, %d goroutines, a crowd of %d",
-			c.senders, c.sent, c.gathering, c.queue.n, c.life.behind(), c.crowd.n.Load())
-	}
+	assert.Equal(t, 0, c.senders, "when idle")
+	assert.Equal(t, 0, c.sent)
+	assert.False(t, c.gathering, "when idle")
+	assert.Equal(t, queue[Change]{}, c.queue)
+	assert.Equal(t, 0, c.life.behind())
+	assert.Zero(t, c.crowd.n.Load())
 }
 
 func TestCoalescerGroupsSinglesUnderLoadAndKeepsAnswersApart(t *testing.T) {
@@ -81,9 +86,8 @@ func TestCoalescerGroupsSinglesUnderLoadAndKeepsAnswersApart(t *testing.T) {
 		const calls = 5000
 		for n := range calls {
 			wg.Go(func() {
-				if ans := c.do(context.Background(), numbered(n)); ans.Err != nil || ans.Record.Attempt != n {
-					t.Errorf("call %d got %+v", n, ans)
-				}
+				ans := c.do(context.Background(), numbered(n))
+				assert.True(t, ans.Err == nil && ans.Record.Attempt == n, "call %d got %+v", n, ans)
 			})
 		}
 		wg.Wait()
@@ -91,13 +95,10 @@ func TestCoalescerGroupsSinglesUnderLoadAndKeepsAnswersApart(t *testing.T) {
 		items := 0
 		for _, batch := range b.sent {
 			items += len(batch)
-			if len(batch) > coalesceBatch {
-				t.Errorf("a batch of %d", len(batch))
-			}
+			assert.LessOrEqual(t, len(batch), coalesceBatch, "a batch")
 		}
-		if items != calls || len(b.sent) > crowdBegins+maxSends+calls/coalesceBatch+1 {
-			t.Errorf("%d items in %d batches", items, len(b.sent))
-		}
+		assert.Equal(t, calls, items)
+		assert.LessOrEqual(t, len(b.sent), crowdBegins+maxSends+calls/coalesceBatch+1)
 	})
 }
 
@@ -109,14 +110,10 @@ func TestCoalescerDoesNotKeepALoneCallWaiting(t *testing.T) {
 		for n := range 10 {
 			start := time.Now()
 			c.do(context.Background(), numbered(n))
-			if took := time.Since(start); took != time.Millisecond {
-				t.Errorf("call %d took %v", n, took)
-			}
+			assert.Equal(t, time.Millisecond, time.Since(start), "call %d", n)
 			drained(t, c)
 		}
-		if len(b.sent) != 10 {
-			t.Errorf("%d batches", len(b.sent))
-		}
+		assert.Len(t, b.sent, 10)
 	})
 }
 
@@ -130,9 +127,7 @@ func TestCoalescerNeverPutsOneIDIntoABatchTwice(t *testing.T) {
 			wg.Go(func() {
 				ch := numbered(n % 7)
 				ch.Attempt = n
-				if ans := c.do(context.Background(), ch); ans.Record.Attempt != n {
-					t.Errorf("call %d got the answer of %d", n, ans.Record.Attempt)
-				}
+				assert.Equal(t, n, c.do(context.Background(), ch).Record.Attempt)
 			})
 		}
 		wg.Wait()
@@ -140,9 +135,7 @@ func TestCoalescerNeverPutsOneIDIntoABatchTwice(t *testing.T) {
 		for _, batch := range b.sent {
 			seen := map[ID]bool{}
 			for _, ch := range batch {
-				if seen[ch.ID] {
-					t.Fatalf("%v twice in a batch of %d", ch.ID, len(batch))
-				}
+				require.False(t, seen[ch.ID], "%v twice in a batch of %d", ch.ID, len(batch))
 				seen[ch.ID] = true
 			}
 		}
@@ -155,15 +148,13 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 		c := newTestCoalescer(b)
 		var orphans atomic.Int32
 		c.orphans = func(reqs []Change, answers []Answer) {
-			if len(reqs) != len(answers) {
-				t.Errorf("%d orphans, %d answers", len(reqs), len(answers))
-			}
+			assert.Len(t, reqs, len(answers))
 			for i := range reqs {
 				orphans.Add(1)
 				alone := len(reqs) == 1 && errors.Is(answers[i].Err, context.Canceled)
-				if reqs[i].Attempt%2 == 0 || answers[i].Record.Attempt != reqs[i].Attempt && !alone {
-					t.Errorf("orphan %d with the answer of %d", reqs[i].Attempt, answers[i].Record.Attempt)
-				}
+				assert.NotZero(t, reqs[i].Attempt%2)
+				assert.False(t, answers[i].Record.Attempt != reqs[i].Attempt && !alone,
+					"orphan %d with the answer of %d", reqs[i].Attempt, answers[i].Record.Attempt)
 			}
 		}
 		ctx, cancel := context.WithCancel(context.Background())
@@ -172,14 +163,14 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 		for n := range 20 * coalesceBatch {
 			wg.Go(func() {
 				if n%2 == 0 {
-					if ans := c.do(context.Background(), numbered(n)); ans.Err != nil || ans.Record.Attempt != n {
-						t.Errorf("call %d got %+v", n, ans)
-					}
+					ans := c.do(context.Background(), numbered(n))
+					assert.True(t, ans.Err == nil && ans.Record.Attempt == n, "call %d got %+v", n,
+						ans)
 					return
 				}
 				var left *abandonedError
-				if ans := c.do(ctx, numbered(n)); !errors.As(ans.Err, &left) || !errors.Is(ans.Err, context.Canceled) {
-					t.Errorf("cancelled call %d got %+v", n, ans)
+				ans := c.do(ctx, numbered(n))
+				if !assert.True(t, errors.As(ans.Err, &left) && errors.Is(ans.Err, context.Canceled), "cancelled call %d got %+v", n, ans) {
 					return
 				}
 				if left.queued {
@@ -194,14 +185,13 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 		cancel()
 		wg.Wait()
 		drained(t, c)
-		if sent.Load() != orphans.Load() || sent.Load() == 0 || queued.Load() == 0 {
-			t.Errorf("%d cancelled when sent, %d before; %d orphans", sent.Load(), queued.Load(), orphans.Load())
-		}
+		assert.Equal(t, orphans.Load(), sent.Load())
+		assert.NotZero(t, sent.Load())
+		assert.NotZero(t, queued.Load())
 		for _, batch := range b.sent[before:] {
 			for _, ch := range batch {
-				if ch.Attempt%2 == 1 {
-					t.Fatal("a call that was cancelled in the queue has been sent")
-				}
+				require.NotEqual(t, 1, ch.Attempt%2,
+					"a call that was cancelled in the queue has been sent")
 			}
 		}
 	})
@@ -212,16 +202,15 @@ func TestAnswersOfTheWrongNumberAreUnknown(t *testing.T) {
 	for _, got := range []int{0, 1, 3} {
 		b := &batches{do: func([]Change) []Answer { return make([]Answer, got) }}
 		answers := answered(b.send(t.Context(), []Change{numbered(1), numbered(2)}), 2)
-		if len(answers) != 2 || !OutcomeUnknown(answers[0].Err) || !OutcomeUnknown(answers[1].Err) {
-			t.Errorf("%d answers for two items became %+v", got, answers)
-		}
+		require.Len(t, answers, 2, "%d answers for two items became", got)
+		assert.True(t, OutcomeUnknown(answers[0].Err) && OutcomeUnknown(answers[1].Err),
+			"%d answers for two items became %+v", got, answers)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		b := &batches{do: func([]Change) []Answer { return nil }}
 		c := newTestCoalescer(b)
-		if ans := c.do(context.Background(), numbered(1)); !OutcomeUnknown(ans.Err) {
-			t.Errorf("%+v", ans)
-		}
+		ans := c.do(context.Background(), numbered(1))
+		assert.True(t, OutcomeUnknown(ans.Err), "%+v", ans)
 		drained(t, c)
 	})
 }
@@ -239,9 +228,8 @@ func TestBatchHasItsOwnDeadline(t *testing.T) {
 		go c.do(ctx, numbered(1))
 		start := time.Now()
 		ans := c.do(context.Background(), numbered(2))
-		if !errors.Is(ans.Err, context.DeadlineExceeded) || time.Since(start) != time.Second {
-			t.Errorf("%v after %v", ans.Err, time.Since(start))
-		}
+		assert.ErrorIs(t, ans.Err, context.DeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
 		drained(t, c)
 	})
 }

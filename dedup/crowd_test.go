@@ -10,6 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // gauge counts what is under way at once.
@@ -45,13 +48,11 @@ func TestFewCallsAreSentEachByItselfWithoutAGoroutine(t *testing.T) {
 			wg.Go(func() { c.do(context.Background(), numbered(n)) })
 		}
 		synctest.Wait()
-		if c.senders != 0 || c.life.behind() != 0 || b.count() != crowdBegins-1 {
-			t.Errorf("%d senders, %d batches", c.senders, b.count())
-		}
+		assert.Equal(t, 0, c.senders)
+		assert.Equal(t, 0, c.life.behind())
+		assert.Equal(t, crowdBegins-1, b.count())
 		wg.Wait()
-		if took := time.Since(start); took != time.Millisecond {
-			t.Errorf("took %v", took)
-		}
+		assert.Equal(t, time.Millisecond, time.Since(start))
 		drained(t, c)
 	})
 }
@@ -87,9 +88,9 @@ func TestBatchesUnderWayFollowTheRoundTrip(t *testing.T) {
 				g = &learnt
 				looping(c, 20*coalesceBatch, 2)
 				drained(t, c)
-				if most := learnt.most.Load(); most < row.least || most > row.most {
-					t.Errorf("%d batches under way, want %d to %d", most, row.least, row.most)
-				}
+				most := learnt.most.Load()
+				assert.GreaterOrEqual(t, most, row.least)
+				assert.LessOrEqual(t, most, row.most)
 			})
 		})
 	}
@@ -99,9 +100,7 @@ func TestTripFollowsAShorterWayAtOnceAndALongerOneSlowly(t *testing.T) {
 	var trip trip
 	want := func(what string, sends int) {
 		t.Helper()
-		if got := trip.sends(); got != sends {
-			t.Errorf("%s: %d batches, want %d", what, got, sends)
-		}
+		assert.Equal(t, sends, trip.sends(), what)
 	}
 	want("nothing known", minSends)
 	trip.note(5*time.Millisecond, 1)
@@ -138,9 +137,8 @@ func TestCrowdStaysOneWhenItsBatchIsAnswered(t *testing.T) {
 		wg.Wait()
 		drained(t, claims)
 		drained(t, ends)
-		if per := 2 * callers * times / b.count(); per < 44 { // 49 with one crowd, 38 with two
-			t.Errorf("%d calls in a batch on average", per)
-		}
+		// 49 calls in a batch with one crowd, 38 with two.
+		assert.GreaterOrEqual(t, 2*callers*times/b.count(), 44)
 	})
 }
 
@@ -154,29 +152,26 @@ func TestCallBeyondTheCrowdsLimitIsRefused(t *testing.T) {
 		var wg sync.WaitGroup
 		for n := range limit {
 			wg.Go(func() {
-				if ans := c.do(context.Background(), numbered(n)); ans.Err != nil || ans.Record.Attempt != n {
-					t.Errorf("call %d got %+v", n, ans)
-				}
+				ans := c.do(context.Background(), numbered(n))
+				assert.True(t, ans.Err == nil && ans.Record.Attempt == n, "call %d got %+v", n, ans)
 			})
 		}
 		synctest.Wait()
 		start := time.Now()
 		ans := c.do(context.Background(), numbered(limit))
-		if !errors.Is(ans.Err, errCrowded) || !OutcomeUnknown(ans.Err) || CanRetry(ans.Err) || time.Since(start) != 0 {
-			t.Errorf("%v after %v", ans.Err, time.Since(start))
-		}
+		assert.ErrorIs(t, ans.Err, errCrowded)
+		assert.Zero(t, time.Since(start))
+		assert.True(t, OutcomeUnknown(ans.Err) && !CanRetry(ans.Err), "%v after %v", ans.Err,
+			time.Since(start))
 		wg.Wait()
 		drained(t, c)
 		for _, batch := range b.sent {
 			for _, ch := range batch {
-				if ch.Attempt == limit {
-					t.Error("what was refused has been sent")
-				}
+				assert.NotEqual(t, limit, ch.Attempt, "what was refused has been sent")
 			}
 		}
-		if ans := c.do(context.Background(), numbered(limit)); ans.Err != nil {
-			t.Errorf("when the crowd has gone: %v", ans.Err)
-		}
+		ans = c.do(context.Background(), numbered(limit))
+		assert.NoError(t, ans.Err, "when the crowd has gone")
 	})
 }
 
@@ -184,13 +179,11 @@ func TestCallBeyondTheCrowdsLimitIsRefused(t *testing.T) {
 func TestClaimBeyondTheCrowdsLimitIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := New(Memory(10), Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		d.claims.crowd.limit = 0
-		if _, err := d.Claim(t.Context(), "k"); !errors.Is(err, errCrowded) || !OutcomeUnknown(err) {
-			t.Error(err)
-		}
+		_, err = d.Claim(t.Context(), "k")
+		assert.ErrorIs(t, err, errCrowded)
+		assert.True(t, OutcomeUnknown(err), err)
 		d.claims.crowd.limit = crowdLimit
 		d.ends.send = func(context.Context, []Change) []Answer {
 			t.Error("a release was sent")
@@ -218,9 +211,9 @@ func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
 						defer func() {
 							if v := recover(); v != nil {
 								panics.Add(1)
-								if err, ok := v.(error); !ok || !errors.Is(err, errBoom) {
-									t.Errorf("panicked with %v", v)
-								}
+								err, ok := v.(error)
+								assert.True(t, ok, "panicked with %v", v)
+								assert.ErrorIs(t, err, errBoom, "panicked with %v", v)
 							}
 						}()
 						if ans := c.do(context.Background(), numbered(n)); OutcomeUnknown(ans.Err) && strings.Contains(ans.Err.Error(), "boom") {
@@ -230,9 +223,11 @@ func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
 				}
 				wg.Wait()
 				drained(t, c)
-				if panics.Load() != sends.Load() || panics.Load()+unknown.Load() != int32(callers) || callers > 1 && unknown.Load() == 0 {
-					t.Errorf("%d sends, %d panics, %d told Unknown", sends.Load(), panics.Load(), unknown.Load())
-				}
+				assert.Equal(t, sends.Load(), panics.Load())
+				assert.Equal(t, int32(callers), panics.Load()+unknown.Load())
+				assert.False(t, callers > 1 && unknown.Load() == 0,
+					"%d sends, %d panics, %d told Unknown", sends.Load(), panics.Load(),
+					unknown.Load())
 			})
 		})
 	}
@@ -246,9 +241,7 @@ func TestLoneCallAllocatesOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req := []Change{numbered(1)}
-	if got := testing.AllocsPerRun(100, func() { c.doOne(ctx, req) }); got > 1 {
-		t.Errorf("%v allocations", got)
-	}
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { c.doOne(ctx, req) }), float64(1))
 }
 
 // When the caller of a direct call goes, its claim is given to orphans at once.
@@ -258,20 +251,17 @@ func TestLoneCallerReturnsWhenItsContextEnds(t *testing.T) {
 		var orphans int
 		c.orphans = func(reqs []Change, answers []Answer) {
 			orphans += len(reqs)
-			if len(reqs) != 1 || reqs[0].Attempt != 7 || !errors.Is(answers[0].Err, context.DeadlineExceeded) {
-				t.Errorf("%v, %v", reqs, answers)
-			}
+			assert.True(t, len(reqs) == 1 && reqs[0].Attempt == 7 &&
+				errors.Is(answers[0].Err, context.DeadlineExceeded), "%v, %v", reqs, answers)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		start := time.Now()
 		var left *abandonedError
-		if ans := c.do(ctx, numbered(7)); !errors.As(ans.Err, &left) || left.queued || time.Since(start) != time.Millisecond {
-			t.Errorf("%+v after %v", ans, time.Since(start))
-		}
-		if orphans != 1 {
-			t.Errorf("%d orphans", orphans)
-		}
+		require.ErrorAs(t, c.do(ctx, numbered(7)).Err, &left)
+		assert.False(t, left.queued)
+		assert.Equal(t, time.Millisecond, time.Since(start))
+		assert.Equal(t, 1, orphans)
 		drained(t, c)
 		time.Sleep(time.Second) // what was left behind
 	})
@@ -285,9 +275,9 @@ func TestLoneCallHasADeadline(t *testing.T) {
 		start := time.Now()
 		var left *abandonedError
 		ans := c.do(t.Context(), numbered(1))
-		if !errors.Is(ans.Err, context.DeadlineExceeded) || errors.As(ans.Err, &left) || time.Since(start) != time.Second {
-			t.Errorf("%v after %v", ans.Err, time.Since(start))
-		}
+		assert.ErrorIs(t, ans.Err, context.DeadlineExceeded)
+		assert.NotErrorAs(t, ans.Err, &left)
+		assert.Equal(t, time.Second, time.Since(start))
 		drained(t, c)
 		time.Sleep(time.Hour) // what was left behind
 	})

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A batch and a single call name a key alike, and refuse it alike.
@@ -11,21 +14,19 @@ func TestDigesterIsNewID(t *testing.T) {
 	long := strings.Repeat("k", maxKeyBytes)
 	for _, namespace := range []string{"n", strings.Repeat("n", maxNamespaceBytes)} {
 		d, err := New(Memory(1), Config{Namespace: namespace, Window: 1e12, LeaseTTL: 1e10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		ids := d.digester()
 		for _, scope := range []string{"", "s", "tenant/ä", long, long + "s", "\n"} {
 			for _, key := range []string{"", "k", "12345678", "0f3a2b1c-1234-5678-9abc-0123456789ab", "ключ", "1234567\x7f8", "\xff", "a\u00a0b", long, long + "k"} {
 				got, gotErr := ids.id(&Request{Key: key, Scope: scope})
 				want, wantErr := d.id(&Request{Key: key, Scope: scope})
-				if got != want || (gotErr == nil) != (wantErr == nil) || gotErr != nil && gotErr.Error() != wantErr.Error() {
-					t.Errorf("scope %q, key %q: %x, %v, want %x, %v", scope, key, got, gotErr, want, wantErr)
-				}
+				assert.Equal(t, want, got, "scope %q, key %q", scope, key)
+				assert.Equal(t, wantErr == nil, gotErr == nil, "scope %q, key %q", scope, key)
+				assert.False(t, gotErr != nil && gotErr.Error() != wantErr.Error(),
+					"scope %q, key %q: %x, %v, want %x, %v", scope, key, got, gotErr, want, wantErr)
 				var input *InputError
-				if gotErr != nil && !errors.As(gotErr, &input) {
-					t.Errorf("scope %q, key %q: %v", scope, key, gotErr)
-				}
+				assert.False(t, gotErr != nil && !errors.As(gotErr, &input), "scope %q, key %q: %v",
+					scope, key, gotErr)
 			}
 		}
 		digesters.Put(ids)
@@ -39,9 +40,8 @@ func TestPrintableWordsLooksAtEachByte(t *testing.T) {
 			for b := range 256 {
 				text := []byte(strings.Repeat("a", 19))
 				text[(at+1)%19], text[(at+18)%19], text[at] = fill, fill, byte(b)
-				if got, want := printableWords(text), printableASCII(string(text)); got != want {
-					t.Fatalf("%q: %t, want %t", text, got, want)
-				}
+				got, want := printableWords(text), printableASCII(string(text))
+				require.Equal(t, want, got, text)
 			}
 		}
 	}

@@ -3,6 +3,9 @@ package dedup
 import (
 	"encoding/hex"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A digest that is compared with one of an older version, here or downstream, never changes
@@ -10,9 +13,7 @@ import (
 // another derived key a downstream runs the effect again.
 func TestStoredDigestsNeverChange(t *testing.T) {
 	id, err := NewID("ns", "tenant", "order-4711")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	a := Attempt{claim: &Claim{id: id}}
 	payload, empty, none := FingerprintOf([]byte(`{"amount":1}`)), FingerprintOf([]byte{}), FingerprintOf(nil)
 	for name, row := range map[string][2]string{
@@ -22,8 +23,6 @@ func TestStoredDigestsNeverChange(t *testing.T) {
 		"downstream key":            {a.DownstreamKey("stripe", "charge"), "u9jSziqZLs3uOuNnMm3GDA"},
 		"downstream key, no reason": {a.DownstreamKey(), "nh2fj32V_vCg5SxX300GDA"},
 	} {
-		if row[0] != row[1] {
-			t.Errorf("%s is %s, was %s", name, row[0], row[1])
-		}
+		assert.Equal(t, row[1], row[0], name)
 	}
 }

@@ -3,6 +3,8 @@ package dedup
 import (
 	"encoding/binary"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A table that was used before, for a larger batch or a smaller one, knows nothing of it.
@@ -16,9 +18,8 @@ func TestIDTableFindsRepetitions(t *testing.T) {
 		for i := range 2 * n {
 			key := id(i % n)
 			first, again := table.add(&key, i)
-			if first != i%n || again != (i >= n) {
-				t.Fatalf("of %d, item %d: first %d, again %t", n, i, first, again)
-			}
+			require.Equal(t, i%n, first)
+			require.Equal(t, i >= n, again)
 		}
 		table.free()
 	}

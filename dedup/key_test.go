@@ -3,6 +3,9 @@ package dedup
 import (
 	"encoding/hex"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // The digest is what stores keep: changing it forgets everything. The values were
@@ -14,12 +17,9 @@ func TestIDNeverChanges(t *testing.T) {
 		{"payments", "tenant-a", "evt_1", "0ade0dff75dee2324e9eb49eb7052ac7"},
 	} {
 		id, err := NewID(row.namespace, row.scope, row.key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := hex.EncodeToString(id[:]); got != row.want {
-			t.Errorf("NewID(%q, %q, %q) = %s, want %s", row.namespace, row.scope, row.key, got, row.want)
-		}
+		require.NoError(t, err)
+		got := hex.EncodeToString(id[:])
+		assert.Equal(t, row.want, got, "NewID(%q, %q, %q)", row.namespace, row.scope, row.key)
 	}
 }
 
@@ -30,12 +30,9 @@ func TestIDSeparatesItsParts(t *testing.T) {
 		{"a", "bc", "d"}, {"a", "b", "cd"}, {"ab", "c", "d"}, {"a", "", "b"}, {"a", "b", "b"},
 	} {
 		id, err := NewID(parts[0], parts[1], parts[2])
-		if err != nil {
-			t.Fatal(err)
-		}
-		if other, ok := seen[id]; ok {
-			t.Errorf("%q and %q share an ID", parts, other)
-		}
+		require.NoError(t, err)
+		other, ok := seen[id]
+		assert.False(t, ok, "%q and %q share an ID", parts, other)
 		seen[id] = parts
 	}
 }
@@ -55,24 +52,24 @@ func FuzzNewID(f *testing.F) {
 		if err1 != nil || err2 != nil {
 			return
 		}
-		if len(key1) == 0 || len(key1) > 255 || len(scope1) > 255 || len(ns1) == 0 || len(ns1) > 64 {
-			t.Fatalf("accepted %q, %q, %q", ns1, scope1, key1)
-		}
+		require.NotZero(t, len(key1), "accepted %q, %q, %q", ns1, scope1, key1)
+		require.LessOrEqual(t, len(key1), 255, "accepted %q, %q, %q", ns1, scope1, key1)
+		require.LessOrEqual(t, len(scope1), 255, "accepted %q, %q, %q", ns1, scope1, key1)
+		require.NotZero(t, len(ns1), "accepted %q, %q, %q", ns1, scope1, key1)
+		require.LessOrEqual(t, len(ns1), 64, "accepted %q, %q, %q", ns1, scope1, key1)
 		same := ns1 == ns2 && scope1 == scope2 && key1 == key2
-		if same != (id1 == id2) {
-			t.Fatalf("(%q, %q, %q) and (%q, %q, %q): same %t, same ID %t", ns1, scope1, key1, ns2, scope2, key2, same, id1 == id2)
-		}
+		require.Equal(t, id1 == id2, same, "(%q, %q, %q) and (%q, %q, %q): same", ns1, scope1, key1,
+			ns2, scope2, key2)
 	})
 }
 
 func TestFingerprintVersions(t *testing.T) {
 	a, b := FingerprintOf([]byte("a")), FingerprintOf([]byte("b"))
-	if a[0] != 1 || a == b || a != FingerprintOf([]byte("a")) {
-		t.Fatalf("%x, %x", a, b)
-	}
-	if FingerprintOf(nil) == FingerprintOf([]byte{}) {
-		t.Error("a tombstone and an empty message have one fingerprint")
-	}
+	require.EqualValues(t, 1, a[0])
+	require.NotEqual(t, b, a)
+	require.Equal(t, FingerprintOf([]byte("a")), a)
+	assert.NotEqual(t, FingerprintOf([]byte{}), FingerprintOf(nil),
+		"a tombstone and an empty message have one fingerprint")
 	newer := b
 	newer[0] = 2
 	for name, row := range map[string]struct {
@@ -86,9 +83,8 @@ func TestFingerprintVersions(t *testing.T) {
 		"both without":    {Fingerprint{}, Fingerprint{}, false},
 		"another version": {a, newer, false}, // an upgrade turns no redelivery into a mismatch
 	} {
-		if row.a.Conflicts(row.b) != row.want || row.b.Conflicts(row.a) != row.want {
-			t.Errorf("%s: conflicts %t", name, !row.want)
-		}
+		assert.Equal(t, row.want, row.a.Conflicts(row.b), "%s: conflicts", name)
+		assert.Equal(t, row.want, row.b.Conflicts(row.a), "%s: conflicts", name)
 	}
 }
 
@@ -97,7 +93,6 @@ func TestTokensDiffer(t *testing.T) {
 	for range 1000 {
 		seen[newToken()] = true
 	}
-	if len(seen) != 1000 || seen[Token{}] {
-		t.Errorf("%d tokens of 1000", len(seen))
-	}
+	require.Len(t, seen, 1000)
+	assert.False(t, seen[Token{}], "%d tokens of 1000", len(seen))
 }

@@ -2,8 +2,9 @@ package dedup
 
 import (
 	"context"
-	"errors"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Close waits for calls and for batches, one as much as the other, and refuses what comes.
@@ -12,26 +13,22 @@ func TestLifeEndsWithTheLast(t *testing.T) {
 	cancel()
 	l := new(life)
 	l.init()
-	if err := l.enter(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, l.enter())
 	l.hold()
 	l.begin()
-	if left, drained := l.close(over); left != 2 || drained {
-		t.Fatalf("with two calls and a batch: %d left, drained %t", left, drained)
-	}
-	if err := l.enter(); !errors.Is(err, ErrClosed) {
-		t.Fatalf("enter after close: %v", err)
-	}
+	left, drained := l.close(over)
+	require.Equal(t, 2, left, "with two calls and a batch")
+	require.False(t, drained, "with two calls and a batch")
+	require.ErrorIs(t, l.enter(), ErrClosed, "enter after close")
 	l.leave()
 	l.leave()
-	if left, drained := l.close(over); left != 0 || drained || l.behind() != 1 {
-		t.Fatalf("with a batch: %d left, drained %t", left, drained)
-	}
+	left, drained = l.close(over)
+	require.Equal(t, 0, left, "with a batch")
+	require.False(t, drained, "with a batch")
+	require.Equal(t, 1, l.behind())
 	l.end()
-	if _, drained := l.close(over); !drained {
-		t.Fatal("not drained when the last has ended")
-	}
+	_, drained = l.close(over)
+	require.True(t, drained, "not drained when the last has ended")
 	l.hold() // completing a claim that was held all along
 	l.leave()
 }

@@ -4,25 +4,20 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // memoryCheckHeap fails unless the heap is in order and agrees with the map.
 func memoryCheckHeap(t *testing.T, s *memoryStore, step int) {
 	t.Helper()
-	if len(s.expiry) != len(s.records) {
-		t.Fatalf("step %d: %d entries for %d records", step, len(s.expiry), len(s.records))
-	}
+	require.Len(t, s.expiry, len(s.records), "step %d", step)
 	for i, e := range s.expiry {
-		switch {
-		case e.rec.slot != i:
-			t.Fatalf("step %d: the record of entry %d says %d", step, i, e.rec.slot)
-		case s.records[e.rec.id] != e.rec:
-			t.Fatalf("step %d: entry %d is of a record that is not kept", step, i)
-		case e.at > e.rec.expires:
-			t.Fatalf("step %d: entry %d comes at %v, its record expires at %v", step, i, e.at, e.rec.expires)
-		case i > 0 && s.expiry[(i-1)/2].at > e.at:
-			t.Fatalf("step %d: entry %d is before its parent", step, i)
-		}
+		require.Equal(t, i, e.rec.slot, "step %d", step)
+		require.Same(t, e.rec, s.records[e.rec.id], "step %d: entry %d", step, i)
+		require.LessOrEqual(t, e.at, e.rec.expires, "step %d: entry %d", step, i)
+		require.LessOrEqual(t, s.expiry[max(i-1, 0)/2].at, e.at,
+			"step %d: its parent comes after entry %d", step, i)
 	}
 }
 

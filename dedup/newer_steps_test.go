@@ -1,18 +1,22 @@
 package dedup
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
 
 // TestNewerSteps prevents steps that a later version has written, in whatever form, from being read
 // as those of this one, and written over.
 func TestNewerSteps(t *testing.T) {
 	b := encodeSteps([]step{{name: "charge", kind: stepValue, value: []byte("v")}})
-	if list, err := decodeSteps(b); err != nil || len(list) != 1 {
-		t.Fatalf("our own: %+v, %v", list, err)
-	}
+	list, err := decodeSteps(b)
+	require.NoError(t, err)
+	require.Len(t, list, 1, "our own")
 	for _, version := range []byte{0, stepsVersion + 1, 255} {
 		b[0] = version
-		if list, err := decodeSteps(b); err == nil {
-			t.Errorf("version %d was read: %+v", version, list)
-		}
+		_, err := decodeSteps(b)
+		assert.Error(t, err, "version %d", version)
 	}
 }

@@ -3,6 +3,8 @@ package dedup
 import (
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 func TestCauseOfADuplicate(t *testing.T) {
@@ -39,24 +41,17 @@ func TestCauseOfADuplicate(t *testing.T) {
 		"beyond the limit of age":       {Duplicate, here, Record{Origin: here, Age: late + 1}, Late},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := causeOf(row.outcome, &row.from, &row.rec, late); got != row.want {
-				t.Errorf("got %q, want %q", got, row.want)
-			}
+			assert.Equal(t, row.want, causeOf(row.outcome, &row.from, &row.rec, late))
 		})
 	}
 }
 
 func TestSourceDigest(t *testing.T) {
-	if d := (Origin{}).Digest(); d != 0 {
-		t.Errorf("an unknown source has digest %d", d)
-	}
-	if d := (Origin{SourceDigest: 5}).Digest(); d != 5 {
-		t.Errorf("a digest became %d", d)
-	}
+	assert.Zero(t, (Origin{}).Digest(), "an unknown source has a digest")
+	assert.EqualValues(t, 5, (Origin{SourceDigest: 5}).Digest(), "a digest changed")
 	// FNV-1a, 64 bit, of "orders": stored by every adapter, so it never changes.
-	if d := (Origin{Source: "a", SourceDigest: 5}).Digest(); d != 0xaf63dc4c8601ec8c {
-		t.Errorf("digest of \"a\" is %#x", d)
-	}
+	d := (Origin{Source: "a", SourceDigest: 5}).Digest()
+	assert.Equal(t, uint64(0xaf63dc4c8601ec8c), d)
 }
 
 func TestStatesAndOutcomesHaveDistinctNames(t *testing.T) {
@@ -67,10 +62,6 @@ func TestStatesAndOutcomesHaveDistinctNames(t *testing.T) {
 	for s := StateAbsent; s <= StateUncertain; s++ {
 		names["state "+s.String()] = true
 	}
-	if len(names) != 12 {
-		t.Errorf("%v", names)
-	}
-	if Outcome(99).String() != "unknown" {
-		t.Error("an unheard-of outcome has a name")
-	}
+	assert.Len(t, names, 12)
+	assert.Equal(t, "unknown", Outcome(99).String(), "an unheard-of outcome has a name")
 }

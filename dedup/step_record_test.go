@@ -1,10 +1,12 @@
 package dedup
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // goldenSteps is what servers hold: it is never changed.
@@ -15,17 +17,15 @@ func TestGoldenSteps(t *testing.T) {
 		{name: "charge", kind: stepValue, value: []byte("ch_1")}, {name: "mail", kind: stepNil},
 		{name: "report", kind: stepNotKept}, {name: "empty", kind: stepValue},
 	}
-	if got := string(encodeSteps(want)); got != goldenSteps {
-		t.Errorf("encoded %q", got)
-	}
+	assert.Equal(t, goldenSteps, string(encodeSteps(want)))
 	got, err := decodeSteps([]byte(goldenSteps))
-	if err != nil || len(got) != len(want) {
-		t.Fatalf("%v, %v", got, err)
-	}
+	require.NoError(t, err)
+	require.Len(t, got, len(want))
 	for i, s := range got {
-		if s.name != want[i].name || s.kind != want[i].kind || !bytes.Equal(s.value, want[i].value) || !s.told {
-			t.Errorf("decoded %+v, want %+v", s, want[i])
-		}
+		assert.Equal(t, want[i].name, s.name)
+		assert.Equal(t, want[i].kind, s.kind)
+		assert.Equal(t, string(want[i].value), string(s.value))
+		assert.True(t, s.told)
 	}
 }
 
@@ -53,15 +53,13 @@ func TestDecodeStepsRefuses(t *testing.T) {
 		"another format":      "{\"charge\":1}",
 		"a value for no kind": "\x01\x01a\x01\x00\x00\x00\x00",
 	} {
-		if got, err := decodeSteps([]byte(raw)); err == nil {
-			t.Errorf("%s: was read as %+v", name, got)
-		}
+		_, err := decodeSteps([]byte(raw))
+		assert.Error(t, err, name)
 	}
 	for n := 2; n < len(goldenSteps); n++ {
 		steps, err := decodeSteps([]byte(goldenSteps[:n]))
-		if err == nil && string(encodeSteps(steps)) != goldenSteps[:n] {
-			t.Errorf("cut at %d: was read as %+v", n, steps)
-		}
+		assert.False(t, err == nil && string(encodeSteps(steps)) != goldenSteps[:n],
+			"cut at %d: was read as %+v", n, steps)
 	}
 }
 
@@ -77,16 +75,12 @@ func FuzzDecodeSteps(f *testing.F) {
 		if err != nil || len(raw) == 0 {
 			return
 		}
-		if again := encodeSteps(list); !bytes.Equal(again, raw) {
-			t.Fatalf("read %x, written again %x", raw, again)
-		}
+		require.Equal(t, raw, encodeSteps(list))
 		size := 1
 		for _, s := range list {
 			size += s.size()
 		}
-		if size != len(raw) {
-			t.Fatalf("%d bytes have size %d", len(raw), size)
-		}
+		require.Equal(t, len(raw), size, "size")
 	})
 }
 
@@ -97,16 +91,15 @@ func FuzzStepsFit(f *testing.F) {
 		var s steps
 		for i, size := range sizes[:min(len(sizes), maxSteps)] {
 			name := fmt.Sprintf("%0*d", maxStepName-i%3, i)
-			if _, _, err := s.begin(nil, name); err != nil {
-				t.Fatal(err)
-			}
+			_, _, err := s.begin(nil, name)
+			require.NoError(t, err)
 			s.add(step{name: name, kind: stepValue, value: make([]byte, int(size)<<8)})
 			s.leave(name)
 		}
 		blob, n := s.blob()
 		list, err := decodeSteps(blob)
-		if err != nil || len(list) != n || len(blob) > maxStepBytes {
-			t.Fatalf("%d steps of %d, %d bytes, %v", len(list), n, len(blob), err)
-		}
+		require.NoError(t, err)
+		require.Len(t, list, n)
+		require.LessOrEqual(t, len(blob), maxStepBytes)
 	})
 }

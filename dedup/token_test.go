@@ -1,6 +1,10 @@
 package dedup
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
 
 // No token is given out twice: not in a batch, small or large, and not in the next one that
 // uses the same generator.
@@ -11,9 +15,7 @@ func TestRandomTokensDiffer(t *testing.T) {
 		tokens.seed(n)
 		for range n {
 			token := tokens.next()
-			if seen[token] {
-				t.Fatalf("of %d: %x twice", n, token)
-			}
+			require.False(t, seen[token], "of %d: %x twice", n, token)
 			seen[token] = true
 		}
 	}
