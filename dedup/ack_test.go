@@ -88,7 +88,7 @@ func TestWhatToDoAboutEachError(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				err := row.err(t)
 				require.Error(t, err)
-				assert.Equal(t, []string{row.want}, decisions(err), "%v", err)
+				assert.Equal(t, []string{row.want}, decisions(err), err)
 			})
 		})
 	}
@@ -154,7 +154,7 @@ func replayed(first func(*testing.T) error) func(*testing.T) error {
 		store := hook()
 		d := newDeduper(t, store, func(c *dedup.Config) { c.ResultLimit = 1 })
 		_, err := do(t, d, "k", func(context.Context) (string, error) { return "too long", first(t) })
-		require.True(t, dedup.CanAck(err), "%v", err)
+		require.True(t, dedup.CanAck(err), err)
 		_, err = do(t, d, "k", mustNotRun(t))
 		return err
 	}

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -14,19 +17,21 @@ func TestHandlerLearnsItsAttempt(t *testing.T) {
 	for want := 1; want <= 3; want++ {
 		_, _ = do(t, d, "k", func(ctx context.Context) (string, error) {
 			a, ok := dedup.FromContext(ctx)
-			if !ok || a.Key != "k" || a.Number != want {
-				t.Errorf("attempt %d: %+v, %t", want, a, ok)
-			}
+			assert.True(t, ok)
+			assert.Equal(t, "k", a.Key)
+			assert.Equal(t, want, a.Number)
 			fences = append(fences, a.Fence())
 			return "", errNet
 		})
 	}
-	if len(fences) != 3 || fences[0] == 0 || fences[1] <= fences[0] || fences[2] <= fences[1] {
-		t.Errorf("fences %v", fences)
-	}
-	if _, ok := dedup.FromContext(t.Context()); ok || dedup.Landed(t.Context()) || dedup.Landed(nil) { //nolint:staticcheck // a caller may
-		t.Error("an attempt outside a handler")
-	}
+	require.Len(t, fences, 3)
+	assert.NotZero(t, fences[0])
+	assert.Greater(t, fences[1], fences[0])
+	assert.Greater(t, fences[2], fences[1])
+	_, ok := dedup.FromContext(t.Context())
+	assert.False(t, ok, "an attempt outside a handler")
+	assert.False(t, dedup.Landed(t.Context()))
+	assert.False(t, dedup.Landed(nil)) //nolint:staticcheck // a caller may
 }
 
 // The attempt is counted when it is claimed: a handler that kills its process still
@@ -36,9 +41,7 @@ func TestAttemptIsCountedWhenItIsClaimed(t *testing.T) {
 		store := hook()
 		for want := 1; want <= 5; want++ {
 			d := newDeduper(t, store, waiting(2*lease))
-			if c := acquire(t, d, "k"); c.Attempt != want { // and dies
-				t.Errorf("attempt %d, want %d", c.Attempt, want)
-			}
+			assert.Equal(t, want, acquire(t, d, "k").Attempt) // and dies
 		}
 	})
 }
@@ -50,13 +53,9 @@ func downstream(t *testing.T, d *dedup.Deduper, key string, opts []dedup.Option,
 	ctx, stop := c.KeepAlive(t.Context())
 	defer stop()
 	a, ok := dedup.FromContext(ctx)
-	if !ok {
-		t.Fatal("no attempt")
-	}
+	require.True(t, ok, "no attempt")
 	derived := a.DownstreamKey(purpose...)
-	if err := c.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Release(t.Context()))
 	return derived
 }
 
@@ -66,9 +65,8 @@ func TestDownstreamKeyIsTheSameOnEveryAttemptAndDistinctPerPurpose(t *testing.T)
 	scope := []dedup.Option{dedup.WithScope("s")}
 	first := downstream(t, d, "k", nil, "stripe", "charge")
 	for range 3 {
-		if again := downstream(t, newDeduper(t, store, nil), "k", nil, "stripe", "charge"); again != first {
-			t.Fatalf("%q became %q", first, again)
-		}
+		again := downstream(t, newDeduper(t, store, nil), "k", nil, "stripe", "charge")
+		require.Equal(t, first, again)
 	}
 	all := map[string]string{}
 	for name, derived := range map[string]string{
@@ -84,13 +82,11 @@ func TestDownstreamKeyIsTheSameOnEveryAttemptAndDistinctPerPurpose(t *testing.T)
 		"other scope":     downstream(t, d, "k", scope, "stripe", "charge"),
 		"other namespace": downstream(t, other, "k", nil, "stripe", "charge"),
 	} {
-		if twin, ok := all[derived]; ok || len(derived) != 22 {
-			t.Errorf("%q of %s, also of %s", derived, name, twin)
-		}
+		_, ok := all[derived]
+		assert.False(t, ok, "%q of %s, also", derived, name)
+		assert.Equal(t, 22, len(derived), "%q of %s, also", derived, name)
 		all[derived] = name
 	}
 	// It reaches other systems, which keep it: it never changes.
-	if want := "x8RLnR_qX-JZMjCi4yZEWg"; first != want {
-		t.Errorf("%q, want %q", first, want)
-	}
+	assert.Equal(t, "x8RLnR_qX-JZMjCi4yZEWg", first)
 }

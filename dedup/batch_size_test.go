@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -22,37 +25,27 @@ func TestStoreCallsAreBounded(t *testing.T) {
 			reqs[i].Key = fmt.Sprint("key-", i)
 		}
 		claims, err := d.ClaimBatch(t.Context(), reqs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		done := make([]dedup.Completion, keys)
 		for i, c := range claims {
-			if c.Outcome != dedup.Acquired || c.Key != reqs[i].Key {
-				t.Fatalf("claim %d: %v of %s", i, c.Outcome, c.Key)
-			}
+			require.Equal(t, dedup.Acquired, c.Outcome, "claim %d", i)
+			require.Equal(t, reqs[i].Key, c.Key, "claim %d", i)
 			_, stop := c.KeepAlive(t.Context())
 			defer stop()
 			done[i] = dedup.Completion{Claim: c, Result: []byte(c.Key)}
 		}
 		time.Sleep(25 * time.Second) // a few renewals
-		if errs := d.CompleteBatch(t.Context(), done); errs != nil {
-			t.Fatal(errs[0])
-		}
+		require.Nil(t, d.CompleteBatch(t.Context(), done))
 		renewals := 0
 		for _, c := range store.calls {
-			if c.items > most {
-				t.Errorf("%s of %d items in one call", c.method, c.items)
-			}
+			assert.LessOrEqual(t, c.items, most, c.method)
 			if c.method == "Renew" {
 				renewals += c.items
 			}
 		}
-		if renewals < 2*keys {
-			t.Errorf("%d renewals of %d claims", renewals, keys)
-		}
+		assert.GreaterOrEqual(t, renewals, 2*keys)
 		rec, err := d.Lookup(context.Background(), reqs[keys-1].Key)
-		if err != nil || string(rec.Result) != reqs[keys-1].Key {
-			t.Errorf("the last of the batch is %+v, %v", rec, err)
-		}
+		require.NoError(t, err)
+		assert.Equal(t, reqs[keys-1].Key, string(rec.Result), "the last of the batch")
 	})
 }

@@ -2,11 +2,13 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -14,13 +16,10 @@ import (
 func claimBatch(t *testing.T, d *dedup.Deduper, reqs ...dedup.Request) []*dedup.Claim {
 	t.Helper()
 	claims, err := d.ClaimBatch(t.Context(), reqs)
-	if err != nil || len(claims) != len(reqs) {
-		t.Fatalf("%d claims for %d requests, %v", len(claims), len(reqs), err)
-	}
+	require.NoError(t, err)
+	require.Len(t, claims, len(reqs))
 	for i, c := range claims {
-		if c.Key != reqs[i].Key {
-			t.Fatalf("claim %d is of %q, want %q", i, c.Key, reqs[i].Key)
-		}
+		require.Equal(t, reqs[i].Key, c.Key, "claim %d", i)
 	}
 	return claims
 }
@@ -39,17 +38,12 @@ func TestClaimBatchAnswersPerItem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d, other := newDeduper(t, store, nil), newDeduper(t, store, nil)
-		if _, err := d.Mark(t.Context(), "done"); err != nil {
-			t.Fatal(err)
-		}
-		if err := acquire(t, d, "failed").Fail(t.Context(), errNet); err != nil {
-			t.Fatal(err)
-		}
+		_, err := d.Mark(t.Context(), "done")
+		require.NoError(t, err)
+		require.NoError(t, acquire(t, d, "failed").Fail(t.Context(), errNet))
 		acquire(t, other, "elsewhere")
 		acquire(t, other, "bound", dedup.WithFingerprint([]byte("a")))
-		if err := acquire(t, other, "released").Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, acquire(t, other, "released").Release(t.Context()))
 		store.forgetCalls()
 		claims := claimBatch(t, d,
 			keyed("done"), keyed(""), keyed("fresh"), keyed("elsewhere"), keyed(strings.Repeat("x", 256)),
@@ -58,18 +52,16 @@ func TestClaimBatchAnswersPerItem(t *testing.T) {
 			dedup.Duplicate, dedup.Unknown, dedup.Acquired, dedup.InFlight, dedup.Unknown,
 			dedup.Mismatch, dedup.Acquired, dedup.Duplicate, dedup.Unknown,
 		} {
-			wantOutcome(t, claims[i], want)
+			require.Equal(t, want, claims[i].Outcome)
 		}
 		wantInput(t, claims[1].Err(), "Key")
 		wantInput(t, claims[4].Err(), "Key")
 		wantInput(t, claims[8].Err(), "Label")
 		var failed *dedup.FailedError
-		if !errors.As(claims[7].Err(), &failed) || claims[0].Err() != nil || claims[6].Attempt != 2 {
-			t.Errorf("%v, %v, attempt %d", claims[7].Err(), claims[0].Err(), claims[6].Attempt)
-		}
-		if n := store.count(); n != 1 {
-			t.Errorf("%d calls to the store", n)
-		}
+		assert.ErrorAs(t, claims[7].Err(), &failed)
+		require.NoError(t, claims[0].Err())
+		assert.Equal(t, 2, claims[6].Attempt)
+		assert.Equal(t, 1, store.count(), "calls to the store")
 	})
 }
 
@@ -77,15 +69,9 @@ func TestEmptyBatchesAskNothing(t *testing.T) {
 	store := hook()
 	d := newDeduper(t, store, nil)
 	claimBatch(t, d)
-	if errs := d.CompleteBatch(t.Context(), nil); errs != nil {
-		t.Errorf("%v", errs)
-	}
-	if claims := claimBatch(t, d, keyed("")); !errors.As(claims[0].Err(), new(*dedup.InputError)) {
-		t.Errorf("%v", claims[0].Err())
-	}
-	if n := store.count(); n != 0 {
-		t.Errorf("%d calls to the store", n)
-	}
+	assert.Nil(t, d.CompleteBatch(t.Context(), nil))
+	assert.ErrorAs(t, claimBatch(t, d, keyed(""))[0].Err(), new(*dedup.InputError))
+	assert.Equal(t, 0, store.count(), "calls to the store")
 }
 
 // A duplicate inside a batch shares the fate of the first: two runs in one poll are as
@@ -93,9 +79,8 @@ func TestEmptyBatchesAskNothing(t *testing.T) {
 func TestRepetitionInABatchIsAnAliasOfTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
-		if _, err := d.Mark(t.Context(), "done"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := d.Mark(t.Context(), "done")
+		require.NoError(t, err)
 		claims := claimBatch(t, d, keyed("a", "1"), keyed("done"), keyed("a", "1"), keyed("a", "2"), keyed("done"), keyed("a"),
 			dedup.Request{Key: "a", Scope: "other"})
 		for i, row := range []struct {
@@ -105,14 +90,13 @@ func TestRepetitionInABatchIsAnAliasOfTheFirst(t *testing.T) {
 			{dedup.Acquired, nil}, {dedup.Duplicate, nil}, {dedup.InFlight, claims[0]}, {dedup.Mismatch, nil},
 			{dedup.Duplicate, claims[1]}, {dedup.InFlight, claims[0]}, {dedup.Acquired, nil},
 		} {
-			wantOutcome(t, claims[i], row.want)
-			if claims[i].Alias != row.first {
-				t.Errorf("item %d is an alias of %v", i, claims[i].Alias)
-			}
+			require.Equal(t, row.want, claims[i].Outcome)
+			assert.Same(t, row.first, claims[i].Alias, "item %d is an alias", i)
 		}
-		if rec := claims[2].Record; rec.State != dedup.StateInProgress || rec.Remaining != lease || rec.Fence != 0 {
-			t.Errorf("an alias of a fresh claim holds %+v", rec)
-		}
+		rec := claims[2].Record
+		assert.Equal(t, dedup.StateInProgress, rec.State, "an alias of a fresh claim")
+		assert.Equal(t, lease, rec.Remaining)
+		assert.Zero(t, rec.Fence)
 		wantInput(t, claims[2].Complete(t.Context(), nil), "Claim")
 	})
 }
@@ -125,9 +109,7 @@ func TestAliasOfAMismatchThatAgreesWithTheRecord(t *testing.T) {
 		d, other := newDeduper(t, store, nil), newDeduper(t, store, nil)
 		markWithKey(t, d, "done", bound)
 		acquire(t, other, "held", bound)
-		if err := acquire(t, other, "free", bound).Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, acquire(t, other, "free", bound).Release(t.Context()))
 		store.forgetCalls()
 		claims := claimBatch(t, d, keyed("done", "2"), keyed("done", "1"), keyed("held", "2"), keyed("held", "1"),
 			keyed("free", "2"), keyed("free", "1"), keyed("free", "1"))
@@ -135,19 +117,17 @@ func TestAliasOfAMismatchThatAgreesWithTheRecord(t *testing.T) {
 			dedup.Mismatch, dedup.Duplicate, dedup.Mismatch, dedup.InFlight,
 			dedup.Mismatch, dedup.Acquired, dedup.InFlight,
 		} {
-			wantOutcome(t, claims[i], want)
+			require.Equal(t, want, claims[i].Outcome)
 		}
-		if claims[5].Alias != nil || claims[5].Attempt != 2 {
-			t.Errorf("%+v", claims[5])
-		}
+		assert.Nil(t, claims[5].Alias)
+		assert.Equal(t, 2, claims[5].Attempt)
 	})
 }
 
 func markWithKey(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) {
 	t.Helper()
-	if _, err := d.Mark(t.Context(), key, opts...); err != nil {
-		t.Fatal(err)
-	}
+	_, err := d.Mark(t.Context(), key, opts...)
+	require.NoError(t, err)
 }
 
 func TestAliasOfAnItemThatCouldNotBeLearnt(t *testing.T) {
@@ -157,12 +137,10 @@ func TestAliasOfAnItemThatCouldNotBeLearnt(t *testing.T) {
 		store.setBefore(down)
 		claims := claimBatch(t, d, keyed("a"), keyed("a"))
 		for _, c := range claims {
-			wantOutcome(t, c, dedup.Unknown)
-			wantErr(t, c.Err(), errNet)
+			require.Equal(t, dedup.Unknown, c.Outcome)
+			require.ErrorIs(t, c.Err(), errNet)
 		}
-		if n := store.count("Claim"); n != 4 {
-			t.Errorf("asked %d times", n)
-		}
+		assert.Equal(t, 4, store.count("Claim"))
 	})
 }
 
@@ -170,18 +148,16 @@ func TestAliasOfAnItemThatCouldNotBeLearnt(t *testing.T) {
 func TestClaimBatchAsksAgainForTheRestOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		id, err := dedup.NewID("test", "", "b")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		store := hook()
 		d := newDeduper(t, &partly{hooked: store, lost: id}, nil)
 		for _, c := range claimBatch(t, d, keyed("a"), keyed("b"), keyed("c")) {
-			wantOutcome(t, c, dedup.Acquired)
+			require.Equal(t, dedup.Acquired, c.Outcome)
 		}
 		calls := store.of("Claim")
-		if len(calls) != 2 || calls[0].items != 3 || calls[1].items != 1 {
-			t.Errorf("%+v", calls)
-		}
+		require.Len(t, calls, 2)
+		assert.Equal(t, 3, calls[0].items)
+		assert.Equal(t, 1, calls[1].items)
 	})
 }
 
@@ -192,16 +168,15 @@ func TestClaimBatchUsesTheCacheItemByItem(t *testing.T) {
 		markWithKey(t, d, "a")
 		store.forgetCalls()
 		claims := claimBatch(t, d, keyed("a"), keyed("b"), keyed("a"))
-		wantOutcome(t, claims[0], dedup.Duplicate)
-		wantOutcome(t, claims[1], dedup.Acquired)
-		wantOutcome(t, claims[2], dedup.Duplicate)
-		if calls := store.of(); len(calls) != 1 || calls[0].items != 1 {
-			t.Errorf("%+v", calls)
-		}
+		require.Equal(t, dedup.Duplicate, claims[0].Outcome)
+		require.Equal(t, dedup.Acquired, claims[1].Outcome)
+		require.Equal(t, dedup.Duplicate, claims[2].Outcome)
+		calls := store.of()
+		require.Len(t, calls, 1)
+		assert.Equal(t, 1, calls[0].items)
 		told := seen.of("claimed")
-		if len(told) != 3 || !told[0].Cached || told[1].Cached || !told[2].Cached {
-			t.Errorf("%+v", told)
-		}
+		require.Len(t, told, 3)
+		assert.True(t, told[0].Cached && !told[1].Cached && told[2].Cached, "%+v", told)
 	})
 }
 
@@ -224,9 +199,7 @@ func TestCompleteBatchEndsEveryItemItsOwnWay(t *testing.T) {
 			{},
 		})
 		for i, want := range []error{nil, nil, nil, dedup.ErrNoResult, nil} {
-			if !errors.Is(errs[i], want) {
-				t.Errorf("item %d: %v, want %v", i, errs[i], want)
-			}
+			assert.ErrorIs(t, errs[i], want, "item %d", i)
 		}
 		wantInput(t, errs[5], "Completion")
 		for _, err := range errs[6:] {
@@ -238,13 +211,13 @@ func TestCompleteBatchEndsEveryItemItsOwnWay(t *testing.T) {
 		} {
 			wantState(t, store, key, want)
 		}
-		if calls := store.of(); len(calls) != 1 || calls[0].items != 5 {
-			t.Errorf("%+v", calls)
-		}
+		calls := store.of()
+		require.Len(t, calls, 1)
+		assert.Equal(t, 5, calls[0].items)
 		// Ending again what has ended the same way asks nobody.
-		if errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0]}, {Claim: claims[2], Err: errNet}}); errs != nil || store.count() != 1 {
-			t.Errorf("%v, %d calls", errs, store.count())
-		}
+		errs = d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0]}, {Claim: claims[2], Err: errNet}})
+		assert.Nil(t, errs)
+		assert.Equal(t, 1, store.count())
 	})
 }
 
@@ -256,9 +229,10 @@ func TestCompleteBatchTellsWhichLeaseWasLost(t *testing.T) {
 		claims := claimBatch(t, d, keyed("a"), keyed("b"), keyed("c"))
 		markWithKey(t, other, "b")
 		errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0]}, {Claim: claims[1]}, {Claim: claims[2], Err: errNet}})
-		if len(errs) != 3 || errs[0] != nil || !errors.Is(errs[1], dedup.ErrLeaseLost) || errs[2] != nil {
-			t.Errorf("%v", errs)
-		}
+		require.Len(t, errs, 3)
+		require.NoError(t, errs[0])
+		assert.ErrorIs(t, errs[1], dedup.ErrLeaseLost)
+		assert.NoError(t, errs[2])
 	})
 }
 
@@ -272,20 +246,15 @@ func TestCompleteBatchSendsTheRestOnly(t *testing.T) {
 		for _, c := range claims {
 			done = append(done, dedup.Completion{Claim: c, Result: []byte(c.Key)})
 		}
-		if errs := d.CompleteBatch(t.Context(), done); errs != nil {
-			t.Fatal(errs)
-		}
+		require.Nil(t, d.CompleteBatch(t.Context(), done))
 		var sizes []int
 		for _, c := range store.of("Finish") {
 			sizes = append(sizes, c.items)
 		}
-		if fmt.Sprint(sizes) != "[4 2 1]" {
-			t.Errorf("batches of %v", sizes)
-		}
+		assert.Equal(t, "[4 2 1]", fmt.Sprint(sizes))
 		for _, c := range claims {
-			if rec := wantState(t, store, c.Key, dedup.StateSucceeded); string(rec.Result) != c.Key {
-				t.Errorf("%q was completed with %q", c.Key, rec.Result)
-			}
+			rec := wantState(t, store, c.Key, dedup.StateSucceeded)
+			assert.Equal(t, c.Key, string(rec.Result), "the result of %q", c.Key)
 		}
 	})
 }

@@ -2,12 +2,14 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -39,15 +41,13 @@ type told struct {
 // forgetFrom forgets a key as another process does.
 func forgetFrom(t *testing.T, d *dedup.Deduper, key string) {
 	t.Helper()
-	if err := d.Forget(t.Context(), key); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, d.Forget(t.Context(), key))
 }
 
 // duplicate claims a key that is done, and fails unless it is told so.
 func duplicate(t *testing.T, d *dedup.Deduper, key string) {
 	t.Helper()
-	wantOutcome(t, claim(t, d, key), dedup.Duplicate)
+	require.Equal(t, dedup.Duplicate, claim(t, d, key).Outcome)
 }
 
 // warm lets d look for the first time, which empties its cache.
@@ -77,14 +77,10 @@ func TestCacheLifeInAStoreThatTells(t *testing.T) {
 				time.Sleep(row.life - time.Millisecond)
 				store.forgetCalls()
 				duplicate(t, d, "k")
-				if n := store.count("Claim"); n != 0 {
-					t.Errorf("%d claims before its time is over", n)
-				}
+				assert.Equal(t, 0, store.count("Claim"), "claims before its time is over")
 				time.Sleep(time.Millisecond)
 				duplicate(t, d, "k")
-				if n := store.count("Claim"); n != 1 {
-					t.Errorf("%d claims after its time", n)
-				}
+				assert.Equal(t, 1, store.count("Claim"), "claims after its time")
 			})
 		})
 	}
@@ -103,13 +99,10 @@ func TestCacheEntryOfARepeatedEnd(t *testing.T) {
 		store.setAfter(only("Finish", func(call) error { return errNet }))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if err := c.Complete(ctx, nil); !dedup.OutcomeUnknown(err) {
-			t.Fatal(err)
-		}
+		err := c.Complete(ctx, nil)
+		require.True(t, dedup.OutcomeUnknown(err), err)
 		store.setAfter(nil)
-		if err := c.Complete(t.Context(), nil); err != nil { // ten seconds after it was written
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Complete(t.Context(), nil)) // ten seconds after it was written
 		time.Sleep(10 * time.Second)
 		acquire(t, d, "k")
 	})
@@ -124,10 +117,9 @@ func TestCacheEntryKnowsAnEarlierFingerprint(t *testing.T) {
 		acquire(t, other, "k", dedup.WithFingerprint([]byte("a")))
 		mark(t, d, "k")
 		store.forgetCalls()
-		wantOutcome(t, claim(t, d, "k", dedup.WithFingerprint([]byte("b"))), dedup.Mismatch)
-		if n := store.count("Claim"); n != 0 {
-			t.Errorf("%d claims", n)
-		}
+		require.Equal(t, dedup.Mismatch,
+			claim(t, d, "k", dedup.WithFingerprint([]byte("b"))).Outcome)
+		assert.Equal(t, 0, store.count("Claim"))
 	})
 }
 
@@ -156,22 +148,18 @@ func forgetElsewhere(t *testing.T, step, phase time.Duration) {
 	store.setAfter(slow)
 	var forgotten atomic.Pointer[time.Time]
 	time.AfterFunc(min(200*step, 20*time.Minute)+phase, func() {
-		if err := other.Forget(context.Background(), "k"); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, other.Forget(context.Background(), "k"))
 		now := time.Now()
 		forgotten.Store(&now)
 	})
 	duplicates := 0
 	for ; claim(t, d, "k").Outcome == dedup.Duplicate; duplicates++ {
-		if at := forgotten.Load(); at != nil && time.Since(*at) > time.Second {
-			t.Fatalf("a duplicate %v after the Forget", time.Since(*at))
-		}
+		at := forgotten.Load()
+		require.True(t, at == nil || time.Since(*at) <= time.Second,
+			"a duplicate more than a second after the Forget")
 		time.Sleep(step)
 	}
-	if duplicates < 10 {
-		t.Errorf("%d duplicates before the Forget", duplicates)
-	}
+	assert.GreaterOrEqual(t, duplicates, 10, "duplicates before the Forget")
 }
 
 // An answer describes the time at which it was asked for. A late one is not younger.
@@ -221,9 +209,7 @@ func TestAnswerUnderWayAcrossALookIsNotKept(t *testing.T) {
 		forgetFrom(t, other, "k")
 		time.Sleep(2 * time.Second)
 		duplicate(t, d, "warm") // looks
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, <-done)
 		acquire(t, d, "k")
 	})
 }
@@ -241,14 +227,13 @@ func TestBusyCacheNeverMisses(t *testing.T) {
 		for range 1000 {
 			before := time.Now()
 			duplicate(t, d, "k")
-			if wait := time.Since(before); wait != 0 {
-				t.Fatalf("a hit waited %v", wait)
-			}
+			require.Zero(t, time.Since(before), "a hit waited")
 			time.Sleep(10 * time.Millisecond)
 		}
-		if claims, looks := store.count("Claim"), store.count("Forgets"); claims != 0 || looks < 10 || looks > 20 {
-			t.Errorf("%d claims, %d looks in ten seconds", claims, looks)
-		}
+		claims, looks := store.count("Claim"), store.count("Forgets")
+		assert.Equal(t, 0, claims)
+		assert.GreaterOrEqual(t, looks, 10)
+		assert.LessOrEqual(t, looks, 20)
 	})
 }
 
@@ -264,9 +249,7 @@ func TestIdleCacheDoesNotLook(t *testing.T) {
 			mark(t, d, fmt.Sprint("k", i))
 			time.Sleep(time.Second)
 		}
-		if n := store.count("Forgets"); n != 0 {
-			t.Errorf("%d looks without a hit", n)
-		}
+		assert.Equal(t, 0, store.count("Forgets"), "looks without a hit")
 	})
 }
 
@@ -289,24 +272,22 @@ func TestCacheServesNothingItCannotVouchFor(t *testing.T) {
 				store.forgetCalls()
 				begin := time.Now()
 				for _, c := range claimBatch(t, d, requests...) {
-					wantOutcome(t, c, dedup.Duplicate)
+					require.Equal(t, dedup.Duplicate, c.Outcome)
 				}
-				if took := time.Since(begin); took > 2*time.Second { // Config.StoreTimeout
-					t.Errorf("the batch took %v", took)
-				}
-				if claims, looks := store.of("Claim"), store.count("Forgets"); len(claims) != 1 || claims[0].items != 50 || looks != 1 {
-					t.Errorf("%d claims, %d looks", len(claims), looks)
-				}
-				if told := told.of("store error"); len(told) != 1 || told[0].ID != (dedup.ID{}) {
-					t.Errorf("the observer was told %+v", told)
-				}
+				assert.LessOrEqual(t, time.Since(begin), 2*time.Second, "Config.StoreTimeout")
+				claims, looks := store.of("Claim"), store.count("Forgets")
+				require.Len(t, claims, 1)
+				assert.Equal(t, 50, claims[0].items)
+				assert.Equal(t, 1, looks)
+				events := told.of("store error")
+				require.Len(t, events, 1)
+				assert.Zero(t, events[0].ID)
 				store.setBefore(nil)
 				time.Sleep(time.Second)
 				store.forgetCalls()
 				duplicate(t, d, "k7")
-				if claims, looks := store.count("Claim"), store.count("Forgets"); claims != 0 || looks != 1 {
-					t.Errorf("healed: %d claims, %d looks", claims, looks)
-				}
+				assert.Equal(t, 0, store.count("Claim"), "healed")
+				assert.Equal(t, 1, store.count("Forgets"), "healed")
 			})
 		})
 	}
@@ -323,9 +304,7 @@ func TestCacheIsEmptiedByAnyOtherNumber(t *testing.T) {
 			store.offset = offset
 			time.Sleep(time.Second)
 			n := asks(store.hooked, func() { duplicate(t, d, "k") })
-			if n != 2 { // a look, and a claim
-				t.Errorf("number off by %d: %d calls", offset, n)
-			}
+			assert.Equal(t, 2, n, "a look, and a claim: number off by %d", offset)
 		})
 	}
 }
@@ -342,20 +321,18 @@ func TestConcurrentHitsShareALook(t *testing.T) {
 		store.forgetCalls()
 		for range 100 {
 			go func() {
-				if c, err := d.Claim(t.Context(), "k"); err != nil || c.Outcome != dedup.Duplicate {
-					t.Errorf("%+v, %v", c, err)
-				}
+				c, err := d.Claim(t.Context(), "k")
+				assert.True(t, err == nil && c.Outcome == dedup.Duplicate, "%+v, %v", c, err)
 			}()
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := d.Claim(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a caller with less time: %v", err)
-		}
+		_, err := d.Claim(ctx, "k")
+		assert.ErrorIs(t, err, context.DeadlineExceeded, "a caller with less time")
 		time.Sleep(time.Second)
-		if claims, looks := store.count("Claim"), store.count("Forgets"); claims != 0 || looks != 1 {
-			t.Errorf("%d claims, %d looks", claims, looks)
-		}
+		claims, looks := store.count("Claim"), store.count("Forgets")
+		assert.Equal(t, 0, claims)
+		assert.Equal(t, 1, looks)
 	})
 }
 
@@ -370,9 +347,8 @@ func TestCloseWaitsForALook(t *testing.T) {
 		store.setAfter(only("Forgets", func(call) error { time.Sleep(time.Second); return nil }))
 		duplicate(t, d, "k") // served, and a look begun
 		begin := time.Now()
-		if err := d.Close(t.Context()); err != nil || time.Since(begin) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(begin))
-		}
+		require.NoError(t, d.Close(t.Context()))
+		assert.Equal(t, time.Second, time.Since(begin))
 	})
 }
 
@@ -381,15 +357,12 @@ func TestSeenFromTheCacheAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, tell(), cached(64<<10))
 		warm(t, d)
-		if seen, err := d.Seen(t.Context(), "warm"); !seen || err != nil {
-			t.Fatal(seen, err)
-		}
-		if err := d.Close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := d.Seen(t.Context(), "warm"); !errors.Is(err, dedup.ErrClosed) {
-			t.Errorf("after Close: %v", err)
-		}
+		seen, err := d.Seen(t.Context(), "warm")
+		require.True(t, seen)
+		require.NoError(t, err)
+		require.NoError(t, d.Close(t.Context()))
+		_, err = d.Seen(t.Context(), "warm")
+		assert.ErrorIs(t, err, dedup.ErrClosed, "after Close")
 	})
 }
 
@@ -402,17 +375,15 @@ func TestSeenLearnsOfForgets(t *testing.T) {
 		mark(t, d, "k")
 		time.Sleep(600 * time.Millisecond)
 		store.forgetCalls()
-		if seen, err := d.Seen(t.Context(), "k"); !seen || err != nil {
-			t.Fatal(seen, err)
-		}
+		seen, err := d.Seen(t.Context(), "k")
+		require.True(t, seen)
+		require.NoError(t, err)
 		synctest.Wait()
-		if n := store.count("Forgets"); n != 1 {
-			t.Errorf("looked ahead %d times", n)
-		}
+		assert.Equal(t, 1, store.count("Forgets"), "looked ahead")
 		forgetFrom(t, other, "k")
 		time.Sleep(time.Second)
-		if seen, err := d.Seen(t.Context(), "k"); seen || err != nil {
-			t.Errorf("a second after the Forget: %t, %v", seen, err)
-		}
+		seen, err = d.Seen(t.Context(), "k")
+		assert.False(t, seen, "a second after the Forget")
+		assert.NoError(t, err)
 	})
 }

@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -24,26 +27,22 @@ func asks(store *hooked, fn func()) int {
 func TestCacheAnswersDuplicatesForAMinute(t *testing.T) {
 	learn := map[string]func(*testing.T, *dedup.Deduper, *dedup.Deduper){
 		"own end": func(t *testing.T, d, _ *dedup.Deduper) {
-			if _, err := do(t, d, "k", returns("v")); err != nil {
-				t.Fatal(err)
-			}
+			_, err := do(t, d, "k", returns("v"))
+			require.NoError(t, err)
 		},
 		"duplicate": func(t *testing.T, d, other *dedup.Deduper) {
-			if _, err := do(t, other, "k", returns("v")); err != nil {
-				t.Fatal(err)
-			}
-			wantOutcome(t, claim(t, d, "k"), dedup.Duplicate)
+			_, err := do(t, other, "k", returns("v"))
+			require.NoError(t, err)
+			require.Equal(t, dedup.Duplicate, claim(t, d, "k").Outcome)
 		},
 		"batch": func(t *testing.T, d, other *dedup.Deduper) {
-			if _, err := do(t, other, "k", returns("v")); err != nil {
-				t.Fatal(err)
-			}
-			wantOutcome(t, claimBatch(t, d, keyed("k"))[0], dedup.Duplicate)
+			_, err := do(t, other, "k", returns("v"))
+			require.NoError(t, err)
+			require.Equal(t, dedup.Duplicate, claimBatch(t, d, keyed("k"))[0].Outcome)
 		},
 		"seen": func(t *testing.T, d, other *dedup.Deduper) {
-			if _, err := do(t, other, "k", returns("v")); err != nil {
-				t.Fatal(err)
-			}
+			_, err := do(t, other, "k", returns("v"))
+			require.NoError(t, err)
 			seen(t, d, "k")
 		},
 	}
@@ -56,18 +55,13 @@ func TestCacheAnswersDuplicatesForAMinute(t *testing.T) {
 				replay := func() {
 					t.Helper()
 					res, err := do(t, d, "k", mustNotRun(t))
-					if err != nil || res.Value != "v" || res.Outcome != dedup.Duplicate || !seen(t, d, "k") {
-						t.Errorf("%+v, %v", res, err)
-					}
+					assert.True(t, err == nil && res.Value == "v" &&
+						res.Outcome == dedup.Duplicate && seen(t, d, "k"), "%+v, %v", res, err)
 				}
 				time.Sleep(time.Minute - time.Millisecond)
-				if n := asks(store, replay); n != 0 {
-					t.Errorf("%d calls to the store within a minute", n)
-				}
+				assert.Equal(t, 0, asks(store, replay), "calls to the store within a minute")
 				time.Sleep(time.Millisecond)
-				if n := asks(store, replay); n == 0 {
-					t.Error("the store was not asked after a minute")
-				}
+				assert.NotZero(t, asks(store, replay), "the store was not asked after a minute")
 			})
 		})
 	}
@@ -84,7 +78,7 @@ func TestCacheEntryEndsBeforeItsRecord(t *testing.T) {
 		store.setAfter(func(call) error { time.Sleep(time.Second); return nil }) // the record is older than its answer
 		mark(t, d, "own")
 		time.Sleep(14 * time.Second)
-		wantOutcome(t, claim(t, d, "other"), dedup.Duplicate) // five seconds left, when it was asked
+		require.Equal(t, dedup.Duplicate, claim(t, d, "other").Outcome) // five seconds left, when it was asked
 		store.setAfter(nil)
 		time.Sleep(4 * time.Second)
 		acquire(t, d, "own")
@@ -98,18 +92,13 @@ func TestCacheHoldsNothingUnfinished(t *testing.T) {
 		store := hook()
 		d, other := newDeduper(t, store, cached(64<<10)), newDeduper(t, store, nil)
 		c := acquire(t, other, "k")
-		wantOutcome(t, claim(t, d, "k"), dedup.InFlight)
+		require.Equal(t, dedup.InFlight, claim(t, d, "k").Outcome)
 		seen(t, d, "k")
-		if n := asks(store, func() { wantOutcome(t, claim(t, d, "k"), dedup.InFlight) }); n != 1 {
-			t.Errorf("in flight: %d calls", n)
-		}
-		if err := c.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		n := asks(store, func() { require.Equal(t, dedup.InFlight, claim(t, d, "k").Outcome) })
+		assert.Equal(t, 1, n)
+		require.NoError(t, c.Release(t.Context()))
 		again := acquire(t, d, "k")
-		if err := again.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, again.Release(t.Context()))
 		acquire(t, d, "k")
 	})
 }
@@ -122,22 +111,19 @@ func TestCacheReplaysFailuresAndMismatches(t *testing.T) {
 		mark(t, d, "bound", dedup.WithFingerprint([]byte("a")))
 		n := asks(store, func() {
 			c := claim(t, d, "failed")
-			if err := c.Err(); err == nil || err.Error() != "dedup: failed for good earlier: connection reset" {
-				t.Errorf("%v", err)
-			}
-			wantOutcome(t, claim(t, d, "bound", dedup.WithFingerprint([]byte("a"))), dedup.Duplicate)
-			wantOutcome(t, claim(t, d, "bound"), dedup.Duplicate)
+			err := c.Err()
+			assert.True(t, err != nil &&
+				err.Error() == "dedup: failed for good earlier: connection reset", "%v", err)
+			require.Equal(t, dedup.Duplicate,
+				claim(t, d, "bound", dedup.WithFingerprint([]byte("a"))).Outcome)
+			require.Equal(t, dedup.Duplicate, claim(t, d, "bound").Outcome)
 			odd := claim(t, d, "bound", dedup.WithFingerprint([]byte("b")))
-			wantOutcome(t, odd, dedup.Mismatch)
-			if odd.Cause != dedup.KeyReuse {
-				t.Errorf("%v", odd.Cause)
-			}
-			_, err := d.Seen(t.Context(), "bound", dedup.WithFingerprint([]byte("b")))
-			wantErr(t, err, dedup.ErrMismatch)
+			require.Equal(t, dedup.Mismatch, odd.Outcome)
+			assert.Equal(t, dedup.KeyReuse, odd.Cause)
+			_, err = d.Seen(t.Context(), "bound", dedup.WithFingerprint([]byte("b")))
+			require.ErrorIs(t, err, dedup.ErrMismatch)
 		})
-		if n != 0 {
-			t.Errorf("%d calls to the store", n)
-		}
+		assert.Equal(t, 0, n, "calls to the store")
 	})
 }
 
@@ -149,22 +135,19 @@ func TestAgeGrowsInTheCache(t *testing.T) {
 			c.CacheBytes, c.LateAfter, c.Observer = 64<<10, 40*time.Second, told.observer()
 		})
 		origin := dedup.WithOrigin(dedup.Origin{Source: "orders", Offset: 7})
-		if _, err := dedup.Do(t.Context(), d, "k", returns("v"), origin); err != nil {
-			t.Fatal(err)
-		}
+		_, err := dedup.Do(t.Context(), d, "k", returns("v"), origin)
+		require.NoError(t, err)
 		for _, row := range []struct {
 			age   time.Duration
 			cause dedup.Cause
 		}{{30 * time.Second, dedup.BrokerRedelivery}, {50 * time.Second, dedup.Late}} {
 			time.Sleep(row.age - claim(t, d, "k").Record.Age)
 			c := claim(t, d, "k", origin)
-			if c.Record.Age != row.age || c.Cause != row.cause || c.Record.Remaining != time.Hour-row.age {
-				t.Errorf("age %v, cause %q, remaining %v", c.Record.Age, c.Cause, c.Record.Remaining)
-			}
+			assert.Equal(t, row.age, c.Record.Age)
+			assert.Equal(t, row.cause, c.Cause)
+			assert.Equal(t, time.Hour-row.age, c.Record.Remaining)
 		}
-		if n := store.count("Claim"); n != 1 {
-			t.Errorf("%d claims reached the store", n)
-		}
+		assert.Equal(t, 1, store.count("Claim"), "claims reached the store")
 	})
 }
 
@@ -174,17 +157,13 @@ func TestLargeResultsAreNotCached(t *testing.T) {
 	for _, size := range []int{1 << 10, 1<<10 + 1} {
 		key := fmt.Sprint(size)
 		value := string(make([]byte, size))
-		if _, err := do(t, d, key, returns(value)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := do(t, d, key, returns(value))
+		require.NoError(t, err)
 		n := asks(store, func() {
-			if res, err := do(t, d, key, mustNotRun(t)); err != nil || res.Value != value {
-				t.Errorf("%d bytes, %v", len(res.Value), err)
-			}
+			res, err := do(t, d, key, mustNotRun(t))
+			assert.True(t, err == nil && res.Value == value, "%d bytes, %v", len(res.Value), err)
 		})
-		if want := size - 1<<10; n != want {
-			t.Errorf("%d bytes: %d calls to the store", size, n)
-		}
+		assert.Equal(t, size-1<<10, n, "%d bytes", size)
 	}
 }
 
@@ -192,9 +171,7 @@ func TestForgetClearsTheCache(t *testing.T) {
 	store := hook()
 	d := newDeduper(t, store, cached(64<<10))
 	mark(t, d, "k")
-	if err := d.Forget(t.Context(), "k"); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, d.Forget(t.Context(), "k"))
 	acquire(t, d, "k")
 }
 
@@ -220,14 +197,10 @@ func TestAnswerUnderWayAcrossAForgetIsNotKept(t *testing.T) {
 				store.forgetCalls()
 				go ask(t, d)
 				synctest.Wait()
-				if err := d.Forget(t.Context(), "k"); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, d.Forget(t.Context(), "k"))
 				c := acquire(t, d, "k")
 				time.Sleep(2 * time.Second)
-				if err := c.Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, c.Release(t.Context()))
 				acquire(t, d, "k")
 			})
 		})
@@ -244,12 +217,8 @@ func TestEndUnderWayAcrossAForgetIsNotKept(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- c.Complete(t.Context(), nil) }()
 		synctest.Wait()
-		if err := d.Forget(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, d.Forget(t.Context(), "k"))
+		require.NoError(t, <-done)
 		acquire(t, d, "k")
 	})
 }

@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -17,9 +20,8 @@ func wantFree(t *testing.T, store *hooked, key string) {
 	t.Helper()
 	time.Sleep(3 * time.Second) // a StoreTimeout, and far less than a lease
 	synctest.Wait()
-	if rec := lookup(t, store, key); rec.State == dedup.StateInProgress {
-		t.Fatalf("a claim nobody knows of was left behind: %+v", rec)
-	}
+	rec := lookup(t, store, key)
+	require.NotEqual(t, dedup.StateInProgress, rec.State, "a claim nobody knows of was left behind")
 }
 
 // Wherever a caller is canceled while it claims, the key is free soon after.
@@ -52,18 +54,13 @@ func TestCancelledClaimLeavesNoClaimBehind(t *testing.T) {
 				counted := 0
 				if c != nil || !dedup.OutcomeUnknown(err) {
 					// Canceled while it renews its hidden claim, the call may still win.
-					if c == nil || c.Release(t.Context()) != nil {
-						t.Fatalf("%v, %v", c, err)
-					}
+					require.NotNil(t, c, "%v, %v", c, err)
+					require.NoError(t, c.Release(t.Context()), "%v, %v", c, err)
 					counted = 1
 				}
-				if store.count("Claim") == 0 {
-					t.Fatal("nothing was asked")
-				}
+				require.NotZero(t, store.count("Claim"), "nothing was asked")
 				wantFree(t, store, "k")
-				if rec := lookup(t, store, "k"); rec.Attempt != counted {
-					t.Errorf("counted as attempt %d", rec.Attempt)
-				}
+				assert.Equal(t, counted, lookup(t, store, "k").Attempt, "attempts counted")
 			})
 		})
 	}
@@ -87,17 +84,13 @@ func TestCancelledBatchLeavesNoClaimBehind(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		claims, err := d.ClaimBatch(ctx, []dedup.Request{{Key: "a"}, {Key: "b"}, {Key: "a"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, c := range claims {
-			wantOutcome(t, c, dedup.Unknown)
+			require.Equal(t, dedup.Unknown, c.Outcome)
 		}
 		wantFree(t, store, "a")
 		wantFree(t, store, "b")
-		if n := store.count("Finish"); n != 1 {
-			t.Fatalf("%d round trips to release one batch", n)
-		}
+		require.Equal(t, 1, store.count("Finish"), "round trips to release one batch")
 	})
 }
 
@@ -116,19 +109,15 @@ func TestCallThatIsCancelledBeforehandAsksNothing(t *testing.T) {
 		_, errs["Mark"] = d.Mark(ctx, "k")
 		_, errs["Lookup"] = d.Lookup(ctx, "k")
 		claims, err := d.ClaimBatch(ctx, []dedup.Request{{Key: "k"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		errs["ClaimBatch"] = claims[0].Err()
 		for name, err := range errs {
-			if !errors.Is(err, errBye) || !errors.Is(err, context.Canceled) || !dedup.OutcomeUnknown(err) || dedup.CanRetry(err) {
-				t.Errorf("%s: %v", name, err)
-			}
+			assert.ErrorIs(t, err, errBye, name)
+			assert.ErrorIs(t, err, context.Canceled, name)
+			assert.True(t, dedup.OutcomeUnknown(err) && !dedup.CanRetry(err), "%s: %v", name, err)
 		}
 		synctest.Wait()
-		if n := store.count(); n != 0 {
-			t.Errorf("%d calls to the store", n)
-		}
+		assert.Equal(t, 0, store.count(), "calls to the store")
 		seen.want(t, "store error", 0) // it is not the store's fault
 	})
 }
@@ -146,9 +135,8 @@ func TestManyCancelledClaimsAreReleasedInBatches(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 1000 {
 			wg.Go(func() {
-				if _, err := d.Claim(ctx, fmt.Sprint("k", i)); !errors.Is(err, context.DeadlineExceeded) {
-					t.Error(err)
-				}
+				_, err := d.Claim(ctx, fmt.Sprint("k", i))
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
 			})
 		}
 		wg.Wait()
@@ -156,18 +144,14 @@ func TestManyCancelledClaimsAreReleasedInBatches(t *testing.T) {
 		for i := range 1000 {
 			wantFreeNow(t, store, fmt.Sprint("k", i))
 		}
-		if n := store.count("Finish"); n > 20 {
-			t.Errorf("%d round trips to release", n)
-		}
+		assert.LessOrEqual(t, store.count("Finish"), 20, "round trips to release")
 	})
 }
 
 func wantFreeNow(t *testing.T, store *hooked, key string) {
 	t.Helper()
 	synctest.Wait()
-	if rec := lookup(t, store, key); rec.State == dedup.StateInProgress {
-		t.Fatalf("%q is still held", key)
-	}
+	require.NotEqual(t, dedup.StateInProgress, lookup(t, store, key).State, "%q is still held", key)
 }
 
 // A caller with a deadline and a store that hangs: FailOpen is for the store's sake.
@@ -178,13 +162,11 @@ func TestFailOpenDoesNotRunForACallerThatHasGone(t *testing.T) {
 		store.setBefore(only("Claim", hang))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() { time.Sleep(time.Second); cancel(errors.New("bye")) }()
-		if _, err := dedup.Do(ctx, d, "k", mustNotRun(t)); !dedup.OutcomeUnknown(err) {
-			t.Fatal(err)
-		}
+		_, err := dedup.Do(ctx, d, "k", mustNotRun(t))
+		require.True(t, dedup.OutcomeUnknown(err), err)
 		timed, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		if _, err := dedup.Do(timed, d, "k", mustNotRun(t)); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
+		_, err = dedup.Do(timed, d, "k", mustNotRun(t))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

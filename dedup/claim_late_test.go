@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -35,14 +37,11 @@ func TestClaimAnsweredAfterItsLeaseIsRefusedAndReleased(t *testing.T) {
 					store := hook()
 					d := newDeduper(t, store, nil)
 					late(store, valid, 1, executedFirst)
-					if _, err := claimEither(t, d, "k", batch); !dedup.OutcomeUnknown(err) || dedup.CanRetry(err) {
-						t.Fatal(err)
-					}
+					_, err := claimEither(t, d, "k", batch)
+					require.True(t, dedup.OutcomeUnknown(err) && !dedup.CanRetry(err), err)
 					synctest.Wait()
 					wantState(t, store, "k", dedup.StateReleased)
-					if again := acquire(t, d, "k"); again.Attempt != 1 { // nobody has run
-						t.Fatalf("attempt %d", again.Attempt)
-					}
+					require.Equal(t, 1, acquire(t, d, "k").Attempt, "nobody has run")
 				})
 			})
 		}
@@ -56,9 +55,8 @@ func claimEither(t *testing.T, d *dedup.Deduper, key string, batch bool) (*dedup
 		return d.Claim(t.Context(), key)
 	}
 	claims, err := d.ClaimBatch(t.Context(), []dedup.Request{{Key: key}})
-	if err != nil || len(claims) != 1 {
-		t.Fatal(claims, err)
-	}
+	require.NoError(t, err)
+	require.Len(t, claims, 1)
 	return claims[0], claims[0].Err()
 }
 
@@ -71,9 +69,7 @@ func TestClaimAnsweredJustInTimeIsAcquired(t *testing.T) {
 		run, stop := c.KeepAlive(t.Context())
 		defer stop()
 		time.Sleep(time.Second) // its renewal was due at once
-		if err := context.Cause(run); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, context.Cause(run))
 	})
 }
 
@@ -93,26 +89,21 @@ func TestClaimFoundToBeOursIsRenewedBeforeUse(t *testing.T) {
 					return nil
 				}))
 				c, err := claimEither(t, d, "k", batch)
-				if err != nil {
-					t.Fatal(err)
-				}
-				wantOutcome(t, c, dedup.Acquired)
-				if c.Attempt != 1 || store.count("Claim") != 4 || store.count("Renew") != 1 {
-					t.Fatalf("attempt %d, %d claims, %d renewals", c.Attempt, store.count("Claim"), store.count("Renew"))
-				}
+				require.NoError(t, err)
+				require.Equal(t, dedup.Acquired, c.Outcome)
+				require.Equal(t, 1, c.Attempt)
+				require.Equal(t, 4, store.count("Claim"))
+				require.Equal(t, 1, store.count("Renew"))
 				seen.want(t, "store error", 3)
 				seen.want(t, "claimed", 1)
-				if rec := lookup(t, store, "k"); rec.Remaining != lease {
-					t.Fatalf("lease has %v left in the store", rec.Remaining)
-				}
+				require.Equal(t, lease, lookup(t, store, "k").Remaining,
+					"what remains in the store")
 				renewed := time.Now()
 				store.setBefore(only("Renew", down))
 				run, stop := c.KeepAlive(t.Context())
 				defer stop()
 				<-run.Done()
-				if got := time.Since(renewed); got != valid {
-					t.Fatalf("valid for %v after the renewal, want %v", got, valid)
-				}
+				require.Equal(t, valid, time.Since(renewed))
 			})
 		})
 	}
@@ -132,9 +123,8 @@ func TestHiddenClaimThatCannotBeRenewedIsNotUsed(t *testing.T) {
 			d := newDeduper(t, store, nil)
 			store.setAfter(lostOnce)
 			store.setBefore(only("Renew", down))
-			if _, err := d.Claim(t.Context(), "k"); !dedup.OutcomeUnknown(err) {
-				t.Fatal(err)
-			}
+			_, err := d.Claim(t.Context(), "k")
+			require.True(t, dedup.OutcomeUnknown(err), err)
 			synctest.Wait()
 			wantState(t, store, "k", dedup.StateReleased)
 		})
@@ -150,9 +140,9 @@ func TestHiddenClaimThatCannotBeRenewedIsNotUsed(t *testing.T) {
 				_, err := newDeduper(t, store.inner, nil).Mark(t.Context(), "k")
 				return err
 			}))
-			if c := claim(t, d, "k"); c.Outcome == dedup.Acquired || c.Outcome == dedup.Duplicate {
-				t.Fatalf("%v", c.Outcome)
-			}
+			c := claim(t, d, "k")
+			require.NotEqual(t, dedup.Acquired, c.Outcome)
+			require.NotEqual(t, dedup.Duplicate, c.Outcome)
 			wantState(t, store, "k", dedup.StateSucceeded)
 		})
 	})
@@ -166,9 +156,8 @@ func TestHiddenClaimThatCannotBeRenewedIsNotUsed(t *testing.T) {
 				}
 				return lostOnce(c)
 			})
-			if _, err := d.Claim(t.Context(), "k"); !dedup.OutcomeUnknown(err) {
-				t.Fatal(err)
-			}
+			_, err := d.Claim(t.Context(), "k")
+			require.True(t, dedup.OutcomeUnknown(err), err)
 			synctest.Wait()
 			wantState(t, store, "k", dedup.StateReleased)
 		})
@@ -180,16 +169,12 @@ func TestRenewalOfOneClaimCountsAgainstItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		id, err := dedup.NewID("test", "", "hidden")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		d := newDeduper(t, &partly{hooked: store, lost: id}, nil)
 		store.setAfter(only("Renew", func(call) error { time.Sleep(valid); return nil }))
 		claims, err := d.ClaimBatch(t.Context(), []dedup.Request{{Key: "hidden"}, {Key: "plain"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantOutcome(t, claims[1], dedup.Unknown)
+		require.NoError(t, err)
+		require.Equal(t, dedup.Unknown, claims[1].Outcome)
 		synctest.Wait()
 		wantState(t, store, "plain", dedup.StateReleased)
 	})

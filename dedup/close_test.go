@@ -2,13 +2,14 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -24,30 +25,24 @@ func TestCloseWaitsForHandlersAndKeptClaims(t *testing.T) {
 		store := dedup.Memory(10)
 		d := newDeduper(t, store, nil)
 		go func() {
-			if _, err := do(t, d, "k", func(ctx context.Context) (string, error) {
+			_, err := do(t, d, "k", func(ctx context.Context) (string, error) {
 				time.Sleep(30 * time.Second)
 				return "v", context.Cause(ctx)
-			}); err != nil {
-				t.Error(err)
-			}
+			})
+			assert.NoError(t, err)
 		}()
 		c := acquire(t, d, "kept")
 		run, stop := c.KeepAlive(t.Context())
 		defer stop()
 		go func() {
 			time.Sleep(40 * time.Second)
-			if run.Err() != nil {
-				t.Error("cancelled although Close still waits")
-			}
-			if err := c.Complete(context.Background(), nil); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, run.Err(), "cancelled although Close still waits")
+			assert.NoError(t, c.Complete(context.Background(), nil))
 		}()
 		synctest.Wait()
 		start := time.Now()
-		if err := closeWithin(d, time.Minute); err != nil || time.Since(start) != 40*time.Second {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
+		require.NoError(t, closeWithin(d, time.Minute))
+		assert.Equal(t, 40*time.Second, time.Since(start))
 		wantState(t, store, "k", dedup.StateSucceeded)
 		wantState(t, store, "kept", dedup.StateSucceeded)
 	})
@@ -61,13 +56,9 @@ func TestEndOfAShadowClaimFreesClose(t *testing.T) {
 		store.setBefore(only("Claim", down))
 		c := acquire(t, d, "k")
 		run, _ := c.KeepAlive(t.Context())
-		if err := c.Complete(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		wantErr(t, context.Cause(run), context.Canceled)
-		if err := closeWithin(d, time.Second); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, c.Complete(t.Context(), nil))
+		require.ErrorIs(t, context.Cause(run), context.Canceled)
+		assert.NoError(t, closeWithin(d, time.Second))
 	})
 }
 
@@ -75,9 +66,7 @@ func TestClosedRefusesEveryCallButTheEndOfAClaim(t *testing.T) {
 	store := hook()
 	d := newDeduper(t, store, nil)
 	held := claimBatch(t, d, keyed("a"), keyed("b"), keyed("c"), keyed("d"))
-	if err := d.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, d.Close(t.Context()))
 	store.forgetCalls()
 	errOf := func(_ any, err error) error { return err }
 	ctx := t.Context()
@@ -90,20 +79,16 @@ func TestClosedRefusesEveryCallButTheEndOfAClaim(t *testing.T) {
 		"Lookup":     errOf(d.Lookup(ctx, "k")),
 		"Forget":     d.Forget(ctx, "k"),
 	} {
-		if !errors.Is(err, dedup.ErrClosed) || dedup.CanRetry(err) {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.ErrorIs(t, err, dedup.ErrClosed, name)
+		assert.False(t, dedup.CanRetry(err), name)
 	}
-	if n := store.count(); n != 0 {
-		t.Errorf("%d calls to the store", n)
-	}
+	assert.Equal(t, 0, store.count(), "calls to the store")
 	errs := d.CompleteBatch(ctx, []dedup.Completion{{Claim: held[0]}})
-	if errs != nil || held[1].Complete(ctx, nil) != nil || held[2].Fail(ctx, errNet) != nil || held[3].Release(ctx) != nil {
-		t.Error("what is held cannot be ended")
-	}
-	if err := d.Close(ctx); err != nil {
-		t.Errorf("the second Close: %v", err)
-	}
+	assert.Nil(t, errs, "what is held cannot be ended")
+	require.NoError(t, held[1].Complete(ctx, nil))
+	require.NoError(t, held[2].Fail(ctx, errNet))
+	assert.NoError(t, held[3].Release(ctx))
+	assert.NoError(t, d.Close(ctx), "the second Close")
 }
 
 func TestCloseMayBeCalledConcurrently(t *testing.T) {
@@ -113,9 +98,7 @@ func TestCloseMayBeCalledConcurrently(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				if err := closeWithin(d, time.Minute); err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, closeWithin(d, time.Minute))
 			})
 		}
 		synctest.Wait()
@@ -149,21 +132,17 @@ func TestCloseThatGivesUpCancelsWhatStillRuns(t *testing.T) {
 							<-ctx.Done()
 							return "", context.Cause(ctx)
 						})
-						if !errors.Is(err, dedup.ErrClosed) {
-							t.Errorf("handler %d was cancelled for %v", i, err)
-						}
+						assert.ErrorIs(t, err, dedup.ErrClosed, "handler %d", i)
 					})
 				}
 				time.Sleep(10 * time.Second)
 				start := time.Now()
 				err := closeWithin(d, 2*time.Second)
-				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "with 3 calls") || time.Since(start) != 2*time.Second {
-					t.Errorf("%v after %v", err, time.Since(start))
-				}
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.ErrorContains(t, err, "with 3 calls")
+				assert.Equal(t, 2*time.Second, time.Since(start))
 				wg.Wait()
-				if err := closeWithin(d, time.Second); err != nil {
-					t.Errorf("when all is quiet: %v", err)
-				}
+				assert.NoError(t, closeWithin(d, time.Second), "when all is quiet")
 			})
 		})
 	}
@@ -182,10 +161,8 @@ func TestNoHandlerStartsAfterCloseGaveUp(t *testing.T) {
 			done <- err
 		}()
 		synctest.Wait()
-		if err := closeWithin(d, time.Second); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
-		}
-		wantErr(t, <-done, dedup.ErrClosed)
+		assert.ErrorIs(t, closeWithin(d, time.Second), context.DeadlineExceeded)
+		require.ErrorIs(t, <-done, dedup.ErrClosed)
 		wantState(t, store, "k", dedup.StateReleased)
 	})
 }
@@ -200,17 +177,13 @@ func TestCloseWaitsForWhatGoesOnBehindTheCallersBacks(t *testing.T) {
 		store.setAfter(func(call) error { time.Sleep(time.Second); return nil })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := d.Claim(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatal(err)
-		}
+		_, err := d.Claim(ctx, "k")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 		start := time.Now()
-		err := closeWithin(d, 500*time.Millisecond)
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 500*time.Millisecond {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
-		if err := closeWithin(d, time.Minute); err != nil {
-			t.Error(err)
-		}
+		err = closeWithin(d, 500*time.Millisecond)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 500*time.Millisecond, time.Since(start))
+		assert.NoError(t, closeWithin(d, time.Minute))
 		wantState(t, store, "k", dedup.StateReleased)
 	})
 }

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -11,18 +14,17 @@ import (
 // through the copy that it gets.
 func TestConfigShowsWhatIsInForce(t *testing.T) {
 	d, err := dedup.New(dedup.Memory(10), dedup.Config{Namespace: "ns", Window: time.Hour, LeaseTTL: time.Second, SeenOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := d.Config()
-	if got.Namespace != "ns" || got.Window != time.Hour || got.LeaseTTL != time.Second || !got.SeenOnly {
-		t.Errorf("what was given is not there: %+v", got)
-	}
-	if got.Hold != time.Hour || got.ResultLimit != 256<<10 || got.StoreTimeout != time.Second/3 || got.MaxWaiters != 1000 || got.Logger == nil {
-		t.Errorf("defaults are not filled in: %+v", got)
-	}
+	assert.Equal(t, "ns", got.Namespace, "what was given is not there")
+	assert.Equal(t, time.Hour, got.Window)
+	assert.Equal(t, time.Second, got.LeaseTTL)
+	assert.True(t, got.SeenOnly, "what was given is not there: %+v", got)
+	assert.Equal(t, time.Hour, got.Hold, "defaults are not filled")
+	assert.Equal(t, 256<<10, got.ResultLimit)
+	assert.Equal(t, time.Second/3, got.StoreTimeout)
+	assert.Equal(t, 1000, got.MaxWaiters)
+	assert.NotNil(t, got.Logger)
 	got.Window = time.Minute
-	if again := d.Config(); again.Window != time.Hour {
-		t.Errorf("a change of the copy is in force: %v", again.Window)
-	}
+	assert.Equal(t, time.Hour, d.Config().Window, "a change of the copy is in force")
 }

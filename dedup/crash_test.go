@@ -2,13 +2,15 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -147,14 +149,12 @@ func crashRun(t *testing.T, c crash, takes time.Duration) (run crashed) {
 		if err == nil {
 			break
 		}
-		if dedup.OutcomeUnknown(err) || !errors.Is(err, dedup.ErrInFlight) || try > 30 {
-			t.Fatalf("the redelivery got %v", err)
-		}
+		require.False(t, dedup.OutcomeUnknown(err), "the redelivery got %v", err)
+		require.ErrorIs(t, err, dedup.ErrInFlight)
+		require.LessOrEqual(t, try, 30)
 		time.Sleep(time.Second)
 	}
-	if rec := wantState(t, shared, "k", dedup.StateSucceeded); string(rec.Result) != "v" {
-		t.Errorf("%+v", rec)
-	}
+	assert.Equal(t, "v", string(wantState(t, shared, "k", dedup.StateSucceeded).Result))
 	run.records, run.hit = len(shared.recorded), a.hit
 	return run
 }
@@ -184,14 +184,11 @@ func TestCrashMatrix(t *testing.T) {
 func lifeOf(t *testing.T, takes time.Duration) (calls int) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(t, dedup.Memory(10))
-		if err := p.consume(crash{}, takes, func() {}); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, p.consume(crash{}, takes, func() {}))
 		all := p.store.of()
 		calls = len(all)
-		if all[0].method != "Claim" || all[calls-1].method != "Finish" {
-			t.Fatalf("%+v", all)
-		}
+		require.Equal(t, "Claim", all[0].method)
+		require.Equal(t, "Finish", all[calls-1].method)
 	})
 	return calls
 }
@@ -204,14 +201,13 @@ func wantCrash(t *testing.T, c crash, takes time.Duration) {
 			if c.point == "after" || run.hit == "Finish" && c.dies && !c.reply {
 				want = 2
 			}
-			if run.effects != want || run.records != 1 {
-				t.Errorf("%d effects, want %d; %d on record", run.effects, want, run.records)
-			}
+			assert.Equal(t, want, run.effects)
+			assert.Equal(t, 1, run.records)
 			died := c.point != "" || c.dies && run.hit != ""
-			if !died && run.first != nil {
-				t.Errorf("the first owner lived and got %v", run.first)
-			} else if died && run.first == nil {
-				t.Error("a dead owner acknowledged its message")
+			if died {
+				assert.Error(t, run.first, "a dead owner acknowledged its message")
+			} else {
+				assert.NoError(t, run.first, "the first owner lived")
 			}
 		})
 	})

@@ -2,10 +2,12 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -58,14 +60,11 @@ func runAsked(t *testing.T, c crash) (run askedRun) {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, dedup.ErrInFlight) || try > 30 {
-			t.Fatalf("the redelivery got %v", err)
-		}
+		require.ErrorIs(t, err, dedup.ErrInFlight, "the redelivery")
+		require.LessOrEqual(t, try, 30)
 		time.Sleep(time.Second)
 	}
-	if rec := wantState(t, shared, "k", dedup.StateSucceeded); string(rec.Result) != "v" {
-		t.Errorf("%+v", rec)
-	}
+	assert.Equal(t, "v", string(wantState(t, shared, "k", dedup.StateSucceeded).Result))
 	return run
 }
 
@@ -81,14 +80,10 @@ func TestAskedRunsOnceWhateverCrashes(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				run := runAsked(t, c)
-				if run.effects != 1 {
-					t.Errorf("%d effects: %+v", run.effects, run)
-				}
+				assert.Equal(t, 1, run.effects)
 				asked += run.questions
 			})
 		})
 	}
-	if asked == 0 {
-		t.Error("nobody was ever asked: the test says little")
-	}
+	assert.NotZero(t, asked, "nobody was ever asked: the test says little")
 }

@@ -8,6 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -16,9 +19,7 @@ var errBusy = errors.New("bank is busy")
 // dangerous is a handler that declares danger and then ends as it is told.
 func dangerous(t *testing.T, end func() error) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
-		if err := dedup.Danger(ctx); err != nil {
-			t.Errorf("Danger: %v", err)
-		}
+		assert.NoError(t, dedup.Danger(ctx))
 		return "v", end()
 	}
 }
@@ -38,7 +39,7 @@ func apart(fn func()) {
 func uncertainKey(t *testing.T, d *dedup.Deduper, store dedup.Store, key string) {
 	t.Helper()
 	_, err := do(t, d, key, dangerous(t, func() error { return errBusy }))
-	wantErr(t, err, errBusy)
+	require.ErrorIs(t, err, errBusy)
 	wantState(t, store, key, dedup.StateUncertain)
 }
 
@@ -72,25 +73,24 @@ func TestHowAnAttemptEndsAfterDanger(t *testing.T) {
 
 				apart(func() { _, _ = do(t, d, "with", dangerous(t, test.end)) })
 				rec := wantState(t, store, "with", test.with)
-				if want := test.with == dedup.StateUncertain; rec.Danger != want || len(seen.of("uncertain")) > 0 != want {
-					t.Errorf("danger %t, told %+v", rec.Danger, seen.of("uncertain"))
-				}
+				want := test.with == dedup.StateUncertain
+				assert.Equal(t, want, rec.Danger)
+				assert.Equal(t, want, len(seen.of("uncertain")) > 0)
 			})
 		})
 	}
 }
 
 func TestNotBegunIsAnError(t *testing.T) {
-	if dedup.NotBegun(nil) != nil {
-		t.Error("NotBegun(nil) is an error")
-	}
+	assert.NoError(t, dedup.NotBegun(nil), "NotBegun(nil) is an error")
 	err := dedup.NotBegun(errBusy)
-	if !errors.Is(err, errBusy) || err.Error() != errBusy.Error() || dedup.IsPermanent(err) || !dedup.CanRetry(err) {
-		t.Errorf("NotBegun hides what it wraps: %v", err)
-	}
-	if err := dedup.NotBegun(dedup.Permanent(errBusy)); !dedup.IsPermanent(err) || dedup.CanRetry(err) {
-		t.Error("a failure for good that has not begun is not one any more")
-	}
+	assert.ErrorIs(t, err, errBusy, "NotBegun hides what it wraps")
+	assert.Equal(t, errBusy.Error(), err.Error())
+	assert.True(t, !dedup.IsPermanent(err) && dedup.CanRetry(err),
+		"NotBegun hides what it wraps: %v", err)
+	err = dedup.NotBegun(dedup.Permanent(errBusy))
+	assert.True(t, dedup.IsPermanent(err) && !dedup.CanRetry(err),
+		"a failure for good that has not begun is not one any more")
 }
 
 // Nobody gets an uncertain key, until an operator decides.
@@ -101,25 +101,21 @@ func TestOperatorsDecideAboutUncertainKeys(t *testing.T) {
 		for _, key := range []string{"happened", "again"} {
 			uncertainKey(t, d, store, key)
 			_, err := do(t, d, key, mustNotRun(t))
-			wantErr(t, err, dedup.ErrUncertain)
-			if dedup.CanRetry(err) {
-				t.Error("a key that nobody asks about is retryable")
-			}
-			wantOutcome(t, claim(t, d, key), dedup.Uncertain)
-			wantOutcome(t, claimBatch(t, d, keyed(key))[0], dedup.Uncertain)
+			require.ErrorIs(t, err, dedup.ErrUncertain)
+			assert.False(t, dedup.CanRetry(err), "a key that nobody asks about is retryable")
+			require.Equal(t, dedup.Uncertain, claim(t, d, key).Outcome)
+			require.Equal(t, dedup.Uncertain, claimBatch(t, d, keyed(key))[0].Outcome)
 			_, err = d.Seen(t.Context(), key)
-			wantErr(t, err, dedup.ErrUncertain)
+			require.ErrorIs(t, err, dedup.ErrUncertain)
 		}
-		if first, err := d.Mark(t.Context(), "happened"); !first || err != nil {
-			t.Errorf("Mark: %t, %v", first, err)
-		}
-		wantOutcome(t, claim(t, d, "happened"), dedup.Duplicate)
-		if err := d.Forget(t.Context(), "again"); err != nil {
-			t.Error(err)
-		}
-		if res, err := do(t, d, "again", returns("v")); err != nil || res.Attempt != 1 {
-			t.Errorf("%+v, %v", res, err)
-		}
+		first, err := d.Mark(t.Context(), "happened")
+		assert.True(t, first)
+		assert.NoError(t, err)
+		require.Equal(t, dedup.Duplicate, claim(t, d, "happened").Outcome)
+		assert.NoError(t, d.Forget(t.Context(), "again"))
+		res, err := do(t, d, "again", returns("v"))
+		require.NoError(t, err)
+		assert.Equal(t, 1, res.Attempt)
 	})
 }
 
@@ -132,16 +128,12 @@ func TestDangerOutlivesTheHold(t *testing.T) {
 		c := acquire(t, a.d, "k")
 		run, stop := c.KeepAlive(t.Context())
 		defer stop()
-		if err := dedup.Danger(run); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, dedup.Danger(run))
 		a.die()
 		time.Sleep(lease)
-		wantOutcome(t, claim(t, b, "k"), dedup.Uncertain)
+		require.Equal(t, dedup.Uncertain, claim(t, b, "k").Outcome)
 		rec := wantState(t, store, "k", dedup.StateUncertain)
-		if rec.Remaining < 59*time.Minute {
-			t.Errorf("remembered for %v", rec.Remaining)
-		}
+		assert.GreaterOrEqual(t, rec.Remaining, 59*time.Minute)
 	})
 }
 
@@ -171,19 +163,13 @@ func TestDangerIsAcknowledged(t *testing.T) {
 		default:
 		}
 		close(answer)
-		if err := <-returned; err != nil {
-			t.Fatal(err)
-		}
-		if n := store.count("Renew"); n != 2 {
-			t.Errorf("%d writes", n)
-		}
+		require.NoError(t, <-returned)
+		assert.Equal(t, 2, store.count("Renew"))
 		store.forgetCalls()
-		if err := dedup.Danger(run); err != nil || store.count() != 0 {
-			t.Errorf("the second Danger: %v, %d calls", err, store.count())
-		}
-		if rec := lookup(t, store, "k"); !rec.Danger {
-			t.Error("Danger has returned nil, and the key is not dangerous")
-		}
+		require.NoError(t, dedup.Danger(run))
+		assert.Equal(t, 0, store.count(), "the second Danger")
+		rec := lookup(t, store, "k")
+		assert.True(t, rec.Danger, "Danger has returned nil, and the key is not dangerous")
 	})
 }
 
@@ -213,12 +199,12 @@ func TestDangerFailsClosed(t *testing.T) {
 				test.store(store)
 				_, err := do(t, d, "k", func(ctx context.Context) (string, error) {
 					err := dedup.Danger(ctx)
-					wantErr(t, err, test.want)
+					require.ErrorIs(t, err, test.want)
 					store.setBefore(nil)
 					store.setAfter(nil)
 					return "", dedup.NotBegun(err)
 				})
-				wantErr(t, err, test.want)
+				require.ErrorIs(t, err, test.want)
 				wantState(t, store, "k", dedup.StateReleased)
 			})
 		})
@@ -231,13 +217,13 @@ func TestDangerOfALateOwner(t *testing.T) {
 		c := acquire(t, p.a, "k")
 		run, stop := c.KeepAlive(t.Context())
 		defer stop()
-		if first, err := p.b.Mark(t.Context(), "k"); !first || err != nil { // somebody else's word
-			t.Fatal(first, err)
-		}
-		wantErr(t, dedup.Danger(run), dedup.ErrLeaseLost)
-		wantErr(t, context.Cause(run), dedup.ErrLeaseLost)
+		first, err := p.b.Mark(t.Context(), "k") // somebody else's word
+		require.NoError(t, err)
+		require.True(t, first)
+		require.ErrorIs(t, dedup.Danger(run), dedup.ErrLeaseLost)
+		require.ErrorIs(t, context.Cause(run), dedup.ErrLeaseLost)
 		p.seen.want(t, "lease lost", 1)
-		wantErr(t, dedup.Danger(run), dedup.ErrLeaseLost)
+		require.ErrorIs(t, dedup.Danger(run), dedup.ErrLeaseLost)
 		wantState(t, p.store, "k", dedup.StateSucceeded)
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -247,34 +233,25 @@ func TestDangerOfALateOwner(t *testing.T) {
 		defer stop()
 		p.takeover(t)
 		writes := p.store.count("Renew")
-		wantErr(t, dedup.Danger(run), dedup.ErrLeaseLost)
-		if n := p.store.count("Renew"); n != writes {
-			t.Error("a claim that is known to be lost asks the store")
-		}
-		if lookup(t, p.store, "k").Danger {
-			t.Error("a late owner's danger is on the new owner's claim")
-		}
+		require.ErrorIs(t, dedup.Danger(run), dedup.ErrLeaseLost)
+		n := p.store.count("Renew")
+		assert.Equal(t, writes, n, "a claim that is known to be lost asks the store")
+		assert.False(t, lookup(t, p.store, "k").Danger,
+			"a late owner's danger is on the new owner's claim")
 	})
 }
 
 func TestDangerOutsideAnAttempt(t *testing.T) {
 	var input *dedup.InputError
-	if err := dedup.Danger(t.Context()); !errors.As(err, &input) || input.Field != "Context" {
-		t.Errorf("outside an attempt: %v", err)
-	}
-	if err := dedup.Danger(nil); !errors.As(err, &input) { //nolint:staticcheck // on purpose
-		t.Errorf("nil: %v", err)
-	}
+	require.ErrorAs(t, dedup.Danger(t.Context()), &input, "outside an attempt")
+	assert.Equal(t, "Context", input.Field)
+	require.ErrorAs(t, dedup.Danger(nil), &input) //nolint:staticcheck // on purpose
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
 		var kept context.Context
 		_, err := do(t, d, "k", func(ctx context.Context) (string, error) { kept = ctx; return "v", nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := dedup.Danger(kept); !errors.As(err, &input) {
-			t.Errorf("after the end: %v", err)
-		}
+		require.NoError(t, err)
+		assert.ErrorAs(t, dedup.Danger(kept), &input, "after the end")
 	})
 }
 
@@ -286,12 +263,11 @@ func TestDangerOfACancelledCaller(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
 			err := dedup.Danger(ctx)
-			if !dedup.OutcomeUnknown(err) || !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v", err)
-			}
+			assert.True(t, dedup.OutcomeUnknown(err), "got %v", err)
+			assert.ErrorIs(t, err, context.Canceled)
 			return "", err
 		})
-		wantErr(t, err, context.Canceled)
+		require.ErrorIs(t, err, context.Canceled)
 		wantState(t, store, "k", dedup.StateReleased)
 	})
 }
@@ -308,26 +284,21 @@ func TestDangerWithoutAClaim(t *testing.T) {
 				} else {
 					store.setBefore(only("Claim", down))
 				}
-				if _, err := do(t, d, "k", dangerous(t, func() error { return nil })); err != nil {
-					t.Error(err)
-				}
-				if n := store.count("Renew"); n != 0 {
-					t.Errorf("%d declarations", n)
-				}
+				_, err := do(t, d, "k", dangerous(t, func() error { return nil }))
+				assert.NoError(t, err)
+				assert.Equal(t, 0, store.count("Renew"))
 			})
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, observing(&journal{}))
-		if _, err := do(t, d, "won", dangerous(t, func() error { return errBusy })); !errors.Is(err, errBusy) {
-			t.Error(err)
-		}
+		_, err := do(t, d, "won", dangerous(t, func() error { return errBusy }))
+		assert.ErrorIs(t, err, errBusy)
 		wantState(t, store, "won", dedup.StateUncertain) // recorded for real
 		store.setBefore(only("Renew", down))
-		if _, err := do(t, d, "down", dangerous(t, func() error { return nil })); err != nil {
-			t.Error(err)
-		}
+		_, err = do(t, d, "down", dangerous(t, func() error { return nil }))
+		assert.NoError(t, err)
 	})
 }
 
@@ -346,12 +317,8 @@ func TestDangersShareABatch(t *testing.T) {
 			}()
 		}
 		for range handlers {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, <-done)
 		}
-		if n := store.count("Renew"); n > 50 {
-			t.Errorf("%d handlers took %d round trips", handlers, n)
-		}
+		assert.LessOrEqual(t, store.count("Renew"), 50, "%d handlers took", handlers)
 	})
 }

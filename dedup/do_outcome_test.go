@@ -11,6 +11,9 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -35,31 +38,31 @@ func TestDoReleasesAfterARetryableError(t *testing.T) {
 	d := newDeduper(t, store, nil)
 	errBusy := errors.New("busy")
 	res, err := do(t, d, "k", func(context.Context) (string, error) { return "partial", errBusy })
-	if !errors.Is(err, errBusy) || dedup.OutcomeUnknown(err) || res.Value != "partial" {
-		t.Fatalf("%+v, %v", res, err)
-	}
+	require.ErrorIs(t, err, errBusy)
+	require.False(t, dedup.OutcomeUnknown(err))
+	require.Equal(t, "partial", res.Value)
 	wantState(t, store, "k", dedup.StateReleased)
 	res, err = do(t, d, "k", returns("second"))
-	if err != nil || res.Value != "second" || res.Attempt != 2 {
-		t.Fatalf("the retry: %+v, %v", res, err)
-	}
+	require.NoError(t, err)
+	require.Equal(t, "second", res.Value, "the retry")
+	require.Equal(t, 2, res.Attempt)
 }
 
 func TestDoStoresAndReplaysAPermanentError(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
 	errNo := errors.New("card declined")
 	_, err := do(t, d, "k", func(context.Context) (string, error) { return "", dedup.Permanent(errNo) })
-	if !errors.Is(err, errNo) || !dedup.IsPermanent(err) || dedup.CanRetry(err) {
-		t.Fatalf("the handler's own call: %v", err)
-	}
+	require.ErrorIs(t, err, errNo, "the handler's own call")
+	require.True(t, dedup.IsPermanent(err) && !dedup.CanRetry(err), "the handler's own call: %v",
+		err)
 	res, err := do(t, d, "k", mustNotRun(t))
 	var failed *dedup.FailedError
-	if !errors.As(err, &failed) || failed.Message != "card declined" || failed.Attempt != 1 {
-		t.Fatalf("the replay: %v", err)
-	}
-	if res.Outcome != dedup.Duplicate || !dedup.IsPermanent(err) || dedup.CanRetry(err) || dedup.OutcomeUnknown(err) {
-		t.Fatalf("the replay: %+v, %v", res, err)
-	}
+	require.ErrorAs(t, err, &failed, "the replay")
+	require.Equal(t, "card declined", failed.Message)
+	require.Equal(t, 1, failed.Attempt)
+	require.Equal(t, dedup.Duplicate, res.Outcome, "the replay")
+	require.True(t, dedup.IsPermanent(err) && !dedup.CanRetry(err) && !dedup.OutcomeUnknown(err),
+		"the replay: %+v, %v", res, err)
 }
 
 // A step that has failed for good fails what it is a step of: without that, the outer
@@ -73,14 +76,11 @@ func TestDoRecordsAReplayedFailureOfAnInnerKey(t *testing.T) {
 		})
 		return res.Value, err
 	}
-	if _, err := do(t, d, "first", outer); !dedup.IsPermanent(err) {
-		t.Fatalf("the inner key's own failure: %v", err)
-	}
-	_, err := do(t, d, "second", outer)
+	_, err := do(t, d, "first", outer)
+	require.True(t, dedup.IsPermanent(err), "the inner key's own failure: %v", err)
+	_, err = do(t, d, "second", outer)
 	var failed *dedup.FailedError
-	if !errors.As(err, &failed) {
-		t.Fatalf("the inner key's replay: %v", err)
-	}
+	require.ErrorAs(t, err, &failed, "the inner key's replay")
 	wantState(t, store, "first", dedup.StateFailed)
 	wantState(t, store, "second", dedup.StateFailed)
 }
@@ -100,17 +100,14 @@ func TestStoredFailureIsCutAtOneKibibyteBetweenCharacters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := newDeduper(t, dedup.Memory(10), nil)
 			fail := func(context.Context) (string, error) { return "", dedup.Permanent(errors.New(row.text)) }
-			if _, err := do(t, d, "k", fail); err == nil {
-				t.Fatal("no error")
-			}
-			_, err := do(t, d, "k", mustNotRun(t))
+			_, err := do(t, d, "k", fail)
+			require.Error(t, err)
+			_, err = do(t, d, "k", mustNotRun(t))
 			var failed *dedup.FailedError
-			if !errors.As(err, &failed) || len(failed.Message) != row.want || !utf8.ValidString(failed.Message) {
-				t.Fatalf("replayed %d bytes, valid %t", len(failed.Message), utf8.ValidString(failed.Message))
-			}
-			if !strings.HasPrefix(row.text, failed.Message) {
-				t.Fatal("replayed another text")
-			}
+			require.ErrorAs(t, err, &failed)
+			require.Equal(t, row.want, len(failed.Message))
+			require.True(t, utf8.ValidString(failed.Message))
+			require.True(t, strings.HasPrefix(row.text, failed.Message), "replayed another text")
 		})
 	}
 }
@@ -120,16 +117,12 @@ func TestDoReleasesOnPanicAndLetsItGoOn(t *testing.T) {
 	d := newDeduper(t, store, nil)
 	func() {
 		defer func() {
-			if p := recover(); p != "boom" {
-				t.Errorf("recovered %v", p)
-			}
+			assert.Equal(t, "boom", recover())
 		}()
 		_, _ = do(t, d, "k", func(context.Context) (string, error) { panic("boom") })
 	}()
 	wantState(t, store, "k", dedup.StateReleased)
-	if err := d.Close(t.Context()); err != nil {
-		t.Fatalf("the call is still counted: %v", err)
-	}
+	require.NoError(t, d.Close(t.Context()), "the call is still counted")
 }
 
 func TestDoReleasesOnGoexit(t *testing.T) {
@@ -143,9 +136,7 @@ func TestDoReleasesOnGoexit(t *testing.T) {
 	}()
 	<-gone
 	wantState(t, store, "k", dedup.StateReleased)
-	if err := d.Close(t.Context()); err != nil {
-		t.Fatalf("the call is still counted: %v", err)
-	}
+	require.NoError(t, d.Close(t.Context()), "the call is still counted")
 }
 
 // The effect has happened: a caller that has gone changes nothing about that.
@@ -155,9 +146,8 @@ func TestDoRecordsAfterItsCallerWasCancelled(t *testing.T) {
 		d := newDeduper(t, store, nil)
 		ctx, cancel := context.WithCancel(t.Context())
 		_, got := dedup.Do(ctx, d, "k", func(context.Context) (string, error) { cancel(); return "done", err })
-		if !errors.Is(got, err) || dedup.OutcomeUnknown(got) {
-			t.Fatalf("got %v, want %v", got, err)
-		}
+		require.ErrorIs(t, got, err)
+		require.False(t, dedup.OutcomeUnknown(got))
 		want := dedup.StateReleased
 		switch {
 		case err == nil:
@@ -177,28 +167,27 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 
 		acquire(t, a, "in flight")
 		res, err := do(t, b, "in flight", mustNotRun(t))
-		wantErr(t, err, dedup.ErrInFlight)
-		if res.Outcome != dedup.InFlight || res.Record.Remaining != 10*time.Second || !dedup.CanRetry(err) {
-			t.Fatalf("%+v, %v", res, err)
-		}
+		require.ErrorIs(t, err, dedup.ErrInFlight)
+		require.Equal(t, dedup.InFlight, res.Outcome)
+		require.Equal(t, 10*time.Second, res.Record.Remaining)
+		require.True(t, dedup.CanRetry(err))
 
 		first := dedup.WithFingerprint([]byte("one"))
-		if _, err := dedup.Do(t.Context(), a, "mismatch", ok, first); err != nil {
-			t.Fatal(err)
-		}
+		_, err = dedup.Do(t.Context(), a, "mismatch", ok, first)
+		require.NoError(t, err)
 		res, err = dedup.Do(t.Context(), b, "mismatch", mustNotRun(t), dedup.WithFingerprint([]byte("two")))
-		wantErr(t, err, dedup.ErrMismatch)
-		if res.Outcome != dedup.Mismatch || res.Cause != dedup.KeyReuse || res.Value != "" || dedup.CanRetry(err) {
-			t.Fatalf("%+v, %v", res, err)
-		}
+		require.ErrorIs(t, err, dedup.ErrMismatch)
+		require.Equal(t, dedup.Mismatch, res.Outcome)
+		require.Equal(t, dedup.KeyReuse, res.Cause)
+		require.Empty(t, res.Value)
+		require.False(t, dedup.CanRetry(err))
 
 		h := hook()
 		h.setBefore(down)
 		res, err = do(t, newDeduper(t, h, nil), "unknown", mustNotRun(t))
-		wantErr(t, err, errNet)
-		if !dedup.OutcomeUnknown(err) || res.Outcome != dedup.Unknown || dedup.CanRetry(err) {
-			t.Fatalf("%+v, %v", res, err)
-		}
+		require.ErrorIs(t, err, errNet)
+		require.Equal(t, dedup.Unknown, res.Outcome)
+		require.True(t, dedup.OutcomeUnknown(err) && !dedup.CanRetry(err), "%+v, %v", res, err)
 	})
 }
 
@@ -217,10 +206,9 @@ func (uncertain) Claim(_ context.Context, reqs []dedup.ClaimRequest) []dedup.Ans
 func TestDoDoesNotRunOnAnUncertainKey(t *testing.T) {
 	d := newDeduper(t, uncertain{dedup.Memory(1)}, nil)
 	res, err := do(t, d, "k", mustNotRun(t))
-	wantErr(t, err, dedup.ErrUncertain)
-	if res.Outcome != dedup.Uncertain || dedup.CanRetry(err) {
-		t.Fatalf("%+v, %v", res, err)
-	}
+	require.ErrorIs(t, err, dedup.ErrUncertain)
+	require.Equal(t, dedup.Uncertain, res.Outcome)
+	require.False(t, dedup.CanRetry(err))
 }
 
 // nonsense is a store that breaks its contract.
@@ -243,15 +231,12 @@ func TestDoTakesNonsenseFromAStoreForUnknown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDeduper(t, nonsense{dedup.Memory(1), answers}, nil)
-				if _, err := do(t, d, "k", mustNotRun(t)); !dedup.OutcomeUnknown(err) {
-					t.Fatalf("got %v, want an unknown outcome", err)
-				}
-				if c, err := d.Claim(t.Context(), "k"); c != nil || !dedup.OutcomeUnknown(err) {
-					t.Fatalf("got %+v, %v", c, err)
-				}
-				if err := d.Close(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				_, err := do(t, d, "k", mustNotRun(t))
+				require.True(t, dedup.OutcomeUnknown(err), "got %v, want an unknown outcome", err)
+				c, err := d.Claim(t.Context(), "k")
+				require.Nil(t, c)
+				require.True(t, dedup.OutcomeUnknown(err))
+				require.NoError(t, d.Close(t.Context()))
 			})
 		})
 	}

@@ -1,11 +1,9 @@
 package dedup_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -31,17 +29,13 @@ func replay[T any](t *testing.T, value T, stored []byte) {
 	runs := 0
 	for call := range 2 {
 		res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { runs++; return value, nil })
-		if err != nil || !reflect.DeepEqual(res.Value, value) {
-			t.Fatalf("call %d: %#v, %v; want %#v", call, res.Value, err, value)
-		}
+		require.NoError(t, err, "call %d", call)
+		require.Equal(t, value, res.Value, "call %d", call)
 	}
-	if runs != 1 {
-		t.Fatalf("ran %d times", runs)
-	}
+	require.Equal(t, 1, runs)
 	rec := lookup(t, store, "k")
-	if !bytes.Equal(rec.Result, stored) || (rec.Result == nil) != (stored == nil) {
-		t.Fatalf("stored %q, want %q", rec.Result, stored)
-	}
+	require.Equal(t, stored, rec.Result)
+	require.Equal(t, stored == nil, rec.Result == nil)
 }
 
 type named []byte
@@ -87,17 +81,16 @@ func testNotKept[T any](t *testing.T, value T) {
 	store := dedup.Memory(10)
 	d := newDeduper(t, store, func(c *dedup.Config) { c.ResultLimit = 100 })
 	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { return value, nil })
-	if err != nil || res.Outcome != dedup.Acquired {
-		t.Fatalf("the call that has the value: %v", err)
-	}
-	if rec := wantState(t, store, "k", dedup.StateSucceeded); !rec.NoResult || rec.Result != nil {
-		t.Fatalf("record %+v", rec)
-	}
+	require.NoError(t, err)
+	require.Equal(t, dedup.Acquired, res.Outcome, "the call that has the value")
+	rec := wantState(t, store, "k", dedup.StateSucceeded)
+	require.True(t, rec.NoResult, "record %+v", rec)
+	require.Nil(t, rec.Result)
 	res, err = dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { t.Error("ran again"); return value, nil })
-	wantErr(t, err, dedup.ErrNoResult)
-	if res.Outcome != dedup.Duplicate || dedup.CanRetry(err) || dedup.OutcomeUnknown(err) {
-		t.Fatalf("the replay: %v, %v", res.Outcome, err)
-	}
+	require.ErrorIs(t, err, dedup.ErrNoResult)
+	require.Equal(t, dedup.Duplicate, res.Outcome, "the replay")
+	require.True(t, !dedup.CanRetry(err) && !dedup.OutcomeUnknown(err), "the replay: %v, %v",
+		res.Outcome, err)
 }
 
 func TestDoRecordsWithoutAResultThatCannotBeKept(t *testing.T) {
@@ -111,9 +104,9 @@ func TestResultOfExactlyTheLimitIsKept(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) { c.ResultLimit = 100 })
 	want := strings.Repeat("x", 100)
 	for range 2 {
-		if res, err := do(t, d, "k", returns(want)); err != nil || res.Value != want {
-			t.Fatalf("%d bytes, %v", len(res.Value), err)
-		}
+		res, err := do(t, d, "k", returns(want))
+		require.NoError(t, err)
+		require.Equal(t, want, res.Value)
 	}
 }
 
@@ -121,14 +114,12 @@ func TestResultOfExactlyTheLimitIsKept(t *testing.T) {
 // zero value for the answer.
 func TestDoOfAnotherTypeIsUnreadable(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
-	if _, err := do(t, d, "k", returns("not JSON")); err != nil {
-		t.Fatal(err)
-	}
+	_, err := do(t, d, "k", returns("not JSON"))
+	require.NoError(t, err)
 	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (receipt, error) { t.Error("ran again"); return receipt{}, nil })
-	wantErr(t, err, dedup.ErrUnreadable)
-	if res.Outcome != dedup.Duplicate || dedup.CanRetry(err) {
-		t.Fatalf("%+v, %v", res, err)
-	}
+	require.ErrorIs(t, err, dedup.ErrUnreadable)
+	require.Equal(t, dedup.Duplicate, res.Outcome)
+	require.False(t, dedup.CanRetry(err))
 }
 
 // A key that ended without a result is done, and has no value to hand out: a zero receipt with
@@ -180,18 +171,14 @@ func TestReplayedBytesBelongToTheirCaller(t *testing.T) {
 	value := []byte("abc")
 	get := func() []byte {
 		res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) { return value, nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return res.Value
 	}
 	get()
 	value[0] = 'X' // the handler's slice
 	for range 3 {
 		got := get()
-		if string(got) != "abc" {
-			t.Fatalf("replayed %q", got)
-		}
+		require.Equal(t, "abc", string(got))
 		got[0] = 'Y' // a caller's slice
 	}
 }

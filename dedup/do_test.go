@@ -2,10 +2,12 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -17,15 +19,11 @@ func newDeduper(t *testing.T, store dedup.Store, change func(*dedup.Config)) *de
 		change(&cfg)
 	}
 	d, err := dedup.New(store, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { // in a bubble, this also proves that no goroutine is left
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := d.Close(ctx); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, d.Close(ctx))
 	})
 	return d
 }
@@ -37,13 +35,11 @@ func TestDoRunsOnceAndReplays(t *testing.T) {
 	charge := func(context.Context) (receipt, error) { runs++; return receipt{"ch_1"}, nil }
 	for i, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Duplicate} {
 		res, err := dedup.Do(t.Context(), d, "evt_1", charge)
-		if err != nil || res.Value.Charge != "ch_1" || res.Outcome != want {
-			t.Fatalf("call %d: %+v, %v; want %v", i, res, err, want)
-		}
+		require.NoError(t, err, "call %d", i)
+		require.Equal(t, "ch_1", res.Value.Charge, "call %d", i)
+		require.Equal(t, want, res.Outcome, "call %d", i)
 	}
-	if runs != 1 {
-		t.Fatalf("the effect ran %d times", runs)
-	}
+	require.Equal(t, 1, runs, "the effect")
 }
 
 // A handler that takes many leases keeps its claim, and another caller sees it in
@@ -63,16 +59,11 @@ func TestDoRenewsWhileTheHandlerRuns(t *testing.T) {
 		for range 9 {
 			time.Sleep(10 * time.Second)
 			_, err := dedup.Do(t.Context(), b, "evt_1", func(context.Context) (string, error) { return "twice", nil })
-			if !errors.Is(err, dedup.ErrInFlight) {
-				t.Fatalf("second caller got %v, want ErrInFlight", err)
-			}
+			require.ErrorIs(t, err, dedup.ErrInFlight, "second caller")
 		}
-		if err := <-done; err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, <-done)
 		res, err := dedup.Do(t.Context(), b, "evt_1", func(context.Context) (string, error) { return "twice", nil })
-		if err != nil || res.Value != "ok" {
-			t.Fatalf("%+v, %v", res, err)
-		}
+		require.NoError(t, err)
+		require.Equal(t, "ok", res.Value)
 	})
 }

@@ -2,10 +2,11 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -57,23 +58,22 @@ func pump(t *testing.T, d *dedup.Deduper, n int) {
 	var done []dedup.Completion
 	for batch := range n {
 		errs, claims, err := d.CompleteAndClaim(t.Context(), done, requests(10*batch, 10*batch+10))
-		if errs != nil || err != nil {
-			t.Fatalf("batch %d: %v, %v", batch, errs, err)
-		}
+		require.Nil(t, errs, "batch %d", batch)
+		require.NoError(t, err, "batch %d", batch)
 		for _, c := range claims {
-			if c.Outcome != dedup.Acquired || c.Attempt != 1 {
-				t.Fatalf("batch %d: %v, attempt %d, %v", batch, c.Outcome, c.Attempt, c.Err())
-			}
+			require.Equal(t, dedup.Acquired, c.Outcome, "batch %d", batch)
+			require.Equal(t, 1, c.Attempt, "batch %d", batch)
 		}
 		done = completions(claims)
 	}
-	if errs, claims, err := d.CompleteAndClaim(t.Context(), done, nil); errs != nil || err != nil || len(claims) != 0 {
-		t.Fatalf("the last: %v, %v, %d claims", errs, err, len(claims))
-	}
+	errs, claims, err := d.CompleteAndClaim(t.Context(), done, nil)
+	require.Nil(t, errs, "the last")
+	require.NoError(t, err)
+	require.Empty(t, claims)
 	for n := range 10 * n {
-		if seen, err := d.Seen(t.Context(), fmt.Sprint("key ", n)); err != nil || !seen {
-			t.Fatalf("key %d is done: %t, %v", n, seen, err)
-		}
+		seen, err := d.Seen(t.Context(), fmt.Sprint("key ", n))
+		require.NoError(t, err, "key %d is done", n)
+		require.True(t, seen, "key %d is done", n)
 	}
 }
 
@@ -84,29 +84,31 @@ func TestCompleteAndClaim(t *testing.T) {
 	t.Run("one round trip for both", func(t *testing.T) {
 		s := &swapper{hooked: hook()}
 		pump(t, newDeduper(t, s, nil), 4)
-		if claims, ends := len(s.of("Claim")), len(s.of("Finish")); s.trips != 3 || claims != 1 || ends != 1 {
-			t.Errorf("4 batches took %d common trips, %d claims and %d ends of their own", s.trips, claims, ends)
-		}
+		claims, ends := len(s.of("Claim")), len(s.of("Finish"))
+		assert.Equal(t, 3, s.trips, "round trips of 4 batches")
+		assert.Equal(t, 1, claims)
+		assert.Equal(t, 1, ends)
 	})
 	t.Run("a lost reply is asked for again", func(t *testing.T) {
 		s := &swapper{hooked: hook(), lose: func() error { return errNet }}
 		pump(t, newDeduper(t, s, nil), 4)
-		if claims, ends := len(s.of("Claim")), len(s.of("Finish")); claims != 2 || ends != 2 {
-			t.Errorf("%d claims and %d ends of their own", claims, ends)
-		}
+		claims, ends := len(s.of("Claim")), len(s.of("Finish"))
+		assert.Equal(t, 2, claims)
+		assert.Equal(t, 2, ends)
 	})
 	t.Run("nothing to send", func(t *testing.T) {
 		s := &swapper{hooked: hook()}
 		d := newDeduper(t, s, nil)
 		errs, claims, err := d.CompleteAndClaim(t.Context(), []dedup.Completion{{}}, requests(0, 1))
 		var input *dedup.InputError
-		if len(errs) != 1 || !errors.As(errs[0], &input) || err != nil || claims[0].Outcome != dedup.Acquired {
-			t.Errorf("a nil claim beside a good request: %v, %v, %v", errs, claims[0].Outcome, err)
-		}
+		require.Len(t, errs, 1, "a nil claim beside a good request")
+		assert.ErrorAs(t, errs[0], &input)
+		require.NoError(t, err)
+		assert.Equal(t, dedup.Acquired, claims[0].Outcome)
 		errs, claims, err = d.CompleteAndClaim(t.Context(), completions(claims), []dedup.Request{{Key: ""}})
-		if errs != nil || err != nil || !errors.As(claims[0].Err(), &input) {
-			t.Errorf("a good claim beside a bad request: %v, %v, %v", errs, claims[0].Err(), err)
-		}
+		assert.Nil(t, errs, "a good claim beside a bad request")
+		require.NoError(t, err)
+		assert.ErrorAs(t, claims[0].Err(), &input)
 	})
 }
 
@@ -114,20 +116,14 @@ func TestCompleteAndClaim(t *testing.T) {
 func TestCompleteAndClaimAfterClose(t *testing.T) {
 	d := newDeduper(t, &swapper{hooked: hook()}, nil)
 	claims, err := d.ClaimBatch(t.Context(), requests(0, 3))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, d.Close(t.Context()))
 	errs, next, err := d.CompleteAndClaim(t.Context(), completions(claims), requests(3, 6))
-	if errs != nil || next != nil || !errors.Is(err, dedup.ErrClosed) {
-		t.Errorf("after Close: %v, %d claims, %v", errs, len(next), err)
-	}
+	assert.Nil(t, errs, "after Close")
+	assert.Nil(t, next)
+	assert.ErrorIs(t, err, dedup.ErrClosed)
 	for _, c := range claims {
-		if err := c.Complete(t.Context(), nil); err != nil {
-			t.Errorf("%s was not recorded: %v", c.Key, err)
-		}
+		assert.NoError(t, c.Complete(t.Context(), nil), "%s was not recorded", c.Key)
 	}
 }
 
@@ -137,20 +133,14 @@ func TestCompleteAndClaimPanic(t *testing.T) {
 	s := &swapper{hooked: hook(), lose: func() error { panic("store") }}
 	d := newDeduper(t, s, nil)
 	claims, err := d.ClaimBatch(t.Context(), requests(0, 3))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	func() {
 		defer func() {
-			if recover() == nil {
-				t.Error("the panic was swallowed")
-			}
+			assert.NotNil(t, recover(), "the panic was swallowed")
 		}()
 		_, _, _ = d.CompleteAndClaim(t.Context(), completions(claims), requests(3, 6))
 	}()
-	if err := d.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	assert.NoError(t, d.Close(t.Context()))
 }
 
 // A panic of the side that ends reaches the caller, who can recover, as in CompleteBatch.
@@ -166,16 +156,14 @@ func TestCompleteAndClaimPanicsInItsCaller(t *testing.T) {
 				}
 			})
 			claims, err := d.ClaimBatch(t.Context(), requests(0, 3))
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if name == "store" {
 				s.setBefore(only("Finish", func(call) error { panic(name) }))
 			}
 			defer func() {
-				if v := recover(); v == nil || !strings.Contains(fmt.Sprint(v), name) {
-					t.Errorf("recovered %v", v)
-				}
+				v := recover()
+				assert.NotNil(t, v)
+				assert.Contains(t, fmt.Sprint(v), name)
 			}()
 			_, _, err = d.CompleteAndClaim(t.Context(), completions(claims), requests(3, 6))
 			t.Errorf("returned %v", err)

@@ -6,6 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -21,18 +24,16 @@ func firstReq(key string) dedup.Request {
 // wantLeft insists on a claim whose key was left to those who ask for more.
 func wantLeft(t *testing.T, c *dedup.Claim, attempt int) {
 	t.Helper()
-	wantOutcome(t, c, dedup.InFlight)
-	if c.Attempt != attempt || c.Record.Attempt != attempt || c.Record.Remaining > 0 {
-		t.Errorf("attempt %d of %+v, want %d and nothing remaining", c.Attempt, c.Record, attempt)
-	}
+	require.Equal(t, dedup.InFlight, c.Outcome)
+	assert.Equal(t, attempt, c.Attempt)
+	assert.Equal(t, attempt, c.Record.Attempt)
+	assert.LessOrEqual(t, c.Record.Remaining, time.Duration(0))
 }
 
 // tried releases a key after an attempt that counts.
 func tried(t *testing.T, d *dedup.Deduper, key string) {
 	t.Helper()
-	if err := acquire(t, d, key).Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, acquire(t, d, key).Release(t.Context()))
 }
 
 func TestFirstOnlyLeavesWhatWasTried(t *testing.T) {
@@ -45,13 +46,11 @@ func TestFirstOnlyLeavesWhatWasTried(t *testing.T) {
 			wantLeft(t, claimBatch(t, d, firstReq("k"))[0], 1)
 		}
 		_, err := dedup.Do(t.Context(), d, "k", mustNotRun(t), firstOnly)
-		wantErr(t, err, dedup.ErrInFlight)
-		if c := acquire(t, d, "k"); c.Attempt != 2 {
-			t.Errorf("attempt %d, want 2", c.Attempt)
-		}
-		if c := claim(t, d, "k", firstOnly); c.Outcome != dedup.InFlight || c.Record.Remaining <= 0 {
-			t.Errorf("of a live claim: %v, %+v", c.Outcome, c.Record)
-		}
+		require.ErrorIs(t, err, dedup.ErrInFlight)
+		assert.Equal(t, 2, acquire(t, d, "k").Attempt)
+		c := claim(t, d, "k", firstOnly)
+		assert.Equal(t, dedup.InFlight, c.Outcome, "of a live claim")
+		assert.Positive(t, c.Record.Remaining)
 		time.Sleep(2 * lease)
 		wantLeft(t, claim(t, d, "k", firstOnly), 2) // lapsed
 	})
@@ -63,10 +62,9 @@ func TestFirstOnlyGetsWhatWasNeverBegun(t *testing.T) {
 		d := newDeduper(t, hook(), nil)
 		for range 3 {
 			claims := claimBatch(t, d, firstReq("k"))
-			wantOutcome(t, claims[0], dedup.Acquired)
-			if errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0], Err: errNet, Unused: true}}); errs != nil {
-				t.Fatal(errs)
-			}
+			require.Equal(t, dedup.Acquired, claims[0].Outcome)
+			errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0], Err: errNet, Unused: true}})
+			require.Nil(t, errs)
 		}
 	})
 }
@@ -94,11 +92,9 @@ func TestFirstOnlyIsNotSharedAway(t *testing.T) {
 				leader := inBackground(t, d, row.leader)
 				synctest.Wait()
 				follower := inBackground(t, d, row.follower)
-				wantOutcome(t, <-leader, row.led)
-				wantOutcome(t, <-follower, row.followed)
-				if n := store.count("Claim"); n != row.calls {
-					t.Errorf("%d calls to the store, want %d", n, row.calls)
-				}
+				require.Equal(t, row.led, (<-leader).Outcome)
+				require.Equal(t, row.followed, (<-follower).Outcome)
+				assert.Equal(t, row.calls, store.count("Claim"))
 			})
 		})
 	}
@@ -120,9 +116,7 @@ func TestFirstCallsShareWhatTheyLeave(t *testing.T) {
 		for _, done := range claims {
 			wantLeft(t, <-done, 1)
 		}
-		if n := store.count("Claim"); n != 1 {
-			t.Errorf("%d calls to the store", n)
-		}
+		assert.Equal(t, 1, store.count("Claim"), "calls to the store")
 	})
 }
 
@@ -135,20 +129,16 @@ func TestFirstOnlyInABatch(t *testing.T) {
 		}
 		claims := claimBatch(t, d, firstReq("a"), keyed("a"), firstReq("b"), firstReq("b"), keyed("c"), firstReq("c"))
 		wantLeft(t, claims[0], 1)
-		wantOutcome(t, claims[1], dedup.Acquired)
+		require.Equal(t, dedup.Acquired, claims[1].Outcome)
 		wantLeft(t, claims[2], 1)
 		wantLeft(t, claims[3], 1)
-		wantOutcome(t, claims[4], dedup.Acquired)
-		wantOutcome(t, claims[5], dedup.InFlight)
+		require.Equal(t, dedup.Acquired, claims[4].Outcome)
+		require.Equal(t, dedup.InFlight, claims[5].Outcome)
 		aliases := []*dedup.Claim{nil, nil, nil, claims[2], nil, claims[4]}
 		for i, c := range claims {
-			if c.Alias != aliases[i] {
-				t.Errorf("item %d is an alias of %v", i, c.Alias)
-			}
+			assert.Same(t, aliases[i], c.Alias, "item %d is an alias", i)
 		}
-		if rec := claims[1].Attempt; rec != 2 {
-			t.Errorf("attempt %d, want 2", rec)
-		}
+		assert.Equal(t, 2, claims[1].Attempt)
 	})
 }
 
@@ -159,9 +149,7 @@ func TestFirstOnlyDoesNotWait(t *testing.T) {
 		tried(t, d, "k")
 		start := time.Now()
 		wantLeft(t, claim(t, d, "k", firstOnly), 1)
-		if took := time.Since(start); took > 0 {
-			t.Errorf("waited for %v", took)
-		}
+		assert.LessOrEqual(t, time.Since(start), time.Duration(0))
 	})
 }
 
@@ -175,16 +163,15 @@ func TestFirstOnlyIsNotOverruled(t *testing.T) {
 		wantLeft(t, claim(t, d, "k", firstOnly), 1)
 		wantLeft(t, claimBatch(t, d, firstReq("k"), firstReq("k"))[1], 1)
 		told.want(t, "would skip", 0)
-		if rec := lookup(t, store, "k"); rec.State != dedup.StateReleased || rec.Attempt != 1 {
-			t.Errorf("it was counted: %+v", rec)
-		}
+		rec := lookup(t, store, "k")
+		assert.Equal(t, dedup.StateReleased, rec.State, "it was counted")
+		assert.Equal(t, 1, rec.Attempt)
 		c := acquire(t, d, "k")
-		if c.Observed != dedup.Acquired || c.Attempt != 2 {
-			t.Errorf("asked again: %v, attempt %d", c.Observed, c.Attempt)
-		}
-		if c := claim(t, d, "k", firstOnly); c.Outcome != dedup.Acquired || c.Observed != dedup.InFlight {
-			t.Errorf("of a live claim: %v, observed %v", c.Outcome, c.Observed)
-		}
+		assert.Equal(t, dedup.Acquired, c.Observed, "asked again")
+		assert.Equal(t, 2, c.Attempt)
+		c = claim(t, d, "k", firstOnly)
+		assert.Equal(t, dedup.Acquired, c.Outcome, "of a live claim")
+		assert.Equal(t, dedup.InFlight, c.Observed)
 		told.want(t, "would skip", 1)
 	})
 }
@@ -198,7 +185,7 @@ func TestFirstOnlyDoesNotFailOpen(t *testing.T) {
 		wantLeft(t, claim(t, d, "k", firstOnly), 1)
 		told.want(t, "failed open", 0)
 		store.setBefore(down)
-		wantOutcome(t, claim(t, d, "k", firstOnly), dedup.Acquired)
+		require.Equal(t, dedup.Acquired, claim(t, d, "k", firstOnly).Outcome)
 		told.want(t, "failed open", 1)
 	})
 }
@@ -217,21 +204,16 @@ func TestFirstOnlyDoesNotResolve(t *testing.T) {
 		})
 		c := acquire(t, d, "k")
 		ctx, stop := c.KeepAlive(t.Context())
-		if err := dedup.Danger(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, dedup.Danger(ctx))
 		stop()
-		if err := c.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		wantOutcome(t, claim(t, d, "k", firstOnly), dedup.Uncertain)
-		if rec := lookup(t, store, "k"); rec.Attempt != 1 || asked > 0 {
-			t.Errorf("asked %d times, attempt %d", asked, rec.Attempt)
-		}
+		require.NoError(t, c.Release(t.Context()))
+		require.Equal(t, dedup.Uncertain, claim(t, d, "k", firstOnly).Outcome)
+		assert.Equal(t, 1, lookup(t, store, "k").Attempt)
+		assert.LessOrEqual(t, asked, 0)
 		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
 		leader := inBackground(t, d, firstOnly)
 		synctest.Wait()
-		wantOutcome(t, claim(t, d, "k"), dedup.Duplicate)
-		wantOutcome(t, <-leader, dedup.Uncertain)
+		require.Equal(t, dedup.Duplicate, claim(t, d, "k").Outcome)
+		require.Equal(t, dedup.Uncertain, (<-leader).Outcome)
 	})
 }

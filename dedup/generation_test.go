@@ -2,10 +2,12 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -33,23 +35,18 @@ func TestNewerGenerationTakesOver(t *testing.T) {
 		a := acquire(t, old, "k", consumed(5, false))
 		running, stop := a.KeepAlive(t.Context())
 		defer stop()
-		wantOutcome(t, claim(t, next, "k", consumed(6, false)), dedup.InFlight)
+		require.Equal(t, dedup.InFlight, claim(t, next, "k", consumed(6, false)).Outcome)
 		b := acquire(t, next, "k", consumed(6, true))
-		if b.Attempt != 2 || b.Fence() <= a.Fence() {
-			t.Errorf("attempt %d, fence %d after %d", b.Attempt, b.Fence(), a.Fence())
-		}
+		assert.Equal(t, 2, b.Attempt)
+		assert.Greater(t, b.Fence(), a.Fence())
 		select {
 		case <-running.Done():
-			wantErr(t, context.Cause(running), dedup.ErrLeaseLost)
+			require.ErrorIs(t, context.Cause(running), dedup.ErrLeaseLost)
 		case <-time.After(lease):
 			t.Error("the older owner was not told within its lease")
 		}
-		if err := a.Release(t.Context()); !errors.Is(err, dedup.ErrLeaseLost) {
-			t.Errorf("the older owner's release: %v", err)
-		}
-		if err := b.Complete(t.Context(), nil); err != nil {
-			t.Errorf("the newer owner's completion: %v", err)
-		}
+		assert.ErrorIs(t, a.Release(t.Context()), dedup.ErrLeaseLost, "the older owner's release")
+		assert.NoError(t, b.Complete(t.Context(), nil), "the newer owner's completion")
 	})
 }
 
@@ -61,11 +58,9 @@ func TestLandedEffectOfAnOlderGenerationIsKept(t *testing.T) {
 		d := newDeduper(t, store, nil)
 		a := acquire(t, d, "k", consumed(5, true))
 		b := acquire(t, d, "k", consumed(6, true))
-		wantErr(t, a.Complete(t.Context(), []byte("old")), dedup.ErrLeaseLost)
-		if rec := wantState(t, store, "k", dedup.StateSucceeded); string(rec.Result) != "old" {
-			t.Errorf("result %q", rec.Result)
-		}
-		wantErr(t, b.Complete(t.Context(), []byte("new")), dedup.ErrLeaseLost)
+		require.ErrorIs(t, a.Complete(t.Context(), []byte("old")), dedup.ErrLeaseLost)
+		assert.Equal(t, "old", string(wantState(t, store, "k", dedup.StateSucceeded).Result))
+		require.ErrorIs(t, b.Complete(t.Context(), []byte("new")), dedup.ErrLeaseLost)
 	})
 }
 
@@ -100,11 +95,9 @@ func TestTakeoverIsNotSharedAway(t *testing.T) {
 				leader := inBackground(t, d, row.leader)
 				synctest.Wait()
 				follower := inBackground(t, d, row.follower)
-				wantOutcome(t, <-leader, row.led)
-				wantOutcome(t, <-follower, row.followed)
-				if n := store.count("Claim"); n != row.calls {
-					t.Errorf("%d calls to the store, want %d", n, row.calls)
-				}
+				require.Equal(t, row.led, (<-leader).Outcome)
+				require.Equal(t, row.followed, (<-follower).Outcome)
+				assert.Equal(t, row.calls, store.count("Claim"))
 			})
 		})
 	}
@@ -117,18 +110,14 @@ func TestFollowerDoesNotAskPastDanger(t *testing.T) {
 		d, other := newDeduper(t, store, nil), newDeduper(t, store, nil)
 		ctx, stop := acquire(t, other, "k", consumed(5, false)).KeepAlive(t.Context())
 		defer stop()
-		if err := dedup.Danger(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, dedup.Danger(ctx))
 		store.forgetCalls()
 		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
 		leader := inBackground(t, d, consumed(6, false))
 		synctest.Wait()
-		wantOutcome(t, claim(t, d, "k", consumed(6, true)), dedup.InFlight)
-		wantOutcome(t, <-leader, dedup.InFlight)
-		if n := store.count("Claim"); n != 1 {
-			t.Errorf("%d calls to the store", n)
-		}
+		require.Equal(t, dedup.InFlight, claim(t, d, "k", consumed(6, true)).Outcome)
+		require.Equal(t, dedup.InFlight, (<-leader).Outcome)
+		assert.Equal(t, 1, store.count("Claim"), "calls to the store")
 	})
 }
 
@@ -149,12 +138,11 @@ func TestOneCallOfManyTakesOver(t *testing.T) {
 			if c := <-done; c.Outcome == dedup.Acquired {
 				won++
 			} else {
-				wantOutcome(t, c, dedup.InFlight)
+				require.Equal(t, dedup.InFlight, c.Outcome)
 			}
 		}
-		if won != 1 || store.count("Claim") != 1 {
-			t.Errorf("%d won in %d calls", won, store.count("Claim"))
-		}
+		assert.Equal(t, 1, won)
+		assert.Equal(t, 1, store.count("Claim"))
 	})
 }
 
@@ -172,11 +160,11 @@ func TestClaimBatchTakesOver(t *testing.T) {
 			dedup.Acquired, dedup.InFlight, dedup.Acquired,
 			dedup.InFlight, dedup.Acquired, dedup.InFlight,
 		} {
-			wantOutcome(t, claims[i], want)
+			require.Equal(t, want, claims[i].Outcome)
 		}
-		if claims[2].Alias != nil || claims[2].Attempt != 2 || claims[5].Alias != claims[4] {
-			t.Errorf("attempt %d, aliases of %v and %v", claims[2].Attempt, claims[2].Alias, claims[5].Alias)
-		}
+		assert.Nil(t, claims[2].Alias)
+		assert.Equal(t, 2, claims[2].Attempt)
+		assert.Same(t, claims[4], claims[5].Alias)
 		store.setBefore(only("Claim", func(c call) error {
 			if c.items == 1 {
 				time.Sleep(time.Second)
@@ -185,8 +173,9 @@ func TestClaimBatchTakesOver(t *testing.T) {
 		}))
 		single := inBackground(t, d, consumed(7, true))
 		synctest.Wait()
-		wantOutcome(t, claimBatch(t, d, consumedReq("k", 5, true), consumedReq("d", 5, true))[0], dedup.Acquired)
-		wantOutcome(t, <-single, dedup.Acquired)
+		require.Equal(t, dedup.Acquired,
+			claimBatch(t, d, consumedReq("k", 5, true), consumedReq("d", 5, true))[0].Outcome)
+		require.Equal(t, dedup.Acquired, (<-single).Outcome)
 	})
 }
 
@@ -208,11 +197,10 @@ func TestCompleteAndClaimDoesNotTakeOverWhatIsDone(t *testing.T) {
 		errs, next, err := d.CompleteAndClaim(t.Context(), completions(claims[:1]), []dedup.Request{
 			consumedReq("a", 6, true), consumedReq("b", 6, true),
 		})
-		if errs != nil || err != nil {
-			t.Fatalf("%v, %v", errs, err)
-		}
-		wantOutcome(t, next[0], dedup.InFlight)
-		wantOutcome(t, next[1], dedup.Acquired)
+		require.Nil(t, errs)
+		require.NoError(t, err)
+		require.Equal(t, dedup.InFlight, next[0].Outcome)
+		require.Equal(t, dedup.Acquired, next[1].Outcome)
 		wantState(t, store.hooked, "a", dedup.StateSucceeded)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -176,41 +178,26 @@ func hang(c call) error {
 func lookup(t *testing.T, store dedup.Store, key string) dedup.Record {
 	t.Helper()
 	id, err := dedup.NewID("test", "", key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	if h, ok := store.(*hooked); ok {
 		store = h.inner
 	}
 	ans := store.Lookup(context.Background(), []dedup.ID{id})[0]
-	if ans.Err != nil {
-		t.Fatal(ans.Err)
-	}
+	require.NoError(t, ans.Err)
 	return ans.Record
 }
 
 func wantState(t *testing.T, store dedup.Store, key string, want dedup.State) dedup.Record {
 	t.Helper()
 	rec := lookup(t, store, key)
-	if rec.State != want {
-		t.Fatalf("key %q is %v in the store, want %v", key, rec.State, want)
-	}
+	require.Equal(t, want, rec.State, "key %q", key)
 	return rec
-}
-
-func wantErr(t *testing.T, got, want error) {
-	t.Helper()
-	if !errors.Is(got, want) {
-		t.Fatalf("got error %v, want %v", got, want)
-	}
 }
 
 func claim(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) *dedup.Claim {
 	t.Helper()
 	c, err := d.Claim(t.Context(), key, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return c
 }
 
@@ -218,15 +205,6 @@ func claim(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) *de
 func acquire(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) *dedup.Claim {
 	t.Helper()
 	c := claim(t, d, key, opts...)
-	if c.Outcome != dedup.Acquired {
-		t.Fatalf("claim of %q is %v, want acquired", key, c.Outcome)
-	}
+	require.Equal(t, dedup.Acquired, c.Outcome, "claim of %q", key)
 	return c
-}
-
-func wantOutcome(t *testing.T, c *dedup.Claim, want dedup.Outcome) {
-	t.Helper()
-	if c.Outcome != want {
-		t.Fatalf("claim of %q is %v (%v), want %v", c.Key, c.Outcome, c.Err(), want)
-	}
 }

@@ -2,11 +2,13 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -15,16 +17,13 @@ import (
 func wantInput(t *testing.T, err error, field string, secrets ...string) {
 	t.Helper()
 	var input *dedup.InputError
-	if !errors.As(err, &input) || input.Field != field {
-		t.Fatalf("got %v, want an InputError for %s", err, field)
-	}
-	if dedup.CanRetry(err) || dedup.OutcomeUnknown(err) {
-		t.Errorf("%v counts as retryable or unknown", err)
-	}
+	require.ErrorAs(t, err, &input)
+	require.Equal(t, field, input.Field)
+	assert.True(t, !dedup.CanRetry(err) && !dedup.OutcomeUnknown(err),
+		"%v counts as retryable or unknown", err)
 	for _, secret := range secrets {
-		if len(secret) > 3 && strings.Contains(err.Error(), secret) {
-			t.Errorf("the error gives the text away: %v", err)
-		}
+		assert.False(t, len(secret) > 3 && strings.Contains(err.Error(), secret),
+			"the error gives the text away: %v", err)
 	}
 }
 
@@ -65,9 +64,8 @@ func TestNewRefusesABadConfiguration(t *testing.T) {
 			store := hook()
 			d, err := dedup.New(store, cfg)
 			wantInput(t, err, "Config."+row.field)
-			if d != nil || store.count() != 0 {
-				t.Fatalf("a Deduper %v, %d calls to the store", d, store.count())
-			}
+			require.Nil(t, d, "a Deduper beside the error")
+			require.Equal(t, 0, store.count())
 		})
 	}
 }
@@ -100,15 +98,13 @@ func TestNewRefusesAStoreThatCannotWork(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, err := dedup.New(row.store, cfg)
 			wantInput(t, err, row.field)
-			if d != nil || err.Error() != "dedup: "+row.field+" "+row.reason {
-				t.Fatalf("a Deduper %v, %v", d, err)
-			}
+			require.Nil(t, d, "a Deduper beside the error")
+			require.Equal(t, "dedup: "+row.field+" "+row.reason, err.Error())
 		})
 	}
 	for name, store := range map[string]dedup.Store{"pointer": &pointerStore{}, "struct": pointerStore{}, "map": mapStore{}} {
-		if _, err := dedup.New(store, cfg); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
+		_, err := dedup.New(store, cfg)
+		assert.NoError(t, err, name)
 	}
 }
 
@@ -127,9 +123,8 @@ func TestNewTakesTheLimitsThemselves(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDeduper(t, dedup.Memory(10), change)
-			if _, err := do(t, d, "k", returns("v")); err != nil {
-				t.Fatal(err)
-			}
+			_, err := do(t, d, "k", returns("v"))
+			require.NoError(t, err)
 		})
 	}
 }
@@ -183,9 +178,8 @@ func TestBadRequestsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
 			_, err := dedup.Do(t.Context(), d, bad.key, mustNotRun(t), bad.opts...)
 			check(err)
 			c, err := d.Claim(t.Context(), bad.key, bad.opts...)
-			if check(err); c != nil {
-				t.Error("a claim beside the error")
-			}
+			check(err)
+			assert.Nil(t, c, "a claim beside the error")
 			_, err = d.Seen(t.Context(), bad.key, bad.opts...)
 			check(err)
 			_, err = d.Mark(t.Context(), bad.key, bad.opts...)
@@ -195,9 +189,7 @@ func TestBadRequestsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
 				check(err)
 				check(d.Forget(t.Context(), bad.key, bad.opts...))
 			}
-			if n := store.count(); n != 0 {
-				t.Errorf("%d calls to the store", n)
-			}
+			assert.Equal(t, 0, store.count(), "calls to the store")
 		})
 	}
 }
@@ -205,9 +197,8 @@ func TestBadRequestsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
 func TestKeysAtTheLimitAreTaken(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
 	for _, key := range []string{"a", " ", strings.Repeat("x", 255), strings.Repeat("é", 127) + "x", "日本 語", "🙂"} {
-		if _, err := d.Mark(t.Context(), key, dedup.WithScope(strings.Repeat("s", 255)), dedup.WithLabel(strings.Repeat("l", 64))); err != nil {
-			t.Errorf("%q: %v", key, err)
-		}
+		_, err := d.Mark(t.Context(), key, dedup.WithScope(strings.Repeat("s", 255)), dedup.WithLabel(strings.Repeat("l", 64)))
+		assert.NoError(t, err, key)
 	}
 }
 
@@ -266,12 +257,8 @@ func TestNilsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		t.Log(name)
 		stop()
 	}
-	if n := store.count(); n != 0 {
-		t.Errorf("%d calls to the store", n)
-	}
-	if err := held.Complete(ctx, nil); err != nil {
-		t.Errorf("the claim that was misused is spoilt: %v", err)
-	}
+	assert.Equal(t, 0, store.count(), "calls to the store")
+	assert.NoError(t, held.Complete(ctx, nil), "the claim that was misused is spoilt")
 }
 
 func TestClaimsThatCannotBeEnded(t *testing.T) {
@@ -284,16 +271,11 @@ func TestClaimsThatCannotBeEnded(t *testing.T) {
 	wantInput(t, other.Complete(t.Context(), nil), "Claim")
 	wantInput(t, other.Fail(t.Context(), errNet), "Claim")
 	wantInput(t, other.Release(t.Context()), "Claim")
-	if n := store.count(); n != 0 {
-		t.Fatalf("%d calls to the store", n)
-	}
-	if err := held.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	require.Equal(t, 0, store.count(), "calls to the store")
+	require.NoError(t, held.Release(t.Context()))
 	store.forgetCalls()
 	wantInput(t, held.Complete(t.Context(), nil), "Claim")
 	wantInput(t, held.Fail(t.Context(), errNet), "Claim")
-	if err := held.Release(t.Context()); err != nil || store.count() != 0 {
-		t.Fatalf("released twice: %v, %d calls", err, store.count())
-	}
+	require.NoError(t, held.Release(t.Context()))
+	require.Equal(t, 0, store.count(), "released twice")
 }

@@ -12,6 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -384,9 +387,7 @@ type choice struct {
 func liveOnce(t *testing.T, wrap func(dedup.Store) dedup.Store, a, b plan, given []choice) (made []choice, broken string) {
 	synctest.Test(t, func(t *testing.T) {
 		id, err := dedup.NewID("test", "", "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		w := &world{store: wrap(dedup.Memory(10)), id: id}
 		for i, p := range []plan{a, b} {
 			g := w.join(t, string(rune('A'+i)), p)
@@ -404,9 +405,11 @@ func liveOnce(t *testing.T, wrap func(dedup.Store) dedup.Store, a, b plan, given
 			c := choice{of: len(moves)}
 			if len(made) < len(given) {
 				c.taken = given[len(made)].taken
-				if was := given[len(made)]; was.of != c.of || was.name != "" && was.name != moves[c.taken].name {
-					t.Fatalf("the same choices have led elsewhere: %q of %d, now %q of %d", was.name, was.of, moves[c.taken].name, c.of)
-				}
+				was := given[len(made)]
+				require.Equal(t, c.of, was.of, "the same choices have led elsewhere")
+				require.False(t, was.name != "" && was.name != moves[c.taken].name,
+					"the same choices have led elsewhere: %q of %d, now %q of %d", was.name, was.of,
+					moves[c.taken].name, c.of)
 			}
 			m := moves[c.taken]
 			c.name = m.name
@@ -465,9 +468,7 @@ func TestInterleavings(t *testing.T) {
 		t.Run(string(pair[0]+" "+pair[1]), func(t *testing.T) {
 			t.Parallel()
 			schedules, broken := explore(t, func(s dedup.Store) dedup.Store { return s }, pair[0], pair[1])
-			if broken != "" {
-				t.Error(broken)
-			}
+			assert.Empty(t, broken)
 			t.Logf("%d schedules", schedules)
 		})
 	}
@@ -547,9 +548,7 @@ func TestInterleavingsFindBrokenStores(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			schedules, broken := explore(t, row.wrap, row.a, row.b)
-			if !strings.Contains(broken, row.want) {
-				t.Errorf("after %d schedules: %q, want %q", schedules, broken, row.want)
-			}
+			assert.Contains(t, broken, row.want, "after %d schedules: %q", schedules, broken)
 			t.Logf("schedule %d: %s", schedules, broken)
 		})
 	}

@@ -8,6 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -57,24 +60,18 @@ func TestLayeredOrderOfWrites(t *testing.T) {
 			complete(t, c) // nobody took over, and so it is still held
 		}, []string{"leases Claim", "leases Finish", "store Finish"}},
 		"mark": {func(t *testing.T, _ *layers, d *dedup.Deduper) {
-			if first, err := d.Mark(t.Context(), "k"); err != nil || !first {
-				t.Fatal(first, err)
-			}
+			first, err := d.Mark(t.Context(), "k")
+			require.NoError(t, err)
+			require.True(t, first)
 		}, []string{"leases Claim", "store Finish", "leases Finish"}},
 		"failure": {func(t *testing.T, _ *layers, d *dedup.Deduper) {
-			if err := acquire(t, d, "k").Fail(t.Context(), errNet); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, acquire(t, d, "k").Fail(t.Context(), errNet))
 		}, []string{"leases Claim", "leases Finish"}},
 		"release": {func(t *testing.T, _ *layers, d *dedup.Deduper) {
-			if err := acquire(t, d, "k").Release(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, acquire(t, d, "k").Release(t.Context()))
 		}, []string{"leases Claim", "leases Finish"}},
 		"forget": {func(t *testing.T, _ *layers, d *dedup.Deduper) {
-			if err := d.Forget(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, d.Forget(t.Context(), "k"))
 		}, []string{"store Forget", "leases Forget"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,9 +80,7 @@ func TestLayeredOrderOfWrites(t *testing.T) {
 				d := l.deduper(nil)
 				l.takesTime()
 				row.do(t, l, d)
-				if got := l.writes(); !slices.Equal(got, row.want) {
-					t.Errorf("written %q, want %q", got, row.want)
-				}
+				assert.Equal(t, row.want, l.writes())
 			})
 		})
 	}
@@ -97,18 +92,16 @@ func TestLayeredOrderOfWrites(t *testing.T) {
 func TestLayeredUnclaimedEndsAreKnown(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, l *layers, d *dedup.Deduper){
 		"mark": func(t *testing.T, _ *layers, d *dedup.Deduper) {
-			if _, err := d.Mark(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := d.Mark(t.Context(), "k")
+			require.NoError(t, err)
 		},
 		"late": func(t *testing.T, l *layers, d *dedup.Deduper) {
 			c := acquire(t, d, "k")
 			time.Sleep(2*hot + 2*hotLease) // leases have forgotten it
 			wantState(t, l.leases.hooked, "k", dedup.StateAbsent)
 			l.records.setAfter(only("Finish", func(call) error { return errNet }))
-			if err := c.Complete(t.Context(), nil); !dedup.OutcomeUnknown(err) {
-				t.Fatal(err)
-			}
+			err := c.Complete(t.Context(), nil)
+			require.True(t, dedup.OutcomeUnknown(err), err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +118,7 @@ func TestLayeredUnclaimedEndsAreKnown(t *testing.T) {
 				l.leases.setBefore(nil)
 				time.Sleep(2 * hotLease)
 				wantState(t, l.records, "k", dedup.StateSucceeded)
-				wantOutcome(t, claim(t, l.deduper(nil), "k"), dedup.Duplicate)
+				require.Equal(t, dedup.Duplicate, claim(t, l.deduper(nil), "k").Outcome)
 			})
 		})
 	}
@@ -144,17 +137,15 @@ func TestLayeredMarks(t *testing.T) {
 			return nil
 		}))
 		for n, want := range []bool{true, false} {
-			if first, err := d.Mark(t.Context(), "k"); err != nil || first != want {
-				t.Errorf("mark %d: first %t, %v", n, first, err)
-			}
+			first, err := d.Mark(t.Context(), "k")
+			assert.NoError(t, err, "mark %d", n)
+			assert.Equal(t, want, first, "mark %d", n)
 		}
 		l.leases.setBefore(nil)
-		if err := acquire(t, d, "failed").Fail(t.Context(), errNet); err != nil {
-			t.Fatal(err)
-		}
-		if first, err := d.Mark(t.Context(), "failed"); err != nil || first {
-			t.Errorf("mark of what has failed: first %t, %v", first, err)
-		}
+		require.NoError(t, acquire(t, d, "failed").Fail(t.Context(), errNet))
+		first, err := d.Mark(t.Context(), "failed")
+		assert.NoError(t, err)
+		assert.False(t, first, "what has failed is marked")
 		wantState(t, l.records, "failed", dedup.StateAbsent)
 	})
 }
@@ -170,7 +161,7 @@ func TestLayeredRefusedEffectIsNotRecorded(t *testing.T) {
 		time.Sleep(hotLease / 2)
 		l.leases.flush() // and with it the claim
 		other := acquire(t, l.deduper(nil), "k")
-		wantErr(t, c.Complete(t.Context(), nil), dedup.ErrLeaseLost)
+		require.ErrorIs(t, c.Complete(t.Context(), nil), dedup.ErrLeaseLost)
 		wantState(t, l.records, "k", dedup.StateAbsent)
 		complete(t, other)
 	})
@@ -184,10 +175,9 @@ func TestLayeredRowDecides(t *testing.T) {
 		l.leases.flush()
 		other := acquire(t, l.deduper(nil), "k")
 		complete(t, other)
-		wantErr(t, c.Complete(t.Context(), []byte("late")), dedup.ErrLeaseLost)
-		if c.Stored == nil || string(c.Stored.Result) != "result" {
-			t.Errorf("stored %+v", c.Stored)
-		}
+		require.ErrorIs(t, c.Complete(t.Context(), []byte("late")), dedup.ErrLeaseLost)
+		require.NotNil(t, c.Stored)
+		assert.Equal(t, "result", string(c.Stored.Result))
 		wantState(t, l.leases.hooked, "k", dedup.StateSucceeded)
 	})
 }
@@ -198,31 +188,25 @@ func TestLayeredLeasesKeepForTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
 		d := l.deduper(nil)
-		if err := acquire(t, d, "failed").Fail(t.Context(), errors.New("no such account")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, acquire(t, d, "failed").Fail(t.Context(), errors.New("no such account")))
 		for _, key := range []string{"released", "lapsed"} {
 			c := acquire(t, d, key)
 			ctx, stop := c.KeepAlive(t.Context())
-			if err := dedup.Danger(ctx); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, dedup.Danger(ctx))
 			stop()
 			if key == "released" {
-				if err := c.Release(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, c.Release(t.Context()))
 			}
 		}
 		c := acquire(t, d, "late")
 		time.Sleep(3 * hotLease)
 		complete(t, c)
 		time.Sleep(999 * time.Hour)
-		wantOutcome(t, claim(t, d, "failed"), dedup.Duplicate)
-		wantOutcome(t, claim(t, d, "released"), dedup.Uncertain)
-		wantOutcome(t, claim(t, d, "lapsed"), dedup.Uncertain)
+		require.Equal(t, dedup.Duplicate, claim(t, d, "failed").Outcome)
+		require.Equal(t, dedup.Uncertain, claim(t, d, "released").Outcome)
+		require.Equal(t, dedup.Uncertain, claim(t, d, "lapsed").Outcome)
 		l.forgetCalls()
-		wantOutcome(t, claim(t, d, "late"), dedup.Duplicate)
+		require.Equal(t, dedup.Duplicate, claim(t, d, "late").Outcome)
 		l.wantCalls("what ended late", 1, 0)
 	})
 }
@@ -234,27 +218,23 @@ func TestLayeredOverAStoreThatWasAlone(t *testing.T) {
 		l.filter.lags(2 * hot)
 		alone := newDeduper(t, l.records, func(c *dedup.Config) { c.Window, c.LeaseTTL = 1000*time.Hour, hotLease })
 		ctx, stop := acquire(t, alone, "uncertain").KeepAlive(t.Context())
-		if err := dedup.Danger(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, dedup.Danger(ctx))
 		stop()
-		if err := acquire(t, alone, "failed").Fail(t.Context(), errNet); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, acquire(t, alone, "failed").Fail(t.Context(), errNet))
 		time.Sleep(2 * hotLease)
 		live := acquire(t, alone, "live")
 		d := l.deduper(nil)
 		for key, want := range map[string]dedup.Outcome{
 			"uncertain": dedup.Uncertain, "failed": dedup.Duplicate, "live": dedup.InFlight,
 		} {
-			wantOutcome(t, claim(t, d, key), want)
+			require.Equal(t, want, claim(t, d, key).Outcome)
 		}
 		complete(t, live)
-		wantOutcome(t, claim(t, d, "live"), dedup.Duplicate)
-		if first, err := d.Mark(t.Context(), "uncertain"); err != nil || !first {
-			t.Errorf("mark: first %t, %v", first, err)
-		}
-		wantOutcome(t, claim(t, d, "uncertain"), dedup.Duplicate)
+		require.Equal(t, dedup.Duplicate, claim(t, d, "live").Outcome)
+		first, err := d.Mark(t.Context(), "uncertain")
+		assert.NoError(t, err)
+		assert.True(t, first, "the mark")
+		require.Equal(t, dedup.Duplicate, claim(t, d, "uncertain").Outcome)
 	})
 }
 
@@ -263,27 +243,22 @@ func TestLayeredLookupAndForget(t *testing.T) {
 		l := newLayers(t)
 		d := l.deduper(nil)
 		c := acquire(t, d, "k")
-		wantErr(t, d.Forget(t.Context(), "k"), dedup.ErrInFlight)
-		if rec, err := d.Lookup(t.Context(), "k"); err != nil || rec.State != dedup.StateInProgress {
-			t.Errorf("in flight: %+v, %v", rec, err)
-		}
+		require.ErrorIs(t, d.Forget(t.Context(), "k"), dedup.ErrInFlight)
+		rec, err := d.Lookup(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, dedup.StateInProgress, rec.State)
 		complete(t, c)
 		time.Sleep(24 * time.Hour)
-		if rec, err := d.Lookup(t.Context(), "k"); err != nil || rec.State != dedup.StateSucceeded {
-			t.Errorf("cold: %+v, %v", rec, err)
-		}
+		rec, err = d.Lookup(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, dedup.StateSucceeded, rec.State)
 		// The store is down between the two: the mark is gone, or nothing is.
 		l.leases.setBefore(only("Forget", down))
-		if err := d.Forget(t.Context(), "k"); !dedup.OutcomeUnknown(err) {
-			t.Errorf("forget: %v", err)
-		}
+		err = d.Forget(t.Context(), "k")
+		assert.True(t, dedup.OutcomeUnknown(err), "forget: %v", err)
 		l.leases.setBefore(nil)
-		if err := d.Forget(t.Context(), "k"); err != nil {
-			t.Errorf("forget again: %v", err)
-		}
-		if next := acquire(t, d, "k"); next.Attempt != 1 {
-			t.Errorf("attempt %d", next.Attempt)
-		}
+		assert.NoError(t, d.Forget(t.Context(), "k"), "forget again")
+		assert.Equal(t, 1, acquire(t, d, "k").Attempt)
 	})
 }
 
@@ -291,32 +266,25 @@ func TestLayeredLookupAndForget(t *testing.T) {
 func TestLayeredForgets(t *testing.T) {
 	leases, records := steady{dedup.Memory(100)}, dedup.Memory(100)
 	store, err := dedup.NewLayered(records, dedup.Config{Leases: leases, HotWindow: hot, LeaseTTL: hotLease})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	teller, ok := store.(interface {
 		Forgets(ctx context.Context) (uint64, error)
 	})
-	if !ok {
-		t.Fatal("it does not tell")
-	}
+	require.True(t, ok, "it does not tell")
 	seen := map[uint64]bool{}
 	for _, s := range []dedup.Store{store, leases, records, store} {
 		n, err := teller.Forgets(t.Context())
-		if err != nil || seen[n] {
-			t.Errorf("number %d, %v", n, err)
-		}
+		require.NoError(t, err, "number %d", n)
+		assert.False(t, seen[n], "number %d", n)
 		seen[n] = true
 		s.Forget(t.Context(), []dedup.ID{{1}}, time.Minute)
 	}
-	if store, err = dedup.NewLayered(hook(), dedup.Config{Leases: leases}); err != nil {
-		t.Fatal(err)
-	}
-	if _, ok := store.(interface {
+	store, err = dedup.NewLayered(hook(), dedup.Config{Leases: leases})
+	require.NoError(t, err)
+	_, ok = store.(interface {
 		Forgets(ctx context.Context) (uint64, error)
-	}); ok {
-		t.Error("it tells of one store alone")
-	}
+	})
+	assert.False(t, ok, "it tells of one store alone")
 }
 
 func TestLayeredTellsOfTheFilter(t *testing.T) {
@@ -328,13 +296,17 @@ func TestLayeredTellsOfTheFilter(t *testing.T) {
 			time.Sleep(30 * time.Second)
 		}
 		l.told.want(t, "filter state", 2) // after one minute and after two
-		if e := l.told.of("filter state")[0]; e.Fill != 0.5 || e.Estimated != 0.25 || e.Observed != 0.125 || e.Reason != "loading" {
-			t.Errorf("told %+v", e)
-		}
+		e := l.told.of("filter state")[0]
+		assert.Equal(t, 0.5, e.Fill)
+		assert.Equal(t, 0.25, e.Estimated)
+		assert.Equal(t, 0.125, e.Observed)
+		assert.Equal(t, "loading", e.Reason)
 		l.filter.state(0.1, 0.2, 0.3, "")
-		if e := l.told.of("filter state")[2]; e.Fill != 0.1 || e.Estimated != 0.2 || e.Observed != 0.3 || e.Reason != "" {
-			t.Errorf("told %+v", e)
-		}
+		e = l.told.of("filter state")[2]
+		assert.Equal(t, 0.1, e.Fill)
+		assert.Equal(t, 0.2, e.Estimated)
+		assert.Equal(t, 0.3, e.Observed)
+		assert.Empty(t, e.Reason)
 	})
 }
 
@@ -346,13 +318,10 @@ func TestLayeredRefusesWith(t *testing.T) {
 		c := acquire(t, d, "k")
 		l.forgetCalls()
 		errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: c, With: "something"}})
-		if errs == nil {
-			t.Fatal("no error")
-		}
+		require.NotNil(t, errs)
 		var input *dedup.InputError
-		if !errors.As(errs[0], &input) || input.Field != "Completion.With" {
-			t.Errorf("error %v", errs[0])
-		}
+		require.ErrorAs(t, errs[0], &input)
+		assert.Equal(t, "Completion.With", input.Field)
 		l.wantCalls("refused", 0, 0)
 		complete(t, c)
 	})

@@ -6,6 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -117,23 +120,21 @@ func (l *layers) forgetCalls() {
 // wantCalls compares how often each store was called.
 func (l *layers) wantCalls(what string, leases, records int) {
 	l.t.Helper()
-	if a, b := l.leases.count(), l.records.count(); a != leases || b != records {
-		l.t.Errorf("%s: %d calls to leases and %d to the store, want %d and %d", what, a, b, leases, records)
-	}
+	a, b := l.leases.count(), l.records.count()
+	assert.Equal(l.t, leases, a, what)
+	assert.Equal(l.t, records, b, what)
 }
 
 // wantVerdict compares the newest claim that the observer got.
 func (l *layers) wantVerdict(verdict, reason string, saved int, outcome dedup.Outcome) {
 	l.t.Helper()
 	events := l.told.of("filtered")
-	if len(events) == 0 {
-		l.t.Fatal("nothing was told of the filter")
-	}
+	require.NotEmpty(l.t, events, "nothing was told of the filter")
 	e := events[len(events)-1]
-	if e.Verdict != verdict || e.Reason != reason || e.Saved != saved || e.Outcome != outcome {
-		l.t.Errorf("verdict %q for %q, saved %d, %v; want %q for %q, saved %d, %v",
-			e.Verdict, e.Reason, e.Saved, e.Outcome, verdict, reason, saved, outcome)
-	}
+	assert.Equal(l.t, verdict, e.Verdict)
+	assert.Equal(l.t, reason, e.Reason)
+	assert.Equal(l.t, saved, e.Saved)
+	assert.Equal(l.t, outcome, e.Outcome)
 }
 
 // once runs the effect of key and completes it.
@@ -144,9 +145,7 @@ func (l *layers) once(d *dedup.Deduper, key string) {
 
 func complete(t *testing.T, c *dedup.Claim) {
 	t.Helper()
-	if err := c.Complete(t.Context(), []byte("result")); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Complete(t.Context(), []byte("result")))
 }
 
 // crashes loses what is sent to leases after the store has it: as of a process that dies in

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -41,9 +43,8 @@ func TestNewRefusesBadLayers(t *testing.T) {
 			row.change(&cfg)
 			d, err := dedup.New(store, cfg)
 			wantInput(t, err, "Config."+row.field)
-			if d != nil || store.count() != 0 {
-				t.Fatalf("a Deduper %v, %d calls to the store", d, store.count())
-			}
+			require.Nil(t, d, "a Deduper beside the error")
+			require.Equal(t, 0, store.count())
 		})
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -34,17 +37,15 @@ func TestLayeredRunsOnce(t *testing.T) {
 					l.deliver(crowd[rng.IntN(3)], key, ran, rng)
 				}
 				for key, n := range ran {
-					if n != 1 {
-						t.Errorf("the effect of %s ran %d times", key, n)
-					}
+					assert.Equal(t, 1, n, "the effect of %s", key)
 				}
 				for _, e := range l.told.of("filtered") {
 					saved += e.Saved
 				}
 				asked := l.records.count("Lookup")
-				if len(ran) < 500 || saved < 100 || asked < 100 {
-					t.Errorf("%d effects, %d lookups saved, %d not: nothing is shown", len(ran), saved, asked)
-				}
+				assert.GreaterOrEqual(t, len(ran), 500)
+				assert.GreaterOrEqual(t, saved, 100)
+				assert.GreaterOrEqual(t, asked, 100)
 			})
 		})
 	}
@@ -55,9 +56,8 @@ func (l *layers) deliver(d *dedup.Deduper, key string, ran map[string]int, rng *
 	l.t.Helper()
 	if rng.IntN(20) == 0 {
 		ran[key+" marked"] = 1
-		if first, err := d.Mark(l.t.Context(), key+" marked"); err != nil {
-			l.t.Fatal(first, err)
-		}
+		_, err := d.Mark(l.t.Context(), key+" marked")
+		require.NoError(l.t, err)
 	}
 	c := claim(l.t, d, key)
 	if c.Outcome == dedup.InFlight { // of a process that died
@@ -65,12 +65,10 @@ func (l *layers) deliver(d *dedup.Deduper, key string, ran map[string]int, rng *
 		c = claim(l.t, d, key)
 	}
 	if c.Outcome == dedup.Duplicate {
-		if ran[key] == 0 {
-			l.t.Fatalf("%s is lost", key)
-		}
+		require.NotZero(l.t, ran[key], "%s is lost", key)
 		return
 	}
-	wantOutcome(l.t, c, dedup.Acquired)
+	require.Equal(l.t, dedup.Acquired, c.Outcome)
 	ran[key]++
 	if rng.IntN(4) == 0 { // an end that is late
 		time.Sleep(2 * hotLease)
@@ -91,7 +89,6 @@ func (l *layers) deliver(d *dedup.Deduper, key string, ran map[string]int, rng *
 // ended completes a claim that may be lost: the effect is on record anyway.
 func ended(t *testing.T, c *dedup.Claim) {
 	t.Helper()
-	if err := c.Complete(t.Context(), nil); err != nil && !errors.Is(err, dedup.ErrLeaseLost) {
-		t.Fatal(err)
-	}
+	err := c.Complete(t.Context(), nil)
+	require.False(t, err != nil && !errors.Is(err, dedup.ErrLeaseLost), err)
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 )
@@ -31,9 +33,7 @@ func TestLayeredKeepsTheContract(t *testing.T) {
 			Leases: steady{dedup.Memory(1 << 16)}, HotWindow: time.Hour, LeaseTTL: lease,
 			Filter: &exact{store: records},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return store
 	}})
 }

@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -33,27 +36,22 @@ func TestLayeredSavesLookups(t *testing.T) {
 				for _, c := range l.records.of("Lookup") {
 					asked += c.items
 				}
-				if asked != row.asked || l.leases.count() != 1 {
-					t.Errorf("%d keys were looked up, want %d; %d calls to leases", asked, row.asked, l.leases.count())
-				}
+				assert.Equal(t, row.asked, asked)
+				assert.Equal(t, 1, l.leases.count())
 				saved := 0
 				for _, e := range l.told.of("filtered") {
 					saved += e.Saved
 				}
-				if row.filter != (saved == 100) {
-					t.Errorf("%d lookups are told to be saved", saved)
-				}
+				assert.Equal(t, saved == 100, row.filter, "lookups are told to be saved")
 				done := make([]dedup.Completion, len(claims))
 				for i, c := range claims {
-					wantOutcome(t, c, dedup.Acquired)
+					require.Equal(t, dedup.Acquired, c.Outcome)
 					done[i] = dedup.Completion{Claim: c}
 				}
-				if errs := d.CompleteBatch(t.Context(), done); errs != nil {
-					t.Fatal(errs)
-				}
+				require.Nil(t, d.CompleteBatch(t.Context(), done))
 				l.forgetCalls()
 				for _, c := range claimBatch(t, d, reqs...) {
-					wantOutcome(t, c, dedup.Duplicate)
+					require.Equal(t, dedup.Duplicate, c.Outcome)
 				}
 				l.wantCalls("hot duplicates", 1, 0)
 			})
@@ -69,28 +67,25 @@ func TestLayeredRemembersForTheWindow(t *testing.T) {
 		complete(t, acquire(t, d, "k", dedup.WithFingerprint([]byte("payload"))))
 		time.Sleep(24 * time.Hour)
 		wantState(t, l.leases.hooked, "k", dedup.StateAbsent)
-		wantOutcome(t, claim(t, d, "k", dedup.WithFingerprint([]byte("another"))), dedup.Mismatch)
+		require.Equal(t, dedup.Mismatch,
+			claim(t, d, "k", dedup.WithFingerprint([]byte("another"))).Outcome)
 		l.wantVerdict("maybe", "", 0, dedup.Mismatch)
 		time.Sleep(24 * time.Hour)
 		l.forgetCalls()
 		c := claim(t, d, "k", dedup.WithFingerprint([]byte("payload")))
-		wantOutcome(t, c, dedup.Duplicate)
-		if string(c.Record.Result) != "result" || c.Record.Age < 48*time.Hour {
-			t.Errorf("the duplicate has %+v", c.Record)
-		}
+		require.Equal(t, dedup.Duplicate, c.Outcome)
+		assert.Equal(t, "result", string(c.Record.Result), "the duplicate")
+		assert.GreaterOrEqual(t, c.Record.Age, 48*time.Hour)
 		l.wantVerdict("maybe", "", 0, dedup.Duplicate)
 		l.wantCalls("a cold duplicate", 2, 1)
 		l.forgetCalls()
-		wantOutcome(t, claim(t, d, "k", dedup.WithFingerprint([]byte("another"))), dedup.Mismatch)
+		require.Equal(t, dedup.Mismatch,
+			claim(t, d, "k", dedup.WithFingerprint([]byte("another"))).Outcome)
 		c = claim(t, d, "k")
-		wantOutcome(t, c, dedup.Duplicate)
+		require.Equal(t, dedup.Duplicate, c.Outcome)
 		l.wantCalls("it is hot again", 2, 0)
-		if string(c.Record.Result) != "result" {
-			t.Errorf("the hot duplicate has %+v", c.Record)
-		}
-		if l.filter.wrong != 0 {
-			t.Errorf("%d answers of the filter are told to be wrong", l.filter.wrong)
-		}
+		assert.Equal(t, "result", string(c.Record.Result), "the hot duplicate")
+		assert.Equal(t, 0, l.filter.wrong, "answers of the filter are told to be wrong")
 	})
 }
 
@@ -115,9 +110,7 @@ func TestLayeredCrashBetweenTheEnds(t *testing.T) {
 				c := acquire(t, d, "k")
 				ctx, stop := c.KeepAlive(t.Context())
 				if row.danger {
-					if err := dedup.Danger(ctx); err != nil {
-						t.Fatal(err)
-					}
+					require.NoError(t, dedup.Danger(ctx))
 				}
 				l.crashes(true)
 				complete(t, c) // the claim was held when the store took it, and that is what counts
@@ -126,13 +119,11 @@ func TestLayeredCrashBetweenTheEnds(t *testing.T) {
 				time.Sleep(row.wait)
 				wantState(t, l.leases.hooked, "k", row.state)
 				next := claim(t, l.deduper(nil), "k")
-				wantOutcome(t, next, dedup.Duplicate)
-				if string(next.Record.Result) != "result" {
-					t.Errorf("result %q", next.Record.Result)
-				}
+				require.Equal(t, dedup.Duplicate, next.Outcome)
+				assert.Equal(t, "result", string(next.Record.Result))
 				wantState(t, l.leases.hooked, "k", dedup.StateSucceeded)
 				l.forgetCalls()
-				wantOutcome(t, claim(t, d, "k"), dedup.Duplicate)
+				require.Equal(t, dedup.Duplicate, claim(t, d, "k").Outcome)
 				l.wantCalls("it is hot again", 1, 0)
 			})
 		})
@@ -151,7 +142,7 @@ func TestLayeredHoldCoversTheHotWindow(t *testing.T) {
 		complete(t, c)
 		l.crashes(false)
 		time.Sleep(hot / 4)
-		wantOutcome(t, claim(t, d, "k"), dedup.Duplicate)
+		require.Equal(t, dedup.Duplicate, claim(t, d, "k").Outcome)
 	})
 }
 
@@ -185,7 +176,7 @@ func TestLayeredAfterALoss(t *testing.T) {
 				time.Sleep(row.at - ended)
 				l.filter.lags(row.lag)
 				next := claim(t, d, "k")
-				wantOutcome(t, next, dedup.Duplicate)
+				require.Equal(t, dedup.Duplicate, next.Outcome)
 				verdict := "unknown"
 				if row.reason == "" {
 					verdict = "maybe"
@@ -206,7 +197,7 @@ func TestLayeredLossDuringTheClaim(t *testing.T) {
 		l.once(d, "k")
 		time.Sleep(10 * time.Minute)
 		l.leases.setBefore(only("Claim", func(call) error { l.leases.flush(); return nil }))
-		wantOutcome(t, claim(t, d, "k"), dedup.Duplicate)
+		require.Equal(t, dedup.Duplicate, claim(t, d, "k").Outcome)
 		l.wantVerdict("unknown", "leases_forgot", 0, dedup.Duplicate)
 	})
 }
@@ -218,9 +209,8 @@ func TestLayeredLeasesThatDoNotTell(t *testing.T) {
 		d := l.deduper(func(c *dedup.Config) { c.Leases = l.leases.hooked })
 		l.once(d, "k")
 		l.wantVerdict("unknown", "leases_unknown", 0, dedup.Acquired)
-		if n := l.records.count("Lookup"); n != 1 || l.filter.asked != 0 {
-			t.Errorf("%d lookups, the filter was asked %d times", n, l.filter.asked)
-		}
+		assert.Equal(t, 1, l.records.count("Lookup"))
+		assert.Equal(t, 0, l.filter.asked)
 	})
 }
 
@@ -252,16 +242,13 @@ func TestLayeredMaybeIsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
 		id, err := dedup.NewID("test", "", "k")
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		l.filter.bits = map[dedup.ID]bool{id: true}
 		d := l.deduper(nil)
 		l.once(d, "k")
 		l.wantVerdict("maybe", "", 0, dedup.Acquired)
-		if l.filter.wrong != 1 || l.records.count("Lookup") != 1 {
-			t.Errorf("%d wrong, %d lookups", l.filter.wrong, l.records.count("Lookup"))
-		}
+		assert.Equal(t, 1, l.filter.wrong)
+		assert.Equal(t, 1, l.records.count("Lookup"))
 	})
 }
 
@@ -271,13 +258,10 @@ func TestLayeredSecondAttemptIsLookedUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
 		d := l.deduper(nil)
-		if err := acquire(t, d, "k").Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, acquire(t, d, "k").Release(t.Context()))
 		c := acquire(t, d, "k")
-		if c.Attempt != 2 || l.records.count("Lookup") != 1 {
-			t.Errorf("attempt %d, %d lookups", c.Attempt, l.records.count("Lookup"))
-		}
+		assert.Equal(t, 2, c.Attempt)
+		assert.Equal(t, 1, l.records.count("Lookup"))
 	})
 }
 
@@ -293,9 +277,7 @@ func TestLayeredMineIsLookedUp(t *testing.T) {
 			return nil
 		}))
 		acquire(t, l.deduper(nil), "k")
-		if n := l.records.count("Lookup"); n != 1 {
-			t.Errorf("%d lookups", n)
-		}
+		assert.Equal(t, 1, l.records.count("Lookup"))
 	})
 }
 
@@ -308,14 +290,12 @@ func TestLayeredStoreIsDown(t *testing.T) {
 				l.filter.lags(2 * hot)
 				d := l.deduper(nil)
 				l.records.setBefore(only("Lookup", func(call) error { return fault }))
-				if _, err := d.Claim(t.Context(), "k"); dedup.OutcomeUnknown(err) != errors.Is(fault, errNet) || !errors.Is(err, fault) {
-					t.Fatalf("error %v", err)
-				}
+				_, err := d.Claim(t.Context(), "k")
+				require.Equal(t, errors.Is(fault, errNet), dedup.OutcomeUnknown(err))
+				require.ErrorIs(t, err, fault)
 				synctest.Wait()
 				l.records.setBefore(nil)
-				if c := acquire(t, d, "k"); c.Attempt != 1 {
-					t.Errorf("attempt %d", c.Attempt)
-				}
+				assert.Equal(t, 1, acquire(t, d, "k").Attempt)
 			})
 		})
 	}

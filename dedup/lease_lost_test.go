@@ -2,10 +2,12 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -41,20 +43,17 @@ func TestRenewalThatFindsAnotherOwnerCancelsTheHandler(t *testing.T) {
 		c := acquire(t, p.a, "k")
 		run, stop := c.KeepAlive(t.Context())
 		defer stop()
-		if first, err := p.b.Mark(t.Context(), "k"); !first || err != nil {
-			t.Fatal(first, err)
-		}
+		first, err := p.b.Mark(t.Context(), "k")
+		require.True(t, first)
+		require.NoError(t, err)
 		start := time.Now()
 		<-run.Done()
-		wantErr(t, context.Cause(run), dedup.ErrLeaseLost)
-		if waited := time.Since(start); waited > lease/3 {
-			t.Fatalf("cancelled after %v", waited)
-		}
+		require.ErrorIs(t, context.Cause(run), dedup.ErrLeaseLost)
+		require.LessOrEqual(t, time.Since(start), lease/3)
 		p.seen.want(t, "lease lost", 1)
-		wantErr(t, c.Release(t.Context()), dedup.ErrLeaseLost)
-		if c.Stored == nil || c.Stored.State != dedup.StateSucceeded {
-			t.Fatalf("found %+v", c.Stored)
-		}
+		require.ErrorIs(t, c.Release(t.Context()), dedup.ErrLeaseLost)
+		require.NotNil(t, c.Stored)
+		require.Equal(t, dedup.StateSucceeded, c.Stored.State)
 	})
 }
 
@@ -69,17 +68,14 @@ func TestRenewalAnsweredTooLateRevivesNothing(t *testing.T) {
 		p.store.setAfter(only("Renew", func(call) error { time.Sleep(lease); return nil }))
 		start := time.Now()
 		<-run.Done()
-		if took := time.Since(start); took != valid || !errors.Is(context.Cause(run), dedup.ErrLeaseLost) {
-			t.Errorf("%v after %v", context.Cause(run), took)
-		}
+		assert.Equal(t, valid, time.Since(start))
+		assert.ErrorIs(t, context.Cause(run), dedup.ErrLeaseLost)
 		time.Sleep(lease)
 		renewals := p.store.count("Renew")
 		time.Sleep(lease)
-		if n := p.store.count("Renew") - renewals; n != 0 {
-			t.Errorf("%d renewals of a lost claim", n)
-		}
+		assert.Equal(t, 0, p.store.count("Renew")-renewals, "renewals of a lost claim")
 		p.seen.want(t, "lease lost", 1)
-		wantErr(t, c.Complete(t.Context(), nil), dedup.ErrLeaseLost)
+		require.ErrorIs(t, c.Complete(t.Context(), nil), dedup.ErrLeaseLost)
 	})
 }
 
@@ -91,17 +87,15 @@ func TestTakeoverAfterThePauseOfAnOwner(t *testing.T) {
 		_, err := do(t, p.a, "k", func(ctx context.Context) (string, error) {
 			attempt, _ := dedup.FromContext(ctx)
 			other := p.takeover(t)
-			wantErr(t, context.Cause(ctx), dedup.ErrLeaseLost)
+			require.ErrorIs(t, context.Cause(ctx), dedup.ErrLeaseLost)
 			fence = attempt.Fence()
-			if other.Attempt != 2 || other.Fence() <= fence {
-				t.Errorf("attempt %d with fence %d after %d", other.Attempt, other.Fence(), fence)
-			}
+			assert.Equal(t, 2, other.Attempt)
+			assert.Greater(t, other.Fence(), fence)
 			return "", context.Cause(ctx)
 		})
-		wantErr(t, err, dedup.ErrLeaseLost)
-		if rec := wantState(t, p.store, "k", dedup.StateInProgress); rec.Attempt != 2 {
-			t.Fatalf("the new owner's claim was touched: %+v", rec)
-		}
+		require.ErrorIs(t, err, dedup.ErrLeaseLost)
+		rec := wantState(t, p.store, "k", dedup.StateInProgress)
+		require.Equal(t, 2, rec.Attempt, "the new owner's claim was touched")
 	})
 }
 
@@ -117,12 +111,10 @@ func TestNothingBeginsUnderALeaseThatHasLapsed(t *testing.T) {
 			}
 		})
 		_, err := do(t, d, "k", mustNotRun(t))
-		if !dedup.OutcomeUnknown(err) || dedup.CanRetry(err) || !errors.Is(err, dedup.ErrLeaseLost) {
-			t.Errorf("got %v", err)
-		}
-		if rec := wantState(t, store, "k", dedup.StateInProgress); rec.Attempt != 2 {
-			t.Errorf("the new owner's claim was touched: %+v", rec)
-		}
+		assert.ErrorIs(t, err, dedup.ErrLeaseLost)
+		assert.True(t, dedup.OutcomeUnknown(err) && !dedup.CanRetry(err), "got %v", err)
+		rec := wantState(t, store, "k", dedup.StateInProgress)
+		assert.Equal(t, 2, rec.Attempt, "the new owner's claim was touched")
 	})
 }
 
@@ -134,19 +126,15 @@ func TestLostHandlerThatReturnsNilIsNotRecorded(t *testing.T) {
 		d := newDeduper(t, store, nil)
 		store.setBefore(only("Renew", down))
 		res, err := do(t, d, "k", func(ctx context.Context) (string, error) { <-ctx.Done(); return "v", nil })
-		wantErr(t, err, dedup.ErrLeaseLost)
-		if res.Value != "v" || res.Outcome != dedup.Acquired {
-			t.Fatalf("%+v", res)
-		}
+		require.ErrorIs(t, err, dedup.ErrLeaseLost)
+		require.Equal(t, "v", res.Value)
+		require.Equal(t, dedup.Acquired, res.Outcome)
 		wantState(t, store, "k", dedup.StateInProgress)
-		if store.count("Finish") != 0 {
-			t.Fatal("something was written")
-		}
+		require.Equal(t, 0, store.count("Finish"), "something was written")
 		time.Sleep(lease - valid) // the store's lease outlives ours by the margin
 		res, err = do(t, d, "k", returns("again"))
-		if err != nil || res.Attempt != 2 {
-			t.Fatalf("%+v, %v", res, err)
-		}
+		require.NoError(t, err)
+		require.Equal(t, 2, res.Attempt)
 	})
 }
 
@@ -157,19 +145,14 @@ func TestLostHandlerThatSaysLandedIsRecorded(t *testing.T) {
 		var other *dedup.Claim
 		_, err := do(t, p.a, "k", func(ctx context.Context) (string, error) {
 			other = p.takeover(t)
-			if !dedup.Landed(ctx) {
-				t.Error("Landed outside an attempt")
-			}
+			assert.True(t, dedup.Landed(ctx), "Landed outside an attempt")
 			return "first", nil
 		})
-		wantErr(t, err, dedup.ErrLeaseLost)
-		if rec := wantState(t, p.store, "k", dedup.StateSucceeded); string(rec.Result) != "first" {
-			t.Fatalf("%+v", rec)
-		}
-		wantErr(t, other.Complete(t.Context(), []byte("second")), dedup.ErrLeaseLost)
-		if other.Stored == nil || string(other.Stored.Result) != "first" {
-			t.Fatalf("the new owner found %+v", other.Stored)
-		}
+		require.ErrorIs(t, err, dedup.ErrLeaseLost)
+		require.Equal(t, "first", string(wantState(t, p.store, "k", dedup.StateSucceeded).Result))
+		require.ErrorIs(t, other.Complete(t.Context(), []byte("second")), dedup.ErrLeaseLost)
+		require.NotNil(t, other.Stored, "what the new owner found")
+		require.Equal(t, "first", string(other.Stored.Result))
 	})
 }
 
@@ -204,10 +187,8 @@ func TestLateCompleteCountsUnlessTheFenceWasRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				recorded, err := completedLate(t, row.use)
-				wantErr(t, err, dedup.ErrLeaseLost)
-				if recorded != row.want {
-					t.Fatalf("recorded %t, want %t", recorded, row.want)
-				}
+				require.ErrorIs(t, err, dedup.ErrLeaseLost)
+				require.Equal(t, row.want, recorded)
 			})
 		})
 	}
@@ -217,16 +198,13 @@ func TestLateCompleteCountsUnlessTheFenceWasRead(t *testing.T) {
 func TestFenceCannotBeReadBehindTheClaimsBack(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
 	c := acquire(t, d, "k")
-	if c.Record.Fence != 0 {
-		t.Fatal("Record tells the fence of an acquired claim")
-	}
+	require.Zero(t, c.Record.Fence, "Record tells the fence of an acquired claim")
 	first := c.Fence()
-	if err := c.Release(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if again := acquire(t, d, "k"); first == 0 || again.Fence() <= first || claim(t, d, "k").Fence() != 0 {
-		t.Fatalf("fences %d, then %d", first, again.Fence())
-	}
+	require.NoError(t, c.Release(t.Context()))
+	again := acquire(t, d, "k")
+	require.NotZero(t, first)
+	require.Greater(t, again.Fence(), first)
+	require.Zero(t, claim(t, d, "k").Fence())
 }
 
 // An outage that outlasts the lease ends in "unknown". When the store is back, the
@@ -244,13 +222,9 @@ func TestCompleteAfterAnOutageStillCounts(t *testing.T) {
 				}
 				store.setBefore(down)
 				err := c.Complete(t.Context(), []byte("v"))
-				if !dedup.OutcomeUnknown(err) {
-					t.Fatalf("during the outage: %v", err)
-				}
+				require.True(t, dedup.OutcomeUnknown(err), "during the outage: %v", err)
 				store.setBefore(nil)
-				if err := c.Complete(t.Context(), []byte("v")); err != nil {
-					t.Fatalf("after the outage: %v", err)
-				}
+				require.NoError(t, c.Complete(t.Context(), []byte("v")), "after the outage")
 				wantState(t, store, "k", dedup.StateSucceeded)
 			})
 		})
@@ -268,15 +242,11 @@ func TestLateFailAndReleaseChangeNothing(t *testing.T) {
 				old := acquire(t, p.a, "k")
 				time.Sleep(lease)
 				current := acquire(t, p.b, "k")
-				wantErr(t, end(old), dedup.ErrLeaseLost)
-				wantErr(t, end(old), dedup.ErrLeaseLost) // told again, not asked again
+				require.ErrorIs(t, end(old), dedup.ErrLeaseLost)
+				require.ErrorIs(t, end(old), dedup.ErrLeaseLost) // told again, not asked again
 				p.seen.want(t, "lease lost", 1)
-				if rec := wantState(t, p.store, "k", dedup.StateInProgress); rec.Attempt != 2 {
-					t.Fatalf("%+v", rec)
-				}
-				if err := current.Complete(t.Context(), nil); err != nil {
-					t.Fatal(err)
-				}
+				require.Equal(t, 2, wantState(t, p.store, "k", dedup.StateInProgress).Attempt)
+				require.NoError(t, current.Complete(t.Context(), nil))
 			})
 		})
 	}

@@ -2,12 +2,14 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -50,9 +52,7 @@ func (j *journal) of(name string) []dedup.Event {
 
 func (j *journal) want(t *testing.T, name string, n int) {
 	t.Helper()
-	if got := j.of(name); len(got) != n {
-		t.Fatalf("%d events %q, want %d: %+v", len(got), name, n, got)
-	}
+	require.Len(t, j.of(name), n, name)
 }
 
 // An hour under a lease of ten seconds: never lost, renewed at about a third.
@@ -63,23 +63,17 @@ func TestLeaseIsRenewedOverManyLeases(t *testing.T) {
 		c := acquire(t, d, "k")
 		ctx, stop := c.KeepAlive(t.Context())
 		time.Sleep(time.Hour)
-		if err := context.Cause(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if n := store.count("Renew"); n < 900 || n > 1800 {
-			t.Fatalf("%d renewals in 360 leases", n)
-		}
-		if err := c.Complete(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-		wantErr(t, context.Cause(ctx), context.Canceled)
+		require.NoError(t, context.Cause(ctx))
+		n := store.count("Renew")
+		require.GreaterOrEqual(t, n, 900)
+		require.LessOrEqual(t, n, 1800)
+		require.NoError(t, c.Complete(t.Context(), nil))
+		require.ErrorIs(t, context.Cause(ctx), context.Canceled)
 		stop()
 		stop()
 		renewals := store.count("Renew")
 		time.Sleep(time.Minute)
-		if store.count("Renew") != renewals {
-			t.Fatal("an ended claim is still renewed")
-		}
+		require.Equal(t, renewals, store.count("Renew"), "an ended claim is still renewed")
 	})
 }
 
@@ -102,13 +96,11 @@ func TestLeaseSurvivesRenewalErrors(t *testing.T) {
 			time.Sleep(35 * time.Second)
 			return "ok", context.Cause(ctx)
 		})
-		if err != nil || res.Value != "ok" {
-			t.Fatalf("%+v, %v", res, err)
-		}
+		require.NoError(t, err)
+		require.Equal(t, "ok", res.Value)
 		seen.want(t, "lease lost", 0)
-		if len(seen.of("store error")) < 3 {
-			t.Fatal("the renewals that failed were not told")
-		}
+		require.GreaterOrEqual(t, len(seen.of("store error")), 3,
+			"the renewals that failed were not told")
 	})
 }
 
@@ -142,13 +134,11 @@ func TestLeaseEndsNoLaterThanItsLastConfirmedRenewalAllows(t *testing.T) {
 					return nil
 				}))
 				at, err := lostAt(t, d, "k")
-				wantErr(t, err, dedup.ErrLeaseLost)
-				if got := at.Sub(confirmed); got != valid {
-					t.Fatalf("cancelled %v after the last confirmed renewal was sent, want %v", got, valid)
-				}
-				if lost := seen.of("lease lost"); len(lost) != 1 || lost[0].Attempt != 1 {
-					t.Fatalf("told %+v", lost)
-				}
+				require.ErrorIs(t, err, dedup.ErrLeaseLost)
+				require.Equal(t, valid, at.Sub(confirmed))
+				lost := seen.of("lease lost")
+				require.Len(t, lost, 1)
+				require.Equal(t, 1, lost[0].Attempt)
 			})
 		})
 	}
@@ -159,16 +149,14 @@ func TestHangingRenewalDoesNotDelayAnotherClaimsCancellation(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
 		store.setBefore(only("Renew", hang))
-		start := time.Now()
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
 				time.Sleep(time.Duration(i) * 317 * time.Millisecond)
 				claimed := time.Now()
 				at, err := lostAt(t, d, fmt.Sprint("k", i))
-				if !errors.Is(err, dedup.ErrLeaseLost) || at.Sub(claimed) != valid {
-					t.Errorf("claim %d of %v: %v after %v", i, claimed.Sub(start), err, at.Sub(claimed))
-				}
+				assert.ErrorIs(t, err, dedup.ErrLeaseLost, "claim %d", i)
+				assert.Equal(t, valid, at.Sub(claimed), "claim %d", i)
 			})
 		}
 		wg.Wait()
@@ -187,9 +175,8 @@ func TestSlowObserverDoesNotDelayCancellation(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 5 {
 			wg.Go(func() {
-				if at, _ := lostAt(t, d, fmt.Sprint("k", i)); at.Sub(start) != valid {
-					t.Errorf("claim %d was cancelled after %v", i, at.Sub(start))
-				}
+				at, _ := lostAt(t, d, fmt.Sprint("k", i))
+				assert.Equal(t, valid, at.Sub(start), "claim %d", i)
 			})
 		}
 		wg.Wait()
@@ -209,13 +196,10 @@ func TestRenewalsShareBatches(t *testing.T) {
 			claims = append(claims, c)
 		}
 		time.Sleep(time.Minute)
-		if n := store.count("Renew"); n > 200 {
-			t.Errorf("%d renewal batches for 200 claims in six leases", n)
-		}
+		n := store.count("Renew")
+		assert.LessOrEqual(t, n, 200, "renewal batches for 200 claims in six leases")
 		for _, c := range claims {
-			if err := c.Complete(t.Context(), nil); err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, c.Complete(t.Context(), nil))
 		}
 	})
 }
@@ -235,16 +219,12 @@ func TestKeepAliveMisuse(t *testing.T) {
 		dead("not acquired", claim(t, d, "k"))
 		ctx, stop := c.KeepAlive(t.Context())
 		dead("kept already", c)
-		if ctx.Err() != nil {
-			t.Fatal("the second KeepAlive disturbed the first")
-		}
+		require.NoError(t, ctx.Err(), "the second KeepAlive disturbed the first")
 		stop()
 		stop()
-		wantErr(t, context.Cause(ctx), context.Canceled)
+		require.ErrorIs(t, context.Cause(ctx), context.Canceled)
 		dead("kept before", c)
-		if err := c.Complete(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Complete(t.Context(), nil))
 		dead("ended", c)
 	})
 }
@@ -258,7 +238,7 @@ func TestKeepAliveAfterTheLeaseIsCancelledAtOnce(t *testing.T) {
 		time.Sleep(valid)
 		ctx, stop := c.KeepAlive(t.Context())
 		defer stop()
-		wantErr(t, context.Cause(ctx), dedup.ErrLeaseLost)
+		require.ErrorIs(t, context.Cause(ctx), dedup.ErrLeaseLost)
 		seen.want(t, "lease lost", 1)
 	})
 }
@@ -273,12 +253,10 @@ func TestRenewalGoesOnAfterTheCallersContextEnds(t *testing.T) {
 		run, stop := c.KeepAlive(ctx)
 		defer stop()
 		cancel()
-		wantErr(t, context.Cause(run), context.Canceled)
+		require.ErrorIs(t, context.Cause(run), context.Canceled)
 		time.Sleep(5 * lease)
-		wantOutcome(t, claim(t, b, "k"), dedup.InFlight)
-		if err := c.Complete(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		require.Equal(t, dedup.InFlight, claim(t, b, "k").Outcome)
+		require.NoError(t, c.Complete(t.Context(), nil))
 	})
 }
 
@@ -295,9 +273,7 @@ func TestRenewalThatMeetsItsOwnEndIsNoAlarm(t *testing.T) {
 		for store.count("Renew") == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
-		if err := c.Complete(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Complete(t.Context(), nil))
 		seen.want(t, "lease lost", 0)
 		seen.want(t, "ended", 1)
 	})

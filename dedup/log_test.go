@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -42,9 +44,7 @@ func TestS16LogsHoldNeitherKeysNorTokens(t *testing.T) {
 	d, err := dedup.New(store, dedup.Config{
 		Namespace: "s16", Window: time.Hour, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	do := func(key string, fn func(context.Context) (func(), error)) error {
 		_, err := dedup.Do(t.Context(), d, key, fn, dedup.WithScope(scope), dedup.WithLabel(label))
@@ -56,31 +56,25 @@ func TestS16LogsHoldNeitherKeysNorTokens(t *testing.T) {
 	for _, bad := range []string{key + "\n", key + "\xff", strings.Repeat(key, 20)} {
 		err := do(bad, func(context.Context) (func(), error) { return nil, nil })
 		var input *dedup.InputError
-		if !errors.As(err, &input) {
-			t.Errorf("%q: %v", bad, err)
-		}
+		assert.ErrorAs(t, err, &input, bad)
 		errs = append(errs, err)
 	}
-	if !errors.Is(lost, dedup.ErrLeaseLost) || unkept != nil || strings.Count(log.String(), "key_id=") < 2 {
-		t.Fatalf("%v, %v; logged:\n%s", lost, unkept, &log)
-	}
+	require.ErrorIs(t, lost, dedup.ErrLeaseLost)
+	require.NoError(t, unkept)
+	require.GreaterOrEqual(t, strings.Count(log.String(), "key_id="), 2)
 	for _, k := range []string{key, key + "2"} {
 		id, err := dedup.NewID("s16", scope, k)
-		if full := "key_id=" + hex.EncodeToString(id[:]); err != nil || !strings.Contains(log.String(), full) {
-			t.Errorf("%v: no %s in\n%s", err, full, &log)
-		}
+		full := "key_id=" + hex.EncodeToString(id[:])
+		require.NoError(t, err)
+		assert.Contains(t, log.String(), full)
 	}
 	said := log.String() + fmt.Sprint(append(errs, lost))
 	secrets := []string{"forged", "4111", "ada@"}
 	for _, token := range store.tokens {
 		secrets = append(secrets, string(token[:8]), hex.EncodeToString(token[:8]), base64.StdEncoding.EncodeToString(token[:6]), strings.Trim(fmt.Sprintf("%d", token[:4]), "[]"))
 	}
-	if len(store.tokens) < 2 {
-		t.Fatal("the store has seen no tokens")
-	}
+	require.GreaterOrEqual(t, len(store.tokens), 2, "the store has seen no tokens")
 	for _, secret := range secrets {
-		if strings.Contains(said, secret) {
-			t.Errorf("%q is in\n%s", secret, said)
-		}
+		assert.NotContains(t, said, secret, "%q is in\n%s", secret, said)
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 )
@@ -35,9 +38,9 @@ func TestOwnClaimIsRecognisedAfterLostReplies(t *testing.T) {
 				store := deduptest.NewFaulty(dedup.Memory(10), deduptest.Script(deduptest.OpClaim, faults...))
 				d := newDeduper(t, store, nil)
 				res, err := do(t, d, "k", returns("v"))
-				if err != nil || res.Outcome != dedup.Acquired || res.Attempt != 1 {
-					t.Fatalf("%v, attempt %d, %v", res.Outcome, res.Attempt, err)
-				}
+				require.NoError(t, err)
+				require.Equal(t, dedup.Acquired, res.Outcome)
+				require.Equal(t, 1, res.Attempt)
 			})
 		})
 	}
@@ -52,9 +55,9 @@ func TestOwnRecordIsRecognisedAfterLostReplies(t *testing.T) {
 					seen := &journal{}
 					d := newDeduper(t, store, func(c *dedup.Config) { c.Observer = seen.observer() })
 					_, err := do(t, d, "k", func(context.Context) (string, error) { return "v", end })
-					if !errors.Is(err, end) || errors.Is(err, dedup.ErrLeaseLost) || dedup.OutcomeUnknown(err) {
-						t.Fatalf("the handler ended with %v, Do with %v", end, err)
-					}
+					require.ErrorIs(t, err, end, "how the handler ended")
+					require.NotErrorIs(t, err, dedup.ErrLeaseLost)
+					require.False(t, dedup.OutcomeUnknown(err), "how the handler ended")
 					seen.want(t, "ended", 1)
 					seen.want(t, "lease lost", 0)
 				}
@@ -84,9 +87,7 @@ func claimsOverABadNetwork(t *testing.T, size int) {
 			reqs[i].Key = fmt.Sprint("k", n, "-", i)
 		}
 		claims, err := d.ClaimBatch(t.Context(), reqs)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		var done []dedup.Completion
 		for _, c := range claims {
 			outcomes[c.Outcome]++
@@ -95,20 +96,15 @@ func claimsOverABadNetwork(t *testing.T, size int) {
 			}
 		}
 		for i, err := range d.CompleteBatch(t.Context(), done) {
-			if err != nil {
-				t.Errorf("completing %q: %v", done[i].Claim.Key, err)
-			}
+			assert.NoError(t, err, "completing %q", done[i].Claim.Key)
 		}
 		for _, item := range done {
 			wantState(t, inner, item.Claim.Key, dedup.StateSucceeded)
 		}
 	}
-	if foreign := outcomes[dedup.Duplicate] + outcomes[dedup.InFlight]; foreign > 0 || outcomes[dedup.Acquired] < 970 {
-		t.Errorf("outcomes %v", outcomes)
-	}
-	if stats := store.Stats(); stats.LostReplies < 100 {
-		t.Errorf("only %d replies were lost", stats.LostReplies)
-	}
+	assert.LessOrEqual(t, outcomes[dedup.Duplicate]+outcomes[dedup.InFlight], 0)
+	assert.GreaterOrEqual(t, outcomes[dedup.Acquired], 970)
+	assert.GreaterOrEqual(t, store.Stats().LostReplies, 100, "lost replies")
 }
 
 // Until the lease ends the record is all that stands between the effect and a second
@@ -135,9 +131,8 @@ func TestCompleteIsRetriedWithItsTokenUntilTheLeaseEndsAndNotLater(t *testing.T)
 					}
 					store.setBefore(only("Finish", down))
 					err := end(d, c)
-					if !dedup.OutcomeUnknown(err) || !errors.Is(err, errNet) {
-						t.Fatal(err)
-					}
+					require.True(t, dedup.OutcomeUnknown(err), err)
+					require.ErrorIs(t, err, errNet)
 					wantRetries(t, store.of("Finish"), start)
 				})
 			})
@@ -147,17 +142,13 @@ func TestCompleteIsRetriedWithItsTokenUntilTheLeaseEndsAndNotLater(t *testing.T)
 
 func wantRetries(t *testing.T, sent []call, start time.Time) {
 	t.Helper()
-	if len(sent) < 40 {
-		t.Errorf("sent only %d times in a lease", len(sent))
-	}
+	assert.GreaterOrEqual(t, len(sent), 40, "renewals sent")
 	for _, c := range sent {
-		if after := c.at.Sub(start); after >= valid || c.token != sent[0].token {
-			t.Errorf("sent after %v, with the same token: %t", after, c.token == sent[0].token)
-		}
+		assert.Less(t, c.at.Sub(start), valid)
+		assert.Equal(t, sent[0].token, c.token)
 	}
-	if last := sent[len(sent)-1].at.Sub(start); last < valid-time.Second {
-		t.Errorf("given up after %v", last)
-	}
+	assert.GreaterOrEqual(t, sent[len(sent)-1].at.Sub(start), valid-time.Second,
+		"it gave up too early")
 }
 
 // A release does no more than the end of the lease does: it holds nobody up.
@@ -169,12 +160,9 @@ func TestReleaseIsTriedAFewTimesOnly(t *testing.T) {
 		start := time.Now()
 		errBusy := errors.New("busy")
 		_, err := do(t, d, "k", func(context.Context) (string, error) { return "", errBusy })
-		if err != errBusy { //nolint:errorlint // nothing is to be added
-			t.Fatal(err)
-		}
-		if n := store.count("Finish"); n != 4 || time.Since(start) > time.Second {
-			t.Fatalf("%d releases in %v", n, time.Since(start))
-		}
+		require.Same(t, errBusy, err, "nothing is to be added")
+		require.Equal(t, 4, store.count("Finish"))
+		require.LessOrEqual(t, time.Since(start), time.Second)
 	})
 }
 
@@ -186,10 +174,9 @@ func TestCompleteThatCannotSucceedIsNotRetried(t *testing.T) {
 		c := acquire(t, d, "k")
 		store.setBefore(only("Finish", func(call) error { return dedup.ErrUnreadable }))
 		err := c.Complete(t.Context(), nil)
-		wantErr(t, err, dedup.ErrUnreadable)
-		if dedup.OutcomeUnknown(err) || store.count("Finish") != 1 {
-			t.Fatalf("%d times, %v", store.count("Finish"), err)
-		}
+		require.ErrorIs(t, err, dedup.ErrUnreadable)
+		require.False(t, dedup.OutcomeUnknown(err))
+		require.Equal(t, 1, store.count("Finish"))
 	})
 }
 
@@ -207,19 +194,13 @@ func TestCompleteFollowsItsContext(t *testing.T) {
 		result := []byte("v")
 		err := c.Complete(ctx, result)
 		result[0] = 'X' // its slice is the caller's again
-		if !dedup.OutcomeUnknown(err) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
-			t.Fatalf("%v after %v", err, time.Since(start))
-		}
+		require.True(t, dedup.OutcomeUnknown(err))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
 		store.setBefore(nil)
 		time.Sleep(time.Second) // what was on its way has arrived
-		if rec := wantState(t, store, "k", dedup.StateSucceeded); string(rec.Result) != "v" {
-			t.Fatalf("%q", rec.Result)
-		}
-		if err := c.Complete(t.Context(), []byte("v")); err != nil {
-			t.Fatal(err)
-		}
-		if rec := wantState(t, store, "k", dedup.StateSucceeded); string(rec.Result) != "v" {
-			t.Fatalf("%q", rec.Result)
-		}
+		require.Equal(t, "v", string(wantState(t, store, "k", dedup.StateSucceeded).Result))
+		require.NoError(t, c.Complete(t.Context(), []byte("v")))
+		require.Equal(t, "v", string(wantState(t, store, "k", dedup.StateSucceeded).Result))
 	})
 }

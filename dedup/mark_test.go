@@ -1,7 +1,6 @@
 package dedup_test
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,24 +8,23 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
 func seen(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) bool {
 	t.Helper()
 	ok, err := d.Seen(t.Context(), key, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return ok
 }
 
 func mark(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) bool {
 	t.Helper()
 	first, err := d.Mark(t.Context(), key, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return first
 }
 
@@ -34,16 +32,11 @@ func TestMarkedIsSeenUntilTheWindowEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := &journal{}
 		d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) { c.Observer = told.observer() })
-		if seen(t, d, "k") || !mark(t, d, "k") || !seen(t, d, "k") || mark(t, d, "k") {
-			t.Fatal("not seen, first, seen, not first")
-		}
-		if seen(t, d, "k", dedup.WithScope("other")) {
-			t.Error("seen in another scope")
-		}
+		require.True(t, !seen(t, d, "k") && mark(t, d, "k") && seen(t, d, "k") && !mark(t, d, "k"),
+			"not seen, first, seen, not first")
+		assert.False(t, seen(t, d, "k", dedup.WithScope("other")), "seen in another scope")
 		time.Sleep(time.Hour)
-		if seen(t, d, "k") || !mark(t, d, "k") {
-			t.Error("remembered beyond the window")
-		}
+		assert.True(t, !seen(t, d, "k") && mark(t, d, "k"), "remembered beyond the window")
 		told.want(t, "ended", 2)      // marks that were the first
 		told.want(t, "lease lost", 0) // a Mark has no lease to lose
 		told.want(t, "claimed", 4)
@@ -58,18 +51,15 @@ func TestMarkIsFirstOnceAmongMany(t *testing.T) {
 		d := newDeduper(t, store, nil)
 		for range 50 {
 			wg.Go(func() {
-				if first, err := d.Mark(t.Context(), "k"); err != nil {
-					t.Error(err)
-				} else if first {
+				first, err := d.Mark(t.Context(), "k")
+				if assert.NoError(t, err); first {
 					firsts.Add(1)
 				}
 			})
 		}
 	}
 	wg.Wait()
-	if n := firsts.Load(); n != 1 {
-		t.Errorf("%d callers were the first", n)
-	}
+	assert.EqualValues(t, 1, firsts.Load(), "callers that were first")
 }
 
 // The reply that said "first" is lost: the retry finds its own work.
@@ -80,12 +70,9 @@ func TestMarkIsFirstAfterALostReply(t *testing.T) {
 				store := hook()
 				d := newDeduper(t, store, nil)
 				store.setAfter(lostTimes("Finish", lost))
-				if !mark(t, d, "k") || store.count() != lost+1 {
-					t.Errorf("not the first, after %d calls", store.count())
-				}
-				if mark(t, d, "k") {
-					t.Error("first twice")
-				}
+				assert.True(t, mark(t, d, "k"), "not the first, after %d calls", store.count())
+				assert.Equal(t, lost+1, store.count())
+				assert.False(t, mark(t, d, "k"), "first twice")
 			})
 		})
 	}
@@ -97,18 +84,14 @@ func TestMarkTellsThatTheStoreIsAway(t *testing.T) {
 		d := newDeduper(t, store, func(c *dedup.Config) { c.Observer = told.observer() })
 		store.setBefore(down)
 		first, err := d.Mark(t.Context(), "k")
-		if first || !dedup.OutcomeUnknown(err) || !errors.Is(err, errNet) {
-			t.Errorf("%t, %v", first, err)
-		}
-		if _, err := d.Seen(t.Context(), "k"); !dedup.OutcomeUnknown(err) {
-			t.Errorf("Seen: %v", err)
-		}
-		if _, err := d.Lookup(t.Context(), "k"); !dedup.OutcomeUnknown(err) {
-			t.Errorf("Lookup: %v", err)
-		}
-		if err := d.Forget(t.Context(), "k"); !dedup.OutcomeUnknown(err) {
-			t.Errorf("Forget: %v", err)
-		}
+		assert.ErrorIs(t, err, errNet)
+		assert.True(t, !first && dedup.OutcomeUnknown(err), "%t, %v", first, err)
+		_, err = d.Seen(t.Context(), "k")
+		assert.True(t, dedup.OutcomeUnknown(err), "Seen: %v", err)
+		_, err = d.Lookup(t.Context(), "k")
+		assert.True(t, dedup.OutcomeUnknown(err), "Lookup: %v", err)
+		err = d.Forget(t.Context(), "k")
+		assert.True(t, dedup.OutcomeUnknown(err), "Forget: %v", err)
 		told.want(t, "store error", 4+3)
 	})
 }
@@ -119,16 +102,11 @@ func TestMarkOverAClaimInFlight(t *testing.T) {
 		store := dedup.Memory(10)
 		a, b := newDeduper(t, store, nil), newDeduper(t, store, nil)
 		c := acquire(t, a, "k")
-		if seen(t, b, "k") {
-			t.Error("what is only in flight is not seen")
-		}
-		if !mark(t, b, "k") || !seen(t, b, "k") {
-			t.Error("the mark was not kept")
-		}
-		wantErr(t, c.Complete(t.Context(), []byte("late")), dedup.ErrLeaseLost)
-		if rec := wantState(t, store, "k", dedup.StateSucceeded); rec.Result != nil || c.Stored == nil {
-			t.Errorf("%+v", rec)
-		}
+		assert.False(t, seen(t, b, "k"), "what is only in flight is not seen")
+		assert.True(t, mark(t, b, "k") && seen(t, b, "k"), "the mark was not kept")
+		require.ErrorIs(t, c.Complete(t.Context(), []byte("late")), dedup.ErrLeaseLost)
+		assert.Nil(t, wantState(t, store, "k", dedup.StateSucceeded).Result)
+		assert.NotNil(t, c.Stored)
 	})
 }
 
@@ -136,21 +114,12 @@ func TestMarkChangesNothingThatIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := dedup.Memory(10)
 		d := newDeduper(t, store, nil)
-		if _, err := do(t, d, "done", returns("v")); err != nil {
-			t.Fatal(err)
-		}
-		if err := acquire(t, d, "failed").Fail(t.Context(), errNet); err != nil {
-			t.Fatal(err)
-		}
-		if mark(t, d, "done") || mark(t, d, "failed") {
-			t.Error("first, over a record")
-		}
-		if !seen(t, d, "done") || !seen(t, d, "failed") {
-			t.Error("not seen")
-		}
-		if rec := wantState(t, store, "done", dedup.StateSucceeded); string(rec.Result) != "v" {
-			t.Errorf("%+v", rec)
-		}
+		_, err := do(t, d, "done", returns("v"))
+		require.NoError(t, err)
+		require.NoError(t, acquire(t, d, "failed").Fail(t.Context(), errNet))
+		assert.True(t, !mark(t, d, "done") && !mark(t, d, "failed"), "first, over a record")
+		assert.True(t, seen(t, d, "done") && seen(t, d, "failed"), "not seen")
+		assert.Equal(t, "v", string(wantState(t, store, "done", dedup.StateSucceeded).Result))
 		wantState(t, store, "failed", dedup.StateFailed)
 	})
 }
@@ -158,18 +127,17 @@ func TestMarkChangesNothingThatIsDone(t *testing.T) {
 func TestSeenComparesFingerprints(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
 	mark(t, d, "k", dedup.WithFingerprint([]byte("a")))
-	if !seen(t, d, "k", dedup.WithFingerprint([]byte("a"))) || !seen(t, d, "k") {
-		t.Error("not seen")
-	}
+	assert.True(t, seen(t, d, "k", dedup.WithFingerprint([]byte("a"))) && seen(t, d, "k"),
+		"not seen")
 	_, err := d.Seen(t.Context(), "k", dedup.WithFingerprint([]byte("b")))
-	wantErr(t, err, dedup.ErrMismatch)
+	require.ErrorIs(t, err, dedup.ErrMismatch)
 }
 
 // Nobody knows whether an uncertain key is done: running it is not the answer.
 func TestSeenDoesNotSendAnUncertainKeyToItsEffect(t *testing.T) {
 	d := newDeduper(t, uncertain{dedup.Memory(1)}, nil)
 	_, err := d.Seen(t.Context(), "k")
-	wantErr(t, err, dedup.ErrUncertain)
+	require.ErrorIs(t, err, dedup.ErrUncertain)
 }
 
 func TestLookupReadsAndChangesNothing(t *testing.T) {
@@ -177,27 +145,27 @@ func TestLookupReadsAndChangesNothing(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, func(c *dedup.Config) { c.KeepLabels = true })
 		rec, err := d.Lookup(t.Context(), "k")
-		if err != nil || rec.State != dedup.StateAbsent {
-			t.Fatalf("%+v, %v", rec, err)
-		}
+		require.NoError(t, err)
+		require.Equal(t, dedup.StateAbsent, rec.State)
 		origin := dedup.Origin{Source: "orders", Partition: 3, Offset: 7, Generation: 2}
 		c := acquire(t, d, "k", dedup.WithOrigin(origin), dedup.WithLabel("order 7"))
 		time.Sleep(time.Second)
 		rec, err = d.Lookup(t.Context(), "k")
-		if err != nil || rec.State != dedup.StateInProgress || rec.Remaining != lease-time.Second || rec.Attempt != 1 {
-			t.Fatalf("%+v, %v", rec, err)
-		}
-		if rec.Origin.Digest() != origin.Digest() || rec.Origin.Offset != 7 || rec.Label != "order 7" {
-			t.Fatalf("%+v", rec)
-		}
-		if err := c.Complete(t.Context(), []byte("v")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
+		require.Equal(t, dedup.StateInProgress, rec.State)
+		require.Equal(t, lease-time.Second, rec.Remaining)
+		require.Equal(t, 1, rec.Attempt)
+		require.Equal(t, origin.Digest(), rec.Origin.Digest())
+		require.EqualValues(t, 7, rec.Origin.Offset)
+		require.Equal(t, "order 7", rec.Label)
+		require.NoError(t, c.Complete(t.Context(), []byte("v")))
 		time.Sleep(time.Minute)
 		rec, err = d.Lookup(t.Context(), "k")
-		if err != nil || rec.State != dedup.StateSucceeded || string(rec.Result) != "v" || rec.Age != time.Minute || rec.Remaining != 59*time.Minute {
-			t.Fatalf("%+v, %v", rec, err)
-		}
+		require.NoError(t, err)
+		require.Equal(t, dedup.StateSucceeded, rec.State)
+		require.Equal(t, "v", string(rec.Result))
+		require.Equal(t, time.Minute, rec.Age)
+		require.Equal(t, 59*time.Minute, rec.Remaining)
 	})
 }
 
@@ -206,9 +174,7 @@ func TestLabelsAreNotKeptByDefault(t *testing.T) {
 	store := dedup.Memory(10)
 	d := newDeduper(t, store, nil)
 	mark(t, d, "k", dedup.WithLabel("jane@example.com"))
-	if rec := lookup(t, store, "k"); rec.Label != "" {
-		t.Errorf("%+v", rec)
-	}
+	assert.Empty(t, lookup(t, store, "k").Label)
 }
 
 func TestForgetMakesAKeyClaimableAgain(t *testing.T) {
@@ -221,19 +187,13 @@ func TestForgetMakesAKeyClaimableAgain(t *testing.T) {
 			"lapsed":   func(*dedup.Claim) error { time.Sleep(lease); return nil },
 		} {
 			c := acquire(t, d, name)
-			if err := end(c); err != nil {
-				t.Fatal(err)
-			}
-			if err := d.Forget(t.Context(), name); err != nil {
-				t.Errorf("forgetting a %s key: %v", name, err)
-			}
-			if again := acquire(t, d, name); again.Attempt != 1 || again.Fence() <= c.Fence() {
-				t.Errorf("after a %s key: attempt %d, fence %d after %d", name, again.Attempt, again.Fence(), c.Fence())
-			}
+			require.NoError(t, end(c))
+			assert.NoError(t, d.Forget(t.Context(), name), "forgetting a %s", name)
+			again := acquire(t, d, name)
+			assert.Equal(t, 1, again.Attempt, "after a %s key: attempt", name)
+			assert.Greater(t, again.Fence(), c.Fence(), "after a %s key: attempt", name)
 		}
-		if err := d.Forget(t.Context(), "never seen"); err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, d.Forget(t.Context(), "never seen"))
 	})
 }
 
@@ -244,14 +204,10 @@ func TestForgetRefusesALiveClaim(t *testing.T) {
 		c := acquire(t, a, "k")
 		for _, d := range []*dedup.Deduper{a, b} {
 			err := d.Forget(t.Context(), "k")
-			wantErr(t, err, dedup.ErrInFlight)
-			if dedup.OutcomeUnknown(err) {
-				t.Error("the outcome is known")
-			}
+			require.ErrorIs(t, err, dedup.ErrInFlight)
+			assert.False(t, dedup.OutcomeUnknown(err), "the outcome is known")
 		}
-		if err := c.Complete(t.Context(), nil); err != nil {
-			t.Fatalf("the live owner was disturbed: %v", err)
-		}
+		require.NoError(t, c.Complete(t.Context(), nil), "the live owner was disturbed")
 	})
 }
 
@@ -265,15 +221,13 @@ func TestForgottenOwnerWritesNothing(t *testing.T) {
 				a, b := newDeduper(t, store, nil), newDeduper(t, store, nil)
 				old := acquire(t, a, "k")
 				time.Sleep(lease)
-				if err := b.Forget(t.Context(), "k"); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, b.Forget(t.Context(), "k"))
 				want := dedup.StateAbsent
 				if claimed {
 					acquire(t, b, "k")
 					want = dedup.StateInProgress
 				}
-				wantErr(t, old.Complete(t.Context(), []byte("old")), dedup.ErrLeaseLost)
+				require.ErrorIs(t, old.Complete(t.Context(), []byte("old")), dedup.ErrLeaseLost)
 				wantState(t, store, "k", want)
 			})
 		})
@@ -293,22 +247,18 @@ func TestSeenOfAHotKeyIsSharedInTheCrowd(t *testing.T) {
 		var wg sync.WaitGroup
 		for range callers {
 			wg.Go(func() {
-				if seen, err := d.Seen(t.Context(), "hot"); !seen || err != nil {
-					t.Errorf("hot: %t, %v", seen, err)
-				}
+				seen, err := d.Seen(t.Context(), "hot")
+				assert.True(t, seen)
+				assert.NoError(t, err)
 			})
 		}
 		synctest.Wait()
 		start := time.Now()
-		if seen, err := d.Seen(t.Context(), "cold"); seen || err != nil {
-			t.Errorf("cold: %t, %v", seen, err)
-		}
-		if waited := time.Since(start); waited > 10*trip {
-			t.Errorf("another key's caller waited %v", waited)
-		}
+		seen, err := d.Seen(t.Context(), "cold")
+		assert.False(t, seen)
+		assert.NoError(t, err)
+		assert.LessOrEqual(t, time.Since(start), 10*trip, "another key's caller waited")
 		wg.Wait()
-		if n := store.count("Lookup"); n > callers/40 {
-			t.Errorf("%d look-ups", n)
-		}
+		assert.LessOrEqual(t, store.count("Lookup"), callers/40)
 	})
 }

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 )
@@ -47,48 +50,42 @@ func TestMemoryFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := dedup.Memory(3)
 		for n := range 3 {
-			if a := memClaim(t, s, n, time.Minute, time.Hour); a.Outcome != dedup.Acquired {
-				t.Fatalf("claim %d: %+v", n, a)
-			}
+			a := memClaim(t, s, n, time.Minute, time.Hour)
+			require.Equal(t, dedup.Acquired, a.Outcome, "claim %d", n)
 		}
 		full := func(when string) {
 			t.Helper()
-			if a := memClaim(t, s, 9, time.Minute, time.Hour); a.Outcome != dedup.Unknown || !errors.Is(a.Err, dedup.ErrStoreFull) {
-				t.Errorf("a new claim %s: %+v", when, a)
-			}
+			a := memClaim(t, s, 9, time.Minute, time.Hour)
+			assert.Equal(t, dedup.Unknown, a.Outcome, "a new claim %s", when)
+			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a new claim %s", when)
 			landed := dedup.Change{ID: memID(9), Token: memToken(9), State: dedup.StateSucceeded, Window: time.Hour, Landed: true}
-			if a := s.Finish(t.Context(), []dedup.Change{landed})[0]; a.Written || !errors.Is(a.Err, dedup.ErrStoreFull) {
-				t.Errorf("a landed effect of a new key %s: %+v", when, a)
-			}
+			a = s.Finish(t.Context(), []dedup.Change{landed})[0]
+			assert.False(t, a.Written, "a landed effect of a new key %s", when)
+			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a landed effect of a new key %s", when)
 		}
 		full("with three claims")
 
 		renewal := dedup.Change{ID: memID(0), Token: memToken(0), Lease: time.Hour, Hold: time.Hour}
-		if a := s.Renew(t.Context(), []dedup.Change{renewal})[0]; !a.Held {
-			t.Errorf("renewal: %+v", a)
-		}
-		if a := memFinish(t, s, 1, dedup.StateSucceeded, time.Hour); !a.Held || !a.Written {
-			t.Errorf("completion: %+v", a)
-		}
-		if a := memFinish(t, s, 2, dedup.StateReleased, time.Hour); !a.Held || !a.Written {
-			t.Errorf("release: %+v", a)
-		}
+		a := s.Renew(t.Context(), []dedup.Change{renewal})[0]
+		assert.True(t, a.Held, "renewal: %+v", a)
+		a = memFinish(t, s, 1, dedup.StateSucceeded, time.Hour)
+		assert.True(t, a.Held && a.Written, "completion: %+v", a)
+		a = memFinish(t, s, 2, dedup.StateReleased, time.Hour)
+		assert.True(t, a.Held && a.Written, "release: %+v", a)
 		full("with a claim, a record and a released key")
-		if a := memClaim(t, s, 2, time.Minute, time.Hour); a.Outcome != dedup.Acquired || a.Record.Attempt != 2 {
-			t.Errorf("claim of a released key: %+v", a)
-		}
+		a = memClaim(t, s, 2, time.Minute, time.Hour)
+		assert.Equal(t, dedup.Acquired, a.Outcome, "claim of a released key")
+		assert.Equal(t, 2, a.Record.Attempt)
 		time.Sleep(2 * time.Minute)
 		taken := dedup.ClaimRequest{ID: memID(2), Token: memToken(7), Lease: time.Minute, Hold: time.Hour}
-		if a := s.Claim(t.Context(), []dedup.ClaimRequest{taken})[0]; a.Outcome != dedup.Acquired || a.Record.Attempt != 3 {
-			t.Errorf("takeover: %+v", a)
-		}
-		if err := s.Forget(t.Context(), []dedup.ID{memID(1)}, time.Hour)[0]; err != nil {
-			t.Errorf("forget: %v", err)
-		}
+		a = s.Claim(t.Context(), []dedup.ClaimRequest{taken})[0]
+		assert.Equal(t, dedup.Acquired, a.Outcome)
+		assert.Equal(t, 3, a.Record.Attempt)
+		assert.NoError(t, s.Forget(t.Context(), []dedup.ID{memID(1)}, time.Hour)[0])
 		full("with a forgotten key that is held")
-		if a := memClaim(t, s, 1, time.Minute, time.Hour); a.Outcome != dedup.Acquired || a.Record.Attempt != 1 {
-			t.Errorf("claim of the forgotten key in its own place: %+v", a)
-		}
+		a = memClaim(t, s, 1, time.Minute, time.Hour)
+		assert.Equal(t, dedup.Acquired, a.Outcome, "claim of the forgotten key in its own place")
+		assert.Equal(t, 1, a.Record.Attempt)
 	})
 }
 
@@ -110,9 +107,9 @@ func TestMemoryPlacesComeBack(t *testing.T) {
 				live++
 			}
 			a := memClaim(t, s, n, time.Second, time.Second)
-			if got, want := a.Outcome == dedup.Acquired, live < places; got != want {
-				t.Fatalf("claim %d beside %d live keys of %d: %+v", n, live, places, a)
-			}
+			got, want := a.Outcome == dedup.Acquired, live < places
+			require.Equal(t, want, got, "claim %d beside %d live keys of %d: %+v", n, live, places,
+				a)
 			if a.Outcome == dedup.Acquired {
 				keep := 2 * time.Second
 				switch n % 4 {
@@ -176,12 +173,10 @@ func TestMemoryRefusesBadInput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := dedup.Memory(row.capacity)
 			var input *dedup.InputError
-			if err := row.call(s); !errors.As(err, &input) || input.Field != row.field {
-				t.Errorf("want an InputError of %s, got %v", row.field, err)
-			}
-			if rec := s.Lookup(t.Context(), []dedup.ID{memID(1)})[0].Record; rec.State != dedup.StateAbsent {
-				t.Errorf("a refused call left the key %v", rec.State)
-			}
+			require.ErrorAs(t, row.call(s), &input, row.field)
+			assert.Equal(t, row.field, input.Field, row.field)
+			rec := s.Lookup(t.Context(), []dedup.ID{memID(1)})[0].Record
+			assert.Equal(t, dedup.StateAbsent, rec.State, "what a refused call left")
 		})
 	}
 }
@@ -189,15 +184,14 @@ func TestMemoryRefusesBadInput(t *testing.T) {
 // Durations to the end of time must not wrap around into the past.
 func TestMemoryForever(t *testing.T) {
 	s := dedup.Memory(10)
-	if a := memClaim(t, s, 1, math.MaxInt64, math.MaxInt64); a.Outcome != dedup.Acquired || a.Record.Remaining <= 0 {
-		t.Fatalf("claim: %+v", a)
-	}
-	if a := memFinish(t, s, 1, dedup.StateSucceeded, math.MaxInt64); !a.Written || a.Record.Remaining <= 0 {
-		t.Fatalf("end: %+v", a)
-	}
-	if a := memClaim(t, s, 1, time.Second, time.Second); a.Outcome != dedup.Duplicate {
-		t.Fatalf("second claim: %+v", a)
-	}
+	a := memClaim(t, s, 1, math.MaxInt64, math.MaxInt64)
+	require.Equal(t, dedup.Acquired, a.Outcome)
+	require.Positive(t, a.Record.Remaining)
+	a = memFinish(t, s, 1, dedup.StateSucceeded, math.MaxInt64)
+	require.True(t, a.Written, "end: %+v", a)
+	require.Positive(t, a.Record.Remaining)
+	a = memClaim(t, s, 1, time.Second, time.Second)
+	require.Equal(t, dedup.Duplicate, a.Outcome, "second claim")
 }
 
 // An owner from before a Forget writes nothing, also when the key was claimed again by
@@ -207,20 +201,18 @@ func TestMemoryForgottenOwnerStaysOut(t *testing.T) {
 		s := dedup.Memory(10)
 		old := memClaim(t, s, 1, time.Second, time.Hour)
 		time.Sleep(2 * time.Second)
-		if err := s.Forget(t.Context(), []dedup.ID{memID(1)}, time.Hour)[0]; err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, s.Forget(t.Context(), []dedup.ID{memID(1)}, time.Hour)[0])
 		next := dedup.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute, Hold: time.Hour}
-		if a := s.Claim(t.Context(), []dedup.ClaimRequest{next})[0]; a.Outcome != dedup.Acquired || a.Record.Fence <= old.Record.Fence {
-			t.Fatalf("claim after Forget: %+v", a)
-		}
+		a := s.Claim(t.Context(), []dedup.ClaimRequest{next})[0]
+		require.Equal(t, dedup.Acquired, a.Outcome, "claim after Forget")
+		require.Greater(t, a.Record.Fence, old.Record.Fence)
 		late := dedup.Change{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence, Attempt: 1,
 			State: dedup.StateSucceeded, Window: time.Hour, Landed: true, Result: []byte("old"),
 		}
-		if a := s.Finish(t.Context(), []dedup.Change{late})[0]; a.Written || a.Record.State != dedup.StateInProgress {
-			t.Errorf("the forgotten owner wrote: %+v", a)
-		}
+		a = s.Finish(t.Context(), []dedup.Change{late})[0]
+		assert.False(t, a.Written, "the forgotten owner wrote: %+v", a)
+		assert.Equal(t, dedup.StateInProgress, a.Record.State)
 	})
 }
 
@@ -238,9 +230,8 @@ func TestMemoryLandedAgainIsNotHeld(t *testing.T) {
 			State: dedup.StateSucceeded, Window: time.Hour, Landed: true,
 		}
 		for range 2 {
-			if a := s.Finish(t.Context(), []dedup.Change{late})[0]; !a.Written || a.Held {
-				t.Errorf("a landed effect: %+v", a)
-			}
+			a := s.Finish(t.Context(), []dedup.Change{late})[0]
+			assert.True(t, a.Written && !a.Held, "a landed effect: %+v", a)
 		}
 	})
 }
@@ -255,13 +246,12 @@ func TestMemoryLandedFenceCounts(t *testing.T) {
 			ID: memID(1), Token: memToken(1), Fence: fence, Attempt: 4,
 			State: dedup.StateSucceeded, Window: time.Second, Landed: true,
 		}
-		if a := s.Finish(t.Context(), []dedup.Change{late})[0]; !a.Written || a.Record.Fence != fence || a.Record.Attempt != 4 {
-			t.Errorf("a landed effect: %+v", a)
-		}
+		a := s.Finish(t.Context(), []dedup.Change{late})[0]
+		assert.True(t, a.Written, "a landed effect: %+v", a)
+		assert.EqualValues(t, fence, a.Record.Fence)
+		assert.Equal(t, 4, a.Record.Attempt)
 		time.Sleep(time.Second)
-		if a := memClaim(t, s, 1, time.Second, time.Second); a.Record.Fence <= fence {
-			t.Errorf("fence %d does not grow over %d", a.Record.Fence, fence)
-		}
+		assert.Greater(t, memClaim(t, s, 1, time.Second, time.Second).Record.Fence, uint64(fence))
 	})
 }
 
@@ -270,9 +260,8 @@ func TestMemoryKeepsTheCause(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(gone)
 	a := dedup.Memory(10).Lookup(ctx, []dedup.ID{memID(1)})[0]
-	if !errors.Is(a.Err, context.Canceled) || !errors.Is(a.Err, gone) {
-		t.Errorf("want both the end and its cause, got %v", a.Err)
-	}
+	assert.ErrorIs(t, a.Err, context.Canceled, "want both the end and its cause")
+	assert.ErrorIs(t, a.Err, gone)
 }
 
 // A process that starts again must hand out larger fences than the one before it.
@@ -285,9 +274,8 @@ func TestMemoryFencesOutliveTheProcess(t *testing.T) {
 			memFinish(t, before, 1, dedup.StateReleased, time.Second)
 		}
 		time.Sleep(time.Millisecond)
-		if a := memClaim(t, dedup.Memory(10), 1, time.Second, time.Second); a.Record.Fence <= last {
-			t.Errorf("fence %d after a restart does not grow over %d", a.Record.Fence, last)
-		}
+		a := memClaim(t, dedup.Memory(10), 1, time.Second, time.Second)
+		assert.Greater(t, a.Record.Fence, last)
 	})
 }
 
@@ -297,18 +285,15 @@ func TestMemoryForgetHoldsTheLongest(t *testing.T) {
 		old := memClaim(t, s, 1, time.Second, time.Hour)
 		time.Sleep(2 * time.Second)
 		for _, hold := range []time.Duration{time.Hour, time.Second} {
-			if err := s.Forget(t.Context(), []dedup.ID{memID(1)}, hold)[0]; err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, s.Forget(t.Context(), []dedup.ID{memID(1)}, hold)[0])
 		}
 		time.Sleep(time.Minute)
 		late := dedup.Change{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence,
 			State: dedup.StateSucceeded, Window: time.Hour, Landed: true,
 		}
-		if a := s.Finish(t.Context(), []dedup.Change{late})[0]; a.Written {
-			t.Errorf("a second, shorter Forget let the old owner in: %+v", a)
-		}
+		a := s.Finish(t.Context(), []dedup.Change{late})[0]
+		assert.False(t, a.Written, "a second, shorter Forget let the old owner in: %+v", a)
 	})
 }
 

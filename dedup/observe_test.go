@@ -2,10 +2,12 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -23,9 +25,9 @@ func runs(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) int 
 	t.Helper()
 	n := 0
 	res, err := dedup.Do(t.Context(), d, key, func(context.Context) (string, error) { n++; return "v", nil }, opts...)
-	if err != nil || res.Value != "v" || res.Outcome != dedup.Acquired {
-		t.Errorf("%+v, %v", res, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, "v", res.Value)
+	assert.Equal(t, dedup.Acquired, res.Outcome)
 	return n
 }
 
@@ -35,22 +37,21 @@ func TestObserveRunsEverythingAndReports(t *testing.T) {
 		d, other := newDeduper(t, store, observing(told)), newDeduper(t, store, nil)
 		one, two := dedup.WithFingerprint([]byte("1")), dedup.WithFingerprint([]byte("2"))
 		acquire(t, other, "elsewhere")
-		if n := runs(t, d, "k", one) + runs(t, d, "k", one) + runs(t, d, "k", two) + runs(t, d, "elsewhere"); n != 4 {
-			t.Errorf("%d of 4 ran", n)
-		}
+		n := runs(t, d, "k", one) + runs(t, d, "k", one) + runs(t, d, "k", two) + runs(t, d, "elsewhere")
+		assert.Equal(t, 4, n)
 		wantState(t, store, "k", dedup.StateSucceeded) // recorded for real
 		skip := told.of("would skip")
-		if len(skip) != 3 || skip[0].Outcome != dedup.Duplicate || skip[1].Outcome != dedup.Mismatch || skip[2].Outcome != dedup.InFlight {
-			t.Fatalf("%+v", skip)
-		}
-		if skip[0].Cause != dedup.ProducerRetry || skip[1].Cause != dedup.KeyReuse {
-			t.Errorf("%+v", skip)
-		}
+		require.Len(t, skip, 3)
+		require.Equal(t, dedup.Duplicate, skip[0].Outcome)
+		require.Equal(t, dedup.Mismatch, skip[1].Outcome)
+		require.Equal(t, dedup.InFlight, skip[2].Outcome)
+		assert.Equal(t, dedup.ProducerRetry, skip[0].Cause)
+		assert.Equal(t, dedup.KeyReuse, skip[1].Cause)
 		told.want(t, "claimed", 4)
 		told.want(t, "ended", 1)
-		if rec := lookup(t, store, "elsewhere"); rec.State != dedup.StateInProgress || rec.Attempt != 1 {
-			t.Errorf("the other owner's claim was touched: %+v", rec)
-		}
+		rec := lookup(t, store, "elsewhere")
+		assert.Equal(t, dedup.StateInProgress, rec.State, "the other owner's claim was touched")
+		assert.Equal(t, 1, rec.Attempt)
 	})
 }
 
@@ -59,29 +60,22 @@ func TestObservedClaimsByHand(t *testing.T) {
 		store, told := hook(), &journal{}
 		d := newDeduper(t, store, observing(told))
 		mark(t, d, "done")
-		if seen(t, d, "done") {
-			t.Error("Seen in Observe mode")
-		}
+		assert.False(t, seen(t, d, "done"), "Seen in Observe mode")
 		claims := claimBatch(t, d, keyed("done"), keyed("a"), keyed("a"))
 		for i, observed := range []dedup.Outcome{dedup.Duplicate, dedup.Acquired, dedup.InFlight} {
 			c := claims[i]
-			wantOutcome(t, c, dedup.Acquired)
-			if c.Observed != observed || c.Attempt < 1 || c.Err() != nil {
-				t.Errorf("item %d: observed %v, attempt %d, %v", i, c.Observed, c.Attempt, c.Err())
-			}
+			require.Equal(t, dedup.Acquired, c.Outcome)
+			assert.Equal(t, observed, c.Observed, "item %d: observed", i)
+			assert.GreaterOrEqual(t, c.Attempt, 1, "item %d: observed", i)
+			assert.NoError(t, c.Err(), "item %d: observed", i)
 			run, stop := c.KeepAlive(t.Context())
 			defer stop()
-			if run.Err() != nil {
-				t.Errorf("item %d cannot run: %v", i, context.Cause(run))
-			}
+			assert.NoError(t, run.Err(), "item %d cannot run", i)
 		}
-		if claims[0].Fence() != 0 || claims[2].Fence() != 0 {
-			t.Error("a fence without a claim")
-		}
+		assert.Zero(t, claims[0].Fence(), "a fence without a claim")
+		assert.Zero(t, claims[2].Fence())
 		errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0]}, {Claim: claims[1]}, {Claim: claims[2]}})
-		if errs != nil {
-			t.Errorf("%v", errs)
-		}
+		assert.Nil(t, errs)
 		told.want(t, "would skip", 3) // Seen, the duplicate, the alias
 		wantState(t, store, "a", dedup.StateSucceeded)
 	})
@@ -95,12 +89,11 @@ func TestObserveFailsNobody(t *testing.T) {
 			store, told := hook(), &journal{}
 			d := newDeduper(t, store, observing(told))
 			store.setBefore(down)
-			if runs(t, d, "k") != 1 {
-				t.Error("not run")
-			}
-			if skip := told.of("would skip"); len(skip) != 1 || skip[0].Outcome != dedup.Unknown || !errors.Is(skip[0].Err, errNet) {
-				t.Errorf("%+v", skip)
-			}
+			assert.Equal(t, 1, runs(t, d, "k"), "not run")
+			skip := told.of("would skip")
+			require.Len(t, skip, 1)
+			assert.Equal(t, dedup.Unknown, skip[0].Outcome)
+			assert.ErrorIs(t, skip[0].Err, errNet)
 		})
 	})
 	t.Run("lost lease", func(t *testing.T) {
@@ -112,9 +105,8 @@ func TestObserveFailsNobody(t *testing.T) {
 				time.Sleep(3 * lease)
 				return "v", context.Cause(ctx)
 			})
-			if err != nil || res.Value != "v" {
-				t.Errorf("%+v, %v", res, err)
-			}
+			require.NoError(t, err)
+			assert.Equal(t, "v", res.Value)
 			told.want(t, "lease lost", 1)
 			wantState(t, store, "k", dedup.StateSucceeded)
 		})
@@ -124,9 +116,7 @@ func TestObserveFailsNobody(t *testing.T) {
 			store, told := hook(), &journal{}
 			d, other := newDeduper(t, store, observing(told)), newDeduper(t, store, nil)
 			_, err := do(t, d, "k", func(context.Context) (string, error) { mark(t, other, "k"); return "v", nil })
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 			told.want(t, "lease lost", 1)
 		})
 	})
@@ -136,9 +126,8 @@ func TestObserveFailsNobody(t *testing.T) {
 			d := newDeduper(t, store, observing(told))
 			store.setBefore(only("Finish", down))
 			start := time.Now()
-			if runs(t, d, "k") != 1 || time.Since(start) > time.Second {
-				t.Errorf("held up for %v", time.Since(start))
-			}
+			assert.Equal(t, 1, runs(t, d, "k"), "held up")
+			assert.LessOrEqual(t, time.Since(start), time.Second)
 			told.want(t, "store error", 4)
 			told.want(t, "ended", 0)
 		})
@@ -150,9 +139,7 @@ func TestObserveFailsNobody(t *testing.T) {
 func TestObserveTellsMisuse(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), observing(&journal{}))
 	c := acquire(t, d, "k")
-	if err := c.Complete(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, c.Complete(t.Context(), nil))
 	wantInput(t, c.Release(t.Context()), "Claim")
 	_, err := d.Claim(t.Context(), "")
 	wantInput(t, err, "Key")
@@ -163,19 +150,16 @@ func TestFailOpenRunsWithoutTheStoreAndCounts(t *testing.T) {
 		store, told := hook(), &journal{}
 		d := newDeduper(t, store, failingOpen(told))
 		store.setBefore(down)
-		if runs(t, d, "k")+runs(t, d, "k") != 2 {
-			t.Error("not run")
-		}
+		assert.Equal(t, 2, runs(t, d, "k")+runs(t, d, "k"), "not run")
 		open := told.of("failed open")
-		if len(open) != 2 || open[0].Outcome != dedup.Unknown || !errors.Is(open[0].Err, errNet) {
-			t.Fatalf("%+v", open)
-		}
+		require.Len(t, open, 2)
+		require.Equal(t, dedup.Unknown, open[0].Outcome)
+		require.ErrorIs(t, open[0].Err, errNet)
 		told.want(t, "ended", 0)
 		store.setBefore(nil)
 		c := acquire(t, d, "other")
-		if c.Observed != dedup.Acquired || c.Fence() == 0 {
-			t.Errorf("a real claim is not: %+v", c)
-		}
+		assert.Equal(t, dedup.Acquired, c.Observed, "a real claim")
+		assert.NotZero(t, c.Fence())
 		told.want(t, "failed open", 2)
 	})
 }
@@ -187,13 +171,13 @@ func TestFailOpenRespectsWhatTheStoreSays(t *testing.T) {
 		d, other := newDeduper(t, store, failingOpen(told)), newDeduper(t, store, nil)
 		acquire(t, other, "elsewhere")
 		_, err := do(t, d, "elsewhere", mustNotRun(t))
-		wantErr(t, err, dedup.ErrInFlight)
+		require.ErrorIs(t, err, dedup.ErrInFlight)
 		mark(t, d, "done")
 		_, err = do(t, d, "done", mustNotRun(t))
-		wantErr(t, err, dedup.ErrNoResult)
+		require.ErrorIs(t, err, dedup.ErrNoResult)
 		store.setBefore(only("Claim", func(call) error { return dedup.ErrUnreadable }))
 		_, err = do(t, d, "foreign", mustNotRun(t))
-		wantErr(t, err, dedup.ErrUnreadable)
+		require.ErrorIs(t, err, dedup.ErrUnreadable)
 		told.want(t, "failed open", 0)
 	})
 }
@@ -205,20 +189,18 @@ func TestFailOpenStillRunsARepetitionOnce(t *testing.T) {
 		d := newDeduper(t, store, failingOpen(told))
 		store.setBefore(down)
 		claims := claimBatch(t, d, keyed("a"), keyed("a"), keyed("b"))
-		wantOutcome(t, claims[0], dedup.Acquired)
-		wantOutcome(t, claims[1], dedup.InFlight)
-		wantOutcome(t, claims[2], dedup.Acquired)
-		if claims[0].Observed != dedup.Unknown || claims[0].Fence() != 0 || claims[0].Attempt != 1 {
-			t.Errorf("%+v", claims[0])
-		}
+		require.Equal(t, dedup.Acquired, claims[0].Outcome)
+		require.Equal(t, dedup.InFlight, claims[1].Outcome)
+		require.Equal(t, dedup.Acquired, claims[2].Outcome)
+		assert.Equal(t, dedup.Unknown, claims[0].Observed)
+		assert.Zero(t, claims[0].Fence())
+		assert.Equal(t, 1, claims[0].Attempt)
 		told.want(t, "failed open", 2)
 		outcomes := crowd(t, d, 100, returns("v"))
-		if outcomes[dedup.Acquired] != 1 || outcomes[dedup.InFlight] != 99 {
-			t.Errorf("%v", outcomes)
-		}
-		if errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0]}, {Claim: claims[2]}}); errs != nil {
-			t.Errorf("%v", errs)
-		}
+		assert.Equal(t, 1, outcomes[dedup.Acquired])
+		assert.Equal(t, 99, outcomes[dedup.InFlight])
+		errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0]}, {Claim: claims[2]}})
+		assert.Nil(t, errs)
 	})
 }
 
@@ -228,9 +210,8 @@ func TestFailOpenDoesNotHideALostRecord(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, failingOpen(&journal{}))
 		store.setBefore(only("Finish", down))
-		if _, err := do(t, d, "k", returns("v")); !dedup.OutcomeUnknown(err) {
-			t.Errorf("%v", err)
-		}
+		_, err := do(t, d, "k", returns("v"))
+		assert.True(t, dedup.OutcomeUnknown(err), err)
 	})
 }
 
@@ -240,14 +221,15 @@ func TestObservedSeenAndMarkFailNobody(t *testing.T) {
 		store, told := hook(), &journal{}
 		d := newDeduper(t, store, observing(told))
 		store.setBefore(down)
-		if seen, err := d.Seen(t.Context(), "k"); seen || err != nil {
-			t.Errorf("Seen: %t, %v", seen, err)
-		}
-		if first, err := d.Mark(t.Context(), "k"); !first || err != nil {
-			t.Errorf("Mark: %t, %v", first, err)
-		}
-		if got := told.of("claimed"); len(got) != 1 || got[0].Outcome != dedup.Unknown || got[0].Err == nil {
-			t.Errorf("told of %+v", got)
-		}
+		seen, err := d.Seen(t.Context(), "k")
+		assert.False(t, seen)
+		assert.NoError(t, err)
+		first, err := d.Mark(t.Context(), "k")
+		assert.True(t, first)
+		assert.NoError(t, err)
+		got := told.of("claimed")
+		require.Len(t, got, 1)
+		assert.Equal(t, dedup.Unknown, got[0].Outcome)
+		assert.Error(t, got[0].Err)
 	})
 }

@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -18,9 +21,8 @@ func claimInVain(t *testing.T, d *dedup.Deduper, keys int) {
 	var all sync.WaitGroup
 	for i := range keys {
 		all.Go(func() {
-			if c, err := d.Claim(context.Background(), fmt.Sprint("k", i)); !dedup.OutcomeUnknown(err) {
-				t.Errorf("%+v, %v", c, err)
-			}
+			c, err := d.Claim(context.Background(), fmt.Sprint("k", i))
+			assert.True(t, dedup.OutcomeUnknown(err), "%+v, %v", c, err)
 		})
 	}
 	all.Wait()
@@ -57,18 +59,14 @@ func afterAFreeze(t *testing.T) {
 	claimInVain(t, d, keys)
 	time.Sleep(30 * time.Second)
 	tries := store.count("Finish")
-	if most := 3*keys + 100; tries > most {
-		t.Errorf("%d releases were sent in half a minute", tries)
-	}
+	assert.LessOrEqual(t, tries, 3*keys+100, "releases were sent in half a minute")
 	close(thaw)
 	time.Sleep(4 * time.Second)
 	store.setBefore(nil)
 	for i := range keys {
 		acquire(t, d, fmt.Sprint("k", i))
 	}
-	if n := store.count("Finish") - tries; n > 20 {
-		t.Errorf("%d releases were sent after it woke up", n)
-	}
+	assert.LessOrEqual(t, store.count("Finish")-tries, 20, "releases were sent after it woke up")
 }
 
 // The releases that are kept for a store that does not come back are bounded, in number and in time.
@@ -95,9 +93,8 @@ func TestOrphansAreBounded(t *testing.T) {
 				free++
 			}
 		}
-		if free > most || free < most/2 {
-			t.Errorf("%d of %d keys are free, want %d", free, keys, most)
-		}
+		assert.LessOrEqual(t, free, most, "%d of %d keys are free, want %d", free, keys, most)
+		assert.GreaterOrEqual(t, free, most/2, "%d of %d keys are free, want %d", free, keys, most)
 
 		store.setAfter(only("Claim", func(call) error { return errNet }))
 		store.setBefore(only("Finish", func(call) error { return errNet }))
@@ -105,9 +102,7 @@ func TestOrphansAreBounded(t *testing.T) {
 		time.Sleep(time.Hour)
 		store.forgetCalls()
 		time.Sleep(time.Hour)
-		if n := store.count("Finish"); n > 0 {
-			t.Errorf("%d releases were sent after an hour", n)
-		}
+		assert.LessOrEqual(t, store.count("Finish"), 0, "releases were sent after an hour")
 	})
 }
 
@@ -121,12 +116,9 @@ func TestCloseEndsTheSearchForOrphans(t *testing.T) {
 		claimInVain(t, d, 10)
 		time.Sleep(10 * time.Second)
 		before, start := store.count("Finish"), time.Now()
-		if err := closeWithin(d, time.Minute); err != nil || time.Since(start) > time.Second {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
-		if n := store.count("Finish") - before; n != 1 {
-			t.Errorf("%d last tries", n)
-		}
+		require.NoError(t, closeWithin(d, time.Minute))
+		assert.LessOrEqual(t, time.Since(start), time.Second)
+		assert.Equal(t, 1, store.count("Finish")-before, "last tries")
 	})
 }
 
@@ -144,9 +136,7 @@ func TestClaimsThatWereNotSentAreNotGivenBack(t *testing.T) {
 		store.setBefore(only("Claim", func(call) error { return fmt.Errorf("wrapped: %w", errors.Join(errNet, notSent{})) }))
 		claimInVain(t, d, 100)
 		synctest.Wait()
-		if n := store.count("Finish"); n > 0 {
-			t.Errorf("%d releases of what was not sent", n)
-		}
+		assert.LessOrEqual(t, store.count("Finish"), 0, "releases of what was not sent")
 		var once sync.Once
 		store.setBefore(only("Claim", func(call) (err error) {
 			err = notSent{}

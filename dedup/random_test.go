@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -103,9 +105,7 @@ type ran struct{ running, landed, acked atomic.Int32 }
 // is canceled.
 func (r *ran) handler(s *storm) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
-		if r.running.Add(1) > 1 {
-			s.Error("two handlers of one key at a time")
-		}
+		assert.LessOrEqual(s, r.running.Add(1), int32(1), "two handlers of one key at a time")
 		left := sync.OnceFunc(func() { r.running.Add(-1) })
 		defer left()
 		defer context.AfterFunc(ctx, left)()
@@ -131,9 +131,9 @@ func TestRandomCallsOnARandomNetwork(t *testing.T) {
 		s.calls(250, len(keys), func(ctx context.Context, d *dedup.Deduper, key int) {
 			r, name := &keys[key], strconv.Itoa(key)
 			if s.n(10) == 0 {
-				if seen, err := d.Seen(ctx, name); seen && (err != nil || r.landed.Load() == 0) {
-					t.Errorf("seen before it landed, %v", err)
-				}
+				seen, err := d.Seen(ctx, name)
+				assert.False(t, seen && (err != nil || r.landed.Load() == 0),
+					"seen before it landed, %v", err)
 				return
 			}
 			res, err := dedup.Do(ctx, d, name, r.handler(s))
@@ -179,9 +179,8 @@ func TestRandomDangerOnARandomNetwork(t *testing.T) {
 		})
 		s.calls(120, len(paid), func(ctx context.Context, d *dedup.Deduper, key int) {
 			_, err := dedup.Do(ctx, d, strconv.Itoa(key), s.payment(&paid[key]))
-			if err == nil && paid[key].Load() != 1 {
-				t.Errorf("done, and %d times paid", paid[key].Load())
-			}
+			assert.False(t, err == nil && paid[key].Load() != 1, "done, and %d times paid",
+				paid[key].Load())
 		})
 	})
 }
@@ -197,9 +196,7 @@ func (s *storm) payment(paid *atomic.Int32) func(context.Context) (struct{}, err
 		if err := dedup.Danger(ctx); err != nil {
 			return none, dedup.NotBegun(err)
 		}
-		if paid.Add(1) > 1 {
-			s.Error("paid twice")
-		}
+		assert.LessOrEqual(s, paid.Add(1), int32(1), "paid twice")
 		s.pause(2 * lease)
 		switch s.n(5) {
 		case 0:

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -50,18 +53,18 @@ func TestResolveThatKnows(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBank(t, answering(dedup.StateSucceeded, "ch_1"))
 			res, err := do(t, b.d, "k", mustNotRun(t))
-			if err != nil || res.Value != "ch_1" || res.Outcome != dedup.Duplicate || res.Attempt != 2 {
-				t.Errorf("%+v, %v", res, err)
-			}
+			require.NoError(t, err)
+			assert.Equal(t, "ch_1", res.Value)
+			assert.Equal(t, dedup.Duplicate, res.Outcome)
+			assert.Equal(t, 2, res.Attempt)
 			rec := wantState(t, b.store, "k", dedup.StateSucceeded)
-			if string(rec.Result) != "ch_1" || rec.Danger {
-				t.Errorf("%+v", rec)
-			}
+			assert.Equal(t, "ch_1", string(rec.Result))
+			assert.False(t, rec.Danger, "%+v", rec)
 			b.seen.want(t, "ended", 1)
-			if told := b.seen.of("claimed"); len(told) != 1 || told[0].Outcome != dedup.Duplicate {
-				t.Errorf("told %+v", told)
-			}
-			wantOutcome(t, claim(t, b.d, "k"), dedup.Duplicate)
+			told := b.seen.of("claimed")
+			require.Len(t, told, 1)
+			assert.Equal(t, dedup.Duplicate, told[0].Outcome)
+			require.Equal(t, dedup.Duplicate, claim(t, b.d, "k").Outcome)
 		})
 	})
 	t.Run("failed", func(t *testing.T) {
@@ -70,9 +73,8 @@ func TestResolveThatKnows(t *testing.T) {
 			for range 2 {
 				_, err := do(t, b.d, "k", mustNotRun(t))
 				var failed *dedup.FailedError
-				if !errors.As(err, &failed) || failed.Message != "card refused" {
-					t.Errorf("got %v", err)
-				}
+				require.ErrorAs(t, err, &failed)
+				assert.Equal(t, "card refused", failed.Message)
 			}
 			wantState(t, b.store, "k", dedup.StateFailed)
 		})
@@ -89,9 +91,8 @@ func TestResolveThatKnows(t *testing.T) {
 					return struct{}{}, nil
 				})
 				var failed *dedup.FailedError
-				if !errors.As(err, &failed) || failed.Message != "card refused" {
-					t.Errorf("got %v", err)
-				}
+				require.ErrorAs(t, err, &failed)
+				assert.Equal(t, "card refused", failed.Message)
 				wantState(t, b.store, "k", dedup.StateUncertain)
 			}
 		})
@@ -100,7 +101,7 @@ func TestResolveThatKnows(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBank(t, answering(dedup.StateSucceeded, strings.Repeat("x", 1<<20)))
 			_, err := do(t, b.d, "k", mustNotRun(t))
-			wantErr(t, err, dedup.ErrNoResult)
+			require.ErrorIs(t, err, dedup.ErrNoResult)
 			wantState(t, b.store, "k", dedup.StateSucceeded)
 		})
 	})
@@ -108,9 +109,9 @@ func TestResolveThatKnows(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBank(t, answering(dedup.StateReleased, ""))
 			res, err := do(t, b.d, "k", returns("v"))
-			if err != nil || res.Outcome != dedup.Acquired || res.Attempt != 2 {
-				t.Errorf("%+v, %v", res, err)
-			}
+			require.NoError(t, err)
+			assert.Equal(t, dedup.Acquired, res.Outcome)
+			assert.Equal(t, 2, res.Attempt)
 			wantState(t, b.store, "k", dedup.StateSucceeded)
 		})
 	})
@@ -121,18 +122,13 @@ func TestResolveThenClaimByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBank(t, answering(dedup.StateReleased, ""))
 		c := acquire(t, b.d, "k")
-		if !c.Record.Danger || c.Attempt != 2 {
-			t.Errorf("%+v", c.Record)
-		}
+		assert.True(t, c.Record.Danger, "%+v", c.Record)
+		assert.Equal(t, 2, c.Attempt)
 		run, stop := c.KeepAlive(t.Context())
 		defer stop()
 		time.Sleep(5 * lease)
-		if err := context.Cause(run); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Complete(t.Context(), nil); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, context.Cause(run))
+		assert.NoError(t, c.Complete(t.Context(), nil))
 	})
 }
 
@@ -191,21 +187,18 @@ func TestResolveThatDoesNotKnow(t *testing.T) {
 				b := newBank(t, resolving(test.resolve))
 				for want := 2; want <= 3; want++ {
 					c := claim(t, b.d, "k")
-					wantOutcome(t, c, dedup.Uncertain)
-					wantErr(t, c.Err(), dedup.ErrUncertain)
+					require.Equal(t, dedup.Uncertain, c.Outcome)
+					require.ErrorIs(t, c.Err(), dedup.ErrUncertain)
 					if test.cause != nil {
-						wantErr(t, c.Err(), test.cause)
+						require.ErrorIs(t, c.Err(), test.cause)
 					}
-					if dedup.CanRetry(c.Err()) != test.retryable {
-						t.Errorf("retryable %t: %v", !test.retryable, c.Err())
-					}
+					assert.Equal(t, test.retryable, dedup.CanRetry(c.Err()))
 					rec := wantState(t, b.store, "k", dedup.StateUncertain)
-					if rec.Attempt != want || c.Attempt != want {
-						t.Errorf("attempt %d, told %d, want %d", rec.Attempt, c.Attempt, want)
-					}
+					assert.Equal(t, want, rec.Attempt)
+					assert.Equal(t, want, c.Attempt)
 				}
 				_, err := do(t, b.d, "k", mustNotRun(t))
-				wantErr(t, err, dedup.ErrUncertain)
+				require.ErrorIs(t, err, dedup.ErrUncertain)
 			})
 		})
 	}
@@ -224,9 +217,7 @@ func TestResolveThatPanics(t *testing.T) {
 					defer func() { went = recover() != nil || name == "goexit" }()
 					_, _ = b.d.Claim(t.Context(), "k")
 				})
-				if !went {
-					t.Error("the panic did not go on")
-				}
+				assert.True(t, went, "the panic did not go on")
 				wantState(t, b.store, "k", dedup.StateUncertain)
 			})
 		})
@@ -238,9 +229,7 @@ func TestOneAsksAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asking, questions atomic.Int32
 		ask := func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-			if asking.Add(1) != 1 {
-				t.Error("two ask at a time")
-			}
+			assert.EqualValues(t, 1, asking.Add(1), "two ask at a time")
 			time.Sleep(3 * lease) // longer than the lease, which is renewed meanwhile
 			asking.Add(-1)
 			questions.Add(1)
@@ -255,18 +244,12 @@ func TestOneAsksAtATime(t *testing.T) {
 		go func() { _, err := do(t, waiting, "k", mustNotRun(t)); done <- err }()
 		time.Sleep(2 * lease)
 		for _, d := range []*dedup.Deduper{other, b.d} {
-			if c := claim(t, d, "k"); c.Outcome != dedup.InFlight {
-				t.Errorf("while it is asked about: %v", c.Outcome)
-			}
+			assert.Equal(t, dedup.InFlight, claim(t, d, "k").Outcome, "while it is asked about")
 		}
 		for range 2 {
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, <-done)
 		}
-		if n := questions.Load(); n != 1 {
-			t.Errorf("%d questions", n)
-		}
+		assert.EqualValues(t, 1, questions.Load())
 	})
 }
 
@@ -282,22 +265,21 @@ func TestWhatResolveIsTold(t *testing.T) {
 			wantStep(t, ctx, "order", "o_1", &n)
 			return "", errors.Join(errBusy, dedup.Danger(ctx))
 		})
-		wantErr(t, err, errBusy)
+		require.ErrorIs(t, err, errBusy)
 		d := newDeduper(t, store, resolving(func(ctx context.Context, key string, rec dedup.Record) (dedup.State, []byte, error) {
 			a, ok := dedup.FromContext(ctx)
-			if !ok || key != "k" || a.Number != 2 || a.DownstreamKey("bank") != sent {
-				t.Errorf("key %q, attempt %+v", key, a)
-			}
-			if rec.State != dedup.StateUncertain || !rec.Danger || rec.Attempt != 2 {
-				t.Errorf("record %+v", rec)
-			}
+			assert.True(t, ok)
+			assert.Equal(t, "k", key)
+			assert.Equal(t, 2, a.Number)
+			assert.Equal(t, sent, a.DownstreamKey("bank"))
+			assert.Equal(t, dedup.StateUncertain, rec.State)
+			assert.True(t, rec.Danger, "record %+v", rec)
+			assert.Equal(t, 2, rec.Attempt)
 			wantStep(t, ctx, "order", "o_1", &n)
 			return dedup.StateSucceeded, nil, nil
 		}))
-		wantOutcome(t, claim(t, d, "k"), dedup.Duplicate)
-		if n != 1 {
-			t.Errorf("the step ran %d times", n)
-		}
+		require.Equal(t, dedup.Duplicate, claim(t, d, "k").Outcome)
+		assert.Equal(t, 1, n, "the step")
 	})
 }
 
@@ -308,13 +290,12 @@ func TestResolveThatLosesItsClaim(t *testing.T) {
 		b = newBank(t, resolving(func(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
 			b.store.setBefore(only("Renew", down))
 			<-ctx.Done()
-			wantErr(t, context.Cause(ctx), dedup.ErrLeaseLost)
+			require.ErrorIs(t, context.Cause(ctx), dedup.ErrLeaseLost)
 			return dedup.StateReleased, nil, nil
 		}))
 		_, err := b.d.Claim(t.Context(), "k")
-		if !dedup.OutcomeUnknown(err) || !errors.Is(err, dedup.ErrLeaseLost) {
-			t.Errorf("got %v", err)
-		}
+		assert.True(t, dedup.OutcomeUnknown(err), "got %v", err)
+		assert.ErrorIs(t, err, dedup.ErrLeaseLost)
 		wantState(t, b.store, "k", dedup.StateUncertain)
 	})
 }
@@ -334,9 +315,7 @@ func TestResolveThatIsInterrupted(t *testing.T) {
 						return dedup.StateReleased, nil, ctx.Err()
 					},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, err)
 				uncertainKey(t, newDeduper(t, b.store.inner, nil), b.store, "k")
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -347,12 +326,12 @@ func TestResolveThatIsInterrupted(t *testing.T) {
 				if name == "caller" {
 					want = context.Canceled
 					cancel()
-				} else if err := closeWithin(d, time.Second); err == nil {
-					t.Error("Close did not wait")
+				} else {
+					assert.Error(t, closeWithin(d, time.Second), "Close did not wait")
 				}
-				if err := <-done; !errors.Is(err, want) || !dedup.OutcomeUnknown(err) {
-					t.Errorf("got %v", err)
-				}
+				err = <-done
+				assert.ErrorIs(t, err, want)
+				assert.True(t, dedup.OutcomeUnknown(err), "got %v", err)
 				wantState(t, b.store, "k", dedup.StateUncertain)
 				_ = closeWithin(d, time.Minute)
 			})
@@ -369,9 +348,8 @@ func TestResolveThatCannotBeRecorded(t *testing.T) {
 			return dedup.StateSucceeded, nil, nil
 		}))
 		_, err := b.d.Claim(t.Context(), "k")
-		if !dedup.OutcomeUnknown(err) || !errors.Is(err, errNet) {
-			t.Errorf("got %v", err)
-		}
+		assert.True(t, dedup.OutcomeUnknown(err), "got %v", err)
+		assert.ErrorIs(t, err, errNet)
 		b.store.setBefore(nil)
 		time.Sleep(lease)
 		wantState(t, b.store, "k", dedup.StateUncertain)
@@ -383,16 +361,13 @@ func TestResolveThatIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bank
 		b = newBank(t, resolving(func(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
-			if _, err := newDeduper(t, b.store.inner, nil).Mark(context.WithoutCancel(ctx), "k"); err != nil {
-				t.Error(err)
-			}
+			_, err := newDeduper(t, b.store.inner, nil).Mark(context.WithoutCancel(ctx), "k")
+			assert.NoError(t, err)
 			return dedup.StateFailed, []byte("no"), nil
 		}))
 		c := claim(t, b.d, "k")
-		wantOutcome(t, c, dedup.Duplicate)
-		if c.Record.State != dedup.StateSucceeded {
-			t.Errorf("%+v", c.Record)
-		}
+		require.Equal(t, dedup.Duplicate, c.Outcome)
+		assert.Equal(t, dedup.StateSucceeded, c.Record.State)
 	})
 }
 
@@ -403,19 +378,19 @@ func TestResolveIsNotForEverything(t *testing.T) {
 			t.Error("asked")
 			return dedup.StateUncertain, nil, nil
 		}))
-		wantOutcome(t, claimBatch(t, b.d, keyed("k"))[0], dedup.Uncertain)
+		require.Equal(t, dedup.Uncertain, claimBatch(t, b.d, keyed("k"))[0].Outcome)
 		_, err := b.d.Seen(t.Context(), "k")
-		wantErr(t, err, dedup.ErrUncertain)
+		require.ErrorIs(t, err, dedup.ErrUncertain)
 		wantState(t, b.store, "k", dedup.StateUncertain)
 
-		if res, err := do(t, b.d, "other", returns("v")); err != nil || res.Outcome != dedup.Acquired {
-			t.Errorf("%+v, %v", res, err)
-		}
+		res, err := do(t, b.d, "other", returns("v"))
+		require.NoError(t, err)
+		assert.Equal(t, dedup.Acquired, res.Outcome)
 		_, err = do(t, b.d, "released", fails(errBusy))
-		wantErr(t, err, errBusy)
-		if res, err := do(t, b.d, "released", returns("v")); err != nil || res.Attempt != 2 {
-			t.Errorf("%+v, %v", res, err)
-		}
+		require.ErrorIs(t, err, errBusy)
+		res, err = do(t, b.d, "released", returns("v"))
+		require.NoError(t, err)
+		assert.Equal(t, 2, res.Attempt)
 	})
 	synctest.Test(t, func(t *testing.T) { // Observe mode runs, and reports
 		b := newBank(t, func(c *dedup.Config) {
@@ -425,12 +400,10 @@ func TestResolveIsNotForEverything(t *testing.T) {
 				return dedup.StateUncertain, nil, nil
 			}
 		})
-		if n := runs(t, b.d, "k"); n != 1 {
-			t.Errorf("%d runs", n)
-		}
-		if skip := b.seen.of("would skip"); len(skip) != 1 || skip[0].Outcome != dedup.Uncertain {
-			t.Errorf("%+v", skip)
-		}
+		assert.Equal(t, 1, runs(t, b.d, "k"))
+		skip := b.seen.of("would skip")
+		require.Len(t, skip, 1)
+		assert.Equal(t, dedup.Uncertain, skip[0].Outcome)
 		wantState(t, b.store, "k", dedup.StateUncertain)
 	})
 }

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -22,9 +25,8 @@ func crowd(t *testing.T, d *dedup.Deduper, n int, fn func(context.Context) (stri
 	for range n {
 		wg.Go(func() {
 			res, err := dedup.Do(t.Context(), d, "k", fn)
-			if err == nil != (res.Outcome == dedup.Acquired || res.Outcome == dedup.Duplicate) {
-				t.Errorf("%v with %v", res.Outcome, err)
-			}
+			assert.Equal(t, res.Outcome == dedup.Acquired || res.Outcome == dedup.Duplicate,
+				err == nil, err)
 			mu.Lock()
 			defer mu.Unlock()
 			outcomes[res.Outcome]++
@@ -45,12 +47,11 @@ func TestThousandCallsOfOneKeyShareOneClaimAttempt(t *testing.T) {
 			time.Sleep(time.Second)
 			return "v", nil
 		})
-		if runs.Load() != 1 || store.count("Claim") != 1 || store.count("Finish") != 1 {
-			t.Fatalf("%d effects, %d claims, %d ends", runs.Load(), store.count("Claim"), store.count("Finish"))
-		}
-		if outcomes[dedup.Acquired] != 1 || outcomes[dedup.InFlight] != 999 {
-			t.Fatalf("%v", outcomes)
-		}
+		require.EqualValues(t, 1, runs.Load())
+		require.Equal(t, 1, store.count("Claim"))
+		require.Equal(t, 1, store.count("Finish"))
+		require.Equal(t, 1, outcomes[dedup.Acquired])
+		require.Equal(t, 999, outcomes[dedup.InFlight])
 	})
 }
 
@@ -67,12 +68,11 @@ func TestThousandWaitingCallsOfOneKeyGetOneResult(t *testing.T) {
 			polls = store.count("Claim")
 			return "v", nil
 		})
-		if runs.Load() != 1 || outcomes[dedup.Acquired] != 1 || outcomes[dedup.Duplicate] != 999 {
-			t.Fatalf("%d effects, %v", runs.Load(), outcomes)
-		}
-		if polls < 30 || polls > 150 {
-			t.Errorf("a thousand waiters polled %d times in half a minute", polls)
-		}
+		require.EqualValues(t, 1, runs.Load())
+		require.Equal(t, 1, outcomes[dedup.Acquired])
+		require.Equal(t, 999, outcomes[dedup.Duplicate])
+		assert.GreaterOrEqual(t, polls, 30, "polls of a thousand waiters")
+		assert.LessOrEqual(t, polls, 150)
 	})
 }
 
@@ -90,17 +90,13 @@ func TestConcurrentCallsRunEachEffectOnce(t *testing.T) {
 					runs[n].Add(1)
 					return fmt.Sprint("v", n), nil
 				})
-				if err != nil || res.Value != fmt.Sprint("v", n) {
-					t.Errorf("%+v, %v", res, err)
-				}
+				assert.True(t, err == nil && res.Value == fmt.Sprint("v", n), "%+v, %v", res, err)
 			})
 		}
 	}
 	wg.Wait()
 	for n := range runs {
-		if got := runs[n].Load(); got != 1 {
-			t.Errorf("effect %d ran %d times", n, got)
-		}
+		assert.EqualValues(t, 1, runs[n].Load(), "effect %d", n)
 	}
 }
 
@@ -124,9 +120,7 @@ func TestFollowerTakesOverFromACancelledLeader(t *testing.T) {
 				for range cap(followers) {
 					go func() {
 						c, err := d.Claim(t.Context(), "k")
-						if err != nil {
-							t.Error(err)
-						}
+						assert.NoError(t, err)
 						followers <- c
 					}()
 				}
@@ -136,13 +130,11 @@ func TestFollowerTakesOverFromACancelledLeader(t *testing.T) {
 				for range cap(followers) {
 					if c := <-followers; c.Observed == dedup.Acquired {
 						won++
-					} else if c.Observed != dedup.InFlight {
-						t.Errorf("a follower got %v", c.Observed)
+					} else {
+						assert.Equal(t, dedup.InFlight, c.Observed)
 					}
 				}
-				if won != 1 {
-					t.Errorf("%d followers won", won)
-				}
+				assert.Equal(t, 1, won)
 			})
 		})
 	}
@@ -153,9 +145,7 @@ func inBackground(t *testing.T, d *dedup.Deduper, opts ...dedup.Option) <-chan *
 	done := make(chan *dedup.Claim, 1)
 	go func() {
 		c, err := d.Claim(t.Context(), "k", opts...)
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 		done <- c
 	}()
 	return done
@@ -173,10 +163,10 @@ func TestFollowerLeavesWhenItsOwnContextEnds(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		_, err := d.Claim(ctx, "k")
-		if !errors.Is(err, context.DeadlineExceeded) || !dedup.OutcomeUnknown(err) || time.Since(start) != 500*time.Millisecond {
-			t.Fatalf("%v after %v", err, time.Since(start))
-		}
-		wantOutcome(t, <-leader, dedup.Acquired)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, dedup.OutcomeUnknown(err))
+		require.Equal(t, 500*time.Millisecond, time.Since(start))
+		require.Equal(t, dedup.Acquired, (<-leader).Outcome)
 	})
 }
 
@@ -185,16 +175,14 @@ func TestFollowersDoNotShareTheirResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
-		if _, err := do(t, d, "k", returns("abc")); err != nil {
-			t.Fatal(err)
-		}
+		_, err := do(t, d, "k", returns("abc"))
+		require.NoError(t, err)
 		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
 		var wg sync.WaitGroup
 		for i := range 10 {
 			wg.Go(func() {
 				res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) { return nil, errNet })
-				if err != nil || string(res.Value) != "abc" {
-					t.Errorf("%q, %v", res.Value, err)
+				if !assert.True(t, err == nil && string(res.Value) == "abc", "%q, %v", res.Value, err) {
 					return
 				}
 				res.Value[0] = byte(i)
@@ -213,14 +201,13 @@ func TestFollowersDoNotShareTheSteps(t *testing.T) {
 			_, err := dedup.Step(ctx, "charge", returns("ch_1"))
 			return "", errors.Join(err, errNet)
 		})
-		wantErr(t, err, errNet)
+		require.ErrorIs(t, err, errNet)
 		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
 		var wg sync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
 				c, err := d.Claim(t.Context(), "k")
-				if err != nil || len(c.Record.Steps) == 0 {
-					t.Errorf("%+v, %v", c, err)
+				if !assert.True(t, err == nil && len(c.Record.Steps) != 0, "%+v, %v", c, err) {
 					return
 				}
 				c.Record.Steps[0]++
@@ -259,11 +246,9 @@ func TestSharedAttemptComparesEveryFingerprint(t *testing.T) {
 				leader := inBackground(t, d, row.leader)
 				synctest.Wait()
 				follower := inBackground(t, d, row.other)
-				wantOutcome(t, <-leader, row.led)
-				wantOutcome(t, <-follower, row.followed)
-				if n := store.count("Claim"); n != row.wantStoreCalls {
-					t.Errorf("%d calls to the store, want %d", n, row.wantStoreCalls)
-				}
+				require.Equal(t, row.led, (<-leader).Outcome)
+				require.Equal(t, row.followed, (<-follower).Outcome)
+				assert.Equal(t, row.wantStoreCalls, store.count("Claim"))
 			})
 		})
 	}
@@ -271,17 +256,14 @@ func TestSharedAttemptComparesEveryFingerprint(t *testing.T) {
 
 func markWith(opt dedup.Option) func(*testing.T, *dedup.Deduper) {
 	return func(t *testing.T, d *dedup.Deduper) {
-		if _, err := d.Mark(t.Context(), "k", opt); err != nil {
-			t.Fatal(err)
-		}
+		_, err := d.Mark(t.Context(), "k", opt)
+		require.NoError(t, err)
 	}
 }
 
 func releaseWith(opt dedup.Option) func(*testing.T, *dedup.Deduper) {
 	return func(t *testing.T, d *dedup.Deduper) {
-		if err := acquire(t, d, "k", opt).Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, acquire(t, d, "k", opt).Release(t.Context()))
 	}
 }
 
@@ -293,12 +275,9 @@ func TestStoreOutageIsSharedAndNotQueued(t *testing.T) {
 		store.setBefore(only("Claim", hang)) // two seconds each, four times
 		start := time.Now()
 		outcomes := crowd(t, d, 500, mustNotRun(t))
-		if waited := time.Since(start); waited > 9*time.Second {
-			t.Errorf("500 callers waited %v", waited)
-		}
-		if outcomes[dedup.Unknown] != 500 || store.count("Claim") != 4 {
-			t.Errorf("%v in %d calls", outcomes, store.count("Claim"))
-		}
+		assert.LessOrEqual(t, time.Since(start), 9*time.Second, "500 callers waited")
+		assert.Equal(t, 500, outcomes[dedup.Unknown])
+		assert.Equal(t, 4, store.count("Claim"))
 	})
 }
 
@@ -326,10 +305,8 @@ func TestCallAfterAnEndDoesNotJoinAnOlderAttempt(t *testing.T) {
 				}))
 				go func() { _, _ = d.Claim(t.Context(), "k") }()
 				synctest.Wait()
-				if err := row.end(t, c); err != nil {
-					t.Fatal(err)
-				}
-				wantOutcome(t, claim(t, d, "k"), row.want)
+				require.NoError(t, row.end(t, c))
+				require.Equal(t, row.want, claim(t, d, "k").Outcome)
 			})
 		})
 	}
@@ -350,6 +327,6 @@ func TestPanicInALeadersObserverFreesItsFollowers(t *testing.T) {
 		}()
 		synctest.Wait()
 		// The claim that the panic lost lapses; the follower is not stuck with it.
-		wantOutcome(t, claim(t, d, "k"), dedup.InFlight)
+		require.Equal(t, dedup.InFlight, claim(t, d, "k").Outcome)
 	})
 }

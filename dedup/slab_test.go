@@ -7,6 +7,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -73,14 +76,14 @@ func TestSlicesOfCallsThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
 		cycle(t, d, 8, fmt.Sprint("batch", i, "-"))
 	}
 	for i := range store.claims {
-		if store.claims[i] != store.sentClaims[i] {
-			t.Errorf("request %d is another one after the call", i)
-		}
+		assert.Equal(t, store.sentClaims[i], store.claims[i],
+			"request %d is another one after the call", i)
 	}
 	for i := range store.changes {
-		if got, want := store.changes[i], store.sentChanges[i]; got.ID != want.ID || got.Token != want.Token || got.Label != want.Label {
-			t.Errorf("change %d is another one after the call", i)
-		}
+		got, want := store.changes[i], store.sentChanges[i]
+		assert.Equal(t, want.ID, got.ID, "change %d is another one after the call", i)
+		assert.Equal(t, want.Token, got.Token, "change %d is another one after the call", i)
+		assert.Equal(t, want.Label, got.Label, "change %d is another one after the call", i)
 	}
 }
 
@@ -120,17 +123,14 @@ func TestClaimsOutliveTheSlicesOfTheirBatch(t *testing.T) {
 	for _, c := range early {
 		ends = append(ends, dedup.Completion{Claim: c})
 	}
-	if errs := d.CompleteBatch(t.Context(), ends); errs != nil {
-		t.Fatal(errs)
-	}
-	if len(store.ended) != len(store.asked) {
-		t.Errorf("%d keys ended of %d", len(store.ended), len(store.asked))
-	}
+	require.Nil(t, d.CompleteBatch(t.Context(), ends))
+	assert.Len(t, store.ended, len(store.asked), "ended keys")
 	for id, asked := range store.asked {
 		got := store.ended[id]
-		if got.Token != asked.Token || got.Origin != asked.Origin || got.Label != asked.Label || got.Fingerprint != asked.Fingerprint {
-			t.Errorf("ended as %+v, asked for as %+v", got, asked)
-		}
+		assert.Equal(t, asked.Token, got.Token)
+		assert.Equal(t, asked.Origin, got.Origin)
+		assert.Equal(t, asked.Label, got.Label)
+		assert.Equal(t, asked.Fingerprint, got.Fingerprint)
 	}
 }
 
@@ -143,9 +143,10 @@ func TestRecordsOutliveTheAnswersOfTheirBatch(t *testing.T) {
 		cycle(t, d, 8, fmt.Sprint("later", i, "-"))
 	}
 	for i, c := range claims {
-		if want := manyKeyed(8, "done")[i]; c.Outcome != dedup.Duplicate || string(c.Record.Result) != "done" ||
-			c.Record.Origin.Offset != want.Origin.Offset || c.Record.Fingerprint != want.Fingerprint {
-			t.Errorf("claim %d: %v, %+v", i, c.Outcome, c.Record)
-		}
+		want := manyKeyed(8, "done")[i]
+		assert.Equal(t, dedup.Duplicate, c.Outcome, "claim %d", i)
+		assert.Equal(t, "done", string(c.Record.Result), "claim %d", i)
+		assert.Equal(t, want.Origin.Offset, c.Record.Origin.Offset, "claim %d", i)
+		assert.Equal(t, want.Fingerprint, c.Record.Fingerprint, "claim %d", i)
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -20,18 +23,15 @@ func once(n *int, value string) func(context.Context) (string, error) {
 func wantStep(t *testing.T, ctx context.Context, name, want string, n *int) {
 	t.Helper()
 	got, err := dedup.Step(ctx, name, once(n, want))
-	if err != nil || got != want {
-		t.Errorf("step %q: %q, %v; want %q", name, got, err, want)
-	}
+	assert.NoError(t, err, "step %q", name)
+	assert.Equal(t, want, got, "step %q", name)
 }
 
 // attempt runs fn as the handler of one attempt of key "k", which then fails.
 func attempt(t *testing.T, d *dedup.Deduper, fn func(ctx context.Context)) {
 	t.Helper()
 	_, err := do(t, d, "k", func(ctx context.Context) (string, error) { fn(ctx); return "", errBusy })
-	if !errors.Is(err, errBusy) {
-		t.Fatal(err)
-	}
+	require.ErrorIs(t, err, errBusy)
 }
 
 // A rerun skips finished steps and gets their values, after a release, a crash and out of
@@ -57,9 +57,7 @@ func TestStepsSurviveWhatIsNoEnd(t *testing.T) {
 		time.Sleep(lease)
 
 		attempt(t, d, func(ctx context.Context) {
-			if err := dedup.Danger(ctx); err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, dedup.Danger(ctx))
 			wantStep(t, ctx, "mail", "sent", &runs)
 		})
 		wantState(t, store, "k", dedup.StateUncertain)
@@ -69,15 +67,11 @@ func TestStepsSurviveWhatIsNoEnd(t *testing.T) {
 			wantStep(t, ctx, "mail", "sent", &runs)
 			return "v", nil
 		})
-		if err != nil || res.Attempt != 5 {
-			t.Errorf("%+v, %v", res, err)
-		}
-		if runs != 2 {
-			t.Errorf("two steps ran %d times", runs)
-		}
-		if rec := wantState(t, store, "k", dedup.StateSucceeded); rec.Steps != nil {
-			t.Error("a key that is done keeps its steps")
-		}
+		require.NoError(t, err)
+		assert.Equal(t, 5, res.Attempt)
+		assert.Equal(t, 2, runs, "two steps")
+		rec := wantState(t, store, "k", dedup.StateSucceeded)
+		assert.Nil(t, rec.Steps, "a key that is done keeps its steps")
 	})
 }
 
@@ -105,14 +99,11 @@ func TestStepKeepsValuesOfAllKinds(t *testing.T) {
 func stepValue[T any](t *testing.T, ctx context.Context, try int, name string, want T) {
 	t.Helper()
 	got, err := dedup.Step(ctx, name, func(context.Context) (T, error) {
-		if try > 0 {
-			t.Errorf("%s ran again", name)
-		}
+		assert.LessOrEqual(t, try, 0, "%s ran again", name)
 		return want, nil
 	})
-	if err != nil || fmt.Sprintf("%#v", got) != fmt.Sprintf("%#v", want) {
-		t.Errorf("%s: %#v, %v; want %#v", name, got, err, want)
-	}
+	require.NoError(t, err, name)
+	assert.Equal(t, fmt.Sprintf("%#v", want), fmt.Sprintf("%#v", got), name)
 }
 
 func TestStepThatFails(t *testing.T) {
@@ -121,15 +112,12 @@ func TestStepThatFails(t *testing.T) {
 		d := newDeduper(t, store, nil)
 		attempt(t, d, func(ctx context.Context) {
 			got, err := dedup.Step(ctx, "s", func(context.Context) (string, error) { return "part", errNet })
-			if got != "part" || !errors.Is(err, errNet) {
-				t.Errorf("%q, %v", got, err)
-			}
+			assert.Equal(t, "part", got)
+			assert.ErrorIs(t, err, errNet)
 			apart(func() {
 				_, _ = dedup.Step(ctx, "s", func(context.Context) (string, error) { panic("boom") })
 			})
-			if n := store.count("Renew"); n != 0 {
-				t.Errorf("a failed step makes %d writes", n)
-			}
+			assert.Equal(t, 0, store.count("Renew"), "renewals of a failed step")
 			n := 0
 			wantStep(t, ctx, "s", "v", &n)
 		})
@@ -141,9 +129,8 @@ func TestStepRefusesBeforeItRuns(t *testing.T) {
 	wantInput := func(err error, field string) {
 		t.Helper()
 		var input *dedup.InputError
-		if !errors.As(err, &input) || input.Field != field {
-			t.Errorf("got %v, want an InputError for %s", err, field)
-		}
+		assert.True(t, errors.As(err, &input) && input.Field == field,
+			"got %v, want an InputError for %s", err, field)
 	}
 	_, err := dedup.Step(t.Context(), "s", never)
 	wantInput(err, "Context")
@@ -161,9 +148,7 @@ func TestStepRefusesBeforeItRuns(t *testing.T) {
 				wantInput(err, "Name")
 				return "", nil
 			})
-			if err != nil {
-				t.Error(err)
-			}
+			assert.NoError(t, err)
 			n := 0
 			for i := range 63 {
 				wantStep(t, ctx, fmt.Sprint("s", i), "v", &n)
@@ -171,9 +156,7 @@ func TestStepRefusesBeforeItRuns(t *testing.T) {
 			_, err = dedup.Step(ctx, "the 65th", never)
 			wantInput(err, "Name")
 			wantStep(t, ctx, "s0", "v", &n) // a finished one does not count as new
-			if n != 63 {
-				t.Errorf("%d steps ran", n)
-			}
+			assert.Equal(t, 63, n)
 		})
 		var kept context.Context
 		attempt(t, d, func(ctx context.Context) { kept = ctx })
@@ -192,30 +175,24 @@ func TestStepWhoseValueIsTooLarge(t *testing.T) {
 		attempt(t, d, func(ctx context.Context) {
 			wantStep(t, ctx, "first", large, &ran)
 			wantStep(t, ctx, "second", large, &ran)
-			if _, err := dedup.Step(ctx, "channel", func(context.Context) (chan int, error) { ran++; return nil, nil }); err != nil {
-				t.Error(err)
-			}
+			_, err := dedup.Step(ctx, "channel", func(context.Context) (chan int, error) { ran++; return nil, nil })
+			assert.NoError(t, err)
 			for i := range 61 {
 				wantStep(t, ctx, strings.Repeat("n", 62)+fmt.Sprintf("%02d", i), large, &ran)
 			}
 		})
-		if n := len(lookup(t, store, "k").Steps); n > 64<<10 {
-			t.Errorf("%d bytes of steps", n)
-		}
+		assert.LessOrEqual(t, len(lookup(t, store, "k").Steps), 64<<10, "bytes of steps")
 		attempt(t, d, func(ctx context.Context) {
 			wantStep(t, ctx, "first", large, &ran)
 			for _, name := range []string{"second", strings.Repeat("n", 62) + "60"} {
 				got, err := dedup.Step(ctx, name, once(&ran, ""))
-				if got != "" || !errors.Is(err, dedup.ErrNoResult) {
-					t.Errorf("%q: %d bytes, %v", name, len(got), err)
-				}
+				assert.Empty(t, got, name)
+				assert.ErrorIs(t, err, dedup.ErrNoResult, name)
 			}
 			_, err := dedup.Step(ctx, "channel", func(context.Context) (chan int, error) { ran++; return nil, nil })
-			wantErr(t, err, dedup.ErrNoResult)
+			require.ErrorIs(t, err, dedup.ErrNoResult)
 		})
-		if ran != 64 {
-			t.Errorf("64 steps ran %d times", ran)
-		}
+		assert.Equal(t, 64, ran, "64 steps")
 	})
 }
 
@@ -229,27 +206,20 @@ func TestStepOfALateOwner(t *testing.T) {
 		n := 0
 		got, err := dedup.Step(run, "s", func(ctx context.Context) (string, error) {
 			n++
-			if first, err := p.b.Mark(t.Context(), "k"); !first || err != nil {
-				t.Fatal(first, err)
-			}
-			if err := p.b.Forget(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
+			first, err := p.b.Mark(t.Context(), "k")
+			require.True(t, first)
+			require.NoError(t, err)
+			require.NoError(t, p.b.Forget(t.Context(), "k"))
 			acquire(t, p.b, "k")
 			return "late", nil
 		})
-		if got != "late" || !errors.Is(err, dedup.ErrLeaseLost) {
-			t.Errorf("%q, %v", got, err)
-		}
-		wantErr(t, context.Cause(run), dedup.ErrLeaseLost)
-		if steps := lookup(t, p.store, "k").Steps; steps != nil {
-			t.Errorf("a late owner has recorded %q", steps)
-		}
+		assert.Equal(t, "late", got)
+		assert.ErrorIs(t, err, dedup.ErrLeaseLost)
+		require.ErrorIs(t, context.Cause(run), dedup.ErrLeaseLost)
+		assert.Nil(t, lookup(t, p.store, "k").Steps, "a late owner has recorded")
 		_, err = dedup.Step(run, "next", once(&n, ""))
-		wantErr(t, err, dedup.ErrLeaseLost)
-		if n != 1 {
-			t.Errorf("%d steps ran", n)
-		}
+		require.ErrorIs(t, err, dedup.ErrLeaseLost)
+		assert.Equal(t, 1, n)
 	})
 }
 
@@ -263,19 +233,16 @@ func TestStepThatCannotBeRecorded(t *testing.T) {
 		attempt(t, d, func(ctx context.Context) {
 			store.setBefore(only("Renew", down))
 			got, err := dedup.Step(ctx, "s", once(&n, "v"))
-			if got != "v" || !dedup.OutcomeUnknown(err) || !errors.Is(err, errNet) {
-				t.Errorf("%q, %v", got, err)
-			}
-			if _, err := dedup.Step(ctx, "s", once(&n, "v")); !dedup.OutcomeUnknown(err) {
-				t.Errorf("still down: %v", err)
-			}
+			assert.Equal(t, "v", got)
+			assert.True(t, dedup.OutcomeUnknown(err))
+			assert.ErrorIs(t, err, errNet)
+			_, err = dedup.Step(ctx, "s", once(&n, "v"))
+			assert.True(t, dedup.OutcomeUnknown(err), "still down: %v", err)
 			store.setBefore(nil)
 			wantStep(t, ctx, "s", "v", &n)
 		})
 		attempt(t, d, func(ctx context.Context) { wantStep(t, ctx, "s", "v", &n) })
-		if n != 1 {
-			t.Errorf("the step ran %d times", n)
-		}
+		assert.Equal(t, 1, n, "the step")
 		attempt(t, d, func(ctx context.Context) {
 			store.setAfter(only("Renew", lostTimes("Renew", 1)))
 			wantStep(t, ctx, "lost reply", "v", &n)
@@ -291,14 +258,11 @@ func TestStepIsRecordedForACallerThatHasGone(t *testing.T) {
 		attempt(t, d, func(ctx context.Context) {
 			ctx, cancel := context.WithCancel(ctx)
 			got, err := dedup.Step(ctx, "s", func(context.Context) (string, error) { n++; cancel(); return "v", nil })
-			if got != "v" || err != nil {
-				t.Errorf("%q, %v", got, err)
-			}
+			assert.Equal(t, "v", got)
+			assert.NoError(t, err)
 		})
 		attempt(t, d, func(ctx context.Context) { wantStep(t, ctx, "s", "v", &n) })
-		if n != 1 {
-			t.Errorf("the step ran %d times", n)
-		}
+		assert.Equal(t, 1, n, "the step")
 	})
 }
 
@@ -328,9 +292,7 @@ func TestStepsAtTheSameTime(t *testing.T) {
 		attempt(t, d, func(ctx context.Context) {
 			for i := range n {
 				wantStep(t, ctx, fmt.Sprint(i), fmt.Sprint("v", i), &n[i])
-				if n[i] != 1 {
-					t.Errorf("step %d ran %d times", i, n[i])
-				}
+				assert.Equal(t, 1, n[i], "step %d", i)
 			}
 		})
 	})
@@ -343,11 +305,10 @@ func TestStepsThatCannotBeRead(t *testing.T) {
 		n := 0
 		attempt(t, newDeduper(t, &planting{store, []byte("\x02newer")}, nil), func(ctx context.Context) {
 			_, err := dedup.Step(ctx, "s", once(&n, "v"))
-			wantErr(t, err, dedup.ErrUnreadable)
+			require.ErrorIs(t, err, dedup.ErrUnreadable)
 		})
-		if n != 0 || store.count("Renew") != 0 {
-			t.Errorf("%d runs, %d writes", n, store.count("Renew"))
-		}
+		assert.Equal(t, 0, n)
+		assert.Equal(t, 0, store.count("Renew"))
 	})
 }
 
@@ -373,9 +334,8 @@ func TestStepInObserveMode(t *testing.T) {
 		for range 2 {
 			attempt(t, d, func(ctx context.Context) { wantStep(t, ctx, "s", "v", &n) })
 		}
-		if n != 2 || store.count("Renew") != 0 {
-			t.Errorf("%d runs, %d writes", n, store.count("Renew"))
-		}
+		assert.Equal(t, 2, n)
+		assert.Equal(t, 0, store.count("Renew"))
 	})
 }
 
@@ -386,10 +346,8 @@ func TestStepOfAnotherType(t *testing.T) {
 		attempt(t, d, func(ctx context.Context) { wantStep(t, ctx, "s", "no number", &n) })
 		attempt(t, d, func(ctx context.Context) {
 			_, err := dedup.Step(ctx, "s", func(context.Context) (int, error) { n++; return 1, nil })
-			wantErr(t, err, dedup.ErrUnreadable)
+			require.ErrorIs(t, err, dedup.ErrUnreadable)
 		})
-		if n != 1 {
-			t.Errorf("%d runs", n)
-		}
+		assert.Equal(t, 1, n)
 	})
 }

@@ -6,15 +6,17 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
 // giveBack ends a claim whose turn never came.
 func giveBack(t *testing.T, d *dedup.Deduper, c *dedup.Claim, err error) {
 	t.Helper()
-	if errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: c, Unused: true, Err: err}}); errs != nil {
-		t.Fatalf("%v", errs)
-	}
+	errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: c, Unused: true, Err: err}})
+	require.Nil(t, errs)
 }
 
 // A consumer claims ahead of its turn, and loses the partition again and again: that uses
@@ -25,25 +27,16 @@ func TestClaimsGivenBackUnusedAreNotCounted(t *testing.T) {
 		d := newDeduper(t, store, nil)
 		for _, err := range []error{nil, errNet, dedup.Permanent(errNet), dedup.NotBegun(errNet)} {
 			c := claimBatch(t, d, keyed("k"))[0]
-			if c.Attempt != 1 {
-				t.Fatalf("attempt %d", c.Attempt)
-			}
+			require.Equal(t, 1, c.Attempt)
 			giveBack(t, d, c, err)
 			giveBack(t, d, c, err) // ended the same way: nothing is asked
-			if rec := wantState(t, store, "k", dedup.StateReleased); rec.Attempt != 0 {
-				t.Errorf("given back with %v: attempt %d on record", err, rec.Attempt)
-			}
+			rec := wantState(t, store, "k", dedup.StateReleased)
+			assert.Equal(t, 0, rec.Attempt, "given back with %v", err)
 		}
-		if n := store.count("Finish"); n != 4 {
-			t.Errorf("%d calls of Finish", n)
-		}
-		if err := claimBatch(t, d, keyed("k"))[0].Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		assert.Equal(t, 4, store.count("Finish"), "Finish")
+		require.NoError(t, claimBatch(t, d, keyed("k"))[0].Release(t.Context()))
 		c := claimBatch(t, d, keyed("k"))[0]
-		if c.Attempt != 2 {
-			t.Errorf("after one that was used: attempt %d", c.Attempt)
-		}
+		assert.Equal(t, 2, c.Attempt, "after one that was used")
 	})
 }
 
@@ -52,9 +45,7 @@ func TestUnusedSentAgainTakesNothingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
-		if err := acquire(t, d, "k").Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, acquire(t, d, "k").Release(t.Context()))
 		c := acquire(t, d, "k")
 		store.setAfter(only("Finish", func(c call) error {
 			if c.nth <= 3 {
@@ -63,12 +54,9 @@ func TestUnusedSentAgainTakesNothingAway(t *testing.T) {
 			return nil
 		}))
 		giveBack(t, d, c, nil)
-		if n := store.count("Finish"); n < 3 {
-			t.Fatalf("%d calls of Finish: nothing was sent again", n)
-		}
-		if next := acquire(t, d, "k"); next.Attempt != 2 {
-			t.Errorf("attempt %d", next.Attempt)
-		}
+		n := store.count("Finish")
+		require.GreaterOrEqual(t, n, 3, "nothing was sent again")
+		assert.Equal(t, 2, acquire(t, d, "k").Attempt)
 	})
 }
 
@@ -83,9 +71,7 @@ func TestUnusedRefusesWhatOnlyABegunAttemptHas(t *testing.T) {
 		} {
 			done.Claim, done.Unused = acquire(t, d, name), true
 			errs := d.CompleteBatch(t.Context(), []dedup.Completion{done})
-			if errs == nil {
-				t.Fatalf("%s: no error", name)
-			}
+			require.NotNil(t, errs, "%s: no error", name)
 			wantInput(t, errs[0], "Completion.Unused")
 			wantState(t, store, name, dedup.StateInProgress)
 			giveBack(t, d, done.Claim, nil) // it is still to be ended
@@ -101,13 +87,9 @@ func TestUnusedAfterDangerIsRefused(t *testing.T) {
 		c := acquire(t, d, "k")
 		ctx, stop := c.KeepAlive(t.Context())
 		defer stop()
-		if err := dedup.Danger(ctx); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, dedup.Danger(ctx))
 		errs := d.CompleteBatch(ctx, []dedup.Completion{{Claim: c, Unused: true}})
-		if errs == nil {
-			t.Fatal("no error")
-		}
+		require.NotNil(t, errs)
 		wantInput(t, errs[0], "Completion.Unused")
 		wantState(t, store, "k", dedup.StateInProgress)
 	})
@@ -125,16 +107,14 @@ func TestUnusedKeepsTheDangerOfAnEarlierAttempt(t *testing.T) {
 		_, err := do(t, d, "k", func(ctx context.Context) (string, error) {
 			return "", errors.Join(dedup.Danger(ctx), errNet)
 		})
-		wantErr(t, err, errNet)
+		require.ErrorIs(t, err, errNet)
 		for range 2 {
 			c := acquire(t, d, "k")
-			if c.Attempt != 2 {
-				t.Errorf("attempt %d", c.Attempt)
-			}
+			assert.Equal(t, 2, c.Attempt)
 			giveBack(t, d, c, dedup.NotBegun(errNet))
-			if rec := wantState(t, store, "k", dedup.StateUncertain); rec.Attempt != 1 || !rec.Danger {
-				t.Errorf("%+v", rec)
-			}
+			rec := wantState(t, store, "k", dedup.StateUncertain)
+			assert.Equal(t, 1, rec.Attempt)
+			assert.True(t, rec.Danger, "%+v", rec)
 		}
 	})
 }
@@ -147,9 +127,8 @@ func TestUnusedInObserveMode(t *testing.T) {
 		won := acquire(t, d, "k")
 		shadow := acquire(t, d, "k")
 		giveBack(t, d, shadow, nil)
-		if rec := wantState(t, store, "k", dedup.StateInProgress); rec.Attempt != 1 || store.count("Finish") != 0 {
-			t.Errorf("%+v after %d ends", rec, store.count("Finish"))
-		}
+		assert.Equal(t, 1, wantState(t, store, "k", dedup.StateInProgress).Attempt)
+		assert.Equal(t, 0, store.count("Finish"))
 		giveBack(t, d, won, nil)
 		wantState(t, store, "k", dedup.StateReleased)
 	})

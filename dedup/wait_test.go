@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -24,9 +27,7 @@ func waitFor(t *testing.T, ctx context.Context, d *dedup.Deduper) func() (*dedup
 	done, start := make(chan answer, 1), time.Now()
 	go func() {
 		c, err := d.Claim(ctx, "k")
-		if err != nil {
-			t.Error(err)
-		}
+		assert.NoError(t, err)
 		done <- answer{c, time.Since(start)}
 	}()
 	return func() (*dedup.Claim, time.Duration) { a := <-done; return a.c, a.after }
@@ -58,24 +59,17 @@ func TestWaiterIsWokenAtOnceWhenTheOwnerInItsProcessEnds(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				synctest.Wait()
 				polls := store.count("Claim")
-				if err := end(t, d, c); err != nil {
-					t.Fatal(err)
-				}
+				require.NoError(t, end(t, d, c))
 				got, after := wait()
 				want := dedup.Duplicate
 				if name == "release" {
 					want = dedup.Acquired
 				}
-				wantOutcome(t, got, want)
-				if after != 30*time.Second {
-					t.Errorf("woken after %v", after)
-				}
-				if n := store.count("Claim") - polls; n != 1 {
-					t.Errorf("%d claims after the end", n)
-				}
-				if polls < 20 || polls > 500 {
-					t.Errorf("%d polls in half a minute", polls)
-				}
+				require.Equal(t, want, got.Outcome)
+				assert.Equal(t, 30*time.Second, after)
+				assert.Equal(t, 1, store.count("Claim")-polls, "claims after the end")
+				assert.GreaterOrEqual(t, polls, 20)
+				assert.LessOrEqual(t, polls, 500)
 			})
 		})
 	}
@@ -88,14 +82,11 @@ func TestWaiterPollsForAnOwnerElsewhere(t *testing.T) {
 		c := acquire(t, a, "k")
 		wait := waitFor(t, t.Context(), b)
 		time.Sleep(5 * time.Second)
-		if err := c.Complete(t.Context(), []byte("v")); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, c.Complete(t.Context(), []byte("v")))
 		got, after := wait()
-		wantOutcome(t, got, dedup.Duplicate)
-		if after > 5*time.Second+1010*time.Millisecond || string(got.Record.Result) != "v" {
-			t.Errorf("learnt after %v: %+v", after, got.Record)
-		}
+		require.Equal(t, dedup.Duplicate, got.Outcome)
+		assert.LessOrEqual(t, after, 5*time.Second+1010*time.Millisecond)
+		assert.Equal(t, "v", string(got.Record.Result))
 	})
 }
 
@@ -121,19 +112,17 @@ func TestWaitersOfOneKeyPollInTurns(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		polls := store.count("Claim")
 		time.Sleep(10 * time.Second)
-		if n := store.count("Claim") - polls; n < 10 || n > 60 {
-			t.Errorf("five waiters polled %d times in ten seconds", n)
-		}
-		if err := c.Complete(run, nil); err != nil {
-			t.Fatal(err)
-		}
+		n := store.count("Claim") - polls
+		assert.GreaterOrEqual(t, n, 10, "polls of five waiters")
+		assert.LessOrEqual(t, n, 60)
+		require.NoError(t, c.Complete(run, nil))
 		var last time.Duration
 		for i, wait := range waits {
 			got, after := wait()
-			wantOutcome(t, got, dedup.Duplicate)
-			if i > 0 && after != last || after > 21010*time.Millisecond {
-				t.Errorf("waiter %d learnt after %v, another after %v", i, after, last)
-			}
+			require.Equal(t, dedup.Duplicate, got.Outcome)
+			assert.False(t, i > 0 && after != last, "waiter %d learnt after %v, another after %v",
+				i, after, last)
+			assert.LessOrEqual(t, after, 21010*time.Millisecond)
 			last = after
 		}
 	})
@@ -146,10 +135,10 @@ func TestWaiterTakesOverWhenTheLeaseLapses(t *testing.T) {
 		a, b := newDeduper(t, store, nil), newDeduper(t, store, waiting(time.Minute))
 		acquire(t, a, "k") // and dies
 		got, after := waitFor(t, t.Context(), b)()
-		wantOutcome(t, got, dedup.Acquired)
-		if after < lease || after > lease+time.Millisecond || got.Attempt != 2 {
-			t.Errorf("attempt %d after %v", got.Attempt, after)
-		}
+		require.Equal(t, dedup.Acquired, got.Outcome)
+		assert.GreaterOrEqual(t, after, lease)
+		assert.LessOrEqual(t, after, lease+time.Millisecond)
+		assert.Equal(t, 2, got.Attempt)
 	})
 }
 
@@ -159,20 +148,16 @@ func TestWaitIsBoundedInTime(t *testing.T) {
 		a, b := newDeduper(t, store, nil), newDeduper(t, store, waiting(3*time.Second))
 		acquire(t, a, "k")
 		got, after := waitFor(t, t.Context(), b)()
-		wantOutcome(t, got, dedup.InFlight)
-		wantErr(t, got.Err(), dedup.ErrInFlight)
-		if after != 3*time.Second {
-			t.Errorf("gave up after %v", after)
-		}
+		require.Equal(t, dedup.InFlight, got.Outcome)
+		require.ErrorIs(t, got.Err(), dedup.ErrInFlight)
+		assert.Equal(t, 3*time.Second, after, "when it gave up")
 		// Every question is an attempt of its own: a claim counts from the first send of
 		// its token, which must not be an older question's.
 		tokens := map[dedup.Token]bool{}
 		for _, c := range store.of("Claim") {
 			tokens[c.token] = true
 		}
-		if len(tokens) != store.count("Claim") {
-			t.Errorf("%d tokens for %d claims", len(tokens), store.count("Claim"))
-		}
+		assert.Len(t, tokens, store.count("Claim"))
 	})
 }
 
@@ -190,7 +175,7 @@ func TestWaitIsBoundedInNumber(t *testing.T) {
 		waited := 0
 		for _, wait := range waits {
 			c, after := wait()
-			wantOutcome(t, c, dedup.InFlight)
+			require.Equal(t, dedup.InFlight, c.Outcome)
 			switch after {
 			case 3 * time.Second:
 				waited++
@@ -199,13 +184,10 @@ func TestWaitIsBoundedInNumber(t *testing.T) {
 				t.Errorf("answered after %v", after)
 			}
 		}
-		if waited != 3 {
-			t.Errorf("%d callers waited, want 3", waited)
-		}
+		assert.Equal(t, 3, waited)
 		// Their places are free again.
-		if _, after := waitFor(t, t.Context(), b)(); after != 3*time.Second {
-			t.Errorf("the next caller was answered after %v", after)
-		}
+		_, after := waitFor(t, t.Context(), b)()
+		assert.Equal(t, 3*time.Second, after, "when the next caller was answered")
 	})
 }
 
@@ -218,12 +200,9 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		defer cancel()
 		start := time.Now()
 		c, err := b.Claim(ctx, "k")
-		if time.Since(start) != 2500*time.Millisecond {
-			t.Errorf("waited %v", time.Since(start))
-		}
-		if err == nil && c.Outcome != dedup.InFlight || err != nil && !dedup.OutcomeUnknown(err) {
-			t.Errorf("%+v, %v", c, err)
-		}
+		assert.Equal(t, 2500*time.Millisecond, time.Since(start))
+		assert.True(t, (err != nil || c.Outcome == dedup.InFlight) &&
+			(err == nil || dedup.OutcomeUnknown(err)), "%+v, %v", c, err)
 	})
 }
 
@@ -243,9 +222,7 @@ func TestWaitersOfOneKeyRunOneAfterTheOther(t *testing.T) {
 					mu.Lock()
 					running++
 					attempts++
-					if running != 1 {
-						t.Error("two owners at a time")
-					}
+					assert.Equal(t, 1, running, "two owners at a time")
 					mu.Unlock()
 					time.Sleep(time.Second)
 					mu.Lock()
@@ -257,13 +234,10 @@ func TestWaitersOfOneKeyRunOneAfterTheOther(t *testing.T) {
 		}
 		synctest.Wait()
 		start := time.Now()
-		if err := first.Release(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, first.Release(t.Context()))
 		wg.Wait()
-		if attempts != 5 || time.Since(start) != 5*time.Second {
-			t.Errorf("%d attempts in %v", attempts, time.Since(start))
-		}
+		assert.Equal(t, 5, attempts)
+		assert.Equal(t, 5*time.Second, time.Since(start))
 	})
 }
 
@@ -275,9 +249,8 @@ func TestClaimBatchDoesNotWait(t *testing.T) {
 		acquire(t, a, "k")
 		start := time.Now()
 		claims, err := b.ClaimBatch(t.Context(), []dedup.Request{{Key: "k"}})
-		if err != nil || time.Since(start) != 0 {
-			t.Fatal(err, time.Since(start))
-		}
-		wantOutcome(t, claims[0], dedup.InFlight)
+		require.NoError(t, err)
+		require.Zero(t, time.Since(start))
+		require.Equal(t, dedup.InFlight, claims[0].Outcome)
 	})
 }
