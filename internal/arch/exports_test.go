@@ -8,35 +8,31 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestCoreStaysSmall holds the core to a number of exported names that a person can learn.
 func TestCoreStaysSmall(t *testing.T) {
 	names := exports(parse(t, filepath.Join(modules(t)[module], core)))
 	t.Logf("%s exports %d names; at most %d are allowed", core, len(names), coreExports)
-	if len(names) > coreExports {
-		t.Errorf("%s exports %d names, more than %d", core, len(names), coreExports)
-	}
-	if len(names) == 0 {
-		t.Errorf("%s exports nothing: this test looked in the wrong place", core)
-	}
+	assert.LessOrEqual(t, len(names), coreExports, "exported names of %s", core)
+	assert.NotEmpty(t, names, "%s exports nothing: this test looked in the wrong place", core)
 }
 
 // TestDocumented wants a comment on every exported name that users can reach, and on every package.
 func TestDocumented(t *testing.T) {
 	for _, p := range shippedPackages(t) {
 		files := parse(t, p.Dir)
-		if len(files) > 0 && !packageDocumented(files) {
-			t.Errorf("package %s has no comment", p.ImportPath)
-		}
+		assert.False(t, len(files) > 0 && !packageDocumented(files), "package %s has no comment",
+			p.ImportPath)
 		name, _ := rel(p.ImportPath)
 		if table[name].role == tool {
 			continue
 		}
 		for _, e := range exports(files) {
-			if !e.documented {
-				t.Errorf("%s.%s has no comment", p.ImportPath, e.name)
-			}
+			assert.True(t, e.documented, "%s.%s has no comment", p.ImportPath, e.name)
 		}
 	}
 }
@@ -45,18 +41,14 @@ func TestDocumented(t *testing.T) {
 func parse(t *testing.T, dir string) []*ast.File {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var files []*ast.File
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		files = append(files, f)
 	}
 	return files
@@ -186,18 +178,14 @@ var Loose int
 var Line int // Line is.
 `
 	f, err := parser.ParseFile(token.NewFileSet(), "p.go", source, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	want := map[string]bool{"Documented": true, "Bare": false, "T": true, "T.Method": false, "I": true,
 		"I.A": false, "I.B": true, "One": true, "Two": true, "Loose": false, "Line": true}
 	got := exports([]*ast.File{f})
 	for _, e := range got {
-		if documented, ok := want[e.name]; !ok || documented != e.documented {
-			t.Errorf("%+v was not expected", e)
-		}
+		documented, ok := want[e.name]
+		assert.True(t, ok, "%+v was not expected", e)
+		assert.Equal(t, e.documented, documented)
 	}
-	if len(got) != len(want) {
-		t.Errorf("%d names, want %d: %+v", len(got), len(want), got)
-	}
+	assert.Len(t, got, len(want))
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // pkg is what `go list -json` says of a package.
@@ -60,9 +62,7 @@ func modules(t *testing.T) map[string]string {
 			dirs[path] = dir
 		}
 	}
-	if dirs[module] == "" {
-		t.Fatalf("the workspace has no module %s: %v", module, dirs)
-	}
+	require.NotEmpty(t, dirs[module], "the workspace has no module %s", module)
 	return dirs
 }
 
@@ -76,9 +76,7 @@ func watch(t *testing.T, root string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func run(t *testing.T, name string, args ...string) []byte {
@@ -87,8 +85,6 @@ func run(t *testing.T, name string, args ...string) []byte {
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, stderr.Bytes())
-	}
+	require.NoError(t, err, "%s: %s", strings.Join(cmd.Args, " "), &stderr)
 	return out
 }

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestImports(t *testing.T) {
@@ -20,9 +23,7 @@ func shippedPackages(t *testing.T) []pkg {
 	pkgs := list(t, dirs[module])
 	for _, name := range libraries {
 		dir := dirs[module+"/"+name]
-		if dir == "" {
-			t.Fatalf("the workspace has no module %s", name)
-		}
+		require.NotEmpty(t, dir, "the workspace has no module %s", name)
 		pkgs = append(pkgs, list(t, dir)...)
 	}
 	return pkgs
@@ -146,27 +147,19 @@ func TestViolationsAreSeen(t *testing.T) {
 		{"look-alike", pkg{ImportPath: own("lease"), Imports: []string{goRedis + "evil"}}, "lease must not import"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := strings.Join(violations([]pkg{c.p}, table), "\n"); !strings.Contains(got, c.want) {
-				t.Errorf("got %q, want %q in it", got, c.want)
-			}
+			assert.Contains(t, strings.Join(violations([]pkg{c.p}, table), "\n"), c.want)
 		})
 	}
 	fine := pkg{ImportPath: own("lease"), Imports: []string{"context", goRedis, own("internal/backoff")},
 		TestImports: []string{"testing", own("internal/servertest"), own("lease")}, Deps: []string{"context", goRedis}}
-	if got := violations([]pkg{fine}, table); len(got) != 0 {
-		t.Errorf("a package that keeps the rules: %q", got)
-	}
+	assert.Empty(t, violations([]pkg{fine}, table), "a package that keeps the rules")
 	nested := map[string]string{module: "", own("bench"): "", own("cmd"): ""}
 	intruder := pkg{ImportPath: own("cmd/onceward"), TestImports: []string{own("bench/load")}, Imports: []string{own("dedup"), own("cmd/x")}}
-	if got := intrusions(intruder, own("cmd"), nested); len(got) != 1 || !strings.Contains(got[0], "bench/load") {
-		t.Errorf("a nested module that imports another: %q", got)
-	}
+	got := intrusions(intruder, own("cmd"), nested)
+	require.Len(t, got, 1, "a nested module that imports another")
+	assert.Contains(t, got[0], "bench/load")
 	nested[own("kafkaadapter/franz")] = ""
 	user := pkg{ImportPath: own("x"), Imports: []string{own("kafkaadapter/franz")}}
-	if got := intrusions(user, own("bench"), nested); len(got) != 0 {
-		t.Errorf("a program that imports a library: %q", got)
-	}
-	if got := intrusions(user, module, nested); len(got) != 1 {
-		t.Errorf("the root module that imports a library: %q, want one violation", got)
-	}
+	assert.Empty(t, intrusions(user, own("bench"), nested), "a program that imports a library")
+	assert.Len(t, intrusions(user, module, nested), 1, "the root module that imports a library")
 }

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // tagLine is a line of the list of tags in docs/releases.md; what it finds is a module's directory.
@@ -18,15 +21,11 @@ var tagLine = regexp.MustCompile(`(?m)^ *((?:[a-z0-9]+/)*)vX\.Y\.Z$`)
 func TestTagOrder(t *testing.T) {
 	dirs := modules(t)
 	page, err := os.ReadFile(filepath.Join(dirs[module], "docs", "releases.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	requires := map[string][]string{}
 	for _, name := range append([]string{"", "cmd"}, libraries...) {
 		mod, err := os.ReadFile(filepath.Join(dirs[module], name, "go.mod"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		requires[name] = ours(string(mod))
 	}
 	for _, fault := range tagFaults(string(page), requires) {
@@ -85,8 +84,6 @@ func TestTagFaultsAreSeen(t *testing.T) {
 		"of what is tested": {"vX.Y.Z c/vX.Y.Z bench/vX.Y.Z a/b/vX.Y.Z", `"bench" is not released`},
 	} {
 		page := "Some words, vX.Y.Z.\n\n   " + strings.ReplaceAll(c.page, " ", "\n   ") + "\n"
-		if got := strings.Join(tagFaults(page, requires), "\n"); got != c.want {
-			t.Errorf("%s: got %q, want %q", name, got, c.want)
-		}
+		assert.Equal(t, c.want, strings.Join(tagFaults(page, requires), "\n"), name)
 	}
 }

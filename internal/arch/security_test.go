@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // threats is how many docs/security.md has: S-1 to S-22.
@@ -25,9 +28,7 @@ var (
 func TestSecurityPage(t *testing.T) {
 	root := modules(t)[module]
 	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, fault := range pageFaults(string(page), func(dir, name string) bool { return hasTest(t, filepath.Join(root, dir), name) }) {
 		t.Error(fault)
 	}
@@ -68,15 +69,11 @@ func pageFaults(page string, exists func(dir, name string) bool) []string {
 func hasTest(t *testing.T, dir, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	declared := regexp.MustCompile(`(?m)^func ` + name + `\(`)
 	return slices.ContainsFunc(files, func(file string) bool {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return declared.Match(text)
 	})
 }
@@ -95,9 +92,7 @@ func TestFaultsOfThePageAreSeen(t *testing.T) {
 		"elsewhere": {"| S-1 | a threat | `dedup.TestThere` |", "| S-1 | a threat | `lease.TestThere` |", "there is no TestThere in lease"},
 	} {
 		page := strings.Replace(whole.String(), c.from, c.to, 1)
-		if got := strings.Join(pageFaults(page, exists), "\n"); got != c.want {
-			t.Errorf("%s: got %q, want %q", name, got, c.want)
-		}
+		assert.Equal(t, c.want, strings.Join(pageFaults(page, exists), "\n"), name)
 	}
 }
 
@@ -113,9 +108,8 @@ func TestS12NoUnsafeCodecs(t *testing.T) {
 			continue
 		}
 		for _, imp := range p.Imports {
-			if slices.Contains(unsafeCodecs, imp) && (name != "console" || imp != "html/template") {
-				t.Errorf("%s imports %s", name, imp)
-			}
+			assert.False(t, slices.Contains(unsafeCodecs, imp) &&
+				(name != "console" || imp != "html/template"), "%s imports %s", name, imp)
 		}
 	}
 }
@@ -141,9 +135,8 @@ func TestS17SignaturesAreComparedInConstantTime(t *testing.T) {
 			return true
 		})
 	}
-	if equals == 0 {
-		t.Error("nothing is compared by hmac.Equal: this test looked in the wrong place")
-	}
+	assert.NotZero(t, equals,
+		"nothing is compared by hmac.Equal: this test looked in the wrong place")
 }
 
 // direct are the modules that the root module requires by itself. One more is one more that has to
@@ -158,17 +151,13 @@ func TestS21DependenciesAreFew(t *testing.T) {
 	seen := 0
 	for path, dir := range modules(t) {
 		text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		for _, fault := range requireFaults(string(text), path == module) {
 			t.Errorf("%s: %s", path, fault)
 		}
 		seen += strings.Count(string(text), pgx+" v")
 	}
-	if seen == 0 {
-		t.Error("no module requires pgx: this test looked in the wrong place")
-	}
+	assert.NotZero(t, seen, "no module requires pgx: this test looked in the wrong place")
 }
 
 var requireLine = regexp.MustCompile(`^\s*(?:require )?([a-zA-Z0-9.-]+\.[a-z]+/\S+) v(\d+)\.(\d+)\.(\d+)\S*( // indirect)?`)
@@ -204,8 +193,6 @@ func TestRequireFaultsAreSeen(t *testing.T) {
 		"\t" + goRedis + " v9.23.0\n": 0, "\t" + pgx + " v5.12.0\n": 1, "\t" + pgx + " v5.11.9 // indirect\n": 1, "\t" + pgx + " v5.11.9\n": 2,
 		"\tgithub.com/google/uuid v1.0.0 // indirect\n": 0, "\tgithub.com/google/uuid v1.0.0\n": 1, ")\nreplace a => b\n": 1,
 	} {
-		if got := requireFaults(head+mod, true); len(got) != want {
-			t.Errorf("%q: %q, want %d", mod, got, want)
-		}
+		assert.Len(t, requireFaults(head+mod, true), want, mod)
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestNoSleepInTests wants tests that wait for what they wait for. A sleep is either longer than
@@ -25,12 +28,8 @@ func TestNoSleepInTests(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if seen == 0 {
-		t.Error("there are no test files: this test looked in the wrong place")
-	}
+	require.NoError(t, err)
+	assert.NotZero(t, seen, "there are no test files: this test looked in the wrong place")
 }
 
 // sleeps returns the places where a file calls time.Sleep without fake time.
@@ -38,9 +37,7 @@ func sleeps(t *testing.T, path string, source any) []string {
 	t.Helper()
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, path, source, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, imp := range f.Imports {
 		if imp.Path.Value == `"testing/synctest"` {
 			return nil
@@ -62,10 +59,7 @@ func sleeps(t *testing.T, path string, source any) []string {
 
 func TestSleepsAreSeen(t *testing.T) {
 	const body = "\nimport \"time\"\nfunc f() { time.Sleep(time.Second) }\n"
-	if got := sleeps(t, "a_test.go", "package p"+body); len(got) != 1 {
-		t.Errorf("a sleep in real time: %q, want one place", got)
-	}
-	if got := sleeps(t, "b_test.go", "package p\nimport \"testing/synctest\""+body+"var _ = synctest.Wait\n"); len(got) != 0 {
-		t.Errorf("a sleep in fake time: %q, want none", got)
-	}
+	assert.Len(t, sleeps(t, "a_test.go", "package p"+body), 1, "a sleep in real time")
+	got := sleeps(t, "b_test.go", "package p\nimport \"testing/synctest\""+body+"var _ = synctest.Wait\n")
+	assert.Empty(t, got, "a sleep in fake time")
 }
