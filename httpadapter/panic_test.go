@@ -73,7 +73,7 @@ func TestPanicAfterAnAnswerHasBegun(t *testing.T) {
 				}
 				w.WriteHeader(http.StatusOK)
 			})
-			assert.Equal(t, http.ErrAbortHandler, panics(t, s.h, post("k", "")))
+			assert.Same(t, http.ErrAbortHandler, panics(t, s.h, post("k", "")))
 			_, err := used.Write([]byte("late"))
 			assert.Error(t, err, "its writer takes more")
 			angry = false

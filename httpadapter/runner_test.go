@@ -53,7 +53,7 @@ func TestClaimedRefusesWhatAnswersWithoutARecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run, err := httpadapter.Claimed(d)
 			wantInputError(t, err, "Deduper")
-			assert.Nil(t, run, "a Runner beside the error")
+			assert.True(t, run == nil, "a Runner beside the error")
 		})
 	}
 }

@@ -55,7 +55,7 @@ func TestBodiesAreSentAgain(t *testing.T) {
 				sent := base.requests()
 				require.Len(t, sent, row.sends)
 				require.True(t, body.closed)
-				require.Equal(t, body, req.Body)
+				require.Same(t, body, req.Body)
 				for i, s := range sent {
 					assert.False(t, row.sends == 3 && s.request.GetBody == nil,
 						"attempt %d: net/http cannot repeat it", i+1)
