@@ -63,7 +63,7 @@ func TestCacheSizes(t *testing.T) {
 	assert.True(t, cacheSetBytes == 64, "a set has %d bytes, a cache line 64", cacheSetBytes)
 	n := float64(cacheEntryBytes) + float64(cacheSetBytes)/cacheWays
 	assert.GreaterOrEqual(t, n, float64(105), "bytes of an entry and its slot")
-	assert.LessOrEqual(t, n, float64(106))
+	assert.LessOrEqual(t, n, 106.0)
 }
 
 // A false duplicate is a lost message: the whole key decides, also among keys that agree
@@ -190,7 +190,8 @@ func TestCacheTableUnderLoad(t *testing.T) {
 					continue
 				}
 				found[r]++
-				if !assert.True(t, e.ofItsKey(id) && e.epoch >= floor, "%x: %+v below %d", id, e, floor) {
+				if !assert.True(t, e.ofItsKey(id) && e.epoch >= floor,
+					"%x: %+v below %d", id, e, floor) {
 					return
 				}
 			}

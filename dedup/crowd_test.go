@@ -241,7 +241,7 @@ func TestLoneCallAllocatesOnce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req := []Change{numbered(1)}
-	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { c.doOne(ctx, req) }), float64(1))
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { c.doOne(ctx, req) }), 1.0)
 }
 
 // When the caller of a direct call goes, its claim is given to orphans at once.

@@ -65,9 +65,9 @@ func TestObservedClaimsByHand(t *testing.T) {
 		for i, observed := range []dedup.Outcome{dedup.Duplicate, dedup.Acquired, dedup.InFlight} {
 			c := claims[i]
 			require.Equal(t, dedup.Acquired, c.Outcome)
-			assert.Equal(t, observed, c.Observed, "item %d: observed", i)
-			assert.GreaterOrEqual(t, c.Attempt, 1, "item %d: observed", i)
-			assert.NoError(t, c.Err(), "item %d: observed", i)
+			assert.Equal(t, observed, c.Observed, "item %d", i)
+			assert.GreaterOrEqual(t, c.Attempt, 1, "item %d", i)
+			assert.NoError(t, c.Err(), "item %d", i)
 			run, stop := c.KeepAlive(t.Context())
 			defer stop()
 			assert.NoError(t, run.Err(), "item %d cannot run", i)

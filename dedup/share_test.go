@@ -182,7 +182,8 @@ func TestFollowersDoNotShareTheirResult(t *testing.T) {
 		for i := range 10 {
 			wg.Go(func() {
 				res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) { return nil, errNet })
-				if !assert.True(t, err == nil && string(res.Value) == "abc", "%q, %v", res.Value, err) {
+				if !assert.True(t, err == nil && string(res.Value) == "abc",
+					"%q, %v", res.Value, err) {
 					return
 				}
 				res.Value[0] = byte(i)

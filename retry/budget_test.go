@@ -59,7 +59,7 @@ func TestBudgetHoldsUnderConcurrency(t *testing.T) {
 	}
 	wg.Wait()
 	assert.EqualValues(t, 803, taken.Load())
-	assert.Less(t, b.Tokens(), float64(1))
+	assert.Less(t, b.Tokens(), 1.0)
 }
 
 // A total outage costs the other side a tenth more calls, where attempts alone would cost three

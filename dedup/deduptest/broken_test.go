@@ -123,7 +123,7 @@ func TestBrokenStoresFail(t *testing.T) {
 					return b
 				}}, judges(m.red)...)
 				for _, name := range m.red {
-					assert.NotEmpty(t, said[name], "%s did not notice; red", name)
+					assert.NotEmpty(t, said[name], "%s did not notice", name)
 				}
 				t.Logf("red: %s", strings.Join(slices.Sorted(maps.Keys(said)), " "))
 			})
