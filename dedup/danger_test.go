@@ -242,16 +242,14 @@ func TestDangerOfALateOwner(t *testing.T) {
 }
 
 func TestDangerOutsideAnAttempt(t *testing.T) {
-	var input *dedup.InputError
-	require.ErrorAs(t, dedup.Danger(t.Context()), &input, "outside an attempt")
-	assert.Equal(t, "Context", input.Field)
-	require.ErrorAs(t, dedup.Danger(nil), &input) //nolint:staticcheck // on purpose
+	wantInput(t, dedup.Danger(t.Context()), "Context") // outside an attempt
+	wantInput(t, dedup.Danger(nil), "Context")         //nolint:staticcheck // on purpose
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
 		var kept context.Context
 		_, err := do(t, d, "k", func(ctx context.Context) (string, error) { kept = ctx; return "v", nil })
 		require.NoError(t, err)
-		assert.ErrorAs(t, dedup.Danger(kept), &input, "after the end")
+		wantInput(t, dedup.Danger(kept), "Context") // after the end
 	})
 }
 

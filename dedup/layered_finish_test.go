@@ -319,9 +319,7 @@ func TestLayeredRefusesWith(t *testing.T) {
 		l.forgetCalls()
 		errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: c, With: "something"}})
 		require.NotNil(t, errs)
-		var input *dedup.InputError
-		require.ErrorAs(t, errs[0], &input)
-		assert.Equal(t, "Completion.With", input.Field)
+		wantInput(t, errs[0], "Completion.With")
 		l.wantCalls("refused", 0, 0)
 		complete(t, c)
 	})

@@ -172,9 +172,7 @@ func TestMemoryRefusesBadInput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := dedup.Memory(row.capacity)
-			var input *dedup.InputError
-			require.ErrorAs(t, row.call(s), &input, row.field)
-			assert.Equal(t, row.field, input.Field, row.field)
+			wantInput(t, row.call(s), row.field)
 			rec := s.Lookup(t.Context(), []dedup.ID{memID(1)})[0].Record
 			assert.Equal(t, dedup.StateAbsent, rec.State, "what a refused call left")
 		})

@@ -2,7 +2,6 @@ package dedup_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -126,26 +125,20 @@ func TestStepThatFails(t *testing.T) {
 
 func TestStepRefusesBeforeItRuns(t *testing.T) {
 	never := func(context.Context) (string, error) { t.Error("ran"); return "", nil }
-	wantInput := func(err error, field string) {
-		t.Helper()
-		var input *dedup.InputError
-		assert.True(t, errors.As(err, &input) && input.Field == field,
-			"got %v, want an InputError for %s", err, field)
-	}
 	_, err := dedup.Step(t.Context(), "s", never)
-	wantInput(err, "Context")
+	wantInput(t, err, "Context")
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
 		attempt(t, d, func(ctx context.Context) {
 			for _, name := range []string{"", strings.Repeat("x", 65), "a\x00b", "\xff"} {
 				_, err := dedup.Step(ctx, name, never)
-				wantInput(err, "Name")
+				wantInput(t, err, "Name")
 			}
 			_, err := dedup.Step[string](ctx, "s", nil)
-			wantInput(err, "Func")
+			wantInput(t, err, "Func")
 			_, err = dedup.Step(ctx, "outer", func(ctx context.Context) (string, error) {
 				_, err := dedup.Step(ctx, "outer", never)
-				wantInput(err, "Name")
+				wantInput(t, err, "Name")
 				return "", nil
 			})
 			assert.NoError(t, err)
@@ -154,14 +147,14 @@ func TestStepRefusesBeforeItRuns(t *testing.T) {
 				wantStep(t, ctx, fmt.Sprint("s", i), "v", &n)
 			}
 			_, err = dedup.Step(ctx, "the 65th", never)
-			wantInput(err, "Name")
+			wantInput(t, err, "Name")
 			wantStep(t, ctx, "s0", "v", &n) // a finished one does not count as new
 			assert.Equal(t, 63, n)
 		})
 		var kept context.Context
 		attempt(t, d, func(ctx context.Context) { kept = ctx })
 		_, err := dedup.Step(kept, "late", never)
-		wantInput(err, "Context")
+		wantInput(t, err, "Context")
 	})
 }
 

@@ -167,12 +167,6 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name, r
 	assert.Equal(t, retryAfter, w.Header().Get("Retry-After"))
 }
 
-func wantInputError(t *testing.T, err error) {
-	t.Helper()
-	var input *dedup.InputError
-	assert.ErrorAs(t, err, &input)
-}
-
 // fake is a Runner that does what a test says.
 type fake struct {
 	do     func(ctx context.Context, key string, effect httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error)

@@ -495,7 +495,7 @@ func TestNewRefuses(t *testing.T) {
 	} {
 		r, err := webhook.New(row.run, row.p, row.handle, row.cfg)
 		assert.Nil(t, r, "%s: accepted", name)
-		wantInputError(t, err)
+		assert.ErrorAs(t, err, new(*dedup.InputError))
 	}
 	for _, name := range []string{"standard-webhooks", "github", "shopify", "slack"} {
 		run := claimed(t, dedup.Memory(1), func(c *dedup.Config) { c.Window = webhook.DefaultWindow })
