@@ -62,7 +62,7 @@ func TestCacheSizes(t *testing.T) {
 	assert.EqualValues(t, cacheMoreBytes, unsafe.Sizeof(cacheMore{}), "its second part")
 	assert.True(t, cacheSetBytes == 64, "a set has %d bytes, a cache line 64", cacheSetBytes)
 	n := float64(cacheEntryBytes) + float64(cacheSetBytes)/cacheWays
-	assert.GreaterOrEqual(t, n, float64(105), "bytes of an entry and its slot")
+	assert.GreaterOrEqual(t, n, 105.0, "bytes of an entry and its slot")
 	assert.LessOrEqual(t, n, 106.0)
 }
 
@@ -76,7 +76,7 @@ func TestCacheTableIsExact(t *testing.T) {
 	}
 	for i, id := range ids {
 		e := table.find(&id)
-		assert.Equal(t, i < cacheWays, e != nil)
+		assert.Equal(t, i < cacheWays, e != nil, "key %d", i)
 		assert.False(t, e != nil && !e.ofItsKey(id), "key %d: %+v", i, e)
 	}
 }
@@ -130,7 +130,7 @@ func TestCacheTableReplacesTheDeadFirst(t *testing.T) {
 			}
 			table.put(entryOf(ids[cacheWays], table.epoch.Load()), time.Minute)
 			for i, id := range ids {
-				assert.Equal(t, i != 5, table.find(&id) != nil)
+				assert.Equal(t, i != 5, table.find(&id) != nil, "key %d", i)
 			}
 		})
 	}
@@ -296,5 +296,5 @@ func TestCacheEntryIsTheRecord(t *testing.T) {
 	want.Result, want.Age, want.Remaining = []byte("result"), 6*time.Second, 55*time.Second
 	assert.Equal(t, fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got))
 	got.Result[0] = 'x'
-	assert.Equal(t, "result", string(recordOf(e, 0).Result), "a caller wrote")
+	assert.Equal(t, "result", string(recordOf(e, 0).Result), "a caller wrote into the cache")
 }

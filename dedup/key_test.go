@@ -58,7 +58,7 @@ func FuzzNewID(f *testing.F) {
 		require.NotZero(t, len(ns1), "accepted %q, %q, %q", ns1, scope1, key1)
 		require.LessOrEqual(t, len(ns1), 64, "accepted %q, %q, %q", ns1, scope1, key1)
 		same := ns1 == ns2 && scope1 == scope2 && key1 == key2
-		require.Equal(t, id1 == id2, same, "(%q, %q, %q) and (%q, %q, %q): same", ns1, scope1, key1,
+		require.Equal(t, id1 == id2, same, "(%q, %q, %q) and (%q, %q, %q)", ns1, scope1, key1,
 			ns2, scope2, key2)
 	})
 }
@@ -83,8 +83,8 @@ func TestFingerprintVersions(t *testing.T) {
 		"both without":    {Fingerprint{}, Fingerprint{}, false},
 		"another version": {a, newer, false}, // an upgrade turns no redelivery into a mismatch
 	} {
-		assert.Equal(t, row.want, row.a.Conflicts(row.b), "%s: conflicts", name)
-		assert.Equal(t, row.want, row.b.Conflicts(row.a), "%s: conflicts", name)
+		assert.Equal(t, row.want, row.a.Conflicts(row.b), name)
+		assert.Equal(t, row.want, row.b.Conflicts(row.a), name)
 	}
 }
 

@@ -40,12 +40,9 @@ func TestSuiteAdvances(t *testing.T) {
 func TestEveryPropertyIsExplainedOnce(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range suite(Harness{}) {
-		assert.False(t, seen[p.name], "property %q is listed twice, unexplained or without topic",
-			p.name)
-		assert.NotEmpty(t, p.prevents, "property %q is listed twice, unexplained or without topic",
-			p.name)
-		assert.Contains(t, p.name, "/", "property %q is listed twice, unexplained or without topic",
-			p.name)
+		assert.False(t, seen[p.name], "property %q is listed twice", p.name)
+		assert.NotEmpty(t, p.prevents, "property %q is not explained", p.name)
+		assert.Contains(t, p.name, "/", "property %q has no topic", p.name)
 		seen[p.name] = true
 	}
 	assert.GreaterOrEqual(t, len(seen), 30)

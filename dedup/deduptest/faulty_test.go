@@ -80,12 +80,12 @@ func TestFaultKinds(t *testing.T) {
 				if row.requests+row.replies > 0 {
 					hit = 1
 				}
-				assert.Equal(t, hit, stats.Faults[row.fault.Kind], "faults counted")
+				assert.Equal(t, hit, stats.Faults[row.fault.Kind])
 				hangs := row.fault.Kind == Hang || row.fault.Kind == HangReply
-				assert.Equal(t, time.Since(start) == time.Second, hangs)
+				assert.Equal(t, hangs, time.Since(start) == time.Second)
 				// The script is over.
 				answered, executed = fiveClaims(t, f)
-				assert.Equal(t, bits("11111"), answered, "after the script: answered")
+				assert.Equal(t, bits("11111"), answered, "after the script")
 				assert.Equal(t, bits("11111"), executed)
 			})
 		})
@@ -148,9 +148,9 @@ func TestSeededRepeats(t *testing.T) {
 	assert.GreaterOrEqual(t, hits, 500)
 	assert.LessOrEqual(t, hits, 700)
 	_, hits = sequence(1, 0)
-	assert.Equal(t, 0, hits, "hits at a rate of 0")
+	assert.Equal(t, 0, hits, "at a rate of 0")
 	_, hits = sequence(1, 1)
-	assert.Equal(t, 2000, hits, "hits of 2000 at a rate of 1")
+	assert.Equal(t, 2000, hits, "at a rate of 1")
 }
 
 // The suite is red over a store that loses replies: nobody may take Faulty for a store
@@ -160,6 +160,6 @@ func TestFaultyFailsTheSuite(t *testing.T) {
 		said := recordSuite(t, Harness{New: func(testing.TB) dedup.Store {
 			return NewFaulty(dedup.Memory(1<<16), Seeded(1, 0.5))
 		}})
-		assert.GreaterOrEqual(t, len(said), 20, "properties are red")
+		assert.GreaterOrEqual(t, len(said), 20, "red properties")
 	})
 }

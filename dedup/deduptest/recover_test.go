@@ -64,8 +64,8 @@ func lossy(t *testing.T, bend func(dedup.Store) dedup.Store) (wrong, foreign int
 func TestDeduperRecoversFromLostReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrong, foreign := lossy(t, func(s dedup.Store) dedup.Store { return s })
-		assert.Equal(t, 0, wrong, "of %d", messages)
-		assert.Equal(t, 0, foreign, "of %d", messages)
+		assert.Equal(t, 0, wrong, "effects that did not run once, of %d", messages)
+		assert.Equal(t, 0, foreign, "calls that found their own claim foreign, of %d", messages)
 	})
 }
 
