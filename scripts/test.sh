@@ -1,27 +1,54 @@
 #!/usr/bin/env bash
 # Runs the tests of every module of go.work.
 #
-#   test.sh unit     without servers; tests that need one skip, and are listed
-#   test.sh full     with all servers, installed, started and stopped; a skipped test is a failure
-#   test.sh long     as full, with the build tag `long` and ONCEWARD_LONG=1, then every fuzz target; hours
+#   test.sh unit          without servers; tests that need one skip, and are listed
+#   test.sh full [SHARD]  with all servers, installed, started and stopped; a skipped test is a failure
+#   test.sh long          as full, with the build tag `long` and ONCEWARD_LONG=1, then every fuzz
+#                         target; hours
+#   test.sh shards        which package belongs to which shard
 #
-# Servers run in a directory of this run, so those of `make servers-up` are left alone, unless
-# ONCEWARD_RUN names a directory to share. TESTFLAGS is passed on, such as TESTFLAGS='-run Lease'.
+# SHARD is redis, kafka, sql, http, faults or rest; without one all of them run at once, and then
+# the nested modules alone, as their users have them (GOWORK=off). Servers run in a directory of this
+# run, so those of `make servers-up` are left alone, unless ONCEWARD_RUN names a directory to share.
+# TESTFLAGS is passed on, such as TESTFLAGS='-run Lease'.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=lib/phase.sh
 . scripts/lib/phase.sh
 
-mode=${1:-full}
+mode=${1:-full} only=${2:-}
 report=(go run ./internal/testreport)
 flags=(-race -timeout 25m)
 case "$mode" in
-  unit) ;;
-  # -count=1: a result kept from an earlier run says nothing about the servers of this one.
-  full) report+=(-noskip) flags+=(-count=1) && export ONCEWARD_TORTURE=${ONCEWARD_TORTURE:-ci} ;;
+  unit | shards) ;;
+  # -count=1: a result kept from an earlier run says nothing about the servers of this one. Lint has
+  # run go vet's analyzers, all of them.
+  full) report+=(-noskip) flags+=(-count=1 -vet=off) && export ONCEWARD_TORTURE=${ONCEWARD_TORTURE:-ci} ;;
   long) report+=(-noskip) flags=(-race -count=1 -timeout 6h -tags long) && export ONCEWARD_LONG=1 ONCEWARD_TORTURE=${ONCEWARD_TORTURE:-ci} ;;
   *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0" >&2 && exit 2 ;;
 esac
+case "$only" in
+  '' | redis | kafka | sql | http | faults | rest) ;;
+  *) echo "test: there is no shard \"$only\": redis, kafka, sql, http, faults, rest" >&2 && exit 2 ;;
+esac
+
+# shard DIR: the shard of a package, by its directory from the root.
+shard() {
+  case $1/ in
+    internal/integration/torture/* | internal/integration/guarantees/* | \
+      internal/integration/others/* | internal/integration/owned/* | internal/integration/docs/* | \
+      cmd/internal/demo/* | examples/* | internal/servertest/*) echo faults ;;
+    kafkaadapter/* | internal/integration/kafka/* | contrib/telemetry/* | contrib/watermilladapter/* | \
+      outbox/saramapub/* | outbox/franzpub/* | bench/internal/consumer/*) echo kafka ;;
+    sqladapter/* | outbox/* | internal/sql* | internal/integration/sql/* | \
+      internal/integration/sqlmigrate/* | internal/integration/outbox/*) echo sql ;;
+    httpadapter/* | retry/* | contrib/grpcadapter/* | internal/integration/http/* | console/* | \
+      internal/integration/console/*) echo http ;;
+    redisadapter/* | lease/* | owned/* | internal/redis* | internal/integration/redis/* | \
+      internal/integration/layered/* | internal/integration/lostreply/*) echo redis ;;
+    *) echo rest ;;
+  esac
+}
 
 servers_down() {
   local code=$?
@@ -47,20 +74,32 @@ servers_up() {
 }
 
 # The packages that take longest begin first, or the last of them would end alone.
-longest=(internal/integration/kafka redisadapter internal/integration/sql internal/integration/torture cmd/internal/demo internal/integration/redis)
+longest=(internal/integration/sql internal/integration/kafka redisadapter internal/integration/torture cmd/internal/demo internal/integration/redis)
 
-# test_modules: all packages of all modules in one go, two at a time on two cores: most of what they
-# do is to wait for servers. More than three at a time are more than these can bear.
-test_modules() {
-  local packages=() dir cores
-  cores=$(getconf _NPROCESSORS_ONLN)
-  for dir in "${longest[@]}"; do packages+=("$PWD/$dir"); done
-  while read -r dir; do packages+=("$dir/..."); done < <(modules)
-  # shellcheck disable=SC2086
-  go test -json -p $((cores < 3 ? cores : 3)) "${flags[@]}" ${TESTFLAGS:-} "${packages[@]}"
+# packages: the directories of what is tested, the longest first.
+packages() {
+  local dir
+  {
+    printf '%s\n' "${longest[@]}"
+    while read -r dir; do go -C "$dir" list -f '{{.Dir}}' ./...; done < <(modules) | sed "s|^$PWD/||; s|^$PWD\$|.|"
+  } | awk '!seen[$0]++' | while read -r dir; do
+    if [ "$mode" = shards ]; then echo "$(shard "$dir") $dir"; fi
+    if [ -z "$only" ] || [ "$(shard "$dir")" = "$only" ]; then echo "$PWD/$dir"; fi
+  done
 }
 
+# test_modules: the packages of all modules in one go, two at a time on two cores: most of what they
+# do is to wait for servers. More than three at a time are more than these can bear.
+test_modules() {
+  local dirs cores
+  cores=$(getconf _NPROCESSORS_ONLN)
+  mapfile -t dirs < <(packages)
+  # shellcheck disable=SC2086
+  go test -json -p $((cores < 3 ? cores : 3)) "${flags[@]}" ${TESTFLAGS:-} "${dirs[@]}"
+}
+
+if [ "$mode" = shards ]; then packages | grep -v "^$PWD" | sort && exit; fi
 if [ "$mode" != unit ]; then servers_up; fi
 # The report passes on what is not an event of a test, such as the phases' lines.
-phase "tests of all modules" test_modules | "${report[@]}"
+phase "tests of ${only:-all modules}" test_modules | "${report[@]}"
 if [ "$mode" = long ]; then phase "fuzz targets" scripts/fuzz.sh; fi
