@@ -4,11 +4,19 @@ SHELL := bash
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z% -]+:.*## / { split($$1, name, " "); printf "  make %-14s %s\n", name[1], $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: check
+check: ## the inner loop, without servers: formatting, lint and vet, prose, workflows, commits, unit tests (cached)
+	@scripts/check.sh
 
 .PHONY: test
 test: ## every test of every module on real servers: installs, starts and stops them; skips nothing
 	@scripts/test.sh full
+
+.PHONY: test-redis test-kafka test-sql test-http test-faults test-rest
+test-redis test-kafka test-sql test-http test-faults test-rest: test-%: ## a shard of make test, on real servers (also -kafka, -sql, -http, -faults, -rest)
+	@scripts/test.sh full $*
 
 .PHONY: test-unit
 test-unit: ## every test that needs no server
@@ -80,20 +88,12 @@ vulncheck: ## known vulnerabilities (govulncheck, needs vuln.go.dev or GOVULNDB)
 fmt: ## format all Go files
 	@gofmt -w .
 
-.PHONY: fmt-check
-fmt-check: ## fail if a Go file is not formatted
-	@files=$$(gofmt -l .) && if [ -n "$$files" ]; then echo "not formatted (make fmt):"; echo "$$files"; exit 1; fi
-
-.PHONY: vet
-vet: ## go vet in every module, long tests included
-	@. scripts/lib/phase.sh && go vet -tags long,browser $$(modules | sed 's,$$,/...,')
-
 .PHONY: arch
 arch: ## check the import table, the core's size and documentation, and names
 	@go test -count=1 -v -run 'AllowedNames|CoreStaysSmall|DeniedNames|Documented|Imports|NestedModules|NoSleep' ./internal/arch/
 
 .PHONY: ci
-ci: ## what CI runs: fmt-check, vet, lint, arch, test
+ci: ## what CI runs: all of check but unit tests and commits, then test
 	@.ci/run
 
 .PHONY: demo
