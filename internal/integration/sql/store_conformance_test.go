@@ -6,9 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/internal/sqlerr"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -62,23 +65,30 @@ func storeHarness(t *testing.T, e storeEngine) deduptest.Harness {
 	return h
 }
 
-// plantRow changes the row of a live claim.
+// plantRow changes the row of a live claim. Where connections are serializable, PostgreSQL may refuse
+// a transaction because of what other tests read meanwhile (SQLSTATE 40001): it is run again.
 func plantRow(t testing.TB, store dedup.Store, db *sql.DB, dialect sqladapter.Dialect, table string,
 	id dedup.ID, columns string) {
 	t.Helper()
 	mustAcquire(t, store, id)
 	query := "UPDATE " + quotedTable(dialect, table) + " SET " + columns + " WHERE id = " +
 		idLiteral(dialect, id)
-	tx, err := db.BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
+	update := func() error {
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := tx.ExecContext(t.Context(), query); err != nil {
+			return err
+		}
+		return tx.Commit()
 	}
-	if _, err := tx.ExecContext(t.Context(), query); err != nil {
-		t.Fatal(err)
+	err := update()
+	for sqlerr.Transient(err) {
+		err = update()
 	}
-	if err := tx.Commit(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 func bytesLiteral(dialect sqladapter.Dialect, b []byte) string {
