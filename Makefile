@@ -88,6 +88,10 @@ vulncheck: ## known vulnerabilities (govulncheck, needs vuln.go.dev or GOVULNDB)
 fmt: ## format all Go files
 	@gofmt -w .
 
+.PHONY: prose
+prose: ## check the English of Markdown, Go comments and texts in code with vale; PROSE=-update or paths
+	@scripts/prose.sh $(PROSE)
+
 .PHONY: arch
 arch: ## check the import table, the core's size and documentation, and names
 	@go test -count=1 -v -run 'AllowedNames|CoreStaysSmall|DeniedNames|Documented|Imports|NestedModules|NoSleep' ./internal/arch/

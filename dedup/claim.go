@@ -22,8 +22,8 @@ type Claim struct {
 	Observed Outcome
 	// Attempt counts the claims of this key, from 1.
 	Attempt int
-	// Record is what the store holds of the key: the result of a Duplicate, the lease a
-	// claim InFlight still has in Record.Remaining. Its Fence is zero when Outcome is
+	// Record is what the store holds of the key. A Duplicate has its result there, and a
+	// claim InFlight the rest of its lease, as Remaining. Its Fence is zero when Outcome is
 	// Acquired: there, Fence is a method, because reading it has a consequence.
 	Record Record
 	// Cause of a Duplicate or Mismatch.

@@ -9,9 +9,9 @@ import (
 // returns one Claim per request, in order. Outcomes are per item: an item that is bad,
 // or that the store did not answer, has Outcome Unknown and says why through [Claim.Err].
 //
-// A key that occurs again in the batch is an alias of its first occurrence, which is in
-// its Claim.Alias. Do not run it: it shares the fate of the first, so acknowledge it
-// when that one is recorded, and have it redelivered when that one is released. Ending it
+// A key that occurs again in the batch is an alias of its first occurrence, to which
+// Alias of its Claim points. Do not run it: it shares the fate of the first. Acknowledge it
+// when the first is recorded, and have it redelivered when the first is released. Ending it
 // is an [*InputError]. In three cases the repetition is claimed too, and is not an alias:
 //
 //   - The first is a Mismatch, and the repetition is not.

@@ -11,10 +11,13 @@ import "time"
 // says absent of a key that has a record runs its effect again.
 //
 // A filter may have more methods. Wrong(n int) is called after n keys for which its reason was
-// "maybe" turned out to be unknown to the store. OnState(func(fill, estimated, observed float64,
-// reason string)) sets the function that is called when its state has changed, and State()
-// returns the same four values, now; see Observer.FilterState. Where several Dedupers share a
-// filter, the Observer of the newest one gets the changes.
+// "maybe" turned out to be unknown to the store. The method
+//
+//	OnState(func(fill, estimated, observed float64, reason string))
+//
+// sets the function that is called when the state of the filter has changed. State() returns the
+// same four values, now; see Observer.FilterState. Where several Dedupers share a filter, the
+// Observer of the newest one gets the changes.
 type Filter interface {
 	// Absent reports whether id is certainly in no record that was sent to the store longer
 	// ago than before. Otherwise reason says why it cannot: "maybe" when id may have been added,

@@ -43,7 +43,7 @@ func (c *Claim) Fail(ctx context.Context, cause error) error {
 
 // Release gives the claim up without an effect: the key can be claimed again at once,
 // and its attempt count and fence are kept for Config.Hold. After [Danger] the key becomes
-// uncertain; to say that nothing has begun, end the claim with [Deduper.CompleteBatch] and
+// uncertain. To say that nothing has begun, end the claim with [Deduper.CompleteBatch] and
 // a [NotBegun] error. From a late owner Release changes nothing and answers [ErrLeaseLost].
 // It is tried a few times while the store cannot be asked, but not until the lease ends,
 // because the end of the lease does the same. Errors are otherwise those of Complete.

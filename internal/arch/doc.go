@@ -1,9 +1,13 @@
-// Package arch holds the architecture as data, and tests that fail when the code departs from it:
-// a package nobody listed, an import that is not in the table, a database driver or the testing
-// package in shipped code, a core that depends on more than the standard library, an import of a
-// nested module, a core of more than 100 exported names, an exported name without a comment, a
-// name that the field has a better word for (names_rules_test.go), and a test that checks by hand
-// instead of with testify (testify.txt lists the folders that still do).
+// Package arch holds the architecture as data, and tests that fail when the code departs from it.
+// They find
+//
+//   - a package that is not in the table, and an import that is not in it;
+//   - a database driver or the testing package in shipped code;
+//   - a core that depends on more than the standard library;
+//   - an import of a nested module;
+//   - a core of more than 100 exported names, and an exported name without a comment;
+//   - a name that the field has a better word for (names_rules_test.go);
+//   - a test that checks by hand instead of with testify (testify.txt lists the folders that do).
 //
 // To change the architecture, change the table in rules_test.go in the same commit, and
 // DESIGN.md with it.

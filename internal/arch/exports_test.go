@@ -154,7 +154,7 @@ func methods(of string, i *ast.InterfaceType) []export {
 	return found
 }
 
-// What counts, and what counts as documented.
+// TestExports checks which names count, and which count as documented.
 func TestExports(t *testing.T) {
 	const source = `package p
 // Documented is.

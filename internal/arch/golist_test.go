@@ -66,8 +66,8 @@ func modules(t *testing.T) map[string]string {
 	return dirs
 }
 
-// watch reads every directory below root. The go command keeps a passed test in its cache while
-// what the test read is unchanged, but does not see what go list reads for us.
+// watch reads every directory below root. The go command keeps a passed test in its cache while the
+// files that the test read are unchanged, but it does not see which files go list reads.
 func watch(t *testing.T, root string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {

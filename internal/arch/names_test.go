@@ -117,8 +117,8 @@ func judgeNames(listed []string, declared map[string]deniedName) []string {
 	return problems
 }
 
-// shortenNames returns the list as it should be. A name that is not listed is added only in place of
-// the same name of another package that is gone: a package that moves takes its names along.
+// shortenNames returns the list as it should be. It adds a name only for one that is gone from another
+// package: a package that moves takes its names along.
 func shortenNames(listed []string, declared map[string]deniedName) []string {
 	var list []string
 	gone := map[string]int{} // by what follows the directory

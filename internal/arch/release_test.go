@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tagLine is a line of the list of tags in docs/releases.md; what it finds is a module's directory.
+// tagLine matches a line of the list of tags in docs/releases.md, and finds the module's directory.
 var tagLine = regexp.MustCompile(`(?m)^ *((?:[a-z0-9]+/)*)vX\.Y\.Z$`)
 
-// TestTagOrder holds the list of tags in docs/releases.md to what go.mod files require. Who pushes the tag of a
-// module before that of one it requires has published a version that nobody can get.
+// TestTagOrder holds the list of tags in docs/releases.md to the requirements of the go.mod files. If the tag of
+// a module is pushed before that of one it requires, nobody can get the version.
 func TestTagOrder(t *testing.T) {
 	dirs := modules(t)
 	page, err := os.ReadFile(filepath.Join(dirs[module], "docs", "releases.md"))

@@ -99,8 +99,8 @@ func TestFaultsOfThePageAreSeen(t *testing.T) {
 // unsafeCodecs make values, or code, of bytes that somebody else may have written.
 var unsafeCodecs = []string{"encoding/gob", "encoding/xml", "net/rpc", "plugin", "text/template", "html/template"}
 
-// S-12: what is stored is bytes of a format of our own, or JSON. The console's templates are embedded, and
-// what is stored comes into them as data.
+// S-12: stores hold bytes of a format of our own, or JSON. The console's templates are embedded, and
+// stored values come into them as data.
 func TestS12NoUnsafeCodecs(t *testing.T) {
 	for _, p := range shippedPackages(t) {
 		name, _ := rel(p.ImportPath)
@@ -114,7 +114,7 @@ func TestS12NoUnsafeCodecs(t *testing.T) {
 	}
 }
 
-// S-17: a signature that is compared byte by byte tells how much of it was right. In the packages
+// S-17: a signature that is compared byte by byte reveals how much of it was right. In the packages
 // that check them nothing but hmac.Equal compares bytes, and crypto/subtle would do as well.
 func TestS17SignaturesAreComparedInConstantTime(t *testing.T) {
 	equals := 0

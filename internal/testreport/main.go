@@ -1,6 +1,6 @@
-// Command testreport reads what `go test -json` prints and shows what a person wants to know: each
-// package with its time, everything a failed test said, every skipped test with its reason, the
-// slowest tests, how each failure began once more, and a closing count. It exits with 1 when a
+// Command testreport reads the output of `go test -json` and shows what a person wants to know: each
+// package with its time, everything a failed test said, and every skipped test with its reason. At
+// the end it shows the slowest tests, how each failure began, and a count. It exits with 1 when a
 // test failed, when none ran, or, with -noskip, when one was skipped.
 //
 //	go test -json ./... | go run ./internal/testreport -noskip

@@ -53,8 +53,8 @@ func newReport(w io.Writer) *report {
 
 func (r *report) printf(format string, args ...any) { _, _ = fmt.Fprintf(r.w, format, args...) }
 
-// read handles events until the input ends. What is not an event is shown as it is: the go command
-// prints some of its own errors as plain text.
+// read handles events until the input ends. It shows other lines as they are: the go command prints
+// some of its own errors as plain text.
 func (r *report) read(in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
