@@ -430,7 +430,8 @@ func TestSilenceIsLogged(t *testing.T) {
 // retrying is a client that follows a retryPolicy.
 func retrying() grpc.DialOption {
 	return grpc.WithDefaultServiceConfig(`{"methodConfig": [{"name": [{"service": "pay.Pay"}], "retryPolicy": {
-		"maxAttempts": 4, "initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1,
+		"maxAttempts": 4, "initialBackoff": "0.001s",
+		"maxBackoff": "0.001s", "backoffMultiplier": 1,
 		"retryableStatusCodes": ["UNAVAILABLE", "ABORTED", "DATA_LOSS"]}}]}`)
 }
 

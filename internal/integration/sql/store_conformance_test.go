@@ -65,8 +65,9 @@ func storeHarness(t *testing.T, e storeEngine) deduptest.Harness {
 	return h
 }
 
-// plantRow changes the row of a live claim. Where connections are serializable, PostgreSQL may refuse
-// a transaction because of what other tests read meanwhile (SQLSTATE 40001): it is run again.
+// plantRow changes the row of a live claim. Where connections are serializable, PostgreSQL may
+// refuse a transaction because of what other tests read meanwhile (SQLSTATE 40001): it is run
+// again.
 func plantRow(t testing.TB, store dedup.Store, db *sql.DB, dialect sqladapter.Dialect, table string,
 	id dedup.ID, columns string) {
 	t.Helper()
