@@ -38,6 +38,7 @@ try() { # NAME COMMAND...
 }
 try formatting formatting
 try lint scripts/lint.sh
+try prose scripts/prose.sh
 try workflows workflows
 try "tracked files" tracked
 try "mutants apply" scripts/mutants.sh -apply
