@@ -3,12 +3,13 @@ package bloom
 // Answer is what the filter says of an id.
 type Answer uint8
 
-// The answers. None of them means duplicate. The third is called ProvenNew because New makes a filter;
-// as text it is "new".
+// The answers. None of them means duplicate. The third is called ProvenNew because New makes a
+// filter; as text it is "new".
 const (
-	Unknown   Answer = iota // the filter cannot say, and Reason says why: do as without a filter
-	Maybe                   // the id may have been marked: ask the store
-	ProvenNew               // the id has no mark among those that the filter must be fed; see the package comment
+	Unknown Answer = iota // the filter cannot say, and Reason says why: do as without a filter
+	Maybe                 // the id may have been marked: ask the store
+	// the id has no mark among those that the filter must be fed; see the package comment
+	ProvenNew
 )
 
 // String is the answer in lower case, as it stands in metrics.
@@ -32,15 +33,17 @@ const (
 	Loading           // a Feed was begun and has not been opened yet
 	NotCovered        // no Feed, or a generation within the window has marks that were not fed
 	Expired           // the time given to Feed.Open or Feed.Through is over
-	Lost              // the feed said that marks may have passed it by, or that its right to feed is gone
-	Shared            // others write marks that this filter is not fed
-	Saturated         // the bits are set, but with so many others set, that says nothing
-	OtherKey          // the snapshot that was to be loaded was made under another secret
+	// the feed said that marks may have passed it by, or that its right to feed is gone
+	Lost
+	Shared    // others write marks that this filter is not fed
+	Saturated // the bits are set, but with so many others set, that says nothing
+	OtherKey  // the snapshot that was to be loaded was made under another secret
 
 	reasons = iota
 )
 
-var reasonNames = [reasons]string{"", "loading", "not_covered", "expired", "lost", "shared", "saturated", "other_key"}
+var reasonNames = [reasons]string{"", "loading", "not_covered", "expired", "lost", "shared",
+	"saturated", "other_key"}
 
 // String is the reason as it stands in metrics; "" for None.
 func (r Reason) String() string {

@@ -13,11 +13,11 @@ type Query struct {
 const group = 32
 
 // WhereAll is Where for many ids at once, with one state of the filter. It fills in the batch, and
-// returns the oldest generation of the filter, which is the one of bit 0 of each In. It takes no lock,
-// allocates nothing and reads no clock. Where the bits do not fit the caches of the processor, an id
-// takes as long as memory takes to answer. In a batch these waits overlap, so that WhereAll takes half
-// the time of as many calls of Where. It does not compare the ids of a batch: of two that are the
-// same, both may be ProvenNew.
+// returns the oldest generation of the filter, which is the one of bit 0 of each In. It takes no
+// lock, allocates nothing and reads no clock. Where the bits do not fit the caches of the
+// processor, an id takes as long as memory takes to answer. In a batch these waits overlap, so that
+// WhereAll takes half the time of as many calls of Where. It does not compare the ids of a batch:
+// of two that are the same, both may be ProvenNew.
 func (f *Filter) WhereAll(batch []Query) (oldest int64) {
 	t := f.live.Load()
 	var n [3]uint64

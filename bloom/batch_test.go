@@ -21,9 +21,15 @@ func testWhereAllIsWhere(t *testing.T) {
 		feed func(t *testing.T, f *Filter) *Feed
 		want Reason // that must be among the answers
 	}{
-		"covered": {small(&hand{}), 900, func(t *testing.T, f *Filter) *Feed { return covering(t, f) }, None},
-		"loading": {small(&hand{}), 900, func(_ *testing.T, f *Filter) *Feed { return f.Begin(source) }, Loading},
-		"grown":   {grown, 5000, func(t *testing.T, f *Filter) *Feed { return covering(t, f) }, None},
+		"covered": {small(&hand{}), 900, func(t *testing.T, f *Filter) *Feed {
+			return covering(t, f)
+		}, None},
+		"loading": {small(&hand{}), 900, func(_ *testing.T, f *Filter) *Feed {
+			return f.Begin(source)
+		}, Loading},
+		"grown": {grown, 5000, func(t *testing.T, f *Filter) *Feed {
+			return covering(t, f)
+		}, None},
 		"saturated": {small(&hand{}), 30_000, func(t *testing.T, f *Filter) *Feed {
 			return covering(t, f)
 		}, Saturated},
@@ -40,7 +46,8 @@ func testWhereAllIsWhere(t *testing.T) {
 			for _, size := range []int{0, 1, group - 1, group, group + 1, 3*group + 5} {
 				batch := make([]Query, size)
 				for i := range batch {
-					batch[i] = Query{ID: id(uint64(i/2) | uint64(i%2)<<40), In: 1 << 63, Answer: 77, Reason: 77}
+					batch[i] = Query{ID: id(uint64(i/2) | uint64(i%2)<<40), In: 1 << 63, Answer: 77,
+						Reason: 77}
 				}
 				before := f.Stats()
 				oldest := f.WhereAll(batch)

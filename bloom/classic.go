@@ -44,8 +44,8 @@ func (c *classic) has(d digest) bool {
 	return c.f.Test(key[:])
 }
 
-// sample is the share of bits that are set, in up to as many words as a sample of blocks has, and how
-// often an id that was never added has all of its bits set.
+// sample is the share of bits that are set, in up to as many words as a sample of blocks has, and
+// how often an id that was never added has all of its bits set.
 func (c *classic) sample() (fill, rate float64) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

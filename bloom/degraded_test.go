@@ -42,12 +42,16 @@ func degraded(t *testing.T) {
 		trusts  bool                            // it still saves questions
 	}{
 		"sound": {nil, func(*testing.T, *consumer) {}, true},
-		"ten times the plan, no memory": {func(o *Options, p Plan) { o.MaxBytes = int64(p.Bytes) }, func(_ *testing.T, c *consumer) {
+		"ten times the plan, no memory": {func(o *Options, p Plan) {
+			o.MaxBytes = int64(p.Bytes)
+		}, func(_ *testing.T, c *consumer) {
 			for n := range uint64(10_000) {
 				c.f.Add(id(n | 1<<50))
 			}
 		}, true},
-		"ten times the plan, grown": {func(o *Options, p Plan) { o.MaxBytes = int64(20 * p.Bytes) }, func(_ *testing.T, c *consumer) {
+		"ten times the plan, grown": {func(o *Options, p Plan) {
+			o.MaxBytes = int64(20 * p.Bytes)
+		}, func(_ *testing.T, c *consumer) {
 			for n := range uint64(10_000) {
 				c.f.Add(id(n | 1<<50))
 			}
@@ -57,17 +61,29 @@ func degraded(t *testing.T) {
 			c.f = mustNew(t, c.f.opts)
 			c.f.Begin(source)
 		}, false},
-		"lost":    {nil, func(_ *testing.T, c *consumer) { c.f.feed.Load().Lost(None) }, false},
-		"expired": {nil, func(t *testing.T, c *consumer) { require.NoError(t, c.f.feed.Load().Open(time.Now())) }, false},
+		"lost": {nil, func(_ *testing.T, c *consumer) { c.f.feed.Load().Lost(None) }, false},
+		"expired": {nil, func(t *testing.T, c *consumer) {
+			require.NoError(t, c.f.feed.Load().Open(time.Now()))
+		}, false},
 		"restarted from a snapshot older than the last mark": {nil, restart(nil, nil), false},
 		"restarted from a damaged snapshot": {nil, restart(func(b []byte) []byte {
 			return with1(b, len(b)/2, ^b[len(b)/2])
 		}, nil), false},
-		"restarted from a cut snapshot":    {nil, restart(func(b []byte) []byte { return b[:len(b)/2] }, nil), false},
-		"restarted under another secret":   {nil, restart(nil, func(o *Options) { o.Secret = []byte("another secret!!") }), false},
-		"restarted with other sizes":       {nil, restart(nil, func(o *Options) { o.Rate *= 2 }), false},
-		"restarted as the other kind":      {nil, restart(nil, func(o *Options) { o.Kind = Classic - o.Kind }), false},
-		"restarted under another key's id": {nil, restart(nil, func(o *Options) { o.KeyID = "k2" }), false},
+		"restarted from a cut snapshot": {nil, restart(func(b []byte) []byte {
+			return b[:len(b)/2]
+		}, nil), false},
+		"restarted under another secret": {nil, restart(nil, func(o *Options) {
+			o.Secret = []byte("another secret!!")
+		}), false},
+		"restarted with other sizes": {nil, restart(nil, func(o *Options) {
+			o.Rate *= 2
+		}), false},
+		"restarted as the other kind": {nil, restart(nil, func(o *Options) {
+			o.Kind = Classic - o.Kind
+		}), false},
+		"restarted under another key's id": {nil, restart(nil, func(o *Options) {
+			o.KeyID = "k2"
+		}), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := &hand{}

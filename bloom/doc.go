@@ -1,11 +1,11 @@
 // Package bloom is a Bloom filter that can prove that an id has not been seen.
 //
-// A Bloom filter has no false negatives for the ids that were added to it. But it knows nothing of ids
-// that were never added. A filter that was emptied or restarted, or that sees the marks of one process
-// out of three, denies ids that others have marked. So this one answers ProvenNew only while a [Feed]
-// vouches that every mark within the window was fed to it, generation by generation, and until when
-// that holds. In every other case the answer is Unknown and says why. Maybe never means duplicate: ask
-// the store.
+// A Bloom filter has no false negatives for the ids that were added to it. But it knows nothing of
+// ids that were never added. A filter that was emptied or restarted, or that sees the marks of one
+// process out of three, denies ids that others have marked. So this one answers ProvenNew only
+// while a [Feed] vouches that every mark within the window was fed to it, generation by generation,
+// and until when that holds. In every other case the answer is Unknown and says why. Maybe never
+// means duplicate: ask the store.
 //
 //	f, err := bloom.New(bloom.Options{Window: 6 * time.Hour, Rate: 500})
 //	feed, err := f.Rebuild(ctx, bloom.Source{Name: "orders"}, scan, nil) // what the store has
@@ -19,8 +19,8 @@
 //
 // # Batches
 //
-// A caller that has many ids at once, such as the consumer of a partition, asks [Filter.WhereAll]. It
-// takes half the time of as many calls of [Filter.Where], because the waits for memory overlap.
+// A caller that has many ids at once, such as the consumer of a partition, asks [Filter.WhereAll].
+// It takes half the time of as many calls of [Filter.Where], because the waits for memory overlap.
 //
 //	batch := make([]bloom.Query, len(requests)) // kept from batch to batch
 //	for i := range requests {
@@ -33,14 +33,15 @@
 //		}
 //	}
 //
-// Neither reads the clock: whether the time given to [Feed.Open] is over, the caller compares, once a
-// batch, before it asks and when it grants.
+// Neither reads the clock: whether the time given to [Feed.Open] is over, the caller compares, once
+// a batch, before it asks and when it grants.
 //
 // # Time
 //
-// Ids are kept in generations, slices of the window. A generation is dropped when the whole window and
-// one more slice have passed since its end by Options.Clock. The index of the newest generation never
-// goes back, so a clock that stands or is set back makes the filter forget later, never earlier.
+// Ids are kept in generations, slices of the window. A generation is dropped when the whole window
+// and one more slice have passed since its end by Options.Clock. The index of the newest generation
+// never goes back, so a clock that stands or is set back makes the filter forget later, never
+// earlier.
 //
 // # Order
 //

@@ -7,11 +7,13 @@ type EventKind uint8
 
 // The kinds of events.
 const (
-	Rotated      EventKind = iota + 1 // Generation is the newest from here on
-	Grown                             // Generation got another layer of bits
-	SaturatedNow                      // hits answer Unknown from here on, as long as the generations are that full
-	CoverageLost                      // nothing is New from here on, for Reason
-	Covered                           // all generations are covered and a feed is open: New is possible
+	Rotated EventKind = iota + 1 // Generation is the newest from here on
+	Grown                        // Generation got another layer of bits
+	// hits answer Unknown from here on, as long as the generations are that full
+	SaturatedNow
+	CoverageLost // nothing is New from here on, for Reason
+	// all generations are covered and a feed is open: New is possible
+	Covered
 )
 
 // String is the kind as it stands in logs.
@@ -41,8 +43,8 @@ type Event struct {
 	Estimated  float64 // rate of false positives over all generations, by their bits
 }
 
-// OnState calls fn with each event's state from here on: the share of bits set, the estimated and the
-// observed rate of false positives, and why nothing is New, "" if it can be. It replaces the fn
+// OnState calls fn with each event's state from here on: the share of bits set, the estimated and
+// the observed rate of false positives, and why nothing is New, "" if it can be. It replaces the fn
 // before; nil ends it. fn is called like Options.OnEvent. Package dedup finds this method by its
 // name, and reports the state of the filter to an Observer.
 func (f *Filter) OnState(fn func(fill, estimated, observed float64, reason string)) {

@@ -17,9 +17,10 @@ func Example() {
 	}
 	seen, fresh := [16]byte{1}, [16]byte{2}
 	ctx, source := context.Background(), bloom.Source{Name: "orders"}
-	feed, err := f.Rebuild(ctx, source, func(_ context.Context, yield func(int64, [16]byte) error) error {
-		return yield(0, seen)
-	}, nil)
+	feed, err := f.Rebuild(ctx, source,
+		func(_ context.Context, yield func(int64, [16]byte) error) error {
+			return yield(0, seen)
+		}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -25,13 +25,14 @@ type Feed struct {
 	lost   bool // under Filter.mu
 }
 
-// Begin starts a Feed. Everything is Unknown(Loading) from here on, and the Feed before is dead. Bits
-// that are set stay: they can only make New rarer.
+// Begin starts a Feed. Everything is Unknown(Loading) from here on, and the Feed before is dead.
+// Bits that are set stay: they can only make New rarer.
 func (f *Filter) Begin(source Source) *Feed {
 	fd := &Feed{f: f, source: source}
 	f.change(func(t *table) (*table, []Event) {
 		f.feed.Store(fd)
-		return t.uncovered(Loading), []Event{{Kind: CoverageLost, Generation: t.newest, Reason: Loading}}
+		return t.uncovered(Loading),
+			[]Event{{Kind: CoverageLost, Generation: t.newest, Reason: Loading}}
 	})
 	return fd
 }
@@ -59,8 +60,8 @@ func (fd *Feed) open(gen int64) (*table, error) {
 	return fd.f.rotate(gen), nil
 }
 
-// Add remembers an id in the generation that its mark belongs to, and opens that if it is newer than
-// all: the index is the store's, and what falls out of the window by it is forgotten. Call it
+// Add remembers an id in the generation that its mark belongs to, and opens that if it is newer
+// than all: the index is the store's, and what falls out of the window by it is forgotten. Call it
 // before the mark is sent. One that is older than the window is left out. After a newer Begin the
 // answer is ErrDead, and nothing is written; after Lost the id is still added.
 func (fd *Feed) Add(gen int64, id [16]byte) error {
@@ -96,8 +97,8 @@ func (fd *Feed) claim(how func(t *table) *table) error {
 }
 
 // Covered says that every mark of gen, up to this sequence of the source, was fed, and that later
-// ones will be, before they are sent. One that is older than the window is left out; one that is newer
-// than all is opened.
+// ones will be, before they are sent. One that is older than the window is left out; one that is
+// newer than all is opened.
 func (fd *Feed) Covered(gen int64, through uint64) error {
 	if _, err := fd.open(gen); err != nil {
 		return err
@@ -117,11 +118,11 @@ func (t *table) cover(gen int64, through uint64) *table {
 	return &next
 }
 
-// Open says that until then every mark of the source passes Add before it is sent, and that since the
-// first Open of this Feed every one did: generations that begin after it are covered from their
+// Open says that until then every mark of the source passes Add before it is sent, and that since
+// the first Open of this Feed every one did: generations that begin after it are covered from their
 // start. Call it again to renew. After a gap, renew only if nobody else can have written in it, for
-// which an epoch that is still the own one is the proof; otherwise Begin anew. The time is compared on
-// the monotonic clock and on the wall clock, and is over when it is over on either.
+// which an epoch that is still the own one is the proof; otherwise Begin anew. The time is compared
+// on the monotonic clock and on the wall clock, and is over when it is over on either.
 func (fd *Feed) Open(until time.Time) error {
 	return fd.claim(func(t *table) *table {
 		next := *t
@@ -130,9 +131,9 @@ func (fd *Feed) Open(until time.Time) error {
 	})
 }
 
-// Through says that every mark that was committed before at was fed, for those who follow a store that
-// others write to: only Absent uses it. Generations that begin after the first call are covered
-// as far as at reaches. An earlier at than before changes nothing.
+// Through says that every mark that was committed before at was fed, for those who follow a store
+// that others write to: only Absent uses it. Generations that begin after the first call are
+// covered as far as at reaches. An earlier at than before changes nothing.
 func (fd *Feed) Through(at time.Time) error {
 	return fd.claim(func(t *table) *table {
 		next := *t

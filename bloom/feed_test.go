@@ -16,7 +16,8 @@ func wantCheck(t *testing.T, when string, f *Filter, n uint64, want Answer, why 
 	assert.Equal(t, why, reason, when)
 }
 
-// The one thing that matters: without a feed that vouches for all of the window, now, nothing is new.
+// The one thing that matters: without a feed that vouches for all of the window, now, nothing is
+// new.
 func TestNewOnlyUnderCoverage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &hand{}
@@ -44,7 +45,8 @@ func TestNewOnlyUnderCoverage(t *testing.T) {
 		wantCheck(t, "renewed", f, 1, ProvenNew, None)
 		feed.Lost(None)
 		wantCheck(t, "lost", f, 1, Unknown, Lost)
-		for _, err := range []error{feed.Open(time.Now().Add(time.Minute)), feed.Covered(1, 0), feed.Through(time.Now())} {
+		for _, err := range []error{feed.Open(time.Now().Add(time.Minute)), feed.Covered(1, 0),
+			feed.Through(time.Now())} {
 			assert.ErrorIs(t, err, ErrDead, "of a lost feed")
 		}
 		require.NoError(t, feed.Add(1, id(3)))
@@ -57,7 +59,8 @@ func TestOldFeedIsDead(t *testing.T) {
 	old := covering(t, f)
 	feed := f.Begin(Source{Name: "s", Epoch: 2})
 	wantCheck(t, "begun anew", f, 1, Unknown, Loading)
-	for _, err := range []error{old.Add(0, id(1)), old.Covered(0, 1), old.Open(time.Now().Add(time.Hour)), old.Through(time.Now())} {
+	for _, err := range []error{old.Add(0, id(1)), old.Covered(0, 1),
+		old.Open(time.Now().Add(time.Hour)), old.Through(time.Now())} {
 		assert.ErrorIs(t, err, ErrDead, "of the old feed")
 	}
 	coverAll(t, f, feed)

@@ -19,11 +19,13 @@ type Filter struct {
 	born   time.Time
 
 	live atomic.Pointer[table]
-	mu   sync.Mutex           // replaces live and feed; guards generation.through, Feed.lost. Taken after grow
+	// replaces live and feed; guards generation.through, Feed.lost. Taken after grow
+	mu   sync.Mutex
 	feed atomic.Pointer[Feed] // the last one begun
 
-	grow  sync.Mutex          // one layer is made at a time, within MaxBytes
-	layer func(uint64) *layer // Filter.newLayer; tests stand between the choice of a generation and its bits
+	grow sync.Mutex // one layer is made at a time, within MaxBytes
+	// Filter.newLayer; tests stand between the choice of a generation and its bits
+	layer func(uint64) *layer
 
 	onState   atomic.Pointer[func(fill, estimated, observed float64, reason string)]
 	counts    [stripes]counts
@@ -53,7 +55,8 @@ func New(o Options) (*Filter, error) {
 	o.Secret = key
 	f := &Filter{opts: o, plan: plan, slice: o.slice(), secret: newSecret(key), born: time.Now()}
 	f.layer = f.newLayer
-	empty := &table{newest: math.MinInt64 / 2, gens: make([]*generation, plan.Generations), before: NotCovered}
+	empty := &table{newest: math.MinInt64 / 2, gens: make([]*generation, plan.Generations),
+		before: NotCovered}
 	f.live.Store(f.moved(empty, f.index(f.instant(time.Now()))))
 	return f, nil
 }
@@ -114,8 +117,8 @@ func (f *Filter) change(how func(*table) (*table, []Event)) *table {
 
 // Add remembers an id in the newest generation. Call it before the id's effect or its mark is sent:
 // a bit too many is harmless, one too few is a duplicate. A Check that begins after Add has
-// returned finds it, until the window is over. It takes no lock but for the first id of a generation
-// and for growth.
+// returned finds it, until the window is over. It takes no lock but for the first id of a
+// generation and for growth.
 func (f *Filter) Add(id [16]byte) {
 	f.addFrom(f.at(f.instant(time.Now())), f.secret.id(id))
 }
@@ -137,9 +140,9 @@ func (f *Filter) addFrom(t *table, d digest) {
 // Check says whether id is ProvenNew, or Maybe, or why neither can be said. It takes no lock
 // and allocates nothing, unless it is the first to see that a slice of time is over.
 //
-// ProvenNew holds at the moment of the call, on the condition that nobody adds the same id meanwhile: two
-// callers of one id have to be told apart before the filter is asked. Whoever grants something
-// because of it looks again whether the time given to [Feed.Open] is not over.
+// ProvenNew holds at the moment of the call, on the condition that nobody adds the same id
+// meanwhile: two callers of one id have to be told apart before the filter is asked. Whoever grants
+// something because of it looks again whether the time given to [Feed.Open] is not over.
 func (f *Filter) Check(id [16]byte) (Answer, Reason) {
 	now := f.instant(time.Now())
 	t := f.at(now)

@@ -157,7 +157,8 @@ func testConcurrent(t *testing.T) {
 				began := clock.now()
 				f.Add(key)
 				answer, reason := f.Check(key)
-				if !assert.False(t, clock.now()-began <= o.Window && answer != Maybe && reason != Saturated,
+				if !assert.False(t, clock.now()-began <= o.Window && answer != Maybe &&
+					reason != Saturated,
 					"%v, %v of an id that was just added", answer, reason) {
 					return
 				}

@@ -8,13 +8,15 @@ import (
 // generation holds the ids of one slice of time in layers of bits, each twice the size of the one
 // before. Only the last one takes new ids; all of them are looked at. Bits are only ever added.
 type generation struct {
-	index   int64
-	layers  atomic.Pointer[[]*layer] // nil until the first id
-	_       [64]byte                 // every Check reads what is above, and every Add writes what is below
-	fresh   atomic.Uint64            // ids that set a new bit, since it was made
-	fill    atomic.Uint64            // bits of a float64: of all layers, as last sampled
-	rate    atomic.Uint64            // bits of a float64: false positives of this generation, as last sampled
-	through uint64                   // under Filter.mu: up to where the source was fed
+	index  int64
+	layers atomic.Pointer[[]*layer] // nil until the first id
+	// every Check reads what is above, and every Add writes what is below
+	_     [64]byte
+	fresh atomic.Uint64 // ids that set a new bit, since it was made
+	fill  atomic.Uint64 // bits of a float64: of all layers, as last sampled
+	// bits of a float64: false positives of this generation, as last sampled
+	rate    atomic.Uint64
+	through uint64 // under Filter.mu: up to where the source was fed
 }
 
 func (g *generation) all() []*layer {

@@ -11,8 +11,8 @@ const sampleBlocks = 4096
 
 // layer holds ids: blocks, or where there are none, a classic filter.
 //
-// Blocks are a split-block Bloom filter without a lock: an id has one block, and in it one bit in each
-// of the eight words. The design is that of Putze, Sanders and Singler, "Cache-, hash- and
+// Blocks are a split-block Bloom filter without a lock: an id has one block, and in it one bit in
+// each of the eight words. The design is that of Putze, Sanders and Singler, "Cache-, hash- and
 // space-efficient Bloom filters", in the form of Impala and Parquet, with words of 64 bits.
 type layer struct {
 	blocks  []block
@@ -51,8 +51,8 @@ func (l *layer) block(d digest) *block {
 // bit is the one that d sets in word i of its block.
 func (d digest) bit(i int) uint64 { return 1 << (d.bits >> (6 * i) & 63) }
 
-// add sets the bits of d and reports whether one of them was new. It does not write bits that are set
-// already, because many goroutines read these cache lines.
+// add sets the bits of d and reports whether one of them was new. It does not write bits that are
+// set already, because many goroutines read these cache lines.
 func (l *layer) add(d digest) (fresh bool) {
 	if l.classic != nil {
 		return l.classic.add(d)
@@ -80,8 +80,8 @@ type mask [blockWords / 2]uint64
 func (d digest) mask() mask { return mask{d.bit(0), d.bit(1), d.bit(2), d.bit(3)} }
 
 // half looks at four words without a branch between them. In a block that is filled as planned, all
-// four bits are set once in a hundred times, so the processor nearly always predicts the one branch.
-// It would mispredict a branch for each word in every generation.
+// four bits are set once in a hundred times, so the processor nearly always predicts the one
+// branch. It would mispredict a branch for each word in every generation.
 func (b *block) half(m *mask) bool {
 	return ^b[0].Load()&m[0]|^b[1].Load()&m[1]|^b[2].Load()&m[2]|^b[3].Load()&m[3] == 0
 }

@@ -37,14 +37,14 @@ type Options struct {
 	// Default twice Plan.Bytes.
 	MaxBytes int64
 	// Secret is the 16 bytes that key the hash, and KeyID, of at most 255 bytes, names them in
-	// snapshots. Whoever knows the secret can craft ids that make another id Maybe. Default: random,
-	// and then nothing can be saved.
+	// snapshots. Whoever knows the secret can craft ids that make another id Maybe. Default:
+	// random, and then nothing can be saved.
 	Secret []byte
 	KeyID  string
-	// Clock is the time that has passed for certain, from any origin: it may be late by up to one slice,
-	// and never ahead. A value below an earlier one changes nothing. It is called by Check and Add,
-	// from many goroutines. Snapshots need a clock that saver and loader share: what was last heard
-	// of the store's. Default: monotonic time since New.
+	// Clock is the time that has passed for certain, from any origin: it may be late by up to one
+	// slice, and never ahead. A value below an earlier one changes nothing. It is called by Check
+	// and Add, from many goroutines. Snapshots need a clock that saver and loader share: what was
+	// last heard of the store's. Default: monotonic time since New.
 	Clock func() time.Duration
 	// OnEvent is called with each change, on the goroutine that made it and outside of every lock:
 	// it may call the filter. Default: nil, and nothing is called.
@@ -58,8 +58,9 @@ type Kind uint8
 const (
 	// Blocked keeps the eight bits of an id in one cache line and takes no lock.
 	Blocked Kind = iota
-	// Classic keeps them anywhere, in a filter of github.com/bits-and-blooms/bloom behind a lock for
-	// each generation. It is smaller, and several times as slow, WhereAll too: docs/front.md has figures.
+	// Classic keeps them anywhere, in a filter of github.com/bits-and-blooms/bloom behind a lock
+	// for each generation. It is smaller, and several times as slow, WhereAll too: docs/front.md
+	// has figures.
 	Classic
 )
 
@@ -100,7 +101,8 @@ func (o Options) withDefaults() (Options, error) {
 	case o.Window <= 0:
 		return o, errors.New("bloom: Options.Window is required")
 	case o.Window < time.Duration(o.Slices):
-		return o, fmt.Errorf("bloom: Options.Window is %v: too short for %d slices", o.Window, o.Slices)
+		return o, fmt.Errorf("bloom: Options.Window is %v: too short for %d slices",
+			o.Window, o.Slices)
 	case o.Window > math.MaxInt64/8:
 		return o, fmt.Errorf("bloom: Options.Window is %v: too long", o.Window)
 	case !(o.Rate > 0) || math.IsInf(o.Rate, 0):
@@ -112,11 +114,13 @@ func (o Options) withDefaults() (Options, error) {
 	case o.MaxBytes < 0:
 		return o, fmt.Errorf("bloom: Options.MaxBytes is %d: negative", o.MaxBytes)
 	case o.Secret != nil && len(o.Secret) != secretBytes:
-		return o, fmt.Errorf("bloom: Options.Secret has %d bytes: %d, or nil for a random one", len(o.Secret), secretBytes)
+		return o, fmt.Errorf("bloom: Options.Secret has %d bytes: %d, or nil for a random one",
+			len(o.Secret), secretBytes)
 	case o.Secret == nil && o.KeyID != "":
 		return o, errors.New("bloom: Options.KeyID names a Secret, and there is none")
 	case len(o.KeyID) > math.MaxUint8:
-		return o, fmt.Errorf("bloom: Options.KeyID has %d bytes: at most %d", len(o.KeyID), math.MaxUint8)
+		return o, fmt.Errorf("bloom: Options.KeyID has %d bytes: at most %d", len(o.KeyID),
+			math.MaxUint8)
 	}
 	return o, nil
 }

@@ -22,14 +22,16 @@ func (o Options) Plan() (Plan, error) {
 	}
 	keys := math.Ceil(o.Rate * o.slice().Seconds())
 	if keys > maxKeys {
-		return Plan{}, fmt.Errorf("bloom: Options.Rate and Window make %g keys a slice: at most %d", keys, uint64(maxKeys))
+		return Plan{}, fmt.Errorf("bloom: Options.Rate and Window make %g keys a slice: at most %d",
+			keys, uint64(maxKeys))
 	}
 	generations := o.Slices + 2
 	p := o.sized(keys, o.FalsePositives/float64(generations))
 	p.Generations, p.Bytes = generations, uint64(generations)*p.Bits/8
 	p.FalsePositives *= float64(generations)
 	if o.MaxBytes > 0 && p.Bytes > uint64(o.MaxBytes) {
-		return Plan{}, fmt.Errorf("bloom: Options.MaxBytes is %d, and the plan is %d bytes: %d generations of %d keys with %.1f bits each",
+		return Plan{}, fmt.Errorf(
+			"bloom: Options.MaxBytes is %d, and the plan is %d bytes: %d generations of %d keys with %.1f bits each",
 			o.MaxBytes, p.Bytes, generations, p.SliceKeys, p.BitsPerKey)
 	}
 	return p, nil
@@ -67,7 +69,8 @@ func bitsPerKey(goal float64) float64 {
 	return high
 }
 
-// blockedRate is the expected rate of false positives of a split-block filter with so many bits a key.
+// blockedRate is the expected rate of false positives of a split-block filter with so many bits a
+// key.
 func blockedRate(perKey float64) float64 {
 	mean := blockBits / perKey
 	sum := 0.0

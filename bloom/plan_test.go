@@ -90,7 +90,8 @@ func TestPlan(t *testing.T) {
 		slices        int
 		hashes        int
 		perKey, bytes float64 // bytes a key of the window
-	}{{Blocked, 4, 8, 21.6, 4.1}, {Blocked, 8, 8, 0, 3.7}, {Classic, 4, 13, 18.1, 3.4}, {Classic, 8, 13, 0, 3.0}} {
+	}{{Blocked, 4, 8, 21.6, 4.1}, {Blocked, 8, 8, 0, 3.7}, {Classic, 4, 13, 18.1, 3.4},
+		{Classic, 8, 13, 0, 3.0}} {
 		o := Options{Window: 10_000 * time.Second, Rate: 1000, Slices: c.slices, Kind: c.kind}
 		p, err := o.Plan()
 		require.NoError(t, err)
@@ -126,7 +127,9 @@ func TestOptionsRefused(t *testing.T) {
 		"MaxBytes":       func(o *Options) { o.MaxBytes = -1 },
 		"Secret":         func(o *Options) { o.Secret = make([]byte, 15) },
 		"KeyID":          func(o *Options) { o.KeyID = "k" },
-		"KeyID has":      func(o *Options) { o.Secret, o.KeyID = make([]byte, 16), strings.Repeat("k", 256) },
+		"KeyID has": func(o *Options) {
+			o.Secret, o.KeyID = make([]byte, 16), strings.Repeat("k", 256)
+		},
 	} {
 		o := good
 		spoil(&o)

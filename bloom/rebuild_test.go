@@ -18,13 +18,14 @@ func testRebuild(t *testing.T) {
 	f := mustNew(t, small(&hand{}))
 	var last Progress
 	calls := 0
-	feed, err := f.Rebuild(t.Context(), Source{Name: "s", Seq: 3}, func(_ context.Context, yield func(int64, [16]byte) error) error {
-		wantCheck(t, "loading", f, 1, Unknown, Loading)
-		for n := range uint64(progressEvery) {
-			require.NoError(t, yield(-int64(n%6), id(n%100)))
-		}
-		return nil
-	}, func(p Progress) { last, calls = p, calls+1 })
+	feed, err := f.Rebuild(t.Context(), Source{Name: "s", Seq: 3},
+		func(_ context.Context, yield func(int64, [16]byte) error) error {
+			wantCheck(t, "loading", f, 1, Unknown, Loading)
+			for n := range uint64(progressEvery) {
+				require.NoError(t, yield(-int64(n%6), id(n%100)))
+			}
+			return nil
+		}, func(p Progress) { last, calls = p, calls+1 })
 	require.NoError(t, err)
 	wantCheck(t, "not open", f, 1, Unknown, Loading)
 	require.NoError(t, feed.Open(time.Now().Add(time.Hour)))
@@ -40,8 +41,11 @@ func TestRebuildFails(t *testing.T) {
 	broken := errors.New("broken")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	for name, scan := range map[string]func(context.Context, func(int64, [16]byte) error) error{
-		"scan":    func(context.Context, func(int64, [16]byte) error) error { return broken },
-		"context": func(context.Context, func(int64, [16]byte) error) error { cancel(broken); return nil },
+		"scan": func(context.Context, func(int64, [16]byte) error) error { return broken },
+		"context": func(context.Context, func(int64, [16]byte) error) error {
+			cancel(broken)
+			return nil
+		},
 	} {
 		f := mustNew(t, small(&hand{}))
 		feed, err := f.Rebuild(ctx, Source{}, scan, nil)
@@ -59,7 +63,8 @@ type store struct {
 	ages  []time.Duration
 }
 
-func (s *store) scan(_ context.Context, age time.Duration, yield func([16]byte, time.Duration) error) error {
+func (s *store) scan(_ context.Context, age time.Duration,
+	yield func([16]byte, time.Duration) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ages = append(s.ages, age)
@@ -92,7 +97,8 @@ func TestFollow(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- f.Follow(ctx, source, FollowConfig{Every: time.Minute, Overlap: 10 * time.Minute, Scan: s.scan})
+			ended <- f.Follow(ctx, source,
+				FollowConfig{Every: time.Minute, Overlap: 10 * time.Minute, Scan: s.scan})
 		}()
 		want := func(when string, n uint64, absent bool, why string) {
 			t.Helper()

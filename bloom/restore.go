@@ -12,14 +12,15 @@ import (
 	"time"
 )
 
-// Load adds a snapshot to the filter, under the Feed that was begun last, whose Source must have the
-// name that is wanted. Epoch and Seq of want are the source's now. It needs what Save needs.
+// Load adds a snapshot to the filter, under the Feed that was begun last, whose Source must have
+// the name that is wanted. Epoch and Seq of want are the source's now. It needs what Save needs.
 //
 // Generations that were saved closed, and whose time is over here as well, come back covered: their
-// indexes are answered. The bits of the others are added, which proves nothing, and so does a snapshot
-// that is older than the last mark. A generation out of the window, or whose bits were not counted
-// right, is left out alone. For every other flaw the answer is a *SnapshotError and nothing is
-// loaded. Until its end was read, the snapshot is held in addition to the filter: up to MaxBytes more.
+// indexes are answered. The bits of the others are added, which proves nothing, and so does a
+// snapshot that is older than the last mark. A generation out of the window, or whose bits were not
+// counted right, is left out alone. For every other flaw the answer is a *SnapshotError and nothing
+// is loaded. Until its end was read, the snapshot is held in addition to the filter: up to MaxBytes
+// more.
 func (f *Filter) Load(r io.Reader, want Source) ([]int64, error) {
 	if err := errors.Join(f.storable(), want.check()); err != nil {
 		return nil, err
@@ -29,7 +30,8 @@ func (f *Filter) Load(r io.Reader, want Source) ([]int64, error) {
 		return nil, errors.New("bloom: Load: no Feed was begun")
 	}
 	if feed.source.Name != want.Name {
-		return nil, fmt.Errorf("bloom: Load: the source %q is wanted, and the Feed is of %q", want.Name, feed.source.Name)
+		return nil, fmt.Errorf("bloom: Load: the source %q is wanted, and the Feed is of %q",
+			want.Name, feed.source.Name)
 	}
 	list, err := f.decode(r, want)
 	if err != nil {
@@ -42,7 +44,8 @@ func (f *Filter) Load(r io.Reader, want Source) ([]int64, error) {
 // otherKey makes the refusal visible while nothing else covers the filter.
 func (f *Filter) otherKey(err error) {
 	var refused *SnapshotError
-	if !errors.As(err, &refused) || refused.Reason != RefusedKeyID && refused.Reason != RefusedSecret {
+	if !errors.As(err, &refused) ||
+		refused.Reason != RefusedKeyID && refused.Reason != RefusedSecret {
 		return
 	}
 	f.change(func(t *table) (*table, []Event) {
@@ -179,8 +182,8 @@ func (l *layer) read(d *decoder, sum hash.Hash) (set uint64) {
 	return set
 }
 
-// install adds the bits, and then says what is covered by them. Only a generation that was closed when
-// it was saved is: an open one lacks what was marked since.
+// install adds the bits, and then says what is covered by them. Only a generation that was closed
+// when it was saved is: an open one lacks what was marked since.
 func (f *Filter) install(feed *Feed, list []loaded) (covered []int64, err error) {
 	now := f.instant(time.Now())
 	t, over := f.at(now), f.index(now)

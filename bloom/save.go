@@ -18,12 +18,13 @@ type saving struct {
 	closed  bool
 }
 
-// Save writes a snapshot of these generations, or of all, in ascending order. It needs Options.Secret,
-// KeyID and Clock, and a Feed that was begun. Adds may continue meanwhile.
+// Save writes a snapshot of these generations, or of all, in ascending order. It needs
+// Options.Secret, KeyID and Clock, and a Feed that was begun. Adds may continue meanwhile.
 //
-// A generation is saved as closed only when it is covered, its time is over by the clock, and the time
-// given to Feed.Open is not over. Then it has every mark that it can have, and proves something to
-// whoever loads it. So an owner that was paused while another one wrote never closes a generation.
+// A generation is saved as closed only when it is covered, its time is over by the clock, and the
+// time given to Feed.Open is not over. Then it has every mark that it can have, and proves
+// something to whoever loads it. So an owner that was paused while another one wrote never closes a
+// generation.
 func (f *Filter) Save(w io.Writer, gens ...int64) error {
 	if err := f.storable(); err != nil {
 		return err

@@ -66,9 +66,9 @@ func (s *sipState) end(last uint64) digest {
 	return digest{block: first, bits: s.finish()}
 }
 
-// id is SipHash-2-4 with 128 bits of output, of the 16 bytes of an id. The state is four variables, and
-// the compiler inlines the rounds. So the state stays in registers, which makes id twice as fast as
-// sum.
+// id is SipHash-2-4 with 128 bits of output, of the 16 bytes of an id. The state is four variables,
+// and the compiler inlines the rounds. So the state stays in registers, which makes id twice as
+// fast as sum.
 func (k secret) id(id [16]byte) digest {
 	m0, m1 := binary.LittleEndian.Uint64(id[:8]), binary.LittleEndian.Uint64(id[8:])
 	s := k.start()

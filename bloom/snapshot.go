@@ -21,8 +21,8 @@ const (
 // stored is the kind as it stands in a snapshot.
 func (k Kind) stored() byte { return byte(k) + 1 }
 
-// check identifies the secret: it is the digest of a fixed text. It says nothing about the digest of
-// any id, because an id has 16 bytes and the text has more.
+// check identifies the secret: it is the digest of a fixed text. It says nothing about the digest
+// of any id, because an id has 16 bytes and the text has more.
 func (k secret) check() uint64 { return k.sum([]byte("onceward bloom snapshot")).block }
 
 // Refusal says why a snapshot was refused.
@@ -35,12 +35,14 @@ const (
 	RefusedTruncated Refusal = "truncated" // it ends early, or could not be read
 	RefusedTrailing  Refusal = "trailing"  // something comes after its end
 	RefusedChecksum  Refusal = "checksum"  // it is not what was saved
-	RefusedKeyID     Refusal = "key id"    // another secret, by its name: answers are Unknown(OtherKey) until a feed is open
-	RefusedSecret    Refusal = "secret"    // another secret under the same name: the same
-	RefusedSource    Refusal = "source"    // of other marks
-	RefusedEpoch     Refusal = "epoch"     // newer than the one that is wanted
-	RefusedSequence  Refusal = "sequence"  // it knows of writes that the source does not have: they were lost there
-	RefusedSizes     Refusal = "sizes"     // of a filter with other options, or above MaxBytes
+	// another secret, by its name: answers are Unknown(OtherKey) until a feed is open
+	RefusedKeyID  Refusal = "key id"
+	RefusedSecret Refusal = "secret" // another secret under the same name: the same
+	RefusedSource Refusal = "source" // of other marks
+	RefusedEpoch  Refusal = "epoch"  // newer than the one that is wanted
+	// it knows of writes that the source does not have: they were lost there
+	RefusedSequence Refusal = "sequence"
+	RefusedSizes    Refusal = "sizes" // of a filter with other options, or above MaxBytes
 )
 
 // SnapshotError is a snapshot that Load refused as a whole: nothing of it is in the filter.
@@ -73,7 +75,8 @@ func (f *Filter) storable() error {
 
 func (s Source) check() error {
 	if len(s.Name) > math.MaxUint16 {
-		return fmt.Errorf("bloom: Source.Name has %d bytes: at most %d", len(s.Name), math.MaxUint16)
+		return fmt.Errorf("bloom: Source.Name has %d bytes: at most %d", len(s.Name),
+			math.MaxUint16)
 	}
 	return nil
 }

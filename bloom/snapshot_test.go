@@ -17,10 +17,12 @@ var source = Source{Name: "s", Epoch: 1, Seq: 100}
 
 // tiny is a filter with one block a generation, at generation 0.
 func tiny(clock *hand) Options {
-	return Options{Window: 40 * time.Second, Rate: 0.01, Clock: clock.now, Secret: []byte("0123456789abcdef"), KeyID: "k1", Kind: testKind}
+	return Options{Window: 40 * time.Second, Rate: 0.01, Clock: clock.now,
+		Secret: []byte("0123456789abcdef"), KeyID: "k1", Kind: testKind}
 }
 
-// saved is a snapshot of an owner that fed id g+10 to generation g, -5 to 0, and is in generation 0.
+// saved is a snapshot of an owner that fed id g+10 to generation g, -5 to 0, and is in generation
+// 0.
 func saved(t testing.TB, o Options) []byte {
 	t.Helper()
 	f := mustNew(t, o)
@@ -111,15 +113,18 @@ func testSnapshotRefused(t *testing.T) {
 		want Source
 		why  Refusal
 	}{
-		"not one":        {o, []byte("GIF8" + string(good[4:])), source, RefusedMagic},
-		"empty":          {o, nil, source, RefusedTruncated},
-		"version":        {o, with1(good, 4, 2), source, RefusedVersion},
-		"kind":           {o, with1(good, 5, 3-good[5]), source, RefusedSizes},
-		"cut":            {o, good[:len(good)-1], source, RefusedTruncated},
-		"longer":         {o, append(slices.Clone(good), 0), source, RefusedTrailing},
-		"bits":           {o, with1(good, len(good)-100, ^good[len(good)-100]), source, RefusedChecksum},
-		"key id":         {with(func(o *Options) { o.KeyID = "k2" }), good, source, RefusedKeyID},
-		"secret":         {with(func(o *Options) { o.Secret = []byte("0123456789abcdeF") }), good, source, RefusedSecret},
+		"not one": {o, []byte("GIF8" + string(good[4:])), source, RefusedMagic},
+		"empty":   {o, nil, source, RefusedTruncated},
+		"version": {o, with1(good, 4, 2), source, RefusedVersion},
+		"kind":    {o, with1(good, 5, 3-good[5]), source, RefusedSizes},
+		"cut":     {o, good[:len(good)-1], source, RefusedTruncated},
+		"longer":  {o, append(slices.Clone(good), 0), source, RefusedTrailing},
+		"bits": {o, with1(good, len(good)-100, ^good[len(good)-100]),
+			source, RefusedChecksum},
+		"key id": {with(func(o *Options) { o.KeyID = "k2" }), good, source, RefusedKeyID},
+		"secret": {with(func(o *Options) {
+			o.Secret = []byte("0123456789abcdeF")
+		}), good, source, RefusedSecret},
 		"slices":         {with(func(o *Options) { o.Slices = 5 }), good, source, RefusedSizes},
 		"rate":           {with(func(o *Options) { o.Rate = 100 }), good, source, RefusedSizes},
 		"source":         {o, good, Source{"t", 1, 100}, RefusedSource},

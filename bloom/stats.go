@@ -34,9 +34,10 @@ func (f *Filter) countAll(n *[3]uint64, why Reason) {
 
 // Stats are the figures of a filter. Rates are shares of 1.
 type Stats struct {
-	Fill          float64 // share of bits set, mean of the generations that have any
-	Estimated     float64 // rate of false positives over all generations, by their bits
-	Observed      float64 // answers told to be Wrong, as a share of those and of ProvenNew; 0 before the first
+	Fill      float64 // share of bits set, mean of the generations that have any
+	Estimated float64 // rate of false positives over all generations, by their bits
+	// answers told to be Wrong, as a share of those and of ProvenNew; 0 before the first
+	Observed      float64
 	KeysEstimated float64 // ids in all generations, by their bits
 	Bytes         uint64  // allocated for bits
 	Rotations     uint64
@@ -53,7 +54,8 @@ func (f *Filter) Wrong(n int) {
 	}
 }
 
-// Stats looks at some thousand blocks of each generation: call it once a minute, not once a message.
+// Stats looks at some thousand blocks of each generation: call it once a minute, not once a
+// message.
 func (f *Filter) Stats() Stats {
 	t := f.live.Load()
 	s := Stats{Rotations: f.rotations.Load(), Grown: f.grown.Load(), Reason: t.reason()}

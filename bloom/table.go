@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// table is all that a Check reads, in one piece: it is never changed, only replaced under Filter.mu.
-// So an answer never mixes the bits of one moment with the coverage of another.
+// table is all that a Check reads, in one piece: it is never changed, only replaced under
+// Filter.mu. So an answer never mixes the bits of one moment with the coverage of another.
 type table struct {
-	newest    int64
-	ends      time.Duration // the newest, by Options.Clock
-	gens      []*generation // of newest-len+1 to newest
-	covered   uint64        // bit i: every mark of gens[i] was fed
-	fed       bool          // a live Feed was opened: what begins from here on is covered from its start
-	before    Reason        // why there is no coverage while it is not fed
+	newest  int64
+	ends    time.Duration // the newest, by Options.Clock
+	gens    []*generation // of newest-len+1 to newest
+	covered uint64        // bit i: every mark of gens[i] was fed
+	// a live Feed was opened: what begins from here on is covered from its start
+	fed       bool
+	before    Reason // why there is no coverage while it is not fed
 	saturated bool
 	until     instant // Check may say New before this
 	through   instant // every mark that was committed before this was fed; zero: none
@@ -51,8 +52,9 @@ func (t *table) last() *generation { return t.gens[len(t.gens)-1] }
 
 func (t *table) full() uint64 { return 1<<len(t.gens) - 1 }
 
-// moved is the table with index as its newest generation. A generation that begins while a feed is open
-// is covered from its first mark on. One that falls out takes its bits and its coverage with it.
+// moved is the table with index as its newest generation. A generation that begins while a feed is
+// open is covered from its first mark on. One that falls out takes its bits and its coverage with
+// it.
 func (f *Filter) moved(t *table, index int64) *table {
 	next := *t
 	next.newest, next.ends = index, f.end(index)

@@ -39,8 +39,8 @@ func (f *Filter) firstLayer(g *generation) []*layer {
 	return layers
 }
 
-// weigh estimates g by its bits, and answers what has become of it: another layer of twice the size,
-// with half the goal, or where MaxBytes forbids that, hits that are Unknown.
+// weigh estimates g by its bits, and answers what has become of it: another layer of twice the
+// size, with half the goal, or where MaxBytes forbids that, hits that are Unknown.
 func (f *Filter) weigh(g *generation) {
 	f.grow.Lock()
 	last, _ := g.sample()

@@ -24,7 +24,8 @@ const (
 
 // decisions lists what the predicates say of err: one of them, or nothing said is park.
 func decisions(err error) (all []string) {
-	for name, holds := range map[string]func(error) bool{ack: dedup.CanAck, again: dedup.CanRetry, unknown: dedup.OutcomeUnknown} {
+	for name, holds := range map[string]func(error) bool{ack: dedup.CanAck, again: dedup.CanRetry,
+		unknown: dedup.OutcomeUnknown} {
 		if holds(err) {
 			all = append(all, name)
 		}
@@ -44,12 +45,13 @@ func TestWhatToDoAboutEachError(t *testing.T) {
 		err  func(*testing.T) error
 		want string
 	}{
-		"the handler's own":                {ends(errOwn, nil), again},
-		"a failure for good":               {ends(dedup.Permanent(errOwn), nil), ack},
-		"its replay":                       {replayed(ends(dedup.Permanent(errOwn), nil)), ack},
-		"another key's failure":            {ends(&dedup.FailedError{}, nil), ack},
-		"no result":                        {replayed(testNoResult), ack},
-		"another key's ErrNoResult":        {ends(fmt.Errorf("inner: %w", dedup.ErrNoResult), nil), park},
+		"the handler's own":     {ends(errOwn, nil), again},
+		"a failure for good":    {ends(dedup.Permanent(errOwn), nil), ack},
+		"its replay":            {replayed(ends(dedup.Permanent(errOwn), nil)), ack},
+		"another key's failure": {ends(&dedup.FailedError{}, nil), ack},
+		"no result":             {replayed(testNoResult), ack},
+		"another key's ErrNoResult": {ends(fmt.Errorf("inner: %w", dedup.ErrNoResult), nil),
+			park},
 		"a failure for that":               {ends(dedup.Permanent(dedup.ErrNoResult), nil), ack},
 		"another key's unknown outcome":    {ends(dedup.ErrUnknown, nil), unknown},
 		"another key's mismatch, for good": {ends(dedup.Permanent(dedup.ErrMismatch), nil), park},
@@ -60,29 +62,34 @@ func TestWhatToDoAboutEachError(t *testing.T) {
 		"a success without a reply":        {ends(nil, lost(errNet)), unknown},
 		"a failure without a reply":        {ends(dedup.Permanent(errOwn), lost(errNet)), unknown},
 		"a release without a reply":        {ends(errOwn, lost(errNet)), again},
-		"a success that is refused":        {ends(nil, lost(&dedup.InputError{Field: "Window"})), park},
-		"a failure that is refused":        {ends(dedup.Permanent(errOwn), lost(&dedup.InputError{Field: "State"})), park},
-		"a success over a foreign record":  {ends(nil, lost(dedup.ErrUnreadable)), park},
-		"a failure over a foreign record":  {ends(dedup.Permanent(errOwn), lost(dedup.ErrUnreadable)), park},
-		"a handler that was cancelled":     {ends(context.Canceled, nil), park},
-		"a handler out of time":            {ends(context.DeadlineExceeded, nil), again},
-		"in flight":                        {inFlight, again},
-		"another payload":                  {mismatch, park},
-		"uncertain":                        {asked(nil), park},
-		"uncertain, and asked about":       {asked(answering(dedup.StateUncertain, "")), again},
-		"uncertain, and nobody will know":  {asked(resolving(fruitless(dedup.Permanent(errOwn)))), park},
+		"a success that is refused": {ends(nil, lost(&dedup.InputError{Field: "Window"})),
+			park},
+		"a failure that is refused": {ends(dedup.Permanent(errOwn),
+			lost(&dedup.InputError{Field: "State"})), park},
+		"a success over a foreign record": {ends(nil, lost(dedup.ErrUnreadable)), park},
+		"a failure over a foreign record": {ends(dedup.Permanent(errOwn),
+			lost(dedup.ErrUnreadable)), park},
+		"a handler that was cancelled": {ends(context.Canceled, nil), park},
+		"a handler out of time":        {ends(context.DeadlineExceeded, nil), again},
+		"in flight":                    {inFlight, again},
+		"another payload":              {mismatch, park},
+		"uncertain":                    {asked(nil), park},
+		"uncertain, and asked about":   {asked(answering(dedup.StateUncertain, "")), again},
+		"uncertain, and nobody will know": {asked(resolving(fruitless(dedup.Permanent(errOwn)))),
+			park},
 		"uncertain for an unknown outcome": {asked(resolving(fruitless(dedup.ErrUnknown))), again},
 		"uncertain for another's result":   {asked(resolving(fruitless(dedup.ErrNoResult))), again},
-		"uncertain for a lost lease":       {asked(resolving(fruitless(dedup.ErrLeaseLost))), again},
-		"uncertain, and a bad Resolve":     {asked(answering(dedup.StateInProgress, "")), park},
-		"a store that is down":             {refused(errNet), unknown},
-		"a store that is full":             {refused(dedup.ErrStoreFull), unknown},
-		"a claim that is refused":          {refused(&dedup.InputError{Field: "Hold"}), park},
-		"an unreadable record":             {refused(dedup.ErrUnreadable), park},
-		"a value of another type":          {otherType, park},
-		"a caller that has left":           {leaves, unknown},
-		"a bad key":                        {badKey, park},
-		"closed":                           {closed, park},
+		"uncertain for a lost lease": {asked(resolving(fruitless(dedup.ErrLeaseLost))),
+			again},
+		"uncertain, and a bad Resolve": {asked(answering(dedup.StateInProgress, "")), park},
+		"a store that is down":         {refused(errNet), unknown},
+		"a store that is full":         {refused(dedup.ErrStoreFull), unknown},
+		"a claim that is refused":      {refused(&dedup.InputError{Field: "Hold"}), park},
+		"an unreadable record":         {refused(dedup.ErrUnreadable), park},
+		"a value of another type":      {otherType, park},
+		"a caller that has left":       {leaves, unknown},
+		"a bad key":                    {badKey, park},
+		"closed":                       {closed, park},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -98,9 +105,10 @@ func TestWhatToDoAboutEachError(t *testing.T) {
 // TestAtMostOneDecision: nor does any error that is made of two of them.
 func TestAtMostOneDecision(t *testing.T) {
 	atoms := []error{
-		errors.New("own"), dedup.ErrInFlight, dedup.ErrMismatch, dedup.ErrUncertain, dedup.ErrUnknown, dedup.ErrLeaseLost,
-		dedup.ErrClosed, dedup.ErrNoResult, dedup.ErrStoreFull, dedup.ErrUnreadable, &dedup.InputError{}, &dedup.FailedError{},
-		context.Canceled, context.DeadlineExceeded,
+		errors.New("own"), dedup.ErrInFlight, dedup.ErrMismatch, dedup.ErrUncertain,
+		dedup.ErrUnknown, dedup.ErrLeaseLost,
+		dedup.ErrClosed, dedup.ErrNoResult, dedup.ErrStoreFull, dedup.ErrUnreadable,
+		&dedup.InputError{}, &dedup.FailedError{}, context.Canceled, context.DeadlineExceeded,
 	}
 	for _, a := range atoms {
 		for _, b := range atoms {
@@ -137,7 +145,9 @@ func ends(err error, fault func(*testing.T, *hooked)) func(*testing.T) error {
 }
 
 func lost(err error) func(*testing.T, *hooked) {
-	return func(_ *testing.T, store *hooked) { store.setBefore(only("Finish", func(call) error { return err })) }
+	return func(_ *testing.T, store *hooked) {
+		store.setBefore(only("Finish", func(call) error { return err }))
+	}
 }
 
 // loses lets another worker have the key while the handler stands still.
@@ -153,7 +163,9 @@ func replayed(first func(*testing.T) error) func(*testing.T) error {
 	return func(t *testing.T) error {
 		store := hook()
 		d := newDeduper(t, store, func(c *dedup.Config) { c.ResultLimit = 1 })
-		_, err := do(t, d, "k", func(context.Context) (string, error) { return "too long", first(t) })
+		_, err := do(t, d, "k", func(context.Context) (string, error) {
+			return "too long", first(t)
+		})
 		require.True(t, dedup.CanAck(err), err)
 		_, err = do(t, d, "k", mustNotRun(t))
 		return err
@@ -188,7 +200,9 @@ func asked(change func(*dedup.Config)) func(*testing.T) error {
 }
 
 func fruitless(err error) func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-	return func(context.Context, string, dedup.Record) (dedup.State, []byte, error) { return 0, nil, err }
+	return func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+		return 0, nil, err
+	}
 }
 
 func refused(err error) func(*testing.T) error {
@@ -204,7 +218,9 @@ func otherType(t *testing.T) error {
 	d := newDeduper(t, hook(), nil)
 	_, err := do(t, d, "k", returns("not JSON"))
 	require.NoError(t, err)
-	_, err = dedup.Do(t.Context(), d, "k", func(context.Context) (int, error) { return 0, errors.New("ran") })
+	_, err = dedup.Do(t.Context(), d, "k", func(context.Context) (int, error) {
+		return 0, errors.New("ran")
+	})
 	return err
 }
 

@@ -31,15 +31,17 @@ type asked struct {
 // A claim counts from before its first send. A reply that takes longer than the lease
 // says nothing about now: a server that was frozen, and replaced meanwhile, still
 // executes and answers what was waiting in its socket when it wakes up.
-func (d *Deduper) askOne(ctx context.Context, req []ClaimRequest, ans *Answer) (validUntil time.Duration) {
+func (d *Deduper) askOne(ctx context.Context, req []ClaimRequest,
+	ans *Answer) (validUntil time.Duration) {
 	first := d.clock()
 	*ans = d.claims.doOne(ctx, req)
 	if until := d.validFrom(first); ans.plain() && d.clock() < until {
 		return until
 	}
-	a := d.askOn(ctx, first, req, []Answer{*ans}, func(ctx context.Context, req []ClaimRequest) []Answer {
-		return []Answer{d.claims.do(ctx, req[0])}
-	})[0]
+	a := d.askOn(ctx, first, req, []Answer{*ans},
+		func(ctx context.Context, req []ClaimRequest) []Answer {
+			return []Answer{d.claims.do(ctx, req[0])}
+		})[0]
 	*ans = *a.answer
 	return a.validUntil
 }
@@ -54,10 +56,12 @@ func (a *Answer) plain() bool {
 // requests again until each has an answer, has been asked askTimes, or ctx ends. Items
 // without an answer are sent again with the same token: the store may have executed them,
 // and then answers Mine.
-func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []ClaimRequest, answers []Answer, send func(context.Context, []ClaimRequest) []Answer) []asked {
+func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []ClaimRequest,
+	answers []Answer, send func(context.Context, []ClaimRequest) []Answer) []asked {
 	out := make([]asked, len(reqs))
 	todo := d.noteAll(ctx, reqs, out, answers, nil)
-	for try := 0; len(todo) > 0 && try+1 < askTimes && sleep(ctx, jitter(askBase, askAtMost, try)) == nil; try++ {
+	for try := 0; len(todo) > 0 && try+1 < askTimes &&
+		sleep(ctx, jitter(askBase, askAtMost, try)) == nil; try++ {
 		batch := make([]ClaimRequest, len(todo))
 		for n, i := range todo {
 			batch[n] = reqs[i]
@@ -70,7 +74,8 @@ func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []ClaimRe
 
 // noteAll takes the answers of one send, of all items or of those at, and returns which
 // are worth asking for again.
-func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []asked, answers []Answer, at []int) (again []int) {
+func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []asked, answers []Answer,
+	at []int) (again []int) {
 	for n := range answers {
 		i := n
 		if at != nil {
@@ -93,7 +98,8 @@ func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []asked,
 // note takes the answer of one send and returns why it answers nothing.
 func (a *asked) note(ans *Answer) error {
 	if ans.Err == nil && (ans.Outcome == Unknown || ans.Outcome > Uncertain) {
-		ans = &Answer{Err: fmt.Errorf("%w: store answered neither an outcome nor an error", ErrUnknown)}
+		ans = &Answer{Err: fmt.Errorf("%w: store answered neither an outcome nor an error",
+			ErrUnknown)}
 	}
 	a.answer = ans
 	if ans.Err == nil {
@@ -124,13 +130,15 @@ func mayHaveExecuted(err error) bool {
 		return false
 	}
 	var input *InputError
-	return !errors.As(err, &input) && !errors.Is(err, ErrStoreFull) && !errors.Is(err, ErrUnreadable)
+	return !errors.As(err, &input) && !errors.Is(err, ErrStoreFull) &&
+		!errors.Is(err, ErrUnreadable)
 }
 
 // validate renews the claims that an earlier send had won without our knowing, before they
 // are used. It turns Acquired into Unknown where the answer came too late, and gives back
 // every claim that we may hold and that no caller got.
-func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []ClaimRequest, out []asked) {
+func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []ClaimRequest,
+	out []asked) {
 	until := d.validFrom(first)
 	var mine []int
 	for i := range out {
@@ -147,7 +155,8 @@ func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []Clai
 	for i := range out {
 		a := &out[i]
 		if a.answer.Outcome == Acquired && now >= a.validUntil {
-			a.answer = &Answer{Err: fmt.Errorf("dedup: claim was answered after its lease of %v", d.cfg.LeaseTTL)}
+			a.answer = &Answer{Err: fmt.Errorf("dedup: claim was answered after its lease of %v",
+				d.cfg.LeaseTTL)}
 			a.open = true
 		}
 		if a.open && a.answer.Err != nil {
@@ -162,7 +171,8 @@ func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []Clai
 func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []asked, mine []int) {
 	for try := 0; len(mine) > 0; try++ {
 		mine = d.renewMineOnce(ctx, reqs, out, mine)
-		if len(mine) == 0 || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+		if len(mine) == 0 || try+1 == askTimes ||
+			sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
 			break
 		}
 	}
@@ -172,10 +182,12 @@ func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []aske
 }
 
 // renewMineOnce returns what has to be renewed again.
-func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []asked, mine []int) (again []int) {
+func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []asked,
+	mine []int) (again []int) {
 	changes := make([]Change, len(mine))
 	for n, i := range mine {
-		changes[n] = Change{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold, Window: d.cfg.Window}
+		changes[n] = Change{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL,
+			Hold: d.cfg.Hold, Window: d.cfg.Window}
 	}
 	sent := d.clock()
 	for n, ans := range inBatches(ctx, d.cfg.StoreTimeout, changes, d.store.Renew) {
@@ -220,7 +232,8 @@ func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
 
 // releaseChange gives back a claim that no caller got, so that no effect has run.
 func (d *Deduper) releaseChange(req *ClaimRequest) Change {
-	return Change{ID: req.ID, Token: req.Token, State: StateReleased, Unused: true, Hold: d.cfg.Hold, Window: d.cfg.Window}
+	return Change{ID: req.ID, Token: req.Token, State: StateReleased, Unused: true,
+		Hold: d.cfg.Hold, Window: d.cfg.Window}
 }
 
 // giveBack releases claims that nobody works under, after their callers got their answers.

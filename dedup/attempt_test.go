@@ -47,7 +47,8 @@ func TestAttemptIsCountedWhenItIsClaimed(t *testing.T) {
 }
 
 // downstream claims a key and returns what an effect would send further down.
-func downstream(t *testing.T, d *dedup.Deduper, key string, opts []dedup.Option, purpose ...string) string {
+func downstream(t *testing.T, d *dedup.Deduper, key string, opts []dedup.Option,
+	purpose ...string) string {
 	t.Helper()
 	c := acquire(t, d, key, opts...)
 	ctx, stop := c.KeepAlive(t.Context())
@@ -61,7 +62,9 @@ func downstream(t *testing.T, d *dedup.Deduper, key string, opts []dedup.Option,
 
 func TestDownstreamKeyIsTheSameOnEveryAttemptAndDistinctPerPurpose(t *testing.T) {
 	store := dedup.Memory(100)
-	d, other := newDeduper(t, store, nil), newDeduper(t, store, func(c *dedup.Config) { c.Namespace = "other" })
+	d, other := newDeduper(t, store, nil), newDeduper(t, store, func(c *dedup.Config) {
+		c.Namespace = "other"
+	})
 	scope := []dedup.Option{dedup.WithScope("s")}
 	first := downstream(t, d, "k", nil, "stripe", "charge")
 	for range 3 {

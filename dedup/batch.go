@@ -12,7 +12,8 @@ const storeBatch = 1024
 
 // inBatches sends items in calls of at most storeBatch, one after the other and each
 // within timeout. When ctx ends the rest is answered without being sent.
-func inBatches[T any](ctx context.Context, timeout time.Duration, items []T, send func(context.Context, []T) []Answer) []Answer {
+func inBatches[T any](ctx context.Context, timeout time.Duration,
+	items []T, send func(context.Context, []T) []Answer) []Answer {
 	if len(items) <= storeBatch && ctx.Err() == nil { // nearly always, and then nothing is copied
 		sending, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
@@ -21,7 +22,8 @@ func inBatches[T any](ctx context.Context, timeout time.Duration, items []T, sen
 	answers := make([]Answer, 0, len(items))
 	for part := range slices.Chunk(items, storeBatch) {
 		if ctx.Err() != nil {
-			answers = append(answers, repeat(Answer{Err: &abandonedError{gone(ctx), true}}, len(part))...)
+			answers = append(answers, repeat(Answer{Err: &abandonedError{gone(ctx), true}},
+				len(part))...)
 			continue
 		}
 		sending, cancel := context.WithTimeout(ctx, timeout)

@@ -46,8 +46,10 @@ func TestClaimBatchAnswersPerItem(t *testing.T) {
 		require.NoError(t, acquire(t, other, "released").Release(t.Context()))
 		store.forgetCalls()
 		claims := claimBatch(t, d,
-			keyed("done"), keyed(""), keyed("fresh"), keyed("elsewhere"), keyed(strings.Repeat("x", 256)),
-			keyed("bound", "b"), keyed("released"), keyed("failed"), dedup.Request{Key: "label", Label: "\n"})
+			keyed("done"), keyed(""), keyed("fresh"), keyed("elsewhere"),
+			keyed(strings.Repeat("x", 256)),
+			keyed("bound", "b"), keyed("released"), keyed("failed"),
+			dedup.Request{Key: "label", Label: "\n"})
 		for i, want := range []dedup.Outcome{
 			dedup.Duplicate, dedup.Unknown, dedup.Acquired, dedup.InFlight, dedup.Unknown,
 			dedup.Mismatch, dedup.Acquired, dedup.Duplicate, dedup.Unknown,
@@ -81,13 +83,14 @@ func TestRepetitionInABatchIsAnAliasOfTheFirst(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
 		_, err := d.Mark(t.Context(), "done")
 		require.NoError(t, err)
-		claims := claimBatch(t, d, keyed("a", "1"), keyed("done"), keyed("a", "1"), keyed("a", "2"), keyed("done"), keyed("a"),
-			dedup.Request{Key: "a", Scope: "other"})
+		claims := claimBatch(t, d, keyed("a", "1"), keyed("done"), keyed("a", "1"), keyed("a", "2"),
+			keyed("done"), keyed("a"), dedup.Request{Key: "a", Scope: "other"})
 		for i, row := range []struct {
 			want  dedup.Outcome
 			first *dedup.Claim
 		}{
-			{dedup.Acquired, nil}, {dedup.Duplicate, nil}, {dedup.InFlight, claims[0]}, {dedup.Mismatch, nil},
+			{dedup.Acquired, nil}, {dedup.Duplicate, nil}, {dedup.InFlight, claims[0]},
+			{dedup.Mismatch, nil},
 			{dedup.Duplicate, claims[1]}, {dedup.InFlight, claims[0]}, {dedup.Acquired, nil},
 		} {
 			require.Equal(t, row.want, claims[i].Outcome)
@@ -111,8 +114,8 @@ func TestAliasOfAMismatchThatAgreesWithTheRecord(t *testing.T) {
 		acquire(t, other, "held", bound)
 		require.NoError(t, acquire(t, other, "free", bound).Release(t.Context()))
 		store.forgetCalls()
-		claims := claimBatch(t, d, keyed("done", "2"), keyed("done", "1"), keyed("held", "2"), keyed("held", "1"),
-			keyed("free", "2"), keyed("free", "1"), keyed("free", "1"))
+		claims := claimBatch(t, d, keyed("done", "2"), keyed("done", "1"), keyed("held", "2"),
+			keyed("held", "1"), keyed("free", "2"), keyed("free", "1"), keyed("free", "1"))
 		for i, want := range []dedup.Outcome{
 			dedup.Mismatch, dedup.Duplicate, dedup.Mismatch, dedup.InFlight,
 			dedup.Mismatch, dedup.Acquired, dedup.InFlight,
@@ -164,7 +167,9 @@ func TestClaimBatchAsksAgainForTheRestOnly(t *testing.T) {
 func TestClaimBatchUsesTheCacheItemByItem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, seen := hook(), &journal{}
-		d := newDeduper(t, store, func(c *dedup.Config) { c.CacheBytes, c.Observer = 64<<10, seen.observer() })
+		d := newDeduper(t, store, func(c *dedup.Config) {
+			c.CacheBytes, c.Observer = 64<<10, seen.observer()
+		})
 		markWithKey(t, d, "a")
 		store.forgetCalls()
 		claims := claimBatch(t, d, keyed("a"), keyed("b"), keyed("a"))
@@ -183,8 +188,11 @@ func TestClaimBatchUsesTheCacheItemByItem(t *testing.T) {
 func TestCompleteBatchEndsEveryItemItsOwnWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
-		d, other := newDeduper(t, store, func(c *dedup.Config) { c.ResultLimit = 10 }), newDeduper(t, store, nil)
-		claims := claimBatch(t, d, keyed("done"), keyed("failed"), keyed("again"), keyed("large"), keyed("twice"), keyed("done"))
+		d, other := newDeduper(t, store, func(c *dedup.Config) {
+			c.ResultLimit = 10
+		}), newDeduper(t, store, nil)
+		claims := claimBatch(t, d, keyed("done"), keyed("failed"), keyed("again"), keyed("large"),
+			keyed("twice"), keyed("done"))
 		foreign := acquire(t, other, "foreign")
 		store.forgetCalls()
 		errs := d.CompleteBatch(t.Context(), []dedup.Completion{
@@ -207,7 +215,8 @@ func TestCompleteBatchEndsEveryItemItsOwnWay(t *testing.T) {
 		}
 		for key, want := range map[string]dedup.State{
 			"done": dedup.StateSucceeded, "failed": dedup.StateFailed, "again": dedup.StateReleased,
-			"large": dedup.StateSucceeded, "twice": dedup.StateSucceeded, "foreign": dedup.StateInProgress,
+			"large": dedup.StateSucceeded, "twice": dedup.StateSucceeded,
+			"foreign": dedup.StateInProgress,
 		} {
 			wantState(t, store, key, want)
 		}
@@ -215,7 +224,8 @@ func TestCompleteBatchEndsEveryItemItsOwnWay(t *testing.T) {
 		require.Len(t, calls, 1)
 		assert.Equal(t, 5, calls[0].items)
 		// Ending again what has ended the same way asks nobody.
-		errs = d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0]}, {Claim: claims[2], Err: errNet}})
+		errs = d.CompleteBatch(t.Context(),
+			[]dedup.Completion{{Claim: claims[0]}, {Claim: claims[2], Err: errNet}})
 		assert.Nil(t, errs)
 		assert.Equal(t, 1, store.count())
 	})
@@ -228,7 +238,9 @@ func TestCompleteBatchTellsWhichLeaseWasLost(t *testing.T) {
 		d, other := newDeduper(t, store, nil), newDeduper(t, store, nil)
 		claims := claimBatch(t, d, keyed("a"), keyed("b"), keyed("c"))
 		markWithKey(t, other, "b")
-		errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0]}, {Claim: claims[1]}, {Claim: claims[2], Err: errNet}})
+		errs := d.CompleteBatch(t.Context(),
+			[]dedup.Completion{{Claim: claims[0]}, {Claim: claims[1]},
+				{Claim: claims[2], Err: errNet}})
 		require.Len(t, errs, 3)
 		require.NoError(t, errs[0])
 		assert.ErrorIs(t, errs[1], dedup.ErrLeaseLost)

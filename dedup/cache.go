@@ -127,8 +127,10 @@ func (c *cache) done(change *Change, stored *Record, sent stamp) {
 		return
 	}
 	rec := Record{
-		State: change.State, Attempt: change.Attempt, Fence: change.Fence, Result: change.Result, NoResult: change.NoResult,
-		Fingerprint: change.Fingerprint, Origin: change.Origin, Label: change.Label, Remaining: change.Window,
+		State: change.State, Attempt: change.Attempt, Fence: change.Fence, Result: change.Result,
+		NoResult:    change.NoResult,
+		Fingerprint: change.Fingerprint, Origin: change.Origin, Label: change.Label,
+		Remaining: change.Window,
 	}
 	if stored.State == change.State {
 		rec.fill(stored)

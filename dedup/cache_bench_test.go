@@ -55,8 +55,8 @@ func benchmarkCache(b *testing.B, keys int) {
 // finished is what the end of a Kafka message leaves behind.
 func finished(c *cache, id ID, result []byte) {
 	change := Change{
-		ID: id, State: StateSucceeded, Attempt: 1, Fence: 1 << 40, Window: time.Hour, Result: result,
-		Origin: Origin{SourceDigest: 1, Partition: 2, Offset: 3, Generation: 4},
+		ID: id, State: StateSucceeded, Attempt: 1, Fence: 1 << 40, Window: time.Hour,
+		Result: result, Origin: Origin{SourceDigest: 1, Partition: 2, Offset: 3, Generation: 4},
 	}
 	c.done(&change, &Record{}, c.now())
 }

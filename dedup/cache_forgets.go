@@ -51,7 +51,8 @@ type forgetLook struct {
 }
 
 func newForgetWatch(store forgetTeller, cfg *Config, life *life, c *cache) *forgetWatch {
-	w := &forgetWatch{store: store, cache: c, timeout: cfg.StoreTimeout, life: life, failed: cfg.Observer.StoreError}
+	w := &forgetWatch{store: store, cache: c, timeout: cfg.StoreTimeout, life: life,
+		failed: cfg.Observer.StoreError}
 	w.last.Store(int64(-forgetsEvery))
 	return w
 }

@@ -65,8 +65,13 @@ func TestCacheLifeInAStoreThatTells(t *testing.T) {
 		learn func(*testing.T, *dedup.Deduper, *dedup.Deduper)
 		life  time.Duration
 	}{
-		"own end":   {func(t *testing.T, d, _ *dedup.Deduper) { mark(t, d, "k") }, time.Hour - time.Hour/100 - 2*time.Millisecond},
-		"duplicate": {func(t *testing.T, d, o *dedup.Deduper) { mark(t, o, "k"); duplicate(t, d, "k") }, time.Minute},
+		"own end": {func(t *testing.T, d, _ *dedup.Deduper) {
+			mark(t, d, "k")
+		}, time.Hour - time.Hour/100 - 2*time.Millisecond},
+		"duplicate": {func(t *testing.T, d, o *dedup.Deduper) {
+			mark(t, o, "k")
+			duplicate(t, d, "k")
+		}, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -127,10 +132,13 @@ func TestCacheEntryKnowsAnEarlierFingerprint(t *testing.T) {
 // Duplicate from its cache, whether it is asked all the time or now and then, and however
 // late the answer to its look arrives.
 func TestForgetReachesOtherProcesses(t *testing.T) {
-	for _, step := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond, 1000 * time.Millisecond, time.Minute} {
+	for _, step := range []time.Duration{10 * time.Millisecond, 300 * time.Millisecond,
+		1000 * time.Millisecond, time.Minute} {
 		for phase := range 10 {
 			t.Run(fmt.Sprint(step, "/", phase), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { forgetElsewhere(t, step, time.Duration(phase)*50*time.Millisecond) })
+				synctest.Test(t, func(t *testing.T) {
+					forgetElsewhere(t, step, time.Duration(phase)*50*time.Millisecond)
+				})
 			})
 		}
 	}
@@ -222,7 +230,10 @@ func TestBusyCacheNeverMisses(t *testing.T) {
 		warm(t, d)
 		mark(t, d, "k")
 		duplicate(t, d, "k")
-		store.setAfter(only("Forgets", func(call) error { time.Sleep(300 * time.Millisecond); return nil }))
+		store.setAfter(only("Forgets", func(call) error {
+			time.Sleep(300 * time.Millisecond)
+			return nil
+		}))
 		store.forgetCalls()
 		for range 1000 {
 			before := time.Now()
@@ -260,7 +271,9 @@ func TestCacheServesNothingItCannotVouchFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, told := tell(), &journal{}
-				d := newDeduper(t, store, func(c *dedup.Config) { c.CacheBytes, c.Observer = 64<<10, told.observer() })
+				d := newDeduper(t, store, func(c *dedup.Config) {
+					c.CacheBytes, c.Observer = 64<<10, told.observer()
+				})
 				warm(t, d)
 				requests := make([]dedup.Request, 50)
 				for i := range requests {
@@ -317,7 +330,10 @@ func TestConcurrentHitsShareALook(t *testing.T) {
 		warm(t, d)
 		mark(t, d, "k")
 		time.Sleep(time.Minute)
-		store.setAfter(only("Forgets", func(call) error { time.Sleep(100 * time.Millisecond); return nil }))
+		store.setAfter(only("Forgets", func(call) error {
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}))
 		store.forgetCalls()
 		for range 100 {
 			go func() {

@@ -74,7 +74,8 @@ func (e *cacheEntry) record(rec *Record, now time.Duration) {
 	rec.State, rec.Attempt, rec.Fence, rec.NoResult = e.state, int(e.attempt), e.fence, e.noResult
 	rec.Age, rec.Remaining = now-e.ended, e.expires-now
 	o := &rec.Origin
-	o.SourceDigest, o.Partition, o.Offset, o.Generation = e.source, e.partition, e.offset, e.generation
+	o.SourceDigest, o.Partition, o.Offset, o.Generation = e.source, e.partition, e.offset,
+		e.generation
 	if m := e.more; m != nil {
 		rec.Result, rec.Label, rec.Fingerprint = bytes.Clone(m.result), m.label, m.fingerprint
 	}

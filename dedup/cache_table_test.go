@@ -36,8 +36,10 @@ func neighbours(n int) []ID {
 func entryOf(id ID, epoch uint64) *cacheEntry {
 	n := binary.LittleEndian.Uint64(id[8:])
 	return &cacheEntry{
-		id: id, deadline: time.Hour, expires: time.Duration(n), ended: time.Duration(n + 1), fence: n + 2, epoch: epoch,
-		source: n + 3, offset: int64(n + 4), partition: int32(n), generation: int32(n + 1), attempt: int32(n + 2),
+		id: id, deadline: time.Hour, expires: time.Duration(n), ended: time.Duration(n + 1),
+		fence: n + 2, epoch: epoch,
+		source: n + 3, offset: int64(n + 4), partition: int32(n), generation: int32(n + 1),
+		attempt: int32(n + 2),
 	}
 }
 
@@ -182,7 +184,8 @@ func TestCacheTableUnderLoad(t *testing.T) {
 	for r := range found {
 		readers.Go(func() {
 			// Until then, and until it has found something: it may get no processor for that time.
-			for i := r; time.Now().Before(until) || found[r] == 0 && time.Since(until) < time.Minute; i++ {
+			for i := r; time.Now().Before(until) ||
+				found[r] == 0 && time.Since(until) < time.Minute; i++ {
 				id := ids[i*7%len(ids)]
 				floor := table.floor.Load()
 				e := table.find(&id)
@@ -247,8 +250,12 @@ func TestCacheBytesAreTheMemory(t *testing.T) {
 		{"fingerprints and labels", 50_000, func(i int) Record {
 			return Record{Fingerprint: Fingerprint{1, byte(i)}, Label: fmt.Sprintf("label %d", i)}
 		}},
-		{"results", 20_000, func(i int) Record { return Record{Result: bytes.Repeat([]byte{1}, i%(cacheResult+1))} }},
-		{"small results", 60_000, func(i int) Record { return Record{Result: bytes.Repeat([]byte{1}, i%20)} }},
+		{"results", 20_000, func(i int) Record {
+			return Record{Result: bytes.Repeat([]byte{1}, i%(cacheResult+1))}
+		}},
+		{"small results", 60_000, func(i int) Record {
+			return Record{Result: bytes.Repeat([]byte{1}, i%20)}
+		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			before := heapBytes()
@@ -285,9 +292,10 @@ func heapBytes() int64 {
 func TestCacheEntryIsTheRecord(t *testing.T) {
 	result := []byte("result")
 	rec := Record{
-		State: StateFailed, Attempt: 3, Fence: 77, Result: result, NoResult: true, Fingerprint: Fingerprint{1, 2},
-		Origin: Origin{SourceDigest: 5, Partition: 6, Offset: 7, Generation: 8}, Label: "label",
-		Age: time.Second, Remaining: time.Minute,
+		State: StateFailed, Attempt: 3, Fence: 77, Result: result, NoResult: true,
+		Fingerprint: Fingerprint{1, 2},
+		Origin:      Origin{SourceDigest: 5, Partition: 6, Offset: 7, Generation: 8},
+		Label:       "label", Age: time.Second, Remaining: time.Minute,
 	}
 	e := newCacheEntry(randomID(), &rec, 10*time.Second)
 	result[0] = 'x'

@@ -75,10 +75,12 @@ func TestCacheEntryEndsBeforeItsRecord(t *testing.T) {
 		})
 		other := newDeduper(t, store, func(c *dedup.Config) { c.Window = 20 * time.Second })
 		mark(t, other, "other")
-		store.setAfter(func(call) error { time.Sleep(time.Second); return nil }) // the record is older than its answer
+		// the record is older than its answer
+		store.setAfter(func(call) error { time.Sleep(time.Second); return nil })
 		mark(t, d, "own")
 		time.Sleep(14 * time.Second)
-		require.Equal(t, dedup.Duplicate, claim(t, d, "other").Outcome) // five seconds left, when it was asked
+		// five seconds left, when it was asked
+		require.Equal(t, dedup.Duplicate, claim(t, d, "other").Outcome)
 		store.setAfter(nil)
 		time.Sleep(4 * time.Second)
 		acquire(t, d, "own")
@@ -107,7 +109,9 @@ func TestCacheReplaysFailuresAndMismatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, cached(64<<10))
-		_, _ = do(t, d, "failed", func(context.Context) (string, error) { return "", dedup.Permanent(errNet) })
+		_, _ = do(t, d, "failed", func(context.Context) (string, error) {
+			return "", dedup.Permanent(errNet)
+		})
 		mark(t, d, "bound", dedup.WithFingerprint([]byte("a")))
 		n := asks(store, func() {
 			c := claim(t, d, "failed")
@@ -180,8 +184,10 @@ func TestForgetClearsTheCache(t *testing.T) {
 func TestAnswerUnderWayAcrossAForgetIsNotKept(t *testing.T) {
 	for name, ask := range map[string]func(*testing.T, *dedup.Deduper){
 		"claim": func(t *testing.T, d *dedup.Deduper) { _, _ = d.Claim(t.Context(), "k") },
-		"batch": func(t *testing.T, d *dedup.Deduper) { _, _ = d.ClaimBatch(t.Context(), []dedup.Request{keyed("k")}) },
-		"seen":  func(t *testing.T, d *dedup.Deduper) { _, _ = d.Seen(t.Context(), "k") },
+		"batch": func(t *testing.T, d *dedup.Deduper) {
+			_, _ = d.ClaimBatch(t.Context(), []dedup.Request{keyed("k")})
+		},
+		"seen": func(t *testing.T, d *dedup.Deduper) { _, _ = d.Seen(t.Context(), "k") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -17,9 +17,15 @@ func TestCallContextEndsWithParentDeadlineAndEnd(t *testing.T) {
 		end        func(*callContext, context.CancelCauseFunc)
 		err, cause error
 	}{
-		"parent":   {func(_ *callContext, cancel context.CancelCauseFunc) { cancel(errBye) }, context.Canceled, errBye},
-		"deadline": {func(*callContext, context.CancelCauseFunc) { time.Sleep(time.Second) }, context.DeadlineExceeded, context.DeadlineExceeded},
-		"end":      {func(c *callContext, _ context.CancelCauseFunc) { c.end() }, context.Canceled, context.Canceled},
+		"parent": {func(_ *callContext, cancel context.CancelCauseFunc) {
+			cancel(errBye)
+		}, context.Canceled, errBye},
+		"deadline": {func(*callContext, context.CancelCauseFunc) {
+			time.Sleep(time.Second)
+		}, context.DeadlineExceeded, context.DeadlineExceeded},
+		"end": {func(c *callContext, _ context.CancelCauseFunc) {
+			c.end()
+		}, context.Canceled, context.Canceled},
 	} {
 		for _, waited := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
@@ -55,7 +61,8 @@ func TestCallContextEndsWithParentDeadlineAndEnd(t *testing.T) {
 func TestCallContextHasTheEarlierDeadlineAndItsParentsValues(t *testing.T) {
 	type key struct{}
 	now := time.Now()
-	parent, cancel := context.WithDeadline(context.WithValue(t.Context(), key{}, "v"), now.Add(time.Hour))
+	parent, cancel := context.WithDeadline(context.WithValue(t.Context(), key{}, "v"),
+		now.Add(time.Hour))
 	defer cancel()
 	for _, d := range []time.Duration{time.Minute, time.Hour, 2 * time.Hour} {
 		c := &callContext{Context: parent, deadline: now.Add(d)}

@@ -152,7 +152,8 @@ func (c *Claim) Fence() uint64 {
 
 // newClaim makes the caller's Claim from the store's answer, applies Observe and FailOpen,
 // and tells the observer.
-func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest, a asked, cached bool) *Claim {
+func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest,
+	a asked, cached bool) *Claim {
 	c := &Claim{Key: key, d: d}
 	c.ask(req, req.message())
 	d.fill(ctx, c, a.answer, a.validUntil, cached)
@@ -167,7 +168,8 @@ func (c *Claim) ask(req *ClaimRequest, m *message) {
 
 // fill is newClaim into a claim that knows what it was asked for, and nothing else. It
 // keeps nothing that lies in ans.
-func (d *Deduper) fill(ctx context.Context, c *Claim, ans *Answer, validUntil time.Duration, cached bool) {
+func (d *Deduper) fill(ctx context.Context, c *Claim, ans *Answer, validUntil time.Duration,
+	cached bool) {
 	c.Outcome, c.Observed = ans.Outcome, ans.Outcome
 	c.Attempt, c.Record = ans.Record.Attempt, ans.Record
 	c.Cause = causeOf(ans.Outcome, &c.message.origin, &c.Record, d.cfg.LateAfter)

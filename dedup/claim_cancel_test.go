@@ -32,13 +32,16 @@ func TestCancelledClaimLeavesNoClaimBehind(t *testing.T) {
 		before, after func(call) error
 		cancel        time.Duration
 	}{
-		"before the request arrives":         {slow, nil, 500 * time.Millisecond},
-		"before the reply arrives":           {nil, slow, 500 * time.Millisecond},
-		"and the reply is lost":              {nil, lost, 500 * time.Millisecond},
-		"between two asks":                   {nil, lost, time.Second + time.Microsecond},
-		"during the second ask":              {nil, lost, 1500 * time.Millisecond},
-		"while the store hangs":              {nil, only("Claim", hang), 500 * time.Millisecond},
-		"while a hidden claim is renewed":    {only("Renew", func(call) error { time.Sleep(time.Second); return nil }), lostTimes("Claim", 1), 500 * time.Millisecond},
+		"before the request arrives": {slow, nil, 500 * time.Millisecond},
+		"before the reply arrives":   {nil, slow, 500 * time.Millisecond},
+		"and the reply is lost":      {nil, lost, 500 * time.Millisecond},
+		"between two asks":           {nil, lost, time.Second + time.Microsecond},
+		"during the second ask":      {nil, lost, 1500 * time.Millisecond},
+		"while the store hangs":      {nil, only("Claim", hang), 500 * time.Millisecond},
+		"while a hidden claim is renewed": {only("Renew", func(call) error {
+			time.Sleep(time.Second)
+			return nil
+		}), lostTimes("Claim", 1), 500 * time.Millisecond},
 		"and every reply of the ask is lost": {nil, lost, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {

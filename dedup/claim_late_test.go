@@ -30,7 +30,8 @@ func late(store *hooked, after time.Duration, times int, executedFirst bool) {
 
 // A reply that took longer than the lease says nothing about now.
 func TestClaimAnsweredAfterItsLeaseIsRefusedAndReleased(t *testing.T) {
-	for name, executedFirst := range map[string]bool{"executed first": true, "executed last": false} {
+	for name, executedFirst := range map[string]bool{"executed first": true,
+		"executed last": false} {
 		for _, batch := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", batch ", batch), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -110,7 +110,8 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 }
 
 // learn asks for what is left, and then answers the aliases.
-func (b *claimBatch) learn(ctx context.Context, send func(context.Context, []ClaimRequest) []Answer) {
+func (b *claimBatch) learn(ctx context.Context,
+	send func(context.Context, []ClaimRequest) []Answer) {
 	b.learnt = len(b.send) == 0 || b.ask(ctx, send)
 	for _, a := range b.aliases {
 		b.claims[a.index] = b.d.newAlias(ctx, b.reqs[a.index].Key, a.req, b.claims[a.first])
@@ -123,7 +124,8 @@ func (b *claimBatch) learn(ctx context.Context, send func(context.Context, []Cla
 
 // ask asks for what is to be sent, and reports whether the first answers said it all: else
 // the store may be at work on the requests still.
-func (b *claimBatch) ask(ctx context.Context, send func(context.Context, []ClaimRequest) []Answer) bool {
+func (b *claimBatch) ask(ctx context.Context,
+	send func(context.Context, []ClaimRequest) []Answer) bool {
 	d := b.d
 	asking, first := d.cache.now(), d.clock()
 	answers := send(ctx, b.send)
@@ -146,13 +148,15 @@ func (b *claimBatch) ask(ctx context.Context, send func(context.Context, []Claim
 }
 
 // askOn continues from the answers of the first send.
-func (b *claimBatch) askOn(ctx context.Context, asking stamp, first time.Duration, answers []Answer, send func(context.Context, []ClaimRequest) []Answer) {
+func (b *claimBatch) askOn(ctx context.Context, asking stamp, first time.Duration, answers []Answer,
+	send func(context.Context, []ClaimRequest) []Answer) {
 	got := [][]Answer{answers}
-	asked := b.d.askOn(ctx, first, b.send, answers, func(ctx context.Context, reqs []ClaimRequest) []Answer {
-		answers := send(ctx, reqs)
-		got = append(got, answers)
-		return answers
-	})
+	asked := b.d.askOn(ctx, first, b.send,
+		answers, func(ctx context.Context, reqs []ClaimRequest) []Answer {
+			answers := send(ctx, reqs)
+			got = append(got, answers)
+			return answers
+		})
 	for n := range asked {
 		b.fill(ctx, n, asked[n].answer, asked[n].validUntil, asking)
 	}
@@ -162,7 +166,8 @@ func (b *claimBatch) askOn(ctx context.Context, asking stamp, first time.Duratio
 }
 
 // fill answers the claim of item n of what was sent.
-func (b *claimBatch) fill(ctx context.Context, n int, ans *Answer, validUntil time.Duration, asking stamp) {
+func (b *claimBatch) fill(ctx context.Context, n int, ans *Answer, validUntil time.Duration,
+	asking stamp) {
 	b.d.cache.learn(b.send[n].ID, ans, asking)
 	b.d.fill(ctx, b.claims[b.index[n]], ans, validUntil, false)
 }
@@ -170,9 +175,11 @@ func (b *claimBatch) fill(ctx context.Context, n int, ans *Answer, validUntil ti
 // newAlias makes the claim of a key that occurred before in its batch. The answer to the
 // first may say nothing about this one: when the first was a Mismatch, this one may agree
 // with the record, and asks for itself.
-func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest, first *Claim) *Claim {
+func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest,
+	first *Claim) *Claim {
 	ans := shared(first, req)
-	if ans.Outcome == Unknown && ans.Err == nil || first.Observed == InFlight && req.gains(&ans, first) {
+	if ans.Outcome == Unknown && ans.Err == nil ||
+		first.Observed == InFlight && req.gains(&ans, first) {
 		return d.claimShared(ctx, key, req)
 	}
 	c := d.newClaim(ctx, key, req, asked{answer: &ans}, true)

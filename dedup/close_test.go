@@ -128,10 +128,11 @@ func TestCloseThatGivesUpCancelsWhatStillRuns(t *testing.T) {
 				var wg sync.WaitGroup
 				for i := range 3 {
 					wg.Go(func() {
-						_, err := do(t, d, fmt.Sprint("k", i), func(ctx context.Context) (string, error) {
-							<-ctx.Done()
-							return "", context.Cause(ctx)
-						})
+						_, err := do(t, d, fmt.Sprint("k", i),
+							func(ctx context.Context) (string, error) {
+								<-ctx.Done()
+								return "", context.Cause(ctx)
+							})
 						assert.ErrorIs(t, err, dedup.ErrClosed, "handler %d", i)
 					})
 				}

@@ -87,7 +87,8 @@ func (c *coalescer[R]) doOne(ctx context.Context, req []R) Answer {
 // less than a goroutine costs. The call is its caller's alone, so it ends with ctx. The
 // store's contract says that it then returns at once.
 func (c *coalescer[R]) direct(ctx context.Context, req []R) Answer {
-	within := &callContext{Context: ctx, deadline: time.Now().Add(c.timeout)} // the store may keep it
+	// the store may keep it
+	within := &callContext{Context: ctx, deadline: time.Now().Add(c.timeout)}
 	defer within.end()
 	answers := c.send(within, req)
 	if len(answers) != 1 {
@@ -163,7 +164,8 @@ func answered(answers []Answer, want int) []Answer {
 	if len(answers) == want {
 		return answers
 	}
-	return repeat(Answer{Err: fmt.Errorf("%w: store gave %d answers for %d items", ErrUnknown, len(answers), want)}, want)
+	return repeat(Answer{Err: fmt.Errorf("%w: store gave %d answers for %d items", ErrUnknown,
+		len(answers), want)}, want)
 }
 
 // repeat answers n items alike.

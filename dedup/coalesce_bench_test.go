@@ -29,7 +29,9 @@ func BenchmarkCoalescer(b *testing.B) {
 			var l life
 			l.init()
 			c := &coalescer[Change]{
-				send: nothing, id: func(c Change) ID { return c.ID }, timeout: time.Second, life: &l, crowd: newCrowd(),
+				send: nothing, id: func(c Change) ID {
+					return c.ID
+				}, timeout: time.Second, life: &l, crowd: newCrowd(),
 			}
 			benchmarkCallers(b, callers, func(n int64) { c.do(ctx, numbered(int(n))) })
 		})

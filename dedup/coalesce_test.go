@@ -58,7 +58,9 @@ func newTestCoalescer(b *batches) *coalescer[Change] {
 	l := &life{}
 	l.init()
 	return &coalescer[Change]{
-		send: b.send, id: func(c Change) ID { return c.ID }, timeout: time.Second, life: l, crowd: newCrowd(),
+		send: b.send, id: func(c Change) ID {
+			return c.ID
+		}, timeout: time.Second, life: l, crowd: newCrowd(),
 	}
 }
 
@@ -170,7 +172,8 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 				}
 				var left *abandonedError
 				ans := c.do(ctx, numbered(n))
-				if !assert.True(t, errors.As(ans.Err, &left) && errors.Is(ans.Err, context.Canceled), "cancelled call %d got %+v", n, ans) {
+				if !assert.True(t, errors.As(ans.Err, &left) &&
+					errors.Is(ans.Err, context.Canceled), "cancelled call %d got %+v", n, ans) {
 					return
 				}
 				if left.queued {

@@ -159,9 +159,9 @@ type Config struct {
 	// Default false: fail closed.
 	FailOpen bool
 
-	// KeepLabels stores Request.Label in clear next to the key's digest. Adapters set labels by which
-	// people recognize a key: method, path and Idempotency-Key of a request, provider, endpoint and id
-	// of a webhook, method and key of a gRPC call. Default false.
+	// KeepLabels stores Request.Label in clear next to the key's digest. Adapters set labels by
+	// which people recognize a key: method, path and Idempotency-Key of a request, provider,
+	// endpoint and id of a webhook, method and key of a gRPC call. Default false.
 	KeepLabels bool
 
 	// Observer is told what happens. Default: nobody.
@@ -198,7 +198,8 @@ func (c Config) complete() (Config, error) {
 	}
 	switch {
 	case c.Window <= 0:
-		return c, bad("Window", "is %v; it must be positive, and exceed the longest redelivery horizon", c.Window)
+		return c, bad("Window",
+			"is %v; it must be positive, and exceed the longest redelivery horizon", c.Window)
 	case c.Window > maxWindow:
 		return c, bad("Window", "is %v; at most %v is allowed", c.Window, maxWindow)
 	case c.LeaseTTL <= 0:
@@ -218,17 +219,20 @@ func (c Config) complete() (Config, error) {
 	case c.StoreTimeout < 0:
 		return c, bad("StoreTimeout", "is %v; it must not be negative", c.StoreTimeout)
 	case c.StoreTimeout >= c.LeaseTTL:
-		return c, bad("StoreTimeout", "is %v; it must be shorter than LeaseTTL (%v)", c.StoreTimeout, c.LeaseTTL)
+		return c, bad("StoreTimeout", "is %v; it must be shorter than LeaseTTL (%v)",
+			c.StoreTimeout, c.LeaseTTL)
 	case c.ResultLimit < 0:
 		return c, bad("ResultLimit", "is %d; it must not be negative", c.ResultLimit)
 	case c.CacheBytes < 0:
 		return c, bad("CacheBytes", "is %d; it must not be negative", c.CacheBytes)
 	case c.CacheBytes > 0 && c.CacheBytes < minCacheBytes:
-		return c, bad("CacheBytes", "is %d bytes; at least %d are needed, or 0 for no cache", c.CacheBytes, minCacheBytes)
+		return c, bad("CacheBytes", "is %d bytes; at least %d are needed, or 0 for no cache",
+			c.CacheBytes, minCacheBytes)
 	case c.LateAfter < 0:
 		return c, bad("LateAfter", "is %v; it must not be negative", c.LateAfter)
 	case c.LateAfter > c.Window:
-		return c, bad("LateAfter", "is %v, longer than Window (%v): no duplicate can be that late", c.LateAfter, c.Window)
+		return c, bad("LateAfter", "is %v, longer than Window (%v): no duplicate can be that late",
+			c.LateAfter, c.Window)
 	}
 	return c, c.completeLayers()
 }

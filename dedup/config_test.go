@@ -13,7 +13,8 @@ import (
 // A caller can read the Config in force from a Deduper, defaults included, and cannot change it
 // through the copy that it gets.
 func TestConfigShowsWhatIsInForce(t *testing.T) {
-	d, err := dedup.New(dedup.Memory(10), dedup.Config{Namespace: "ns", Window: time.Hour, LeaseTTL: time.Second, SeenOnly: true})
+	d, err := dedup.New(dedup.Memory(10),
+		dedup.Config{Namespace: "ns", Window: time.Hour, LeaseTTL: time.Second, SeenOnly: true})
 	require.NoError(t, err)
 	got := d.Config()
 	assert.Equal(t, "ns", got.Namespace, "what was given is not there")

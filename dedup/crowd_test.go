@@ -178,7 +178,8 @@ func TestCallBeyondTheCrowdsLimitIsRefused(t *testing.T) {
 // A claim that was refused for the crowd was never sent, so there is nothing to release.
 func TestClaimBeyondTheCrowdsLimitIsNotReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, err := New(Memory(10), Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Second})
+		d, err := New(Memory(10),
+			Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Second})
 		require.NoError(t, err)
 		d.claims.crowd.limit = 0
 		_, err = d.Claim(t.Context(), "k")
@@ -216,7 +217,9 @@ func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
 								assert.ErrorIs(t, err, errBoom, "panicked with %v", v)
 							}
 						}()
-						if ans := c.do(context.Background(), numbered(n)); OutcomeUnknown(ans.Err) && strings.Contains(ans.Err.Error(), "boom") {
+						if ans := c.do(context.Background(),
+							numbered(n)); OutcomeUnknown(ans.Err) &&
+							strings.Contains(ans.Err.Error(), "boom") {
 							unknown.Add(1)
 						}
 					})

@@ -132,7 +132,8 @@ func (c *Claim) tell(ctx context.Context, change Change) error {
 			return nil
 		}
 		c.d.storeError(change.ID, ans.Err)
-		if !passes(ans.Err) || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+		if !passes(ans.Err) || try+1 == askTimes ||
+			sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
 			return unknown(ans.Err)
 		}
 	}

@@ -73,7 +73,8 @@ func runAsked(t *testing.T, c crash) (run askedRun) {
 func TestAskedRunsOnceWhateverCrashes(t *testing.T) {
 	crashes := []crash{{point: "before"}, {point: "after"}}
 	for n := 1; n <= 4; n++ {
-		crashes = append(crashes, crash{call: n}, crash{call: n, reply: true}, crash{call: n, dies: true}, crash{call: n, reply: true, dies: true})
+		crashes = append(crashes, crash{call: n}, crash{call: n, reply: true},
+			crash{call: n, dies: true}, crash{call: n, reply: true, dies: true})
 	}
 	asked := 0
 	for _, c := range crashes {

@@ -54,7 +54,8 @@ func New(store Store, cfg Config) (*Deduper, error) {
 		}
 	}
 	if s, ok := store.(interface{ SeenOnly() bool }); ok && s.SeenOnly() && !cfg.SeenOnly {
-		return nil, &InputError{Field: "Config.SeenOnly", Reason: "is not set, and the store keeps neither results nor failures"}
+		return nil, &InputError{Field: "Config.SeenOnly",
+			Reason: "is not set, and the store keeps neither results nor failures"}
 	}
 	if err := checkWindows(store, &cfg); err != nil {
 		return nil, err
@@ -84,7 +85,8 @@ func New(store Store, cfg Config) (*Deduper, error) {
 		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
 	d.renewals = newRenewer(d)
-	d.claims.recycle, d.ends.recycle, d.notes.recycle, d.reads.recycle = d.recycle, d.recycle, d.recycle, d.recycle
+	d.claims.recycle, d.ends.recycle, d.notes.recycle, d.reads.recycle = d.recycle, d.recycle,
+		d.recycle, d.recycle
 	return d, nil
 }
 
@@ -137,9 +139,13 @@ func checkWindows(store Store, cfg *Config) error {
 	window, hold := windowsOf(store)
 	switch {
 	case window != 0 && window != cfg.Window:
-		return &InputError{Field: "Config.Window", Reason: fmt.Sprintf("is %v; its store has one window for all keys, %v", cfg.Window, window)}
+		return &InputError{Field: "Config.Window",
+			Reason: fmt.Sprintf("is %v; its store has one window for all keys, %v",
+				cfg.Window, window)}
 	case hold != 0 && hold < cfg.Hold:
-		return &InputError{Field: "Config.Hold", Reason: fmt.Sprintf("is %v; its store keeps what is unfinished for %v at most", cfg.Hold, hold)}
+		return &InputError{Field: "Config.Hold",
+			Reason: fmt.Sprintf("is %v; its store keeps what is unfinished for %v at most",
+				cfg.Hold, hold)}
 	}
 	return nil
 }

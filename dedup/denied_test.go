@@ -38,7 +38,8 @@ func TestMissingPermissionIsNotWaitedFor(t *testing.T) {
 				})
 				complete := func() error {
 					if batch {
-						if errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claim}}); errs != nil {
+						if errs := d.CompleteBatch(t.Context(),
+							[]dedup.Completion{{Claim: claim}}); errs != nil {
 							return errs[0]
 						}
 						return nil
@@ -61,7 +62,8 @@ func TestMissingPermissionIsNotWaitedFor(t *testing.T) {
 // TestInvisibleCharacterSaysWhatToDo: the ids of others have characters that nobody sees.
 func TestInvisibleCharacterSaysWhatToDo(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(1), nil)
-	for key, rune := range map[string]string{"👩\u200d👧": "U+200D at byte 4", "a\u00a0b": "U+00A0 at byte 1", "\u200fa": "U+200F at byte 0"} {
+	for key, rune := range map[string]string{"👩\u200d👧": "U+200D at byte 4",
+		"a\u00a0b": "U+00A0 at byte 1", "\u200fa": "U+200F at byte 0"} {
 		_, err := d.Claim(t.Context(), key)
 		require.ErrorContains(t, err, rune)
 		assert.ErrorContains(t, err, "SHA-256 in hexadecimal")

@@ -17,7 +17,9 @@ func TestDigesterIsNewID(t *testing.T) {
 		require.NoError(t, err)
 		ids := d.digester()
 		for _, scope := range []string{"", "s", "tenant/ä", long, long + "s", "\n"} {
-			for _, key := range []string{"", "k", "12345678", "0f3a2b1c-1234-5678-9abc-0123456789ab", "ключ", "1234567\x7f8", "\xff", "a\u00a0b", long, long + "k"} {
+			for _, key := range []string{"", "k", "12345678",
+				"0f3a2b1c-1234-5678-9abc-0123456789ab", "ключ", "1234567\x7f8", "\xff", "a\u00a0b",
+				long, long + "k"} {
 				got, gotErr := ids.id(&Request{Key: key, Scope: scope})
 				want, wantErr := d.id(&Request{Key: key, Scope: scope})
 				assert.Equal(t, want, got, "scope %q, key %q", scope, key)

@@ -60,7 +60,8 @@ type Result[T any] struct {
 // wait longer for their turn. After the effect, recording continues for up to one lease,
 // also when ctx has ended: the effect has happened. For a request handler choose
 // Config.LeaseTTL below the time after which the sender gives up.
-func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error), opts ...Option) (Result[T], error) {
+func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error),
+	opts ...Option) (Result[T], error) {
 	if err := d.check(ctx); err != nil {
 		return Result[T]{}, err
 	}

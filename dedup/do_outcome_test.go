@@ -17,7 +17,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-func do(t *testing.T, d *dedup.Deduper, key string, fn func(context.Context) (string, error)) (dedup.Result[string], error) {
+func do(t *testing.T, d *dedup.Deduper, key string,
+	fn func(context.Context) (string, error)) (dedup.Result[string], error) {
 	t.Helper()
 	return dedup.Do(t.Context(), d, key, fn)
 }
@@ -51,7 +52,9 @@ func TestDoReleasesAfterARetryableError(t *testing.T) {
 func TestDoStoresAndReplaysAPermanentError(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
 	errNo := errors.New("card declined")
-	_, err := do(t, d, "k", func(context.Context) (string, error) { return "", dedup.Permanent(errNo) })
+	_, err := do(t, d, "k", func(context.Context) (string, error) {
+		return "", dedup.Permanent(errNo)
+	})
 	require.ErrorIs(t, err, errNo, "the handler's own call")
 	require.True(t, dedup.IsPermanent(err) && !dedup.CanRetry(err), "the handler's own call: %v",
 		err)
@@ -99,7 +102,9 @@ func TestStoredFailureIsCutAtOneKibibyteBetweenCharacters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDeduper(t, dedup.Memory(10), nil)
-			fail := func(context.Context) (string, error) { return "", dedup.Permanent(errors.New(row.text)) }
+			fail := func(context.Context) (string, error) {
+				return "", dedup.Permanent(errors.New(row.text))
+			}
 			_, err := do(t, d, "k", fail)
 			require.Error(t, err)
 			_, err = do(t, d, "k", mustNotRun(t))
@@ -131,7 +136,10 @@ func TestDoReleasesOnGoexit(t *testing.T) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = do(t, d, "k", func(context.Context) (string, error) { runtime.Goexit(); return "", nil })
+		_, _ = do(t, d, "k", func(context.Context) (string, error) {
+			runtime.Goexit()
+			return "", nil
+		})
 		t.Error("Do returned")
 	}()
 	<-gone
@@ -145,7 +153,10 @@ func TestDoRecordsAfterItsCallerWasCancelled(t *testing.T) {
 		store := dedup.Memory(10)
 		d := newDeduper(t, store, nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		_, got := dedup.Do(ctx, d, "k", func(context.Context) (string, error) { cancel(); return "done", err })
+		_, got := dedup.Do(ctx, d, "k", func(context.Context) (string, error) {
+			cancel()
+			return "done", err
+		})
 		require.ErrorIs(t, got, err)
 		require.False(t, dedup.OutcomeUnknown(got))
 		want := dedup.StateReleased
@@ -175,7 +186,8 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 		first := dedup.WithFingerprint([]byte("one"))
 		_, err = dedup.Do(t.Context(), a, "mismatch", ok, first)
 		require.NoError(t, err)
-		res, err = dedup.Do(t.Context(), b, "mismatch", mustNotRun(t), dedup.WithFingerprint([]byte("two")))
+		res, err = dedup.Do(t.Context(), b, "mismatch", mustNotRun(t),
+			dedup.WithFingerprint([]byte("two")))
 		require.ErrorIs(t, err, dedup.ErrMismatch)
 		require.Equal(t, dedup.Mismatch, res.Outcome)
 		require.Equal(t, dedup.KeyReuse, res.Cause)
@@ -195,7 +207,8 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 type uncertain struct{ dedup.Store }
 
 func (uncertain) Lookup(_ context.Context, ids []dedup.ID) []dedup.Answer {
-	return slices.Repeat([]dedup.Answer{{Record: dedup.Record{State: dedup.StateUncertain}}}, len(ids))
+	return slices.Repeat([]dedup.Answer{{Record: dedup.Record{State: dedup.StateUncertain}}},
+		len(ids))
 }
 
 func (uncertain) Claim(_ context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {

@@ -28,7 +28,10 @@ func replay[T any](t *testing.T, value T, stored []byte) {
 	d := newDeduper(t, store, nil)
 	runs := 0
 	for call := range 2 {
-		res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { runs++; return value, nil })
+		res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) {
+			runs++
+			return value, nil
+		})
 		require.NoError(t, err, "call %d", call)
 		require.Equal(t, value, res.Value, "call %d", call)
 	}
@@ -43,10 +46,13 @@ type named []byte
 func TestDoReplaysEveryKindOfResult(t *testing.T) {
 	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	t.Run("bytes", func(t *testing.T) { replay(t, []byte("\x00\xff raw"), []byte("\x00\xff raw")) })
-	t.Run("nil bytes", func(t *testing.T) { // a value, and not the lack of one: it comes back as empty ones
+	// a value, and not the lack of one: it comes back as empty ones
+	t.Run("nil bytes", func(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
 		for range 2 {
-			res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) { return nil, nil })
+			res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) {
+				return nil, nil
+			})
 			require.NoError(t, err)
 			assert.Empty(t, res.Value)
 		}
@@ -56,7 +62,8 @@ func TestDoReplaysEveryKindOfResult(t *testing.T) {
 	t.Run("empty string", func(t *testing.T) { replay(t, "", []byte{}) })
 	t.Run("nothing", func(t *testing.T) { replay(t, struct{}{}, nil) })
 	t.Run("struct", func(t *testing.T) {
-		replay(t, receipt{"r", 7, &when, []string{"a"}}, []byte(`{"ID":"r","Amount":7,"When":"2026-01-02T03:04:05Z","Lines":["a"]}`))
+		replay(t, receipt{"r", 7, &when, []string{"a"}},
+			[]byte(`{"ID":"r","Amount":7,"When":"2026-01-02T03:04:05Z","Lines":["a"]}`))
 	})
 	t.Run("pointer", func(t *testing.T) {
 		replay(t, &receipt{ID: "r"}, []byte(`{"ID":"r","Amount":0,"When":null,"Lines":null}`))
@@ -80,13 +87,18 @@ func testNotKept[T any](t *testing.T, value T) {
 	t.Helper()
 	store := dedup.Memory(10)
 	d := newDeduper(t, store, func(c *dedup.Config) { c.ResultLimit = 100 })
-	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { return value, nil })
+	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) {
+		return value, nil
+	})
 	require.NoError(t, err)
 	require.Equal(t, dedup.Acquired, res.Outcome, "the call that has the value")
 	rec := wantState(t, store, "k", dedup.StateSucceeded)
 	require.True(t, rec.NoResult, "record %+v", rec)
 	require.Nil(t, rec.Result)
-	res, err = dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { t.Error("ran again"); return value, nil })
+	res, err = dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) {
+		t.Error("ran again")
+		return value, nil
+	})
 	require.ErrorIs(t, err, dedup.ErrNoResult)
 	require.Equal(t, dedup.Duplicate, res.Outcome, "the replay")
 	require.True(t, !dedup.CanRetry(err) && !dedup.OutcomeUnknown(err), "the replay: %v, %v",
@@ -116,7 +128,10 @@ func TestDoOfAnotherTypeIsUnreadable(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
 	_, err := do(t, d, "k", returns("not JSON"))
 	require.NoError(t, err)
-	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (receipt, error) { t.Error("ran again"); return receipt{}, nil })
+	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (receipt, error) {
+		t.Error("ran again")
+		return receipt{}, nil
+	})
 	require.ErrorIs(t, err, dedup.ErrUnreadable)
 	require.Equal(t, dedup.Duplicate, res.Outcome)
 	require.False(t, dedup.CanRetry(err))
@@ -139,7 +154,8 @@ func TestDoOverAMarkHasNoResult(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, cache of %d", name, cache), func(t *testing.T) {
 				d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) {
 					c.CacheBytes = cache
-					c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+					c.Resolve = func(context.Context, string, dedup.Record) (dedup.State,
+						[]byte, error) {
 						return dedup.StateSucceeded, nil, nil
 					}
 				})
@@ -149,7 +165,10 @@ func TestDoOverAMarkHasNoResult(t *testing.T) {
 					wantNoResult(t, d, &receipt{})
 					wantNoResult(t, d, "")
 					wantNoResult(t, d, []byte{})
-					res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (struct{}, error) { return struct{}{}, errors.New("ran") })
+					res, err := dedup.Do(t.Context(), d, "k",
+						func(context.Context) (struct{}, error) {
+							return struct{}{}, errors.New("ran")
+						})
 					require.NoError(t, err)
 					assert.Equal(t, dedup.Duplicate, res.Outcome)
 				}
@@ -160,7 +179,9 @@ func TestDoOverAMarkHasNoResult(t *testing.T) {
 
 func wantNoResult[T any](t *testing.T, d *dedup.Deduper, value T) {
 	t.Helper()
-	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) { return value, errors.New("ran") })
+	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) {
+		return value, errors.New("ran")
+	})
 	require.ErrorIs(t, err, dedup.ErrNoResult, "a %T", value)
 	assert.True(t, dedup.CanAck(err))
 	assert.Equal(t, dedup.Duplicate, res.Outcome)
@@ -170,7 +191,9 @@ func TestReplayedBytesBelongToTheirCaller(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) { c.CacheBytes = 64 << 10 })
 	value := []byte("abc")
 	get := func() []byte {
-		res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) { return value, nil })
+		res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) {
+			return value, nil
+		})
 		require.NoError(t, err)
 		return res.Value
 	}

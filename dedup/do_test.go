@@ -58,11 +58,15 @@ func TestDoRenewsWhileTheHandlerRuns(t *testing.T) {
 		}()
 		for range 9 {
 			time.Sleep(10 * time.Second)
-			_, err := dedup.Do(t.Context(), b, "evt_1", func(context.Context) (string, error) { return "twice", nil })
+			_, err := dedup.Do(t.Context(), b, "evt_1", func(context.Context) (string, error) {
+				return "twice", nil
+			})
 			require.ErrorIs(t, err, dedup.ErrInFlight, "second caller")
 		}
 		require.NoError(t, <-done)
-		res, err := dedup.Do(t.Context(), b, "evt_1", func(context.Context) (string, error) { return "twice", nil })
+		res, err := dedup.Do(t.Context(), b, "evt_1", func(context.Context) (string, error) {
+			return "twice", nil
+		})
 		require.NoError(t, err)
 		require.Equal(t, "ok", res.Value)
 	})

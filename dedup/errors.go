@@ -97,7 +97,8 @@ func CanAck(err error) bool {
 	switch {
 	case err == nil:
 		return true
-	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrUnknown), errors.Is(err, ErrMismatch), errors.As(err, &input), isRefused(err):
+	case errors.Is(err, ErrLeaseLost), errors.Is(err, ErrUnknown), errors.Is(err, ErrMismatch),
+		errors.As(err, &input), isRefused(err):
 		return false
 	case IsPermanent(err):
 		return true

@@ -40,16 +40,17 @@ func ExampleDo_webhook() {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		_, err = dedup.Do(r.Context(), d, r.Header.Get("Webhook-Id"), func(context.Context) (struct{}, error) {
-			switch string(body) {
-			case "decline":
-				return struct{}{}, dedup.Permanent(errors.New("card declined"))
-			case "outage":
-				return struct{}{}, errors.New("bank is down")
-			}
-			fmt.Println("charging")
-			return struct{}{}, nil
-		}, dedup.WithFingerprint(body))
+		_, err = dedup.Do(r.Context(), d, r.Header.Get("Webhook-Id"),
+			func(context.Context) (struct{}, error) {
+				switch string(body) {
+				case "decline":
+					return struct{}{}, dedup.Permanent(errors.New("card declined"))
+				case "outage":
+					return struct{}{}, errors.New("bank is down")
+				}
+				fmt.Println("charging")
+				return struct{}{}, nil
+			}, dedup.WithFingerprint(body))
 		status := webhookStatus(err)
 		if status == http.StatusConflict {
 			w.Header().Set("Retry-After", "5")
@@ -60,7 +61,8 @@ func ExampleDo_webhook() {
 		{"evt_1", "charge"}, {"evt_1", "charge"}, {"evt_1", "another"},
 		{"evt_2", "decline"}, {"evt_2", "decline"}, {"evt_3", "outage"}, {"", "charge"},
 	} {
-		r, w := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(send.body)), httptest.NewRecorder()
+		r, w := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(send.body)),
+			httptest.NewRecorder()
 		r.Header.Set("Webhook-Id", send.id)
 		hook.ServeHTTP(w, r)
 		fmt.Println(send.id, send.body, w.Code)

@@ -8,7 +8,8 @@ import (
 
 // finishClaimer is a [Store] that ends and claims in one round trip.
 type finishClaimer interface {
-	FinishClaim(ctx context.Context, changes []Change, reqs []ClaimRequest) (ended, claimed []Answer)
+	FinishClaim(ctx context.Context, changes []Change, reqs []ClaimRequest) (ended,
+		claimed []Answer)
 }
 
 // CompleteAndClaim is [Deduper.CompleteBatch] of one batch and [Deduper.ClaimBatch] of the
@@ -20,7 +21,8 @@ type finishClaimer interface {
 // A key of reqs that is also among done may be answered as it was before its end. The
 // answers and errors are those of the two calls. Even with ErrClosed, or a nil ctx, done has
 // been ended if it could be.
-func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion, reqs []Request) (errs []error, claims []*Claim, err error) {
+func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
+	reqs []Request) (errs []error, claims []*Claim, err error) {
 	if err := d.check(ctx); err != nil {
 		return d.CompleteBatch(ctx, done), nil, err
 	}
@@ -30,7 +32,8 @@ func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion, reqs 
 	defer d.life.leave()
 	b := d.planBatch(ctx, reqs)
 	store, ok := d.store.(finishClaimer)
-	if !ok || len(b.send) == 0 || len(b.send) > storeBatch || len(done) == 0 || len(done) > storeBatch {
+	if !ok || len(b.send) == 0 || len(b.send) > storeBatch || len(done) == 0 ||
+		len(done) > storeBatch {
 		errs = d.CompleteBatch(ctx, done)
 		b.learn(ctx, d.sendClaims)
 		return errs, b.claims, nil

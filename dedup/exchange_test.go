@@ -19,7 +19,8 @@ type swapper struct {
 	lose  func() error
 }
 
-func (s *swapper) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (s *swapper) FinishClaim(ctx context.Context, changes []dedup.Change,
+	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	s.trips++
 	ended, claimed = s.inner.Finish(ctx, changes), s.inner.Claim(ctx, reqs)
 	if s.trips > 1 || s.lose == nil {
@@ -105,7 +106,8 @@ func TestCompleteAndClaim(t *testing.T) {
 		assert.ErrorAs(t, errs[0], &input)
 		require.NoError(t, err)
 		assert.Equal(t, dedup.Acquired, claims[0].Outcome)
-		errs, claims, err = d.CompleteAndClaim(t.Context(), completions(claims), []dedup.Request{{Key: ""}})
+		errs, claims, err = d.CompleteAndClaim(t.Context(), completions(claims),
+			[]dedup.Request{{Key: ""}})
 		assert.Nil(t, errs, "a good claim beside a bad request")
 		require.NoError(t, err)
 		assert.ErrorAs(t, claims[0].Err(), &input)

@@ -113,7 +113,8 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 			return d.settle(&e, &ans, sent)
 		}
 		d.storeError(e.change.ID, ans.Err)
-		if !passesSoon(ans.Err) || sleep(ctx, jitter(askBase, askAtMost, try)) != nil || !d.worthTrying(&e, try+1) {
+		if !passesSoon(ans.Err) || sleep(ctx, jitter(askBase, askAtMost, try)) != nil ||
+			!d.worthTrying(&e, try+1) {
 			return unknown(ans.Err)
 		}
 	}
@@ -145,7 +146,8 @@ func (d *Deduper) worthTrying(e *ending, tries int) bool {
 
 // finish writes the ends and fills errs. Items without an answer are sent again with the
 // same token as long as they are worthTrying; then the answer stays unknown.
-func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error, send func(context.Context, []Change) []Answer) {
+func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
+	send func(context.Context, []Change) []Answer) {
 	todo, changes := d.beginEnds(done, errs)
 	begun, learnt := todo, len(todo) == 0
 	defer func() {
@@ -191,7 +193,8 @@ func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, cha
 			continue
 		}
 		if _, twice := seen.add(&e.change.ID, i); twice {
-			errs[i] = &InputError{Field: "Completion", Reason: "has the key of an earlier item of its batch"}
+			errs[i] = &InputError{Field: "Completion",
+				Reason: "has the key of an earlier item of its batch"}
 			*e, changes[n] = ending{}, Change{}
 			continue
 		}
@@ -213,7 +216,8 @@ func forgive(errs []error) {
 
 // finishOnce sends the changes of todo. It returns what has to be sent again, and whether
 // all was answered.
-func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Change, errs []error, send func(context.Context, []Change) []Answer) (again []ending, all bool) {
+func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Change, errs []error,
+	send func(context.Context, []Change) []Answer) (again []ending, all bool) {
 	sent := d.cache.now()
 	answers := send(ctx, changes)
 	all = true
@@ -242,7 +246,8 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 		return false, &InputError{Field: "Claim", Reason: "is nil or of another Deduper"}
 	}
 	if c.Outcome != Acquired {
-		return false, &InputError{Field: "Claim", Reason: fmt.Sprintf("is %v; only an acquired claim can be ended", c.Outcome)}
+		return false, &InputError{Field: "Claim",
+			Reason: fmt.Sprintf("is %v; only an acquired claim can be ended", c.Outcome)}
 	}
 	if err := c.checkUnused(item); err != nil {
 		return false, err
@@ -256,7 +261,8 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 	defer c.mu.Unlock()
 	if c.ended != StateAbsent {
 		if c.ended != change.State {
-			return false, &InputError{Field: "Claim", Reason: fmt.Sprintf("has already ended as %v", c.ended)}
+			return false, &InputError{Field: "Claim",
+				Reason: fmt.Sprintf("has already ended as %v", c.ended)}
 		}
 		return false, c.err
 	}
@@ -302,7 +308,8 @@ func (c *Claim) change(item *Completion, cfg *Config, change *Change) {
 		change.State, change.Unused = StateReleased, true
 	case item.Err == nil:
 		change.State = StateSucceeded
-		change.NoResult = item.noResult || len(item.Result) > cfg.ResultLimit || cfg.SeenOnly && len(item.Result) > 0
+		change.NoResult = item.noResult || len(item.Result) > cfg.ResultLimit ||
+			cfg.SeenOnly && len(item.Result) > 0
 		if !change.NoResult && !cfg.SeenOnly {
 			// A copy: the batch it is sent in may outlive a canceled call.
 			change.Result = bytes.Clone(item.Result)
@@ -353,7 +360,9 @@ func (d *Deduper) noteEnd(change *Change, ans *Answer, sent stamp) {
 			ended(Event{ID: change.ID, State: change.State, Attempt: change.Attempt})
 		}
 		if ans.Record.State == StateUncertain {
-			fire(d.cfg.Observer.Uncertain, Event{ID: change.ID, Outcome: Uncertain, State: change.State, Attempt: change.Attempt})
+			fire(d.cfg.Observer.Uncertain,
+				Event{ID: change.ID, Outcome: Uncertain, State: change.State,
+					Attempt: change.Attempt})
 		}
 	}
 	d.ended(change.ID)

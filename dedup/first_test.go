@@ -63,7 +63,8 @@ func TestFirstOnlyGetsWhatWasNeverBegun(t *testing.T) {
 		for range 3 {
 			claims := claimBatch(t, d, firstReq("k"))
 			require.Equal(t, dedup.Acquired, claims[0].Outcome)
-			errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0], Err: errNet, Unused: true}})
+			errs := d.CompleteBatch(t.Context(),
+				[]dedup.Completion{{Claim: claims[0], Err: errNet, Unused: true}})
 			require.Nil(t, errs)
 		}
 	})
@@ -77,9 +78,11 @@ func TestFirstOnlyIsNotSharedAway(t *testing.T) {
 		led, followed    dedup.Outcome
 		calls            int
 	}{
-		"first, then any":        {firstOnly, dedup.WithScope(""), dedup.InFlight, dedup.Acquired, 2},
-		"first, then first":      {firstOnly, firstOnly, dedup.InFlight, dedup.InFlight, 1},
-		"any, then first":        {dedup.WithScope(""), firstOnly, dedup.Acquired, dedup.InFlight, 1},
+		"first, then any": {firstOnly, dedup.WithScope(""), dedup.InFlight,
+			dedup.Acquired, 2},
+		"first, then first": {firstOnly, firstOnly, dedup.InFlight, dedup.InFlight, 1},
+		"any, then first": {dedup.WithScope(""), firstOnly, dedup.Acquired,
+			dedup.InFlight, 1},
 		"first, then takes over": {firstOnly, consumed(6, true), dedup.InFlight, dedup.Acquired, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -88,7 +91,10 @@ func TestFirstOnlyIsNotSharedAway(t *testing.T) {
 				d := newDeduper(t, store, nil)
 				tried(t, d, "k")
 				store.forgetCalls()
-				store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
+				store.setBefore(only("Claim", func(call) error {
+					time.Sleep(time.Second)
+					return nil
+				}))
 				leader := inBackground(t, d, row.leader)
 				synctest.Wait()
 				follower := inBackground(t, d, row.follower)
@@ -111,7 +117,10 @@ func TestFirstCallsShareWhatTheyLeave(t *testing.T) {
 		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
 		var claims []<-chan *dedup.Claim
 		for range 100 {
-			claims = append(claims, inBackground(t, d, func(r *dedup.Request) { consumed(6, true)(r); r.FirstOnly = true }))
+			claims = append(claims, inBackground(t, d, func(r *dedup.Request) {
+				consumed(6, true)(r)
+				r.FirstOnly = true
+			}))
 		}
 		for _, done := range claims {
 			wantLeft(t, <-done, 1)
@@ -127,7 +136,8 @@ func TestFirstOnlyInABatch(t *testing.T) {
 		for _, key := range []string{"a", "b"} {
 			tried(t, d, key)
 		}
-		claims := claimBatch(t, d, firstReq("a"), keyed("a"), firstReq("b"), firstReq("b"), keyed("c"), firstReq("c"))
+		claims := claimBatch(t, d, firstReq("a"), keyed("a"), firstReq("b"), firstReq("b"),
+			keyed("c"), firstReq("c"))
 		wantLeft(t, claims[0], 1)
 		require.Equal(t, dedup.Acquired, claims[1].Outcome)
 		wantLeft(t, claims[2], 1)

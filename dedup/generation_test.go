@@ -15,7 +15,8 @@ import (
 // consumed is an option: a message of partition 1, claimed in a generation.
 func consumed(generation int32, takes bool) dedup.Option {
 	return func(r *dedup.Request) {
-		r.Origin = dedup.Origin{Source: "group/topic", Partition: 1, Offset: 7, Generation: generation}
+		r.Origin = dedup.Origin{Source: "group/topic", Partition: 1, Offset: 7,
+			Generation: generation}
 		r.TakeOverOlderGeneration = takes
 	}
 }
@@ -73,15 +74,24 @@ func TestTakeoverIsNotSharedAway(t *testing.T) {
 		led, followed    dedup.Outcome
 		calls            int
 	}{
-		"newer than the leader":           {0, consumed(5, true), consumed(6, true), dedup.Acquired, dedup.Acquired, 2},
-		"newer, and does not take over":   {0, consumed(5, true), consumed(6, false), dedup.Acquired, dedup.InFlight, 1},
-		"no newer than the leader":        {0, consumed(6, true), consumed(6, true), dedup.Acquired, dedup.InFlight, 1},
-		"older than the leader":           {0, consumed(6, true), consumed(5, true), dedup.Acquired, dedup.InFlight, 1},
-		"the leader has no origin":        {0, dedup.WithScope(""), consumed(6, true), dedup.Acquired, dedup.InFlight, 1},
-		"the leader does not take over":   {4, consumed(5, false), consumed(5, true), dedup.InFlight, dedup.Acquired, 2},
-		"the leader is too old":           {5, consumed(5, true), consumed(6, true), dedup.InFlight, dedup.Acquired, 2},
-		"both are too old":                {6, consumed(5, true), consumed(6, true), dedup.InFlight, dedup.InFlight, 1},
-		"the leader has taken over first": {4, consumed(5, true), consumed(5, true), dedup.Acquired, dedup.InFlight, 1},
+		"newer than the leader": {0, consumed(5, true), consumed(6, true), dedup.Acquired,
+			dedup.Acquired, 2},
+		"newer, and does not take over": {0, consumed(5, true), consumed(6, false),
+			dedup.Acquired, dedup.InFlight, 1},
+		"no newer than the leader": {0, consumed(6, true), consumed(6, true), dedup.Acquired,
+			dedup.InFlight, 1},
+		"older than the leader": {0, consumed(6, true), consumed(5, true), dedup.Acquired,
+			dedup.InFlight, 1},
+		"the leader has no origin": {0, dedup.WithScope(""), consumed(6, true),
+			dedup.Acquired, dedup.InFlight, 1},
+		"the leader does not take over": {4, consumed(5, false), consumed(5, true),
+			dedup.InFlight, dedup.Acquired, 2},
+		"the leader is too old": {5, consumed(5, true), consumed(6, true), dedup.InFlight,
+			dedup.Acquired, 2},
+		"both are too old": {6, consumed(5, true), consumed(6, true), dedup.InFlight,
+			dedup.InFlight, 1},
+		"the leader has taken over first": {4, consumed(5, true), consumed(5, true), dedup.Acquired,
+			dedup.InFlight, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -91,7 +101,10 @@ func TestTakeoverIsNotSharedAway(t *testing.T) {
 					acquire(t, other, "k", consumed(row.held, false))
 				}
 				store.forgetCalls()
-				store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
+				store.setBefore(only("Claim", func(call) error {
+					time.Sleep(time.Second)
+					return nil
+				}))
 				leader := inBackground(t, d, row.leader)
 				synctest.Wait()
 				follower := inBackground(t, d, row.follower)
@@ -154,7 +167,8 @@ func TestClaimBatchTakesOver(t *testing.T) {
 		d, other := newDeduper(t, store, nil), newDeduper(t, store, nil)
 		acquire(t, other, "a", consumed(5, false))
 		acquire(t, other, "b", consumed(5, false))
-		claims := claimBatch(t, d, consumedReq("a", 6, true), consumedReq("b", 6, false), consumedReq("b", 6, true),
+		claims := claimBatch(t, d, consumedReq("a", 6, true), consumedReq("b", 6, false),
+			consumedReq("b", 6, true),
 			consumedReq("b", 6, true), consumedReq("c", 6, true), consumedReq("c", 7, true))
 		for i, want := range []dedup.Outcome{
 			dedup.Acquired, dedup.InFlight, dedup.Acquired,
@@ -182,7 +196,8 @@ func TestClaimBatchTakesOver(t *testing.T) {
 // claimsFirst is a store that executes the claims of a FinishClaim before its ends.
 type claimsFirst struct{ *hooked }
 
-func (s *claimsFirst) FinishClaim(ctx context.Context, changes []dedup.Change, reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+func (s *claimsFirst) FinishClaim(ctx context.Context, changes []dedup.Change,
+	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	claimed = s.inner.Claim(ctx, reqs)
 	return s.inner.Finish(ctx, changes), claimed
 }

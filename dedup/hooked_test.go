@@ -132,27 +132,38 @@ func lostAnswer(err error) dedup.Answer { return dedup.Answer{Err: err} }
 
 func (h *hooked) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	c := h.begin(call{ctx: ctx, method: "Claim", items: len(reqs), token: reqs[0].Token})
-	return around(h, c, func() []dedup.Answer { return h.inner.Claim(context.WithoutCancel(ctx), reqs) }, lostAnswer)
+	return around(h, c, func() []dedup.Answer {
+		return h.inner.Claim(context.WithoutCancel(ctx), reqs)
+	}, lostAnswer)
 }
 
 func (h *hooked) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 	c := h.begin(call{ctx: ctx, method: "Renew", items: len(changes), token: changes[0].Token})
-	return around(h, c, func() []dedup.Answer { return h.inner.Renew(context.WithoutCancel(ctx), changes) }, lostAnswer)
+	return around(h, c, func() []dedup.Answer {
+		return h.inner.Renew(context.WithoutCancel(ctx), changes)
+	}, lostAnswer)
 }
 
 func (h *hooked) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	c := h.begin(call{ctx: ctx, method: "Finish", items: len(changes), token: changes[0].Token, state: changes[0].State})
-	return around(h, c, func() []dedup.Answer { return h.inner.Finish(context.WithoutCancel(ctx), changes) }, lostAnswer)
+	c := h.begin(call{ctx: ctx, method: "Finish", items: len(changes), token: changes[0].Token,
+		state: changes[0].State})
+	return around(h, c, func() []dedup.Answer {
+		return h.inner.Finish(context.WithoutCancel(ctx), changes)
+	}, lostAnswer)
 }
 
 func (h *hooked) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 	c := h.begin(call{ctx: ctx, method: "Lookup", items: len(ids)})
-	return around(h, c, func() []dedup.Answer { return h.inner.Lookup(context.WithoutCancel(ctx), ids) }, lostAnswer)
+	return around(h, c, func() []dedup.Answer {
+		return h.inner.Lookup(context.WithoutCancel(ctx), ids)
+	}, lostAnswer)
 }
 
 func (h *hooked) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
 	c := h.begin(call{ctx: ctx, method: "Forget", items: len(ids)})
-	return around(h, c, func() []error { return h.inner.Forget(context.WithoutCancel(ctx), ids, hold) }, func(err error) error { return err })
+	return around(h, c, func() []error {
+		return h.inner.Forget(context.WithoutCancel(ctx), ids, hold)
+	}, func(err error) error { return err })
 }
 
 // down is a hook for a store that cannot be reached.

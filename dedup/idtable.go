@@ -56,7 +56,8 @@ func (t *idTable) free() {
 // slotOf spreads IDs. Digests are spread already, unless somebody chose them to collide, so
 // a secret and one multiplication are enough.
 func slotOf(id *ID) uint64 {
-	high, low := bits.Mul64(binary.LittleEndian.Uint64(id[:8])^idSeed[0], binary.LittleEndian.Uint64(id[8:])^idSeed[1])
+	high, low := bits.Mul64(binary.LittleEndian.Uint64(id[:8])^idSeed[0],
+		binary.LittleEndian.Uint64(id[8:])^idSeed[1])
 	return high ^ low
 }
 

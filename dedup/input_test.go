@@ -33,8 +33,10 @@ func TestNewRefusesABadConfiguration(t *testing.T) {
 		field  string
 		change func(*dedup.Config)
 	}{
-		"no namespace":              {"Namespace", func(c *dedup.Config) { c.Namespace = "" }},
-		"long namespace":            {"Namespace", func(c *dedup.Config) { c.Namespace = strings.Repeat("n", 65) }},
+		"no namespace": {"Namespace", func(c *dedup.Config) { c.Namespace = "" }},
+		"long namespace": {"Namespace", func(c *dedup.Config) {
+			c.Namespace = strings.Repeat("n", 65)
+		}},
 		"namespace with a colon":    {"Namespace", func(c *dedup.Config) { c.Namespace = "a:b" }},
 		"namespace with a brace":    {"Namespace", func(c *dedup.Config) { c.Namespace = "{a}" }},
 		"namespace not in ASCII":    {"Namespace", func(c *dedup.Config) { c.Namespace = "größe" }},
@@ -45,18 +47,28 @@ func TestNewRefusesABadConfiguration(t *testing.T) {
 		"no lease":                  {"LeaseTTL", func(c *dedup.Config) { c.LeaseTTL = 0 }},
 		"negative lease":            {"LeaseTTL", func(c *dedup.Config) { c.LeaseTTL = -1 }},
 		"a lease of 30 nanoseconds": {"LeaseTTL", func(c *dedup.Config) { c.LeaseTTL = 30 }},
-		"lease beyond the window":   {"LeaseTTL", func(c *dedup.Config) { c.LeaseTTL = c.Window + 1 }},
-		"negative hold":             {"Hold", func(c *dedup.Config) { c.Hold = -1 }},
-		"endless hold":              {"Hold", func(c *dedup.Config) { c.Hold = largest }},
-		"negative wait":             {"Wait", func(c *dedup.Config) { c.Wait = -1 }},
-		"negative waiters":          {"MaxWaiters", func(c *dedup.Config) { c.MaxWaiters = -1 }},
-		"negative store timeout":    {"StoreTimeout", func(c *dedup.Config) { c.StoreTimeout = -1 }},
-		"store timeout of a lease":  {"StoreTimeout", func(c *dedup.Config) { c.StoreTimeout = c.LeaseTTL }},
-		"negative result limit":     {"ResultLimit", func(c *dedup.Config) { c.ResultLimit = -1 }},
-		"negative cache":            {"CacheBytes", func(c *dedup.Config) { c.CacheBytes = -1 }},
-		"tiny cache":                {"CacheBytes", func(c *dedup.Config) { c.CacheBytes = 64<<10 - 1 }},
-		"negative late":             {"LateAfter", func(c *dedup.Config) { c.LateAfter = -1 }},
-		"late beyond the window":    {"LateAfter", func(c *dedup.Config) { c.LateAfter = c.Window + 1 }},
+		"lease beyond the window": {"LeaseTTL", func(c *dedup.Config) {
+			c.LeaseTTL = c.Window + 1
+		}},
+		"negative hold":    {"Hold", func(c *dedup.Config) { c.Hold = -1 }},
+		"endless hold":     {"Hold", func(c *dedup.Config) { c.Hold = largest }},
+		"negative wait":    {"Wait", func(c *dedup.Config) { c.Wait = -1 }},
+		"negative waiters": {"MaxWaiters", func(c *dedup.Config) { c.MaxWaiters = -1 }},
+		"negative store timeout": {"StoreTimeout", func(c *dedup.Config) {
+			c.StoreTimeout = -1
+		}},
+		"store timeout of a lease": {"StoreTimeout", func(c *dedup.Config) {
+			c.StoreTimeout = c.LeaseTTL
+		}},
+		"negative result limit": {"ResultLimit", func(c *dedup.Config) { c.ResultLimit = -1 }},
+		"negative cache":        {"CacheBytes", func(c *dedup.Config) { c.CacheBytes = -1 }},
+		"tiny cache": {"CacheBytes", func(c *dedup.Config) {
+			c.CacheBytes = 64<<10 - 1
+		}},
+		"negative late": {"LateAfter", func(c *dedup.Config) { c.LateAfter = -1 }},
+		"late beyond the window": {"LateAfter", func(c *dedup.Config) {
+			c.LateAfter = c.Window + 1
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := dedup.Config{Namespace: "test", Window: time.Hour, LeaseTTL: 10 * time.Second}
@@ -89,11 +101,12 @@ func TestNewRefusesAStoreThatCannotWork(t *testing.T) {
 		store         dedup.Store
 		field, reason string
 	}{
-		"nil":               {nil, "Store", "is nil"},
-		"nil pointer":       {(*pointerStore)(nil), "Store", "is a nil *dedup_test.pointerStore"},
-		"nil map":           {mapStore(nil), "Store", "is a nil dedup_test.mapStore"},
-		"no capacity":       {dedup.Memory(0), "capacity", "of Memory is 0, at least 1 is needed"},
-		"negative capacity": {dedup.Memory(-1), "capacity", "of Memory is -1, at least 1 is needed"},
+		"nil":         {nil, "Store", "is nil"},
+		"nil pointer": {(*pointerStore)(nil), "Store", "is a nil *dedup_test.pointerStore"},
+		"nil map":     {mapStore(nil), "Store", "is a nil dedup_test.mapStore"},
+		"no capacity": {dedup.Memory(0), "capacity", "of Memory is 0, at least 1 is needed"},
+		"negative capacity": {dedup.Memory(-1), "capacity",
+			"of Memory is -1, at least 1 is needed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := dedup.New(row.store, cfg)
@@ -102,7 +115,8 @@ func TestNewRefusesAStoreThatCannotWork(t *testing.T) {
 			require.Equal(t, "dedup: "+row.field+" "+row.reason, err.Error())
 		})
 	}
-	for name, store := range map[string]dedup.Store{"pointer": &pointerStore{}, "struct": pointerStore{}, "map": mapStore{}} {
+	for name, store := range map[string]dedup.Store{"pointer": &pointerStore{},
+		"struct": pointerStore{}, "map": mapStore{}} {
 		_, err := dedup.New(store, cfg)
 		assert.NoError(t, err, name)
 	}
@@ -166,7 +180,9 @@ func TestBadRequestsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
 	for name, bad := range badRequests() {
 		t.Run(name, func(t *testing.T) {
 			store := hook()
-			d := newDeduper(t, store, func(c *dedup.Config) { c.KeepLabels, c.FailOpen = true, true })
+			d := newDeduper(t, store, func(c *dedup.Config) {
+				c.KeepLabels, c.FailOpen = true, true
+			})
 			check := func(err error) {
 				t.Helper()
 				r := dedup.Request{}
@@ -196,8 +212,10 @@ func TestBadRequestsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
 
 func TestKeysAtTheLimitAreTaken(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
-	for _, key := range []string{"a", " ", strings.Repeat("x", 255), strings.Repeat("é", 127) + "x", "日本 語", "🙂"} {
-		_, err := d.Mark(t.Context(), key, dedup.WithScope(strings.Repeat("s", 255)), dedup.WithLabel(strings.Repeat("l", 64)))
+	for _, key := range []string{"a", " ", strings.Repeat("x", 255), strings.Repeat("é", 127) + "x",
+		"日本 語", "🙂"} {
+		_, err := d.Mark(t.Context(), key, dedup.WithScope(strings.Repeat("s", 255)),
+			dedup.WithLabel(strings.Repeat("l", 64)))
 		assert.NoError(t, err, key)
 	}
 }
@@ -225,32 +243,40 @@ func TestNilsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		"Claim without Deduper":      {"Deduper", errOf(none.Claim(ctx, "k"))},
 		"Claim without context":      {"Context", errOf(d.Claim(nobody, "k"))},
 		"ClaimBatch without Deduper": {"Deduper", errOf(none.ClaimBatch(ctx, nil))},
-		"ClaimBatch without context": {"Context", errOf(d.ClaimBatch(nobody, []dedup.Request{{Key: "k"}}))},
-		"Seen without Deduper":       {"Deduper", errOf(none.Seen(ctx, "k"))},
-		"Seen without context":       {"Context", errOf(d.Seen(nobody, "k"))},
-		"Mark without Deduper":       {"Deduper", errOf(none.Mark(ctx, "k"))},
-		"Mark without context":       {"Context", errOf(d.Mark(nobody, "k"))},
-		"Lookup without Deduper":     {"Deduper", errOf(none.Lookup(ctx, "k"))},
-		"Lookup without context":     {"Context", errOf(d.Lookup(nobody, "k"))},
-		"Forget without Deduper":     {"Deduper", none.Forget(ctx, "k")},
-		"Forget without context":     {"Context", d.Forget(nobody, "k")},
-		"Close without Deduper":      {"Deduper", none.Close(ctx)},
-		"Close without context":      {"Context", d.Close(nobody)},
-		"Complete without claim":     {"Claim", noClaim.Complete(ctx, nil)},
-		"Complete of a zero claim":   {"Claim", (&dedup.Claim{Outcome: dedup.Acquired}).Complete(ctx, nil)},
-		"Complete without context":   {"Context", held.Complete(nobody, nil)},
-		"Fail without claim":         {"Claim", noClaim.Fail(ctx, errNet)},
-		"Fail without cause":         {"Cause", held.Fail(ctx, nil)},
-		"Release without claim":      {"Claim", noClaim.Release(ctx)},
-		"batch without claim":        {"Claim", d.CompleteBatch(ctx, []dedup.Completion{{}})[0]},
-		"batch without context":      {"Context", d.CompleteBatch(nobody, []dedup.Completion{{Claim: held}})[0]},
-		"batch without Deduper":      {"Deduper", none.CompleteBatch(ctx, []dedup.Completion{{Claim: held}})[0]},
+		"ClaimBatch without context": {"Context",
+			errOf(d.ClaimBatch(nobody, []dedup.Request{{Key: "k"}}))},
+		"Seen without Deduper":   {"Deduper", errOf(none.Seen(ctx, "k"))},
+		"Seen without context":   {"Context", errOf(d.Seen(nobody, "k"))},
+		"Mark without Deduper":   {"Deduper", errOf(none.Mark(ctx, "k"))},
+		"Mark without context":   {"Context", errOf(d.Mark(nobody, "k"))},
+		"Lookup without Deduper": {"Deduper", errOf(none.Lookup(ctx, "k"))},
+		"Lookup without context": {"Context", errOf(d.Lookup(nobody, "k"))},
+		"Forget without Deduper": {"Deduper", none.Forget(ctx, "k")},
+		"Forget without context": {"Context", d.Forget(nobody, "k")},
+		"Close without Deduper":  {"Deduper", none.Close(ctx)},
+		"Close without context":  {"Context", d.Close(nobody)},
+		"Complete without claim": {"Claim", noClaim.Complete(ctx, nil)},
+		"Complete of a zero claim": {"Claim",
+			(&dedup.Claim{Outcome: dedup.Acquired}).Complete(ctx, nil)},
+		"Complete without context": {"Context", held.Complete(nobody, nil)},
+		"Fail without claim":       {"Claim", noClaim.Fail(ctx, errNet)},
+		"Fail without cause":       {"Cause", held.Fail(ctx, nil)},
+		"Release without claim":    {"Claim", noClaim.Release(ctx)},
+		"batch without claim":      {"Claim", d.CompleteBatch(ctx, []dedup.Completion{{}})[0]},
+		"batch without context": {"Context",
+			d.CompleteBatch(nobody, []dedup.Completion{{Claim: held}})[0]},
+		"batch without Deduper": {"Deduper",
+			none.CompleteBatch(ctx, []dedup.Completion{{Claim: held}})[0]},
 	} {
 		t.Run(name, func(t *testing.T) { wantInput(t, row.err, row.field) })
 	}
 	for name, run := range map[string]func() (context.Context, context.CancelFunc){
-		"without claim":   func() (context.Context, context.CancelFunc) { return noClaim.KeepAlive(ctx) },
-		"without context": func() (context.Context, context.CancelFunc) { return held.KeepAlive(nobody) },
+		"without claim": func() (context.Context, context.CancelFunc) {
+			return noClaim.KeepAlive(ctx)
+		},
+		"without context": func() (context.Context, context.CancelFunc) {
+			return held.KeepAlive(nobody)
+		},
 	} {
 		kept, stop := run()
 		wantInput(t, context.Cause(kept), "Claim")

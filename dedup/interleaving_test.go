@@ -131,7 +131,9 @@ func (g *gated) Renew(_ context.Context, changes []dedup.Change) []dedup.Answer 
 
 func (g *gated) Finish(_ context.Context, changes []dedup.Change) []dedup.Answer {
 	return g.call("ends "+changes[0].State.String(), func(ctx context.Context) []dedup.Answer {
-		return g.w.change(&changes[0], func() []dedup.Answer { return g.Store.Finish(ctx, changes) })
+		return g.w.change(&changes[0], func() []dedup.Answer {
+			return g.Store.Finish(ctx, changes)
+		})
 	})
 }
 
@@ -180,7 +182,9 @@ func (g *gated) live(ctx context.Context) {
 		if g.gone() {
 			return
 		}
-		_, err := dedup.Do(ctx, g.d, "k", func(ctx context.Context) (string, error) { return g.handle(ctx, n) })
+		_, err := dedup.Do(ctx, g.d, "k", func(ctx context.Context) (string, error) {
+			return g.handle(ctx, n)
+		})
 		if err == nil && !g.gone() {
 			if state := g.w.look().State; state != dedup.StateSucceeded {
 				g.w.breaks("%s has acknowledged a key that is %v", g.name, state)
@@ -255,7 +259,8 @@ func (g *gated) resolve(context.Context, string, dedup.Record) (dedup.State, []b
 func (w *world) join(t *testing.T, name string, p plan) *gated {
 	g := &gated{Store: w.store, w: w, name: name, plan: p}
 	g.d = newDeduper(t, g, func(cfg *dedup.Config) {
-		cfg.LeaseTTL, cfg.Window, cfg.StoreTimeout = worldLease, 100*worldLease, worldLease-time.Minute
+		cfg.LeaseTTL, cfg.Window, cfg.StoreTimeout = worldLease, 100*worldLease,
+			worldLease-time.Minute
 		cfg.Resolve = g.resolve
 	})
 	w.workers = append(w.workers, g)
@@ -273,7 +278,9 @@ type move struct {
 func (w *world) moves(left int) (out []move) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	slices.SortStableFunc(w.waiting, func(a, b *gate) int { return strings.Compare(a.name, b.name) })
+	slices.SortStableFunc(w.waiting, func(a, b *gate) int {
+		return strings.Compare(a.name, b.name)
+	})
 	for _, p := range w.waiting {
 		out = append(out, move{name: p.name, do: func() { w.release(p, true) }})
 	}
@@ -291,7 +298,9 @@ func (w *world) moves(left int) (out []move) {
 			trouble(g.name+" dies", func() { w.crash(g) })
 		}
 	}
-	if slices.ContainsFunc(w.workers, func(g *gated) bool { return g.running != nil && g.running.Err() == nil }) {
+	if slices.ContainsFunc(w.workers, func(g *gated) bool {
+		return g.running != nil && g.running.Err() == nil
+	}) {
 		trouble("a third of a lease passes", func() { time.Sleep(worldThird) })
 	}
 	trouble("leases lapse", func() { w.lapses++; time.Sleep(worldLease + time.Second) })
@@ -321,7 +330,9 @@ func (w *world) check() {
 	rec := w.look()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	bad := func(format string, args ...any) { w.broken = append(w.broken, fmt.Sprintf(format, args...)) }
+	bad := func(format string, args ...any) {
+		w.broken = append(w.broken, fmt.Sprintf(format, args...))
+	}
 	valid := 0
 	for _, g := range w.workers {
 		if g.running != nil && g.running.Err() == nil && !g.dead {
@@ -347,12 +358,15 @@ func (w *world) check() {
 	}
 }
 
-// verdict is what must hold when nothing goes wrong any more: a third worker brings the key to its end.
+// verdict is what must hold when nothing goes wrong any more: a third worker brings the key to its
+// end.
 func (w *world) verdict(t *testing.T) {
 	last := w.join(t, "C", plain)
 	last.free = true
 	for try := 0; try < 5; try++ {
-		_, err := dedup.Do(t.Context(), last.d, "k", func(ctx context.Context) (string, error) { return last.handle(ctx, 1) })
+		_, err := dedup.Do(t.Context(), last.d, "k", func(ctx context.Context) (string, error) {
+			return last.handle(ctx, 1)
+		})
 		var failed *dedup.FailedError
 		if err == nil || errors.As(err, &failed) {
 			break
@@ -382,9 +396,10 @@ type choice struct {
 	name      string
 }
 
-// liveOnce runs one schedule: first the choices that are given, then always the first. It returns the
-// choices it has made, and what has broken.
-func liveOnce(t *testing.T, wrap func(dedup.Store) dedup.Store, a, b plan, given []choice) (made []choice, broken string) {
+// liveOnce runs one schedule: first the choices that are given, then always the first. It returns
+// the choices it has made, and what has broken.
+func liveOnce(t *testing.T, wrap func(dedup.Store) dedup.Store, a,
+	b plan, given []choice) (made []choice, broken string) {
 	synctest.Test(t, func(t *testing.T) {
 		id, err := dedup.NewID("test", "", "k")
 		require.NoError(t, err)
@@ -446,7 +461,8 @@ func next(made []choice) []choice {
 }
 
 // explore runs every schedule, up to the first that breaks something, which it tells.
-func explore(t *testing.T, wrap func(dedup.Store) dedup.Store, a, b plan) (schedules int, broken string) {
+func explore(t *testing.T, wrap func(dedup.Store) dedup.Store, a, b plan) (schedules int,
+	broken string) {
 	for given := []choice{}; given != nil; {
 		made, broken := liveOnce(t, wrap, a, b, given)
 		schedules++
@@ -463,11 +479,14 @@ func explore(t *testing.T, wrap func(dedup.Store) dedup.Store, a, b plan) (sched
 }
 
 func TestInterleavings(t *testing.T) {
-	pairs := [][2]plan{{plain, plain}, {failing, plain}, {permanent, plain}, {dares, dares}, {doubts, dares}, {dares, failing}}
+	pairs := [][2]plan{{plain, plain}, {failing, plain}, {permanent, plain}, {dares, dares},
+		{doubts, dares}, {dares, failing}}
 	for _, pair := range pairs {
 		t.Run(string(pair[0]+" "+pair[1]), func(t *testing.T) {
 			t.Parallel()
-			schedules, broken := explore(t, func(s dedup.Store) dedup.Store { return s }, pair[0], pair[1])
+			schedules, broken := explore(t, func(s dedup.Store) dedup.Store {
+				return s
+			}, pair[0], pair[1])
 			assert.Empty(t, broken)
 			t.Logf("%d schedules", schedules)
 		})
@@ -517,7 +536,8 @@ type hasty struct{ dedup.Store }
 func (s hasty) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	answers := s.Store.Claim(ctx, reqs)
 	if answers[0].Outcome == dedup.Acquired {
-		s.Finish(ctx, []dedup.Change{{ID: reqs[0].ID, Token: reqs[0].Token, State: dedup.StateSucceeded, Window: time.Hour}})
+		s.Finish(ctx, []dedup.Change{{ID: reqs[0].ID, Token: reqs[0].Token,
+			State: dedup.StateSucceeded, Window: time.Hour}})
 	}
 	return answers
 }
@@ -540,10 +560,18 @@ func TestInterleavingsFindBrokenStores(t *testing.T) {
 		a, b plan
 		want string
 	}{
-		"no owner check":      {func(s dedup.Store) dedup.Store { return &ownerless{Store: s} }, failing, plain, "a late owner"},
-		"danger is forgotten": {func(s dedup.Store) dedup.Store { return careless{s} }, dares, dares, "without asking"},
-		"record first":        {func(s dedup.Store) dedup.Store { return hasty{s} }, plain, plain, "on record without an effect"},
-		"leases are ignored":  {func(s dedup.Store) dedup.Store { return open{s} }, plain, plain, "a late owner was told that it holds the key"},
+		"no owner check": {func(s dedup.Store) dedup.Store {
+			return &ownerless{Store: s}
+		}, failing, plain, "a late owner"},
+		"danger is forgotten": {func(s dedup.Store) dedup.Store {
+			return careless{s}
+		}, dares, dares, "without asking"},
+		"record first": {func(s dedup.Store) dedup.Store {
+			return hasty{s}
+		}, plain, plain, "on record without an effect"},
+		"leases are ignored": {func(s dedup.Store) dedup.Store {
+			return open{s}
+		}, plain, plain, "a late owner was told that it holds the key"},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,8 @@ func digest(namespace, scope, key string) ID {
 	var short [128]byte // on the stack, where a larger one costs as much as hashing a short key
 	buf := short[:0]
 	if n := 1 + 3*2 + len(namespace) + len(scope) + len(key); n > len(short) {
-		buf = make([]byte, 0, 1+3*2+maxNamespaceBytes+2*maxKeyBytes) // of constant size: on the stack, too
+		// of constant size: on the stack, too
+		buf = make([]byte, 0, 1+3*2+maxNamespaceBytes+2*maxKeyBytes)
 	}
 	buf = append(buf, idVersion)
 	buf = appendPart(buf, namespace)
@@ -76,7 +77,8 @@ func namespaceFault(ns string) string {
 	}
 	for i := range len(ns) {
 		c := ns[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-' {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' ||
+			c == '.' || c == '-' {
 			continue
 		}
 		return fmt.Sprintf("has %q at byte %d; letters, digits, '_', '.' and '-' are allowed", c, i)
@@ -92,7 +94,8 @@ func checkText(field, s string, limit int) error {
 	case s == "":
 		return &InputError{Field: field, Reason: "is empty"}
 	case len(s) > limit:
-		return &InputError{Field: field, Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(s), limit)}
+		return &InputError{Field: field,
+			Reason: fmt.Sprintf("has %d bytes, at most %d are allowed", len(s), limit)}
 	case printableASCII(s):
 		return nil
 	case !utf8.ValidString(s):

@@ -128,7 +128,8 @@ func (l *layered) Forget(ctx context.Context, ids []ID, hold time.Duration) []er
 }
 
 // forgetIn forgets ids, notes what went wrong in errs[at], and returns what is left.
-func forgetIn(ctx context.Context, store Store, ids []ID, at []int, hold time.Duration, errs []error) (todo []ID, left []int) {
+func forgetIn(ctx context.Context, store Store, ids []ID, at []int, hold time.Duration,
+	errs []error) (todo []ID, left []int) {
 	found := store.Forget(ctx, ids, hold)
 	if len(found) != len(ids) {
 		found = make([]error, len(ids))

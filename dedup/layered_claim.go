@@ -40,7 +40,8 @@ func readFirst(reqs []ClaimRequest, verdicts []verdict) []ClaimRequest {
 
 // look asks store about the keys that may have a record there, and returns how often the
 // filter had bits for one that has not.
-func (l *layered) look(ctx context.Context, reqs []ClaimRequest, answers []Answer, verdicts []verdict) (wrong int) {
+func (l *layered) look(ctx context.Context, reqs []ClaimRequest, answers []Answer,
+	verdicts []verdict) (wrong int) {
 	var ids []ID
 	var at []int
 	for i := range answers {
@@ -60,7 +61,8 @@ func (l *layered) look(ctx context.Context, reqs []ClaimRequest, answers []Answe
 	var told []Change
 	for n, found := range answered(l.store.Lookup(ctx, ids), len(ids)) {
 		i := at[n]
-		if verdicts != nil && verdicts[i].reason == verdictMaybe && found.Err == nil && found.Record.State == StateAbsent {
+		if verdicts != nil && verdicts[i].reason == verdictMaybe && found.Err == nil &&
+			found.Record.State == StateAbsent {
 			wrong++
 		}
 		told = l.found(told, &reqs[i], &answers[i], &found)
@@ -108,11 +110,13 @@ func (l *layered) found(told []Change, req *ClaimRequest, ans, found *Answer) []
 // remember writes a record of store to leases, for the hot window. It ends the claim that was
 // won, or, where the key is uncertain, says that the effect has landed. The fence is that of
 // leases, so that leases refuses the change after a Forget in between.
-func (l *layered) remember(rec *Record, fence uint64, req *ClaimRequest, won bool) (c Change, ok bool) {
+func (l *layered) remember(rec *Record, fence uint64, req *ClaimRequest, won bool) (c Change,
+	ok bool) {
 	c = Change{
-		ID: req.ID, Token: req.Token, Fence: fence, Attempt: rec.Attempt, State: rec.State, Landed: !won,
-		Lease: req.Lease, Hold: req.Hold, Window: l.warm(rec.Remaining), Result: rec.Result, NoResult: rec.NoResult,
-		Fingerprint: rec.Fingerprint, Origin: rec.Origin, Label: rec.Label,
+		ID: req.ID, Token: req.Token, Fence: fence, Attempt: rec.Attempt, State: rec.State,
+		Landed: !won,
+		Lease:  req.Lease, Hold: req.Hold, Window: l.warm(rec.Remaining), Result: rec.Result,
+		NoResult: rec.NoResult, Fingerprint: rec.Fingerprint, Origin: rec.Origin, Label: rec.Label,
 	}
 	if keepsNoResults(l.leases) {
 		c.Result, c.NoResult = nil, c.NoResult || len(rec.Result) > 0

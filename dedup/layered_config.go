@@ -19,7 +19,8 @@ func (c *Config) completeLayers() error {
 	case c.Filter != nil && isNil(c.Filter):
 		return bad("Filter", "is a nil %T", c.Filter)
 	case c.Leases == nil && c.Filter != nil:
-		return bad("Filter", "is set, and Leases is not: with one store a claim is its own lookup, and there is none to save")
+		return bad("Filter",
+			"is set, and Leases is not: with one store a claim is its own lookup, and there is none to save")
 	case c.Leases == nil && c.HotWindow != 0:
 		return bad("HotWindow", "is set, and Leases is not")
 	case c.Leases == nil:
@@ -29,13 +30,15 @@ func (c *Config) completeLayers() error {
 		return err
 	}
 	if window, _ := windowsOf(c.Leases); window != 0 {
-		return bad("Leases", "has one window for all keys, and HotWindow and Window are two; it needs a layout with a record for each key")
+		return bad("Leases",
+			"has one window for all keys, and HotWindow and Window are two; it needs a layout with a record for each key")
 	}
 	switch {
 	case c.HotWindow <= 0:
 		return bad("HotWindow", "is %v; with Leases it must be positive", c.HotWindow)
 	case c.HotWindow < hotLeases*c.LeaseTTL:
-		return bad("HotWindow", "is %v; at least %d leases (%v) are needed", c.HotWindow, hotLeases, hotLeases*c.LeaseTTL)
+		return bad("HotWindow", "is %v; at least %d leases (%v) are needed", c.HotWindow,
+			hotLeases, hotLeases*c.LeaseTTL)
 	case c.HotWindow >= c.Window:
 		return bad("HotWindow", "is %v; it must be shorter than Window (%v)", c.HotWindow, c.Window)
 	}

@@ -40,7 +40,8 @@ type verdict struct {
 }
 
 func newFront(cfg *Config) *front {
-	f := &front{filter: cfg.Filter, wrong: func(int) {}, observer: &cfg.Observer, hot: cfg.HotWindow, lease: cfg.LeaseTTL, made: time.Now()}
+	f := &front{filter: cfg.Filter, wrong: func(int) {}, observer: &cfg.Observer,
+		hot: cfg.HotWindow, lease: cfg.LeaseTTL, made: time.Now()}
 	if l, ok := cfg.Leases.(interface{ Remembers() time.Duration }); ok {
 		f.remembers = l.Remembers
 	}

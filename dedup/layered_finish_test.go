@@ -216,7 +216,9 @@ func TestLayeredOverAStoreThatWasAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
 		l.filter.lags(2 * hot)
-		alone := newDeduper(t, l.records, func(c *dedup.Config) { c.Window, c.LeaseTTL = 1000*time.Hour, hotLease })
+		alone := newDeduper(t, l.records, func(c *dedup.Config) {
+			c.Window, c.LeaseTTL = 1000*time.Hour, hotLease
+		})
 		ctx, stop := acquire(t, alone, "uncertain").KeepAlive(t.Context())
 		require.NoError(t, dedup.Danger(ctx))
 		stop()
@@ -265,7 +267,8 @@ func TestLayeredLookupAndForget(t *testing.T) {
 // A cache in another process is emptied by either store's Forget.
 func TestLayeredForgets(t *testing.T) {
 	leases, records := steady{dedup.Memory(100)}, dedup.Memory(100)
-	store, err := dedup.NewLayered(records, dedup.Config{Leases: leases, HotWindow: hot, LeaseTTL: hotLease})
+	store, err := dedup.NewLayered(records,
+		dedup.Config{Leases: leases, HotWindow: hot, LeaseTTL: hotLease})
 	require.NoError(t, err)
 	teller, ok := store.(interface {
 		Forgets(ctx context.Context) (uint64, error)

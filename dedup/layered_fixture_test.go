@@ -96,7 +96,8 @@ type layers struct {
 
 func newLayers(t *testing.T) *layers {
 	records := hook()
-	return &layers{t: t, leases: &volatile{hooked: hook()}, records: records, filter: &exact{store: records.inner}}
+	return &layers{t: t, leases: &volatile{hooked: hook()}, records: records,
+		filter: &exact{store: records.inner}}
 }
 
 // deduper is one process.

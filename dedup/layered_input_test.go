@@ -22,17 +22,35 @@ func TestNewRefusesBadLayers(t *testing.T) {
 		field  string
 		change func(*dedup.Config)
 	}{
-		"filter without leases":      {"Filter", func(c *dedup.Config) { c.Leases, c.HotWindow = nil, 0 }},
-		"nil filter of its type":     {"Filter", func(c *dedup.Config) { c.Filter = (*exact)(nil) }},
-		"hot window without leases":  {"HotWindow", func(c *dedup.Config) { c.Leases, c.Filter = nil, nil }},
-		"no hot window":              {"HotWindow", func(c *dedup.Config) { c.HotWindow = 0 }},
-		"negative hot window":        {"HotWindow", func(c *dedup.Config) { c.HotWindow = -time.Hour }},
-		"hot window of nine leases":  {"HotWindow", func(c *dedup.Config) { c.HotWindow = 10*c.LeaseTTL - 1 }},
-		"hot window of the window":   {"HotWindow", func(c *dedup.Config) { c.HotWindow = c.Window }},
-		"nil leases of their type":   {"Leases", func(c *dedup.Config) { c.Leases = (*pointerStore)(nil) }},
-		"leases that are the store":  {"Leases", func(c *dedup.Config) { c.Leases = store }},
-		"leases with a window":       {"Leases", func(c *dedup.Config) { c.Leases = oneWindow{hook()} }},
-		"results that leases lose":   {"SeenOnly", func(c *dedup.Config) { c.Leases = &seenOnly{hook()} }},
+		"filter without leases": {"Filter", func(c *dedup.Config) {
+			c.Leases, c.HotWindow = nil, 0
+		}},
+		"nil filter of its type": {"Filter", func(c *dedup.Config) {
+			c.Filter = (*exact)(nil)
+		}},
+		"hot window without leases": {"HotWindow", func(c *dedup.Config) {
+			c.Leases, c.Filter = nil, nil
+		}},
+		"no hot window": {"HotWindow", func(c *dedup.Config) { c.HotWindow = 0 }},
+		"negative hot window": {"HotWindow", func(c *dedup.Config) {
+			c.HotWindow = -time.Hour
+		}},
+		"hot window of nine leases": {"HotWindow", func(c *dedup.Config) {
+			c.HotWindow = 10*c.LeaseTTL - 1
+		}},
+		"hot window of the window": {"HotWindow", func(c *dedup.Config) {
+			c.HotWindow = c.Window
+		}},
+		"nil leases of their type": {"Leases", func(c *dedup.Config) {
+			c.Leases = (*pointerStore)(nil)
+		}},
+		"leases that are the store": {"Leases", func(c *dedup.Config) { c.Leases = store }},
+		"leases with a window": {"Leases", func(c *dedup.Config) {
+			c.Leases = oneWindow{hook()}
+		}},
+		"results that leases lose": {"SeenOnly", func(c *dedup.Config) {
+			c.Leases = &seenOnly{hook()}
+		}},
 		"window that leases are not": {"Window", func(c *dedup.Config) { c.Window = -1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -55,7 +73,8 @@ func (seenOnly) SeenOnly() bool { return true }
 
 func TestNewRefusesLeasesWithoutCapacity(t *testing.T) {
 	_, err := dedup.New(hook(), dedup.Config{
-		Namespace: "test", Window: 24 * time.Hour, LeaseTTL: time.Minute, Leases: dedup.Memory(0), HotWindow: time.Hour,
+		Namespace: "test", Window: 24 * time.Hour, LeaseTTL: time.Minute, Leases: dedup.Memory(0),
+		HotWindow: time.Hour,
 	})
 	wantInput(t, err, "capacity")
 }

@@ -27,13 +27,14 @@ func (s steady) Forgets(ctx context.Context) (uint64, error) {
 // skip whatever it may skip.
 func TestLayeredKeepsTheContract(t *testing.T) {
 	const lease = 20 * time.Millisecond
-	deduptest.Run(t, deduptest.Harness{Lease: lease, WalkSteps: 100, New: func(t testing.TB) dedup.Store {
-		records := dedup.Memory(1 << 16)
-		store, err := dedup.NewLayered(records, dedup.Config{
-			Leases: steady{dedup.Memory(1 << 16)}, HotWindow: time.Hour, LeaseTTL: lease,
-			Filter: &exact{store: records},
-		})
-		require.NoError(t, err)
-		return store
-	}})
+	deduptest.Run(t, deduptest.Harness{Lease: lease, WalkSteps: 100,
+		New: func(t testing.TB) dedup.Store {
+			records := dedup.Memory(1 << 16)
+			store, err := dedup.NewLayered(records, dedup.Config{
+				Leases: steady{dedup.Memory(1 << 16)}, HotWindow: time.Hour, LeaseTTL: lease,
+				Filter: &exact{store: records},
+			})
+			require.NoError(t, err)
+			return store
+		}})
 }

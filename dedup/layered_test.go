@@ -156,11 +156,13 @@ func TestLayeredAfterALoss(t *testing.T) {
 		reason  string
 	}{
 		// Of what was remembered before the loss nothing is.
-		"at once":                           {ended + time.Second, 0, "leases_forgot"},
-		"a lease later":                     {flushed + hotLease, 0, "leases_forgot"},
-		"the scan began before the end":     {20 * time.Minute, 20*time.Minute - ended + time.Second, "expired"},
-		"the scan began just after the end": {20 * time.Minute, 20*time.Minute - ended - time.Second, "expired"},
-		"the scan has it":                   {20 * time.Minute, 10 * time.Minute, ""},
+		"at once":       {ended + time.Second, 0, "leases_forgot"},
+		"a lease later": {flushed + hotLease, 0, "leases_forgot"},
+		"the scan began before the end": {20 * time.Minute,
+			20*time.Minute - ended + time.Second, "expired"},
+		"the scan began just after the end": {20 * time.Minute,
+			20*time.Minute - ended - time.Second, "expired"},
+		"the scan has it": {20 * time.Minute, 10 * time.Minute, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -283,7 +285,8 @@ func TestLayeredMineIsLookedUp(t *testing.T) {
 
 // The store cannot be asked: nothing is known, nothing runs, and no attempt is used up.
 func TestLayeredStoreIsDown(t *testing.T) {
-	for name, fault := range map[string]error{"retryable": errNet, "for good": dedup.ErrUnreadable} {
+	for name, fault := range map[string]error{"retryable": errNet,
+		"for good": dedup.ErrUnreadable} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLayers(t)

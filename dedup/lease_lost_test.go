@@ -125,7 +125,10 @@ func TestLostHandlerThatReturnsNilIsNotRecorded(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
 		store.setBefore(only("Renew", down))
-		res, err := do(t, d, "k", func(ctx context.Context) (string, error) { <-ctx.Done(); return "v", nil })
+		res, err := do(t, d, "k", func(ctx context.Context) (string, error) {
+			<-ctx.Done()
+			return "v", nil
+		})
 		require.ErrorIs(t, err, dedup.ErrLeaseLost)
 		require.Equal(t, "v", res.Value)
 		require.Equal(t, dedup.Acquired, res.Outcome)

@@ -39,8 +39,10 @@ func (j *journal) observer() dedup.Observer {
 	}
 	return dedup.Observer{
 		Claimed: note("claimed"), WouldSkip: note("would skip"), Ended: note("ended"),
-		LeaseLost: note("lease lost"), StoreError: note("store error"), FailedOpen: note("failed open"),
-		Uncertain: note("uncertain"), Filtered: note("filtered"), FilterState: note("filter state"),
+		LeaseLost: note("lease lost"), StoreError: note("store error"),
+		FailedOpen: note("failed open"),
+		Uncertain:  note("uncertain"), Filtered: note("filtered"),
+		FilterState: note("filter state"),
 	}
 }
 
@@ -268,7 +270,10 @@ func TestRenewalThatMeetsItsOwnEndIsNoAlarm(t *testing.T) {
 		c := acquire(t, d, "k")
 		_, stop := c.KeepAlive(t.Context())
 		defer stop()
-		store.setBefore(only("Renew", func(call) error { time.Sleep(100 * time.Millisecond); return nil }))
+		store.setBefore(only("Renew", func(call) error {
+			time.Sleep(100 * time.Millisecond)
+			return nil
+		}))
 		store.setAfter(only("Finish", func(call) error { time.Sleep(time.Second); return nil }))
 		for store.count("Renew") == 0 {
 			time.Sleep(10 * time.Millisecond)

@@ -38,11 +38,13 @@ func (s *losing) Renew(_ context.Context, changes []dedup.Change) []dedup.Answer
 // client, which could be secret or look like a line of its own. They contain no token, by which a
 // claim could be ended.
 func TestS16LogsHoldNeitherKeysNorTokens(t *testing.T) {
-	const key, scope, label = `evil" level=ERROR msg="forged`, "4111 1111 1111 1111", "ada@example.org"
+	const key, scope, label = `evil" level=ERROR msg="forged`, "4111 1111 1111 1111",
+		"ada@example.org"
 	var log bytes.Buffer
 	store := &losing{Store: dedup.Memory(10)}
 	d, err := dedup.New(store, dedup.Config{
-		Namespace: "s16", Window: time.Hour, LeaseTTL: time.Minute, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Namespace: "s16", Window: time.Hour, LeaseTTL: time.Minute,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
@@ -51,7 +53,8 @@ func TestS16LogsHoldNeitherKeysNorTokens(t *testing.T) {
 		return err
 	}
 	lost := do(key, func(ctx context.Context) (func(), error) { return nil, dedup.Danger(ctx) })
-	unkept := do(key+"2", func(context.Context) (func(), error) { return func() {}, nil }) // no JSON
+	// no JSON
+	unkept := do(key+"2", func(context.Context) (func(), error) { return func() {}, nil })
 	var errs []error
 	for _, bad := range []string{key + "\n", key + "\xff", strings.Repeat(key, 20)} {
 		err := do(bad, func(context.Context) (func(), error) { return nil, nil })
@@ -71,7 +74,9 @@ func TestS16LogsHoldNeitherKeysNorTokens(t *testing.T) {
 	said := log.String() + fmt.Sprint(append(errs, lost))
 	secrets := []string{"forged", "4111", "ada@"}
 	for _, token := range store.tokens {
-		secrets = append(secrets, string(token[:8]), hex.EncodeToString(token[:8]), base64.StdEncoding.EncodeToString(token[:6]), strings.Trim(fmt.Sprintf("%d", token[:4]), "[]"))
+		secrets = append(secrets, string(token[:8]), hex.EncodeToString(token[:8]),
+			base64.StdEncoding.EncodeToString(token[:6]),
+			strings.Trim(fmt.Sprintf("%d", token[:4]), "[]"))
 	}
 	require.GreaterOrEqual(t, len(store.tokens), 2, "the store has seen no tokens")
 	for _, secret := range secrets {

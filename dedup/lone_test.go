@@ -21,7 +21,8 @@ func (s *steady) Finish(context.Context, []Change) []Answer      { return s.ende
 // A lone claim and completion make what somebody keeps, and nothing for a second try.
 func TestLoneCycleAllocatesWhatIsKept(t *testing.T) {
 	s := &steady{}
-	s.claimed[0] = Answer{Outcome: Acquired, Record: Record{State: StateInProgress, Attempt: 1, Fence: 1}}
+	s.claimed[0] = Answer{Outcome: Acquired,
+		Record: Record{State: StateInProgress, Attempt: 1, Fence: 1}}
 	s.ended[0] = Answer{Held: true, Written: true}
 	d, err := New(s, Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Minute})
 	require.NoError(t, err)

@@ -17,7 +17,8 @@ import (
 
 // faultSequences are all ways in which three sends in a row can suffer.
 func faultSequences() [][]deduptest.Fault {
-	kinds := []deduptest.Kind{deduptest.Pass, deduptest.DropRequest, deduptest.DropReply, deduptest.HangReply}
+	kinds := []deduptest.Kind{deduptest.Pass, deduptest.DropRequest, deduptest.DropReply,
+		deduptest.HangReply}
 	var all [][]deduptest.Fault
 	for _, a := range kinds {
 		for _, b := range kinds {
@@ -35,7 +36,8 @@ func TestOwnClaimIsRecognisedAfterLostReplies(t *testing.T) {
 	for _, faults := range faultSequences() {
 		t.Run(fmt.Sprint(faults), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := deduptest.NewFaulty(dedup.Memory(10), deduptest.Script(deduptest.OpClaim, faults...))
+				store := deduptest.NewFaulty(dedup.Memory(10),
+					deduptest.Script(deduptest.OpClaim, faults...))
 				d := newDeduper(t, store, nil)
 				res, err := do(t, d, "k", returns("v"))
 				require.NoError(t, err)
@@ -50,11 +52,17 @@ func TestOwnRecordIsRecognisedAfterLostReplies(t *testing.T) {
 	for _, faults := range faultSequences() {
 		t.Run(fmt.Sprint(faults), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				for _, end := range []error{nil, dedup.Permanent(errors.New("no")), errors.New("again")} {
-					store := deduptest.NewFaulty(dedup.Memory(10), deduptest.Script(deduptest.OpFinish, faults...))
+				for _, end := range []error{nil, dedup.Permanent(errors.New("no")),
+					errors.New("again")} {
+					store := deduptest.NewFaulty(dedup.Memory(10),
+						deduptest.Script(deduptest.OpFinish, faults...))
 					seen := &journal{}
-					d := newDeduper(t, store, func(c *dedup.Config) { c.Observer = seen.observer() })
-					_, err := do(t, d, "k", func(context.Context) (string, error) { return "v", end })
+					d := newDeduper(t, store, func(c *dedup.Config) {
+						c.Observer = seen.observer()
+					})
+					_, err := do(t, d, "k", func(context.Context) (string, error) {
+						return "v", end
+					})
 					require.ErrorIs(t, err, end, "how the handler ended")
 					require.NotErrorIs(t, err, dedup.ErrLeaseLost)
 					require.False(t, dedup.OutcomeUnknown(err), "how the handler ended")
@@ -111,8 +119,12 @@ func claimsOverABadNetwork(t *testing.T, size int) {
 // run; after it, another owner may be at work.
 func TestCompleteIsRetriedWithItsTokenUntilTheLeaseEndsAndNotLater(t *testing.T) {
 	ends := map[string]func(*dedup.Deduper, *dedup.Claim) error{
-		"complete": func(_ *dedup.Deduper, c *dedup.Claim) error { return c.Complete(context.Background(), nil) },
-		"fail":     func(_ *dedup.Deduper, c *dedup.Claim) error { return c.Fail(context.Background(), errNet) },
+		"complete": func(_ *dedup.Deduper, c *dedup.Claim) error {
+			return c.Complete(context.Background(), nil)
+		},
+		"fail": func(_ *dedup.Deduper, c *dedup.Claim) error {
+			return c.Fail(context.Background(), errNet)
+		},
 		"batch": func(d *dedup.Deduper, c *dedup.Claim) error {
 			return d.CompleteBatch(context.Background(), []dedup.Completion{{Claim: c}})[0]
 		},
@@ -187,7 +199,10 @@ func TestCompleteFollowsItsContext(t *testing.T) {
 		store.prompt = true
 		d := newDeduper(t, store, nil)
 		c := acquire(t, d, "k")
-		store.setBefore(only("Finish", func(call) error { time.Sleep(1500 * time.Millisecond); return nil }))
+		store.setBefore(only("Finish", func(call) error {
+			time.Sleep(1500 * time.Millisecond)
+			return nil
+		}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()

@@ -25,7 +25,8 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 		return false, err
 	}
 	if !d.cfg.ObserveOnly && d.cfg.Observer.Claimed == nil && !d.life.closed() {
-		if mismatch, done := d.cache.holds(&id, &r.Fingerprint); done { // nothing is under way, so nothing counts
+		// nothing is under way, so nothing counts
+		if mismatch, done := d.cache.holds(&id, &r.Fingerprint); done {
 			if mismatch {
 				return false, ErrMismatch
 			}
@@ -65,7 +66,8 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 		}
 		d.cache.learn(req.ID, &ans, asking)
 	}
-	c := Claim{Outcome: ans.Outcome, Record: ans.Record, id: id, Cause: causeOf(ans.Outcome, &req.Origin, &ans.Record, d.cfg.LateAfter)}
+	c := Claim{Outcome: ans.Outcome, Record: ans.Record,
+		id: id, Cause: causeOf(ans.Outcome, &req.Origin, &ans.Record, d.cfg.LateAfter)}
 	c.fire(d.cfg.Observer.Claimed, cached)
 	switch {
 	case ans.Outcome == Acquired:
@@ -104,7 +106,8 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 	}
 	defer d.life.leave()
 	var change Change
-	(&Claim{Attempt: 1, id: req.ID, token: newToken(), message: req.message()}).change(&Completion{}, &d.cfg, &change)
+	(&Claim{Attempt: 1, id: req.ID, token: newToken(),
+		message: req.message()}).change(&Completion{}, &d.cfg, &change)
 	change.Landed = true
 	for try := 0; ; try++ {
 		sent := d.cache.now()
@@ -114,7 +117,8 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 			return ans.Written, nil
 		}
 		d.storeError(req.ID, ans.Err)
-		if !passes(ans.Err) || try+1 == askTimes || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+		if !passes(ans.Err) || try+1 == askTimes ||
+			sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
 			if d.cfg.ObserveOnly {
 				return true, nil
 			}

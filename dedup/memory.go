@@ -210,7 +210,8 @@ func (s *memoryStore) Recycle(answers []Answer) { s.answers.put(answers) }
 
 // memoryBatch answers every item under one hold of the mutex, pays for a little of the
 // clearing up that is due, and copies the results once the mutex is free.
-func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T, do func(*T, time.Duration) Answer) []Answer {
+func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T,
+	do func(*T, time.Duration) Answer) []Answer {
 	if ctx.Err() != nil {
 		return repeat(Answer{Err: gone(ctx)}, len(items))
 	}

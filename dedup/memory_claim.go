@@ -64,7 +64,8 @@ func (s *memoryStore) claimAbsent(req *ClaimRequest, rec *memoryRecord, now time
 }
 
 // grant makes the caller the owner of rec. The key keeps its danger and its steps.
-func (s *memoryStore) grant(rec *memoryRecord, req *ClaimRequest, attempt int, fence uint64, now time.Duration) Answer {
+func (s *memoryStore) grant(rec *memoryRecord, req *ClaimRequest, attempt int, fence uint64,
+	now time.Duration) Answer {
 	rec.state, rec.token = StateInProgress, req.Token
 	rec.attempt, rec.fence = attempt, fence
 	s.fence = max(s.fence, fence)
@@ -96,7 +97,8 @@ func (s *memoryStore) freshFence(now time.Duration) uint64 {
 
 func (s *memoryStore) checkCapacity() error {
 	if s.capacity < 1 {
-		return &InputError{Field: "capacity", Reason: fmt.Sprintf("of Memory is %d, at least 1 is needed", s.capacity)}
+		return &InputError{Field: "capacity",
+			Reason: fmt.Sprintf("of Memory is %d, at least 1 is needed", s.capacity)}
 	}
 	return nil
 }

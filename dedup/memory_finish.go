@@ -102,10 +102,12 @@ func memoryCheckFinish(c *Change) error {
 			return &InputError{Field: "Hold", Reason: "is negative"}
 		}
 	default:
-		return &InputError{Field: "State", Reason: "is " + c.State.String() + ", which does not end an attempt"}
+		return &InputError{Field: "State",
+			Reason: "is " + c.State.String() + ", which does not end an attempt"}
 	}
 	if c.With != nil {
-		return &InputError{Field: "Completion.With", Reason: fmt.Sprintf("is a %T, of which this store knows nothing", c.With)}
+		return &InputError{Field: "Completion.With",
+			Reason: fmt.Sprintf("is a %T, of which this store knows nothing", c.With)}
 	}
 	if c.Landed && c.State != StateSucceeded {
 		return &InputError{Field: "Landed", Reason: "needs StateSucceeded"}

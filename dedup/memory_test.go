@@ -37,12 +37,16 @@ func memToken(n int) (token dedup.Token) {
 
 func memClaim(t *testing.T, s dedup.Store, n int, lease, hold time.Duration) dedup.Answer {
 	t.Helper()
-	return s.Claim(t.Context(), []dedup.ClaimRequest{{ID: memID(n), Token: memToken(n), Lease: lease, Hold: hold}})[0]
+	return s.Claim(t.Context(),
+		[]dedup.ClaimRequest{{ID: memID(n), Token: memToken(n), Lease: lease, Hold: hold}})[0]
 }
 
-func memFinish(t *testing.T, s dedup.Store, n int, state dedup.State, keep time.Duration) dedup.Answer {
+func memFinish(t *testing.T, s dedup.Store, n int, state dedup.State,
+	keep time.Duration) dedup.Answer {
 	t.Helper()
-	return s.Finish(t.Context(), []dedup.Change{{ID: memID(n), Token: memToken(n), State: state, Window: keep, Hold: keep}})[0]
+	return s.Finish(t.Context(),
+		[]dedup.Change{{ID: memID(n), Token: memToken(n), State: state, Window: keep,
+			Hold: keep}})[0]
 }
 
 // A full store refuses what is new, keeps what it has, and still serves it.
@@ -58,7 +62,8 @@ func TestMemoryFull(t *testing.T) {
 			a := memClaim(t, s, 9, time.Minute, time.Hour)
 			assert.Equal(t, dedup.Unknown, a.Outcome, "a new claim %s", when)
 			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a new claim %s", when)
-			landed := dedup.Change{ID: memID(9), Token: memToken(9), State: dedup.StateSucceeded, Window: time.Hour, Landed: true}
+			landed := dedup.Change{ID: memID(9), Token: memToken(9), State: dedup.StateSucceeded,
+				Window: time.Hour, Landed: true}
 			a = s.Finish(t.Context(), []dedup.Change{landed})[0]
 			assert.False(t, a.Written, "a landed effect of a new key %s", when)
 			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a landed effect of a new key %s", when)
@@ -77,7 +82,8 @@ func TestMemoryFull(t *testing.T) {
 		assert.Equal(t, dedup.Acquired, a.Outcome, "claim of a released key")
 		assert.Equal(t, 2, a.Record.Attempt)
 		time.Sleep(2 * time.Minute)
-		taken := dedup.ClaimRequest{ID: memID(2), Token: memToken(7), Lease: time.Minute, Hold: time.Hour}
+		taken := dedup.ClaimRequest{ID: memID(2), Token: memToken(7), Lease: time.Minute,
+			Hold: time.Hour}
 		a = s.Claim(t.Context(), []dedup.ClaimRequest{taken})[0]
 		assert.Equal(t, dedup.Acquired, a.Outcome)
 		assert.Equal(t, 3, a.Record.Attempt)
@@ -131,8 +137,10 @@ func TestMemoryPlacesComeBack(t *testing.T) {
 }
 
 func TestMemoryRefusesBadInput(t *testing.T) {
-	claim := dedup.ClaimRequest{ID: memID(1), Token: memToken(1), Lease: time.Minute, Hold: time.Minute}
-	change := dedup.Change{ID: memID(1), Token: memToken(1), Lease: time.Minute, Hold: time.Minute, Window: time.Minute, State: dedup.StateSucceeded}
+	claim := dedup.ClaimRequest{ID: memID(1), Token: memToken(1), Lease: time.Minute,
+		Hold: time.Minute}
+	change := dedup.Change{ID: memID(1), Token: memToken(1), Lease: time.Minute, Hold: time.Minute,
+		Window: time.Minute, State: dedup.StateSucceeded}
 	ask := func(bend func(*dedup.ClaimRequest)) func(dedup.Store) error {
 		return func(s dedup.Store) error {
 			req := claim
@@ -152,17 +160,25 @@ func TestMemoryRefusesBadInput(t *testing.T) {
 		capacity int
 		call     func(dedup.Store) error
 	}{
-		"no capacity":           {"capacity", 0, ask(func(*dedup.ClaimRequest) {})},
-		"negative capacity":     {"capacity", -1, ask(func(*dedup.ClaimRequest) {})},
-		"landed, no capacity":   {"capacity", 0, end(func(c *dedup.Change) { c.Landed = true })},
-		"no lease":              {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = 0 })},
-		"negative lease":        {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = -1 })},
-		"negative hold":         {"Hold", 9, ask(func(r *dedup.ClaimRequest) { r.Hold = -1 })},
-		"no window":             {"Window", 9, end(func(c *dedup.Change) { c.Window = 0 })},
-		"negative window":       {"Window", 9, end(func(c *dedup.Change) { c.State, c.Window = dedup.StateFailed, -1 })},
-		"release, bad hold":     {"Hold", 9, end(func(c *dedup.Change) { c.State, c.Hold = dedup.StateReleased, -1 })},
-		"in progress is no end": {"State", 9, end(func(c *dedup.Change) { c.State = dedup.StateInProgress })},
-		"a failure has no land": {"Landed", 9, end(func(c *dedup.Change) { c.State, c.Landed = dedup.StateFailed, true })},
+		"no capacity":         {"capacity", 0, ask(func(*dedup.ClaimRequest) {})},
+		"negative capacity":   {"capacity", -1, ask(func(*dedup.ClaimRequest) {})},
+		"landed, no capacity": {"capacity", 0, end(func(c *dedup.Change) { c.Landed = true })},
+		"no lease":            {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = 0 })},
+		"negative lease":      {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = -1 })},
+		"negative hold":       {"Hold", 9, ask(func(r *dedup.ClaimRequest) { r.Hold = -1 })},
+		"no window":           {"Window", 9, end(func(c *dedup.Change) { c.Window = 0 })},
+		"negative window": {"Window", 9, end(func(c *dedup.Change) {
+			c.State, c.Window = dedup.StateFailed, -1
+		})},
+		"release, bad hold": {"Hold", 9, end(func(c *dedup.Change) {
+			c.State, c.Hold = dedup.StateReleased, -1
+		})},
+		"in progress is no end": {"State", 9, end(func(c *dedup.Change) {
+			c.State = dedup.StateInProgress
+		})},
+		"a failure has no land": {"Landed", 9, end(func(c *dedup.Change) {
+			c.State, c.Landed = dedup.StateFailed, true
+		})},
 		"renewal, no lease": {"Lease", 9, func(s dedup.Store) error {
 			return s.Renew(t.Context(), []dedup.Change{{ID: memID(1), Token: memToken(1)}})[0].Err
 		}},
@@ -200,7 +216,8 @@ func TestMemoryForgottenOwnerStaysOut(t *testing.T) {
 		old := memClaim(t, s, 1, time.Second, time.Hour)
 		time.Sleep(2 * time.Second)
 		require.NoError(t, s.Forget(t.Context(), []dedup.ID{memID(1)}, time.Hour)[0])
-		next := dedup.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute, Hold: time.Hour}
+		next := dedup.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute,
+			Hold: time.Hour}
 		a := s.Claim(t.Context(), []dedup.ClaimRequest{next})[0]
 		require.Equal(t, dedup.Acquired, a.Outcome, "claim after Forget")
 		require.Greater(t, a.Record.Fence, old.Record.Fence)
@@ -221,7 +238,8 @@ func TestMemoryLandedAgainIsNotHeld(t *testing.T) {
 		s := dedup.Memory(10)
 		old := memClaim(t, s, 1, time.Second, time.Hour)
 		time.Sleep(2 * time.Second)
-		next := dedup.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute, Hold: time.Hour}
+		next := dedup.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute,
+			Hold: time.Hour}
 		s.Claim(t.Context(), []dedup.ClaimRequest{next})
 		late := dedup.Change{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence,
@@ -308,8 +326,10 @@ func BenchmarkMemory(b *testing.B) {
 			for b.Loop() {
 				for i := range size {
 					n++
-					reqs[i] = dedup.ClaimRequest{ID: memID(n), Token: memToken(n), Lease: time.Second}
-					ends[i] = dedup.Change{ID: memID(n), Token: memToken(n), State: dedup.StateSucceeded, Window: 50 * time.Millisecond, Result: result}
+					reqs[i] = dedup.ClaimRequest{ID: memID(n), Token: memToken(n),
+						Lease: time.Second}
+					ends[i] = dedup.Change{ID: memID(n), Token: memToken(n),
+						State: dedup.StateSucceeded, Window: 50 * time.Millisecond, Result: result}
 				}
 				s.Claim(b.Context(), reqs)
 				s.Finish(b.Context(), ends)

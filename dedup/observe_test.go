@@ -24,7 +24,10 @@ func failingOpen(told *journal) func(*dedup.Config) {
 func runs(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) int {
 	t.Helper()
 	n := 0
-	res, err := dedup.Do(t.Context(), d, key, func(context.Context) (string, error) { n++; return "v", nil }, opts...)
+	res, err := dedup.Do(t.Context(), d, key, func(context.Context) (string, error) {
+		n++
+		return "v", nil
+	}, opts...)
 	require.NoError(t, err)
 	assert.Equal(t, "v", res.Value)
 	assert.Equal(t, dedup.Acquired, res.Outcome)
@@ -37,7 +40,8 @@ func TestObserveRunsEverythingAndReports(t *testing.T) {
 		d, other := newDeduper(t, store, observing(told)), newDeduper(t, store, nil)
 		one, two := dedup.WithFingerprint([]byte("1")), dedup.WithFingerprint([]byte("2"))
 		acquire(t, other, "elsewhere")
-		n := runs(t, d, "k", one) + runs(t, d, "k", one) + runs(t, d, "k", two) + runs(t, d, "elsewhere")
+		n := runs(t, d, "k", one) + runs(t, d, "k", one) + runs(t, d, "k", two) +
+			runs(t, d, "elsewhere")
 		assert.Equal(t, 4, n)
 		wantState(t, store, "k", dedup.StateSucceeded) // recorded for real
 		skip := told.of("would skip")
@@ -74,7 +78,8 @@ func TestObservedClaimsByHand(t *testing.T) {
 		}
 		assert.Zero(t, claims[0].Fence(), "a fence without a claim")
 		assert.Zero(t, claims[2].Fence())
-		errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0]}, {Claim: claims[1]}, {Claim: claims[2]}})
+		errs := d.CompleteBatch(t.Context(),
+			[]dedup.Completion{{Claim: claims[0]}, {Claim: claims[1]}, {Claim: claims[2]}})
 		assert.Nil(t, errs)
 		told.want(t, "would skip", 3) // Seen, the duplicate, the alias
 		wantState(t, store, "a", dedup.StateSucceeded)
@@ -115,7 +120,10 @@ func TestObserveFailsNobody(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store, told := hook(), &journal{}
 			d, other := newDeduper(t, store, observing(told)), newDeduper(t, store, nil)
-			_, err := do(t, d, "k", func(context.Context) (string, error) { mark(t, other, "k"); return "v", nil })
+			_, err := do(t, d, "k", func(context.Context) (string, error) {
+				mark(t, other, "k")
+				return "v", nil
+			})
 			assert.NoError(t, err)
 			told.want(t, "lease lost", 1)
 		})
@@ -199,7 +207,8 @@ func TestFailOpenStillRunsARepetitionOnce(t *testing.T) {
 		outcomes := crowd(t, d, 100, returns("v"))
 		assert.Equal(t, 1, outcomes[dedup.Acquired])
 		assert.Equal(t, 99, outcomes[dedup.InFlight])
-		errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: claims[0]}, {Claim: claims[2]}})
+		errs := d.CompleteBatch(t.Context(),
+			[]dedup.Completion{{Claim: claims[0]}, {Claim: claims[2]}})
 		assert.Nil(t, errs)
 	})
 }

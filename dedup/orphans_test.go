@@ -41,7 +41,9 @@ func afterAFreeze(t *testing.T) {
 	const keys = 50
 	store := hook()
 	store.prompt = true
-	d := newDeduper(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = 10*time.Minute, time.Second })
+	d := newDeduper(t, store, func(c *dedup.Config) {
+		c.LeaseTTL, c.StoreTimeout = 10*time.Minute, time.Second
+	})
 	thaw := make(chan struct{})
 	store.setBefore(func(c call) error {
 		if c.method == "Claim" {
@@ -69,12 +71,15 @@ func afterAFreeze(t *testing.T) {
 	assert.LessOrEqual(t, store.count("Finish")-tries, 20, "releases were sent after it woke up")
 }
 
-// The releases that are kept for a store that does not come back are bounded, in number and in time.
+// The releases that are kept for a store that does not come back are bounded, in number and in
+// time.
 func TestOrphansAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys, most = 3000, 1024
 		store := hook()
-		d := newDeduper(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = time.Hour, time.Second })
+		d := newDeduper(t, store, func(c *dedup.Config) {
+			c.LeaseTTL, c.StoreTimeout = time.Hour, time.Second
+		})
 		store.setAfter(only("Claim", func(call) error { return errNet }))
 		store.setBefore(only("Finish", func(call) error { return errNet }))
 		for i := range keys / 100 {
@@ -89,7 +94,8 @@ func TestOrphansAreBounded(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		free := 0
 		for i := range keys {
-			if c, err := d.Claim(t.Context(), fmt.Sprint("k", i)); err == nil && c.Outcome == dedup.Acquired {
+			if c, err := d.Claim(t.Context(), fmt.Sprint("k", i)); err == nil &&
+				c.Outcome == dedup.Acquired {
 				free++
 			}
 		}
@@ -110,7 +116,9 @@ func TestOrphansAreBounded(t *testing.T) {
 func TestCloseEndsTheSearchForOrphans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
-		d := newDeduper(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = time.Hour, time.Second })
+		d := newDeduper(t, store, func(c *dedup.Config) {
+			c.LeaseTTL, c.StoreTimeout = time.Hour, time.Second
+		})
 		store.setAfter(only("Claim", func(call) error { return errNet }))
 		store.setBefore(only("Finish", func(call) error { return errNet }))
 		claimInVain(t, d, 10)
@@ -133,7 +141,9 @@ func TestClaimsThatWereNotSentAreNotGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, func(c *dedup.Config) { c.LeaseTTL = time.Hour })
-		store.setBefore(only("Claim", func(call) error { return fmt.Errorf("wrapped: %w", errors.Join(errNet, notSent{})) }))
+		store.setBefore(only("Claim", func(call) error {
+			return fmt.Errorf("wrapped: %w", errors.Join(errNet, notSent{}))
+		}))
 		claimInVain(t, d, 100)
 		synctest.Wait()
 		assert.LessOrEqual(t, store.count("Finish"), 0, "releases of what was not sent")

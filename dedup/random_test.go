@@ -160,7 +160,8 @@ func TestRandomDangerOnARandomNetwork(t *testing.T) {
 		paid := make([]atomic.Int32, 4)
 		s := newStorm(t, seed, func(s *storm, c *dedup.Config) {
 			c.SeenOnly = seed%3 == 0
-			c.Resolve = func(ctx context.Context, key string, _ dedup.Record) (dedup.State, []byte, error) {
+			c.Resolve = func(ctx context.Context, key string, _ dedup.Record) (dedup.State,
+				[]byte, error) {
 				s.pause(2 * lease)
 				n, err := strconv.Atoi(key)
 				switch s.n(8) {

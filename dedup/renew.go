@@ -31,11 +31,13 @@ func (c *Claim) KeepAlive(ctx context.Context) (run context.Context, stop contex
 func (c *Claim) keep(ctx context.Context, counted bool) (context.Context, context.CancelFunc) {
 	if ctx == nil || c == nil || c.d == nil {
 		run, cancel := context.WithCancelCause(context.Background())
-		cancel(&InputError{Field: "Claim", Reason: "cannot be kept alive: it, or the context, is nil"})
+		cancel(&InputError{Field: "Claim",
+			Reason: "cannot be kept alive: it, or the context, is nil"})
 		return run, func() {}
 	}
 	run, cancel := context.WithCancelCause(ctx)
-	k := &kept{Context: run, attempt: attemptOf(c), claim: c, cancel: cancel, counted: counted, index: -1}
+	k := &kept{Context: run, attempt: attemptOf(c), claim: c, cancel: cancel,
+		counted: counted, index: -1}
 	if err := k.begin(); err != nil {
 		cancel(err)
 		return k, func() {}
@@ -50,7 +52,8 @@ func (k *kept) begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Outcome != Acquired || c.ended != StateAbsent || c.kept != nil {
-		return &InputError{Field: "Claim", Reason: "cannot be kept alive: not acquired, ended, or kept already"}
+		return &InputError{Field: "Claim",
+			Reason: "cannot be kept alive: not acquired, ended, or kept already"}
 	}
 	c.kept = k
 	if k.counted {
@@ -296,7 +299,8 @@ func (r *renewer) send(batch []*kept) {
 	cfg := r.d.cfg
 	changes := make([]Change, len(batch))
 	for i, k := range batch {
-		changes[i] = Change{ID: k.claim.id, Token: k.claim.token, Fence: k.claim.fence, Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window}
+		changes[i] = Change{ID: k.claim.id, Token: k.claim.token, Fence: k.claim.fence,
+			Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window}
 	}
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.StoreTimeout)

@@ -103,8 +103,10 @@ func (d *Deduper) prepareAs(id ID, r *Request, req *ClaimRequest) error {
 		}
 	}
 	*req = ClaimRequest{
-		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold, Window: d.cfg.Window, ResultLimit: d.resultLimit(),
-		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label, LikelyDuplicate: r.LikelyDuplicate,
+		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold, Window: d.cfg.Window,
+		ResultLimit: d.resultLimit(),
+		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label,
+		LikelyDuplicate:         r.LikelyDuplicate,
 		TakeOverOlderGeneration: r.TakeOverOlderGeneration, FirstOnly: r.FirstOnly,
 	}
 	return nil

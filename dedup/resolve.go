@@ -29,7 +29,8 @@ func (e *unresolvedError) Is(target error) bool {
 // As implements the interface of errors.As.
 func (e *unresolvedError) As(target any) bool {
 	switch target.(type) {
-	case **permanentError, **FailedError, **InputError, **refusedError, **foreignError, **unresolvedError:
+	case **permanentError, **FailedError, **InputError, **refusedError, **foreignError,
+		**unresolvedError:
 		return false
 	}
 	return errors.As(e.cause, target)
@@ -88,7 +89,9 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 		err = errStillUnknown
 	case err == nil:
 		d.putBack(ctx, c)
-		bad := &InputError{Field: "Config.Resolve", Reason: fmt.Sprintf("answered %v; succeeded, failed, released and uncertain are known", state)}
+		bad := &InputError{Field: "Config.Resolve",
+			Reason: fmt.Sprintf("answered %v; succeeded, failed, released and uncertain are known",
+				state)}
 		return c.foundNothing(Uncertain, fmt.Errorf("%w: %w", ErrUncertain, bad))
 	}
 	d.putBack(ctx, c)
@@ -107,8 +110,10 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 	var change Change
 	c.change(&done, &d.cfg, &change)
 	rec := Record{
-		State: change.State, Attempt: c.Attempt, Fence: c.fence, Result: change.Result, NoResult: change.NoResult,
-		Fingerprint: c.Record.Fingerprint, Origin: c.Record.Origin, Label: c.Record.Label, Remaining: d.cfg.Window,
+		State: change.State, Attempt: c.Attempt, Fence: c.fence, Result: change.Result,
+		NoResult:    change.NoResult,
+		Fingerprint: c.Record.Fingerprint, Origin: c.Record.Origin, Label: c.Record.Label,
+		Remaining: d.cfg.Window,
 	}
 	if done.Err != nil { // with Config.SeenOnly the change is a release, and yet it has failed
 		rec.State, rec.Result = StateFailed, failureText(done.Err)
@@ -122,7 +127,8 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 	}
 	return &Claim{
 		Key: c.Key, Outcome: Duplicate, Observed: Duplicate, Attempt: rec.Attempt, Record: rec,
-		Cause: causeOf(Duplicate, &c.message.origin, &rec, d.cfg.LateAfter), d: d, id: c.id, message: c.message,
+		Cause: causeOf(Duplicate, &c.message.origin, &rec, d.cfg.LateAfter), d: d, id: c.id,
+		message: c.message,
 	}
 }
 

@@ -26,7 +26,8 @@ func answering(state dedup.State, data string) func(*dedup.Config) {
 	})
 }
 
-func resolving(fn func(context.Context, string, dedup.Record) (dedup.State, []byte, error)) func(*dedup.Config) {
+func resolving(fn func(context.Context, string, dedup.Record) (dedup.State, []byte,
+	error)) func(*dedup.Config) {
 	return func(c *dedup.Config) { c.Resolve = fn }
 }
 
@@ -141,11 +142,20 @@ func TestARerunStaysDangerous(t *testing.T) {
 	}{
 		"error": {func(b *bank) { _, _ = do(b.T, b.d, "k", fails(errBusy)) }, dedup.StateUncertain},
 		"panic": {func(b *bank) {
-			apart(func() { _, _ = do(b.T, b.d, "k", func(context.Context) (string, error) { panic("x") }) })
+			apart(func() {
+				_, _ = do(b.T, b.d, "k", func(context.Context) (string, error) { panic("x") })
+			})
 		}, dedup.StateUncertain},
-		"lapse":     {func(b *bank) { acquire(b.T, b.d, "k"); time.Sleep(lease) }, dedup.StateUncertain},
-		"not begun": {func(b *bank) { _, _ = do(b.T, b.d, "k", fails(dedup.NotBegun(errBusy))) }, dedup.StateReleased},
-		"permanent": {func(b *bank) { _, _ = do(b.T, b.d, "k", fails(dedup.Permanent(errBusy))) }, dedup.StateFailed},
+		"lapse": {func(b *bank) {
+			acquire(b.T, b.d, "k")
+			time.Sleep(lease)
+		}, dedup.StateUncertain},
+		"not begun": {func(b *bank) {
+			_, _ = do(b.T, b.d, "k", fails(dedup.NotBegun(errBusy)))
+		}, dedup.StateReleased},
+		"permanent": {func(b *bank) {
+			_, _ = do(b.T, b.d, "k", fails(dedup.Permanent(errBusy)))
+		}, dedup.StateFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -174,13 +184,16 @@ func TestResolveThatDoesNotKnow(t *testing.T) {
 		"error": {func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
 			return dedup.StateSucceeded, []byte("no"), errNet
 		}, errNet, true},
-		"nobody will know": {func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+		"nobody will know": {func(context.Context, string, dedup.Record) (dedup.State,
+			[]byte, error) {
 			return dedup.StateUncertain, nil, dedup.Permanent(errNet)
 		}, errNet, false},
 		"nonsense": {func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
 			return dedup.StateInProgress, nil, nil
 		}, nil, false},
-		"nothing": {func(context.Context, string, dedup.Record) (dedup.State, []byte, error) { return 0, nil, nil }, nil, false},
+		"nothing": {func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+			return 0, nil, nil
+		}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -205,10 +218,13 @@ func TestResolveThatDoesNotKnow(t *testing.T) {
 }
 
 func TestResolveThatPanics(t *testing.T) {
-	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "goexit": runtime.Goexit} {
+	for name, end := range map[string]func(){"panic": func() {
+		panic("boom")
+	}, "goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+				b := newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.State,
+					[]byte, error) {
 					end()
 					return dedup.StateReleased, nil, nil
 				}))
@@ -237,7 +253,9 @@ func TestOneAsksAtATime(t *testing.T) {
 		}
 		b := newBank(t, resolving(ask))
 		other := newDeduper(t, b.store.inner, resolving(ask))
-		waiting := newDeduper(t, b.store.inner, func(c *dedup.Config) { c.Resolve, c.Wait = ask, time.Hour })
+		waiting := newDeduper(t, b.store.inner, func(c *dedup.Config) {
+			c.Resolve, c.Wait = ask, time.Hour
+		})
 		done := make(chan error, 2)
 		go func() { _, err := do(t, b.d, "k", mustNotRun(t)); done <- err }()
 		synctest.Wait()
@@ -266,18 +284,20 @@ func TestWhatResolveIsTold(t *testing.T) {
 			return "", errors.Join(errBusy, dedup.Danger(ctx))
 		})
 		require.ErrorIs(t, err, errBusy)
-		d := newDeduper(t, store, resolving(func(ctx context.Context, key string, rec dedup.Record) (dedup.State, []byte, error) {
-			a, ok := dedup.FromContext(ctx)
-			assert.True(t, ok)
-			assert.Equal(t, "k", key)
-			assert.Equal(t, 2, a.Number)
-			assert.Equal(t, sent, a.DownstreamKey("bank"))
-			assert.Equal(t, dedup.StateUncertain, rec.State)
-			assert.True(t, rec.Danger, "record %+v", rec)
-			assert.Equal(t, 2, rec.Attempt)
-			wantStep(t, ctx, "order", "o_1", &n)
-			return dedup.StateSucceeded, nil, nil
-		}))
+		d := newDeduper(t, store,
+			resolving(func(ctx context.Context, key string, rec dedup.Record) (dedup.State,
+				[]byte, error) {
+				a, ok := dedup.FromContext(ctx)
+				assert.True(t, ok)
+				assert.Equal(t, "k", key)
+				assert.Equal(t, 2, a.Number)
+				assert.Equal(t, sent, a.DownstreamKey("bank"))
+				assert.Equal(t, dedup.StateUncertain, rec.State)
+				assert.True(t, rec.Danger, "record %+v", rec)
+				assert.Equal(t, 2, rec.Attempt)
+				wantStep(t, ctx, "order", "o_1", &n)
+				return dedup.StateSucceeded, nil, nil
+			}))
 		require.Equal(t, dedup.Duplicate, claim(t, d, "k").Outcome)
 		assert.Equal(t, 1, n, "the step")
 	})
@@ -287,7 +307,8 @@ func TestWhatResolveIsTold(t *testing.T) {
 func TestResolveThatLosesItsClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bank
-		b = newBank(t, resolving(func(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
+		b = newBank(t, resolving(func(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
+			[]byte, error) {
 			b.store.setBefore(only("Renew", down))
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), dedup.ErrLeaseLost)
@@ -309,7 +330,8 @@ func TestResolveThatIsInterrupted(t *testing.T) {
 				b := &bank{store: hook()}
 				d, err := dedup.New(b.store, dedup.Config{
 					Namespace: "test", Window: time.Hour, LeaseTTL: 10 * time.Second,
-					Resolve: func(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
+					Resolve: func(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
+						[]byte, error) {
 						close(asking)
 						<-ctx.Done()
 						return dedup.StateReleased, nil, ctx.Err()
@@ -343,7 +365,8 @@ func TestResolveThatIsInterrupted(t *testing.T) {
 func TestResolveThatCannotBeRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bank
-		b = newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+		b = newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.State,
+			[]byte, error) {
 			b.store.setBefore(down)
 			return dedup.StateSucceeded, nil, nil
 		}))
@@ -360,7 +383,8 @@ func TestResolveThatCannotBeRecorded(t *testing.T) {
 func TestResolveThatIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bank
-		b = newBank(t, resolving(func(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
+		b = newBank(t, resolving(func(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
+			[]byte, error) {
 			_, err := newDeduper(t, b.store.inner, nil).Mark(context.WithoutCancel(ctx), "k")
 			assert.NoError(t, err)
 			return dedup.StateFailed, []byte("no"), nil
@@ -374,7 +398,8 @@ func TestResolveThatIsOvertaken(t *testing.T) {
 // Calls that never wait for a downstream answer Uncertain, and no other key is asked about.
 func TestResolveIsNotForEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+		b := newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.State,
+			[]byte, error) {
 			t.Error("asked")
 			return dedup.StateUncertain, nil, nil
 		}))

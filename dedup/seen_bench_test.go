@@ -9,7 +9,8 @@ import (
 // BenchmarkDuplicate is a key that is done, and in the cache: what a redelivery costs when
 // nobody is asked.
 func BenchmarkDuplicate(b *testing.B) {
-	d, err := New(Memory(1<<17), Config{Namespace: "bench", Window: time.Hour, LeaseTTL: time.Minute, CacheBytes: 1 << 24})
+	d, err := New(Memory(1<<17),
+		Config{Namespace: "bench", Window: time.Hour, LeaseTTL: time.Minute, CacheBytes: 1 << 24})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -34,7 +35,8 @@ func BenchmarkDuplicate(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			n++
-			if c, err := d.Claim(b.Context(), keys[n%len(keys)]); err != nil || c.Outcome != Duplicate {
+			if c, err := d.Claim(b.Context(), keys[n%len(keys)]); err != nil ||
+				c.Outcome != Duplicate {
 				b.Fatal(c, err)
 			}
 		}

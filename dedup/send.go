@@ -170,7 +170,8 @@ func (c *coalescer[R]) call(reqs []R) (answers []Answer, broke *storePanic) {
 	defer func() {
 		if v := recover(); v != nil {
 			broke = &storePanic{v, debug.Stack()}
-			answers = repeat(Answer{Err: fmt.Errorf("%w: store panicked: %v", ErrUnknown, v)}, len(reqs))
+			answers = repeat(Answer{Err: fmt.Errorf("%w: store panicked: %v", ErrUnknown, v)},
+				len(reqs))
 		}
 	}()
 	return answered(c.send(ctx, reqs), len(reqs)), nil

@@ -103,9 +103,11 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req *ClaimRequest
 			continue // the one under way did not ask for that
 		}
 		if req.gains(&ans, fl.claim) {
-			continue // the leader met or won a claim that this one takes over, or left the key alone
+			// the leader met or won a claim that this one takes over, or left the key alone
+			continue
 		}
-		if fl.cancelled && fl.claim.Observed == Unknown || ans.Outcome == Unknown && ans.Err == nil {
+		if fl.cancelled && fl.claim.Observed == Unknown ||
+			ans.Outcome == Unknown && ans.Err == nil {
 			continue // the leader has no answer that holds for us: ask ourselves
 		}
 		return d.newClaim(ctx, key, req, asked{answer: &ans}, true)

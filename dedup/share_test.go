@@ -17,7 +17,8 @@ import (
 )
 
 // crowd calls Do for one key from n goroutines at once and counts how they ended.
-func crowd(t *testing.T, d *dedup.Deduper, n int, fn func(context.Context) (string, error)) map[dedup.Outcome]int {
+func crowd(t *testing.T, d *dedup.Deduper,
+	n int, fn func(context.Context) (string, error)) map[dedup.Outcome]int {
 	t.Helper()
 	var mu sync.Mutex
 	outcomes := map[dedup.Outcome]int{}
@@ -61,7 +62,10 @@ func TestThousandWaitingCallsOfOneKeyGetOneResult(t *testing.T) {
 		d := newDeduper(t, store, func(c *dedup.Config) { c.Wait = time.Minute })
 		var runs atomic.Int32
 		polls := 0
-		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Millisecond); return nil }))
+		store.setBefore(only("Claim", func(call) error {
+			time.Sleep(time.Millisecond)
+			return nil
+		}))
 		outcomes := crowd(t, d, 1000, func(context.Context) (string, error) {
 			runs.Add(1)
 			time.Sleep(30 * time.Second)
@@ -82,7 +86,9 @@ func TestConcurrentCallsRunEachEffectOnce(t *testing.T) {
 	var runs [20]atomic.Int32
 	var wg sync.WaitGroup
 	for range 4 {
-		d := newDeduper(t, store, func(c *dedup.Config) { c.Wait, c.CacheBytes = time.Minute, 64<<10 })
+		d := newDeduper(t, store, func(c *dedup.Config) {
+			c.Wait, c.CacheBytes = time.Minute, 64<<10
+		})
 		for i := range 200 {
 			wg.Go(func() {
 				n := i % len(runs)
@@ -106,7 +112,9 @@ func TestFollowerTakesOverFromACancelledLeader(t *testing.T) {
 		t.Run(fmt.Sprint("observe only ", observeOnly), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, seen := hook(), &journal{}
-				d := newDeduper(t, store, func(c *dedup.Config) { c.ObserveOnly, c.Observer = observeOnly, seen.observer() })
+				d := newDeduper(t, store, func(c *dedup.Config) {
+					c.ObserveOnly, c.Observer = observeOnly, seen.observer()
+				})
 				store.setBefore(only("Claim", func(c call) error {
 					if c.nth == 1 {
 						return hang(c)
@@ -181,7 +189,9 @@ func TestFollowersDoNotShareTheirResult(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 10 {
 			wg.Go(func() {
-				res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) { return nil, errNet })
+				res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) {
+					return nil, errNet
+				})
 				if !assert.True(t, err == nil && string(res.Value) == "abc",
 					"%q, %v", res.Value, err) {
 					return
@@ -228,12 +238,13 @@ func TestSharedAttemptComparesEveryFingerprint(t *testing.T) {
 		led, followed  dedup.Outcome
 		wantStoreCalls int
 	}{
-		"new key, another payload":        {nil, a, b, dedup.Acquired, dedup.Mismatch, 1},
-		"new key, same payload":           {nil, a, a, dedup.Acquired, dedup.InFlight, 1},
-		"done key, another payload":       {markWith(a), a, b, dedup.Duplicate, dedup.Mismatch, 1},
-		"done key, the leader is odd":     {markWith(b), a, b, dedup.Mismatch, dedup.Duplicate, 1},
-		"done key, both are odd":          {markWith(b), a, a, dedup.Mismatch, dedup.Mismatch, 1},
-		"released key, the leader is odd": {releaseWith(b), a, b, dedup.Mismatch, dedup.Acquired, 2},
+		"new key, another payload":    {nil, a, b, dedup.Acquired, dedup.Mismatch, 1},
+		"new key, same payload":       {nil, a, a, dedup.Acquired, dedup.InFlight, 1},
+		"done key, another payload":   {markWith(a), a, b, dedup.Duplicate, dedup.Mismatch, 1},
+		"done key, the leader is odd": {markWith(b), a, b, dedup.Mismatch, dedup.Duplicate, 1},
+		"done key, both are odd":      {markWith(b), a, a, dedup.Mismatch, dedup.Mismatch, 1},
+		"released key, the leader is odd": {releaseWith(b), a, b, dedup.Mismatch,
+			dedup.Acquired, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -243,7 +254,10 @@ func TestSharedAttemptComparesEveryFingerprint(t *testing.T) {
 					row.before(t, d)
 				}
 				store.forgetCalls()
-				store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
+				store.setBefore(only("Claim", func(call) error {
+					time.Sleep(time.Second)
+					return nil
+				}))
 				leader := inBackground(t, d, row.leader)
 				synctest.Wait()
 				follower := inBackground(t, d, row.other)
@@ -289,8 +303,12 @@ func TestCallAfterAnEndDoesNotJoinAnOlderAttempt(t *testing.T) {
 		end  func(*testing.T, *dedup.Claim) error
 		want dedup.Outcome
 	}{
-		"completed": {func(t *testing.T, c *dedup.Claim) error { return c.Complete(t.Context(), nil) }, dedup.Duplicate},
-		"released":  {func(t *testing.T, c *dedup.Claim) error { return c.Release(t.Context()) }, dedup.Acquired},
+		"completed": {func(t *testing.T, c *dedup.Claim) error {
+			return c.Complete(t.Context(), nil)
+		}, dedup.Duplicate},
+		"released": {func(t *testing.T, c *dedup.Claim) error {
+			return c.Release(t.Context())
+		}, dedup.Acquired},
 	}
 	for name, row := range ends {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,8 @@ func (p *slabs[T]) get(n int) []T {
 	if s, _ := p.pool.Get().(*[]T); s != nil && cap(*s) >= n {
 		return (*s)[:n]
 	}
-	return make([]T, n, 1<<bits.Len(uint(max(n-1, 0)))) // there is room for batches that differ a little
+	// there is room for batches that differ a little
+	return make([]T, n, 1<<bits.Len(uint(max(n-1, 0))))
 }
 
 // put gives back what get returned, when nobody refers to its items any more.

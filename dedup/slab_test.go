@@ -111,10 +111,12 @@ func (n *noting) Finish(ctx context.Context, changes []dedup.Change) []dedup.Ans
 // A claim ends as what it was asked for, however many batches have used the same slices in
 // between.
 func TestClaimsOutliveTheSlicesOfTheirBatch(t *testing.T) {
-	store := &noting{Store: dedup.Memory(1000), asked: map[dedup.ID]dedup.ClaimRequest{}, ended: map[dedup.ID]dedup.Change{}}
+	store := &noting{Store: dedup.Memory(1000), asked: map[dedup.ID]dedup.ClaimRequest{},
+		ended: map[dedup.ID]dedup.Change{}}
 	d := newDeduper(t, store, func(c *dedup.Config) { c.KeepLabels = true })
 	mixed := manyKeyed(8, "early")
-	mixed[2], mixed[5] = dedup.Request{Key: "bare"}, dedup.Request{Key: "mixed4"} // one says nothing
+	// one says nothing
+	mixed[2], mixed[5] = dedup.Request{Key: "bare"}, dedup.Request{Key: "mixed4"}
 	early := claimBatch(t, d, mixed...)
 	for i := range 3 {
 		cycle(t, d, 8, fmt.Sprint("later", i, "-"))

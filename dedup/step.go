@@ -78,7 +78,8 @@ func encodeStep[T any](c *Claim, name string, value T) step {
 	data, err := encode(value)
 	switch {
 	case err != nil:
-		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", name, "error", err)
+		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", name,
+			"error", err)
 		return step{name: name, kind: stepNotKept}
 	case data == nil:
 		return step{name: name, kind: stepNil}
@@ -104,7 +105,8 @@ func replayStep[T any](ctx context.Context, c *Claim, done step) (T, error) {
 // caller may have gone: the step has happened, and must be recorded.
 func (c *Claim) recordStep(ctx context.Context, s step) error {
 	if !c.ownSteps().add(s) {
-		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", s.name, "bytes", len(s.value))
+		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", s.name,
+			"bytes", len(s.value))
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.d.cfg.LeaseTTL)
 	defer cancel()
@@ -165,9 +167,11 @@ func (s *steps) begin(stored []byte, name string) (step, bool, error) {
 	}
 	switch {
 	case s.running[name]:
-		return step{}, false, &InputError{Field: "Name", Reason: "is that of a step which is running"}
+		return step{}, false, &InputError{Field: "Name",
+			Reason: "is that of a step which is running"}
 	case len(s.done)+len(s.running) >= maxSteps:
-		return step{}, false, &InputError{Field: "Name", Reason: fmt.Sprintf("is one too many: a key has at most %d steps", maxSteps)}
+		return step{}, false, &InputError{Field: "Name",
+			Reason: fmt.Sprintf("is one too many: a key has at most %d steps", maxSteps)}
 	}
 	s.running[name] = true
 	return step{}, false, nil

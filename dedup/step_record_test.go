@@ -10,7 +10,8 @@ import (
 )
 
 // goldenSteps is what servers hold: it is never changed.
-const goldenSteps = "\x01" + "\x06charge\x02\x00\x00\x00\x04ch_1" + "\x04mail\x01" + "\x06report\x00" + "\x05empty\x02\x00\x00\x00\x00"
+const goldenSteps = "\x01" + "\x06charge\x02\x00\x00\x00\x04ch_1" + "\x04mail\x01" +
+	"\x06report\x00" + "\x05empty\x02\x00\x00\x00\x00"
 
 func TestGoldenSteps(t *testing.T) {
 	want := []step{

@@ -29,7 +29,10 @@ func wantStep(t *testing.T, ctx context.Context, name, want string, n *int) {
 // attempt runs fn as the handler of one attempt of key "k", which then fails.
 func attempt(t *testing.T, d *dedup.Deduper, fn func(ctx context.Context)) {
 	t.Helper()
-	_, err := do(t, d, "k", func(ctx context.Context) (string, error) { fn(ctx); return "", errBusy })
+	_, err := do(t, d, "k", func(ctx context.Context) (string, error) {
+		fn(ctx)
+		return "", errBusy
+	})
 	require.ErrorIs(t, err, errBusy)
 }
 
@@ -110,7 +113,9 @@ func TestStepThatFails(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
 		attempt(t, d, func(ctx context.Context) {
-			got, err := dedup.Step(ctx, "s", func(context.Context) (string, error) { return "part", errNet })
+			got, err := dedup.Step(ctx, "s", func(context.Context) (string, error) {
+				return "part", errNet
+			})
 			assert.Equal(t, "part", got)
 			assert.ErrorIs(t, err, errNet)
 			apart(func() {
@@ -168,7 +173,10 @@ func TestStepWhoseValueIsTooLarge(t *testing.T) {
 		attempt(t, d, func(ctx context.Context) {
 			wantStep(t, ctx, "first", large, &ran)
 			wantStep(t, ctx, "second", large, &ran)
-			_, err := dedup.Step(ctx, "channel", func(context.Context) (chan int, error) { ran++; return nil, nil })
+			_, err := dedup.Step(ctx, "channel", func(context.Context) (chan int, error) {
+				ran++
+				return nil, nil
+			})
 			assert.NoError(t, err)
 			for i := range 61 {
 				wantStep(t, ctx, strings.Repeat("n", 62)+fmt.Sprintf("%02d", i), large, &ran)
@@ -182,7 +190,10 @@ func TestStepWhoseValueIsTooLarge(t *testing.T) {
 				assert.Empty(t, got, name)
 				assert.ErrorIs(t, err, dedup.ErrNoResult, name)
 			}
-			_, err := dedup.Step(ctx, "channel", func(context.Context) (chan int, error) { ran++; return nil, nil })
+			_, err := dedup.Step(ctx, "channel", func(context.Context) (chan int, error) {
+				ran++
+				return nil, nil
+			})
 			require.ErrorIs(t, err, dedup.ErrNoResult)
 		})
 		assert.Equal(t, 64, ran, "64 steps")
@@ -250,7 +261,11 @@ func TestStepIsRecordedForACallerThatHasGone(t *testing.T) {
 		n := 0
 		attempt(t, d, func(ctx context.Context) {
 			ctx, cancel := context.WithCancel(ctx)
-			got, err := dedup.Step(ctx, "s", func(context.Context) (string, error) { n++; cancel(); return "v", nil })
+			got, err := dedup.Step(ctx, "s", func(context.Context) (string, error) {
+				n++
+				cancel()
+				return "v", nil
+			})
 			assert.Equal(t, "v", got)
 			assert.NoError(t, err)
 		})
@@ -296,10 +311,11 @@ func TestStepsThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		n := 0
-		attempt(t, newDeduper(t, &planting{store, []byte("\x02newer")}, nil), func(ctx context.Context) {
-			_, err := dedup.Step(ctx, "s", once(&n, "v"))
-			require.ErrorIs(t, err, dedup.ErrUnreadable)
-		})
+		attempt(t, newDeduper(t, &planting{store, []byte("\x02newer")}, nil),
+			func(ctx context.Context) {
+				_, err := dedup.Step(ctx, "s", once(&n, "v"))
+				require.ErrorIs(t, err, dedup.ErrUnreadable)
+			})
 		assert.Equal(t, 0, n)
 		assert.Equal(t, 0, store.count("Renew"))
 	})
@@ -338,7 +354,10 @@ func TestStepOfAnotherType(t *testing.T) {
 		n := 0
 		attempt(t, d, func(ctx context.Context) { wantStep(t, ctx, "s", "no number", &n) })
 		attempt(t, d, func(ctx context.Context) {
-			_, err := dedup.Step(ctx, "s", func(context.Context) (int, error) { n++; return 1, nil })
+			_, err := dedup.Step(ctx, "s", func(context.Context) (int, error) {
+				n++
+				return 1, nil
+			})
 			require.ErrorIs(t, err, dedup.ErrUnreadable)
 		})
 		assert.Equal(t, 1, n)

@@ -175,7 +175,8 @@ func (r *ClaimRequest) gains(ans *Answer, other *Claim) bool {
 
 // takesOver reports whether the request gets a key that is in flight as rec says.
 func (r *ClaimRequest) takesOver(rec *Record) bool {
-	return r.TakeOverOlderGeneration && rec.State == StateInProgress && !rec.Danger && r.Origin.outranks(&rec.Origin)
+	return r.TakeOverOlderGeneration && rec.State == StateInProgress && !rec.Danger &&
+		r.Origin.outranks(&rec.Origin)
 }
 
 // Change is one item of [Store.Renew] and [Store.Finish]. Its small fields stand together,

@@ -110,7 +110,8 @@ func (d *Deduper) claimWaiting(ctx context.Context, key string, req *ClaimReques
 
 // claimListening asks until it has an answer for the caller. It returns nil when x has ended
 // and the caller has to listen to another one.
-func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequest, x *waiting, deadline time.Time) *Claim {
+func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequest, x *waiting,
+	deadline time.Time) *Claim {
 	for {
 		c := d.claimShared(ctx, key, req)
 		switch {
@@ -118,7 +119,8 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequ
 			return c // there is nobody to wait for
 		case c.Outcome == InFlight:
 			d.waiters.seen(x, c.Record.Remaining)
-		case c.Outcome == Duplicate, c.Outcome == Uncertain, c.Outcome == Unknown && ctx.Err() == nil:
+		case c.Outcome == Duplicate, c.Outcome == Uncertain, c.Outcome == Unknown &&
+			ctx.Err() == nil:
 			d.waiters.wake(req.ID) // the others would get the same answer
 			return c
 		default: // they go on waiting; after Acquired it is for us

@@ -18,7 +18,8 @@ func waiting(wait time.Duration) func(*dedup.Config) {
 }
 
 // waitFor claims in the background and returns how that went and how long it took.
-func waitFor(t *testing.T, ctx context.Context, d *dedup.Deduper) func() (*dedup.Claim, time.Duration) {
+func waitFor(t *testing.T, ctx context.Context, d *dedup.Deduper) func() (*dedup.Claim,
+	time.Duration) {
 	t.Helper()
 	type answer struct {
 		c     *dedup.Claim
@@ -35,9 +36,15 @@ func waitFor(t *testing.T, ctx context.Context, d *dedup.Deduper) func() (*dedup
 
 func TestWaiterIsWokenAtOnceWhenTheOwnerInItsProcessEnds(t *testing.T) {
 	ends := map[string]func(*testing.T, *dedup.Deduper, *dedup.Claim) error{
-		"complete": func(t *testing.T, _ *dedup.Deduper, c *dedup.Claim) error { return c.Complete(t.Context(), nil) },
-		"fail":     func(t *testing.T, _ *dedup.Deduper, c *dedup.Claim) error { return c.Fail(t.Context(), errNet) },
-		"release":  func(t *testing.T, _ *dedup.Deduper, c *dedup.Claim) error { return c.Release(t.Context()) },
+		"complete": func(t *testing.T, _ *dedup.Deduper, c *dedup.Claim) error {
+			return c.Complete(t.Context(), nil)
+		},
+		"fail": func(t *testing.T, _ *dedup.Deduper, c *dedup.Claim) error {
+			return c.Fail(t.Context(), errNet)
+		},
+		"release": func(t *testing.T, _ *dedup.Deduper, c *dedup.Claim) error {
+			return c.Release(t.Context())
+		},
 		"batch": func(t *testing.T, d *dedup.Deduper, c *dedup.Claim) error {
 			d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: c}})
 			return nil

@@ -27,20 +27,27 @@ func TestNewRefusesTheWindowOfItsStore(t *testing.T) {
 		store, leases *fixed
 		field, says   string
 	}{
-		"the same":              {store: &fixed{window: day, hold: 2 * time.Hour}},
-		"any":                   {store: &fixed{}},
-		"a longer hold":         {store: &fixed{hold: 3 * time.Hour}},
-		"a shorter window":      {store: &fixed{window: time.Hour}, field: "Config.Window", says: "dedup: Config.Window is 24h0m0s; its store has one window for all keys, 1h0m0s"},
-		"a longer window":       {store: &fixed{window: 2 * day}, field: "Config.Window"},
-		"a shorter hold":        {store: &fixed{hold: time.Hour}, field: "Config.Hold", says: "dedup: Config.Hold is 2h0m0s; its store keeps what is unfinished for 1h0m0s at most"},
-		"layers, the same":      {store: &fixed{window: day}, leases: &fixed{}},
-		"layers, window":        {store: &fixed{window: time.Hour}, leases: &fixed{}, field: "Config.Window"},
-		"layers, hold":          {store: &fixed{hold: time.Hour}, leases: &fixed{}, field: "Config.Hold"},
-		"layers, leases' hold":  {store: &fixed{hold: day}, leases: &fixed{hold: time.Hour}, field: "Config.Hold"},
-		"layers, leases' alone": {store: &fixed{}, leases: &fixed{window: day}, field: "Config.Leases"},
+		"the same":      {store: &fixed{window: day, hold: 2 * time.Hour}},
+		"any":           {store: &fixed{}},
+		"a longer hold": {store: &fixed{hold: 3 * time.Hour}},
+		"a shorter window": {store: &fixed{window: time.Hour}, field: "Config.Window",
+			says: "dedup: Config.Window is 24h0m0s; its store has one window for all keys, 1h0m0s"},
+		"a longer window": {store: &fixed{window: 2 * day}, field: "Config.Window"},
+		"a shorter hold": {store: &fixed{hold: time.Hour}, field: "Config.Hold",
+			says: "dedup: Config.Hold is 2h0m0s; its store keeps what is unfinished for 1h0m0s at most"},
+		"layers, the same": {store: &fixed{window: day}, leases: &fixed{}},
+		"layers, window": {store: &fixed{window: time.Hour}, leases: &fixed{},
+			field: "Config.Window"},
+		"layers, hold": {store: &fixed{hold: time.Hour}, leases: &fixed{},
+			field: "Config.Hold"},
+		"layers, leases' hold": {store: &fixed{hold: day}, leases: &fixed{hold: time.Hour},
+			field: "Config.Hold"},
+		"layers, leases' alone": {store: &fixed{}, leases: &fixed{window: day},
+			field: "Config.Leases"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := dedup.Config{Namespace: "test", Window: day, Hold: 2 * time.Hour, LeaseTTL: time.Minute}
+			cfg := dedup.Config{Namespace: "test", Window: day, Hold: 2 * time.Hour,
+				LeaseTTL: time.Minute}
 			row.store.Store = dedup.Memory(10)
 			if row.leases != nil {
 				row.leases.Store = dedup.Memory(10)
@@ -67,7 +74,9 @@ func TestClaimsSayWhatTheirEndNeeds(t *testing.T) {
 	for name, seenOnly := range map[string]bool{"results": false, "seen only": true} {
 		t.Run(name, func(t *testing.T) {
 			store := &claimsSeen{Store: dedup.Memory(10)}
-			d := newDeduper(t, store, func(c *dedup.Config) { c.SeenOnly, c.ResultLimit, c.Window = seenOnly, 1000, day })
+			d := newDeduper(t, store, func(c *dedup.Config) {
+				c.SeenOnly, c.ResultLimit, c.Window = seenOnly, 1000, day
+			})
 			_, err := do(t, d, "k", returns("v"))
 			require.NoError(t, err)
 			_, err = d.ClaimBatch(t.Context(), []dedup.Request{{Key: "a"}, {Key: "b"}})

@@ -14,28 +14,50 @@ import (
 
 // Problems, by the anchors of docs/http.md.
 var (
-	keyMissing         = problem.Problem{Name: "key-missing", Status: 400, Title: "This request needs an Idempotency-Key."}
-	keyMalformed       = problem.Problem{Name: "key-malformed", Status: 400, Title: "The Idempotency-Key is malformed."}
-	bodyIncomplete     = problem.Problem{Name: "body-incomplete", Status: 400, Title: "The request's body ended early."}
-	noPrincipal        = problem.Problem{Name: "no-principal", Status: 401, Title: "The request names nobody that its key could belong to."}
-	replayRefused      = problem.Problem{Name: "replay-refused", Status: 403, Title: "The answer to this request may not be seen again."}
-	inFlight           = problem.Problem{Name: "in-flight", Status: 409, Title: "A request with this Idempotency-Key is still running."}
-	uncertain          = problem.Problem{Name: "uncertain", Status: 409, Title: "It is being found out whether an earlier request with this Idempotency-Key had its effect."}
-	responseNotKept    = problem.Problem{Name: "response-not-kept", Status: 410, Title: "This request is done; its answer was not kept.", Final: true}
-	requestTooLarge    = problem.Problem{Name: "request-too-large", Status: 413, Title: "The request's body is too large."}
-	keyReused          = problem.Problem{Name: "key-reused", Status: 422, Title: "This Idempotency-Key was used with another request."}
-	tooManyInFlight    = problem.Problem{Name: "too-many-in-flight", Status: 429, Title: "Too many requests of this client are under way."}
-	bodyTaken          = problem.Problem{Name: "body-taken", Status: 500, Title: "The request's body was read too early.", Final: true}
-	responseUnreadable = problem.Problem{Name: "response-unreadable", Status: 500, Title: "This request is done; its answer cannot be read.", Final: true}
-	failed             = problem.Problem{Name: "failed", Status: 500, Title: "This request has failed for good.", Final: true}
-	responseTooLarge   = problem.Problem{Name: "response-too-large", Status: 500, Title: "This request is done; its answer is too large to be kept.", Final: true}
-	responseIncomplete = problem.Problem{Name: "response-incomplete", Status: 500, Title: "This request is done; its answer broke off.", Final: true}
-	notSupported       = problem.Problem{Name: "not-supported", Status: 501, Title: "A request with an Idempotency-Key cannot switch protocols."}
-	storeUnavailable   = problem.Problem{Name: "store-unavailable", Status: 503, Title: "It cannot be found out now whether this request is new."}
-	replayUnavailable  = problem.Problem{Name: "replay-unavailable", Status: 503, Title: "It cannot be found out now whether the answer to this request may be seen again."}
-	scopeUnavailable   = problem.Problem{Name: "scope-unavailable", Status: 503, Title: "It cannot be found out now whose request this is."}
-	outcomeUnknown     = problem.Problem{Name: "outcome-unknown", Status: 503, Title: "It is not known whether this request is done: ask again with its Idempotency-Key."}
-	cancelled          = problem.Problem{Name: "cancelled", Status: 503, Title: "The request was cancelled before it was answered."}
+	keyMissing = problem.Problem{Name: "key-missing", Status: 400,
+		Title: "This request needs an Idempotency-Key."}
+	keyMalformed = problem.Problem{Name: "key-malformed", Status: 400,
+		Title: "The Idempotency-Key is malformed."}
+	bodyIncomplete = problem.Problem{Name: "body-incomplete", Status: 400,
+		Title: "The request's body ended early."}
+	noPrincipal = problem.Problem{Name: "no-principal", Status: 401,
+		Title: "The request names nobody that its key could belong to."}
+	replayRefused = problem.Problem{Name: "replay-refused", Status: 403,
+		Title: "The answer to this request may not be seen again."}
+	inFlight = problem.Problem{Name: "in-flight", Status: 409,
+		Title: "A request with this Idempotency-Key is still running."}
+	uncertain = problem.Problem{Name: "uncertain", Status: 409,
+		Title: "It is being found out whether an earlier request with this Idempotency-Key had its effect."}
+	responseNotKept = problem.Problem{Name: "response-not-kept", Status: 410,
+		Title: "This request is done; its answer was not kept.", Final: true}
+	requestTooLarge = problem.Problem{Name: "request-too-large", Status: 413,
+		Title: "The request's body is too large."}
+	keyReused = problem.Problem{Name: "key-reused", Status: 422,
+		Title: "This Idempotency-Key was used with another request."}
+	tooManyInFlight = problem.Problem{Name: "too-many-in-flight", Status: 429,
+		Title: "Too many requests of this client are under way."}
+	bodyTaken = problem.Problem{Name: "body-taken", Status: 500,
+		Title: "The request's body was read too early.", Final: true}
+	responseUnreadable = problem.Problem{Name: "response-unreadable", Status: 500,
+		Title: "This request is done; its answer cannot be read.", Final: true}
+	failed = problem.Problem{Name: "failed", Status: 500,
+		Title: "This request has failed for good.", Final: true}
+	responseTooLarge = problem.Problem{Name: "response-too-large", Status: 500,
+		Title: "This request is done; its answer is too large to be kept.", Final: true}
+	responseIncomplete = problem.Problem{Name: "response-incomplete", Status: 500,
+		Title: "This request is done; its answer broke off.", Final: true}
+	notSupported = problem.Problem{Name: "not-supported", Status: 501,
+		Title: "A request with an Idempotency-Key cannot switch protocols."}
+	storeUnavailable = problem.Problem{Name: "store-unavailable", Status: 503,
+		Title: "It cannot be found out now whether this request is new."}
+	replayUnavailable = problem.Problem{Name: "replay-unavailable", Status: 503,
+		Title: "It cannot be found out now whether the answer to this request may be seen again."}
+	scopeUnavailable = problem.Problem{Name: "scope-unavailable", Status: 503,
+		Title: "It cannot be found out now whose request this is."}
+	outcomeUnknown = problem.Problem{Name: "outcome-unknown", Status: 503,
+		Title: "It is not known whether this request is done: ask again with its Idempotency-Key."}
+	cancelled = problem.Problem{Name: "cancelled", Status: 503,
+		Title: "The request was cancelled before it was answered."}
 )
 
 // say answers with p and what was wrong with this request.
@@ -154,7 +176,8 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 	var failure *dedup.FailedError
 	switch {
 	case c.last != nil && errors.Is(err, dedup.ErrLeaseLost), c.landed && unrecorded(err):
-		c.warn("effect without a record of ours: it is not known whether the request is done", "error", err)
+		c.warn("effect without a record of ours: it is not known whether the request is done",
+			"error", err)
 		c.later(outcomeUnknown)
 	case errors.Is(err, errSilent):
 		c.answerSilence()
@@ -192,7 +215,8 @@ func (c *call) answerError(res *dedup.Result[[]byte], err error) {
 // known: it could not be confirmed, or the store has refused it.
 func unrecorded(err error) bool {
 	var input *dedup.InputError
-	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) || errors.As(err, &input)
+	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) ||
+		errors.As(err, &input)
 }
 
 // answerUnkept sends an answer that leaves its key free.
@@ -226,18 +250,22 @@ func (c *call) comeAgain(lease time.Duration) time.Duration {
 // that are not kept are left out, and an answer that is larger than Config.ResponseLimit
 // leaves a tombstone, as that of a handler does. A status below 200 or above 999, and a ctx
 // of something else with Config.Seal, are an [*dedup.InputError].
-func (m *Middleware) EncodeResponse(ctx context.Context, status int, header http.Header, body []byte) ([]byte, error) {
+func (m *Middleware) EncodeResponse(ctx context.Context, status int, header http.Header,
+	body []byte) ([]byte, error) {
 	if status < 200 || status > 999 {
-		return nil, &dedup.InputError{Field: "Status", Reason: "is " + strconv.Itoa(status) + "; it must be 200-999"}
+		return nil, &dedup.InputError{Field: "Status",
+			Reason: "is " + strconv.Itoa(status) + "; it must be 200-999"}
 	}
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok || c.m != m {
 		if m.box != nil {
-			return nil, &dedup.InputError{Field: "Context", Reason: "is not that of a request, and a sealed response is bound to its key"}
+			return nil, &dedup.InputError{Field: "Context",
+				Reason: "is not that of a request, and a sealed response is bound to its key"}
 		}
 		c = &call{m: m}
 	}
-	stored := c.encode(&sealed.Response{Status: status, Header: kept(m.headers, nil, header), Body: body})
+	stored := c.encode(&sealed.Response{Status: status, Header: kept(m.headers, nil, header),
+		Body: body})
 	if len(stored) > m.cfg.ResponseLimit {
 		stored = c.encode(&sealed.Response{Tombstone: true, Status: status})
 	}

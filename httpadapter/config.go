@@ -117,7 +117,8 @@ type Config struct {
 	CancelWithClient bool
 	// Timeout cancels the handler's context; it never answers for it. Default 1 minute.
 	Timeout time.Duration
-	// RetryAfter is what an answer that asks to come again says, in whole seconds, rounded up. Default 1 s.
+	// RetryAfter is what an answer that asks to come again says, in whole seconds, rounded up.
+	// Default 1 s.
 	RetryAfter time.Duration
 	// Logger is told what a client is not. Default: discarded.
 	Logger *slog.Logger
@@ -162,9 +163,11 @@ func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
 	case run == nil:
 		return nil, &dedup.InputError{Field: "Runner", Reason: "is nil"}
 	case scope == nil:
-		return nil, &dedup.InputError{Field: "Scope", Reason: "is nil; Unscoped says that all clients share their keys"}
+		return nil, &dedup.InputError{Field: "Scope",
+			Reason: "is nil; Unscoped says that all clients share their keys"}
 	case run.ResultLimit() <= 0:
-		return nil, &dedup.InputError{Field: "Runner", Reason: "keeps no results (SeenOnly), and answers could not be replayed"}
+		return nil, &dedup.InputError{Field: "Runner",
+			Reason: "keeps no results (SeenOnly), and answers could not be replayed"}
 	}
 	cfg.setDefaults(run)
 	if err := cfg.check(run); err != nil {
@@ -173,7 +176,8 @@ func New(run Runner, scope Scope, cfg Config) (*Middleware, error) {
 	if cfg.Route == nil {
 		cfg.Route = func(r *http.Request) string { return cfg.sameHost(r) + requestPath(r) }
 	}
-	m := &Middleware{run: run, principal: scope, cfg: cfg, methods: map[string]bool{}, quota: quota.New(cfg.MaxInFlight), atomic: isAtomic(run)}
+	m := &Middleware{run: run, principal: scope, cfg: cfg, methods: map[string]bool{},
+		quota: quota.New(cfg.MaxInFlight), atomic: isAtomic(run)}
 	for _, method := range cfg.Methods {
 		m.methods[method] = true
 	}
@@ -205,7 +209,8 @@ func (m *Middleware) build() (err error) {
 			return bad("FingerprintKey", "has version 0; it must be 1-127")
 		}
 	}
-	if m.digester, err = sealed.NewDigester("httpadapter.Config.FingerprintKey", key.Version, key.Key, more...); err != nil {
+	if m.digester, err = sealed.NewDigester("httpadapter.Config.FingerprintKey", key.Version,
+		key.Key, more...); err != nil {
 		return err
 	}
 	m.box, err = sealed.NewBox("httpadapter.Config.Seal", m.cfg.Seal, m.cfg.AcceptPlain)
@@ -237,7 +242,8 @@ func (c *Config) setDefaults(run Runner) {
 }
 
 func bad(field, format string, args ...any) error {
-	return &dedup.InputError{Field: "httpadapter.Config." + field, Reason: fmt.Sprintf(format, args...)}
+	return &dedup.InputError{Field: "httpadapter.Config." + field,
+		Reason: fmt.Sprintf(format, args...)}
 }
 
 // check names the first bad field of a configuration with its defaults.
@@ -247,20 +253,24 @@ func (c *Config) check(run Runner) error {
 		case !validName(method):
 			return bad("Methods", "has %q, which is no method", method)
 		case method != strings.ToUpper(method):
-			return bad("Methods", "has %q: a method is in upper case, and no request would have a key", method)
+			return bad("Methods",
+				"has %q: a method is in upper case, and no request would have a key", method)
 		}
 	}
 	switch {
 	case c.Route != nil && c.SameHost != nil:
-		return bad("SameHost", "is set together with Route, which alone says what a key is bound to")
+		return bad("SameHost",
+			"is set together with Route, which alone says what a key is bound to")
 	case c.MaxInFlight < 0:
 		return bad("MaxInFlight", "is %d; it must not be negative", c.MaxInFlight)
 	case c.RequestLimit < 0:
 		return bad("RequestLimit", "is %d; it must not be negative", c.RequestLimit)
 	case c.ResponseLimit < minResponseLimit:
-		return bad("ResponseLimit", "is %d bytes; at least %d are needed", c.ResponseLimit, minResponseLimit)
+		return bad("ResponseLimit", "is %d bytes; at least %d are needed", c.ResponseLimit,
+			minResponseLimit)
 	case c.ResponseLimit > run.ResultLimit():
-		return bad("ResponseLimit", "is %d bytes, more than the Runner keeps (%d)", c.ResponseLimit, run.ResultLimit())
+		return bad("ResponseLimit", "is %d bytes, more than the Runner keeps (%d)", c.ResponseLimit,
+			run.ResultLimit())
 	case c.Timeout < 0:
 		return bad("Timeout", "is %v; it must not be negative", c.Timeout)
 	case c.RetryAfter < 0:

@@ -29,7 +29,8 @@ func (m *Middleware) fingerprintMore() (more []string, err error) {
 		if !validName(name) {
 			return nil, bad("FingerprintHeaders", "has %q, which is no header", name)
 		}
-		if name = http.CanonicalHeaderKey(name); name != "Content-Type" && name != "Content-Encoding" {
+		if name = http.CanonicalHeaderKey(name); name != "Content-Type" &&
+			name != "Content-Encoding" {
 			more = append(more, name)
 		}
 	}
@@ -40,12 +41,14 @@ func (m *Middleware) fingerprintMore() (more []string, err error) {
 // fingerprint digests what must be the same when a key comes again.
 func (m *Middleware) fingerprint(r *http.Request, body []byte) dedup.Fingerprint {
 	if m.cfg.Canonical != nil {
-		if canonical, err := m.cfg.Canonical(r.Header.Get("Content-Type"), bytes.Clone(body)); err == nil {
+		if canonical, err := m.cfg.Canonical(r.Header.Get("Content-Type"),
+			bytes.Clone(body)); err == nil {
 			body = canonical
 		}
 	}
 	parts := make([][]byte, 0, 6+2*len(m.fingerprintHeaders))
-	parts = append(parts, []byte{fingerprintVersion}, []byte(r.Method), []byte(requestPath(r)), []byte(r.URL.RawQuery))
+	parts = append(parts, []byte{fingerprintVersion}, []byte(r.Method), []byte(requestPath(r)),
+		[]byte(r.URL.RawQuery))
 	for _, name := range m.fingerprintHeaders {
 		values := r.Header[name]
 		if name == "Host" { // net/http keeps it elsewhere

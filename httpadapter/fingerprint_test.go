@@ -20,7 +20,9 @@ import (
 // What must be the same when a key comes again. The route is one for all, so that only the
 // fingerprint tells these apart.
 func TestFingerprint(t *testing.T) {
-	cfg := httpadapter.Config{Route: func(*http.Request) string { return "" }, FingerprintHeaders: []string{"x-currency"}}
+	cfg := httpadapter.Config{Route: func(*http.Request) string {
+		return ""
+	}, FingerprintHeaders: []string{"x-currency"}}
 	add := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Add(name, value) }
 	}
@@ -57,7 +59,9 @@ func TestFingerprint(t *testing.T) {
 
 // Host is no header for net/http. With a Route of one's own it tells hosts apart.
 func TestFingerprintOfTheHost(t *testing.T) {
-	cfg := httpadapter.Config{Route: func(*http.Request) string { return "" }, FingerprintHeaders: []string{"host"}}
+	cfg := httpadapter.Config{Route: func(*http.Request) string {
+		return ""
+	}, FingerprintHeaders: []string{"host"}}
 	host := func(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
 	s := newService(t, cfg, created())
 	s.post("k", "{}", host("eu.example"))
@@ -76,11 +80,12 @@ func TestCanonical(t *testing.T) {
 		}
 		return json.Marshal(v)
 	}
-	s := newService(t, httpadapter.Config{Canonical: canonical}, func(w http.ResponseWriter, r *http.Request) {
-		var b bytes.Buffer
-		_, _ = b.ReadFrom(r.Body)
-		_, _ = w.Write(b.Bytes()) // the handler gets what was sent
-	})
+	s := newService(t, httpadapter.Config{Canonical: canonical},
+		func(w http.ResponseWriter, r *http.Request) {
+			var b bytes.Buffer
+			_, _ = b.ReadFrom(r.Body)
+			_, _ = w.Write(b.Bytes()) // the handler gets what was sent
+		})
 	const sent = `{"b": 2, "a": 1}`
 	wantAnswer(t, s.post("k", sent), 200, sent, firstTime)
 	wantAnswer(t, s.post("k", `{"a":1,"b":2}`), 200, sent, replayed)
@@ -99,9 +104,10 @@ func TestCanonicalInPlace(t *testing.T) {
 		}
 		return body, nil
 	}
-	s := newService(t, httpadapter.Config{Canonical: upper}, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(w, r.Body)
-	})
+	s := newService(t, httpadapter.Config{Canonical: upper},
+		func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(w, r.Body)
+		})
 	wantAnswer(t, s.post("k", "a"), 200, "a", firstTime)
 	wantAnswer(t, s.post("k", "A"), 200, "a", replayed)
 }
@@ -124,13 +130,18 @@ func TestFingerprintsOfOtherParts(t *testing.T) {
 		{"a header more", old, named, false},
 		{"a header less", named, old, false},
 		{"Canonical", old, httpadapter.Config{Canonical: raw}, false},
-		{"a header more, keyed", httpadapter.Config{FingerprintKey: key(127)}, httpadapter.Config{FingerprintKey: key(127), FingerprintHeaders: []string{"X-Currency"}}, false},
-		{"a version more", httpadapter.Config{FingerprintKey: key(1), Canonical: raw}, httpadapter.Config{FingerprintKey: key(2), Canonical: raw}, false},
-		{"the same otherwise written", httpadapter.Config{FingerprintHeaders: []string{"A", "B"}}, httpadapter.Config{FingerprintHeaders: []string{"b", "a", "A", "content-type"}}, true},
+		{"a header more, keyed", httpadapter.Config{FingerprintKey: key(127)},
+			httpadapter.Config{FingerprintKey: key(127),
+				FingerprintHeaders: []string{"X-Currency"}}, false},
+		{"a version more", httpadapter.Config{FingerprintKey: key(1), Canonical: raw},
+			httpadapter.Config{FingerprintKey: key(2), Canonical: raw}, false},
+		{"the same otherwise written", httpadapter.Config{FingerprintHeaders: []string{"A", "B"}},
+			httpadapter.Config{FingerprintHeaders: []string{"b", "a", "A", "content-type"}}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := newDeduper(t, nil)
-			before, after := newServiceOver(t, d, row.old, created()), newServiceOver(t, d, row.new, created())
+			before, after := newServiceOver(t, d, row.old, created()),
+				newServiceOver(t, d, row.new, created())
 			before.post("k", "{}")
 			wantAnswer(t, after.post("k", "{}"), 201, "paid", replayed)
 			w := after.post("k", "another")
@@ -146,11 +157,13 @@ func TestFingerprintsOfOtherParts(t *testing.T) {
 
 func TestFingerprintKeys(t *testing.T) {
 	key := func(version int, b byte) httpadapter.Config {
-		return httpadapter.Config{FingerprintKey: &httpadapter.FingerprintKey{Version: version, Key: bytes.Repeat([]byte{b}, 32)}}
+		return httpadapter.Config{FingerprintKey: &httpadapter.FingerprintKey{Version: version,
+			Key: bytes.Repeat([]byte{b}, 32)}}
 	}
 	versions := map[byte]dedup.Fingerprint{}
 	for _, cfg := range []httpadapter.Config{{}, key(1, 1), key(127, 1)} {
-		run := &fake{do: func(_ context.Context, _ string, _ httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error) {
+		run := &fake{do: func(_ context.Context, _ string, _ httpadapter.Effect,
+			req dedup.Request) (dedup.Result[[]byte], error) {
 			versions[req.Fingerprint[0]] = req.Fingerprint
 			return dedup.Result[[]byte]{}, errors.New("no")
 		}}

@@ -21,7 +21,8 @@ import (
 // byHeader takes the principal from a header, as a test may.
 func byHeader(r *http.Request) (string, error) { return r.Header.Get("X-Account"), nil }
 
-func newMiddleware(t *testing.T, run httpadapter.Runner, scope httpadapter.Scope, cfg httpadapter.Config) *httpadapter.Middleware {
+func newMiddleware(t *testing.T, run httpadapter.Runner, scope httpadapter.Scope,
+	cfg httpadapter.Config) *httpadapter.Middleware {
 	t.Helper()
 	m, err := httpadapter.New(run, scope, cfg)
 	require.NoError(t, err)
@@ -41,7 +42,8 @@ func newService(t *testing.T, cfg httpadapter.Config, handle http.HandlerFunc) *
 	return newServiceOver(t, newDeduper(t, nil), cfg, handle)
 }
 
-func newServiceOver(t *testing.T, d *dedup.Deduper, cfg httpadapter.Config, handle http.HandlerFunc) *service {
+func newServiceOver(t *testing.T, d *dedup.Deduper, cfg httpadapter.Config,
+	handle http.HandlerFunc) *service {
 	t.Helper()
 	s := &service{d: d, m: newMiddleware(t, newClaimed(t, d), byHeader, cfg)}
 	s.h = s.m.Handler(s.count(handle))
@@ -76,7 +78,8 @@ func status(code int) http.HandlerFunc {
 
 // post is a request of account "acme" with the key, or none.
 func post(key, body string, change ...func(*http.Request)) *http.Request {
-	r := httptest.NewRequest(http.MethodPost, "http://api.example/payments", strings.NewReader(body))
+	r := httptest.NewRequest(http.MethodPost, "http://api.example/payments",
+		strings.NewReader(body))
 	r.Header.Set("X-Account", "acme")
 	r.Header.Set("Content-Type", "application/json")
 	if key != "" {
@@ -107,7 +110,8 @@ func (s *service) post(key, body string, change ...func(*http.Request)) *httptes
 }
 
 // wantProblem checks an answer in the middleware's own name.
-func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name string, headers map[string]string) {
+func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name string,
+	headers map[string]string) {
 	t.Helper()
 	var got struct {
 		Type, Title, Detail string
@@ -118,7 +122,9 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name st
 	assert.Equal(t, status, got.Status)
 	assert.True(t, strings.HasSuffix(got.Type, "/docs/http.md#"+name))
 	assert.NotEmpty(t, got.Title)
-	want := map[string]string{"Content-Type": "application/problem+json", "Cache-Control": "no-store", "Idempotent-Replayed": "", "Retry-After": "", "Do-Not-Retry": ""}
+	want := map[string]string{"Content-Type": "application/problem+json",
+		"Cache-Control": "no-store", "Idempotent-Replayed": "", "Retry-After": "",
+		"Do-Not-Retry": ""}
 	for name, value := range headers {
 		want[name] = value
 	}
@@ -132,7 +138,8 @@ func wantHeaders(t *testing.T, w *httptest.ResponseRecorder, want map[string]str
 	}
 }
 
-func wantAnswer(t *testing.T, w *httptest.ResponseRecorder, status int, body string, headers map[string]string) {
+func wantAnswer(t *testing.T, w *httptest.ResponseRecorder, status int, body string,
+	headers map[string]string) {
 	t.Helper()
 	assert.Equal(t, status, w.Code)
 	assert.Equal(t, body, w.Body.String())
@@ -149,12 +156,14 @@ var (
 
 // fake is a Runner that does what a test says.
 type fake struct {
-	do     func(ctx context.Context, key string, effect httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error)
+	do func(ctx context.Context, key string, effect httpadapter.Effect,
+		req dedup.Request) (dedup.Result[[]byte], error)
 	window time.Duration
 	atomic bool
 }
 
-func (f *fake) Run(ctx context.Context, key string, effect httpadapter.Effect, opts ...dedup.Option) (dedup.Result[[]byte], error) {
+func (f *fake) Run(ctx context.Context, key string, effect httpadapter.Effect,
+	opts ...dedup.Option) (dedup.Result[[]byte], error) {
 	var req dedup.Request
 	for _, opt := range opts {
 		opt(&req)
@@ -168,7 +177,8 @@ func (f *fake) Atomic() bool          { return f.atomic }
 
 // answering is a Runner that runs nothing.
 func answering(res dedup.Result[[]byte], err error) *fake {
-	return &fake{do: func(context.Context, string, httpadapter.Effect, dedup.Request) (dedup.Result[[]byte], error) {
+	return &fake{do: func(context.Context, string, httpadapter.Effect,
+		dedup.Request) (dedup.Result[[]byte], error) {
 		return res, err
 	}}
 }

@@ -22,16 +22,17 @@ import (
 func TestAbortedHandlerIsNoEmptySuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := true
-		s := newService(t, httpadapter.Config{Timeout: 3 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
-			if hang {
-				start := time.Now()
-				<-r.Context().Done()
-				assert.Equal(t, 3*time.Second, time.Since(start))
-				assert.ErrorIs(t, r.Context().Err(), context.DeadlineExceeded)
-				return
-			}
-			w.WriteHeader(http.StatusCreated)
-		})
+		s := newService(t, httpadapter.Config{Timeout: 3 * time.Second},
+			func(w http.ResponseWriter, r *http.Request) {
+				if hang {
+					start := time.Now()
+					<-r.Context().Done()
+					assert.Equal(t, 3*time.Second, time.Since(start))
+					assert.ErrorIs(t, r.Context().Err(), context.DeadlineExceeded)
+					return
+				}
+				w.WriteHeader(http.StatusCreated)
+			})
 		wantProblem(t, s.post("k", ""), 503, "cancelled", retryInOne)
 		hang = false
 		wantAnswer(t, s.post("k", ""), 201, "", firstTime) // the key is free
@@ -42,11 +43,12 @@ func TestAbortedHandlerIsNoEmptySuccess(t *testing.T) {
 // The timeout cancels and does not answer: who answers nevertheless is believed.
 func TestHandlerThatAnswersAfterItsTimeoutIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newService(t, httpadapter.Config{Timeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
-			<-r.Context().Done()
-			time.Sleep(time.Minute)
-			w.WriteHeader(http.StatusCreated)
-		})
+		s := newService(t, httpadapter.Config{Timeout: time.Second},
+			func(w http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				time.Sleep(time.Minute)
+				w.WriteHeader(http.StatusCreated)
+			})
 		wantAnswer(t, s.post("k", ""), 201, "", firstTime)
 		wantAnswer(t, s.post("k", ""), 201, "", replayed)
 		s.wantRuns(t, 1)
@@ -71,16 +73,17 @@ func TestClientThatHasGoneCancelsNobody(t *testing.T) {
 func TestCancelWithClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, hangUp := context.WithCancel(t.Context())
-		s := newService(t, httpadapter.Config{CancelWithClient: true}, func(w http.ResponseWriter, r *http.Request) {
-			hangUp()
-			_, ok := r.Context().Deadline()
-			assert.True(t, ok, "no timeout")
-			if r.Header.Get("X-Stay") == "" {
-				<-r.Context().Done()
-				return
-			}
-			created()(w, r)
-		})
+		s := newService(t, httpadapter.Config{CancelWithClient: true},
+			func(w http.ResponseWriter, r *http.Request) {
+				hangUp()
+				_, ok := r.Context().Deadline()
+				assert.True(t, ok, "no timeout")
+				if r.Header.Get("X-Stay") == "" {
+					<-r.Context().Done()
+					return
+				}
+				created()(w, r)
+			})
 		start := time.Now()
 		wantProblem(t, s.post("k", "{}", with(ctx)), 503, "cancelled", retryInOne)
 		assert.Zero(t, time.Since(start))
@@ -94,10 +97,11 @@ func TestWaitingGoesWithTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, func(c *dedup.Config) { c.Wait = time.Hour })
 		free := make(chan struct{})
-		s := newServiceOver(t, d, httpadapter.Config{Timeout: 2 * time.Hour}, func(w http.ResponseWriter, r *http.Request) {
-			<-free
-			created()(w, r)
-		})
+		s := newServiceOver(t, d, httpadapter.Config{Timeout: 2 * time.Hour},
+			func(w http.ResponseWriter, r *http.Request) {
+				<-free
+				created()(w, r)
+			})
 		go s.post("k", "{}")
 		synctest.Wait()
 		ctx, hangUp := context.WithCancel(t.Context())
@@ -121,7 +125,8 @@ func TestWaitingGoesWithTheClient(t *testing.T) {
 // Between claim and handler the client goes: nothing begins.
 func TestClientGoneBeforeTheHandlerBegins(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
-	run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+	run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,
+		_ dedup.Request) (dedup.Result[[]byte], error) {
 		hangUp()
 		<-ctx.Done()
 		_, _, err := effect(context.WithoutCancel(ctx))
@@ -129,20 +134,23 @@ func TestClientGoneBeforeTheHandlerBegins(t *testing.T) {
 	}}
 	m := newMiddleware(t, run, byHeader, httpadapter.Config{})
 	h := m.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("began") }))
-	wantProblem(t, send(h, post("k", "{}", with(ctx))), 503, "cancelled", map[string]string{"Retry-After": "1"})
+	wantProblem(t, send(h, post("k", "{}", with(ctx))), 503, "cancelled",
+		map[string]string{"Retry-After": "1"})
 }
 
 func TestInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
-		s := newService(t, httpadapter.Config{RetryAfter: 7 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
-			<-free
-			created()(w, r)
-		})
+		s := newService(t, httpadapter.Config{RetryAfter: 7 * time.Second},
+			func(w http.ResponseWriter, r *http.Request) {
+				<-free
+				created()(w, r)
+			})
 		first := make(chan *httptest.ResponseRecorder)
 		go func() { first <- s.post("k", "{}") }()
 		synctest.Wait()
-		wantProblem(t, s.post("k", "{}"), 409, "in-flight", map[string]string{"Retry-After": "7", "Idempotency-Window": "86400"})
+		wantProblem(t, s.post("k", "{}"), 409, "in-flight",
+			map[string]string{"Retry-After": "7", "Idempotency-Window": "86400"})
 		time.Sleep(30 * time.Second) // three leases: it is renewed
 		wantProblem(t, s.post("k", "{}"), 409, "in-flight", map[string]string{"Retry-After": "7"})
 		close(free)
@@ -158,15 +166,16 @@ func TestLeaseLostUnderTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &deaf{Store: dedup.Memory(10)}
 		ctx, hangUp := context.WithCancel(t.Context())
-		s := newServiceOver(t, newDeduperOver(t, store, nil), httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
-			hangUp()
-			synctest.Wait()
-			store.silent.Store(true)
-			<-r.Context().Done()
-			assert.ErrorIs(t, context.Cause(r.Context()), dedup.ErrLeaseLost)
-			store.silent.Store(false)
-			created()(w, r)
-		})
+		s := newServiceOver(t, newDeduperOver(t, store, nil), httpadapter.Config{},
+			func(w http.ResponseWriter, r *http.Request) {
+				hangUp()
+				synctest.Wait()
+				store.silent.Store(true)
+				<-r.Context().Done()
+				assert.ErrorIs(t, context.Cause(r.Context()), dedup.ErrLeaseLost)
+				store.silent.Store(false)
+				created()(w, r)
+			})
 		wantProblem(t, s.post("k", "{}", with(ctx)), 503, "outcome-unknown", retryInOne)
 	})
 }
@@ -190,7 +199,8 @@ func (s *deaf) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer
 
 // The value of a panic is the handler's own, and its key is free.
 func TestPanicReleasesAndGoesOn(t *testing.T) {
-	for name, value := range map[string]any{"a panic": "boom", "ErrAbortHandler": http.ErrAbortHandler} {
+	for name, value := range map[string]any{"a panic": "boom",
+		"ErrAbortHandler": http.ErrAbortHandler} {
 		t.Run(name, func(t *testing.T) {
 			angry := true
 			s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {

@@ -41,10 +41,12 @@ func GRPCWebHeaders() []string {
 // denied are never stored and never replayed: they speak of one client, one connection or
 // one moment.
 var denied = nameSet(
-	"Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authorization", "WWW-Authenticate", "Proxy-Authenticate",
-	"Authentication-Info", "Proxy-Authentication-Info", "Clear-Site-Data", "Connection", "Keep-Alive",
-	"Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Date", "Content-Length", "Age", replayedHeader,
-	windowHeader,
+	"Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authorization", "WWW-Authenticate",
+	"Proxy-Authenticate",
+	"Authentication-Info", "Proxy-Authentication-Info", "Clear-Site-Data", "Connection",
+	"Keep-Alive",
+	"Proxy-Connection", "TE", "Trailer", "Transfer-Encoding", "Upgrade", "Date", "Content-Length",
+	"Age", replayedHeader, windowHeader,
 )
 
 func nameSet(names ...string) map[string]bool {
@@ -62,9 +64,11 @@ func keptHeaders(more []string) (map[string]bool, error) {
 		canonical := http.CanonicalHeaderKey(name)
 		switch {
 		case !validName(name):
-			return nil, &dedup.InputError{Field: "httpadapter.Config.Headers", Reason: fmt.Sprintf("has %q, which is no header", name)}
+			return nil, &dedup.InputError{Field: "httpadapter.Config.Headers",
+				Reason: fmt.Sprintf("has %q, which is no header", name)}
 		case denied[canonical]:
-			return nil, &dedup.InputError{Field: "httpadapter.Config.Headers", Reason: "has " + canonical + ", which is never replayed"}
+			return nil, &dedup.InputError{Field: "httpadapter.Config.Headers",
+				Reason: "has " + canonical + ", which is never replayed"}
 		}
 		set[canonical] = true
 	}

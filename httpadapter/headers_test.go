@@ -19,9 +19,12 @@ import (
 )
 
 var never = []string{
-	"Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authorization", "WWW-Authenticate", "Proxy-Authenticate",
-	"Authentication-Info", "Proxy-Authentication-Info", "Clear-Site-Data", "Connection", "Keep-Alive", "Proxy-Connection",
-	"TE", "Trailer", "Transfer-Encoding", "Upgrade", "Date", "Content-Length", "Age", "Idempotent-Replayed",
+	"Set-Cookie", "Set-Cookie2", "Authorization", "Proxy-Authorization", "WWW-Authenticate",
+	"Proxy-Authenticate",
+	"Authentication-Info", "Proxy-Authentication-Info", "Clear-Site-Data", "Connection",
+	"Keep-Alive", "Proxy-Connection",
+	"TE", "Trailer", "Transfer-Encoding", "Upgrade", "Date", "Content-Length",
+	"Age", "Idempotent-Replayed",
 }
 
 // noted is a store that shows the results it was given.
@@ -40,25 +43,26 @@ func (s *noted) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answ
 func TestHeadersThatAreKept(t *testing.T) {
 	store := &noted{Store: dedup.Memory(10)}
 	keep := httpadapter.Config{Headers: []string{"x-request-cost", "ETag"}}
-	s := newServiceOver(t, newDeduperOver(t, store, nil), keep, func(w http.ResponseWriter, _ *http.Request) {
-		h := w.Header()
-		for _, name := range httpadapter.DefaultHeaders() {
-			h.Set(name, "kept-"+name)
-		}
-		for _, name := range never {
-			if name != "Content-Length" && name != "Transfer-Encoding" && name != "Trailer" {
-				h.Set(name, "secret")
+	s := newServiceOver(t, newDeduperOver(t, store, nil),
+		keep, func(w http.ResponseWriter, _ *http.Request) {
+			h := w.Header()
+			for _, name := range httpadapter.DefaultHeaders() {
+				h.Set(name, "kept-"+name)
 			}
-		}
-		h.Set("X-Request-Cost", "7")
-		h.Set("X-Other", "secret")
-		h["vary"] = []string{"Accept", "Origin"} // not canonical, and of two lines
-		h.Del("Vary")
-		h["Link"] = []string{"<a>", "<b>"}
-		h.Set(http.TrailerPrefix+"X-Sum", "secret")
-		w.WriteHeader(http.StatusCreated)
-		h.Set("Etag", "too late")
-	})
+			for _, name := range never {
+				if name != "Content-Length" && name != "Transfer-Encoding" && name != "Trailer" {
+					h.Set(name, "secret")
+				}
+			}
+			h.Set("X-Request-Cost", "7")
+			h.Set("X-Other", "secret")
+			h["vary"] = []string{"Accept", "Origin"} // not canonical, and of two lines
+			h.Del("Vary")
+			h["Link"] = []string{"<a>", "<b>"}
+			h.Set(http.TrailerPrefix+"X-Sum", "secret")
+			w.WriteHeader(http.StatusCreated)
+			h.Set("Etag", "too late")
+		})
 	first := s.post("k", "")
 	for _, name := range never {
 		if name == "Content-Length" || name == "Transfer-Encoding" || name == "Trailer" {
@@ -68,8 +72,10 @@ func TestHeadersThatAreKept(t *testing.T) {
 	}
 	again := s.post("k", "")
 	wantHeaders(t, again, replayed)
-	wantHeaders(t, again, map[string]string{"X-Request-Cost": "7", "X-Other": "", "Etag": "kept-Etag", "Location": "kept-Location"})
-	for name, want := range map[string][]string{"Vary": {"Accept", "Origin"}, "Link": {"<a>", "<b>"}} {
+	wantHeaders(t, again, map[string]string{"X-Request-Cost": "7", "X-Other": "",
+		"Etag": "kept-Etag", "Location": "kept-Location"})
+	for name, want := range map[string][]string{"Vary": {"Accept", "Origin"},
+		"Link": {"<a>", "<b>"}} {
 		assert.Equal(t, want, again.Header()[name], name)
 	}
 	for _, name := range never {
@@ -88,9 +94,12 @@ func TestDeniedHeadersOfARecordAreNotReplayed(t *testing.T) {
 		h[name], h[strings.ToLower(name)] = []string{"secret"}, []string{"secret"}
 	}
 	stored := sealed.Encode(&sealed.Response{Status: 201, Header: h, Body: []byte("paid")})
-	m := newMiddleware(t, answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored}, nil), byHeader, httpadapter.Config{Headers: []string{"X-Kept"}})
+	m := newMiddleware(t, answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored},
+		nil), byHeader, httpadapter.Config{Headers: []string{"X-Kept"}})
 	w := send(m.Handler(status(200)), post("k", ""))
-	wantAnswer(t, w, 201, "paid", map[string]string{"Location": "/a", "X-Kept": "1", "Idempotent-Replayed": "true", "Content-Length": "4"})
+	wantAnswer(t, w, 201, "paid",
+		map[string]string{"Location": "/a", "X-Kept": "1", "Idempotent-Replayed": "true",
+			"Content-Length": "4"})
 	for name, values := range w.Header() {
 		assert.NotContains(t, values, "secret")
 		assert.NotEqual(t, "bad name", name)
@@ -99,8 +108,10 @@ func TestDeniedHeadersOfARecordAreNotReplayed(t *testing.T) {
 
 func TestDeniedHeadersAreRefusedInConfig(t *testing.T) {
 	run := newClaimed(t, newDeduper(t, nil))
-	for _, name := range append([]string{"", "a b", "set-cookie", "a\nb", "Idempotency-Window"}, never...) {
-		_, err := httpadapter.New(run, byHeader, httpadapter.Config{Headers: []string{"X-Good", name}})
+	for _, name := range append([]string{"", "a b", "set-cookie", "a\nb", "Idempotency-Window"},
+		never...) {
+		_, err := httpadapter.New(run, byHeader,
+			httpadapter.Config{Headers: []string{"X-Good", name}})
 		wantInputError(t, err, "httpadapter.Config.Headers")
 	}
 }
@@ -128,9 +139,11 @@ func TestHeadersOfOuterMiddlewareAreNotStored(t *testing.T) {
 		inner.ServeHTTP(w, r)
 	})
 	first := s.post("k", "")
-	wantHeaders(t, first, map[string]string{"X-Request-Id": "1", "X-Cost": "7", "Cache-Control": ""})
+	wantHeaders(t, first, map[string]string{"X-Request-Id": "1", "X-Cost": "7",
+		"Cache-Control": ""})
 	again := s.post("k", "")
-	wantHeaders(t, again, map[string]string{"X-Request-Id": "2", "X-Cost": "7", "Cache-Control": "private"})
+	wantHeaders(t, again, map[string]string{"X-Request-Id": "2", "X-Cost": "7",
+		"Cache-Control": "private"})
 	assert.Equal(t, []string{"Origin", "Accept"}, again.Header()["Vary"])
 }
 
@@ -147,7 +160,8 @@ func TestHeadersThatAHandlerCannotSet(t *testing.T) {
 	})
 	w := &plain{header: http.Header{}}
 	s.h.ServeHTTP(w, post("k", ""))
-	want := http.Header{"Idempotency-Window": {"86400"}, "Content-Length": {"4"}, "Content-Type": {"text/plain; charset=utf-8"}}
+	want := http.Header{"Idempotency-Window": {"86400"}, "Content-Length": {"4"},
+		"Content-Type": {"text/plain; charset=utf-8"}}
 	assert.Equal(t, want, w.header)
 }
 
@@ -205,7 +219,8 @@ func TestWriterKeepsToItself(t *testing.T) {
 		w.Header().Set("Location", "/a")
 		assert.NoError(t, c.Flush())
 		w.(http.Flusher).Flush()
-		w.Header().Set("Location", "/b")              // after what Flush has decided, as in net/http
+		// after what Flush has decided, as in net/http
+		w.Header().Set("Location", "/b")
 		w.WriteHeader(http.StatusInternalServerError) // likewise
 	})
 	front := &plain{header: http.Header{}}
@@ -214,7 +229,8 @@ func TestWriterKeepsToItself(t *testing.T) {
 		inner.ServeHTTP(flushing{front, t}, r)
 		inner.ServeHTTP(w, r)
 	})
-	wantAnswer(t, s.post("k", ""), 200, "", map[string]string{"Location": "/a", "Idempotent-Replayed": "true"})
+	wantAnswer(t, s.post("k", ""), 200, "",
+		map[string]string{"Location": "/a", "Idempotent-Replayed": "true"})
 	assert.Equal(t, []int{200}, front.statuses, "the first answer")
 }
 

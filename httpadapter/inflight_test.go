@@ -17,21 +17,25 @@ import (
 func TestS07OneAccountCannotHoldAllClaims(t *testing.T) {
 	const most = 3
 	running, release := make(chan struct{}), make(chan struct{})
-	s := newService(t, httpadapter.Config{MaxInFlight: most}, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-Account") == "acme" {
-			running <- struct{}{}
-			<-release
-		}
-		_, _ = w.Write([]byte("paid"))
-	})
+	s := newService(t, httpadapter.Config{MaxInFlight: most},
+		func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Account") == "acme" {
+				running <- struct{}{}
+				<-release
+			}
+			_, _ = w.Write([]byte("paid"))
+		})
 	answers := make(chan *httptest.ResponseRecorder, most)
 	for i := range most {
 		go func() { answers <- s.post(fmt.Sprint("held-", i), "") }()
 		<-running
 	}
 	for i := range 100 {
-		unread := func(r *http.Request) { r.Body = readCloser{iotest.ErrReader(errors.New("was read"))} }
-		wantProblem(t, s.post(fmt.Sprint("more-", i), "{}", unread), 429, "too-many-in-flight", retryInOne)
+		unread := func(r *http.Request) {
+			r.Body = readCloser{iotest.ErrReader(errors.New("was read"))}
+		}
+		wantProblem(t, s.post(fmt.Sprint("more-", i), "{}", unread), 429, "too-many-in-flight",
+			retryInOne)
 	}
 	s.wantRuns(t, most)
 	wantAnswer(t, s.post("k", "", header("X-Account", "other")), 200, "paid", firstTime)
@@ -40,22 +44,24 @@ func TestS07OneAccountCannotHoldAllClaims(t *testing.T) {
 		wantAnswer(t, <-answers, 200, "paid", firstTime)
 	}
 	go func() { <-running }()
-	wantAnswer(t, s.post("more-0", ""), 200, "paid", firstTime) // nothing was claimed of what was refused
+	// nothing was claimed of what was refused
+	wantAnswer(t, s.post("more-0", ""), 200, "paid", firstTime)
 }
 
 // A place comes back however a request ends, or an account that meets a bad handler would be
 // locked out.
 func TestS07PlacesComeBack(t *testing.T) {
-	s := newService(t, httpadapter.Config{MaxInFlight: 1, RequestLimit: 10}, func(w http.ResponseWriter, r *http.Request) {
-		switch r.Header.Get("X-End") {
-		case "panic":
-			panic("bad")
-		case "none":
-			w.WriteHeader(http.StatusInternalServerError)
-		default:
-			w.WriteHeader(http.StatusCreated)
-		}
-	})
+	s := newService(t, httpadapter.Config{MaxInFlight: 1, RequestLimit: 10},
+		func(w http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("X-End") {
+			case "panic":
+				panic("bad")
+			case "none":
+				w.WriteHeader(http.StatusInternalServerError)
+			default:
+				w.WriteHeader(http.StatusCreated)
+			}
+		})
 	for range 3 {
 		func() {
 			defer func() {

@@ -10,10 +10,12 @@ import (
 // good has a Keep of its own.
 func KeepIETF(status int) bool {
 	switch status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed,
-		http.StatusRequestTimeout, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
-		http.StatusMisdirectedRequest, http.StatusLocked, http.StatusTooEarly, http.StatusPreconditionRequired,
-		http.StatusTooManyRequests:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+		http.StatusMethodNotAllowed,
+		http.StatusRequestTimeout, http.StatusConflict, http.StatusRequestEntityTooLarge,
+		http.StatusUnsupportedMediaType,
+		http.StatusMisdirectedRequest, http.StatusLocked, http.StatusTooEarly,
+		http.StatusPreconditionRequired, http.StatusTooManyRequests:
 		return false
 	}
 	return status < 500

@@ -19,11 +19,19 @@ func TestWhatIsKept(t *testing.T) {
 		kept []int
 		not  []int
 	}{
-		{"default", nil, []int{200, 201, 204, 301, 303, 400, 402, 410, 422}, []int{401, 403, 404, 405, 408, 409, 413, 415, 421, 423, 425, 428, 429, 500, 501, 502, 503, 504}},
-		{"IETF", httpadapter.KeepIETF, []int{200, 299, 304, 400, 402, 406, 410, 411, 412, 414, 416, 417, 418, 422, 424, 426, 431, 451}, []int{401, 403, 404, 405, 408, 409, 413, 415, 421, 423, 425, 428, 429, 500, 599}},
-		{"Stripe v1", httpadapter.KeepStripeV1, []int{200, 302, 402, 422, 424, 500, 502, 503}, []int{400, 401, 403, 404, 405, 409, 429}},
-		{"Stripe v2", httpadapter.KeepStripeV2, []int{200, 202, 302}, []int{400, 402, 409, 422, 429, 500, 503}},
-		{"one's own", func(s int) bool { return s < 300 }, []int{200, 299}, []int{300, 302, 400, 500}},
+		{"default", nil, []int{200, 201, 204, 301, 303, 400, 402, 410, 422},
+			[]int{401, 403, 404, 405, 408, 409, 413, 415, 421, 423, 425, 428, 429, 500, 501,
+				502, 503, 504}},
+		{"IETF", httpadapter.KeepIETF, []int{200, 299, 304, 400, 402, 406, 410, 411, 412, 414, 416,
+			417, 418, 422, 424, 426, 431, 451},
+			[]int{401, 403, 404, 405, 408, 409, 413, 415, 421, 423, 425, 428, 429, 500, 599}},
+		{"Stripe v1", httpadapter.KeepStripeV1, []int{200, 302, 402, 422, 424, 500, 502, 503},
+			[]int{400, 401, 403, 404, 405, 409, 429}},
+		{"Stripe v2", httpadapter.KeepStripeV2, []int{200, 202, 302},
+			[]int{400, 402, 409, 422, 429, 500, 503}},
+		{"one's own", func(s int) bool {
+			return s < 300
+		}, []int{200, 299}, []int{300, 302, 400, 500}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			for want, codes := range map[bool][]int{true: row.kept, false: row.not} {
@@ -89,7 +97,8 @@ func TestDanger(t *testing.T) {
 		s.wantRuns(t, 1)
 	})
 	t.Run("panic", func(t *testing.T) {
-		s := newService(t, httpadapter.Config{}, dangerous(func(http.ResponseWriter, *http.Request) { panic("boom") }))
+		s := newService(t, httpadapter.Config{},
+			dangerous(func(http.ResponseWriter, *http.Request) { panic("boom") }))
 		func() {
 			defer func() { _ = recover() }()
 			s.post("k", "")
@@ -108,20 +117,21 @@ func TestDanger(t *testing.T) {
 // finished.
 func TestRetryGoesOnFromItsSteps(t *testing.T) {
 	charges, down := 0, true
-	s := newService(t, httpadapter.Config{Keep: httpadapter.KeepStripeV2}, func(w http.ResponseWriter, r *http.Request) {
-		id, err := dedup.Step(r.Context(), "charge", func(context.Context) (string, error) {
-			charges++
-			return "ch_1", nil
+	s := newService(t, httpadapter.Config{Keep: httpadapter.KeepStripeV2},
+		func(w http.ResponseWriter, r *http.Request) {
+			id, err := dedup.Step(r.Context(), "charge", func(context.Context) (string, error) {
+				charges++
+				return "ch_1", nil
+			})
+			if err == nil && down {
+				err = errors.New("mail is down")
+			}
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			_, _ = w.Write([]byte(id))
 		})
-		if err == nil && down {
-			err = errors.New("mail is down")
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		_, _ = w.Write([]byte(id))
-	})
 	wantAnswer(t, s.post("k", ""), 500, "mail is down\n", firstTime)
 	down = false
 	wantAnswer(t, s.post("k", ""), 200, "ch_1", firstTime)

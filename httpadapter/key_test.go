@@ -14,14 +14,16 @@ func TestParseKey(t *testing.T) {
 		name, line, want string // want "": malformed
 		strict           string // with Strict, likewise
 	}{
-		{"quoted", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, "8e03978e-40d5-43e8-bc93-6894a57f9324", "8e03978e-40d5-43e8-bc93-6894a57f9324"},
+		{"quoted", `"8e03978e-40d5-43e8-bc93-6894a57f9324"`, "8e03978e-40d5-43e8-bc93-6894a57f9324",
+			"8e03978e-40d5-43e8-bc93-6894a57f9324"},
 		{"bare", `8e03978e-40d5`, "8e03978e-40d5", ""},
 		{"spaces around", " \"k\" \t", "k", "k"},
 		{"space within", `"a b"`, "a b", "a b"},
 		{"comma within", `"a,b;c"`, "a,b;c", "a,b;c"},
 		{"escapes", `"a\"b\\c"`, `a"b\c`, `a"b\c`},
 		{"bare token with slash", `a/b:c*!`, "a/b:c*!", ""},
-		{"parameters", `"k";a;b=1;c="x;\"";d=?0;e=:YQ==:;f=tok/x:y;*g=-1.5;h-_.*=999999999999999`, "k", "k"},
+		{"parameters", `"k";a;b=1;c="x;\"";d=?0;e=:YQ==:;f=tok/x:y;*g=-1.5;h-_.*=999999999999999`,
+			"k", "k"},
 		{"parameter after spaces", `"k";  a`, "k", "k"},
 		{"255 bytes", `"` + long + `"`, long, long},
 		{"255 bytes bare", long, long, ""},
@@ -74,7 +76,8 @@ func TestParseKey(t *testing.T) {
 }
 
 func FuzzParseKey(f *testing.F) {
-	for _, s := range []string{`"k"`, `k`, `"a\"b\\";a=1.5;b`, `"k";a=:YQ==:`, `"`, `"\`, `"k";a=?`} {
+	for _, s := range []string{`"k"`, `k`, `"a\"b\\";a=1.5;b`, `"k";a=:YQ==:`, `"`, `"\`,
+		`"k";a=?`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, line string) {

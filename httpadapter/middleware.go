@@ -163,7 +163,8 @@ func (c *call) run() (dedup.Result[[]byte], error) {
 		}
 		return c.effect(ctx)
 	}
-	return c.m.run.Run(context.WithValue(ctx, callKey{}, c), c.key, effect, dedup.WithScope(c.scope), dedup.WithLabel(c.label()),
+	return c.m.run.Run(context.WithValue(ctx, callKey{}, c), c.key,
+		effect, dedup.WithScope(c.scope), dedup.WithLabel(c.label()),
 		func(r *dedup.Request) { r.Fingerprint = fingerprint })
 }
 
@@ -184,7 +185,8 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	defer c.last.close() // also when the handler panics
 
 	run := &handlerRun{}
-	handling, cancel := detached.Bound(context.WithValue(ctx, runKey{}, run), c.r.Context(), c.m.cfg.Timeout, c.m.cfg.CancelWithClient)
+	handling, cancel := detached.Bound(context.WithValue(ctx, runKey{}, run), c.r.Context(),
+		c.m.cfg.Timeout, c.m.cfg.CancelWithClient)
 	defer cancel()
 	r := withBody(handling, c.r, c.body)
 	c.handle(r, run)
@@ -199,7 +201,9 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 	}
 	if err := c.verdict(ended, forgo); err != nil {
 		if errors.Is(err, errCancelled) && detached.TimedOut(handling) {
-			c.m.cfg.Logger.Warn("httpadapter: a handler has answered nothing within Timeout, and its key is free", "timeout", c.m.cfg.Timeout)
+			c.m.cfg.Logger.Warn(
+				"httpadapter: a handler has answered nothing within Timeout, and its key is free",
+				"timeout", c.m.cfg.Timeout)
 		}
 		return nil, false, err
 	}

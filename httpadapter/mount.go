@@ -11,14 +11,16 @@ import (
 	"github.com/onceward/onceward/httpadapter/internal/problem"
 )
 
-var mountedWrong = problem.Problem{Name: "mounted-wrong", Status: 500, Title: "The service has mounted this middleware in a way that does not work.", Final: true}
+var mountedWrong = problem.Problem{Name: "mounted-wrong", Status: 500,
+	Title: "The service has mounted this middleware in a way that does not work.", Final: true}
 
 // wrongMount is an adapter of a framework that hands over a handler whose answer is not the
 // answer of the request.
 type wrongMount struct {
-	call  string         // as users write it
-	file  *regexp.Regexp // the source file of the handler that it hands over
-	inner string         // part of that function's name, which other handlers of the file do not have
+	call string         // as users write it
+	file *regexp.Regexp // the source file of the handler that it hands over
+	// part of that function's name, which other handlers of the file do not have
+	inner string
 	why   string
 	right string // the line to write instead
 }
@@ -35,8 +37,9 @@ var wrongMounts = []*wrongMount{
 		right: "server.Handler = m.Handler(e), with e the *echo.Echo",
 	},
 	{
-		call:  "adaptor.HTTPMiddleware(m.Handler)",
-		file:  regexp.MustCompile(`(^|/)github\.com/gofiber/(fiber(/v\d+)?(@[^/]+)?/middleware/)?adaptor(/v\d+)?(@[^/]+)?/adaptor\.go$`),
+		call: "adaptor.HTTPMiddleware(m.Handler)",
+		file: regexp.MustCompile(
+			`(^|/)github\.com/gofiber/(fiber(/v\d+)?(@[^/]+)?/middleware/)?adaptor(/v\d+)?(@[^/]+)?/adaptor\.go$`),
 		inner: "HTTPMiddleware.",
 		why:   "fiber runs the route after the middleware has recorded an answer",
 		right: "server.Handler = m.Handler(adaptor.FiberApp(app)), with app the *fiber.App",
@@ -67,8 +70,10 @@ func mountOf(next http.Handler) *wrongMount {
 // refusal answers every request of a wrong mount, with a key or without one, so that the
 // first request shows it and not the first failure.
 func (m *Middleware) refusal(wrong *wrongMount) http.Handler {
-	detail := wrong.call + " does not work: " + wrong.why + ". Write " + wrong.right + ". See docs/guides/frameworks.md."
-	if _, logged := m.refused.LoadOrStore(wrong, true); !logged { // such adapters call Handler for each request
+	detail := wrong.call + " does not work: " + wrong.why + ". Write " + wrong.right +
+		". See docs/guides/frameworks.md."
+	// such adapters call Handler for each request
+	if _, logged := m.refused.LoadOrStore(wrong, true); !logged {
 		m.cfg.Logger.Error("httpadapter: every request is refused: " + detail)
 	}
 	p := mountedWrong

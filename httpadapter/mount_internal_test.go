@@ -34,7 +34,8 @@ func TestFilesOfWrongMounts(t *testing.T) {
 	for _, wrong := range wrongMounts {
 		for call, own := range files {
 			for _, file := range own {
-				assert.Equal(t, wrong.call == call, wrong.file.MatchString(file), "%s: %s", wrong.call, file)
+				assert.Equal(t, wrong.call == call, wrong.file.MatchString(file), "%s: %s",
+					wrong.call, file)
 			}
 		}
 		for _, file := range others {

@@ -43,42 +43,64 @@ func TestPanicAfterAnAnswerHasBegun(t *testing.T) {
 		keep  func(int) bool
 		kept  bool
 	}{
-		{"201", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }, nil, true},
-		{"body alone", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("paid")) }, nil, true},
-		{"flushed", func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }, nil, true},
-		{"303", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSeeOther) }, nil, true},
+		{"201", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusCreated)
+		}, nil, true},
+		{"body alone", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte("paid"))
+		}, nil, true},
+		{"flushed", func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+		}, nil, true},
+		{"303", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusSeeOther)
+		}, nil, true},
 		{"201, Forgo", func(w http.ResponseWriter, r *http.Request) {
 			httpadapter.Forgo(r.Context())
 			w.WriteHeader(http.StatusCreated)
 		}, nil, true},
 		{"nothing", func(http.ResponseWriter, *http.Request) {}, nil, false},
-		{"a header", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Location", "/1") }, nil, false},
-		{"102", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProcessing) }, nil, false},
-		{"101", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSwitchingProtocols) }, nil, false},
+		{"a header", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/1")
+		}, nil, false},
+		{"102", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusProcessing)
+		}, nil, false},
+		{"101", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusSwitchingProtocols)
+		}, nil, false},
 		{"303, Forgo", func(w http.ResponseWriter, r *http.Request) {
 			httpadapter.Forgo(r.Context())
 			w.WriteHeader(http.StatusSeeOther)
 		}, nil, false},
-		{"303, not kept", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusSeeOther) }, func(s int) bool { return s < 300 }, false},
-		{"422", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnprocessableEntity) }, nil, false},
-		{"500, kept", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, httpadapter.KeepStripeV1, false},
+		{"303, not kept", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusSeeOther)
+		}, func(s int) bool { return s < 300 }, false},
+		{"422", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}, nil, false},
+		{"500, kept", func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+		}, httpadapter.KeepStripeV1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			angry := true
 			var used http.ResponseWriter
-			s := newService(t, httpadapter.Config{Keep: row.keep}, func(w http.ResponseWriter, r *http.Request) {
-				if used = w; angry {
-					row.begin(w, r)
-					panic(http.ErrAbortHandler)
-				}
-				w.WriteHeader(http.StatusOK)
-			})
+			s := newService(t, httpadapter.Config{Keep: row.keep},
+				func(w http.ResponseWriter, r *http.Request) {
+					if used = w; angry {
+						row.begin(w, r)
+						panic(http.ErrAbortHandler)
+					}
+					w.WriteHeader(http.StatusOK)
+				})
 			assert.Same(t, http.ErrAbortHandler, panics(t, s.h, post("k", "")))
 			_, err := used.Write([]byte("late"))
 			assert.Error(t, err, "its writer takes more")
 			angry = false
 			if row.kept {
-				wantProblem(t, s.post("k", ""), 410, "response-not-kept", map[string]string{"Do-Not-Retry": "1"})
+				wantProblem(t, s.post("k", ""), 410, "response-not-kept",
+					map[string]string{"Do-Not-Retry": "1"})
 				s.wantRuns(t, 1)
 			} else {
 				wantAnswer(t, s.post("k", ""), 200, "", firstTime)
@@ -90,12 +112,15 @@ func TestPanicAfterAnAnswerHasBegun(t *testing.T) {
 
 // In a transaction the effect goes with the panic, and so must the record.
 func TestPanicInATransaction(t *testing.T) {
-	run := &fake{atomic: true, do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+	run := &fake{atomic: true, do: func(ctx context.Context, _ string, effect httpadapter.Effect,
+		_ dedup.Request) (dedup.Result[[]byte], error) {
 		value, _, err := effect(ctx)
 		t.Errorf("it would be committed: %q, %v", value, err)
 		return dedup.Result[[]byte]{Outcome: dedup.Acquired, Value: value}, err
 	}}
-	h := newMiddleware(t, run, byHeader, httpadapter.Config{}).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := newMiddleware(t, run, byHeader,
+		httpadapter.Config{}).Handler(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		panic("boom")
 	}))
@@ -105,12 +130,14 @@ func TestPanicInATransaction(t *testing.T) {
 // Whatever comes of the record, nobody is told of an answer, and the log tells both.
 func TestPanicThatIsNotRecorded(t *testing.T) {
 	var log strings.Builder
-	run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+	run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,
+		_ dedup.Request) (dedup.Result[[]byte], error) {
 		_, _, _ = effect(ctx)
 		return dedup.Result[[]byte]{}, errors.New("store is down")
 	}}
 	cfg := httpadapter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	h := newMiddleware(t, run, byHeader, cfg).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	h := newMiddleware(t, run, byHeader,
+		cfg).Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusCreated)
 		panic("boom")
 	}))
@@ -140,7 +167,8 @@ func TestProxyWhoseUpstreamBreaksOff(t *testing.T) {
 	front := httptest.NewServer(m.Handler(proxy))
 	defer front.Close()
 	ask := func() (*http.Response, error) {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL, strings.NewReader("{}"))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, front.URL,
+			strings.NewReader("{}"))
 		require.NoError(t, err)
 		r.Header.Set("X-Account", "acme")
 		r.Header.Set("Idempotency-Key", "k")

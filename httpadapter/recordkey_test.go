@@ -19,10 +19,12 @@ import (
 )
 
 // keyed is a service over a store that a test can look into.
-func keyed(t *testing.T, cfg httpadapter.Config, handle http.HandlerFunc) (*service, dedup.Store, *bytes.Buffer) {
+func keyed(t *testing.T, cfg httpadapter.Config, handle http.HandlerFunc) (*service, dedup.Store,
+	*bytes.Buffer) {
 	t.Helper()
 	store, log := dedup.Memory(1000), new(bytes.Buffer)
-	d, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: 24 * time.Hour, LeaseTTL: time.Minute, KeepLabels: true})
+	d, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: 24 * time.Hour,
+		LeaseTTL: time.Minute, KeepLabels: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
@@ -36,10 +38,13 @@ func TestRecordIsFoundFromARequest(t *testing.T) {
 		key httpadapter.RecordKey
 	}{
 		"the default route": {key: httpadapter.RecordKey{
-			Route: httpadapter.DefaultRoute(httptest.NewRequest(http.MethodPost, "https://API.example:443/%70ayments?x=1", http.NoBody)),
+			Route: httpadapter.DefaultRoute(httptest.NewRequest(http.MethodPost,
+				"https://API.example:443/%70ayments?x=1", http.NoBody)),
 		}},
 		"a name and a route": {
-			httpadapter.Config{Name: "v2", Route: func(*http.Request) string { return "/payments" }}, httpadapter.RecordKey{Name: "v2", Route: "/payments"},
+			httpadapter.Config{Name: "v2", Route: func(*http.Request) string {
+				return "/payments"
+			}}, httpadapter.RecordKey{Name: "v2", Route: "/payments"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +74,8 @@ func TestUncertainIsNamed(t *testing.T) {
 	s.post("k1", "{}")
 	w := s.post("k1", "{}")
 	wantProblem(t, w, 409, "uncertain", map[string]string{"Retry-After": "30"})
-	id, err := httpadapter.RecordKey{Principal: "acme", Method: http.MethodPost, Route: "api.example/payments", Key: "k1"}.ID("payments")
+	id, err := httpadapter.RecordKey{Principal: "acme", Method: http.MethodPost,
+		Route: "api.example/payments", Key: "k1"}.ID("payments")
 	require.NoError(t, err)
 	assert.Equal(t, dedup.StateUncertain, store.Lookup(t.Context(), []dedup.ID{id})[0].Record.State)
 	wantNamed(t, w, id, log)
@@ -82,18 +88,22 @@ func (named) Namespace() string { return "payments" }
 
 func TestUnknownOutcomeIsNamed(t *testing.T) {
 	log := new(bytes.Buffer)
-	run := named{&fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+	run := named{&fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,
+		_ dedup.Request) (dedup.Result[[]byte], error) {
 		_, _, _ = effect(ctx)
 		return dedup.Result[[]byte]{}, dedup.ErrLeaseLost
 	}}}
-	m := newMiddleware(t, run, byHeader, httpadapter.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	m := newMiddleware(t, run, byHeader,
+		httpadapter.Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	w := send(m.Handler(created()), post("k1", "{}"))
 	wantProblem(t, w, 503, "outcome-unknown", map[string]string{"Retry-After": "1"})
-	id, err := httpadapter.RecordKey{Principal: "acme", Method: http.MethodPost, Route: "api.example/payments", Key: "k1"}.ID("payments")
+	id, err := httpadapter.RecordKey{Principal: "acme", Method: http.MethodPost,
+		Route: "api.example/payments", Key: "k1"}.ID("payments")
 	require.NoError(t, err)
 	wantNamed(t, w, id, log)
 
-	w = send(newMiddleware(t, run.fake, byHeader, httpadapter.Config{}).Handler(created()), post("k1", "{}"))
+	w = send(newMiddleware(t, run.fake, byHeader, httpadapter.Config{}).Handler(created()),
+		post("k1", "{}"))
 	assert.NotContains(t, w.Body.String(), "instance", "of a Runner without a namespace")
 }
 

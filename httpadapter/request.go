@@ -10,7 +10,8 @@ import (
 
 var (
 	errRequestTooLarge = errors.New("httpadapter: request is larger than Config.RequestLimit")
-	errBodyTaken       = errors.New("httpadapter: the body was read before the middleware: put what reads it inside")
+	errBodyTaken       = errors.New(
+		"httpadapter: the body was read before the middleware: put what reads it inside")
 )
 
 // readBody reads the whole body. An error that is none of ours is one of the connection.
@@ -32,7 +33,8 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error)
 	}
 	// A body that the connection breaks off ends with an error, so what is missing here was taken:
 	// two requests would look the same. Without a length that shows only where all of it was.
-	if int64(buf.Len()) < r.ContentLength || buf.Len() == 0 && (len(r.PostForm) > 0 || r.MultipartForm != nil) {
+	if int64(buf.Len()) < r.ContentLength ||
+		buf.Len() == 0 && (len(r.PostForm) > 0 || r.MultipartForm != nil) {
 		return nil, errBodyTaken
 	}
 	return buf.Bytes(), nil

@@ -29,10 +29,15 @@ func TestSpellingsOfOneAddress(t *testing.T) {
 		{"dot before another port", as(host("api.example:8080")), as(host("api.example.:8080"))},
 		{"port after an address", as(host("[2001:DB8::443]")), as(host("[2001:db8::443]:443"))},
 		{"escaped letter", nil, as(target("/%70ayments"))},
-		{"escaped unreserved characters", as(target("/a-b.c_d~e9Z")), as(target("/%61%2Db%2ec%5fd%7Ee%39%5A"))},
+		{"escaped unreserved characters", as(target("/a-b.c_d~e9Z")),
+			as(target("/%61%2Db%2ec%5fd%7Ee%39%5A"))},
 		{"case of an escape", as(target("/a%2Fb%c3%a9")), as(target("/a%2fb%C3%A9"))},
-		{"absolute form", nil, as(func(r *http.Request) { r.RequestURI = "http://api.example/%70ayments" })},
-		{"no request line", as(target("/a%2Fb")), as(target("/a%2fb"), func(r *http.Request) { r.RequestURI = "" })},
+		{"absolute form", nil, as(func(r *http.Request) {
+			r.RequestURI = "http://api.example/%70ayments"
+		})},
+		{"no request line", as(target("/a%2Fb")), as(target("/a%2fb"), func(r *http.Request) {
+			r.RequestURI = ""
+		})},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			// Its host is in the fingerprint as well, in the same spelling.
@@ -79,13 +84,15 @@ func TestSameHost(t *testing.T) {
 		}
 		return host
 	}
-	s := newService(t, httpadapter.Config{SameHost: region, FingerprintHeaders: []string{"Host"}}, created())
+	s := newService(t, httpadapter.Config{SameHost: region, FingerprintHeaders: []string{"Host"}},
+		created())
 	wantAnswer(t, s.post("k", "{}", host("eu.api.example")), 201, "paid", firstTime)
 	wantAnswer(t, s.post("k", "{}", host("US.api.example.:443")), 201, "paid", replayed)
 	wantAnswer(t, s.post("k", "{}"), 201, "paid", replayed)
 	wantAnswer(t, s.post("k", "{}", host("eu.api.example.evil")), 201, "paid", firstTime)
 	s.wantRuns(t, 2)
-	assert.Contains(t, asked, "us.api.example", "SameHost is asked about the host in its one spelling")
+	assert.Contains(t, asked, "us.api.example",
+		"SameHost is asked about the host in its one spelling")
 }
 
 // Where the host is the tenant and the account is only unique within it, nobody sees another
@@ -96,7 +103,9 @@ func TestTenantsByHost(t *testing.T) {
 		return &httpadapter.FingerprintKey{Version: version, Key: make([]byte, 32)}
 	}
 	d := newDeduper(t, nil)
-	tenant := func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("of " + r.Host)) }
+	tenant := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte("of " + r.Host))
+	}
 	before := newServiceOver(t, d, httpadapter.Config{FingerprintKey: key(1)}, tenant)
 	after := newServiceOver(t, d, httpadapter.Config{FingerprintKey: key(2)}, tenant)
 	for _, shop := range []string{"one.shop.example", "two.shop.example"} {
@@ -107,7 +116,8 @@ func TestTenantsByHost(t *testing.T) {
 			wantAnswer(t, s.post("k", "{}", host(shop)), 200, "of "+shop, replayed)
 		}
 	}
-	wantAnswer(t, after.post("k", "{}", host("three.shop.example")), 200, "of three.shop.example", firstTime)
+	wantAnswer(t, after.post("k", "{}", host("three.shop.example")), 200, "of three.shop.example",
+		firstTime)
 }
 
 func as(change ...func(*http.Request)) []func(*http.Request) { return change }

@@ -22,7 +22,8 @@ import (
 
 // twice is a Runner that begins anew once, as one over SQL does after a deadlock.
 func twice(t *testing.T) *fake {
-	return &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+	return &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,
+		_ dedup.Request) (dedup.Result[[]byte], error) {
 		_, _, err := effect(ctx)
 		assert.NoError(t, err)
 		value, _, err := effect(ctx)
@@ -59,7 +60,8 @@ func TestHandlerThatIsRunAgain(t *testing.T) {
 	})
 	run := twice(t)
 	do := run.do
-	run.do = func(ctx context.Context, key string, effect httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error) {
+	run.do = func(ctx context.Context, key string, effect httpadapter.Effect,
+		req dedup.Request) (dedup.Result[[]byte], error) {
 		return do(ctx, key, func(ctx context.Context) ([]byte, bool, error) {
 			value, undo, err := effect(ctx)
 			if runs == 1 {
@@ -69,10 +71,11 @@ func TestHandlerThatIsRunAgain(t *testing.T) {
 		}, req)
 	}
 	m := newMiddleware(t, run, byHeader, httpadapter.Config{})
-	r := post("k", "amount=1", header("Content-Type", "application/x-www-form-urlencoded"), func(r *http.Request) {
-		r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
-		r.SetPathValue("id", "7")
-	})
+	r := post("k", "amount=1", header("Content-Type", "application/x-www-form-urlencoded"),
+		func(r *http.Request) {
+			r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
+			r.SetPathValue("id", "7")
+		})
 	w := send(m.Handler(h), r)
 	wantAnswer(t, w, 201, "second", map[string]string{"X-First": ""})
 	assert.Equal(t, 2, runs)
@@ -99,10 +102,11 @@ func TestWriterAfterTheHandlerHasReturned(t *testing.T) {
 func TestHintAfterTheHandlerHasGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var kept http.ResponseWriter
-		s := newService(t, httpadapter.Config{Timeout: time.Second}, func(w http.ResponseWriter, r *http.Request) {
-			kept = w
-			<-r.Context().Done()
-		})
+		s := newService(t, httpadapter.Config{Timeout: time.Second},
+			func(w http.ResponseWriter, r *http.Request) {
+				kept = w
+				<-r.Context().Done()
+			})
 		w := &plain{header: http.Header{}}
 		s.h.ServeHTTP(w, post("k", ""))
 		kept.WriteHeader(http.StatusEarlyHints)
@@ -126,7 +130,8 @@ func TestFormParsedOutside(t *testing.T) {
 // The handler's answer is undone beside its record when it is a failure.
 func TestFailuresAskForUndo(t *testing.T) {
 	for code, want := range map[int]bool{200: false, 302: false, 400: true, 402: true, 422: true} {
-		run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+		run := &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,
+			_ dedup.Request) (dedup.Result[[]byte], error) {
 			value, undo, err := effect(ctx)
 			assert.Equal(t, want, undo, "status %d", code)
 			assert.NoError(t, err, "status %d", code)
@@ -169,7 +174,8 @@ func TestAnswerThatIsTooLarge(t *testing.T) {
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = w.Write(make([]byte, 1001))
 		})
-		wantProblem(t, s.post("k", ""), 404, "response-too-large", map[string]string{"Idempotency-Window": "86400"})
+		wantProblem(t, s.post("k", ""), 404, "response-too-large",
+			map[string]string{"Idempotency-Window": "86400"})
 		s.post("k", "")
 		s.wantRuns(t, 2)
 	})
@@ -255,17 +261,22 @@ func TestLog(t *testing.T) {
 		scope      httpadapter.Scope
 	}{
 		{"store", "directory is down", answering(none, down), httpadapter.Config{}, byHeader},
-		{"scope", "directory is down", answering(none, nil), httpadapter.Config{}, func(*http.Request) (string, error) { return "", down }},
+		{"scope", "directory is down", answering(none, nil), httpadapter.Config{},
+			func(*http.Request) (string, error) { return "", down }},
 		{"lease", "lease lost", ending(dedup.ErrLeaseLost), httpadapter.Config{}, byHeader},
-		{"record", "unknown version", answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: []byte("{}")}, nil), httpadapter.Config{}, byHeader},
-		{"replay", "directory is down", answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate}, nil),
+		{"record", "unknown version",
+			answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: []byte("{}")}, nil),
+			httpadapter.Config{}, byHeader},
+		{"replay", "directory is down",
+			answering(dedup.Result[[]byte]{Outcome: dedup.Duplicate}, nil),
 			httpadapter.Config{BeforeReplay: func(*http.Request) error { return down }}, byHeader},
 		{"forgo", "Forgo", ending(nil), httpadapter.Config{}, byHeader},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var log bytes.Buffer
 			row.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-			h := newMiddleware(t, row.run, row.scope, row.cfg).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := newMiddleware(t, row.run, row.scope,
+				row.cfg).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				httpadapter.Forgo(r.Context())
 				w.WriteHeader(http.StatusOK)
 			}))
@@ -281,14 +292,16 @@ func TestLog(t *testing.T) {
 // The handler that goes with its client has what deadline something outside has set, too.
 func TestCancelWithClientHasItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for set, want := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: time.Minute} {
+		for set, want := range map[time.Duration]time.Duration{time.Second: time.Second,
+			time.Hour: time.Minute} {
 			ctx, cancel := context.WithTimeout(t.Context(), set)
 			defer cancel()
-			s := newService(t, httpadapter.Config{CancelWithClient: true}, func(w http.ResponseWriter, r *http.Request) {
-				deadline, ok := r.Context().Deadline()
-				assert.True(t, ok)
-				assert.Equal(t, want, time.Until(deadline))
-			})
+			s := newService(t, httpadapter.Config{CancelWithClient: true},
+				func(w http.ResponseWriter, r *http.Request) {
+					deadline, ok := r.Context().Deadline()
+					assert.True(t, ok)
+					assert.Equal(t, want, time.Until(deadline))
+				})
 			s.post("k", "", with(ctx))
 		}
 	})
@@ -300,7 +313,8 @@ func TestSilenceIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		silent := func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-		cfg := httpadapter.Config{Timeout: 3 * time.Second, CancelWithClient: true, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+		cfg := httpadapter.Config{Timeout: 3 * time.Second, CancelWithClient: true,
+			Logger: slog.New(slog.NewTextHandler(&log, nil))}
 		s := newService(t, cfg, silent)
 		ctx, hangUp := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, hangUp)
@@ -323,7 +337,8 @@ func TestSilenceIsLogged(t *testing.T) {
 
 // ending runs the effect and ends so.
 func ending(err error) *fake {
-	return &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+	return &fake{do: func(ctx context.Context, _ string, effect httpadapter.Effect,
+		_ dedup.Request) (dedup.Result[[]byte], error) {
 		_, _, _ = effect(ctx)
 		return dedup.Result[[]byte]{Outcome: dedup.Acquired}, err
 	}}

@@ -18,10 +18,10 @@ import (
 // Namespace() string says to which namespace its keys belong, so that logs and answers can name
 // the ID of a record.
 type Runner interface {
-	// Run calls effect unless the key is done, and returns what was kept: its own value
-	// with the outcome Acquired, or with Duplicate the value of an earlier call. A key that was
-	// done without one (an operator's Mark) is dedup.ErrNoResult, or a nil value. effect may be called
-	// again when the Runner had to begin anew, and never twice at a time.
+	// Run calls effect unless the key is done, and returns what was kept: its own value with the
+	// outcome Acquired, or with Duplicate the value of an earlier call. A key that was done without
+	// one (an operator's Mark) is dedup.ErrNoResult, or a nil value. effect may be called again
+	// when the Runner had to begin anew, and never twice at a time.
 	//
 	// undo asks for the result to be kept, and for nothing else that effect has done. An
 	// error of effect keeps nothing, releases the key and is returned. A result is never
@@ -30,7 +30,8 @@ type Runner interface {
 	// Errors are otherwise those of [dedup.Do]; with ErrInFlight, Record.Remaining of the
 	// Result is what is left of the lease, and zero where that is not known. Acknowledge
 	// when [dedup.CanAck] is true of the error, which does not say that there is a value.
-	Run(ctx context.Context, key string, effect Effect, opts ...dedup.Option) (dedup.Result[[]byte], error)
+	Run(ctx context.Context, key string, effect Effect,
+		opts ...dedup.Option) (dedup.Result[[]byte], error)
 	// Window is how long a key is remembered; 0 says for ever.
 	Window() time.Duration
 	// ResultLimit is how many bytes of a result are kept at most; 0 says that none is.
@@ -60,9 +61,11 @@ func Claimed(d *dedup.Deduper) (Runner, error) {
 	cfg := d.Config()
 	switch {
 	case cfg.FailOpen:
-		return nil, &dedup.InputError{Field: "Deduper", Reason: "has Config.FailOpen, which runs effects without a record; a request is answered only after its record"}
+		return nil, &dedup.InputError{Field: "Deduper",
+			Reason: "has Config.FailOpen, which runs effects without a record; a request is answered only after its record"}
 	case cfg.ObserveOnly:
-		return nil, &dedup.InputError{Field: "Deduper", Reason: "has Config.ObserveOnly, which runs every duplicate and never fails for want of a record"}
+		return nil, &dedup.InputError{Field: "Deduper",
+			Reason: "has Config.ObserveOnly, which runs every duplicate and never fails for want of a record"}
 	}
 	run := &claimed{d: d, window: cfg.Window, limit: cfg.ResultLimit}
 	if cfg.SeenOnly {
@@ -78,7 +81,8 @@ type claimed struct {
 }
 
 // Run implements [Runner].
-func (c *claimed) Run(ctx context.Context, key string, effect Effect, opts ...dedup.Option) (dedup.Result[[]byte], error) {
+func (c *claimed) Run(ctx context.Context, key string, effect Effect,
+	opts ...dedup.Option) (dedup.Result[[]byte], error) {
 	if effect == nil {
 		return dedup.Result[[]byte]{}, &dedup.InputError{Field: "Effect", Reason: "is nil"}
 	}

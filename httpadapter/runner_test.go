@@ -93,9 +93,13 @@ func TestClaimedRunsOnceAndReplays(t *testing.T) {
 func TestClaimedKeepsNothingOfAnError(t *testing.T) {
 	run := newClaimed(t, newDeduper(t, nil))
 	failed := errors.New("failed")
-	_, err := run.Run(t.Context(), "k", func(context.Context) ([]byte, bool, error) { return []byte("half"), false, failed })
+	_, err := run.Run(t.Context(), "k", func(context.Context) ([]byte, bool, error) {
+		return []byte("half"), false, failed
+	})
 	assert.ErrorIs(t, err, failed)
-	res, err := run.Run(t.Context(), "k", func(context.Context) ([]byte, bool, error) { return []byte("whole"), false, nil })
+	res, err := run.Run(t.Context(), "k", func(context.Context) ([]byte, bool, error) {
+		return []byte("whole"), false, nil
+	})
 	require.NoError(t, err)
 	assert.Equal(t, dedup.Acquired, res.Outcome, "the retry")
 	assert.Equal(t, 2, res.Attempt)

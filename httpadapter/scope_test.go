@@ -52,8 +52,12 @@ func TestOneRouteWrittenDifferently(t *testing.T) {
 	s := newService(t, httpadapter.Config{}, created())
 	s.post("k", "{}")
 	wantAnswer(t, s.post("k", "{}", host("API.Example")), 201, "paid", replayed)
-	wantAnswer(t, s.post("k", "{}", func(r *http.Request) { r.RequestURI = "http://api.example/payments" }), 201, "paid", replayed)
-	wantAnswer(t, s.post("k", "{}", func(r *http.Request) { r.RequestURI = "" }), 201, "paid", replayed)
+	wantAnswer(t, s.post("k", "{}", func(r *http.Request) {
+		r.RequestURI = "http://api.example/payments"
+	}), 201, "paid", replayed)
+	wantAnswer(t, s.post("k", "{}", func(r *http.Request) {
+		r.RequestURI = ""
+	}), 201, "paid", replayed)
 	s.wantRuns(t, 1)
 }
 
@@ -80,7 +84,9 @@ func TestMiddlewaresOfOneNamespace(t *testing.T) {
 }
 
 func TestRouteIsChosen(t *testing.T) {
-	s := newService(t, httpadapter.Config{Route: func(r *http.Request) string { return "payments" }}, created())
+	s := newService(t, httpadapter.Config{Route: func(r *http.Request) string {
+		return "payments"
+	}}, created())
 	s.post("k", "{}")
 	// Another path is another request, though: under the same key it is refused.
 	wantProblem(t, s.post("k", "{}", target("/payments/7")), 422, "key-reused", nil)
@@ -100,16 +106,20 @@ func TestUnscoped(t *testing.T) {
 		}
 		return byHeader(r)
 	}
-	h = newMiddleware(t, newClaimed(t, s.d), some, httpadapter.Config{Name: "some"}).Handler(created())
-	wantAnswer(t, send(h, post("k", "{}", host("internal"), header("X-Account", ""))), 201, "paid", firstTime)
-	wantProblem(t, send(h, post("k", "{}", header("X-Account", ""))), 401, "no-principal", map[string]string{"Idempotency-Window": "86400"})
+	h = newMiddleware(t, newClaimed(t, s.d),
+		some, httpadapter.Config{Name: "some"}).Handler(created())
+	wantAnswer(t, send(h, post("k", "{}", host("internal"), header("X-Account", ""))), 201,
+		"paid", firstTime)
+	wantProblem(t, send(h, post("k", "{}", header("X-Account", ""))), 401, "no-principal",
+		map[string]string{"Idempotency-Window": "86400"})
 }
 
-// The principal is in nothing that the store is asked for, and the route only in the label, which is kept
-// where the Deduper has KeepLabels.
+// The principal is in nothing that the store is asked for, and the route only in the label, which
+// is kept where the Deduper has KeepLabels.
 func TestScopeIsADigest(t *testing.T) {
 	seen := map[string]bool{}
-	run := &fake{do: func(_ context.Context, key string, _ httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error) {
+	run := &fake{do: func(_ context.Context, key string, _ httpadapter.Effect,
+		req dedup.Request) (dedup.Result[[]byte], error) {
 		assert.Equal(t, "k", key)
 		assert.Equal(t, 43, len(req.Scope))
 		assert.NotContains(t, req.Scope, "acme")

@@ -41,7 +41,8 @@ func TestSealedAnswersAreReplayed(t *testing.T) {
 // Who can write to the store, and has no key, cannot have an answer replayed to another.
 func TestSealedAnswerMovedElsewhere(t *testing.T) {
 	var stored []byte
-	run := &fake{do: func(ctx context.Context, key string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+	run := &fake{do: func(ctx context.Context, key string, effect httpadapter.Effect,
+		_ dedup.Request) (dedup.Result[[]byte], error) {
 		if stored != nil {
 			return dedup.Result[[]byte]{Outcome: dedup.Duplicate, Value: stored}, nil
 		}
@@ -51,21 +52,24 @@ func TestSealedAnswerMovedElsewhere(t *testing.T) {
 	}}
 	h := newMiddleware(t, run, byHeader, sealing(1)).Handler(http.HandlerFunc(personal))
 	wantAnswer(t, send(h, post("k", "")), 200, "ada@example.org", nil)
-	wantAnswer(t, send(h, post("k", "")), 200, "ada@example.org", map[string]string{"Idempotent-Replayed": "true"})
+	wantAnswer(t, send(h, post("k", "")), 200, "ada@example.org",
+		map[string]string{"Idempotent-Replayed": "true"})
 	for name, r := range map[string]*http.Request{
 		"another key":    post("k2", ""),
 		"another tenant": post("k", "", header("X-Account", "evil")),
 		"another route":  post("k", "", target("/refunds")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			wantProblem(t, send(h, r), 500, "response-unreadable", map[string]string{"Do-Not-Retry": "1"})
+			wantProblem(t, send(h, r), 500, "response-unreadable",
+				map[string]string{"Do-Not-Retry": "1"})
 		})
 	}
 	t.Run("another name", func(t *testing.T) {
 		cfg := sealing(1)
 		cfg.Name = "other"
 		h := newMiddleware(t, run, byHeader, cfg).Handler(http.HandlerFunc(personal))
-		wantProblem(t, send(h, post("k", "")), 500, "response-unreadable", map[string]string{"Do-Not-Retry": "1"})
+		wantProblem(t, send(h, post("k", "")), 500, "response-unreadable",
+			map[string]string{"Do-Not-Retry": "1"})
 	})
 }
 
@@ -84,7 +88,8 @@ func TestSealKeysOverTime(t *testing.T) {
 		{"added for reading", sealing(1), sealing(1, 2), true},
 		{"dropped too early", sealing(1), sealing(2), false},
 		{"turned on", httpadapter.Config{}, sealing(1), false},
-		{"turned on, plain accepted", httpadapter.Config{}, httpadapter.Config{Seal: sealing(1).Seal, AcceptPlain: true}, true},
+		{"turned on, plain accepted", httpadapter.Config{},
+			httpadapter.Config{Seal: sealing(1).Seal, AcceptPlain: true}, true},
 		{"turned off", sealing(1), httpadapter.Config{}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -107,7 +112,8 @@ func TestResolveWithAnAnswer(t *testing.T) {
 			var m *httpadapter.Middleware
 			body := "found"
 			d := newDeduper(t, func(c *dedup.Config) {
-				c.Resolve = func(ctx context.Context, key string, rec dedup.Record) (dedup.State, []byte, error) {
+				c.Resolve = func(ctx context.Context, key string, rec dedup.Record) (dedup.State,
+					[]byte, error) {
 					h := http.Header{"Location": {"/payments/7"}, "Set-Cookie": {"secret"}}
 					data, err := m.EncodeResponse(ctx, 201, h, []byte(body))
 					return dedup.StateSucceeded, data, err

@@ -42,7 +42,8 @@ type answer struct {
 // call posts over a real connection.
 func call(ctx context.Context, t *testing.T, server *httptest.Server, key, body string) answer {
 	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/payments", strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/payments",
+		strings.NewReader(body))
 	require.NoError(t, err)
 	r.Header.Set("X-Account", "acme")
 	r.Header.Set("Idempotency-Key", key)
@@ -119,7 +120,8 @@ func TestClientGoneMidHandler(t *testing.T) {
 				recorded <- struct{}{}
 			}), start)
 			ctx, hangUp := context.WithCancel(t.Context())
-			r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/payments", strings.NewReader("{}"))
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/payments",
+				strings.NewReader("{}"))
 			require.NoError(t, err)
 			r.Header.Set("X-Account", "acme")
 			r.Header.Set("Idempotency-Key", "k")
@@ -150,7 +152,9 @@ func dial(t *testing.T, server *httptest.Server, head string) (*net.TCPConn, *bu
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	_, err = fmt.Fprintf(conn, "POST /payments HTTP/1.1\r\nHost: api\r\nX-Account: acme\r\nIdempotency-Key: k\r\n%s\r\n", head)
+	_, err = fmt.Fprintf(conn,
+		"POST /payments HTTP/1.1\r\nHost: api\r\nX-Account: acme\r\nIdempotency-Key: k\r\n%s\r\n",
+		head)
 	require.NoError(t, err)
 	return conn.(*net.TCPConn), bufio.NewReader(conn)
 }
@@ -261,7 +265,8 @@ func TestManyAtOnce(t *testing.T) {
 	for range 50 {
 		wg.Go(func() {
 			switch res := call(t.Context(), t, server, "k", "{}"); {
-			case res.status == http.StatusCreated && res.body == "paid" && res.header.Get("Location") == "/payments/1":
+			case res.status == http.StatusCreated && res.body == "paid" &&
+				res.header.Get("Location") == "/payments/1":
 			case res.status == http.StatusConflict && res.header.Get("Retry-After") == "1":
 			default:
 				t.Errorf("got %d %q, %v", res.status, res.body, res.header)

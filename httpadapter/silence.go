@@ -11,7 +11,8 @@ import (
 	"github.com/onceward/onceward/httpadapter/internal/problem"
 )
 
-var noAnswer = problem.Problem{Name: "no-answer", Status: 500, Title: "The request's handler answered nothing."}
+var noAnswer = problem.Problem{Name: "no-answer", Status: 500,
+	Title: "The request's handler answered nothing."}
 
 // errSilent is the end of a handler that has returned and written nothing.
 var errSilent = errors.New("httpadapter: the handler wrote nothing; its effect may have happened")
@@ -74,7 +75,8 @@ func (c *call) answerSilence() {
 	p := noAnswer
 	p.Detail = "The handler wrote nothing. What it had done was undone, or had not begun."
 	if !c.undone {
-		p.Detail = "The handler wrote nothing; its effect may have happened. Keep the " + KeyHeader + "."
+		p.Detail = "The handler wrote nothing; its effect may have happened. Keep the " +
+			KeyHeader + "."
 		p.RetryAfter = uncertainRetryAfter
 	}
 	c.write(p)

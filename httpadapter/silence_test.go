@@ -27,15 +27,20 @@ var (
 // lost. Its key is not released either, for the effect may have happened.
 func TestSilenceIsNoSuccess(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
-		"nothing":      func(http.ResponseWriter, *http.Request) {},
-		"a header":     func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Location", "/1") },
-		"after Danger": func(_ http.ResponseWriter, r *http.Request) { assert.NoError(t, dedup.Danger(r.Context())) },
+		"nothing": func(http.ResponseWriter, *http.Request) {},
+		"a header": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/1")
+		},
+		"after Danger": func(_ http.ResponseWriter, r *http.Request) {
+			assert.NoError(t, dedup.Danger(r.Context()))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, httpadapter.Config{}, handle)
 			silent := s.post("k", "")
 			wantProblem(t, silent, 500, "no-answer", doubt)
-			assert.Contains(t, silent.Body.String(), `"instance":"urn:onceward:`, "the record cannot be found")
+			assert.Contains(t, silent.Body.String(), `"instance":"urn:onceward:`,
+				"the record cannot be found")
 			wantProblem(t, s.post("k", ""), 409, "uncertain", waitInDoubt)
 			s.wantRuns(t, 1)
 		})
@@ -56,11 +61,17 @@ func TestEmptyAnswersThatAreGiven(t *testing.T) {
 		handle http.HandlerFunc
 		status int
 	}{
-		"204":                 {status(http.StatusNoContent), 204},
-		"200":                 {status(http.StatusOK), 200},
-		"empty write":         {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(nil) }, 200},
-		"flush":               {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, 200},
-		"flush by controller": {func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }, 200},
+		"204": {status(http.StatusNoContent), 204},
+		"200": {status(http.StatusOK), 200},
+		"empty write": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(nil)
+		}, 200},
+		"flush": {func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+		}, 200},
+		"flush by controller": {func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+		}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newService(t, httpadapter.Config{}, row.handle)
@@ -75,7 +86,9 @@ func TestEmptyAnswersThatAreGiven(t *testing.T) {
 func TestEmptyAnswer(t *testing.T) {
 	silent := func(http.ResponseWriter, *http.Request) {}
 	t.Run("for all", func(t *testing.T) {
-		s := newService(t, httpadapter.Config{EmptyAnswer: func(*http.Request) bool { return true }}, silent)
+		s := newService(t, httpadapter.Config{EmptyAnswer: func(*http.Request) bool {
+			return true
+		}}, silent)
 		wantAnswer(t, s.post("k", ""), 200, "", firstTime)
 		wantAnswer(t, s.post("k", ""), 200, "", replayed)
 		s.wantRuns(t, 1)
@@ -84,7 +97,9 @@ func TestEmptyAnswer(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.HandleFunc("POST /ack/{id}", silent)
 		mux.HandleFunc("POST /payments", silent)
-		s := newService(t, httpadapter.Config{EmptyAnswer: func(r *http.Request) bool { return r.Pattern == "POST /ack/{id}" }}, mux.ServeHTTP)
+		s := newService(t, httpadapter.Config{EmptyAnswer: func(r *http.Request) bool {
+			return r.Pattern == "POST /ack/{id}"
+		}}, mux.ServeHTTP)
 		wantAnswer(t, s.post("k", "", target("/ack/7")), 200, "", firstTime)
 		wantAnswer(t, s.post("k", "", target("/ack/7")), 200, "", replayed)
 		wantProblem(t, s.post("k", ""), 500, "no-answer", doubt)
@@ -93,13 +108,16 @@ func TestEmptyAnswer(t *testing.T) {
 
 // An Atomic Runner gets an error, and undoes the handler's half transaction.
 func TestSilenceInATransaction(t *testing.T) {
-	run := &fake{atomic: true, do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+	run := &fake{atomic: true, do: func(ctx context.Context, _ string, effect httpadapter.Effect,
+		_ dedup.Request) (dedup.Result[[]byte], error) {
 		value, _, err := effect(ctx)
 		assert.Error(t, err, "it would be committed: %q", value)
 		return dedup.Result[[]byte]{}, err
 	}}
-	h := newMiddleware(t, run, byHeader, httpadapter.Config{}).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	wantProblem(t, send(h, post("k", "")), 500, "no-answer", nil) // no Retry-After, and no Do-Not-Retry
+	h := newMiddleware(t, run, byHeader,
+		httpadapter.Config{}).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	// no Retry-After, and no Do-Not-Retry
+	wantProblem(t, send(h, post("k", "")), 500, "no-answer", nil)
 }
 
 // A handler that has said that nothing has begun is believed: its key is free.
@@ -123,7 +141,9 @@ func TestSilenceAfterForgo(t *testing.T) {
 func TestSilenceWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &deaf{Store: dedup.Memory(10)}
-		d := newDeduperOver(t, store, func(c *dedup.Config) { c.StoreTimeout = 100 * time.Millisecond })
+		d := newDeduperOver(t, store, func(c *dedup.Config) {
+			c.StoreTimeout = 100 * time.Millisecond
+		})
 		s := newServiceOver(t, d, httpadapter.Config{}, func(http.ResponseWriter, *http.Request) {
 			store.silent.Store(true)
 			time.AfterFunc(5*time.Second, func() { store.silent.Store(false) }) // half a lease
@@ -158,7 +178,8 @@ func TestFirstSilenceOfARouteIsLogged(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /pay/{id}", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("POST /refund", func(http.ResponseWriter, *http.Request) {})
-	s := newService(t, httpadapter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, mux.ServeHTTP)
+	s := newService(t, httpadapter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		mux.ServeHTTP)
 	for _, path := range []string{"/pay/1", "/pay/2", "/refund", "/refund?again"} {
 		s.post("k"+path[len(path)-1:], "", target(path))
 	}
@@ -176,6 +197,7 @@ func TestFirstSilenceOfARouteIsLogged(t *testing.T) {
 	}
 
 	log.Reset() // a handler of its own has no pattern
-	newService(t, httpadapter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(http.ResponseWriter, *http.Request) {}).post("k", "")
+	newService(t, httpadapter.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))},
+		func(http.ResponseWriter, *http.Request) {}).post("k", "")
 	assert.Contains(t, log.String(), `route="POST /payments"`)
 }

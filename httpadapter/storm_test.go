@@ -87,7 +87,8 @@ func TestStorm(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &storm{rnd: rand.New(rand.NewPCG(seed, 1)), effects: map[string]int{}, running: map[string]int{}}
+				s := &storm{rnd: rand.New(rand.NewPCG(seed, 1)), effects: map[string]int{},
+					running: map[string]int{}}
 				d := newDeduper(t, func(c *dedup.Config) {
 					if seed%2 == 0 {
 						c.Wait = 5 * time.Second
@@ -117,7 +118,8 @@ func clients(t *testing.T, s *storm, h http.Handler, n int) {
 	for range n {
 		wg.Go(func() {
 			time.Sleep(time.Duration(s.draw(60_000)) * time.Millisecond)
-			ctx, hangUp := context.WithTimeout(t.Context(), time.Duration(s.draw(40_000))*time.Millisecond)
+			ctx, hangUp := context.WithTimeout(t.Context(),
+				time.Duration(s.draw(40_000))*time.Millisecond)
 			defer hangUp()
 			ask(ctx, t, h, s.draw(4))
 		})

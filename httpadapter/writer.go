@@ -174,7 +174,8 @@ func (r *recorder) declared() int64 {
 // incomplete reports whether the handler wrote less than it had announced: net/http would
 // break the connection off, and the client would know.
 func (r *recorder) incomplete() bool {
-	return !r.over && r.method != http.MethodHead && bodyAllowed(r.status) && r.declared() > int64(len(r.body))
+	return !r.over && r.method != http.MethodHead && bodyAllowed(r.status) &&
+		r.declared() > int64(len(r.body))
 }
 
 // send writes the answer to the real writer, with the headers that tell adds.
@@ -190,5 +191,6 @@ func (r *recorder) send(tell func()) {
 
 // bodyAllowed is RFC 9110, 6.4.1.
 func bodyAllowed(status int) bool {
-	return status >= 200 && !slices.Contains([]int{http.StatusNoContent, http.StatusNotModified}, status)
+	return status >= 200 &&
+		!slices.Contains([]int{http.StatusNoContent, http.StatusNotModified}, status)
 }

@@ -92,7 +92,8 @@ func (c *Client) Acquire(ctx context.Context, key string, ttl time.Duration) (*L
 	l := &Lease{client: c, key: key, redisKey: c.redisKey(key), ttl: ttl}
 	_, _ = rand.Read(l.token[:]) // never fails since Go 1.24
 	l.until = l.validUntil(time.Now())
-	reply, err := l.ask(ctx, redisscript.NewClaim(l.redisKey, &redisscript.ClaimArgs{Token: l.token, Lease: ttl, Hold: c.opts.Hold}))
+	reply, err := l.ask(ctx, redisscript.NewClaim(l.redisKey,
+		&redisscript.ClaimArgs{Token: l.token, Lease: ttl, Hold: c.opts.Hold}))
 	if err != nil {
 		return nil, fmt.Errorf("lease: acquire: %w", err)
 	}
@@ -137,13 +138,15 @@ func checkAcquire(ctx context.Context, key string, ttl time.Duration) error {
 	case key == "":
 		return &InputError{"key", "is empty"}
 	case len(key) > maxKey:
-		return &InputError{"key", fmt.Sprintf("has %d bytes, at most %d are allowed", len(key), maxKey)}
+		return &InputError{"key",
+			fmt.Sprintf("has %d bytes, at most %d are allowed", len(key), maxKey)}
 	case !utf8.ValidString(key):
 		return &InputError{"key", "is not valid UTF-8"}
 	}
 	for i, r := range key {
 		if !unicode.IsPrint(r) {
-			return &InputError{"key", fmt.Sprintf("has the non-printable character %U at byte %d", r, i)}
+			return &InputError{"key",
+				fmt.Sprintf("has the non-printable character %U at byte %d", r, i)}
 		}
 	}
 	return nil

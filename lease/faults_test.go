@@ -58,8 +58,12 @@ func (f *faults) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 // ProcessHook treats a lone command as a pipeline of one.
 func (f *faults) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	pipeline := f.ProcessPipelineHook(func(ctx context.Context, cmds []redis.Cmder) error { return next(ctx, cmds[0]) })
-	return func(ctx context.Context, cmd redis.Cmder) error { return pipeline(ctx, []redis.Cmder{cmd}) }
+	pipeline := f.ProcessPipelineHook(func(ctx context.Context, cmds []redis.Cmder) error {
+		return next(ctx, cmds[0])
+	})
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return pipeline(ctx, []redis.Cmder{cmd})
+	}
 }
 
 func (f *faults) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {

@@ -40,7 +40,8 @@ func TestKeepAliveRenews(t *testing.T) {
 		stop()
 		assert.ErrorIs(t, context.Cause(run), context.Canceled)
 		time.Sleep(ttl)
-		acquire(t, c, "job", ttl) // nobody renews any more; the bubble sees that no goroutine is left
+		// nobody renews any more; the bubble sees that no goroutine is left
+		acquire(t, c, "job", ttl)
 	})
 }
 

@@ -12,8 +12,8 @@ import (
 // field and for anything else in it, a negative or fractional number too. A date in the past is 0;
 // a number beyond what a duration holds is the longest one.
 //
-// A date is compared with the response's own Date field, because the clocks of two machines differ; now
-// stands in for one that is missing or unreadable.
+// A date is compared with the response's own Date field, because the clocks of two machines differ;
+// now stands in for one that is missing or unreadable.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	value := strings.Trim(h.Get("Retry-After"), " \t")
 	if value == "" {

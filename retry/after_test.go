@@ -63,7 +63,9 @@ func TestRetryAfter(t *testing.T) {
 // FuzzRetryAfter holds the parser to what can be said without it: never negative; a small whole
 // number is its seconds; what it takes is digits or a date.
 func FuzzRetryAfter(f *testing.F) {
-	for _, s := range []string{"", "120", "-1", "1e3", "99999999999999999999", "Sun, 01 Mar 2026 12:00:30 GMT", "Sun Mar  1 12:00:30 2026", "Sunday, 01-Mar-26 12:00:30 GMT", " 5 "} {
+	for _, s := range []string{"", "120", "-1", "1e3", "99999999999999999999",
+		"Sun, 01 Mar 2026 12:00:30 GMT", "Sun Mar  1 12:00:30 2026",
+		"Sunday, 01-Mar-26 12:00:30 GMT", " 5 "} {
 		f.Add(s, "Sun, 01 Mar 2026 12:00:00 GMT")
 		f.Add(s, "")
 	}

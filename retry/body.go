@@ -16,8 +16,8 @@ type outgoing struct {
 	none  bool // there is no body
 }
 
-// newOutgoing looks at req's body. If keep is set a body that cannot be had again is read up to limit
-// bytes; one that is longer stays as it is.
+// newOutgoing looks at req's body. If keep is set a body that cannot be had again is read up to
+// limit bytes; one that is longer stays as it is.
 func newOutgoing(req *http.Request, keep bool, limit int64) (*outgoing, error) {
 	switch {
 	case req.Body == nil || req.Body == http.NoBody:
@@ -33,10 +33,13 @@ func newOutgoing(req *http.Request, keep bool, limit int64) (*outgoing, error) {
 		return &outgoing{first: req.Body}, fmt.Errorf("retry: body of the request: %w", err)
 	}
 	if int64(len(head)) > limit {
-		return &outgoing{first: joined{io.MultiReader(bytes.NewReader(head), req.Body), req.Body}}, nil
+		return &outgoing{first: joined{io.MultiReader(bytes.NewReader(head), req.Body), req.Body}},
+			nil
 	}
 	_ = req.Body.Close() // it has been read to its end
-	return &outgoing{again: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(head)), nil }}, nil
+	return &outgoing{again: func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(head)), nil
+	}}, nil
 }
 
 // repeatable reports whether the body can be sent more than once.

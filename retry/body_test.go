@@ -44,9 +44,12 @@ func TestBodiesAreSentAgain(t *testing.T) {
 				req := request(t, row.method, "", key...)
 				req.Body, req.ContentLength = body, row.length
 				if row.getBody {
-					req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(row.body)), nil }
+					req.GetBody = func() (io.ReadCloser, error) {
+						return io.NopCloser(strings.NewReader(row.body)), nil
+					}
 				}
-				resp, err := transport(t, base, retry.TransportConfig{BodyLimit: row.limit}).RoundTrip(req)
+				resp, err := transport(t, base,
+					retry.TransportConfig{BodyLimit: row.limit}).RoundTrip(req)
 				if row.sends == 3 {
 					text(t, resp, err)
 				} else {
@@ -73,7 +76,8 @@ func TestPostWithoutBody(t *testing.T) {
 			base := &script{steps: []step{broken, broken, answer(200, "")}}
 			req := request(t, "POST", "")
 			req.Body = body
-			resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(req)
+			resp, err := transport(t, base,
+				retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(req)
 			text(t, resp, err)
 			sent := base.requests()
 			require.Len(t, sent, 3)
@@ -86,7 +90,8 @@ func TestPostWithoutBody(t *testing.T) {
 func TestUnkeyedBodyIsNotRead(t *testing.T) {
 	r, w := io.Pipe()
 	base := roundTrip(func(req *http.Request) (*http.Response, error) {
-		go func() { _, _ = w.Write([]byte("x")); _ = w.Close() }() // begins when the request is under way
+		// begins when the request is under way
+		go func() { _, _ = w.Write([]byte("x")); _ = w.Close() }()
 		got, err := io.ReadAll(req.Body)
 		assert.Equal(t, "x", string(got))
 		assert.NoError(t, err)

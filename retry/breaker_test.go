@@ -117,13 +117,15 @@ func TestWhatABreakerIsTold(t *testing.T) {
 		failures int
 	}{
 		{"200", answer(200, ""), 0}, {"404", answer(404, ""), 0}, {"429", answer(429, ""), 0},
-		{"500", answer(500, ""), 1}, {"501", answer(501, ""), 1}, {"network", broken, 1}, {"timeout", slow(time.Hour, answer(200, "")), 1},
+		{"500", answer(500, ""), 1}, {"501", answer(501, ""), 1}, {"network", broken, 1},
+		{"timeout", slow(time.Hour, answer(200, "")), 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			b := &breaker{limit: 100}
 			cfg := retry.TransportConfig{Breaker: b}
 			cfg.Policy.Attempts, cfg.Policy.AttemptTimeout = 1, time.Second
-			if resp, err := transport(t, &script{steps: []step{row.do}}, cfg).RoundTrip(request(t, "GET", "")); err == nil {
+			if resp, err := transport(t, &script{steps: []step{row.do}},
+				cfg).RoundTrip(request(t, "GET", "")); err == nil {
 				text(t, resp, nil)
 			}
 			assert.Equal(t, row.failures, b.failures, row.name)
@@ -142,15 +144,17 @@ func TestCancelledProbe(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
 			cfg := retry.TransportConfig{Breaker: b}
-			err := refused(t, transport(t, &script{steps: []step{slow(time.Hour, answer(200, ""))}}, cfg), request(t, "GET", "").WithContext(ctx))
+			err := refused(t, transport(t, &script{steps: []step{slow(time.Hour, answer(200, ""))}},
+				cfg), request(t, "GET", "").WithContext(ctx))
 			assert.ErrorIs(t, err, context.Canceled, name)
 		}
 		late := &breaker{limit: 9}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		err := refused(t, transport(t, &script{steps: []step{slow(time.Hour, broken)}}, retry.TransportConfig{
-			Breaker: releasing{late}, Policy: retry.Policy{Attempts: 1},
-		}), request(t, "GET", "").WithContext(ctx))
+		err := refused(t, transport(t, &script{steps: []step{slow(time.Hour, broken)}},
+			retry.TransportConfig{
+				Breaker: releasing{late}, Policy: retry.Policy{Attempts: 1},
+			}), request(t, "GET", "").WithContext(ctx))
 		assert.ErrorIs(t, err, context.DeadlineExceeded,
 			"a deadline that passed is the service's failure")
 		assert.Equal(t, 1, late.failures)

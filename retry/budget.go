@@ -28,8 +28,8 @@ type BudgetConfig struct {
 }
 
 // Budget is a bucket of tokens that bounds retries to a part of the requests: each request puts
-// Ratio of a token in, each retry and each hedge takes one out. One that is not sent after all, because
-// a breaker is open or the caller has gone, gives it back. So of n requests at most Floor +
+// Ratio of a token in, each retry and each hedge takes one out. One that is not sent after all,
+// because a breaker is open or the caller has gone, gives it back. So of n requests at most Floor +
 // Ratio*n are sent again, whatever fails. It is the per-client retry budget of "Handling Overload"
 // in Google's "Site Reliability Engineering", whose share is 10 % as well.
 //
@@ -46,7 +46,8 @@ const token = 1_000_000
 // NewBudget returns a budget with Floor tokens. A negative or infinite field, one that is not a
 // number, and a Most below Floor is an error that names it.
 func NewBudget(cfg BudgetConfig) (*Budget, error) {
-	for name, v := range map[string]float64{"Ratio": cfg.Ratio, "Floor": cfg.Floor, "Most": cfg.Most} {
+	for name, v := range map[string]float64{"Ratio": cfg.Ratio, "Floor": cfg.Floor,
+		"Most": cfg.Most} {
 		if !(v >= 0 && v <= 1e9) { // not a number is neither
 			return nil, fmt.Errorf("retry: %s is not from 0 to a thousand million: %v", name, v)
 		}
@@ -115,7 +116,8 @@ func (b *Budget) giveBack() {
 	}
 }
 
-// Tokens returns the number of retries in hand, for a gauge. It is infinite for nil and [Unlimited].
+// Tokens returns the number of retries in hand, for a gauge. It is infinite for nil and
+// [Unlimited].
 func (b *Budget) Tokens() float64 {
 	if b == nil || b.unlimited {
 		return math.Inf(1)

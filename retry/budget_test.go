@@ -80,7 +80,10 @@ func TestOutageAddsATenth(t *testing.T) {
 			}
 			calls := 0
 			for range 1000 {
-				_, _ = retry.Do(t.Context(), p, func(context.Context, int) (int, error) { calls++; return 0, errNetwork })
+				_, _ = retry.Do(t.Context(), p, func(context.Context, int) (int, error) {
+					calls++
+					return 0, errNetwork
+				})
 			}
 			assert.GreaterOrEqual(t, calls, row.min, "%s: 1000 requests made", row.name)
 			assert.LessOrEqual(t, calls, row.max, "%s: 1000 requests made", row.name)
@@ -130,8 +133,11 @@ func TestTransportsBudget(t *testing.T) {
 
 // A token that was taken for what is not sent after all goes back.
 func TestTokensOfWhatIsNotSent(t *testing.T) {
-	for _, name := range []string{"breaker before a retry", "breaker before a hedge", "caller goes, transport", "caller goes, Do", "body gone"} {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { notSent(t, name) }) })
+	for _, name := range []string{"breaker before a retry", "breaker before a hedge",
+		"caller goes, transport", "caller goes, Do", "body gone"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { notSent(t, name) })
+		})
 	}
 }
 
@@ -148,7 +154,8 @@ func notSent(t *testing.T, name string) {
 	case "breaker before a retry":
 		cfg.Breaker = b
 	case "breaker before a hedge":
-		cfg.Breaker, cfg.HedgeAfter, base.steps = b, time.Second, []step{slow(time.Minute, answer(200, ""))}
+		cfg.Breaker, cfg.HedgeAfter, base.steps = b, time.Second,
+			[]step{slow(time.Minute, answer(200, ""))}
 		time.AfterFunc(time.Millisecond, b.RecordFailure)
 	case "body gone":
 		req.Body, req.ContentLength = io.NopCloser(strings.NewReader("x")), 1

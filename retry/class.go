@@ -84,14 +84,15 @@ func (t *Transport) class(resp *http.Response, keyed bool) Class {
 	return Final
 }
 
-// As much of a problem's text is read for its type, and for so long where the attempt has no timeout.
+// As much of a problem's text is read for its type, and for so long where the attempt has no
+// timeout.
 const (
 	sniffLimit = 64 << 10
 	sniffTime  = 10 * time.Second
 )
 
-// problemType is the last part of the type of a problem+json (RFC 9457), "" for anything else. What it
-// reads of the body is put back.
+// problemType is the last part of the type of a problem+json (RFC 9457), "" for anything else. What
+// it reads of the body is put back.
 func problemType(resp *http.Response) string {
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || media != "application/problem+json" || resp.Body == nil {

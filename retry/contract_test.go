@@ -22,7 +22,9 @@ func TestBasesThatBreakTheirContract(t *testing.T) {
 			return resp, errNetwork
 		}
 		neither := func(*http.Request) (*http.Response, error) { return nil, nil }
-		bare := func(*http.Request) (*http.Response, error) { return &http.Response{StatusCode: http.StatusOK}, nil }
+		bare := func(*http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK}, nil
+		}
 		base := &script{steps: []step{both, neither, bare}}
 		resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", "")) //nolint:bodyclose // there is none
 		sent := base.requests()
@@ -63,7 +65,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func TestBadTransports(t *testing.T) {
-	for field, cfg := range map[string]retry.TransportConfig{"HedgeAfter": {HedgeAfter: -1}, "MaxWait": {MaxWait: -1}} {
+	for field, cfg := range map[string]retry.TransportConfig{"HedgeAfter": {HedgeAfter: -1},
+		"MaxWait": {MaxWait: -1}} {
 		_, err := retry.NewTransport(nil, cfg)
 		assert.ErrorContains(t, err, field)
 	}
@@ -80,9 +83,10 @@ func TestPanicOfACallback(t *testing.T) {
 	boom := func(*http.Request) bool { panic("boom") }
 	for name, cfg := range map[string]retry.TransportConfig{
 		"GenerateKeys": {GenerateKeys: boom},
-		"Foreign":      {Foreign: boom, Policy: retry.Policy{Attempts: 2}, Key: func(*http.Request) (string, error) { return "k", nil }},
-		"OnRetry":      {Policy: retry.Policy{OnRetry: func(retry.Event) { panic("boom") }}},
-		"Statuses":     {Statuses: func(int) retry.Class { panic("boom") }},
+		"Foreign": {Foreign: boom, Policy: retry.Policy{Attempts: 2},
+			Key: func(*http.Request) (string, error) { return "k", nil }},
+		"OnRetry":  {Policy: retry.Policy{OnRetry: func(retry.Event) { panic("boom") }}},
+		"Statuses": {Statuses: func(int) retry.Class { panic("boom") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := &script{steps: []step{answer(503, "")}}

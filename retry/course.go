@@ -62,8 +62,8 @@ func (c *course) late(d time.Duration) Reason {
 	return 0
 }
 
-// timeout is that of the attempt which begins now; 0 for none. Where there is a deadline each of the
-// attempts that are left may use an equal part of what is left.
+// timeout is that of the attempt which begins now; 0 for none. Where there is a deadline each of
+// the attempts that are left may use an equal part of what is left.
 func (c *course) timeout() time.Duration {
 	if c.deadline.IsZero() {
 		return c.AttemptTimeout
@@ -137,7 +137,8 @@ func (c *course) patient(d time.Duration) bool {
 
 // event is what OnRetry is told of f.
 func (c *course) event(f failure, delay time.Duration, gaveUp Reason) Event {
-	return Event{Attempt: c.sends, Err: f.err, Status: f.status, Delay: delay, Wait: f.wait, GaveUp: gaveUp}
+	return Event{Attempt: c.sends, Err: f.err, Status: f.status, Delay: delay, Wait: f.wait,
+		GaveUp: gaveUp}
 }
 
 func (c *course) gaveUp(why Reason, err error) error {

@@ -24,7 +24,8 @@ import (
 // the zero T.
 //
 // Do is safe for concurrent use, starts no goroutine, and lets panics of fn pass.
-func Do[T any](ctx context.Context, p Policy, fn func(ctx context.Context, attempt int) (T, error)) (T, error) {
+func Do[T any](ctx context.Context, p Policy,
+	fn func(ctx context.Context, attempt int) (T, error)) (T, error) {
 	var zero T
 	p, err := p.complete()
 	if err != nil {
@@ -55,7 +56,8 @@ func Do[T any](ctx context.Context, p Policy, fn func(ctx context.Context, attem
 }
 
 // try is one attempt.
-func try[T any](ctx context.Context, c *course, fn func(context.Context, int) (T, error)) (T, error) {
+func try[T any](ctx context.Context, c *course, fn func(context.Context, int) (T, error)) (T,
+	error) {
 	inner := ctx
 	if c.retries() {
 		inner = NoRetry(ctx)

@@ -22,7 +22,8 @@ func failing(n int, err error) (func(context.Context, int) (string, error), *[]t
 	return func(_ context.Context, attempt int) (string, error) {
 		*calls = append(*calls, time.Since(start))
 		if attempt != len(*calls) {
-			return "", retry.Permanent(fmt.Errorf("attempt %d is the %d. call", attempt, len(*calls)))
+			return "", retry.Permanent(fmt.Errorf("attempt %d is the %d. call",
+				attempt, len(*calls)))
 		}
 		if attempt <= n {
 			return "partial", err
@@ -34,7 +35,8 @@ func failing(n int, err error) (func(context.Context, int) (string, error), *[]t
 func TestDoTriesAgainAfterJitteredWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fn, calls := failing(3, errNetwork)
-		p := retry.Policy{Attempts: 4, Backoff: retry.Backoff{Base: time.Second, Cap: 10 * time.Second, Jitter: retry.Equal}}
+		p := retry.Policy{Attempts: 4,
+			Backoff: retry.Backoff{Base: time.Second, Cap: 10 * time.Second, Jitter: retry.Equal}}
 		v, err := retry.Do(t.Context(), p, fn)
 		require.Equal(t, "done", v)
 		require.NoError(t, err)
@@ -57,12 +59,18 @@ func TestDoGivesUp(t *testing.T) {
 		reason retry.Reason
 	}{
 		{name: "attempts", err: errNetwork, calls: 3, reason: retry.AttemptsUsed},
-		{name: "one attempt", policy: retry.Policy{Attempts: 1}, err: errNetwork, calls: 1, reason: retry.AttemptsUsed},
-		{name: "budget", policy: retry.Policy{Budget: empty}, err: errNetwork, calls: 1, reason: retry.BudgetEmpty},
-		{name: "elapsed", policy: retry.Policy{Attempts: 100, Elapsed: 10 * time.Second, Backoff: retry.Backoff{Base: 4 * time.Second, Cap: 4 * time.Second, Jitter: retry.Equal}},
+		{name: "one attempt", policy: retry.Policy{Attempts: 1}, err: errNetwork, calls: 1,
+			reason: retry.AttemptsUsed},
+		{name: "budget", policy: retry.Policy{Budget: empty}, err: errNetwork,
+			calls: 1, reason: retry.BudgetEmpty},
+		{name: "elapsed", policy: retry.Policy{Attempts: 100, Elapsed: 10 * time.Second,
+			Backoff: retry.Backoff{Base: 4 * time.Second, Cap: 4 * time.Second,
+				Jitter: retry.Equal}},
 			err: errNetwork, calls: 0, reason: retry.ElapsedNear},
-		{name: "asked too long", err: retry.After(errNetwork, 5*time.Minute), calls: 1, reason: retry.ElapsedNear},
-		{name: "deadline", err: retry.After(errNetwork, time.Minute), calls: 1, reason: retry.DeadlineNear,
+		{name: "asked too long", err: retry.After(errNetwork, 5*time.Minute),
+			calls: 1, reason: retry.ElapsedNear},
+		{name: "deadline", err: retry.After(errNetwork, time.Minute), calls: 1,
+			reason: retry.DeadlineNear,
 			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				return context.WithTimeout(ctx, 30*time.Second)
 			}},
@@ -158,11 +166,18 @@ func TestTimeoutsShrinkInward(t *testing.T) {
 			within time.Duration
 			want   []time.Duration
 		}{
-			{"shares of the deadline", retry.Policy{Attempts: 3}, 9 * time.Second, []time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}},
-			{"Elapsed cuts nothing short", retry.Policy{Attempts: 3, Elapsed: 5 * time.Second, AttemptTimeout: 4 * time.Second}, 0, []time.Duration{4 * time.Second, 4 * time.Second}},
-			{"the smaller", retry.Policy{Attempts: 2, AttemptTimeout: time.Second}, 8 * time.Second, []time.Duration{time.Second, time.Second}},
-			{"AttemptTimeout alone", retry.Policy{Attempts: 2, AttemptTimeout: time.Second}, 0, []time.Duration{time.Second, time.Second}},
-			{"an hour is cut", retry.Policy{Attempts: 4, AttemptTimeout: time.Hour}, 8 * time.Second, []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second}},
+			{"shares of the deadline", retry.Policy{Attempts: 3}, 9 * time.Second,
+				[]time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}},
+			{"Elapsed cuts nothing short", retry.Policy{Attempts: 3, Elapsed: 5 * time.Second,
+				AttemptTimeout: 4 * time.Second}, 0,
+				[]time.Duration{4 * time.Second, 4 * time.Second}},
+			{"the smaller", retry.Policy{Attempts: 2, AttemptTimeout: time.Second}, 8 * time.Second,
+				[]time.Duration{time.Second, time.Second}},
+			{"AttemptTimeout alone", retry.Policy{Attempts: 2, AttemptTimeout: time.Second},
+				0, []time.Duration{time.Second, time.Second}},
+			{"an hour is cut", retry.Policy{Attempts: 4, AttemptTimeout: time.Hour},
+				8 * time.Second, []time.Duration{2 * time.Second, 2 * time.Second, 2 * time.Second,
+					2 * time.Second}},
 		} {
 			row.policy.Backoff = retry.Backoff{Base: none, Cap: none}
 			ctx, cancel := t.Context(), context.CancelFunc(func() {})
@@ -190,7 +205,8 @@ func TestDoEndsWithItsContext(t *testing.T) {
 		fn, calls := failing(1000, errNetwork)
 		time.AfterFunc(time.Second, func() { cancel(asked) })
 		start := time.Now()
-		_, err := retry.Do(ctx, retry.Policy{Elapsed: 24 * time.Hour, Backoff: retry.Backoff{Base: time.Hour, Cap: time.Hour, Jitter: retry.Equal}}, fn)
+		_, err := retry.Do(ctx, retry.Policy{Elapsed: 24 * time.Hour,
+			Backoff: retry.Backoff{Base: time.Hour, Cap: time.Hour, Jitter: retry.Equal}}, fn)
 		gaveUp(t, err, retry.ContextEnded)
 		assert.ErrorIs(t, err, asked)
 		assert.ErrorIs(t, err, context.Canceled)
@@ -222,7 +238,9 @@ func TestDoTellsInnerLayers(t *testing.T) {
 				calls++
 				return 0, errNetwork
 			}
-			return retry.Do(ctx, retry.Policy{}, func(ctx context.Context, _ int) (int, error) { return layer(ctx, depth-1) })
+			return retry.Do(ctx, retry.Policy{}, func(ctx context.Context, _ int) (int, error) {
+				return layer(ctx, depth-1)
+			})
 		}
 		_, err := layer(t.Context(), 3)
 		assert.Error(t, err)
@@ -230,10 +248,11 @@ func TestDoTellsInnerLayers(t *testing.T) {
 		assert.True(t, !retry.Allowed(retry.NoRetry(t.Context())) && retry.Allowed(t.Context()),
 			"Allowed does not see NoRetry")
 		// Who makes one attempt leaves the retrying to the layer below.
-		_, _ = retry.Do(t.Context(), retry.Policy{Attempts: 1}, func(ctx context.Context, _ int) (int, error) {
-			assert.True(t, retry.Allowed(ctx), "a Do that does not retry forbids it to others")
-			return 0, nil
-		})
+		_, _ = retry.Do(t.Context(), retry.Policy{Attempts: 1},
+			func(ctx context.Context, _ int) (int, error) {
+				assert.True(t, retry.Allowed(ctx), "a Do that does not retry forbids it to others")
+				return 0, nil
+			})
 	})
 }
 
@@ -244,10 +263,11 @@ func TestDoLetsPanicsPass(t *testing.T) {
 			"the panic was changed, or the attempt's context goes on")
 		assert.Error(t, inner.Err())
 	}()
-	_, _ = retry.Do(t.Context(), retry.Policy{AttemptTimeout: time.Hour}, func(ctx context.Context, _ int) (int, error) {
-		inner = ctx
-		panic("boom")
-	})
+	_, _ = retry.Do(t.Context(), retry.Policy{AttemptTimeout: time.Hour},
+		func(ctx context.Context, _ int) (int, error) {
+			inner = ctx
+			panic("boom")
+		})
 }
 
 func TestBadPolicies(t *testing.T) {
@@ -293,7 +313,8 @@ func TestDecorrelatedWaitsGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var longest time.Duration
 		fn, _ := failing(30, errNetwork)
-		p := retry.Policy{Attempts: 31, Elapsed: 24 * time.Hour, Backoff: retry.Backoff{Base: time.Second, Cap: time.Hour, Jitter: retry.Decorrelated}}
+		p := retry.Policy{Attempts: 31, Elapsed: 24 * time.Hour,
+			Backoff: retry.Backoff{Base: time.Second, Cap: time.Hour, Jitter: retry.Decorrelated}}
 		p.OnRetry = func(e retry.Event) { longest = max(longest, e.Delay) }
 		_, err := retry.Do(t.Context(), p, fn)
 		require.NoError(t, err)
@@ -305,7 +326,9 @@ func TestDecorrelatedWaitsGrow(t *testing.T) {
 func TestLateAwakening(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fn, calls := failing(9, errNetwork)
-		p := retry.Policy{Elapsed: time.Minute, OnRetry: func(retry.Event) { time.Sleep(time.Hour) }}
+		p := retry.Policy{Elapsed: time.Minute, OnRetry: func(retry.Event) {
+			time.Sleep(time.Hour)
+		}}
 		_, err := retry.Do(t.Context(), p, fn)
 		gaveUp(t, err, retry.ElapsedNear)
 		assert.Len(t, *calls, 1)

@@ -16,8 +16,8 @@
 // cancelled. A request whose method is not idempotent (RFC 9110, 9.2.2) is sent once, unless it has
 // an Idempotency-Key: nobody knows whether the attempt that failed has had its effect. With a key
 // the server knows. A 409 that says "in flight", or "uncertain" and when to come back, is such a
-// server at work: it is waited for, up to a minute ([TransportConfig].MaxWait), and costs neither an
-// attempt nor a token.
+// server at work: it is waited for, up to a minute ([TransportConfig].MaxWait), and costs neither
+// an attempt nor a token.
 //
 // # When
 //
@@ -31,8 +31,8 @@
 // process: one retry for ten requests, so that a total outage costs the other side a tenth more
 // load and not three times as much; a Transport has one by default, [Do] only the one it is given.
 // And only the outermost layer retries: it marks its context with [NoRetry] and its requests with
-// the header Do-Not-Retry, and [Handler] turns the header into the context again. Without this, four
-// layers of three attempts call the last one 81 times. The rules are those of Google's "Site
+// the header Do-Not-Retry, and [Handler] turns the header into the context again. Without this,
+// four layers of three attempts call the last one 81 times. The rules are those of Google's "Site
 // Reliability Engineering", chapters "Handling Overload" (per-client retry budget, retries at one
 // layer) and "Addressing Cascading Failures".
 //

@@ -27,10 +27,11 @@ const (
 	// WaitedTooLong: another request with the key was in flight, or uncertain, for longer than
 	// [TransportConfig].MaxWait.
 	WaitedTooLong
-	// NotAllowed: a layer above retries: there is [NoRetry], or the request itself says Do-Not-Retry.
-	// What is in flight is waited for all the same.
+	// NotAllowed: a layer above retries: there is [NoRetry], or the request itself says
+	// Do-Not-Retry. What is in flight is waited for all the same.
 	NotAllowed
-	// NotRepeatable: the method is not idempotent and there is no key, or the body can be read once only.
+	// NotRepeatable: the method is not idempotent and there is no key, or the body can be read once
+	// only.
 	NotRepeatable
 	// BreakerOpen: the [Breaker] gave no permit.
 	BreakerOpen
@@ -78,8 +79,8 @@ func (e *GaveUpError) Error() string {
 // Unwrap returns Err.
 func (e *GaveUpError) Unwrap() error { return e.Err }
 
-// Timeout reports whether the last failure was a timeout: [net/url.Error] asks the error it holds and
-// does not unwrap it.
+// Timeout reports whether the last failure was a timeout: [net/url.Error] asks the error it holds
+// and does not unwrap it.
 func (e *GaveUpError) Timeout() bool {
 	var t interface{ Timeout() bool }
 	return errors.As(e.Err, &t) && t.Timeout()

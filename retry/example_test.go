@@ -20,12 +20,13 @@ func ExampleDo() {
 		Backoff:  retry.Backoff{Base: time.Millisecond, Cap: time.Second},
 		OnRetry:  func(e retry.Event) { fmt.Println("attempt", e.Attempt, "failed:", e.Err) },
 	}
-	n, err := retry.Do(context.Background(), policy, func(_ context.Context, attempt int) (int, error) {
-		if attempt < 3 {
-			return 0, errors.New("connection refused")
-		}
-		return 42, nil
-	})
+	n, err := retry.Do(context.Background(),
+		policy, func(_ context.Context, attempt int) (int, error) {
+			if attempt < 3 {
+				return 0, errors.New("connection refused")
+			}
+			return 42, nil
+		})
 	fmt.Println(n, err)
 	// Output:
 	// attempt 1 failed: connection refused
@@ -34,9 +35,10 @@ func ExampleDo() {
 }
 
 func ExamplePermanent() {
-	_, err := retry.Do(context.Background(), retry.Policy{}, func(context.Context, int) (int, error) {
-		return 0, retry.Permanent(errors.New("no such account"))
-	})
+	_, err := retry.Do(context.Background(), retry.Policy{},
+		func(context.Context, int) (int, error) {
+			return 0, retry.Permanent(errors.New("no such account"))
+		})
 	fmt.Println(err)
 	// Output: no such account
 }
@@ -66,7 +68,8 @@ func ExampleTransport() {
 		return
 	}
 	client := &http.Client{Transport: transport}
-	resp, err := client.Post(flaky.URL+"/charges", "application/json", strings.NewReader(`{"amount": 100}`))
+	resp, err := client.Post(flaky.URL+"/charges", "application/json",
+		strings.NewReader(`{"amount": 100}`))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -86,7 +89,8 @@ func ExampleBudget() {
 	}
 	calls := 0
 	for range 100 {
-		policy := retry.Policy{Budget: budget, Backoff: retry.Backoff{Base: time.Microsecond, Cap: time.Microsecond}}
+		policy := retry.Policy{Budget: budget,
+			Backoff: retry.Backoff{Base: time.Microsecond, Cap: time.Microsecond}}
 		_, _ = retry.Do(context.Background(), policy, func(context.Context, int) (int, error) {
 			calls++
 			return 0, errors.New("down")

@@ -18,15 +18,17 @@ import (
 
 var errChanged = errors.New("somebody else has changed it")
 
-// update reads a document, changes it and writes it back under the condition that nobody else has written
-// since (RFC 9110, 13.1.1). A 412 is read again, a few times. PUT is idempotent, so the transport may
-// repeat it; a repeat whose first send was done meets its own new ETag, and is a 412 too: change must see
-// what it has done already.
-func update(ctx context.Context, client *http.Client, url string, change func(string) string) error {
+// update reads a document, changes it and writes it back under the condition that nobody else has
+// written since (RFC 9110, 13.1.1). A 412 is read again, a few times. PUT is idempotent, so the
+// transport may repeat it; a repeat whose first send was done meets its own new ETag, and is a 412
+// too: change must see what it has done already.
+func update(ctx context.Context, client *http.Client, url string,
+	change func(string) string) error {
 	policy := retry.Policy{
-		Attempts:  5,
-		Backoff:   retry.Backoff{Base: 10 * time.Millisecond, Cap: time.Second},
-		Retryable: func(err error) bool { return errors.Is(err, errChanged) }, // the rest is the transport's
+		Attempts: 5,
+		Backoff:  retry.Backoff{Base: 10 * time.Millisecond, Cap: time.Second},
+		// the rest is the transport's
+		Retryable: func(err error) bool { return errors.Is(err, errChanged) },
 	}
 	_, err := retry.Do(ctx, policy, func(context.Context, int) (struct{}, error) {
 		// The context of Do, not the attempt's: that forbids the transport to repeat.
@@ -92,12 +94,13 @@ func Example_conditionalUpdate() {
 		fmt.Println(err)
 		return
 	}
-	err = update(context.Background(), &http.Client{Transport: transport}, server.URL, func(old string) string {
-		if strings.HasSuffix(old, " c") {
-			return old
-		}
-		return old + " c"
-	})
+	err = update(context.Background(), &http.Client{Transport: transport}, server.URL,
+		func(old string) string {
+			if strings.HasSuffix(old, " c") {
+				return old
+			}
+			return old + " c"
+		})
 	fmt.Println(doc.text, err)
 	// Output: a b c <nil>
 }

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// flight is one send. One goroutine at a time has it: whoever calls fly, then who gets it from there.
+// flight is one send. One goroutine at a time has it: whoever calls fly, then who gets it from
+// there.
 type flight struct {
 	req     *http.Request
 	ctx     context.Context
@@ -22,13 +23,15 @@ type flight struct {
 	resp     *http.Response // exactly one of resp and err is set after fly
 	err      error
 	panicked any
-	claimed  atomic.Bool // of a race: by its goroutine, to report, or by the racer, to leave it behind
+	// of a race: by its goroutine, to report, or by the racer, to leave it behind
+	claimed atomic.Bool
 }
 
 var (
-	errLost     = errors.New("retry: another copy of the request was answered first")
-	errDropped  = errors.New("retry: the call ended without this copy of its request")
-	errNothing  = errors.New("retry: the base RoundTripper returned neither a response nor an error")
+	errLost    = errors.New("retry: another copy of the request was answered first")
+	errDropped = errors.New("retry: the call ended without this copy of its request")
+	errNothing = errors.New(
+		"retry: the base RoundTripper returned neither a response nor an error")
 	errVanished = errors.New("retry: the base RoundTripper ended its goroutine")
 )
 
@@ -75,7 +78,8 @@ func (f *flight) record() {
 	switch {
 	case f.answered(), f.err != nil && errors.Is(cause, errLost):
 		f.breaker.RecordSuccess()
-	case f.err != nil && (errors.Is(f.caller.Err(), context.Canceled) || errors.Is(cause, errDropped)):
+	case f.err != nil && (errors.Is(f.caller.Err(), context.Canceled) ||
+		errors.Is(cause, errDropped)):
 		f.unproved()
 	default:
 		f.breaker.RecordFailure()
@@ -105,8 +109,8 @@ func (f *flight) ground() {
 	f.close()
 }
 
-// land stops the clock of the attempt. One that has run out cancels the request, if not yet then in a
-// moment: what arrived at the same time could not be read to its end.
+// land stops the clock of the attempt. One that has run out cancels the request, if not yet then in
+// a moment: what arrived at the same time could not be read to its end.
 func (f *flight) land() {
 	late := f.timer != nil && !f.timer.Stop()
 	f.timer = nil

@@ -93,7 +93,8 @@ func (c *call) hedge(ctx context.Context, limit time.Duration, until time.Time) 
 	return f
 }
 
-// leave cancels a copy that is still on its way, and closes what comes of it. Won is nil if none has.
+// leave cancels a copy that is still on its way, and closes what comes of it. Won is nil if none
+// has.
 func (f *flight) leave(landed <-chan *flight, won *flight) {
 	cause := errDropped
 	if won != nil && won.answered() {

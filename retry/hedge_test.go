@@ -26,7 +26,8 @@ func hedged(t *testing.T, base http.RoundTripper, cfg retry.TransportConfig) *re
 // bubble would not end.
 func TestHedgeWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := &script{steps: []step{slow(time.Hour, answer(200, "slow")), slow(10*time.Millisecond, answer(200, "fast"))}}
+		base := &script{steps: []step{slow(time.Hour, answer(200, "slow")),
+			slow(10*time.Millisecond, answer(200, "fast"))}}
 		b := &breaker{limit: 1}
 		var told []retry.Event
 		cfg := retry.TransportConfig{GenerateKeys: everybody, Breaker: b}
@@ -88,10 +89,11 @@ func TestWhatIsHedged(t *testing.T) {
 	}{
 		{name: "safe", method: "GET", copies: 2},
 		{name: "keyed", method: "POST", header: key, copies: 2},
-		{name: "keyed, for a target that does not honour it", method: "POST", header: key, copies: 1, change: func(r *http.Request) *http.Request {
-			r.URL.Host = "stranger"
-			return r
-		}},
+		{name: "keyed, for a target that does not honour it", method: "POST", header: key,
+			copies: 1, change: func(r *http.Request) *http.Request {
+				r.URL.Host = "stranger"
+				return r
+			}},
 		{name: "unkeyed", method: "POST", copies: 1, change: func(r *http.Request) *http.Request {
 			r.URL.Host = "stranger"
 			return r
@@ -100,25 +102,34 @@ func TestWhatIsHedged(t *testing.T) {
 		{name: "no token", method: "GET", budget: empty(), copies: 1},
 		{name: "no permit", method: "GET", open: true, copies: 1},
 		{name: "upgrade", method: "GET", header: []string{"Upgrade", "websocket"}, copies: 1},
-		{name: "under NoRetry", method: "GET", copies: 1, change: func(r *http.Request) *http.Request {
-			return r.WithContext(retry.NoRetry(r.Context()))
-		}},
-		{name: "a body that can be read once", method: "POST", header: key, copies: 1, change: func(r *http.Request) *http.Request {
-			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("x")), 1<<40
-			return r
-		}},
-		{name: "trailers", method: "POST", header: key, copies: 1, change: func(r *http.Request) *http.Request {
-			r.Trailer = http.Header{"Digest": nil}
-			return r
-		}},
+		{name: "under NoRetry", method: "GET", copies: 1,
+			change: func(r *http.Request) *http.Request {
+				return r.WithContext(retry.NoRetry(r.Context()))
+			}},
+		{name: "a body that can be read once", method: "POST", header: key, copies: 1,
+			change: func(r *http.Request) *http.Request {
+				r.Body, r.ContentLength = io.NopCloser(strings.NewReader("x")), 1<<40
+				return r
+			}},
+		{name: "trailers", method: "POST", header: key, copies: 1,
+			change: func(r *http.Request) *http.Request {
+				r.Trailer = http.Header{"Digest": nil}
+				return r
+			}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			base := &script{steps: []step{slow(time.Second, answer(200, ""))}}
 			b := &breaker{limit: 100, delay: time.Hour}
-			cfg := retry.TransportConfig{Breaker: b, GenerateKeys: func(r *http.Request) bool { return r.URL.Host != "stranger" }}
+			cfg := retry.TransportConfig{Breaker: b, GenerateKeys: func(r *http.Request) bool {
+				return r.URL.Host != "stranger"
+			}}
 			cfg.Policy.Budget, cfg.Policy.Attempts = row.budget, 1
 			if row.open {
-				time.AfterFunc(time.Millisecond, func() { b.mu.Lock(); b.opened = time.Now(); b.mu.Unlock() })
+				time.AfterFunc(time.Millisecond, func() {
+					b.mu.Lock()
+					b.opened = time.Now()
+					b.mu.Unlock()
+				})
 			}
 			req := request(t, row.method, "", row.header...)
 			if row.change != nil {
@@ -137,8 +148,10 @@ func TestWhatIsHedged(t *testing.T) {
 // copy brings counts.
 func TestHedgeThatMeetsItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := &script{steps: []step{slow(time.Second, answer(201, "charged")), answer(409, inFlight, "Content-Type", problem)}}
-		resp, err := hedged(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
+		base := &script{steps: []step{slow(time.Second, answer(201, "charged")),
+			answer(409, inFlight, "Content-Type", problem)}}
+		resp, err := hedged(t, base,
+			retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
 		assert.Equal(t, "charged", text(t, resp, err))
 		assert.Len(t, base.requests(), 2)
 		assert.Zero(t, base.open.Load())
@@ -159,7 +172,9 @@ func TestBothCopiesFail(t *testing.T) {
 			"final after a failure":     {slow(time.Second, answer(404, "")), broken, 404},
 		} {
 			base := &script{steps: []step{row.first, row.second}}
-			resp, err := hedged(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: 1}}).RoundTrip(request(t, "GET", ""))
+			resp, err := hedged(t, base,
+				retry.TransportConfig{Policy: retry.Policy{Attempts: 1}}).RoundTrip(request(t,
+				"GET", ""))
 			if row.status == 0 {
 				gaveUp(t, err, retry.AttemptsUsed)
 			} else {
@@ -178,7 +193,8 @@ func TestBothCopiesFail(t *testing.T) {
 // A failure before it is time for a hedge is an ordinary failure; each attempt may have a hedge.
 func TestHedgesAndRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := &script{steps: []step{broken, slow(time.Hour, broken), slow(time.Hour, broken), answer(200, "third")}}
+		base := &script{steps: []step{broken, slow(time.Hour, broken), slow(time.Hour, broken),
+			answer(200, "third")}}
 		cfg := retry.TransportConfig{Policy: retry.Policy{AttemptTimeout: time.Second}}
 		start := time.Now()
 		resp, err := hedged(t, base, cfg).RoundTrip(request(t, "GET", ""))
@@ -196,7 +212,8 @@ func TestHedgesEndWithTheCaller(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		base := &script{steps: []step{slow(time.Hour, answer(200, ""))}}
 		start := time.Now()
-		err := refused(t, hedged(t, base, retry.TransportConfig{}), request(t, "GET", "").WithContext(ctx))
+		err := refused(t, hedged(t, base, retry.TransportConfig{}),
+			request(t, "GET", "").WithContext(ctx))
 		synctest.Wait()
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, time.Second, time.Since(start))
@@ -208,7 +225,9 @@ func TestHedgesEndWithTheCaller(t *testing.T) {
 func TestHedgePanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{
-			slow(time.Hour, answer(200, "")), func(*http.Request) (*http.Response, error) { panic("boom") },
+			slow(time.Hour, answer(200, "")), func(*http.Request) (*http.Response, error) {
+				panic("boom")
+			},
 		}}
 		defer func() {
 			synctest.Wait()
@@ -223,7 +242,8 @@ func TestHedgePanics(t *testing.T) {
 func TestPhotoFinish(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 300 {
-			base := &script{steps: []step{slow(200*time.Millisecond, answer(200, "")), slow(100*time.Millisecond, answer(200, ""))}}
+			base := &script{steps: []step{slow(200*time.Millisecond, answer(200, "")),
+				slow(100*time.Millisecond, answer(200, ""))}}
 			resp, err := hedged(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
 			text(t, resp, err)
 			synctest.Wait()
@@ -238,7 +258,9 @@ func TestHedgeHasTheTimeOfItsAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{slow(time.Hour, broken)}}
 		start := time.Now()
-		err := refused(t, hedged(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: 1, AttemptTimeout: time.Second}}), request(t, "GET", ""))
+		err := refused(t, hedged(t, base,
+			retry.TransportConfig{Policy: retry.Policy{Attempts: 1, AttemptTimeout: time.Second}}),
+			request(t, "GET", ""))
 		gaveUp(t, err, retry.AttemptsUsed)
 		assert.Equal(t, time.Second, time.Since(start))
 		assert.Len(t, base.requests(), 2)
@@ -256,11 +278,16 @@ func TestCallbackPanicsBesideAHedge(t *testing.T) {
 		successes int
 	}{
 		{"OnRetry", retry.TransportConfig{Policy: retry.Policy{OnRetry: boom}}, false, 2, 0},
-		{"OnRetry, a breaker that takes permits back", retry.TransportConfig{Policy: retry.Policy{OnRetry: boom}}, true, 0, 0},
-		{"Statuses", retry.TransportConfig{Statuses: func(int) retry.Class { panic("boom") }}, true, 0, 1},
+		{"OnRetry, a breaker that takes permits back",
+			retry.TransportConfig{Policy: retry.Policy{OnRetry: boom}}, true, 0, 0},
+		{"Statuses", retry.TransportConfig{Statuses: func(int) retry.Class {
+			panic("boom")
+		}}, true, 0, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { panics(t, row.cfg, row.releases, row.failures, row.successes) })
+			synctest.Test(t, func(t *testing.T) {
+				panics(t, row.cfg, row.releases, row.failures, row.successes)
+			})
 		})
 	}
 }
@@ -270,8 +297,10 @@ func panics(t *testing.T, cfg retry.TransportConfig, releases bool, failures, su
 	if cfg.Breaker = b; releases {
 		cfg.Breaker = releasing{b}
 	}
-	base := &script{steps: []step{slow(time.Hour, answer(200, "")), slow(time.Second, answer(200, ""))}}
-	first, second := &closing{Reader: strings.NewReader("x")}, &closing{Reader: strings.NewReader("x")}
+	base := &script{steps: []step{slow(time.Hour, answer(200, "")),
+		slow(time.Second, answer(200, ""))}}
+	first, second := &closing{Reader: strings.NewReader("x")},
+		&closing{Reader: strings.NewReader("x")}
 	req := request(t, "POST", "", retry.KeyHeader, `"k"`)
 	req.Body, req.GetBody = first, func() (io.ReadCloser, error) { return second, nil }
 	cfg.GenerateKeys = everybody

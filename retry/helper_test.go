@@ -50,7 +50,8 @@ func (s *script) RoundTrip(req *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	do := s.steps[min(len(s.seen), len(s.steps)-1)]
 	s.seen = append(s.seen, seen{
-		time.Now(), req.Header.Get(retry.KeyHeader), req.Header.Get(retry.SignalHeader), string(body), req.Context(), req,
+		time.Now(), req.Header.Get(retry.KeyHeader), req.Header.Get(retry.SignalHeader),
+		string(body), req.Context(), req,
 	})
 	s.mu.Unlock()
 	resp, err := do(req)

@@ -21,7 +21,8 @@ import (
 // One operation has one key over all its attempts, and the next operation another.
 func TestGeneratedKeyStaysTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := &script{steps: []step{broken, answer(503, ""), answer(201, ""), answer(503, ""), answer(201, "")}}
+		base := &script{steps: []step{broken, answer(503, ""), answer(201, ""), answer(503, ""),
+			answer(201, "")}}
 		tr := transport(t, base, retry.TransportConfig{GenerateKeys: everybody})
 		for range 2 {
 			req := request(t, "POST", "amount=1")
@@ -58,7 +59,9 @@ func TestWhereKeysComeFrom(t *testing.T) {
 		{"Key has none, generated", "POST", "", none, everybody, "*"},
 		{"generated for PATCH", "PATCH", "", nil, everybody, "*"},
 		{"generated for unknown methods", "MERGE", "", nil, everybody, "*"},
-		{"a target that does not honour keys", "POST", "", nil, func(*http.Request) bool { return false }, ""},
+		{"a target that does not honour keys", "POST", "", nil, func(*http.Request) bool {
+			return false
+		}, ""},
 		{"none for GET", "GET", "", fixed, everybody, ""},
 		{"none for PUT", "PUT", "", fixed, everybody, ""},
 		{"none for CONNECT", "CONNECT", "", fixed, everybody, ""},
@@ -69,7 +72,8 @@ func TestWhereKeysComeFrom(t *testing.T) {
 		if row.header != "" {
 			req.Header.Set(retry.KeyHeader, row.header)
 		}
-		resp, err := transport(t, base, retry.TransportConfig{Key: row.key, GenerateKeys: row.generate}).RoundTrip(req)
+		resp, err := transport(t, base,
+			retry.TransportConfig{Key: row.key, GenerateKeys: row.generate}).RoundTrip(req)
 		text(t, resp, err)
 		got := base.requests()[0].key
 		assert.False(t, got != row.want && (row.want != "*" || len(got) < 20), "%s: %q, want %q",
@@ -111,7 +115,8 @@ func TestRedirectsKeepTheKey(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		mu.Lock()
 		defer mu.Unlock()
-		got = append(got, r.Method+" "+r.URL.Path+" "+r.Header.Get(retry.KeyHeader)+" "+string(body))
+		got = append(got, r.Method+" "+r.URL.Path+" "+r.Header.Get(retry.KeyHeader)+
+			" "+string(body))
 		if to := r.URL.Query().Get("to"); to != "" {
 			status := http.StatusTemporaryRedirect
 			if r.URL.Path == "/see-other" {
@@ -124,11 +129,13 @@ func TestRedirectsKeepTheKey(t *testing.T) {
 	srv := httptest.NewServer(mux)
 	defer srv.Close()
 	honours := func(r *http.Request) bool { return r.URL.Path != "/stranger" }
-	client := &http.Client{Transport: transport(t, nil, retry.TransportConfig{GenerateKeys: honours})}
+	client := &http.Client{Transport: transport(t, nil,
+		retry.TransportConfig{GenerateKeys: honours})}
 	post := func(path, key string) []string {
 		t.Helper()
 		got = nil
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+path, strings.NewReader("x"))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+path,
+			strings.NewReader("x"))
 		require.NoError(t, err)
 		if key != "" {
 			req.Header.Set(retry.KeyHeader, key)
@@ -145,7 +152,11 @@ func TestRedirectsKeepTheKey(t *testing.T) {
 		assert.GreaterOrEqual(t, len(key), 20)
 	}
 	named := 0
-	client.Transport = transport(t, nil, retry.TransportConfig{Key: func(*http.Request) (string, error) { named++; return fmt.Sprint("order-", named), nil }})
+	client.Transport = transport(t, nil,
+		retry.TransportConfig{Key: func(*http.Request) (string, error) {
+			named++
+			return fmt.Sprint("order-", named), nil
+		}})
 	hops = post("/temporary?to=/end", "")
 	require.Len(t, hops, 2, "a Key that would name the hops apart")
 	assert.Equal(t, `POST /end "order-1" x`, hops[1])
@@ -215,7 +226,8 @@ func TestRedirectWithoutRequest(t *testing.T) {
 		}
 		return answer(200, "")(req)
 	}}
-	client := &http.Client{Transport: transport(t, anonymous, retry.TransportConfig{GenerateKeys: everybody})}
+	client := &http.Client{Transport: transport(t, anonymous,
+		retry.TransportConfig{GenerateKeys: everybody})}
 	resp, err := client.Post("http://service.test/", "text/plain", strings.NewReader("x"))
 	text(t, resp, err)
 	sent := base.requests()

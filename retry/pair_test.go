@@ -73,7 +73,8 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 // learns of its own.
 func TestEachPaymentOnceOverABadWire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, err := dedup.New(dedup.Memory(10_000), dedup.Config{Namespace: "payments", Window: 24 * time.Hour, LeaseTTL: 10 * time.Second})
+		d, err := dedup.New(dedup.Memory(10_000),
+			dedup.Config{Namespace: "payments", Window: 24 * time.Hour, LeaseTTL: 10 * time.Second})
 		require.NoError(t, err)
 		defer func() { _ = d.Close(context.Background()) }()
 		run, err := httpadapter.Claimed(d)
@@ -82,26 +83,28 @@ func TestEachPaymentOnceOverABadWire(t *testing.T) {
 		require.NoError(t, err)
 		var mu sync.Mutex
 		payments := make(map[string]int)
-		bad := &wire{there: 0.15, back: 0.15, delay: 200 * time.Millisecond, to: m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			time.Sleep(rand.N(3 * time.Second))
-			mu.Lock()
-			defer mu.Unlock()
-			payments[string(body)]++
-			w.WriteHeader(http.StatusCreated)
-			_, _ = fmt.Fprintf(w, "paid %s", body)
-		}))}
+		bad := &wire{there: 0.15, back: 0.15, delay: 200 * time.Millisecond,
+			to: m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				time.Sleep(rand.N(3 * time.Second))
+				mu.Lock()
+				defer mu.Unlock()
+				payments[string(body)]++
+				w.WriteHeader(http.StatusCreated)
+				_, _ = fmt.Fprintf(w, "paid %s", body)
+			}))}
 		var waits, hedges atomic.Int64
 		tr := transport(t, bad, retry.TransportConfig{
 			GenerateKeys: everybody, HedgeAfter: 500 * time.Millisecond,
-			Policy: retry.Policy{Attempts: 20, AttemptTimeout: 2 * time.Second, OnRetry: func(e retry.Event) {
-				if e.Wait {
-					waits.Add(1)
-				}
-				if e.Hedge {
-					hedges.Add(1)
-				}
-			}},
+			Policy: retry.Policy{Attempts: 20, AttemptTimeout: 2 * time.Second,
+				OnRetry: func(e retry.Event) {
+					if e.Wait {
+						waits.Add(1)
+					}
+					if e.Hedge {
+						hedges.Add(1)
+					}
+				}},
 		})
 		var wg sync.WaitGroup
 		for i := range 500 {
@@ -118,7 +121,8 @@ func TestEachPaymentOnceOverABadWire(t *testing.T) {
 		}
 		wg.Wait()
 		time.Sleep(time.Minute) // what is left behind ends
-		t.Logf("%d requests for 500 payments, %d lost, %d waits, %d hedges", bad.sent.Load(), bad.lost.Load(), waits.Load(), hedges.Load())
+		t.Logf("%d requests for 500 payments, %d lost, %d waits, %d hedges", bad.sent.Load(),
+			bad.lost.Load(), waits.Load(), hedges.Load())
 		for id, n := range payments {
 			assert.Equal(t, 1, n, "%s was paid", id)
 		}

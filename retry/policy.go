@@ -25,13 +25,13 @@ type Policy struct {
 	Attempts int
 	// Backoff is the wait between two attempts.
 	Backoff Backoff
-	// Elapsed is the time from the call on after which no attempt begins. A wait that would end later
-	// is not begun: so it is also the longest that a Retry-After can ask for. It does not cut an
-	// attempt short. Default: [DefaultElapsed].
+	// Elapsed is the time from the call on after which no attempt begins. A wait that would end
+	// later is not begun: so it is also the longest that a Retry-After can ask for. It does not cut
+	// an attempt short. Default: [DefaultElapsed].
 	Elapsed time.Duration
-	// AttemptTimeout bounds one attempt. Where the context has a deadline, an attempt gets no more than
-	// the time that is left, divided by the attempts that are left: so that a later one has time,
-	// and that every layer below has less than the one above. Default: that share alone.
+	// AttemptTimeout bounds one attempt. Where the context has a deadline, an attempt gets no more
+	// than the time that is left, divided by the attempts that are left: so that a later one has
+	// time, and that every layer below has less than the one above. Default: that share alone.
 	AttemptTimeout time.Duration
 	// Budget pays for retries; one that is empty ends them. Give one Budget to all who call the
 	// same service. Default: for [NewTransport] one of its own with the defaults of [BudgetConfig];

@@ -13,8 +13,8 @@ const SignalHeader = "Do-Not-Retry"
 type noRetry struct{}
 
 // NoRetry returns a context under which [Do] and [Transport] try once: somebody above retries. [Do]
-// and [Transport] pass on such contexts themselves, so that layers do not multiply. It cannot be undone
-// below.
+// and [Transport] pass on such contexts themselves, so that layers do not multiply. It cannot be
+// undone below.
 //
 // What is in flight ([Wait]) is waited for all the same. A wait multiplies nothing: while one layer
 // waits, those above it wait for that layer, so that one of them asks at a time.
@@ -32,10 +32,9 @@ func Allowed(ctx context.Context) bool { return ctx.Value(noRetry{}) == nil }
 // it can do is to lower the number of retries made for its own request. Any value counts but an
 // empty one, "0" and "?0".
 //
-// Responses are not touched. A handler that wants its own caller to stop as well, because what it called
-// answered with Do-Not-Retry, sets the header on its own response: only it knows whether the refusal
-// was about this request. It is safe for concurrent use if
-// next and trust are.
+// Responses are not touched. A handler that wants its own caller to stop as well, because what it
+// called answered with Do-Not-Retry, sets the header on its own response: only it knows whether the
+// refusal was about this request. It is safe for concurrent use if next and trust are.
 func Handler(next http.Handler, trust func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if signalled(r.Header) && (trust == nil || trust(r)) {
@@ -56,8 +55,8 @@ func signalled(h http.Header) bool {
 	return false
 }
 
-// lines are the values of a field in any spelling: who writes into the map of a header may write its
-// name as HTTP/2 does.
+// lines are the values of a field in any spelling: who writes into the map of a header may write
+// its name as HTTP/2 does.
 func lines(h http.Header, name string) []string {
 	values := h[name]
 	for spelling, more := range h {

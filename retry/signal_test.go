@@ -14,7 +14,8 @@ import (
 	"github.com/onceward/onceward/retry"
 )
 
-// layer is a server that calls the next with a transport of three attempts and passes its answer on.
+// layer is a server that calls the next with a transport of three attempts and passes its answer
+// on.
 func layer(t *testing.T, next string, wrap func(http.Handler) http.Handler) *httptest.Server {
 	t.Helper()
 	client := quick(t)
@@ -45,8 +46,8 @@ func quick(t *testing.T) *http.Client {
 	})}
 }
 
-// Four clients of three attempts in a row: 81 calls of the last server if nobody tells the next, 3 if
-// the outermost does.
+// Four clients of three attempts in a row: 81 calls of the last server if nobody tells the next, 3
+// if the outermost does.
 func TestFourLayersDoNotMultiply(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -58,7 +59,8 @@ func TestFourLayersDoNotMultiply(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var calls atomic.Int64
-			last := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			last := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+				_ *http.Request) {
 				calls.Add(1)
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}))
@@ -98,7 +100,9 @@ func TestWhoCarriesTheSignal(t *testing.T) {
 		if row.noRetry {
 			req = req.WithContext(retry.NoRetry(req.Context()))
 		}
-		resp, err := transport(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: row.attempts}, Foreign: row.foreign}).RoundTrip(req)
+		resp, err := transport(t, base,
+			retry.TransportConfig{Policy: retry.Policy{Attempts: row.attempts},
+				Foreign: row.foreign}).RoundTrip(req)
 		text(t, resp, err)
 		s := base.requests()[0]
 		assert.Equal(t, row.want, s.signal, row.name)
@@ -114,9 +118,11 @@ func TestForwardedSignal(t *testing.T) {
 		base.seen = nil
 		var why retry.Reason
 		cfg := retry.TransportConfig{Policy: retry.Policy{
-			Backoff: retry.Backoff{Base: time.Microsecond, Cap: time.Microsecond}, OnRetry: func(e retry.Event) { why = e.GaveUp },
+			Backoff: retry.Backoff{Base: time.Microsecond, Cap: time.Microsecond},
+			OnRetry: func(e retry.Event) { why = e.GaveUp },
 		}}
-		resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", "", retry.SignalHeader, value))
+		resp, err := transport(t, base,
+			cfg).RoundTrip(request(t, "GET", "", retry.SignalHeader, value))
 		text(t, resp, err)
 		sent := base.requests()
 		require.Len(t, sent, want, "%q", value)
@@ -127,10 +133,13 @@ func TestForwardedSignal(t *testing.T) {
 
 func TestHandlerReadsTheSignal(t *testing.T) {
 	nobody := func(*http.Request) bool { return false }
-	for value, allowed := range map[string]bool{"": true, "0": true, "?0": true, " 0 ": true, "1": false, "?1": false, "true": false} {
+	for value, allowed := range map[string]bool{"": true, "0": true, "?0": true, " 0 ": true,
+		"1": false, "?1": false, "true": false} {
 		for _, trust := range []func(*http.Request) bool{nil, everybody, nobody} {
 			var got bool
-			h := retry.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = retry.Allowed(r.Context()) }), trust)
+			h := retry.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				got = retry.Allowed(r.Context())
+			}), trust)
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			r.Header.Set(retry.SignalHeader, value)
 			h.ServeHTTP(httptest.NewRecorder(), r)

@@ -20,8 +20,8 @@ import (
 // [*GaveUpError]. A response that is not returned is read to 64 KiB, for at most a second, and
 // closed, so that its connection can be used again.
 //
-// The context of a request bounds all its attempts and waits. That of an attempt ends when the
-// body of the response is closed. An [http.Client] calls RoundTrip once for each hop of a redirect: each
+// The context of a request bounds all its attempts and waits. That of an attempt ends when the body
+// of the response is closed. An [http.Client] calls RoundTrip once for each hop of a redirect: each
 // hop has its own attempts, and the key of the first. What net/http repeats by itself, on a
 // connection that had died before anything was read from it, counts as part of an attempt.
 //
@@ -92,14 +92,16 @@ func (c *call) prepare() (err error) {
 	if !repeatable {
 		c.once(NotRepeatable)
 	}
-	if c.body, err = newOutgoing(req, repeatable && (c.limit == 0 || c.keyed), cfg.BodyLimit); err != nil {
+	if c.body, err = newOutgoing(req, repeatable && (c.limit == 0 || c.keyed),
+		cfg.BodyLimit); err != nil {
 		return err
 	}
 	if !c.body.repeatable() {
 		c.once(NotRepeatable)
 	}
 	c.repeatable = repeatable && c.body.repeatable()
-	c.hedges = cfg.HedgeAfter > 0 && c.limit == 0 && (safe(req.Method) || c.keyed && c.t.honours(req)) && !live(req)
+	c.hedges = cfg.HedgeAfter > 0 && c.limit == 0 &&
+		(safe(req.Method) || c.keyed && c.t.honours(req)) && !live(req)
 	c.signal = (c.retries() || !Allowed(ctx)) && (cfg.Foreign == nil || !cfg.Foreign(req))
 	return nil
 }
@@ -165,13 +167,14 @@ func (c *call) redirected() string {
 func quoted(key string) (string, error) {
 	bad := func(r rune) bool { return r < 0x20 || r > 0x7e || r == '"' || r == '\\' }
 	if len(key) > 253 || strings.ContainsFunc(key, bad) {
-		return "", errors.New("retry: Key: not 1 to 253 visible ASCII characters without quotes and backslashes")
+		return "", errors.New(
+			"retry: Key: not 1 to 253 visible ASCII characters without quotes and backslashes")
 	}
 	return `"` + key + `"`, nil
 }
 
-// request is a copy of the caller's for one send. The map of trailers is shared: the caller fills it
-// while the body is read.
+// request is a copy of the caller's for one send. The map of trailers is shared: the caller fills
+// it while the body is read.
 func (c *call) request(ctx context.Context) (*http.Request, error) {
 	body, err := c.body.open(c.req.Body)
 	if err != nil {

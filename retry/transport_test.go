@@ -32,7 +32,8 @@ func TestClasses(t *testing.T) {
 				return // informational: not an answer
 			}
 			base := &script{steps: []step{answer(status, "first"), answer(200, "second")}}
-			resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
+			resp, err := transport(t, base,
+				retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
 			body := text(t, resp, err)
 			assert.Equal(t, want, body == "second", status)
 			assert.Zero(t, base.open.Load(), status)
@@ -48,11 +49,14 @@ func TestWhatMayBeRepeated(t *testing.T) {
 		header []string
 		want   int
 	}{
-		{"GET", nil, 3}, {"", nil, 3}, {"HEAD", nil, 3}, {"OPTIONS", nil, 3}, {"TRACE", nil, 3}, {"PUT", nil, 3}, {"DELETE", nil, 3},
-		{"POST", nil, 1}, {"PATCH", nil, 1}, {"CONNECT", nil, 1}, {"MERGE", nil, 1}, {"get", nil, 1},
+		{"GET", nil, 3}, {"", nil, 3}, {"HEAD", nil, 3}, {"OPTIONS", nil, 3}, {"TRACE", nil, 3},
+		{"PUT", nil, 3}, {"DELETE", nil, 3},
+		{"POST", nil, 1}, {"PATCH", nil, 1}, {"CONNECT", nil, 1}, {"MERGE", nil, 1},
+		{"get", nil, 1},
 		{"POST", key, 3}, {"PATCH", key, 3}, {"MERGE", key, 3}, {"CONNECT", key, 1},
 		{"POST", []string{retry.KeyHeader, ""}, 1},
-		{"POST", []string{retry.SignalHeader, "1"}, -1}, {"GET", []string{retry.SignalHeader, "1"}, -1},
+		{"POST", []string{retry.SignalHeader, "1"}, -1},
+		{"GET", []string{retry.SignalHeader, "1"}, -1},
 	} {
 		for name, fail := range map[string]step{"network": broken, "503": answer(503, "")} {
 			synctest.Test(t, func(t *testing.T) {
@@ -60,7 +64,10 @@ func TestWhatMayBeRepeated(t *testing.T) {
 				base := &script{steps: []step{fail}}
 				req := request(t, "GET", "", row.header...)
 				req.Method = row.method
-				tr := transport(t, base, retry.TransportConfig{Policy: retry.Policy{OnRetry: func(e retry.Event) { last = e }}})
+				tr := transport(t, base,
+					retry.TransportConfig{Policy: retry.Policy{OnRetry: func(e retry.Event) {
+						last = e
+					}}})
 				resp, err := tr.RoundTrip(req)
 				if name == "network" {
 					gaveUp(t, err, last.GaveUp)
@@ -71,7 +78,8 @@ func TestWhatMayBeRepeated(t *testing.T) {
 				times := max(1, row.want) // -1: once, because a layer above retries
 				n := len(base.requests())
 				assert.Equal(t, times, n, "%s %v, %s: sent", row.method, row.header, name)
-				want := map[int]retry.Reason{-1: retry.NotAllowed, 1: retry.NotRepeatable, 3: retry.AttemptsUsed}[row.want]
+				want := map[int]retry.Reason{-1: retry.NotAllowed, 1: retry.NotRepeatable,
+					3: retry.AttemptsUsed}[row.want]
 				assert.Equal(t, want, last.GaveUp, "%s %v, %s", row.method, row.header, name)
 				assert.Same(t, req, last.Request, "%s %v, %s", row.method, row.header, name)
 				assert.Equal(t, times, last.Attempt, "%s %v, %s", row.method, row.header,
@@ -93,7 +101,8 @@ func TestWhatMayBeRepeated(t *testing.T) {
 
 func TestTransportReturnsTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := &script{steps: []step{answer(503, "one"), broken, answer(429, "three", "X-Request", "3")}}
+		base := &script{steps: []step{answer(503, "one"), broken,
+			answer(429, "three", "X-Request", "3")}}
 		var told []string
 		cfg := retry.TransportConfig{}
 		cfg.Policy.OnRetry = func(e retry.Event) {
@@ -105,7 +114,8 @@ func TestTransportReturnsTheLastAnswer(t *testing.T) {
 		assert.Equal(t, "3", resp.Header.Get("X-Request"))
 		assert.Zero(t, base.open.Load())
 		want := []string{
-			"1 503 retry: response 503 Service Unavailable not at all", "2 0 connection reset by peer not at all",
+			"1 503 retry: response 503 Service Unavailable not at all",
+			"2 0 connection reset by peer not at all",
 			"3 429 retry: response 429 Too Many Requests attempts used up",
 		}
 		assert.Equal(t, fmt.Sprint(want), fmt.Sprint(told))
@@ -128,8 +138,10 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 				time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 				row.value = time.Now().Add(row.date).UTC().Format(http.TimeFormat)
 			}
-			base := &script{steps: []step{answer(503, "", "Retry-After", row.value), answer(200, "")}}
-			resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
+			base := &script{steps: []step{answer(503, "", "Retry-After", row.value),
+				answer(200, "")}}
+			resp, err := transport(t, base,
+				retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
 			text(t, resp, err)
 			sent := base.requests()
 			gap := sent[1].at.Sub(sent[0].at)
@@ -161,7 +173,8 @@ func TestRetryAfterTooLate(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, row.within)
 			}
 			var why retry.Reason
-			cfg := retry.TransportConfig{Policy: retry.Policy{Elapsed: row.elapsed, OnRetry: func(e retry.Event) { why = e.GaveUp }}}
+			cfg := retry.TransportConfig{Policy: retry.Policy{Elapsed: row.elapsed,
+				OnRetry: func(e retry.Event) { why = e.GaveUp }}}
 			base := &script{steps: []step{answer(503, "come back", "Retry-After", row.value)}}
 			start := time.Now()
 			resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", "").WithContext(ctx))
@@ -199,7 +212,8 @@ func TestAttemptTimeoutIsForTheHeader(t *testing.T) {
 func TestTimeoutsLookLikeTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &script{steps: []step{slow(time.Hour, answer(200, ""))}}
-		client := &http.Client{Transport: transport(t, base, retry.TransportConfig{Policy: retry.Policy{AttemptTimeout: time.Second}})}
+		client := &http.Client{Transport: transport(t,
+			base, retry.TransportConfig{Policy: retry.Policy{AttemptTimeout: time.Second}})}
 		err := do(t, client)
 		var u *url.Error
 		require.ErrorAs(t, err, &u)
@@ -228,9 +242,12 @@ func do(t *testing.T, client *http.Client) error {
 
 func TestFinalErrors(t *testing.T) {
 	for _, final := range []error{
-		&tls.CertificateVerificationError{Err: errors.New("expired")}, tls.RecordHeaderError{Msg: "not TLS"}, retry.Permanent(errNetwork),
+		&tls.CertificateVerificationError{Err: errors.New("expired")},
+		tls.RecordHeaderError{Msg: "not TLS"}, retry.Permanent(errNetwork),
 	} {
-		base := &script{steps: []step{func(*http.Request) (*http.Response, error) { return nil, final }}}
+		base := &script{steps: []step{func(*http.Request) (*http.Response, error) {
+			return nil, final
+		}}}
 		err := refused(t, transport(t, base, retry.TransportConfig{}), request(t, "GET", ""))
 		assert.Equal(t, final.Error(), fmt.Sprint(err))
 		assert.Len(t, base.requests(), 1)
@@ -240,18 +257,23 @@ func TestFinalErrors(t *testing.T) {
 func TestCancelledCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := errors.New("asked to stop")
-		for name, steps := range map[string][]step{"in flight": {slow(time.Hour, answer(200, ""))}, "between": {answer(503, "")}} {
+		for name, steps := range map[string][]step{"in flight": {slow(time.Hour, answer(200, ""))},
+			"between": {answer(503, "")}} {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(100*time.Millisecond, func() { cancel(asked) })
 			base := &script{steps: steps}
 			start := time.Now()
-			err := refused(t, transport(t, base, retry.TransportConfig{}), request(t, "GET", "").WithContext(ctx))
+			err := refused(t, transport(t, base, retry.TransportConfig{}),
+				request(t, "GET", "").WithContext(ctx))
 			assert.ErrorIs(t, err, asked, name)
 			assert.Equal(t, 100*time.Millisecond, time.Since(start), name)
 			assert.Zero(t, base.open.Load(), name)
 			// The base need not say why it failed.
 			ctx2, cancel2 := context.WithCancel(t.Context())
-			base2 := &script{steps: []step{func(*http.Request) (*http.Response, error) { cancel2(); return nil, errNetwork }}}
+			base2 := &script{steps: []step{func(*http.Request) (*http.Response, error) {
+				cancel2()
+				return nil, errNetwork
+			}}}
 			req := request(t, "GET", "").WithContext(ctx2)
 			err = refused(t, transport(t, base2, retry.TransportConfig{}), req)
 			assert.Same(t, errNetwork, err, name)
@@ -282,21 +304,25 @@ func TestSlowAndLongBodiesAreNotDrained(t *testing.T) {
 		var read int
 		endless := func(length int64) step {
 			return func(*http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: http.StatusServiceUnavailable, ContentLength: length, Body: io.NopCloser(readFunc(func(p []byte) (int, error) {
-					read += len(p)
-					return len(p), nil
-				}))}, nil
+				return &http.Response{StatusCode: http.StatusServiceUnavailable,
+					ContentLength: length, Body: io.NopCloser(readFunc(func(p []byte) (int, error) {
+						read += len(p)
+						return len(p), nil
+					}))}, nil
 			}
 		}
 		stuck := func(req *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusServiceUnavailable, ContentLength: -1, Body: io.NopCloser(readFunc(func([]byte) (int, error) {
-				<-req.Context().Done()
-				return 0, context.Cause(req.Context())
-			}))}, nil
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, ContentLength: -1,
+				Body: io.NopCloser(readFunc(func([]byte) (int, error) {
+					<-req.Context().Done()
+					return 0, context.Cause(req.Context())
+				}))}, nil
 		}
 		base := &script{steps: []step{endless(-1), endless(1 << 40), stuck, answer(200, "done")}}
 		start := time.Now()
-		resp, err := transport(t, base, retry.TransportConfig{Policy: retry.Policy{Attempts: 4}}).RoundTrip(request(t, "GET", ""))
+		resp, err := transport(t, base,
+			retry.TransportConfig{Policy: retry.Policy{Attempts: 4}}).RoundTrip(request(t,
+			"GET", ""))
 		assert.Equal(t, "done", text(t, resp, err))
 		assert.Zero(t, base.open.Load())
 		assert.NotZero(t, read)
@@ -315,7 +341,8 @@ func TestAnswerAtTheLastMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		returned, repeated := 0, 0
 		for range 500 {
-			base := &script{steps: []step{slow(time.Second, answer(200, "late")), answer(200, "again")}}
+			base := &script{steps: []step{slow(time.Second, answer(200, "late")),
+				answer(200, "again")}}
 			cfg := retry.TransportConfig{Policy: retry.Policy{AttemptTimeout: time.Second}}
 			resp, err := transport(t, base, cfg).RoundTrip(request(t, "GET", ""))
 			synctest.Wait()

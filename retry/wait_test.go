@@ -21,8 +21,8 @@ const (
 	inFlight = `{"type":"https://example.com/problems#in-flight"}`
 )
 
-// What is in flight with the same key is our own request, or its twin: its answer is waited for, at the
-// cost of time alone.
+// What is in flight with the same key is our own request, or its twin: its answer is waited for, at
+// the cost of time alone.
 func TestConflictInFlightIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		empty, err := retry.NewBudget(retry.BudgetConfig{Ratio: 1e-6, Floor: 1e-6})
@@ -30,11 +30,12 @@ func TestConflictInFlightIsWaitedFor(t *testing.T) {
 		busy := answer(409, inFlight, "Content-Type", problem, "Retry-After", "1")
 		base := &script{steps: []step{busy, busy, busy, busy, answer(201, "charged")}}
 		waits := 0
-		cfg := retry.TransportConfig{GenerateKeys: everybody, Policy: retry.Policy{Attempts: 1, Budget: empty, OnRetry: func(e retry.Event) {
-			if e.Wait && e.Status == 409 && e.Delay >= time.Second {
-				waits++
-			}
-		}}}
+		cfg := retry.TransportConfig{GenerateKeys: everybody,
+			Policy: retry.Policy{Attempts: 1, Budget: empty, OnRetry: func(e retry.Event) {
+				if e.Wait && e.Status == 409 && e.Delay >= time.Second {
+					waits++
+				}
+			}}}
 		resp, err := transport(t, base, cfg).RoundTrip(request(t, "POST", "x"))
 		assert.Equal(t, "charged", text(t, resp, err))
 		assert.Equal(t, 4, waits)
@@ -43,29 +44,38 @@ func TestConflictInFlightIsWaitedFor(t *testing.T) {
 }
 
 func TestWhichConflictsAreWaitedFor(t *testing.T) {
-	in, other, third := `{"type":"tag:x:in-flight","title":"busy"}`, `{"type":"https://x/uncertain"}`, `{"type":"https://x/sold-out"}`
+	in, other, third := `{"type":"tag:x:in-flight","title":"busy"}`,
+		`{"type":"https://x/uncertain"}`, `{"type":"https://x/sold-out"}`
 	for _, row := range []struct {
 		name, method, body string
 		header             []string
 		sends              int
 	}{
 		{"problem in-flight", "POST", in, []string{"Content-Type", problem}, 2},
-		{"problem in-flight, with a charset", "POST", in, []string{"Content-Type", problem + "; charset=utf-8"}, 2},
-		{"problem uncertain", "POST", other, []string{"Content-Type", problem, "Retry-After", "3"}, 2},
+		{"problem in-flight, with a charset", "POST",
+			in, []string{"Content-Type", problem + "; charset=utf-8"}, 2},
+		{"problem uncertain", "POST", other,
+			[]string{"Content-Type", problem, "Retry-After", "3"}, 2},
 		{"problem uncertain, without a time", "POST", other, []string{"Content-Type", problem}, 1},
 		{"another problem", "POST", third, []string{"Content-Type", problem}, 1},
-		{"another problem with a time", "POST", third, []string{"Content-Type", problem, "Retry-After", "3"}, 1},
+		{"another problem with a time", "POST", third,
+			[]string{"Content-Type", problem, "Retry-After", "3"}, 1},
 		{"the type as plain JSON", "POST", in, []string{"Content-Type", "application/json"}, 1},
 		{"a broken problem", "POST", in[:20], []string{"Content-Type", problem}, 1},
 		{"a conflict of the application", "POST", "", nil, 1},
 		{"a conflict with a time", "POST", "", []string{"Retry-After", "3"}, 1},
-		{"a replayed problem", "POST", in, []string{"Content-Type", problem, "Idempotent-Replayed", "true"}, 1},
+		{"a replayed problem", "POST", in,
+			[]string{"Content-Type", problem, "Idempotent-Replayed", "true"}, 1},
 		{"no key", "PUT", in, []string{"Content-Type", problem, "Retry-After", "3"}, 1},
-		{"asked not to", "POST", in, []string{"Content-Type", problem, "Retry-After", "3", retry.SignalHeader, "1"}, 1},
+		{"asked not to", "POST", in,
+			[]string{"Content-Type", problem, "Retry-After", "3", retry.SignalHeader, "1"}, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			base := &script{steps: []step{answer(409, row.body, row.header...), answer(200, "done")}}
-			resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, row.method, "x"))
+			base := &script{steps: []step{answer(409, row.body, row.header...),
+				answer(200, "done")}}
+			resp, err := transport(t, base,
+				retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t,
+				row.method, "x"))
 			want := "done"
 			if row.sends == 1 {
 				want = row.body // with what was read of it put back
@@ -82,8 +92,10 @@ func TestWaitIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, limit := range []time.Duration{0, 10 * time.Second} {
 			var why retry.Reason
-			cfg := retry.TransportConfig{GenerateKeys: everybody, MaxWait: limit, Policy: retry.Policy{OnRetry: func(e retry.Event) { why = e.GaveUp }}}
-			base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem, "Retry-After", "2")}}
+			cfg := retry.TransportConfig{GenerateKeys: everybody, MaxWait: limit,
+				Policy: retry.Policy{OnRetry: func(e retry.Event) { why = e.GaveUp }}}
+			base := &script{steps: []step{answer(409, inFlight, "Content-Type",
+				problem, "Retry-After", "2")}}
 			start := time.Now()
 			resp, err := transport(t, base, cfg).RoundTrip(request(t, "POST", "x"))
 			text(t, resp, err)
@@ -104,7 +116,8 @@ func TestWaitsBetweenFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := answer(409, inFlight, "Content-Type", problem)
 		base := &script{steps: []step{broken, busy, broken, busy, broken}}
-		err := refused(t, transport(t, base, retry.TransportConfig{GenerateKeys: everybody}), request(t, "POST", "x"))
+		err := refused(t, transport(t, base, retry.TransportConfig{GenerateKeys: everybody}),
+			request(t, "POST", "x"))
 		assert.Equal(t, 5, gaveUp(t, err, retry.AttemptsUsed).Attempts)
 		assert.Len(t, base.requests(), 5)
 	})
@@ -116,14 +129,18 @@ func TestStatusesDecides(t *testing.T) {
 		sends  int
 	}{{404, 3}, {503, 1}, {202, 4}, {429, 3}, {200, 1}} {
 		synctest.Test(t, func(t *testing.T) {
-			cfg := retry.TransportConfig{GenerateKeys: everybody, MaxWait: 4 * time.Second, Statuses: func(status int) retry.Class {
-				return map[int]retry.Class{404: retry.Again, 503: retry.Final, 202: retry.Wait}[status]
-			}}
+			cfg := retry.TransportConfig{GenerateKeys: everybody, MaxWait: 4 * time.Second,
+				Statuses: func(status int) retry.Class {
+					return map[int]retry.Class{404: retry.Again, 503: retry.Final,
+						202: retry.Wait}[status]
+				}}
 			base := &script{steps: []step{
-				answer(row.status, "", "Retry-After", "1"), answer(row.status, "", "Retry-After", "1"), answer(row.status, "", "Retry-After", "1"),
-				answer(200, ""),
+				answer(row.status, "", "Retry-After", "1"),
+				answer(row.status, "", "Retry-After", "1"),
+				answer(row.status, "", "Retry-After", "1"), answer(200, ""),
 			}}
-			resp, err := transport(t, base, cfg).RoundTrip(request(t, "POST", strings.Repeat("x", 10)))
+			resp, err := transport(t, base,
+				cfg).RoundTrip(request(t, "POST", strings.Repeat("x", 10)))
 			text(t, resp, err)
 			got := len(base.requests())
 			assert.True(t, (row.status == 202 || got == row.sends) &&
@@ -136,13 +153,15 @@ func TestStatusesDecides(t *testing.T) {
 // Without a time to come back a wait is Base at least, however the jitter falls.
 func TestWaitIsNotBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, b := range []retry.Backoff{{Base: 300 * time.Millisecond}, {Cap: 20 * time.Millisecond}, {}} {
+		for _, b := range []retry.Backoff{{Base: 300 * time.Millisecond},
+			{Cap: 20 * time.Millisecond}, {}} {
 			least := max(b.Base, b.Cap)
 			if least == 0 {
 				least = retry.DefaultBase
 			}
 			base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem)}}
-			cfg := retry.TransportConfig{GenerateKeys: everybody, MaxWait: 5 * time.Second, Policy: retry.Policy{Backoff: b, Budget: retry.Unlimited()}}
+			cfg := retry.TransportConfig{GenerateKeys: everybody, MaxWait: 5 * time.Second,
+				Policy: retry.Policy{Backoff: b, Budget: retry.Unlimited()}}
 			tr, err := retry.NewTransport(base, cfg)
 			require.NoError(t, err)
 			resp, err := tr.RoundTrip(request(t, "POST", ""))
@@ -160,14 +179,16 @@ func TestWaitIsNotBusy(t *testing.T) {
 // A stored answer is the same every time: also a 5xx is final when it was replayed.
 func TestReplayedAnswerIsFinal(t *testing.T) {
 	base := &script{steps: []step{answer(500, "kept", "Idempotent-Replayed", "true")}}
-	resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
+	resp, err := transport(t, base,
+		retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
 	assert.Equal(t, "kept", text(t, resp, err))
 	assert.Len(t, base.requests(), 1)
 }
 
 func TestForbiddenByTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := &script{steps: []step{answer(503, "overloaded", retry.SignalHeader, "1", "Retry-After", "1")}}
+		base := &script{steps: []step{answer(503, "overloaded", retry.SignalHeader,
+			"1", "Retry-After", "1")}}
 		resp, err := transport(t, base, retry.TransportConfig{}).RoundTrip(request(t, "GET", ""))
 		assert.Equal(t, "overloaded", text(t, resp, err))
 		assert.Len(t, base.requests(), 1)
@@ -180,10 +201,12 @@ func TestForbiddenByTheAnswer(t *testing.T) {
 func TestSharesAfterAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := slow(time.Hour, broken)
-		base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem), hang, hang, hang}}
+		base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem), hang,
+			hang, hang}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		cfg := retry.TransportConfig{GenerateKeys: everybody, Policy: retry.Policy{Elapsed: 2 * time.Hour}}
+		cfg := retry.TransportConfig{GenerateKeys: everybody,
+			Policy: retry.Policy{Elapsed: 2 * time.Hour}}
 		err := refused(t, transport(t, base, cfg), request(t, "POST", "").WithContext(ctx))
 		sent := base.requests()
 		require.Len(t, sent, 4)
@@ -196,11 +219,12 @@ func TestSharesAfterAWait(t *testing.T) {
 	})
 }
 
-// An uncertain key is asked about again when its server says, and no more often than MaxWait allows: an
-// operator may take a day.
+// An uncertain key is asked about again when its server says, and no more often than MaxWait
+// allows: an operator may take a day.
 func TestUncertainIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		unknown := answer(409, `{"type":"https://x#uncertain"}`, "Content-Type", problem, "Retry-After", "30")
+		unknown := answer(409, `{"type":"https://x#uncertain"}`, "Content-Type", problem,
+			"Retry-After", "30")
 		for sends, row := range map[int]struct {
 			steps  []step
 			status int
@@ -210,7 +234,8 @@ func TestUncertainIsWaitedFor(t *testing.T) {
 		} {
 			base := &script{steps: row.steps}
 			start := time.Now()
-			resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
+			resp, err := transport(t, base,
+				retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
 			text(t, resp, err)
 			took := time.Since(start)
 			assert.Equal(t, row.status, resp.StatusCode, "case %d", sends)
@@ -234,11 +259,18 @@ func TestWaitsUnderNoRetry(t *testing.T) {
 		sends  int
 	}{
 		{name: "waited for", steps: []step{busy, busy, answer(201, "")}, status: 201, sends: 3},
-		{name: "a failure after a wait", steps: []step{busy, answer(503, "")}, status: 503, sends: 2},
+		{name: "a failure after a wait", steps: []step{busy, answer(503, "")},
+			status: 503, sends: 2},
 		{name: "a failure", steps: []step{answer(503, "")}, status: 503, sends: 1},
-		{name: "handed on by a proxy", steps: []step{busy, answer(201, "")}, header: []string{retry.SignalHeader, "1"}, status: 201, sends: 2},
-		{name: "a body without GetBody", steps: []step{busy, answer(201, "")}, body: func() io.Reader { return io.MultiReader(strings.NewReader("x")) }, status: 201, sends: 2},
-		{name: "a body that can be read once", steps: []step{busy}, body: func() io.Reader { return strings.NewReader(strings.Repeat("x", 20)) }, status: 409, sends: 1},
+		{name: "handed on by a proxy", steps: []step{busy, answer(201, "")},
+			header: []string{retry.SignalHeader, "1"}, status: 201, sends: 2},
+		{name: "a body without GetBody", steps: []step{busy, answer(201, "")},
+			body: func() io.Reader {
+				return io.MultiReader(strings.NewReader("x"))
+			}, status: 201, sends: 2},
+		{name: "a body that can be read once", steps: []step{busy}, body: func() io.Reader {
+			return strings.NewReader(strings.Repeat("x", 20))
+		}, status: 409, sends: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			base := &script{steps: row.steps}
@@ -282,21 +314,23 @@ func TestConflictThatDoesNotEnd(t *testing.T) {
 		defer cancel()
 		time.AfterFunc(time.Hour, cancel)
 		var timeout interface{ Timeout() bool }
-		cfg := retry.TransportConfig{GenerateKeys: everybody, Policy: retry.Policy{OnRetry: func(e retry.Event) {
-			assert.True(t, errors.As(e.Err, &timeout) && timeout.Timeout() && !e.Wait,
-				"told of %+v", e)
-		}}}
+		cfg := retry.TransportConfig{GenerateKeys: everybody,
+			Policy: retry.Policy{OnRetry: func(e retry.Event) {
+				assert.True(t, errors.As(e.Err, &timeout) && timeout.Timeout() && !e.Wait,
+					"told of %+v", e)
+			}}}
 		resp, err := transport(t, base, cfg).RoundTrip(request(t, "POST", "x").WithContext(ctx))
 		assert.Equal(t, "charged", text(t, resp, err))
 		assert.Zero(t, base.open.Load())
 	})
 }
 
-// Layers that pass a conflict on, as proxies do, wait no longer and ask no more often than one of them
-// would.
+// Layers that pass a conflict on, as proxies do, wait no longer and ask no more often than one of
+// them would.
 func TestLayersWaitOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem, "Retry-After", "1")}}
+		base := &script{steps: []step{answer(409, inFlight, "Content-Type", problem,
+			"Retry-After", "1")}}
 		var layers http.RoundTripper = base
 		for range 4 {
 			layers = transport(t, layers, retry.TransportConfig{GenerateKeys: everybody})
@@ -312,8 +346,8 @@ func TestLayersWaitOnce(t *testing.T) {
 	})
 }
 
-// What a layer below has waited for in vain is not asked for once more because a moment is left: that
-// layer would wait as long again.
+// What a layer below has waited for in vain is not asked for once more because a moment is left:
+// that layer would wait as long again.
 func TestNoWaitAfterAWaitBelow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		waits := func(req *http.Request) (*http.Response, error) {
@@ -321,7 +355,8 @@ func TestNoWaitAfterAWaitBelow(t *testing.T) {
 			return answer(409, inFlight, "Content-Type", problem, "Retry-After", "1")(req)
 		}
 		base := &script{steps: []step{waits, answer(201, "charged")}}
-		resp, err := transport(t, base, retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
+		resp, err := transport(t, base,
+			retry.TransportConfig{GenerateKeys: everybody}).RoundTrip(request(t, "POST", "x"))
 		text(t, resp, err)
 		assert.Equal(t, http.StatusConflict, resp.StatusCode)
 		assert.Len(t, base.requests(), 1)

@@ -30,13 +30,14 @@ func count(srv *httptest.Server) *atomic.Int64 {
 // An answer that is not returned is read to its end, so that the next attempt has its connection.
 func TestConnectionsAreUsedAgain(t *testing.T) {
 	var calls atomic.Int64
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		if calls.Add(1)%3 != 0 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}
-		_, _ = io.WriteString(w, strings.Repeat("x", 10_000))
-	}))
+	srv := httptest.NewUnstartedServer(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if calls.Add(1)%3 != 0 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			_, _ = io.WriteString(w, strings.Repeat("x", 10_000))
+		}))
 	conns := count(srv)
 	srv.Start()
 	defer srv.Close()
@@ -57,23 +58,26 @@ func TestCutConnections(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		var keys [2]string
 		var calls atomic.Int64
-		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			n := calls.Add(1)
-			if n <= 2 {
-				keys[n-1] = r.Header.Get(retry.KeyHeader)
-			}
-			if n == 1 {
-				panic(http.ErrAbortHandler) // the connection, or the stream, is cut
-			}
-			assert.Equal(t, h2, r.ProtoMajor == 2)
-			_, _ = w.Write(body)
-		}))
+		srv := httptest.NewUnstartedServer(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				n := calls.Add(1)
+				if n <= 2 {
+					keys[n-1] = r.Header.Get(retry.KeyHeader)
+				}
+				if n == 1 {
+					panic(http.ErrAbortHandler) // the connection, or the stream, is cut
+				}
+				assert.Equal(t, h2, r.ProtoMajor == 2)
+				_, _ = w.Write(body)
+			}))
 		srv.EnableHTTP2 = h2
 		srv.StartTLS()
-		policy := retry.Policy{Backoff: retry.Backoff{Base: time.Microsecond, Cap: time.Microsecond}}
+		policy := retry.Policy{Backoff: retry.Backoff{Base: time.Microsecond,
+			Cap: time.Microsecond}}
 		client := srv.Client()
-		client.Transport = transport(t, client.Transport, retry.TransportConfig{Policy: policy, GenerateKeys: everybody})
+		client.Transport = transport(t, client.Transport,
+			retry.TransportConfig{Policy: policy, GenerateKeys: everybody})
 		resp, err := client.Post(srv.URL, "text/plain", strings.NewReader("amount=1"))
 		assert.Equal(t, "amount=1", text(t, resp, err), "HTTP/2 %v", h2)
 		assert.EqualValues(t, 2, calls.Load(), "HTTP/2 %v", h2)

@@ -53,7 +53,8 @@ func (c *check) newMembers() []member {
 	})
 	members := make([]member, batchSize)
 	for i := range members {
-		m := member{kind: kinds[i%len(kinds)], id: newID(), before: newToken(), now: newToken(), bound: newFingerprint(1)}
+		m := member{kind: kinds[i%len(kinds)], id: newID(), before: newToken(), now: newToken(),
+			bound: newFingerprint(1)}
 		m.f = m.bound
 		switch m.name {
 		case "own":
@@ -74,13 +75,16 @@ func checkBatchMixed(c *check) {
 
 	reqs := make([]dedup.ClaimRequest, len(members))
 	for i, m := range members {
-		reqs[i] = dedup.ClaimRequest{ID: m.id, Token: m.now, Lease: long, Hold: long, Fingerprint: m.f}
+		reqs[i] = dedup.ClaimRequest{ID: m.id, Token: m.now, Lease: long, Hold: long,
+			Fingerprint: m.f}
 	}
 	for i, a := range c.claims(reqs...) {
 		m := members[i]
 		c.learnt("Claim", a)
-		if a.Outcome != m.outcome || a.Mine != m.mine || a.Record.Attempt != m.attempt && (!c.h.DoneOnly || a.Outcome != dedup.Duplicate) {
-			c.Fatalf("claim %d, of a key that is %s: want %v, mine %t, attempt %d, got %s", i, m.name, m.outcome, m.mine, m.attempt, describe(a))
+		if a.Outcome != m.outcome || a.Mine != m.mine ||
+			a.Record.Attempt != m.attempt && (!c.h.DoneOnly || a.Outcome != dedup.Duplicate) {
+			c.Fatalf("claim %d, of a key that is %s: want %v, mine %t, attempt %d, got %s",
+				i, m.name, m.outcome, m.mine, m.attempt, describe(a))
 		}
 		if a.Outcome == dedup.Duplicate {
 			c.wantResult("its own result", a.Record, m.result())
@@ -89,10 +93,12 @@ func checkBatchMixed(c *check) {
 
 	changes := make([]dedup.Change, len(members))
 	for i, m := range members {
-		changes[i] = dedup.Change{ID: m.id, Token: m.now, State: dedup.StateSucceeded, Window: long, Result: m.result(), Fingerprint: m.bound}
+		changes[i] = dedup.Change{ID: m.id, Token: m.now, State: dedup.StateSucceeded, Window: long,
+			Result: m.result(), Fingerprint: m.bound}
 	}
 	for i, a := range c.finishes(changes...) {
-		c.wantEnd(fmt.Sprintf("end %d, of a key that was %s", i, members[i].name), c.learnt("Finish", a), members[i].held, members[i].written)
+		c.wantEnd(fmt.Sprintf("end %d, of a key that was %s", i, members[i].name),
+			c.learnt("Finish", a), members[i].held, members[i].written)
 	}
 
 	ids := make([]dedup.ID, len(members))
@@ -105,7 +111,8 @@ func checkBatchMixed(c *check) {
 		if !m.written {
 			want = m.state
 		}
-		c.wantState(fmt.Sprintf("lookup %d, of a key that was %s", i, m.name), c.learnt("Lookup", a).Record, want)
+		c.wantState(fmt.Sprintf("lookup %d, of a key that was %s", i, m.name),
+			c.learnt("Lookup", a).Record, want)
 		if want == dedup.StateSucceeded {
 			c.wantResult("its own result", a.Record, m.result())
 		}
@@ -121,13 +128,15 @@ func (c *check) prepare(members []member) {
 		if m.state == dedup.StateAbsent {
 			continue
 		}
-		req := dedup.ClaimRequest{ID: m.id, Token: m.before, Lease: long, Hold: long, Fingerprint: m.bound}
+		req := dedup.ClaimRequest{ID: m.id, Token: m.before, Lease: long, Hold: long,
+			Fingerprint: m.bound}
 		if m.name == "lapsed" {
 			req.Lease = c.h.Lease
 		}
 		reqs = append(reqs, req)
 		if m.state != dedup.StateInProgress {
-			change := dedup.Change{ID: m.id, Token: m.before, State: m.state, Window: long, Hold: long, Fingerprint: m.bound}
+			change := dedup.Change{ID: m.id, Token: m.before, State: m.state, Window: long,
+				Hold: long, Fingerprint: m.bound}
 			if m.state != dedup.StateReleased {
 				change.Result = m.result()
 			}
@@ -151,7 +160,8 @@ func checkBatchEmpty(c *check) {
 	c.forgets(long)
 	ctx, cancel := c.calm()
 	defer cancel()
-	if n := len(c.store.Claim(ctx, []dedup.ClaimRequest{})) + len(c.store.Finish(ctx, []dedup.Change{})); n != 0 {
+	if n := len(c.store.Claim(ctx, []dedup.ClaimRequest{})) +
+		len(c.store.Finish(ctx, []dedup.Change{})); n != 0 {
 		c.Errorf("empty batches have %d answers", n)
 	}
 }
@@ -168,11 +178,13 @@ func checkCancelled(c *check) {
 		c.Helper()
 		for i, a := range c.counted(call, answers, want) {
 			if !errors.Is(a.Err, context.Canceled) {
-				c.Errorf("%s under a canceled context: item %d answers %s and the error %v", call, i, describe(a), a.Err)
+				c.Errorf("%s under a canceled context: item %d answers %s and the error %v",
+					call, i, describe(a), a.Err)
 			}
 		}
 	}
-	refused("Claim", c.store.Claim(ctx, []dedup.ClaimRequest{fresh[0].request(), fresh[1].request()}), 2)
+	refused("Claim", c.store.Claim(ctx,
+		[]dedup.ClaimRequest{fresh[0].request(), fresh[1].request()}), 2)
 	refused("Finish", c.store.Finish(ctx, []dedup.Change{live.change(dedup.StateSucceeded)}), 1)
 	refused("Renew", c.store.Renew(ctx, []dedup.Change{live.change(dedup.StateAbsent)}), 1)
 	refused("Lookup", c.store.Lookup(ctx, []dedup.ID{live.id}), 1)

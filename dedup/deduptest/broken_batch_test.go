@@ -43,7 +43,8 @@ var batchMutants = []mutant{
 
 	{"an empty batch has an answer", func(b *broken) {
 		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
-			return append(make([]dedup.Answer, 0, 1), b.Store.Claim(ctx, reqs)...)[:max(1, len(reqs))]
+			return append(make([]dedup.Answer, 0, 1),
+				b.Store.Claim(ctx, reqs)...)[:max(1, len(reqs))]
 		}
 	}, []string{"batch/empty"}},
 
@@ -68,7 +69,8 @@ var batchMutants = []mutant{
 		b.lookup = func(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 			for _, id := range ids {
 				if token, ok := o.of(id); ok {
-					b.Store.Renew(ctx, []dedup.Change{{ID: id, Token: token, Lease: DefaultLease, Hold: long}})
+					b.Store.Renew(ctx, []dedup.Change{{ID: id, Token: token, Lease: DefaultLease,
+						Hold: long}})
 				}
 			}
 			return b.Store.Lookup(ctx, ids)
@@ -102,7 +104,9 @@ func unreadableStore(as *dedup.Answer) Harness {
 		New: func(testing.TB) dedup.Store {
 			b := &broken{Store: dedup.Memory(1 << 16)}
 			eachClaim(b, func(req dedup.ClaimRequest, a *dedup.Answer) { bent(req.ID, a) })
-			eachFinish(b, func(_ context.Context, c dedup.Change, _ dedup.Record, a *dedup.Answer) { bent(c.ID, a) })
+			eachFinish(b, func(_ context.Context, c dedup.Change, _ dedup.Record, a *dedup.Answer) {
+				bent(c.ID, a)
+			})
 			b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 				answers := b.Store.Renew(ctx, changes)
 				for i := range changes {
@@ -129,8 +133,9 @@ func unreadableStore(as *dedup.Answer) Harness {
 func TestUnreadableRecords(t *testing.T) {
 	const name = "unreadable/newer version"
 	for as, answer := range map[string]*dedup.Answer{
-		"right":   nil,
-		"absent":  {Outcome: dedup.Acquired, Record: dedup.Record{Attempt: 1, Fence: 1, Remaining: time.Second}},
+		"right": nil,
+		"absent": {Outcome: dedup.Acquired,
+			Record: dedup.Record{Attempt: 1, Fence: 1, Remaining: time.Second}},
 		"done":    {Outcome: dedup.Duplicate, Record: dedup.Record{State: dedup.StateSucceeded}},
 		"foreign": {Outcome: dedup.InFlight, Record: dedup.Record{State: dedup.StateInProgress}},
 	} {

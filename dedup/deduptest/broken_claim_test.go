@@ -45,7 +45,8 @@ var claimMutants = []mutant{
 				a.Mine, a.Outcome = false, dedup.InFlight
 			}
 		})
-	}, []string{"claim/mine_after_lost_reply", "claim/mine_after_lapse", "batch/mixed", "concurrent/random_walk"}},
+	}, []string{"claim/mine_after_lost_reply", "claim/mine_after_lapse", "batch/mixed",
+		"concurrent/random_walk"}},
 
 	{"own claim not told from a new one", func(b *broken) {
 		eachClaim(b, func(_ dedup.ClaimRequest, a *dedup.Answer) { a.Mine = false })
@@ -54,7 +55,8 @@ var claimMutants = []mutant{
 	{"claim sent again extends the lease", func(b *broken) {
 		eachClaim(b, func(req dedup.ClaimRequest, a *dedup.Answer) {
 			if a.Mine {
-				change := dedup.Change{ID: req.ID, Token: req.Token, Lease: req.Lease, Hold: req.Hold}
+				change := dedup.Change{ID: req.ID, Token: req.Token, Lease: req.Lease,
+					Hold: req.Hold}
 				*a = b.Store.Renew(context.Background(), []dedup.Change{change})[0]
 				a.Outcome, a.Mine, a.Held = dedup.Acquired, true, false
 			}
@@ -67,7 +69,8 @@ var claimMutants = []mutant{
 			answers := b.Store.Claim(ctx, reqs)
 			for i := range answers {
 				if token, ok := o.of(reqs[i].ID); ok && answers[i].Outcome == dedup.InFlight {
-					change := dedup.Change{ID: reqs[i].ID, Token: token, State: dedup.StateReleased, Hold: long}
+					change := dedup.Change{ID: reqs[i].ID, Token: token, State: dedup.StateReleased,
+						Hold: long}
 					b.Store.Finish(ctx, []dedup.Change{change})
 					answers[i] = b.Store.Claim(ctx, reqs[i:i+1])[0]
 				}
@@ -78,7 +81,8 @@ var claimMutants = []mutant{
 
 	{"window used as lease", func(b *broken) {
 		eachRequest(b, func(req *dedup.ClaimRequest) { req.Lease += req.Hold })
-	}, []string{"time/window_is_no_lease", "time/takeover", "claim/mine_after_lapse", "renew/never_creates"}},
+	}, []string{"time/window_is_no_lease", "time/takeover", "claim/mine_after_lapse",
+		"renew/never_creates"}},
 
 	{"claim forgotten with its lease", func(b *broken) {
 		eachRequest(b, func(req *dedup.ClaimRequest) { req.Hold = 0 })
@@ -87,7 +91,8 @@ var claimMutants = []mutant{
 	{"fence does not grow on takeover", func(b *broken) {
 		var first sameFence
 		eachClaim(b, func(req dedup.ClaimRequest, a *dedup.Answer) { first.keep(req.ID, a) })
-	}, []string{"time/takeover", "time/released", "time/hold_expiry", "time/window_expiry", "forget/fence", "concurrent/one_owner_at_a_time"}},
+	}, []string{"time/takeover", "time/released", "time/hold_expiry", "time/window_expiry",
+		"forget/fence", "concurrent/one_owner_at_a_time"}},
 
 	{"fence starts again when forgotten", func(b *broken) {
 		eachClaim(b, func(_ dedup.ClaimRequest, a *dedup.Answer) {

@@ -23,7 +23,8 @@ func eachRenewal(bend func(*dedup.Change)) func(*broken) {
 
 // stepsOnTheSide keeps steps outside of the right store, as keep says, and shows them as show
 // says.
-func stepsOnTheSide(keep func(old, given []byte) []byte, show func(rec dedup.Record, kept []byte) []byte) func(*broken) {
+func stepsOnTheSide(keep func(old, given []byte) []byte,
+	show func(rec dedup.Record, kept []byte) []byte) func(*broken) {
 	return func(b *broken) {
 		var mu sync.Mutex
 		kept := map[dedup.ID][]byte{}
@@ -74,7 +75,9 @@ func showSame(rec dedup.Record, kept []byte) []byte {
 }
 
 var dangerMutants = []mutant{
-	{"danger not kept", eachRenewal(func(c *dedup.Change) { c.Danger = false }), []string{"danger/kept", "uncertain/take"}},
+	{"danger not kept", eachRenewal(func(c *dedup.Change) {
+		c.Danger = false
+	}), []string{"danger/kept", "uncertain/take"}},
 
 	{"danger dropped on lapse", func(b *broken) {
 		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
@@ -86,10 +89,14 @@ var dangerMutants = []mutant{
 		}
 	}, []string{"danger/kept", "danger/life", "uncertain/take", "concurrent/random_walk"}},
 
-	{"danger released", eachChange(func(c *dedup.Change) { c.NotBegun = c.State == dedup.StateReleased }),
+	{"danger released", eachChange(func(c *dedup.Change) {
+		c.NotBegun = c.State == dedup.StateReleased
+	}),
 		[]string{"danger/kept", "danger/life", "uncertain/take"}},
 
-	{"danger not withdrawn", eachChange(func(c *dedup.Change) { c.NotBegun = false }), []string{"danger/ends"}},
+	{"danger not withdrawn", eachChange(func(c *dedup.Change) {
+		c.NotBegun = false
+	}), []string{"danger/ends"}},
 
 	{"danger withdrawn by a plain renewal", func(b *broken) {
 		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
@@ -99,7 +106,8 @@ var dangerMutants = []mutant{
 				if rec.Danger && !c.Danger && b.Store.Renew(ctx, changes[i:i+1])[0].Held {
 					c.State, c.NotBegun = dedup.StateReleased, true
 					b.Store.Finish(ctx, []dedup.Change{c})
-					b.Store.Claim(ctx, []dedup.ClaimRequest{{ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: c.Hold}})
+					b.Store.Claim(ctx, []dedup.ClaimRequest{{ID: c.ID, Token: c.Token,
+						Lease: c.Lease, Hold: c.Hold}})
 				}
 				answers[i] = b.Store.Renew(ctx, changes[i:i+1])[0]
 			}
@@ -111,8 +119,12 @@ var dangerMutants = []mutant{
 		r.Danger = r.Danger || r.State == dedup.StateSucceeded || r.State == dedup.StateFailed
 	}), []string{"danger/ends"}},
 
-	{"danger lives as long as its lease", eachRenewal(func(c *dedup.Change) { c.Window = 0 }), []string{"danger/life"}},
-	{"danger is never forgotten", eachRenewal(func(c *dedup.Change) { c.Window += 100 * long }), []string{"danger/life"}},
+	{"danger lives as long as its lease", eachRenewal(func(c *dedup.Change) {
+		c.Window = 0
+	}), []string{"danger/life"}},
+	{"danger is never forgotten", eachRenewal(func(c *dedup.Change) {
+		c.Window += 100 * long
+	}), []string{"danger/life"}},
 
 	{"danger and steps written without owner check", func(b *broken) {
 		bend := asOwner(b, func(c dedup.Change) bool { return c.Danger || c.Steps != nil })
@@ -131,7 +143,9 @@ var dangerMutants = []mutant{
 		})
 	}, []string{"uncertain/take", "uncertain/one_taker"}},
 
-	{"nobody may find out", eachRequestOf(func(req *dedup.ClaimRequest) { req.TakeUncertain = false }),
+	{"nobody may find out", eachRequestOf(func(req *dedup.ClaimRequest) {
+		req.TakeUncertain = false
+	}),
 		[]string{"uncertain/take", "uncertain/one_taker", "steps/outlive"}},
 
 	{"finding out withdraws danger", func(b *broken) {
@@ -141,7 +155,8 @@ var dangerMutants = []mutant{
 				if a.Outcome != dedup.Acquired || !a.Record.Danger || a.Mine {
 					continue
 				}
-				c := dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased, Hold: long, NotBegun: true}
+				c := dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased,
+					Hold: long, NotBegun: true}
 				b.Store.Finish(ctx, []dedup.Change{c})
 				answers[i].Record = b.Store.Claim(ctx, reqs[i:i+1])[0].Record
 				answers[i].Record.Danger = true // it does not show
@@ -163,19 +178,26 @@ var dangerMutants = []mutant{
 		}
 	}, []string{"uncertain/take_other"}},
 
-	{"landed refused when uncertain", refuseLanded(dedup.StateUncertain), []string{"uncertain/decided"}},
+	{"landed refused when uncertain", refuseLanded(dedup.StateUncertain),
+		[]string{"uncertain/decided"}},
 
-	{"steps not kept", eachRenewal(func(c *dedup.Change) { c.Steps = nil }), []string{"steps/kept", "steps/outlive", "steps/not_shared"}},
-	{"steps cut", eachRenewal(func(c *dedup.Change) { c.Steps = c.Steps[:min(len(c.Steps), 1<<16-1)] }), []string{"steps/kept"}},
+	{"steps not kept", eachRenewal(func(c *dedup.Change) {
+		c.Steps = nil
+	}), []string{"steps/kept", "steps/outlive", "steps/not_shared"}},
+	{"steps cut", eachRenewal(func(c *dedup.Change) {
+		c.Steps = c.Steps[:min(len(c.Steps), 1<<16-1)]
+	}), []string{"steps/kept"}},
 	{"steps that came late count", stepsOnTheSide(func(old, given []byte) []byte {
 		if given == nil {
 			return old
 		}
 		return bytes.Clone(given)
 	}, showSame), []string{"steps/kept", "concurrent/random_walk"}},
-	{"steps cleared by a plain renewal", stepsOnTheSide(keepLast, showSame), []string{"steps/kept"}},
+	{"steps cleared by a plain renewal", stepsOnTheSide(keepLast, showSame),
+		[]string{"steps/kept"}},
 	{"steps shared", stepsOnTheSide(keepLonger, showSame), []string{"steps/not_shared"}},
-	{"steps of what has ended", stepsOnTheSide(keepLonger, func(_ dedup.Record, kept []byte) []byte { return kept }),
+	{"steps of what has ended",
+		stepsOnTheSide(keepLonger, func(_ dedup.Record, kept []byte) []byte { return kept }),
 		[]string{"steps/outlive"}},
 	{"steps lost on release", func(b *broken) {
 		eachClaim(b, func(_ dedup.ClaimRequest, a *dedup.Answer) {

@@ -35,7 +35,8 @@ func endsUncompared(state dedup.State) func(*broken) {
 }
 
 // eachFinish bends every answer of Finish. The record is the one from before.
-func eachFinish(b *broken, bend func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer)) {
+func eachFinish(b *broken, bend func(ctx context.Context, c dedup.Change, before dedup.Record,
+	a *dedup.Answer)) {
 	b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 		answers := make([]dedup.Answer, len(changes))
 		for i := range changes {
@@ -63,9 +64,12 @@ func refuseLanded(state dedup.State) func(*broken) {
 }
 
 var finishMutants = []mutant{
-	{"owner not compared on complete", endsUncompared(dedup.StateSucceeded), []string{"finish/late_owner"}},
-	{"owner not compared on fail", endsUncompared(dedup.StateFailed), []string{"finish/late_owner"}},
-	{"owner not compared on release", endsUncompared(dedup.StateReleased), []string{"finish/late_owner", "finish/sent_again"}},
+	{"owner not compared on complete", endsUncompared(dedup.StateSucceeded),
+		[]string{"finish/late_owner"}},
+	{"owner not compared on fail", endsUncompared(dedup.StateFailed),
+		[]string{"finish/late_owner"}},
+	{"owner not compared on release", endsUncompared(dedup.StateReleased),
+		[]string{"finish/late_owner", "finish/sent_again"}},
 
 	{"fence not compared on end", func(b *broken) {
 		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
@@ -77,7 +81,9 @@ var finishMutants = []mutant{
 		}
 	}, []string{"finish/other_claim"}},
 
-	{"fence not compared on renew", eachRenewal(func(c *dedup.Change) { c.Fence = 0 }), []string{"finish/other_claim"}},
+	{"fence not compared on renew", eachRenewal(func(c *dedup.Change) {
+		c.Fence = 0
+	}), []string{"finish/other_claim"}},
 
 	{"writes without the unknown", func(b *broken) {
 		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
@@ -101,7 +107,8 @@ var finishMutants = []mutant{
 			answers := b.Store.Renew(ctx, changes)
 			for i, c := range changes {
 				if answers[i].Record.State == dedup.StateAbsent && answers[i].Err == nil {
-					req := dedup.ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: c.Hold}
+					req := dedup.ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease,
+						Hold: c.Hold}
 					answers[i] = b.Store.Claim(ctx, []dedup.ClaimRequest{req})[0]
 					answers[i].Held = true
 				}
@@ -115,7 +122,8 @@ var finishMutants = []mutant{
 			answers := b.Store.Renew(ctx, changes)
 			for i, c := range changes {
 				if answers[i].Record.State == dedup.StateReleased {
-					req := dedup.ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease, Hold: c.Hold}
+					req := dedup.ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease,
+						Hold: c.Hold}
 					answers[i] = b.Store.Claim(ctx, []dedup.ClaimRequest{req})[0]
 				}
 			}
@@ -152,7 +160,8 @@ var finishMutants = []mutant{
 		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 			answers := make([]dedup.Answer, len(changes))
 			for i, c := range changes {
-				if rec := b.state(ctx, c.ID); rec.State == dedup.StateInProgress && rec.Remaining <= 0 && !c.Landed {
+				if rec := b.state(ctx, c.ID); rec.State == dedup.StateInProgress &&
+					rec.Remaining <= 0 && !c.Landed {
 					answers[i].Record = rec
 				} else {
 					answers[i] = b.Store.Finish(ctx, changes[i:i+1])[0]
@@ -173,7 +182,8 @@ var finishMutants = []mutant{
 	}, []string{"finish/owner", "finish/stranger", "batch/mixed"}},
 
 	{"finish sent again is foreign", func(b *broken) {
-		eachFinish(b, func(_ context.Context, _ dedup.Change, before dedup.Record, a *dedup.Answer) {
+		eachFinish(b, func(_ context.Context, _ dedup.Change, before dedup.Record,
+			a *dedup.Answer) {
 			if before.State != dedup.StateInProgress && before.State != dedup.StateAbsent {
 				a.Held, a.Written = false, false
 			}
@@ -181,7 +191,8 @@ var finishMutants = []mutant{
 	}, []string{"finish/sent_again", "landed/unfinished", "landed/without_claim"}},
 
 	{"finish sent again starts a new window", func(b *broken) {
-		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer) {
+		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record,
+			a *dedup.Answer) {
 			if a.Written && before.State == dedup.StateSucceeded && !c.Landed {
 				c.Result = append(c.Result, '!')
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
@@ -191,7 +202,8 @@ var finishMutants = []mutant{
 	}, []string{"finish/sent_again"}},
 
 	{"finish creates", func(b *broken) {
-		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer) {
+		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record,
+			a *dedup.Answer) {
 			if before.State == dedup.StateAbsent && !a.Written {
 				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
 			}
@@ -199,7 +211,8 @@ var finishMutants = []mutant{
 	}, []string{"finish/stranger", "forget/older_owner"}},
 
 	{"an owner may end twice", func(b *broken) {
-		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer) {
+		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record,
+			a *dedup.Answer) {
 			if before.State == dedup.StateSucceeded && !a.Written && !c.Landed {
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
 				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
@@ -208,7 +221,8 @@ var finishMutants = []mutant{
 	}, []string{"finish/sent_again", "finish/late_owner"}},
 
 	{"landed overwrites succeeded", func(b *broken) {
-		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer) {
+		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record,
+			a *dedup.Answer) {
 			if c.Landed && !a.Written && before.State == dedup.StateSucceeded {
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
 				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
@@ -217,7 +231,8 @@ var finishMutants = []mutant{
 	}, []string{"landed/finished", "landed/without_claim"}},
 
 	{"landed overwrites failed", func(b *broken) {
-		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record, a *dedup.Answer) {
+		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record,
+			a *dedup.Answer) {
 			if c.Landed && !a.Written && before.State == dedup.StateFailed {
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
 				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
@@ -225,9 +240,12 @@ var finishMutants = []mutant{
 		})
 	}, []string{"landed/finished"}},
 
-	{"landed refused when absent", refuseLanded(dedup.StateAbsent), []string{"landed/absent", "landed/without_claim"}},
-	{"landed refused when in progress", refuseLanded(dedup.StateInProgress), []string{"landed/unfinished"}},
-	{"landed refused when released", refuseLanded(dedup.StateReleased), []string{"landed/unfinished"}},
+	{"landed refused when absent", refuseLanded(dedup.StateAbsent),
+		[]string{"landed/absent", "landed/without_claim"}},
+	{"landed refused when in progress", refuseLanded(dedup.StateInProgress),
+		[]string{"landed/unfinished"}},
+	{"landed refused when released", refuseLanded(dedup.StateReleased),
+		[]string{"landed/unfinished"}},
 
 	{"landed held by nobody is held", func(b *broken) {
 		eachFinish(b, func(_ context.Context, c dedup.Change, _ dedup.Record, a *dedup.Answer) {

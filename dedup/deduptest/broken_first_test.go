@@ -23,12 +23,14 @@ func firsts(when func(req dedup.ClaimRequest, rec dedup.Record) bool) func(*brok
 }
 
 // bendsLeft changes the answers by which keys are left to others.
-func bendsLeft(bend func(b *broken, ctx context.Context, req dedup.ClaimRequest, a *dedup.Answer)) func(*broken) {
+func bendsLeft(bend func(b *broken, ctx context.Context, req dedup.ClaimRequest,
+	a *dedup.Answer)) func(*broken) {
 	return func(b *broken) {
 		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 			answers := b.Store.Claim(ctx, reqs)
 			for i := range answers {
-				if a := &answers[i]; reqs[i].FirstOnly && a.Outcome == dedup.InFlight && a.Record.Remaining <= 0 {
+				if a := &answers[i]; reqs[i].FirstOnly && a.Outcome == dedup.InFlight &&
+					a.Record.Remaining <= 0 {
 					bend(b, ctx, reqs[i], a)
 				}
 			}
@@ -38,10 +40,14 @@ func bendsLeft(bend func(b *broken, ctx context.Context, req dedup.ClaimRequest,
 }
 
 var firstMutants = []mutant{
-	{"first claims are like others", eachRequestOf(func(req *dedup.ClaimRequest) { req.FirstOnly = false }),
+	{"first claims are like others", eachRequestOf(func(req *dedup.ClaimRequest) {
+		req.FirstOnly = false
+	}),
 		[]string{"first/left", "first/other_states", "concurrent/random_walk"}},
 
-	{"every claim is a first one", eachRequestOf(func(req *dedup.ClaimRequest) { req.FirstOnly = true }),
+	{"every claim is a first one", eachRequestOf(func(req *dedup.ClaimRequest) {
+		req.FirstOnly = true
+	}),
 		[]string{"time/released", "concurrent/random_walk"}},
 
 	{"a first claim gets a lapsed key", firsts(func(_ dedup.ClaimRequest, rec dedup.Record) bool {
@@ -56,15 +62,17 @@ var firstMutants = []mutant{
 		return req.TakeOverOlderGeneration
 	}), []string{"first/left"}},
 
-	{"a first claim takes what is uncertain", firsts(func(req dedup.ClaimRequest, _ dedup.Record) bool {
-		return req.TakeUncertain
-	}), []string{"first/other_states"}},
+	{"a first claim takes what is uncertain",
+		firsts(func(req dedup.ClaimRequest, _ dedup.Record) bool {
+			return req.TakeUncertain
+		}), []string{"first/other_states"}},
 
 	{"a first claim is refused what was never begun", func(b *broken) {
 		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 			answers := make([]dedup.Answer, len(reqs))
 			for i, req := range reqs {
-				if rec := b.state(ctx, req.ID); req.FirstOnly && rec.State == dedup.StateReleased && rec.Attempt == 0 {
+				if rec := b.state(ctx, req.ID); req.FirstOnly && rec.State == dedup.StateReleased &&
+					rec.Attempt == 0 {
 					rec.Remaining = 0
 					answers[i] = dedup.Answer{Outcome: dedup.InFlight, Record: rec}
 					continue
@@ -75,21 +83,25 @@ var firstMutants = []mutant{
 		}
 	}, []string{"first/unclaimed"}},
 
-	{"a first claim counts what it leaves", bendsLeft(func(b *broken, ctx context.Context, req dedup.ClaimRequest, _ *dedup.Answer) {
-		req.FirstOnly = false
-		b.Store.Claim(ctx, []dedup.ClaimRequest{req})
-		b.Store.Finish(ctx, []dedup.Change{{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Hold: long, Window: long}})
-	}), []string{"first/left", "concurrent/random_walk"}},
+	{"a first claim counts what it leaves",
+		bendsLeft(func(b *broken, ctx context.Context, req dedup.ClaimRequest, _ *dedup.Answer) {
+			req.FirstOnly = false
+			b.Store.Claim(ctx, []dedup.ClaimRequest{req})
+			b.Store.Finish(ctx, []dedup.Change{{ID: req.ID, Token: req.Token,
+				State: dedup.StateReleased, Hold: long, Window: long}})
+		}), []string{"first/left", "concurrent/random_walk"}},
 
-	{"what is left looks busy", bendsLeft(func(_ *broken, _ context.Context, _ dedup.ClaimRequest, a *dedup.Answer) {
-		a.Record.Remaining = long
-	}), []string{"first/left", "concurrent/random_walk"}},
+	{"what is left looks busy",
+		bendsLeft(func(_ *broken, _ context.Context, _ dedup.ClaimRequest, a *dedup.Answer) {
+			a.Record.Remaining = long
+		}), []string{"first/left", "concurrent/random_walk"}},
 
 	{"first claims win together", func(b *broken) {
 		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 			answers := b.Store.Claim(ctx, reqs)
 			for i, a := range answers {
-				if reqs[i].FirstOnly && a.Outcome == dedup.InFlight && a.Record.Attempt == 1 && a.Record.Remaining > 0 {
+				if reqs[i].FirstOnly && a.Outcome == dedup.InFlight && a.Record.Attempt == 1 &&
+					a.Record.Remaining > 0 {
 					answers[i].Outcome = dedup.Acquired
 				}
 			}

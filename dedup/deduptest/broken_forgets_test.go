@@ -65,7 +65,8 @@ func TestForgetsOfAnotherProcess(t *testing.T) {
 				}
 				return b
 			}}
-			said, failed := record(t, property{name: "forget/told", check: checkForgetTold}, h.withDefaults(t))
+			said, failed := record(t, property{name: "forget/told", check: checkForgetTold},
+				h.withDefaults(t))
 			assert.Equal(t, deaf, failed, "deaf: %t, %d stores, said %q", deaf, opened, said)
 			assert.Equal(t, 2, opened, "deaf: %t, %d stores, said %q", deaf, opened, said)
 		})

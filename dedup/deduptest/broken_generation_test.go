@@ -15,11 +15,13 @@ func takesOver(when func(req dedup.ClaimRequest, rec dedup.Record) bool) func(*b
 			for i, req := range reqs {
 				rec := b.state(ctx, req.ID)
 				token, owned := o.of(req.ID)
-				live := rec.State == dedup.StateInProgress && rec.Remaining > 0 && token != req.Token
+				live := rec.State == dedup.StateInProgress && rec.Remaining > 0 &&
+					token != req.Token
 				bent := req
 				bent.TakeOverOlderGeneration = false
 				if owned && live && req.TakeOverOlderGeneration && when(req, rec) {
-					release := dedup.Change{ID: req.ID, Token: token, State: dedup.StateReleased, Hold: long, NotBegun: true}
+					release := dedup.Change{ID: req.ID, Token: token, State: dedup.StateReleased,
+						Hold: long, NotBegun: true}
 					b.Store.Finish(ctx, []dedup.Change{release})
 				}
 				answers[i] = b.Store.Claim(ctx, []dedup.ClaimRequest{bent})[0]
@@ -41,31 +43,43 @@ func sourced(a, b dedup.Origin) bool {
 }
 
 var generationMutants = []mutant{
-	{"a newer generation waits", eachRequestOf(func(req *dedup.ClaimRequest) { req.TakeOverOlderGeneration = false }),
-		[]string{"generation/takes_over", "generation/late_owner", "generation/one_taker", "concurrent/random_walk"}},
+	{"a newer generation waits", eachRequestOf(func(req *dedup.ClaimRequest) {
+		req.TakeOverOlderGeneration = false
+	}),
+		[]string{"generation/takes_over", "generation/late_owner", "generation/one_taker",
+			"concurrent/random_walk"}},
 
-	{"everybody takes over", eachRequestOf(func(req *dedup.ClaimRequest) { req.TakeOverOlderGeneration = true }),
+	{"everybody takes over", eachRequestOf(func(req *dedup.ClaimRequest) {
+		req.TakeOverOlderGeneration = true
+	}),
 		[]string{"generation/kept"}},
 
-	{"takeover ignores the partition", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
-		return !rec.Danger && ranks(req.Origin, rec.Origin) && sourced(req.Origin, rec.Origin)
-	}), []string{"generation/kept"}},
+	{"takeover ignores the partition",
+		takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
+			return !rec.Danger && ranks(req.Origin, rec.Origin) && sourced(req.Origin, rec.Origin)
+		}), []string{"generation/kept"}},
 
 	{"takeover ignores the source", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
-		return !rec.Danger && ranks(req.Origin, rec.Origin) && req.Origin.Partition == rec.Origin.Partition
+		return !rec.Danger && ranks(req.Origin, rec.Origin) &&
+			req.Origin.Partition == rec.Origin.Partition
 	}), []string{"generation/kept"}},
 
 	{"an unknown source takes over", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
-		return sound(req, rec) || !rec.Danger && ranks(req.Origin, rec.Origin) && req.Origin.Digest() == rec.Origin.Digest()
+		return sound(req, rec) || !rec.Danger && ranks(req.Origin, rec.Origin) &&
+			req.Origin.Digest() == rec.Origin.Digest()
 	}), []string{"generation/kept"}},
 
-	{"the same generation takes over", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
-		return sound(req, rec) || !rec.Danger && placed(req.Origin, rec.Origin) && req.Origin.Generation == rec.Origin.Generation
-	}), []string{"generation/kept", "generation/one_taker"}},
+	{"the same generation takes over",
+		takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
+			return sound(req, rec) || !rec.Danger && placed(req.Origin, rec.Origin) &&
+				req.Origin.Generation == rec.Origin.Generation
+		}), []string{"generation/kept", "generation/one_taker"}},
 
-	{"an unknown generation gives way", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
-		return !rec.Danger && placed(req.Origin, rec.Origin) && req.Origin.Generation > rec.Origin.Generation
-	}), []string{"generation/kept"}},
+	{"an unknown generation gives way",
+		takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
+			return !rec.Danger && placed(req.Origin, rec.Origin) &&
+				req.Origin.Generation > rec.Origin.Generation
+		}), []string{"generation/kept"}},
 
 	{"takeover passes danger", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
 		rec.Danger = false
@@ -78,7 +92,8 @@ var generationMutants = []mutant{
 			for i, req := range reqs {
 				live := b.state(ctx, req.ID)
 				answers[i] = b.Store.Claim(ctx, reqs[i:i+1])[0]
-				if a := &answers[i]; a.Outcome == dedup.Acquired && !a.Mine && live.State == dedup.StateInProgress && live.Remaining > 0 {
+				if a := &answers[i]; a.Outcome == dedup.Acquired && !a.Mine &&
+					live.State == dedup.StateInProgress && live.Remaining > 0 {
 					a.Record.Attempt = 1
 				}
 			}
@@ -87,7 +102,8 @@ var generationMutants = []mutant{
 	}, []string{"generation/takes_over"}},
 
 	{"who was taken over still holds", func(b *broken) {
-		eachFinish(b, func(_ context.Context, _ dedup.Change, before dedup.Record, a *dedup.Answer) {
+		eachFinish(b, func(_ context.Context, _ dedup.Change, before dedup.Record,
+			a *dedup.Answer) {
 			a.Held = a.Held || before.State == dedup.StateInProgress
 		})
 	}, []string{"generation/late_owner"}},

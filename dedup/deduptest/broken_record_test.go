@@ -119,7 +119,9 @@ var recordMutants = []mutant{
 		}
 	}, []string{"time/window_is_no_lease"}},
 
-	{"records are never forgotten", eachChange(func(c *dedup.Change) { c.Window += 100 * time.Hour }),
+	{"records are never forgotten", eachChange(func(c *dedup.Change) {
+		c.Window += 100 * time.Hour
+	}),
 		[]string{"time/window_expiry", "batch/lookup_changes_nothing"}},
 
 	{"empty result becomes nil", eachChange(func(c *dedup.Change) {
@@ -134,7 +136,9 @@ var recordMutants = []mutant{
 		}
 	}), []string{"result/byte_for_byte", "result/not_kept"}},
 
-	{"large results cut", eachChange(func(c *dedup.Change) { c.Result = c.Result[:min(len(c.Result), 1<<16-1)] }),
+	{"large results cut", eachChange(func(c *dedup.Change) {
+		c.Result = c.Result[:min(len(c.Result), 1<<16-1)]
+	}),
 		[]string{"result/byte_for_byte"}},
 
 	{"text of failures dropped", eachChange(func(c *dedup.Change) {
@@ -143,12 +147,20 @@ var recordMutants = []mutant{
 		}
 	}), []string{"claim/stored_failure", "result/byte_for_byte"}},
 
-	{"NoResult dropped", eachChange(func(c *dedup.Change) { c.NoResult = false }), []string{"result/not_kept"}},
+	{"NoResult dropped", eachChange(func(c *dedup.Change) {
+		c.NoResult = false
+	}), []string{"result/not_kept"}},
 	{"results shared", sharedResults, []string{"result/not_shared"}},
 
-	{"origin dropped", eachRecord(func(r *dedup.Record) { r.Origin = dedup.Origin{} }), []string{"claim/origin_and_label"}},
-	{"offsets of 32 bits", eachRecord(func(r *dedup.Record) { r.Origin.Offset &= 1<<32 - 1 }), []string{"claim/origin_and_label"}},
-	{"label dropped", eachRecord(func(r *dedup.Record) { r.Label = "" }), []string{"claim/origin_and_label"}},
+	{"origin dropped", eachRecord(func(r *dedup.Record) {
+		r.Origin = dedup.Origin{}
+	}), []string{"claim/origin_and_label"}},
+	{"offsets of 32 bits", eachRecord(func(r *dedup.Record) {
+		r.Origin.Offset &= 1<<32 - 1
+	}), []string{"claim/origin_and_label"}},
+	{"label dropped", eachRecord(func(r *dedup.Record) {
+		r.Label = ""
+	}), []string{"claim/origin_and_label"}},
 	{"age not told", eachRecord(func(r *dedup.Record) { r.Age = 0 }), []string{"claim/duplicate"}},
 
 	{"forget drops a live claim", func(b *broken) {
@@ -159,7 +171,8 @@ var recordMutants = []mutant{
 		b.forget = func(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
 			for _, id := range ids {
 				if token, ok := o.of(id); ok {
-					b.Store.Finish(ctx, []dedup.Change{{ID: id, Token: token, State: dedup.StateReleased, Hold: long}})
+					b.Store.Finish(ctx, []dedup.Change{{ID: id, Token: token,
+						State: dedup.StateReleased, Hold: long}})
 				}
 			}
 			return b.Store.Forget(ctx, ids, hold)
@@ -167,7 +180,9 @@ var recordMutants = []mutant{
 	}, []string{"forget/live_claim"}},
 
 	{"forget does nothing", func(b *broken) {
-		b.forget = func(_ context.Context, ids []dedup.ID, _ time.Duration) []error { return make([]error, len(ids)) }
+		b.forget = func(_ context.Context, ids []dedup.ID, _ time.Duration) []error {
+			return make([]error, len(ids))
+		}
 	}, []string{"forget/claimable_again", "forget/older_owner", "forget/live_claim"}},
 
 	{"forget leaves no fence behind", func(b *broken) {

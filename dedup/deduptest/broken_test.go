@@ -113,7 +113,8 @@ type mutant struct {
 // Every bug turns the suite red where it should. Without this test a check that
 // compares nothing would pass for years.
 func TestBrokenStoresFail(t *testing.T) {
-	all := slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants, unusedMutants, generationMutants, firstMutants, windowMutants)
+	all := slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants,
+		forgetsMutants, unusedMutants, generationMutants, firstMutants, windowMutants)
 	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -134,7 +135,9 @@ func TestBrokenStoresFail(t *testing.T) {
 // Every property notices some bug; one that notices none proves nothing.
 func TestEveryPropertyIsNeeded(t *testing.T) {
 	noticed := map[string]bool{}
-	for _, m := range slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants, dangerMutants, forgetsMutants, unusedMutants, generationMutants, firstMutants, windowMutants) {
+	for _, m := range slices.Concat(claimMutants, finishMutants, recordMutants, batchMutants,
+		dangerMutants, forgetsMutants, unusedMutants, generationMutants, firstMutants,
+		windowMutants) {
 		for _, name := range m.red {
 			noticed[name] = true
 		}

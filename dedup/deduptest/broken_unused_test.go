@@ -42,10 +42,14 @@ func subtractsAgain(b *broken) {
 }
 
 var unusedMutants = []mutant{
-	{"an unused attempt counts", eachChange(func(c *dedup.Change) { c.Unused = c.Unused && (c.NotBegun || c.State != dedup.StateReleased) }),
-		[]string{"unused/not_counted", "unused/sent_again", "unused/danger", "concurrent/random_walk"}},
+	{"an unused attempt counts", eachChange(func(c *dedup.Change) {
+		c.Unused = c.Unused && (c.NotBegun || c.State != dedup.StateReleased)
+	}),
+		[]string{"unused/not_counted", "unused/sent_again", "unused/danger",
+			"concurrent/random_walk"}},
 
-	{"an unused attempt is taken away twice", subtractsAgain, []string{"unused/sent_again", "concurrent/random_walk"}},
+	{"an unused attempt is taken away twice", subtractsAgain,
+		[]string{"unused/sent_again", "concurrent/random_walk"}},
 
 	{"an unused attempt withdraws danger", eachChange(func(c *dedup.Change) {
 		if c.Unused && c.State == dedup.StateReleased && !c.NotBegun {

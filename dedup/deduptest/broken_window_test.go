@@ -31,8 +31,12 @@ func refuseWindows(b *broken, claims, ends bool) {
 }
 
 var windowMutants = []mutant{
-	{"a window for all keys that it does not have", func(b *broken) { b.window = time.Hour }, []string{"window/told"}},
-	{"claims refused for their window", func(b *broken) { refuseWindows(b, true, false) }, []string{"window/told"}},
+	{"a window for all keys that it does not have", func(b *broken) {
+		b.window = time.Hour
+	}, []string{"window/told"}},
+	{"claims refused for their window", func(b *broken) {
+		refuseWindows(b, true, false)
+	}, []string{"window/told"}},
 }
 
 // TestBrokenWindows: of stores with one window for all keys only the one that says so, and
@@ -56,7 +60,8 @@ func TestBrokenWindows(t *testing.T) {
 					refuseWindows(b, row.claims, row.ends)
 					return b
 				}}, judges([]string{"window/told"})...)
-				assert.Equal(t, row.passes, said["window/told"] == "", "red: %v", slices.Sorted(maps.Keys(said)))
+				assert.Equal(t, row.passes, said["window/told"] == "", "red: %v",
+					slices.Sorted(maps.Keys(said)))
 			})
 		})
 	}

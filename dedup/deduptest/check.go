@@ -32,7 +32,9 @@ func (c *check) now() time.Time { return time.Now().Add(c.moved) }
 
 // keeps returns those of the states that the store can keep.
 func (c *check) keeps(states ...dedup.State) []dedup.State {
-	return slices.DeleteFunc(states, func(s dedup.State) bool { return c.h.SeenOnly && s == dedup.StateFailed })
+	return slices.DeleteFunc(states, func(s dedup.State) bool {
+		return c.h.SeenOnly && s == dedup.StateFailed
+	})
 }
 
 // ends are the states an attempt can end in.
@@ -136,7 +138,8 @@ func (c *check) counted(call string, answers []dedup.Answer, want int) []dedup.A
 	}
 	for i := range answers {
 		if a := &answers[i]; a.Err != nil && (a.Outcome != dedup.Unknown || a.Held || a.Written) {
-			c.Errorf("%s of item %d answers %s together with the error %v", call, i, describe(*a), a.Err)
+			c.Errorf("%s of item %d answers %s together with the error %v", call,
+				i, describe(*a), a.Err)
 		}
 	}
 	return answers

@@ -148,10 +148,12 @@ func checkOrigin(c *check) {
 }
 
 // wantMessage compares what a record says of the message.
-func (c *check) wantMessage(what string, rec dedup.Record, from dedup.Origin, label string, f dedup.Fingerprint) {
+func (c *check) wantMessage(what string, rec dedup.Record, from dedup.Origin, label string,
+	f dedup.Fingerprint) {
 	c.Helper()
 	if !sameOrigin(rec.Origin, from) {
-		c.Errorf("%s: want origin %+v (digest %x), got %+v (digest %x)", what, from, from.Digest(), rec.Origin, rec.Origin.Digest())
+		c.Errorf("%s: want origin %+v (digest %x), got %+v (digest %x)", what, from, from.Digest(),
+			rec.Origin, rec.Origin.Digest())
 	}
 	if rec.Label != label {
 		c.Errorf("%s: want label %q, got %q", what, label, rec.Label)
@@ -180,10 +182,12 @@ func checkLookupReads(c *check) {
 	c.pass(10 * time.Millisecond)
 	answers := c.lookups(lapsing, short)
 	if rec := answers[0].Record; rec.State != dedup.StateInProgress || rec.Remaining > 0 {
-		c.Errorf("a claim that was read until its lease ended is %v and lasts for another %v", rec.State, rec.Remaining)
+		c.Errorf("a claim that was read until its lease ended is %v and lasts for another %v",
+			rec.State, rec.Remaining)
 	}
 	if !c.h.OneWindow {
-		c.wantState("a record that was read until its window ended", answers[1].Record, dedup.StateAbsent)
+		c.wantState("a record that was read until its window ended", answers[1].Record,
+			dedup.StateAbsent)
 	}
 	c.wantOutcome("a claim after the lease", c.stranger(lapsing).claim(), dedup.Acquired)
 }

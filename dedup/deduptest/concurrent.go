@@ -47,7 +47,8 @@ func (c *check) wantOneWinner(ids []dedup.ID, attempt int, bend func(*dedup.Clai
 			case a.Outcome == dedup.Acquired && !a.Mine && a.Record.Attempt == attempt:
 				wins[(i+worker)%len(ids)].Add(1)
 			case a.Outcome != dedup.InFlight:
-				c.Errorf("a claim among %d at once: want acquired or in_flight, got %s", workers, describe(a))
+				c.Errorf("a claim among %d at once: want acquired or in_flight, got %s", workers,
+					describe(a))
 			}
 		}
 	})
@@ -86,7 +87,8 @@ func checkOneOwner(c *check) {
 		total += k.attempt.Load()
 	}
 	if total != acquired.Load() {
-		c.Errorf("%d claims were acquired, and the last attempts add up to %d", acquired.Load(), total)
+		c.Errorf("%d claims were acquired, and the last attempts add up to %d",
+			acquired.Load(), total)
 	}
 }
 
@@ -115,11 +117,14 @@ func (c *check) take(k *contended) bool {
 		c.Errorf("the owner after attempt %d has attempt %d", last, a.Record.Attempt)
 	}
 	// A round trip inside, so that an intruder has the time to show.
-	if rec := c.lookups(k.id)[0].Record; rec.State != dedup.StateInProgress || rec.Fence != a.Record.Fence {
-		c.Errorf("under the claim with fence %d the key is %v with fence %d", a.Record.Fence, rec.State, rec.Fence)
+	if rec := c.lookups(k.id)[0].Record; rec.State != dedup.StateInProgress ||
+		rec.Fence != a.Record.Fence {
+		c.Errorf("under the claim with fence %d the key is %v with fence %d", a.Record.Fence,
+			rec.State, rec.Fence)
 	}
 	k.holders.Add(-1)
-	if end := c.finishes(o.change(dedup.StateReleased))[0]; end.Err != nil || !end.Held || !end.Written {
+	if end := c.finishes(o.change(dedup.StateReleased))[0]; end.Err != nil || !end.Held ||
+		!end.Written {
 		c.Errorf("release by the owner: %v %s", end.Err, describe(end))
 	}
 	return true

@@ -63,7 +63,8 @@ func (c *check) wantUncertain(what string, o *owner) {
 	c.wantState(what, before, dedup.StateUncertain)
 	c.wantClaim(what, before, o.attempt, o.fence)
 	if !before.Danger || before.Remaining <= long/2 {
-		c.Errorf("%s: want danger, and to be remembered for %v, got %t and %v", what, long, before.Danger, before.Remaining)
+		c.Errorf("%s: want danger, and to be remembered for %v, got %t and %v", what, long,
+			before.Danger, before.Remaining)
 	}
 	for range 2 {
 		a := c.stranger(o.id).claim()
@@ -82,7 +83,8 @@ func checkDangerKept(c *check) {
 	if rec := c.lookup(o.id); !rec.Danger || rec.State != dedup.StateInProgress {
 		c.Errorf("a live claim after Danger: state %v, danger %t", rec.State, rec.Danger)
 	}
-	c.wantOutcome("another claim under a live lease after Danger", c.stranger(o.id).claim(), dedup.InFlight)
+	c.wantOutcome("another claim under a live lease after Danger", c.stranger(o.id).claim(),
+		dedup.InFlight)
 	if a := o.renew(long); !a.Held || !a.Record.Danger {
 		c.Errorf("a plain renewal after Danger: %s danger=%t", describe(a), a.Record.Danger)
 	}
@@ -109,7 +111,8 @@ func checkDangerEnds(c *check) {
 		if rec.Danger {
 			c.Errorf("a key that is %v is dangerous", state)
 		}
-		c.wantOutcome("an end after Danger, then a claim", c.stranger(o.id).claim(), dedup.Duplicate)
+		c.wantOutcome("an end after Danger, then a claim", c.stranger(o.id).claim(),
+			dedup.Duplicate)
 	}
 	o := c.dangerous(newID())
 	release := o.change(dedup.StateReleased)
@@ -123,7 +126,8 @@ func checkDangerEnds(c *check) {
 	}
 	next := c.acquire(o.id, c.h.Lease, long)
 	if next.attempt != 2 || c.lookup(o.id).Danger {
-		c.Errorf("the attempt after one that had not begun: attempt %d, danger %t", next.attempt, c.lookup(o.id).Danger)
+		c.Errorf("the attempt after one that had not begun: attempt %d, danger %t", next.attempt,
+			c.lookup(o.id).Danger)
 	}
 	c.pass(c.h.Lease)
 	c.wantOutcome("a lapsed attempt without Danger", c.stranger(o.id).claim(), dedup.Acquired)
@@ -217,7 +221,8 @@ func checkTake(c *check) {
 			a := next.take(long)
 			c.wantOutcome("a claim to find out "+way, a, dedup.Acquired)
 			if a.Mine || next.attempt != o.attempt+1 || next.fence <= o.fence || !a.Record.Danger {
-				c.Errorf("a claim to find out %s: after attempt %d and fence %d got %s danger=%t", way, o.attempt, o.fence, describe(a), a.Record.Danger)
+				c.Errorf("a claim to find out %s: after attempt %d and fence %d got %s danger=%t",
+					way, o.attempt, o.fence, describe(a), a.Record.Danger)
 			}
 			c.wantRemaining("a claim to find out", a.Record, long)
 			if a := next.take(long); !a.Mine {
@@ -225,7 +230,8 @@ func checkTake(c *check) {
 			}
 			c.wantOutcome("a second claim to find out", c.stranger(id).take(long), dedup.InFlight)
 			c.wantOutcome("another claim meanwhile", c.stranger(id).claim(), dedup.InFlight)
-			c.wantEnd("the end of an owner that was taken over", o.finish(o.change(dedup.StateReleased)), false, false)
+			c.wantEnd("the end of an owner that was taken over",
+				o.finish(o.change(dedup.StateReleased)), false, false)
 			next.mustFinish(next.change(dedup.StateReleased))
 			c.wantUncertain("given back by a caller that did not find out", next)
 			o = next
@@ -245,18 +251,23 @@ func checkTake(c *check) {
 // nothing.
 func checkTakeOther(c *check) {
 	fresh := c.stranger(newID())
-	if a := fresh.take(long); a.Outcome != dedup.Acquired || a.Record.Danger || a.Record.Attempt != 1 {
-		c.Errorf("a claim to find out about an absent key: %s danger=%t", describe(a), a.Record.Danger)
+	if a := fresh.take(long); a.Outcome != dedup.Acquired || a.Record.Danger ||
+		a.Record.Attempt != 1 {
+		c.Errorf("a claim to find out about an absent key: %s danger=%t", describe(a),
+			a.Record.Danger)
 	}
 	live := c.dangerous(newID())
-	c.wantOutcome("a claim to find out about a live key", c.stranger(live.id).take(long), dedup.InFlight)
+	c.wantOutcome("a claim to find out about a live key", c.stranger(live.id).take(long),
+		dedup.InFlight)
 	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
 		done := c.ended(newID(), state, nil)
-		c.wantOutcome("a claim to find out about a key that is "+state.String(), c.stranger(done.id).take(long), dedup.Duplicate)
+		c.wantOutcome("a claim to find out about a key that is "+state.String(),
+			c.stranger(done.id).take(long), dedup.Duplicate)
 	}
 	lapsed := c.stranger(c.lapsed(newID()).id)
 	if a := lapsed.take(long); a.Outcome != dedup.Acquired || a.Record.Danger {
-		c.Errorf("a claim to find out about a lapsed key: %s danger=%t", describe(a), a.Record.Danger)
+		c.Errorf("a claim to find out about a lapsed key: %s danger=%t", describe(a),
+			a.Record.Danger)
 	}
 }
 
@@ -278,8 +289,10 @@ func checkUncertainEnds(c *check) {
 		c.forget(forgotten.id, long)
 		c.wantState("forgotten "+way, c.lookup(forgotten.id), dedup.StateAbsent)
 		next := c.acquire(forgotten.id, long, long)
-		if rec := c.lookup(next.id); next.attempt != 1 || next.fence <= forgotten.fence || rec.Danger || rec.Steps != nil {
-			c.Errorf("forgotten %s, then a claim: attempt %d, fence %d after %d, danger %t", way, next.attempt, next.fence, forgotten.fence, rec.Danger)
+		if rec := c.lookup(next.id); next.attempt != 1 || next.fence <= forgotten.fence ||
+			rec.Danger || rec.Steps != nil {
+			c.Errorf("forgotten %s, then a claim: attempt %d, fence %d after %d, danger %t",
+				way, next.attempt, next.fence, forgotten.fence, rec.Danger)
 		}
 	}
 }

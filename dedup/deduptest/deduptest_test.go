@@ -68,7 +68,8 @@ func TestWalksReachEverything(t *testing.T) {
 			}
 		}
 		assert.True(t, met["in_progress gives way"], "no walk takes a live claim over")
-		for _, stands := range []string{"absent", "in_progress", "lapsed", "released", "succeeded", "failed", "uncertain"} {
+		for _, stands := range []string{"absent", "in_progress", "lapsed", "released", "succeeded",
+			"failed", "uncertain"} {
 			for _, what := range []string{
 				"first", "claims, lapse=false, take=false", "claims, lapse=true, take=false",
 				"claims, lapse=false, take=true", "claims, lapse=true, take=true",

@@ -28,7 +28,8 @@ func ExampleRun() {
 func ExampleFaulty() {
 	store := deduptest.NewFaulty(dedup.Memory(100),
 		deduptest.Script(deduptest.OpClaim, deduptest.Fault{Kind: deduptest.DropReply}))
-	d, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: time.Hour, LeaseTTL: 30 * time.Second})
+	d, err := dedup.New(store,
+		dedup.Config{Namespace: "payments", Window: time.Hour, LeaseTTL: 30 * time.Second})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -37,7 +38,8 @@ func ExampleFaulty() {
 		return "charged", nil
 	})
 	fmt.Println(res.Value, res.Outcome, res.Attempt, err)
-	fmt.Println(store.Stats().Calls[deduptest.OpClaim], "claims,", store.Stats().LostReplies, "reply lost")
+	fmt.Println(store.Stats().Calls[deduptest.OpClaim], "claims,", store.Stats().LostReplies,
+		"reply lost")
 	// Output:
 	// charged acquired 1 <nil>
 	// 2 claims, 1 reply lost

@@ -83,7 +83,8 @@ func Seeded(seed uint64, rate float64) Plan {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	kinds := [...]Kind{DropRequest, DropReply, FailItem}
 	return func(call Call) Fault {
-		hit, kind, from, cut := rng.Float64() < rate, kinds[rng.IntN(len(kinds))], rng.Float64(), rng.IntN(2) == 0
+		hit, kind, from, cut := rng.Float64() < rate, kinds[rng.IntN(len(kinds))], rng.Float64(),
+			rng.IntN(2) == 0
 		if !hit {
 			return Fault{}
 		}

@@ -37,7 +37,8 @@ type Stats struct {
 
 // NewFaulty puts plan between its callers and store. A nil plan passes everything.
 func NewFaulty(store dedup.Store, plan Plan) *Faulty {
-	return &Faulty{store: store, plan: plan, stats: Stats{Calls: map[Op]int{}, Faults: map[Kind]int{}}}
+	return &Faulty{store: store, plan: plan,
+		stats: Stats{Calls: map[Op]int{}, Faults: map[Kind]int{}}}
 }
 
 // SetPlan replaces the plan from the next call on; nil heals the store. The numbers of
@@ -93,7 +94,9 @@ func (f *Faulty) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 
 // Forget implements [dedup.Store].
 func (f *Faulty) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
-	send := func(ctx context.Context, ids []dedup.ID) []error { return f.store.Forget(ctx, ids, hold) }
+	send := func(ctx context.Context, ids []dedup.ID) []error {
+		return f.store.Forget(ctx, ids, hold)
+	}
 	return through(ctx, f, OpForget, ids, send, func(err error) error { return err })
 }
 
@@ -115,7 +118,8 @@ func through[Item, Reply any](
 	case DropReply:
 		cut = fault.Item
 	case FailItem:
-		return around(ctx, items, fault.Item, send, lose(fmt.Errorf("%w: item refused", ErrInjected)))
+		return around(ctx, items, fault.Item,
+			send, lose(fmt.Errorf("%w: item refused", ErrInjected)))
 	case Hang:
 		cut, reached = 0, 0
 	case HangReply:
@@ -139,7 +143,8 @@ func through[Item, Reply any](
 
 // around sends everything but one item.
 func around[Item, Reply any](
-	ctx context.Context, items []Item, skip int, send func(context.Context, []Item) []Reply, lost Reply,
+	ctx context.Context, items []Item, skip int, send func(context.Context, []Item) []Reply,
+	lost Reply,
 ) []Reply {
 	rest := append(items[:skip:skip], items[skip+1:]...)
 	var replies []Reply

@@ -71,7 +71,8 @@ func checkUnknownWith(c *check) {
 
 // checkLateOwner lets an owner come back when the key is somebody else's.
 func checkLateOwner(c *check) {
-	for _, now := range c.keeps(dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed, dedup.StateReleased) {
+	for _, now := range c.keeps(dedup.StateInProgress, dedup.StateSucceeded, dedup.StateFailed,
+		dedup.StateReleased) {
 		id := newID()
 		late := c.lapsed(id)
 		next := c.acquire(id, long, long)
@@ -88,7 +89,8 @@ func checkLateOwner(c *check) {
 			change := late.change(state)
 			change.Result = []byte("mine")
 			a := late.finish(change)
-			c.wantEnd("a late owner's "+state.String()+" of a key that is "+now.String(), a, false, false)
+			c.wantEnd("a late owner's "+state.String()+" of a key that is "+now.String(),
+				a, false, false)
 			c.wantUnchanged("what a late owner is shown", before, a.Record)
 		}
 		if a := late.renew(long); a.Held {
@@ -117,7 +119,8 @@ func checkOtherClaim(c *check) {
 		}
 		c.wantUnchanged("after that", before, c.lookup(id))
 		a := first.finish(first.change(state))
-		c.wantEnd("an owner ends as "+state.String()+" what a late copy of its request has claimed", a, false, false)
+		c.wantEnd("an owner ends as "+state.String()+" what a late copy of its request has claimed",
+			a, false, false)
 		c.wantUnchanged("after that", before, c.lookup(id))
 		if a := again.renew(long); !a.Held {
 			c.Errorf("Renew of the newest claim: %s", describe(a))

@@ -23,7 +23,8 @@ func checkFirst(c *check) {
 	expired.mustFinish(change)
 	c.pass(c.h.Lease)
 	for what, id := range map[string]dedup.ID{
-		"absent": newID(), "forgotten": forgotten.id, "never begun": unused.id, "forgotten by time": expired.id,
+		"absent": newID(), "forgotten": forgotten.id, "never begun": unused.id,
+		"forgotten by time": expired.id,
 	} {
 		o := c.stranger(id)
 		if a := o.mustClaim(o.first()); a.Mine || o.attempt != 1 {
@@ -50,7 +51,8 @@ func (c *check) leftTo(what string, id dedup.ID, bend func(*dedup.ClaimRequest))
 		a := c.learnt("Claim", c.claims(req)[0])
 		c.wantOutcome("a first claim of a key that is "+what, a, dedup.InFlight)
 		if a.Record.Remaining > 0 {
-			c.Errorf("a first claim of a key that is %s sees it in flight for %v", what, a.Record.Remaining)
+			c.Errorf("a first claim of a key that is %s sees it in flight for %v",
+				what, a.Record.Remaining)
 		}
 		c.wantUnchanged("the answer to a first claim of a key that is "+what, before, a.Record)
 		c.wantUnchanged("after a first claim of a key that is "+what, before, c.lookup(id))
@@ -58,8 +60,10 @@ func (c *check) leftTo(what string, id dedup.ID, bend func(*dedup.ClaimRequest))
 	next := c.stranger(id)
 	req := next.request()
 	bend(&req)
-	if a := next.mustClaim(req); a.Mine || next.attempt != before.Attempt+1 || next.fence <= before.Fence {
-		c.Errorf("the claim after first claims of a key that is %s, at attempt %d: %s", what, before.Attempt, describe(a))
+	if a := next.mustClaim(req); a.Mine || next.attempt != before.Attempt+1 ||
+		next.fence <= before.Fence {
+		c.Errorf("the claim after first claims of a key that is %s, at attempt %d: %s", what,
+			before.Attempt, describe(a))
 	}
 }
 
@@ -93,7 +97,8 @@ func checkFirstLeaves(c *check) {
 
 // checkFirstStates meets keys that nobody could have: the answers are those of any claim.
 func checkFirstStates(c *check) {
-	meets := func(what string, id dedup.ID, want dedup.Outcome, bend func(*dedup.ClaimRequest)) dedup.Answer {
+	meets := func(what string, id dedup.ID, want dedup.Outcome,
+		bend func(*dedup.ClaimRequest)) dedup.Answer {
 		c.Helper()
 		before := c.lookup(id)
 		req := c.stranger(id).first()
@@ -108,15 +113,19 @@ func checkFirstStates(c *check) {
 	}
 	same := func(*dedup.ClaimRequest) {}
 	live := c.acquire(newID(), long, long)
-	c.wantRemaining("a first claim of a live one", meets("in flight", live.id, dedup.InFlight, same).Record, long)
+	c.wantRemaining("a first claim of a live one",
+		meets("in flight", live.id, dedup.InFlight, same).Record, long)
 	lapsed := c.lapsed(newID())
-	meets("its own", lapsed.id, dedup.Acquired, func(req *dedup.ClaimRequest) { req.Token = lapsed.token })
+	meets("its own", lapsed.id, dedup.Acquired, func(req *dedup.ClaimRequest) {
+		req.Token = lapsed.token
+	})
 	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
 		meets(state.String(), c.ended(newID(), state, nil).id, dedup.Duplicate, same)
 	}
 	for crash, way := range ways {
 		for _, take := range []bool{false, true} {
-			meets("uncertain "+way, c.uncertain(newID(), crash).id, dedup.Uncertain, func(req *dedup.ClaimRequest) { req.TakeUncertain = take })
+			meets("uncertain "+way, c.uncertain(newID(), crash).id, dedup.Uncertain,
+				func(req *dedup.ClaimRequest) { req.TakeUncertain = take })
 		}
 	}
 	if c.h.DoneOnly {
@@ -127,7 +136,9 @@ func checkFirstStates(c *check) {
 	req.Fingerprint = newFingerprint(1)
 	o.mustClaim(req)
 	o.mustFinish(o.change(dedup.StateReleased))
-	meets("another payload's", o.id, dedup.Mismatch, func(req *dedup.ClaimRequest) { req.Fingerprint = newFingerprint(1) })
+	meets("another payload's", o.id, dedup.Mismatch, func(req *dedup.ClaimRequest) {
+		req.Fingerprint = newFingerprint(1)
+	})
 }
 
 // checkOneFirst lets all workers ask at once.

@@ -8,7 +8,8 @@ import (
 )
 
 func checkForgetLive(c *check) {
-	live, done, absent := c.acquire(newID(), long, long), c.ended(newID(), dedup.StateSucceeded, nil), newID()
+	live, done, absent := c.acquire(newID(), long, long),
+		c.ended(newID(), dedup.StateSucceeded, nil), newID()
 	before := c.lookup(live.id)
 	errs := c.forgets(long, live.id, done.id, absent)
 	if !errors.Is(errs[0], dedup.ErrInFlight) {
@@ -54,9 +55,11 @@ func checkForgetOlderOwner(c *check) {
 	for _, old := range c.forgettable() {
 		c.forget(old.id, long)
 		for _, state := range c.ends() {
-			c.wantEnd("an owner from before the Forget", old.finish(old.change(state)), false, false)
+			c.wantEnd("an owner from before the Forget", old.finish(old.change(state)),
+				false, false)
 		}
-		c.wantEnd("a landed effect from before the Forget", old.finish(old.landed("old")), false, false)
+		c.wantEnd("a landed effect from before the Forget", old.finish(old.landed("old")),
+			false, false)
 		if a := old.renew(long); a.Held {
 			c.Error("an owner from before the Forget renews")
 		}
@@ -75,7 +78,8 @@ func checkForgetFence(c *check) {
 		c.forget(old.id, c.h.Lease)
 		c.pass(c.h.Lease)
 		if next := c.acquire(old.id, long, long); next.fence <= old.fence {
-			c.Errorf("after the hold of a Forget: fence %d does not grow over %d", next.fence, old.fence)
+			c.Errorf("after the hold of a Forget: fence %d does not grow over %d",
+				next.fence, old.fence)
 		}
 	}
 }
@@ -106,7 +110,8 @@ func checkForgetTold(c *check) {
 	}
 	tellers := []teller{store}
 	shared := c.ended(newID(), dedup.StateSucceeded, nil)
-	if other := c.h.New(c.TB); other.Lookup(c.Context(), []dedup.ID{shared.id})[0].Record.State == dedup.StateSucceeded {
+	if other := c.h.New(c.TB); other.Lookup(c.Context(),
+		[]dedup.ID{shared.id})[0].Record.State == dedup.StateSucceeded {
 		if t, ok := other.(teller); ok {
 			tellers = append(tellers, t)
 		}
@@ -117,7 +122,8 @@ func checkForgetTold(c *check) {
 	}
 	// An absent key too: it may have expired, or been forgotten by a call whose answer
 	// was lost, while caches still know it.
-	for _, id := range []dedup.ID{shared.id, shared.id, newID(), c.ended(newID(), dedup.StateSucceeded, nil).id, newID()} {
+	for _, id := range []dedup.ID{shared.id, shared.id,
+		newID(), c.ended(newID(), dedup.StateSucceeded, nil).id, newID()} {
 		c.forget(id, long)
 		for i, t := range tellers {
 			n := c.told(t)

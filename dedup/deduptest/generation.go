@@ -41,7 +41,8 @@ func checkTakesOver(c *check) {
 		next := c.stranger(id)
 		a := next.mustClaim(next.heir(from))
 		if a.Mine || next.attempt != old.attempt+1 || next.fence <= old.fence || a.Record.Danger {
-			c.Errorf("generation %d over attempt %d and fence %d: %s", generation, old.attempt, old.fence, describe(a))
+			c.Errorf("generation %d over attempt %d and fence %d: %s", generation, old.attempt,
+				old.fence, describe(a))
 		}
 		c.wantRemaining("a claim that was taken over", a.Record, long)
 		c.wantSteps("a claim that was taken over", a.Record, steps)
@@ -82,12 +83,14 @@ func checkTakenOverLate(c *check) {
 	c.wantEnd("not begun, by an owner that was taken over", a, false, false)
 	c.wantUnchanged("after an owner that was taken over", before, c.lookup(id))
 
-	c.wantLanded("an effect that landed although it was taken over", old.finish(old.landed("old")), id, "old")
+	c.wantLanded("an effect that landed although it was taken over", old.finish(old.landed("old")),
+		id, "old")
 	if a := next.renew(long); a.Held {
 		c.Error("who took over renews what has landed since")
 	}
 	a = next.finish(next.change(dedup.StateReleased))
-	c.wantEnd("a release by an owner that took over a key whose effect has landed since", a, false, false)
+	c.wantEnd("a release by an owner that took over a key whose effect has landed since",
+		a, false, false)
 
 	// The other way round.
 	id = newID()
@@ -95,7 +98,8 @@ func checkTakenOverLate(c *check) {
 	next = c.stranger(id)
 	next.mustClaim(next.heir(newer))
 	next.mustFinish(next.change(dedup.StateReleased))
-	c.wantEnd("a release by an owner that was taken over", old.finish(old.change(dedup.StateReleased)), false, false)
+	c.wantEnd("a release by an owner that was taken over",
+		old.finish(old.change(dedup.StateReleased)), false, false)
 	c.wantLanded("an effect that landed after both", old.finish(old.landed("old")), id, "old")
 }
 
@@ -106,25 +110,34 @@ func checkNotTakenOver(c *check) {
 		bend(&from)
 		return from
 	}
-	generation := func(g int32) func(*dedup.Origin) { return func(o *dedup.Origin) { o.Generation = g } }
+	generation := func(g int32) func(*dedup.Origin) {
+		return func(o *dedup.Origin) { o.Generation = g }
+	}
 	nowhere := func(o *dedup.Origin) { o.Source = "" }
 	for what, pair := range map[string][2]dedup.Origin{
-		"the same generation":                   {older, older},
-		"an older generation":                   {newer, older},
-		"another partition":                     {older, at(newer, func(o *dedup.Origin) { o.Partition++ })},
-		"another partition, its numbers turned": {at(older, func(o *dedup.Origin) { o.Partition = 1 << 24 }), at(newer, func(o *dedup.Origin) { o.Partition = 1 })},
-		"another source":                        {older, at(newer, func(o *dedup.Origin) { o.Source = "shipping/orders" })},
-		"no source":                             {older, at(newer, nowhere)},
-		"a claim without source":                {at(older, nowhere), newer},
-		"neither with a source":                 {at(older, nowhere), at(newer, nowhere)},
-		"no origin":                             {older, {}},
-		"a claim without origin":                {{}, newer},
-		"neither with an origin":                {{}, {}},
-		"a claim without generation":            {at(older, generation(0)), newer},
-		"no generation":                         {older, at(newer, generation(0))},
-		"a claim with a negative generation":    {at(older, generation(-1)), newer},
-		"a negative generation":                 {older, at(newer, generation(-1))},
-		"two negative generations":              {at(older, generation(-2)), at(newer, generation(-1))},
+		"the same generation": {older, older},
+		"an older generation": {newer, older},
+		"another partition": {older, at(newer, func(o *dedup.Origin) {
+			o.Partition++
+		})},
+		"another partition, its numbers turned": {at(older, func(o *dedup.Origin) {
+			o.Partition = 1 << 24
+		}), at(newer, func(o *dedup.Origin) { o.Partition = 1 })},
+		"another source": {older, at(newer, func(o *dedup.Origin) {
+			o.Source = "shipping/orders"
+		})},
+		"no source":                          {older, at(newer, nowhere)},
+		"a claim without source":             {at(older, nowhere), newer},
+		"neither with a source":              {at(older, nowhere), at(newer, nowhere)},
+		"no origin":                          {older, {}},
+		"a claim without origin":             {{}, newer},
+		"neither with an origin":             {{}, {}},
+		"a claim without generation":         {at(older, generation(0)), newer},
+		"no generation":                      {older, at(newer, generation(0))},
+		"a claim with a negative generation": {at(older, generation(-1)), newer},
+		"a negative generation":              {older, at(newer, generation(-1))},
+		"two negative generations": {at(older, generation(-2)),
+			at(newer, generation(-1))},
 	} {
 		old := c.consumed(newID(), pair[0])
 		before := c.lookup(old.id)
@@ -232,5 +245,7 @@ func checkOneNewer(c *check) {
 	for i := range ids {
 		ids[i] = c.consumed(newID(), older).id
 	}
-	c.wantOneWinner(ids, 2, func(req *dedup.ClaimRequest) { req.Origin, req.TakeOverOlderGeneration = newer, true })
+	c.wantOneWinner(ids, 2, func(req *dedup.ClaimRequest) {
+		req.Origin, req.TakeOverOlderGeneration = newer, true
+	})
 }

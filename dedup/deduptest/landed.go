@@ -21,7 +21,8 @@ func checkLandedAbsent(c *check) {
 	change.Attempt = 3
 	c.wantLanded("a landed effect of an absent key", o.finish(change), o.id, "landed")
 	if rec := c.lookup(o.id); rec.Attempt != 3 && !c.h.DoneOnly {
-		c.Errorf("a landed effect of an absent key: want the attempt of its change, 3, got %d", rec.Attempt)
+		c.Errorf("a landed effect of an absent key: want the attempt of its change, 3, got %d",
+			rec.Attempt)
 	}
 
 	// Under its own live claim it is an ordinary end.
@@ -46,7 +47,8 @@ func checkLandedUnfinished(c *check) {
 		end.Result = []byte("next")
 		a := next.finish(end)
 		c.wantEnd("the end of an owner that was overtaken by a landed effect", a, false, false)
-		c.wantState("the end of an owner that was overtaken by a landed effect", a.Record, dedup.StateSucceeded)
+		c.wantState("the end of an owner that was overtaken by a landed effect", a.Record,
+			dedup.StateSucceeded)
 	}
 	if a := next.renew(long); a.Held {
 		c.Error("an owner overtaken by a landed effect still renews")
@@ -57,7 +59,8 @@ func checkLandedUnfinished(c *check) {
 	late = c.lapsed(id)
 	next = c.acquire(id, long, long)
 	next.mustFinish(next.change(dedup.StateReleased))
-	c.wantLanded("a landed effect of a key the next owner released", late.finish(late.landed("late")), id, "late")
+	c.wantLanded("a landed effect of a key the next owner released",
+		late.finish(late.landed("late")), id, "late")
 }
 
 func checkLandedFinished(c *check) {

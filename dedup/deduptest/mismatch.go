@@ -71,8 +71,11 @@ func checkIncomparable(c *check) {
 	none := dedup.Fingerprint{}
 	for _, state := range c.keeps(slices.Collect(maps.Keys(found))...) {
 		right := found[state]
-		c.wantOutcome("a claim without fingerprint", c.claimWith(c.bound(state, newFingerprint(1)), none), right)
-		c.wantOutcome("a fingerprint of another version", c.claimWith(c.bound(state, newFingerprint(1)), newFingerprint(2)), right)
-		c.wantOutcome("a fingerprint where none was bound", c.claimWith(c.bound(state, none), newFingerprint(1)), right)
+		c.wantOutcome("a claim without fingerprint",
+			c.claimWith(c.bound(state, newFingerprint(1)), none), right)
+		c.wantOutcome("a fingerprint of another version",
+			c.claimWith(c.bound(state, newFingerprint(1)), newFingerprint(2)), right)
+		c.wantOutcome("a fingerprint where none was bound",
+			c.claimWith(c.bound(state, none), newFingerprint(1)), right)
 	}
 }

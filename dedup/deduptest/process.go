@@ -97,7 +97,9 @@ func (p *process) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 
 // Forget implements dedup.Store.
 func (p *process) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
-	send := func(ctx context.Context, ids []dedup.ID) []error { return p.store.Forget(ctx, ids, hold) }
+	send := func(ctx context.Context, ids []dedup.ID) []error {
+		return p.store.Forget(ctx, ids, hold)
+	}
 	return meet(ctx, p, OpForget, ids, send, func(err error) error { return err })
 }
 

@@ -37,15 +37,17 @@ func twoOfThree(call deduptest.Call) deduptest.Fault {
 func lossy(t *testing.T, bend func(dedup.Store) dedup.Store) (wrong, foreign int) {
 	t.Helper()
 	faulty := deduptest.NewFaulty(dedup.Memory(messages), twoOfThree)
-	d, err := dedup.New(bend(faulty), dedup.Config{Namespace: "lossy", Window: time.Hour, LeaseTTL: 30 * time.Second})
+	d, err := dedup.New(bend(faulty),
+		dedup.Config{Namespace: "lossy", Window: time.Hour, LeaseTTL: 30 * time.Second})
 	require.NoError(t, err)
 	for i := range messages {
 		runs := 0
 		for range 2 {
-			_, err := dedup.Do(t.Context(), d, fmt.Sprintf("evt_%d", i), func(context.Context) (string, error) {
-				runs++
-				return "ok", nil
-			})
+			_, err := dedup.Do(t.Context(), d, fmt.Sprintf("evt_%d", i),
+				func(context.Context) (string, error) {
+					runs++
+					return "ok", nil
+				})
 			if errors.Is(err, dedup.ErrInFlight) {
 				foreign++
 			}

@@ -88,7 +88,8 @@ func (r *reference) claim(req dedup.ClaimRequest, a dedup.Answer) error {
 	if r.state == dedup.StateAbsent {
 		r.attempt = 0
 	}
-	r.state, r.token, r.lapsed, r.late, r.gone, r.result = dedup.StateInProgress, token, false, false, false, ""
+	r.state, r.token, r.lapsed, r.late, r.gone, r.result = dedup.StateInProgress, token, false,
+		false, false, ""
 	r.from = req.Origin
 	r.attempt++
 	r.fence, r.newest = a.Record.Fence, a.Record.Fence
@@ -103,7 +104,8 @@ func (r *reference) leftBy(req dedup.ClaimRequest) bool {
 // left compares the answer to a request that could have had the key.
 func (r *reference) left(a dedup.Answer) error {
 	if a.Outcome != dedup.InFlight || a.Mine || a.Record.Remaining > 0 {
-		return fmt.Errorf("want in_flight and nothing remaining, got %s, remaining %v", describe(a), a.Record.Remaining)
+		return fmt.Errorf("want in_flight and nothing remaining, got %s, remaining %v", describe(a),
+			a.Record.Remaining)
 	}
 	if !r.lapsed {
 		a.Record.Remaining = long // of a lease, if it has one: it gives way
@@ -115,7 +117,8 @@ func (r *reference) left(a dedup.Answer) error {
 // partition, without danger, and is asked for by somebody who takes such a one over.
 func (r *reference) givesWay(req dedup.ClaimRequest) bool {
 	o, n := r.from, req.Origin
-	return req.TakeOverOlderGeneration && !r.danger && o.Source != "" && o.Source == n.Source && o.Partition == n.Partition &&
+	return req.TakeOverOlderGeneration && !r.danger && o.Source != "" && o.Source == n.Source &&
+		o.Partition == n.Partition &&
 		0 < o.Generation && o.Generation < n.Generation
 }
 
@@ -153,7 +156,8 @@ func (r *reference) finish(c dedup.Change, a dedup.Answer) error {
 		}
 		r.end(c, true)
 	}
-	if r.doneOnly && r.state == dedup.StateSucceeded && c.State == r.state && time.Now().Before(c.Until) {
+	if r.doneOnly && r.state == dedup.StateSucceeded && c.State == r.state &&
+		time.Now().Before(c.Until) {
 		// The store cannot tell whose success it was; its owner's, most likely.
 		held, written = a.Held, a.Written
 	}
@@ -224,11 +228,14 @@ func (r *reference) matches(rec dedup.Record) error {
 		return fmt.Errorf("want state %v, got %v", r.shown(), rec.State)
 	}
 	if rec.Danger != r.danger || string(rec.Steps) != r.steps {
-		return fmt.Errorf("want danger %t and steps %q, got %t and %q", r.danger, r.steps, rec.Danger, rec.Steps)
+		return fmt.Errorf("want danger %t and steps %q, got %t and %q", r.danger, r.steps,
+			rec.Danger, rec.Steps)
 	}
 	blank := r.doneOnly && r.state == dedup.StateSucceeded
-	if r.state != dedup.StateAbsent && !blank && !r.late && (rec.Attempt != r.attempt || rec.Fence != r.fence) {
-		return fmt.Errorf("want attempt %d and fence %d, got %d and %d", r.attempt, r.fence, rec.Attempt, rec.Fence)
+	if r.state != dedup.StateAbsent && !blank && !r.late &&
+		(rec.Attempt != r.attempt || rec.Fence != r.fence) {
+		return fmt.Errorf("want attempt %d and fence %d, got %d and %d", r.attempt, r.fence,
+			rec.Attempt, rec.Fence)
 	}
 	if string(rec.Result) != r.result {
 		return fmt.Errorf("want result %q, got %q", r.result, rec.Result)

@@ -12,11 +12,13 @@ import (
 // itself. Elsewhere a store that says so is wrong, and nowhere may another's claim be Mine.
 func TestResentClaims(t *testing.T) {
 	mine := dedup.ClaimRequest{Token: dedup.Token{1}}
-	first := dedup.Answer{Outcome: dedup.Acquired, Mine: true, Record: dedup.Record{State: dedup.StateInProgress, Attempt: 1, Fence: 7, Remaining: long}}
+	first := dedup.Answer{Outcome: dedup.Acquired, Mine: true,
+		Record: dedup.Record{State: dedup.StateInProgress, Attempt: 1, Fence: 7, Remaining: long}}
 	for _, resent := range []bool{false, true} {
 		r := reference{resent: resent}
 		assert.Equal(t, resent, r.claim(mine, first) == nil, "sent again")
 	}
-	r := reference{resent: true, state: dedup.StateInProgress, token: dedup.Token{2}, attempt: 1, fence: 7}
+	r := reference{resent: true, state: dedup.StateInProgress, token: dedup.Token{2},
+		attempt: 1, fence: 7}
 	assert.Error(t, r.claim(mine, first), "another's claim may be Mine")
 }

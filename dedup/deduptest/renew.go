@@ -36,7 +36,8 @@ func checkRenewExtends(c *check) {
 	c.pass(c.h.Lease)
 	next := c.acquire(id, long, long)
 	if next.attempt != 2 || next.fence <= o.fence {
-		c.Errorf("takeover after renewals: attempt %d, fence %d after %d", next.attempt, next.fence, o.fence)
+		c.Errorf("takeover after renewals: attempt %d, fence %d after %d", next.attempt,
+			next.fence, o.fence)
 	}
 }
 

@@ -55,7 +55,8 @@ func checkNoResult(c *check) {
 		a := c.stranger(o.id).claim()
 		c.wantOutcome("a claim of a finished key", a, dedup.Duplicate)
 		if a.Record.NoResult == kept || a.Record.Result != nil {
-			c.Errorf("want NoResult %t and no result, got %t and %d bytes", !kept, a.Record.NoResult, len(a.Record.Result))
+			c.Errorf("want NoResult %t and no result, got %t and %d bytes", !kept,
+				a.Record.NoResult, len(a.Record.Result))
 		}
 	}
 }

@@ -30,7 +30,8 @@ func Storm(t testing.TB, s Subject, c StormConfig) Report {
 	if c.Messages < 0 || c.Deliveries < 0 || c.Processes < 0 || c.Rate < 0 || c.Rate > 1 {
 		t.Fatal("deduptest: StormConfig has a negative number, or a Rate above 1")
 	}
-	c.Messages, c.Deliveries, c.Processes = cmp.Or(c.Messages, 100), cmp.Or(c.Deliveries, 3), cmp.Or(c.Processes, 8)
+	c.Messages, c.Deliveries, c.Processes = cmp.Or(c.Messages, 100), cmp.Or(c.Deliveries, 3),
+		cmp.Or(c.Processes, 8)
 	c.Rate, c.Seed = cmp.Or(c.Rate, 0.05), cmp.Or(c.Seed, rand.Uint64())
 	t.Logf("deduptest: StormConfig.Seed %d", c.Seed)
 	tr := newTrial(t, s)
@@ -72,7 +73,8 @@ func (c *StormConfig) fate(next task, delivery int) fate {
 		return unharmed
 	}
 	blows := [...]blow{crashBefore, crashAfter, loseRequest, loseReply, pauseBefore, pauseAfter}
-	rng := rand.New(rand.NewPCG(c.Seed, uint64(next.m.number)<<32|uint64(next.copied)<<16|uint64(delivery)))
+	rng := rand.New(rand.NewPCG(c.Seed,
+		uint64(next.m.number)<<32|uint64(next.copied)<<16|uint64(delivery)))
 	return func(Op, int) blow {
 		if hit, b := rng.Float64() < c.Rate, blows[rng.IntN(len(blows))]; hit {
 			return b

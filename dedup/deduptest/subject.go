@@ -116,7 +116,8 @@ func newTrial(t testing.TB, s Subject) *trial {
 func (tr *trial) newMessage(about string) *message {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
-	m := &message{name: fmt.Sprintf("%s-%s-%d", about, tr.run, len(tr.messages)), number: len(tr.messages)}
+	m := &message{name: fmt.Sprintf("%s-%s-%d", about, tr.run, len(tr.messages)),
+		number: len(tr.messages)}
 	tr.messages = append(tr.messages, m)
 	return m
 }
@@ -200,20 +201,24 @@ func (tr *trial) judge() Report {
 		switch {
 		case len(m.story) == 0: // others had been given up before
 		case !m.acked:
-			tr.t.Errorf("deduptest: %s was never acknowledged, at last for %v:\n%s", m.name, m.err, in.Story)
+			tr.t.Errorf("deduptest: %s was never acknowledged, at last for %v:\n%s", m.name,
+				m.err, in.Story)
 			report.Lost = append(report.Lost, in)
 		case effects < 1:
-			tr.t.Errorf("deduptest: %s is lost: acknowledged without an effect:\n%s", m.name, in.Story)
+			tr.t.Errorf("deduptest: %s is lost: acknowledged without an effect:\n%s",
+				m.name, in.Story)
 			report.Lost = append(report.Lost, in)
 		case effects > 1:
 			in.Explained = !tr.Atomic && effects-1 <= m.hits
 			report.Doubled = append(report.Doubled, in)
 			if !in.Explained {
-				tr.t.Errorf("deduptest: %s had %d effects, and %d would be explained:\n%s", m.name, effects, 1+min(m.hits, tr.excused()), in.Story)
+				tr.t.Errorf("deduptest: %s had %d effects, and %d would be explained:\n%s",
+					m.name, effects, 1+min(m.hits, tr.excused()), in.Story)
 			}
 		}
 	}
-	tr.t.Logf("deduptest: %d messages, %d deliveries, %d faults: %d lost, %d doubled", len(tr.messages), tr.count, tr.faults, len(report.Lost), len(report.Doubled))
+	tr.t.Logf("deduptest: %d messages, %d deliveries, %d faults: %d lost, %d doubled",
+		len(tr.messages), tr.count, tr.faults, len(report.Lost), len(report.Doubled))
 	return report
 }
 

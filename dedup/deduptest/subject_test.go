@@ -43,12 +43,18 @@ var handlers = map[string]struct {
 	blame   string
 }{
 	"Do": {deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
-		_, err := dedup.Do(ctx, d, message, func(context.Context) (int, error) { s.sell(message); return 1, nil })
+		_, err := dedup.Do(ctx, d, message, func(context.Context) (int, error) {
+			s.sell(message)
+			return 1, nil
+		})
 		return err
 	}},
-	"Do with steps, longer than a lease": {deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
+	"Do with steps, longer than a lease": {deliver: func(ctx context.Context, d *dedup.Deduper,
+		s *shop, message string) error {
 		_, err := dedup.Do(ctx, d, message, func(ctx context.Context) (int, error) {
-			if _, err := dedup.Step(ctx, "reserve", func(context.Context) (int, error) { return 1, nil }); err != nil {
+			if _, err := dedup.Step(ctx, "reserve", func(context.Context) (int, error) {
+				return 1, nil
+			}); err != nil {
 				return 0, err
 			}
 			select {
@@ -61,7 +67,8 @@ var handlers = map[string]struct {
 		})
 		return err
 	}},
-	"by hand": {deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
+	"by hand": {deliver: func(ctx context.Context, d *dedup.Deduper, s *shop,
+		message string) error {
 		claim, err := d.Claim(ctx, message)
 		if err != nil {
 			return err
@@ -75,7 +82,8 @@ var handlers = map[string]struct {
 		s.sell(message)
 		return claim.Complete(ctx, nil)
 	}},
-	"asks the downstream": {deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
+	"asks the downstream": {deliver: func(ctx context.Context, d *dedup.Deduper, s *shop,
+		message string) error {
 		_, err := dedup.Do(ctx, d, message, func(context.Context) (int, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -84,56 +92,72 @@ var handlers = map[string]struct {
 		})
 		return err
 	}, atomic: true},
-	"marks before the effect": {blame: "is lost", deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
-		first, err := d.Mark(ctx, message)
-		if first {
-			s.sell(message)
-		}
-		return err
-	}},
-	"takes in flight for done": {blame: "is lost", deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
-		_, err := dedup.Do(ctx, d, message, func(context.Context) (int, error) { s.sell(message); return 1, nil })
-		if errors.Is(err, dedup.ErrInFlight) {
-			return nil
-		}
-		return err
-	}},
-	"fails after the effect": {blame: "2 effects, and 1 would be explained", deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
-		_, err := dedup.Do(ctx, d, message, func(context.Context) (int, error) {
-			s.sell(message)
-			if s.effects(message) == 1 {
-				return 0, errDown
+	"marks before the effect": {blame: "is lost",
+		deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
+			first, err := d.Mark(ctx, message)
+			if first {
+				s.sell(message)
 			}
-			return 1, nil
-		})
-		return err
-	}},
-	"looks, and marks afterwards": {blame: "2 effects, and 1 would be explained", deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
-		seen, err := d.Seen(ctx, message)
-		if err != nil || seen {
 			return err
-		}
-		s.sell(message)
-		_, err = d.Mark(ctx, message)
-		return err
-	}},
-	"a crash doubles what must not be": {blame: "2 effects, and 1 would be explained", atomic: true, deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
-		_, err := dedup.Do(ctx, d, message, func(context.Context) (int, error) { s.sell(message); return 1, nil })
-		return err
-	}},
-	"fails for ever": {blame: "was never acknowledged, at last for the downstream is down", deliver: func(ctx context.Context, d *dedup.Deduper, _ *shop, message string) error {
-		_, err := dedup.Do(ctx, d, message, func(context.Context) (int, error) { return 0, errDown })
-		return err
-	}},
+		}},
+	"takes in flight for done": {blame: "is lost",
+		deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
+			_, err := dedup.Do(ctx, d, message, func(context.Context) (int, error) {
+				s.sell(message)
+				return 1, nil
+			})
+			if errors.Is(err, dedup.ErrInFlight) {
+				return nil
+			}
+			return err
+		}},
+	"fails after the effect": {blame: "2 effects, and 1 would be explained",
+		deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
+			_, err := dedup.Do(ctx, d, message, func(context.Context) (int, error) {
+				s.sell(message)
+				if s.effects(message) == 1 {
+					return 0, errDown
+				}
+				return 1, nil
+			})
+			return err
+		}},
+	"looks, and marks afterwards": {blame: "2 effects, and 1 would be explained",
+		deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
+			seen, err := d.Seen(ctx, message)
+			if err != nil || seen {
+				return err
+			}
+			s.sell(message)
+			_, err = d.Mark(ctx, message)
+			return err
+		}},
+	"a crash doubles what must not be": {blame: "2 effects, and 1 would be explained", atomic: true,
+		deliver: func(ctx context.Context, d *dedup.Deduper, s *shop, message string) error {
+			_, err := dedup.Do(ctx, d, message, func(context.Context) (int, error) {
+				s.sell(message)
+				return 1, nil
+			})
+			return err
+		}},
+	"fails for ever": {blame: "was never acknowledged, at last for the downstream is down",
+		deliver: func(ctx context.Context, d *dedup.Deduper, _ *shop, message string) error {
+			_, err := dedup.Do(ctx, d, message, func(context.Context) (int, error) {
+				return 0, errDown
+			})
+			return err
+		}},
 }
 
-// TestTwiceAndStorm: they find nothing to blame in a handler that is right, and say what the others do.
+// TestTwiceAndStorm: they find nothing to blame in a handler that is right, and say what the others
+// do.
 func TestTwiceAndStorm(t *testing.T) {
 	for name, c := range handlers {
 		for what, run := range map[string]func(testing.TB, Subject) Report{
 			"twice": Twice,
 			"storm": func(t testing.TB, s Subject) Report {
-				return Storm(t, s, StormConfig{Seed: 7, Rate: 0.2, Messages: 300, Deliveries: 2, Processes: 32})
+				return Storm(t, s, StormConfig{Seed: 7, Rate: 0.2, Messages: 300, Deliveries: 2,
+					Processes: 32})
 			},
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {

@@ -107,8 +107,10 @@ func checkWindowNoLease(c *check) {
 	c.acquire(crashed, c.h.Lease, long)
 	done := c.endedInTime(c.h.Lease)
 	c.pass(3 * c.h.Lease)
-	c.wantOutcome("a claim when the lease has lapsed and the hold has not", c.stranger(crashed).claim(), dedup.Acquired)
-	c.wantOutcome("a claim of a key finished under a short lease", c.stranger(done).claim(), dedup.Duplicate)
+	c.wantOutcome("a claim when the lease has lapsed and the hold has not",
+		c.stranger(crashed).claim(), dedup.Acquired)
+	c.wantOutcome("a claim of a key finished under a short lease", c.stranger(done).claim(),
+		dedup.Duplicate)
 }
 
 // endedInTime is a key that has succeeded under a claim that is forgotten two leases after it was

@@ -33,7 +33,8 @@ func Twice(t testing.TB, s Subject) Report {
 		both.Go(func() { tr.until(m, never) })
 		both.Wait()
 	})
-	for _, b := range []blow{crashBefore, crashAfter, loseRequest, loseReply, pauseBefore, pauseAfter} {
+	for _, b := range []blow{crashBefore, crashAfter, loseRequest, loseReply, pauseBefore,
+		pauseAfter} {
 		all.Go(func() { tr.steps(b) })
 	}
 	all.Wait()

@@ -14,7 +14,8 @@ func checkUnreadable(c *check, plant planter) {
 	wantErr := func(what string, a dedup.Answer) {
 		c.Helper()
 		if !errors.Is(a.Err, dedup.ErrUnreadable) {
-			c.Errorf("%s of an unreadable record: want ErrUnreadable, got %v with %s", what, a.Err, describe(a))
+			c.Errorf("%s of an unreadable record: want ErrUnreadable, got %v with %s", what,
+				a.Err, describe(a))
 		}
 	}
 	left, right := c.stranger(newID()), c.stranger(newID())
@@ -36,6 +37,7 @@ func checkUnreadable(c *check, plant planter) {
 	}
 	answers = c.lookups(right.id, bad.id)
 	wantErr("Lookup", answers[1])
-	c.wantState("Lookup in a batch with an unreadable record", answers[0].Record, dedup.StateInProgress)
+	c.wantState("Lookup in a batch with an unreadable record", answers[0].Record,
+		dedup.StateInProgress)
 	wantErr("Claim after all that", c.claims(bad.request())[0])
 }

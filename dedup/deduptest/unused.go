@@ -57,7 +57,8 @@ func checkUnusedAgain(c *check) {
 	}
 	o := c.acquire(id, long, long)
 	for range 3 {
-		c.wantUncounted("an attempt that was never begun, said again", o.mustFinish(o.unused()).Record, o)
+		c.wantUncounted("an attempt that was never begun, said again",
+			o.mustFinish(o.unused()).Record, o)
 	}
 	c.wantUncounted("an attempt that was never begun, said three times", c.lookup(id), o)
 
@@ -69,7 +70,8 @@ func checkUnusedAgain(c *check) {
 	next := c.acquire(id, long, long)
 	before := c.lookup(id)
 	for _, old := range []*owner{o, late} {
-		c.wantEnd("not begun, from an owner that was taken over", old.finish(old.unused()), false, false)
+		c.wantEnd("not begun, from an owner that was taken over", old.finish(old.unused()),
+			false, false)
 	}
 	c.wantUnchanged("not begun, from an owner that was taken over", before, c.lookup(id))
 	next.mustFinish(next.change(dedup.StateSucceeded))
@@ -88,7 +90,8 @@ func checkUnusedDanger(c *check) {
 			}
 			for range 2 {
 				a := next.mustFinish(next.unused())
-				c.wantState("a claim to find out that was never begun", a.Record, dedup.StateUncertain)
+				c.wantState("a claim to find out that was never begun", a.Record,
+					dedup.StateUncertain)
 			}
 			next.attempt--
 			c.wantUncertain("a claim to find out that was never begun", next)
@@ -106,7 +109,8 @@ func checkUnusedRefused(c *check) {
 		change := o.change(state)
 		change.Unused, change.NotBegun = true, state == dedup.StateReleased
 		if a := c.finishes(change)[0]; !errors.As(a.Err, &input) || a.Held || a.Written {
-			c.Errorf("Unused with %v and NotBegun=%t was answered %s and %v", state, change.NotBegun, describe(a), a.Err)
+			c.Errorf("Unused with %v and NotBegun=%t was answered %s and %v",
+				state, change.NotBegun, describe(a), a.Err)
 		}
 		c.wantUnchanged("a Change that contradicts itself", before, c.lookup(o.id))
 		o.mustFinish(o.change(state))

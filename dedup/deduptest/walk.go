@@ -49,8 +49,10 @@ type walker struct {
 }
 
 func (c *check) walk(seed uint64) (*walker, error) {
-	w := &walker{c: c, risky: seed%2 == 0, moves: seed%4 < 2, waits: seed%3 == 1, rng: rand.New(rand.NewPCG(seed, 0)), id: newID()}
-	w.model.seenOnly, w.model.doneOnly, w.model.resent = c.h.SeenOnly, c.h.DoneOnly, c.h.Advance == nil
+	w := &walker{c: c, risky: seed%2 == 0, moves: seed%4 < 2, waits: seed%3 == 1,
+		rng: rand.New(rand.NewPCG(seed, 0)), id: newID()}
+	w.model.seenOnly, w.model.doneOnly, w.model.resent = c.h.SeenOnly, c.h.DoneOnly,
+		c.h.Advance == nil
 	for range 3 {
 		w.actors = append(w.actors, c.stranger(w.id))
 	}
@@ -60,7 +62,8 @@ func (c *check) walk(seed uint64) (*walker, error) {
 			err = w.look()
 		}
 		if err != nil {
-			return w, fmt.Errorf("seed %d, step %d: %s: %w", seed, step+1, strings.Join(w.way, ", "), err)
+			return w, fmt.Errorf("seed %d, step %d: %s: %w", seed,
+				step+1, strings.Join(w.way, ", "), err)
 		}
 	}
 	return w, nil
@@ -73,16 +76,19 @@ func (w *walker) step() error {
 	o := w.actors[actor]
 	pick := w.rng.IntN(100)
 	say := func(what string, more ...any) {
-		w.way = append(w.way, fmt.Sprintf("%s: %d ", w.model.stands(), actor)+fmt.Sprintf(what, more...))
+		w.way = append(w.way, fmt.Sprintf("%s: %d ", w.model.stands(), actor)+
+			fmt.Sprintf(what, more...))
 	}
 	switch {
 	case pick < 40:
 		req := w.randomRequest(o, pick < 10)
-		say("claims, lapse=%t, take=%t, first=%t, newer=%t", req.Lease < long, req.TakeUncertain, req.FirstOnly, w.model.givesWay(req))
+		say("claims, lapse=%t, take=%t, first=%t, newer=%t", req.Lease < long, req.TakeUncertain,
+			req.FirstOnly, w.model.givesWay(req))
 		return w.claim(o, req)
 	case pick < 60:
 		change := w.randomRenewal(o)
-		say("renews, lapse=%t, danger=%t, steps=%d", change.Lease < long, change.Danger, len(change.Steps))
+		say("renews, lapse=%t, danger=%t, steps=%d", change.Lease < long, change.Danger,
+			len(change.Steps))
 		return w.renew(o, change)
 	case pick < 90:
 		change := w.randomChange(o)
@@ -91,7 +97,8 @@ func (w *walker) step() error {
 		}
 		// A key that has become uncertain is not forgotten that soon.
 		expire := w.rng.IntN(4) == 0 && w.model.reach(change) != dedup.StateUncertain
-		say("ends %v, landed=%t, not begun=%t, unused=%t, expire=%t", change.State, change.Landed, change.NotBegun, change.Unused, expire)
+		say("ends %v, landed=%t, not begun=%t, unused=%t, expire=%t", change.State, change.Landed,
+			change.NotBegun, change.Unused, expire)
 		return w.finish(o, change, expire)
 	default:
 		say("forgets")
@@ -117,7 +124,8 @@ func (w *walker) randomRequest(o *owner, lapse bool) dedup.ClaimRequest {
 	req.TakeUncertain = take
 	if w.moves {
 		req.TakeOverOlderGeneration = w.rng.IntN(2) == 0
-		req.Origin = dedup.Origin{Source: "group/topic", Partition: int32(w.rng.IntN(4) / 3), Generation: int32(w.rng.IntN(4))}
+		req.Origin = dedup.Origin{Source: "group/topic", Partition: int32(w.rng.IntN(4) / 3),
+			Generation: int32(w.rng.IntN(4))}
 		if w.c.h.OnePartition {
 			req.Origin.Partition = 0
 		}

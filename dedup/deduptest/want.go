@@ -11,7 +11,8 @@ import (
 // describe is an answer in one line, without its result.
 func describe(a dedup.Answer) string {
 	return fmt.Sprintf("outcome=%v mine=%t held=%t written=%t state=%v attempt=%d fence=%d remaining=%v",
-		a.Outcome, a.Mine, a.Held, a.Written, a.Record.State, a.Record.Attempt, a.Record.Fence, a.Record.Remaining)
+		a.Outcome, a.Mine, a.Held, a.Written, a.Record.State, a.Record.Attempt, a.Record.Fence,
+		a.Record.Remaining)
 }
 
 // wantOutcome stops the check when a claim found something else: what follows would
@@ -45,7 +46,8 @@ func (c *check) wantClaim(what string, rec dedup.Record, attempt int, fence uint
 		return
 	}
 	if rec.Attempt != attempt || rec.Fence != fence {
-		c.Errorf("%s: want attempt %d and fence %d, got %d and %d", what, attempt, fence, rec.Attempt, rec.Fence)
+		c.Errorf("%s: want attempt %d and fence %d, got %d and %d", what, attempt, fence,
+			rec.Attempt, rec.Fence)
 	}
 }
 
@@ -55,7 +57,8 @@ func (c *check) wantResult(what string, rec dedup.Record, want []byte) {
 		want = nil
 	}
 	if !bytes.Equal(rec.Result, want) {
-		c.Errorf("%s: result of %d bytes differs from the %d bytes that were stored", what, len(rec.Result), len(want))
+		c.Errorf("%s: result of %d bytes differs from the %d bytes that were stored", what,
+			len(rec.Result), len(want))
 	}
 	if (rec.Result == nil) != (want == nil) {
 		c.Errorf("%s: want nil result %t, got %t", what, want == nil, rec.Result == nil)
@@ -95,14 +98,17 @@ func difference(before, after dedup.Record) string {
 		return fmt.Sprintf("attempt %d became %d", before.Attempt, after.Attempt)
 	case before.Fence != after.Fence:
 		return fmt.Sprintf("fence %d became %d", before.Fence, after.Fence)
-	case !bytes.Equal(before.Result, after.Result) || (before.Result == nil) != (after.Result == nil):
-		return fmt.Sprintf("result of %d bytes became another of %d", len(before.Result), len(after.Result))
+	case !bytes.Equal(before.Result, after.Result) ||
+		(before.Result == nil) != (after.Result == nil):
+		return fmt.Sprintf("result of %d bytes became another of %d", len(before.Result),
+			len(after.Result))
 	case before.NoResult != after.NoResult:
 		return fmt.Sprintf("NoResult %t became %t", before.NoResult, after.NoResult)
 	case before.Danger != after.Danger:
 		return fmt.Sprintf("danger %t became %t", before.Danger, after.Danger)
 	case !bytes.Equal(before.Steps, after.Steps):
-		return fmt.Sprintf("steps of %d bytes became others of %d", len(before.Steps), len(after.Steps))
+		return fmt.Sprintf("steps of %d bytes became others of %d", len(before.Steps),
+			len(after.Steps))
 	case before.Fingerprint != after.Fingerprint:
 		return "the fingerprint changed"
 	case !sameOrigin(before.Origin, after.Origin):
@@ -119,5 +125,6 @@ func difference(before, after dedup.Record) string {
 
 // sameOrigin compares what stores keep of an origin.
 func sameOrigin(a, b dedup.Origin) bool {
-	return a.Digest() == b.Digest() && a.Partition == b.Partition && a.Offset == b.Offset && a.Generation == b.Generation
+	return a.Digest() == b.Digest() && a.Partition == b.Partition && a.Offset == b.Offset &&
+		a.Generation == b.Generation
 }

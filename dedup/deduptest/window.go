@@ -29,10 +29,14 @@ func checkWindowTold(c *check) {
 		return
 	}
 	c.wantPossible("the window of an end", func(r *dedup.ClaimRequest) { r.Window = long }, true)
-	c.wantPossible("another window", func(r *dedup.ClaimRequest) { r.Window = 2 * long }, !c.h.OneWindow)
+	c.wantPossible("another window", func(r *dedup.ClaimRequest) {
+		r.Window = 2 * long
+	}, !c.h.OneWindow)
 	if hold != 0 {
 		c.wantPossible("the longest hold", func(r *dedup.ClaimRequest) { r.Hold = hold }, true)
-		c.wantPossible("a longer hold", func(r *dedup.ClaimRequest) { r.Hold = hold + time.Second }, false)
+		c.wantPossible("a longer hold", func(r *dedup.ClaimRequest) {
+			r.Hold = hold + time.Second
+		}, false)
 	}
 	if window != 0 {
 		c.wantEndRefused(2 * window)

@@ -11,24 +11,38 @@ import (
 
 // Problems, by the anchors of docs/http.md.
 var (
-	deliveryMalformed  = problem.Problem{Name: "delivery-malformed", Status: 400, Title: "This delivery cannot be told from others."}
-	bodyIncomplete     = problem.Problem{Name: "body-incomplete", Status: 400, Title: "The request's body ended early."}
-	notVerified        = problem.Problem{Name: "not-verified", Status: 401, Title: "This delivery has no valid signature of this time."}
-	methodNotAllowed   = problem.Problem{Name: "method-not-allowed", Status: 405, Title: "Webhooks are posted."}
-	inFlight           = problem.Problem{Name: "in-flight", Status: 409, Title: "This delivery is still being handled."}
-	uncertain          = problem.Problem{Name: "uncertain", Status: 409, Title: "It is being found out whether this delivery had its effect."}
-	requestTooLarge    = problem.Problem{Name: "request-too-large", Status: 413, Title: "The request's body is too large."}
-	deliveryRelabelled = problem.Problem{Name: "delivery-relabelled", Status: 422, Title: "This body was received under another id."}
-	bodyTaken          = problem.Problem{Name: "body-taken", Status: 500, Title: "The request's body was read too early."}
-	handlerFailed      = problem.Problem{Name: "handler-failed", Status: 500, Title: "The delivery could not be handled."}
-	tooManyUnverified  = problem.Problem{Name: "too-many-unverified", Status: 503, Title: "Too many deliveries are being received at the moment."}
-	storeUnavailable   = problem.Problem{Name: "store-unavailable", Status: 503, Title: "It cannot be found out now whether this delivery is new."}
-	outcomeUnknown     = problem.Problem{Name: "outcome-unknown", Status: 503, Title: "It is not known whether this delivery is done."}
+	deliveryMalformed = problem.Problem{Name: "delivery-malformed", Status: 400,
+		Title: "This delivery cannot be told from others."}
+	bodyIncomplete = problem.Problem{Name: "body-incomplete", Status: 400,
+		Title: "The request's body ended early."}
+	notVerified = problem.Problem{Name: "not-verified", Status: 401,
+		Title: "This delivery has no valid signature of this time."}
+	methodNotAllowed = problem.Problem{Name: "method-not-allowed", Status: 405,
+		Title: "Webhooks are posted."}
+	inFlight = problem.Problem{Name: "in-flight", Status: 409,
+		Title: "This delivery is still being handled."}
+	uncertain = problem.Problem{Name: "uncertain", Status: 409,
+		Title: "It is being found out whether this delivery had its effect."}
+	requestTooLarge = problem.Problem{Name: "request-too-large", Status: 413,
+		Title: "The request's body is too large."}
+	deliveryRelabelled = problem.Problem{Name: "delivery-relabelled", Status: 422,
+		Title: "This body was received under another id."}
+	bodyTaken = problem.Problem{Name: "body-taken", Status: 500,
+		Title: "The request's body was read too early."}
+	handlerFailed = problem.Problem{Name: "handler-failed", Status: 500,
+		Title: "The delivery could not be handled."}
+	tooManyUnverified = problem.Problem{Name: "too-many-unverified", Status: 503,
+		Title: "Too many deliveries are being received at the moment."}
+	storeUnavailable = problem.Problem{Name: "store-unavailable", Status: 503,
+		Title: "It cannot be found out now whether this delivery is new."}
+	outcomeUnknown = problem.Problem{Name: "outcome-unknown", Status: 503,
+		Title: "It is not known whether this delivery is done."}
 )
 
 // refuse answers for a message that is not to be believed, or names no event.
 func (rc *Receiver) refuse(w http.ResponseWriter, err error) {
-	rc.cfg.Logger.Warn("webhook: delivery refused", "provider", rc.provider.Name, "endpoint", rc.cfg.Endpoint, "error", err)
+	rc.cfg.Logger.Warn("webhook: delivery refused", "provider", rc.provider.Name, "endpoint",
+		rc.cfg.Endpoint, "error", err)
 	var input *dedup.InputError
 	if errors.As(err, &input) {
 		p := deliveryMalformed
@@ -99,7 +113,8 @@ func (c *call) answerError(w http.ResponseWriter, err error) {
 // known: it could not be confirmed, or the store has refused it.
 func unrecorded(err error) bool {
 	var input *dedup.InputError
-	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) || errors.As(err, &input)
+	return dedup.OutcomeUnknown(err) || errors.Is(err, dedup.ErrUnreadable) ||
+		errors.As(err, &input)
 }
 
 func (c *call) later(w http.ResponseWriter, p problem.Problem, after time.Duration) {
@@ -116,6 +131,7 @@ func (c *call) write(w http.ResponseWriter, p problem.Problem) {
 // log tells of a message that is verified.
 func (c *call) log(what string, args ...any) {
 	c.rc.cfg.Logger.Warn("webhook: "+what, append([]any{
-		"provider", c.rc.provider.Name, "endpoint", c.rc.cfg.Endpoint, "type", c.id.Type, "id", c.id.ID, c.name().Attr(),
+		"provider", c.rc.provider.Name, "endpoint", c.rc.cfg.Endpoint, "type", c.id.Type,
+		"id", c.id.ID, c.name().Attr(),
 	}, args...)...)
 }

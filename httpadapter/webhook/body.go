@@ -53,12 +53,13 @@ func (b *body) grow(most int64) error {
 	return nil
 }
 
-// readFrom reads a body of at most limit bytes. Room follows what has come: a length that is only announced
-// takes none.
+// readFrom reads a body of at most limit bytes. Room follows what has come: a length that is only
+// announced takes none.
 func (b *body) readFrom(r io.Reader, limit int64) error {
 	for {
 		if len(b.bytes) == cap(b.bytes) {
-			if err := b.grow(limit + 1); err != nil { // the byte more is for the reader to say that this was the end
+			// the byte more is for the reader to say that this was the end
+			if err := b.grow(limit + 1); err != nil {
 				return err
 			}
 		}
@@ -73,8 +74,8 @@ func (b *body) readFrom(r io.Reader, limit int64) error {
 	}
 }
 
-// readBody reads the whole body, or says what is wrong with it. It is not that of httpadapter: a form that was
-// parsed outside fails here at the signature. Whoever gets a body gives it back.
+// readBody reads the whole body, or says what is wrong with it. It is not that of httpadapter: a
+// form that was parsed outside fails here at the signature. Whoever gets a body gives it back.
 func (rc *Receiver) readBody(w http.ResponseWriter, r *http.Request) (*body, *problem.Problem) {
 	limit := int64(rc.provider.BodyLimit)
 	if r.ContentLength > limit {

@@ -26,7 +26,8 @@ func (b neverRead) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// A delivery whose headers cannot be those of an honest one costs no memory: it is refused before its body is read.
+// A delivery whose headers cannot be those of an honest one costs no memory: it is refused before
+// its body is read.
 func TestHeadersAreCheckedBeforeTheBody(t *testing.T) {
 	now, hex64 := time.Now().Unix(), strings.Repeat("ab", 32)
 	old := now - 3600
@@ -34,23 +35,32 @@ func TestHeadersAreCheckedBeforeTheBody(t *testing.T) {
 		provider func() (webhook.Provider, error)
 		bad      []http.Header
 	}{
-		"standard": {func() (webhook.Provider, error) { return webhook.StandardWebhooks("whsec_" + strings.Repeat("A", 32)) }, []http.Header{
+		"standard": {func() (webhook.Provider, error) {
+			return webhook.StandardWebhooks("whsec_" + strings.Repeat("A", 32))
+		}, []http.Header{
 			{"Webhook-Id": {"m"}, "Webhook-Timestamp": {fmt.Sprint(now)}},
-			{"Webhook-Id": {"m"}, "Webhook-Timestamp": {fmt.Sprint(now)}, "Webhook-Signature": {"v2,AAAA"}},
-			{"Webhook-Id": {"m"}, "Webhook-Timestamp": {fmt.Sprint(old)}, "Webhook-Signature": {"v1,AAAA"}},
+			{"Webhook-Id": {"m"}, "Webhook-Timestamp": {fmt.Sprint(now)},
+				"Webhook-Signature": {"v2,AAAA"}},
+			{"Webhook-Id": {"m"}, "Webhook-Timestamp": {fmt.Sprint(old)},
+				"Webhook-Signature": {"v1,AAAA"}},
 		}},
 		"stripe": {func() (webhook.Provider, error) { return webhook.Stripe("s") }, []http.Header{
-			{}, {"Stripe-Signature": {fmt.Sprintf("t=%d", now)}}, {"Stripe-Signature": {fmt.Sprintf("t=%d,v1=%s", old, hex64)}},
+			{}, {"Stripe-Signature": {fmt.Sprintf("t=%d", now)}},
+			{"Stripe-Signature": {fmt.Sprintf("t=%d,v1=%s", old, hex64)}},
 		}},
 		"github": {func() (webhook.Provider, error) { return webhook.GitHub("s") }, []http.Header{
 			{}, {"X-Hub-Signature-256": {"sha256=ab"}}, {"X-Hub-Signature-256": {hex64}},
 		}},
-		"shopify": {func() (webhook.Provider, error) { return webhook.Shopify("s") }, []http.Header{{}, {"X-Shopify-Hmac-Sha256": {"AAAA"}}}},
+		"shopify": {func() (webhook.Provider, error) {
+			return webhook.Shopify("s")
+		}, []http.Header{{}, {"X-Shopify-Hmac-Sha256": {"AAAA"}}}},
 		"slack": {func() (webhook.Provider, error) { return webhook.Slack("s") }, []http.Header{
-			{}, {"X-Slack-Signature": {"v0=" + hex64}, "X-Slack-Request-Timestamp": {fmt.Sprint(old)}},
+			{}, {"X-Slack-Signature": {"v0=" + hex64},
+				"X-Slack-Request-Timestamp": {fmt.Sprint(old)}},
 		}},
 		"hmac": {func() (webhook.Provider, error) {
-			return webhook.HMAC(webhook.HMACConfig{Name: "own", Secrets: []string{"s"}, Header: "X-Sig", IDMember: "id", Horizon: time.Hour})
+			return webhook.HMAC(webhook.HMACConfig{Name: "own", Secrets: []string{"s"},
+				Header: "X-Sig", IDMember: "id", Horizon: time.Hour})
 		}, []http.Header{{}, {"X-Sig": {"not hex"}}}},
 	}
 	for name, p := range presets {
@@ -75,13 +85,14 @@ type slow struct {
 	more *io.PipeWriter
 }
 
-// Bodies that nobody has verified take no more memory than MaxUnverified; a delivery beyond it is told to come
-// back, and one that comes when there is room again is received.
+// Bodies that nobody has verified take no more memory than MaxUnverified; a delivery beyond it is
+// told to come back, and one that comes when there is room again is received.
 func TestUnverifiedBodiesAreBounded(t *testing.T) {
 	const kib = 1 << 10
-	provider := webhook.Provider{Name: "p", Horizon: time.Hour, BodyLimit: 64 * kib, Verify: func(m *webhook.Message) (webhook.Identity, error) {
-		return webhook.Identity{ID: m.Header.Get("Id"), Signed: true}, nil
-	}}
+	provider := webhook.Provider{Name: "p", Horizon: time.Hour, BodyLimit: 64 * kib,
+		Verify: func(m *webhook.Message) (webhook.Identity, error) {
+			return webhook.Identity{ID: m.Header.Get("Id"), Signed: true}, nil
+		}}
 	rc := receiver(t, provider, webhook.Config{MaxUnverified: 160 * kib})
 	send := func(id string, body io.Reader, length int64) int {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", body)
@@ -101,17 +112,22 @@ func TestUnverifiedBodiesAreBounded(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	assert.Equal(t, http.StatusServiceUnavailable, send("one too many", strings.NewReader(strings.Repeat("x", 60*kib)), 60*kib))
-	assert.Equal(t, http.StatusOK, send("small", strings.NewReader("x"), 1), "room follows what has come, not what others announce")
+	assert.Equal(t, http.StatusServiceUnavailable,
+		send("one too many", strings.NewReader(strings.Repeat("x", 60*kib)), 60*kib))
+	assert.Equal(t, http.StatusOK, send("small", strings.NewReader("x"), 1),
+		"room follows what has come, not what others announce")
 	for _, s := range open {
 		require.NoError(t, s.more.Close())
 		assert.Equal(t, http.StatusOK, <-hung)
 	}
 	for i := range 20 { // what was counted is given back, on every path
-		assert.Equal(t, http.StatusOK, send(fmt.Sprint("later-", i), strings.NewReader(strings.Repeat("x", 60*kib)), 60*kib))
-		assert.Equal(t, http.StatusRequestEntityTooLarge, send("large", strings.NewReader(strings.Repeat("x", 65*kib)), -1))
+		assert.Equal(t, http.StatusOK,
+			send(fmt.Sprint("later-", i), strings.NewReader(strings.Repeat("x", 60*kib)), 60*kib))
+		assert.Equal(t, http.StatusRequestEntityTooLarge,
+			send("large", strings.NewReader(strings.Repeat("x", 65*kib)), -1))
 	}
-	_, err := webhook.New(runner(t), provider, nothing, webhook.Config{Endpoint: "e", MaxUnverified: 64 * kib})
+	_, err := webhook.New(runner(t), provider, nothing,
+		webhook.Config{Endpoint: "e", MaxUnverified: 64 * kib})
 	var input *dedup.InputError
 	require.ErrorAs(t, err, &input)
 	assert.Equal(t, "webhook.Config.MaxUnverified", input.Field)
@@ -121,7 +137,8 @@ func nothing(context.Context, *webhook.Delivery) error { return nil }
 
 func runner(t *testing.T) httpadapter.Runner {
 	t.Helper()
-	d, err := dedup.New(dedup.Memory(1000), dedup.Config{Namespace: "n", Window: 40 * 24 * time.Hour, LeaseTTL: time.Minute})
+	d, err := dedup.New(dedup.Memory(1000),
+		dedup.Config{Namespace: "n", Window: 40 * 24 * time.Hour, LeaseTTL: time.Minute})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	run, err := httpadapter.Claimed(d)

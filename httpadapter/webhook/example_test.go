@@ -16,8 +16,10 @@ import (
 
 // A payment provider sends an event three times, and somebody forges one.
 func Example() {
-	d, err := dedup.New(dedup.Memory(10_000), dedup.Config{ // in production a store of package redisadapter
-		Namespace: "shop", Window: webhook.DefaultWindow, LeaseTTL: 30 * time.Second, SeenOnly: true,
+	// in production a store of package redisadapter
+	d, err := dedup.New(dedup.Memory(10_000), dedup.Config{
+		Namespace: "shop", Window: webhook.DefaultWindow, LeaseTTL: 30 * time.Second,
+		SeenOnly: true,
 	})
 	if err != nil {
 		panic(err)
@@ -27,7 +29,8 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	const secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX" // of the provider's page, for this endpoint
+	// of the provider's page, for this endpoint
+	const secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
 	provider, err := webhook.StandardWebhooks(secret)
 	if err != nil {
 		panic(err)
@@ -39,7 +42,9 @@ func Example() {
 		}
 		fmt.Println(d.Type, d.ID, "books", invoice.Amount)
 		return nil
-	}, webhook.Config{Endpoint: "billing", Handles: func(t string) bool { return strings.HasPrefix(t, "invoice.") }})
+	}, webhook.Config{Endpoint: "billing", Handles: func(t string) bool {
+		return strings.HasPrefix(t, "invoice.")
+	}})
 	if err != nil {
 		panic(err)
 	}
@@ -51,7 +56,8 @@ func Example() {
 		if err != nil {
 			panic(err)
 		}
-		r, w := httptest.NewRequest(http.MethodPost, "/hooks/billing", strings.NewReader(body)), httptest.NewRecorder()
+		r, w := httptest.NewRequest(http.MethodPost, "/hooks/billing", strings.NewReader(body)),
+			httptest.NewRecorder()
 		r.Header = header
 		mux.ServeHTTP(w, r)
 		fmt.Println(id, w.Code)
@@ -60,7 +66,8 @@ func Example() {
 		deliver("msg_1", `{"type":"invoice.paid","amount":100}`, secret)
 	}
 	deliver("msg_2", `{"type":"customer.created"}`, secret)
-	deliver("msg_3", `{"type":"invoice.paid","amount":999}`, "whsec_Z3Vlc3NlZCBieSBzb21lYm9keSBlbHNl")
+	deliver("msg_3", `{"type":"invoice.paid","amount":999}`,
+		"whsec_Z3Vlc3NlZCBieSBzb21lYm9keSBlbHNl")
 	// Output:
 	// invoice.paid msg_1 books 100
 	// msg_1 200

@@ -69,7 +69,8 @@ func provider(t testing.TB, name string, secrets ...string) webhook.Provider {
 
 func newDeduper(t testing.TB, store dedup.Store, change func(*dedup.Config)) *dedup.Deduper {
 	t.Helper()
-	cfg := dedup.Config{Namespace: "webhook", Window: 31 * 24 * time.Hour, LeaseTTL: 10 * time.Second}
+	cfg := dedup.Config{Namespace: "webhook", Window: 31 * 24 * time.Hour,
+		LeaseTTL: 10 * time.Second}
 	if change != nil {
 		change(&cfg)
 	}
@@ -93,7 +94,8 @@ type endpoint struct {
 	log  bytes.Buffer // of one request at a time
 }
 
-func newEndpoint(t testing.TB, run httpadapter.Runner, p webhook.Provider, handle webhook.Handler, cfg webhook.Config) *endpoint {
+func newEndpoint(t testing.TB, run httpadapter.Runner, p webhook.Provider, handle webhook.Handler,
+	cfg webhook.Config) *endpoint {
 	t.Helper()
 	e := &endpoint{}
 	if cfg.Endpoint == "" {
@@ -169,12 +171,14 @@ func wantProblem(t *testing.T, w *httptest.ResponseRecorder, status int, name, r
 
 // fake is a Runner that does what a test says.
 type fake struct {
-	do     func(ctx context.Context, key string, effect httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error)
+	do func(ctx context.Context, key string, effect httpadapter.Effect,
+		req dedup.Request) (dedup.Result[[]byte], error)
 	window time.Duration
 	limit  int
 }
 
-func (f *fake) Run(ctx context.Context, key string, effect httpadapter.Effect, opts ...dedup.Option) (dedup.Result[[]byte], error) {
+func (f *fake) Run(ctx context.Context, key string, effect httpadapter.Effect,
+	opts ...dedup.Option) (dedup.Result[[]byte], error) {
 	var req dedup.Request
 	for _, opt := range opts {
 		opt(&req)

@@ -44,7 +44,8 @@ func flood(t *testing.T, run func(webhook.Provider) *endpoint) {
 			return r
 		},
 	} {
-		e := run(provider(t, name, map[string]string{"standard-webhooks": secret, "github": gitHubSecret}[name]))
+		e := run(provider(t, name,
+			map[string]string{"standard-webhooks": secret, "github": gitHubSecret}[name]))
 		for i := range 5000 {
 			w := send(e, forge(fmt.Sprintf("evt_%d", i)))
 			require.Equal(t, http.StatusUnauthorized, w.Code, "%s: forged and answered", name)
@@ -57,7 +58,9 @@ func flood(t *testing.T, run func(webhook.Provider) *endpoint) {
 func TestForgedDeliveriesMakeNoKeys(t *testing.T) {
 	store := &asked{Store: dedup.Memory(100)}
 	run := claimed(t, store, nil)
-	open := func(p webhook.Provider) *endpoint { return newEndpoint(t, run, p, nil, webhook.Config{}) }
+	open := func(p webhook.Provider) *endpoint {
+		return newEndpoint(t, run, p, nil, webhook.Config{})
+	}
 	flood(t, open)
 	assert.Zero(t, store.keys.Load(), "forged")
 	wantOK(t, send(open(provider(t, "github", gitHubSecret)), gitHub("1", "push", "{}")))
@@ -68,7 +71,8 @@ func TestForgedDeliveriesMakeNoKeysInRedis(t *testing.T) {
 	for _, name := range []string{"miniredis", "redis"} {
 		t.Run(name, func(t *testing.T) {
 			b := redistest.Open(t, name)
-			store, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix})
+			store, err := redisadapter.New(t.Context(), b.Client,
+				redisadapter.Options{Prefix: b.Prefix})
 			require.NoError(t, err)
 			count := func() (n int) {
 				keys := b.Client.Scan(t.Context(), 0, b.Prefix+"*", 1000).Iterator()
@@ -79,7 +83,9 @@ func TestForgedDeliveriesMakeNoKeysInRedis(t *testing.T) {
 				return n
 			}
 			run := claimed(t, store, nil)
-			open := func(p webhook.Provider) *endpoint { return newEndpoint(t, run, p, nil, webhook.Config{}) }
+			open := func(p webhook.Provider) *endpoint {
+				return newEndpoint(t, run, p, nil, webhook.Config{})
+			}
 			before := count()
 			flood(t, open)
 			assert.Equal(t, before, count(), "forged")
@@ -93,7 +99,8 @@ func TestForgedDeliveriesMakeNoKeysInRedis(t *testing.T) {
 // lets anybody take the key of an event that is still to come.
 func TestTheRunnerIsNotAskedAboutForgedDeliveries(t *testing.T) {
 	asked := 0
-	run := &fake{limit: 100, do: func(context.Context, string, httpadapter.Effect, dedup.Request) (dedup.Result[[]byte], error) {
+	run := &fake{limit: 100, do: func(context.Context, string, httpadapter.Effect,
+		dedup.Request) (dedup.Result[[]byte], error) {
 		asked++
 		return dedup.Result[[]byte]{Outcome: dedup.Duplicate}, nil
 	}}
@@ -124,6 +131,7 @@ func TestTheRunnerIsNotAskedAboutForgedDeliveries(t *testing.T) {
 			}
 		}
 	}
-	wantOK(t, send(newEndpoint(t, run, provider(t, "standard-webhooks", secret), nil, webhook.Config{}), standard(t, "1", "{}")))
+	wantOK(t, send(newEndpoint(t, run, provider(t, "standard-webhooks", secret),
+		nil, webhook.Config{}), standard(t, "1", "{}")))
 	assert.Equal(t, 1, asked, "an honest one")
 }

@@ -39,7 +39,8 @@ func FuzzStandardWebhooks(f *testing.F) {
 	key := []byte("0123456789abcdef01234567")
 	private := ed25519.NewKeyFromSeed([]byte("0123456789abcdef0123456789abcdef"))
 	public := private.Public().(ed25519.PublicKey)
-	p := provider(f, "standard-webhooks", "whsec_"+base64.StdEncoding.EncodeToString(key), "whpk_"+base64.StdEncoding.EncodeToString(public))
+	p := provider(f, "standard-webhooks", "whsec_"+base64.StdEncoding.EncodeToString(key),
+		"whpk_"+base64.StdEncoding.EncodeToString(public))
 	sign := func(text string) (v1, v1a string) {
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(text))
@@ -47,7 +48,8 @@ func FuzzStandardWebhooks(f *testing.F) {
 			"v1a," + base64.StdEncoding.EncodeToString(ed25519.Sign(private, []byte(text)))
 	}
 	v1, v1a := sign("evt_1.1700000000.{}")
-	for _, list := range []string{v1, v1a, v1 + " " + v1a, "v2,x " + v1, v1 + ",", " ", "v1,", v1[:20], "v1a," + v1[3:], strings.Repeat(v1a+" ", 20)} {
+	for _, list := range []string{v1, v1a, v1 + " " + v1a, "v2,x " + v1, v1 + ",", " ", "v1,",
+		v1[:20], "v1a," + v1[3:], strings.Repeat(v1a+" ", 20)} {
 		f.Add("evt_1", "1700000000", list, "{}")
 	}
 	f.Add("evt_1.1700000000", "1700000000", v1, "{}")
@@ -59,15 +61,19 @@ func FuzzStandardWebhooks(f *testing.F) {
 		}
 		v1, v1a := sign(id + "." + timestamp + "." + body)
 		entries := strings.Split(list, " ")
-		want := id != "" && !strings.Contains(id, ".") && within(timestamp) && len(timestamp) <= 12 && len(entries) <= 16 &&
+		want := id != "" && !strings.Contains(id, ".") && within(timestamp) &&
+			len(timestamp) <= 12 && len(entries) <= 16 &&
 			(slices.Contains(entries, v1) || slices.Contains(entries, v1a))
-		got, err := verified(p, body, map[string]string{"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": list})
+		got, err := verified(p, body,
+			map[string]string{"webhook-id": id, "webhook-timestamp": timestamp,
+				"webhook-signature": list})
 		assert.Equal(t, want, err == nil, "%q %q %q %q: %+v, %v; want %v", id, timestamp, list,
 			body, got, err, want)
 		assert.False(t, want && (got.ID != id || !got.Signed), "%q %q %q %q: %+v, %v; want %v", id,
 			timestamp, list, body, got, err, want)
 		// And what is rightly signed is believed.
-		_, err = verified(p, body, map[string]string{"webhook-id": id, "webhook-timestamp": timestamp, "webhook-signature": "v1a,AAAA " + v1})
+		_, err = verified(p, body, map[string]string{"webhook-id": id,
+			"webhook-timestamp": timestamp, "webhook-signature": "v1a,AAAA " + v1})
 		want = id != "" && !strings.Contains(id, ".") && within(timestamp) && len(timestamp) <= 12
 		assert.Equal(t, want, err == nil, err)
 	})
@@ -77,7 +83,9 @@ func FuzzStripe(f *testing.F) {
 	p := provider(f, "stripe", "old", "new")
 	const body = `{"id":"evt_1","type":"paid"}`
 	good := hexMAC("new", "1700000000."+body)
-	for _, h := range []string{"t=1700000000,v1=" + good, "t=1700000000,v1=00,v1=" + good, "v1=" + good, "t=1700000000,t=1,v1=" + good, "t=,v1", ",,,", "t=1700000000,v0=" + good, "t=1700000301,v1=" + good} {
+	for _, h := range []string{"t=1700000000,v1=" + good, "t=1700000000,v1=00,v1=" + good,
+		"v1=" + good, "t=1700000000,t=1,v1=" + good, "t=,v1", ",,,", "t=1700000000,v0=" + good,
+		"t=1700000301,v1=" + good} {
 		f.Add(h, body)
 	}
 	f.Fuzz(func(t *testing.T, header, body string) {
@@ -110,19 +118,26 @@ func FuzzPrefixed(f *testing.F) {
 	f.Add("sha256=zz", "1", "{}")
 	slack, github := provider(f, "slack", "s"), provider(f, "github", "s")
 	f.Fuzz(func(t *testing.T, signature, timestamp, body string) {
-		_, err := verified(slack, body, map[string]string{"X-Slack-Signature": signature, "X-Slack-Request-Timestamp": timestamp})
+		_, err := verified(slack, body,
+			map[string]string{"X-Slack-Signature": signature,
+				"X-Slack-Request-Timestamp": timestamp})
 		assert.False(t, err == nil &&
-			(!within(timestamp) || !strings.EqualFold(signature[3:], hexMAC("s", "v0:"+timestamp+":"+body))),
+			(!within(timestamp) || !strings.EqualFold(signature[3:],
+				hexMAC("s", "v0:"+timestamp+":"+body))),
 			"Slack: %q %q %q", signature, timestamp, body)
-		_, err = verified(github, body, map[string]string{"X-Hub-Signature-256": signature, "X-GitHub-Delivery": "1", "X-GitHub-Event": "push"})
-		want := strings.HasPrefix(signature, "sha256=") && strings.EqualFold(signature[7:], hexMAC("s", body))
+		_, err = verified(github, body,
+			map[string]string{"X-Hub-Signature-256": signature, "X-GitHub-Delivery": "1",
+				"X-GitHub-Event": "push"})
+		want := strings.HasPrefix(signature, "sha256=") &&
+			strings.EqualFold(signature[7:], hexMAC("s", body))
 		assert.Equal(t, want, err == nil, "GitHub: %q %q", signature, body)
 	})
 }
 
 // What HMAC accepts as a description signs the body, and never panics.
 func FuzzHMACContent(f *testing.F) {
-	for _, c := range []string{"{body}", "{id}.{timestamp}.{body}", "{id}{body}", "{body}{body}", "{{body}}", "}{", "v1:{body}:{id}", ""} {
+	for _, c := range []string{"{body}", "{id}.{timestamp}.{body}", "{id}{body}", "{body}{body}",
+		"{{body}}", "}{", "v1:{body}:{id}", ""} {
 		f.Add(c, "e1", "{}")
 	}
 	f.Fuzz(func(t *testing.T, content, id, body string) {
@@ -135,11 +150,13 @@ func FuzzHMACContent(f *testing.F) {
 		if err != nil {
 			return
 		}
-		text := strings.NewReplacer("{id}", id, "{timestamp}", "1700000000", "{body}", body).Replace(content)
+		text := strings.NewReplacer("{id}", id, "{timestamp}", "1700000000", "{body}",
+			body).Replace(content)
 		if content == "" {
 			text = body
 		}
-		header := map[string]string{"X-Sig": hexMAC("old", text), "X-Id": id, "X-Time": "1700000000"}
+		header := map[string]string{"X-Sig": hexMAC("old", text), "X-Id": id,
+			"X-Time": "1700000000"}
 		got, err := verified(p, body, header)
 		assert.False(t, err == nil && got.ID != id, "%q: %+v", content, got)
 		_, err = verified(p, body+"x", header)
@@ -149,7 +166,9 @@ func FuzzHMACContent(f *testing.F) {
 
 // Members are those that encoding/json finds, where no name is there twice.
 func FuzzMembers(f *testing.F) {
-	for _, body := range []string{`{"id":"1"}`, `{"id":1,"type":"paid"}`, `{"id":{},"a":[{"id":1}],"type":null}`, `{"\u0069d":"1"}`, `{"id":"1","id":"2"}`, `{"ID":1}`, `{"id":1,}`, `{"id" 1}`, `{"id":1}}`, "[]", "\xff", `{"id":"\ud800"}`} {
+	for _, body := range []string{`{"id":"1"}`, `{"id":1,"type":"paid"}`,
+		`{"id":{},"a":[{"id":1}],"type":null}`, `{"\u0069d":"1"}`, `{"id":"1","id":"2"}`,
+		`{"ID":1}`, `{"id":1,}`, `{"id" 1}`, `{"id":1}}`, "[]", "\xff", `{"id":"\ud800"}`} {
 		f.Add(body)
 	}
 	p := signedBy(f, "acme")

@@ -80,7 +80,8 @@ func HMAC(cfg HMACConfig) (Provider, error) {
 	if err := h.check(); err != nil {
 		return Provider{}, err
 	}
-	p := Provider{Name: cfg.Name, Horizon: cfg.Horizon, BodyLimit: cfg.BodyLimit, Precheck: h.precheck, Verify: h.verify}
+	p := Provider{Name: cfg.Name, Horizon: cfg.Horizon, BodyLimit: cfg.BodyLimit,
+		Precheck: h.precheck, Verify: h.verify}
 	return p, p.check()
 }
 
@@ -112,7 +113,8 @@ func parseContent(content string) ([]piece, error) {
 		}
 		if at > 0 {
 			if strings.ContainsAny(rest[:at], "{}") {
-				return nil, bad(field, "has %q, where only {body}, {id} and {timestamp} are known", rest[:at])
+				return nil, bad(field, "has %q, where only {body}, {id} and {timestamp} are known",
+					rest[:at])
 			}
 			list = append(list, piece{text: rest[:at]})
 			rest = rest[at:]
@@ -134,7 +136,9 @@ func parseContent(content string) ([]piece, error) {
 	return list, nil
 }
 
-func (h *hmacProvider) signs(name string) bool { return strings.Contains(h.cfg.Content, "{"+name+"}") }
+func (h *hmacProvider) signs(name string) bool {
+	return strings.Contains(h.cfg.Content, "{"+name+"}")
+}
 
 func (h *hmacProvider) check() error {
 	c := &h.cfg
@@ -151,7 +155,8 @@ func (h *hmacProvider) check() error {
 	case h.signs("id") && c.IDHeader == "":
 		return bad(field+"Content", "has {id}, and there is no IDHeader")
 	case h.signs("timestamp") != (c.TimestampHeader != ""):
-		return bad(field+"TimestampHeader", "must be in Content as {timestamp}: a time that is not signed proves nothing")
+		return bad(field+"TimestampHeader",
+			"must be in Content as {timestamp}: a time that is not signed proves nothing")
 	case c.Tolerance < 0:
 		return bad(field+"Tolerance", "is %v; it must not be negative", c.Tolerance)
 	}
@@ -168,7 +173,8 @@ func (h *hmacProvider) precheck(header http.Header, now time.Time) error {
 }
 
 // time is the signed time of an attempt, where the provider has one.
-func (h *hmacProvider) time(header http.Header, now time.Time) (timestamp string, sent time.Time, err error) {
+func (h *hmacProvider) time(header http.Header, now time.Time) (timestamp string, sent time.Time,
+	err error) {
 	if h.cfg.TimestampHeader == "" {
 		return "", time.Time{}, nil
 	}
@@ -282,7 +288,8 @@ func (h *hmacProvider) identify(m *Message, i Identity) (Identity, error) {
 		}
 	}
 	if i.ID == "" {
-		return Identity{}, bad("id", "is missing: %s must be there, once, and readable", h.cfg.IDHeader+h.cfg.IDMember)
+		return Identity{}, bad("id", "is missing: %s must be there, once, and readable",
+			h.cfg.IDHeader+h.cfg.IDMember)
 	}
 	return i, nil
 }
@@ -292,5 +299,6 @@ func (h *hmacProvider) said(body []byte) (map[string]json.RawMessage, error) {
 	if h.cfg.IDMember == "" && h.cfg.TypeMember == "" {
 		return nil, nil
 	}
-	return members(body, cmp.Or(h.cfg.IDMember, h.cfg.TypeMember), cmp.Or(h.cfg.TypeMember, h.cfg.IDMember))
+	return members(body, cmp.Or(h.cfg.IDMember, h.cfg.TypeMember),
+		cmp.Or(h.cfg.TypeMember, h.cfg.IDMember))
 }

@@ -40,14 +40,22 @@ func TestHMAC(t *testing.T) {
 		sig    string
 		want   webhook.Identity
 	}{
-		"body alone": {func(*webhook.HMACConfig) {}, "v1=" + hexMAC("new", body), webhook.Identity{ID: "e1", Type: "paid"}},
+		"body alone": {func(*webhook.HMACConfig) {}, "v1=" + hexMAC("new", body),
+			webhook.Identity{ID: "e1", Type: "paid"}},
 		"id, time and body": {func(c *webhook.HMACConfig) {
 			c.Content, c.TimestampHeader = "v1:{id}.{timestamp}.{body}", "X-Time"
-		}, "v1=" + hexMAC("old", "v1:e1.1699999999."+body), webhook.Identity{ID: "e1", Type: "paid", Signed: true, Sent: time.Unix(1699999999, 0)}},
-		"body first":     {func(c *webhook.HMACConfig) { c.Content = "{body}|{id}" }, "v1=" + hexMAC("old", body+"|e1"), webhook.Identity{ID: "e1", Type: "paid", Signed: true}},
-		"id in the body": {func(c *webhook.HMACConfig) { c.IDHeader, c.IDMember = "", "n" }, "v1=" + hexMAC("old", body), webhook.Identity{ID: "7", Type: "paid", Signed: true}},
+		}, "v1=" + hexMAC("old", "v1:e1.1699999999."+body),
+			webhook.Identity{ID: "e1", Type: "paid", Signed: true, Sent: time.Unix(1699999999, 0)}},
+		"body first": {func(c *webhook.HMACConfig) {
+			c.Content = "{body}|{id}"
+		}, "v1=" + hexMAC("old", body+"|e1"),
+			webhook.Identity{ID: "e1", Type: "paid", Signed: true}},
+		"id in the body": {func(c *webhook.HMACConfig) {
+			c.IDHeader, c.IDMember = "", "n"
+		}, "v1=" + hexMAC("old", body), webhook.Identity{ID: "7", Type: "paid", Signed: true}},
 		"SHA-1, base64": {func(c *webhook.HMACConfig) {
-			c.Hash, c.Encoding, c.Prefix, c.TypeMember, c.TypeHeader = sha1.New, webhook.Base64, "", "", "X-Type"
+			c.Hash, c.Encoding, c.Prefix, c.TypeMember, c.TypeHeader = sha1.New, webhook.Base64,
+				"", "", "X-Type"
 		}, func() string {
 			mac := hmac.New(sha1.New, []byte("new"))
 			mac.Write([]byte(body))
@@ -59,7 +67,8 @@ func TestHMAC(t *testing.T) {
 			row.change(&cfg)
 			p, err := webhook.HMAC(cfg)
 			require.NoError(t, err)
-			h := http.Header{"X-Sig": {row.sig}, "X-Id": {"e1"}, "X-Time": {"1699999999"}, "X-Type": {"other"}}
+			h := http.Header{"X-Sig": {row.sig}, "X-Id": {"e1"}, "X-Time": {"1699999999"},
+				"X-Type": {"other"}}
 			got, err := p.Verify(&webhook.Message{Header: h, Body: []byte(body), Now: now})
 			require.NoError(t, err)
 			assert.Equal(t, row.want.ID, got.ID)
@@ -79,7 +88,8 @@ func TestHMAC(t *testing.T) {
 			}
 			if cfg.TimestampHeader != "" {
 				for _, off := range []time.Duration{-302 * time.Second, 302 * time.Second} {
-					_, err := p.Verify(&webhook.Message{Header: h, Body: []byte(body), Now: now.Add(off)})
+					_, err := p.Verify(&webhook.Message{Header: h, Body: []byte(body),
+						Now: now.Add(off)})
 					assert.ErrorIs(t, err, webhook.ErrStale, off)
 				}
 			}
@@ -147,7 +157,9 @@ func TestHMACEveryTextIsOneMessage(t *testing.T) {
 			p, err := webhook.HMAC(cfg)
 			require.NoError(t, err)
 			for n := 1; n < 2<<longest; n++ {
-				text := strings.NewReplacer("0", "a", "1", "b").Replace(strconv.FormatInt(int64(n), 2)[1:]) // all of two letters
+				// all of two letters
+				text := strings.NewReplacer("0", "a",
+					"1", "b").Replace(strconv.FormatInt(int64(n), 2)[1:])
 				signature := hexMAC("old", text)
 				accepted := 0
 				for at := 0; at+len(separator) <= len(text); at++ {
@@ -158,7 +170,8 @@ func TestHMACEveryTextIsOneMessage(t *testing.T) {
 					if !idFirst {
 						id, body = body, id
 					}
-					if _, err := verified(p, body, map[string]string{"X-Sig": signature, "X-Id": id}); err == nil {
+					if _, err := verified(p, body,
+						map[string]string{"X-Sig": signature, "X-Id": id}); err == nil {
 						accepted++
 					}
 				}
@@ -184,23 +197,25 @@ func TestHMACTextAtTheEnds(t *testing.T) {
 
 func TestHMACRefuses(t *testing.T) {
 	for name, change := range map[string]func(*webhook.HMACConfig){
-		"no name":                    func(c *webhook.HMACConfig) { c.Name = "" },
-		"no secret":                  func(c *webhook.HMACConfig) { c.Secrets = nil },
-		"an empty secret":            func(c *webhook.HMACConfig) { c.Secrets = []string{"a", ""} },
-		"no header":                  func(c *webhook.HMACConfig) { c.Header = "" },
-		"unknown encoding":           func(c *webhook.HMACConfig) { c.Encoding = 2 },
-		"no id":                      func(c *webhook.HMACConfig) { c.IDHeader = "" },
-		"two ids":                    func(c *webhook.HMACConfig) { c.IDMember = "id" },
-		"two types":                  func(c *webhook.HMACConfig) { c.TypeHeader = "X-Type" },
-		"no horizon":                 func(c *webhook.HMACConfig) { c.Horizon = 0 },
-		"body limit":                 func(c *webhook.HMACConfig) { c.BodyLimit = -1 },
-		"tolerance":                  func(c *webhook.HMACConfig) { c.Tolerance = -1 },
-		"body not signed":            func(c *webhook.HMACConfig) { c.Content = "{id}" },
-		"body twice":                 func(c *webhook.HMACConfig) { c.Content = "{body}.{body}" },
-		"side by side":               func(c *webhook.HMACConfig) { c.Content = "{id}{body}" },
-		"unknown place":              func(c *webhook.HMACConfig) { c.Content = "{ID}.{body}" },
-		"time that is not signed":    func(c *webhook.HMACConfig) { c.TimestampHeader = "X-Time" },
-		"signed time without header": func(c *webhook.HMACConfig) { c.Content = "{timestamp}.{body}" },
+		"no name":                 func(c *webhook.HMACConfig) { c.Name = "" },
+		"no secret":               func(c *webhook.HMACConfig) { c.Secrets = nil },
+		"an empty secret":         func(c *webhook.HMACConfig) { c.Secrets = []string{"a", ""} },
+		"no header":               func(c *webhook.HMACConfig) { c.Header = "" },
+		"unknown encoding":        func(c *webhook.HMACConfig) { c.Encoding = 2 },
+		"no id":                   func(c *webhook.HMACConfig) { c.IDHeader = "" },
+		"two ids":                 func(c *webhook.HMACConfig) { c.IDMember = "id" },
+		"two types":               func(c *webhook.HMACConfig) { c.TypeHeader = "X-Type" },
+		"no horizon":              func(c *webhook.HMACConfig) { c.Horizon = 0 },
+		"body limit":              func(c *webhook.HMACConfig) { c.BodyLimit = -1 },
+		"tolerance":               func(c *webhook.HMACConfig) { c.Tolerance = -1 },
+		"body not signed":         func(c *webhook.HMACConfig) { c.Content = "{id}" },
+		"body twice":              func(c *webhook.HMACConfig) { c.Content = "{body}.{body}" },
+		"side by side":            func(c *webhook.HMACConfig) { c.Content = "{id}{body}" },
+		"unknown place":           func(c *webhook.HMACConfig) { c.Content = "{ID}.{body}" },
+		"time that is not signed": func(c *webhook.HMACConfig) { c.TimestampHeader = "X-Time" },
+		"signed time without header": func(c *webhook.HMACConfig) {
+			c.Content = "{timestamp}.{body}"
+		},
 		"signed id without header": func(c *webhook.HMACConfig) {
 			c.Content, c.IDHeader, c.IDMember = "{id}.{body}", "", "id"
 		},

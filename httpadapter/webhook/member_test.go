@@ -16,10 +16,13 @@ import (
 
 // signed is a delivery of each provider that says something of itself in its body.
 var signed = map[string]func(t testing.TB, body string) *http.Request{
-	"standard-webhooks": func(t testing.TB, body string) *http.Request { return standard(t, "evt_1", body) },
+	"standard-webhooks": func(t testing.TB, body string) *http.Request {
+		return standard(t, "evt_1", body)
+	},
 	"stripe": func(_ testing.TB, body string) *http.Request {
 		now := strconv.FormatInt(time.Now().Unix(), 10)
-		return request(http.Header{"Stripe-Signature": {"t=" + now + ",v1=" + hexMAC(secret, now+"."+body)}}, body)
+		return request(http.Header{"Stripe-Signature": {"t=" + now + ",v1=" +
+			hexMAC(secret, now+"."+body)}}, body)
 	},
 	"slack": func(_ testing.TB, body string) *http.Request {
 		now := strconv.FormatInt(time.Now().Unix(), 10)
@@ -39,7 +42,8 @@ func signedBy(t testing.TB, name string) webhook.Provider {
 		return provider(t, name, secret)
 	}
 	p, err := webhook.HMAC(webhook.HMACConfig{
-		Name: name, Secrets: []string{secret}, Header: "X-Sig", IDMember: "id", TypeMember: "type", Horizon: time.Hour,
+		Name: name, Secrets: []string{secret}, Header: "X-Sig", IDMember: "id", TypeMember: "type",
+		Horizon: time.Hour,
 	})
 	require.NoError(t, err)
 	return p
@@ -67,7 +71,8 @@ func TestOddBodiesLoseNoEvent(t *testing.T) {
 		{"standard-webhooks", `{"type":"oth\ud800r"}`, run, ""},
 		{"standard-webhooks", `{"type":"other","type":"paid"}`, refuse, ""},
 		{"standard-webhooks", `{"type":"paid","\u0074ype":"paid"}`, refuse, ""},
-		{"standard-webhooks", `{"a":{"type":"other"},"b":[{"type":"other"}],"type":"paid"}`, run, "paid"},
+		{"standard-webhooks", `{"a":{"type":"other"},"b":[{"type":"other"}],"type":"paid"}`,
+			run, "paid"},
 
 		{"stripe", `{"id":"evt_1","type":"paid"}`, run, "paid"},
 		{"stripe", `{"id":"evt_1","type":"other"}`, skip, ""},
@@ -91,7 +96,8 @@ func TestOddBodiesLoseNoEvent(t *testing.T) {
 		{"slack", `{"type":"other","event_id":"Ev1"}`, skip, ""},
 		{"slack", `{"event_id":7,"event":{"type":"paid"}}`, refuse, ""},
 		{"slack", `{"event_id":"Ev1","event_id":"Ev2","event":{"type":"paid"}}`, refuse, ""},
-		{"slack", `{"event_id":"Ev1","event":{"type":"paid"},"event":{"type":"other"}}`, refuse, ""},
+		{"slack", `{"event_id":"Ev1","event":{"type":"paid"},"event":{"type":"other"}}`,
+			refuse, ""},
 		{"slack", `{"event_id":"Ev1","event":{"type":"other","type":"paid"}}`, refuse, ""},
 
 		{"acme", `{"id":"1","type":"paid"}`, run, "paid"},
@@ -104,10 +110,11 @@ func TestOddBodiesLoseNoEvent(t *testing.T) {
 	} {
 		t.Run(row.provider+row.body, func(t *testing.T) {
 			got := "none"
-			e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), signedBy(t, row.provider), func(_ context.Context, d *webhook.Delivery) error {
-				got = d.Type
-				return nil
-			}, webhook.Config{Handles: func(s string) bool { return s == "paid" }})
+			e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), signedBy(t, row.provider),
+				func(_ context.Context, d *webhook.Delivery) error {
+					got = d.Type
+					return nil
+				}, webhook.Config{Handles: func(s string) bool { return s == "paid" }})
 			w := send(e, signed[row.provider](t, row.body))
 			if row.want == refuse {
 				wantProblem(t, w, 400, "delivery-malformed", "")
@@ -132,15 +139,17 @@ func TestIDsAreReadable(t *testing.T) {
 			"github": gitHub(id, "push", "{}"),
 			"type":   gitHub("1", id, "{}"),
 		} {
-			e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "github", gitHubSecret), nil,
+			e := newEndpoint(t, claimed(t, dedup.Memory(100), nil),
+				provider(t, "github", gitHubSecret), nil,
 				webhook.Config{Handles: func(s string) bool { return s == "push" }})
 			wantProblem(t, send(e, r), 400, "delivery-malformed", "")
 			e.wantRuns(t, 0)
 			_ = name
 		}
-		own := webhook.Provider{Name: "own", Horizon: time.Hour, Verify: func(*webhook.Message) (webhook.Identity, error) {
-			return webhook.Identity{ID: id, Signed: true}, nil
-		}}
+		own := webhook.Provider{Name: "own", Horizon: time.Hour,
+			Verify: func(*webhook.Message) (webhook.Identity, error) {
+				return webhook.Identity{ID: id, Signed: true}, nil
+			}}
 		e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), own, nil, webhook.Config{})
 		wantProblem(t, send(e, request(nil, "{}")), 400, "delivery-malformed", "")
 		e.wantRuns(t, 0)

@@ -21,7 +21,8 @@ func Stripe(secrets ...string) (Provider, error) {
 	if err != nil {
 		return Provider{}, err
 	}
-	said := func(h http.Header, now time.Time) (timestamp string, sent time.Time, v1 [][]byte, err error) {
+	said := func(h http.Header, now time.Time) (timestamp string, sent time.Time, v1 [][]byte,
+		err error) {
 		header, _ := line(h, "Stripe-Signature")
 		timestamp, v1, ok := stripeSignature(header)
 		if !ok || len(v1) == 0 {
@@ -34,24 +35,25 @@ func Stripe(secrets ...string) (Provider, error) {
 		_, _, _, err := said(h, now)
 		return err
 	}
-	return Provider{Name: "stripe", Horizon: 30 * day, BodyLimit: defaultBodyLimit, Precheck: precheck, Verify: func(m *Message) (Identity, error) {
-		timestamp, sent, v1, err := said(m.Header, m.Now)
-		if err != nil {
-			return Identity{}, err
-		}
-		if !keys.match(v1, []byte(timestamp+"."), m.Body) {
-			return Identity{}, ErrSignature
-		}
-		body, err := members(m.Body, "id", "type")
-		if err != nil {
-			return Identity{}, err
-		}
-		id := text(body["id"])
-		if id == "" {
-			return Identity{}, bad("body", "has no id that can be read")
-		}
-		return Identity{ID: id, Type: text(body["type"]), Signed: true, Sent: sent}, nil
-	}}, nil
+	return Provider{Name: "stripe", Horizon: 30 * day, BodyLimit: defaultBodyLimit,
+		Precheck: precheck, Verify: func(m *Message) (Identity, error) {
+			timestamp, sent, v1, err := said(m.Header, m.Now)
+			if err != nil {
+				return Identity{}, err
+			}
+			if !keys.match(v1, []byte(timestamp+"."), m.Body) {
+				return Identity{}, ErrSignature
+			}
+			body, err := members(m.Body, "id", "type")
+			if err != nil {
+				return Identity{}, err
+			}
+			id := text(body["id"])
+			if id == "" {
+				return Identity{}, bad("body", "has no id that can be read")
+			}
+			return Identity{ID: id, Type: text(body["type"]), Signed: true, Sent: sent}, nil
+		}}, nil
 }
 
 // stripeSignature takes a header apart. It reports false where it has no t, two of them, or
@@ -83,13 +85,14 @@ func stripeSignature(header string) (timestamp string, v1 [][]byte, ok bool) {
 // again by itself (using-webhooks/handling-failed-webhook-deliveries): by hand, or by a
 // script, deliveries of the last three days, under their old id; that is Horizon.
 func GitHub(secrets ...string) (Provider, error) {
-	return unsigned("github", 3*day, gitHubBodyLimit, secrets, "X-GitHub-Delivery", "X-GitHub-Event", func(h string) ([]byte, error) {
-		text, ok := strings.CutPrefix(h, "sha256=")
-		if !ok {
-			return nil, ErrSignature
-		}
-		return hex.DecodeString(text)
-	}, "X-Hub-Signature-256")
+	return unsigned("github", 3*day, gitHubBodyLimit, secrets, "X-GitHub-Delivery",
+		"X-GitHub-Event", func(h string) ([]byte, error) {
+			text, ok := strings.CutPrefix(h, "sha256=")
+			if !ok {
+				return nil, ErrSignature
+			}
+			return hex.DecodeString(text)
+		}, "X-Hub-Signature-256")
 }
 
 // Shopify is who sends as shopify.dev/docs/apps/build/webhooks says: X-Shopify-Hmac-SHA256
@@ -99,8 +102,8 @@ func GitHub(secrets ...string) (Provider, error) {
 // (shopify.dev/changelog/updates-to-webhook-retry-mechanism), and 48 hours before; Horizon
 // is 48 hours.
 func Shopify(secrets ...string) (Provider, error) {
-	return unsigned("shopify", 2*day, defaultBodyLimit, secrets, "X-Shopify-Event-Id", "X-Shopify-Topic",
-		strictBase64.DecodeString, "X-Shopify-Hmac-Sha256")
+	return unsigned("shopify", 2*day, defaultBodyLimit, secrets, "X-Shopify-Event-Id",
+		"X-Shopify-Topic", strictBase64.DecodeString, "X-Shopify-Hmac-Sha256")
 }
 
 // unsigned is a provider that signs its bodies alone.
@@ -123,27 +126,28 @@ func unsigned(name string, horizon time.Duration, limit int, secrets []string, i
 		_, err := said(h)
 		return err
 	}
-	return Provider{Name: name, Horizon: horizon, BodyLimit: limit, Precheck: precheck, Verify: func(m *Message) (Identity, error) {
-		data, err := said(m.Header)
-		if err != nil || !keys.match([][]byte{data}, m.Body) {
-			return Identity{}, ErrSignature
-		}
-		eventID, okID := line(m.Header, id)
-		kind, okType := line(m.Header, eventType)
-		if !okID || !okType {
-			return Identity{}, bad(id+", "+eventType, "must both be there, once")
-		}
-		return Identity{ID: eventID, Type: kind}, nil
-	}}, nil
+	return Provider{Name: name, Horizon: horizon, BodyLimit: limit, Precheck: precheck,
+		Verify: func(m *Message) (Identity, error) {
+			data, err := said(m.Header)
+			if err != nil || !keys.match([][]byte{data}, m.Body) {
+				return Identity{}, ErrSignature
+			}
+			eventID, okID := line(m.Header, id)
+			kind, okType := line(m.Header, eventType)
+			if !okID || !okType {
+				return Identity{}, bad(id+", "+eventType, "must both be there, once")
+			}
+			return Identity{ID: eventID, Type: kind}, nil
+		}}, nil
 }
 
-// Slack is who sends the Events API as docs.slack.dev says: X-Slack-Signature is `v0=<hex>`
-// of HMAC-SHA256 of `v0:timestamp:body` (authentication/verifying-requests-from-slack), and
-// X-Slack-Request-Timestamp may be five minutes off. The id is the body's event_id, and so
-// is signed; Type is that of its event. url_verification is answered with its challenge,
-// and is no event; nor is app_rate_limited, which has no id: it is logged and answered with
-// 200, and says that Slack keeps events back. Slack gives a receiver three seconds and sends again three times within
-// the hour (apis/events-api), which is Horizon.
+// Slack is who sends the Events API as docs.slack.dev says: X-Slack-Signature is `v0=<hex>` of
+// HMAC-SHA256 of `v0:timestamp:body` (authentication/verifying-requests-from-slack), and
+// X-Slack-Request-Timestamp may be five minutes off. The id is the body's event_id, and so is
+// signed; Type is that of its event. url_verification is answered with its challenge, and is no
+// event; nor is app_rate_limited, which has no id: it is logged and answered with 200, and says
+// that Slack keeps events back. Slack gives a receiver three seconds and sends again three times
+// within the hour (apis/events-api), which is Horizon.
 //
 // Slash commands and interactions come without an event_id, and are not sent again: they
 // are answered with 400, and belong to an endpoint of their own.
@@ -152,7 +156,8 @@ func Slack(secrets ...string) (Provider, error) {
 	if err != nil {
 		return Provider{}, err
 	}
-	said := func(h http.Header, now time.Time) (timestamp string, sent time.Time, signature []byte, err error) {
+	said := func(h http.Header, now time.Time) (timestamp string, sent time.Time, signature []byte,
+		err error) {
 		header, _ := line(h, "X-Slack-Signature")
 		timestamp, _ = line(h, "X-Slack-Request-Timestamp")
 		text, ok := strings.CutPrefix(header, "v0=")
@@ -167,16 +172,17 @@ func Slack(secrets ...string) (Provider, error) {
 		_, _, _, err := said(h, now)
 		return err
 	}
-	return Provider{Name: "slack", Horizon: time.Hour, BodyLimit: defaultBodyLimit, Precheck: precheck, Verify: func(m *Message) (Identity, error) {
-		timestamp, sent, signature, err := said(m.Header, m.Now)
-		if err != nil {
-			return Identity{}, err
-		}
-		if !keys.match([][]byte{signature}, []byte("v0:"+timestamp+":"), m.Body) {
-			return Identity{}, ErrSignature
-		}
-		return slackIdentity(m.Body, sent)
-	}}, nil
+	return Provider{Name: "slack", Horizon: time.Hour, BodyLimit: defaultBodyLimit,
+		Precheck: precheck, Verify: func(m *Message) (Identity, error) {
+			timestamp, sent, signature, err := said(m.Header, m.Now)
+			if err != nil {
+				return Identity{}, err
+			}
+			if !keys.match([][]byte{signature}, []byte("v0:"+timestamp+":"), m.Body) {
+				return Identity{}, ErrSignature
+			}
+			return slackIdentity(m.Body, sent)
+		}}, nil
 }
 
 func slackIdentity(body []byte, sent time.Time) (Identity, error) {
@@ -193,7 +199,8 @@ func slackIdentity(body []byte, sent time.Time) (Identity, error) {
 		return i, nil
 	}
 	if i.ID == "" {
-		return Identity{}, bad("body", "has no event_id that can be read: slash commands and interactions are no events, and need an endpoint of their own")
+		return Identity{}, bad("body",
+			"has no event_id that can be read: slash commands and interactions are no events, and need an endpoint of their own")
 	}
 	if event, inside := said["event"]; inside { // the outer type is then event_callback
 		said, err := members(event, "type")

@@ -69,7 +69,8 @@ func (i *Identity) check() error {
 	if !i.Signed {
 		return nil // the key is a digest
 	}
-	_, err := dedup.NewID("webhook", "", i.ID) // here, so that what a Runner refuses is not the sender's fault
+	// here, so that what a Runner refuses is not the sender's fault
+	_, err := dedup.NewID("webhook", "", i.ID)
 	return err
 }
 

@@ -88,17 +88,23 @@ func New(run httpadapter.Runner, p Provider, handle Handler, cfg Config) (*Recei
 	case handle == nil:
 		return nil, bad("Handler", "is nil")
 	case run.ResultLimit() != 0 && run.ResultLimit() < len(failedForGood):
-		return nil, bad("Runner", "keeps results of %d bytes; at least %d are needed", run.ResultLimit(), len(failedForGood))
+		return nil, bad("Runner", "keeps results of %d bytes; at least %d are needed",
+			run.ResultLimit(), len(failedForGood))
 	case run.Window() != 0 && run.Window() < p.Horizon && !cfg.ShortWindow:
-		return nil, bad("webhook.Config.ShortWindow", "is not set, and the window of %v is shorter than %s may send an event again (%v)", run.Window(), p.Name, p.Horizon)
+		return nil, bad("webhook.Config.ShortWindow",
+			"is not set, and the window of %v is shorter than %s may send an event again (%v)",
+			run.Window(), p.Name, p.Horizon)
 	}
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
 	if cfg.MaxUnverified <= p.BodyLimit {
-		return nil, bad("webhook.Config.MaxUnverified", "is %d; it must be above the BodyLimit of %s, %d", cfg.MaxUnverified, p.Name, p.BodyLimit)
+		return nil, bad("webhook.Config.MaxUnverified",
+			"is %d; it must be above the BodyLimit of %s, %d", cfg.MaxUnverified, p.Name,
+			p.BodyLimit)
 	}
-	return &Receiver{run: run, provider: p, handle: handle, cfg: cfg, unverified: unverified{limit: int64(cfg.MaxUnverified)}}, nil
+	return &Receiver{run: run, provider: p, handle: handle, cfg: cfg,
+		unverified: unverified{limit: int64(cfg.MaxUnverified)}}, nil
 }
 
 func (p *Provider) check() error {
@@ -108,7 +114,8 @@ func (p *Provider) check() error {
 	case p.Verify == nil:
 		return bad("webhook.Provider.Verify", "is nil: nobody would be refused")
 	case p.Horizon <= 0:
-		return bad("webhook.Provider.Horizon", "is %v; it says how long an event may be sent again", p.Horizon)
+		return bad("webhook.Provider.Horizon", "is %v; it says how long an event may be sent again",
+			p.Horizon)
 	case p.BodyLimit < 0:
 		return bad("webhook.Provider.BodyLimit", "is %d; it must not be negative", p.BodyLimit)
 	}
@@ -123,7 +130,8 @@ func (c *Config) complete() error {
 	case c.Timeout < 0:
 		return bad("webhook.Config.Timeout", "is %v; it must not be negative", c.Timeout)
 	case c.MaxUnverified < 0:
-		return bad("webhook.Config.MaxUnverified", "is %d; it must not be negative", c.MaxUnverified)
+		return bad("webhook.Config.MaxUnverified", "is %d; it must not be negative",
+			c.MaxUnverified)
 	case c.RetryAfter < 0:
 		return bad("webhook.Config.RetryAfter", "is %v; it must not be negative", c.RetryAfter)
 	}
@@ -169,7 +177,8 @@ func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err != nil:
 		rc.refuse(w, err)
 	case id.notice:
-		rc.cfg.Logger.Warn("webhook: a notice, and no event", "provider", rc.provider.Name, "endpoint", rc.cfg.Endpoint, "type", id.Type)
+		rc.cfg.Logger.Warn("webhook: a notice, and no event", "provider", rc.provider.Name,
+			"endpoint", rc.cfg.Endpoint, "type", id.Type)
 		w.WriteHeader(http.StatusOK)
 	case id.challenge != nil:
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -183,7 +192,8 @@ func (rc *Receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// verify says what a message is. Its body is no longer counted when it is verified, or refused and gone.
+// verify says what a message is. Its body is no longer counted when it is verified, or refused and
+// gone.
 func (rc *Receiver) verify(h http.Header, b *body) (Identity, error) {
 	defer b.give()
 	id, err := rc.provider.Verify(&Message{Header: h, Body: b.bytes, Now: time.Now()})

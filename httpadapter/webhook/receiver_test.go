@@ -23,17 +23,20 @@ import (
 )
 
 func TestOneEffectForADelivery(t *testing.T) {
-	want := webhook.Delivery{Provider: "standard-webhooks", Endpoint: "billing", ID: "evt_1", Type: "paid", Body: []byte(`{"type":"paid"}`)}
-	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), func(_ context.Context, d *webhook.Delivery) error {
-		assert.Equal(t, want.Provider, d.Provider)
-		assert.Equal(t, want.Endpoint, d.Endpoint)
-		assert.Equal(t, want.ID, d.ID)
-		assert.Equal(t, want.Type, d.Type)
-		assert.Equal(t, string(want.Body), string(d.Body))
-		assert.False(t, d.Sent.IsZero(), "got %+v", d)
-		assert.Equal(t, "evt_1", d.Header.Get("Webhook-Id"))
-		return nil
-	}, webhook.Config{})
+	want := webhook.Delivery{Provider: "standard-webhooks", Endpoint: "billing", ID: "evt_1",
+		Type: "paid", Body: []byte(`{"type":"paid"}`)}
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil),
+		provider(t, "standard-webhooks", secret),
+		func(_ context.Context, d *webhook.Delivery) error {
+			assert.Equal(t, want.Provider, d.Provider)
+			assert.Equal(t, want.Endpoint, d.Endpoint)
+			assert.Equal(t, want.ID, d.ID)
+			assert.Equal(t, want.Type, d.Type)
+			assert.Equal(t, string(want.Body), string(d.Body))
+			assert.False(t, d.Sent.IsZero(), "got %+v", d)
+			assert.Equal(t, "evt_1", d.Header.Get("Webhook-Id"))
+			return nil
+		}, webhook.Config{})
 	for range 3 {
 		wantOK(t, send(e, standard(t, "evt_1", string(want.Body))))
 	}
@@ -59,7 +62,8 @@ func TestProvidersAreApart(t *testing.T) {
 func TestEndpointsAreApart(t *testing.T) {
 	run := claimed(t, dedup.Memory(100), nil)
 	for _, name := range []string{"billing", "crm"} {
-		for _, p := range []webhook.Provider{provider(t, "standard-webhooks", secret), provider(t, "github", gitHubSecret)} {
+		for _, p := range []webhook.Provider{provider(t, "standard-webhooks", secret),
+			provider(t, "github", gitHubSecret)} {
 			e := newEndpoint(t, run, p, nil, webhook.Config{Endpoint: name})
 			r := standard(t, "1", "{}")
 			if p.Name == "github" {
@@ -73,7 +77,8 @@ func TestEndpointsAreApart(t *testing.T) {
 
 // GitHub's id is not signed: the body is the event, and its id must agree.
 func TestUnsignedIDs(t *testing.T) {
-	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "github", gitHubSecret), nil, webhook.Config{})
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "github", gitHubSecret),
+		nil, webhook.Config{})
 	wantOK(t, send(e, gitHub("1", "push", "{}")))
 	wantOK(t, send(e, gitHub("1", "push", "{}"))) // by hand, again
 	e.wantRuns(t, 1)
@@ -89,7 +94,8 @@ func TestUnsignedIDs(t *testing.T) {
 }
 
 func TestRelabelled(t *testing.T) {
-	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "github", gitHubSecret), nil, webhook.Config{Relabelled: true})
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "github", gitHubSecret),
+		nil, webhook.Config{Relabelled: true})
 	for _, id := range []string{"1", "2", "1", "2"} {
 		wantOK(t, send(e, gitHub(id, "repository_dispatch", "{}")))
 	}
@@ -99,10 +105,12 @@ func TestRelabelled(t *testing.T) {
 }
 
 func TestHandlesNoRecord(t *testing.T) {
-	run := &fake{do: func(context.Context, string, httpadapter.Effect, dedup.Request) (dedup.Result[[]byte], error) {
+	run := &fake{do: func(context.Context, string, httpadapter.Effect,
+		dedup.Request) (dedup.Result[[]byte], error) {
 		panic("claimed")
 	}, limit: 100}
-	e := newEndpoint(t, run, provider(t, "github", gitHubSecret), nil, webhook.Config{Handles: func(s string) bool { return s == "push" }})
+	e := newEndpoint(t, run, provider(t, "github", gitHubSecret),
+		nil, webhook.Config{Handles: func(s string) bool { return s == "push" }})
 	wantOK(t, send(e, gitHub("1", "ping", "{}")))
 	e.wantRuns(t, 0)
 	r := gitHub("1", "ping", "{}")
@@ -118,7 +126,8 @@ func TestSlackChallenge(t *testing.T) {
 		h.Set("X-Slack-Signature", "v0="+hexMAC("s", "v0:"+now+":"+body))
 		return request(h, body)
 	}
-	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "slack", "s"), nil, webhook.Config{Handles: func(string) bool { return true }})
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "slack", "s"), nil,
+		webhook.Config{Handles: func(string) bool { return true }})
 	const body = `{"type":"url_verification","token":"x","challenge":"3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"}`
 	w := send(e, sign(body))
 	assert.Equal(t, 200, w.Code)
@@ -130,10 +139,12 @@ func TestSlackChallenge(t *testing.T) {
 	wantProblem(t, send(e, sign(`{"type":"url_verification"}`)), 400, "delivery-malformed", "")
 	wantProblem(t, send(e, sign(`command=%2Fdeploy`)), 400, "delivery-malformed", "")
 	e.log.Reset()
-	wantOK(t, send(e, sign(`{"token":"x","type":"app_rate_limited","team_id":"T1","minute_rate_limited":1518467820,"api_app_id":"A1"}`)))
+	wantOK(t, send(e, sign(
+		`{"token":"x","type":"app_rate_limited","team_id":"T1","minute_rate_limited":1518467820,"api_app_id":"A1"}`)))
 	assert.Contains(t, e.log.String(), "app_rate_limited", "not logged")
 	e.wantRuns(t, 0)
-	wantOK(t, send(e, sign(`{"type":"event_callback","event_id":"Ev1","event":{"type":"message"}}`)))
+	wantOK(t, send(e, sign(
+		`{"type":"event_callback","event_id":"Ev1","event":{"type":"message"}}`)))
 	e.wantRuns(t, 1)
 }
 
@@ -169,13 +180,17 @@ func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 // What the handler says decides, also when it looks like an error of the store.
 func TestHandlersError(t *testing.T) {
 	for _, failure := range []error{
-		errors.New("bank is down"), dedup.ErrInFlight, dedup.ErrMismatch, dedup.ErrNoResult, dedup.ErrUncertain,
-		context.Canceled, &dedup.InputError{Field: "x", Reason: "y"}, dedup.NotBegun(errors.New("not begun")),
+		errors.New("bank is down"), dedup.ErrInFlight, dedup.ErrMismatch, dedup.ErrNoResult,
+		dedup.ErrUncertain,
+		context.Canceled, &dedup.InputError{Field: "x", Reason: "y"},
+		dedup.NotBegun(errors.New("not begun")),
 	} {
 		fail := failure
-		e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
-			return fail
-		}, webhook.Config{})
+		e := newEndpoint(t, claimed(t, dedup.Memory(100), nil),
+			provider(t, "standard-webhooks", secret),
+			func(context.Context, *webhook.Delivery) error {
+				return fail
+			}, webhook.Config{})
 		wantProblem(t, send(e, standard(t, "1", "{}")), 500, "handler-failed", "")
 		fail = nil
 		wantOK(t, send(e, standard(t, "1", "{}")))
@@ -184,11 +199,14 @@ func TestHandlersError(t *testing.T) {
 }
 
 func TestPermanentIsRecordedAndAcknowledged(t *testing.T) {
-	for name, change := range map[string]func(*dedup.Config){"with results": nil, "seen only": func(c *dedup.Config) { c.SeenOnly = true }} {
+	for name, change := range map[string]func(*dedup.Config){"with results": nil,
+		"seen only": func(c *dedup.Config) { c.SeenOnly = true }} {
 		t.Run(name, func(t *testing.T) {
-			e := newEndpoint(t, claimed(t, dedup.Memory(100), change), provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
-				return fmt.Errorf("card: %w", dedup.Permanent(errors.New("declined")))
-			}, webhook.Config{})
+			e := newEndpoint(t, claimed(t, dedup.Memory(100), change),
+				provider(t, "standard-webhooks", secret),
+				func(context.Context, *webhook.Delivery) error {
+					return fmt.Errorf("card: %w", dedup.Permanent(errors.New("declined")))
+				}, webhook.Config{})
 			wantOK(t, send(e, standard(t, "1", "{}")))
 			assert.Contains(t, e.log.String(), "declined", "not logged")
 			wantOK(t, send(e, standard(t, "1", "{}")))
@@ -201,12 +219,17 @@ func TestPermanentIsRecordedAndAcknowledged(t *testing.T) {
 func TestPermanentWithoutARecordIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the leases are short
 		store := deduptest.NewFaulty(dedup.Memory(100), nil)
-		run := claimed(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = 50*time.Millisecond, 10*time.Millisecond })
+		run := claimed(t, store, func(c *dedup.Config) {
+			c.LeaseTTL, c.StoreTimeout = 50*time.Millisecond, 10*time.Millisecond
+		})
 		for _, end := range []error{nil, dedup.Permanent(errors.New("declined"))} {
-			e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
-				store.SetPlan(func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
-				return end
-			}, webhook.Config{})
+			e := newEndpoint(t, run, provider(t, "standard-webhooks", secret),
+				func(context.Context, *webhook.Delivery) error {
+					store.SetPlan(func(deduptest.Call) deduptest.Fault {
+						return deduptest.Fault{Kind: deduptest.DropRequest}
+					})
+					return end
+				}, webhook.Config{})
 			w := send(e, standard(t, fmt.Sprint("evt_", end == nil), "{}"))
 			store.SetPlan(nil)
 			assert.Equal(t, http.StatusServiceUnavailable, w.Code, "%v without a record", end)
@@ -231,11 +254,12 @@ func TestSeenOnly(t *testing.T) {
 
 func TestInFlight(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
-	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
-		close(begun)
-		<-end
-		return nil
-	}, webhook.Config{RetryAfter: 3 * time.Second})
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil),
+		provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
+			close(begun)
+			<-end
+			return nil
+		}, webhook.Config{RetryAfter: 3 * time.Second})
 	first := make(chan *httptest.ResponseRecorder)
 	go func() { first <- send(e, standard(t, "1", "{}")) }()
 	<-begun
@@ -246,18 +270,19 @@ func TestInFlight(t *testing.T) {
 	e.wantRuns(t, 1)
 }
 
-// An operator who learns that an uncertain delivery has failed for good records that, without the value
-// that the receiver itself records. A provider that is answered with 500 would send the delivery until
-// it gives the endpoint up.
+// An operator who learns that an uncertain delivery has failed for good records that, without the
+// value that the receiver itself records. A provider that is answered with 500 would send the
+// delivery until it gives the endpoint up.
 func TestAnOperatorsFailureIsAcknowledged(t *testing.T) {
 	run := claimed(t, dedup.Memory(100), func(c *dedup.Config) {
 		c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
 			return dedup.StateFailed, []byte("the account is closed"), nil
 		}
 	})
-	e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(ctx context.Context, _ *webhook.Delivery) error {
-		return errors.Join(dedup.Danger(ctx), errors.New("down"))
-	}, webhook.Config{})
+	e := newEndpoint(t, run, provider(t, "standard-webhooks", secret),
+		func(ctx context.Context, _ *webhook.Delivery) error {
+			return errors.Join(dedup.Danger(ctx), errors.New("down"))
+		}, webhook.Config{})
 	wantProblem(t, send(e, standard(t, "1", "{}")), 500, "handler-failed", "")
 	for range 2 {
 		e.log.Reset()
@@ -278,7 +303,8 @@ func TestOnlyNilIsAcknowledged(t *testing.T) {
 		name   string
 		after  string
 	}{
-		{result{Record: dedup.Record{Remaining: 1500 * time.Millisecond}}, dedup.ErrInFlight, false, 409, "in-flight", "2"},
+		{result{Record: dedup.Record{Remaining: 1500 * time.Millisecond}}, dedup.ErrInFlight,
+			false, 409, "in-flight", "2"},
 		{result{}, dedup.ErrUncertain, false, 409, "uncertain", "30"},
 		{result{}, dedup.ErrUncertain, true, 409, "uncertain", "30"},
 		{result{}, dedup.ErrMismatch, false, 422, "delivery-relabelled", ""},
@@ -286,27 +312,33 @@ func TestOnlyNilIsAcknowledged(t *testing.T) {
 		{result{}, dedup.ErrClosed, false, 503, "store-unavailable", "5"},
 		{result{}, errors.New("down"), false, 503, "store-unavailable", "5"},
 		{result{}, dedup.ErrLeaseLost, true, 503, "outcome-unknown", "5"},
-		{result{}, &dedup.InputError{Field: "Fingerprint", Reason: "is set"}, false, 503, "store-unavailable", "5"}, // ours to mend
+		// ours to mend
+		{result{}, &dedup.InputError{Field: "Fingerprint", Reason: "is set"}, false, 503,
+			"store-unavailable", "5"},
 		{result{}, nil, false, 503, "store-unavailable", "5"},
 	} {
-		run := &fake{limit: 100, do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (result, error) {
+		run := &fake{limit: 100, do: func(ctx context.Context, _ string, effect httpadapter.Effect,
+			_ dedup.Request) (result, error) {
 			if row.runs {
 				_, _, _ = effect(ctx)
 			}
 			return row.res, row.err
 		}}
-		e := newEndpoint(t, run, provider(t, "github", gitHubSecret), nil, webhook.Config{RetryAfter: 5 * time.Second})
+		e := newEndpoint(t, run, provider(t, "github", gitHubSecret),
+			nil, webhook.Config{RetryAfter: 5 * time.Second})
 		wantProblem(t, send(e, gitHub("1", "push", "{}")), row.status, row.name, row.after)
 	}
 }
 
 // A store that keeps no fingerprints is our mistake, and not the provider's.
 func TestAStoreThatRefusesTheKeyIsUnavailable(t *testing.T) {
-	e := newEndpoint(t, claimed(t, compact{dedup.Memory(100)}, nil), provider(t, "github", gitHubSecret), nil, webhook.Config{})
+	e := newEndpoint(t, claimed(t, compact{dedup.Memory(100)}, nil),
+		provider(t, "github", gitHubSecret), nil, webhook.Config{})
 	wantProblem(t, send(e, gitHub("1", "push", "{}")), 503, "store-unavailable", "1")
 	assert.Contains(t, e.log.String(), "Fingerprint is set", "not logged")
 	e.wantRuns(t, 0)
-	relabelled := newEndpoint(t, claimed(t, compact{dedup.Memory(100)}, nil), provider(t, "github", gitHubSecret), nil, webhook.Config{Relabelled: true})
+	relabelled := newEndpoint(t, claimed(t, compact{dedup.Memory(100)}, nil),
+		provider(t, "github", gitHubSecret), nil, webhook.Config{Relabelled: true})
 	wantOK(t, send(relabelled, gitHub("1", "push", "{}")))
 	relabelled.wantRuns(t, 1)
 }
@@ -318,7 +350,8 @@ func (c compact) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	answers := make([]dedup.Answer, len(reqs))
 	for i := range reqs {
 		if reqs[i].Fingerprint != (dedup.Fingerprint{}) {
-			answers[i].Err = &dedup.InputError{Field: "Fingerprint", Reason: "is set; the layout Compact keeps none"}
+			answers[i].Err = &dedup.InputError{Field: "Fingerprint",
+				Reason: "is set; the layout Compact keeps none"}
 			continue
 		}
 		answers[i] = c.Store.Claim(ctx, reqs[i:i+1])[0]
@@ -337,12 +370,15 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 		want       made
 	}{
 		{"standard-webhooks", false, made{"YVSI54K_F40HsfP-s5f-Ey8tQq0aJPlqbL25F1RmNYU", "evt_1"}},
-		{"github", false, made{"hZTzbqjyUfXJrEYIeH0sWy8iiFxBrfcGh1ViBy89Jes", "Xkuqjvt9msosC-_R6pp7Dhz8vR5LaH7Hzj84wruM0G4"}},
-		{"github", true, made{"hZTzbqjyUfXJrEYIeH0sWy8iiFxBrfcGh1ViBy89Jes", "lxV8STfRsKJKa3FN8Mg55H261ASdOi0cNiBzpjAaOwU"}},
+		{"github", false, made{"hZTzbqjyUfXJrEYIeH0sWy8iiFxBrfcGh1ViBy89Jes",
+			"Xkuqjvt9msosC-_R6pp7Dhz8vR5LaH7Hzj84wruM0G4"}},
+		{"github", true, made{"hZTzbqjyUfXJrEYIeH0sWy8iiFxBrfcGh1ViBy89Jes",
+			"lxV8STfRsKJKa3FN8Mg55H261ASdOi0cNiBzpjAaOwU"}},
 	} {
 		var got made
 		var bound dedup.Fingerprint
-		run := &fake{limit: 100, do: func(_ context.Context, key string, _ httpadapter.Effect, req dedup.Request) (dedup.Result[[]byte], error) {
+		run := &fake{limit: 100, do: func(_ context.Context, key string, _ httpadapter.Effect,
+			req dedup.Request) (dedup.Result[[]byte], error) {
 			got, bound = made{req.Scope, key}, req.Fingerprint
 			return dedup.Result[[]byte]{Outcome: dedup.Duplicate}, nil
 		}}
@@ -350,7 +386,8 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 		if row.name == "github" {
 			s, r = gitHubSecret, gitHub("evt_1", "push", "{}")
 		}
-		wantOK(t, send(newEndpoint(t, run, provider(t, row.name, s), nil, webhook.Config{Relabelled: row.relabelled}), r))
+		wantOK(t, send(newEndpoint(t, run, provider(t, row.name, s),
+			nil, webhook.Config{Relabelled: row.relabelled}), r))
 		assert.Equal(t, row.want, got, "%s, Relabelled %v", row.name, row.relabelled)
 		want := dedup.Fingerprint{}
 		if row.name == "github" && !row.relabelled {
@@ -362,8 +399,12 @@ func TestKeysStayWhatTheyAre(t *testing.T) {
 
 func TestStoreDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // the leases are short
-		store := deduptest.NewFaulty(dedup.Memory(100), func(deduptest.Call) deduptest.Fault { return deduptest.Fault{Kind: deduptest.DropRequest} })
-		run := claimed(t, store, func(c *dedup.Config) { c.LeaseTTL, c.StoreTimeout = 50*time.Millisecond, 10*time.Millisecond })
+		store := deduptest.NewFaulty(dedup.Memory(100), func(deduptest.Call) deduptest.Fault {
+			return deduptest.Fault{Kind: deduptest.DropRequest}
+		})
+		run := claimed(t, store, func(c *dedup.Config) {
+			c.LeaseTTL, c.StoreTimeout = 50*time.Millisecond, 10*time.Millisecond
+		})
 		e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), nil, webhook.Config{})
 		wantProblem(t, send(e, standard(t, "1", "{}")), 503, "store-unavailable", "1")
 		e.wantRuns(t, 0)
@@ -376,7 +417,8 @@ func TestStoreDown(t *testing.T) {
 // A Runner of SQL runs the effect again after a deadlock: each run gets a delivery of its
 // own, whatever the one before did to it.
 func TestTheRunnerRepeats(t *testing.T) {
-	run := &fake{limit: 100, do: func(ctx context.Context, _ string, effect httpadapter.Effect, _ dedup.Request) (dedup.Result[[]byte], error) {
+	run := &fake{limit: 100, do: func(ctx context.Context, _ string, effect httpadapter.Effect,
+		_ dedup.Request) (dedup.Result[[]byte], error) {
 		_, undo, err := effect(ctx)
 		assert.NoError(t, err)
 		assert.True(t, undo, "first run")
@@ -386,17 +428,18 @@ func TestTheRunnerRepeats(t *testing.T) {
 		return dedup.Result[[]byte]{Value: value, Outcome: dedup.Acquired}, err
 	}}
 	runs := 0
-	e := newEndpoint(t, run, provider(t, "github", gitHubSecret), func(_ context.Context, d *webhook.Delivery) error {
-		assert.Equal(t, "{}", string(d.Body))
-		assert.Equal(t, "push", d.Header.Get("X-GitHub-Event"))
-		assert.Equal(t, "1", d.ID)
-		clear(d.Body)
-		clear(d.Header)
-		if runs++; runs == 1 {
-			return dedup.Permanent(errors.New("of a transaction that was rolled back"))
-		}
-		return nil
-	}, webhook.Config{})
+	e := newEndpoint(t, run, provider(t, "github", gitHubSecret),
+		func(_ context.Context, d *webhook.Delivery) error {
+			assert.Equal(t, "{}", string(d.Body))
+			assert.Equal(t, "push", d.Header.Get("X-GitHub-Event"))
+			assert.Equal(t, "1", d.ID)
+			clear(d.Body)
+			clear(d.Header)
+			if runs++; runs == 1 {
+				return dedup.Permanent(errors.New("of a transaction that was rolled back"))
+			}
+			return nil
+		}, webhook.Config{})
 	wantOK(t, send(e, gitHub("1", "push", "{}")))
 	e.wantRuns(t, 2)
 	assert.LessOrEqual(t, e.log.Len(), 0)
@@ -405,19 +448,21 @@ func TestTheRunnerRepeats(t *testing.T) {
 // Slack hangs up after three seconds, and the handler takes five.
 func TestClientHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, err := dedup.New(dedup.Memory(100), dedup.Config{Namespace: "w", Window: 100 * time.Hour, LeaseTTL: 10 * time.Second})
+		d, err := dedup.New(dedup.Memory(100),
+			dedup.Config{Namespace: "w", Window: 100 * time.Hour, LeaseTTL: 10 * time.Second})
 		require.NoError(t, err)
 		defer func() { _ = d.Close(context.Background()) }()
 		run, err := httpadapter.Claimed(d)
 		require.NoError(t, err)
-		e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(ctx context.Context, _ *webhook.Delivery) error {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(5 * time.Second):
-				return nil
-			}
-		}, webhook.Config{})
+		e := newEndpoint(t, run, provider(t, "standard-webhooks", secret),
+			func(ctx context.Context, _ *webhook.Delivery) error {
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(5 * time.Second):
+					return nil
+				}
+			}, webhook.Config{})
 		ctx, hangUp := context.WithTimeout(t.Context(), 3*time.Second)
 		defer hangUp()
 		wantOK(t, send(e, standard(t, "1", "{}").WithContext(ctx)))
@@ -435,16 +480,19 @@ func TestClientHangsUp(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, err := dedup.New(dedup.Memory(100), dedup.Config{Namespace: "w", Window: 100 * time.Hour, LeaseTTL: 10 * time.Second})
+		d, err := dedup.New(dedup.Memory(100),
+			dedup.Config{Namespace: "w", Window: 100 * time.Hour, LeaseTTL: 10 * time.Second})
 		require.NoError(t, err)
 		defer func() { _ = d.Close(context.Background()) }()
 		run, err := httpadapter.Claimed(d)
 		require.NoError(t, err)
-		for want, timeout := range map[time.Duration]time.Duration{time.Minute: 0, 2 * time.Second: 2 * time.Second} {
-			e := newEndpoint(t, run, provider(t, "standard-webhooks", secret), func(ctx context.Context, _ *webhook.Delivery) error {
-				<-ctx.Done()
-				return ctx.Err()
-			}, webhook.Config{Timeout: timeout})
+		for want, timeout := range map[time.Duration]time.Duration{time.Minute: 0,
+			2 * time.Second: 2 * time.Second} {
+			e := newEndpoint(t, run, provider(t, "standard-webhooks", secret),
+				func(ctx context.Context, _ *webhook.Delivery) error {
+					<-ctx.Done()
+					return ctx.Err()
+				}, webhook.Config{Timeout: timeout})
 			begin := time.Now()
 			wantProblem(t, send(e, standard(t, "1", "{}")), 500, "handler-failed", "")
 			assert.Equal(t, want, time.Since(begin))
@@ -453,8 +501,12 @@ func TestTimeout(t *testing.T) {
 }
 
 func TestPanicsReleaseAndGoOn(t *testing.T) {
-	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), nil, webhook.Config{})
-	boom := newEndpoint(t, claimed(t, dedup.Memory(100), nil), provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error { panic("boom") }, webhook.Config{})
+	e := newEndpoint(t, claimed(t, dedup.Memory(100), nil),
+		provider(t, "standard-webhooks", secret), nil, webhook.Config{})
+	boom := newEndpoint(t, claimed(t, dedup.Memory(100), nil),
+		provider(t, "standard-webhooks", secret), func(context.Context, *webhook.Delivery) error {
+			panic("boom")
+		}, webhook.Config{})
 	func() {
 		defer func() {
 			assert.Equal(t, "boom", recover(), "the panic is gone")
@@ -465,12 +517,18 @@ func TestPanicsReleaseAndGoOn(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	run := claimed(t, dedup.Memory(100), func(c *dedup.Config) { c.Window = 75*time.Hour + 34*time.Minute })
+	run := claimed(t, dedup.Memory(100), func(c *dedup.Config) {
+		c.Window = 75*time.Hour + 34*time.Minute
+	})
 	p := provider(t, "standard-webhooks", secret)
 	handle := func(context.Context, *webhook.Delivery) error { return nil }
 	cfg := webhook.Config{Endpoint: "billing", ShortWindow: true}
 	with := func(change func(*webhook.Config)) webhook.Config { c := cfg; change(&c); return c }
-	changed := func(change func(*webhook.Provider)) webhook.Provider { c := p; change(&c); return c }
+	changed := func(change func(*webhook.Provider)) webhook.Provider {
+		c := p
+		change(&c)
+		return c
+	}
 	_, err := webhook.New(run, p, handle, cfg)
 	require.NoError(t, err)
 	for name, row := range map[string]struct {
@@ -479,26 +537,40 @@ func TestNewRefuses(t *testing.T) {
 		handle webhook.Handler
 		cfg    webhook.Config
 	}{
-		"no runner":         {nil, p, handle, cfg},
-		"no provider":       {run, webhook.Provider{}, handle, cfg},
-		"no verify":         {run, changed(func(p *webhook.Provider) { p.Verify = nil }), handle, cfg},
-		"no name":           {run, changed(func(p *webhook.Provider) { p.Name = "" }), handle, cfg},
-		"no horizon":        {run, changed(func(p *webhook.Provider) { p.Horizon = 0 }), handle, cfg},
-		"negative limit":    {run, changed(func(p *webhook.Provider) { p.BodyLimit = -1 }), handle, cfg},
-		"no handler":        {run, p, nil, cfg},
-		"no endpoint":       {run, p, handle, with(func(c *webhook.Config) { c.Endpoint = "" })},
-		"negative timeout":  {run, p, handle, with(func(c *webhook.Config) { c.Timeout = -1 })},
-		"negative retry":    {run, p, handle, with(func(c *webhook.Config) { c.RetryAfter = -1 })},
-		"window too short":  {run, p, handle, with(func(c *webhook.Config) { c.ShortWindow = false })},
+		"no runner":   {nil, p, handle, cfg},
+		"no provider": {run, webhook.Provider{}, handle, cfg},
+		"no verify": {run, changed(func(p *webhook.Provider) {
+			p.Verify = nil
+		}), handle, cfg},
+		"no name": {run, changed(func(p *webhook.Provider) { p.Name = "" }), handle, cfg},
+		"no horizon": {run, changed(func(p *webhook.Provider) {
+			p.Horizon = 0
+		}), handle, cfg},
+		"negative limit": {run, changed(func(p *webhook.Provider) {
+			p.BodyLimit = -1
+		}), handle, cfg},
+		"no handler":       {run, p, nil, cfg},
+		"no endpoint":      {run, p, handle, with(func(c *webhook.Config) { c.Endpoint = "" })},
+		"negative timeout": {run, p, handle, with(func(c *webhook.Config) { c.Timeout = -1 })},
+		"negative retry":   {run, p, handle, with(func(c *webhook.Config) { c.RetryAfter = -1 })},
+		"window too short": {run, p, handle, with(func(c *webhook.Config) {
+			c.ShortWindow = false
+		})},
 		"results too short": {&fake{limit: 1}, p, handle, cfg},
-		"window below 30 d": {claimed(t, dedup.Memory(1), func(c *dedup.Config) { c.Window = webhook.DefaultWindow }), provider(t, "stripe", "s"), handle, with(func(c *webhook.Config) { c.ShortWindow = false })},
+		"window below 30 d": {claimed(t, dedup.Memory(1), func(c *dedup.Config) {
+			c.Window = webhook.DefaultWindow
+		}), provider(t, "stripe", "s"), handle, with(func(c *webhook.Config) {
+			c.ShortWindow = false
+		})},
 	} {
 		r, err := webhook.New(row.run, row.p, row.handle, row.cfg)
 		assert.Nil(t, r, "%s: accepted", name)
 		assert.ErrorAs(t, err, new(*dedup.InputError))
 	}
 	for _, name := range []string{"standard-webhooks", "github", "shopify", "slack"} {
-		run := claimed(t, dedup.Memory(1), func(c *dedup.Config) { c.Window = webhook.DefaultWindow })
+		run := claimed(t, dedup.Memory(1), func(c *dedup.Config) {
+			c.Window = webhook.DefaultWindow
+		})
 		s := secret
 		_, err := webhook.New(run, provider(t, name, s), handle, webhook.Config{Endpoint: "x"})
 		assert.NoError(t, err, name)

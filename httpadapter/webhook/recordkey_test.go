@@ -21,14 +21,21 @@ func TestRecordIsFoundFromAnEvent(t *testing.T) {
 		key      webhook.RecordKey
 		label    string
 	}{
-		"signed":     {webhook.Identity{ID: "evt_A", Type: "paid", Signed: true}, webhook.Config{}, webhook.RecordKey{EventID: "evt_A"}, "sender billing evt_A"},
-		"unsigned":   {webhook.Identity{ID: "7", Type: "push"}, webhook.Config{}, webhook.RecordKey{Body: []byte("{}"), EventType: "push"}, "sender billing 7"},
-		"relabelled": {webhook.Identity{ID: "7", Type: "push"}, webhook.Config{Relabelled: true}, webhook.RecordKey{Body: []byte("{}"), EventType: "push", EventID: "7"}, "sender billing 7"},
+		"signed": {webhook.Identity{ID: "evt_A", Type: "paid", Signed: true}, webhook.Config{},
+			webhook.RecordKey{EventID: "evt_A"}, "sender billing evt_A"},
+		"unsigned": {webhook.Identity{ID: "7", Type: "push"}, webhook.Config{},
+			webhook.RecordKey{Body: []byte("{}"), EventType: "push"}, "sender billing 7"},
+		"relabelled": {webhook.Identity{ID: "7", Type: "push"}, webhook.Config{Relabelled: true},
+			webhook.RecordKey{Body: []byte("{}"), EventType: "push", EventID: "7"},
+			"sender billing 7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := dedup.Memory(100)
 			run := claimed(t, store, func(c *dedup.Config) { c.KeepLabels = true })
-			p := webhook.Provider{Name: "sender", Horizon: 1, Verify: func(*webhook.Message) (webhook.Identity, error) { return test.identity, nil }}
+			p := webhook.Provider{Name: "sender", Horizon: 1,
+				Verify: func(*webhook.Message) (webhook.Identity, error) {
+					return test.identity, nil
+				}}
 			e := newEndpoint(t, run, p, func(ctx context.Context, _ *webhook.Delivery) error {
 				_ = dedup.Danger(ctx)
 				return assert.AnError
@@ -43,7 +50,8 @@ func TestRecordIsFoundFromAnEvent(t *testing.T) {
 			assert.Equal(t, dedup.StateUncertain, rec.State)
 			assert.Equal(t, test.label, rec.Label)
 			assert.Equal(t, 409, w.Code)
-			assert.Contains(t, w.Body.String(), `"instance":"urn:onceward:`+hex.EncodeToString(id[:])+`"`)
+			assert.Contains(t, w.Body.String(),
+				`"instance":"urn:onceward:`+hex.EncodeToString(id[:])+`"`)
 			assert.Contains(t, e.log.String(), "uncertain")
 			assert.Contains(t, e.log.String(), "key_id="+hex.EncodeToString(id[:]))
 		})

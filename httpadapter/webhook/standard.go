@@ -24,12 +24,13 @@ const (
 
 // StandardWebhooks is who sends as Standard Webhooks 1.0.0 says
 // (github.com/standard-webhooks/standard-webhooks, spec/standard-webhooks.md): webhook-id,
-// webhook-timestamp, and in webhook-signature HMAC-SHA256 (v1) or ed25519 (v1a) signatures
-// of `id.timestamp.body`, several of them while a secret is rotated. The timestamp may be
-// five minutes off. Senders hosted by Svix name the headers svix-id, svix-timestamp and
-// svix-signature: either set is read, and a message with headers of both is malformed. The id is signed, and stays the same while the timestamp changes.
-// Horizon is the end of the specification's example of a schedule, 75 h 35 min; a provider
-// with another one is told by setting Horizon. Type is the body's member type.
+// webhook-timestamp, and in webhook-signature HMAC-SHA256 (v1) or ed25519 (v1a) signatures of
+// `id.timestamp.body`, several of them while a secret is rotated. The timestamp may be five minutes
+// off. Senders hosted by Svix name the headers svix-id, svix-timestamp and svix-signature: either
+// set is read, and a message with headers of both is malformed. The id is signed, and stays the
+// same while the timestamp changes. Horizon is the end of the specification's example of a
+// schedule, 75 h 35 min; a provider with another one is told by setting Horizon. Type is the body's
+// member type.
 //
 // A secret is `whsec_` and base64 of 24-64 bytes, for v1, or `whpk_` and base64 of an
 // ed25519 public key, for v1a. Each is used for its own version alone: a public key, which
@@ -45,7 +46,8 @@ func StandardWebhooks(secrets ...string) (Provider, error) {
 			return Provider{}, err
 		}
 	}
-	return Provider{Name: "standard-webhooks", Horizon: 75*time.Hour + 35*time.Minute, BodyLimit: defaultBodyLimit, Precheck: s.precheck, Verify: s.verify}, nil
+	return Provider{Name: "standard-webhooks", Horizon: 75*time.Hour + 35*time.Minute,
+		BodyLimit: defaultBodyLimit, Precheck: s.precheck, Verify: s.verify}, nil
 }
 
 type standard struct {
@@ -64,12 +66,14 @@ func (s *standard) add(i int, secret string) error {
 	case err != nil:
 		return bad("secrets", "is not base64 at %d", i)
 	case prefix == "whpk" && len(data) != ed25519.PublicKeySize:
-		return bad("secrets", "has a public key of %d bytes at %d; it must be %d", len(data), i, ed25519.PublicKeySize)
+		return bad("secrets", "has a public key of %d bytes at %d; it must be %d", len(data),
+			i, ed25519.PublicKeySize)
 	case prefix == "whpk":
 		s.keys = append(s.keys, data)
 		return nil
 	case len(data) < minSecret || len(data) > maxSecret:
-		return bad("secrets", "has %d bytes at %d; it must be %d-%d", len(data), i, minSecret, maxSecret)
+		return bad("secrets", "has %d bytes at %d; it must be %d-%d", len(data),
+			i, minSecret, maxSecret)
 	}
 	s.macs.secrets = append(s.macs.secrets, data)
 	return nil
@@ -174,7 +178,9 @@ func (s *standard) matchKeys(list [][]byte, head, body []byte) bool {
 // No secrets, what is none, and an id that is empty or has a dot or anything but visible
 // ASCII are an [*dedup.InputError].
 func Sign(id string, sent time.Time, body []byte, secrets ...string) (http.Header, error) {
-	if id == "" || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' }) {
+	if id == "" || strings.ContainsFunc(id, func(c rune) bool {
+		return c <= ' ' || c > '~' || c == '.'
+	}) {
 		return nil, bad("id", "is empty, or has a dot, a blank or what is not ASCII")
 	}
 	if len(secrets) == 0 {

@@ -16,7 +16,8 @@ func headerNames(h http.Header) (standardNames, error) {
 	own, svix := standardOwn.anyIn(h), standardSvix.anyIn(h)
 	switch {
 	case own && svix:
-		return standardNames{}, bad(idHeader, "is there under its Svix name, too, or another header of the message is: send one set")
+		return standardNames{}, bad(idHeader,
+			"is there under its Svix name, too, or another header of the message is: send one set")
 	case svix:
 		return standardSvix, nil
 	}

@@ -52,7 +52,8 @@ func TestSvixNames(t *testing.T) {
 	another := signed.Clone()
 	another.Set("Svix-Id", "msg_2")
 	for name, h := range map[string]http.Header{
-		"signature": svix(signed, "Signature"), "id": svix(signed, "Id"), "time": svix(signed, "Timestamp"), "both": both, "another id": another,
+		"signature": svix(signed, "Signature"), "id": svix(signed, "Id"),
+		"time": svix(signed, "Timestamp"), "both": both, "another id": another,
 	} {
 		_, err := verify(h)
 		var input *dedup.InputError
@@ -86,10 +87,12 @@ func TestHMACDuringARotation(t *testing.T) {
 		{"HMAC ", "HMAC " + known, true},
 	} {
 		p, err := webhook.HMAC(webhook.HMACConfig{
-			Name: "own", Secrets: []string{"known"}, Header: "X-Signature", Prefix: row.prefix, IDMember: "id", Horizon: time.Hour,
+			Name: "own", Secrets: []string{"known"}, Header: "X-Signature", Prefix: row.prefix,
+			IDMember: "id", Horizon: time.Hour,
 		})
 		require.NoError(t, err)
-		_, err = p.Verify(&webhook.Message{Header: http.Header{"X-Signature": {row.header}}, Body: body, Now: now})
+		_, err = p.Verify(&webhook.Message{Header: http.Header{"X-Signature": {row.header}},
+			Body: body, Now: now})
 		if row.ok {
 			assert.NoError(t, err, "%q %q", row.prefix, row.header)
 		} else {

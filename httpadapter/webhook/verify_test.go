@@ -48,23 +48,42 @@ func TestAnythingElseIsRefused(t *testing.T) {
 				assert.ErrorIs(t, err, want, what)
 			}
 			for i := range v.Body {
-				refused("byte "+strconv.Itoa(i), webhook.ErrSignature, func(m *webhook.Message) { m.Body[i] ^= 1 })
+				refused("byte "+strconv.Itoa(i), webhook.ErrSignature, func(m *webhook.Message) {
+					m.Body[i] ^= 1
+				})
 			}
-			refused("cut short", webhook.ErrSignature, func(m *webhook.Message) { m.Body = m.Body[:len(m.Body)-1] })
+			refused("cut short", webhook.ErrSignature, func(m *webhook.Message) {
+				m.Body = m.Body[:len(m.Body)-1]
+			})
 			refused("empty", webhook.ErrSignature, func(m *webhook.Message) { m.Body = nil })
-			refused("longer", webhook.ErrSignature, func(m *webhook.Message) { m.Body = append(m.Body, ' ') })
+			refused("longer", webhook.ErrSignature, func(m *webhook.Message) {
+				m.Body = append(m.Body, ' ')
+			})
 			for name, value := range v.Header {
-				if !strings.Contains(strings.ToLower(name), "hmac") && !strings.Contains(strings.ToLower(name), "signature") {
+				if !strings.Contains(strings.ToLower(name), "hmac") &&
+					!strings.Contains(strings.ToLower(name), "signature") {
 					continue
 				}
-				refused("no signature", webhook.ErrSignature, func(m *webhook.Message) { m.Header.Del(name) })
-				refused("empty signature", webhook.ErrSignature, func(m *webhook.Message) { m.Header.Set(name, "") })
-				refused("signature twice", webhook.ErrSignature, func(m *webhook.Message) { m.Header.Add(name, value) })
-				refused("signature cut short", webhook.ErrSignature, func(m *webhook.Message) { m.Header.Set(name, value[:20]) })
+				refused("no signature", webhook.ErrSignature, func(m *webhook.Message) {
+					m.Header.Del(name)
+				})
+				refused("empty signature", webhook.ErrSignature, func(m *webhook.Message) {
+					m.Header.Set(name, "")
+				})
+				refused("signature twice", webhook.ErrSignature, func(m *webhook.Message) {
+					m.Header.Add(name, value)
+				})
+				refused("signature cut short", webhook.ErrSignature, func(m *webhook.Message) {
+					m.Header.Set(name, value[:20])
+				})
 			}
 			if v.Sent != 0 {
-				refused("stale", webhook.ErrStale, func(m *webhook.Message) { m.Now = time.Unix(v.Sent+301, 0) })
-				refused("future", webhook.ErrStale, func(m *webhook.Message) { m.Now = time.Unix(v.Sent-301, 0) })
+				refused("stale", webhook.ErrStale, func(m *webhook.Message) {
+					m.Now = time.Unix(v.Sent+301, 0)
+				})
+				refused("future", webhook.ErrStale, func(m *webhook.Message) {
+					m.Now = time.Unix(v.Sent-301, 0)
+				})
 			}
 		})
 	}
@@ -87,12 +106,15 @@ func TestHeadersOfEachProvider(t *testing.T) {
 			}
 		}
 	}
-	for name, header := range map[string]string{"standard-webhooks": "Webhook-Timestamp", "slack": "X-Slack-Request-Timestamp"} {
+	for name, header := range map[string]string{"standard-webhooks": "Webhook-Timestamp",
+		"slack": "X-Slack-Request-Timestamp"} {
 		for _, v := range vectors(t) {
 			if v.Provider != name {
 				continue
 			}
-			for _, text := range []string{strconv.FormatInt(v.Sent+1, 10), "", "-1", "+" + v.Header[header], "1e9", " 1", "99999999999999999999", "9999999999999"} {
+			for _, text := range []string{strconv.FormatInt(v.Sent+1, 10), "",
+				"-1", "+" + v.Header[header], "1e9", " 1", "99999999999999999999",
+				"9999999999999"} {
 				m := v.message()
 				m.Header.Set(header, text)
 				_, err := provider(t, name, v.Secrets...).Verify(m)
@@ -138,9 +160,11 @@ func TestAPublicKeyIsNoSecret(t *testing.T) {
 		assert.ErrorIs(t, err, webhook.ErrSignature)
 	}
 	signature := strings.TrimPrefix(h.Get("Webhook-Signature"), "v1,")
-	for _, list := range []string{"v1a," + signature, "v2," + signature, "v1" + signature, "V1," + signature, "v1, " + signature, signature} {
+	for _, list := range []string{"v1a," + signature, "v2," + signature, "v1" + signature,
+		"V1," + signature, "v1, " + signature, signature} {
 		m.Header.Set("Webhook-Signature", list)
-		_, err := provider(t, "standard-webhooks", "whsec_"+strings.TrimPrefix(whpk, "whpk_")).Verify(m)
+		_, err := provider(t, "standard-webhooks",
+			"whsec_"+strings.TrimPrefix(whpk, "whpk_")).Verify(m)
 		assert.ErrorIs(t, err, webhook.ErrSignature, list)
 	}
 }
@@ -156,7 +180,8 @@ func TestSignaturesAreBounded(t *testing.T) {
 			name, sep = "Stripe-Signature", ",v1=00"
 		}
 		p := provider(t, v.Provider, v.Secrets...)
-		for n, want := range map[int]error{10: nil, 16: webhook.ErrSignature, 1000: webhook.ErrSignature} {
+		for n, want := range map[int]error{10: nil, 16: webhook.ErrSignature,
+			1000: webhook.ErrSignature} {
 			m := v.message()
 			m.Header.Set(name, v.Header[name]+strings.Repeat(sep, n))
 			_, err := p.Verify(m)
@@ -178,7 +203,8 @@ func TestAnIDWithADotIsMalformed(t *testing.T) {
 
 func TestSecretsAreRequired(t *testing.T) {
 	for name, preset := range presets {
-		for what, secrets := range map[string][]string{"none": nil, "empty": {""}, "one is empty": {secret, ""}} {
+		for what, secrets := range map[string][]string{"none": nil, "empty": {""},
+			"one is empty": {secret, ""}} {
 			p, err := preset(secrets...)
 			assert.Error(t, err, "%s, %s", name, what)
 			assert.Nil(t, p.Verify, "%s, %s", name, what)
@@ -186,10 +212,13 @@ func TestSecretsAreRequired(t *testing.T) {
 		}
 	}
 	for what, s := range map[string]string{
-		"no prefix": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYX", "prefix alone": "whsec_", "other prefix": "whxx_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX",
-		"no base64": "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRY!", "short": "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRY=",
-		"long":    "whsec_" + strings.Repeat("AAAA", 21) + "AAA=",
-		"private": "whsk_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX", "short key": "whpk_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX",
+		"no prefix": "AAECAwQFBgcICQoLDA0ODxAREhMUFRYX", "prefix alone": "whsec_",
+		"other prefix": "whxx_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX",
+		"no base64":    "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRY!",
+		"short":        "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRY=",
+		"long":         "whsec_" + strings.Repeat("AAAA", 21) + "AAA=",
+		"private":      "whsk_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX",
+		"short key":    "whpk_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX",
 	} {
 		_, err := webhook.StandardWebhooks(secret, s)
 		assert.ErrorAs(t, err, new(*dedup.InputError), what)
@@ -215,9 +244,12 @@ func TestSign(t *testing.T) {
 		id      string
 		secrets []string
 	}{
-		"no id": {"", []string{secret}}, "a dot": {"a.b", []string{secret}}, "a blank": {"a b", []string{secret}}, "a line": {"a\nb", []string{secret}},
-		"no secret": {"a", nil}, "an empty one": {"a", []string{secret, ""}}, "a public one": {"a", []string{"whpk_A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg="}},
-		"a short private one": {"a", []string{"whsk_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"}}, "no base64": {"a", []string{"whsk_!"}},
+		"no id": {"", []string{secret}}, "a dot": {"a.b", []string{secret}},
+		"a blank": {"a b", []string{secret}}, "a line": {"a\nb", []string{secret}},
+		"no secret": {"a", nil}, "an empty one": {"a", []string{secret, ""}},
+		"a public one":        {"a", []string{"whpk_A6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg="}},
+		"a short private one": {"a", []string{"whsk_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"}},
+		"no base64":           {"a", []string{"whsk_!"}},
 	} {
 		h, err := webhook.Sign(call.id, time.Unix(1, 0), nil, call.secrets...)
 		assert.Nil(t, h, what)
@@ -229,7 +261,8 @@ func TestSign(t *testing.T) {
 func TestSlackCommandsAreNoEvents(t *testing.T) {
 	const command = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
 	h := http.Header{}
-	h.Set("X-Slack-Signature", "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503")
+	h.Set("X-Slack-Signature",
+		"v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503")
 	h.Set("X-Slack-Request-Timestamp", "1531420618")
 	p := provider(t, "slack", "8f742231b10e8888abcd99yyyzzz85a5")
 	m := &webhook.Message{Header: h, Body: []byte(command), Now: time.Unix(1531420618, 0)}

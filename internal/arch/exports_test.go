@@ -127,14 +127,16 @@ func spec(d *ast.GenDecl, s ast.Spec) []export {
 	case *ast.ValueSpec:
 		for _, n := range s.Names {
 			if n.IsExported() {
-				found = append(found, export{n.Name, d.Doc != nil || s.Doc != nil || s.Comment != nil})
+				found = append(found, export{n.Name, d.Doc != nil || s.Doc != nil ||
+					s.Comment != nil})
 			}
 		}
 	case *ast.TypeSpec:
 		if !s.Name.IsExported() {
 			return nil
 		}
-		found = append(found, export{s.Name.Name, s.Doc != nil || d.Doc != nil && !d.Lparen.IsValid()})
+		found = append(found, export{s.Name.Name, s.Doc != nil ||
+			d.Doc != nil && !d.Lparen.IsValid()})
 		if i, ok := s.Type.(*ast.InterfaceType); ok {
 			found = append(found, methods(s.Name.Name, i)...)
 		}
@@ -179,7 +181,8 @@ var Line int // Line is.
 `
 	f, err := parser.ParseFile(token.NewFileSet(), "p.go", source, parser.ParseComments)
 	require.NoError(t, err)
-	want := map[string]bool{"Documented": true, "Bare": false, "T": true, "T.Method": false, "I": true,
+	want := map[string]bool{"Documented": true, "Bare": false, "T": true, "T.Method": false,
+		"I":   true,
 		"I.A": false, "I.B": true, "One": true, "Two": true, "Loose": false, "Line": true}
 	got := exports([]*ast.File{f})
 	for _, e := range got {

@@ -26,7 +26,9 @@ type pkg struct {
 }
 
 // tests returns what the package's tests import, those in a package of their own included.
-func (p pkg) tests() []string { return append(append([]string{}, p.TestImports...), p.XTestImports...) }
+func (p pkg) tests() []string {
+	return append(append([]string{}, p.TestImports...), p.XTestImports...)
+}
 
 // rel returns a package's path below the root module, and whether it is below it at all.
 func rel(path string) (string, bool) {
@@ -56,7 +58,8 @@ func modules(t *testing.T) map[string]string {
 	t.Helper()
 	watch(t, "../..")
 	dirs := map[string]string{}
-	for line := range strings.Lines(string(run(t, "go", "list", "-m", "-f", "{{.Path}} {{.Dir}}"))) {
+	for line := range strings.Lines(string(run(t, "go", "list", "-m",
+		"-f", "{{.Path}} {{.Dir}}"))) {
 		path, dir, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if ok {
 			dirs[path] = dir

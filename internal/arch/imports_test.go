@@ -49,7 +49,8 @@ func violations(pkgs []pkg, table map[string]rule) []string {
 		name, _ := rel(p.ImportPath)
 		r, listed := table[name]
 		if !listed {
-			found = append(found, fmt.Sprintf("%s is not in the table of internal/arch", p.ImportPath))
+			found = append(found, fmt.Sprintf("%s is not in the table of internal/arch",
+				p.ImportPath))
 			continue
 		}
 		for _, imp := range p.Imports {
@@ -58,7 +59,8 @@ func violations(pkgs []pkg, table map[string]rule) []string {
 			}
 		}
 		for _, imp := range p.tests() {
-			if imp != p.ImportPath && !within(imp, testify) && !allowed(imp, append(slices.Clone(r.tests), r.imports...)) {
+			if imp != p.ImportPath && !within(imp, testify) &&
+				!allowed(imp, append(slices.Clone(r.tests), r.imports...)) {
 				found = append(found, fmt.Sprintf("the tests of %s must not import %s", name, imp))
 			}
 		}
@@ -74,35 +76,42 @@ func unshippable(name string, r rule, p pkg) []string {
 		found = append(found, fmt.Sprintf("%s is shipped, and links testing", name))
 	}
 	for _, dep := range p.Deps {
-		if r.role == shipped && !allowed(dep, r.imports) && slices.ContainsFunc(drivers, func(d string) bool { return within(dep, d) }) {
+		if r.role == shipped && !allowed(dep, r.imports) &&
+			slices.ContainsFunc(drivers, func(d string) bool { return within(dep, d) }) {
 			found = append(found, fmt.Sprintf("%s is shipped, and links the driver %s", name, dep))
 		}
 		if name == core && !standard(dep) {
-			found = append(found, fmt.Sprintf("%s depends on %s: it may depend on the standard library only", name, dep))
+			found = append(found,
+				fmt.Sprintf("%s depends on %s: it may depend on the standard library only",
+					name, dep))
 		}
 	}
 	return found
 }
 
-// intrusions returns the imports of p, a package of the module own, that reach into a nested module.
+// intrusions returns the imports of p, a package of the module own, that reach into a nested
+// module.
 func intrusions(p pkg, own string, modules map[string]string) []string {
 	var found []string
 	for _, imp := range append(p.tests(), p.Imports...) {
 		for other := range modules {
 			if other != own && other != module && within(imp, other) && !mayImport(own, other) {
-				found = append(found, fmt.Sprintf("%s must not import %s: nothing imports a nested module", p.ImportPath, imp))
+				found = append(found,
+					fmt.Sprintf("%s must not import %s: nothing imports a nested module",
+						p.ImportPath, imp))
 			}
 		}
 	}
 	return found
 }
 
-// mayImport reports whether a module may import a nested one: a program any library, a library those
-// that it needs.
+// mayImport reports whether a module may import a nested one: a program any library, a library
+// those that it needs.
 func mayImport(own, other string) bool {
 	importer, _ := rel(own)
 	library, _ := rel(other)
-	return slices.Contains(libraries, library) && (slices.Contains(importers, importer) || slices.Contains(needs[importer], library))
+	return slices.Contains(libraries, library) &&
+		(slices.Contains(importers, importer) || slices.Contains(needs[importer], library))
 }
 
 func allowed(imp string, list []string) bool {
@@ -115,7 +124,8 @@ func allowed(imp string, list []string) bool {
 	return slices.ContainsFunc(list, func(m string) bool { return within(imp, m) })
 }
 
-// standard reports whether a path is the standard library's: those have no dot in their first element.
+// standard reports whether a path is the standard library's: those have no dot in their first
+// element.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".")
@@ -136,25 +146,37 @@ func TestViolationsAreSeen(t *testing.T) {
 		want string
 	}{
 		{"unlisted", pkg{ImportPath: own("util")}, "not in the table"},
-		{"arrow of ours", pkg{ImportPath: own("lease"), Imports: []string{own("dedup")}}, "lease must not import " + own("dedup")},
-		{"foreign arrow", pkg{ImportPath: own("sqladapter"), Imports: []string{goRedis}}, "sqladapter must not import " + goRedis},
-		{"test arrow", pkg{ImportPath: own("dedup"), XTestImports: []string{goRedis}}, "the tests of dedup must not import"},
-		{"test helper in code", pkg{ImportPath: own("lease"), Imports: []string{own("internal/redistest")}}, "lease must not import"},
-		{"testing", pkg{ImportPath: own("lease"), Deps: []string{"testing"}}, "lease is shipped, and links testing"},
-		{"driver", pkg{ImportPath: own("sqladapter"), Deps: []string{pgx}}, "links the driver " + pgx},
-		{"driver in tests", pkg{ImportPath: own("sqladapter"), TestImports: []string{pgx}}, "the tests of sqladapter must not import"},
-		{"core dependency", pkg{ImportPath: own("dedup"), Deps: []string{"golang.org/x/sys/unix"}}, "standard library only"},
-		{"look-alike", pkg{ImportPath: own("lease"), Imports: []string{goRedis + "evil"}}, "lease must not import"},
+		{"arrow of ours", pkg{ImportPath: own("lease"), Imports: []string{own("dedup")}},
+			"lease must not import " + own("dedup")},
+		{"foreign arrow", pkg{ImportPath: own("sqladapter"), Imports: []string{goRedis}},
+			"sqladapter must not import " + goRedis},
+		{"test arrow", pkg{ImportPath: own("dedup"), XTestImports: []string{goRedis}},
+			"the tests of dedup must not import"},
+		{"test helper in code", pkg{ImportPath: own("lease"),
+			Imports: []string{own("internal/redistest")}}, "lease must not import"},
+		{"testing", pkg{ImportPath: own("lease"), Deps: []string{"testing"}},
+			"lease is shipped, and links testing"},
+		{"driver", pkg{ImportPath: own("sqladapter"), Deps: []string{pgx}},
+			"links the driver " + pgx},
+		{"driver in tests", pkg{ImportPath: own("sqladapter"), TestImports: []string{pgx}},
+			"the tests of sqladapter must not import"},
+		{"core dependency", pkg{ImportPath: own("dedup"), Deps: []string{"golang.org/x/sys/unix"}},
+			"standard library only"},
+		{"look-alike", pkg{ImportPath: own("lease"), Imports: []string{goRedis + "evil"}},
+			"lease must not import"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			assert.Contains(t, strings.Join(violations([]pkg{c.p}, table), "\n"), c.want)
 		})
 	}
-	fine := pkg{ImportPath: own("lease"), Imports: []string{"context", goRedis, own("internal/backoff")},
-		TestImports: []string{"testing", own("internal/servertest"), own("lease")}, Deps: []string{"context", goRedis}}
+	fine := pkg{ImportPath: own("lease"),
+		Imports:     []string{"context", goRedis, own("internal/backoff")},
+		TestImports: []string{"testing", own("internal/servertest"), own("lease")},
+		Deps:        []string{"context", goRedis}}
 	assert.Empty(t, violations([]pkg{fine}, table), "a package that keeps the rules")
 	nested := map[string]string{module: "", own("bench"): "", own("cmd"): ""}
-	intruder := pkg{ImportPath: own("cmd/onceward"), TestImports: []string{own("bench/load")}, Imports: []string{own("dedup"), own("cmd/x")}}
+	intruder := pkg{ImportPath: own("cmd/onceward"), TestImports: []string{own("bench/load")},
+		Imports: []string{own("dedup"), own("cmd/x")}}
 	got := intrusions(intruder, own("cmd"), nested)
 	require.Len(t, got, 1, "a nested module that imports another")
 	assert.Contains(t, got[0], "bench/load")

@@ -1,7 +1,7 @@
 package arch
 
-// The names that the field has better words for, and those words. The file names.txt lists the denied
-// names that are there today. It may only become shorter.
+// The names that the field has better words for, and those words. The file names.txt lists the
+// denied names that are there today. It may only become shorter.
 
 // deniedWords are denied as a part of any declared name: "trip" denies trip, trips, compactTrip and
 // newCompactTrip. Their plurals are denied too.
@@ -35,8 +35,8 @@ var allowedPhrases = []string{"round trip", "dead letter"}
 // deniedLocals are the denied words that are denied as local variables and parameters of shipped
 // code as well.
 var deniedLocals = map[string]bool{
-	"crowd": true, "desk": true, "ending": true, "lane": true, "orphan": true, "orphans": true, "shelf": true,
-	"sieve": true, "teller": true, "trip": true, "valve": true, "verdict": true,
+	"crowd": true, "desk": true, "ending": true, "lane": true, "orphan": true, "orphans": true,
+	"shelf": true, "sieve": true, "teller": true, "trip": true, "valve": true, "verdict": true,
 }
 
 // deniedNames are denied as the whole name of a type, a function, or a variable or constant of a
@@ -55,8 +55,8 @@ var deniedNames = map[string]string{
 	"told":    "renewal",
 }
 
-// deniedTypes are denied as the whole name of a type, and with "new" before it as that of a function.
-// As verbs, and as names of variables, they may be right: place(order), share := n / 2.
+// deniedTypes are denied as the whole name of a type, and with "new" before it as that of a
+// function. As verbs, and as names of variables, they may be right: place(order), share := n / 2.
 var deniedTypes = map[string]string{
 	"course":  "attemptLoop",
 	"doubt":   "UncertainRecord",

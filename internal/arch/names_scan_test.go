@@ -29,8 +29,8 @@ type declaration struct {
 	line  int
 }
 
-// declarations returns what a file declares. Of a test these are its package and its types: the other
-// names of tests are sentences.
+// declarations returns what a file declares. Of a test these are its package and its types: the
+// other names of tests are sentences.
 func declarations(file string, source []byte) ([]declaration, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, file, source, parser.SkipObjectResolution)

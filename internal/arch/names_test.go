@@ -17,7 +17,8 @@ import (
 // namesFile lists the denied names that are there today.
 const namesFile = "names.txt"
 
-var updateNames = flag.Bool("update", false, "remove the lines of names.txt that have to go, and follow names that moved to another package")
+var updateNames = flag.Bool("update", false,
+	"remove the lines of names.txt that have to go, and follow names that moved to another package")
 
 // TestDeniedNames fails when a name is declared that the field has a better word for, unless
 // names.txt lists it; and when names.txt lists a name that is not declared anymore. So the list can
@@ -47,7 +48,9 @@ func TestAllowedNames(t *testing.T) {
 			require.NoError(t, err)
 			all, err := declarations(file, source)
 			require.NoError(t, err)
-			return slices.ContainsFunc(all, func(d declaration) bool { return d.name == name && denied(d) != "" })
+			return slices.ContainsFunc(all, func(d declaration) bool {
+				return d.name == name && denied(d) != ""
+			})
 		}), "%s is allowed, and is not declared or not denied", entry)
 	}
 }
@@ -63,7 +66,8 @@ func deniedDeclarations(t *testing.T, root string) map[string]deniedName {
 		if err != nil {
 			return err
 		}
-		if base := entry.Name(); entry.IsDir() && file != root && (base == "testdata" || strings.HasPrefix(base, ".")) {
+		if base := entry.Name(); entry.IsDir() && file != root &&
+			(base == "testdata" || strings.HasPrefix(base, ".")) {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(file, ".go") {
@@ -102,23 +106,26 @@ func judgeNames(listed []string, declared map[string]deniedName) []string {
 	var problems []string
 	for entry, d := range declared {
 		if !slices.Contains(listed, entry) {
-			problems = append(problems, fmt.Sprintf("%s: %s is a denied name; say %s", d.at, entry, d.say))
+			problems = append(problems,
+				fmt.Sprintf("%s: %s is a denied name; say %s", d.at, entry, d.say))
 		}
 	}
 	for i, entry := range listed {
 		if _, ok := declared[entry]; !ok {
-			problems = append(problems, fmt.Sprintf("%s: %s is not declared anymore; go test ./internal/arch -run DeniedNames -update removes it", namesFile, entry))
+			problems = append(problems,
+				fmt.Sprintf("%s: %s is not declared anymore; go test ./internal/arch -run DeniedNames -update removes it", namesFile, entry))
 		}
 		if i > 0 && listed[i-1] >= entry {
-			problems = append(problems, fmt.Sprintf("%s: %s is listed twice or out of order", namesFile, entry))
+			problems = append(problems,
+				fmt.Sprintf("%s: %s is listed twice or out of order", namesFile, entry))
 		}
 	}
 	slices.Sort(problems)
 	return problems
 }
 
-// shortenNames returns the list as it should be. It adds a name only for one that is gone from another
-// package: a package that moves takes its names along.
+// shortenNames returns the list as it should be. It adds a name only for one that is gone from
+// another package: a package that moves takes its names along.
 func shortenNames(listed []string, declared map[string]deniedName) []string {
 	var list []string
 	gone := map[string]int{} // by what follows the directory
@@ -167,7 +174,8 @@ func TestDeniedNamesAreSeen(t *testing.T) {
 		{"type", "p/a.go", "package p\ntype compactTrip struct{}", "p: compactTrip"},
 		{"type of a test", "p/a_test.go", "package p\ntype verdict int", "p: verdict"},
 		{"type that is a participle", "p/a.go", "package p\ntype asked struct{}", "p: asked"},
-		{"type inside of a function", "p/a.go", "package p\nfunc f() { type desk struct{} }", "p: desk"},
+		{"type inside of a function", "p/a.go", "package p\nfunc f() { type desk struct{} }",
+			"p: desk"},
 		{"function", "p/a.go", "package p\nfunc newCourse() {}", "p: newCourse"},
 		{"method", "p/a.go", "package p\ntype T int\nfunc (*T) tellLost() {}", "p: T.tellLost"},
 		{"method of an interface", "p/a.go", "package p\ntype I interface{ Turn() }", "p: I.Turn"},
@@ -185,7 +193,8 @@ func TestDeniedNamesAreSeen(t *testing.T) {
 		assert.NotEmpty(t, declared[c.want].say, c.title)
 	}
 	for _, source := range []string{
-		"func roundTrip() { share, sent, place, turn := 1, 2, 3, 4 }", // words of the field, and plain local names
+		// words of the field, and plain local names
+		"func roundTrip() { share, sent, place, turn := 1, 2, 3, 4 }",
 		"type DeadLetters struct { Sent, Found, Share int; kept bool }",
 		"type T int; func (T) found() bool; func (T) Danger()", // methods say what they say
 		"func shareSession() { for way := range 3 {} }",
@@ -198,7 +207,8 @@ func TestDeniedNamesAreSeen(t *testing.T) {
 		assert.Empty(t, declared, source)
 	}
 	declared := map[string]deniedName{}
-	require.NoError(t, deniedIn("p/a_test.go", []byte("package p\nfunc TestEveryTurn() { trip := 1 }"), declared))
+	require.NoError(t, deniedIn("p/a_test.go",
+		[]byte("package p\nfunc TestEveryTurn() { trip := 1 }"), declared))
 	assert.Empty(t, declared, "names of tests are sentences")
 }
 
@@ -206,21 +216,24 @@ func TestDeniedNamesAreSeen(t *testing.T) {
 func TestNamesListOnlyShrinks(t *testing.T) {
 	declared := map[string]deniedName{"a: trip": {"a/x.go:3", "batch"}}
 	assert.Empty(t, judgeNames([]string{"a: trip"}, declared))
-	assert.Equal(t, []string{"a/x.go:3: a: trip is a denied name; say batch"}, judgeNames(nil, declared))
+	assert.Equal(t, []string{"a/x.go:3: a: trip is a denied name; say batch"},
+		judgeNames(nil, declared))
 	problems := judgeNames([]string{"a: trip", "b: desk"}, declared)
 	require.Len(t, problems, 1, "a line whose name is gone")
 	assert.Contains(t, problems[0], "b: desk is not declared anymore")
 	assert.Len(t, judgeNames([]string{"a: trip", "a: trip"}, declared), 1, "a line twice")
 
 	assert.Equal(t, []string{"a: trip"}, shortenNames([]string{"a: trip", "b: desk"}, declared))
-	assert.Equal(t, []string{"a: trip"}, shortenNames([]string{"b: trip"}, declared), "a package that moved")
+	assert.Equal(t, []string{"a: trip"}, shortenNames([]string{"b: trip"}, declared),
+		"a package that moved")
 	assert.Empty(t, shortenNames([]string{"b: desk"}, declared), "a new name is never added")
 }
 
 func TestSplit(t *testing.T) {
 	for name, want := range map[string]string{
-		"compactTrip": "compact trip", "HTTPServer": "http server", "trip": "trip", "ErrNoVerdict": "err no verdict",
-		"own_turn": "own turn", "turnMySQL": "turn my sql", "v2Lane": "v2 lane",
+		"compactTrip": "compact trip", "HTTPServer": "http server", "trip": "trip",
+		"ErrNoVerdict": "err no verdict",
+		"own_turn":     "own turn", "turnMySQL": "turn my sql", "v2Lane": "v2 lane",
 	} {
 		assert.Equal(t, want, strings.Join(split(name), " "), name)
 	}

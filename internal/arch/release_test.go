@@ -16,8 +16,8 @@ import (
 // tagLine matches a line of the list of tags in docs/releases.md, and finds the module's directory.
 var tagLine = regexp.MustCompile(`(?m)^ *((?:[a-z0-9]+/)*)vX\.Y\.Z$`)
 
-// TestTagOrder holds the list of tags in docs/releases.md to the requirements of the go.mod files. If the tag of
-// a module is pushed before that of one it requires, nobody can get the version.
+// TestTagOrder holds the list of tags in docs/releases.md to the requirements of the go.mod files.
+// If the tag of a module is pushed before that of one it requires, nobody can get the version.
 func TestTagOrder(t *testing.T) {
 	dirs := modules(t)
 	page, err := os.ReadFile(filepath.Join(dirs[module], "docs", "releases.md"))
@@ -44,7 +44,8 @@ func ours(mod string) []string {
 	return found
 }
 
-// tagFaults returns what is wrong with the list of tags, given what each released module requires of ours.
+// tagFaults returns what is wrong with the list of tags, given what each released module requires
+// of ours.
 func tagFaults(page string, requires map[string][]string) []string {
 	var found, tagged []string
 	for _, m := range tagLine.FindAllStringSubmatch(page, -1) {
@@ -58,7 +59,9 @@ func tagFaults(page string, requires map[string][]string) []string {
 		}
 		for _, other := range needed {
 			if !slices.Contains(tagged, other) {
-				found = append(found, fmt.Sprintf("the tag of %q comes before that of %q, which it requires", name, other))
+				found = append(found,
+					fmt.Sprintf("the tag of %q comes before that of %q, which it requires",
+						name, other))
 			}
 		}
 		tagged = append(tagged, name)
@@ -72,13 +75,16 @@ func tagFaults(page string, requires map[string][]string) []string {
 }
 
 func TestTagFaultsAreSeen(t *testing.T) {
-	mod := "module " + module + "/a/b\n\nrequire (\n\t" + module + " v0.0.0\n\t" + module + "/c v0.0.0 // indirect\n\t" + goRedis + " v9.0.0\n)\n\nreplace " +
+	mod := "module " + module + "/a/b\n\nrequire (\n\t" + module + " v0.0.0\n\t" + module +
+		"/c v0.0.0 // indirect\n\t" + goRedis + " v9.0.0\n)\n\nreplace " +
 		module + "/d => ../../d\n"
 	requires := map[string][]string{"": nil, "c": {""}, "a/b": ours(mod)}
 	for name, c := range map[string]struct{ page, want string }{
-		"right":             {"vX.Y.Z c/vX.Y.Z a/b/vX.Y.Z", ""},
-		"before a library":  {"vX.Y.Z a/b/vX.Y.Z c/vX.Y.Z", `the tag of "a/b" comes before that of "c", which it requires`},
-		"before the root":   {"c/vX.Y.Z vX.Y.Z a/b/vX.Y.Z", `the tag of "c" comes before that of "", which it requires`},
+		"right": {"vX.Y.Z c/vX.Y.Z a/b/vX.Y.Z", ""},
+		"before a library": {"vX.Y.Z a/b/vX.Y.Z c/vX.Y.Z",
+			`the tag of "a/b" comes before that of "c", which it requires`},
+		"before the root": {"c/vX.Y.Z vX.Y.Z a/b/vX.Y.Z",
+			`the tag of "c" comes before that of "", which it requires`},
 		"none":              {"vX.Y.Z c/vX.Y.Z", `"a/b" has no tag`},
 		"twice":             {"vX.Y.Z c/vX.Y.Z a/b/vX.Y.Z c/vX.Y.Z", `"c" has two tags`},
 		"of what is tested": {"vX.Y.Z c/vX.Y.Z bench/vX.Y.Z a/b/vX.Y.Z", `"bench" is not released`},

@@ -8,9 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rivals are what we compare ourselves with, and rivalry the modules that do, and one that adds to a rival.
+// rivals are what we compare ourselves with, and rivalry the modules that do, and one that adds to
+// a rival.
 var (
-	rivals  = []string{"github.com/ThreeDotsLabs/watermill", "github.com/bsm/redislock", "github.com/go-redsync/redsync/v4", "github.com/gofiber/fiber/v3"}
+	rivals = []string{"github.com/ThreeDotsLabs/watermill", "github.com/bsm/redislock",
+		"github.com/go-redsync/redsync/v4", "github.com/gofiber/fiber/v3"}
 	rivalry = []string{"bench", "internal/integration/others", "contrib/watermilladapter"}
 	// fiber is also a framework that our middleware is mounted in, rightly and wrongly.
 	mounted = map[string]string{"internal/integration": "github.com/gofiber/fiber/v3"}

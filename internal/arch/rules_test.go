@@ -17,8 +17,8 @@ const (
 	genproto  = "google.golang.org/genproto/googleapis/rpc"
 	watermill = "github.com/ThreeDotsLabs/watermill"
 
-	// Of OpenTelemetry, whose packages share one prefix, code has the API alone: which exporter, and
-	// which SDK, is the program's choice.
+	// Of OpenTelemetry, whose packages share one prefix, code has the API alone: which exporter,
+	// and which SDK, is the program's choice.
 	otel       = "go.opentelemetry.io/otel"
 	otelAPI    = "go.opentelemetry.io/otel/attribute"
 	otelMetric = "go.opentelemetry.io/otel/metric"
@@ -58,43 +58,54 @@ var table = map[string]rule{
 	},
 	"redisadapter": {
 		imports: []string{"dedup", "internal/backoff", "internal/redisscript", goRedis},
-		tests:   []string{"dedup/deduptest", "internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
+		tests: []string{"dedup/deduptest", "internal/redistest", "internal/redisproxy",
+			"internal/servertest", miniredis},
 	},
 	"bloom": {imports: []string{bits}},
 	"owned": {
 		imports: []string{"bloom", "dedup", "internal/backoff", "internal/redisscript", goRedis},
-		tests:   []string{"dedup/deduptest", "internal/redisproxy", "internal/redistest", "internal/servertest", "redisadapter", miniredis},
+		tests: []string{"dedup/deduptest", "internal/redisproxy", "internal/redistest",
+			"internal/servertest", "redisadapter", miniredis},
 	},
 	"lease": {
 		imports: []string{"internal/backoff", "internal/redisscript", goRedis},
-		tests:   []string{"dedup", "internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
+		tests: []string{"dedup", "internal/redistest", "internal/redisproxy",
+			"internal/servertest", miniredis},
 	},
 	"sqladapter": {
-		imports: []string{"dedup", "internal/backoff", "internal/sqlerr", "internal/sqlmigrate", "internal/sqlname"},
-		tests:   []string{"dedup/deduptest", "internal/servertest"},
+		imports: []string{"dedup", "internal/backoff", "internal/sqlerr", "internal/sqlmigrate",
+			"internal/sqlname"},
+		tests: []string{"dedup/deduptest", "internal/servertest"},
 	},
 	"sqladapter/pgxv5": {
 		imports: []string{"dedup", "sqladapter", pgx},
 	},
 	"outbox": {
-		imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlmigrate", "internal/sqlname"},
-		tests:   []string{"internal/servertest"},
+		imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlmigrate",
+			"internal/sqlname"},
+		tests: []string{"internal/servertest"},
 	},
 	"outbox/internal/alone": {imports: []string{"outbox"}},
-	"outbox/saramapub":      {imports: []string{"outbox", "outbox/internal/alone", sarama}, tests: []string{franzGo}},
-	"outbox/pgxlisten":      {imports: []string{"internal/backoff", "outbox", pgx}},
-	"outbox/franzpub":       {imports: []string{"outbox", "outbox/internal/alone", franzGo}},
+	"outbox/saramapub": {imports: []string{"outbox", "outbox/internal/alone", sarama},
+		tests: []string{franzGo}},
+	"outbox/pgxlisten": {imports: []string{"internal/backoff", "outbox", pgx}},
+	"outbox/franzpub":  {imports: []string{"outbox", "outbox/internal/alone", franzGo}},
 	"kafkaadapter": {
 		imports: []string{
-			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/lag", "kafkaadapter/internal/letter", "kafkaadapter/internal/member",
-			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition", "kafkaadapter/internal/setting", sarama,
+			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/lag",
+			"kafkaadapter/internal/letter", "kafkaadapter/internal/member",
+			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition",
+			"kafkaadapter/internal/setting", sarama,
 		},
-		tests: []string{"dedup/deduptest", "internal/servertest", "owned", "redisadapter", "sqladapter", goRedis},
+		tests: []string{"dedup/deduptest", "internal/servertest", "owned", "redisadapter",
+			"sqladapter", goRedis},
 	},
 	"kafkaadapter/franz": {
 		imports: []string{
-			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/lag", "kafkaadapter/internal/letter",
-			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition", "kafkaadapter/internal/setting", franzGo,
+			"dedup", "internal/backoff", "kafkaadapter/internal/flow", "kafkaadapter/internal/lag",
+			"kafkaadapter/internal/letter",
+			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition",
+			"kafkaadapter/internal/setting", franzGo,
 		},
 	},
 	"kafkaadapter/internal/lag":     {},
@@ -106,8 +117,9 @@ var table = map[string]rule{
 		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/flow"},
 	},
 	"kafkaadapter/txn": {
-		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/member", "kafkaadapter/internal/msgid", "kafkaadapter/internal/setting", sarama},
-		tests:   []string{"kafkaadapter"},
+		imports: []string{"dedup", "internal/backoff", "kafkaadapter/internal/member",
+			"kafkaadapter/internal/msgid", "kafkaadapter/internal/setting", sarama},
+		tests: []string{"kafkaadapter"},
 	},
 	"kafkaadapter/internal/flow": {
 		imports: []string{"internal/backoff"},
@@ -115,49 +127,80 @@ var table = map[string]rule{
 	},
 
 	"httpadapter": {
-		imports: []string{"dedup", "httpadapter/internal/problem", "internal/detached", "internal/keyname", "internal/quota", "internal/sealed"},
-		tests:   []string{"dedup/deduptest"},
+		imports: []string{"dedup", "httpadapter/internal/problem", "internal/detached",
+			"internal/keyname", "internal/quota", "internal/sealed"},
+		tests: []string{"dedup/deduptest"},
 	},
 	"httpadapter/webhook": {
-		imports: []string{"dedup", "httpadapter", "httpadapter/internal/problem", "internal/detached", "internal/keyname", "internal/sealed"},
-		tests:   []string{"dedup/deduptest", "internal/redistest", "redisadapter"},
+		imports: []string{"dedup", "httpadapter", "httpadapter/internal/problem",
+			"internal/detached", "internal/keyname", "internal/sealed"},
+		tests: []string{"dedup/deduptest", "internal/redistest", "redisadapter"},
 	},
 	"httpadapter/internal/problem": {},
-	"contrib/grpcadapter":          {imports: []string{"dedup", "httpadapter", "internal/detached", "internal/keyname", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
-	"contrib/watermilladapter":     {imports: []string{"dedup", watermill}},
-	"console":                      {imports: []string{"dedup", "internal/keyname", "internal/keyspec", "internal/settle"}, tests: []string{"httpadapter", "httpadapter/webhook"}},
-	"retry":                        {imports: []string{"internal/backoff"}, tests: []string{"dedup", "httpadapter"}},
+	"contrib/grpcadapter": {imports: []string{"dedup", "httpadapter", "internal/detached",
+		"internal/keyname", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
+	"contrib/watermilladapter": {imports: []string{"dedup", watermill}},
+	"console": {imports: []string{"dedup", "internal/keyname",
+		"internal/keyspec", "internal/settle"},
+		tests: []string{"httpadapter", "httpadapter/webhook"}},
+	"retry": {imports: []string{"internal/backoff"},
+		tests: []string{"dedup", "httpadapter"}},
 
 	"contrib/telemetry": {
-		imports: []string{"dedup", "outbox", "retry", "contrib/telemetry/internal/meter", "contrib/telemetry/internal/span", otelAPI, otelMetric, otelTrace},
-		tests:   []string{"dedup/deduptest", "kafkaadapter", "redisadapter", "contrib/telemetry/redismetric", "contrib/telemetry/saramametric", "contrib/telemetry/internal/metrictest", "internal/servertest", goRedis, otel, prometheus, yaml},
+		imports: []string{"dedup", "outbox", "retry", "contrib/telemetry/internal/meter",
+			"contrib/telemetry/internal/span", otelAPI, otelMetric, otelTrace},
+		tests: []string{"dedup/deduptest", "kafkaadapter", "redisadapter",
+			"contrib/telemetry/redismetric", "contrib/telemetry/saramametric",
+			"contrib/telemetry/internal/metrictest", "internal/servertest", goRedis, otel,
+			prometheus, yaml},
 	},
-	"contrib/telemetry/redismetric":         {imports: []string{"redisadapter", "contrib/telemetry/internal/meter", otelAPI, otelMetric}, tests: []string{"internal/servertest", "contrib/telemetry/internal/metrictest", goRedis, otel}},
-	"contrib/telemetry/internal/kafka":      {imports: []string{"contrib/telemetry/internal/meter", otelAPI, otelMetric}},
-	"contrib/telemetry/internal/metrictest": {role: testOnly, imports: []string{"contrib/telemetry/internal/kafka", otel}},
-	"contrib/telemetry/internal/spantest":   {role: testOnly, imports: []string{"dedup", otel}},
-	"contrib/telemetry/saramametric":        {imports: []string{"kafkaadapter", "contrib/telemetry/internal/kafka", otelMetric, sarama}, tests: []string{"contrib/telemetry/internal/metrictest", otel}},
-	"contrib/telemetry/franzmetric":         {imports: []string{"kafkaadapter/franz", "contrib/telemetry/internal/kafka", otelMetric, franzGo}, tests: []string{"contrib/telemetry/internal/metrictest", otel}},
-	"contrib/telemetry/saramatrace":         {imports: []string{"dedup", "kafkaadapter", "contrib/telemetry/internal/span", otelCarry, otelTrace, sarama}, tests: []string{"contrib/telemetry/internal/spantest", otel}},
-	"contrib/telemetry/franztrace":          {imports: []string{"dedup", "kafkaadapter/franz", "contrib/telemetry/internal/span", otelCarry, otelTrace, franzGo}, tests: []string{"contrib/telemetry/internal/spantest", otel}},
-	"contrib/telemetry/httptrace":           {imports: []string{"dedup", "httpadapter", "contrib/telemetry", otelCarry}, tests: []string{otel}},
-	"contrib/telemetry/internal/span":       {imports: []string{"dedup", "contrib/telemetry/internal/meter", otelAPI, otelCarry, otelCodes, otelTrace}, tests: []string{otel}},
-	"contrib/telemetry/internal/meter":      {imports: []string{otelAPI, otelMetric}},
+	"contrib/telemetry/redismetric": {imports: []string{"redisadapter",
+		"contrib/telemetry/internal/meter", otelAPI, otelMetric},
+		tests: []string{"internal/servertest", "contrib/telemetry/internal/metrictest",
+			goRedis, otel}},
+	"contrib/telemetry/internal/kafka": {imports: []string{"contrib/telemetry/internal/meter",
+		otelAPI, otelMetric}},
+	"contrib/telemetry/internal/metrictest": {role: testOnly,
+		imports: []string{"contrib/telemetry/internal/kafka", otel}},
+	"contrib/telemetry/internal/spantest": {role: testOnly, imports: []string{"dedup", otel}},
+	"contrib/telemetry/saramametric": {imports: []string{"kafkaadapter",
+		"contrib/telemetry/internal/kafka", otelMetric, sarama},
+		tests: []string{"contrib/telemetry/internal/metrictest", otel}},
+	"contrib/telemetry/franzmetric": {imports: []string{"kafkaadapter/franz",
+		"contrib/telemetry/internal/kafka", otelMetric, franzGo},
+		tests: []string{"contrib/telemetry/internal/metrictest", otel}},
+	"contrib/telemetry/saramatrace": {imports: []string{"dedup", "kafkaadapter",
+		"contrib/telemetry/internal/span", otelCarry, otelTrace, sarama},
+		tests: []string{"contrib/telemetry/internal/spantest", otel}},
+	"contrib/telemetry/franztrace": {imports: []string{"dedup", "kafkaadapter/franz",
+		"contrib/telemetry/internal/span", otelCarry, otelTrace, franzGo},
+		tests: []string{"contrib/telemetry/internal/spantest", otel}},
+	"contrib/telemetry/httptrace": {imports: []string{"dedup", "httpadapter",
+		"contrib/telemetry", otelCarry}, tests: []string{otel}},
+	"contrib/telemetry/internal/span": {imports: []string{"dedup",
+		"contrib/telemetry/internal/meter", otelAPI, otelCarry, otelCodes, otelTrace},
+		tests: []string{otel}},
+	"contrib/telemetry/internal/meter": {imports: []string{otelAPI, otelMetric}},
 
-	"internal/backoff":     {},
-	"internal/sealed":      {imports: []string{"dedup"}},
-	"internal/settle":      {imports: []string{"dedup"}},
-	"internal/detached":    {},
-	"internal/keyname":     {imports: []string{"dedup", "internal/sealed"}},
-	"internal/keyspec":     {imports: []string{"dedup", "httpadapter", "httpadapter/webhook", "internal/keyname"}},
-	"internal/quota":       {},
-	"internal/sqlerr":      {},
-	"internal/sqlmigrate":  {imports: []string{"internal/backoff", "internal/sqlerr", "internal/sqlname"}},
-	"internal/sqlname":     {},
-	"internal/redisscript": {imports: []string{goRedis}, tests: []string{"internal/redistest", "internal/servertest", miniredis}},
+	"internal/backoff":  {},
+	"internal/sealed":   {imports: []string{"dedup"}},
+	"internal/settle":   {imports: []string{"dedup"}},
+	"internal/detached": {},
+	"internal/keyname":  {imports: []string{"dedup", "internal/sealed"}},
+	"internal/keyspec": {imports: []string{"dedup", "httpadapter", "httpadapter/webhook",
+		"internal/keyname"}},
+	"internal/quota":  {},
+	"internal/sqlerr": {},
+	"internal/sqlmigrate": {imports: []string{"internal/backoff", "internal/sqlerr",
+		"internal/sqlname"}},
+	"internal/sqlname": {},
+	"internal/redisscript": {imports: []string{goRedis},
+		tests: []string{"internal/redistest", "internal/servertest", miniredis}},
 
-	"internal/redistest":  {role: testOnly, imports: []string{"internal/servertest", goRedis, miniredis}},
-	"internal/redisproxy": {role: testOnly, tests: []string{"internal/redistest", "internal/servertest", goRedis, miniredis}},
+	"internal/redistest": {role: testOnly,
+		imports: []string{"internal/servertest", goRedis, miniredis}},
+	"internal/redisproxy": {role: testOnly,
+		tests: []string{"internal/redistest", "internal/servertest", goRedis, miniredis}},
 	"internal/servertest": {role: testOnly},
 
 	"internal/arch":       {role: tool},
@@ -170,7 +213,8 @@ var table = map[string]rule{
 // tests may import them, and no other library but those of needs.
 var libraries = []string{
 	"contrib/grpcadapter", "contrib/telemetry", "contrib/watermilladapter",
-	"kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub", "sqladapter/pgxv5",
+	"kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub",
+	"sqladapter/pgxv5",
 }
 
 // needs are the libraries that another one imports: telemetry measures and traces what they do.
@@ -179,9 +223,11 @@ var needs = map[string][]string{"contrib/telemetry": {"kafkaadapter/franz"}}
 // importers are the nested modules that import libraries.
 var importers = []string{"bench", "cmd", "examples", "internal/integration"}
 
-// drivers are database drivers: users bring their own. A package may link the one that its row names.
+// drivers are database drivers: users bring their own. A package may link the one that its row
+// names.
 var drivers = []string{
-	"github.com/jackc/pgx", "github.com/lib/pq", "github.com/go-sql-driver/mysql", "github.com/microsoft/go-mssqldb",
+	"github.com/jackc/pgx", "github.com/lib/pq", "github.com/go-sql-driver/mysql",
+	"github.com/microsoft/go-mssqldb",
 	"modernc.org/sqlite", "github.com/mattn/go-sqlite3", "github.com/ncruces/go-sqlite3",
 }
 

@@ -29,7 +29,9 @@ func TestSecurityPage(t *testing.T) {
 	root := modules(t)[module]
 	page, err := os.ReadFile(filepath.Join(root, "docs", "security.md"))
 	require.NoError(t, err)
-	for _, fault := range pageFaults(string(page), func(dir, name string) bool { return hasTest(t, filepath.Join(root, dir), name) }) {
+	for _, fault := range pageFaults(string(page), func(dir, name string) bool {
+		return hasTest(t, filepath.Join(root, dir), name)
+	}) {
 		t.Error(fault)
 	}
 }
@@ -85,11 +87,14 @@ func TestFaultsOfThePageAreSeen(t *testing.T) {
 	}
 	exists := func(dir, name string) bool { return dir == "dedup" && name == "TestThere" }
 	for name, c := range map[string]struct{ from, to, want string }{
-		"whole":     {"", "", ""},
-		"no test":   {"| S-7 | a threat | `dedup.TestThere` |", "| S-7 | a threat | |", "S-7 names no test"},
-		"gone":      {"| S-7 | a threat | `dedup.TestThere` |", "| S-7 | a threat | `dedup.TestGone` |", "there is no TestGone in dedup"},
-		"no row":    {"| S-21 |", "| X-21 |", "S-21 has no row"},
-		"elsewhere": {"| S-1 | a threat | `dedup.TestThere` |", "| S-1 | a threat | `lease.TestThere` |", "there is no TestThere in lease"},
+		"whole": {"", "", ""},
+		"no test": {"| S-7 | a threat | `dedup.TestThere` |", "| S-7 | a threat | |",
+			"S-7 names no test"},
+		"gone": {"| S-7 | a threat | `dedup.TestThere` |",
+			"| S-7 | a threat | `dedup.TestGone` |", "there is no TestGone in dedup"},
+		"no row": {"| S-21 |", "| X-21 |", "S-21 has no row"},
+		"elsewhere": {"| S-1 | a threat | `dedup.TestThere` |",
+			"| S-1 | a threat | `lease.TestThere` |", "there is no TestThere in lease"},
 	} {
 		page := strings.Replace(whole.String(), c.from, c.to, 1)
 		assert.Equal(t, c.want, strings.Join(pageFaults(page, exists), "\n"), name)
@@ -97,10 +102,11 @@ func TestFaultsOfThePageAreSeen(t *testing.T) {
 }
 
 // unsafeCodecs make values, or code, of bytes that somebody else may have written.
-var unsafeCodecs = []string{"encoding/gob", "encoding/xml", "net/rpc", "plugin", "text/template", "html/template"}
+var unsafeCodecs = []string{"encoding/gob", "encoding/xml", "net/rpc", "plugin", "text/template",
+	"html/template"}
 
-// S-12: stores hold bytes of a format of our own, or JSON. The console's templates are embedded, and
-// stored values come into them as data.
+// S-12: stores hold bytes of a format of our own, or JSON. The console's templates are embedded,
+// and stored values come into them as data.
 func TestS12NoUnsafeCodecs(t *testing.T) {
 	for _, p := range shippedPackages(t) {
 		name, _ := rel(p.ImportPath)
@@ -129,8 +135,10 @@ func TestS17SignaturesAreComparedInConstantTime(t *testing.T) {
 			case !ok:
 			case x.Name == "hmac" && s.Sel.Name == "Equal":
 				equals++
-			case x.Name == "bytes" && (s.Sel.Name == "Equal" || s.Sel.Name == "Compare"), x.Name == "slices" && s.Sel.Name == "Equal", x.Name == "reflect":
-				t.Errorf("%s: %s.%s takes as long as its arguments agree", f.Name, x.Name, s.Sel.Name)
+			case x.Name == "bytes" && (s.Sel.Name == "Equal" || s.Sel.Name == "Compare"),
+				x.Name == "slices" && s.Sel.Name == "Equal", x.Name == "reflect":
+				t.Errorf("%s: %s.%s takes as long as its arguments agree", f.Name, x.Name,
+					s.Sel.Name)
 			}
 			return true
 		})
@@ -146,7 +154,8 @@ var direct = []string{sarama, miniredis, bits, goRedis, testify}
 // leastPgx is the first pgx without the injection of GHSA-j38q-h3ph-jjpq.
 var leastPgx = [3]int{5, 12, 0}
 
-// S-10, S-21: few dependencies, none by a replace that users would not get, and no pgx with a known injection.
+// S-10, S-21: few dependencies, none by a replace that users would not get, and no pgx with a known
+// injection.
 func TestS21DependenciesAreFew(t *testing.T) {
 	seen := 0
 	for path, dir := range modules(t) {
@@ -160,7 +169,8 @@ func TestS21DependenciesAreFew(t *testing.T) {
 	assert.NotZero(t, seen, "no module requires pgx: this test looked in the wrong place")
 }
 
-var requireLine = regexp.MustCompile(`^\s*(?:require )?([a-zA-Z0-9.-]+\.[a-z]+/\S+) v(\d+)\.(\d+)\.(\d+)\S*( // indirect)?`)
+var requireLine = regexp.MustCompile(
+	`^\s*(?:require )?([a-zA-Z0-9.-]+\.[a-z]+/\S+) v(\d+)\.(\d+)\.(\d+)\S*( // indirect)?`)
 
 // requireFaults returns what is wrong with a go.mod.
 func requireFaults(mod string, root bool) []string {
@@ -190,8 +200,10 @@ func requireFaults(mod string, root bool) []string {
 func TestRequireFaultsAreSeen(t *testing.T) {
 	const head = "module x\n\ngo 1.26.0\n\nrequire (\n"
 	for mod, want := range map[string]int{
-		"\t" + goRedis + " v9.23.0\n": 0, "\t" + pgx + " v5.12.0\n": 1, "\t" + pgx + " v5.11.9 // indirect\n": 1, "\t" + pgx + " v5.11.9\n": 2,
-		"\tgithub.com/google/uuid v1.0.0 // indirect\n": 0, "\tgithub.com/google/uuid v1.0.0\n": 1, ")\nreplace a => b\n": 1,
+		"\t" + goRedis + " v9.23.0\n": 0, "\t" + pgx + " v5.12.0\n": 1,
+		"\t" + pgx + " v5.11.9 // indirect\n": 1, "\t" + pgx + " v5.11.9\n": 2,
+		"\tgithub.com/google/uuid v1.0.0 // indirect\n": 0, "\tgithub.com/google/uuid v1.0.0\n": 1,
+		")\nreplace a => b\n": 1,
 	} {
 		assert.Len(t, requireFaults(head+mod, true), want, mod)
 	}

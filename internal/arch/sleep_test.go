@@ -50,7 +50,9 @@ func sleeps(t *testing.T, path string, source any) []string {
 			return true
 		}
 		if x, ok := s.X.(*ast.Ident); ok && x.Name == "time" {
-			found = append(found, fmt.Sprintf("%s: time.Sleep: wait for an event, or poll with a deadline", fset.Position(n.Pos())))
+			found = append(found,
+				fmt.Sprintf("%s: time.Sleep: wait for an event, or poll with a deadline",
+					fset.Position(n.Pos())))
 		}
 		return true
 	})
@@ -60,6 +62,7 @@ func sleeps(t *testing.T, path string, source any) []string {
 func TestSleepsAreSeen(t *testing.T) {
 	const body = "\nimport \"time\"\nfunc f() { time.Sleep(time.Second) }\n"
 	assert.Len(t, sleeps(t, "a_test.go", "package p"+body), 1, "a sleep in real time")
-	got := sleeps(t, "b_test.go", "package p\nimport \"testing/synctest\""+body+"var _ = synctest.Wait\n")
+	got := sleeps(t, "b_test.go",
+		"package p\nimport \"testing/synctest\""+body+"var _ = synctest.Wait\n")
 	assert.Empty(t, got, "a sleep in fake time")
 }

@@ -46,7 +46,8 @@ func testFolders(t *testing.T, root string) map[string][]string {
 	t.Helper()
 	folders := map[string][]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && path != root && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")) {
+		if err == nil && d.IsDir() && path != root &&
+			(d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")) {
 			return filepath.SkipDir
 		}
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
@@ -70,14 +71,15 @@ func judgeByHand(listed []string, faults map[string][]string) []string {
 	}
 	for _, folder := range listed {
 		if len(faults[folder]) == 0 {
-			problems = append(problems, fmt.Sprintf("%s: the tests of %s are clean: remove the line", byHandFile, folder))
+			problems = append(problems,
+				fmt.Sprintf("%s: the tests of %s are clean: remove the line", byHandFile, folder))
 		}
 	}
 	return problems
 }
 
-// testifyFaults returns the checks by hand in the test files of a folder. A folder whose tests do not
-// import testify at all has a fault too.
+// testifyFaults returns the checks by hand in the test files of a folder. A folder whose tests do
+// not import testify at all has a fault too.
 func testifyFaults(t *testing.T, files []string, source any) []string {
 	t.Helper()
 	var found []string
@@ -96,7 +98,8 @@ func testifyFaults(t *testing.T, files []string, source any) []string {
 			case *ast.IfStmt:
 				if byHand(n.Body.List) {
 					at := fset.Position(n.Pos())
-					found = append(found, fmt.Sprintf("%s: a check by hand: use assert or require", at))
+					found = append(found,
+						fmt.Sprintf("%s: a check by hand: use assert or require", at))
 				}
 			}
 			return true
@@ -128,11 +131,12 @@ func byHand(body []ast.Stmt) bool {
 		return false
 	}
 	fun, ok := call.Fun.(*ast.SelectorExpr)
-	return ok && isT(fun.X) && slices.Contains([]string{"Error", "Errorf", "Fatal", "Fatalf"}, fun.Sel.Name)
+	return ok && isT(fun.X) &&
+		slices.Contains([]string{"Error", "Errorf", "Fatal", "Fatalf"}, fun.Sel.Name)
 }
 
-// isT reports whether an expression is a testing.TB by its name. One that is called b is left out: the
-// loop of a benchmark checks by hand, because an assertion takes time.
+// isT reports whether an expression is a testing.TB by its name. One that is called b is left out:
+// the loop of a benchmark checks by hand, because an assertion takes time.
 func isT(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.Ident:

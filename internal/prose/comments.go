@@ -11,7 +11,8 @@ import (
 // readGo returns the comments of a Go file, and, unless it is a test, its texts.
 func readGo(name string, content []byte) ([]document, error) {
 	fset := token.NewFileSet()
-	file, err := parser.ParseFile(fset, name, content, parser.ParseComments|parser.SkipObjectResolution)
+	file, err := parser.ParseFile(fset, name, content,
+		parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,8 @@ func remarks(fset *token.FileSet, file *ast.File) []line {
 		for n, c := range group.List {
 			at := fset.Position(c.Pos()).Line
 			for i, text := range strings.Split(bare(c.Text), "\n") {
-				if name := names[group]; n == 0 && i == 0 && name != "" && strings.HasPrefix(text, name+" ") {
+				if name := names[group]; n == 0 && i == 0 && name != "" &&
+					strings.HasPrefix(text, name+" ") {
 					text = "X" + strings.TrimPrefix(text, name)
 				}
 				p.read(text, at+i)
@@ -51,8 +53,8 @@ func remarks(fset *token.FileSet, file *ast.File) []line {
 	return lines
 }
 
-// documented returns the name that each doc comment belongs to. A comment begins with it, and a name
-// is not prose.
+// documented returns the name that each doc comment belongs to. A comment begins with it, and a
+// name is not prose.
 func documented(file *ast.File) map[*ast.CommentGroup]string {
 	names := map[*ast.CommentGroup]string{}
 	ast.Inspect(file, func(n ast.Node) bool {

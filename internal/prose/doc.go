@@ -1,7 +1,7 @@
-// Command prose checks the English of the repository: its Markdown, the comments of its Go files, and
-// the texts in its code that a user reads, such as errors, log messages and help texts. It copies the
-// prose out of each file, leaves the code behind, and runs vale over the copy with the rules of
-// styles/Onceward. It prints each finding as
+// Command prose checks the English of the repository: its Markdown, the comments of its Go files,
+// and the texts in its code that a user reads, such as errors, log messages and help texts. It
+// copies the prose out of each file, leaves the code behind, and runs vale over the copy with the
+// rules of styles/Onceward. It prints each finding as
 //
 //	file:line: rule: message
 //
@@ -12,8 +12,8 @@
 //   - a file on the list has no finding anymore, so that its line has to go, or
 //   - a file on the list does not exist.
 //
-// So the list can only become shorter, unless somebody adds a line by hand. With -update the command
-// removes the lines that have to go, and follows the renames that git knows about.
+// So the list can only become shorter, unless somebody adds a line by hand. With -update the
+// command removes the lines that have to go, and follows the renames that git knows about.
 //
 // Arguments name files or directories. The command then prints every finding in them, including
 // those of listed files, and leaves the list alone.

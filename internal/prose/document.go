@@ -14,8 +14,8 @@ import (
 const home = "internal/prose"
 
 // A document is the prose of one file, as vale reads it. Each of its lines is a paragraph. The
-// prose of a Go file is written as HTML, in which a sentence ends with its paragraph, and only three
-// characters are markup.
+// prose of a Go file is written as HTML, in which a sentence ends with its paragraph, and only
+// three characters are markup.
 type document struct {
 	path  string // of the file that the prose is from
 	kind  string // the end of the document's own name, by which vale.ini chooses rules
@@ -117,7 +117,9 @@ func collect(root string) ([]document, error) {
 		docs = append(docs, more...)
 		return err
 	})
-	sort.Slice(docs, func(i, j int) bool { return docs[i].path+docs[i].kind < docs[j].path+docs[j].kind })
+	sort.Slice(docs, func(i, j int) bool {
+		return docs[i].path+docs[i].kind < docs[j].path+docs[j].kind
+	})
 	return docs, err
 }
 
@@ -125,7 +127,8 @@ func collect(root string) ([]document, error) {
 // write, inputs of tests, and what a dot hides.
 func skipped(dir string) bool {
 	base := path.Base(dir)
-	return dir == "bench/results" || base == "testdata" || base == "node_modules" || strings.HasPrefix(base, ".")
+	return dir == "bench/results" || base == "testdata" || base == "node_modules" ||
+		strings.HasPrefix(base, ".")
 }
 
 // read returns the documents of one file; none for a file of another sort.

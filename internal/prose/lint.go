@@ -45,13 +45,15 @@ func lint(ctx context.Context, vale, config string, docs []document) ([]breach, 
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, vale, "--config", config, "--no-global", "--no-exit", "--output", "JSON", ".")
+	cmd := exec.CommandContext(ctx, vale, "--config", config, "--no-global", "--no-exit",
+		"--output", "JSON", ".")
 	cmd.Dir = dir
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, stderr.Bytes(), out)
+		return nil, fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err,
+			stderr.Bytes(), out)
 	}
 	return parse(out, byName)
 }
@@ -82,9 +84,11 @@ func parse(answer []byte, docs map[string]*document) ([]breach, error) {
 				at, ok = doc.source(a.Line, a.Span[0])
 			}
 			if !ok {
-				return nil, fmt.Errorf("vale reports line %d of %s, which does not exist", a.Line, name)
+				return nil, fmt.Errorf("vale reports line %d of %s, which does not exist",
+					a.Line, name)
 			}
-			breaches = append(breaches, breach{doc.path, at, strings.TrimPrefix(a.Check, "Onceward."), a.Message})
+			breaches = append(breaches,
+				breach{doc.path, at, strings.TrimPrefix(a.Check, "Onceward."), a.Message})
 		}
 	}
 	sort.Slice(breaches, func(i, j int) bool {

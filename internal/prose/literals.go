@@ -9,8 +9,8 @@ import (
 )
 
 // texts returns the string literals of a file that are prose: the texts of errors, of log messages
-// and of flags, and whatever else has words that follow each other. Parts that are joined with + are
-// one text.
+// and of flags, and whatever else has words that follow each other. Parts that are joined with +
+// are one text.
 func texts(fset *token.FileSet, file *ast.File) []line {
 	var lines []line
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -43,7 +43,8 @@ type text struct {
 	literal bool // at least one piece is a literal
 }
 
-// A piece is a part of a text that stands on one line of the file, with a word for each verb of fmt.
+// A piece is a part of a text that stands on one line of the file, with a word for each verb of
+// fmt.
 type piece struct {
 	text string
 	line int
@@ -89,8 +90,9 @@ var (
 	verb  = regexp.MustCompile(`%[-+# 0]*(\[\d+\])?(\d+|\*)?(\.(\d+|\*)?)?[a-zA-Z]`)
 	words = regexp.MustCompile(`[A-Za-z]{2,}[,;:]? ([a-z]{2,}|X\b)`)
 	// Signs of code in a literal: SQL, HTML, JSON, Go, Lua, a shell.
-	foreign = regexp.MustCompile(`\b(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|FROM|WHERE|VALUES|PRAGMA|GRANT|INDEX|TABLE|LOCK|KEYS|ARGV)\b` +
-		`|</?[a-z]+[ >/]|^\s*[{\[]"|:=|\blocal [a-z]+ =|\$\{|&&`)
+	foreign = regexp.MustCompile(
+		`\b(SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|FROM|WHERE|VALUES|PRAGMA|GRANT|INDEX|TABLE|LOCK|KEYS|ARGV)\b` +
+			`|</?[a-z]+[ >/]|^\s*[{\[]"|:=|\blocal [a-z]+ =|\$\{|&&`)
 )
 
 // lines returns the paragraphs of a text that is prose. In a text of several lines, as usage texts
@@ -109,7 +111,8 @@ func (t *text) lines() []line {
 		now = line{}
 	}
 	for _, p := range t.pieces {
-		if fresh && (strings.TrimSpace(p.text) == "" || strings.HasPrefix(p.text, " ") || strings.HasPrefix(p.text, "\t")) {
+		if fresh && (strings.TrimSpace(p.text) == "" || strings.HasPrefix(p.text, " ") ||
+			strings.HasPrefix(p.text, "\t")) {
 			end()
 		}
 		if fresh {

@@ -30,7 +30,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("prose", flag.ContinueOnError)
 	root := flags.String("root", ".", "root directory of the repository")
 	vale := flags.String("vale", "", "path of the vale binary")
-	update := flags.Bool("update", false, "remove the lines of unclean.txt that have to go, and follow renamed files")
+	update := flags.Bool("update", false,
+		"remove the lines of unclean.txt that have to go, and follow renamed files")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -65,7 +66,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 // within returns the documents below the given paths.
 func within(docs []document, paths []string) []document {
 	return slices.DeleteFunc(docs, func(d document) bool {
-		return !slices.ContainsFunc(paths, func(p string) bool { return below(d.path, filepath.ToSlash(filepath.Clean(p))) })
+		return !slices.ContainsFunc(paths, func(p string) bool {
+			return below(d.path, filepath.ToSlash(filepath.Clean(p)))
+		})
 	})
 }
 

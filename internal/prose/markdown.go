@@ -13,8 +13,8 @@ var (
 
 	fence = regexp.MustCompile("^\\s*(```|~~~)")
 
-	// A line that begins a block of its own: a heading, an item of a list, a row of a table, a quote,
-	// HTML, or the definition of a link.
+	// A line that begins a block of its own: a heading, an item of a list, a row of a table, a
+	// quote, HTML, or the definition of a link.
 	block = regexp.MustCompile(`^\s*(#|[-*+] |\d+[.)] |\||>|<|\[[^\]]+\]:)`)
 	// A block that ends with its line.
 	single = regexp.MustCompile(`^\s*(#|\||<|\[[^\]]+\]:|(---|===|\*\*\*)\s*$)`)

@@ -29,13 +29,14 @@ var buildVale = sync.OnceValues(func() (string, error) {
 func vale(t *testing.T) string {
 	t.Helper()
 	for _, root := range []string{"styles", "vale.ini", "../../scripts/prose.sh"} {
-		require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
+		require.NoError(t, filepath.WalkDir(root,
+			func(path string, entry fs.DirEntry, err error) error {
+				if err != nil || entry.IsDir() {
+					return err
+				}
+				_, err = os.ReadFile(path)
 				return err
-			}
-			_, err = os.ReadFile(path)
-			return err
-		}))
+			}))
 	}
 	path, err := buildVale()
 	require.NoError(t, err)
@@ -65,7 +66,8 @@ func tree(t *testing.T, files map[string]string) string {
 func checked(t *testing.T, files map[string]string, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := run(t.Context(), append([]string{"-vale", vale(t), "-root", tree(t, files)}, args...), &out)
+	err := run(t.Context(), append([]string{"-vale", vale(t), "-root", tree(t, files)}, args...),
+		&out)
 	return out.String(), err
 }
 
@@ -74,7 +76,8 @@ func TestSentencesAreRed(t *testing.T) {
 	for _, c := range []struct{ title, sentence, rule string }{
 		{"bare who", "Who lands late writes it over", "Subject"},
 		{"bare what", "What was forgotten is asked again", "Subject"},
-		{"who after a conjunction", "It is shown to nobody, for who asks may not see it", "Subject"},
+		{"who after a conjunction", "It is shown to nobody, for who asks may not see it",
+			"Subject"},
 		{"is no", "A pause is no failure", "IsNot"},
 		{"tells of", "A counter tells of lost leases", "Words"},
 		{"in place of", "The record is read in place of the lease", "Words"},
@@ -85,22 +88,27 @@ func TestSentencesAreRed(t *testing.T) {
 		{"of late", "The server was slow of late", "Words"},
 		{"British", "The call was cancelled", "Spelling"},
 		{"he", "A late owner loses his lease", "Pronoun"},
-		{"long", "The relay " + strings.Repeat("waits and reads and ", 13) + "stops", "SentenceLength"},
+		{"long", "The relay " + strings.Repeat("waits and reads and ", 13) + "stops",
+			"SentenceLength"},
 	} {
 		t.Run(c.title, func(t *testing.T) {
 			lower := strings.ToLower(c.sentence[:1]) + c.sentence[1:]
 			out, err := checked(t, map[string]string{
-				"page.md": "# Leases\n\nA plain sentence that\nis in the way. " + c.sentence + ".\n",
-				"comment.go": "package p\n\nimport \"errors\"\n\n// f returns.\n//\n// It waits. " + c.sentence + ".\nfunc f() error {\n" +
+				"page.md": "# Leases\n\nA plain sentence that\nis in the way. " +
+					c.sentence + ".\n",
+				"comment.go": "package p\n\nimport \"errors\"\n\n// f returns.\n//\n// It waits. " +
+					c.sentence + ".\nfunc f() error {\n" +
 					"\treturn errors.New(\"a lease is held\")\n}\n",
 				"flags.go": "package p\n\nimport \"flag\"\n\nvar mode = flag.String(\"mode\", \"\", \"the `mode`. " + c.sentence + "\")\n",
 				"error.go": "package p\n\nimport \"fmt\"\n\nfunc f(err error) error {\n\treturn fmt.Errorf(\"lease: it failed. " + c.sentence + ": %w\", err)\n}\n",
 				"code.go":  "package p\n\n// f has code in its comment, which is not prose:\n//\n//\t" + lower + "\nfunc f() {}\n",
 				"name.go":  "package p\n\n// neighbours returns.\nfunc neighbours() {}\n",
-				"code.md":  "Code is not prose: `" + lower + "`.\n\n```\n" + c.sentence + ".\n```\n",
+				"code.md": "Code is not prose: `" + lower + "`.\n\n```\n" + c.sentence +
+					".\n```\n",
 			})
 			require.ErrorIs(t, err, errUnclean)
-			for _, place := range []string{"page.md:", "comment.go:7: ", "flags.go:5: ", "error.go:6: "} {
+			for _, place := range []string{"page.md:", "comment.go:7: ", "flags.go:5: ",
+				"error.go:6: "} {
 				assert.Regexp(t, "(?m)^"+place+".*"+c.rule+": ", out)
 			}
 			assert.NotContains(t, out, "code.", "code was read as prose")
@@ -112,25 +120,31 @@ func TestSentencesAreRed(t *testing.T) {
 // TestPlainEnglishIsGreen has words of the rules where they are right.
 func TestPlainEnglishIsGreen(t *testing.T) {
 	sentences := []string{
-		"There is no lease.", "The lease is no longer held.", "Who holds the lease?", "What can run twice?",
-		"The caller, who has waited, gets an error.", "It returns what the handler returned.", "Both are all the same.",
-		"He" + "llo is a word.", "It says so instead of waiting.", "Recommend a limit, and amend it later.",
+		"There is no lease.", "The lease is no longer held.", "Who holds the lease?",
+		"What can run twice?",
+		"The caller, who has waited, gets an error.", "It returns what the handler returned.",
+		"Both are all the same.",
+		"He" + "llo is a word.", "It says so instead of waiting.",
+		"Recommend a limit, and amend it later.",
 		"The store tells a retry from a new message.", "Whoever reads it sees the record.",
-		"[What to do](a.md) is on another page.", "The default answer is no.", "It is a table of who may import what.", "It returns what Complete would have returned.",
+		"[What to do](a.md) is on another page.", "The default answer is no.",
+		"It is a table of who may import what.", "It returns what Complete would have returned.",
 	}
 	var source strings.Builder
 	source.WriteString("package p\n\n//go:generate likewise for ever\n\n//nolint:all // beside\n\nconst query = `SELECT 1 FROM t WHERE a IS NOT NULL -- for ever`\n\ntype t struct {\n\tA int `json:\"for ever\"`\n}\n")
 	for _, s := range sentences {
 		source.WriteString("\n// " + s + "\nvar _ = \"" + s + "\"\n")
 	}
-	out, err := checked(t, map[string]string{"a.go": source.String(), "a.md": "# Plain sentences\n\n" + strings.Join(sentences, "\n\n") + "\n"})
+	out, err := checked(t, map[string]string{"a.go": source.String(),
+		"a.md": "# Plain sentences\n\n" + strings.Join(sentences, "\n\n") + "\n"})
 	assert.NoError(t, err, out)
 }
 
 // TestHeadings holds headings to what a reader searches for.
 func TestHeadings(t *testing.T) {
 	for heading, rule := range map[string]string{
-		"The front": "HeadingArticle", "What it gives": "HeadingQuestion", "Test it": "HeadingPronoun", "Does it work?": "HeadingPunctuation",
+		"The front": "HeadingArticle", "What it gives": "HeadingQuestion",
+		"Test it": "HeadingPronoun", "Does it work?": "HeadingPunctuation",
 		"Some words about the many ways in which retries can fail": "HeadingLength",
 	} {
 		out, err := checked(t, map[string]string{"a.md": "## " + heading + "\n\nText.\n"})
@@ -147,13 +161,16 @@ func TestHeadings(t *testing.T) {
 // TestListOfFiles runs the whole command with files on and off the list.
 func TestListOfFiles(t *testing.T) {
 	const bad, good = "It is kept for ever.\n", "It is kept.\n"
-	list := func(paths ...string) string { return "# a comment\n" + strings.Join(paths, "\n") + "\n" }
+	list := func(paths ...string) string {
+		return "# a comment\n" + strings.Join(paths, "\n") + "\n"
+	}
 	const unclean = home + "/" + uncleanFile
 
 	out, err := checked(t, map[string]string{"a.md": bad, "b.md": good, unclean: list("a.md")})
 	assert.NoError(t, err, out)
 
-	out, err = checked(t, map[string]string{"a.md": bad, "b.md": good, unclean: list("a.md")}, "a.md")
+	out, err = checked(t, map[string]string{"a.md": bad, "b.md": good, unclean: list("a.md")},
+		"a.md")
 	require.ErrorIs(t, err, errUnclean, "a path asks for what is listed too")
 	assert.Contains(t, out, "a.md:1: Words: ")
 

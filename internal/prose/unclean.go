@@ -47,8 +47,8 @@ func dirty(breaches []breach) map[string]bool {
 	return files
 }
 
-// judge returns what is wrong: findings in files that are not listed, and lines of the list that have
-// to go.
+// judge returns what is wrong: findings in files that are not listed, and lines of the list that
+// have to go.
 func judge(breaches []breach, listed []string, exists func(string) bool) []string {
 	var problems []string
 	for _, f := range breaches {
@@ -61,19 +61,21 @@ func judge(breaches []breach, listed []string, exists func(string) bool) []strin
 		at := fmt.Sprintf("%s/%s: %s", home, uncleanFile, path)
 		switch {
 		case !exists(path):
-			problems = append(problems, at+" does not exist; scripts/prose.sh -update removes it, or follows a rename that is in git's index")
+			problems = append(problems,
+				at+" does not exist; scripts/prose.sh -update removes it, or follows a rename that is in git's index")
 		case !unclean[path]:
 			problems = append(problems, at+" is clean; scripts/prose.sh -update removes it")
 		}
 		if i > 0 && listed[i-1] >= path {
-			problems = append(problems, at+" is listed twice or out of order; scripts/prose.sh -update sorts the list")
+			problems = append(problems,
+				at+" is listed twice or out of order; scripts/prose.sh -update sorts the list")
 		}
 	}
 	return problems
 }
 
-// shorten returns the list as it should be. It adds a file only for a listed one that was renamed to
-// it.
+// shorten returns the list as it should be. It adds a file only for a listed one that was renamed
+// to it.
 func shorten(listed []string, unclean map[string]bool, renamed map[string]string) []string {
 	var list []string
 	for _, path := range listed {
@@ -88,8 +90,8 @@ func shorten(listed []string, unclean map[string]bool, renamed map[string]string
 	return slices.Compact(list)
 }
 
-// renames returns the files that were renamed since the list was committed last, by their old paths.
-// Without git there are none.
+// renames returns the files that were renamed since the list was committed last, by their old
+// paths. Without git there are none.
 func renames(ctx context.Context, root string) map[string]string {
 	renamed := map[string]string{}
 	git := func(args ...string) string {
@@ -105,7 +107,8 @@ func renames(ctx context.Context, root string) map[string]string {
 	if last == "" {
 		return renamed
 	}
-	for row := range strings.Lines(git("-c", "diff.renameLimit=0", "diff", "--cached", "--relative", "-M40%", "--diff-filter=R", "--name-status", last)) {
+	for row := range strings.Lines(git("-c", "diff.renameLimit=0", "diff", "--cached", "--relative",
+		"-M40%", "--diff-filter=R", "--name-status", last)) {
 		if columns := strings.Split(strings.TrimSpace(row), "\t"); len(columns) == 3 {
 			renamed[columns[1]] = columns[2]
 		}

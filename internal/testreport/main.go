@@ -1,7 +1,7 @@
-// Command testreport reads the output of `go test -json` and shows what a person wants to know: each
-// package with its time, everything a failed test said, and every skipped test with its reason. At
-// the end it shows the slowest tests, how each failure began, and a count. It exits with 1 when a
-// test failed, when none ran, or, with -noskip, when one was skipped.
+// Command testreport reads the output of `go test -json` and shows what a person wants to know:
+// each package with its time, everything a failed test said, and every skipped test with its
+// reason. At the end it shows the slowest tests, how each failure began, and a count. It exits with
+// 1 when a test failed, when none ran, or, with -noskip, when one was skipped.
 //
 //	go test -json ./... | go run ./internal/testreport -noskip
 package main

@@ -79,8 +79,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Often only the end of a long log is at hand, so the failures stand there again. A test that failed
-// only because of its subtests does not, and a long text is cut to its beginning.
+// Often only the end of a long log is at hand, so the failures stand there again. A test that
+// failed only because of its subtests does not, and a long text is cut to its beginning.
 func TestFailuresAreRepeatedAtTheEnd(t *testing.T) {
 	said := func(test, output string) string {
 		return fmt.Sprintf(`{"Action":"output","Package":"p","Test":%q,"Output":%q}`+"\n",

@@ -40,12 +40,14 @@ type body struct {
 }
 
 // described are the headers that would be about another body.
-var described = []string{"Content-Length", "Content-Encoding", "Content-Language", "Content-Disposition", "Etag", "Last-Modified"}
+var described = []string{"Content-Length", "Content-Encoding", "Content-Language",
+	"Content-Disposition", "Etag", "Last-Modified"}
 
 // Write answers with p. Headers that are set already go out with it, but for those that
 // describe another body.
 func (p Problem) Write(w http.ResponseWriter) {
-	data, err := json.Marshal(body{Type: Base + p.Name, Title: p.Title, Status: p.Status, Detail: p.Detail, Instance: p.Instance})
+	data, err := json.Marshal(body{Type: Base + p.Name, Title: p.Title, Status: p.Status,
+		Detail: p.Detail, Instance: p.Instance})
 	if err != nil {
 		panic(err) // text and a number: JSON has both
 	}
