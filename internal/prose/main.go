@@ -58,7 +58,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return err
 	}
 	if *update {
-		return writeList(path, shorten(listed, dirty(breaches), renames(ctx, *root)))
+		list := shorten(listed, dirty(breaches), renames(ctx, *root))
+		_, _ = fmt.Fprintf(out, "prose: %d files are not clean yet, of %d on the list before\n", len(list), len(listed))
+		return writeList(path, list)
 	}
 	return report(out, judge(breaches, listed, exists(*root)), len(listed), len(docs))
 }

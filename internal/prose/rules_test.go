@@ -126,6 +126,7 @@ func TestPlainEnglishIsGreen(t *testing.T) {
 		"Both are all the same.",
 		"He" + "llo is a word.", "It says so instead of waiting.",
 		"Recommend a limit, and amend it later.",
+		"Errors that come again and again are counted.",
 		"The store tells a retry from a new message.", "Whoever reads it sees the record.",
 		"[What to do](a.md) is on another page.", "The default answer is no.",
 		"It is a table of who may import what.", "It returns what Complete would have returned.",
@@ -152,7 +153,7 @@ func TestHeadings(t *testing.T) {
 		assert.Contains(t, out, "a.md:1: "+rule, heading)
 	}
 	out, err := checked(t, map[string]string{
-		"a.md":        "# Transactional outbox\n\n## How it works\n\n## Retries\n\n## When to use a filter\n",
+		"a.md":        "# Transactional outbox\n\n## How it works\n\n## Retries\n\n## When to use a filter\n\n## What to do\n",
 		"docs/faq.md": "# FAQ\n\n## What is a lease?\n\nText.\n",
 	})
 	assert.NoError(t, err, out)
