@@ -1,6 +1,7 @@
 package dedup
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -12,13 +13,20 @@ import (
 func memoryCheckHeap(t *testing.T, s *memoryStore, step int) {
 	t.Helper()
 	require.Len(t, s.expiry, len(s.records), "step %d", step)
+	broken := "" // one assertion a step: there are many entries
 	for i, e := range s.expiry {
-		require.Equal(t, i, e.rec.slot, "step %d", step)
-		require.Same(t, e.rec, s.records[e.rec.id], "step %d: entry %d", step, i)
-		require.LessOrEqual(t, e.at, e.rec.expires, "step %d: entry %d", step, i)
-		require.LessOrEqual(t, s.expiry[max(i-1, 0)/2].at, e.at,
-			"step %d: its parent comes after entry %d", step, i)
+		switch {
+		case e.rec.slot != i:
+			broken = fmt.Sprintf("the record of entry %d says %d", i, e.rec.slot)
+		case s.records[e.rec.id] != e.rec:
+			broken = fmt.Sprintf("entry %d is of a record that is not kept", i)
+		case e.at > e.rec.expires:
+			broken = fmt.Sprintf("entry %d comes at %v, its record expires at %v", i, e.at, e.rec.expires)
+		case i > 0 && s.expiry[(i-1)/2].at > e.at:
+			broken = fmt.Sprintf("entry %d is before its parent", i)
+		}
 	}
+	require.Empty(t, broken, "step %d", step)
 }
 
 // Records come, live longer, live shorter, are found expired and are cleared up in
