@@ -110,15 +110,15 @@ bench: ## run the benchmarks of every module
 
 .PHONY: bench-redis
 bench-redis: ## the Redis path beside its limits and peers, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
-	@go -C bench run ./cmd/redisbench -out results/redis.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+	@go -C bench run . redis -out results/redis.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-kafka
 bench-kafka: ## the Kafka adapter beside what binds it, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
-	@go -C bench run ./cmd/kafkabench -out results/kafka.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+	@go -C bench run . kafka -out results/kafka.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-outbox
 bench-outbox: ## the outbox's relay on PostgreSQL, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
-	@go -C bench run ./cmd/outboxbench -out results/outbox.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+	@go -C bench run . outbox -out results/outbox.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-outbox-topics
 bench-outbox-topics: ## how long healthy messages take behind 5, 50 and 100,000 of a topic that fails, next to alone, for docs/benchmarks.md; two minutes
@@ -127,19 +127,19 @@ bench-outbox-topics: ## how long healthy messages take behind 5, 50 and 100,000 
 
 .PHONY: bench-sql
 bench-sql: ## records and effects in PostgreSQL, MariaDB and SQLite, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
-	@go -C bench run ./cmd/sqlbench -out results/sql.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+	@go -C bench run . sql -out results/sql.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-bloom
 bench-bloom: ## the Bloom filter and what is built on it beside what people use, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
-	@go -C bench run ./cmd/bloombench -out results/bloom.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+	@go -C bench run . bloom -out results/bloom.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-http
 bench-http: ## requests through httpadapter beside their limits and peers, and what retries cost a server that is down, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
-	@go -C bench run ./cmd/httpbench -out results/http.json -retry results/retry.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
+	@go -C bench run . http -out results/http.json $(BENCHFLAGS) && go -C bench run . retry -out results/retry.json $(filter -quick,$(BENCHFLAGS)) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-table
-bench-table: ## put the tables of bench/results into docs/benchmarks.md
-	@go -C bench run ./cmd/benchtable -write
+bench-table: ## put the tables of bench/results into docs/benchmarks.md and docs/front.md
+	@go -C bench run . table -write
 
 .PHONY: servers-install
 servers-install: ## find or install Redis, PostgreSQL, MariaDB, Java and Apache Kafka

@@ -28,19 +28,6 @@ func TestBinds(t *testing.T) {
 	}
 }
 
-func TestBusy(t *testing.T) {
-	for line, want := range map[string]time.Duration{
-		"cpu  1 2 4 1000 1000 8 16 32 64 64": 630 * time.Millisecond,
-		"cpu  1 2 4 1000 1000 8 16 32":       630 * time.Millisecond,
-		"cpu  1 x":                           0,
-		"":                                   0,
-	} {
-		if got := busy(line); got != want {
-			t.Errorf("%q: %v, want %v", line, got, want)
-		}
-	}
-}
-
 // In every round the slower of two sides counts, and the row names the one that was slower
 // in the median.
 func TestSlowerOfTwo(t *testing.T) {
@@ -57,7 +44,7 @@ func TestSlowerOfTwo(t *testing.T) {
 func TestReadingsAreFarApart(t *testing.T) {
 	at := time.Now()
 	before := Reading{ended: clock{at: at, client: time.Second}, server: time.Second, mallocs: 5}
-	after := Reading{began: clock{at: at.Add(2 * time.Second), client: 3 * time.Second, busy: 8 * time.Second}, server: 2 * time.Second, broker: 4 * time.Second, mallocs: 3005}
+	after := Reading{began: clock{at: at.Add(2 * time.Second), client: 3 * time.Second}, busy: 8 * time.Second, server: 2 * time.Second, broker: 4 * time.Second, mallocs: 3005}
 	want := Sample{Rate: 500, ClientUS: 2000, ServerUS: 1000, BrokerUS: 4000, BusyUS: 8000, Allocs: 3}
 	if got := before.To(after, 1000); got != want {
 		t.Errorf("%+v, want %+v", got, want)

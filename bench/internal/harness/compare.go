@@ -1,100 +1,109 @@
 package harness
 
-import "runtime"
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+)
 
 // rows are the group's pairs, then every side that no pair is about.
-func (g Group) rows(s Setup, samples map[string][]Sample) []Row {
+func (g Group) rows(s *Setup, samples map[string][]Sample) []Row {
 	var rows []Row
-	told := make(map[string]bool)
+	paired := make(map[string]bool)
 	for _, p := range s.Pairs {
-		told[p.Side] = true
+		paired[p.Side] = true
 		rows = append(rows, g.row(p, samples))
 	}
 	for _, side := range s.Sides {
-		if !told[side.Name] {
-			rows = append(rows, g.row(Pair{Name: g.Title, Side: side.Name}, samples))
+		if !paired[side.Name] {
+			rows = append(rows, g.row(Pair{Side: side.Name}, samples))
 		}
 	}
 	return rows
 }
 
 func (g Group) row(p Pair, samples map[string][]Sample) Row {
-	ours := samples[p.Side]
-	mine, other := pick(ours, p.Metric), pick(samples[p.Against], p.Metric)
-	if p.Or != "" {
-		other = slower(other, pick(samples[p.Or], p.Metric))
+	of := func(side string, figure func(Sample) float64) []float64 {
+		v := make([]float64, len(samples[side]))
+		for i, s := range samples[side] {
+			v[i] = figure(s)
+		}
+		return v
 	}
-	if p.And != "" {
-		other = together(other, pick(samples[p.And], p.Metric))
-	}
+	metric := func(s Sample) float64 { return s.of(p.Metric) }
+	median := func(figure func(Sample) float64) float64 { return Median(of(p.Side, figure)) }
+	mine := of(p.Side, metric)
 	r := Row{
-		Name: p.Name, Value: Median(mine), Unit: p.Metric.Unit(), Against: p.Against, Rounds: len(mine),
+		Name: cmp.Or(p.Name, g.Title), Value: Median(mine), Unit: p.Metric.Unit(), Against: p.Against, Rounds: len(mine),
 		Goal: p.Goal.String(), Workload: g.Workload, Side: p.Side, X: g.X,
-		ClientUS: Median(pick(ours, clientMicros)), ServerUS: Median(pick(ours, ServerMicros)),
-		Allocs: Median(pick(ours, Allocs)), P50Micros: Median(pick(ours, P50)), P99Micros: Median(pick(ours, P99)),
+		ClientUS: median(func(s Sample) float64 { return s.ClientUS }), ServerUS: median(func(s Sample) float64 { return s.ServerUS }),
+		Allocs: median(func(s Sample) float64 { return s.Allocs }), P50Micros: median(func(s Sample) float64 { return s.P50 }),
+		P99Micros: median(func(s Sample) float64 { return s.P99 }),
 	}
 	if p.Metric == Messages {
-		r.BrokerUS = Median(pick(ours, brokerMicros))
-		r.BusyUS = Median(pick(ours, busyMicros))
+		r.BrokerUS, r.BusyUS = median(func(s Sample) float64 { return s.BrokerUS }), median(func(s Sample) float64 { return s.BusyUS })
 		r.Binds = binds(r, runtime.NumCPU())
 	}
 	if p.Against != "" {
-		if p.Text != "" {
-			r.Against = p.Text
+		other := of(p.Against, metric)
+		r.Against = cmp.Or(p.Text, p.Against)
+		if p.Or != "" {
+			or := of(p.Or, metric)
+			if Median(or) < Median(other) {
+				r.Against = p.Or
+			}
+			other = both(other, or, func(a, b float64) float64 { return min(a, b) })
 		}
-		if theirs := pick(samples[p.Against], p.Metric); p.Or != "" && Median(pick(samples[p.Or], p.Metric)) < Median(theirs) {
-			r.Against = p.Or
+		if p.And != "" {
+			other = both(other, of(p.And, metric), oneAfterOther)
 		}
 		ratios := Paired(mine, other)
 		r.AgainstValue, r.Ratio, r.Spread = Median(other), Median(ratios), Spread(ratios)
 	}
-	r.OK = p.Goal.Reached(r.Value, r.Ratio)
-	if !p.Goal.value && p.Goal != (Goal{}) && r.Ratio == 0 { // nothing was measured beside it
-		r.OK = false
-	}
+	// A ratio of 0 means that nothing was measured on one side.
+	r.OK = p.Goal.Reached(r.Value, r.Ratio) && (p.Goal.value || p.Goal == (Goal{}) || r.Ratio != 0)
 	return r
 }
 
-// slower is the smaller of two rates, round by round.
-func slower(a, b []float64) []float64 {
-	least := make([]float64, min(len(a), len(b)))
-	for i := range least {
-		least[i] = min(a[i], b[i])
+// both joins the rates of two sides, round by round.
+func both(a, b []float64, join func(a, b float64) float64) []float64 {
+	joined := make([]float64, min(len(a), len(b)))
+	for i := range joined {
+		joined[i] = join(a[i], b[i])
 	}
-	return least
+	return joined
 }
 
-// together is the rate, round by round, of who does what a and b do, one after the other.
-func together(a, b []float64) []float64 {
-	rates := make([]float64, min(len(a), len(b)))
-	for i := range rates {
-		if a[i] != 0 && b[i] != 0 {
-			rates[i] = 1 / (1/a[i] + 1/b[i])
-		}
+// oneAfterOther is the rate of a program that does what a and b do, one after the other.
+func oneAfterOther(a, b float64) float64 {
+	if a == 0 || b == 0 {
+		return 0
 	}
-	return rates
+	return 1 / (1/a + 1/b)
 }
 
-// Figures of a Sample that rows have beside their metric.
-const (
-	clientMicros Metric = -1 - iota
-	brokerMicros
-	busyMicros
-)
+// full is the share of a processor from which on it counts as the limit: measuring and the
+// kernel take the rest.
+const full = 0.85
 
-func pick(samples []Sample, m Metric) []float64 {
-	v := make([]float64, len(samples))
-	for i, s := range samples {
-		switch m {
-		case clientMicros:
-			v[i] = s.ClientUS
-		case brokerMicros:
-			v[i] = s.BrokerUS
-		case busyMicros:
-			v[i] = s.BusyUS
-		default:
-			v[i] = s.of(m)
-		}
+// binds says what bounds a row's rate on a machine of so many cores. Redis executes commands
+// on one thread, so that thread can be the limit while cores are free.
+func binds(r Row, cores int) string {
+	cpu := func(each float64) float64 { return each * r.Value / 1e6 }
+	client, redis, broker := cpu(r.ClientUS), cpu(r.ServerUS), cpu(r.BrokerUS)
+	ours := client + redis + broker
+	others := max(0, cpu(r.BusyUS)-ours)
+	limit := "no processor is full, it waits in part"
+	switch {
+	case redis >= full:
+		limit = "the thread of Redis"
+	case ours+others < full*float64(cores):
+	case client >= max(redis, broker):
+		limit = "CPU of the client"
+	case redis > broker:
+		limit = "CPU of Redis"
+	default:
+		limit = "CPU of the broker"
 	}
-	return v
+	return fmt.Sprintf("%s (of %d cores: client %.2f, Redis %.2f, broker %.2f, other programs %.2f)", limit, cores, client, redis, broker, others)
 }

@@ -10,14 +10,15 @@ import (
 func TestBesideTwoTogether(t *testing.T) {
 	var order []string
 	known := Row{Name: "known when it was opened"}
-	group := Group{Open: func(context.Context) (Setup, error) {
-		return Setup{
+	group := Group{Open: func(_ context.Context, s *Setup) error {
+		*s = Setup{
 			Sides: []Side{scripted("both", &order, 30), scripted("one", &order, 100), scripted("other", &order, 50), scripted("none", &order, 0)},
 			Pairs: []Pair{{Side: "both", Against: "one", And: "other"}, {Side: "both", Against: "one", And: "none"}},
 			Rows:  []Row{known},
-		}, nil
+		}
+		return nil
 	}}
-	rows, err := Runner{Rounds: 1, MaxKeys: 10, Budget: time.Second, Progress: quiet{}}.Run(t.Context(), []Group{group})
+	rows, err := Runner{Rounds: 1, MaxKeys: 10, Budget: time.Second}.Run(t.Context(), []Group{group})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +42,11 @@ func TestLeastKeysOfASide(t *testing.T) {
 			return nil
 		}}
 	}
-	group := Group{Open: func(context.Context) (Setup, error) {
-		return Setup{Sides: []Side{side("few", 0), side("many", 500)}}, nil
+	group := Group{Open: func(_ context.Context, s *Setup) error {
+		*s = Setup{Sides: []Side{side("few", 0), side("many", 500)}}
+		return nil
 	}}
-	if _, err := (Runner{Rounds: 1, MaxKeys: 10, Budget: time.Nanosecond, Progress: quiet{}}).Run(t.Context(), []Group{group}); err != nil {
+	if _, err := (Runner{Rounds: 1, MaxKeys: 10, Budget: time.Nanosecond}).Run(t.Context(), []Group{group}); err != nil {
 		t.Fatal(err)
 	}
 	if sizes["few"] > 10 || sizes["many"] != 500 {

@@ -11,7 +11,7 @@ type Goal struct {
 	unit    string
 }
 
-// AtLeast wants a ratio of limit or more; stretch, if not zero, is told beside it and not
+// AtLeast wants a ratio of limit or more; stretch, if not zero, is written next to it and not
 // asked for.
 func AtLeast(limit, stretch float64) Goal { return Goal{limit: limit, stretch: stretch, unit: "x"} }
 
@@ -23,6 +23,19 @@ func AtMost(limit, stretch float64) Goal {
 // ValueAtMost wants a value of limit or less, in unit.
 func ValueAtMost(limit, stretch float64, unit string) Goal {
 	return Goal{limit: limit, stretch: stretch, unit: " " + unit, atMost: true, value: true}
+}
+
+// ValueAtLeast wants a value of limit or more, in unit.
+func ValueAtLeast(limit float64, unit string) Goal {
+	return Goal{limit: limit, unit: " " + unit, value: true}
+}
+
+// When returns the goal if it holds here.
+func When(holds bool, g Goal) Goal {
+	if !holds {
+		return Goal{}
+	}
+	return g
 }
 
 // String is the goal's text in a results file, empty for the zero Goal.
@@ -43,15 +56,16 @@ func (g Goal) String() string {
 
 // Reached says whether a row with this value and ratio is what the goal asks for.
 func (g Goal) Reached(value, ratio float64) bool {
-	if g == (Goal{}) {
-		return true
-	}
 	got := ratio
 	if g.value {
 		got = value
 	}
-	if g.atMost {
+	switch {
+	case g == (Goal{}):
+		return true
+	case g.atMost:
 		return got <= g.limit
+	default:
+		return got >= g.limit
 	}
-	return got >= g.limit
 }

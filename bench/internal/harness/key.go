@@ -24,6 +24,9 @@ func FreshKeys(n int) []string {
 	return keys
 }
 
+// Fresh returns one such key, for a name that nobody else uses.
+func Fresh() string { return FreshKeys(1)[0] }
+
 // recentSpan is how far back a duplicate lies at most.
 const recentSpan = 10_000
 
@@ -37,4 +40,16 @@ func Recent(n, share, gap int) []string {
 		}
 	}
 	return keys
+}
+
+// Short is a number as people write it: 10 k, 2 M.
+func Short(n int) string {
+	switch {
+	case n >= 1_000_000 && n%1_000_000 == 0:
+		return fmt.Sprintf("%d M", n/1_000_000)
+	case n >= 1000 && n%1000 == 0:
+		return fmt.Sprintf("%d k", n/1000)
+	default:
+		return fmt.Sprint(n)
+	}
 }

@@ -32,6 +32,8 @@ func (s Sample) of(m Metric) float64 {
 		return s.ClientUS * 1e3
 	case CPUMicros:
 		return s.ClientUS + s.ServerUS
+	case ClientMicros:
+		return s.ClientUS
 	case Allocs:
 		return s.Allocs
 	case P50:
@@ -50,13 +52,20 @@ func per(unit, rate float64) float64 {
 	return unit / rate
 }
 
+// CPU reads the processor time that a server has used. Nil: unknown.
+type CPU func(context.Context) (time.Duration, error)
+
+func (c CPU) read(ctx context.Context) (time.Duration, error) {
+	if c == nil {
+		return 0, nil
+	}
+	return c(ctx)
+}
+
 // Meter times a side.
 type Meter struct {
-	// ServerCPU returns the CPU time that the server has used: Redis's thread, or all processes
-	// of a database. Nil: unknown.
-	ServerCPU func(context.Context) (time.Duration, error)
-	// BrokerCPU returns the CPU time that the broker's process has used. Nil: unknown.
-	BrokerCPU func(context.Context) (time.Duration, error)
+	ServerCPU CPU // of Redis's thread, or of all processes of a database
+	BrokerCPU CPU // of the broker's process
 }
 
 // Time prepares a side and times it over the keys.
@@ -95,25 +104,25 @@ func (m Meter) Time(ctx context.Context, s Side, keys []string) (Sample, error) 
 type Reading struct {
 	began, ended   clock
 	server, broker time.Duration
+	busy           time.Duration // CPU of everything on this machine
 	mallocs        uint64
 }
 
 type clock struct {
 	at     time.Time
 	client time.Duration // CPU of this process
-	busy   time.Duration // CPU of everything on this machine
 }
 
-func readClock() clock { return clock{at: time.Now(), client: ProcessCPU(), busy: machineCPU()} }
+func readClock() clock { return clock{at: time.Now(), client: ProcessCPU()} }
 
 // Read reads clocks and counters, in one round trip to the server.
 func (m Meter) Read(ctx context.Context) (Reading, error) {
-	r := Reading{began: readClock()}
+	r := Reading{began: readClock(), busy: machineCPU()}
 	var err error
-	if r.server, err = cpu(ctx, m.ServerCPU); err != nil {
+	if r.server, err = m.ServerCPU.read(ctx); err != nil {
 		return Reading{}, err
 	}
-	if r.broker, err = cpu(ctx, m.BrokerCPU); err != nil {
+	if r.broker, err = m.BrokerCPU.read(ctx); err != nil {
 		return Reading{}, err
 	}
 	var memory runtime.MemStats
@@ -123,20 +132,13 @@ func (m Meter) Read(ctx context.Context) (Reading, error) {
 	return r, nil
 }
 
-func cpu(ctx context.Context, read func(context.Context) (time.Duration, error)) (time.Duration, error) {
-	if read == nil {
-		return 0, nil
-	}
-	return read(ctx)
-}
-
 // To is what n keys took between two readings.
 func (r Reading) To(after Reading, n int) Sample {
 	each := 1 / float64(n)
 	return Sample{
 		Rate:     float64(n) / after.began.at.Sub(r.ended.at).Seconds(),
 		ClientUS: micros(after.began.client-r.ended.client) * each, ServerUS: micros(after.server-r.server) * each,
-		BrokerUS: micros(after.broker-r.broker) * each, BusyUS: micros(after.began.busy-r.ended.busy) * each,
+		BrokerUS: micros(after.broker-r.broker) * each, BusyUS: micros(after.busy-r.busy) * each,
 		Allocs: float64(after.mallocs-r.mallocs) * each,
 	}
 }

@@ -48,6 +48,37 @@ type Row struct {
 	Binds string `json:"binds,omitempty"`
 }
 
+// Figure is a row of something that is not timed in turn. Its workload and parameter are those of the
+// group that it is a row of.
+func Figure(name, side string, value float64, unit string, goal Goal) Row {
+	return Row{Name: name, Side: side, Value: value, Unit: unit, Rounds: 1, Goal: goal.String(), OK: goal.Reached(value, 0)}
+}
+
+// Compared is a Figure next to another value.
+func Compared(name, side string, value float64, unit, against string, other float64, goal Goal) Row {
+	r := Figure(name, side, value, unit, goal)
+	r.Against, r.AgainstValue, r.Ratio = against, other, value/other
+	r.Spread = [2]float64{r.Ratio, r.Ratio}
+	r.OK = goal.Reached(value, r.Ratio)
+	return r
+}
+
+// String is the row on one line.
+func (r Row) String() string {
+	text := fmt.Sprintf("%-46s %-30s %11.4g %-8s", r.Name, r.Side, r.Value, r.Unit)
+	if r.Against != "" {
+		text += fmt.Sprintf(" %6.2fx [%.2f, %.2f] of %s (%.4g)", r.Ratio, r.Spread[0], r.Spread[1], r.Against, r.AgainstValue)
+	}
+	if r.Goal != "" {
+		status := "missed"
+		if r.OK {
+			status = "reached"
+		}
+		text += fmt.Sprintf(" | goal %s: %s", r.Goal, status)
+	}
+	return text
+}
+
 // Find returns the first row of one side of one family at x that is in unit.
 func (r Results) Find(workload, side, unit string, x float64) (Row, bool) {
 	for _, row := range r.Rows {
@@ -58,45 +89,41 @@ func (r Results) Find(workload, side, unit string, x float64) (Row, bool) {
 	return Row{}, false
 }
 
-// Encode returns the file's text.
-func (r Results) Encode() ([]byte, error) {
+// Write replaces the file at path at once, so that an interrupted run leaves the old one.
+func (r Results) Write(path string) error {
 	var data bytes.Buffer
 	enc := json.NewEncoder(&data)
 	enc.SetEscapeHTML(false) // goals read ">= 0.85x"
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(r); err != nil {
-		return nil, fmt.Errorf("harness: encode results: %w", err)
-	}
-	return data.Bytes(), nil
-}
-
-// Write replaces the file at path at once, so that an interrupted run leaves the old one.
-func (r Results) Write(path string) error {
-	data, err := r.Encode()
-	if err != nil {
-		return err
+		return fmt.Errorf("harness: encode results: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("harness: %w", err)
 	}
-	if err := os.WriteFile(path+".new", data, 0o644); err != nil {
+	if err := os.WriteFile(path+".new", data.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("harness: %w", err)
 	}
 	return os.Rename(path+".new", path)
 }
 
-// Read returns the results of the file at path. A field it does not know is an error: the
+// ReadJSON reads a file of results into what has its fields. A field that is not known is an error: the
 // format is read by others too.
-func Read(path string) (Results, error) {
+func ReadJSON(path string, into any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return Results{}, fmt.Errorf("harness: %w", err)
+		return fmt.Errorf("harness: %w", err)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	var r Results
-	if err := dec.Decode(&r); err != nil {
-		return Results{}, fmt.Errorf("harness: %s: %w", path, err)
+	if err := dec.Decode(into); err != nil {
+		return fmt.Errorf("harness: %s: %w", path, err)
 	}
-	return r, nil
+	return nil
+}
+
+// Read returns the results of the file at path.
+func Read(path string) (r Results, err error) {
+	err = ReadJSON(path, &r)
+	return r, err
 }

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -18,12 +19,10 @@ type Runner struct {
 	Between func(context.Context) error
 }
 
-// Progress is told what is going on.
-type Progress interface {
-	// Step says that round of rounds of a group, the index-th of total, begins.
-	Step(g Group, index, total, round, rounds int)
-	// Done says what a group has shown.
-	Done(g Group, rows []Row)
+// Progress learns what is going on. A nil function is not called.
+type Progress struct {
+	Step func(title string, group, groups, round, rounds int) // a round begins; round 0 is opening
+	Done func([]Row)                                          // a group has ended
 }
 
 // Run measures all groups and returns their rows. When ctx ends it returns what is
@@ -36,30 +35,31 @@ func (r Runner) Run(ctx context.Context, groups []Group) ([]Row, error) {
 				return rows, err
 			}
 		}
-		more, err := r.group(ctx, g, i, len(groups))
+		more, err := r.group(ctx, g, func(round int) {
+			if r.Progress.Step != nil {
+				r.Progress.Step(g.Title, i, len(groups), round, r.Rounds)
+			}
+		})
 		if err != nil {
 			if ctx.Err() != nil {
 				err = context.Cause(ctx)
 			}
 			return rows, fmt.Errorf("%s: %w", g.Title, err)
 		}
-		r.Progress.Done(g, more)
+		if r.Progress.Done != nil {
+			r.Progress.Done(more)
+		}
 		rows = append(rows, more...)
 	}
 	return rows, nil
 }
 
-func (r Runner) group(ctx context.Context, g Group, index, total int) ([]Row, error) {
-	r.Progress.Step(g, index, total, 0, r.Rounds)
-	if g.Measure != nil {
-		return g.Measure(ctx)
-	}
-	s, err := g.Open(ctx)
-	if err != nil {
+func (r Runner) group(ctx context.Context, g Group, step func(round int)) (rows []Row, err error) {
+	step(0)
+	s := &Setup{}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := g.Open(ctx, s); err != nil {
 		return nil, err
-	}
-	if s.Close != nil {
-		defer s.Close()
 	}
 	if s.ServerCPU != nil {
 		r.Meter.ServerCPU = s.ServerCPU
@@ -72,18 +72,25 @@ func (r Runner) group(ctx context.Context, g Group, index, total int) ([]Row, er
 	}
 	samples := make(map[string][]Sample)
 	for round := range r.Rounds {
-		r.Progress.Step(g, index, total, round+1, r.Rounds)
+		if len(s.Sides) > 0 {
+			step(round + 1)
+		}
 		if err := r.round(ctx, s, sizes, round, samples); err != nil {
 			return nil, err
+		}
+	}
+	for i := range s.Rows {
+		if s.Rows[i].Workload == "" {
+			s.Rows[i].Workload, s.Rows[i].X = g.Workload, g.X
 		}
 	}
 	return append(g.rows(s, samples), s.Rows...), nil
 }
 
 // round times every side once.
-func (r Runner) round(ctx context.Context, s Setup, sizes []int, round int, samples map[string][]Sample) error {
+func (r Runner) round(ctx context.Context, s *Setup, sizes []int, round int, samples map[string][]Sample) error {
 	for i := range s.Sides {
-		at := turn(i, round, len(s.Sides))
+		at := sideAt(i, round, len(s.Sides))
 		side := s.Sides[at]
 		sample, err := r.Meter.Time(ctx, side, s.keys(sizes[at]))
 		if err != nil {
@@ -94,10 +101,10 @@ func (r Runner) round(ctx context.Context, s Setup, sizes []int, round int, samp
 	return nil
 }
 
-// turn is the side that comes as the i-th of a round. Rounds begin with another one each,
+// sideAt is the side that comes as the i-th of a round. Rounds begin with another one each,
 // and every other one goes backwards: nobody always comes first, or after the same one,
 // whose keys the server may still be expiring.
-func turn(i, round, sides int) int {
+func sideAt(i, round, sides int) int {
 	if round%2 == 1 {
 		i = sides - i
 	}
@@ -105,7 +112,7 @@ func turn(i, round, sides int) int {
 }
 
 // calibrate warms a side up and says how many keys fill the budget.
-func (r Runner) calibrate(ctx context.Context, s Setup, side Side) (int, error) {
+func (r Runner) calibrate(ctx context.Context, s *Setup, side Side) (int, error) {
 	most := math.MaxInt
 	for _, limit := range []int{r.MaxKeys, s.MaxKeys} {
 		if limit > 0 {
@@ -130,12 +137,12 @@ func (r Runner) calibrate(ctx context.Context, s Setup, side Side) (int, error) 
 	return n, nil
 }
 
-func (s Setup) roundUp(n int) int {
+func (s *Setup) roundUp(n int) int {
 	m := max(s.Multiple, 1)
 	return max((n+m-1)/m, 1) * m
 }
 
-func (s Setup) keys(n int) []string {
+func (s *Setup) keys(n int) []string {
 	if s.Keys != nil {
 		return s.Keys(n)
 	}

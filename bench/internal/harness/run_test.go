@@ -10,11 +10,6 @@ import (
 	"time"
 )
 
-type quiet struct{}
-
-func (quiet) Step(Group, int, int, int, int) {}
-func (quiet) Done(Group, []Row)              {}
-
 // scripted is a side that reports these rates, one per call.
 func scripted(name string, order *[]string, rates ...float64) Side {
 	return Side{Name: name, External: func(context.Context) (Sample, error) {
@@ -27,17 +22,18 @@ func scripted(name string, order *[]string, rates ...float64) Side {
 
 func TestRunPairsAndRotates(t *testing.T) {
 	var order []string
-	group := Group{Workload: "w", X: 3, Title: "work", Open: func(context.Context) (Setup, error) {
-		return Setup{
+	group := Group{Workload: "w", X: 3, Title: "work", Open: func(_ context.Context, s *Setup) error {
+		*s = Setup{
 			// The first rate warms up and must not count.
 			Sides: []Side{scripted("ours", &order, 9999, 10, 30, 40), scripted("theirs", &order, 1, 20, 30, 20)},
 			Pairs: []Pair{
 				{Name: "rate", Side: "ours", Against: "theirs", Text: "them", Goal: AtLeast(1, 0)},
 				{Name: "allocations", Side: "ours", Metric: Allocs, Goal: ValueAtMost(14, 0, "")},
 			},
-		}, nil
+		}
+		return nil
 	}}
-	rows, err := Runner{Rounds: 3, MaxKeys: 10, Budget: time.Second, Progress: quiet{}}.Run(t.Context(), []Group{group})
+	rows, err := Runner{Rounds: 3, MaxKeys: 10, Budget: time.Second}.Run(t.Context(), []Group{group})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +68,7 @@ func TestTurnsVary(t *testing.T) {
 		for round := range rounds {
 			came := make(map[int]bool)
 			for i := range sides {
-				at := turn(i, round, sides)
+				at := sideAt(i, round, sides)
 				if before[at] == nil {
 					before[at] = make(map[int]bool)
 				}
@@ -94,13 +90,14 @@ func TestTurnsVary(t *testing.T) {
 // A server that tells no CPU time gives 0 for both sides, and 0 is less than any bound.
 func TestGoalIsNotReachedByNothing(t *testing.T) {
 	var order []string
-	group := Group{Open: func(context.Context) (Setup, error) {
-		return Setup{
+	group := Group{Open: func(_ context.Context, s *Setup) error {
+		*s = Setup{
 			Sides: []Side{scripted("ours", &order, 1), scripted("theirs", &order, 1)},
 			Pairs: []Pair{{Side: "ours", Against: "theirs", Metric: ServerMicros, Goal: AtMost(1, 0)}},
-		}, nil
+		}
+		return nil
 	}}
-	rows, err := Runner{Rounds: 1, MaxKeys: 1, Budget: 1, Progress: quiet{}}.Run(t.Context(), []Group{group})
+	rows, err := Runner{Rounds: 1, MaxKeys: 1, Budget: 1}.Run(t.Context(), []Group{group})
 	if err != nil || rows[0].OK {
 		t.Errorf("%+v, %v", rows, err)
 	}
@@ -133,8 +130,8 @@ func TestRunSizes(t *testing.T) {
 		} {
 			sizes = nil
 			c.setup.Sides = []Side{side}
-			group := Group{Open: func(context.Context) (Setup, error) { return c.setup, nil }}
-			if _, err := (Runner{Rounds: 1, MaxKeys: 100, Budget: time.Second, Progress: quiet{}}).Run(t.Context(), []Group{group}); err != nil {
+			group := Group{Open: func(_ context.Context, s *Setup) error { *s = c.setup; return nil }}
+			if _, err := (Runner{Rounds: 1, MaxKeys: 100, Budget: time.Second}).Run(t.Context(), []Group{group}); err != nil {
 				t.Fatal(err)
 			}
 			if got := sizes[len(sizes)-1]; got != c.most {
@@ -148,13 +145,15 @@ func TestRunEnds(t *testing.T) {
 	closed := false
 	stop := errors.New("stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	failing := Group{Title: "work", Open: func(context.Context) (Setup, error) {
-		return Setup{Close: func() { closed = true }, Sides: []Side{{Name: "s", Run: func(ctx context.Context, _ *Timing) error {
+	failing := Group{Title: "work", Open: func(_ context.Context, s *Setup) error {
+		s.Defer(func() error { closed = true; return nil })
+		s.Side("s", func(ctx context.Context, _ *Timing) error {
 			cancel(stop)
 			return ctx.Err()
-		}}}}, nil
+		})
+		return nil
 	}}
-	if _, err := (Runner{Rounds: 1, MaxKeys: 1, Budget: 1, Progress: quiet{}}).Run(ctx, []Group{failing}); !errors.Is(err, stop) {
+	if _, err := (Runner{Rounds: 1, MaxKeys: 1, Budget: 1}).Run(ctx, []Group{failing}); !errors.Is(err, stop) {
 		t.Errorf("error %v, want the cause", err)
 	}
 	if !closed {
@@ -173,10 +172,11 @@ func TestWithoutABoundTheBudgetSays(t *testing.T) {
 				time.Sleep(time.Duration(keys) * time.Microsecond)
 				return nil
 			}}
-			group := Group{Open: func(context.Context) (Setup, error) {
-				return Setup{Sides: []Side{side}, MaxKeys: c.setup, MinKeys: 1, Multiple: 1}, nil
+			group := Group{Open: func(_ context.Context, s *Setup) error {
+				*s = Setup{Sides: []Side{side}, MaxKeys: c.setup, MinKeys: 1, Multiple: 1}
+				return nil
 			}}
-			_, err := Runner{Rounds: 1, MaxKeys: c.run, Budget: 20 * time.Millisecond, Progress: quiet{}}.Run(t.Context(), []Group{group})
+			_, err := Runner{Rounds: 1, MaxKeys: c.run, Budget: 20 * time.Millisecond}.Run(t.Context(), []Group{group})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -195,11 +195,12 @@ func TestServerOfAGroup(t *testing.T) {
 	}
 	side := Side{Name: "s", Run: func(context.Context, *Timing) error { return nil }}
 	group := func(of func(context.Context) (time.Duration, error)) Group {
-		return Group{Open: func(context.Context) (Setup, error) {
-			return Setup{Sides: []Side{side}, MinKeys: 10, MaxKeys: 10, ServerCPU: of}, nil
+		return Group{Open: func(_ context.Context, s *Setup) error {
+			*s = Setup{Sides: []Side{side}, MinKeys: 10, MaxKeys: 10, ServerCPU: of}
+			return nil
 		}}
 	}
-	r := Runner{Rounds: 1, Budget: time.Nanosecond, Progress: quiet{}}
+	r := Runner{Rounds: 1, Budget: time.Nanosecond}
 	r.Meter.ServerCPU = reads(time.Millisecond)
 	rows, err := r.Run(t.Context(), []Group{group(reads(time.Second)), group(nil)})
 	if err != nil {
@@ -207,5 +208,41 @@ func TestServerOfAGroup(t *testing.T) {
 	}
 	if rows[0].ServerUS != 100_000 || rows[1].ServerUS != 100 {
 		t.Errorf("%v and %v us a key, want 100000 and 100", rows[0].ServerUS, rows[1].ServerUS)
+	}
+}
+
+// A group's connections are closed when it cannot be opened whole, the last first; and a close that fails is
+// an error of the run.
+func TestWhatWasOpenedIsClosed(t *testing.T) {
+	broken, unclosed := errors.New("broken"), errors.New("unclosed")
+	var order []int
+	group := Group{Open: func(_ context.Context, s *Setup) error {
+		for i := range 2 {
+			s.Defer(func() error { order = append(order, i); return unclosed })
+		}
+		return broken
+	}}
+	_, err := Runner{Rounds: 1}.Run(t.Context(), []Group{group})
+	if !errors.Is(err, broken) || !errors.Is(err, unclosed) || !slices.Equal(order, []int{1, 0}) {
+		t.Errorf("%v, closed %v", err, order)
+	}
+}
+
+// Rows of what is not timed in turn are rows of their group.
+func TestFiguresBelongToTheirGroup(t *testing.T) {
+	group := Group{Workload: "w", X: 3, Open: func(_ context.Context, s *Setup) error {
+		s.Rows = []Row{Figure("n", "s", 9, "B", ValueAtMost(10, 0, "B")), Compared("n", "s", 9, "B", "other", 6, AtMost(1, 0))}
+		return nil
+	}}
+	rows, err := Runner{Rounds: 5}.Run(t.Context(), []Group{group})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Row{
+		{Name: "n", Side: "s", Value: 9, Unit: "B", Rounds: 1, Goal: "<= 10 B", OK: true, Workload: "w", X: 3},
+		{Name: "n", Side: "s", Value: 9, Unit: "B", Rounds: 1, Goal: "<= 1x", Against: "other", AgainstValue: 6, Ratio: 1.5, Spread: [2]float64{1.5, 1.5}, Workload: "w", X: 3},
+	}
+	if !slices.Equal(rows, want) {
+		t.Errorf("%+v, want %+v", rows, want)
 	}
 }

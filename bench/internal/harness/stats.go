@@ -12,11 +12,7 @@ func Median(v []float64) float64 {
 		return 0
 	}
 	v = slices.Sorted(slices.Values(v))
-	mid := len(v) / 2
-	if len(v)%2 == 1 {
-		return v[mid]
-	}
-	return (v[mid-1] + v[mid]) / 2
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
 // Paired returns a[i]/b[i] of every round that both have. A round in which b is 0 has no

@@ -7,8 +7,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
+	"github.com/ThreeDotsLabs/watermill/message/router/middleware"
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/gofiber/fiber/v2/middleware/idempotency"
+	fiberredis "github.com/gofiber/storage/redis/v3"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -50,4 +58,170 @@ func nilReply(key string, err error) error {
 	default:
 		return err
 	}
+}
+
+// Naive is what people write first: ask, lock, set; three round trips.
+func Naive(client redis.Cmdable) Peer {
+	return Peer{Name: "naive GET, SET NX, SET", Cycle: func(ctx context.Context, key string) error {
+		if err := nilReply(key, client.Get(ctx, key).Err()); err != nil {
+			return err
+		}
+		if _, err := client.SetArgs(ctx, key, token, redis.SetArgs{Mode: "NX", TTL: Lease}).Result(); err != nil {
+			return err
+		}
+		return client.Set(ctx, key, done, Window).Err()
+	}}
+}
+
+// Plain is the least: SET NX GET PX, then SET GET PX; two round trips.
+func Plain(client redis.Cmdable) Peer {
+	return Peer{Name: "plain go-redis", Cycle: func(ctx context.Context, key string) error {
+		err := client.SetArgs(ctx, key, token, redis.SetArgs{Mode: "NX", Get: true, TTL: Lease}).Err()
+		if err := nilReply(key, err); err != nil {
+			return err
+		}
+		old, err := client.SetArgs(ctx, key, done, redis.SetArgs{Get: true, TTL: Window}).Result()
+		if err == nil && old != token {
+			return fmt.Errorf("%s: the claim was lost", key)
+		}
+		return err
+	}}
+}
+
+// AutoPipeline is Plain through go-redis's own coalescer, which is experimental there.
+func AutoPipeline(client *redis.Client) (Peer, error) {
+	ap, err := client.AutoPipeline()
+	if err != nil {
+		return Peer{}, fmt.Errorf("peer: AutoPipeline: %w", err)
+	}
+	return Peer{Name: "go-redis AutoPipeline", Cycle: Plain(ap).Cycle, Close: func() { _ = ap.Close() }}, nil
+}
+
+// GoRedisBatch does a batch in the two pipelines of Plain, as go-redis offers it: SetArgs.
+func GoRedisBatch(ctx context.Context, client *redis.Client, keys []string) error {
+	claim, complete := client.Pipeline(), client.Pipeline()
+	for _, key := range keys {
+		claim.SetArgs(ctx, key, token, redis.SetArgs{Mode: "NX", Get: true, TTL: Lease})
+		complete.SetArgs(ctx, key, done, redis.SetArgs{Get: true, TTL: Window})
+	}
+	claimed, err := claim.Exec(ctx)
+	if err != nil && len(claimed) != len(keys) {
+		return err
+	}
+	for i, cmd := range claimed {
+		if err := nilReply(keys[i], cmd.Err()); err != nil {
+			return err
+		}
+	}
+	_, err = complete.Exec(ctx)
+	return err
+}
+
+// Redislock is bsm/redislock as people use it to run something once: look, lock, run,
+// remember, unlock; four round trips, two of them scripts.
+func Redislock(client *redis.Client) Peer {
+	locker := redislock.New(client)
+	return Peer{Name: "redislock: GET, Obtain, SET, Release", Cycle: func(ctx context.Context, key string) error {
+		if err := nilReply(key, client.Get(ctx, key).Err()); err != nil {
+			return err
+		}
+		lock, err := locker.Obtain(ctx, key+":lock", Lease, nil)
+		if err != nil {
+			return err
+		}
+		if err := client.Set(ctx, key, done, Window).Err(); err != nil {
+			return err
+		}
+		return lock.Release(ctx)
+	}}
+}
+
+// Redsync only locks and unlocks: it remembers nothing, so a duplicate would run again. Its
+// cost is the least that a lock-based design can have.
+func Redsync(client *redis.Client) Peer {
+	rs := redsync.New(goredis.NewPool(client))
+	return Peer{Name: "redsync: Lock, Unlock (remembers nothing)", Cycle: func(ctx context.Context, key string) error {
+		mutex := rs.NewMutex(key, redsync.WithExpiry(Lease), redsync.WithTries(1))
+		if err := mutex.LockContext(ctx); err != nil {
+			return err
+		}
+		_, err := mutex.UnlockContext(ctx)
+		return err
+	}}
+}
+
+// Fiber is the sequence of fiber's idempotency middleware, on its own storage and its own
+// lock: Get, Lock, Get, (handler), Set, Unlock. The HTTP request around it is left out. The
+// lock is of this process: two servers run the handler twice.
+func Fiber(client *redis.Client) Peer {
+	storage, lock := fiberredis.NewFromConnection(client), idempotency.NewMemoryLock()
+	absent := func(ctx context.Context, key string) error {
+		value, err := storage.GetWithContext(ctx, key)
+		if err == nil && value != nil {
+			return notNew(key)
+		}
+		return err
+	}
+	return Peer{Name: "fiber idempotency sequence (lock in process)", Cycle: func(ctx context.Context, key string) error {
+		if err := absent(ctx, key); err != nil {
+			return err
+		}
+		if err := lock.Lock(key); err != nil {
+			return err
+		}
+		err := absent(ctx, key)
+		if err == nil {
+			err = storage.SetWithContext(ctx, key, []byte(done), Window)
+		}
+		if unlocked := lock.Unlock(key); err == nil {
+			err = unlocked
+		}
+		return err
+	}}
+}
+
+// Watermill is its deduplicator middleware with the only repository that it brings: a map
+// in this process. It knows nothing of other processes and forgets at a restart, and it
+// marks a message before its handler has run.
+func Watermill() (Peer, error) {
+	repository, err := middleware.NewMapExpiringKeyRepository(Window)
+	if err != nil {
+		return Peer{}, fmt.Errorf("peer: watermill: %w", err)
+	}
+	dedup := &middleware.Deduplicator{KeyFactory: middleware.NewMessageHasherFromMetadataField("id"), Repository: repository, Timeout: time.Minute}
+	return Peer{Name: "watermill deduplicator (in process)", Cycle: func(ctx context.Context, key string) error {
+		msg := message.NewMessage(key, nil)
+		msg.SetContext(ctx)
+		msg.Metadata.Set("id", key)
+		duplicate, err := dedup.IsDuplicate(msg)
+		if err == nil && duplicate {
+			return notNew(key)
+		}
+		return err
+	}}, nil
+}
+
+// Map is the least that an answer from memory can cost: an exact map behind a mutex, with
+// an expiry per key.
+type Map struct {
+	mu   sync.Mutex
+	keys map[string]time.Time
+}
+
+// NewMap returns a map that remembers keys for the Window.
+func NewMap(keys []string) *Map {
+	m := &Map{keys: make(map[string]time.Time, len(keys))}
+	until := time.Now().Add(Window)
+	for _, key := range keys {
+		m.keys[key] = until
+	}
+	return m
+}
+
+// Seen reports whether the map remembers key.
+func (m *Map) Seen(key string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	until, ok := m.keys[key]
+	return ok && time.Now().Before(until)
 }

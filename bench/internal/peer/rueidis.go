@@ -20,11 +20,10 @@ func Rueidis(addr string, flushDelay time.Duration) (Peer, error) {
 		return Peer{}, err
 	}
 	return Peer{Name: name, Close: client.Close, Cycle: func(ctx context.Context, key string) error {
-		_, err := client.Do(ctx, claimCommand(client, key)).ToString()
-		if err := rueidisNew(key, err); err != nil {
+		if err := wasNew(key, client.Do(ctx, claimCommand(client, key))); err != nil {
 			return err
 		}
-		_, err = client.Do(ctx, completeCommand(client, key)).ToString()
+		_, err := client.Do(ctx, completeCommand(client, key)).ToString()
 		return err
 	}}, nil
 }
@@ -47,8 +46,7 @@ func RueidisBatch(ctx context.Context, client rueidis.Client, keys []string) err
 		cmds[i] = claimCommand(client, key)
 	}
 	for i, reply := range client.DoMulti(ctx, cmds...) {
-		_, err := reply.ToString()
-		if err := rueidisNew(keys[i], err); err != nil {
+		if err := wasNew(keys[i], reply); err != nil {
 			return err
 		}
 	}
@@ -71,12 +69,14 @@ func completeCommand(client rueidis.Client, key string) rueidis.Completed {
 	return client.B().Set().Key(key).Value(done).Get().PxMilliseconds(Window.Milliseconds()).Build()
 }
 
-func rueidisNew(key string, err error) error {
-	if rueidis.IsRedisNil(err) {
+func wasNew(key string, reply rueidis.RedisResult) error {
+	_, err := reply.ToString()
+	switch {
+	case rueidis.IsRedisNil(err):
 		return nil
-	}
-	if err == nil {
+	case err == nil:
 		return notNew(key)
+	default:
+		return err
 	}
-	return err
 }

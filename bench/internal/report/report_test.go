@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/onceward/onceward/bench/internal/chart"
 	"github.com/onceward/onceward/bench/internal/harness"
 )
 
@@ -71,28 +70,26 @@ func TestResultsAreRendered(t *testing.T) {
 		if r.Area != area {
 			t.Errorf("%s is of the area %q", resultsFile(area), r.Area)
 		}
-		// Images take half a minute under the race detector: TestWrite and chart's tests make some.
-		text, err := render(r, func(_ string, fig *chart.Figure) ([]byte, error) { return fig.SVG() })
-		if err != nil {
+		var text bytes.Buffer
+		all, err := draw(r)
+		if err := errors.Join(err, html(&text, r, all)); err != nil {
 			t.Fatal(err)
 		}
-		if pageOf(t, resultsDir, area) != withoutDrawings(text) {
-			t.Errorf("results/%s.html is not what results/%s.json gives: %sbench -render results/%s.json", area, area, area, area)
+		if pageOf(t, resultsDir, area) != withoutDrawings(text.Bytes()) {
+			t.Errorf("results/%s.html is not what results/%s.json gives: bench render results/%s.json", area, area, area)
 		}
 		if n := len(figures(r)); n < expected.figures {
 			t.Errorf("%s: %d figures", area, n)
 		}
 		for _, f := range figures(r) {
-			for _, ext := range []string{".svg", ".png"} {
-				if _, err := os.Stat(filepath.Join(resultsDir, area, f.name+ext)); err != nil {
-					t.Error(err)
-				}
+			if _, err := os.Stat(filepath.Join(resultsDir, area, f.name+".svg")); err != nil {
+				t.Error(err)
 			}
 		}
 	}
 }
 
-// Write makes the page, and both forms of every figure.
+// Write makes the page and every figure.
 func TestWrite(t *testing.T) {
 	const area = "outbox"
 	r, err := harness.Read(resultsFile(area))
@@ -107,10 +104,8 @@ func TestWrite(t *testing.T) {
 		t.Error("the page is another one")
 	}
 	for _, f := range figures(r) {
-		for _, ext := range []string{".svg", ".png"} {
-			if info, err := os.Stat(filepath.Join(dir, area, f.name+ext)); err != nil || info.Size() == 0 {
-				t.Errorf("%s%s: %v", f.name, ext, err)
-			}
+		if info, err := os.Stat(filepath.Join(dir, area, f.name+".svg")); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", f.name, err)
 		}
 	}
 }
@@ -142,8 +137,8 @@ var sample = harness.Results{
 
 func TestHTMLIsWellFormed(t *testing.T) {
 	var text bytes.Buffer
-	drawn := []Drawn{{Name: "n", Caption: "c < d", SVG: []byte("<?xml version=\"1.0\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\"><g/></svg>")}}
-	if err := HTML(&text, sample, drawn); err != nil {
+	figures := []drawn{{Name: "n", Caption: "c < d", SVG: []byte("<?xml version=\"1.0\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\"><g/></svg>")}}
+	if err := html(&text, sample, figures); err != nil {
 		t.Fatal(err)
 	}
 	elements := make(map[string]int)
@@ -171,7 +166,7 @@ func TestHTMLIsWellFormed(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	got := Table(sample)
+	got := table(sample)
 	want := `Commit abc, 2 cores <&>; go-redis 9, Redis 7. Ratios are medians of 7 interleaved rounds (smallest to largest).
 Left out: x & y.
 
@@ -194,7 +189,7 @@ var consumed = harness.Results{
 }
 
 func TestTableOfConsumers(t *testing.T) {
-	got := Table(consumed)
+	got := table(consumed)
 	want := `Commit abc, 2 cores; sarama 1, go-redis 9, Redis 7. Ratios are medians of 5 interleaved rounds (smallest to largest).
 
 | work | who | messages/s | allocations per message | beside | ratio | goal | |
@@ -209,7 +204,7 @@ func TestTableOfConsumers(t *testing.T) {
 // What bounds a consumer stands on the page.
 func TestPageOfConsumers(t *testing.T) {
 	var text bytes.Buffer
-	if err := HTML(&text, consumed, nil); err != nil {
+	if err := html(&text, consumed, nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"broker CPU us", "bound by", "CPU of the client (...)", ">0.25<"} {
@@ -223,7 +218,7 @@ func TestPageOfConsumers(t *testing.T) {
 }
 
 func TestReplace(t *testing.T) {
-	begin := begin("redis")
+	const begin = "<!-- table of bench/results/redis.json: make bench-table -->"
 	page := []byte("head\n" + begin + "\n\nold\n\n" + end + "\ntail\n")
 	got, err := Replace(page, sample)
 	if err != nil {

@@ -1,13 +1,13 @@
 package report
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/onceward/onceward/bench/internal/harness"
 )
 
 // Torture is results/torture.json: what long runs under faults have counted, written by the
@@ -38,7 +38,7 @@ type TortureRow struct {
 	SelfDuplicates int            `json:"self_duplicates"`
 	Stuck          int            `json:"stuck"`
 	History        string         `json:"history"`
-	Porcupine      string         `json:"porcupine"`  // its verdict on the histories of all keys
+	Porcupine      string         `json:"porcupine"`  // its status on the histories of all keys
 	Operations     int            `json:"operations"` // of these
 	Deaths         int            `json:"deaths"`     // of processes, by SIGKILL
 	Seconds        int            `json:"seconds"`
@@ -46,35 +46,25 @@ type TortureRow struct {
 }
 
 // ReadTorture reads a file of them.
-func ReadTorture(path string) (Torture, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return Torture{}, fmt.Errorf("report: %w", err)
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	var t Torture
-	if err := dec.Decode(&t); err != nil {
-		return Torture{}, fmt.Errorf("report: %s: %w", path, err)
-	}
-	return t, nil
+func ReadTorture(path string) (t Torture, err error) {
+	err = harness.ReadJSON(path, &t)
+	return t, err
 }
 
-// Table is that of docs/benchmarks.md: a line per scenario.
-func (t Torture) Table() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Commit %s, %s; %s.\n\n", t.Commit, t.Machine, told(t.Versions))
-	b.WriteString("| scenario | keys | messages | effects | deaths | faults | lost | doubled | stale | second effects with a reason | histories | |\n" +
-		"|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+// Replace returns docs/benchmarks.md with the table between its markers: a line per scenario.
+func (t Torture) Replace(page []byte) ([]byte, error) {
+	g := newGrid("scenario", "keys", "messages", "effects", "deaths", "faults", "lost", "doubled", "stale", "second effects with a reason", "histories", "")
 	for _, r := range t.scenarios() {
 		ok := "yes"
 		if !r.OK {
 			ok = "failed"
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %s | %d | %d | %d | %s | %s | %s |\n", cell(r.Scenario), r.Messages, r.Deliveries, r.Effects,
-			r.Deaths, told(r.Faults), r.Lost, r.Doubled, r.Stale, told(r.Explained), cell(r.History), ok)
+		n := strconv.Itoa
+		g.row(r.Scenario, n(r.Messages), n(r.Deliveries), n(r.Effects), n(r.Deaths), listed(r.Faults), n(r.Lost), n(r.Doubled), n(r.Stale),
+			listed(r.Explained), r.History, ok)
 	}
-	return b.String()
+	head := fmt.Sprintf("Commit %s, %s; %s.\n\n", t.Commit, t.Machine, cell(listed(t.Versions)))
+	return replace(page, "table", t.Area, head+g.String())
 }
 
 // scenarios sums up the stores of each.
@@ -130,21 +120,4 @@ func (r *TortureRow) add(o TortureRow) {
 			(*of)[name] += n
 		}
 	}
-}
-
-// told lists what a map has, in order.
-func told[V any](of map[string]V) string {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(of)) {
-		if any(of[name]) == any(0) { // of what has not happened there is nothing to tell
-			continue
-		}
-		all = append(all, fmt.Sprintf("%s %v", name, of[name]))
-	}
-	return cell(strings.Join(all, ", "))
-}
-
-// Replace returns the page with the table between the markers.
-func (t Torture) Replace(page []byte) ([]byte, error) {
-	return replace(page, t.Area, t.Table())
 }

@@ -49,8 +49,8 @@ func TestCycle(t *testing.T) {
 		if err := c.MGet(ctx, keys); err != nil {
 			t.Fatal(err)
 		}
-		if c.Pending() != 0 {
-			t.Errorf("%d replies are left", c.Pending())
+		if c.pending != 0 {
+			t.Errorf("%d replies are left", c.pending)
 		}
 		if err := c.ClaimNew(ctx, keys, "other", time.Minute); err == nil {
 			t.Error("keys that are known were taken for new")

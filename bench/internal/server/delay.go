@@ -21,8 +21,9 @@ type Delay struct {
 	listener net.Listener
 	running  sync.WaitGroup
 
-	mu    sync.Mutex
-	conns map[net.Conn]bool
+	mu     sync.Mutex
+	conns  []net.Conn // a few hundred, of clients that keep theirs
+	closed bool
 }
 
 // NewDelay starts a proxy to upstream that adds oneWay in each direction.
@@ -31,7 +32,7 @@ func NewDelay(ctx context.Context, upstream string, oneWay time.Duration) (*Dela
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	d := &Delay{upstream: upstream, oneWay: oneWay, listener: l, conns: make(map[net.Conn]bool)}
+	d := &Delay{upstream: upstream, oneWay: oneWay, listener: l}
 	d.running.Go(d.accept)
 	return d, nil
 }
@@ -43,10 +44,10 @@ func (d *Delay) Addr() string { return d.listener.Addr().String() }
 func (d *Delay) Close() error {
 	err := d.listener.Close()
 	d.mu.Lock()
-	for c := range d.conns {
+	d.closed = true
+	for _, c := range d.conns {
 		_ = c.Close()
 	}
-	d.conns = nil
 	d.mu.Unlock()
 	d.running.Wait()
 	return err
@@ -75,10 +76,6 @@ func (d *Delay) serve(client net.Conn) {
 	both.Go(func() { d.copy(server, client) })
 	both.Go(func() { d.copy(client, server) })
 	both.Wait()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.conns, client)
-	delete(d.conns, server)
 }
 
 // keep notes the connections for Close, or closes them when it has been called.
@@ -86,13 +83,12 @@ func (d *Delay) keep(conns ...net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range conns {
-		if d.conns == nil {
+		if d.closed {
 			_ = c.Close()
-			continue
 		}
-		d.conns[c] = true
 	}
-	return d.conns != nil
+	d.conns = append(d.conns, conns...)
+	return !d.closed
 }
 
 // chunk is data on its way.

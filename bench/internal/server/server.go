@@ -1,156 +1,175 @@
-// Package server gives the benchmarks a Redis: a process of their own, an embedded one, or
-// one that is named; and a network that is slower than loopback.
+// Package server gives the benchmarks their servers: a Redis, databases and a Kafka, each a process
+// of its own, an embedded one, or one that is named; and a network that is slower than loopback.
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
-	"syscall"
+	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
+	"github.com/prometheus/procfs"
 )
 
-// Kinds of server that [Open] knows by name; anything else is an address.
+// Addresses that are no address.
 const (
-	Private  = "private"
-	Durable  = "durable"
-	Embedded = "embedded"
+	Private  = "private"  // a server that is started, and stopped by Close
+	Durable  = "durable"  // a Redis like that, with an append-only file that is synced each second
+	Embedded = "embedded" // a Redis in this process
+	None     = "none"     // a server that does not take part
+	Listed   = "listed"   // a server of which only the name is wanted: it is not started
 )
 
-// Server is a running Redis.
-type Server struct {
-	// Addr is host:port.
-	Addr string
-	// Own says that nobody else uses it, so that it may be emptied and its memory compared.
-	Own bool
-	// Embedded says that it runs in this process: it has no CPU time and no memory of its
-	// own, and its work counts as the client's.
-	Embedded bool
-
-	client *redis.Client
-	stop   func() error
+// databaseOptions are larger than the servers of the tests have them: what is compared is what a transaction
+// costs, not how often a small cache or a small log has to be emptied. Durability is as
+// shipped: every commit waits for the disk.
+var databaseOptions = []string{
+	"ONCEWARD_POSTGRES_OPTIONS=-c shared_buffers=512MB -c max_wal_size=4GB -c checkpoint_timeout=30min",
+	"ONCEWARD_MARIADB_OPTIONS=--innodb-buffer-pool-size=512M --innodb-log-file-size=1G",
 }
 
-// Open starts a server or connects to one. which is "private" (a redis-server process
-// without persistence on loopback), "durable" (one with an append-only file that is synced each second), "embedded" (miniredis) or host:port. A port of 0 is any
-// free one. ctx bounds the start only; Close stops it.
-func Open(ctx context.Context, which string, port int) (*Server, error) {
-	switch which {
-	case Private, Durable:
-		return private(ctx, port, which == Durable)
-	case Embedded:
-		mini, err := miniredis.Run()
-		if err != nil {
-			return nil, fmt.Errorf("server: %w", err)
-		}
-		return open(ctx, &Server{Addr: mini.Addr(), Own: true, Embedded: true, stop: func() error { mini.Close(); return nil }})
-	default:
-		return open(ctx, &Server{Addr: which, stop: func() error { return nil }})
-	}
+// process is a server that scripts/servers.sh has started.
+type process struct {
+	dir string // empty: none
+	pid int    // of its first process; 0: none
 }
 
-func open(ctx context.Context, s *Server) (*Server, error) {
-	s.client = redis.NewClient(&redis.Options{Addr: s.Addr})
-	if err := s.client.Ping(ctx).Err(); err != nil {
-		return nil, errors.Join(fmt.Errorf("server: Redis at %s: %w", s.Addr, err), s.Close())
-	}
-	return s, nil
-}
-
-// Close stops the server if Open has started it.
-func (s *Server) Close() error { return errors.Join(s.client.Close(), s.stop()) }
-
-// private starts redis-server, or the program that ONCEWARD_REDIS_SERVER names.
-func private(ctx context.Context, port int, durable bool) (*Server, error) {
-	program := os.Getenv("ONCEWARD_REDIS_SERVER")
-	if program == "" {
-		program = "redis-server"
-	}
+// start starts a server of a kind that the script knows, on loopback, and returns its address. A port of 0 is any
+// free one. stop has to be called also after an error.
+func start(ctx context.Context, kind string, port int) (p process, address string, err error) {
 	if port == 0 {
-		free, err := FreePort(ctx)
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, err
+			return p, "", fmt.Errorf("server: %w", err)
 		}
-		port = free
+		port = l.Addr().(*net.TCPAddr).Port //nolint:errcheck,forcetypeassert // it listens on TCP
+		_ = l.Close()
 	}
-	dir, err := os.MkdirTemp("", "onceward-bench")
+	if p.dir, err = os.MkdirTemp("", "onceward-bench"); err != nil {
+		return p, "", fmt.Errorf("server: %w", err)
+	}
+	if err := os.Chmod(p.dir, 0o755); err != nil { //nolint:gosec // servers give up root's rights
+		return p, "", fmt.Errorf("server: %w", err)
+	}
+	if address, err = script(ctx, "private", kind, p.home(), strconv.Itoa(port)); err != nil {
+		return p, "", err
+	}
+	data, err := os.ReadFile(filepath.Join(p.home(), "1", "pid"))
 	if err != nil {
-		return nil, fmt.Errorf("server: %w", err)
+		return p, "", fmt.Errorf("server: %w", err)
 	}
-	file := "no"
-	if durable {
-		file = "yes"
-	}
-	// By default without persistence: what is compared is what a command costs, not what a disk does.
-	//nolint:noctx // it is stopped by Close, gently
-	cmd := exec.Command(program, "--bind", "127.0.0.1", "--port", strconv.Itoa(port), "--dir", dir,
-		"--save", "", "--appendonly", file, "--maxmemory-policy", "noeviction", "--daemonize", "no")
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("server: %w (name another with ONCEWARD_REDIS_SERVER, or use an embedded one)", err), os.RemoveAll(dir))
-	}
-	gone := make(chan struct{})
-	var exit error
-	go func() { exit = cmd.Wait(); close(gone) }()
-	s := &Server{Addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Own: true}
-	s.client = redis.NewClient(&redis.Options{Addr: s.Addr})
-	s.stop = func() error { return stop(cmd, gone, dir) }
-	if err := s.wait(ctx, gone, &exit); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
+	pid, _, _ := strings.Cut(string(data), " ")
+	p.pid, err = strconv.Atoi(strings.TrimSpace(pid))
+	return p, address, err
 }
 
-// stop ends the process. How it ends does not matter: it holds nothing to be kept, and a
-// terminal sends Ctrl-C to it as well.
-func stop(cmd *exec.Cmd, gone <-chan struct{}, dir string) error {
-	_ = cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-gone:
-	case <-time.After(5 * time.Second):
-		_ = cmd.Process.Kill()
-		<-gone
+func (p process) home() string { return filepath.Join(p.dir, "server") }
+
+// stop ends the server and removes its files.
+func (p process) stop() (err error) {
+	if p.dir == "" {
+		return nil
 	}
-	return os.RemoveAll(dir)
+	if p.pid != 0 {
+		// Not the caller's context: it may have ended, and the server must end as well.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_, err = script(ctx, "private-down", p.home())
+	}
+	return errors.Join(err, os.RemoveAll(p.dir))
 }
 
-// wait polls until the server answers, which takes some tens of milliseconds. exit may be read
-// once gone is closed.
-func (s *Server) wait(ctx context.Context, gone <-chan struct{}, exit *error) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if s.client.Ping(ctx).Err() == nil {
-			return nil
+func script(ctx context.Context, args ...string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, filepath.Join(root, "scripts", "servers.sh"), args...)
+	cmd.Env = append(os.Environ(), databaseOptions...)
+	var out, failed bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &failed
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("server: servers.sh %s: %w\n%s", strings.Join(args, " "), err, failed.String())
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// Root is the folder of the repository that this runs in.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("server: %w", err)
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "scripts", "servers.sh")); err == nil {
+			return dir, nil
 		}
-		select {
-		case <-gone:
-			return fmt.Errorf("server: redis-server ended at once, is %s taken? %w", s.Addr, *exit)
-		case <-ctx.Done():
-			return fmt.Errorf("server: redis-server at %s: %w", s.Addr, context.Cause(ctx))
-		case <-tick.C:
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("server: no scripts/servers.sh above this folder: name a server, or go into the repository")
 		}
 	}
 }
 
-// FreePort returns a port of loopback that nobody listens on now.
-func FreePort(ctx context.Context) (int, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+// cpuOf reads the CPU time of a process and its children, as /proc has it. Nil where it cannot: there is no
+// such process, or this is not Linux.
+func cpuOf(pid int) func(context.Context) (time.Duration, error) {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil || pid == 0 {
+		return nil
+	}
+	if _, err := familyTime(proc, pid); err != nil {
+		return nil
+	}
+	return func(context.Context) (time.Duration, error) { return familyTime(proc, pid) }
+}
+
+// familyTime adds up a process, its children, and those of its children that have ended. schedstat counts
+// nanoseconds, stat hundredths of a second. What ends between two reads is passed over.
+func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
+	all, err := proc.AllProcs()
 	if err != nil {
 		return 0, fmt.Errorf("server: %w", err)
 	}
-	defer func() { _ = l.Close() }()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return 0, fmt.Errorf("server: %v is no TCP address", l.Addr())
+	found := false
+	for _, p := range all {
+		stat, err := p.Stat()
+		if err != nil || p.PID != pid && stat.PPID != pid {
+			continue
+		}
+		if p.PID == pid {
+			found = true
+			total += time.Duration(stat.CUTime+stat.CSTime) * 10 * time.Millisecond
+		}
+		threads, _ := proc.AllThreads(p.PID)
+		for _, thread := range threads {
+			if spent, err := thread.Schedstat(); err == nil {
+				total += time.Duration(spent.RunningNanoseconds) //nolint:gosec // centuries
+			}
+		}
 	}
-	return addr.Port, nil
+	if !found {
+		return 0, fmt.Errorf("server: no process %d", pid)
+	}
+	return total, nil
+}
+
+// Busy keeps one processor at work, with a program that ends with this one at the latest.
+func Busy() (stop func() error, err error) {
+	//nolint:noctx // stop kills it
+	cmd := exec.Command("sh", "-c", `while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null`)
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	return func() error {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+		return nil
+	}, nil
 }

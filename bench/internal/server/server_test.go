@@ -57,7 +57,7 @@ func TestPrivate(t *testing.T) {
 	if err != nil || version == "" {
 		t.Errorf("version %q, %v", version, err)
 	}
-	if cpu, err := s.CPU(t.Context()); err != nil || cpu <= 0 {
+	if cpu, err := s.CPU()(t.Context()); err != nil || cpu <= 0 {
 		t.Errorf("CPU %v, %v", cpu, err)
 	}
 	if n, err := s.Memory(t.Context()); err != nil || n <= 0 {
@@ -93,5 +93,16 @@ func TestParseInfo(t *testing.T) {
 	got := parseInfo("# Memory\r\nused_memory:12\r\nused_memory_human:1:2\r\n\r\n")
 	if len(got) != 2 || got["used_memory"] != "12" || got["used_memory_human"] != "1:2" {
 		t.Errorf("%q", got)
+	}
+}
+
+// A core is busy until stop is called, and no longer.
+func TestBusy(t *testing.T) {
+	stop, err := Busy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,159 @@
+// Package filterbench measures package bloom, and what is built with it, next to what people use
+// instead: the time of one answer, memory, false positives, rotation, snapshots, and what is left of
+// it when it is overloaded or attacked.
+package filterbench
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/bench/internal/work"
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// Suite is the Bloom filter and what is built on it.
+var Suite = harness.Suite{
+	Area: "bloom", About: "the Bloom filter and what is built on it next to what people use",
+	Full:  harness.Scale{Rounds: 5, Budget: 150 * time.Millisecond},
+	Quick: harness.Scale{Rounds: 3, Budget: 20 * time.Millisecond},
+	Redis: server.Durable, // as docs/redis.md asks for
+	Open: func(ctx context.Context, o harness.Options) (b *harness.Bench, err error) {
+		e := newEnv(o)
+		b = &harness.Bench{Modules: map[string]string{
+			"github.com/bits-and-blooms/bloom/v3": "bits-and-blooms", "github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx",
+		}}
+		if o.Redis == server.None {
+			b.LeftOut = append(b.LeftOut, "owned partitions, without Redis")
+		} else if e.redis, err = server.Open(ctx, o.Redis, o.Port); err != nil {
+			return b, err
+		} else {
+			b.Servers = append(b.Servers, e.redis)
+		}
+		if e.redis == nil || o.Postgres == server.None {
+			b.LeftOut = append(b.LeftOut, "the layered composition, without its servers")
+		} else if e.records, err = server.OpenDatabase(ctx, sqladapter.Postgres, o.Postgres, 0); err != nil {
+			return b, err
+		} else {
+			b.Servers, b.Meter.ServerCPU = append(b.Servers, e.records), e.records.CPU()
+		}
+		b.Groups = e.groups()
+		return b, nil
+	},
+}
+
+// env is where the workloads run.
+type env struct {
+	sizes  []int         // ids of a window that filters are planned for, ascending; the last one counts most
+	budget time.Duration // of one timing
+	rounds int           // of what is not timed in turn
+	hits   int           // false positives that a rate is counted from, as expected by the plan
+	// redis is the server of owned partitions, and with records of the layered composition. A workload without its
+	// server is left out.
+	redis     *server.Redis
+	records   *server.Database
+	freshSets int    // fresh sets that a stream without duplicates fills in each owned partition; 0: none
+	marks     int    // keys of a partition that are loaded; 0: not measured
+	dir       string // where snapshots are written; empty: the system's folder for temporary files
+
+	built  map[int]*built
+	effect func(side, key string) // of a test: what ran
+}
+
+func newEnv(o harness.Options) *env {
+	if o.Quick {
+		return &env{sizes: []int{20_000, 200_000}, budget: o.Budget, rounds: o.Rounds, hits: 100, freshSets: 1, marks: 200_000}
+	}
+	return &env{sizes: []int{100_000, 1_000_000, 10_000_000}, budget: o.Budget, rounds: o.Rounds, hits: 1000, freshSets: 4, marks: 10_000_000}
+}
+
+// most is the largest size.
+func (e *env) most() int { return e.sizes[len(e.sizes)-1] }
+
+// groups are all workloads.
+func (e *env) groups() []harness.Group {
+	return slices.Concat(e.answers(), e.memory(), e.rates(), e.rotation(), e.snapshots(), e.degraded(), e.layered(), e.owned(), e.loads())
+}
+
+// group is one that measures by itself.
+func group(workload string, x float64, title string, measure func(context.Context) ([]harness.Row, error)) harness.Group {
+	return harness.Group{Workload: workload, X: x, Title: title, Open: func(ctx context.Context, s *harness.Setup) (err error) {
+		s.Rows, err = measure(ctx)
+		return err
+	}}
+}
+
+// window is that of all filters here: four slices of 1000 s.
+const window = 4000 * time.Second
+
+// batchIDs is how many ids a batch has.
+const batchIDs = work.Typical
+
+// id is the n-th one. The same n gives the same id; where the bits of one are says nothing of the next.
+func id(n uint64) (b [16]byte) {
+	binary.LittleEndian.PutUint64(b[:], n*0x9e3779b97f4a7c15)
+	binary.LittleEndian.PutUint64(b[8:], n)
+	return b
+}
+
+// unknown is the n-th id that was never added.
+func unknown(n uint64) [16]byte { return id(n | 1<<62) }
+
+// options plan a filter for so many ids of a window.
+func options(keys int) bloom.Options {
+	return bloom.Options{Window: window, Rate: float64(keys) / window.Seconds()}
+}
+
+// classic are the same options for the other kind.
+func classic(keys int) bloom.Options {
+	o := options(keys)
+	o.Kind = bloom.Classic
+	return o
+}
+
+// stored are the options of a filter that can be saved: its clock is in the generation 1.
+func stored(keys int) bloom.Options {
+	o := options(keys)
+	o.Secret, o.KeyID = []byte("0123456789abcdef"), "bench"
+	o.Clock = func() time.Duration { return window/bloom.DefaultSlices + time.Second }
+	return o
+}
+
+const source = "bench"
+
+// open is a filter whose source is known to be empty and that learns of everything from here on.
+func open(o bloom.Options) (*bloom.Filter, *bloom.Feed, error) {
+	f, err := bloom.New(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	feed := f.Begin(bloom.Source{Name: source})
+	for gen := range int64(f.Plan().Generations) {
+		if err := feed.Covered(-gen, 0); err != nil {
+			return nil, nil, err
+		}
+	}
+	return f, feed, feed.Open(time.Now().Add(time.Hour))
+}
+
+// filled is an open filter as full as planned: every generation has what it is planned for, id n in
+// generation -(n mod generations). The ids below the number that the window was planned for are thus
+// spread over all of them.
+func filled(o bloom.Options) (*bloom.Filter, error) {
+	f, feed, err := open(o)
+	if err != nil {
+		return nil, err
+	}
+	p := f.Plan()
+	all := uint64(p.Generations)
+	for n := range p.SliceKeys * all {
+		if err := feed.Add(-int64(n%all), id(n)); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}

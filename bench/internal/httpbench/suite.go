@@ -1,0 +1,156 @@
+// Package httpbench times requests with an Idempotency-Key over real connections of loopback: a handler
+// behind the middleware of httpadapter, the same handler bare, bare with the round trips that no
+// middleware can do without, and behind what else people use.
+package httpbench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// Suite is requests.
+var Suite = harness.Suite{
+	Area: "http", About: "requests through httpadapter next to their limits and peers",
+	Full:  harness.Scale{Rounds: 7, Keys: 50_000, Budget: 300 * time.Millisecond},
+	Quick: harness.Scale{Rounds: 3, Keys: 50_000, Budget: 50 * time.Millisecond},
+	Open: func(ctx context.Context, o harness.Options) (b *harness.Bench, err error) {
+		e := &env{}
+		b = &harness.Bench{
+			LeftOut: []string{"github.com/repenguin22/idemlease, which the Go module proxy does not have"},
+			Modules: map[string]string{
+				"github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx", "github.com/gofiber/fiber/v3": "fiber-v3",
+				"github.com/gofiber/storage/redis/v3": "fiber-storage-redis", "github.com/valyala/fasthttp": "fasthttp",
+			},
+		}
+		if e.redis, err = server.Open(ctx, o.Redis, o.Port); err != nil {
+			return b, err
+		}
+		b.Servers = append(b.Servers, e.redis)
+		if e.redis.Own {
+			b.Between = e.redis.Empty
+		}
+		if o.Postgres == server.None {
+			b.LeftOut = append(b.LeftOut, "PostgreSQL")
+		} else if e.postgres, err = server.OpenDatabase(ctx, sqladapter.Postgres, o.Postgres, 0); err != nil {
+			return b, err
+		} else {
+			b.Servers = append(b.Servers, e.postgres)
+		}
+		b.Groups = e.groups()
+		return b, nil
+	},
+}
+
+// env is where the workloads run.
+type env struct {
+	redis    *server.Redis
+	postgres *server.Database // nil: left out
+}
+
+// Families of rows.
+const (
+	New    = "new request"
+	Replay = "replay"
+)
+
+// compared is what a side's latency stands next to.
+type compared struct {
+	side, against string
+	goal          harness.Goal
+}
+
+var family = map[string]struct {
+	sides []string
+	pairs []compared
+}{
+	New: {
+		[]string{bareSide, rawTwo, oursMemory, oursRedis, byHandSide, oursSQL, fiberBare, fiberMemory, fiberRedis},
+		[]compared{
+			{rawTwo, bareSide, harness.Goal{}},
+			{oursMemory, bareSide, harness.AtMost(2, 0)},
+			{oursRedis, rawTwo, harness.AtMost(1.5, 0)},
+			{oursRedis, fiberRedis, harness.AtMost(1, 0)},
+			{oursSQL, byHandSide, harness.AtMost(1.5, 0)},
+			{fiberMemory, fiberBare, harness.Goal{}},
+			{fiberRedis, fiberBare, harness.Goal{}},
+		},
+	},
+	Replay: {
+		[]string{bareSide, rawOne, oursMemory, oursRedis, fiberBare, fiberMemory, fiberRedis},
+		[]compared{
+			{rawOne, bareSide, harness.Goal{}},
+			{oursMemory, bareSide, harness.AtMost(2, 0)},
+			{oursRedis, rawOne, harness.AtMost(1.5, 0)},
+			{oursRedis, fiberRedis, harness.Goal{}},
+			{fiberMemory, fiberBare, harness.Goal{}},
+			{fiberRedis, fiberBare, harness.Goal{}},
+		},
+	},
+}
+
+// groups are the workloads: both families, from one connection and from sixteen.
+func (e *env) groups() []harness.Group {
+	var all []harness.Group
+	for _, name := range []string{New, Replay} {
+		for _, callers := range []int{1, 16} {
+			title := fmt.Sprintf("%s, %d connections", name, callers)
+			if callers == 1 {
+				title = name + ", 1 connection"
+			}
+			all = append(all, harness.Group{Workload: name, X: float64(callers), Title: title, Open: func(ctx context.Context, s *harness.Setup) error {
+				return e.open(ctx, s, name, callers)
+			}})
+		}
+	}
+	return all
+}
+
+// needsSQL are the sides that are left out without a PostgreSQL.
+var needsSQL = []string{byHandSide, oursSQL}
+
+func (e *env) has(side string) bool { return e.postgres != nil || !slices.Contains(needsSQL, side) }
+
+func (e *env) open(ctx context.Context, s *harness.Setup, name string, callers int) error {
+	s.Multiple = callers
+	for _, side := range family[name].sides {
+		if !e.has(side) {
+			continue
+		}
+		p := &party{name: side, again: name == Replay && side != bareSide && side != fiberBare}
+		s.Defer(p.Close)
+		if err := openers[side](ctx, e, p, callers); err != nil {
+			return fmt.Errorf("%s: %w", side, err)
+		}
+		p.connect(callers)
+		s.Sides = append(s.Sides, p.side())
+	}
+	s.Pair(e.pairs(name)...)
+	return nil
+}
+
+// pairs are the medians of each side, and how they compare; last, the 99th percentiles.
+func (e *env) pairs(name string) []harness.Pair {
+	var pairs, tails []harness.Pair
+	for _, side := range family[name].sides {
+		if !e.has(side) {
+			continue
+		}
+		before := len(pairs)
+		for _, c := range family[name].pairs {
+			if c.side == side {
+				pairs = append(pairs, harness.Pair{Side: side, Against: c.against, Metric: harness.P50, Goal: c.goal})
+				tails = append(tails, harness.Pair{Side: side, Against: c.against, Metric: harness.P99})
+			}
+		}
+		if len(pairs) == before {
+			pairs = append(pairs, harness.Pair{Side: side, Metric: harness.P50})
+		}
+	}
+	return append(pairs, tails...)
+}

@@ -1,0 +1,171 @@
+package redisbench
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/peer"
+	"github.com/onceward/onceward/bench/internal/work"
+	"github.com/onceward/onceward/dedup"
+)
+
+// Sides of a stream.
+const (
+	cacheOff = "onceward, no local cache"
+	cacheOn  = "onceward, local cache"
+)
+
+// mode is how a stream is consumed.
+type mode struct {
+	workload, text string
+	callers        int // 0: in batches
+	goals          map[int]harness.Goal
+}
+
+// streams: a share of the keys are duplicates of recent ones; with and without the cache of
+// finished keys in this process.
+func (e *env) streams() []harness.Group {
+	var groups []harness.Group
+	for _, m := range []mode{
+		{workload: "stream-1", text: "one caller", callers: 1, goals: map[int]harness.Goal{
+			0: harness.AtLeast(0.95, 1), 50: harness.AtLeast(1.2, 1.5), 90: harness.AtLeast(5, 6),
+		}},
+		{workload: "stream-64", text: "64 callers", callers: 64},
+		{workload: "stream-batch", text: fmt.Sprintf("batches of %d", work.Typical)},
+	} {
+		for _, share := range []int{0, 10, 50, 90} {
+			title := fmt.Sprintf("stream with %d %% recent duplicates, %s", share, m.text)
+			groups = append(groups, harness.Group{
+				Workload: m.workload, X: float64(share), Title: title, Detail: share == 10 || (m.callers != 1 && share != 50),
+				Open: func(ctx context.Context, s *harness.Setup) error {
+					s.Pair(harness.Pair{Name: title + ", local cache", Side: cacheOn, Against: cacheOff, Text: "the same without", Goal: m.goals[share]})
+					return e.openStream(ctx, s, m, share)
+				},
+			})
+		}
+	}
+	return groups
+}
+
+func (e *env) openStream(ctx context.Context, s *harness.Setup, m mode, share int) error {
+	gap := 2 * max(m.callers, 1)
+	s.Multiple = max(m.callers, 1)
+	if m.callers == 0 {
+		gap, s.Multiple = workers*work.Typical, workers*work.Typical
+	}
+	s.MinKeys = 10 * gap // the first gap has no duplicates
+	s.Keys = func(n int) []string { return harness.Recent(n, share, gap) }
+	for _, name := range []string{cacheOff, cacheOn} {
+		d, err := plain().Open(ctx, s, e.redis.Addr, 0, func(c *dedup.Config) {
+			if name == cacheOn {
+				work.Cached(c)
+			}
+		})
+		if err != nil {
+			return err
+		}
+		run := work.Callers(max(m.callers, 1), d.One(work.Either))
+		if m.callers == 0 {
+			run = work.InBatches(workers, work.Typical, d.Batch(work.Either, nil))
+		}
+		s.Side(name, run)
+	}
+	return nil
+}
+
+// Sides that answer from memory.
+const (
+	exactSide = "exact map behind a mutex"
+	claimSide = "onceward Claim, local cache"
+	seenSide  = "onceward Seen, local cache"
+)
+
+// localKeys is how many finished keys are asked for.
+const localKeys = 1 << 15
+
+// local: duplicates that are answered in this process.
+func (e *env) local() []harness.Group {
+	return []harness.Group{{Workload: "in-process", X: 1, Title: "duplicates answered in process", Open: e.openLocal}}
+}
+
+func (e *env) openLocal(ctx context.Context, s *harness.Setup) error {
+	keys := harness.FreshKeys(localKeys)
+	d, err := plain().Open(ctx, s, e.redis.Addr, 0, work.Cached)
+	if err != nil {
+		return err
+	}
+	if err := work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx, &harness.Timing{Keys: keys}); err != nil {
+		return err
+	}
+	exact, claim := peer.NewMap(keys), d.One(work.Known)
+	s.Sides = []harness.Side{
+		e.benchmark(exactSide, keys, func(key string) error { return known(exact.Seen(key), key) }),
+		e.benchmark(claimSide, keys, func(key string) error { return claim(ctx, key) }),
+		e.benchmark(seenSide, keys, func(key string) error {
+			seen, err := d.Seen(ctx, key)
+			if err != nil {
+				return err
+			}
+			return known(seen, key)
+		}),
+	}
+	s.Pair(localPairs()...)
+	return nil
+}
+
+func localPairs() []harness.Pair {
+	var pairs []harness.Pair
+	for _, side := range []string{seenSide, claimSide} {
+		goals := side == seenSide // Claim is for information: it makes a Claim besides
+		call, _, _ := strings.Cut(strings.TrimPrefix(side, "onceward "), ",")
+		name := "duplicates answered in process, " + call
+		pairs = append(pairs,
+			harness.Pair{Name: name, Side: side, Against: exactSide, Metric: harness.Nanos, Goal: harness.When(goals, harness.ValueAtMost(150, 60, "ns"))},
+			harness.Pair{Name: name + ", allocations", Side: side, Against: exactSide, Metric: harness.Allocs, Goal: harness.When(goals, harness.ValueAtMost(0, 0, "allocations"))})
+	}
+	return pairs
+}
+
+func known(seen bool, key string) error {
+	if !seen {
+		return fmt.Errorf("%s: is not remembered", key)
+	}
+	return nil
+}
+
+// initTesting lets testing.Benchmark run outside a test binary.
+var initTesting = sync.OnceFunc(testing.Init)
+
+// benchmark measures one with the testing package, over keys in turn.
+func (e *env) benchmark(name string, keys []string, one func(key string) error) harness.Side {
+	return harness.Side{Name: name, External: func(context.Context) (harness.Sample, error) {
+		initTesting()
+		// A timing of less than this is mostly the first hit, which may look into the store.
+		budget := max(e.budget, 100*time.Millisecond)
+		if err := flag.Set("test.benchtime", budget.String()); err != nil {
+			return harness.Sample{}, err
+		}
+		var failure error
+		r := testing.Benchmark(func(b *testing.B) {
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				if err := one(keys[i%len(keys)]); err != nil {
+					failure = err
+					b.FailNow()
+				}
+				i++
+			}
+		})
+		if failure != nil || r.N == 0 || r.T <= 0 {
+			return harness.Sample{}, fmt.Errorf("%s: %w", name, failure)
+		}
+		return harness.Sample{Rate: float64(r.N) / r.T.Seconds(), Allocs: float64(r.MemAllocs) / float64(r.N)}, nil
+	}}
+}

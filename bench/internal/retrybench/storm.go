@@ -1,0 +1,180 @@
+// Package retrybench shows what package retry spares a server. Its simulations run the code of package
+// retry against a model of a server, in a bubble of testing/synctest: minutes with a thousand
+// clients take a second, and nothing else on the machine is in them.
+package retrybench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/server"
+)
+
+// Suite is what package retry spares a server.
+var Suite = harness.Suite{
+	Area: "retry", About: "what retries cost a server that is down: a thousand clients, simulated",
+	Full: harness.Scale{Rounds: 5}, Quick: harness.Scale{Rounds: 1},
+	Open: func(_ context.Context, o harness.Options) (*harness.Bench, error) {
+		return &harness.Bench{Machine: "a simulation in fake time", Groups: []harness.Group{{Title: "simulations", Open: func(ctx context.Context, s *harness.Setup) error {
+			rounds, err := simulations(ctx, min(o.Rounds, 5))
+			if err == nil {
+				s.Rows = Rows(rounds)
+			}
+			return err
+		}}}}, nil
+	},
+}
+
+// simulations runs them. Fake time is to be had in tests only (testing/synctest), so they are
+// one, which writes down what it saw; it fails where a goal is missed.
+func simulations(ctx context.Context, rounds int) (all []Round, err error) {
+	root, err := server.Root()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "onceward-bench")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	file := filepath.Join(dir, "storm.json")
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=10m", "-run=^TestStorm$", "./internal/retrybench",
+		"-args", "-storm="+file, "-rounds="+strconv.Itoa(rounds))
+	cmd.Dir = filepath.Join(root, "bench")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("the simulations: %w\n%s", err, out)
+	}
+	if err := harness.ReadJSON(file, &all); err != nil {
+		return nil, err
+	}
+	if len(all) != rounds {
+		return nil, fmt.Errorf("%d rounds of %d: was the test skipped?", len(all), rounds)
+	}
+	return all, nil
+}
+
+// Round is one run of all simulations, in the order of [Waits] and [Guards], and the calls of the
+// last of four layers, deaf and told.
+type Round struct {
+	Comeback, Through []Trace
+	Deaf, Told        int
+}
+
+// Families of rows.
+const (
+	FamilyComeback = "comeback" // load by second and way to wait
+	FamilyOutage   = "outage"   // load by second and guard
+	familyGoals    = "retry"
+)
+
+// Rows are what is asked of the rounds, as medians, and the loads of the first.
+func Rows(rounds []Round) []harness.Row {
+	rows := slices.Concat(comebackGoals(rounds), outageGoals(rounds), layerGoals(rounds))
+	comeback, outage := "load on a server that comes back after 20 s", "load through an outage from 20 to 50 s"
+	for _, c := range rounds[0].Comeback { // the first seconds would dwarf the rest
+		rows = append(rows, load(FamilyComeback, comeback, c.Name, c.Load, 10, 60)...)
+	}
+	can := slices.Repeat([]int{int(TheHerd.Capacity * Slot.Seconds())}, 600)
+	rows = append(rows, load(FamilyComeback, comeback, Capacity, can, 20, 60)...)
+	for _, c := range rounds[0].Through {
+		rows = append(rows, load(FamilyOutage, outage, c.Name, c.Load, 0, 80)...)
+	}
+	return append(rows, load(FamilyOutage, outage, Wanted, rounds[0].Through[0].Wanted, 0, 80)...)
+}
+
+// Names of what is drawn beside the courses.
+const (
+	Capacity = "what the server can do"
+	Wanted   = "requests, without retries"
+)
+
+// comebackGoals compares the ways to wait with waiting in step.
+func comebackGoals(rounds []Round) []harness.Row {
+	var rows []harness.Row
+	back := TheHerd.Down
+	peak := func(c Trace) float64 { return float64(c.Peak(back)) }
+	done := func(c Trace) float64 { return (c.Done() - back).Seconds() }
+	all := func(c Trace) float64 { return float64(c.Calls()) }
+	for i, wait := range Waits[1:] {
+		of := func(f func(Trace) float64) pair {
+			return func(r Round) (float64, float64) { return f(r.Comeback[i+1]), f(r.Comeback[0]) }
+		}
+		rows = append(rows,
+			row(rounds, wait, wait+": most requests in 100 ms after the server is back", "requests", NoJitter, harness.AtMost(0.2, 0), of(peak)),
+			row(rounds, wait, wait+": until all 1,000 clients are served", "s", NoJitter, harness.AtMost(0.5, 0), of(done)),
+			row(rounds, wait, wait+": calls in all", "calls", NoJitter, harness.Goal{}, of(all)),
+		)
+	}
+	return rows
+}
+
+// outageGoals compares the guards with attempts alone. A budget pays for a tenth of the requests,
+// and for what it had saved up: ten in each process.
+func outageGoals(rounds []Round) []harness.Row {
+	o := TheTraffic.Outage
+	asked := func(c Trace) float64 { return float64(Sum(c.Wanted, o.From-Slot, o.To)) }
+	added := func(c Trace) float64 { return 100 * float64(c.Calls()-c.Requests) / asked(c) }
+	reached := func(c Trace) float64 { return float64(Sum(c.Load, o.From+time.Second, o.To)) }
+	rate := func(c Trace, from, to time.Duration) float64 {
+		return float64(Sum(c.Served, from, to)) / (to - from).Seconds()
+	}
+	burst := 0.0
+	for _, r := range rounds {
+		burst = max(burst, 100*10*float64(TheTraffic.Processes)/asked(r.Through[1]))
+	}
+	return []harness.Row{
+		row(rounds, WithBudget, "outage of 30 s, a budget: load that retries add, its burst of ten per process included", "%", OnlyAttempts,
+			harness.ValueAtMost(float64(int(1000+100*burst))/100, 0, "%"),
+			func(r Round) (float64, float64) { return added(r.Through[1]), added(r.Through[0]) }),
+		row(rounds, WithBreaker, "outage of 30 s, a breaker: requests that reach the server after the first second", "requests", OnlyAttempts,
+			harness.AtMost(0.02, 0),
+			func(r Round) (float64, float64) { return reached(r.Through[2]), reached(r.Through[0]) }),
+		row(rounds, WithBreaker, "outage of 30 s, a breaker: requests served from two seconds after it", perSecond, "before the outage",
+			harness.AtLeast(0.95, 0),
+			func(r Round) (float64, float64) {
+				return rate(r.Through[2], o.To+2*time.Second, TheTraffic.Length), rate(r.Through[2], time.Second, o.From)
+			}),
+	}
+}
+
+func layerGoals(rounds []Round) []harness.Row {
+	return []harness.Row{row(rounds, "Do-Not-Retry", "calls of the last of four layers, three attempts in each", "calls", "header ignored",
+		harness.ValueAtMost(3, 0, "calls"), func(r Round) (float64, float64) { return float64(r.Told), float64(r.Deaf) })}
+}
+
+const perSecond = "requests/s"
+
+// pair is a number of a round, and what it is compared with.
+type pair func(Round) (value, against float64)
+
+func row(rounds []Round, side, name, unit, against string, goal harness.Goal, of pair) harness.Row {
+	var values, others []float64
+	for _, r := range rounds {
+		v, a := of(r)
+		values, others = append(values, v), append(others, a)
+	}
+	r := harness.Compared(name, side, harness.Median(values), unit, against, harness.Median(others), goal)
+	ratios := harness.Paired(values, others)
+	r.Ratio, r.Spread, r.Rounds, r.Workload = harness.Median(ratios), harness.Spread(ratios), len(rounds), familyGoals
+	r.OK = goal.Reached(r.Value, r.Ratio)
+	return r
+}
+
+// load are the rows of a line that a figure draws.
+func load(family, name, side string, slots []int, from, to int) []harness.Row {
+	var rows []harness.Row
+	for second, n := range PerSecond(slots, to)[from:] {
+		r := harness.Figure(name+", "+side, side, float64(n), perSecond, harness.Goal{})
+		r.Workload, r.X = family, float64(from+second)
+		rows = append(rows, r)
+	}
+	return rows
+}

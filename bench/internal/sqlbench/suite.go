@@ -1,0 +1,251 @@
+// Package sqlbench is what the SQL benchmarks measure: the effect of messages and the record
+// of them in one transaction, next to the effect alone and to what else is done. suite.go
+// has the workloads and their goals, side.go how one is timed, effect.go the effect.
+package sqlbench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/bench/internal/work"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// Suite is records and effects in PostgreSQL, MariaDB and SQLite.
+var Suite = harness.Suite{
+	Area: "sql", About: "records and effects in PostgreSQL, MariaDB and SQLite",
+	Full:  harness.Scale{Rounds: 5, Keys: 200_000, Budget: 250 * time.Millisecond},
+	Quick: harness.Scale{Rounds: 3, Keys: 200_000, Budget: 150 * time.Millisecond},
+	Open:  openSuite,
+}
+
+// env is where the workloads run.
+type env struct {
+	servers []*server.Database
+	fill    int // marks that are made when bytes are counted
+	live    int // marks that a table keeps when its windows pass
+	windows int // windows that pass
+}
+
+func newEnv(quick bool) *env {
+	if quick {
+		return &env{fill: 100_000, live: 20_000, windows: 10}
+	}
+	return &env{fill: 1_000_000, live: 100_000, windows: 10}
+}
+
+func openSuite(ctx context.Context, o harness.Options) (*harness.Bench, error) {
+	e := newEnv(o.Quick)
+	b := &harness.Bench{LeftOut: []string{"time-ordered keys, which sqladapter does not have"}, Modules: map[string]string{
+		"github.com/jackc/pgx/v5": "pgx", "github.com/go-sql-driver/mysql": "go-sql-driver", "modernc.org/sqlite": "modernc.org/sqlite",
+	}}
+	port := o.Port
+	for _, which := range []struct {
+		dialect sqladapter.Dialect
+		address string
+	}{{sqladapter.Postgres, o.Postgres}, {sqladapter.MySQL, o.MariaDB}, {sqladapter.SQLite, sqlite(o)}} {
+		if which.address == server.None {
+			b.LeftOut = append(b.LeftOut, (&server.Database{Dialect: which.dialect}).Name()+": there is none")
+			continue
+		}
+		s, err := server.OpenDatabase(ctx, which.dialect, which.address, port)
+		if err != nil {
+			return b, err
+		}
+		e.servers, b.Servers = append(e.servers, s), append(b.Servers, s)
+		if port != 0 {
+			port++
+		}
+	}
+	b.Groups, b.Meter.ServerCPU = e.groups(), e.cpu()
+	return b, nil
+}
+
+// sqlite is always there.
+func sqlite(o harness.Options) string {
+	if o.List {
+		return server.Listed
+	}
+	return server.Private
+}
+
+// cpu reads the CPU time of all servers together: at any time one of them alone has work. Nil: none of
+// them tells.
+func (e *env) cpu() harness.CPU {
+	var reads []harness.CPU
+	for _, s := range e.servers {
+		if read := s.CPU(); read != nil {
+			reads = append(reads, read)
+		}
+	}
+	if reads == nil {
+		return nil
+	}
+	return func(ctx context.Context) (total time.Duration, err error) {
+		for _, read := range reads {
+			cpu, err := read(ctx)
+			if err != nil {
+				return 0, err
+			}
+			total += cpu
+		}
+		return total, nil
+	}
+}
+
+// Names of the sides.
+const (
+	effectSide    = "effect alone, batched"
+	atOnceSide    = "effect alone, batched, in one statement without BEGIN"
+	markSide      = "record alone, batched"
+	bothSide      = "record + effect, handler per batch"
+	oneByOneSide  = "record + effect, handler per message"
+	fenceSide     = "offset fence + effect, batched"
+	handEachSide  = "a transaction per message, by hand"
+	doEachSide    = "a transaction per message, Do"
+	handBatchSide = "record + effect, batched, by hand"
+	repeatedSide  = "record + effect, 90 % duplicates"
+)
+
+// The point that most can be said about; a quick run has it.
+const (
+	typical    = work.Typical
+	typicalFor = 8 // connections
+)
+
+// point is one workload.
+type point struct {
+	server      *server.Database
+	connections int
+	batch       int
+}
+
+// workload is the family of the points that a plot draws as lines over the batch.
+func (p point) workload() string {
+	if p.connections == 1 {
+		return p.server.Name() + ", 1 connection"
+	}
+	return fmt.Sprintf("%s, %d connections", p.server.Name(), p.connections)
+}
+
+func (p point) title() string { return fmt.Sprintf("%s, batch %d", p.workload(), p.batch) }
+
+func (p point) postgres() bool { return p.server.Dialect == sqladapter.Postgres }
+
+// central is the point at which the less common ways take part, too.
+func (p point) central() bool {
+	return p.postgres() && p.connections == typicalFor && p.batch == typical
+}
+
+// points of a server. SQLite has one writer at a time.
+func points(s *server.Database) []point {
+	connections := map[sqladapter.Dialect][]int{
+		sqladapter.Postgres: {1, 8, 32}, sqladapter.MySQL: {8}, sqladapter.SQLite: {1},
+	}[s.Dialect]
+	var all []point
+	for _, n := range connections {
+		for _, batch := range []int{64, typical, 1024} {
+			all = append(all, point{s, n, batch})
+		}
+	}
+	return all
+}
+
+// groups are all workloads, in the order in which they run.
+func (e *env) groups() []harness.Group {
+	var groups []harness.Group
+	for _, s := range e.servers {
+		for _, p := range points(s) {
+			groups = append(groups, harness.Group{
+				Workload: p.workload(), X: float64(p.batch), Title: p.title(), Detail: p.batch == 64 || p.postgres() && p.connections != typicalFor,
+				Open: p.open,
+			})
+		}
+	}
+	for _, s := range e.servers {
+		groups = append(groups, e.storage(s)...)
+	}
+	return groups
+}
+
+// open prepares the sides of a point.
+func (p point) open(ctx context.Context, s *harness.Setup) error {
+	g, err := open(ctx, s, p.server, p.connections)
+	if err != nil {
+		return err
+	}
+	add := func(name string, size int, do work.Batch) {
+		s.Sides = append(s.Sides, harness.Side{Name: name, Run: work.InBatches(p.connections, size, do), MinKeys: p.connections * size})
+	}
+	add(effectSide, p.batch, g.effectAlone)
+	add(markSide, p.batch, g.markAlone)
+	add(bothSide, p.batch, g.both)
+	add(fenceSide, p.batch, g.fenced(p.connections))
+	add(oneByOneSide, p.batch, g.oneByOne)
+	add(handEachSide, 1, g.handEach)
+	s.Pair(p.pairs()...)
+	if !p.central() {
+		return nil
+	}
+	add(doEachSide, 1, g.doEach)
+	add(atOnceSide, p.batch, g.effectAtOnce)
+	add(handBatchSide, p.batch, g.handBatch)
+	add(repeatedSide, p.batch, g.both)
+	s.Sides[len(s.Sides)-1].Prepare = g.duplicates(20_000)
+	n, err := g.native(ctx, s, p.connections)
+	if err != nil {
+		return err
+	}
+	add(nativeEffectSide, p.batch, n.effectAlone)
+	add(nativeBothSide, p.batch, n.both)
+	add(nativeHandSide, p.batch, n.handBatch)
+	return nil
+}
+
+// pairs and their goals; pairs without a goal are for information.
+func (p point) pairs() []harness.Pair {
+	var pairs []harness.Pair
+	add := func(side, against, text string, goal harness.Goal) {
+		pairs = append(pairs, harness.Pair{Name: p.title(), Side: side, Against: against, Text: text, Goal: goal})
+	}
+	cpu := func(side, against string) {
+		pairs = append(pairs, harness.Pair{
+			Name: p.title() + ", CPU of client and server", Side: side, Against: against, Metric: harness.CPUMicros, Goal: harness.AtMost(1.05, 1),
+		})
+	}
+	add(bothSide, effectSide, "", harness.When(p.postgres(), harness.AtLeast(0.45, 0.55)))
+	add(bothSide, effectSide, "the additive ideal, 1/(1/effect + 1/record)", harness.When(p.postgres(), harness.AtLeast(0.95, 1)))
+	pairs[1].And = markSide
+	add(bothSide, handEachSide, "", p.perMessage())
+	add(bothSide, oneByOneSide, "", harness.Goal{})
+	add(fenceSide, effectSide, "", harness.When(p.postgres(), harness.AtLeast(0.9, 1)))
+	if !p.central() {
+		return pairs
+	}
+	add(repeatedSide, bothSide, "", harness.Goal{})
+	add(doEachSide, handEachSide, "", harness.Goal{})
+	add(atOnceSide, effectSide, "", harness.Goal{})
+	add(bothSide, handBatchSide, "", harness.Goal{})
+	cpu(bothSide, handBatchSide)
+	add(nativeBothSide, nativeEffectSide, "", harness.AtLeast(0.45, 0.55))
+	add(nativeBothSide, bothSide, "the same through database/sql", harness.Goal{})
+	add(nativeBothSide, nativeHandSide, "", harness.Goal{})
+	cpu(nativeBothSide, nativeHandSide)
+	return pairs
+}
+
+// perMessage is the goal next to a transaction for every message.
+func (p point) perMessage() harness.Goal {
+	switch {
+	case p.batch == 1024 && p.postgres():
+		return harness.AtLeast(24, 27)
+	case p.batch != typical:
+		return harness.Goal{}
+	}
+	return map[sqladapter.Dialect]harness.Goal{
+		sqladapter.Postgres: harness.AtLeast(18, 22), sqladapter.MySQL: harness.AtLeast(20, 0), sqladapter.SQLite: harness.AtLeast(25, 0),
+	}[p.server.Dialect]
+}

@@ -1,0 +1,230 @@
+// Command bench measures Onceward next to its limits and to what else people use. All sides of a workload run in
+// one process and one run: every round times each side once, in turn, and only ratios within a round count,
+// because machines are noisy.
+//
+//	bench redis                                          everything, on servers of its own
+//	bench redis -quick -run 'batch 256'                  some of it, less exactly
+//	bench kafka -run '^4 .* 0 %' -sides rich -cpuprofile cpu.out     where the time goes: go tool pprof -tagfocus 'adapter, rich' cpu.out
+//	bench sql -postgres postgres://... -mariadb none     on a server that runs already: tables are made there, and dropped
+//	bench redis -out results/redis.json                  and write results, drawings and a page
+//	bench render results/redis.json                      drawings and page of earlier results
+//	bench table -write                                   the tables of results into docs/benchmarks.md and docs/front.md
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/onceward/onceward/bench/internal/filterbench"
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/httpbench"
+	"github.com/onceward/onceward/bench/internal/kafkabench"
+	"github.com/onceward/onceward/bench/internal/outboxbench"
+	"github.com/onceward/onceward/bench/internal/redisbench"
+	"github.com/onceward/onceward/bench/internal/report"
+	"github.com/onceward/onceward/bench/internal/retrybench"
+	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/bench/internal/sqlbench"
+)
+
+var suites = []harness.Suite{
+	redisbench.Suite, kafkabench.Suite, sqlbench.Suite, filterbench.Suite, httpbench.Suite, retrybench.Suite, outboxbench.Suite,
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "bench: interrupted, nothing was written")
+		os.Exit(130)
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		args = []string{"help"}
+	}
+	switch command, rest := args[0], args[1:]; command {
+	case server.BrokerArg: // be the embedded broker of the suite kafka
+		return server.ServeBroker(os.Stdin, os.Stdout)
+	case "table":
+		return tables(slices.Contains(rest, "-write"))
+	case "render":
+		for _, file := range rest {
+			results, err := harness.Read(file)
+			if err == nil {
+				err = report.Write(results, file)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	default:
+		i := slices.IndexFunc(suites, func(s harness.Suite) bool { return s.Area == command })
+		if i < 0 {
+			return usage()
+		}
+		return measure(ctx, suites[i], rest)
+	}
+}
+
+func usage() error {
+	for _, s := range suites {
+		fmt.Fprintf(os.Stderr, "bench %-8s %s\n", s.Area, s.About)
+	}
+	fmt.Fprint(os.Stderr, "bench render   draw results files again\nbench table    compare the tables of the documents with results, or -write them\n")
+	return flag.ErrHelp
+}
+
+// measure runs a suite and writes its results.
+func measure(ctx context.Context, s harness.Suite, args []string) error {
+	o, out, err := parse(s, args)
+	if err != nil {
+		return err
+	}
+	r, err := s.Measure(ctx, o, progress())
+	for _, what := range r.LeftOut {
+		fmt.Println("left out:", what)
+	}
+	if err != nil || out == "" || o.List {
+		return err
+	}
+	if err := r.Write(out); err != nil {
+		return err
+	}
+	return report.Write(r, out)
+}
+
+// parse reads the flags of a suite.
+func parse(s harness.Suite, args []string) (o harness.Options, out string, err error) {
+	f := flag.NewFlagSet(s.Area, flag.ContinueOnError)
+	f.BoolVar(&o.Quick, "quick", false, "fewer workloads in short rounds: figures for orientation")
+	f.BoolVar(&o.List, "list", false, "print the workloads and end")
+	f.BoolVar(&o.Long, "long", false, "redis: remember ten million keys as well: minutes and gigabytes more")
+	f.IntVar(&o.Rounds, "rounds", 0, fmt.Sprintf("interleaved rounds of each workload, after one that warms up (default %d)", s.Full.Rounds))
+	f.IntVar(&o.Keys, "keys", 0, fmt.Sprintf("most keys or messages of one timing (default %d)", s.Full.Keys))
+	f.DurationVar(&o.Budget, "time", 0, fmt.Sprintf("about how long one timing takes, as far as -keys allows (default %v)", s.Full.Budget))
+	f.StringVar(&o.Redis, "redis", cmp.Or(s.Redis, server.Private), "private: a redis-server of its own; durable: one with an append-only file; embedded: miniredis; none; or host:port")
+	f.StringVar(&o.Postgres, "postgres", server.Private, "private: a PostgreSQL of its own; none; or the URL of one")
+	f.StringVar(&o.MariaDB, "mariadb", server.Private, "private: a MariaDB of its own; none; or the data source name of one, or of a MySQL")
+	f.StringVar(&o.Brokers, "brokers", "", "host:port,... of a Kafka that runs; default: an embedded one in a process of its own")
+	f.IntVar(&o.Port, "port", 0, "port of the first private server; 0: a free one")
+	f.StringVar(&o.Run, "run", "", "only workloads whose title matches this regular expression")
+	f.StringVar(&o.Sides, "sides", "", "kafka: only consumers whose name matches this regular expression")
+	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile there, with the label \"side\"")
+	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of all allocations there")
+	f.StringVar(&out, "out", "", "write the results there, and drawings and a page next to them; default: print only")
+	if err := f.Parse(args); err != nil {
+		return o, "", err
+	}
+	if f.NArg() > 0 {
+		return o, "", fmt.Errorf("%s: unexpected %q", s.Area, f.Args())
+	}
+	if o.Rounds < 0 || o.Keys < 0 || o.Budget < 0 {
+		return o, "", errors.New("-rounds, -keys and -time must be positive")
+	}
+	scale := s.Full
+	if o.Quick {
+		scale = s.Quick
+	}
+	o.Rounds, o.Keys, o.Budget = cmp.Or(o.Rounds, scale.Rounds), cmp.Or(o.Keys, scale.Keys), cmp.Or(o.Budget, scale.Budget)
+	if o.List {
+		for _, address := range []*string{&o.Redis, &o.Postgres, &o.MariaDB} {
+			if *address != server.None {
+				*address = server.Listed
+			}
+		}
+	}
+	if _, err := os.Stat(out); err == nil && (o.Run != "" || o.Sides != "") {
+		return o, "", fmt.Errorf("-run or -sides with -out would replace the full run in %s: name another file", out)
+	}
+	return o, out, nil
+}
+
+// progress prints a line per row, and on a terminal where the run is.
+func progress() harness.Progress {
+	info, err := os.Stderr.Stat()
+	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
+	say := func(format string, args ...any) {
+		if terminal {
+			fmt.Fprintf(os.Stderr, "\r\x1b[K"+format, args...)
+		}
+	}
+	return harness.Progress{
+		Step: func(title string, group, groups, round, rounds int) {
+			say("[%d/%d] %s: round %d of %d", group+1, groups, title, round, rounds)
+		},
+		Done: func(rows []harness.Row) {
+			say("")
+			for _, r := range rows {
+				if r.Against != "" || r.Goal != "" || len(rows) < 100 { // no lines that a figure draws
+					fmt.Println(r)
+				}
+			}
+		},
+	}
+}
+
+// tables puts the tables of results into the documents, or reports whether they are there.
+func tables(write bool) error {
+	root, err := server.Root()
+	if err != nil {
+		return err
+	}
+	results := func(area string) string { return filepath.Join(root, "bench", "results", area+".json") }
+	page, front := filepath.Join(root, "docs", "benchmarks.md"), filepath.Join(root, "docs", "front.md")
+	for _, s := range suites {
+		r, failed := harness.Read(results(s.Area))
+		if failed == nil {
+			failed = put(page, write, func(old []byte) ([]byte, error) { return report.Replace(old, r) })
+		}
+		if failed == nil && s.Area == filterbench.Suite.Area {
+			failed = put(front, write, func(old []byte) ([]byte, error) { return report.ReplaceFront(old, r) })
+		}
+		err = errors.Join(err, failed)
+	}
+	torture, failed := report.ReadTorture(results("torture"))
+	switch {
+	case errors.Is(failed, os.ErrNotExist): // there was no long run
+	case failed == nil:
+		failed = put(page, write, torture.Replace)
+		fallthrough
+	default:
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+func put(page string, write bool, replace func([]byte) ([]byte, error)) error {
+	old, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	text, err := replace(old)
+	switch {
+	case err != nil || bytes.Equal(old, text):
+		return err
+	case !write:
+		return errors.New(page + " does not have the tables of bench/results: make bench-table")
+	default:
+		return os.WriteFile(page, text, 0o644)
+	}
+}

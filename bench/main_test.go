@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/bench/internal/filterbench"
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/server"
+)
+
+func TestParse(t *testing.T) {
+	suite := harness.Suite{
+		Area: "x", Full: harness.Scale{Rounds: 7, Keys: 100, Budget: time.Second}, Quick: harness.Scale{Rounds: 3, Budget: time.Millisecond},
+	}
+	for _, c := range []struct {
+		args []string
+		want harness.Options
+	}{
+		{nil, harness.Options{Rounds: 7, Keys: 100, Budget: time.Second, Redis: server.Private, Postgres: server.Private, MariaDB: server.Private}},
+		{[]string{"-quick", "-keys", "9"}, harness.Options{Quick: true, Rounds: 3, Keys: 9, Budget: time.Millisecond, Redis: server.Private, Postgres: server.Private, MariaDB: server.Private}},
+		{[]string{"-list", "-mariadb", "none"}, harness.Options{List: true, Rounds: 7, Keys: 100, Budget: time.Second, Redis: server.Listed, Postgres: server.Listed, MariaDB: server.None}},
+	} {
+		got, out, err := parse(suite, c.args)
+		require.NoError(t, err, "%q", c.args)
+		assert.Equal(t, c.want, got, "%q", c.args)
+		assert.Empty(t, out)
+	}
+	o, _, err := parse(filterbench.Suite, nil)
+	require.NoError(t, err)
+	assert.Equal(t, server.Durable, o.Redis)
+	full := filepath.Join(t.TempDir(), "full.json")
+	require.NoError(t, os.WriteFile(full, nil, 0o600))
+	for _, bad := range [][]string{{"operand"}, {"-rounds", "-1"}, {"-time", "-1s"}, {"-run", "x", "-out", full}, {"-sides", "x", "-out", full}} {
+		_, _, err := parse(suite, bad)
+		assert.Error(t, err, "%q", bad)
+	}
+	_, out, err := parse(suite, []string{"-out", full})
+	require.NoError(t, err, "a full run in place of another")
+	assert.Equal(t, full, out)
+}
+
+// Every suite names its workloads without a server, and no two suites have the same name.
+func TestSuitesList(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range suites {
+		assert.False(t, seen[s.Area], s.Area)
+		seen[s.Area] = true
+		assert.NotEmpty(t, s.About, s.Area)
+		assert.NotZero(t, s.Full.Rounds, s.Area)
+		assert.NotZero(t, s.Quick.Rounds, s.Area)
+		o, _, err := parse(s, []string{"-list"})
+		require.NoError(t, err, s.Area)
+		b, err := s.Open(t.Context(), o)
+		require.NoError(t, err, s.Area)
+		assert.NotEmpty(t, b.Groups, s.Area)
+	}
+}
+
+// The documents have the tables of the results that are checked in, and a command that is not known is an error.
+func TestRun(t *testing.T) {
+	require.NoError(t, run(t.Context(), []string{"table"}))
+	stderr := os.Stderr
+	t.Cleanup(func() { os.Stderr = stderr })
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	os.Stderr = write
+	err = errors.Join(run(t.Context(), []string{"nothing"}), write.Close())
+	require.ErrorIs(t, err, flag.ErrHelp)
+	help, err := io.ReadAll(read)
+	require.NoError(t, err)
+	assert.NotEmpty(t, help)
+}
