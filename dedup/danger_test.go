@@ -44,22 +44,30 @@ func uncertainKey(t *testing.T, d *dedup.Deduper, store dedup.Store, key string)
 }
 
 func TestHowAnAttemptEndsAfterDanger(t *testing.T) {
+	const succeeded, failed = dedup.StateSucceeded, dedup.StateFailed
+	const released, uncertain = dedup.StateReleased, dedup.StateUncertain
 	for name, test := range map[string]struct {
 		end     func() error
 		without dedup.State // how it ends without Danger
 		with    dedup.State
 	}{
-		"nil":                   {func() error { return nil }, dedup.StateSucceeded, dedup.StateSucceeded},
-		"error":                 {func() error { return errBusy }, dedup.StateReleased, dedup.StateUncertain},
-		"permanent":             {func() error { return dedup.Permanent(errBusy) }, dedup.StateFailed, dedup.StateFailed},
-		"not begun":             {func() error { return dedup.NotBegun(errBusy) }, dedup.StateReleased, dedup.StateReleased},
-		"not begun, wrapped":    {func() error { return errors.Join(errNet, dedup.NotBegun(errBusy)) }, dedup.StateReleased, dedup.StateReleased},
-		"not begun, permanent":  {func() error { return dedup.NotBegun(dedup.Permanent(errBusy)) }, dedup.StateFailed, dedup.StateFailed},
-		"permanent, not begun":  {func() error { return dedup.Permanent(dedup.NotBegun(errBusy)) }, dedup.StateFailed, dedup.StateFailed},
-		"panic":                 {func() error { panic("boom") }, dedup.StateReleased, dedup.StateUncertain},
-		"ends its goroutine":    {func() error { runtime.Goexit(); return nil }, dedup.StateReleased, dedup.StateUncertain},
-		"failure of another's":  {func() error { return &dedup.FailedError{Message: "x"} }, dedup.StateFailed, dedup.StateFailed},
-		"lease lost, it thinks": {func() error { return dedup.ErrLeaseLost }, dedup.StateReleased, dedup.StateUncertain},
+		"nil":       {func() error { return nil }, succeeded, succeeded},
+		"error":     {func() error { return errBusy }, released, uncertain},
+		"permanent": {func() error { return dedup.Permanent(errBusy) }, failed, failed},
+		"not begun": {func() error { return dedup.NotBegun(errBusy) }, released, released},
+		"not begun, wrapped": {func() error { return errors.Join(errNet, dedup.NotBegun(errBusy)) },
+			released, released},
+		"not begun, permanent": {func() error { return dedup.NotBegun(dedup.Permanent(errBusy)) },
+			failed, failed},
+		"permanent, not begun": {func() error { return dedup.Permanent(dedup.NotBegun(errBusy)) },
+			failed, failed},
+		"panic": {func() error { panic("boom") }, released, uncertain},
+		"ends its goroutine": {func() error { runtime.Goexit(); return nil },
+			released, uncertain},
+		"failure of another's": {func() error { return &dedup.FailedError{Message: "x"} },
+			failed, failed},
+		"lease lost, it thinks": {func() error { return dedup.ErrLeaseLost },
+			released, uncertain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -272,7 +280,9 @@ func TestDangerOfACancelledCaller(t *testing.T) {
 
 // Where nothing is claimed, nothing is declared; and an observer fails nobody.
 func TestDangerWithoutAClaim(t *testing.T) {
-	for name, mode := range map[string]func(*journal) func(*dedup.Config){"observe": observing, "fail open": failingOpen} {
+	for name, mode := range map[string]func(*journal) func(*dedup.Config){
+		"observe": observing, "fail open": failingOpen,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := hook()
@@ -305,12 +315,14 @@ func TestDangersShareABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
-		store.setBefore(only("Renew", func(call) error { time.Sleep(time.Millisecond); return nil }))
+		slow := func(call) error { time.Sleep(time.Millisecond); return nil }
+		store.setBefore(only("Renew", slow))
 		const handlers = 500
 		done := make(chan error, handlers)
 		for i := range handlers {
 			go func() {
-				_, err := do(t, d, string(rune('a'+i%26))+string(rune('0'+i/26)), dangerous(t, func() error { return nil }))
+				key := string(rune('a'+i%26)) + string(rune('0'+i/26))
+				_, err := do(t, d, key, dangerous(t, func() error { return nil }))
 				done <- err
 			}()
 		}
