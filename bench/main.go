@@ -1,6 +1,6 @@
-// Command bench measures Onceward next to its limits and to what else people use. All sides of a workload run in
-// one process and one run: every round times each side once, in turn, and only ratios within a round count,
-// because machines are noisy.
+// Command bench measures Onceward next to its limits and to what else people use. All sides of a
+// workload run in one process and one run: every round times each side once, in turn, and only
+// ratios within a round count, because machines are noisy.
 //
 //	bench redis                                          everything, on servers of its own
 //	bench redis -quick -run 'batch 256'                  some of it, less exactly
@@ -37,7 +37,8 @@ import (
 )
 
 var suites = []harness.Suite{
-	redisbench.Suite, kafkabench.Suite, sqlbench.Suite, filterbench.Suite, httpbench.Suite, retrybench.Suite, outboxbench.Suite,
+	redisbench.Suite, kafkabench.Suite, sqlbench.Suite, filterbench.Suite, httpbench.Suite,
+	retrybench.Suite, outboxbench.Suite,
 }
 
 func main() {
@@ -90,7 +91,8 @@ func usage() error {
 	for _, s := range suites {
 		fmt.Fprintf(os.Stderr, "bench %-8s %s\n", s.Area, s.About)
 	}
-	fmt.Fprint(os.Stderr, "bench render   draw results files again\nbench table    compare the tables of the documents with results, or -write them\n")
+	fmt.Fprint(os.Stderr,
+		"bench render   draw results files again\nbench table    compare the tables of the documents with results, or -write them\n")
 	return flag.ErrHelp
 }
 
@@ -118,20 +120,33 @@ func parse(s harness.Suite, args []string) (o harness.Options, out string, err e
 	f := flag.NewFlagSet(s.Area, flag.ContinueOnError)
 	f.BoolVar(&o.Quick, "quick", false, "fewer workloads in short rounds: figures for orientation")
 	f.BoolVar(&o.List, "list", false, "print the workloads and end")
-	f.BoolVar(&o.Long, "long", false, "redis: remember ten million keys as well: minutes and gigabytes more")
-	f.IntVar(&o.Rounds, "rounds", 0, fmt.Sprintf("interleaved rounds of each workload, after one that warms up (default %d)", s.Full.Rounds))
-	f.IntVar(&o.Keys, "keys", 0, fmt.Sprintf("most keys or messages of one timing (default %d)", s.Full.Keys))
-	f.DurationVar(&o.Budget, "time", 0, fmt.Sprintf("about how long one timing takes, as far as -keys allows (default %v)", s.Full.Budget))
-	f.StringVar(&o.Redis, "redis", cmp.Or(s.Redis, server.Private), "private: a redis-server of its own; durable: one with an append-only file; embedded: miniredis; none; or host:port")
-	f.StringVar(&o.Postgres, "postgres", server.Private, "private: a PostgreSQL of its own; none; or the URL of one")
-	f.StringVar(&o.MariaDB, "mariadb", server.Private, "private: a MariaDB of its own; none; or the data source name of one, or of a MySQL")
-	f.StringVar(&o.Brokers, "brokers", "", "host:port,... of a Kafka that runs; default: an embedded one in a process of its own")
+	f.BoolVar(&o.Long, "long", false,
+		"redis: remember ten million keys as well: minutes and gigabytes more")
+	f.IntVar(&o.Rounds, "rounds", 0,
+		fmt.Sprintf("interleaved rounds of each workload, after one that warms up (default %d)",
+			s.Full.Rounds))
+	f.IntVar(&o.Keys, "keys", 0,
+		fmt.Sprintf("most keys or messages of one timing (default %d)", s.Full.Keys))
+	f.DurationVar(&o.Budget, "time", 0,
+		fmt.Sprintf("about how long one timing takes, as far as -keys allows (default %v)",
+			s.Full.Budget))
+	f.StringVar(&o.Redis, "redis", cmp.Or(s.Redis, server.Private),
+		"private: a redis-server of its own; durable: one with an append-only file; embedded: miniredis; none; or host:port")
+	f.StringVar(&o.Postgres, "postgres", server.Private,
+		"private: a PostgreSQL of its own; none; or the URL of one")
+	f.StringVar(&o.MariaDB, "mariadb", server.Private,
+		"private: a MariaDB of its own; none; or the data source name of one, or of a MySQL")
+	f.StringVar(&o.Brokers, "brokers", "",
+		"host:port,... of a Kafka that runs; default: an embedded one in a process of its own")
 	f.IntVar(&o.Port, "port", 0, "port of the first private server; 0: a free one")
 	f.StringVar(&o.Run, "run", "", "only workloads whose title matches this regular expression")
-	f.StringVar(&o.Sides, "sides", "", "kafka: only consumers whose name matches this regular expression")
-	f.StringVar(&o.CPUProfile, "cpuprofile", "", "write a CPU profile there, with the label \"side\"")
+	f.StringVar(&o.Sides, "sides", "",
+		"kafka: only consumers whose name matches this regular expression")
+	f.StringVar(&o.CPUProfile, "cpuprofile",
+		"", "write a CPU profile there, with the label \"side\"")
 	f.StringVar(&o.MemProfile, "memprofile", "", "write a profile of all allocations there")
-	f.StringVar(&out, "out", "", "write the results there, and drawings and a page next to them; default: print only")
+	f.StringVar(&out, "out", "",
+		"write the results there, and drawings and a page next to them; default: print only")
 	if err := f.Parse(args); err != nil {
 		return o, "", err
 	}
@@ -145,7 +160,8 @@ func parse(s harness.Suite, args []string) (o harness.Options, out string, err e
 	if o.Quick {
 		scale = s.Quick
 	}
-	o.Rounds, o.Keys, o.Budget = cmp.Or(o.Rounds, scale.Rounds), cmp.Or(o.Keys, scale.Keys), cmp.Or(o.Budget, scale.Budget)
+	o.Rounds, o.Keys, o.Budget = cmp.Or(o.Rounds, scale.Rounds), cmp.Or(o.Keys, scale.Keys),
+		cmp.Or(o.Budget, scale.Budget)
 	if o.List {
 		for _, address := range []*string{&o.Redis, &o.Postgres, &o.MariaDB} {
 			if *address != server.None {
@@ -154,7 +170,8 @@ func parse(s harness.Suite, args []string) (o harness.Options, out string, err e
 		}
 	}
 	if _, err := os.Stat(out); err == nil && (o.Run != "" || o.Sides != "") {
-		return o, "", fmt.Errorf("-run or -sides with -out would replace the full run in %s: name another file", out)
+		return o, "", fmt.Errorf(
+			"-run or -sides with -out would replace the full run in %s: name another file", out)
 	}
 	return o, out, nil
 }
@@ -175,7 +192,8 @@ func progress() harness.Progress {
 		Done: func(rows []harness.Row) {
 			say("")
 			for _, r := range rows {
-				if r.Against != "" || r.Goal != "" || len(rows) < 100 { // no lines that a figure draws
+				// no lines that a figure draws
+				if r.Against != "" || r.Goal != "" || len(rows) < 100 {
 					fmt.Println(r)
 				}
 			}
@@ -189,15 +207,22 @@ func tables(write bool) error {
 	if err != nil {
 		return err
 	}
-	results := func(area string) string { return filepath.Join(root, "bench", "results", area+".json") }
-	page, front := filepath.Join(root, "docs", "benchmarks.md"), filepath.Join(root, "docs", "front.md")
+	results := func(area string) string {
+		return filepath.Join(root, "bench", "results", area+".json")
+	}
+	page, front := filepath.Join(root, "docs", "benchmarks.md"),
+		filepath.Join(root, "docs", "front.md")
 	for _, s := range suites {
 		r, failed := harness.Read(results(s.Area))
 		if failed == nil {
-			failed = put(page, write, func(old []byte) ([]byte, error) { return report.Replace(old, r) })
+			failed = put(page, write, func(old []byte) ([]byte, error) {
+				return report.Replace(old, r)
+			})
 		}
 		if failed == nil && s.Area == filterbench.Suite.Area {
-			failed = put(front, write, func(old []byte) ([]byte, error) { return report.ReplaceFront(old, r) })
+			failed = put(front, write, func(old []byte) ([]byte, error) {
+				return report.ReplaceFront(old, r)
+			})
 		}
 		err = errors.Join(err, failed)
 	}

@@ -19,15 +19,21 @@ import (
 
 func TestParse(t *testing.T) {
 	suite := harness.Suite{
-		Area: "x", Full: harness.Scale{Rounds: 7, Keys: 100, Budget: time.Second}, Quick: harness.Scale{Rounds: 3, Budget: time.Millisecond},
+		Area: "x", Full: harness.Scale{Rounds: 7, Keys: 100, Budget: time.Second},
+		Quick: harness.Scale{Rounds: 3, Budget: time.Millisecond},
 	}
 	for _, c := range []struct {
 		args []string
 		want harness.Options
 	}{
-		{nil, harness.Options{Rounds: 7, Keys: 100, Budget: time.Second, Redis: server.Private, Postgres: server.Private, MariaDB: server.Private}},
-		{[]string{"-quick", "-keys", "9"}, harness.Options{Quick: true, Rounds: 3, Keys: 9, Budget: time.Millisecond, Redis: server.Private, Postgres: server.Private, MariaDB: server.Private}},
-		{[]string{"-list", "-mariadb", "none"}, harness.Options{List: true, Rounds: 7, Keys: 100, Budget: time.Second, Redis: server.Listed, Postgres: server.Listed, MariaDB: server.None}},
+		{nil, harness.Options{Rounds: 7, Keys: 100, Budget: time.Second, Redis: server.Private,
+			Postgres: server.Private, MariaDB: server.Private}},
+		{[]string{"-quick", "-keys", "9"}, harness.Options{Quick: true, Rounds: 3, Keys: 9,
+			Budget: time.Millisecond, Redis: server.Private, Postgres: server.Private,
+			MariaDB: server.Private}},
+		{[]string{"-list", "-mariadb", "none"}, harness.Options{List: true, Rounds: 7, Keys: 100,
+			Budget: time.Second, Redis: server.Listed, Postgres: server.Listed,
+			MariaDB: server.None}},
 	} {
 		got, out, err := parse(suite, c.args)
 		require.NoError(t, err, "%q", c.args)
@@ -39,7 +45,8 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, server.Durable, o.Redis)
 	full := filepath.Join(t.TempDir(), "full.json")
 	require.NoError(t, os.WriteFile(full, nil, 0o600))
-	for _, bad := range [][]string{{"operand"}, {"-rounds", "-1"}, {"-time", "-1s"}, {"-run", "x", "-out", full}, {"-sides", "x", "-out", full}} {
+	for _, bad := range [][]string{{"operand"}, {"-rounds", "-1"}, {"-time", "-1s"},
+		{"-run", "x", "-out", full}, {"-sides", "x", "-out", full}} {
 		_, _, err := parse(suite, bad)
 		assert.Error(t, err, "%q", bad)
 	}
@@ -65,7 +72,8 @@ func TestSuitesList(t *testing.T) {
 	}
 }
 
-// The documents have the tables of the results that are checked in, and a command that is not known is an error.
+// The documents have the tables of the results that are checked in, and a command that is not known
+// is an error.
 func TestRun(t *testing.T) {
 	require.NoError(t, run(t.Context(), []string{"table"}))
 	stderr := os.Stderr

@@ -21,7 +21,8 @@ func memoryCheckHeap(t *testing.T, s *memoryStore, step int) {
 		case s.records[e.rec.id] != e.rec:
 			broken = fmt.Sprintf("entry %d is of a record that is not kept", i)
 		case e.at > e.rec.expires:
-			broken = fmt.Sprintf("entry %d comes at %v, its record expires at %v", i, e.at, e.rec.expires)
+			broken = fmt.Sprintf("entry %d comes at %v, its record expires at %v", i, e.at,
+				e.rec.expires)
 		case i > 0 && s.expiry[(i-1)/2].at > e.at:
 			broken = fmt.Sprintf("entry %d is before its parent", i)
 		}

@@ -59,7 +59,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	if *update {
 		list := shorten(listed, dirty(breaches), renames(ctx, *root))
-		_, _ = fmt.Fprintf(out, "prose: %d files are not clean yet, of %d on the list before\n", len(list), len(listed))
+		_, _ = fmt.Fprintf(out, "prose: %d files are not clean yet, of %d on the list before\n",
+			len(list), len(listed))
 		return writeList(path, list)
 	}
 	return report(out, judge(breaches, listed, exists(*root)), len(listed), len(docs))

@@ -6,7 +6,7 @@ tool() {
   bin=${XDG_CACHE_HOME:-$HOME/.cache}/onceward/bin/$1-$(cat "$dir/go.mod" "$dir/go.sum" | cksum | tr -dc '0-9')
   if [ ! -x "$bin" ]; then
     mkdir -p "$(dirname "$bin")"
-    GOWORK=off go -C "$dir" build -o "$bin.$$" "$2" && mv "$bin.$$" "$bin"
+    GOWORK=off go -C "$dir" build -o "$bin.$$" "$2" && mv "$bin.$$" "$bin" || return 1
   fi
   echo "$bin"
 }

@@ -30,7 +30,9 @@ type Series struct {
 
 // Add keeps points sorted and takes the first of every x.
 func (s *Series) Add(x, y float64) {
-	i, found := slices.BinarySearchFunc(s.Points, x, func(p plotter.XY, x float64) int { return cmp.Compare(p.X, x) })
+	i, found := slices.BinarySearchFunc(s.Points, x, func(p plotter.XY, x float64) int {
+		return cmp.Compare(p.X, x)
+	})
 	if !found {
 		s.Points = slices.Insert(s.Points, i, plotter.XY{X: x, Y: y})
 	}
@@ -54,7 +56,9 @@ func (l Lines) Empty() bool {
 
 // SVG draws the figure. Series without points are left out; without any it is an error.
 func (l Lines) SVG() ([]byte, error) {
-	l.Series = slices.DeleteFunc(slices.Clone(l.Series), func(s Series) bool { return len(s.Points) == 0 })
+	l.Series = slices.DeleteFunc(slices.Clone(l.Series), func(s Series) bool {
+		return len(s.Points) == 0
+	})
 	var xs []float64
 	low, high := math.Inf(1), 0.0
 	for _, s := range l.Series {
@@ -183,7 +187,8 @@ func (b Bars) SVG() ([]byte, error) {
 		return nil, fmt.Errorf("chart: %s: %w", b.Title, err)
 	}
 	for i := range values.TextStyle {
-		values.TextStyle[i].Font, values.TextStyle[i].Color, values.TextStyle[i].YAlign = sans(11), ink, draw.YCenter
+		values.TextStyle[i].Font, values.TextStyle[i].Color, values.TextStyle[i].YAlign = sans(11),
+			ink, draw.YCenter
 	}
 	values.Offset.Y = vg.Points(2)
 	p.Add(values)
@@ -203,8 +208,10 @@ const (
 
 // palette is Okabe and Ito's, which people with any color vision can tell apart.
 var palette = []color.RGBA{
-	{0x00, 0x72, 0xB2, 0xff}, {0xE6, 0x9F, 0x00, 0xff}, {0x00, 0x9E, 0x73, 0xff}, {0xD5, 0x5E, 0x00, 0xff},
-	{0xCC, 0x79, 0xA7, 0xff}, {0x56, 0xB4, 0xE9, 0xff}, {0x60, 0x60, 0x60, 0xff}, {0x00, 0x00, 0x00, 0xff},
+	{0x00, 0x72, 0xB2, 0xff}, {0xE6, 0x9F, 0x00, 0xff}, {0x00, 0x9E, 0x73, 0xff},
+	{0xD5, 0x5E, 0x00, 0xff},
+	{0xCC, 0x79, 0xA7, 0xff}, {0x56, 0xB4, 0xE9, 0xff}, {0x60, 0x60, 0x60, 0xff},
+	{0x00, 0x00, 0x00, 0xff},
 }
 
 var (
@@ -227,7 +234,8 @@ func newPlot(title, xLabel, yLabel string) *plot.Plot {
 	for axis, label := range map[*plot.Axis]string{&p.X: xLabel, &p.Y: yLabel} {
 		axis.Label.Text = label
 		axis.Label.TextStyle.Font, axis.Tick.Label.Font = sans(12), sans(11)
-		axis.Label.TextStyle.Color, axis.Tick.Label.Color, axis.Color, axis.Tick.Color = ink, ink, ink, ink
+		axis.Label.TextStyle.Color, axis.Tick.Label.Color, axis.Color, axis.Tick.Color = ink,
+			ink, ink, ink
 		axis.Label.Padding, axis.Padding = vg.Points(4), vg.Points(6)
 	}
 	return p

@@ -27,7 +27,9 @@ func TestSVG(t *testing.T) {
 	plain := even
 	plain.Even, plain.Plain = false, true
 	for name, d := range map[string]interface{ SVG() ([]byte, error) }{
-		"lines": lines, "even": even, "plain": plain, "bars": Bars{Title: "Bars", XLabel: "x", Bars: []Bar{{Name: "first", Value: 9}, {Name: "second", Value: 209}}},
+		"lines": lines, "even": even, "plain": plain,
+		"bars": Bars{Title: "Bars", XLabel: "x",
+			Bars: []Bar{{Name: "first", Value: 9}, {Name: "second", Value: 209}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			svg, err := d.SVG()
@@ -35,7 +37,8 @@ func TestSVG(t *testing.T) {
 				t.Fatal(err)
 			}
 			wellFormed(t, svg)
-			if !bytes.Contains(svg, []byte("first")) || !bytes.Contains(svg, []byte("second")) || bytes.Contains(svg, []byte(">empty<")) {
+			if !bytes.Contains(svg, []byte("first")) || !bytes.Contains(svg, []byte("second")) ||
+				bytes.Contains(svg, []byte(">empty<")) {
 				t.Error("not what has data, and only that, is named")
 			}
 		})
@@ -48,7 +51,8 @@ func TestAdd(t *testing.T) {
 	for i, x := range []float64{64, 1, 64, 8} {
 		s.Add(x, float64(i))
 	}
-	if want := (plotter.XYs{{X: 1, Y: 1}, {X: 8, Y: 3}, {X: 64, Y: 0}}); !slices.Equal(s.Points, want) {
+	if want := (plotter.XYs{{X: 1, Y: 1}, {X: 8, Y: 3}, {X: 64, Y: 0}}); !slices.Equal(s.Points,
+		want) {
 		t.Errorf("%v, want %v", s.Points, want)
 	}
 }
@@ -68,7 +72,8 @@ func wellFormed(t *testing.T, text []byte) {
 }
 
 func TestNothingToDraw(t *testing.T) {
-	for _, d := range []interface{ SVG() ([]byte, error) }{Lines{Title: "t", Series: []Series{{Name: "empty"}}}, Bars{Title: "t"}} {
+	for _, d := range []interface{ SVG() ([]byte, error) }{Lines{Title: "t",
+		Series: []Series{{Name: "empty"}}}, Bars{Title: "t"}} {
 		if _, err := d.SVG(); err == nil || !strings.Contains(err.Error(), "nothing to draw") {
 			t.Errorf("error %v", err)
 		}

@@ -43,7 +43,11 @@ func (e *env) of(keys int) (*built, error) {
 	}{
 		{blockedMemory, func() (err error) { b.filter, err = filled(options(keys)); return err }},
 		{classicMemory, func() (err error) { b.classic, err = filled(classic(keys)); return err }},
-		{bloomSide, func() error { b.bloom = newLockedBloom(keys); addAll(keys, b.bloom.add); return nil }},
+		{bloomSide, func() error {
+			b.bloom = newLockedBloom(keys)
+			addAll(keys, b.bloom.add)
+			return nil
+		}},
 		{mapSide, func() error { b.exact = newLockedMap(); addAll(keys, b.exact.add); return nil }},
 	} {
 		before := heap()
@@ -78,8 +82,11 @@ func (e *env) answers() []harness.Group {
 				family := what + ", " + many
 				name := fmt.Sprintf("%s, plan for %s ids, %s", what, harness.Short(keys), many)
 				all = append(all, harness.Group{
-					Workload: family, X: float64(keys), Title: fmt.Sprintf("%s, %s ids", family, harness.Short(keys)),
-					Open: func(_ context.Context, s *harness.Setup) error { return e.openAnswer(s, name, what, goroutines, keys) },
+					Workload: family, X: float64(keys),
+					Title: fmt.Sprintf("%s, %s ids", family, harness.Short(keys)),
+					Open: func(_ context.Context, s *harness.Setup) error {
+						return e.openAnswer(s, name, what, goroutines, keys)
+					},
 				})
 			}
 		}
@@ -125,13 +132,16 @@ func (e *env) openAnswer(s *harness.Setup, name, what string, goroutines, keys i
 		each(bloomSide, func(id [16]byte) { b.bloom.has(id) }),
 		each(mapSide, func(id [16]byte) { b.exact.has(id) }),
 	}
-	s.Pair(answerPairs(name, goroutines, keys == e.most(), checkSide, whereSide, batchSide, classicSide, bloomSide, mapSide)...)
+	s.Pair(answerPairs(name, goroutines, keys == e.most(), checkSide, whereSide, batchSide,
+		classicSide, bloomSide, mapSide)...)
 	return nil
 }
 
-// answerPairs asks the goals of the largest filter. One goroutine is measured by the processor time that
-// it takes, which other programs on the machine change least; two by how long they take together.
-func answerPairs(name string, goroutines int, goals bool, side string, more ...string) []harness.Pair {
+// answerPairs asks the goals of the largest filter. One goroutine is measured by the processor time
+// that it takes, which other programs on the machine change least; two by how long they take
+// together.
+func answerPairs(name string, goroutines int, goals bool, side string,
+	more ...string) []harness.Pair {
 	metric := harness.CPUNanos
 	if goroutines > 1 {
 		metric = harness.Nanos
@@ -139,14 +149,17 @@ func answerPairs(name string, goroutines int, goals bool, side string, more ...s
 	pairs := []harness.Pair{
 		{Name: name, Side: side, Against: bloomSide, Metric: metric},
 		{Name: name, Side: side, Against: mapSide, Metric: metric},
-		{Name: name + ", allocations", Side: side, Metric: harness.Allocs, Goal: harness.ValueAtMost(0.01, 0, "allocations")},
+		{Name: name + ", allocations", Side: side, Metric: harness.Allocs,
+			Goal: harness.ValueAtMost(0.01, 0, "allocations")},
 	}
 	if goals {
 		pairs[0].Goal, pairs[1].Goal = harness.AtMost(1, 0), harness.AtMost(1, 0)
-		pairs = append(pairs, harness.Pair{Name: name + ", time", Side: side, Metric: metric, Goal: harness.ValueAtMost(80, 0, "ns")})
+		pairs = append(pairs, harness.Pair{Name: name + ", time", Side: side, Metric: metric,
+			Goal: harness.ValueAtMost(80, 0, "ns")})
 	}
 	for _, other := range more {
-		pairs = append(pairs, harness.Pair{Name: name + ", for comparison", Side: other, Against: side, Metric: metric})
+		pairs = append(pairs, harness.Pair{Name: name + ", for comparison", Side: other,
+			Against: side, Metric: metric})
 	}
 	return pairs
 }
@@ -236,8 +249,8 @@ func together(do job, from, n uint64, goroutines int) harness.Sample {
 	return s
 }
 
-// lockedBloom is what articles show: one filter for all time, behind a mutex. It forgets nothing, and
-// knows nothing of what it was not told.
+// lockedBloom is what articles show: one filter for all time, behind a mutex. It forgets nothing,
+// and knows nothing of what it was not told.
 type lockedBloom struct {
 	mu sync.Mutex
 	f  *peer.BloomFilter
@@ -289,7 +302,9 @@ const (
 
 // memory: what an id of the window costs.
 func (e *env) memory() []harness.Group {
-	return []harness.Group{group("memory", float64(e.most()), fmt.Sprintf("bytes per id of the window, %s ids", harness.Short(e.most())), e.measureMemory)}
+	return []harness.Group{group("memory", float64(e.most()),
+		fmt.Sprintf("bytes per id of the window, %s ids", harness.Short(e.most())),
+		e.measureMemory)}
 }
 
 func (e *env) measureMemory(context.Context) ([]harness.Row, error) {
@@ -301,7 +316,8 @@ func (e *env) measureMemory(context.Context) ([]harness.Row, error) {
 	const name, unit = "memory, bytes per id of the window", "bytes"
 	each := func(bytes uint64) float64 { return float64(bytes) / float64(e.most()) }
 	planned := func(side string, plan bloom.Plan) harness.Row {
-		return harness.Compared(name, side, each(b.bytes[side]), unit, "plan", each(plan.Bytes), harness.AtMost(1.05, 0))
+		return harness.Compared(name, side, each(b.bytes[side]), unit, "plan", each(plan.Bytes),
+			harness.AtMost(1.05, 0))
 	}
 	return []harness.Row{
 		planned(blockedMemory, b.filter.Plan()), planned(classicMemory, b.classic.Plan()),

@@ -7,12 +7,13 @@ import (
 	"github.com/dchest/siphash"
 )
 
-// positions is where an id has its bits in a generation. An attacker who knows the secret computes it, because
-// the source of package bloom is public.
+// positions is where an id has its bits in a generation. An attacker who knows the secret computes
+// it, because the source of package bloom is public.
 type positions struct{ block, bits uint64 }
 
 func positionsOf(secret, id [16]byte, blocks uint64) positions {
-	first, second := siphash.Hash128(binary.LittleEndian.Uint64(secret[:]), binary.LittleEndian.Uint64(secret[8:]), id[:])
+	first, second := siphash.Hash128(binary.LittleEndian.Uint64(secret[:]),
+		binary.LittleEndian.Uint64(secret[8:]), id[:])
 	block, _ := bits.Mul64(first, blocks)
 	return positions{block: block, bits: second}
 }
@@ -27,8 +28,8 @@ func (s positions) shared(other positions) (words uint8) {
 	return words
 }
 
-// craft searches ids that together set all bits of victim in a generation of so many blocks, each of
-// them at least one more.
+// craft searches ids that together set all bits of victim in a generation of so many blocks, each
+// of them at least one more.
 func craft(secret, victim [16]byte, blocks, from uint64) (ids [][16]byte) {
 	target, have := positionsOf(secret, victim, blocks), uint8(0)
 	for n := from; have != 0xff; n++ {

@@ -22,9 +22,11 @@ const rateKeys = 1_000_000
 func (e *env) rates() []harness.Group {
 	var all []harness.Group
 	for _, goal := range []float64{1e-2, 1e-3, 1e-4} {
-		all = append(all, group("false positives", goal, fmt.Sprintf("false positives, planned %g", goal), func(context.Context) ([]harness.Row, error) {
-			return e.measureRate(goal)
-		}))
+		all = append(all, group("false positives", goal,
+			fmt.Sprintf("false positives, planned %g", goal),
+			func(context.Context) ([]harness.Row, error) {
+				return e.measureRate(goal)
+			}))
 	}
 	return all
 }
@@ -38,8 +40,10 @@ func (e *env) measureRate(goal float64) ([]harness.Row, error) {
 	}
 	asked := uint64(float64(e.hits) / goal)
 	observed, planned := float64(maybes(f, asked))/float64(asked), f.Plan().FalsePositives
-	row := func(what string, value float64, against string, other float64, most harness.Goal) harness.Row {
-		return harness.Compared(fmt.Sprintf("false positives at a goal of %g, %s", goal, what), what, value*1e6, "in a million", against, other*1e6, most)
+	row := func(what string, value float64, against string, other float64,
+		most harness.Goal) harness.Row {
+		return harness.Compared(fmt.Sprintf("false positives at a goal of %g, %s", goal, what),
+			what, value*1e6, "in a million", against, other*1e6, most)
 	}
 	return []harness.Row{
 		row("observed", observed, "planned", planned, harness.AtMost(1.5, 0)),
@@ -67,7 +71,8 @@ func maybes(f *bloom.Filter, n uint64) (wrong int) {
 
 // rotation: what a Check and an Add meet when a slice of time is over.
 func (e *env) rotation() []harness.Group {
-	return []harness.Group{group("rotation", float64(e.most()), fmt.Sprintf("rotation, %s ids", harness.Short(e.most())), e.measureRotation)}
+	return []harness.Group{group("rotation", float64(e.most()),
+		fmt.Sprintf("rotation, %s ids", harness.Short(e.most())), e.measureRotation)}
 }
 
 // Sides of the rows of a rotation.
@@ -109,15 +114,18 @@ func (e *env) measureRotation(ctx context.Context) (rows []harness.Row, err erro
 		all := slices.Sorted(slices.Values(took[side]))
 		row := func(what string, d time.Duration, goal harness.Goal) {
 			name := fmt.Sprintf("rotation, %s, %s of %d", side, what, len(all))
-			rows = append(rows, harness.Figure(name, side, float64(d.Nanoseconds())/1e3, "us", goal))
+			rows = append(rows, harness.Figure(name, side, float64(d.Nanoseconds())/1e3,
+				"us", goal))
 		}
 		row("median", harness.Percentile(all, 0.5), harness.Goal{})
-		row("slowest", all[len(all)-1], harness.When(side == rotating || side == beside, harness.ValueAtMost(1000, 0, "us")))
+		row("slowest", all[len(all)-1],
+			harness.When(side == rotating || side == beside, harness.ValueAtMost(1000, 0, "us")))
 	}
 	return rows, nil
 }
 
-// slowest is the longest of the Checks that another goroutine makes while do runs, and their number.
+// slowest is the longest of the Checks that another goroutine makes while do runs, and their
+// number.
 func slowest(f *bloom.Filter, do func()) (most time.Duration, checks uint64) {
 	var over atomic.Bool
 	begun, ended := make(chan struct{}), make(chan struct{})
@@ -145,7 +153,8 @@ func timeOf(do func()) time.Duration {
 // snapshots: how long it takes to write all ids of a window to a file, to read them again, and to
 // add them one by one.
 func (e *env) snapshots() []harness.Group {
-	return []harness.Group{group("snapshot", float64(e.most()), fmt.Sprintf("save and load, %s ids", harness.Short(e.most())), e.measureSnapshots)}
+	return []harness.Group{group("snapshot", float64(e.most()),
+		fmt.Sprintf("save and load, %s ids", harness.Short(e.most())), e.measureSnapshots)}
 }
 
 func (e *env) measureSnapshots(ctx context.Context) (rows []harness.Row, err error) {
@@ -164,8 +173,12 @@ func (e *env) measureSnapshots(ctx context.Context) (rows []harness.Row, err err
 		do   func() error
 	}{
 		{"save to a file", harness.ValueAtMost(3, 0, "s"), func() error { return saveTo(file, f) }},
-		{"load from a file", harness.ValueAtMost(3, 0, "s"), func() error { return e.loadFrom(file) }},
-		{"told one by one from memory (Rebuild)", harness.Goal{}, func() error { return e.rebuild(ctx) }},
+		{"load from a file", harness.ValueAtMost(3, 0, "s"), func() error {
+			return e.loadFrom(file)
+		}},
+		{"told one by one from memory (Rebuild)", harness.Goal{}, func() error {
+			return e.rebuild(ctx)
+		}},
 	}
 	took := make([][]float64, len(steps))
 	for range e.rounds {
@@ -183,7 +196,9 @@ func (e *env) measureSnapshots(ctx context.Context) (rows []harness.Row, err err
 		if i == len(steps)-1 {
 			of = "ids of a window"
 		}
-		row := harness.Figure(fmt.Sprintf("snapshot of a plan for %s ids, %s, %s", harness.Short(e.most()), step.name, of), step.name, harness.Median(took[i]), "s", step.goal)
+		row := harness.Figure(fmt.Sprintf("snapshot of a plan for %s ids, %s, %s",
+			harness.Short(e.most()), step.name, of), step.name, harness.Median(took[i]),
+			"s", step.goal)
 		row.Rounds = e.rounds
 		rows = append(rows, row)
 	}
@@ -223,13 +238,14 @@ func (e *env) rebuild(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Rebuild(ctx, bloom.Source{Name: source}, func(_ context.Context, yield func(int64, [16]byte) error) error {
-		for n := range uint64(e.most()) {
-			if err := yield(-int64(n%bloom.DefaultSlices), id(n)); err != nil {
-				return err
+	_, err = f.Rebuild(ctx, bloom.Source{Name: source},
+		func(_ context.Context, yield func(int64, [16]byte) error) error {
+			for n := range uint64(e.most()) {
+				if err := yield(-int64(n%bloom.DefaultSlices), id(n)); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	}, nil)
+			return nil
+		}, nil)
 	return err
 }

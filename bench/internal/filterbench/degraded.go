@@ -19,9 +19,13 @@ func (e *env) degraded() []harness.Group {
 	keys := min(degradedKeys, e.most())
 	var all []harness.Group
 	add := func(title string, measure func(keys int) ([]harness.Row, error)) {
-		all = append(all, group("degraded", 0, title, func(context.Context) ([]harness.Row, error) { return measure(keys) }))
+		all = append(all, group("degraded", 0, title, func(context.Context) ([]harness.Row, error) {
+			return measure(keys)
+		}))
 	}
-	add("ten times the plan, no more memory", func(keys int) ([]harness.Row, error) { return overloaded("10x the plan, no more memory", keys, 1) })
+	add("ten times the plan, no more memory", func(keys int) ([]harness.Row, error) {
+		return overloaded("10x the plan, no more memory", keys, 1)
+	})
 	add("ten times the plan, 20 times the memory", func(keys int) ([]harness.Row, error) {
 		return overloaded("10x the plan, up to 20x the memory", keys, 20)
 	})
@@ -58,11 +62,16 @@ func overloaded(name string, keys int, memory uint64) ([]harness.Row, error) {
 	fresh := answersOf(f, n, unknown)
 	grown := float64(f.Stats().Bytes) / float64(plan.Bytes/uint64(plan.Generations))
 	return []harness.Row{
-		harness.Figure(name+": ids that were fed and are New", "fed", float64(fed[bloom.ProvenNew]), "ids", none),
-		harness.Figure(name+": new ids that are New", "new", share(fresh[bloom.ProvenNew], n), "%", noGoal),
-		harness.Figure(name+": new ids that are Maybe", "maybe", share(fresh[bloom.Maybe], n), "%", noGoal),
-		harness.Figure(name+": new ids that are Unknown(Saturated)", "unknown", share(fresh[bloom.Unknown], n), "%", noGoal),
-		harness.Figure(name+": memory of the generation", "memory", grown, "times the plan", noGoal),
+		harness.Figure(name+": ids that were fed and are New", "fed", float64(fed[bloom.ProvenNew]),
+			"ids", none),
+		harness.Figure(name+": new ids that are New", "new", share(fresh[bloom.ProvenNew], n),
+			"%", noGoal),
+		harness.Figure(name+": new ids that are Maybe", "maybe", share(fresh[bloom.Maybe], n),
+			"%", noGoal),
+		harness.Figure(name+": new ids that are Unknown(Saturated)", "unknown",
+			share(fresh[bloom.Unknown], n), "%", noGoal),
+		harness.Figure(name+": memory of the generation", "memory",
+			grown, "times the plan", noGoal),
 	}, nil
 }
 
@@ -87,7 +96,8 @@ func crafted(keys int) ([]harness.Row, error) {
 	for n := range uint64(victims) {
 		ids = append(ids, craft(known, unknown(n), plan.Bits/512, n<<32)...)
 	}
-	rows := []harness.Row{harness.Figure("crafted ids that make one victim Maybe", "attacker", float64(len(ids))/victims, "ids", noGoal)}
+	rows := []harness.Row{harness.Figure("crafted ids that make one victim Maybe", "attacker",
+		float64(len(ids))/victims, "ids", noGoal)}
 	for _, c := range []struct {
 		name   string
 		secret []byte
@@ -105,7 +115,8 @@ func crafted(keys int) ([]harness.Row, error) {
 			f.Add(id)
 		}
 		answers := answersOf(f, victims, unknown)
-		rows = append(rows, harness.Figure(c.name, "victims", share(answers[bloom.Maybe], victims), "%", c.goal))
+		rows = append(rows, harness.Figure(c.name, "victims", share(answers[bloom.Maybe], victims),
+			"%", c.goal))
 	}
 	return rows, nil
 }
@@ -120,8 +131,10 @@ func emptied(keys int) ([]harness.Row, error) {
 	f.Begin(bloom.Source{Name: source})
 	loading := answersOf(f, keys, id)
 	return []harness.Row{
-		harness.Figure("emptied, no feed: ids that were fed to another process and are New", "no feed", float64(before[bloom.ProvenNew]), "ids", none),
-		harness.Figure("emptied, loading: ids that were fed to another process and are New", "loading", float64(loading[bloom.ProvenNew]), "ids", none),
+		harness.Figure("emptied, no feed: ids that were fed to another process and are New",
+			"no feed", float64(before[bloom.ProvenNew]), "ids", none),
+		harness.Figure("emptied, loading: ids that were fed to another process and are New",
+			"loading", float64(loading[bloom.ProvenNew]), "ids", none),
 	}, nil
 }
 
@@ -154,6 +167,8 @@ func damaged(int) ([]harness.Row, error) {
 		return nil, fmt.Errorf("the snapshot that was not damaged: %w", err)
 	}
 	return []harness.Row{
-		harness.Figure(fmt.Sprintf("snapshots with a byte changed that were accepted, of %d", flips), "damaged", float64(accepted), "snapshots", harness.ValueAtMost(0, 0, "snapshots")),
+		harness.Figure(fmt.Sprintf("snapshots with a byte changed that were accepted, of %d",
+			flips), "damaged", float64(accepted), "snapshots",
+			harness.ValueAtMost(0, 0, "snapshots")),
 	}, nil
 }

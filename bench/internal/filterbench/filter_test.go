@@ -15,7 +15,8 @@ func small(t *testing.T) *env {
 	return &env{sizes: []int{2000}, budget: time.Millisecond, rounds: 1, hits: 2, dir: t.TempDir()}
 }
 
-// Every workload runs, and what is no matter of speed reaches its goal in the smallest form as well.
+// Every workload runs, and what is no matter of speed reaches its goal in the smallest form as
+// well.
 func TestEverythingRuns(t *testing.T) {
 	e := small(t)
 	rows, err := harness.Runner{Rounds: 1, Budget: e.budget}.Run(t.Context(), e.groups())
@@ -25,7 +26,8 @@ func TestEverythingRuns(t *testing.T) {
 	families := map[string]int{}
 	for _, r := range rows {
 		families[r.Workload]++
-		speed := strings.Contains(r.Goal, "ns") || r.Unit == "ns/key" || r.Unit == "CPU ns/key" || r.Unit == "us" || r.Unit == "s" || r.Unit == "bytes" || r.Unit == "allocations/key" ||
+		speed := strings.Contains(r.Goal, "ns") || r.Unit == "ns/key" || r.Unit == "CPU ns/key" ||
+			r.Unit == "us" || r.Unit == "s" || r.Unit == "bytes" || r.Unit == "allocations/key" ||
 			r.Unit == "in a million" // counted from too few
 		if !speed && !r.OK {
 			t.Errorf("%s: %v %s, goal %s", r.Name, r.Value, r.Unit, r.Goal)
@@ -35,7 +37,8 @@ func TestEverythingRuns(t *testing.T) {
 		}
 	}
 	for _, family := range []string{
-		"known ids, 1 goroutine", "new ids, 2 goroutines", "ids added, 1 goroutine", "memory", "false positives", "rotation", "snapshot", "degraded",
+		"known ids, 1 goroutine", "new ids, 2 goroutines", "ids added, 1 goroutine", "memory",
+		"false positives", "rotation", "snapshot", "degraded",
 	} {
 		if families[family] == 0 {
 			t.Errorf("no row of %q: %v", family, families)
@@ -53,8 +56,10 @@ func TestSidesKnowTheSame(t *testing.T) {
 	wrong := 0
 	for n := range uint64(keys) {
 		answer, _ := b.filter.Check(id(n))
-		if other, _ := b.classic.Check(id(n)); answer != bloom.Maybe || other != bloom.Maybe || !b.bloom.has(id(n)) || !b.exact.has(id(n)) {
-			t.Fatalf("id %d is known: %v %v %v %v", n, answer, other, b.bloom.has(id(n)), b.exact.has(id(n)))
+		if other, _ := b.classic.Check(id(n)); answer != bloom.Maybe || other != bloom.Maybe ||
+			!b.bloom.has(id(n)) || !b.exact.has(id(n)) {
+			t.Fatalf("id %d is known: %v %v %v %v", n, answer, other, b.bloom.has(id(n)),
+				b.exact.has(id(n)))
 		}
 		if answer, _ := b.filter.Check(unknown(n)); answer != bloom.ProvenNew {
 			wrong++
@@ -62,7 +67,8 @@ func TestSidesKnowTheSame(t *testing.T) {
 		if b.exact.has(unknown(n)) {
 			t.Fatalf("id %d is not known", n)
 		}
-		if other, _ := b.classic.Check(unknown(n)); other != bloom.ProvenNew || b.bloom.has(unknown(n)) {
+		if other, _ := b.classic.Check(unknown(n)); other != bloom.ProvenNew ||
+			b.bloom.has(unknown(n)) {
 			wrong++
 		}
 	}

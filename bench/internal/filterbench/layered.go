@@ -25,8 +25,9 @@ const (
 // shares of duplicates, in per cent.
 var shares = []int{0, 10, 50, 90}
 
-// oldKeys is how many keys have a record in SQL that Redis has forgotten: each of them is a duplicate
-// once, and hot from then on. There are enough for a count of lookups, and for ten timings.
+// oldKeys is how many keys have a record in SQL that Redis has forgotten: each of them is a
+// duplicate once, and hot from then on. There are enough for a count of lookups, and for ten
+// timings.
 func (e *env) oldKeys() int { return max(e.most()/500, 5*batchIDs) }
 
 // layered: claim and completion of a batch with and without the filter.
@@ -37,11 +38,16 @@ func (e *env) layered() []harness.Group {
 	var all []harness.Group
 	for _, share := range shares {
 		all = append(all, harness.Group{
-			Workload: "layered", X: float64(share), Title: fmt.Sprintf("layered, %d %% duplicates", share),
-			Open: func(ctx context.Context, s *harness.Setup) error { return e.openLayered(ctx, s, share) },
-		}, group("layered lookups", float64(share), fmt.Sprintf("layered, lookups at %d %% duplicates", share), func(ctx context.Context) ([]harness.Row, error) {
-			return e.countLookups(ctx, share)
-		}))
+			Workload: "layered", X: float64(share),
+			Title: fmt.Sprintf("layered, %d %% duplicates", share),
+			Open: func(ctx context.Context, s *harness.Setup) error {
+				return e.openLayered(ctx, s, share)
+			},
+		}, group("layered lookups", float64(share),
+			fmt.Sprintf("layered, lookups at %d %% duplicates", share),
+			func(ctx context.Context) ([]harness.Row, error) {
+				return e.countLookups(ctx, share)
+			}))
 	}
 	return all
 }
@@ -58,8 +64,10 @@ func (e *env) openLayered(ctx context.Context, s *harness.Setup, share int) erro
 			return run(ctx, t)
 		})
 	}
-	name := fmt.Sprintf("layered claim + complete, batches of %d, %d %% duplicates", batchIDs, share)
-	s.Pair(harness.Pair{Name: name, Side: withFilter, Against: withoutFilter, Goal: harness.AtLeast(1, 0)},
+	name := fmt.Sprintf("layered claim + complete, batches of %d, %d %% duplicates",
+		batchIDs, share)
+	s.Pair(harness.Pair{Name: name, Side: withFilter, Against: withoutFilter,
+		Goal: harness.AtLeast(1, 0)},
 		harness.Pair{Name: name + ", for comparison", Side: withoutFilter})
 	s.Multiple, s.MaxKeys = batchIDs, max(e.oldKeys()/10, batchIDs)
 	return nil
@@ -77,17 +85,22 @@ func (e *env) countLookups(ctx context.Context, share int) (rows []harness.Row, 
 		keys := harness.FreshKeys(8 * batchIDs)
 		l.mix(keys, share)
 		before := l.records.lookups.Load()
-		err = work.InBatches(2, batchIDs, l.Batch(work.Either, nil))(ctx, &harness.Timing{Keys: keys})
+		err = work.InBatches(2, batchIDs, l.Batch(work.Either, nil))(ctx,
+			&harness.Timing{Keys: keys})
 		asked[i] = 100 * float64(l.records.lookups.Load()-before) / float64(len(keys))
 		if err = errors.Join(err, opened.Close()); err != nil {
 			return nil, err
 		}
 	}
-	name := func(what string) string { return fmt.Sprintf("layered, %s, %d %% duplicates", what, share) }
+	name := func(what string) string {
+		return fmt.Sprintf("layered, %s, %d %% duplicates", what, share)
+	}
 	saved := 100 * (asked[1] - asked[0]) / float64(100-share)
 	return []harness.Row{
-		harness.Figure(name("lookups in SQL saved of new keys"), withFilter, saved, "%", harness.ValueAtLeast(99, "%")),
-		harness.Compared(name("lookups in SQL for 100 keys"), withFilter, asked[0], "lookups", withoutFilter, asked[1], harness.Goal{}),
+		harness.Figure(name("lookups in SQL saved of new keys"), withFilter, saved,
+			"%", harness.ValueAtLeast(99, "%")),
+		harness.Compared(name("lookups in SQL for 100 keys"), withFilter, asked[0], "lookups",
+			withoutFilter, asked[1], harness.Goal{}),
 	}, nil
 }
 
@@ -132,7 +145,8 @@ func (e *env) newLayers(ctx context.Context, s *harness.Setup, filter bool) (*la
 	if err := l.openRecords(ctx, s, e.records, name); err != nil {
 		return nil, err
 	}
-	cfg := dedup.Config{Namespace: name, Window: 21 * 24 * time.Hour, LeaseTTL: time.Minute, StoreTimeout: 30 * time.Second}
+	cfg := dedup.Config{Namespace: name, Window: 21 * 24 * time.Hour, LeaseTTL: time.Minute,
+		StoreTimeout: 30 * time.Second}
 	if filter {
 		f, feed, err := open(options(e.most() / 10))
 		if err != nil {
@@ -167,7 +181,8 @@ func (e *env) newLayers(ctx context.Context, s *harness.Setup, filter bool) (*la
 	return l, nil
 }
 
-func (l *layers) openRecords(ctx context.Context, s *harness.Setup, records *server.Database, name string) error {
+func (l *layers) openRecords(ctx context.Context, s *harness.Setup, records *server.Database,
+	name string) error {
 	db, err := records.Pool(8)
 	if err != nil {
 		return err
@@ -178,7 +193,8 @@ func (l *layers) openRecords(ctx context.Context, s *harness.Setup, records *ser
 		_, more := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+name+"_forgets")
 		return errors.Join(err, more, db.Close())
 	})
-	store, err := sqladapter.NewStore(db, sqladapter.StoreConfig{Dialect: records.Dialect, Table: name})
+	store, err := sqladapter.NewStore(db,
+		sqladapter.StoreConfig{Dialect: records.Dialect, Table: name})
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,8 @@ func TestLayered(t *testing.T) {
 	}
 	keys := harness.FreshKeys(2 * batchIDs)
 	l.mix(keys, 50)
-	if err := work.InBatches(2, batchIDs, l.Batch(work.Either, nil))(t.Context(), &harness.Timing{Keys: keys}); err != nil {
+	if err := work.InBatches(2, batchIDs, l.Batch(work.Either, nil))(t.Context(),
+		&harness.Timing{Keys: keys}); err != nil {
 		t.Error(err)
 	}
 	if l.records.lookups.Load() < batchIDs || l.records.lookups.Load() > batchIDs+20 {

@@ -23,7 +23,8 @@ func (e *env) loads() []harness.Group {
 		return nil
 	}
 	return []harness.Group{{
-		Workload: "owned load", X: float64(e.marks), Title: fmt.Sprintf("owned, load of %s marks", harness.Short(e.marks)), Open: e.measureLoad,
+		Workload: "owned load", X: float64(e.marks),
+		Title: fmt.Sprintf("owned, load of %s marks", harness.Short(e.marks)), Open: e.measureLoad,
 	}}
 }
 
@@ -55,11 +56,12 @@ func (e *env) measureLoad(ctx context.Context, s *harness.Setup) error {
 	return err
 }
 
-// oneGeneration plans a generation for all marks, as they come within minutes: buckets are as full as they
-// are to be.
+// oneGeneration plans a generation for all marks, as they come within minutes: buckets are as full
+// as they are to be.
 func (e *env) oneGeneration(prefix string) owned.Options {
 	opts := ownedOptions(prefix, 1)
-	opts.ExpectedKeys = int(float64(e.marks) * 4 * opts.Window.Seconds() / (opts.Window + opts.Hold).Seconds())
+	opts.ExpectedKeys = int(float64(e.marks) * 4 * opts.Window.Seconds() /
+		(opts.Window + opts.Hold).Seconds())
 	opts.InFlight = 4 * workers * marksAtOnce
 	return opts
 }
@@ -70,21 +72,26 @@ func (l *loaded) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sample, err := l.time(ctx, func(ctx context.Context) error { return errors.Join(l.markAll(ctx), l.o.fold(ctx)) })
+	sample, err := l.time(ctx, func(ctx context.Context) error {
+		return errors.Join(l.markAll(ctx), l.o.fold(ctx))
+	})
 	if err != nil {
 		return err
 	}
 	l.row("begun, marked and folded, by turns of 4096", noGoal, sample)
 	after, err := l.memory(ctx)
 	if memory > 0 {
-		l.rows = append(l.rows, harness.Figure(l.name("memory of Redis"), "memory of Redis", float64(after-memory)/float64(l.e.marks), "bytes/key", noGoal))
+		l.rows = append(l.rows, harness.Figure(l.name("memory of Redis"), "memory of Redis",
+			float64(after-memory)/float64(l.e.marks), "bytes/key", noGoal))
 	}
 	return err
 }
 
 func (l *loaded) markAll(ctx context.Context) error {
 	var next atomic.Int64
-	return work.Parallel(ctx, workers, func(ctx context.Context, _ int) error { return l.mark(ctx, &next) })
+	return work.Parallel(ctx, workers, func(ctx context.Context, _ int) error {
+		return l.mark(ctx, &next)
+	})
 }
 
 // mark begins and marks keys until none is left.
@@ -102,15 +109,18 @@ func (l *loaded) mark(ctx context.Context, next *atomic.Int64) error {
 		for n := from; n < min(to, int64(l.e.marks)); n++ {
 			key := dedup.ID(id(uint64(n))) //nolint:gosec // from 0
 			binary.BigEndian.PutUint64(key[8:], uint64(n)*0xff51afd7ed558ccd)
-			reqs = append(reqs, dedup.ClaimRequest{ID: key, Token: dedup.Token(key), Lease: opts.Lease / 3, Hold: opts.Hold, Origin: l.o.origins[0]})
+			reqs = append(reqs, dedup.ClaimRequest{ID: key, Token: dedup.Token(key),
+				Lease: opts.Lease / 3, Hold: opts.Hold, Origin: l.o.origins[0]})
 		}
 		for i, a := range l.o.store.Claim(ctx, reqs) {
 			if a.Err != nil || a.Outcome != dedup.Acquired {
 				return fmt.Errorf("filterbench: a new key is %v: %w", a.Outcome, errors.Join(a.Err))
 			}
 			changes = append(changes, dedup.Change{
-				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1, State: dedup.StateSucceeded, Lease: opts.Lease / 3,
-				Hold: opts.Hold, Window: opts.Window, Landed: true, Until: time.Now().Add(opts.Lease / 3), Origin: l.o.origins[0],
+				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
+				State: dedup.StateSucceeded, Lease: opts.Lease / 3,
+				Hold: opts.Hold, Window: opts.Window, Landed: true,
+				Until: time.Now().Add(opts.Lease / 3), Origin: l.o.origins[0],
 			})
 		}
 		for _, a := range l.o.store.Finish(ctx, changes) {
@@ -129,7 +139,8 @@ func (l *loaded) load(ctx context.Context) error {
 			return err
 		}
 		sample, err := l.time(ctx, func(ctx context.Context) (err error) {
-			l.o.held[0], err = l.o.acquire(ctx, owned.Partition{Source: ownedSource, Number: 0, Count: ownedParts})
+			l.o.held[0], err = l.o.acquire(ctx,
+				owned.Partition{Source: ownedSource, Number: 0, Count: ownedParts})
 			return err
 		})
 		if err != nil {
@@ -144,7 +155,8 @@ func (l *loaded) load(ctx context.Context) error {
 	return nil
 }
 
-func (l *loaded) time(ctx context.Context, do func(context.Context) error) (s harness.Sample, err error) {
+func (l *loaded) time(ctx context.Context, do func(context.Context) error) (s harness.Sample,
+	err error) {
 	before, err := l.meter.Read(ctx)
 	if err != nil {
 		return s, err
@@ -172,7 +184,8 @@ func (l *loaded) name(side string) string {
 func (l *loaded) row(side string, goal harness.Goal, samples ...harness.Sample) {
 	var took, client, redis []float64
 	for _, s := range samples {
-		took, client, redis = append(took, float64(l.e.marks)/s.Rate), append(client, s.ClientUS), append(redis, s.ServerUS)
+		took, client, redis = append(took, float64(l.e.marks)/s.Rate), append(client, s.ClientUS),
+			append(redis, s.ServerUS)
 	}
 	r := harness.Figure(l.name(side), side, harness.Median(took), "s", goal)
 	r.Rounds, r.ClientUS, r.ServerUS = len(samples), harness.Median(client), harness.Median(redis)

@@ -32,9 +32,11 @@ func (e *env) owned() []harness.Group {
 	}
 	var all []harness.Group
 	for _, share := range shares {
-		all = append(all, e.ownedGroup(stream{share: share}, fmt.Sprintf("owned, %d %% duplicates", share)))
+		all = append(all, e.ownedGroup(stream{share: share},
+			fmt.Sprintf("owned, %d %% duplicates", share)))
 		if share == 50 {
-			all = append(all, e.ownedGroup(stream{share, true}, fmt.Sprintf("owned, %d %% duplicates, old ones", share)))
+			all = append(all, e.ownedGroup(stream{share, true},
+				fmt.Sprintf("owned, %d %% duplicates, old ones", share)))
 		}
 	}
 	return all
@@ -47,12 +49,14 @@ func (e *env) ownedGroup(s stream, title string) harness.Group {
 	}
 	return harness.Group{
 		Workload: family, X: float64(s.share), Title: title, Detail: s.share == 10 || s.share == 90,
-		Open: func(ctx context.Context, setup *harness.Setup) error { return e.openOwnedStream(ctx, setup, s, title) },
+		Open: func(ctx context.Context, setup *harness.Setup) error {
+			return e.openOwnedStream(ctx, setup, s, title)
+		},
 	}
 }
 
-// ownedKeys is how long a stream is: long enough to fill fresh sets, all but the last of which are folded
-// within the timing, and so are nearly all of its keys.
+// ownedKeys is how long a stream is: long enough to fill fresh sets, all but the last of which are
+// folded within the timing, and so are nearly all of its keys.
 func (e *env) ownedKeys(s stream) int {
 	const step = workers * batchIDs
 	if e.freshSets == 0 {
@@ -72,7 +76,8 @@ type streamed struct {
 	now made // of the timing that comes, or runs
 }
 
-func (e *env) openOwnedStream(ctx context.Context, setup *harness.Setup, s stream, title string) error {
+func (e *env) openOwnedStream(ctx context.Context, setup *harness.Setup, s stream,
+	title string) error {
 	if e.redis.Own {
 		if err := e.redis.Empty(ctx); err != nil {
 			return err
@@ -81,7 +86,8 @@ func (e *env) openOwnedStream(ctx context.Context, setup *harness.Setup, s strea
 	e.built = nil // a heap of hundreds of megabytes would spare the sides their garbage collections
 	st, n := &streamed{Setup: setup, e: e}, e.ownedKeys(s)
 	setup.MinKeys, setup.MaxKeys, setup.Multiple = n, n, workers*batchIDs
-	setup.Keys = func(n int) []string { st.now = s.make(n); return st.now.keys } // right before its timing
+	// right before its timing
+	setup.Keys = func(n int) []string { st.now = s.make(n); return st.now.keys }
 	setup.ServerCPU = e.redis.CPU()
 	setup.Pair(ownedPairs(title, s)...)
 	raw, err := work.DialRaw(ctx, setup, e.redis.Addr, workers)
@@ -96,7 +102,8 @@ func (e *env) openOwnedStream(ctx context.Context, setup *harness.Setup, s strea
 }
 
 // side adds one. before prepares what c runs on; after is work of the timing as well. Nil: nothing.
-func (st *streamed) side(name string, c consumer, before func(context.Context) error, after func(ctx context.Context, ran int) error) {
+func (st *streamed) side(name string, c consumer, before func(context.Context) error,
+	after func(ctx context.Context, ran int) error) {
 	st.Sides = append(st.Sides, harness.Side{
 		Name: name,
 		Prepare: func(ctx context.Context, _ *harness.Timing) error {
@@ -139,13 +146,16 @@ func (st *streamed) shared(ctx context.Context, keys int) error {
 }
 
 func (st *streamed) owner(ctx context.Context, side string) error {
-	o, err := openOwned(ctx, st.Setup, st.e.redis.Addr, func(prefix string) owned.Options { return ownedOptions(prefix, ownedPlan) })
+	o, err := openOwned(ctx, st.Setup, st.e.redis.Addr, func(prefix string) owned.Options {
+		return ownedOptions(prefix, ownedPlan)
+	})
 	if err != nil {
 		return err
 	}
 	const lease = 10 * time.Second // a third of the partition's
 	d, err := dedup.New(o.store, dedup.Config{
-		Namespace: "bench", Window: 24 * time.Hour, Hold: time.Hour, LeaseTTL: lease, StoreTimeout: lease / 2, SeenOnly: true,
+		Namespace: "bench", Window: 24 * time.Hour, Hold: time.Hour, LeaseTTL: lease,
+		StoreTimeout: lease / 2, SeenOnly: true,
 	})
 	if err != nil {
 		return err
@@ -155,7 +165,9 @@ func (st *streamed) owner(ctx context.Context, side string) error {
 	if side == ownedOne {
 		c = merged{two}
 	}
-	st.side(side, c, o.take, func(ctx context.Context, ran int) error { return errors.Join(o.fold(ctx), o.proven(ran)) })
+	st.side(side, c, o.take, func(ctx context.Context, ran int) error {
+		return errors.Join(o.fold(ctx), o.proven(ran))
+	})
 	return nil
 }
 
@@ -163,7 +175,8 @@ func (st *streamed) owner(ctx context.Context, side string) error {
 func ownedPairs(title string, s stream) []harness.Pair {
 	var pairs []harness.Pair
 	add := func(side, against string, cpu bool, goal harness.Goal) {
-		p := harness.Pair{Name: title + ", batches of 256", Side: side, Against: against, Goal: goal}
+		p := harness.Pair{Name: title + ", batches of 256", Side: side, Against: against,
+			Goal: goal}
 		if side == ownedOne {
 			p.Name += ", one trip a batch"
 		}
@@ -172,7 +185,8 @@ func ownedPairs(title string, s stream) []harness.Pair {
 		}
 		pairs = append(pairs, p)
 	}
-	least, three, third := harness.AtLeast(1, 0), harness.When(s.share == 0, harness.AtLeast(3, 5)), harness.When(s.share == 0, harness.AtMost(0.333, 0.2))
+	least, three, third := harness.AtLeast(1, 0), harness.When(s.share == 0, harness.AtLeast(3, 5)),
+		harness.When(s.share == 0, harness.AtMost(0.333, 0.2))
 	add(ownedTwo, rawSide, false, three)
 	add(ownedTwo, sharedTwo, false, least)
 	add(ownedTwo, sharedSmall, false, least)
@@ -193,9 +207,10 @@ type consumer interface {
 	run(ctx context.Context, worker int, keys []string) (int, error)
 }
 
-// consumeAll has every worker run its half of keys, of which so many are new. A side that ran another number has
-// measured something else.
-func consumeAll(ctx context.Context, c consumer, keys []string, news int, after func(context.Context, int) error) error {
+// consumeAll has every worker run its half of keys, of which so many are new. A side that ran
+// another number has measured something else.
+func consumeAll(ctx context.Context, c consumer, keys []string, news int,
+	after func(context.Context, int) error) error {
 	var counts [workers]int
 	err := work.Parallel(ctx, workers, func(ctx context.Context, w int) (err error) {
 		counts[w], err = c.run(ctx, w, part(keys, w))
@@ -214,7 +229,8 @@ func consumeAll(ctx context.Context, c consumer, keys []string, news int, after 
 	}
 }
 
-// rawCycle is the least that claim and completion cost without an owner: a command each, in pipelines.
+// rawCycle is the least that claim and completion cost without an owner: a command each, in
+// pipelines.
 type rawCycle struct {
 	conns  work.Raw
 	effect func(key string) // of a test; nil otherwise
@@ -239,8 +255,8 @@ func (r rawCycle) run(ctx context.Context, worker int, keys []string) (ran int, 
 	return ran, nil
 }
 
-// batches claims a batch, runs what is new and ends it, as kafkaadapter does: in two trips. The requests say
-// where they come from, as its do.
+// batches claims a batch, runs what is new and ends it, as kafkaadapter does: in two trips. The
+// requests say where they come from, as its do.
 type batches struct {
 	d       *dedup.Deduper
 	origins *[workers]dedup.Origin

@@ -28,7 +28,8 @@ func embedded(t *testing.T) *server.Redis {
 	return redis
 }
 
-// A stream has the duplicates that its name says, where a consumer can tell them from what is in flight.
+// A stream has the duplicates that its name says, where a consumer can tell them from what is in
+// flight.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	const n = 40 * workers * batchIDs
@@ -36,7 +37,8 @@ func TestStreams(t *testing.T) {
 		for _, old := range []bool{false, true} {
 			s := stream{share: share, old: old}
 			m := s.make(n)
-			known, last := map[string]int{}, map[string]int{} // where it came first and last; -1: before the stream
+			// where it came first and last; -1: before the stream
+			known, last := map[string]int{}, map[string]int{}
 			for _, key := range m.old {
 				if _, twice := known[key]; twice {
 					t.Errorf("%+v: an old key ends twice", s)
@@ -52,7 +54,8 @@ func TestStreams(t *testing.T) {
 					case at < 0 != old:
 						t.Fatalf("%+v: key %d repeats one at %d", s, i, at)
 					case !old && (i-at < gap || i-last[key] > gap+recentSpan):
-						t.Fatalf("%+v: key %d repeats one that came first at %d and last at %d", s, i, at, last[key])
+						t.Fatalf("%+v: key %d repeats one that came first at %d and last at %d",
+							s, i, at, last[key])
 					}
 					last[key] = i
 					if dup {
@@ -70,7 +73,8 @@ func TestStreams(t *testing.T) {
 				t.Errorf("%+v: %.1f %% are duplicates", s, got)
 			}
 			if n-repeated != m.news || len(known)-len(m.old) != m.news {
-				t.Errorf("%+v: %d of %d keys are new, and %d were said to be", s, n-repeated, n, m.news)
+				t.Errorf("%+v: %d of %d keys are new, and %d were said to be",
+					s, n-repeated, n, m.news)
 			}
 			if again := s.make(n); again.keys[0] == m.keys[0] || again.news != m.news {
 				t.Errorf("%+v: the next stream has the same keys, or fewer", s)
@@ -97,7 +101,8 @@ func TestOwnedRunsEachOnce(t *testing.T) {
 	for _, s := range []stream{{share: 0}, {share: 90}, {share: 50, old: true}} {
 		clear(ran)
 		g := e.ownedGroup(s, "x")
-		rows, err := harness.Runner{Rounds: 1, Budget: time.Millisecond}.Run(t.Context(), []harness.Group{g})
+		rows, err := harness.Runner{Rounds: 1, Budget: time.Millisecond}.Run(t.Context(),
+			[]harness.Group{g})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +123,8 @@ func TestOwnedRunsEachOnce(t *testing.T) {
 			t.Errorf("ran: %q", got)
 		}
 		for _, r := range rows {
-			if r.Value <= 0 && !strings.HasSuffix(r.Name, "Redis CPU") { // the embedded one has none of its own
+			// the embedded one has none of its own
+			if r.Value <= 0 && !strings.HasSuffix(r.Name, "Redis CPU") {
 				t.Errorf("nothing was measured: %+v", r)
 			}
 		}
@@ -156,7 +162,8 @@ func TestTimingFolds(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	o, err := openOwned(t.Context(), opened, redis.Addr, (&env{marks: 60_000}).oneGeneration) // sets of freshMembers
+	// sets of freshMembers
+	o, err := openOwned(t.Context(), opened, redis.Addr, (&env{marks: 60_000}).oneGeneration)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +212,8 @@ func TestStreamsFillSets(t *testing.T) {
 	for share, sets := range map[int]int{0: 2, 10: 2, 50: 1, 90: 1} {
 		s := stream{share: share}
 		m := s.make(e.ownedKeys(s))
-		if each := m.news / workers; each < sets*freshMembers+batchIDs || each > sets*freshMembers+5*batchIDs {
+		if each := m.news / workers; each < sets*freshMembers+batchIDs ||
+			each > sets*freshMembers+5*batchIDs {
 			t.Errorf("%d %%: %d new keys for %d sets", share, each, sets)
 		}
 	}

@@ -22,7 +22,8 @@ import (
 const (
 	// freshMembers is how many keys a fresh set of ownedPlan has before it is folded.
 	freshMembers = 16 << 10
-	// ownedPlan is for how many keys a window a partition is planned: with 32 of them some twelve millions.
+	// ownedPlan is for how many keys a window a partition is planned: with 32 of them some twelve
+	// millions.
 	ownedPlan = 370_000
 	// ownedParts is how many partitions there are: each timing has some that nobody has used.
 	ownedParts = 256
@@ -45,18 +46,20 @@ type owner struct {
 // ownedOptions plan partitions for so many keys each.
 func ownedOptions(prefix string, keys int) owned.Options {
 	return owned.Options{
-		Prefix: prefix, Secret: []byte("secret of the benchmarks"), Window: 24 * time.Hour, Hold: time.Hour, Lease: 30 * time.Second,
-		ExpectedKeys: keys,
+		Prefix: prefix, Secret: []byte("secret of the benchmarks"), Window: 24 * time.Hour,
+		Hold: time.Hour, Lease: 30 * time.Second, ExpectedKeys: keys,
 	}
 }
 
 // openOwned boots a prefix of its own and opens a store there, for the time of a setup.
-func openOwned(ctx context.Context, s *harness.Setup, addr string, plan func(prefix string) owned.Options) (*owner, error) {
+func openOwned(ctx context.Context, s *harness.Setup, addr string,
+	plan func(prefix string) owned.Options) (*owner, error) {
 	o := &owner{client: server.NewClient(addr, 0, 0), prefix: "o" + harness.Fresh()[:8]}
 	s.Defer(o.client.Close)
 	opts := plan(o.prefix)
 	inner, err := redisadapter.New(ctx, o.client, redisadapter.Options{
-		Prefix: o.prefix + "i", Owned: true, Layout: redisadapter.SeenOnly, OnFinding: func(redisadapter.Finding) {},
+		Prefix: o.prefix + "i", Owned: true, Layout: redisadapter.SeenOnly,
+		OnFinding: func(redisadapter.Finding) {},
 	})
 	if err == nil {
 		err = owned.Boot(ctx, o.client, opts)
@@ -90,7 +93,8 @@ func (o *owner) take(ctx context.Context) error {
 			return fmt.Errorf("filterbench: all %d partitions were used", ownedParts)
 		}
 		var err error
-		if o.held[w], err = o.acquire(ctx, owned.Partition{Source: ownedSource, Number: o.used, Count: ownedParts}); err != nil {
+		if o.held[w], err = o.acquire(ctx,
+			owned.Partition{Source: ownedSource, Number: o.used, Count: ownedParts}); err != nil {
 			return err
 		}
 		o.origins[w] = dedup.Origin{Source: ownedSource, Partition: o.used}
@@ -105,7 +109,9 @@ func (o *owner) acquire(ctx context.Context, p owned.Partition) (*owned.Ownershi
 	if err != nil {
 		return nil, err
 	}
-	return own, until(ctx, func(int) (bool, error) { return own.Stats().Loaded, context.Cause(own.Context()) })
+	return own, until(ctx, func(int) (bool, error) {
+		return own.Stats().Loaded, context.Cause(own.Context())
+	})
 }
 
 // until asks every millisecond. The question is told how often it was asked.
@@ -126,9 +132,9 @@ func until(ctx context.Context, over func(n int) (bool, error)) error {
 	}
 }
 
-// fold waits until the sets that are full have been folded: work of a timing that would else be done in the
-// next one, another side's. The store folds with its renewals, some seconds later, and looks for what is to be
-// done when it acquires something: so it is made to.
+// fold waits until the sets that are full have been folded: work of a timing that would else be
+// done in the next one, another side's. The store folds with its renewals, some seconds later, and
+// looks for what is to be done when it acquires something: so it is made to.
 func (o *owner) fold(ctx context.Context) error {
 	return until(ctx, func(n int) (bool, error) {
 		for w := range workers {
@@ -165,7 +171,8 @@ func (o *owner) unfolded(ctx context.Context, number int32) (sets uint64, err er
 	}
 	head, err := redisscript.ReadOwnHead(fields)
 	if err != nil || head == nil {
-		return 0, errors.Join(err, fmt.Errorf("filterbench: partition %d has a head: %t", number, head != nil))
+		return 0, errors.Join(err,
+			fmt.Errorf("filterbench: partition %d has a head: %t", number, head != nil))
 	}
 	for _, g := range head.Gens {
 		if g.Newest > g.Folded+1 {
@@ -181,8 +188,8 @@ func tag(source string, number int32) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// proven notes that so many new keys have run, and fails unless nearly all that did were begun without a claim
-// of the inner store: or what was timed would be that.
+// proven notes that so many new keys have run, and fails unless nearly all that did were begun
+// without a claim of the inner store: or what was timed would be that.
 func (o *owner) proven(ran int) error {
 	o.ran += ran
 	saved := 0
@@ -190,7 +197,8 @@ func (o *owner) proven(ran int) error {
 		saved += int(own.Stats().Saved) //nolint:gosec // a few
 	}
 	if saved < o.ran*99/100 {
-		return fmt.Errorf("filterbench: %d keys were begun without a claim, of %d that were new", saved, o.ran)
+		return fmt.Errorf("filterbench: %d keys were begun without a claim, of %d that were new",
+			saved, o.ran)
 	}
 	return nil
 }

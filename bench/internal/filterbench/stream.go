@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// workers is how many batches are under way at once: two partitions of one consumer, of which each
-	// has the half of a stream.
+	// workers is how many batches are under way at once: two partitions of one consumer, of which
+	// each has the half of a stream.
 	workers = 2
-	// gap is how far from its repetition a key is at least: its batch has ended, also where a batch ends
-	// with the claims of the next.
+	// gap is how far from its repetition a key is at least: its batch has ended, also where a batch
+	// ends with the claims of the next.
 	gap = 2 * batchIDs
 	// recentSpan is how far it is at most, where it is recent.
 	recentSpan = 8192
@@ -30,8 +30,8 @@ type made struct {
 	news int      // keys that are to run
 }
 
-// make makes one of n keys, a multiple of the workers' batches, from names that nobody has used. Where its
-// duplicates are is always the same.
+// make makes one of n keys, a multiple of the workers' batches, from names that nobody has used.
+// Where its duplicates are is always the same.
 func (s stream) make(n int) made {
 	m := made{keys: harness.FreshKeys(n), news: n}
 	for w := range workers {

@@ -1,6 +1,6 @@
 // Package filterbench measures package bloom, and what is built with it, next to what people use
-// instead: the time of one answer, memory, false positives, rotation, snapshots, and what is left of
-// it when it is overloaded or attacked.
+// instead: the time of one answer, memory, false positives, rotation, snapshots, and what is left
+// of it when it is overloaded or attacked.
 package filterbench
 
 import (
@@ -25,7 +25,8 @@ var Suite = harness.Suite{
 	Open: func(ctx context.Context, o harness.Options) (b *harness.Bench, err error) {
 		e := newEnv(o)
 		b = &harness.Bench{Modules: map[string]string{
-			"github.com/bits-and-blooms/bloom/v3": "bits-and-blooms", "github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx",
+			"github.com/bits-and-blooms/bloom/v3": "bits-and-blooms",
+			"github.com/redis/go-redis/v9":        "go-redis", "github.com/jackc/pgx/v5": "pgx",
 		}}
 		if o.Redis == server.None {
 			b.LeftOut = append(b.LeftOut, "owned partitions, without Redis")
@@ -36,7 +37,8 @@ var Suite = harness.Suite{
 		}
 		if e.redis == nil || o.Postgres == server.None {
 			b.LeftOut = append(b.LeftOut, "the layered composition, without its servers")
-		} else if e.records, err = server.OpenDatabase(ctx, sqladapter.Postgres, o.Postgres, 0); err != nil {
+		} else if e.records, err = server.OpenDatabase(ctx, sqladapter.Postgres, o.Postgres,
+			0); err != nil {
 			return b, err
 		} else {
 			b.Servers, b.Meter.ServerCPU = append(b.Servers, e.records), e.records.CPU()
@@ -48,15 +50,17 @@ var Suite = harness.Suite{
 
 // env is where the workloads run.
 type env struct {
-	sizes  []int         // ids of a window that filters are planned for, ascending; the last one counts most
+	// ids of a window that filters are planned for, ascending; the last one counts most
+	sizes  []int
 	budget time.Duration // of one timing
 	rounds int           // of what is not timed in turn
 	hits   int           // false positives that a rate is counted from, as expected by the plan
-	// redis is the server of owned partitions, and with records of the layered composition. A workload without its
-	// server is left out.
-	redis     *server.Redis
-	records   *server.Database
-	freshSets int    // fresh sets that a stream without duplicates fills in each owned partition; 0: none
+	// redis is the server of owned partitions, and with records of the layered composition. A
+	// workload without its server is left out.
+	redis   *server.Redis
+	records *server.Database
+	// fresh sets that a stream without duplicates fills in each owned partition; 0: none
+	freshSets int
 	marks     int    // keys of a partition that are loaded; 0: not measured
 	dir       string // where snapshots are written; empty: the system's folder for temporary files
 
@@ -66,9 +70,11 @@ type env struct {
 
 func newEnv(o harness.Options) *env {
 	if o.Quick {
-		return &env{sizes: []int{20_000, 200_000}, budget: o.Budget, rounds: o.Rounds, hits: 100, freshSets: 1, marks: 200_000}
+		return &env{sizes: []int{20_000, 200_000}, budget: o.Budget, rounds: o.Rounds, hits: 100,
+			freshSets: 1, marks: 200_000}
 	}
-	return &env{sizes: []int{100_000, 1_000_000, 10_000_000}, budget: o.Budget, rounds: o.Rounds, hits: 1000, freshSets: 4, marks: 10_000_000}
+	return &env{sizes: []int{100_000, 1_000_000, 10_000_000}, budget: o.Budget, rounds: o.Rounds,
+		hits: 1000, freshSets: 4, marks: 10_000_000}
 }
 
 // most is the largest size.
@@ -76,15 +82,18 @@ func (e *env) most() int { return e.sizes[len(e.sizes)-1] }
 
 // groups are all workloads.
 func (e *env) groups() []harness.Group {
-	return slices.Concat(e.answers(), e.memory(), e.rates(), e.rotation(), e.snapshots(), e.degraded(), e.layered(), e.owned(), e.loads())
+	return slices.Concat(e.answers(), e.memory(), e.rates(), e.rotation(), e.snapshots(),
+		e.degraded(), e.layered(), e.owned(), e.loads())
 }
 
 // group is one that measures by itself.
-func group(workload string, x float64, title string, measure func(context.Context) ([]harness.Row, error)) harness.Group {
-	return harness.Group{Workload: workload, X: x, Title: title, Open: func(ctx context.Context, s *harness.Setup) (err error) {
-		s.Rows, err = measure(ctx)
-		return err
-	}}
+func group(workload string, x float64, title string,
+	measure func(context.Context) ([]harness.Row, error)) harness.Group {
+	return harness.Group{Workload: workload, X: x, Title: title,
+		Open: func(ctx context.Context, s *harness.Setup) (err error) {
+			s.Rows, err = measure(ctx)
+			return err
+		}}
 }
 
 // window is that of all filters here: four slices of 1000 s.
@@ -93,7 +102,8 @@ const window = 4000 * time.Second
 // batchIDs is how many ids a batch has.
 const batchIDs = work.Typical
 
-// id is the n-th one. The same n gives the same id; where the bits of one are says nothing of the next.
+// id is the n-th one. The same n gives the same id; where the bits of one are says nothing of the
+// next.
 func id(n uint64) (b [16]byte) {
 	binary.LittleEndian.PutUint64(b[:], n*0x9e3779b97f4a7c15)
 	binary.LittleEndian.PutUint64(b[8:], n)
@@ -141,8 +151,8 @@ func open(o bloom.Options) (*bloom.Filter, *bloom.Feed, error) {
 }
 
 // filled is an open filter as full as planned: every generation has what it is planned for, id n in
-// generation -(n mod generations). The ids below the number that the window was planned for are thus
-// spread over all of them.
+// generation -(n mod generations). The ids below the number that the window was planned for are
+// thus spread over all of them.
 func filled(o bloom.Options) (*bloom.Filter, error) {
 	f, feed, err := open(o)
 	if err != nil {

@@ -34,14 +34,21 @@ func (g Group) row(p Pair, samples map[string][]Sample) Row {
 	median := func(figure func(Sample) float64) float64 { return Median(of(p.Side, figure)) }
 	mine := of(p.Side, metric)
 	r := Row{
-		Name: cmp.Or(p.Name, g.Title), Value: Median(mine), Unit: p.Metric.Unit(), Against: p.Against, Rounds: len(mine),
+		Name: cmp.Or(p.Name, g.Title), Value: Median(mine), Unit: p.Metric.Unit(),
+		Against: p.Against, Rounds: len(mine),
 		Goal: p.Goal.String(), Workload: g.Workload, Side: p.Side, X: g.X,
-		ClientUS: median(func(s Sample) float64 { return s.ClientUS }), ServerUS: median(func(s Sample) float64 { return s.ServerUS }),
-		Allocs: median(func(s Sample) float64 { return s.Allocs }), P50Micros: median(func(s Sample) float64 { return s.P50 }),
+		ClientUS: median(func(s Sample) float64 {
+			return s.ClientUS
+		}), ServerUS: median(func(s Sample) float64 { return s.ServerUS }),
+		Allocs: median(func(s Sample) float64 {
+			return s.Allocs
+		}), P50Micros: median(func(s Sample) float64 { return s.P50 }),
 		P99Micros: median(func(s Sample) float64 { return s.P99 }),
 	}
 	if p.Metric == Messages {
-		r.BrokerUS, r.BusyUS = median(func(s Sample) float64 { return s.BrokerUS }), median(func(s Sample) float64 { return s.BusyUS })
+		r.BrokerUS, r.BusyUS = median(func(s Sample) float64 {
+			return s.BrokerUS
+		}), median(func(s Sample) float64 { return s.BusyUS })
 		r.Binds = binds(r, runtime.NumCPU())
 	}
 	if p.Against != "" {

@@ -12,17 +12,21 @@ func TestBesideTwoTogether(t *testing.T) {
 	known := Row{Name: "known when it was opened"}
 	group := Group{Open: func(_ context.Context, s *Setup) error {
 		*s = Setup{
-			Sides: []Side{scripted("both", &order, 30), scripted("one", &order, 100), scripted("other", &order, 50), scripted("none", &order, 0)},
-			Pairs: []Pair{{Side: "both", Against: "one", And: "other"}, {Side: "both", Against: "one", And: "none"}},
-			Rows:  []Row{known},
+			Sides: []Side{scripted("both", &order, 30), scripted("one", &order, 100),
+				scripted("other", &order, 50), scripted("none", &order, 0)},
+			Pairs: []Pair{{Side: "both", Against: "one", And: "other"},
+				{Side: "both", Against: "one", And: "none"}},
+			Rows: []Row{known},
 		}
 		return nil
 	}}
-	rows, err := Runner{Rounds: 1, MaxKeys: 10, Budget: time.Second}.Run(t.Context(), []Group{group})
+	rows, err := Runner{Rounds: 1, MaxKeys: 10, Budget: time.Second}.Run(t.Context(),
+		[]Group{group})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := rows[0]; r.AgainstValue < 33.3 || r.AgainstValue > 33.4 || r.Ratio < 0.899 || r.Ratio > 0.901 {
+	if r := rows[0]; r.AgainstValue < 33.3 || r.AgainstValue > 33.4 || r.Ratio < 0.899 ||
+		r.Ratio > 0.901 {
 		t.Errorf("beside 1/(1/100 + 1/50): %+v", r)
 	}
 	if r := rows[1]; r.Ratio != 0 || r.AgainstValue != 0 {
@@ -46,7 +50,8 @@ func TestLeastKeysOfASide(t *testing.T) {
 		*s = Setup{Sides: []Side{side("few", 0), side("many", 500)}}
 		return nil
 	}}
-	if _, err := (Runner{Rounds: 1, MaxKeys: 10, Budget: time.Nanosecond}).Run(t.Context(), []Group{group}); err != nil {
+	if _, err := (Runner{Rounds: 1, MaxKeys: 10, Budget: time.Nanosecond}).Run(t.Context(),
+		[]Group{group}); err != nil {
 		t.Fatal(err)
 	}
 	if sizes["few"] > 10 || sizes["many"] != 500 {

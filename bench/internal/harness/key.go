@@ -19,7 +19,8 @@ func FreshKeys(n int) []string {
 	for i := range keys {
 		id := first + uint64(i)
 		low := (id ^ keyRun) * 0x9e3779b97f4a7c15 // odd, so distinct ids stay distinct
-		keys[i] = fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", uint32(low>>32), uint16(low>>16), uint16(low), uint16(keyRun>>48), keyRun&0xffffffffffff)
+		keys[i] = fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", uint32(low>>32), uint16(low>>16),
+			uint16(low), uint16(keyRun>>48), keyRun&0xffffffffffff)
 	}
 	return keys
 }

@@ -17,7 +17,8 @@ func TestRecent(t *testing.T) {
 				t.Fatalf("key %d repeats %d after %d", i, first, i-first)
 			}
 		}
-		if got := 100 * float64(repeated) / (n - gap); got < float64(share)-2 || got > float64(share)+2 {
+		if got := 100 * float64(repeated) / (n - gap); got < float64(share)-2 ||
+			got > float64(share)+2 {
 			t.Errorf("%v %% duplicates, want %d", got, share)
 		}
 	}

@@ -34,7 +34,8 @@ func machineCPU() time.Duration {
 		return 0
 	}
 	t := stat.CPUTotal
-	return time.Duration((t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal) * float64(time.Second))
+	return time.Duration((t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ +
+		t.Steal) * float64(time.Second))
 }
 
 // machine says what this runs on, without its name.
@@ -56,7 +57,8 @@ func commit(ctx context.Context) string {
 	}
 	commit := strings.TrimSpace(string(out))
 	// Results themselves may differ: they are what a run writes.
-	dirty, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/bench/results", ":!/docs/benchmarks.md", ":!/docs/front.md").Output()
+	dirty, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no",
+		"--", ":/", ":!/bench/results", ":!/docs/benchmarks.md", ":!/docs/front.md").Output()
 	if err == nil && len(dirty) > 0 {
 		commit += "+"
 	}

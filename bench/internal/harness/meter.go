@@ -137,7 +137,8 @@ func (r Reading) To(after Reading, n int) Sample {
 	each := 1 / float64(n)
 	return Sample{
 		Rate:     float64(n) / after.began.at.Sub(r.ended.at).Seconds(),
-		ClientUS: micros(after.began.client-r.ended.client) * each, ServerUS: micros(after.server-r.server) * each,
+		ClientUS: micros(after.began.client-r.ended.client) * each,
+		ServerUS: micros(after.server-r.server) * each,
 		BrokerUS: micros(after.broker-r.broker) * each, BusyUS: micros(after.busy-r.busy) * each,
 		Allocs: float64(after.mallocs-r.mallocs) * each,
 	}

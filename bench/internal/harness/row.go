@@ -34,28 +34,33 @@ type Row struct {
 	Goal         string     `json:"goal"` // empty: nothing is asked for
 	OK           bool       `json:"ok"`
 
-	Workload  string  `json:"workload,omitempty"`  // the family of rows that a plot draws
-	Side      string  `json:"side,omitempty"`      // who did the work
-	X         float64 `json:"x"`                   // the parameter that the family varies
-	ClientUS  float64 `json:"client_us,omitempty"` // CPU microseconds per key of this process
-	ServerUS  float64 `json:"server_us,omitempty"` // CPU microseconds per key of Redis's thread, or of the database
-	BrokerUS  float64 `json:"broker_us,omitempty"` // CPU microseconds per message of the broker's process
-	BusyUS    float64 `json:"busy_us,omitempty"`   // CPU microseconds per message of the whole machine, other programs included
-	Allocs    float64 `json:"allocs,omitempty"`    // heap allocations per key of this process
-	P50Micros float64 `json:"p50_us,omitempty"`    // latency of one call, microseconds
-	P99Micros float64 `json:"p99_us,omitempty"`    // latency of one call, microseconds
+	Workload string  `json:"workload,omitempty"`  // the family of rows that a plot draws
+	Side     string  `json:"side,omitempty"`      // who did the work
+	X        float64 `json:"x"`                   // the parameter that the family varies
+	ClientUS float64 `json:"client_us,omitempty"` // CPU microseconds per key of this process
+	// CPU microseconds per key of Redis's thread, or of the database
+	ServerUS float64 `json:"server_us,omitempty"`
+	// CPU microseconds per message of the broker's process
+	BrokerUS float64 `json:"broker_us,omitempty"`
+	// CPU microseconds per message of the whole machine, other programs included
+	BusyUS    float64 `json:"busy_us,omitempty"`
+	Allocs    float64 `json:"allocs,omitempty"` // heap allocations per key of this process
+	P50Micros float64 `json:"p50_us,omitempty"` // latency of one call, microseconds
+	P99Micros float64 `json:"p99_us,omitempty"` // latency of one call, microseconds
 	// Binds says which processor the side's rate is bounded by, and how busy each was.
 	Binds string `json:"binds,omitempty"`
 }
 
-// Figure is a row of something that is not timed in turn. Its workload and parameter are those of the
-// group that it is a row of.
+// Figure is a row of something that is not timed in turn. Its workload and parameter are those of
+// the group that it is a row of.
 func Figure(name, side string, value float64, unit string, goal Goal) Row {
-	return Row{Name: name, Side: side, Value: value, Unit: unit, Rounds: 1, Goal: goal.String(), OK: goal.Reached(value, 0)}
+	return Row{Name: name, Side: side, Value: value, Unit: unit, Rounds: 1, Goal: goal.String(),
+		OK: goal.Reached(value, 0)}
 }
 
 // Compared is a Figure next to another value.
-func Compared(name, side string, value float64, unit, against string, other float64, goal Goal) Row {
+func Compared(name, side string, value float64, unit, against string, other float64,
+	goal Goal) Row {
 	r := Figure(name, side, value, unit, goal)
 	r.Against, r.AgainstValue, r.Ratio = against, other, value/other
 	r.Spread = [2]float64{r.Ratio, r.Ratio}
@@ -67,7 +72,8 @@ func Compared(name, side string, value float64, unit, against string, other floa
 func (r Row) String() string {
 	text := fmt.Sprintf("%-46s %-30s %11.4g %-8s", r.Name, r.Side, r.Value, r.Unit)
 	if r.Against != "" {
-		text += fmt.Sprintf(" %6.2fx [%.2f, %.2f] of %s (%.4g)", r.Ratio, r.Spread[0], r.Spread[1], r.Against, r.AgainstValue)
+		text += fmt.Sprintf(" %6.2fx [%.2f, %.2f] of %s (%.4g)", r.Ratio, r.Spread[0], r.Spread[1],
+			r.Against, r.AgainstValue)
 	}
 	if r.Goal != "" {
 		status := "missed"
@@ -107,8 +113,8 @@ func (r Results) Write(path string) error {
 	return os.Rename(path+".new", path)
 }
 
-// ReadJSON reads a file of results into what has its fields. A field that is not known is an error: the
-// format is read by others too.
+// ReadJSON reads a file of results into what has its fields. A field that is not known is an error:
+// the format is read by others too.
 func ReadJSON(path string, into any) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

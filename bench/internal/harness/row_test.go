@@ -10,10 +10,13 @@ import (
 
 func TestResultsRoundTrip(t *testing.T) {
 	want := Results{
-		Area: "redis", Commit: "abc", Date: "2026-01-02", Machine: "2 cores", Versions: map[string]string{"go": "1.26"},
+		Area: "redis", Commit: "abc", Date: "2026-01-02", Machine: "2 cores",
+		Versions: map[string]string{"go": "1.26"},
 		Rows: []Row{{
-			Name: "batch", Value: 1.5, Unit: "keys/s", Against: "raw", AgainstValue: 2, Ratio: 0.75, Spread: [2]float64{0.5, 1}, Rounds: 7,
-			Goal: ">= 0.85x", OK: false, Workload: "batch", Side: "onceward", X: 256, ClientUS: 1, ServerUS: 2, Allocs: 3, P50Micros: 4, P99Micros: 5,
+			Name: "batch", Value: 1.5, Unit: "keys/s", Against: "raw", AgainstValue: 2, Ratio: 0.75,
+			Spread: [2]float64{0.5, 1}, Rounds: 7,
+			Goal: ">= 0.85x", OK: false, Workload: "batch", Side: "onceward", X: 256, ClientUS: 1,
+			ServerUS: 2, Allocs: 3, P50Micros: 4, P99Micros: 5,
 		}},
 		LeftOut: []string{"this"},
 	}
@@ -34,7 +37,8 @@ func TestResultsRoundTrip(t *testing.T) {
 	}
 	// Other tools read these names, in this order.
 	last := -1
-	for _, name := range []string{"area", "commit", "date", "machine", "versions", "rows", "name", "value", "unit", "against", "against_value", "ratio", "spread", "rounds", "goal", "ok"} {
+	for _, name := range []string{"area", "commit", "date", "machine", "versions", "rows", "name",
+		"value", "unit", "against", "against_value", "ratio", "spread", "rounds", "goal", "ok"} {
 		at := strings.Index(string(data[last+1:]), `"`+name+`"`)
 		if at < 0 {
 			t.Fatalf("no %q after byte %d of\n%s", name, last, data)
@@ -48,7 +52,8 @@ func TestResultsRoundTrip(t *testing.T) {
 
 func TestReadRefusesWhatItDoesNotKnow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.json")
-	if err := os.WriteFile(path, []byte(`{"area":"redis","rows":[{"nome":"x"}]}`), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(`{"area":"redis","rows":[{"nome":"x"}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Read(path); err == nil || !strings.Contains(err.Error(), "nome") {

@@ -88,7 +88,8 @@ func (r Runner) group(ctx context.Context, g Group, step func(round int)) (rows 
 }
 
 // round times every side once.
-func (r Runner) round(ctx context.Context, s *Setup, sizes []int, round int, samples map[string][]Sample) error {
+func (r Runner) round(ctx context.Context, s *Setup, sizes []int,
+	round int, samples map[string][]Sample) error {
 	for i := range s.Sides {
 		at := sideAt(i, round, len(s.Sides))
 		side := s.Sides[at]

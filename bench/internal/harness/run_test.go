@@ -22,18 +22,23 @@ func scripted(name string, order *[]string, rates ...float64) Side {
 
 func TestRunPairsAndRotates(t *testing.T) {
 	var order []string
-	group := Group{Workload: "w", X: 3, Title: "work", Open: func(_ context.Context, s *Setup) error {
-		*s = Setup{
-			// The first rate warms up and must not count.
-			Sides: []Side{scripted("ours", &order, 9999, 10, 30, 40), scripted("theirs", &order, 1, 20, 30, 20)},
-			Pairs: []Pair{
-				{Name: "rate", Side: "ours", Against: "theirs", Text: "them", Goal: AtLeast(1, 0)},
-				{Name: "allocations", Side: "ours", Metric: Allocs, Goal: ValueAtMost(14, 0, "")},
-			},
-		}
-		return nil
-	}}
-	rows, err := Runner{Rounds: 3, MaxKeys: 10, Budget: time.Second}.Run(t.Context(), []Group{group})
+	group := Group{Workload: "w", X: 3, Title: "work",
+		Open: func(_ context.Context, s *Setup) error {
+			*s = Setup{
+				// The first rate warms up and must not count.
+				Sides: []Side{scripted("ours", &order, 9999, 10, 30, 40),
+					scripted("theirs", &order, 1, 20, 30, 20)},
+				Pairs: []Pair{
+					{Name: "rate", Side: "ours", Against: "theirs", Text: "them",
+						Goal: AtLeast(1, 0)},
+					{Name: "allocations", Side: "ours", Metric: Allocs,
+						Goal: ValueAtMost(14, 0, "")},
+				},
+			}
+			return nil
+		}}
+	rows, err := Runner{Rounds: 3, MaxKeys: 10, Budget: time.Second}.Run(t.Context(),
+		[]Group{group})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +50,8 @@ func TestRunPairsAndRotates(t *testing.T) {
 		t.Fatalf("%d rows, want two pairs and the side without one", len(rows))
 	}
 	r := rows[0] // rounds: 10/20, 30/30, 40/20
-	if r.Value != 30 || r.AgainstValue != 20 || r.Ratio != 1 || r.Spread != [2]float64{0.5, 2} || r.Rounds != 3 || !r.OK || r.Against != "them" {
+	if r.Value != 30 || r.AgainstValue != 20 || r.Ratio != 1 || r.Spread != [2]float64{0.5, 2} ||
+		r.Rounds != 3 || !r.OK || r.Against != "them" {
 		t.Errorf("row %+v", r)
 	}
 	if r.Workload != "w" || r.Side != "ours" || r.X != 3 || r.Unit != "keys/s" {
@@ -93,7 +99,8 @@ func TestGoalIsNotReachedByNothing(t *testing.T) {
 	group := Group{Open: func(_ context.Context, s *Setup) error {
 		*s = Setup{
 			Sides: []Side{scripted("ours", &order, 1), scripted("theirs", &order, 1)},
-			Pairs: []Pair{{Side: "ours", Against: "theirs", Metric: ServerMicros, Goal: AtMost(1, 0)}},
+			Pairs: []Pair{{Side: "ours", Against: "theirs", Metric: ServerMicros,
+				Goal: AtMost(1, 0)}},
 		}
 		return nil
 	}}
@@ -130,8 +137,12 @@ func TestRunSizes(t *testing.T) {
 		} {
 			sizes = nil
 			c.setup.Sides = []Side{side}
-			group := Group{Open: func(_ context.Context, s *Setup) error { *s = c.setup; return nil }}
-			if _, err := (Runner{Rounds: 1, MaxKeys: 100, Budget: time.Second}).Run(t.Context(), []Group{group}); err != nil {
+			group := Group{Open: func(_ context.Context, s *Setup) error {
+				*s = c.setup
+				return nil
+			}}
+			if _, err := (Runner{Rounds: 1, MaxKeys: 100, Budget: time.Second}).Run(t.Context(),
+				[]Group{group}); err != nil {
 				t.Fatal(err)
 			}
 			if got := sizes[len(sizes)-1]; got != c.most {
@@ -153,7 +164,8 @@ func TestRunEnds(t *testing.T) {
 		})
 		return nil
 	}}
-	if _, err := (Runner{Rounds: 1, MaxKeys: 1, Budget: 1}).Run(ctx, []Group{failing}); !errors.Is(err, stop) {
+	if _, err := (Runner{Rounds: 1, MaxKeys: 1, Budget: 1}).Run(ctx,
+		[]Group{failing}); !errors.Is(err, stop) {
 		t.Errorf("error %v, want the cause", err)
 	}
 	if !closed {
@@ -161,22 +173,25 @@ func TestRunEnds(t *testing.T) {
 	}
 }
 
-// Without a bound a timing is as long as its budget: where 0 stood for "one batch", figures of a store were
-// those of its first round trip.
+// Without a bound a timing is as long as its budget: where 0 stood for "one batch", figures of a
+// store were those of its first round trip.
 func TestWithoutABoundTheBudgetSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, c := range []struct{ run, setup, want int }{{0, 0, 1000}, {0, 100, 100}, {500, 0, 500}, {500, 100, 100}} {
+		for _, c := range []struct{ run, setup, want int }{{0, 0, 1000}, {0, 100, 100},
+			{500, 0, 500}, {500, 100, 100}} {
 			var keys int
-			side := Side{Name: "a microsecond a key", Run: func(_ context.Context, timing *Timing) error {
-				keys = len(timing.Keys)
-				time.Sleep(time.Duration(keys) * time.Microsecond)
-				return nil
-			}}
+			side := Side{Name: "a microsecond a key",
+				Run: func(_ context.Context, timing *Timing) error {
+					keys = len(timing.Keys)
+					time.Sleep(time.Duration(keys) * time.Microsecond)
+					return nil
+				}}
 			group := Group{Open: func(_ context.Context, s *Setup) error {
 				*s = Setup{Sides: []Side{side}, MaxKeys: c.setup, MinKeys: 1, Multiple: 1}
 				return nil
 			}}
-			_, err := Runner{Rounds: 1, MaxKeys: c.run, Budget: 20 * time.Millisecond}.Run(t.Context(), []Group{group})
+			_, err := Runner{Rounds: 1, MaxKeys: c.run,
+				Budget: 20 * time.Millisecond}.Run(t.Context(), []Group{group})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -211,8 +226,8 @@ func TestServerOfAGroup(t *testing.T) {
 	}
 }
 
-// A group's connections are closed when it cannot be opened whole, the last first; and a close that fails is
-// an error of the run.
+// A group's connections are closed when it cannot be opened whole, the last first; and a close that
+// fails is an error of the run.
 func TestWhatWasOpenedIsClosed(t *testing.T) {
 	broken, unclosed := errors.New("broken"), errors.New("unclosed")
 	var order []int
@@ -231,7 +246,8 @@ func TestWhatWasOpenedIsClosed(t *testing.T) {
 // Rows of what is not timed in turn are rows of their group.
 func TestFiguresBelongToTheirGroup(t *testing.T) {
 	group := Group{Workload: "w", X: 3, Open: func(_ context.Context, s *Setup) error {
-		s.Rows = []Row{Figure("n", "s", 9, "B", ValueAtMost(10, 0, "B")), Compared("n", "s", 9, "B", "other", 6, AtMost(1, 0))}
+		s.Rows = []Row{Figure("n", "s", 9, "B", ValueAtMost(10, 0, "B")),
+			Compared("n", "s", 9, "B", "other", 6, AtMost(1, 0))}
 		return nil
 	}}
 	rows, err := Runner{Rounds: 5}.Run(t.Context(), []Group{group})
@@ -239,8 +255,10 @@ func TestFiguresBelongToTheirGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Row{
-		{Name: "n", Side: "s", Value: 9, Unit: "B", Rounds: 1, Goal: "<= 10 B", OK: true, Workload: "w", X: 3},
-		{Name: "n", Side: "s", Value: 9, Unit: "B", Rounds: 1, Goal: "<= 1x", Against: "other", AgainstValue: 6, Ratio: 1.5, Spread: [2]float64{1.5, 1.5}, Workload: "w", X: 3},
+		{Name: "n", Side: "s", Value: 9, Unit: "B", Rounds: 1, Goal: "<= 10 B", OK: true,
+			Workload: "w", X: 3},
+		{Name: "n", Side: "s", Value: 9, Unit: "B", Rounds: 1, Goal: "<= 1x", Against: "other",
+			AgainstValue: 6, Ratio: 1.5, Spread: [2]float64{1.5, 1.5}, Workload: "w", X: 3},
 	}
 	if !slices.Equal(rows, want) {
 		t.Errorf("%+v, want %+v", rows, want)

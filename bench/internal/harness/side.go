@@ -45,15 +45,16 @@ const (
 	Messages                   // messages/s of a consumer; more is better
 	Relayed                    // messages/s of a database; more is better
 	CPUMicros                  // CPU of client and server together, us per key
-	CPUNanos                   // CPU of this process, ns per key: of one goroutine, on a machine with other work
-	ClientMicros               // CPU of this process, us per key
+	// CPU of this process, ns per key: of one goroutine, on a machine with other work
+	CPUNanos
+	ClientMicros // CPU of this process, us per key
 )
 
 // Unit is the metric's, as rows have it.
 func (m Metric) Unit() string {
 	return [...]string{
-		"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)", "us (p99)", "messages/s", "messages/s",
-		"CPU us/key", "CPU ns/key", "client CPU us/key",
+		"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)",
+		"us (p99)", "messages/s", "messages/s", "CPU us/key", "CPU ns/key", "client CPU us/key",
 	}[m]
 }
 
@@ -82,7 +83,8 @@ type Group struct {
 	Detail bool
 	// Unable says why it cannot run on these servers; empty: it can.
 	Unable string
-	// Open connects and prepares what the group needs. What it has deferred runs also after an error.
+	// Open connects and prepares what the group needs. What it has deferred runs also after an
+	// error.
 	Open func(context.Context, *Setup) error
 }
 
@@ -99,7 +101,8 @@ type Setup struct {
 	MaxKeys int
 	// Keys makes the keys of a timing. Nil: fresh ones.
 	Keys func(n int) []string
-	// ServerCPU reads that of the server that this group works on, where it is not the one of the run.
+	// ServerCPU reads that of the server that this group works on, where it is not the one of the
+	// run.
 	ServerCPU CPU
 	// Rows that were known when it was opened; they come after those of the pairs.
 	Rows []Row

@@ -96,7 +96,8 @@ func TestGoal(t *testing.T) {
 			t.Errorf("text %q, want %q", got, c.text)
 		}
 		if got := c.goal.Reached(c.value, c.ratio); got != c.ok {
-			t.Errorf("%q reached by value %v, ratio %v: %v, want %v", c.text, c.value, c.ratio, got, c.ok)
+			t.Errorf("%q reached by value %v, ratio %v: %v, want %v", c.text,
+				c.value, c.ratio, got, c.ok)
 		}
 	}
 }

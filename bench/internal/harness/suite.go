@@ -97,7 +97,8 @@ func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Res
 		}
 		return r, nil
 	}
-	r = Results{Area: s.Area, Commit: commit(ctx), Date: time.Now().UTC().Format(time.DateOnly), Versions: versions(b.Modules), LeftOut: b.LeftOut}
+	r = Results{Area: s.Area, Commit: commit(ctx), Date: time.Now().UTC().Format(time.DateOnly),
+		Versions: versions(b.Modules), LeftOut: b.LeftOut}
 	about := []string{machine()}
 	for _, server := range b.Servers {
 		version, err := server.Version(ctx)
@@ -117,7 +118,8 @@ func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Res
 	if err != nil {
 		return r, err
 	}
-	runner := Runner{Rounds: o.Rounds, MaxKeys: o.Keys, Budget: o.Budget, Progress: progress, Meter: b.Meter, Between: b.Between}
+	runner := Runner{Rounds: o.Rounds, MaxKeys: o.Keys, Budget: o.Budget, Progress: progress,
+		Meter: b.Meter, Between: b.Between}
 	r.Rows, err = runner.Run(ctx, groups)
 	return r, errors.Join(err, end())
 }
@@ -138,7 +140,8 @@ func (b *Bench) choose(o Options) (chosen []Group, err error) {
 		}
 	}
 	if o.Quick {
-		b.LeftOut = append(b.LeftOut, "points between others, and large databases: a quick run, for orientation")
+		b.LeftOut = append(b.LeftOut,
+			"points between others, and large databases: a quick run, for orientation")
 	}
 	if len(chosen) == 0 {
 		return nil, fmt.Errorf("no workload matches -run %q on these servers: see -list", o.Run)
@@ -146,8 +149,8 @@ func (b *Bench) choose(o Options) (chosen []Group, err error) {
 	return chosen, nil
 }
 
-// profile starts the profiles whose files are named, of processor time and of allocations; end writes them.
-// Samples of processor time have the label "side".
+// profile starts the profiles whose files are named, of processor time and of allocations; end
+// writes them. Samples of processor time have the label "side".
 func profile(cpu, memory string) (end func() error, err error) {
 	var file *os.File
 	if memory != "" {

@@ -29,20 +29,28 @@ func TestMeasure(t *testing.T) {
 	}
 	suite := Suite{Area: "area", Open: func(context.Context, Options) (*Bench, error) {
 		return &Bench{Servers: []Server{server}, Machine: "a test", Groups: []Group{
-			figure("one", func(*Group) {}), figure("detail", func(g *Group) { g.Detail = true }), figure("other", func(g *Group) { g.Unable = "needs more" }),
+			figure("one", func(*Group) {}), figure("detail", func(g *Group) {
+				g.Detail = true
+			}), figure("other", func(g *Group) { g.Unable = "needs more" }),
 		}}, nil
 	}}
 	r, err := suite.Measure(t.Context(), Options{Quick: true, Rounds: 1}, Progress{})
-	if err != nil || len(r.Rows) != 1 || r.Rows[0].Workload != "one" || r.Versions["fake"] != "7" || r.Versions["go"] == "" || !server.closed {
+	if err != nil || len(r.Rows) != 1 || r.Rows[0].Workload != "one" || r.Versions["fake"] != "7" ||
+		r.Versions["go"] == "" || !server.closed {
 		t.Errorf("%+v, %v, closed %v", r, err, server.closed)
 	}
-	if !strings.HasSuffix(r.Machine, ", a fake on loopback, a test") || r.Area != "area" || r.Date == "" {
+	if !strings.HasSuffix(r.Machine, ", a fake on loopback, a test") || r.Area != "area" ||
+		r.Date == "" {
 		t.Errorf("%+v", r)
 	}
-	if len(r.LeftOut) != 2 || r.LeftOut[0] != "other: needs more" || !strings.Contains(r.LeftOut[1], "quick run") {
+	if len(r.LeftOut) != 2 || r.LeftOut[0] != "other: needs more" ||
+		!strings.Contains(r.LeftOut[1], "quick run") {
 		t.Errorf("left out %q", r.LeftOut)
 	}
-	if r, err = suite.Measure(t.Context(), Options{Rounds: 1}, Progress{}); err != nil || len(r.Rows) != 2 || slices.ContainsFunc(r.LeftOut, func(what string) bool { return strings.Contains(what, "quick") }) {
+	if r, err = suite.Measure(t.Context(), Options{Rounds: 1}, Progress{}); err != nil ||
+		len(r.Rows) != 2 || slices.ContainsFunc(r.LeftOut, func(what string) bool {
+		return strings.Contains(what, "quick")
+	}) {
 		t.Errorf("a full run: %+v, %v", r, err)
 	}
 	for _, o := range []Options{{Run: "nothing"}, {Run: "("}, {CPUProfile: t.TempDir()}} {
@@ -55,8 +63,11 @@ func TestMeasure(t *testing.T) {
 // A suite that could not start all of its servers ends those that it has started.
 func TestServersEndAfterAnError(t *testing.T) {
 	server, broken := &fake{}, errors.New("broken")
-	suite := Suite{Open: func(context.Context, Options) (*Bench, error) { return &Bench{Servers: []Server{server}}, broken }}
-	if _, err := suite.Measure(t.Context(), Options{}, Progress{}); !errors.Is(err, broken) || !server.closed {
+	suite := Suite{Open: func(context.Context, Options) (*Bench, error) {
+		return &Bench{Servers: []Server{server}}, broken
+	}}
+	if _, err := suite.Measure(t.Context(), Options{}, Progress{}); !errors.Is(err, broken) ||
+		!server.closed {
 		t.Errorf("%v, closed %v", err, server.closed)
 	}
 }

@@ -28,17 +28,20 @@ func TestSides(t *testing.T) {
 	}
 	seen := make(map[string]bool)
 	for _, row := range rows {
-		if row.Value <= 0 || row.P50Micros <= 0 || row.P99Micros < row.P50Micros || row.Allocs <= 0 || row.Against != "" && row.Ratio <= 0 {
+		if row.Value <= 0 || row.P50Micros <= 0 || row.P99Micros < row.P50Micros ||
+			row.Allocs <= 0 || row.Against != "" && row.Ratio <= 0 {
 			t.Errorf("%+v", row)
 		}
 		seen[row.Name+": "+row.Side] = true
 	}
-	if want := 2 * (len(family[New].sides) - len(needsSQL) + len(family[Replay].sides)); len(seen) != want {
+	if want := 2 * (len(family[New].sides) - len(needsSQL) +
+		len(family[Replay].sides)); len(seen) != want {
 		t.Errorf("%d sides were told of, want %d", len(seen), want)
 	}
 }
 
-// A key that is not new where it should be, or new where it should be known, is an error and no timing.
+// A key that is not new where it should be, or new where it should be known, is an error and no
+// timing.
 func TestWrongWorkIsNotTimed(t *testing.T) {
 	p := &party{name: oursMemory}
 	if err := openers[oursMemory](t.Context(), nil, p, 1); err != nil {
@@ -86,7 +89,8 @@ func TestClientAllocatesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if each := allocs / n; each > mostAllocs { // of client and a server that allocates nothing either
+	// of client and a server that allocates nothing either
+	if each := allocs / n; each > mostAllocs {
 		t.Errorf("%v allocations for each request", each)
 	}
 }

@@ -47,22 +47,27 @@ const (
 type opener func(ctx context.Context, e *env, p *party, callers int) error
 
 var openers = map[string]opener{
-	bareSide: func(ctx context.Context, _ *env, p *party, _ int) error { return p.nethttp(ctx, nil, nil) },
-	rawTwo:   raw, rawOne: raw, byHandSide: byHand,
+	bareSide: func(ctx context.Context, _ *env, p *party, _ int) error {
+		return p.nethttp(ctx, nil, nil)
+	},
+	rawTwo: raw, rawOne: raw, byHandSide: byHand,
 	oursMemory: func(ctx context.Context, _ *env, p *party, _ int) error {
 		return p.claimed(ctx, dedup.Memory(capacity))
 	},
 	oursRedis: func(ctx context.Context, e *env, p *party, _ int) error {
 		client := server.NewClient(e.redis.Addr, 0, 0)
 		p.Defer(client.Close)
-		store, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "bench" + harness.Fresh()[:8]})
+		store, err := redisadapter.New(ctx,
+			client, redisadapter.Options{Prefix: "bench" + harness.Fresh()[:8]})
 		if err != nil {
 			return err
 		}
 		return p.claimed(ctx, store)
 	},
-	oursSQL:   atomicSQL,
-	fiberBare: func(ctx context.Context, _ *env, p *party, _ int) error { return p.fiber(ctx, nil) },
+	oursSQL: atomicSQL,
+	fiberBare: func(ctx context.Context, _ *env, p *party, _ int) error {
+		return p.fiber(ctx, nil)
+	},
 	fiberMemory: func(ctx context.Context, _ *env, p *party, _ int) error {
 		return p.fiber(ctx, idempotency.New(fiberConfig()))
 	},
@@ -85,7 +90,8 @@ func account(*http.Request) (string, error) { return "acct-4711", nil }
 
 // claimed serves behind the middleware over a store.
 func (p *party) claimed(ctx context.Context, store dedup.Store) error {
-	d, err := dedup.New(store, dedup.Config{Namespace: "bench-http", Window: window, LeaseTTL: lease})
+	d, err := dedup.New(store,
+		dedup.Config{Namespace: "bench-http", Window: window, LeaseTTL: lease})
 	if err != nil {
 		return err
 	}
@@ -98,7 +104,8 @@ func (p *party) claimed(ctx context.Context, store dedup.Store) error {
 }
 
 // behind serves behind the middleware with a runner.
-func (p *party) behind(ctx context.Context, run httpadapter.Runner, effect func(*http.Request) error) error {
+func (p *party) behind(ctx context.Context, run httpadapter.Runner,
+	effect func(*http.Request) error) error {
 	m, err := httpadapter.New(run, account, httpadapter.Config{})
 	if err != nil {
 		return err
@@ -106,7 +113,8 @@ func (p *party) behind(ctx context.Context, run httpadapter.Runner, effect func(
 	return p.nethttp(ctx, effect, m.Handler)
 }
 
-// raw is what no middleware over Redis can do without: a claim and the record, or the look at the record.
+// raw is what no middleware over Redis can do without: a claim and the record, or the look at the
+// record.
 func raw(ctx context.Context, e *env, p *party, callers int) error {
 	conns, err := work.DialRaw(ctx, &p.Setup, e.redis.Addr, callers)
 	if err != nil {
@@ -176,7 +184,8 @@ func atomicSQL(ctx context.Context, e *env, p *party, callers int) error {
 	if err != nil {
 		return err
 	}
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres, Namespace: "bench-http", Window: window, Table: "bench_http_marks"})
+	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
+		Namespace: "bench-http", Window: window, Table: "bench_http_marks"})
 	if err != nil {
 		return err
 	}
@@ -208,7 +217,9 @@ func byHand(ctx context.Context, e *env, p *party, callers int) error {
 			return err
 		}
 		defer func() { _ = tx.Rollback() }() // does nothing after Commit
-		if _, err := tx.ExecContext(r.Context(), `INSERT INTO bench_http_records (key, answer) VALUES ($1, $2)`, r.Header.Get("Idempotency-Key"), receipt); err != nil {
+		if _, err := tx.ExecContext(r.Context(),
+			`INSERT INTO bench_http_records (key, answer) VALUES ($1, $2)`,
+			r.Header.Get("Idempotency-Key"), receipt); err != nil {
 			return err
 		}
 		if err := insert(r, tx); err != nil {

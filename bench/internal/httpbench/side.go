@@ -27,8 +27,8 @@ type party struct {
 	known func(context.Context, []string) error
 }
 
-// conn is one connection of a client that allocates nothing for a request, so that what is counted is
-// the server's. It is for one goroutine.
+// conn is one connection of a client that allocates nothing for a request, so that what is counted
+// is the server's. It is for one goroutine.
 type conn struct {
 	client *fasthttp.HostClient
 	req    *fasthttp.Request
@@ -38,11 +38,13 @@ type conn struct {
 // connect opens the callers' connections.
 func (p *party) connect(callers int) {
 	for range callers {
-		c := &conn{&fasthttp.HostClient{Addr: p.addr, MaxConns: 1, MaxIdleConnDuration: time.Hour, ReadTimeout: timeout, WriteTimeout: timeout}, &fasthttp.Request{}, &fasthttp.Response{}}
+		c := &conn{&fasthttp.HostClient{Addr: p.addr, MaxConns: 1, MaxIdleConnDuration: time.Hour,
+			ReadTimeout: timeout, WriteTimeout: timeout}, &fasthttp.Request{}, &fasthttp.Response{}}
 		c.req.SetRequestURI("http://" + p.addr + "/charges")
 		c.req.Header.SetMethod(http.MethodPost)
 		c.req.Header.SetContentType("application/json")
-		c.req.SetBodyString(`{"account":"acct-4711","amount":4200,"currency":"eur","reference":"order-815"}`)
+		c.req.SetBodyString(
+			`{"account":"acct-4711","amount":4200,"currency":"eur","reference":"order-815"}`)
 		p.Defer(func() error { c.client.CloseIdleConnections(); return nil })
 		p.conns = append(p.conns, c)
 	}

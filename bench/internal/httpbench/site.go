@@ -27,7 +27,8 @@ func (p *party) listen(ctx context.Context) (net.Listener, error) {
 }
 
 // nethttp serves the handler with its effect, in wrap, with net/http.
-func (p *party) nethttp(ctx context.Context, effect func(*http.Request) error, wrap func(http.Handler) http.Handler) error {
+func (p *party) nethttp(ctx context.Context, effect func(*http.Request) error,
+	wrap func(http.Handler) http.Handler) error {
 	l, err := p.listen(ctx)
 	if err != nil {
 		return err

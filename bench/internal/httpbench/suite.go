@@ -1,6 +1,6 @@
-// Package httpbench times requests with an Idempotency-Key over real connections of loopback: a handler
-// behind the middleware of httpadapter, the same handler bare, bare with the round trips that no
-// middleware can do without, and behind what else people use.
+// Package httpbench times requests with an Idempotency-Key over real connections of loopback: a
+// handler behind the middleware of httpadapter, the same handler bare, bare with the round trips
+// that no middleware can do without, and behind what else people use.
 package httpbench
 
 import (
@@ -24,8 +24,10 @@ var Suite = harness.Suite{
 		b = &harness.Bench{
 			LeftOut: []string{"github.com/repenguin22/idemlease, which the Go module proxy does not have"},
 			Modules: map[string]string{
-				"github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx", "github.com/gofiber/fiber/v3": "fiber-v3",
-				"github.com/gofiber/storage/redis/v3": "fiber-storage-redis", "github.com/valyala/fasthttp": "fasthttp",
+				"github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx",
+				"github.com/gofiber/fiber/v3":         "fiber-v3",
+				"github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
+				"github.com/valyala/fasthttp":         "fasthttp",
 			},
 		}
 		if e.redis, err = server.Open(ctx, o.Redis, o.Port); err != nil {
@@ -37,7 +39,8 @@ var Suite = harness.Suite{
 		}
 		if o.Postgres == server.None {
 			b.LeftOut = append(b.LeftOut, "PostgreSQL")
-		} else if e.postgres, err = server.OpenDatabase(ctx, sqladapter.Postgres, o.Postgres, 0); err != nil {
+		} else if e.postgres, err = server.OpenDatabase(ctx, sqladapter.Postgres, o.Postgres,
+			0); err != nil {
 			return b, err
 		} else {
 			b.Servers = append(b.Servers, e.postgres)
@@ -70,7 +73,8 @@ var family = map[string]struct {
 	pairs []compared
 }{
 	New: {
-		[]string{bareSide, rawTwo, oursMemory, oursRedis, byHandSide, oursSQL, fiberBare, fiberMemory, fiberRedis},
+		[]string{bareSide, rawTwo, oursMemory, oursRedis, byHandSide, oursSQL, fiberBare,
+			fiberMemory, fiberRedis},
 		[]compared{
 			{rawTwo, bareSide, harness.Goal{}},
 			{oursMemory, bareSide, harness.AtMost(2, 0)},
@@ -103,9 +107,10 @@ func (e *env) groups() []harness.Group {
 			if callers == 1 {
 				title = name + ", 1 connection"
 			}
-			all = append(all, harness.Group{Workload: name, X: float64(callers), Title: title, Open: func(ctx context.Context, s *harness.Setup) error {
-				return e.open(ctx, s, name, callers)
-			}})
+			all = append(all, harness.Group{Workload: name, X: float64(callers), Title: title,
+				Open: func(ctx context.Context, s *harness.Setup) error {
+					return e.open(ctx, s, name, callers)
+				}})
 		}
 	}
 	return all
@@ -144,8 +149,10 @@ func (e *env) pairs(name string) []harness.Pair {
 		before := len(pairs)
 		for _, c := range family[name].pairs {
 			if c.side == side {
-				pairs = append(pairs, harness.Pair{Side: side, Against: c.against, Metric: harness.P50, Goal: c.goal})
-				tails = append(tails, harness.Pair{Side: side, Against: c.against, Metric: harness.P99})
+				pairs = append(pairs, harness.Pair{Side: side, Against: c.against,
+					Metric: harness.P50, Goal: c.goal})
+				tails = append(tails, harness.Pair{Side: side, Against: c.against,
+					Metric: harness.P99})
 			}
 		}
 		if len(pairs) == before {

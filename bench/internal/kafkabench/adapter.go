@@ -36,22 +36,26 @@ func adapter(kind redisadapter.Layout) func(context.Context, job) (*member, erro
 }
 
 // claimed runs handle under claims in Redis.
-func claimed(ctx context.Context, j job, kind redisadapter.Layout, handle kafkaadapter.Handler, o dedup.Observer) (*member, error) {
+func claimed(ctx context.Context, j job, kind redisadapter.Layout, handle kafkaadapter.Handler,
+	o dedup.Observer) (*member, error) {
 	opened := &harness.Setup{}
 	d, err := work.Of(kind).Open(ctx, opened, j.redis, 0, func(c *dedup.Config) { c.Observer = o })
 	if err != nil {
 		return nil, errors.Join(err, opened.Close())
 	}
-	return startAdapter(ctx, j, kafkaadapter.Config{Deduper: d.Deduper, Group: j.group, Handler: handle}, opened.Close)
+	return startAdapter(ctx, j,
+		kafkaadapter.Config{Deduper: d.Deduper, Group: j.group, Handler: handle}, opened.Close)
 }
 
 // unclaimed is kafkaadapter without a store: order, watermark and commit alone.
 func unclaimed(ctx context.Context, j job) (*member, error) {
 	handle := func(context.Context, *kafkaadapter.Message) error { j.done.add(1); return nil }
-	return startAdapter(ctx, j, kafkaadapter.Config{Unclaimed: true, Handler: handle}, func() error { return nil })
+	return startAdapter(ctx, j, kafkaadapter.Config{Unclaimed: true, Handler: handle},
+		func() error { return nil })
 }
 
-func startAdapter(ctx context.Context, j job, cfg kafkaadapter.Config, shut func() error) (*member, error) {
+func startAdapter(ctx context.Context, j job, cfg kafkaadapter.Config,
+	shut func() error) (*member, error) {
 	a, err := kafkaadapter.New(cfg)
 	if err != nil {
 		return nil, errors.Join(err, shut())
@@ -105,23 +109,28 @@ const (
 // neighbors: a slow partition must not hold up a fast one.
 func (e *env) neighbors() harness.Group {
 	const title = "fast partition beside one whose messages take 20 ms"
-	return harness.Group{Workload: "neighbours", Title: title, Open: func(_ context.Context, s *harness.Setup) error {
-		// Two topics of two partitions: in the first the slow one is empty.
-		alone := server.Log{Topic: "bench-" + harness.Fresh(), ValueSize: 100, Keys: keysPerPartition, IDs: [][]string{nil, harness.FreshKeys(warm + e.messages + tail)}}
-		beside := alone
-		beside.Topic = "bench-" + harness.Fresh()
-		beside.IDs = [][]string{slowNumber: harness.FreshKeys(20_000), 1: alone.IDs[1]}
-		for name, log := range map[string]server.Log{aloneSide: alone, besideSide: beside} {
-			s.Defer(func() error { return e.broker.Remove(log.Topic) })
-			if err := e.broker.Write(log); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
+	return harness.Group{Workload: "neighbours", Title: title,
+		Open: func(_ context.Context, s *harness.Setup) error {
+			// Two topics of two partitions: in the first the slow one is empty.
+			alone := server.Log{Topic: "bench-" + harness.Fresh(), ValueSize: 100,
+				Keys: keysPerPartition,
+				IDs:  [][]string{nil, harness.FreshKeys(warm + e.messages + tail)}}
+			beside := alone
+			beside.Topic = "bench-" + harness.Fresh()
+			beside.IDs = [][]string{slowNumber: harness.FreshKeys(20_000), 1: alone.IDs[1]}
+			for name, log := range map[string]server.Log{aloneSide: alone, besideSide: beside} {
+				s.Defer(func() error { return e.broker.Remove(log.Topic) })
+				if err := e.broker.Write(log); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
 			}
-		}
-		s.Sides = []harness.Side{e.timed(side{aloneSide, fastOnly}, alone), e.timed(side{besideSide, fastOnly}, beside)}
-		s.Pair(harness.Pair{Side: besideSide, Against: aloneSide, Metric: harness.Messages, Goal: harness.AtLeast(0.8, 0)},
-			harness.Pair{Side: aloneSide, Metric: harness.Messages})
-		return nil
-	}}
+			s.Sides = []harness.Side{e.timed(side{aloneSide, fastOnly}, alone),
+				e.timed(side{besideSide, fastOnly}, beside)}
+			s.Pair(harness.Pair{Side: besideSide, Against: aloneSide, Metric: harness.Messages,
+				Goal: harness.AtLeast(0.8, 0)},
+				harness.Pair{Side: aloneSide, Metric: harness.Messages})
+			return nil
+		}}
 }
 
 // fastOnly is the adapter, of which only the fast partition's messages count. They count

@@ -46,7 +46,8 @@ func TestSidesCountEveryMessageOnce(t *testing.T) {
 			if err := e.redis.Empty(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			j := job{brokers: e.broker.Addrs, redis: e.redis.Addr, group: s.name, log: log, done: newProgress()}
+			j := job{brokers: e.broker.Addrs, redis: e.redis.Addr, group: s.name, log: log,
+				done: newProgress()}
 			m, err := s.start(t.Context(), j)
 			if err != nil {
 				t.Fatal(err)
@@ -66,9 +67,13 @@ func TestSidesCountEveryMessageOnce(t *testing.T) {
 
 func TestGroupsRun(t *testing.T) {
 	e := embedded(t)
-	e.choose = func(side string) bool { return !strings.Contains(side, "rich") || strings.Contains(side, "fast") }
+	e.choose = func(side string) bool {
+		return !strings.Contains(side, "rich") || strings.Contains(side, "fast")
+	}
 	match := regexp.MustCompile("^4 partitions, 100 B, 50 %|^fast")
-	groups := slices.DeleteFunc(e.groups(), func(g harness.Group) bool { return !match.MatchString(g.Title) })
+	groups := slices.DeleteFunc(e.groups(), func(g harness.Group) bool {
+		return !match.MatchString(g.Title)
+	})
 	if len(groups) != 2 {
 		t.Fatalf("%d groups", len(groups))
 	}
@@ -81,17 +86,19 @@ func TestGroupsRun(t *testing.T) {
 		t.Errorf("%d rows", len(rows))
 	}
 	for _, row := range rows {
-		if row.Value <= 0 || row.Allocs <= 0 || row.Unit != "messages/s" || row.Binds == "" || strings.Contains(row.Side, "rich") {
+		if row.Value <= 0 || row.Allocs <= 0 || row.Unit != "messages/s" || row.Binds == "" ||
+			strings.Contains(row.Side, "rich") {
 			t.Errorf("row %+v", row)
 		}
 		if row.Against != "" && (row.Ratio <= 0 || row.AgainstValue <= 0) {
-			t.Errorf("row %q has no ratio to %q: a pair names a side that is not there", row.Name, row.Against)
+			t.Errorf("row %q has no ratio to %q: a pair names a side that is not there", row.Name,
+				row.Against)
 		}
 	}
 }
 
-// The pairs of a point speak of its sides, and every layout has the goal next to its limits once; next to loops
-// written by hand at the central point only.
+// The pairs of a point speak of its sides, and every layout has the goal next to its limits once;
+// next to loops written by hand at the central point only.
 func TestPairs(t *testing.T) {
 	for _, p := range points() {
 		var names []string
@@ -107,8 +114,10 @@ func TestPairs(t *testing.T) {
 			}
 			if pair.Goal != (harness.Goal{}) {
 				byHand := pair.Against == naiveSide || pair.Against == byHandSide
-				if byHand != (pair.Or == "") || byHand && !p.central() || !byHand && pair.Against != bareSide {
-					t.Errorf("%s: the goal of %q is beside %q and %q", p.title(), pair.Side, pair.Against, pair.Or)
+				if byHand != (pair.Or == "") || byHand && !p.central() ||
+					!byHand && pair.Against != bareSide {
+					t.Errorf("%s: the goal of %q is beside %q and %q", p.title(), pair.Side,
+						pair.Against, pair.Or)
 				}
 				if !byHand {
 					goals[pair.Side]++
@@ -123,7 +132,9 @@ func TestPairs(t *testing.T) {
 
 // A side that is alone is beside nothing, and has missed no goal.
 func TestPairsOfChosenSides(t *testing.T) {
-	e := &env{choose: func(side string) bool { return side == adapterSide("rich") || side == naiveSide }}
+	e := &env{choose: func(side string) bool {
+		return side == adapterSide("rich") || side == naiveSide
+	}}
 	got := e.chosen(point{partitions: 4, value: 100}.pairs())
 	var rows []string
 	for _, p := range got {
@@ -131,7 +142,8 @@ func TestPairsOfChosenSides(t *testing.T) {
 	}
 	const byNaive = ">= 6x (stretch 9x)"
 	want := []string{
-		adapterSide("rich") + " beside ", adapterSide("rich") + " beside " + naiveSide + byNaive, adapterSide("rich") + " beside ", naiveSide + " beside ",
+		adapterSide("rich") + " beside ", adapterSide("rich") + " beside " + naiveSide + byNaive,
+		adapterSide("rich") + " beside ", naiveSide + " beside ",
 	}
 	if !slices.Equal(rows, want) {
 		t.Errorf("%q, want %q", rows, want)
@@ -148,9 +160,12 @@ func TestPointsAreAllThere(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"4 partitions, 100 B, 0 % duplicates", "4 partitions, 100 B, 10 % duplicates", "4 partitions, 100 B, 50 % duplicates", "4 partitions, 100 B, 90 % duplicates",
-		"16 partitions, 100 B, 0 % duplicates", "16 partitions, 100 B, 10 % duplicates", "16 partitions, 100 B, 50 % duplicates", "16 partitions, 100 B, 90 % duplicates",
-		"4 partitions, 1000 B, 0 % duplicates", "16 partitions, 1000 B, 0 % duplicates", "fast partition beside one whose messages take 20 ms",
+		"4 partitions, 100 B, 0 % duplicates", "4 partitions, 100 B, 10 % duplicates",
+		"4 partitions, 100 B, 50 % duplicates", "4 partitions, 100 B, 90 % duplicates",
+		"16 partitions, 100 B, 0 % duplicates", "16 partitions, 100 B, 10 % duplicates",
+		"16 partitions, 100 B, 50 % duplicates", "16 partitions, 100 B, 90 % duplicates",
+		"4 partitions, 1000 B, 0 % duplicates", "16 partitions, 1000 B, 0 % duplicates",
+		"fast partition beside one whose messages take 20 ms",
 	} {
 		if !slices.Contains(titles, want) {
 			t.Errorf("no group is called %q", want)
@@ -169,7 +184,8 @@ func TestLogsAreLongEnough(t *testing.T) {
 		if len(log.IDs) != p.partitions || log.ValueSize != p.value {
 			t.Errorf("%s: %d partitions of %d bytes", p.title(), len(log.IDs), log.ValueSize)
 		}
-		if need := warmUp(p.partitions) + e.messages + tail/2; log.Size() < need || warmUp(p.partitions) < p.partitions*gap {
+		if need := warmUp(p.partitions) + e.messages + tail/2; log.Size() < need ||
+			warmUp(p.partitions) < p.partitions*gap {
 			t.Errorf("%s: %d messages, want %d", p.title(), log.Size(), need)
 		}
 	}

@@ -27,7 +27,9 @@ type handler func(context.Context, []*sarama.ConsumerMessage) error
 
 // bare is the least that a consumer group can do: take each message and mark it.
 func bare(ctx context.Context, j job) (*member, error) {
-	return startLoop(ctx, j, 1, func(context.Context, []*sarama.ConsumerMessage) error { return nil }, func() error { return nil })
+	return startLoop(ctx, j, 1, func(context.Context, []*sarama.ConsumerMessage) error {
+		return nil
+	}, func() error { return nil })
 }
 
 // id of a message, as a key of Redis that no other run has.
@@ -46,7 +48,8 @@ func naive(ctx context.Context, j job) (*member, error) {
 		case err != nil:
 			return err
 		}
-		return client.Set(ctx, key, "done", peer.Window).Err() // after the effect, which is none here
+		// after the effect, which is none here
+		return client.Set(ctx, key, "done", peer.Window).Err()
 	}, client.Close)
 }
 
@@ -54,29 +57,31 @@ func naive(ctx context.Context, j job) (*member, error) {
 // speed. Nothing but the mark is of the order of the messages.
 func byHand(ctx context.Context, j job) (*member, error) {
 	client := server.NewClient(j.redis, 0, 0)
-	return startLoop(ctx, j, work.Typical, func(ctx context.Context, messages []*sarama.ConsumerMessage) error {
-		claims, done := client.Pipeline(), client.Pipeline()
-		for _, m := range messages {
-			claims.SetArgs(ctx, j.id(m), "claimed", redis.SetArgs{Mode: "NX", TTL: peer.Lease})
-		}
-		replies, err := claims.Exec(ctx)
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return err
-		}
-		for i, reply := range replies {
-			switch err := reply.Err(); {
-			case err == nil:
-				done.Set(ctx, j.id(messages[i]), "done", peer.Window) // after the effect, which is none here
-			case !errors.Is(err, redis.Nil):
+	return startLoop(ctx, j, work.Typical,
+		func(ctx context.Context, messages []*sarama.ConsumerMessage) error {
+			claims, done := client.Pipeline(), client.Pipeline()
+			for _, m := range messages {
+				claims.SetArgs(ctx, j.id(m), "claimed", redis.SetArgs{Mode: "NX", TTL: peer.Lease})
+			}
+			replies, err := claims.Exec(ctx)
+			if err != nil && !errors.Is(err, redis.Nil) {
 				return err
 			}
-		}
-		if done.Len() == 0 {
-			return nil
-		}
-		_, err = done.Exec(ctx)
-		return err
-	}, client.Close)
+			for i, reply := range replies {
+				switch err := reply.Err(); {
+				case err == nil:
+					// after the effect, which is none here
+					done.Set(ctx, j.id(messages[i]), "done", peer.Window)
+				case !errors.Is(err, redis.Nil):
+					return err
+				}
+			}
+			if done.Len() == 0 {
+				return nil
+			}
+			_, err = done.Exec(ctx)
+			return err
+		}, client.Close)
 }
 
 // loop is a sarama.ConsumerGroupHandler of the usual form.
@@ -87,7 +92,8 @@ type loop struct {
 	commit sync.WaitGroup
 }
 
-func startLoop(ctx context.Context, j job, most int, handle handler, shut func() error) (*member, error) {
+func startLoop(ctx context.Context, j job, most int, handle handler,
+	shut func() error) (*member, error) {
 	group, err := sarama.NewConsumerGroup(j.brokers, j.group, clientConfig())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("kafkabench: %w", err), shut())

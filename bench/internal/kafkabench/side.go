@@ -89,14 +89,16 @@ func (e *env) timed(s side, log server.Log) harness.Side {
 	}}
 }
 
-func (e *env) measure(ctx context.Context, s side, log server.Log, n int) (sample harness.Sample, err error) {
+func (e *env) measure(ctx context.Context, s side, log server.Log, n int) (sample harness.Sample,
+	err error) {
 	if e.redis.Own {
 		if err := e.redis.Empty(ctx); err != nil {
 			return sample, err
 		}
 	}
 	runtime.GC() // the garbage of one side is not the next one's burden
-	j := job{brokers: e.broker.Addrs, redis: e.redis.Addr, group: "bench-" + harness.Fresh(), log: log, done: newProgress()}
+	j := job{brokers: e.broker.Addrs, redis: e.redis.Addr, group: "bench-" + harness.Fresh(),
+		log: log, done: newProgress()}
 	// The label tells in a profile whose work it was: goroutines inherit it.
 	pprof.Do(ctx, pprof.Labels("side", s.name), func(ctx context.Context) {
 		var m *member
@@ -110,7 +112,8 @@ func (e *env) measure(ctx context.Context, s side, log server.Log, n int) (sampl
 }
 
 // between reads the clocks twice.
-func (e *env) between(ctx context.Context, j job, m *member, n int) (sample harness.Sample, err error) {
+func (e *env) between(ctx context.Context, j job, m *member, n int) (sample harness.Sample,
+	err error) {
 	done := j.done
 	if err := done.await(ctx, int64(warmUp(len(j.log.IDs))), m.failed); err != nil {
 		return sample, err

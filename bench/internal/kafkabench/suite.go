@@ -33,7 +33,8 @@ func openSuite(ctx context.Context, o harness.Options) (b *harness.Bench, err er
 	}
 	e := &env{budget: o.Budget, messages: o.Keys, choose: sides.MatchString}
 	b = &harness.Bench{Groups: e.groups(), Modules: map[string]string{
-		"github.com/redis/go-redis/v9": "go-redis", "github.com/IBM/sarama": "sarama", "github.com/twmb/franz-go/pkg/kfake": "kfake",
+		"github.com/redis/go-redis/v9": "go-redis", "github.com/IBM/sarama": "sarama",
+		"github.com/twmb/franz-go/pkg/kfake": "kfake",
 	}}
 	if o.List {
 		return b, nil
@@ -118,9 +119,11 @@ func (e *env) groups() []harness.Group {
 	var groups []harness.Group
 	for _, p := range points() {
 		groups = append(groups, harness.Group{
-			Workload: fmt.Sprintf("%d partitions, %d B", p.partitions, p.value), X: float64(p.share), Title: p.title(),
-			Detail: p.share == 10 || p.share == 90 || (p.partitions == 16 && p != point{16, 100, 0}),
-			Open:   func(_ context.Context, s *harness.Setup) error { return e.open(s, p) },
+			Workload: fmt.Sprintf("%d partitions, %d B", p.partitions, p.value),
+			X:        float64(p.share), Title: p.title(),
+			Detail: p.share == 10 || p.share == 90 ||
+				(p.partitions == 16 && p != point{16, 100, 0}),
+			Open: func(_ context.Context, s *harness.Setup) error { return e.open(s, p) },
 		})
 	}
 	return append(groups, e.neighbors())
@@ -169,10 +172,12 @@ func (e *env) chosen(pairs []harness.Pair) []harness.Pair {
 
 // sides of a point. A further consumer takes a line here and one in pairs.
 func (p point) sides() []side {
-	sides := []side{{bareSide, bare}, {naiveSide, naive}, {byHandSide, byHand}, {unclaimedSide, unclaimed}}
+	sides := []side{{bareSide, bare}, {naiveSide, naive}, {byHandSide, byHand},
+		{unclaimedSide, unclaimed}}
 	for _, l := range layouts {
 		if !l.detail || p.central() {
-			sides = append(sides, side{redisSide(l.name), redisOnly(l.kind)}, side{adapterSide(l.name), adapter(l.kind)})
+			sides = append(sides, side{redisSide(l.name), redisOnly(l.kind)},
+				side{adapterSide(l.name), adapter(l.kind)})
 		}
 	}
 	return sides
@@ -181,7 +186,8 @@ func (p point) sides() []side {
 func (p point) pairs() []harness.Pair {
 	var pairs []harness.Pair
 	add := func(side, against, or string, g harness.Goal) {
-		pairs = append(pairs, harness.Pair{Name: p.title(), Side: side, Against: against, Or: or, Metric: harness.Messages, Goal: g})
+		pairs = append(pairs, harness.Pair{Name: p.title(), Side: side, Against: against,
+			Or: or, Metric: harness.Messages, Goal: g})
 	}
 	for _, l := range layouts {
 		if l.detail && !p.central() {
@@ -193,7 +199,8 @@ func (p point) pairs() []harness.Pair {
 		add(adapterSide(l.name), byHandSide, "", harness.When(goals, harness.AtLeast(0.65, 0.8)))
 		if goals {
 			pairs = append(pairs, harness.Pair{
-				Name: p.title() + ", client CPU", Side: adapterSide(l.name), Against: byHandSide, Metric: harness.ClientMicros, Goal: harness.ValueAtMost(5.5, 4.5, "us"),
+				Name: p.title() + ", client CPU", Side: adapterSide(l.name), Against: byHandSide,
+				Metric: harness.ClientMicros, Goal: harness.ValueAtMost(5.5, 4.5, "us"),
 			})
 		}
 		add(redisSide(l.name), "", "", harness.Goal{})

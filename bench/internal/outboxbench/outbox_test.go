@@ -13,16 +13,18 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Every workload runs, from its first table to its last; relays and recipes count what they publish, so a run
-// without error means that all messages went. Nothing is left behind.
+// Every workload runs, from its first table to its last; relays and recipes count what they
+// publish, so a run without error means that all messages went. Nothing is left behind.
 func TestGroupsRun(t *testing.T) {
-	postgres, err := server.OpenDatabase(t.Context(), sqladapter.Postgres, servertest.Postgres(t), 0)
+	postgres, err := server.OpenDatabase(t.Context(), sqladapter.Postgres,
+		servertest.Postgres(t), 0)
 	require.NoError(t, err)
 	db, err := postgres.Pool(64)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, db.Close()) })
 	e := &env{db: db, url: postgres.URL, wakeUps: 1, least: 40}
-	rows, err := harness.Runner{Rounds: 1, MaxKeys: 100, Budget: time.Millisecond}.Run(t.Context(), e.groups())
+	rows, err := harness.Runner{Rounds: 1, MaxKeys: 100, Budget: time.Millisecond}.Run(t.Context(),
+		e.groups())
 	require.NoError(t, err)
 	for _, row := range rows {
 		assert.Positive(t, row.Value, "%+v", row)
@@ -30,6 +32,7 @@ func TestGroupsRun(t *testing.T) {
 	}
 	assert.Len(t, rows, 2*7+3+2*4)
 	var left int
-	require.NoError(t, db.QueryRowContext(t.Context(), `SELECT count(*) FROM pg_tables WHERE tablename LIKE 'bench_outbox_%'`).Scan(&left))
+	require.NoError(t, db.QueryRowContext(t.Context(),
+		`SELECT count(*) FROM pg_tables WHERE tablename LIKE 'bench_outbox_%'`).Scan(&left))
 	assert.Zero(t, left, "tables are left")
 }

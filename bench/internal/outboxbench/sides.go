@@ -75,7 +75,8 @@ func (o *ours) run(ctx context.Context, t *harness.Timing) error {
 	g, running := errgroup.WithContext(ctx)
 	for range o.relays {
 		r, err := outbox.NewRelay(outbox.RelayConfig{
-			Outbox: o.box, DB: o.db, Publisher: s, Workers: 1, OnPark: func(context.Context, outbox.Parked) {},
+			Outbox: o.box, DB: o.db, Publisher: s, Workers: 1,
+			OnPark: func(context.Context, outbox.Parked) {},
 		})
 		if err != nil {
 			return err
@@ -94,7 +95,8 @@ func (o *ours) run(ctx context.Context, t *harness.Timing) error {
 		return fmt.Errorf("%d messages were published of %d", got, len(t.Keys))
 	}
 	var left int
-	if err := o.db.QueryRowContext(context.WithoutCancel(ctx), `SELECT count(*) FROM `+o.table).Scan(&left); err != nil || left != 0 {
+	if err := o.db.QueryRowContext(context.WithoutCancel(ctx),
+		`SELECT count(*) FROM `+o.table).Scan(&left); err != nil || left != 0 {
 		return fmt.Errorf("%d messages are left: %w", left, err)
 	}
 	return nil
@@ -121,8 +123,9 @@ func (o *ours) bare(ctx context.Context, t *harness.Timing) error {
 }
 
 func (o *ours) page(ctx context.Context, shard int, last *int64) (n int, err error) {
-	rows, err := o.db.QueryContext(ctx, `SELECT id, topic, dedup_id, key, headers, payload FROM `+o.table+
-		` WHERE shard = $1 AND id > $2 ORDER BY id LIMIT $3`, shard, *last, page)
+	rows, err := o.db.QueryContext(ctx,
+		`SELECT id, topic, dedup_id, key, headers, payload FROM `+o.table+
+			` WHERE shard = $1 AND id > $2 ORDER BY id LIMIT $3`, shard, *last, page)
 	if err != nil {
 		return 0, err
 	}
@@ -189,7 +192,8 @@ func (r *recipe) batch(ctx context.Context, s *sink) (int, error) {
 	}
 	for _, id := range ids {
 		s.wait(ctx)
-		if _, err := r.db.ExecContext(ctx, `UPDATE `+r.more+` SET published_at = now() WHERE id = $1`, id); err != nil {
+		if _, err := r.db.ExecContext(ctx,
+			`UPDATE `+r.more+` SET published_at = now() WHERE id = $1`, id); err != nil {
 			return 0, err
 		}
 	}
@@ -215,7 +219,8 @@ type effects struct {
 	notify  how
 }
 
-// how a commit with messages is signaled: to a Notifier, or in a statement of the transaction itself.
+// how a commit with messages is signaled: to a Notifier, or in a statement of the transaction
+// itself.
 type how int
 
 const (
@@ -256,7 +261,9 @@ func (e *effects) one(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if _, err := tx.ExecContext(ctx, `INSERT INTO `+e.more+` (body) SELECT $1::bytea FROM generate_series(1, $2::int)`, body(), e.each); err != nil {
+	if _, err := tx.ExecContext(ctx,
+		`INSERT INTO `+e.more+` (body) SELECT $1::bytea FROM generate_series(1, $2::int)`,
+		body(), e.each); err != nil {
 		return err
 	}
 	if e.message {

@@ -24,7 +24,8 @@ var Suite = harness.Suite{
 		if err != nil {
 			return nil, err
 		}
-		b := &harness.Bench{Servers: []harness.Server{postgres}, Modules: map[string]string{"github.com/jackc/pgx/v5": "pgx"}}
+		b := &harness.Bench{Servers: []harness.Server{postgres},
+			Modules: map[string]string{"github.com/jackc/pgx/v5": "pgx"}}
 		db, err := postgres.Pool(64)
 		if err != nil {
 			return b, err
@@ -60,29 +61,33 @@ const (
 // groups are all workloads.
 func (e *env) groups() []harness.Group {
 	var all []harness.Group
-	add := func(workload string, x int, title string, open func(ctx context.Context, s *harness.Setup, t *tables) error) {
-		all = append(all, harness.Group{Workload: workload, X: float64(x), Title: title, Open: func(ctx context.Context, s *harness.Setup) error {
-			t, err := e.newTables(ctx, s)
-			if err != nil {
-				return err
-			}
-			return open(ctx, s, t)
-		}})
+	add := func(workload string, x int, title string,
+		open func(ctx context.Context, s *harness.Setup, t *tables) error) {
+		all = append(all, harness.Group{Workload: workload, X: float64(x), Title: title,
+			Open: func(ctx context.Context, s *harness.Setup) error {
+				t, err := e.newTables(ctx, s)
+				if err != nil {
+					return err
+				}
+				return open(ctx, s, t)
+			}})
 	}
 	for x, goal := range []harness.Goal{harness.AtLeast(50, 79), harness.AtLeast(150, 257)} {
-		add("relay", x, fmt.Sprintf("relay, broker at %d ms", x), func(ctx context.Context, s *harness.Setup, t *tables) error {
-			s.MinKeys = e.least
-			return t.relay(ctx, s, time.Duration(x)*time.Millisecond, goal)
-		})
+		add("relay", x, fmt.Sprintf("relay, broker at %d ms", x),
+			func(ctx context.Context, s *harness.Setup, t *tables) error {
+				s.MinKeys = e.least
+				return t.relay(ctx, s, time.Duration(x)*time.Millisecond, goal)
+			})
 	}
 	for _, way := range []string{byPolling, bySignal, byNotifyAway} {
 		goal := harness.ValueAtMost(5, 0, "ms")
 		if way == byPolling {
 			goal = harness.ValueAtMost(15, 0, "ms")
 		}
-		add("wake-up", 0, "wake-up by "+way, func(ctx context.Context, s *harness.Setup, t *tables) error {
-			return e.wakeUp(ctx, s, t, way, goal)
-		})
+		add("wake-up", 0, "wake-up by "+way,
+			func(ctx context.Context, s *harness.Setup, t *tables) error {
+				return e.wakeUp(ctx, s, t, way, goal)
+			})
 	}
 	add("insert", 1, "insert, one message a transaction", insertOf(1))
 	add("insert", 100, "insert, 100 messages a transaction", insertOf(100))
@@ -100,7 +105,8 @@ type tables struct {
 func (e *env) newTables(ctx context.Context, s *harness.Setup) (t *tables, err error) {
 	t = &tables{db: e.db, table: "bench_outbox_" + harness.Fresh()[:8]}
 	t.more = t.table + "_beside"
-	if t.box, err = outbox.New(outbox.Config{Dialect: outbox.Postgres, Table: t.table}); err != nil {
+	if t.box, err = outbox.New(outbox.Config{Dialect: outbox.Postgres,
+		Table: t.table}); err != nil {
 		return nil, err
 	}
 	s.Defer(func() error {
@@ -113,8 +119,10 @@ func (e *env) newTables(ctx context.Context, s *harness.Setup) (t *tables, err e
 	return t, t.box.Migrate(ctx, t.db)
 }
 
-func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration, goal harness.Goal) error {
-	err := steps(ctx, t.db, `CREATE TABLE `+t.more+` (id bigserial PRIMARY KEY, topic text NOT NULL, payload text NOT NULL, published_at timestamptz)`,
+func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
+	goal harness.Goal) error {
+	err := steps(ctx, t.db, `CREATE TABLE `+t.more+
+		` (id bigserial PRIMARY KEY, topic text NOT NULL, payload text NOT NULL, published_at timestamptz)`,
 		`CREATE INDEX ON `+t.more+` (id) WHERE published_at IS NULL`)
 	if err != nil {
 		return err
@@ -122,13 +130,17 @@ func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
 	all, lone := &ours{t, 4, rtt}, &ours{t, 1, rtt}
 	r1, r4 := &recipe{t, 1, rtt}, &recipe{t, 4, rtt}
 	s.Sides = []harness.Side{
-		{Name: four, Prepare: all.fill, Run: all.run}, {Name: one, Prepare: lone.fill, Run: lone.run},
-		{Name: recipeOne, Prepare: r1.fill, Run: r1.run}, {Name: recipeFour, Prepare: r4.fill, Run: r4.run},
+		{Name: four, Prepare: all.fill, Run: all.run},
+		{Name: one, Prepare: lone.fill, Run: lone.run},
+		{Name: recipeOne, Prepare: r1.fill, Run: r1.run},
+		{Name: recipeFour, Prepare: r4.fill, Run: r4.run},
 		{Name: bareRead, Prepare: all.fill, Run: all.bare},
 	}
-	name := fmt.Sprintf("outbox relay, four relays, order per key, broker at %d ms", rtt.Milliseconds())
+	name := fmt.Sprintf("outbox relay, four relays, order per key, broker at %d ms",
+		rtt.Milliseconds())
 	add := func(more, side, against string, goal harness.Goal) {
-		s.Pair(harness.Pair{Name: name + more, Side: side, Against: against, Metric: harness.Relayed, Goal: goal})
+		s.Pair(harness.Pair{Name: name + more, Side: side, Against: against,
+			Metric: harness.Relayed, Goal: goal})
 	}
 	add("", four, recipeOne, goal)
 	add("", four, bareRead, harness.When(rtt == 0, harness.AtLeast(0.3, 0)))
@@ -148,19 +160,28 @@ func insertOf(each int) func(context.Context, *harness.Setup, *tables) error {
 			return steps(ctx, t.db, `TRUNCATE `+t.table, `TRUNCATE `+t.more)
 		}
 		side := func(name string, message bool, notify how) {
-			s.Sides = append(s.Sides, harness.Side{Name: name, Prepare: empty, Run: (&effects{t, each, message, notify}).run})
+			s.Sides = append(s.Sides, harness.Side{Name: name, Prepare: empty,
+				Run: (&effects{t, each, message, notify}).run})
 		}
 		const both, alone = "effect and message", "effect alone"
-		const apart, inside = "effect and message, and a Notifier", "effect and message, and NOTIFY in the transaction"
+		const apart, inside = "effect and message, and a Notifier",
+			"effect and message, and NOTIFY in the transaction"
 		side(both, true, byNobody)
 		side(alone, false, byNobody)
 		side(apart, true, byNotifier)
 		side(inside, true, inTheTransaction)
 		s.Pair(
-			harness.Pair{Name: fmt.Sprintf("Notifier beside InsertTx, %d in a transaction, 8 callers", each), Side: apart, Against: both, Metric: harness.Relayed, Goal: harness.AtLeast(0.9, 0)},
-			harness.Pair{Name: fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each), Side: inside, Against: both, Metric: harness.Relayed},
-			harness.Pair{Name: fmt.Sprintf("InsertTx beside the effect, %d in a transaction, 8 callers", each), Side: both, Against: alone, Metric: harness.Relayed},
-			harness.Pair{Name: "the same without the message", Side: alone, Metric: harness.Relayed})
-		return steps(ctx, t.db, `CREATE TABLE `+t.more+` (id bigserial PRIMARY KEY, body bytea NOT NULL)`)
+			harness.Pair{Name: fmt.Sprintf(
+				"Notifier beside InsertTx, %d in a transaction, 8 callers", each), Side: apart,
+				Against: both, Metric: harness.Relayed, Goal: harness.AtLeast(0.9, 0)},
+			harness.Pair{Name: fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each),
+				Side: inside, Against: both, Metric: harness.Relayed},
+			harness.Pair{Name: fmt.Sprintf(
+				"InsertTx beside the effect, %d in a transaction, 8 callers", each), Side: both,
+				Against: alone, Metric: harness.Relayed},
+			harness.Pair{Name: "the same without the message", Side: alone,
+				Metric: harness.Relayed})
+		return steps(ctx, t.db, `CREATE TABLE `+t.more+
+			` (id bigserial PRIMARY KEY, body bytea NOT NULL)`)
 	}
 }

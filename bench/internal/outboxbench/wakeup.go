@@ -23,7 +23,8 @@ const (
 
 // wakeUp commits single messages, with pauses, and looks how long the relay takes to begin to
 // publish each.
-func (e *env) wakeUp(ctx context.Context, setup *harness.Setup, t *tables, way string, goal harness.Goal) error {
+func (e *env) wakeUp(ctx context.Context, setup *harness.Setup, t *tables, way string,
+	goal harness.Goal) error {
 	s := arrivals(make(chan time.Time, 1))
 	g, running := errgroup.WithContext(ctx)
 	running, cancel := context.WithCancel(running)
@@ -35,7 +36,8 @@ func (e *env) wakeUp(ctx context.Context, setup *harness.Setup, t *tables, way s
 			return err
 		}
 	}
-	r, err := outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: t.db, Publisher: s, OnPark: func(context.Context, outbox.Parked) {}})
+	r, err := outbox.NewRelay(outbox.RelayConfig{Outbox: box, DB: t.db, Publisher: s,
+		OnPark: func(context.Context, outbox.Parked) {}})
 	if err != nil {
 		return err
 	}
@@ -68,7 +70,9 @@ func (e *env) notified(ctx context.Context, g *errgroup.Group, t *tables) (*outb
 		return nil, err
 	}
 	l, err := pgxlisten.New(pgxlisten.Config{
-		Outbox: away, Connect: func(ctx context.Context) (*pgx.Conn, error) { return pgx.Connect(ctx, e.url) },
+		Outbox: away, Connect: func(ctx context.Context) (*pgx.Conn, error) {
+			return pgx.Connect(ctx, e.url)
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -96,7 +100,8 @@ func (t *tables) wake(ctx context.Context, s arrivals, signalled bool) (time.Dur
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }()
-	if err := t.box.InsertTx(ctx, tx, outbox.Message{Topic: "bookings", Key: []byte("key"), Payload: body()}); err != nil {
+	if err := t.box.InsertTx(ctx, tx,
+		outbox.Message{Topic: "bookings", Key: []byte("key"), Payload: body()}); err != nil {
 		return 0, err
 	}
 	if err := tx.Commit(); err != nil {

@@ -66,7 +66,8 @@ func Naive(client redis.Cmdable) Peer {
 		if err := nilReply(key, client.Get(ctx, key).Err()); err != nil {
 			return err
 		}
-		if _, err := client.SetArgs(ctx, key, token, redis.SetArgs{Mode: "NX", TTL: Lease}).Result(); err != nil {
+		if _, err := client.SetArgs(ctx, key,
+			token, redis.SetArgs{Mode: "NX", TTL: Lease}).Result(); err != nil {
 			return err
 		}
 		return client.Set(ctx, key, done, Window).Err()
@@ -76,7 +77,8 @@ func Naive(client redis.Cmdable) Peer {
 // Plain is the least: SET NX GET PX, then SET GET PX; two round trips.
 func Plain(client redis.Cmdable) Peer {
 	return Peer{Name: "plain go-redis", Cycle: func(ctx context.Context, key string) error {
-		err := client.SetArgs(ctx, key, token, redis.SetArgs{Mode: "NX", Get: true, TTL: Lease}).Err()
+		err := client.SetArgs(ctx, key, token,
+			redis.SetArgs{Mode: "NX", Get: true, TTL: Lease}).Err()
 		if err := nilReply(key, err); err != nil {
 			return err
 		}
@@ -94,7 +96,9 @@ func AutoPipeline(client *redis.Client) (Peer, error) {
 	if err != nil {
 		return Peer{}, fmt.Errorf("peer: AutoPipeline: %w", err)
 	}
-	return Peer{Name: "go-redis AutoPipeline", Cycle: Plain(ap).Cycle, Close: func() { _ = ap.Close() }}, nil
+	return Peer{Name: "go-redis AutoPipeline", Cycle: Plain(ap).Cycle, Close: func() {
+		_ = ap.Close()
+	}}, nil
 }
 
 // GoRedisBatch does a batch in the two pipelines of Plain, as go-redis offers it: SetArgs.
@@ -121,33 +125,35 @@ func GoRedisBatch(ctx context.Context, client *redis.Client, keys []string) erro
 // remember, unlock; four round trips, two of them scripts.
 func Redislock(client *redis.Client) Peer {
 	locker := redislock.New(client)
-	return Peer{Name: "redislock: GET, Obtain, SET, Release", Cycle: func(ctx context.Context, key string) error {
-		if err := nilReply(key, client.Get(ctx, key).Err()); err != nil {
-			return err
-		}
-		lock, err := locker.Obtain(ctx, key+":lock", Lease, nil)
-		if err != nil {
-			return err
-		}
-		if err := client.Set(ctx, key, done, Window).Err(); err != nil {
-			return err
-		}
-		return lock.Release(ctx)
-	}}
+	return Peer{Name: "redislock: GET, Obtain, SET, Release",
+		Cycle: func(ctx context.Context, key string) error {
+			if err := nilReply(key, client.Get(ctx, key).Err()); err != nil {
+				return err
+			}
+			lock, err := locker.Obtain(ctx, key+":lock", Lease, nil)
+			if err != nil {
+				return err
+			}
+			if err := client.Set(ctx, key, done, Window).Err(); err != nil {
+				return err
+			}
+			return lock.Release(ctx)
+		}}
 }
 
 // Redsync only locks and unlocks: it remembers nothing, so a duplicate would run again. Its
 // cost is the least that a lock-based design can have.
 func Redsync(client *redis.Client) Peer {
 	rs := redsync.New(goredis.NewPool(client))
-	return Peer{Name: "redsync: Lock, Unlock (remembers nothing)", Cycle: func(ctx context.Context, key string) error {
-		mutex := rs.NewMutex(key, redsync.WithExpiry(Lease), redsync.WithTries(1))
-		if err := mutex.LockContext(ctx); err != nil {
+	return Peer{Name: "redsync: Lock, Unlock (remembers nothing)",
+		Cycle: func(ctx context.Context, key string) error {
+			mutex := rs.NewMutex(key, redsync.WithExpiry(Lease), redsync.WithTries(1))
+			if err := mutex.LockContext(ctx); err != nil {
+				return err
+			}
+			_, err := mutex.UnlockContext(ctx)
 			return err
-		}
-		_, err := mutex.UnlockContext(ctx)
-		return err
-	}}
+		}}
 }
 
 // Fiber is the sequence of fiber's idempotency middleware, on its own storage and its own
@@ -162,22 +168,23 @@ func Fiber(client *redis.Client) Peer {
 		}
 		return err
 	}
-	return Peer{Name: "fiber idempotency sequence (lock in process)", Cycle: func(ctx context.Context, key string) error {
-		if err := absent(ctx, key); err != nil {
+	return Peer{Name: "fiber idempotency sequence (lock in process)",
+		Cycle: func(ctx context.Context, key string) error {
+			if err := absent(ctx, key); err != nil {
+				return err
+			}
+			if err := lock.Lock(key); err != nil {
+				return err
+			}
+			err := absent(ctx, key)
+			if err == nil {
+				err = storage.SetWithContext(ctx, key, []byte(done), Window)
+			}
+			if unlocked := lock.Unlock(key); err == nil {
+				err = unlocked
+			}
 			return err
-		}
-		if err := lock.Lock(key); err != nil {
-			return err
-		}
-		err := absent(ctx, key)
-		if err == nil {
-			err = storage.SetWithContext(ctx, key, []byte(done), Window)
-		}
-		if unlocked := lock.Unlock(key); err == nil {
-			err = unlocked
-		}
-		return err
-	}}
+		}}
 }
 
 // Watermill is its deduplicator middleware with the only repository that it brings: a map
@@ -188,17 +195,20 @@ func Watermill() (Peer, error) {
 	if err != nil {
 		return Peer{}, fmt.Errorf("peer: watermill: %w", err)
 	}
-	dedup := &middleware.Deduplicator{KeyFactory: middleware.NewMessageHasherFromMetadataField("id"), Repository: repository, Timeout: time.Minute}
-	return Peer{Name: "watermill deduplicator (in process)", Cycle: func(ctx context.Context, key string) error {
-		msg := message.NewMessage(key, nil)
-		msg.SetContext(ctx)
-		msg.Metadata.Set("id", key)
-		duplicate, err := dedup.IsDuplicate(msg)
-		if err == nil && duplicate {
-			return notNew(key)
-		}
-		return err
-	}}, nil
+	dedup := &middleware.Deduplicator{
+		KeyFactory: middleware.NewMessageHasherFromMetadataField("id"), Repository: repository,
+		Timeout: time.Minute}
+	return Peer{Name: "watermill deduplicator (in process)",
+		Cycle: func(ctx context.Context, key string) error {
+			msg := message.NewMessage(key, nil)
+			msg.SetContext(ctx)
+			msg.Metadata.Set("id", key)
+			duplicate, err := dedup.IsDuplicate(msg)
+			if err == nil && duplicate {
+				return notNew(key)
+			}
+			return err
+		}}, nil
 }
 
 // Map is the least that an answer from memory can cost: an exact map behind a mutex, with

@@ -27,7 +27,8 @@ func TestPeersRefuseAKnownKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(multiplexed.Close)
-	for _, p := range []Peer{Naive(client), Plain(client), Redislock(client), Fiber(client), mill, auto, multiplexed} {
+	for _, p := range []Peer{Naive(client), Plain(client), Redislock(client), Fiber(client),
+		mill, auto, multiplexed} {
 		t.Run(p.Name, func(t *testing.T) {
 			key := "key of " + p.Name
 			if err := p.Cycle(t.Context(), key); err != nil {
@@ -89,7 +90,8 @@ func TestParseRedisBenchmark(t *testing.T) {
 	if err != nil || got != 350877.19 {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, bad := range []string{"", header, header + `"SET","x","1"`, `"SET","100.0"` + "\n" + `"GET","100.0"`, header + `"SET","0","1"`} {
+	for _, bad := range []string{"", header, header + `"SET","x","1"`,
+		`"SET","100.0"` + "\n" + `"GET","100.0"`, header + `"SET","0","1"`} {
 		if got, err := parseRedisBenchmark(bad); err == nil {
 			t.Errorf("%q: %v, want an error", bad, got)
 		}

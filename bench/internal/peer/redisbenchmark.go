@@ -27,9 +27,10 @@ func RedisBenchmark(ctx context.Context, path, addr string, depth, requests int)
 	if err != nil {
 		return 0, fmt.Errorf("peer: redis-benchmark: %w", err)
 	}
-	out, err := exec.CommandContext(ctx, path, "-h", host, "-p", port, "-c", "50", "-P", strconv.Itoa(depth),
-		"-n", strconv.Itoa(requests), "-r", "1000000000", "--csv",
-		"SET", "bench:redis-benchmark:__rand_int__", token, "NX", "PX", strconv.FormatInt(Lease.Milliseconds(), 10)).Output()
+	out, err := exec.CommandContext(ctx, path, "-h", host, "-p", port, "-c", "50",
+		"-P", strconv.Itoa(depth), "-n", strconv.Itoa(requests), "-r", "1000000000", "--csv",
+		"SET", "bench:redis-benchmark:__rand_int__", token, "NX",
+		"PX", strconv.FormatInt(Lease.Milliseconds(), 10)).Output()
 	if err != nil {
 		return 0, fmt.Errorf("peer: redis-benchmark: %w", err)
 	}
@@ -44,7 +45,8 @@ func parseRedisBenchmark(text string) (float64, error) {
 		return 0, fmt.Errorf("peer: redis-benchmark: %w", err)
 	}
 	if len(records) != 2 {
-		return 0, fmt.Errorf("peer: redis-benchmark: %d lines, want a header and a result: %.200q", len(records), text)
+		return 0, fmt.Errorf("peer: redis-benchmark: %d lines, want a header and a result: %.200q",
+			len(records), text)
 	}
 	for i, name := range records[0] {
 		if name == "rps" {

@@ -19,19 +19,21 @@ func Rueidis(addr string, flushDelay time.Duration) (Peer, error) {
 	if err != nil {
 		return Peer{}, err
 	}
-	return Peer{Name: name, Close: client.Close, Cycle: func(ctx context.Context, key string) error {
-		if err := wasNew(key, client.Do(ctx, claimCommand(client, key))); err != nil {
+	return Peer{Name: name, Close: client.Close,
+		Cycle: func(ctx context.Context, key string) error {
+			if err := wasNew(key, client.Do(ctx, claimCommand(client, key))); err != nil {
+				return err
+			}
+			_, err := client.Do(ctx, completeCommand(client, key)).ToString()
 			return err
-		}
-		_, err := client.Do(ctx, completeCommand(client, key)).ToString()
-		return err
-	}}, nil
+		}}, nil
 }
 
 // RueidisClient connects with client-side caching off: no key is read twice here.
 func RueidisClient(addr string, flushDelay time.Duration) (rueidis.Client, error) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{addr}, DisableCache: true, MaxFlushDelay: flushDelay, ConnWriteTimeout: 30 * time.Second,
+		InitAddress: []string{addr}, DisableCache: true, MaxFlushDelay: flushDelay,
+		ConnWriteTimeout: 30 * time.Second,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("peer: rueidis: %w", err)
@@ -62,7 +64,8 @@ func RueidisBatch(ctx context.Context, client rueidis.Client, keys []string) err
 }
 
 func claimCommand(client rueidis.Client, key string) rueidis.Completed {
-	return client.B().Set().Key(key).Value(token).Nx().Get().PxMilliseconds(Lease.Milliseconds()).Build()
+	return client.B().Set().Key(key).Value(token).Nx().Get().PxMilliseconds(
+		Lease.Milliseconds()).Build()
 }
 
 func completeCommand(client rueidis.Client, key string) rueidis.Completed {

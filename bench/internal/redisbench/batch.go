@@ -36,8 +36,12 @@ func (e *env) batches() []harness.Group {
 	var groups []harness.Group
 	for _, size := range []int{16, 64, work.Typical, 512, 1024} {
 		groups = append(groups, harness.Group{
-			Workload: "batch", X: float64(size), Title: fmt.Sprintf("batch %d, claim + complete, new keys", size), Detail: size != 16 && size != work.Typical,
-			Open: func(ctx context.Context, s *harness.Setup) error { return e.openBatch(ctx, s, size) },
+			Workload: "batch", X: float64(size),
+			Title: fmt.Sprintf("batch %d, claim + complete, new keys", size), Detail: size != 16 &&
+				size != work.Typical,
+			Open: func(ctx context.Context, s *harness.Setup) error {
+				return e.openBatch(ctx, s, size)
+			},
 		})
 	}
 	return groups
@@ -63,13 +67,17 @@ func (e *env) openBatch(ctx context.Context, s *harness.Setup, size int) error {
 	}
 	client := server.NewClient(e.redis.Addr, 0, 32)
 	s.Defer(client.Close)
-	add(goRedisSide, func(ctx context.Context, _ int, keys []string) error { return peer.GoRedisBatch(ctx, client, keys) })
+	add(goRedisSide, func(ctx context.Context, _ int, keys []string) error {
+		return peer.GoRedisBatch(ctx, client, keys)
+	})
 	multi, err := peer.RueidisClient(e.redis.Addr, 0)
 	if err != nil {
 		return err
 	}
 	s.Defer(func() error { multi.Close(); return nil })
-	add(rueidisSide, func(ctx context.Context, _ int, keys []string) error { return peer.RueidisBatch(ctx, multi, keys) })
+	add(rueidisSide, func(ctx context.Context, _ int, keys []string) error {
+		return peer.RueidisBatch(ctx, multi, keys)
+	})
 	loadGen := false
 	if size == work.Typical {
 		s.Side(naiveSide, work.Callers(16, peer.Naive(client).Cycle))
@@ -86,10 +94,12 @@ func (e *env) loadGenerator(s *harness.Setup) bool {
 		return false
 	}
 	requests := max(int(300_000*e.budget.Seconds()), 20_000)
-	s.Sides = append(s.Sides, harness.Side{Name: loadGenSide, External: func(ctx context.Context) (harness.Sample, error) {
-		rate, err := peer.RedisBenchmark(ctx, path, e.redis.Addr, 128, requests)
-		return harness.Sample{Rate: rate}, err
-	}})
+	s.Sides = append(s.Sides,
+		harness.Side{Name: loadGenSide,
+			External: func(ctx context.Context) (harness.Sample, error) {
+				rate, err := peer.RedisBenchmark(ctx, path, e.redis.Addr, 128, requests)
+				return harness.Sample{Rate: rate}, err
+			}})
 	return true
 }
 
@@ -105,7 +115,8 @@ func batchPairs(size int, loadGen bool) []harness.Pair {
 	}
 	for _, l := range work.Layouts {
 		central := size == work.Typical
-		add(l.Name, rawSide, rawPipelines, harness.When(central && !l.Extra, harness.AtLeast(0.85, 0.92)))
+		add(l.Name, rawSide, rawPipelines,
+			harness.When(central && !l.Extra, harness.AtLeast(0.85, 0.92)))
 		if !central {
 			continue
 		}
@@ -131,7 +142,8 @@ func batchPairs(size int, loadGen bool) []harness.Pair {
 
 // duplicates: a batch of keys that all are done.
 func (e *env) duplicates() []harness.Group {
-	return []harness.Group{{Workload: "batch-duplicates", X: work.Typical, Title: fmt.Sprintf("batch %d, duplicates", work.Typical), Open: e.openDuplicates}}
+	return []harness.Group{{Workload: "batch-duplicates", X: work.Typical,
+		Title: fmt.Sprintf("batch %d, duplicates", work.Typical), Open: e.openDuplicates}}
 }
 
 func (e *env) openDuplicates(ctx context.Context, s *harness.Setup) error {
@@ -143,13 +155,16 @@ func (e *env) openDuplicates(ctx context.Context, s *harness.Setup) error {
 	}
 	add := func(name string, known, one work.Batch) {
 		s.Sides = append(s.Sides, harness.Side{
-			Name: name, Prepare: work.InBatches(workers, work.Typical, known), Run: work.InBatches(workers, work.Typical, one),
+			Name: name, Prepare: work.InBatches(workers, work.Typical, known),
+			Run: work.InBatches(workers, work.Typical, one),
 		})
 	}
 	add(rawGet, raw.Cycle("1"), func(ctx context.Context, worker int, keys []string) error {
 		return raw[worker].ClaimKnown(ctx, keys, work.RawToken, peer.Lease)
 	})
-	add("raw MGET", raw.Cycle("1"), func(ctx context.Context, worker int, keys []string) error { return raw[worker].MGet(ctx, keys) })
+	add("raw MGET", raw.Cycle("1"), func(ctx context.Context, worker int, keys []string) error {
+		return raw[worker].MGet(ctx, keys)
+	})
 	for _, l := range work.Layouts {
 		d, err := l.Open(ctx, s, e.redis.Addr, 0)
 		if err != nil {
@@ -160,11 +175,13 @@ func (e *env) openDuplicates(ctx context.Context, s *harness.Setup) error {
 		if l.Kind == plain().Kind {
 			add(likelySide, cycles, d.Likely)
 			s.Pair(harness.Pair{
-				Name: fmt.Sprintf("batch %d, duplicates, read first", work.Typical), Side: likelySide, Against: rawGet, Text: "raw SET NX GET pipeline",
+				Name: fmt.Sprintf("batch %d, duplicates, read first", work.Typical),
+				Side: likelySide, Against: rawGet, Text: "raw SET NX GET pipeline",
 				Goal: harness.AtLeast(1.5, 1.8),
 			})
 		}
-		s.Pair(harness.Pair{Side: l.Name, Against: rawGet, Text: "raw SET NX GET pipeline", Goal: harness.When(!l.Extra, harness.AtLeast(0.9, 0))})
+		s.Pair(harness.Pair{Side: l.Name, Against: rawGet, Text: "raw SET NX GET pipeline",
+			Goal: harness.When(!l.Extra, harness.AtLeast(0.9, 0))})
 	}
 	s.Pair(harness.Pair{Side: "raw MGET", Against: rawGet})
 	return nil
@@ -175,8 +192,12 @@ func (e *env) results() []harness.Group {
 	var groups []harness.Group
 	for _, size := range []int{0, 100, 1 << 10, 10 << 10} {
 		groups = append(groups, harness.Group{
-			Workload: "result", X: float64(size), Title: fmt.Sprintf("batch %d, new keys, result of %d bytes", work.Typical, size), Detail: size == 100 || size == 0,
-			Open: func(ctx context.Context, s *harness.Setup) error { return e.openResult(ctx, s, size) },
+			Workload: "result", X: float64(size),
+			Title:  fmt.Sprintf("batch %d, new keys, result of %d bytes", work.Typical, size),
+			Detail: size == 100 || size == 0,
+			Open: func(ctx context.Context, s *harness.Setup) error {
+				return e.openResult(ctx, s, size)
+			},
 		})
 	}
 	return groups

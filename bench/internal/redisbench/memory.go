@@ -22,26 +22,29 @@ type keeper struct {
 // memory: what a finished key costs the server.
 func (e *env) memory() []harness.Group {
 	return []harness.Group{{
-		Workload: "memory", X: float64(e.fill), Title: fmt.Sprintf("bytes per remembered key, %s keys", harness.Short(e.fill)), Unable: e.needsMemory(),
-		Open: e.measureMemory,
+		Workload: "memory", X: float64(e.fill),
+		Title:  fmt.Sprintf("bytes per remembered key, %s keys", harness.Short(e.fill)),
+		Unable: e.needsMemory(), Open: e.measureMemory,
 	}}
 }
 
 func (e *env) keepers() []keeper {
 	keepers := []keeper{
-		{name: "string, 46-byte key, 28-byte token", fill: e.fillRaw("dd:orders:", 36, "0123456789abcdef0123456789ab")},
+		{name: "string, 46-byte key, 28-byte token",
+			fill: e.fillRaw("dd:orders:", 36, "0123456789abcdef0123456789ab")},
 		{name: "string, 46-byte key, value 1", fill: e.fillRaw("dd:orders:", 36, "1")},
 		{name: "string, 18-byte digest key, value 1", fill: e.fillRaw("d:", 16, "1")},
 	}
 	for _, l := range work.Layouts {
 		goal := harness.When(l.Kind == small().Kind, harness.ValueAtMost(10, 9, "B"))
-		keepers = append(keepers, keeper{name: l.Name, goal: goal, fill: func(ctx context.Context, s *harness.Setup, n int) error {
-			d, err := l.Expecting(n).Open(ctx, s, e.redis.Addr, 0, work.Long)
-			if err != nil {
-				return err
-			}
-			return d.Fill(ctx, n)
-		}})
+		keepers = append(keepers, keeper{name: l.Name, goal: goal,
+			fill: func(ctx context.Context, s *harness.Setup, n int) error {
+				d, err := l.Expecting(n).Open(ctx, s, e.redis.Addr, 0, work.Long)
+				if err != nil {
+					return err
+				}
+				return d.Fill(ctx, n)
+			}})
 	}
 	return keepers
 }
@@ -55,7 +58,8 @@ func (e *env) measureMemory(ctx context.Context, s *harness.Setup) error {
 		const name, unit = "bytes per remembered key", "B/key"
 		row := harness.Figure(name, k.name, perKey, unit, k.goal)
 		if len(s.Rows) > 0 {
-			row = harness.Compared(name, k.name, perKey, unit, s.Rows[0].Side, s.Rows[0].Value, k.goal)
+			row = harness.Compared(name, k.name, perKey, unit, s.Rows[0].Side,
+				s.Rows[0].Value, k.goal)
 		}
 		s.Rows = append(s.Rows, row)
 	}
@@ -81,7 +85,8 @@ func (e *env) bytesPerKey(ctx context.Context, s *harness.Setup, k keeper) (floa
 }
 
 // fillRaw remembers keys of a prefix and that many bytes more.
-func (e *env) fillRaw(prefix string, length int, value string) func(context.Context, *harness.Setup, int) error {
+func (e *env) fillRaw(prefix string, length int, value string) func(context.Context, *harness.Setup,
+	int) error {
 	return func(ctx context.Context, s *harness.Setup, n int) error {
 		raw, err := work.DialRaw(ctx, s, e.redis.Addr, 1)
 		if err != nil {
@@ -105,8 +110,10 @@ func (e *env) fillRaw(prefix string, length int, value string) func(context.Cont
 // compactCPU: what a cycle costs the server whose memory Compact saves. Half of the buckets'
 // room is taken before, so that they are on average what they are over a window.
 func (e *env) compactCPU() []harness.Group {
-	title := fmt.Sprintf("server CPU per cycle, compact, %s keys remembered", harness.Short(e.fill/5))
-	return []harness.Group{{Workload: "compact-cpu", X: float64(e.fill / 5), Title: title, Unable: e.needsMemory(), Open: e.openCompactCPU}}
+	title := fmt.Sprintf("server CPU per cycle, compact, %s keys remembered",
+		harness.Short(e.fill/5))
+	return []harness.Group{{Workload: "compact-cpu", X: float64(e.fill / 5), Title: title,
+		Unable: e.needsMemory(), Open: e.openCompactCPU}}
 }
 
 func (e *env) openCompactCPU(ctx context.Context, s *harness.Setup) error {
@@ -123,9 +130,11 @@ func (e *env) openCompactCPU(ctx context.Context, s *harness.Setup) error {
 		}
 		s.Side(l.Name, work.InBatches(workers, work.Typical, d.Batch(work.New, nil)))
 	}
-	s.Pair(harness.Pair{Name: "server CPU per cycle, compact against the plain string layout", Side: small().Name, Against: plain().Name,
+	s.Pair(harness.Pair{Name: "server CPU per cycle, compact against the plain string layout",
+		Side: small().Name, Against: plain().Name,
 		Metric: harness.ServerMicros, Goal: harness.AtMost(1, 0.75)},
-		harness.Pair{Name: "throughput, compact against the plain string layout", Side: small().Name, Against: plain().Name})
+		harness.Pair{Name: "throughput, compact against the plain string layout",
+			Side: small().Name, Against: plain().Name})
 	return nil
 }
 
@@ -138,10 +147,12 @@ func (e *env) remembered() []harness.Group {
 	var groups []harness.Group
 	for _, l := range work.Without(mixedIsCompact...) {
 		for _, many := range e.grown {
-			title := fmt.Sprintf("growth %s -> %s keys, duplicate check, %s", harness.Short(few), harness.Short(many), l.Name)
-			g := harness.Group{Workload: "remembered", X: float64(many), Title: title, Open: func(ctx context.Context, s *harness.Setup) error {
-				return e.openRemembered(ctx, s, l, many)
-			}}
+			title := fmt.Sprintf("growth %s -> %s keys, duplicate check, %s", harness.Short(few),
+				harness.Short(many), l.Name)
+			g := harness.Group{Workload: "remembered", X: float64(many), Title: title,
+				Open: func(ctx context.Context, s *harness.Setup) error {
+					return e.openRemembered(ctx, s, l, many)
+				}}
 			if many > 1_000_000 {
 				g.Unable = e.needsMemory()
 			}
@@ -156,7 +167,9 @@ func (e *env) remembered() []harness.Group {
 
 func (e *env) openRemembered(ctx context.Context, s *harness.Setup, l work.Layout, many int) error {
 	s.Multiple = workers * work.Typical
-	side := func(size int) string { return fmt.Sprintf("%s, %s remembered", l.Name, harness.Short(size)) }
+	side := func(size int) string {
+		return fmt.Sprintf("%s, %s remembered", l.Name, harness.Short(size))
+	}
 	for db, size := range []int{few, many} {
 		d, err := l.Expecting(size).Open(ctx, s, e.redis.Addr, db, work.Long)
 		if err != nil {
@@ -171,8 +184,10 @@ func (e *env) openRemembered(ctx context.Context, s *harness.Setup, l work.Layou
 			}
 			return nil
 		}
-		s.Sides = append(s.Sides, harness.Side{Name: side(size), Prepare: pick, Run: work.InBatches(workers, work.Typical, d.Batch(work.Known, nil))})
+		s.Sides = append(s.Sides, harness.Side{Name: side(size), Prepare: pick,
+			Run: work.InBatches(workers, work.Typical, d.Batch(work.Known, nil))})
 	}
-	s.Pair(harness.Pair{Side: side(many), Against: side(few), Metric: harness.Micros, Goal: harness.AtMost(1.6, 1.3)})
+	s.Pair(harness.Pair{Side: side(many), Against: side(few), Metric: harness.Micros,
+		Goal: harness.AtMost(1.6, 1.3)})
 	return nil
 }

@@ -27,14 +27,17 @@ func embedded(t *testing.T) *env {
 
 func titled(groups []harness.Group, pattern string) []harness.Group {
 	match := regexp.MustCompile(pattern)
-	return slices.DeleteFunc(groups, func(g harness.Group) bool { return !match.MatchString(g.Title) })
+	return slices.DeleteFunc(groups, func(g harness.Group) bool {
+		return !match.MatchString(g.Title)
+	})
 }
 
 // Every family does what it says: sides check their answers, so a run without error means
 // that new keys were new and duplicates were known.
 func TestFamiliesRun(t *testing.T) {
 	e := embedded(t)
-	groups := titled(e.groups(), "^batch 16,|^batch 256, duplicates|^lone caller, new key|^64 callers, new keys$|^256 .*RTT|^stream with 90 .* one caller|^stream with 50 .* 64|^peers, 16|result of 1024 bytes")
+	groups := titled(e.groups(),
+		"^batch 16,|^batch 256, duplicates|^lone caller, new key|^64 callers, new keys$|^256 .*RTT|^stream with 90 .* one caller|^stream with 50 .* 64|^peers, 16|result of 1024 bytes")
 	if len(groups) != 11 {
 		t.Fatalf("%d groups", len(groups))
 	}
@@ -44,11 +47,13 @@ func TestFamiliesRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range rows {
-		if row.Value <= 0 || row.Rounds != 1 || row.Workload == "" || row.Side == "" || row.Name == "" {
+		if row.Value <= 0 || row.Rounds != 1 || row.Workload == "" || row.Side == "" ||
+			row.Name == "" {
 			t.Errorf("row %+v", row)
 		}
 		if row.Against != "" && (row.Ratio <= 0 || row.AgainstValue <= 0) {
-			t.Errorf("row %q has no ratio to %q: a pair names a side that is not there", row.Name, row.Against)
+			t.Errorf("row %q has no ratio to %q: a pair names a side that is not there", row.Name,
+				row.Against)
 		}
 	}
 }
@@ -62,9 +67,13 @@ func TestGoalsAreAllThere(t *testing.T) {
 		titles[g.Title] = true
 	}
 	for _, want := range []string{
-		"batch 256, claim + complete, new keys", "batch 256, duplicates", "lone caller, new key", "lone caller, new key, other core busy", "64 callers, new keys",
-		"256 callers, new keys", "1024 callers, new keys", "1024 callers, new keys, 2 ms RTT", "bytes per remembered key, 1 M keys", "duplicates answered in process",
-		"stream with 0 % recent duplicates, one caller", "stream with 50 % recent duplicates, one caller", "stream with 90 % recent duplicates, one caller",
+		"batch 256, claim + complete, new keys", "batch 256, duplicates", "lone caller, new key",
+		"lone caller, new key, other core busy", "64 callers, new keys",
+		"256 callers, new keys", "1024 callers, new keys", "1024 callers, new keys, 2 ms RTT",
+		"bytes per remembered key, 1 M keys", "duplicates answered in process",
+		"stream with 0 % recent duplicates, one caller",
+		"stream with 50 % recent duplicates, one caller",
+		"stream with 90 % recent duplicates, one caller",
 		"growth 10 k -> 10 M keys, duplicate check, " + plain().Name,
 	} {
 		if !titles[want] {
@@ -73,10 +82,12 @@ func TestGoalsAreAllThere(t *testing.T) {
 	}
 }
 
-// Memory is not measured in this process, and what stays for an hour is not for a server that others use.
+// Memory is not measured in this process, and what stays for an hour is not for a server that
+// others use.
 func TestOthersServersAreNotFilled(t *testing.T) {
 	able := func(own, isEmbedded bool, pattern string) (n int) {
-		for _, g := range titled(newEnv(&server.Redis{Own: own, Embedded: isEmbedded}, harness.Options{Long: true}).groups(), pattern) {
+		for _, g := range titled(newEnv(&server.Redis{Own: own, Embedded: isEmbedded},
+			harness.Options{Long: true}).groups(), pattern) {
 			if g.Unable == "" {
 				n++
 			}
@@ -89,8 +100,10 @@ func TestOthersServersAreNotFilled(t *testing.T) {
 		pattern         string
 		want            int
 	}{
-		{true, false, "^bytes|^server CPU", 2}, {true, true, "^bytes|^server CPU", 0}, {false, false, "^bytes|^server CPU", 0},
-		{true, false, "^growth", 2 * few}, {true, true, "^growth", few}, {false, false, "^growth", 0}, {false, false, "^batch 16,", 1},
+		{true, false, "^bytes|^server CPU", 2}, {true, true, "^bytes|^server CPU", 0},
+		{false, false, "^bytes|^server CPU", 0},
+		{true, false, "^growth", 2 * few}, {true, true, "^growth", few},
+		{false, false, "^growth", 0}, {false, false, "^batch 16,", 1},
 	} {
 		if got := able(c.own, c.isEmbedded, c.pattern); got != c.want {
 			t.Errorf("%+v: %d can run", c, got)

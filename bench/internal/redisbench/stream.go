@@ -42,9 +42,11 @@ func (e *env) streams() []harness.Group {
 		for _, share := range []int{0, 10, 50, 90} {
 			title := fmt.Sprintf("stream with %d %% recent duplicates, %s", share, m.text)
 			groups = append(groups, harness.Group{
-				Workload: m.workload, X: float64(share), Title: title, Detail: share == 10 || (m.callers != 1 && share != 50),
+				Workload: m.workload, X: float64(share), Title: title, Detail: share == 10 ||
+					(m.callers != 1 && share != 50),
 				Open: func(ctx context.Context, s *harness.Setup) error {
-					s.Pair(harness.Pair{Name: title + ", local cache", Side: cacheOn, Against: cacheOff, Text: "the same without", Goal: m.goals[share]})
+					s.Pair(harness.Pair{Name: title + ", local cache", Side: cacheOn,
+						Against: cacheOff, Text: "the same without", Goal: m.goals[share]})
 					return e.openStream(ctx, s, m, share)
 				},
 			})
@@ -91,7 +93,8 @@ const localKeys = 1 << 15
 
 // local: duplicates that are answered in this process.
 func (e *env) local() []harness.Group {
-	return []harness.Group{{Workload: "in-process", X: 1, Title: "duplicates answered in process", Open: e.openLocal}}
+	return []harness.Group{{Workload: "in-process", X: 1, Title: "duplicates answered in process",
+		Open: e.openLocal}}
 }
 
 func (e *env) openLocal(ctx context.Context, s *harness.Setup) error {
@@ -100,7 +103,8 @@ func (e *env) openLocal(ctx context.Context, s *harness.Setup) error {
 	if err != nil {
 		return err
 	}
-	if err := work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx, &harness.Timing{Keys: keys}); err != nil {
+	if err := work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx,
+		&harness.Timing{Keys: keys}); err != nil {
 		return err
 	}
 	exact, claim := peer.NewMap(keys), d.One(work.Known)
@@ -126,8 +130,11 @@ func localPairs() []harness.Pair {
 		call, _, _ := strings.Cut(strings.TrimPrefix(side, "onceward "), ",")
 		name := "duplicates answered in process, " + call
 		pairs = append(pairs,
-			harness.Pair{Name: name, Side: side, Against: exactSide, Metric: harness.Nanos, Goal: harness.When(goals, harness.ValueAtMost(150, 60, "ns"))},
-			harness.Pair{Name: name + ", allocations", Side: side, Against: exactSide, Metric: harness.Allocs, Goal: harness.When(goals, harness.ValueAtMost(0, 0, "allocations"))})
+			harness.Pair{Name: name, Side: side, Against: exactSide, Metric: harness.Nanos,
+				Goal: harness.When(goals, harness.ValueAtMost(150, 60, "ns"))},
+			harness.Pair{Name: name + ", allocations", Side: side, Against: exactSide,
+				Metric: harness.Allocs, Goal: harness.When(goals,
+					harness.ValueAtMost(0, 0, "allocations"))})
 	}
 	return pairs
 }
@@ -166,6 +173,7 @@ func (e *env) benchmark(name string, keys []string, one func(key string) error) 
 		if failure != nil || r.N == 0 || r.T <= 0 {
 			return harness.Sample{}, fmt.Errorf("%s: %w", name, failure)
 		}
-		return harness.Sample{Rate: float64(r.N) / r.T.Seconds(), Allocs: float64(r.MemAllocs) / float64(r.N)}, nil
+		return harness.Sample{Rate: float64(r.N) / r.T.Seconds(),
+			Allocs: float64(r.MemAllocs) / float64(r.N)}, nil
 	}}
 }

@@ -48,12 +48,16 @@ func newEnv(redis *server.Redis, o harness.Options) *env {
 
 func (e *env) bench() *harness.Bench {
 	b := &harness.Bench{
-		Groups: e.groups(), Servers: []harness.Server{e.redis}, Meter: harness.Meter{ServerCPU: e.redis.CPU()},
+		Groups: e.groups(), Servers: []harness.Server{e.redis},
+		Meter: harness.Meter{ServerCPU: e.redis.CPU()},
 		Modules: map[string]string{
-			"github.com/redis/go-redis/v9": "go-redis", "github.com/redis/rueidis": "rueidis", "github.com/bsm/redislock": "redislock",
-			"github.com/go-redsync/redsync/v4": "redsync", "github.com/ThreeDotsLabs/watermill": "watermill",
-			"github.com/gofiber/fiber/v2": "fiber", "github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
-			"github.com/alicebob/miniredis/v2": "miniredis",
+			"github.com/redis/go-redis/v9": "go-redis", "github.com/redis/rueidis": "rueidis",
+			"github.com/bsm/redislock":            "redislock",
+			"github.com/go-redsync/redsync/v4":    "redsync",
+			"github.com/ThreeDotsLabs/watermill":  "watermill",
+			"github.com/gofiber/fiber/v2":         "fiber",
+			"github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
+			"github.com/alicebob/miniredis/v2":    "miniredis",
 		},
 	}
 	if e.redis.Own {
@@ -61,7 +65,8 @@ func (e *env) bench() *harness.Bench {
 		b.Between = e.redis.Empty
 	}
 	if peer.RedisBenchmarkPath() == "" || e.redis.Embedded {
-		b.LeftOut = append(b.LeftOut, "redis-benchmark: it is not installed, or the server is embedded")
+		b.LeftOut = append(b.LeftOut,
+			"redis-benchmark: it is not installed, or the server is embedded")
 	}
 	return b
 }
@@ -70,7 +75,8 @@ func (e *env) bench() *harness.Bench {
 func (e *env) groups() []harness.Group {
 	var groups []harness.Group
 	for _, family := range []func() []harness.Group{
-		e.batches, e.duplicates, e.callers, e.busy, e.delayed, e.streams, e.local, e.peers, e.results, e.memory, e.compactCPU, e.remembered,
+		e.batches, e.duplicates, e.callers, e.busy, e.delayed, e.streams, e.local, e.peers,
+		e.results, e.memory, e.compactCPU, e.remembered,
 	} {
 		groups = append(groups, family()...)
 	}

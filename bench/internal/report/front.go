@@ -15,7 +15,8 @@ var frontTables = []struct {
 	table func(harness.Results) string
 }{
 	{"answers", answersTable}, {"rotation", rotationTable},
-	{"owned", ownedTable}, {"owned CPU", ownedCPU}, {"owned load", loadTable}, {"layered", layeredTable}, {"goals that are missed", missedGoals},
+	{"owned", ownedTable}, {"owned CPU", ownedCPU}, {"owned load", loadTable},
+	{"layered", layeredTable}, {"goals that are missed", missedGoals},
 }
 
 // noRows stands where a run has not measured what a table is about.
@@ -46,7 +47,8 @@ func answersTable(r harness.Results) string {
 	var sizes []float64
 	head := []string{""}
 	for _, row := range r.Rows {
-		if row.Workload == "new ids, 1 goroutine" && row.Unit == cpuNanos && !slices.Contains(sizes, row.X) {
+		if row.Workload == "new ids, 1 goroutine" && row.Unit == cpuNanos &&
+			!slices.Contains(sizes, row.X) {
 			sizes, head = append(sizes, row.X), append(head, ids(row.X)+" ids")
 		}
 	}
@@ -87,7 +89,8 @@ func rotationTable(r harness.Results) string {
 	g := newGrid("", "", "goal", "")
 	for _, row := range r.Rows {
 		if row.Workload == "rotation" || row.Workload == "snapshot" {
-			g.row(row.Name+", "+ids(row.X)+" ids", number(row.Value)+" "+row.Unit, row.Goal, goalStatus(row))
+			g.row(row.Name+", "+ids(row.X)+" ids", number(row.Value)+" "+row.Unit, row.Goal,
+				goalStatus(row))
 		}
 	}
 	return g.ofRun(r)
@@ -97,7 +100,8 @@ func rotationTable(r harness.Results) string {
 func ownedPoints(r harness.Results) (all []harness.Row) {
 	for _, family := range []string{"owned", "owned, old duplicates"} {
 		for _, row := range r.Rows {
-			if row.Workload == family && row.Side == ownedSide && row.Unit == keysPerSecond && row.Against == bareSide {
+			if row.Workload == family && row.Side == ownedSide && row.Unit == keysPerSecond &&
+				row.Against == bareSide {
 				all = append(all, row)
 			}
 		}
@@ -118,10 +122,13 @@ func streamName(row harness.Row) string {
 
 // ownedTable is throughput.
 func ownedTable(r harness.Results) string {
-	g := newGrid("duplicates", "owned, keys/s", "beside the raw commands", "shared, seen-only", "shared, compact", "owned, one trip a batch", "beside the raw commands", "shared, one trip")
+	g := newGrid("duplicates", "owned, keys/s", "beside the raw commands", "shared, seen-only",
+		"shared, compact", "owned, one trip a batch", "beside the raw commands", "shared, one trip")
 	for _, p := range ownedPoints(r) {
-		g.row(streamName(p), number(p.Value), compared(r, p, ownedSide, bareSide), compared(r, p, ownedSide, sharedSide), compared(r, p, ownedSide, smallSide),
-			number(rateOf(r, p, mergedSide).Value), compared(r, p, mergedSide, bareSide), compared(r, p, mergedSide, sharedOne))
+		g.row(streamName(p), number(p.Value), compared(r, p, ownedSide, bareSide),
+			compared(r, p, ownedSide, sharedSide), compared(r, p, ownedSide, smallSide),
+			number(rateOf(r, p, mergedSide).Value), compared(r, p, mergedSide, bareSide),
+			compared(r, p, mergedSide, sharedOne))
 	}
 	return g.ofRun(r)
 }
@@ -135,7 +142,8 @@ func rateOf(r harness.Results, p harness.Row, side string) harness.Row {
 // compared is the ratio of two sides in the family and at the share of a row.
 func compared(r harness.Results, p harness.Row, side, against string) string {
 	i := slices.IndexFunc(r.Rows, func(row harness.Row) bool {
-		return row.Workload == p.Workload && row.X == p.X && row.Side == side && row.Against == against && row.Unit == keysPerSecond
+		return row.Workload == p.Workload && row.X == p.X && row.Side == side &&
+			row.Against == against && row.Unit == keysPerSecond
 	})
 	if i < 0 {
 		return ""
@@ -150,7 +158,8 @@ func compared(r harness.Results, p harness.Row, side, against string) string {
 
 // ownedCPU is what a key takes of Redis and of the client.
 func ownedCPU(r harness.Results) string {
-	g := newGrid("duplicates", "owned", "owned, one trip", "raw commands", "shared, seen-only", "shared, compact")
+	g := newGrid("duplicates", "owned", "owned, one trip", "raw commands", "shared, seen-only",
+		"shared, compact")
 	for _, p := range ownedPoints(r) {
 		cells := []string{streamName(p)}
 		for _, side := range []string{ownedSide, mergedSide, bareSide, sharedSide, smallSide} {
@@ -164,10 +173,13 @@ func ownedCPU(r harness.Results) string {
 
 // loadTable is what an owner has to read.
 func loadTable(r harness.Results) string {
-	g := newGrid("of a partition", "value", "Redis CPU, us a mark", "CPU of the owner, us a mark", "goal", "")
+	g := newGrid("of a partition", "value", "Redis CPU, us a mark", "CPU of the owner, us a mark",
+		"goal", "")
 	for _, row := range r.Rows {
 		if row.Workload == "owned load" {
-			g.row(strings.TrimPrefix(row.Name, "owned, a partition of "), number(row.Value)+" "+row.Unit, micros(row.ServerUS), micros(row.ClientUS), row.Goal, goalStatus(row))
+			g.row(strings.TrimPrefix(row.Name, "owned, a partition of "),
+				number(row.Value)+" "+row.Unit, micros(row.ServerUS), micros(row.ClientUS),
+				row.Goal, goalStatus(row))
 		}
 	}
 	return g.ofRun(r)
@@ -175,7 +187,8 @@ func loadTable(r harness.Results) string {
 
 // layeredTable is what a filter saves in front of SQL.
 func layeredTable(r harness.Results) string {
-	g := newGrid("duplicates", "keys/s with the filter", "beside without", "goal", "", "lookups for 100 keys, with and without")
+	g := newGrid("duplicates", "keys/s with the filter", "beside without", "goal",
+		"", "lookups for 100 keys, with and without")
 	for _, row := range r.Rows {
 		if row.Workload != "layered" || row.Side != "onceward layered, Filter" {
 			continue
@@ -186,7 +199,8 @@ func layeredTable(r harness.Results) string {
 				lookups = number(l.Value) + ", " + number(l.AgainstValue)
 			}
 		}
-		g.row(fmt.Sprintf("%g %%", row.X), number(row.Value), ratio(row.Ratio), row.Goal, status(row), lookups)
+		g.row(fmt.Sprintf("%g %%", row.X), number(row.Value), ratio(row.Ratio), row.Goal,
+			status(row), lookups)
 	}
 	return g.ofRun(r)
 }
@@ -205,7 +219,8 @@ func missedGoals(r harness.Results) string {
 			g.row(row.Name, row.Side, row.Against, reached(row), row.Goal)
 		}
 	}
-	head := fmt.Sprintf("Commit %s, %s. %d of %d goals are missed", r.Commit, r.Machine, missed, goals)
+	head := fmt.Sprintf("Commit %s, %s. %d of %d goals are missed", r.Commit,
+		r.Machine, missed, goals)
 	if missed == 0 {
 		return head + ".\n"
 	}

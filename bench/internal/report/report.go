@@ -62,7 +62,8 @@ func draw(results harness.Results) (all []drawn, err error) {
 var pageText string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
-	"number": number, "ratio": ratio, "svg": inline, "versions": listed[string], "micros": micros, "rounds": rounds,
+	"number": number, "ratio": ratio, "svg": inline, "versions": listed[string], "micros": micros,
+	"rounds": rounds,
 }).Parse(pageText))
 
 // section is the rows of one family.
@@ -91,7 +92,8 @@ func html(w io.Writer, r harness.Results, figures []drawn) error {
 		last.Rows = append(last.Rows, row)
 	}
 	err := page.Execute(w, map[string]any{
-		"Results": r, "Goals": goals, "Reached": reached, "Sections": sections, "Figures": figures, "Brokers": r.Area == "kafka",
+		"Results": r, "Goals": goals, "Reached": reached, "Sections": sections, "Figures": figures,
+		"Brokers": r.Area == "kafka",
 	})
 	if err != nil {
 		return fmt.Errorf("report: %w", err)

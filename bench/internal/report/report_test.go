@@ -52,7 +52,8 @@ func TestPageHasTheTables(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(want, page) {
-			t.Errorf("docs/benchmarks.md does not have the table of %s: make bench-table", resultsFile(area))
+			t.Errorf("docs/benchmarks.md does not have the table of %s: make bench-table",
+				resultsFile(area))
 		}
 		if !strings.Contains(string(want), expected.line) {
 			t.Errorf("%s: the table lacks what it is about", area)
@@ -104,7 +105,8 @@ func TestWrite(t *testing.T) {
 		t.Error("the page is another one")
 	}
 	for _, f := range figures(r) {
-		if info, err := os.Stat(filepath.Join(dir, area, f.name+".svg")); err != nil || info.Size() == 0 {
+		if info, err := os.Stat(filepath.Join(dir, area, f.name+".svg")); err != nil ||
+			info.Size() == 0 {
 			t.Errorf("%s: %v", f.name, err)
 		}
 	}
@@ -126,18 +128,26 @@ func withoutDrawings(page []byte) string {
 }
 
 var sample = harness.Results{
-	Area: "redis", Commit: "abc", Machine: "2 cores <&>", Versions: map[string]string{"go-redis": "9", "redis": "7", "go": "1"}, LeftOut: []string{"x & y"},
+	Area: "redis", Commit: "abc", Machine: "2 cores <&>",
+	Versions: map[string]string{"go-redis": "9", "redis": "7", "go": "1"},
+	LeftOut:  []string{"x & y"},
 	Rows: []harness.Row{
-		{Name: "batch | 16", Workload: "batch", Side: "onceward seen-only", X: 16, Value: 100, Unit: "keys/s", Against: "raw", AgainstValue: 50, Ratio: 2, Spread: [2]float64{1, 12}, Rounds: 7, Goal: ">= 0.85x (stretch 1x)", OK: true},
-		{Name: "batch 64", Workload: "batch", Side: "onceward seen-only", X: 64, Value: 200, Unit: "keys/s"},
-		{Name: "bytes", Workload: "memory", Side: "onceward seen-only", X: 1, Value: 9.02, Unit: "B/key", Against: "string <1>", Goal: "<= 10 B"},
-		{Name: "hidden", Workload: "memory", Side: "onceward rich, 10 M remembered", X: 1, Value: 9, Unit: "B/key", Goal: "<= 10 B"},
+		{Name: "batch | 16", Workload: "batch", Side: "onceward seen-only", X: 16, Value: 100,
+			Unit: "keys/s", Against: "raw", AgainstValue: 50, Ratio: 2, Spread: [2]float64{1, 12},
+			Rounds: 7, Goal: ">= 0.85x (stretch 1x)", OK: true},
+		{Name: "batch 64", Workload: "batch", Side: "onceward seen-only", X: 64, Value: 200,
+			Unit: "keys/s"},
+		{Name: "bytes", Workload: "memory", Side: "onceward seen-only", X: 1, Value: 9.02,
+			Unit: "B/key", Against: "string <1>", Goal: "<= 10 B"},
+		{Name: "hidden", Workload: "memory", Side: "onceward rich, 10 M remembered", X: 1,
+			Value: 9, Unit: "B/key", Goal: "<= 10 B"},
 	},
 }
 
 func TestHTMLIsWellFormed(t *testing.T) {
 	var text bytes.Buffer
-	figures := []drawn{{Name: "n", Caption: "c < d", SVG: []byte("<?xml version=\"1.0\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\"><g/></svg>")}}
+	figures := []drawn{{Name: "n", Caption: "c < d",
+		SVG: []byte("<?xml version=\"1.0\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\"><g/></svg>")}}
 	if err := html(&text, sample, figures); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +165,8 @@ func TestHTMLIsWellFormed(t *testing.T) {
 			elements[start.Name.Local]++
 			for _, attr := range start.Attr {
 				if attr.Name.Local == "src" || attr.Name.Local == "href" {
-					t.Errorf("<%s %s=%q>: the page needs another file", start.Name.Local, attr.Name.Local, attr.Value)
+					t.Errorf("<%s %s=%q>: the page needs another file", start.Name.Local,
+						attr.Name.Local, attr.Value)
 				}
 			}
 		}
@@ -181,10 +192,15 @@ Left out: x & y.
 }
 
 var consumed = harness.Results{
-	Area: "kafka", Commit: "abc", Machine: "2 cores", Versions: map[string]string{"sarama": "1", "go-redis": "9", "redis": "7"},
+	Area: "kafka", Commit: "abc", Machine: "2 cores",
+	Versions: map[string]string{"sarama": "1", "go-redis": "9", "redis": "7"},
 	Rows: []harness.Row{
-		{Name: "4 partitions", Workload: "w", Side: "adapter, rich", Value: 80_000, Unit: "messages/s", Against: "Redis batches, rich", AgainstValue: 100_000, Ratio: 0.81, Spread: [2]float64{0.7, 0.9}, Rounds: 5, Goal: ">= 0.8x (stretch 0.9x)", OK: true, Allocs: 21, BrokerUS: 0.25, Binds: "CPU of the client (...)"},
-		{Name: "4 partitions", Workload: "w", Side: "bare sarama loop", Value: 1.5e6, Unit: "messages/s"},
+		{Name: "4 partitions", Workload: "w", Side: "adapter, rich", Value: 80_000,
+			Unit: "messages/s", Against: "Redis batches, rich", AgainstValue: 100_000, Ratio: 0.81,
+			Spread: [2]float64{0.7, 0.9}, Rounds: 5, Goal: ">= 0.8x (stretch 0.9x)", OK: true,
+			Allocs: 21, BrokerUS: 0.25, Binds: "CPU of the client (...)"},
+		{Name: "4 partitions", Workload: "w", Side: "bare sarama loop", Value: 1.5e6,
+			Unit: "messages/s"},
 	},
 }
 
@@ -207,7 +223,8 @@ func TestPageOfConsumers(t *testing.T) {
 	if err := html(&text, consumed, nil); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"broker CPU us", "bound by", "CPU of the client (...)", ">0.25<"} {
+	for _, want := range []string{"broker CPU us", "bound by", "CPU of the client (...)",
+		">0.25<"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -224,7 +241,8 @@ func TestReplace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(got); !strings.HasPrefix(text, "head\n"+begin+"\n\nCommit") || !strings.HasSuffix(text, "|\n\n"+end+"\ntail\n") || strings.Contains(text, "old") {
+	if text := string(got); !strings.HasPrefix(text, "head\n"+begin+"\n\nCommit") ||
+		!strings.HasSuffix(text, "|\n\n"+end+"\ntail\n") || strings.Contains(text, "old") {
 		t.Errorf("got\n%s", text)
 	}
 	again, err := Replace(got, sample)

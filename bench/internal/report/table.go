@@ -14,14 +14,15 @@ import (
 
 const end = "<!-- end of table -->"
 
-// replace returns the page with a text between its markers: the line "what of bench/results/area.json", and
-// the end.
+// replace returns the page with a text between its markers: the line "what of
+// bench/results/area.json", and the end.
 func replace(page []byte, what, area, text string) ([]byte, error) {
 	begin := "<!-- " + what + " of bench/results/" + area + ".json: make bench-table -->"
 	head, rest, ok := bytes.Cut(page, []byte(begin+"\n"))
 	_, tail, closed := bytes.Cut(rest, []byte(end))
 	if !ok || !closed {
-		return nil, errors.New("report: the page has no place for the table: " + begin + " ... " + end)
+		return nil, errors.New("report: the page has no place for the table: " +
+			begin + " ... " + end)
 	}
 	return []byte(string(head) + begin + "\n\n" + text + "\n" + end + string(tail)), nil
 }
@@ -61,14 +62,16 @@ func cell(text string) string {
 	return strings.ReplaceAll(text, "|", "\\|")
 }
 
-// table is that of docs/benchmarks.md: the rows that have a goal, of the layout that people get who want
-// speed; the page has the rest.
+// table is that of docs/benchmarks.md: the rows that have a goal, of the layout that people get who
+// want speed; the page has the rest.
 func table(r harness.Results) string {
-	text := fmt.Sprintf("Commit %s, %s; %s. Ratios are medians of %s (smallest to largest).\n", r.Commit, r.Machine, clients(r), rounds(r))
+	text := fmt.Sprintf("Commit %s, %s; %s. Ratios are medians of %s (smallest to largest).\n",
+		r.Commit, r.Machine, clients(r), rounds(r))
 	if len(r.LeftOut) > 0 {
 		text += fmt.Sprintf("Left out: %s.\n", strings.Join(r.LeftOut, "; "))
 	}
-	of := map[string]func(harness.Results) string{"kafka": consumers, "sql": records, "http": answers}[r.Area]
+	of := map[string]func(harness.Results) string{"kafka": consumers, "sql": records,
+		"http": answers}[r.Area]
 	if of == nil {
 		of = goals
 	}
@@ -89,14 +92,19 @@ func goals(r harness.Results) string {
 
 // consumers is the table of rates: what is done, by whom, and next to which of its limits.
 func consumers(r harness.Results) string {
-	g := newGrid("work", "who", "messages/s", "allocations per message", "beside", "ratio", "goal", "")
+	g := newGrid("work", "who", "messages/s", "allocations per message", "beside", "ratio",
+		"goal", "")
 	for _, row := range r.Rows {
 		switch {
 		case row.Goal == "":
 		case row.Unit != messagesPerSecond:
-			g.row(row.Name, row.Side, number(row.Value)+" "+row.Unit, number(row.Allocs), fmt.Sprintf("%s (%s)", row.Against, number(row.AgainstValue)), spread(row), row.Goal, status(row))
+			g.row(row.Name, row.Side, number(row.Value)+" "+row.Unit, number(row.Allocs),
+				fmt.Sprintf("%s (%s)", row.Against, number(row.AgainstValue)), spread(row),
+				row.Goal, status(row))
 		default:
-			g.row(row.Name, row.Side, number(row.Value), number(row.Allocs), fmt.Sprintf("%s (%s/s)", row.Against, number(row.AgainstValue)), reached(row), row.Goal, status(row))
+			g.row(row.Name, row.Side, number(row.Value), number(row.Allocs),
+				fmt.Sprintf("%s (%s/s)", row.Against, number(row.AgainstValue)), reached(row),
+				row.Goal, status(row))
 		}
 	}
 	return g.String()
@@ -127,16 +135,19 @@ func records(r harness.Results) string {
 
 // answers is the table of latencies: every side, and what its median is compared with.
 func answers(r harness.Results) string {
-	g := newGrid("work", "who", "p50", "p99", "allocations per request", "p50 beside", "ratio", "goal", "")
+	g := newGrid("work", "who", "p50", "p99", "allocations per request", "p50 beside", "ratio",
+		"goal", "")
 	for _, row := range r.Rows {
 		if row.Unit != harness.P50.Unit() {
 			continue
 		}
 		var against, compared string
 		if row.Against != "" {
-			against, compared = fmt.Sprintf("%s (%s)", row.Against, span(row.AgainstValue)), spread(row)
+			against, compared = fmt.Sprintf("%s (%s)", row.Against, span(row.AgainstValue)),
+				spread(row)
 		}
-		g.row(row.Name, row.Side, span(row.P50Micros), span(row.P99Micros), number(row.Allocs), against, compared, row.Goal, goalStatus(row))
+		g.row(row.Name, row.Side, span(row.P50Micros), span(row.P99Micros), number(row.Allocs),
+			against, compared, row.Goal, goalStatus(row))
 	}
 	return g.String()
 }
@@ -153,10 +164,12 @@ func span(micros float64) string {
 func clients(r harness.Results) string {
 	var all []string
 	for _, name := range []string{
-		"sarama", "go-redis", "redis", "pgx", "go-sql-driver", "PostgreSQL", "MariaDB", "SQLite", "bits-and-blooms", "fiber-v3",
+		"sarama", "go-redis", "redis", "pgx", "go-sql-driver", "PostgreSQL", "MariaDB", "SQLite",
+		"bits-and-blooms", "fiber-v3",
 	} {
 		if v := r.Versions[name]; v != "" {
-			all = append(all, cmp.Or(map[string]string{"redis": "Redis", "fiber-v3": "fiber"}[name], name)+" "+v)
+			all = append(all, cmp.Or(map[string]string{"redis": "Redis", "fiber-v3": "fiber"}[name],
+				name)+" "+v)
 		}
 	}
 	if v := r.Versions["go"]; v != "" && len(all) == 0 {

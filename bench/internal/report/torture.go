@@ -53,14 +53,16 @@ func ReadTorture(path string) (t Torture, err error) {
 
 // Replace returns docs/benchmarks.md with the table between its markers: a line per scenario.
 func (t Torture) Replace(page []byte) ([]byte, error) {
-	g := newGrid("scenario", "keys", "messages", "effects", "deaths", "faults", "lost", "doubled", "stale", "second effects with a reason", "histories", "")
+	g := newGrid("scenario", "keys", "messages", "effects", "deaths", "faults", "lost", "doubled",
+		"stale", "second effects with a reason", "histories", "")
 	for _, r := range t.scenarios() {
 		ok := "yes"
 		if !r.OK {
 			ok = "failed"
 		}
 		n := strconv.Itoa
-		g.row(r.Scenario, n(r.Messages), n(r.Deliveries), n(r.Effects), n(r.Deaths), listed(r.Faults), n(r.Lost), n(r.Doubled), n(r.Stale),
+		g.row(r.Scenario, n(r.Messages), n(r.Deliveries), n(r.Effects), n(r.Deaths),
+			listed(r.Faults), n(r.Lost), n(r.Doubled), n(r.Stale),
 			listed(r.Explained), r.History, ok)
 	}
 	head := fmt.Sprintf("Commit %s, %s; %s.\n\n", t.Commit, t.Machine, cell(listed(t.Versions)))
@@ -94,7 +96,9 @@ func (t Torture) scenarios() []TortureRow {
 			r.History += fmt.Sprintf(", %d operations", r.Operations)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b TortureRow) int { return strings.Compare(a.Scenario, b.Scenario) })
+	slices.SortStableFunc(all, func(a, b TortureRow) int {
+		return strings.Compare(a.Scenario, b.Scenario)
+	})
 	return all
 }
 
@@ -112,7 +116,8 @@ func (r *TortureRow) add(o TortureRow) {
 	if !slices.Contains(strings.Split(r.History, " or "), o.History) {
 		r.History += " or " + o.History
 	}
-	for of, from := range map[*map[string]int]map[string]int{&r.Faults: o.Faults, &r.Explained: o.Explained} {
+	for of, from := range map[*map[string]int]map[string]int{&r.Faults: o.Faults,
+		&r.Explained: o.Explained} {
 		if *of == nil {
 			*of = map[string]int{}
 		}

@@ -8,21 +8,28 @@ import (
 	"testing"
 )
 
-// What a long run has written is read, and stands in docs/benchmarks.md, which has the place for it.
+// What a long run has written is read, and stands in docs/benchmarks.md, which has the place for
+// it.
 func TestTortureIsRendered(t *testing.T) {
 	want := Torture{
-		Area: "torture", Commit: "abc", Machine: "two processors", Versions: map[string]string{"redis": "7", "go": "1"},
+		Area: "torture", Commit: "abc", Machine: "two processors",
+		Versions: map[string]string{"redis": "7", "go": "1"},
 		Rows: []TortureRow{
 			{
-				Scenario: "kills", Store: "redis", History: "20m0s", Messages: 1000, Deliveries: 2500, Effects: 1003, Faults: map[string]int{"stops": 2, "kills": 9, "none": 0},
-				Lost: 4, Doubled: 5, Stale: 6, Deaths: 7, Explained: map[string]int{"killed": 3},
+				Scenario: "kills", Store: "redis", History: "20m0s", Messages: 1000,
+				Deliveries: 2500, Effects: 1003,
+				Faults: map[string]int{"stops": 2, "kills": 9, "none": 0},
+				Lost:   4, Doubled: 5, Stale: 6, Deaths: 7, Explained: map[string]int{"killed": 3},
 			},
 			{
-				Scenario: "X1", Store: "redis", Porcupine: "ok", Operations: 10, Messages: 1, Deliveries: 2, Effects: 3, Faults: map[string]int{"a": 1}, Deaths: 8, OK: true,
+				Scenario: "X1", Store: "redis", Porcupine: "ok", Operations: 10, Messages: 1,
+				Deliveries: 2, Effects: 3, Faults: map[string]int{"a": 1}, Deaths: 8, OK: true,
 			},
 			{
-				Scenario: "X1", Store: "sql", Porcupine: "illegal", Operations: 20, Messages: 10, Deliveries: 20, Effects: 30,
-				Faults: map[string]int{"a": 1, "b": 2}, Explained: map[string]int{"died": 1}, Lost: 1, Doubled: 2, Stale: 3, Deaths: 9,
+				Scenario: "X1", Store: "sql", Porcupine: "illegal", Operations: 20, Messages: 10,
+				Deliveries: 20, Effects: 30,
+				Faults: map[string]int{"a": 1, "b": 2}, Explained: map[string]int{"died": 1},
+				Lost: 1, Doubled: 2, Stale: 3, Deaths: 9,
 			},
 		},
 	}
@@ -70,14 +77,16 @@ func TestPageHasTheTableOfTorture(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want, err := all.Replace(page); err != nil || string(want) != string(page) {
-		t.Errorf("docs/benchmarks.md does not have the table of %s: make bench-table; %v", resultsFile("torture"), err)
+		t.Errorf("docs/benchmarks.md does not have the table of %s: make bench-table; %v",
+			resultsFile("torture"), err)
 	}
 }
 
 // A field that is not known is an error: it would be left out of the table.
 func TestTortureIsReadWhole(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "torture.json")
-	if err := os.WriteFile(name, []byte(`{"area": "torture", "rows": [{"loose": 1}]}`), 0o600); err != nil {
+	if err := os.WriteFile(name, []byte(`{"area": "torture", "rows": [{"loose": 1}]}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := ReadTorture(name); err == nil || !strings.Contains(err.Error(), "loose") {

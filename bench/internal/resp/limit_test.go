@@ -35,7 +35,8 @@ func TestAPipelineIsOneWriteAndNoGarbage(t *testing.T) {
 	for i := range keys {
 		keys[i] = "0123456789abcdef0123456789abcdef0123"
 	}
-	claimed, completed := bytes.Repeat([]byte("$-1\r\n"), n), bytes.Repeat([]byte("$5\r\ntoken\r\n"), n)
+	claimed, completed := bytes.Repeat([]byte("$-1\r\n"), n),
+		bytes.Repeat([]byte("$5\r\ntoken\r\n"), n)
 	server := &counted{}
 	c := &Conn{conn: server, in: bufio.NewReaderSize(server, readBuffer)}
 	ctx, runs := t.Context(), 0
@@ -55,6 +56,7 @@ func TestAPipelineIsOneWriteAndNoGarbage(t *testing.T) {
 		t.Errorf("%v allocations for %d keys, want none per key", allocs, n)
 	}
 	if server.writes != 2*runs || server.reads != 2*runs {
-		t.Errorf("%d writes and %d reads for %d pipelines, want one each", server.writes, server.reads, 2*runs)
+		t.Errorf("%d writes and %d reads for %d pipelines, want one each", server.writes,
+			server.reads, 2*runs)
 	}
 }

@@ -197,7 +197,8 @@ func parseInt(text []byte) (int64, bool) {
 }
 
 // pipeline sends one command per key and checks every reply.
-func (c *Conn) pipeline(ctx context.Context, keys []string, command func(key string), check func(Reply) bool) error {
+func (c *Conn) pipeline(ctx context.Context, keys []string, command func(key string),
+	check func(Reply) bool) error {
 	defer c.Watch(ctx)()
 	for _, key := range keys {
 		command(key)
@@ -218,25 +219,31 @@ func (c *Conn) pipeline(ctx context.Context, keys []string, command func(key str
 }
 
 // claim sends SET key token NX GET PX lease for every key, in one pipeline.
-func (c *Conn) claim(ctx context.Context, keys []string, token string, lease time.Duration, check func(Reply) bool) error {
+func (c *Conn) claim(ctx context.Context, keys []string, token string, lease time.Duration,
+	check func(Reply) bool) error {
 	px := millis(lease)
-	return c.pipeline(ctx, keys, func(key string) { c.Append("SET", key, token, "NX", "GET", "PX", px) },
+	return c.pipeline(ctx, keys, func(key string) {
+		c.Append("SET", key, token, "NX", "GET", "PX", px)
+	},
 		func(r Reply) bool { return r.Kind == Bulk && check(r) })
 }
 
 // ClaimNew claims keys that all must be new.
-func (c *Conn) ClaimNew(ctx context.Context, keys []string, token string, lease time.Duration) error {
+func (c *Conn) ClaimNew(ctx context.Context, keys []string, token string,
+	lease time.Duration) error {
 	return c.claim(ctx, keys, token, lease, func(r Reply) bool { return r.Null })
 }
 
 // ClaimKnown claims keys that all must be known.
-func (c *Conn) ClaimKnown(ctx context.Context, keys []string, token string, lease time.Duration) error {
+func (c *Conn) ClaimKnown(ctx context.Context, keys []string, token string,
+	lease time.Duration) error {
 	return c.claim(ctx, keys, token, lease, func(r Reply) bool { return !r.Null })
 }
 
-// Claim claims keys of which some are known, and returns those that are new. The owner of a known one must be
-// done with it: its value is not token.
-func (c *Conn) Claim(ctx context.Context, keys []string, token string, lease time.Duration) ([]string, error) {
+// Claim claims keys of which some are known, and returns those that are new. The owner of a known
+// one must be done with it: its value is not token.
+func (c *Conn) Claim(ctx context.Context, keys []string, token string,
+	lease time.Duration) ([]string, error) {
 	at, won := 0, make([]string, 0, len(keys))
 	err := c.claim(ctx, keys, token, lease, func(r Reply) bool {
 		if r.Null {
@@ -250,7 +257,8 @@ func (c *Conn) Claim(ctx context.Context, keys []string, token string, lease tim
 
 // Complete sends SET key value GET PX window for every key, in one pipeline; all keys must
 // hold token.
-func (c *Conn) Complete(ctx context.Context, keys []string, token, value string, window time.Duration) error {
+func (c *Conn) Complete(ctx context.Context, keys []string, token, value string,
+	window time.Duration) error {
 	px := millis(window)
 	return c.pipeline(ctx, keys, func(key string) { c.Append("SET", key, value, "GET", "PX", px) },
 		func(r Reply) bool { return r.Kind == Bulk && string(r.Text) == token })

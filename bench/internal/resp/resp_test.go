@@ -40,7 +40,8 @@ func TestCycle(t *testing.T) {
 		if err := c.ClaimNew(ctx, keys, "token", time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Complete(ctx, keys, "token", strings.Repeat("v", 200_000), time.Minute); err != nil {
+		if err := c.Complete(ctx, keys, "token", strings.Repeat("v", 200_000),
+			time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.ClaimKnown(ctx, keys, "other", time.Minute); err != nil {
@@ -60,7 +61,8 @@ func TestCycle(t *testing.T) {
 
 func TestClaimNewIsNotTakenForKnown(t *testing.T) {
 	each(t, func(t *testing.T, c *Conn, prefix string) {
-		if err := c.ClaimKnown(t.Context(), []string{prefix + "new"}, "token", time.Minute); err == nil {
+		if err := c.ClaimKnown(t.Context(), []string{prefix + "new"}, "token",
+			time.Minute); err == nil {
 			t.Error("a new key was taken for known")
 		}
 	})
@@ -133,7 +135,8 @@ func TestRead(t *testing.T) {
 		{text: "$-1\r\n", want: Reply{Kind: Bulk, Null: true}},
 		{text: "$0\r\n\r\n", want: Reply{Kind: Bulk}},
 		{text: "$4\r\na\r\nb\r\n", want: Reply{Kind: Bulk, Text: []byte("a\r\nb")}},
-		{text: "$40\r\n" + strings.Repeat("x", 40) + "\r\n", want: Reply{Kind: Bulk, Text: bytes.Repeat([]byte("x"), 40)}},
+		{text: "$40\r\n" + strings.Repeat("x", 40) + "\r\n",
+			want: Reply{Kind: Bulk, Text: bytes.Repeat([]byte("x"), 40)}},
 		{text: "*2\r\n", want: Reply{Kind: Array, Int: 2}},
 		{text: "*-1\r\n", want: Reply{Kind: Array, Null: true}},
 		{text: "$4\r\nabcdef\r\n", bad: true},
@@ -153,14 +156,16 @@ func TestRead(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || got.Kind != c.want.Kind || got.Int != c.want.Int || got.Null != c.want.Null || !bytes.Equal(got.Text, c.want.Text) {
+		if err != nil || got.Kind != c.want.Kind || got.Int != c.want.Int ||
+			got.Null != c.want.Null || !bytes.Equal(got.Text, c.want.Text) {
 			t.Errorf("%q: %+v, %v, want %+v", c.text, got, err, c.want)
 		}
 	}
 }
 
 func FuzzRead(f *testing.F) {
-	for _, seed := range []string{"+OK\r\n", "$3\r\nabc\r\n", "*1\r\n:1\r\n", "-ERR x\r\n", "$-1\r\n", "$536870913\r\n"} {
+	for _, seed := range []string{"+OK\r\n", "$3\r\nabc\r\n", "*1\r\n:1\r\n", "-ERR x\r\n",
+		"$-1\r\n", "$536870913\r\n"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -204,7 +209,8 @@ func TestPipelineDoesNotAllocatePerKey(t *testing.T) {
 	}
 	size, c.out, c.pending = len(c.out), nil, 0
 	perPipeline := testing.AllocsPerRun(20, func() {
-		if err := c.ClaimNew(context.Background(), names, "t", time.Second); err != nil && !errors.Is(err, io.EOF) {
+		if err := c.ClaimNew(context.Background(), names, "t", time.Second); err != nil &&
+			!errors.Is(err, io.EOF) {
 			t.Error(err)
 		}
 	})

@@ -13,7 +13,8 @@ import (
 // Comeback has every client of the herd try until it is served. It runs in a bubble of
 // testing/synctest.
 func Comeback(ctx context.Context, c Herd, wait string) (Trace, error) {
-	site := &Site{Capacity: c.Capacity, Queue: c.Queue, Outage: Outage{0, c.Down}, Network: 50 * time.Millisecond}
+	site := &Site{Capacity: c.Capacity, Queue: c.Queue, Outage: Outage{0, c.Down},
+		Network: 50 * time.Millisecond}
 	site.Open()
 	p, fn := c.client(site, wait)
 	errs := make([]error, c.Clients)
@@ -28,8 +29,10 @@ func Comeback(ctx context.Context, c Herd, wait string) (Trace, error) {
 
 // client is the policy of a client, and its attempt. Package retry has no backoff without jitter:
 // there the attempt asks for its wait itself.
-func (c Herd) client(site *Site, wait string) (retry.Policy, func(context.Context, int) (int, error)) {
-	p := retry.Policy{Attempts: 1 << 20, Elapsed: 24 * time.Hour, Backoff: retry.Backoff{Base: c.Base, Cap: c.Cap}}
+func (c Herd) client(site *Site, wait string) (retry.Policy,
+	func(context.Context, int) (int, error)) {
+	p := retry.Policy{Attempts: 1 << 20, Elapsed: 24 * time.Hour,
+		Backoff: retry.Backoff{Base: c.Base, Cap: c.Cap}}
 	switch wait {
 	case NoJitter:
 		p.Backoff = retry.Backoff{Base: 1, Cap: 1}

@@ -25,12 +25,14 @@ func TestFailsafeBreaker(t *testing.T) {
 		start := time.Now()
 		var states []circuitbreaker.State
 		var at []time.Duration
-		b := circuitbreaker.NewBuilder[any]().WithFailureThreshold(5).WithDelay(5 * time.Second).WithSuccessThreshold(2).
+		b := circuitbreaker.NewBuilder[any]().WithFailureThreshold(5).WithDelay(
+			5 * time.Second).WithSuccessThreshold(2).
 			OnStateChanged(func(e circuitbreaker.StateChangedEvent) {
 				states, at = append(states, e.NewState), append(at, time.Since(start))
 			}).Build()
 		var _ retry.Breaker = b
-		transport, err := retry.NewTransport(site, retry.TransportConfig{Breaker: b, Policy: retry.Policy{Attempts: 1}})
+		transport, err := retry.NewTransport(site,
+			retry.TransportConfig{Breaker: b, Policy: retry.Policy{Attempts: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +42,8 @@ func TestFailsafeBreaker(t *testing.T) {
 			now := time.Since(start)
 			open := ask(t, transport)
 			switch {
-			case now >= outage.From+time.Second && now < outage.To && errors.Is(open, retry.ErrOpen):
+			case now >= outage.From+time.Second && now < outage.To &&
+				errors.Is(open, retry.ErrOpen):
 				refused++
 			case now >= outage.To+6*time.Second:
 				if after++; open == nil {
@@ -49,19 +52,24 @@ func TestFailsafeBreaker(t *testing.T) {
 			}
 			time.Sleep(90 * time.Millisecond)
 		}
-		// One probe each five seconds: it opens after the fifth failure, and half opens five more times.
+		// One probe each five seconds: it opens after the fifth failure, and half opens five more
+		// times.
 		if n := Sum(site.load, outage.From, outage.To); n < 9 || n > 12 {
 			t.Errorf("%d requests reached a site that was down", n)
 		}
 		if refused < 250 || after < 100 || served != after {
-			t.Errorf("%d were refused meanwhile; %d of %d were served after it", refused, served, after)
+			t.Errorf("%d were refused meanwhile; %d of %d were served after it", refused,
+				served, after)
 		}
-		const open, half, closed = circuitbreaker.OpenState, circuitbreaker.HalfOpenState, circuitbreaker.ClosedState
-		want := []circuitbreaker.State{open, half, open, half, open, half, open, half, open, half, open, half, closed}
+		const open, half, closed = circuitbreaker.OpenState, circuitbreaker.HalfOpenState,
+			circuitbreaker.ClosedState
+		want := []circuitbreaker.State{open, half, open, half, open, half, open, half, open,
+			half, open, half, closed}
 		if !slices.Equal(states, want) {
 			t.Fatalf("went through %v, want %v", states, want)
 		}
-		if first, last := at[0], at[len(at)-1]; first < outage.From || first > outage.From+time.Second || last < outage.To || last > outage.To+6*time.Second {
+		if first, last := at[0], at[len(at)-1]; first < outage.From ||
+			first > outage.From+time.Second || last < outage.To || last > outage.To+6*time.Second {
 			t.Errorf("opened at %v, closed at %v", first, last)
 		}
 	})
@@ -74,7 +82,8 @@ func TestFailsafeBreakerGetsItsPermitBack(t *testing.T) {
 		site := &Site{Capacity: 1000, Queue: 100, Network: time.Minute}
 		site.Open()
 		b := circuitbreaker.NewBuilder[any]().WithDelay(time.Second).Build()
-		transport, err := retry.NewTransport(site, retry.TransportConfig{Breaker: b, Policy: retry.Policy{Attempts: 1}})
+		transport, err := retry.NewTransport(site,
+			retry.TransportConfig{Breaker: b, Policy: retry.Policy{Attempts: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}

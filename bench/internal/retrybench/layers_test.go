@@ -24,7 +24,8 @@ func Layers(ctx context.Context, layers int, told bool) (int, error) {
 	defer next.Close()
 	base := &http.Transport{}
 	defer base.CloseIdleConnections()
-	instant := retry.Policy{Backoff: retry.Backoff{Base: time.Microsecond, Cap: time.Microsecond}, Budget: retry.Unlimited()}
+	instant := retry.Policy{Backoff: retry.Backoff{Base: time.Microsecond, Cap: time.Microsecond},
+		Budget: retry.Unlimited()}
 	transport, err := retry.NewTransport(base, retry.TransportConfig{Policy: instant})
 	if err != nil {
 		return 0, err

@@ -16,7 +16,8 @@ import (
 
 // Through runs the traffic under one guard, in a bubble of testing/synctest.
 func Through(ctx context.Context, t Traffic, guard string) (Trace, error) {
-	site := &Site{Capacity: t.Capacity, Queue: t.Queue, Outage: t.Outage, Network: 20 * time.Millisecond}
+	site := &Site{Capacity: t.Capacity, Queue: t.Queue, Outage: t.Outage,
+		Network: 20 * time.Millisecond}
 	site.Open()
 	var wg sync.WaitGroup
 	for range t.Processes {
@@ -44,7 +45,8 @@ func (t Traffic) send(ctx context.Context, site *Site, transport http.RoundTripp
 		}
 		site.count(&site.wanted)
 		wg.Go(func() {
-			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://site.test/", http.NoBody)
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://site.test/",
+				http.NoBody)
 			if err != nil {
 				return
 			}
@@ -62,8 +64,10 @@ func (t Traffic) transport(site *Site, guard string) (*retry.Transport, error) {
 		cfg.Policy.Budget = retry.Unlimited()
 	case WithBudget: // is the default
 	case WithBreaker:
-		// It opens after so many failures in a row, lets one request through every second, and closes when one succeeds.
-		cfg.Breaker = circuitbreaker.NewBuilder[any]().WithFailureThreshold(20).WithSuccessThreshold(1).WithDelay(time.Second).Build()
+		// It opens after so many failures in a row, lets one request through every second, and
+		// closes when one succeeds.
+		cfg.Breaker = circuitbreaker.NewBuilder[any]().WithFailureThreshold(
+			20).WithSuccessThreshold(1).WithDelay(time.Second).Build()
 	default:
 		return nil, fmt.Errorf("retrybench: unknown guard %q", guard)
 	}

@@ -45,8 +45,8 @@ func (s *Site) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	return &http.Response{
-		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: make(http.Header), Body: http.NoBody, Request: req,
+		StatusCode: status, Status: http.StatusText(status), Proto: "HTTP/1.1", ProtoMajor: 1,
+		ProtoMinor: 1, Header: make(http.Header), Body: http.NoBody, Request: req,
 	}, nil
 }
 
@@ -99,5 +99,6 @@ func (s *Site) count(slots *[]int) {
 
 // trace is how it went at a site.
 func (s *Site) trace(name string) Trace {
-	return Trace{Name: name, Load: s.load, Served: s.served, Wanted: s.wanted, Requests: total(s.wanted), Outage: s.Outage}
+	return Trace{Name: name, Load: s.load, Served: s.served, Wanted: s.wanted,
+		Requests: total(s.wanted), Outage: s.Outage}
 }

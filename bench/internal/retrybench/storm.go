@@ -1,6 +1,6 @@
-// Package retrybench shows what package retry spares a server. Its simulations run the code of package
-// retry against a model of a server, in a bubble of testing/synctest: minutes with a thousand
-// clients take a second, and nothing else on the machine is in them.
+// Package retrybench shows what package retry spares a server. Its simulations run the code of
+// package retry against a model of a server, in a bubble of testing/synctest: minutes with a
+// thousand clients take a second, and nothing else on the machine is in them.
 package retrybench
 
 import (
@@ -23,13 +23,15 @@ var Suite = harness.Suite{
 	Area: "retry", About: "what retries cost a server that is down: a thousand clients, simulated",
 	Full: harness.Scale{Rounds: 5}, Quick: harness.Scale{Rounds: 1},
 	Open: func(_ context.Context, o harness.Options) (*harness.Bench, error) {
-		return &harness.Bench{Machine: "a simulation in fake time", Groups: []harness.Group{{Title: "simulations", Open: func(ctx context.Context, s *harness.Setup) error {
-			rounds, err := simulations(ctx, min(o.Rounds, 5))
-			if err == nil {
-				s.Rows = Rows(rounds)
-			}
-			return err
-		}}}}, nil
+		return &harness.Bench{Machine: "a simulation in fake time",
+			Groups: []harness.Group{{Title: "simulations",
+				Open: func(ctx context.Context, s *harness.Setup) error {
+					rounds, err := simulations(ctx, min(o.Rounds, 5))
+					if err == nil {
+						s.Rows = Rows(rounds)
+					}
+					return err
+				}}}}, nil
 	},
 }
 
@@ -46,8 +48,8 @@ func simulations(ctx context.Context, rounds int) (all []Round, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	file := filepath.Join(dir, "storm.json")
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=10m", "-run=^TestStorm$", "./internal/retrybench",
-		"-args", "-storm="+file, "-rounds="+strconv.Itoa(rounds))
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=10m", "-run=^TestStorm$",
+		"./internal/retrybench", "-args", "-storm="+file, "-rounds="+strconv.Itoa(rounds))
 	cmd.Dir = filepath.Join(root, "bench")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("the simulations: %w\n%s", err, out)
@@ -78,7 +80,8 @@ const (
 // Rows are what is asked of the rounds, as medians, and the loads of the first.
 func Rows(rounds []Round) []harness.Row {
 	rows := slices.Concat(comebackGoals(rounds), outageGoals(rounds), layerGoals(rounds))
-	comeback, outage := "load on a server that comes back after 20 s", "load through an outage from 20 to 50 s"
+	comeback, outage := "load on a server that comes back after 20 s",
+		"load through an outage from 20 to 50 s"
 	for _, c := range rounds[0].Comeback { // the first seconds would dwarf the rest
 		rows = append(rows, load(FamilyComeback, comeback, c.Name, c.Load, 10, 60)...)
 	}
@@ -108,8 +111,10 @@ func comebackGoals(rounds []Round) []harness.Row {
 			return func(r Round) (float64, float64) { return f(r.Comeback[i+1]), f(r.Comeback[0]) }
 		}
 		rows = append(rows,
-			row(rounds, wait, wait+": most requests in 100 ms after the server is back", "requests", NoJitter, harness.AtMost(0.2, 0), of(peak)),
-			row(rounds, wait, wait+": until all 1,000 clients are served", "s", NoJitter, harness.AtMost(0.5, 0), of(done)),
+			row(rounds, wait, wait+": most requests in 100 ms after the server is back", "requests",
+				NoJitter, harness.AtMost(0.2, 0), of(peak)),
+			row(rounds, wait, wait+": until all 1,000 clients are served", "s", NoJitter,
+				harness.AtMost(0.5, 0), of(done)),
 			row(rounds, wait, wait+": calls in all", "calls", NoJitter, harness.Goal{}, of(all)),
 		)
 	}
@@ -131,23 +136,32 @@ func outageGoals(rounds []Round) []harness.Row {
 		burst = max(burst, 100*10*float64(TheTraffic.Processes)/asked(r.Through[1]))
 	}
 	return []harness.Row{
-		row(rounds, WithBudget, "outage of 30 s, a budget: load that retries add, its burst of ten per process included", "%", OnlyAttempts,
+		row(rounds, WithBudget,
+			"outage of 30 s, a budget: load that retries add, its burst of ten per process included", "%", OnlyAttempts,
 			harness.ValueAtMost(float64(int(1000+100*burst))/100, 0, "%"),
 			func(r Round) (float64, float64) { return added(r.Through[1]), added(r.Through[0]) }),
-		row(rounds, WithBreaker, "outage of 30 s, a breaker: requests that reach the server after the first second", "requests", OnlyAttempts,
-			harness.AtMost(0.02, 0),
-			func(r Round) (float64, float64) { return reached(r.Through[2]), reached(r.Through[0]) }),
-		row(rounds, WithBreaker, "outage of 30 s, a breaker: requests served from two seconds after it", perSecond, "before the outage",
-			harness.AtLeast(0.95, 0),
+		row(rounds, WithBreaker,
+			"outage of 30 s, a breaker: requests that reach the server after the first second",
+			"requests", OnlyAttempts, harness.AtMost(0.02, 0),
 			func(r Round) (float64, float64) {
-				return rate(r.Through[2], o.To+2*time.Second, TheTraffic.Length), rate(r.Through[2], time.Second, o.From)
+				return reached(r.Through[2]), reached(r.Through[0])
+			}),
+		row(rounds, WithBreaker,
+			"outage of 30 s, a breaker: requests served from two seconds after it", perSecond,
+			"before the outage", harness.AtLeast(0.95, 0),
+			func(r Round) (float64, float64) {
+				return rate(r.Through[2], o.To+2*time.Second, TheTraffic.Length),
+					rate(r.Through[2], time.Second, o.From)
 			}),
 	}
 }
 
 func layerGoals(rounds []Round) []harness.Row {
-	return []harness.Row{row(rounds, "Do-Not-Retry", "calls of the last of four layers, three attempts in each", "calls", "header ignored",
-		harness.ValueAtMost(3, 0, "calls"), func(r Round) (float64, float64) { return float64(r.Told), float64(r.Deaf) })}
+	return []harness.Row{row(rounds, "Do-Not-Retry",
+		"calls of the last of four layers, three attempts in each", "calls", "header ignored",
+		harness.ValueAtMost(3, 0, "calls"), func(r Round) (float64, float64) {
+			return float64(r.Told), float64(r.Deaf)
+		})}
 }
 
 const perSecond = "requests/s"
@@ -161,9 +175,11 @@ func row(rounds []Round, side, name, unit, against string, goal harness.Goal, of
 		v, a := of(r)
 		values, others = append(values, v), append(others, a)
 	}
-	r := harness.Compared(name, side, harness.Median(values), unit, against, harness.Median(others), goal)
+	r := harness.Compared(name, side, harness.Median(values), unit,
+		against, harness.Median(others), goal)
 	ratios := harness.Paired(values, others)
-	r.Ratio, r.Spread, r.Rounds, r.Workload = harness.Median(ratios), harness.Spread(ratios), len(rounds), familyGoals
+	r.Ratio, r.Spread, r.Rounds, r.Workload = harness.Median(ratios), harness.Spread(ratios),
+		len(rounds), familyGoals
 	r.OK = goal.Reached(r.Value, r.Ratio)
 	return r
 }

@@ -30,7 +30,8 @@ func TestStorm(t *testing.T) {
 		if row.Goal == "" {
 			continue
 		}
-		t.Logf("%s: %.4g %s; %s: %.4g (%s)", row.Name, row.Value, row.Unit, row.Against, row.AgainstValue, row.Goal)
+		t.Logf("%s: %.4g %s; %s: %.4g (%s)", row.Name, row.Value, row.Unit, row.Against,
+			row.AgainstValue, row.Goal)
 		if !row.OK {
 			t.Errorf("%s: %v %s is not %s", row.Name, row.Value, row.Unit, row.Goal)
 		}
@@ -50,10 +51,14 @@ func TestStorm(t *testing.T) {
 func round(t *testing.T) (r Round) {
 	t.Helper()
 	for _, wait := range Waits {
-		r.Comeback = append(r.Comeback, simulate(t, func(t *testing.T) (Trace, error) { return Comeback(t.Context(), TheHerd, wait) }))
+		r.Comeback = append(r.Comeback, simulate(t, func(t *testing.T) (Trace, error) {
+			return Comeback(t.Context(), TheHerd, wait)
+		}))
 	}
 	for _, guard := range Guards {
-		r.Through = append(r.Through, simulate(t, func(t *testing.T) (Trace, error) { return Through(t.Context(), TheTraffic, guard) }))
+		r.Through = append(r.Through, simulate(t, func(t *testing.T) (Trace, error) {
+			return Through(t.Context(), TheTraffic, guard)
+		}))
 	}
 	var errs [2]error
 	r.Deaf, errs[0] = Layers(t.Context(), 4, false)
@@ -75,13 +80,15 @@ func simulate(t *testing.T, run func(*testing.T) (Trace, error)) (c Trace) {
 		}
 	})
 	t.Logf("%s: %d requests, %d calls, peak %d per slot after the outage, done after %v (took %v)",
-		c.Name, c.Requests, c.Calls(), c.Peak(c.Outage.To), c.Done(), time.Since(begin).Round(time.Millisecond))
+		c.Name, c.Requests, c.Calls(), c.Peak(c.Outage.To), c.Done(),
+		time.Since(begin).Round(time.Millisecond))
 	return c
 }
 
 func TestSiteServesItsCapacity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Site{Capacity: 100, Queue: 10, Outage: Outage{10 * time.Second, 20 * time.Second}, Network: time.Millisecond}
+		s := &Site{Capacity: 100, Queue: 10, Outage: Outage{10 * time.Second, 20 * time.Second},
+			Network: time.Millisecond}
 		s.Open()
 		var wg sync.WaitGroup
 		for range 3000 { // two hundred a second

@@ -18,7 +18,8 @@ type Herd struct {
 
 // TheHerd is the one that is drawn: a thousand clients, and a server that would need ten seconds
 // for them.
-var TheHerd = Herd{Clients: 1000, Down: 20 * time.Second, Capacity: 100, Queue: 50, Base: 100 * time.Millisecond, Cap: 10 * time.Second}
+var TheHerd = Herd{Clients: 1000, Down: 20 * time.Second, Capacity: 100, Queue: 50,
+	Base: 100 * time.Millisecond, Cap: 10 * time.Second}
 
 // Names of the ways to wait, in the order in which they are drawn.
 const (
@@ -31,8 +32,8 @@ const (
 // Waits are the ways to wait.
 var Waits = []string{NoJitter, FullJitter, EqualJitter, Decorrelated}
 
-// Traffic is what the second simulation has: clients that go on sending, whatever comes back, through an
-// outage.
+// Traffic is what the second simulation has: clients that go on sending, whatever comes back,
+// through an outage.
 type Traffic struct {
 	Clients   int
 	Processes int           // that the clients share; each has a transport
@@ -45,7 +46,8 @@ type Traffic struct {
 
 // TheTraffic is the one that is drawn: a thousand requests a second, half a minute of outage.
 var TheTraffic = Traffic{
-	Clients: 1000, Processes: 4, Every: time.Second, Outage: Outage{20 * time.Second, 50 * time.Second}, Length: 80 * time.Second,
+	Clients: 1000, Processes: 4, Every: time.Second,
+	Outage: Outage{20 * time.Second, 50 * time.Second}, Length: 80 * time.Second,
 	Capacity: 1500, Queue: 500,
 }
 

@@ -41,11 +41,14 @@ func EmbedBroker() (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: broker: %w", err)
 	}
-	return &Broker{Addrs: cluster.ListenAddrs(), Own: true, stop: func() error { cluster.Close(); return nil }}, nil
+	return &Broker{Addrs: cluster.ListenAddrs(), Own: true, stop: func() error {
+		cluster.Close()
+		return nil
+	}}, nil
 }
 
-// ServeBroker is the process that [StartBroker] starts: an embedded cluster that writes its addresses
-// to out and lives until in ends, and so no longer than its parent.
+// ServeBroker is the process that [StartBroker] starts: an embedded cluster that writes its
+// addresses to out and lives until in ends, and so no longer than its parent.
 func ServeBroker(in io.Reader, out io.Writer) error {
 	b, err := EmbedBroker()
 	if err != nil {
@@ -58,8 +61,8 @@ func ServeBroker(in io.Reader, out io.Writer) error {
 	return errors.Join(err, b.Close())
 }
 
-// StartBroker starts the program with args, which has to call [ServeBroker] with its standard input and
-// output, and waits for its addresses. Close stops it.
+// StartBroker starts the program with args, which has to call [ServeBroker] with its standard input
+// and output, and waits for its addresses. Close stops it.
 func StartBroker(ctx context.Context, program string, args ...string) (*Broker, error) {
 	cmd := exec.Command(program, args...) //nolint:noctx // Close stops it, gently
 	cmd.Stderr = os.Stderr
@@ -74,7 +77,9 @@ func StartBroker(ctx context.Context, program string, args ...string) (*Broker, 
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("server: broker: %w", err)
 	}
-	b := &Broker{Own: true, pid: cmd.Process.Pid, stop: func() error { return stopBroker(cmd, stdin) }}
+	b := &Broker{Own: true, pid: cmd.Process.Pid, stop: func() error {
+		return stopBroker(cmd, stdin)
+	}}
 	if err := b.awaitAddrs(ctx, stdout); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -108,7 +113,8 @@ func (b *Broker) awaitAddrs(ctx context.Context, stdout io.Reader) error {
 		b.Addrs = strings.Split(line, ",")
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("server: broker: its process has written no address: %w", context.Cause(ctx))
+		return fmt.Errorf("server: broker: its process has written no address: %w",
+			context.Cause(ctx))
 	}
 }
 
@@ -121,8 +127,8 @@ func (b *Broker) Name() string { return "kafka" }
 // Version is unknown: brokers do not tell it.
 func (b *Broker) Version(context.Context) (string, error) { return "", nil }
 
-// CPU reads the time that the broker's process has used; nil where it is unknown: the broker is not ours, or
-// this is not Linux.
+// CPU reads the time that the broker's process has used; nil where it is unknown: the broker is not
+// ours, or this is not Linux.
 func (b *Broker) CPU() func(context.Context) (time.Duration, error) { return cpuOf(b.pid) }
 
 // Kind says in words where the broker is.

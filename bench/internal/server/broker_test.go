@@ -77,8 +77,11 @@ func wantMessages(t *testing.T, b *Broker, log Log, partition int32, ids []strin
 		select {
 		case m := <-c.Messages():
 			key := fmt.Sprintf("account-%d-%d", partition, i%log.Keys)
-			if len(m.Headers) != 1 || string(m.Headers[0].Key) != "message-id" || string(m.Headers[0].Value) != id || string(m.Key) != key || len(m.Value) != log.ValueSize {
-				t.Errorf("partition %d, message %d: %+v, want id %s and key %s", partition, i, m, id, key)
+			if len(m.Headers) != 1 || string(m.Headers[0].Key) != "message-id" ||
+				string(m.Headers[0].Value) != id || string(m.Key) != key ||
+				len(m.Value) != log.ValueSize {
+				t.Errorf("partition %d, message %d: %+v, want id %s and key %s", partition,
+					i, m, id, key)
 			}
 		case <-t.Context().Done():
 			t.Fatal("it is not there")

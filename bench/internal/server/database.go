@@ -28,8 +28,8 @@ type Database struct {
 	process // that was started here; SQLite has the folder of its file
 }
 
-// kind of a dialect: its name for people and for scripts/servers.sh, the name of its driver, and how it is asked for
-// its version.
+// kind of a dialect: its name for people and for scripts/servers.sh, the name of its driver, and
+// how it is asked for its version.
 type kind struct{ name, script, driver, version string }
 
 var kinds = map[sqladapter.Dialect]kind{
@@ -40,8 +40,10 @@ var kinds = map[sqladapter.Dialect]kind{
 
 // OpenDatabase starts a server of this dialect on loopback, with scripts/servers.sh, or connects to
 // one: address is [Private], [Listed], or what the driver takes. SQLite is a file in a new folder,
-// whatever the address. A port of 0 is any free one. Close ends what OpenDatabase has begun. ctx bounds the start only.
-func OpenDatabase(ctx context.Context, dialect sqladapter.Dialect, address string, port int) (*Database, error) {
+// whatever the address. A port of 0 is any free one. Close ends what OpenDatabase has begun. ctx
+// bounds the start only.
+func OpenDatabase(ctx context.Context, dialect sqladapter.Dialect, address string,
+	port int) (*Database, error) {
 	s := &Database{Dialect: dialect, URL: address}
 	switch {
 	case address == Listed:
@@ -69,8 +71,8 @@ func OpenDatabase(ctx context.Context, dialect sqladapter.Dialect, address strin
 	return s, nil
 }
 
-// complete the address with what the workloads need of the driver: parameters in the text instead of
-// a statement that is prepared for every call.
+// complete the address with what the workloads need of the driver: parameters in the text instead
+// of a statement that is prepared for every call.
 func (s *Database) complete() error {
 	if s.Dialect != sqladapter.MySQL {
 		return nil
@@ -102,8 +104,8 @@ func (s *Database) Kind() string {
 	}
 }
 
-// CPU reads the CPU time of all processes of the server; nil where it is unknown: the server is not ours, or
-// this is not Linux.
+// CPU reads the CPU time of all processes of the server; nil where it is unknown: the server is not
+// ours, or this is not Linux.
 func (s *Database) CPU() func(context.Context) (time.Duration, error) { return cpuOf(s.pid) }
 
 // Pool opens n connections at most, and keeps them.

@@ -45,7 +45,9 @@ func (b *Broker) Write(l Log) error {
 
 // Remove removes a topic.
 func (b *Broker) Remove(topic string) error {
-	if err := b.admin(func(admin sarama.ClusterAdmin) error { return admin.DeleteTopic(topic) }); err != nil {
+	if err := b.admin(func(admin sarama.ClusterAdmin) error {
+		return admin.DeleteTopic(topic)
+	}); err != nil {
 		return fmt.Errorf("server: broker: delete %s: %w", topic, err)
 	}
 	return nil
@@ -61,7 +63,8 @@ func (b *Broker) admin(do func(sarama.ClusterAdmin) error) error {
 	return errors.Join(do(admin), admin.Close())
 }
 
-// produce writes in the order of the partitions' offsets, one message of each in turn, and waits until all is there.
+// produce writes in the order of the partitions' offsets, one message of each in turn, and waits
+// until all is there.
 func (b *Broker) produce(l Log) error {
 	cfg := sarama.NewConfig()
 	cfg.Version = sarama.V2_8_0_0
@@ -87,9 +90,11 @@ func (b *Broker) produce(l Log) error {
 				left--
 				messages = append(messages, &sarama.ProducerMessage{
 					Topic: l.Topic, Partition: int32(partition), //nolint:gosec // a handful
-					Key:     sarama.StringEncoder(fmt.Sprintf("account-%d-%d", partition, i%l.Keys)),
-					Value:   sarama.ByteEncoder(value),
-					Headers: []sarama.RecordHeader{{Key: []byte("message-id"), Value: []byte(ids[i])}},
+					Key: sarama.StringEncoder(fmt.Sprintf("account-%d-%d", partition,
+						i%l.Keys)),
+					Value: sarama.ByteEncoder(value),
+					Headers: []sarama.RecordHeader{{Key: []byte("message-id"),
+						Value: []byte(ids[i])}},
 				})
 			}
 		}

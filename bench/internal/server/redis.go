@@ -40,19 +40,22 @@ func Open(ctx context.Context, which string, port int) (*Redis, error) {
 		if err != nil {
 			return nil, fmt.Errorf("server: %w", err)
 		}
-		s = &Redis{Addr: mini.Addr(), Own: true, Embedded: true, kind: "embedded miniredis", stop: func() error { mini.Close(); return nil }}
+		s = &Redis{Addr: mini.Addr(), Own: true, Embedded: true, kind: "embedded miniredis",
+			stop: func() error { mini.Close(); return nil }}
 	case Private, Durable:
 		p, addr, err := start(ctx, "redis", port)
 		if err != nil {
 			return nil, errors.Join(err, p.stop())
 		}
-		s = &Redis{Addr: addr, Own: true, kind: "Redis on loopback, its append-only file synced each second", stop: p.stop}
+		s = &Redis{Addr: addr, Own: true,
+			kind: "Redis on loopback, its append-only file synced each second", stop: p.stop}
 	}
 	s.client = redis.NewClient(&redis.Options{Addr: s.Addr})
 	err := s.client.Ping(ctx).Err()
 	if err == nil && which == Private {
 		// The benchmarks compare the cost of commands, not of a disk.
-		s.kind, err = "Redis on loopback, without persistence", s.client.ConfigSet(ctx, "appendonly", "no").Err()
+		s.kind, err = "Redis on loopback, without persistence",
+			s.client.ConfigSet(ctx, "appendonly", "no").Err()
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("server: Redis at %s: %w", s.Addr, err), s.Close())
@@ -83,7 +86,8 @@ func (s *Redis) Version(ctx context.Context) (string, error) {
 	return info["redis_version"], err
 }
 
-// CPU reads the time that the thread which executes commands has used since the start; nil for the embedded one.
+// CPU reads the time that the thread which executes commands has used since the start; nil for the
+// embedded one.
 func (s *Redis) CPU() func(context.Context) (time.Duration, error) {
 	if s.Embedded {
 		return nil
@@ -133,7 +137,9 @@ func (s *Redis) Empty(ctx context.Context) error {
 // NewClient returns a go-redis client as the benchmarks use it: RESP2 or 3 as go-redis
 // chooses, with room for every caller, and with deadlines that count.
 func NewClient(addr string, db, pool int) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, DB: db, PoolSize: pool, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PoolTimeout: time.Minute, ContextTimeoutEnabled: true})
+	return redis.NewClient(&redis.Options{Addr: addr, DB: db, PoolSize: pool,
+		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PoolTimeout: time.Minute,
+		ContextTimeoutEnabled: true})
 }
 
 func (s *Redis) info(ctx context.Context, section string) (map[string]string, error) {

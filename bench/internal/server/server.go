@@ -27,8 +27,8 @@ const (
 	Listed   = "listed"   // a server of which only the name is wanted: it is not started
 )
 
-// databaseOptions are larger than the servers of the tests have them: what is compared is what a transaction
-// costs, not how often a small cache or a small log has to be emptied. Durability is as
+// databaseOptions are larger than the servers of the tests have them: what is compared is what a
+// transaction costs, not how often a small cache or a small log has to be emptied. Durability is as
 // shipped: every commit waits for the disk.
 var databaseOptions = []string{
 	"ONCEWARD_POSTGRES_OPTIONS=-c shared_buffers=512MB -c max_wal_size=4GB -c checkpoint_timeout=30min",
@@ -41,8 +41,8 @@ type process struct {
 	pid int    // of its first process; 0: none
 }
 
-// start starts a server of a kind that the script knows, on loopback, and returns its address. A port of 0 is any
-// free one. stop has to be called also after an error.
+// start starts a server of a kind that the script knows, on loopback, and returns its address. A
+// port of 0 is any free one. stop has to be called also after an error.
 func start(ctx context.Context, kind string, port int) (p process, address string, err error) {
 	if port == 0 {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -96,7 +96,8 @@ func script(ctx context.Context, args ...string) (string, error) {
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("server: servers.sh %s: %w\n%s", strings.Join(args, " "), err, failed.String())
+		return "", fmt.Errorf("server: servers.sh %s: %w\n%s", strings.Join(args, " "), err,
+			failed.String())
 	}
 	return strings.TrimSpace(out.String()), nil
 }
@@ -112,13 +113,14 @@ func Root() (string, error) {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New("server: no scripts/servers.sh above this folder: name a server, or go into the repository")
+			return "", errors.New(
+				"server: no scripts/servers.sh above this folder: name a server, or go into the repository")
 		}
 	}
 }
 
-// cpuOf reads the CPU time of a process and its children, as /proc has it. Nil where it cannot: there is no
-// such process, or this is not Linux.
+// cpuOf reads the CPU time of a process and its children, as /proc has it. Nil where it cannot:
+// there is no such process, or this is not Linux.
 func cpuOf(pid int) func(context.Context) (time.Duration, error) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil || pid == 0 {
@@ -130,8 +132,8 @@ func cpuOf(pid int) func(context.Context) (time.Duration, error) {
 	return func(context.Context) (time.Duration, error) { return familyTime(proc, pid) }
 }
 
-// familyTime adds up a process, its children, and those of its children that have ended. schedstat counts
-// nanoseconds, stat hundredths of a second. What ends between two reads is passed over.
+// familyTime adds up a process, its children, and those of its children that have ended. schedstat
+// counts nanoseconds, stat hundredths of a second. What ends between two reads is passed over.
 func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
 	all, err := proc.AllProcs()
 	if err != nil {
@@ -163,7 +165,8 @@ func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
 // Busy keeps one processor at work, with a program that ends with this one at the latest.
 func Busy() (stop func() error, err error) {
 	//nolint:noctx // stop kills it
-	cmd := exec.Command("sh", "-c", `while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null`)
+	cmd := exec.Command("sh", "-c",
+		`while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null`)
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}

@@ -54,8 +54,8 @@ func (e effect) single(ctx context.Context, q querier, key string) error {
 	return err
 }
 
-// many has those of a batch, in the way that is the fastest in each engine. SQLite runs a prepared statement for
-// every message: in one's own process that is faster than a statement with many rows.
+// many has those of a batch, in the way that is the fastest in each engine. SQLite runs a prepared
+// statement for every message: in one's own process that is faster than a statement with many rows.
 func (e effect) many(ctx context.Context, q querier, keys []string) error {
 	switch e.dialect {
 	case sqladapter.SQLite:
@@ -75,7 +75,9 @@ func (e effect) many(ctx context.Context, q querier, keys []string) error {
 		for i, key := range keys {
 			args = append(args, key, i%accounts, payload)
 		}
-		_, err := q.ExecContext(ctx, e.insert(`VALUES `+strings.TrimSuffix(strings.Repeat("(?,?,?),", len(keys)), ",")), args...)
+		_, err := q.ExecContext(ctx,
+			e.insert(`VALUES `+strings.TrimSuffix(strings.Repeat("(?,?,?),", len(keys)), ",")),
+			args...)
 		return err
 	default:
 		text, args := e.unnested(keys)
@@ -90,5 +92,6 @@ func (e effect) unnested(keys []string) (text string, args []any) {
 	for i := range keys {
 		accountsOf[i], payloads[i] = int32(i%accounts), payload //nolint:gosec // below 1000
 	}
-	return e.insert(`SELECT m, a, p FROM unnest($1::text[], $2::int[], $3::text[]) AS b(m, a, p)`), []any{keys, accountsOf, payloads}
+	return e.insert(`SELECT m, a, p FROM unnest($1::text[], $2::int[], $3::text[]) AS b(m, a, p)`),
+		[]any{keys, accountsOf, payloads}
 }

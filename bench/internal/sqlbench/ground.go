@@ -27,9 +27,10 @@ type ground struct {
 // window of the marks. A round trip of the sweeper counts in steps of 1024 ms.
 const window = time.Hour
 
-// open makes the tables for the time of a setup. Of MySQL the least level is taken that is right, as its
-// documentation says; elsewhere it is the default.
-func open(ctx context.Context, setup *harness.Setup, s *server.Database, connections int) (*ground, error) {
+// open makes the tables for the time of a setup. Of MySQL the least level is taken that is right,
+// as its documentation says; elsewhere it is the default.
+func open(ctx context.Context, setup *harness.Setup, s *server.Database,
+	connections int) (*ground, error) {
 	db, err := s.Pool(connections)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,8 @@ func (g *ground) create(ctx context.Context) (err error) {
 	if g.marks, err = g.newMarks(ctx, g.name); err != nil {
 		return err
 	}
-	g.fence, err = sqladapter.NewFence(sqladapter.FenceConfig{Dialect: g.server.Dialect, Group: "bench", Table: g.fenceTable(), Isolation: g.isolation})
+	g.fence, err = sqladapter.NewFence(sqladapter.FenceConfig{Dialect: g.server.Dialect,
+		Group: "bench", Table: g.fenceTable(), Isolation: g.isolation})
 	if err != nil {
 		return err
 	}
@@ -59,8 +61,10 @@ func (g *ground) create(ctx context.Context) (err error) {
 
 func (g *ground) fenceTable() string { return g.name + "_fence" }
 
-func (g *ground) newMarks(ctx context.Context, table string, change ...func(*sqladapter.Config)) (*sqladapter.Marks, error) {
-	cfg := sqladapter.Config{Dialect: g.server.Dialect, Namespace: "bench", Table: table, Window: window, Isolation: g.isolation}
+func (g *ground) newMarks(ctx context.Context, table string,
+	change ...func(*sqladapter.Config)) (*sqladapter.Marks, error) {
+	cfg := sqladapter.Config{Dialect: g.server.Dialect, Namespace: "bench", Table: table,
+		Window: window, Isolation: g.isolation}
 	for _, change := range change {
 		change(&cfg)
 	}

@@ -40,13 +40,15 @@ func (g *ground) handEach(ctx context.Context, _ int, keys []string) error {
 // handInsert is the statement for one key. Stamps are whatever the clock says.
 var handInsert = map[sqladapter.Dialect]func(table string) string{
 	sqladapter.Postgres: func(table string) string {
-		return `INSERT INTO ` + table + ` (id, stamp) VALUES ($1::uuid, ` + handStamp + `) ON CONFLICT (id) DO NOTHING`
+		return `INSERT INTO ` + table + ` (id, stamp) VALUES ($1::uuid, ` + handStamp +
+			`) ON CONFLICT (id) DO NOTHING`
 	},
 	sqladapter.MySQL: func(table string) string {
 		return `INSERT INTO ` + table + ` (id, owner) VALUES (?, 1) ON DUPLICATE KEY UPDATE id = id`
 	},
 	sqladapter.SQLite: func(table string) string {
-		return `INSERT INTO ` + table + ` (id, stamp) VALUES (?, unixepoch() * 1000 << 20) ON CONFLICT (id) DO NOTHING`
+		return `INSERT INTO ` + table +
+			` (id, stamp) VALUES (?, unixepoch() * 1000 << 20) ON CONFLICT (id) DO NOTHING`
 	},
 }
 
@@ -81,8 +83,8 @@ func digests(keys []string) (byID map[[16]byte]string, ids [][16]byte) {
 	return byID, ids
 }
 
-// handBatch is the batch by hand, for PostgreSQL: one INSERT of the records, and one for the effects of
-// those that are new.
+// handBatch is the batch by hand, for PostgreSQL: one INSERT of the records, and one for the
+// effects of those that are new.
 func (g *ground) handBatch(ctx context.Context, _ int, keys []string) error {
 	byID, ids := digests(keys)
 	return g.inTx(ctx, func(tx *sql.Tx) error {
@@ -94,7 +96,8 @@ func (g *ground) handBatch(ctx context.Context, _ int, keys []string) error {
 	})
 }
 
-func inserted(ctx context.Context, tx *sql.Tx, insert string, ids [][16]byte, byID map[[16]byte]string) (fresh []string, err error) {
+func inserted(ctx context.Context, tx *sql.Tx, insert string, ids [][16]byte,
+	byID map[[16]byte]string) (fresh []string, err error) {
 	rows, err := tx.QueryContext(ctx, insert, ids)
 	if err != nil {
 		return nil, err

@@ -49,13 +49,14 @@ func (n *native) effectAlone(ctx context.Context, _ int, keys []string) error {
 }
 
 func (n *native) both(ctx context.Context, _ int, keys []string) error {
-	_, err := pgxv5.DoBatch(ctx, n.marks, n.pool, keys, func(ctx context.Context, tx pgx.Tx, first []int) error {
-		fresh := make([]string, len(first))
-		for i, at := range first {
-			fresh[i] = keys[at]
-		}
-		return n.many(ctx, tx, fresh)
-	})
+	_, err := pgxv5.DoBatch(ctx, n.marks, n.pool, keys,
+		func(ctx context.Context, tx pgx.Tx, first []int) error {
+			fresh := make([]string, len(first))
+			for i, at := range first {
+				fresh[i] = keys[at]
+			}
+			return n.many(ctx, tx, fresh)
+		})
 	return err
 }
 

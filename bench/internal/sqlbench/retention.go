@@ -21,10 +21,12 @@ const (
 // and when the first, in ms since 1970.
 var insertAged = map[sqladapter.Dialect]func(table string) string{
 	sqladapter.Postgres: func(table string) string {
-		return `INSERT INTO ` + table + ` (id, stamp) SELECT gen_random_uuid(), ($2::bigint + i) << 20 FROM generate_series(1, $1::bigint) AS i`
+		return `INSERT INTO ` + table +
+			` (id, stamp) SELECT gen_random_uuid(), ($2::bigint + i) << 20 FROM generate_series(1, $1::bigint) AS i`
 	},
 	sqladapter.MySQL: func(table string) string {
-		return `INSERT INTO ` + table + ` (id, owner, created_at) WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ?)` +
+		return `INSERT INTO ` + table +
+			` (id, owner, created_at) WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ?)` +
 			` SELECT unhex(md5(concat(i, uuid()))), 1, ? + i FROM c`
 	},
 	sqladapter.SQLite: func(table string) string {
@@ -40,7 +42,8 @@ const agedAtOnce = 1000
 func (g *ground) age(ctx context.Context, table string, n int, from time.Time) error {
 	insert := insertAged[g.server.Dialect](table)
 	for done := 0; done < n; done += agedAtOnce {
-		if _, err := g.db.ExecContext(ctx, insert, min(agedAtOnce, n-done), from.UnixMilli()+int64(done)); err != nil {
+		if _, err := g.db.ExecContext(ctx, insert, min(agedAtOnce, n-done),
+			from.UnixMilli()+int64(done)); err != nil {
 			return fmt.Errorf("sqlbench: aged marks: %w", err)
 		}
 	}
@@ -50,29 +53,34 @@ func (g *ground) age(ctx context.Context, table string, n int, from time.Time) e
 // deletion is what it costs to be rid of an expired mark, next to marks that stay.
 func (e *env) deletion(s *server.Database) harness.Group {
 	name := s.Name() + ", retention"
-	return harness.Group{Workload: "retention", X: float64(e.live), Title: name, Open: func(ctx context.Context, setup *harness.Setup) error {
-		g, err := open(ctx, setup, s, 4)
-		if err != nil {
-			return err
-		}
-		setup.MinKeys, setup.MaxKeys = e.live, e.live
-		add := func(side string, prepare, run harness.Run, goal harness.Goal) {
-			setup.Sides = append(setup.Sides, harness.Side{Name: side, Prepare: prepare, Run: run})
-			setup.Pair(harness.Pair{Name: name + ", time per row", Side: side, Metric: harness.Micros})
-			if s.CPU() != nil {
-				setup.Pair(harness.Pair{Name: name + ", server CPU per row", Side: side, Metric: harness.ServerMicros, Goal: goal})
-			}
-		}
-		add(deleteSide, g.expired, g.deleteAll, harness.Goal{})
-		if s.Dialect == sqladapter.Postgres {
-			generations, err := g.inGenerations(ctx, g.name+"_gens")
+	return harness.Group{Workload: "retention", X: float64(e.live), Title: name,
+		Open: func(ctx context.Context, setup *harness.Setup) error {
+			g, err := open(ctx, setup, s, 4)
 			if err != nil {
 				return err
 			}
-			add(dropSide, g.sealed(generations), g.rotate(generations), harness.ValueAtMost(0.1, 0, "us"))
-		}
-		return g.age(ctx, g.name, e.live, time.Now())
-	}}
+			setup.MinKeys, setup.MaxKeys = e.live, e.live
+			add := func(side string, prepare, run harness.Run, goal harness.Goal) {
+				setup.Sides = append(setup.Sides,
+					harness.Side{Name: side, Prepare: prepare, Run: run})
+				setup.Pair(harness.Pair{Name: name + ", time per row", Side: side,
+					Metric: harness.Micros})
+				if s.CPU() != nil {
+					setup.Pair(harness.Pair{Name: name + ", server CPU per row", Side: side,
+						Metric: harness.ServerMicros, Goal: goal})
+				}
+			}
+			add(deleteSide, g.expired, g.deleteAll, harness.Goal{})
+			if s.Dialect == sqladapter.Postgres {
+				generations, err := g.inGenerations(ctx, g.name+"_gens")
+				if err != nil {
+					return err
+				}
+				add(dropSide, g.sealed(generations), g.rotate(generations),
+					harness.ValueAtMost(0.1, 0, "us"))
+			}
+			return g.age(ctx, g.name, e.live, time.Now())
+		}}
 }
 
 // expired adds marks that may go, and does what autovacuum does.
@@ -116,7 +124,9 @@ const shortest = time.Millisecond
 
 // inGenerations makes marks that go with their table.
 func (g *ground) inGenerations(ctx context.Context, table string) (*sqladapter.Marks, error) {
-	return g.newMarks(ctx, table, func(c *sqladapter.Config) { c.Window, c.Retention = shortest, sqladapter.Generations })
+	return g.newMarks(ctx, table, func(c *sqladapter.Config) {
+		c.Window, c.Retention = shortest, sqladapter.Generations
+	})
 }
 
 // sealed fills the open generation behind one that is full and sealed: the next turn drops

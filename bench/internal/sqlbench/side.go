@@ -64,14 +64,16 @@ func (g *ground) oneByOne(ctx context.Context, _ int, keys []string) error {
 	})
 }
 
-func (g *ground) doBatch(ctx context.Context, keys []string, effect func(ctx context.Context, tx *sql.Tx, first []string) error) error {
-	marks, err := g.marks.DoBatch(ctx, g.db, keys, func(ctx context.Context, tx *sql.Tx, first []int) error {
-		fresh := make([]string, len(first))
-		for i, at := range first {
-			fresh[i] = keys[at]
-		}
-		return effect(ctx, tx, fresh)
-	})
+func (g *ground) doBatch(ctx context.Context, keys []string,
+	effect func(ctx context.Context, tx *sql.Tx, first []string) error) error {
+	marks, err := g.marks.DoBatch(ctx, g.db,
+		keys, func(ctx context.Context, tx *sql.Tx, first []int) error {
+			fresh := make([]string, len(first))
+			for i, at := range first {
+				fresh[i] = keys[at]
+			}
+			return effect(ctx, tx, fresh)
+		})
 	if err != nil {
 		return err
 	}
@@ -86,7 +88,9 @@ func (g *ground) doBatch(ctx context.Context, keys []string, effect func(ctx con
 // doEach is Do: a transaction for every message.
 func (g *ground) doEach(ctx context.Context, _ int, keys []string) error {
 	for _, key := range keys {
-		_, err := g.marks.Do(ctx, g.db, key, func(ctx context.Context, tx *sql.Tx) error { return g.effect.single(ctx, tx, key) })
+		_, err := g.marks.Do(ctx, g.db, key, func(ctx context.Context, tx *sql.Tx) error {
+			return g.effect.single(ctx, tx, key)
+		})
 		if err != nil {
 			return err
 		}
@@ -102,12 +106,13 @@ func (g *ground) fenced(workers int) work.Batch {
 		p := sqladapter.Position{Topic: "bench", TopicID: topic, Partition: int32(worker)} //nolint:gosec // a handful
 		from := next[worker]
 		next[worker] += int64(len(keys))
-		_, err := g.fence.Do(ctx, g.db, p, from, next[worker], func(ctx context.Context, tx *sql.Tx, start int64) error {
-			if start != from {
-				return fmt.Errorf("sqlbench: the fence of %v is at %d, not %d", p, start, from)
-			}
-			return g.effect.many(ctx, tx, keys)
-		})
+		_, err := g.fence.Do(ctx, g.db, p, from, next[worker],
+			func(ctx context.Context, tx *sql.Tx, start int64) error {
+				if start != from {
+					return fmt.Errorf("sqlbench: the fence of %v is at %d, not %d", p, start, from)
+				}
+				return g.effect.many(ctx, tx, keys)
+			})
 		return err
 	}
 }

@@ -17,17 +17,20 @@ func (e *env) storage(s *server.Database) []harness.Group {
 	if postgres { // which has a goal
 		n = e.fill
 	}
-	groups := []harness.Group{{Workload: "bytes per key", Title: title, X: float64(n), Open: func(ctx context.Context, setup *harness.Setup) error {
-		const workers = 4
-		g, err := open(ctx, setup, s, workers)
-		if err != nil {
+	groups := []harness.Group{{Workload: "bytes per key", Title: title, X: float64(n),
+		Open: func(ctx context.Context, setup *harness.Setup) error {
+			const workers = 4
+			g, err := open(ctx, setup, s, workers)
+			if err != nil {
+				return err
+			}
+			per, err := g.filledSize(ctx, workers, n)
+			name := fmt.Sprintf("%s, table and indexes, %d keys in batches of %d", title,
+				n, typical)
+			setup.Rows = []harness.Row{harness.Figure(name, s.Name(), per, "B/key",
+				harness.When(postgres, harness.ValueAtMost(101, 80, "B")))}
 			return err
-		}
-		per, err := g.filledSize(ctx, workers, n)
-		name := fmt.Sprintf("%s, table and indexes, %d keys in batches of %d", title, n, typical)
-		setup.Rows = []harness.Row{harness.Figure(name, s.Name(), per, "B/key", harness.When(postgres, harness.ValueAtMost(101, 80, "B")))}
-		return err
-	}}, e.deletion(s)}
+		}}, e.deletion(s)}
 	if postgres {
 		groups = append(groups, e.turnover(s))
 	}
@@ -52,7 +55,9 @@ func (g *ground) fill(ctx context.Context, m *sqladapter.Marks, workers, n int) 
 	if g.server.Dialect == sqladapter.SQLite {
 		workers = 1
 	}
-	run := work.InBatches(workers, typical, func(ctx context.Context, _ int, keys []string) error { return markWith(ctx, g.db, m, keys) })
+	run := work.InBatches(workers, typical, func(ctx context.Context, _ int, keys []string) error {
+		return markWith(ctx, g.db, m, keys)
+	})
 	return run(ctx, &harness.Timing{Keys: harness.FreshKeys(n)})
 }
 

@@ -39,16 +39,20 @@ func newEnv(quick bool) *env {
 
 func openSuite(ctx context.Context, o harness.Options) (*harness.Bench, error) {
 	e := newEnv(o.Quick)
-	b := &harness.Bench{LeftOut: []string{"time-ordered keys, which sqladapter does not have"}, Modules: map[string]string{
-		"github.com/jackc/pgx/v5": "pgx", "github.com/go-sql-driver/mysql": "go-sql-driver", "modernc.org/sqlite": "modernc.org/sqlite",
-	}}
+	b := &harness.Bench{LeftOut: []string{"time-ordered keys, which sqladapter does not have"},
+		Modules: map[string]string{
+			"github.com/jackc/pgx/v5": "pgx", "github.com/go-sql-driver/mysql": "go-sql-driver",
+			"modernc.org/sqlite": "modernc.org/sqlite",
+		}}
 	port := o.Port
 	for _, which := range []struct {
 		dialect sqladapter.Dialect
 		address string
-	}{{sqladapter.Postgres, o.Postgres}, {sqladapter.MySQL, o.MariaDB}, {sqladapter.SQLite, sqlite(o)}} {
+	}{{sqladapter.Postgres, o.Postgres}, {sqladapter.MySQL, o.MariaDB},
+		{sqladapter.SQLite, sqlite(o)}} {
 		if which.address == server.None {
-			b.LeftOut = append(b.LeftOut, (&server.Database{Dialect: which.dialect}).Name()+": there is none")
+			b.LeftOut = append(b.LeftOut,
+				(&server.Database{Dialect: which.dialect}).Name()+": there is none")
 			continue
 		}
 		s, err := server.OpenDatabase(ctx, which.dialect, which.address, port)
@@ -72,8 +76,8 @@ func sqlite(o harness.Options) string {
 	return server.Private
 }
 
-// cpu reads the CPU time of all servers together: at any time one of them alone has work. Nil: none of
-// them tells.
+// cpu reads the CPU time of all servers together: at any time one of them alone has work. Nil: none
+// of them tells.
 func (e *env) cpu() harness.CPU {
 	var reads []harness.CPU
 	for _, s := range e.servers {
@@ -160,8 +164,8 @@ func (e *env) groups() []harness.Group {
 	for _, s := range e.servers {
 		for _, p := range points(s) {
 			groups = append(groups, harness.Group{
-				Workload: p.workload(), X: float64(p.batch), Title: p.title(), Detail: p.batch == 64 || p.postgres() && p.connections != typicalFor,
-				Open: p.open,
+				Workload: p.workload(), X: float64(p.batch), Title: p.title(),
+				Detail: p.batch == 64 || p.postgres() && p.connections != typicalFor, Open: p.open,
 			})
 		}
 	}
@@ -178,7 +182,8 @@ func (p point) open(ctx context.Context, s *harness.Setup) error {
 		return err
 	}
 	add := func(name string, size int, do work.Batch) {
-		s.Sides = append(s.Sides, harness.Side{Name: name, Run: work.InBatches(p.connections, size, do), MinKeys: p.connections * size})
+		s.Sides = append(s.Sides, harness.Side{Name: name,
+			Run: work.InBatches(p.connections, size, do), MinKeys: p.connections * size})
 	}
 	add(effectSide, p.batch, g.effectAlone)
 	add(markSide, p.batch, g.markAlone)
@@ -209,15 +214,18 @@ func (p point) open(ctx context.Context, s *harness.Setup) error {
 func (p point) pairs() []harness.Pair {
 	var pairs []harness.Pair
 	add := func(side, against, text string, goal harness.Goal) {
-		pairs = append(pairs, harness.Pair{Name: p.title(), Side: side, Against: against, Text: text, Goal: goal})
+		pairs = append(pairs, harness.Pair{Name: p.title(), Side: side, Against: against,
+			Text: text, Goal: goal})
 	}
 	cpu := func(side, against string) {
 		pairs = append(pairs, harness.Pair{
-			Name: p.title() + ", CPU of client and server", Side: side, Against: against, Metric: harness.CPUMicros, Goal: harness.AtMost(1.05, 1),
+			Name: p.title() + ", CPU of client and server", Side: side, Against: against,
+			Metric: harness.CPUMicros, Goal: harness.AtMost(1.05, 1),
 		})
 	}
 	add(bothSide, effectSide, "", harness.When(p.postgres(), harness.AtLeast(0.45, 0.55)))
-	add(bothSide, effectSide, "the additive ideal, 1/(1/effect + 1/record)", harness.When(p.postgres(), harness.AtLeast(0.95, 1)))
+	add(bothSide, effectSide, "the additive ideal, 1/(1/effect + 1/record)",
+		harness.When(p.postgres(), harness.AtLeast(0.95, 1)))
 	pairs[1].And = markSide
 	add(bothSide, handEachSide, "", p.perMessage())
 	add(bothSide, oneByOneSide, "", harness.Goal{})
@@ -246,6 +254,7 @@ func (p point) perMessage() harness.Goal {
 		return harness.Goal{}
 	}
 	return map[sqladapter.Dialect]harness.Goal{
-		sqladapter.Postgres: harness.AtLeast(18, 22), sqladapter.MySQL: harness.AtLeast(20, 0), sqladapter.SQLite: harness.AtLeast(25, 0),
+		sqladapter.Postgres: harness.AtLeast(18, 22), sqladapter.MySQL: harness.AtLeast(20, 0),
+		sqladapter.SQLite: harness.AtLeast(25, 0),
 	}[p.server.Dialect]
 }

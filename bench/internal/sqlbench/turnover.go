@@ -26,31 +26,39 @@ const (
 // next to one in its first window, and how much larger it is.
 func (e *env) turnover(s *server.Database) harness.Group {
 	name := fmt.Sprintf("%s, %d windows of %d marks", s.Name(), e.windows, e.live)
-	return harness.Group{Workload: "turnover", X: float64(e.windows), Title: name, Open: func(ctx context.Context, setup *harness.Setup) error {
-		g, err := open(ctx, setup, s, typicalFor)
-		if err != nil {
-			return err
-		}
-		setup.MaxKeys = max(e.live/5, typicalFor*typical)
-		tables, err := e.turned(ctx, g)
-		if err != nil {
-			return err
-		}
-		for _, t := range tables {
-			setup.Sides = append(setup.Sides, harness.Side{
-				Name: t.side, MinKeys: typicalFor * typical,
-				Run: work.InBatches(typicalFor, typical, func(ctx context.Context, _ int, keys []string) error { return markWith(ctx, g.db, t.marks, keys) }),
-			})
-		}
-		setup.Pair(harness.Pair{Side: turnedSide, Against: freshSide}, harness.Pair{Side: rotated, Against: first},
-			harness.Pair{Side: rotated, Against: turnedSide}, harness.Pair{Side: first, Against: freshSide})
-		// How much larger one table is than another with as many marks.
-		growth := func(old, young turned, goal harness.Goal) harness.Row {
-			return harness.Compared(name+", bytes per mark", old.side, old.bytes, "B/key", young.side, young.bytes, goal)
-		}
-		setup.Rows = []harness.Row{growth(tables[0], tables[1], harness.AtMost(1.15, 0)), growth(tables[2], tables[3], harness.AtMost(1.05, 0))}
-		return nil
-	}}
+	return harness.Group{Workload: "turnover", X: float64(e.windows), Title: name,
+		Open: func(ctx context.Context, setup *harness.Setup) error {
+			g, err := open(ctx, setup, s, typicalFor)
+			if err != nil {
+				return err
+			}
+			setup.MaxKeys = max(e.live/5, typicalFor*typical)
+			tables, err := e.turned(ctx, g)
+			if err != nil {
+				return err
+			}
+			for _, t := range tables {
+				setup.Sides = append(setup.Sides, harness.Side{
+					Name: t.side, MinKeys: typicalFor * typical,
+					Run: work.InBatches(typicalFor, typical,
+						func(ctx context.Context, _ int, keys []string) error {
+							return markWith(ctx, g.db, t.marks, keys)
+						}),
+				})
+			}
+			setup.Pair(harness.Pair{Side: turnedSide, Against: freshSide},
+				harness.Pair{Side: rotated, Against: first},
+				harness.Pair{Side: rotated, Against: turnedSide},
+				harness.Pair{Side: first, Against: freshSide})
+			// How much larger one table is than another with as many marks.
+			growth := func(old, young turned, goal harness.Goal) harness.Row {
+				return harness.Compared(name+", bytes per mark", old.side, old.bytes, "B/key",
+					young.side, young.bytes, goal)
+			}
+			setup.Rows = []harness.Row{growth(tables[0], tables[1], harness.AtMost(1.15, 0)),
+				growth(tables[2], tables[3], harness.AtMost(1.05, 0))}
+			return nil
+		}}
 }
 
 // turned is a table with a past.
@@ -91,7 +99,8 @@ func (e *env) byDeletes(ctx context.Context, g *ground, table string, windows in
 	}
 	began := time.Now().Add(-window * time.Duration(windows+1))
 	for part := range parts * windows {
-		if err := g.age(ctx, table, e.live/parts, began.Add(window/parts*time.Duration(part))); err != nil {
+		if err := g.age(ctx, table, e.live/parts,
+			began.Add(window/parts*time.Duration(part))); err != nil {
 			return turned{}, err
 		}
 		if _, err := g.deleteExpired(ctx, m); err != nil {
@@ -101,11 +110,14 @@ func (e *env) byDeletes(ctx context.Context, g *ground, table string, windows in
 			return turned{}, err
 		}
 	}
-	return e.measured(ctx, g, m, `SELECT pg_total_relation_size($1::text::regclass), (SELECT count(*) FROM `+table+`)`, table)
+	return e.measured(ctx, g, m,
+		`SELECT pg_total_relation_size($1::text::regclass), (SELECT count(*) FROM `+table+`)`,
+		table)
 }
 
 // byGenerations ends with a sealed generation, and marks as many in the open one.
-func (e *env) byGenerations(ctx context.Context, g *ground, table string, windows int) (turned, error) {
+func (e *env) byGenerations(ctx context.Context, g *ground, table string,
+	windows int) (turned, error) {
 	m, err := g.inGenerations(ctx, table)
 	if err != nil {
 		return turned{}, err
@@ -119,7 +131,8 @@ func (e *env) byGenerations(ctx context.Context, g *ground, table string, window
 	return e.measured(ctx, g, m, sum, table)
 }
 
-func (e *env) measured(ctx context.Context, g *ground, m *sqladapter.Marks, ask, table string) (turned, error) {
+func (e *env) measured(ctx context.Context, g *ground, m *sqladapter.Marks, ask,
+	table string) (turned, error) {
 	var bytes, count float64
 	if err := g.db.QueryRowContext(ctx, ask, table).Scan(&bytes, &count); err != nil {
 		return turned{}, err

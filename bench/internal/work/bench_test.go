@@ -95,15 +95,20 @@ func BenchmarkCycle(b *testing.B) {
 			}
 		})
 	}
-	b.Run(fmt.Sprintf("store=null/batch=%d", Typical), func(b *testing.B) { cycleAlone(b, Typical, false) })
-	b.Run(fmt.Sprintf("store=null/kept=%d", Typical), func(b *testing.B) { cycleAlone(b, Typical, true) })
+	b.Run(fmt.Sprintf("store=null/batch=%d", Typical), func(b *testing.B) {
+		cycleAlone(b, Typical, false)
+	})
+	b.Run(fmt.Sprintf("store=null/kept=%d", Typical), func(b *testing.B) {
+		cycleAlone(b, Typical, true)
+	})
 }
 
 // cycleAlone claims and completes over a store that does nothing, by a caller that uses its
 // slices again, as a consumer does: what is left is the Deduper. With kept, each claim is
 // kept alive in between.
 func cycleAlone(b *testing.B, size int, kept bool) {
-	d, err := dedup.New(new(nullStore), dedup.Config{Namespace: "bench", Window: peer.Window, LeaseTTL: peer.Lease})
+	d, err := dedup.New(new(nullStore),
+		dedup.Config{Namespace: "bench", Window: peer.Window, LeaseTTL: peer.Lease})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -19,9 +19,11 @@ import (
 type Deduper struct{ *dedup.Deduper }
 
 // Open connects a layout to addr for the time of a setup, with a client as people have it.
-func (l Layout) Open(ctx context.Context, s *harness.Setup, addr string, db int, with ...func(*dedup.Config)) (*Deduper, error) {
+func (l Layout) Open(ctx context.Context, s *harness.Setup, addr string, db int,
+	with ...func(*dedup.Config)) (*Deduper, error) {
 	// A namespace for each: nobody meets the keys of another.
-	cfg := dedup.Config{Namespace: "bench-" + harness.Fresh(), Window: peer.Window, LeaseTTL: peer.Lease, StoreTimeout: 5 * time.Second}
+	cfg := dedup.Config{Namespace: "bench-" + harness.Fresh(), Window: peer.Window,
+		LeaseTTL: peer.Lease, StoreTimeout: 5 * time.Second}
 	if l.config != nil {
 		l.config(&cfg)
 	}
@@ -49,8 +51,8 @@ func Close(d *dedup.Deduper) error {
 	return d.Close(ctx)
 }
 
-// Outcomes that a claimed key may have: new; known; or either, as in a stream, where a neighbor may have just
-// taken it.
+// Outcomes that a claimed key may have: new; known; or either, as in a stream, where a neighbor may
+// have just taken it.
 var (
 	New    = []dedup.Outcome{dedup.Acquired}
 	Known  = []dedup.Outcome{dedup.Duplicate}
@@ -91,7 +93,8 @@ func (d *Deduper) Likely(ctx context.Context, _ int, keys []string) error {
 	return d.batch(ctx, reqs, nil, Known)
 }
 
-func (d *Deduper) batch(ctx context.Context, reqs []dedup.Request, result []byte, expected []dedup.Outcome) error {
+func (d *Deduper) batch(ctx context.Context, reqs []dedup.Request, result []byte,
+	expected []dedup.Outcome) error {
 	claims, err := d.ClaimBatch(ctx, reqs)
 	if err != nil {
 		return err
@@ -104,7 +107,8 @@ func (d *Deduper) batch(ctx context.Context, reqs []dedup.Request, result []byte
 }
 
 // Won are the completions of the claims that were acquired.
-func Won(claims []*dedup.Claim, result []byte, expected []dedup.Outcome) (ends []dedup.Completion, err error) {
+func Won(claims []*dedup.Claim, result []byte, expected []dedup.Outcome) (ends []dedup.Completion,
+	err error) {
 	for _, c := range claims {
 		if !slices.Contains(expected, c.Outcome) {
 			return nil, unexpected(c.Key, c)
@@ -141,7 +145,8 @@ func (d *Deduper) Merged(workers int) harness.Run {
 				if to-Typical >= len(t.Keys) {
 					return errors.Join(d.CompleteBatch(ctx, ends)...)
 				}
-				errs, claims, err := d.CompleteAndClaim(ctx, ends, Requests(t.Keys[to-Typical:min(to, len(t.Keys))]))
+				errs, claims, err := d.CompleteAndClaim(ctx, ends,
+					Requests(t.Keys[to-Typical:min(to, len(t.Keys))]))
 				if err := errors.Join(append(errs, err)...); err != nil {
 					return err
 				}

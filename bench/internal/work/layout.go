@@ -28,7 +28,8 @@ type Layout struct {
 var Layouts = []Layout{
 	{Name: "onceward seen-only", Kind: redisadapter.SeenOnly, config: seenOnly},
 	{Name: "onceward rich", Kind: redisadapter.Rich},
-	{Name: "onceward compact", Kind: redisadapter.Compact, config: seenOnly, expected: someKeys, Extra: true},
+	{Name: "onceward compact", Kind: redisadapter.Compact, config: seenOnly, expected: someKeys,
+		Extra: true},
 	{Name: "onceward mixed", Kind: redisadapter.Mixed, expected: someKeys, Extra: true},
 }
 
@@ -46,7 +47,9 @@ func Plain() Layout { return Of(redisadapter.SeenOnly) }
 
 // Without are the layouts without those kinds, where families have no room for all.
 func Without(kinds ...redisadapter.Layout) []Layout {
-	return slices.DeleteFunc(slices.Clone(Layouts), func(l Layout) bool { return slices.Contains(kinds, l.Kind) })
+	return slices.DeleteFunc(slices.Clone(Layouts), func(l Layout) bool {
+		return slices.Contains(kinds, l.Kind)
+	})
 }
 
 // Expecting plans buckets for n keys; layouts without take no notice.
@@ -62,13 +65,15 @@ func (l Layout) options(window time.Duration) redisadapter.Options {
 	o := redisadapter.Options{
 		Layout: l.Kind,
 		// A prefix has one layout. These are as long as the default one, or keys would be larger.
-		Prefix:    fmt.Sprint("o", int(l.Kind)),
-		OnFinding: func(redisadapter.Finding) {}, // a server without persistence is what is wanted here
+		Prefix: fmt.Sprint("o", int(l.Kind)),
+		// a server without persistence is what is wanted here
+		OnFinding: func(redisadapter.Finding) {},
 	}
 	if l.expected > 0 {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("secret of the benchmarks"), window, l.expected
 		// Nor are buckets planned twice under one.
-		o.Prefix += strconv.FormatUint(uint64(crc32.ChecksumIEEE(fmt.Append(nil, l.expected, window)))%(36*36), 36)
+		o.Prefix += strconv.FormatUint(
+			uint64(crc32.ChecksumIEEE(fmt.Append(nil, l.expected, window)))%(36*36), 36)
 	}
 	return o
 }

@@ -32,7 +32,9 @@ func TestEveryKeyIsWorkedOnOnce(t *testing.T) {
 				counts[key] = new(atomic.Int32)
 			}
 			timing := &harness.Timing{Keys: keys, Latency: make([]time.Duration, len(keys))}
-			if err := run(func(key string) { counts[key].Add(1) })(t.Context(), timing); err != nil {
+			if err := run(func(key string) {
+				counts[key].Add(1)
+			})(t.Context(), timing); err != nil {
 				t.Fatal(err)
 			}
 			for key, n := range counts {
@@ -58,7 +60,8 @@ func TestAFailureEndsAllCallers(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	timing := &harness.Timing{Keys: []string{"a", "b", "bad", "c"}, Latency: make([]time.Duration, 4)}
+	timing := &harness.Timing{Keys: []string{"a", "b", "bad", "c"},
+		Latency: make([]time.Duration, 4)}
 	if err := run(t.Context(), timing); !errors.Is(err, boom) {
 		t.Errorf("error %v", err)
 	}
