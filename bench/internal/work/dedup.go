@@ -22,8 +22,9 @@ type Deduper struct{ *dedup.Deduper }
 func (l Layout) Open(ctx context.Context, s *harness.Setup, addr string, db int,
 	with ...func(*dedup.Config)) (*Deduper, error) {
 	// A namespace for each: nobody meets the keys of another.
+	// The timeout is one that no busy machine reaches: the Kafka adapter would pause, and wait.
 	cfg := dedup.Config{Namespace: "bench-" + harness.Fresh(), Window: peer.Window,
-		LeaseTTL: peer.Lease, StoreTimeout: 5 * time.Second}
+		LeaseTTL: time.Minute, StoreTimeout: 30 * time.Second}
 	if l.config != nil {
 		l.config(&cfg)
 	}
