@@ -43,7 +43,8 @@ var suites = []harness.Suite{
 
 func main() {
 	// Behind a closed pipe the servers that were started have to end as well.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM,
+		syscall.SIGPIPE)
 	err := run(ctx, os.Args[1:])
 	interrupted := ctx.Err() != nil
 	stop()

@@ -64,7 +64,8 @@ type ours struct {
 // fill is what InsertTx would write, all at once.
 func (o *ours) fill(ctx context.Context, t *harness.Timing) error {
 	return steps(ctx, o.db, `TRUNCATE `+o.table, fmt.Sprintf(`INSERT INTO %s (shard, topic, dedup_id, key, headers, payload)
-		SELECT i %% %d %% 16, 'bookings', 'message-' || i, convert_to('key-' || i %% %d, 'UTF8'), '\x0100', convert_to(repeat('x', %d), 'UTF8')
+		SELECT i %% %d %% 16, 'bookings', 'message-' || i, convert_to('key-' || i %% %d, 'UTF8'),
+			'\x0100', convert_to(repeat('x', %d), 'UTF8')
 		FROM generate_series(1, %d) AS i`, o.table, keys, keys, payload, len(t.Keys)), `VACUUM ANALYZE `+o.table)
 }
 
