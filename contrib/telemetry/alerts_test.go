@@ -61,7 +61,7 @@ func TestAlerts(t *testing.T) {
 			page, absolute := strings.CutPrefix(rule.Annotations.RunbookURL,
 				"https://github.com/onceward/onceward/blob/main/")
 			pages = append(pages, page)
-			runbook, err := os.ReadFile(filepath.Join("..", page))
+			runbook, err := os.ReadFile(filepath.Join("..", "..", page))
 			if err != nil || !absolute || !strings.HasPrefix(page, "docs/runbooks/") {
 				t.Errorf("%s leads to %s: %v", rule.Alert, page, err)
 				continue
