@@ -109,11 +109,11 @@ bench: ## run the benchmarks of every module
 	@. scripts/lib/phase.sh && for dir in $$(modules); do go -C "$$dir" test -run '^$$' -bench . -benchmem ./... || failed=1; done; [ -z "$$failed" ]
 
 .PHONY: bench-redis
-bench-redis: ## the Redis path beside its limits and peers, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
+bench-redis: ## the Redis path next to its limits and peers, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run . redis -out results/redis.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-kafka
-bench-kafka: ## the Kafka adapter beside what binds it, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
+bench-kafka: ## the Kafka adapter next to what binds it, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run . kafka -out results/kafka.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-outbox
@@ -130,11 +130,11 @@ bench-sql: ## records and effects in PostgreSQL, MariaDB and SQLite, into bench/
 	@go -C bench run . sql -out results/sql.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-bloom
-bench-bloom: ## the Bloom filter and what is built on it beside what people use, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
+bench-bloom: ## the Bloom filter and what is built on it next to what people use, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run . bloom -out results/bloom.json $(BENCHFLAGS) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-http
-bench-http: ## requests through httpadapter beside their limits and peers, and what retries cost a server that is down, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
+bench-http: ## requests through httpadapter next to their limits and peers, and what retries cost a server that is down, into bench/results and docs/benchmarks.md (BENCHFLAGS=-quick)
 	@go -C bench run . http -out results/http.json $(BENCHFLAGS) && go -C bench run . retry -out results/retry.json $(filter -quick,$(BENCHFLAGS)) && $(MAKE) --no-print-directory bench-table
 
 .PHONY: bench-table

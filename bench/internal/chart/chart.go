@@ -1,5 +1,5 @@
-// Package chart draws the figures of a report as SVG: light background, legend
-// next to the lines, colors that everybody can tell apart.
+// Package chart draws the figures of a report as SVG: light background, legend next to the lines,
+// colors that everybody can tell apart.
 package chart
 
 import (
@@ -17,15 +17,16 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 // Series is one line of a figure.
 type Series struct {
-	Name   string
-	Points plotter.XYs
-	Color  int // of the palette
-	Bold   bool
-	Dashed bool
+	Name         string
+	Points       plotter.XYs
+	Color        int // of the palette
+	Bold, Dashed bool
 }
 
 // Add keeps points sorted and takes the first of every x.
@@ -54,81 +55,81 @@ func (l Lines) Empty() bool {
 	return !slices.ContainsFunc(l.Series, func(s Series) bool { return len(s.Points) > 1 })
 }
 
-// SVG draws the figure. Series without points are left out; without any it is an error.
-func (l Lines) SVG() ([]byte, error) {
-	l.Series = slices.DeleteFunc(slices.Clone(l.Series), func(s Series) bool {
-		return len(s.Points) == 0
-	})
-	var xs []float64
-	low, high := math.Inf(1), 0.0
+// SVG draws the figure; without a line it is an error. A logarithmic axis leaves out values that
+// are not positive.
+func (l Lines) SVG() (svg []byte, err error) {
+	defer must.Catch(&err)
+	must.True(!l.Empty(), "chart: %s: there is nothing to draw", l.Title)
+	p, legend := newPlot(l.Title, l.XLabel, l.YLabel), newLegend()
+	p.Y.Min, p.Y.Tick.Marker = 0, plot.TickerFunc(numberTicks)
+	if l.LogY {
+		p.Y.Min, p.Y.Scale = math.Inf(1), plot.LogScale{}
+		p.Y.Tick.Marker = plot.TickerFunc(logTicks)
+	}
+	xs := l.parameters()
+	for _, s := range l.Series {
+		points := l.placed(s.Points, xs)
+		if len(points) == 0 {
+			continue
+		}
+		s.draw(p, &legend, points, !l.Plain)
+		for _, point := range points {
+			p.Y.Min, p.Y.Max = min(p.Y.Min, point.Y), max(p.Y.Max, point.Y)
+		}
+	}
+	if p.Y.Max *= 1.08; l.LogY {
+		p.Y.Min, p.Y.Max = p.Y.Min/1.25, p.Y.Max*1.16
+	}
+	if l.LogX && xs[0] > 0 {
+		p.X.Scale = plot.LogScale{}
+	}
+	p.X.Tick.Marker = plot.TickerFunc(numberTicks)
+	if !l.Plain {
+		p.X.Tick.Marker = l.parameterTicks(xs)
+	}
+	return save(p, &legend, height), nil
+}
+
+// parameters are those of all series, sorted.
+func (l Lines) parameters() (xs []float64) {
 	for _, s := range l.Series {
 		for _, point := range s.Points {
 			xs = append(xs, point.X)
-			low, high = min(low, point.Y), max(high, point.Y)
 		}
-	}
-	if len(xs) == 0 {
-		return nil, fmt.Errorf("chart: %s: there is nothing to draw", l.Title)
 	}
 	slices.Sort(xs)
-	xs = slices.Compact(xs)
-	p, legend := newPlot(l.Title, l.XLabel, l.YLabel), newLegend()
-	grid := plotter.NewGrid()
-	grid.Horizontal.Color, grid.Vertical.Color = gridLine, gridLine
-	p.Add(grid)
-	for _, s := range l.Series {
-		if l.Even {
-			s.Points = evenly(s.Points, xs)
-		}
-		line, marks, err := s.draw()
-		if err != nil {
-			return nil, fmt.Errorf("chart: %s: %w", l.Title, err)
-		}
-		p.Add(line)
-		if l.Plain {
-			legend.Add(s.Name, line)
-			continue
-		}
-		p.Add(marks)
-		legend.Add(s.Name, line, marks)
-	}
-	l.scale(p, xs, low, high)
-	return save(p, &legend, height)
+	return slices.Compact(xs)
 }
 
-// scale lays the axes over the parameters and the values from low to high.
-func (l Lines) scale(p *plot.Plot, xs []float64, low, high float64) {
-	p.X.Tick.Marker = fixedTicks{xs, l.Even}
-	if l.Plain {
-		p.X.Tick.Marker = numberTicks{}
+// place is where a parameter is on its axis.
+func (l Lines) place(x float64, xs []float64) float64 {
+	if l.Even {
+		at, _ := slices.BinarySearch(xs, x)
+		return float64(at)
 	}
-	if l.LogX && xs[0] > 0 {
-		p.X.Scale = logScale{}
-	}
-	if l.LogY {
-		p.Y.Scale, p.Y.Tick.Marker = logScale{}, logTicks{}
-		p.Y.Min, p.Y.Max = low/1.25, high*1.25
-		return
-	}
-	p.Y.Min, p.Y.Max, p.Y.Tick.Marker = 0, high*1.08, numberTicks{}
+	return x
 }
 
-// evenly returns points with the index of their parameter instead of it.
-func evenly(points plotter.XYs, xs []float64) plotter.XYs {
-	moved := make(plotter.XYs, len(points))
-	for i, point := range points {
-		at, _ := slices.BinarySearch(xs, point.X)
-		moved[i] = plotter.XY{X: float64(at), Y: point.Y}
+func (l Lines) placed(points plotter.XYs, xs []float64) (all plotter.XYs) {
+	for _, point := range points {
+		if point.Y > 0 || !l.LogY {
+			all = append(all, plotter.XY{X: l.place(point.X, xs), Y: point.Y})
+		}
 	}
-	return moved
+	return all
 }
 
-func (s Series) draw() (*plotter.Line, *plotter.Scatter, error) {
-	line, marks, err := plotter.NewLinePoints(s.Points)
-	if err != nil {
-		return nil, nil, err
+func (l Lines) parameterTicks(xs []float64) (ticks plot.ConstantTicks) {
+	for _, x := range xs {
+		ticks = append(ticks, plot.Tick{Value: l.place(x, xs), Label: fmt.Sprintf("%g", x)})
 	}
-	var c color.Color = palette[s.Color%len(palette)]
+	return ticks
+}
+
+func (s Series) draw(p *plot.Plot, legend *plot.Legend, points plotter.XYs, marked bool) {
+	line, marks, err := plotter.NewLinePoints(points)
+	must.Do(err)
+	c := palette[s.Color%len(palette)]
 	line.LineStyle = draw.LineStyle{Color: c, Width: vg.Points(1.6)}
 	marks.GlyphStyle = draw.GlyphStyle{Color: c, Radius: vg.Points(2.8), Shape: draw.CircleGlyph{}}
 	if s.Bold {
@@ -137,7 +138,13 @@ func (s Series) draw() (*plotter.Line, *plotter.Scatter, error) {
 	if s.Dashed {
 		line.Dashes, marks.Shape = []vg.Length{vg.Points(5), vg.Points(4)}, draw.RingGlyph{}
 	}
-	return line, marks, nil
+	p.Add(line)
+	if !marked {
+		legend.Add(s.Name, line)
+		return
+	}
+	p.Add(marks)
+	legend.Add(s.Name, line, marks)
 }
 
 // Bar is one bar of a figure.
@@ -157,45 +164,33 @@ type Bars struct {
 func (b Bars) Empty() bool { return len(b.Bars) < 2 }
 
 // SVG draws the figure; without bars it is an error.
-func (b Bars) SVG() ([]byte, error) {
-	if len(b.Bars) == 0 {
-		return nil, fmt.Errorf("chart: %s: there is nothing to draw", b.Title)
-	}
-	p := newPlot(b.Title, b.XLabel, "")
-	grid := plotter.NewGrid()
-	grid.Vertical.Color, grid.Horizontal.Color = gridLine, nil
-	p.Add(grid)
-	most := 0.0
-	names := make([]string, len(b.Bars))
+func (b Bars) SVG() (svg []byte, err error) {
+	defer must.Catch(&err)
+	must.True(len(b.Bars) > 0, "chart: %s: there is nothing to draw", b.Title)
+	p, most := newPlot(b.Title, b.XLabel, ""), 0.0
+	var names []string
 	labels := plotter.XYLabels{}
-	for i, bar := range b.Bars {
-		row := len(b.Bars) - 1 - i
-		names[row] = bar.Name
-		chart, err := plotter.NewBarChart(plotter.Values{bar.Value}, vg.Points(20))
-		if err != nil {
-			return nil, fmt.Errorf("chart: %s: %w", b.Title, err)
-		}
+	for row, bar := range slices.Backward(b.Bars) {
+		row = len(b.Bars) - 1 - row
+		chart := must.Get(plotter.NewBarChart(plotter.Values{bar.Value}, vg.Points(20)))
 		chart.Horizontal, chart.XMin = true, float64(row)
 		chart.Color, chart.LineStyle.Width = palette[bar.Color%len(palette)], 0
 		p.Add(chart)
+		names, most = append(names, bar.Name), max(most, bar.Value)
 		labels.XYs = append(labels.XYs, plotter.XY{X: bar.Value, Y: float64(row)})
 		labels.Labels = append(labels.Labels, " "+short(bar.Value))
-		most = max(most, bar.Value)
 	}
-	values, err := plotter.NewLabels(labels)
-	if err != nil {
-		return nil, fmt.Errorf("chart: %s: %w", b.Title, err)
-	}
+	values := must.Get(plotter.NewLabels(labels))
 	for i := range values.TextStyle {
-		values.TextStyle[i].Font, values.TextStyle[i].Color, values.TextStyle[i].YAlign = sans(11),
-			ink, draw.YCenter
+		style := &values.TextStyle[i]
+		style.Font, style.Color, style.YAlign = sans(11), ink, draw.YCenter
 	}
 	values.Offset.Y = vg.Points(2)
 	p.Add(values)
 	p.NominalY(names...)
 	p.Y.Padding, p.Y.Min, p.Y.Max = 0, -0.6, float64(len(b.Bars))-0.4
-	p.X.Min, p.X.Max, p.X.Tick.Marker = 0, most*1.15, numberTicks{}
-	return save(p, nil, vg.Points(110+32*float64(len(b.Bars))))
+	p.X.Min, p.X.Max, p.X.Tick.Marker = 0, most*1.15, plot.TickerFunc(numberTicks)
+	return save(p, nil, vg.Points(110+32*float64(len(b.Bars)))), nil
 }
 
 // Measures of a figure. The unit of vg.Length is a point.
@@ -209,9 +204,8 @@ const (
 // palette is Okabe and Ito's, which people with any color vision can tell apart.
 var palette = []color.RGBA{
 	{0x00, 0x72, 0xB2, 0xff}, {0xE6, 0x9F, 0x00, 0xff}, {0x00, 0x9E, 0x73, 0xff},
-	{0xD5, 0x5E, 0x00, 0xff},
-	{0xCC, 0x79, 0xA7, 0xff}, {0x56, 0xB4, 0xE9, 0xff}, {0x60, 0x60, 0x60, 0xff},
-	{0x00, 0x00, 0x00, 0xff},
+	{0xD5, 0x5E, 0x00, 0xff}, {0xCC, 0x79, 0xA7, 0xff}, {0x56, 0xB4, 0xE9, 0xff},
+	{0x60, 0x60, 0x60, 0xff}, {0x00, 0x00, 0x00, 0xff},
 }
 
 var (
@@ -223,38 +217,38 @@ func sans(size font.Length) font.Font {
 	return font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 }
 
-// newPlot is an empty plot in our style.
+// newPlot is an empty plot in our style, with a grid; one without a label for y has vertical lines
+// alone.
 func newPlot(title, xLabel, yLabel string) *plot.Plot {
 	p := plot.New()
-	p.BackgroundColor = color.White
-	p.Title.Text = title
-	p.Title.TextStyle.Font = sans(15)
-	p.Title.TextStyle.Color = ink
-	p.Title.Padding = vg.Points(10)
+	p.BackgroundColor, p.Title.Text, p.Title.Padding = color.White, title, vg.Points(10)
+	p.Title.TextStyle.Font, p.Title.TextStyle.Color = sans(15), ink
 	for axis, label := range map[*plot.Axis]string{&p.X: xLabel, &p.Y: yLabel} {
-		axis.Label.Text = label
+		axis.Label.Text, axis.Label.Padding, axis.Padding = label, vg.Points(4), vg.Points(6)
 		axis.Label.TextStyle.Font, axis.Tick.Label.Font = sans(12), sans(11)
-		axis.Label.TextStyle.Color, axis.Tick.Label.Color, axis.Color, axis.Tick.Color = ink,
-			ink, ink, ink
-		axis.Label.Padding, axis.Padding = vg.Points(4), vg.Points(6)
+		axis.Label.TextStyle.Color, axis.Tick.Label.Color = ink, ink
+		axis.Color, axis.Tick.Color = ink, ink
 	}
+	grid := plotter.NewGrid()
+	grid.Vertical.Color, grid.Horizontal.Color = gridLine, gridLine
+	if yLabel == "" {
+		grid.Horizontal.Color = nil
+	}
+	p.Add(grid)
 	return p
 }
 
 // newLegend is drawn next to the plot, not over its lines.
 func newLegend() plot.Legend {
 	l := plot.NewLegend()
-	l.TextStyle.Font = sans(11)
-	l.TextStyle.Color = ink
-	l.Top, l.Left = true, true
-	l.Padding = vg.Points(3)
-	l.ThumbnailWidth = vg.Points(22)
-	l.YPosition = draw.PosCenter
+	l.TextStyle.Font, l.TextStyle.Color = sans(11), ink
+	l.Top, l.Left, l.YPosition = true, true, draw.PosCenter
+	l.Padding, l.ThumbnailWidth = vg.Points(3), vg.Points(22)
 	return l
 }
 
 // save draws a plot and its legend, if it has one.
-func save(p *plot.Plot, legend *plot.Legend, h vg.Length) ([]byte, error) {
+func save(p *plot.Plot, legend *plot.Legend, h vg.Length) []byte {
 	svg := vgsvg.New(width, h)
 	c := draw.New(svg)
 	c.SetColor(color.White)
@@ -267,10 +261,8 @@ func save(p *plot.Plot, legend *plot.Legend, h vg.Length) ([]byte, error) {
 		legend.Draw(draw.Crop(inner, width-2*margin-legendWidth, 0, 0, -vg.Points(34)))
 	}
 	var out bytes.Buffer
-	if _, err := svg.WriteTo(&out); err != nil {
-		return nil, fmt.Errorf("chart: %w", err)
-	}
-	return out.Bytes(), nil
+	must.Get(svg.WriteTo(&out))
+	return out.Bytes()
 }
 
 // short is a number as an axis shows it: 20 k, 1.5 M.
@@ -285,70 +277,28 @@ func short(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64) + unit
 }
 
-// logScale is plot.LogScale without its panic: what is not positive lies at the edge.
-type logScale struct{}
-
-// Normalize implements [plot.Normalizer].
-func (logScale) Normalize(low, high, x float64) float64 {
-	if low <= 0 || x <= 0 || high <= low {
-		return 0
-	}
-	return math.Log(x/low) / math.Log(high/low)
-}
-
-// fixedTicks are labeled at these places only.
-type fixedTicks struct {
-	values []float64
-	even   bool // at their indices
-}
-
-// Ticks implements [plot.Ticker].
-func (f fixedTicks) Ticks(float64, float64) []plot.Tick {
-	ticks := make([]plot.Tick, len(f.values))
-	for i, v := range f.values {
-		ticks[i] = plot.Tick{Value: v, Label: fmt.Sprintf("%g", v)}
-		if f.even {
-			ticks[i].Value = float64(i)
-		}
-	}
-	return ticks
-}
-
 // numberTicks are four to eight round numbers.
-type numberTicks struct{}
-
-// Ticks implements [plot.Ticker].
-func (numberTicks) Ticks(low, high float64) []plot.Tick {
+func numberTicks(low, high float64) (ticks []plot.Tick) {
 	step := math.Pow(10, math.Floor(math.Log10((high-low)/4)))
-	for _, factor := range []float64{5, 2} {
-		if (high-low)/(step*factor) >= 4 {
-			step *= factor
-			break
-		}
+	switch many := (high - low) / step; {
+	case many >= 20:
+		step *= 5
+	case many >= 8:
+		step *= 2
 	}
-	var ticks []plot.Tick
-	for i := math.Ceil(low / step); i*step <= high; i++ {
-		ticks = append(ticks, plot.Tick{Value: i * step, Label: short(i * step)})
+	for v := math.Ceil(low/step) * step; v <= high; v += step {
+		ticks = append(ticks, plot.Tick{Value: v, Label: short(v)})
 	}
 	return ticks
 }
 
 // logTicks labels 1, 2 and 5 of every power of ten; over more than three powers only 1.
-type logTicks struct{}
-
-// Ticks implements [plot.Ticker].
-func (logTicks) Ticks(low, high float64) []plot.Tick {
-	var ticks []plot.Tick
-	wide := math.Log10(high/low) > 2.5
+func logTicks(low, high float64) (ticks []plot.Tick) {
 	for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
 		for digit := 1.0; digit < 10; digit++ {
-			v := digit * power
-			if v < low*0.999 || v > high*1.001 {
-				continue
-			}
-			tick := plot.Tick{Value: v}
-			if digit == 1 || (!wide && (digit == 2 || digit == 5)) {
-				tick.Label = short(v)
+			tick := plot.Tick{Value: digit * power}
+			if digit == 1 || high/low < 300 && (digit == 2 || digit == 5) {
+				tick.Label = short(tick.Value)
 			}
 			ticks = append(ticks, tick)
 		}

@@ -176,7 +176,7 @@ func (e *env) measureSnapshots(ctx context.Context) (rows []harness.Row, err err
 		{"load from a file", harness.ValueAtMost(3, 0, "s"), func() error {
 			return e.loadFrom(file)
 		}},
-		{"told one by one from memory (Rebuild)", harness.Goal{}, func() error {
+		{"added one by one from memory (Rebuild)", harness.Goal{}, func() error {
 			return e.rebuild(ctx)
 		}},
 	}

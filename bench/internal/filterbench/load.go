@@ -78,7 +78,7 @@ func (l *loaded) fill(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.row("begun, marked and folded, by turns of 4096", noGoal, sample)
+	l.row("begun, marked and folded, in batches of 4096", noGoal, sample)
 	after, err := l.memory(ctx)
 	if memory > 0 {
 		l.rows = append(l.rows, harness.Figure(l.name("memory of Redis"), "memory of Redis",

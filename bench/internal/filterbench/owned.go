@@ -178,7 +178,7 @@ func ownedPairs(title string, s stream) []harness.Pair {
 		p := harness.Pair{Name: title + ", batches of 256", Side: side, Against: against,
 			Goal: goal}
 		if side == ownedOne {
-			p.Name += ", one trip a batch"
+			p.Name += ", one exchange a batch"
 		}
 		if cpu {
 			p.Name, p.Metric = p.Name+", Redis CPU", harness.ServerMicros

@@ -103,13 +103,13 @@ const (
 	slowNumber = 0 // of the partition whose messages take that long
 
 	aloneSide  = "fast partition alone"
-	besideSide = "fast partition beside a slow one"
+	besideSide = "fast partition next to a slow one"
 )
 
 // neighbors: a slow partition must not hold up a fast one.
 func (e *env) neighbors() harness.Group {
-	const title = "fast partition beside one whose messages take 20 ms"
-	return harness.Group{Workload: "neighbours", Title: title,
+	const title = "fast partition next to one whose messages take 20 ms"
+	return harness.Group{Workload: "neighbors", Title: title,
 		Open: func(_ context.Context, s *harness.Setup) error {
 			// Two topics of two partitions: in the first the slow one is empty.
 			alone := server.Log{Topic: "bench-" + harness.Fresh(), ValueSize: 100,

@@ -165,7 +165,7 @@ func TestPointsAreAllThere(t *testing.T) {
 		"16 partitions, 100 B, 0 % duplicates", "16 partitions, 100 B, 10 % duplicates",
 		"16 partitions, 100 B, 50 % duplicates", "16 partitions, 100 B, 90 % duplicates",
 		"4 partitions, 1000 B, 0 % duplicates", "16 partitions, 1000 B, 0 % duplicates",
-		"fast partition beside one whose messages take 20 ms",
+		"fast partition next to one whose messages take 20 ms",
 	} {
 		if !slices.Contains(titles, want) {
 			t.Errorf("no group is called %q", want)

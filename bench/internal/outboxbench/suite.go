@@ -172,12 +172,12 @@ func insertOf(each int) func(context.Context, *harness.Setup, *tables) error {
 		side(inside, true, inTheTransaction)
 		s.Pair(
 			harness.Pair{Name: fmt.Sprintf(
-				"Notifier beside InsertTx, %d in a transaction, 8 callers", each), Side: apart,
+				"Notifier with InsertTx, %d in a transaction, 8 callers", each), Side: apart,
 				Against: both, Metric: harness.Relayed, Goal: harness.AtLeast(0.9, 0)},
 			harness.Pair{Name: fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each),
 				Side: inside, Against: both, Metric: harness.Relayed},
 			harness.Pair{Name: fmt.Sprintf(
-				"InsertTx beside the effect, %d in a transaction, 8 callers", each), Side: both,
+				"InsertTx with the effect, %d in a transaction, 8 callers", each), Side: both,
 				Against: alone, Metric: harness.Relayed},
 			harness.Pair{Name: "the same without the message", Side: alone,
 				Metric: harness.Relayed})

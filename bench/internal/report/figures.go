@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,32 +10,167 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 )
 
-// figure is a drawing to be, and the name of its files.
+// figure is a drawing to be: lines over a parameter, or bars.
 type figure struct {
-	name, caption string
-	drawing
+	area, name, family, title, caption string
+	x, y                               string // labels; of bars x alone
+	unit                               string // of the rows
+	logX, logY, even, plain            bool
+	// series are the lines, where they are not a side of the family each
+	series func(harness.Results) []chart.Series
+	// bar chooses the rows of bars; nil: these are lines
+	bar func(harness.Row) bool
 }
 
+const newMessages = "New messages. Dashed: the effect alone, which is the ceiling, and the record " +
+	"alone; each in its transaction."
+
+const consumed = "Values of 100 bytes, %d partitions, one consumer. Dashed: the limits, a bare " +
+	"loop of the same client and batches on the same Redis without Kafka."
+
+// all figures, by their area.
+var all = slices.Concat([]figure{
+	{area: "redis", name: "batch", family: "batch", title: "Throughput by batch size",
+		caption: "New keys, claimed and completed in batches; two batches under way.",
+		x:       "keys per batch", unit: keysPerSecond, logX: true},
+	{area: "redis", name: "callers", family: "callers", title: "Throughput by concurrent callers",
+		caption: "New keys, one per call, claimed and completed; both axes are logarithmic.",
+		x:       "callers", unit: keysPerSecond, logX: true, logY: true},
+	{area: "redis", name: "callers-2ms", family: "callers-2ms", caption: "The same with a server 2 ms away.",
+		title: "Throughput by concurrent callers, 2 ms round trip",
+		x:     "callers", unit: keysPerSecond, logX: true, logY: true},
+	{area: "redis", name: "latency", title: "Latency of a cycle, p50 and p99 (dashed)", x: "callers",
+		caption: "How long claim and completion of one new key take together; dashed: 99th percentile.",
+		y:       "milliseconds", logX: true, logY: true, series: latencies},
+	{area: "redis", name: "duplicates", title: "Throughput by share of duplicates",
+		caption: "A share of the keys repeats recent ones; dashed: without the cache of finished keys.",
+		x:       "per cent duplicates", unit: keysPerSecond, logY: true, series: streams},
+	{area: "redis", name: "results", family: "result", title: "Throughput by size of the stored result",
+		caption: "New keys in batches of 256 that store what the handler returned.",
+		x:       "bytes", unit: keysPerSecond, logY: true, even: true},
+	{area: "redis", name: "memory", title: "Memory per remembered key", x: "bytes",
+		caption: "What Redis allocates for a finished key, by how it is kept.", bar: ofFamily("memory")},
+	{area: "redis", name: "peers", title: "Peers, 16 callers", x: keysPerSecond,
+		caption: "Sixteen callers, one new key per call; those that ask Redis.",
+		bar:     at("peers", 16, keysPerSecond, "watermill deduplicator (in process)")},
+},
+	partitions(4), partitions(16), []figure{
+		// The bare loop and the adapter without a store are of another order of magnitude.
+		{area: "kafka", name: "consumers", title: "Consumers, no duplicates", x: messagesPerSecond,
+			caption: "New messages, 4 partitions, values of 100 bytes; the Redis batches are without Kafka.",
+			bar:     at("4 partitions, 100 B", 0, messagesPerSecond, bareLoop, "adapter, unclaimed")},
+		{area: "outbox", name: "relay-0ms", title: "Relays, broker at 0 ms", x: messagesPerSecond,
+			caption: "Messages of 200 bytes, a publisher that acknowledges at once.",
+			bar:     at("relay", 0, messagesPerSecond)},
+		{area: "outbox", name: "relay-1ms", title: "Relays, broker at 1 ms", x: messagesPerSecond,
+			caption: "The same with a publisher that takes a millisecond for each call.",
+			bar:     at("relay", 1, messagesPerSecond)},
+	},
+	records("postgres-8", sqlCentral), records("postgres-1", "PostgreSQL, 1 connection"),
+	records("postgres-32", "PostgreSQL, 32 connections"),
+	records("mariadb", "MariaDB, 8 connections"), records("sqlite", "SQLite, 1 connection"),
+	[]figure{
+		{area: "sql", name: "bytes", title: "Bytes per key", x: "bytes",
+			caption: "Table and indexes of marks without results, made in batches of 256.",
+			bar:     ofFamily("bytes per key")},
+		{area: "bloom", name: "new", family: "new ids, 1 goroutine",
+			title: "Time of an answer about a new id",
+			caption: "One goroutine asks for ids that nobody added, of filters that are as full as " +
+				"planned; the goal is 80 ns.",
+			x: "ids of the window", y: "CPU ns", unit: cpuNanos, logX: true, logY: true},
+		{area: "bloom", name: "known", family: "known ids, 1 goroutine",
+			title: "Time of an answer about a known id", caption: "The same for ids that were added.",
+			x: "ids of the window", y: "CPU ns", unit: cpuNanos, logX: true, logY: true},
+		{area: "bloom", name: "owned", family: "owned", x: "per cent duplicates",
+			unit: keysPerSecond, title: "Owned partitions, shared Redis, and the raw commands",
+			caption: "Batches of 256 through a Deduper; a share of the keys repeats recent ones. " +
+				"Folding is in the time."},
+		{area: "bloom", name: "bytes", title: "Bytes per id of the window", x: "bytes",
+			caption: "Memory that is alive, by ids of the window.", bar: ofFamily("memory")},
+		{area: "retry", name: "comeback", family: "comeback", x: "seconds", unit: perSecond,
+			plain: true, title: "A server that comes back after 20 s",
+			caption: "1,000 clients whose requests were cut off at 0 s try until they are served. The " +
+				"server is down for 20 s; then it can do 100 requests/s. The first ten seconds, which " +
+				"are much alike, are left out."},
+		{area: "retry", name: "outage", family: "outage", x: "seconds", unit: perSecond,
+			plain: true, title: "An outage from 20 s to 50 s",
+			caption: "1,000 requests/s, and what a total outage from 20 s to 50 s makes of them."},
+		{area: "http", name: "new", title: "A request with a new key", x: "microseconds",
+			caption: "Median latency of a POST over loopback, one connection.",
+			bar:     at("new request", 1, harness.P50.Unit())},
+		{area: "http", name: "replay", title: "A request whose answer is on record", x: "microseconds",
+			caption: "Median latency of a POST over loopback, one connection.",
+			bar:     at("replay", 1, harness.P50.Unit())},
+	})
+
+func partitions(n int) []figure {
+	return []figure{{area: "kafka", name: fmt.Sprintf("consume-%d", n),
+		family: fmt.Sprintf("%d partitions, 100 B", n), caption: fmt.Sprintf(consumed, n),
+		title: fmt.Sprintf("Consumed messages by share of duplicates, %d partitions", n),
+		x:     "per cent duplicates", unit: messagesPerSecond, logY: true}}
+}
+
+// sqlCentral is the family of the SQL workloads whose goals are in docs/benchmarks.md.
+const sqlCentral = "PostgreSQL, 8 connections"
+
+func records(name, family string) []figure {
+	return []figure{{area: "sql", name: name, family: family,
+		title: family + ": messages by size of the batch", caption: newMessages,
+		x: "messages per batch", unit: keysPerSecond, logX: true, logY: true}}
+}
+
+// at are the rows of a family at one parameter, in one unit, but for some sides.
+func at(family string, x float64, unit string, without ...string) func(harness.Row) bool {
+	return func(row harness.Row) bool {
+		return row.Workload == family && row.X == x && row.Unit == unit &&
+			!slices.Contains(without, row.Side)
+	}
+}
+
+func ofFamily(family string) func(harness.Row) bool {
+	return func(row harness.Row) bool { return row.Workload == family }
+}
+
+// drawing is a chart, of lines or of bars.
 type drawing interface {
 	Empty() bool
 	SVG() ([]byte, error)
 }
 
-// Names of sides that stand in tables and lines.
+// figures are those that the rows have something for.
+func figures(r harness.Results) []figure {
+	return slices.DeleteFunc(slices.Clone(all), func(f figure) bool {
+		return f.area != r.Area || f.of(r).Empty()
+	})
+}
+
+func (f figure) of(r harness.Results) drawing {
+	if f.bar != nil {
+		return f.bars(r)
+	}
+	l := chart.Lines{Title: f.title, XLabel: f.x, YLabel: cmp.Or(f.y, f.unit), LogX: f.logX,
+		LogY: f.logY, Plain: f.plain, Even: f.even}
+	if f.series != nil {
+		l.Series = f.series(r)
+	} else {
+		l.Series = sides(r, f.family, f.unit)
+	}
+	return l
+}
+
+// Units of the rows that are drawn.
 const (
-	ownedSide    = "onceward owned"
-	mergedSide   = "onceward owned, CompleteAndClaim"
-	sharedSide   = "onceward shared, seen-only"
-	sharedOne    = "onceward shared, seen-only, CompleteAndClaim"
-	smallSide    = "onceward shared, compact"
-	bareSide     = "raw RESP, two commands a key"
-	bareLoop     = "bare sarama loop"
-	checkSide    = "onceward Check"
-	whereSide    = "onceward Where, which reads no clock"
-	whereAllSide = "onceward WhereAll, 256 ids"
-	classicSide  = "onceward Where, Kind Classic"
-	peerBloom    = "bits-and-blooms + Mutex"
-	peerMap      = "exact map + Mutex"
+	keysPerSecond     = "keys/s"
+	messagesPerSecond = "messages/s"
+	perSecond         = "requests/s"
+	cpuNanos          = "CPU ns/key"
+)
+
+// Names of sides that are looked for.
+const (
+	ownedSide = "onceward owned"
+	bareSide  = "raw RESP, two commands a key"
+	bareLoop  = "bare sarama loop"
 )
 
 // sideStyle keeps the look of a side the same in all figures.
@@ -67,18 +203,18 @@ var sideStyle = map[string]chart.Series{
 	"offset fence + effect, batched":       {Color: 2, Bold: true},
 	"a transaction per message, by hand":   {Color: 6},
 
-	checkSide:    {Color: 0, Bold: true},
-	whereSide:    {Color: 2},
-	whereAllSide: {Color: 4, Bold: true},
-	classicSide:  {Color: 1},
-	peerBloom:    {Color: 6, Dashed: true},
-	peerMap:      {Color: 7, Dashed: true},
-	ownedSide:    {Color: 0, Bold: true},
-	mergedSide:   {Color: 2, Bold: true},
-	sharedSide:   {Color: 4},
-	sharedOne:    {Color: 5},
-	smallSide:    {Color: 1},
-	bareSide:     {Color: 7, Dashed: true},
+	"onceward Check":                               {Color: 0, Bold: true},
+	"onceward Where, which reads no clock":         {Color: 2},
+	"onceward WhereAll, 256 ids":                   {Color: 4, Bold: true},
+	"onceward Where, Kind Classic":                 {Color: 1},
+	"bits-and-blooms + Mutex":                      {Color: 6, Dashed: true},
+	"exact map + Mutex":                            {Color: 7, Dashed: true},
+	ownedSide:                                      {Color: 0, Bold: true},
+	"onceward owned, CompleteAndClaim":             {Color: 2, Bold: true},
+	"onceward shared, seen-only":                   {Color: 4},
+	"onceward shared, seen-only, CompleteAndClaim": {Color: 5},
+	"onceward shared, compact":                     {Color: 1},
+	bareSide:                                       {Color: 7, Dashed: true},
 
 	"no jitter":                   {Color: 3},
 	"full jitter":                 {Color: 0, Bold: true},
@@ -89,67 +225,6 @@ var sideStyle = map[string]chart.Series{
 	"with a budget":               {Color: 0, Bold: true},
 	"with a budget and a breaker": {Color: 2, Bold: true},
 	"requests, without retries":   {Color: 7, Dashed: true},
-}
-
-// Units of the rows that are drawn.
-const (
-	keysPerSecond     = "keys/s"
-	messagesPerSecond = "messages/s"
-	perSecond         = "requests/s"
-	cpuNanos          = "CPU ns/key"
-)
-
-// figures are those that the rows have something for.
-func figures(r harness.Results) []figure {
-	of := map[string]func(harness.Results) []figure{
-		"redis": ofRedis, "kafka": ofKafka, "outbox": ofOutbox, "sql": ofSQL, "bloom": ofBloom,
-		"retry": ofRetry, "http": ofHTTP,
-	}[r.Area]
-	if of == nil {
-		return nil
-	}
-	return slices.DeleteFunc(of(r), func(f figure) bool { return f.Empty() })
-}
-
-func ofRedis(r harness.Results) []figure {
-	return []figure{
-		{"batch", "New keys, claimed and completed in batches; two batches under way.", chart.Lines{
-			Title: "Throughput by batch size", XLabel: "keys per batch", YLabel: keysPerSecond,
-			LogX: true, Series: sides(r, "batch", keysPerSecond),
-		}},
-		{"callers", "New keys, one per call, claimed and completed; both axes are logarithmic.",
-			chart.Lines{
-				Title: "Throughput by concurrent callers", XLabel: "callers", YLabel: keysPerSecond,
-				LogX: true, LogY: true, Series: sides(r, "callers", keysPerSecond),
-			}},
-		{"callers-2ms", "The same with a server 2 ms away.", chart.Lines{
-			Title: "Throughput by concurrent callers, 2 ms round trip", XLabel: "callers",
-			YLabel: keysPerSecond, LogX: true, LogY: true,
-			Series: sides(r, "callers-2ms", keysPerSecond),
-		}},
-		{"latency", "How long claim and completion of one new key take together; dashed: 99th percentile.", chart.Lines{
-			Title: "Latency of a cycle, p50 and p99 (dashed)", XLabel: "callers",
-			YLabel: "milliseconds", LogX: true, LogY: true, Series: latencies(r),
-		}},
-		{"duplicates", "A share of the keys repeats recent ones; dashed: without the cache of finished keys.", chart.Lines{
-			Title: "Throughput by share of duplicates", XLabel: "per cent duplicates",
-			YLabel: keysPerSecond, LogY: true, Series: streams(r),
-		}},
-		{"results", "New keys in batches of 256 that store what the handler returned.", chart.Lines{
-			Title: "Throughput by size of the stored result", XLabel: "bytes",
-			YLabel: keysPerSecond, LogY: true, Even: true,
-			Series: sides(r, "result", keysPerSecond),
-		}},
-		{"memory", "What Redis allocates for a finished key, by how it is kept.",
-			bars(r, "Memory per remembered key", "bytes", func(row harness.Row) bool {
-				return row.Workload == "memory"
-			})},
-		{"peers", "Sixteen callers, one new key per call; those that ask Redis.",
-			bars(r, "Peers, 16 callers", keysPerSecond, func(row harness.Row) bool {
-				return row.Workload == "peers" && row.X == 16 && row.Unit == keysPerSecond &&
-					!strings.HasSuffix(row.Side, "(in process)")
-			})},
-	}
 }
 
 // sides are the lines of a family, one per side, in the order of the file.
@@ -171,17 +246,20 @@ func sides(r harness.Results, workload, unit string) []chart.Series {
 	return slices.DeleteFunc(series, func(s chart.Series) bool { return len(s.Points) < 2 })
 }
 
-// bars are the first rows of each side among those that are chosen.
-func bars(r harness.Results, title, label string, chosen func(harness.Row) bool) chart.Bars {
-	b := chart.Bars{Title: title, XLabel: label}
+// bars are the first rows of each side among those that are chosen. What follows ", which" in a
+// side's name is for tables.
+func (f figure) bars(r harness.Results) chart.Bars {
+	b := chart.Bars{Title: f.title, XLabel: f.x}
 	drawn := make(map[string]bool)
-	for _, row := range r.Rows {
-		if !chosen(row) || drawn[row.Side] {
+	for _, row := range (run{r}).chosen(f.bar) {
+		if drawn[row.Side] {
 			continue
 		}
 		drawn[row.Side] = true
-		bar := chart.Bar{Name: row.Side, Value: row.Value, Color: 6}
-		if strings.HasPrefix(row.Side, "onceward") || strings.HasPrefix(row.Side, "adapter") {
+		name, _, _ := strings.Cut(row.Side, ", which")
+		bar := chart.Bar{Name: name, Value: row.Value, Color: 6}
+		if f.area == "sql" || strings.HasPrefix(name, "onceward") ||
+			strings.HasPrefix(name, "adapter") {
 			bar.Color = 0
 		}
 		b.Bars = append(b.Bars, bar)
@@ -220,123 +298,4 @@ func streams(r harness.Results) []chart.Series {
 		}
 	}
 	return series
-}
-
-func ofKafka(r harness.Results) []figure {
-	var all []figure
-	for _, partitions := range []int{4, 16} {
-		all = append(all, figure{
-			fmt.Sprintf("consume-%d", partitions),
-			fmt.Sprintf("Values of 100 bytes, %d partitions, one consumer. Dashed: the limits, a bare loop of the same client and batches on the same Redis without Kafka.", partitions),
-			chart.Lines{
-				Title: fmt.Sprintf("Consumed messages by share of duplicates, %d partitions",
-					partitions), XLabel: "per cent duplicates", YLabel: messagesPerSecond,
-				LogY: true, Series: sides(r, fmt.Sprintf("%d partitions, 100 B", partitions),
-					messagesPerSecond),
-			},
-		})
-	}
-	return append(all, figure{"consumers",
-		"New messages, 4 partitions, values of 100 bytes; the Redis batches are without Kafka.",
-		bars(r, "Consumers, no duplicates", messagesPerSecond, func(row harness.Row) bool {
-			// The bare loop and the adapter without a store are of another order of magnitude.
-			return row.Workload == "4 partitions, 100 B" && row.X == 0 &&
-				row.Unit == messagesPerSecond && row.Side != bareLoop &&
-				row.Side != "adapter, unclaimed"
-		})})
-}
-
-func ofOutbox(r harness.Results) []figure {
-	relays := func(title string, x float64) chart.Bars {
-		b := bars(r, title, messagesPerSecond, func(row harness.Row) bool {
-			return row.Workload == "relay" && row.X == x
-		})
-		for i := range b.Bars {
-			// the rest of the name is for tables
-			b.Bars[i].Name, _, _ = strings.Cut(b.Bars[i].Name, ", which")
-		}
-		return b
-	}
-	return []figure{
-		{"relay-0ms", "Messages of 200 bytes, a publisher that acknowledges at once.",
-			relays("Relays, broker at 0 ms", 0)},
-		{"relay-1ms", "The same with a publisher that takes a millisecond for each call.",
-			relays("Relays, broker at 1 ms", 1)},
-	}
-}
-
-// sqlCentral is the family of the SQL workloads whose goals are in docs/benchmarks.md.
-const sqlCentral = "PostgreSQL, 8 connections"
-
-func ofSQL(r harness.Results) []figure {
-	var all []figure
-	for _, f := range [][2]string{
-		{"postgres-8", sqlCentral}, {"postgres-1", "PostgreSQL, 1 connection"},
-		{"postgres-32", "PostgreSQL, 32 connections"},
-		{"mariadb", "MariaDB, 8 connections"}, {"sqlite", "SQLite, 1 connection"},
-	} {
-		all = append(all, figure{
-			f[0], "New messages. Dashed: the effect alone, which is the ceiling, and the record alone; each in its transaction.",
-			chart.Lines{
-				Title: f[1] + ": messages by size of the batch", XLabel: "messages per batch",
-				YLabel: keysPerSecond, LogX: true, LogY: true,
-				Series: sides(r, f[1], keysPerSecond),
-			},
-		})
-	}
-	bytes := bars(r, "Bytes per key", "bytes", func(row harness.Row) bool {
-		return row.Workload == "bytes per key"
-	})
-	for i := range bytes.Bars {
-		bytes.Bars[i].Color = 0
-	}
-	return append(all, figure{"bytes",
-		"Table and indexes of marks without results, made in batches of 256.", bytes})
-}
-
-func ofBloom(r harness.Results) []figure {
-	answers := func(family, title string) chart.Lines {
-		return chart.Lines{Title: title, XLabel: "ids of the window", YLabel: "CPU ns", LogX: true,
-			LogY: true, Series: sides(r, family, cpuNanos)}
-	}
-	return []figure{
-		{"new", "One goroutine asks for ids that nobody added, of filters that are as full as planned; the goal is 80 ns.", answers("new ids, 1 goroutine", "Time of an answer about a new id")},
-		{"known", "The same for ids that were added.",
-			answers("known ids, 1 goroutine", "Time of an answer about a known id")},
-		{"owned", "Batches of 256 through a Deduper; a share of the keys repeats recent ones. Folding is in the time.", chart.Lines{
-			Title:  "Owned partitions, shared Redis, and the raw commands",
-			XLabel: "per cent duplicates", YLabel: keysPerSecond,
-			Series: sides(r, "owned", keysPerSecond),
-		}},
-		{"bytes", "Memory that is alive, by ids of the window.",
-			bars(r, "Bytes per id of the window", "bytes", func(row harness.Row) bool {
-				return row.Workload == "memory"
-			})},
-	}
-}
-
-func ofRetry(r harness.Results) []figure {
-	load := func(title, family string) chart.Lines {
-		return chart.Lines{Title: title, XLabel: "seconds", YLabel: perSecond, Plain: true,
-			Series: sides(r, family, perSecond)}
-	}
-	return []figure{
-		{"comeback", "1,000 clients whose requests were cut off at 0 s try until they are served. The server is down for 20 s; then it can do 100 requests/s. The first ten seconds, which are much alike, are left out.", load("A server that comes back after 20 s", "comeback")},
-		{"outage", "1,000 requests/s, and what a total outage from 20 s to 50 s makes of them.",
-			load("An outage from 20 s to 50 s", "outage")},
-	}
-}
-
-func ofHTTP(r harness.Results) []figure {
-	// The medians of all sides of a family, from one connection.
-	answered := func(title, workload string) chart.Bars {
-		return bars(r, title, "microseconds", func(row harness.Row) bool {
-			return row.Workload == workload && row.X == 1
-		})
-	}
-	const caption = "Median latency of a POST over loopback, one connection."
-	return []figure{
-		{"new", caption, answered("A request with a new key", "new request")},
-		{"replay", caption, answered("A request whose answer is on record", "replay")},
-	}
 }

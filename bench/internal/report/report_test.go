@@ -8,8 +8,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/bench/internal/harness"
 )
@@ -17,6 +19,7 @@ import (
 const (
 	resultsDir = "../../results"
 	pageFile   = "../../../docs/benchmarks.md"
+	frontFile  = "../../../docs/front.md"
 )
 
 // areas are the results that are checked in, with how many figures they give and a line of
@@ -29,102 +32,67 @@ var areas = map[string]struct {
 	"kafka":  {3, "| 4 partitions, 100 B, 0 % duplicates | adapter, rich |"},
 	"bloom":  {3, "| memory, bytes per id of the window |"},
 	"outbox": {2, "| wake-up by polling, median |"},
-	"retry":  {2, "| calls of the last of four layers, three attempts in each | header ignored | 3.00 calls |"},
-	"http":   {2, "| new request, 1 connection | onceward, Redis |"},
-	"sql":    {6, "| PostgreSQL, 8 connections, batch 256 | record + effect, handler per batch |"},
+	"retry": {2, "| calls of the last of four layers, three attempts in each | header ignored " +
+		"| 3.00 calls |"},
+	"http": {2, "| new request, 1 connection | onceward, Redis |"},
+	"sql":  {6, "| PostgreSQL, 8 connections, batch 256 | record + effect, handler per batch |"},
+}
+
+func readFile(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	require.NoError(t, err)
+	return string(data)
 }
 
 func resultsFile(area string) string { return filepath.Join(resultsDir, area+".json") }
 
-// The page's figures are those of the newest run, and nobody types them.
-func TestPageHasTheTables(t *testing.T) {
-	page, err := os.ReadFile(pageFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for area, expected := range areas {
-		r, err := harness.Read(resultsFile(area))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := Replace(page, r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(want, page) {
-			t.Errorf("docs/benchmarks.md does not have the table of %s: make bench-table",
-				resultsFile(area))
-		}
-		if !strings.Contains(string(want), expected.line) {
-			t.Errorf("%s: the table lacks what it is about", area)
-		}
-	}
+func readResults(t *testing.T, area string) harness.Results {
+	t.Helper()
+	r, err := harness.Read(resultsFile(area))
+	require.NoError(t, err)
+	assert.Equal(t, area, r.Area)
+	return r
 }
 
-// The page and the figures that are checked in are those of the results that are.
+// The pages' figures are those of the newest run, and nobody types them.
+func TestPagesHaveTheTables(t *testing.T) {
+	page := readFile(t, pageFile)
+	for area, expected := range areas {
+		want, err := Replace([]byte(page), readResults(t, area))
+		require.NoError(t, err)
+		require.Equal(t, string(want), page, "not the table of %s: make bench-table", area)
+		assert.Contains(t, page, expected.line, area)
+	}
+	front := readFile(t, frontFile)
+	want, err := ReplaceFront([]byte(front), readResults(t, "bloom"))
+	require.NoError(t, err)
+	require.Equal(t, string(want), front, "not the tables of bloom: make bench-table")
+	_, err = ReplaceFront([]byte("no markers"), harness.Results{})
+	require.Error(t, err)
+}
+
+// The page and the figures that are checked in are those of the results that are, and Write makes
+// them.
 func TestResultsAreRendered(t *testing.T) {
 	for area, expected := range areas {
-		r, err := harness.Read(resultsFile(area))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Area != area {
-			t.Errorf("%s is of the area %q", resultsFile(area), r.Area)
-		}
-		var text bytes.Buffer
-		all, err := draw(r)
-		if err := errors.Join(err, html(&text, r, all)); err != nil {
-			t.Fatal(err)
-		}
-		if pageOf(t, resultsDir, area) != withoutDrawings(text.Bytes()) {
-			t.Errorf("results/%s.html is not what results/%s.json gives: bench render results/%s.json", area, area, area)
-		}
-		if n := len(figures(r)); n < expected.figures {
-			t.Errorf("%s: %d figures", area, n)
-		}
+		r, dir := readResults(t, area), t.TempDir()
+		require.NoError(t, Write(r, filepath.Join(dir, area+".json")))
+		assert.Equal(t, pageOf(t, resultsDir, area), pageOf(t, dir, area),
+			"bench render results/%s.json", area)
+		assert.GreaterOrEqual(t, len(figures(r)), expected.figures, area)
 		for _, f := range figures(r) {
-			if _, err := os.Stat(filepath.Join(resultsDir, area, f.name+".svg")); err != nil {
-				t.Error(err)
-			}
+			assert.NotEmpty(t, readFile(t, filepath.Join(dir, area, f.name+".svg")))
+			assert.FileExists(t, filepath.Join(resultsDir, area, f.name+".svg"))
 		}
 	}
 }
 
-// Write makes the page and every figure.
-func TestWrite(t *testing.T) {
-	const area = "outbox"
-	r, err := harness.Read(resultsFile(area))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := Write(r, filepath.Join(dir, area+".json")); err != nil {
-		t.Fatal(err)
-	}
-	if pageOf(t, dir, area) != pageOf(t, resultsDir, area) {
-		t.Error("the page is another one")
-	}
-	for _, f := range figures(r) {
-		if info, err := os.Stat(filepath.Join(dir, area, f.name+".svg")); err != nil ||
-			info.Size() == 0 {
-			t.Errorf("%s: %v", f.name, err)
-		}
-	}
-}
-
+// pageOf is a page without the insides of its drawings: their last digits depend on the processor.
 func pageOf(t *testing.T, dir, area string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, area+".html"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return withoutDrawings(data)
-}
-
-// withoutDrawings leaves out the insides of a page's drawings: their last digits depend on the
-// processor.
-func withoutDrawings(page []byte) string {
-	return regexp.MustCompile(`(?s)<svg.*?</svg>`).ReplaceAllString(string(page), "<svg/>")
+	return regexp.MustCompile(`(?s)<svg.*?</svg>`).ReplaceAllString(
+		readFile(t, filepath.Join(dir, area+".html")), "<svg/>")
 }
 
 var sample = harness.Results{
@@ -146,52 +114,41 @@ var sample = harness.Results{
 
 func TestHTMLIsWellFormed(t *testing.T) {
 	var text bytes.Buffer
-	figures := []drawn{{Name: "n", Caption: "c < d",
-		SVG: []byte("<?xml version=\"1.0\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\"><g/></svg>")}}
-	if err := html(&text, sample, figures); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, html(&text, sample, []drawn{{Name: "n", Caption: "c < d", SVG: []byte(
+		"<?xml version=\"1.0\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\"><g/></svg>")}}))
 	elements := make(map[string]int)
-	dec := xml.NewDecoder(&text)
-	for {
+	for dec := xml.NewDecoder(&text); ; {
 		token, err := dec.Token()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
+		require.NoError(t, err)
+		start, ok := token.(xml.StartElement)
+		if !ok {
+			continue
 		}
-		if start, ok := token.(xml.StartElement); ok {
-			elements[start.Name.Local]++
-			for _, attr := range start.Attr {
-				if attr.Name.Local == "src" || attr.Name.Local == "href" {
-					t.Errorf("<%s %s=%q>: the page needs another file", start.Name.Local,
-						attr.Name.Local, attr.Value)
-				}
-			}
+		elements[start.Name.Local]++
+		for _, attr := range start.Attr {
+			assert.NotContains(t, []string{"src", "href"}, attr.Name.Local,
+				"the page needs another file")
 		}
 	}
-	if elements["svg"] != 1 || elements["table"] != 3 || elements["tr"] != 1+3+2+4 {
-		t.Errorf("elements %v", elements)
-	}
+	assert.Equal(t, []int{1, 3, 1 + 3 + 2 + 4},
+		[]int{elements["svg"], elements["table"], elements["tr"]})
 }
 
 func TestTable(t *testing.T) {
-	got := table(sample)
-	want := `Commit abc, 2 cores <&>; go-redis 9, Redis 7. Ratios are medians of 7 interleaved rounds (smallest to largest).
-Left out: x & y.
+	assert.Equal(t, "Commit abc, 2 cores <&>; go-redis 9, Redis 7. Ratios are medians of "+
+		"7 interleaved rounds (smallest to largest).\n"+`Left out: x & y.
 
-| work | beside | reached | goal | |
+| work | compared with | reached | goal | |
 |---|---|---|---|---|
 | batch \| 16 | raw | 2.00x (1.00x to 12.0x) | >= 0.85x (stretch 1x) | yes |
 | bytes | string <1> | 9.02 B/key | <= 10 B | missed |
-`
-	if got != want {
-		t.Errorf("table\n%s\nwant\n%s", got, want)
-	}
+`, table(sample))
 }
 
-var consumed = harness.Results{
+var consumers = harness.Results{
 	Area: "kafka", Commit: "abc", Machine: "2 cores",
 	Versions: map[string]string{"sarama": "1", "go-redis": "9", "redis": "7"},
 	Rows: []harness.Row{
@@ -205,53 +162,37 @@ var consumed = harness.Results{
 }
 
 func TestTableOfConsumers(t *testing.T) {
-	got := table(consumed)
-	want := `Commit abc, 2 cores; sarama 1, go-redis 9, Redis 7. Ratios are medians of 5 interleaved rounds (smallest to largest).
+	assert.Equal(t, "Commit abc, 2 cores; sarama 1, go-redis 9, Redis 7. Ratios are medians of "+
+		`5 interleaved rounds (smallest to largest).
 
-| work | who | messages/s | allocations per message | beside | ratio | goal | |
+| work | who | messages/s | allocations per message | compared with | ratio | goal | |
 |---|---|---|---|---|---|---|---|
-| 4 partitions | adapter, rich | 80 k | 21.0 | Redis batches, rich (100 k/s) | 0.81x (0.70x to 0.90x) | >= 0.8x (stretch 0.9x) | yes |
-`
-	if got != want {
-		t.Errorf("table\n%s\nwant\n%s", got, want)
-	}
+`+"| 4 partitions | adapter, rich | 80 k | 21.0 | Redis batches, rich (100 k/s) "+
+		"| 0.81x (0.70x to 0.90x) | >= 0.8x (stretch 0.9x) | yes |\n", table(consumers))
 }
 
-// What bounds a consumer stands on the page.
+// What bounds a consumer stands on the page, and no latencies, which nobody measured.
 func TestPageOfConsumers(t *testing.T) {
 	var text bytes.Buffer
-	if err := html(&text, consumed, nil); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, html(&text, consumers, nil))
 	for _, want := range []string{"broker CPU us", "bound by", "CPU of the client (...)",
 		">0.25<"} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("the page lacks %q", want)
-		}
+		assert.Contains(t, text.String(), want)
 	}
-	if strings.Contains(text.String(), "p99") {
-		t.Error("the page has latencies, which nobody measured")
-	}
+	assert.NotContains(t, text.String(), "p99")
 }
 
 func TestReplace(t *testing.T) {
 	const begin = "<!-- table of bench/results/redis.json: make bench-table -->"
-	page := []byte("head\n" + begin + "\n\nold\n\n" + end + "\ntail\n")
-	got, err := Replace(page, sample)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := string(got); !strings.HasPrefix(text, "head\n"+begin+"\n\nCommit") ||
-		!strings.HasSuffix(text, "|\n\n"+end+"\ntail\n") || strings.Contains(text, "old") {
-		t.Errorf("got\n%s", text)
-	}
+	got, err := Replace([]byte("head\n"+begin+"\n\nold\n\n"+end+"\ntail\n"), sample)
+	require.NoError(t, err)
+	assert.Regexp(t, `(?s)^head\n`+begin+`\n\nCommit.*\|\n\n`+end+`\ntail\n$`, string(got))
+	assert.NotContains(t, string(got), "old")
 	again, err := Replace(got, sample)
-	if err != nil || !bytes.Equal(again, got) {
-		t.Errorf("a second time it changes: %v\n%s", err, again)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, string(got), string(again), "a second time it changes")
 	for _, bad := range []string{"no markers", begin + "\n no end", end} {
-		if _, err := Replace([]byte(bad), sample); err == nil {
-			t.Errorf("%q: no error", bad)
-		}
+		_, err := Replace([]byte(bad), sample)
+		assert.Error(t, err, bad)
 	}
 }

@@ -3,13 +3,16 @@ package report
 import (
 	"bytes"
 	"cmp"
+	_ "embed"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"text/template"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 const end = "<!-- end of table -->"
@@ -32,34 +35,70 @@ func Replace(page []byte, r harness.Results) ([]byte, error) {
 	return replace(page, "table", r.Area, table(r))
 }
 
-// grid is a table of Markdown.
-type grid struct{ strings.Builder }
+//go:embed tables.tmpl
+var tablesText string
 
-func newGrid(head ...string) *grid {
-	g := &grid{}
-	for _, name := range head {
-		g.WriteString("| " + strings.TrimPrefix(name+" ", " "))
+var tables = template.Must(template.New("").Funcs(template.FuncMap{
+	"row": row, "number": number, "ratio": ratio, "micros": micros, "span": span, "ids": ids,
+	"reached": reached, "spread": spread, "status": status, "value": valueOf, "stream": stream,
+	"faults": listed[int], "after": strings.TrimPrefix,
+	"cpu": func(r harness.Row) string { return number(r.ServerUS) + " + " + number(r.ClientUS) },
+}).Parse(tablesText))
+
+// filled is a table of results.
+func filled(name string, data any) string {
+	var text strings.Builder
+	must.Do(tables.ExecuteTemplate(&text, name, data))
+	return text.String()
+}
+
+// row is a line of a table. An empty cell is a dash.
+func row(cells ...any) string {
+	var line strings.Builder
+	for _, c := range cells {
+		line.WriteString("| " + strings.TrimSpace(cell(fmt.Sprint(c))) + " ")
 	}
-	g.WriteString("|\n" + strings.Repeat("|---", len(head)) + "|\n")
-	return g
+	return line.String() + "|\n"
 }
 
 // blank is a cell with nothing in it.
 const blank = " "
 
-// row adds one; an empty cell is a dash.
-func (g *grid) row(cells ...string) {
-	for _, text := range cells {
-		g.WriteString("| " + strings.TrimSpace(cell(text)) + " ")
+func cell(text string) string { return cmp.Or(strings.ReplaceAll(text, "|", "\\|"), "-") }
+
+func status(r harness.Row) string {
+	switch {
+	case r.Goal == "":
+		return blank
+	case r.OK:
+		return "yes"
+	default:
+		return "missed"
 	}
-	g.WriteString("|\n")
 }
 
-func cell(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return strings.ReplaceAll(text, "|", "\\|")
+// run is the results that a table is about.
+type run struct{ harness.Results }
+
+// chosen are the rows for which the condition holds.
+func (r run) chosen(holds func(harness.Row) bool) []harness.Row {
+	return slices.DeleteFunc(slices.Clone(r.Rows),
+		func(row harness.Row) bool { return !holds(row) })
+}
+
+// Goals are the rows that have one.
+func (r run) Goals() []harness.Row {
+	return r.chosen(func(row harness.Row) bool { return row.Goal != "" })
+}
+
+// Missed are the rows that have not reached their goals.
+func (r run) Missed() []harness.Row {
+	return r.chosen(func(row harness.Row) bool { return row.Goal != "" && !row.OK })
+}
+
+// Of are the rows of these families.
+func (r run) Of(families ...string) []harness.Row {
+	return r.chosen(func(row harness.Row) bool { return slices.Contains(families, row.Workload) })
 }
 
 // table is that of docs/benchmarks.md: the rows that have a goal, of the layout that people get who
@@ -70,94 +109,40 @@ func table(r harness.Results) string {
 	if len(r.LeftOut) > 0 {
 		text += fmt.Sprintf("Left out: %s.\n", strings.Join(r.LeftOut, "; "))
 	}
-	of := map[string]func(harness.Results) string{"kafka": consumers, "sql": records,
-		"http": answers}[r.Area]
-	if of == nil {
-		of = goals
+	name := r.Area
+	if tables.Lookup(name) == nil {
+		name = "goals"
 	}
-	return text + "\n" + of(r)
+	return text + "\n" + filled(name, run{r})
 }
 
-func goals(r harness.Results) string {
-	g := newGrid("work", "beside", "reached", "goal", "")
-	for _, row := range r.Rows {
-		// Of the many rows of the filter that allocate nothing only one that does is news.
-		frugal := r.Area == "bloom" && row.Unit == harness.Allocs.Unit() && row.OK
-		if row.Goal != "" && !strings.Contains(row.Side, "onceward rich") && !frugal {
-			g.row(row.Name, row.Against, reached(row), row.Goal, status(row))
-		}
-	}
-	return g.String()
+// Tabled reports whether a row stands in the table: of the many rows of the filter that allocate
+// nothing only one that does is news.
+func (r run) Tabled(row harness.Row) bool {
+	frugal := r.Area == "bloom" && row.Unit == harness.Allocs.Unit() && row.OK
+	return !frugal && !strings.Contains(row.Side, "onceward rich")
 }
 
-// consumers is the table of rates: what is done, by whom, and next to which of its limits.
-func consumers(r harness.Results) string {
-	g := newGrid("work", "who", "messages/s", "allocations per message", "beside", "ratio",
-		"goal", "")
-	for _, row := range r.Rows {
-		switch {
-		case row.Goal == "":
-		case row.Unit != messagesPerSecond:
-			g.row(row.Name, row.Side, number(row.Value)+" "+row.Unit, number(row.Allocs),
-				fmt.Sprintf("%s (%s)", row.Against, number(row.AgainstValue)), spread(row),
-				row.Goal, status(row))
-		default:
-			g.row(row.Name, row.Side, number(row.Value), number(row.Allocs),
-				fmt.Sprintf("%s (%s/s)", row.Against, number(row.AgainstValue)), reached(row),
-				row.Goal, status(row))
-		}
-	}
-	return g.String()
+// Outside reports whether a row is of PostgreSQL with another number of connections than 8.
+func (r run) Outside(row harness.Row) bool {
+	return strings.HasPrefix(row.Workload, "PostgreSQL, ") && row.Workload != sqlCentral
 }
 
-// records is the table of SQL: the goals of PostgreSQL with 8 connections, and those that are of no
-// such family.
-func records(r harness.Results) string {
-	g := newGrid("work", "who", "beside", "reached", "goal", "")
-	elsewhere, reachedThere := 0, 0
-	for _, row := range r.Rows {
-		switch {
-		case row.Goal == "":
-		case strings.HasPrefix(row.Workload, "PostgreSQL, ") && row.Workload != sqlCentral:
-			elsewhere++
-			if row.OK {
-				reachedThere++
+// ReachedOutside says how many goals those rows reach; nothing if there are none.
+func (r run) ReachedOutside() string {
+	all, reached := 0, 0
+	for _, row := range r.Goals() {
+		if r.Outside(row) {
+			if all++; row.OK {
+				reached++
 			}
-		default:
-			g.row(row.Name, row.Side, row.Against, reached(row), row.Goal, status(row))
 		}
 	}
-	if elsewhere > 0 {
-		fmt.Fprintf(g, "\nWith 1 and 32 connections %d of %d goals are reached; the page has them.\n", reachedThere, elsewhere)
+	if all == 0 {
+		return ""
 	}
-	return g.String()
-}
-
-// answers is the table of latencies: every side, and what its median is compared with.
-func answers(r harness.Results) string {
-	g := newGrid("work", "who", "p50", "p99", "allocations per request", "p50 beside", "ratio",
-		"goal", "")
-	for _, row := range r.Rows {
-		if row.Unit != harness.P50.Unit() {
-			continue
-		}
-		var against, compared string
-		if row.Against != "" {
-			against, compared = fmt.Sprintf("%s (%s)", row.Against, span(row.AgainstValue)),
-				spread(row)
-		}
-		g.row(row.Name, row.Side, span(row.P50Micros), span(row.P99Micros), number(row.Allocs),
-			against, compared, row.Goal, goalStatus(row))
-	}
-	return g.String()
-}
-
-// span is a time of so many microseconds.
-func span(micros float64) string {
-	if micros >= 1e3 {
-		return number(micros/1e3) + " ms"
-	}
-	return number(micros) + " us"
+	return fmt.Sprintf("With 1 and 32 connections %d of %d goals are reached; the page has them.\n",
+		reached, all)
 }
 
 // clients are the versions that matter most.
@@ -189,21 +174,6 @@ func listed[V any](of map[string]V) string {
 	return strings.Join(all, ", ")
 }
 
-func status(r harness.Row) string {
-	if r.OK {
-		return "yes"
-	}
-	return "missed"
-}
-
-// goalStatus is the status of a row that may have no goal.
-func goalStatus(r harness.Row) string {
-	if r.Goal == "" {
-		return blank
-	}
-	return status(r)
-}
-
 // rounds says how often what was compared has been timed.
 func rounds(r harness.Results) string {
 	most := 0
@@ -221,10 +191,53 @@ func reached(r harness.Row) string {
 	if strings.HasSuffix(strings.Split(r.Goal+" ", " ")[1], "x") {
 		return spread(r)
 	}
-	return number(r.Value) + " " + r.Unit
+	return valueOf(r)
 }
+
+func valueOf(r harness.Row) string { return number(r.Value) + " " + r.Unit }
 
 // spread is the median of the ratios, and how far they lie apart.
 func spread(r harness.Row) string {
 	return fmt.Sprintf("%s (%s to %s)", ratio(r.Ratio), ratio(r.Spread[0]), ratio(r.Spread[1]))
+}
+
+// span is a time of so many microseconds.
+func span(micros float64) string {
+	if micros >= 1e3 {
+		return number(micros/1e3) + " ms"
+	}
+	return number(micros) + " us"
+}
+
+// number is a figure as people read it: 412 k, 1.25 M, 9.0.
+func number(v float64) string {
+	switch {
+	case v >= 1e6:
+		return fmt.Sprintf("%.2f M", v/1e6)
+	case v >= 1e4:
+		return fmt.Sprintf("%.0f k", v/1e3)
+	case v >= 1e3:
+		return fmt.Sprintf("%.1f k", v/1e3)
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	default:
+		return fmt.Sprintf("%.2f", v)
+	}
+}
+
+// ratio is 12.3x or 0.95x.
+func ratio(v float64) string {
+	if v >= 10 {
+		return fmt.Sprintf("%.1fx", v)
+	}
+	return fmt.Sprintf("%.2fx", v)
+}
+
+func micros(v float64) string {
+	if v == 0 {
+		return ""
+	}
+	return number(v)
 }

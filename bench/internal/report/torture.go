@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/onceward/onceward/bench/internal/harness"
@@ -53,56 +52,53 @@ func ReadTorture(path string) (t Torture, err error) {
 
 // Replace returns docs/benchmarks.md with the table between its markers: a line per scenario.
 func (t Torture) Replace(page []byte) ([]byte, error) {
-	g := newGrid("scenario", "keys", "messages", "effects", "deaths", "faults", "lost", "doubled",
-		"stale", "second effects with a reason", "histories", "")
-	for _, r := range t.scenarios() {
-		ok := "yes"
-		if !r.OK {
-			ok = "failed"
-		}
-		n := strconv.Itoa
-		g.row(r.Scenario, n(r.Messages), n(r.Deliveries), n(r.Effects), n(r.Deaths),
-			listed(r.Faults), n(r.Lost), n(r.Doubled), n(r.Stale),
-			listed(r.Explained), r.History, ok)
-	}
 	head := fmt.Sprintf("Commit %s, %s; %s.\n\n", t.Commit, t.Machine, cell(listed(t.Versions)))
-	return replace(page, "table", t.Area, head+g.String())
+	return replace(page, "table", t.Area, head+filled("torture", t.scenarios()))
 }
 
-// scenarios sums up the stores of each.
-func (t Torture) scenarios() []TortureRow {
-	var all []TortureRow
-	stores := map[string]int{}
+// Status says whether what was promised held.
+func (r TortureRow) Status() string {
+	if r.OK {
+		return "yes"
+	}
+	return "failed"
+}
+
+// scenarios sums up the stores of each, in the order of their names.
+func (t Torture) scenarios() (all []TortureRow) {
+	byName := map[string][]TortureRow{}
 	for _, r := range t.Rows {
-		if r.Porcupine != "" {
-			r.History = r.Porcupine
-		}
-		at := slices.IndexFunc(all, func(a TortureRow) bool { return a.Scenario == r.Scenario })
-		if stores[r.Scenario]++; at < 0 {
-			r.Faults, r.Explained = maps.Clone(r.Faults), maps.Clone(r.Explained)
-			all = append(all, r)
-			continue
-		}
-		all[at].add(r)
+		byName[r.Scenario] = append(byName[r.Scenario], r)
 	}
-	for i := range all {
-		r := &all[i]
-		if n := stores[r.Scenario]; n > 1 {
-			r.Scenario += fmt.Sprintf("; %d stores", n)
-		} else if r.Store != "" {
-			r.Scenario += "; " + r.Store
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		stores := byName[name]
+		sum := TortureRow{OK: true, Faults: map[string]int{}, Explained: map[string]int{}}
+		var histories []string
+		for _, r := range stores {
+			sum.add(r)
+			history := r.History
+			if r.Porcupine != "" {
+				history = r.Porcupine
+			}
+			if !slices.Contains(histories, history) {
+				histories = append(histories, history)
+			}
 		}
-		if r.Operations > 0 {
-			r.History += fmt.Sprintf(", %d operations", r.Operations)
+		switch sum.Scenario = name; {
+		case len(stores) > 1:
+			sum.Scenario += fmt.Sprintf("; %d stores", len(stores))
+		case stores[0].Store != "":
+			sum.Scenario += "; " + stores[0].Store
 		}
+		if sum.History = strings.Join(histories, " or "); sum.Operations > 0 {
+			sum.History += fmt.Sprintf(", %d operations", sum.Operations)
+		}
+		all = append(all, sum)
 	}
-	slices.SortStableFunc(all, func(a, b TortureRow) int {
-		return strings.Compare(a.Scenario, b.Scenario)
-	})
 	return all
 }
 
-// add sums up two stores of a scenario.
+// add adds what was counted with another store.
 func (r *TortureRow) add(o TortureRow) {
 	r.Messages += o.Messages
 	r.Deliveries += o.Deliveries
@@ -113,16 +109,10 @@ func (r *TortureRow) add(o TortureRow) {
 	r.Stale += o.Stale
 	r.Operations += o.Operations
 	r.OK = r.OK && o.OK
-	if !slices.Contains(strings.Split(r.History, " or "), o.History) {
-		r.History += " or " + o.History
+	for name, n := range o.Faults {
+		r.Faults[name] += n
 	}
-	for of, from := range map[*map[string]int]map[string]int{&r.Faults: o.Faults,
-		&r.Explained: o.Explained} {
-		if *of == nil {
-			*of = map[string]int{}
-		}
-		for name, n := range from {
-			(*of)[name] += n
-		}
+	for name, n := range o.Explained {
+		r.Explained[name] += n
 	}
 }

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // What a long run has written is read, and stands in docs/benchmarks.md, which has the place for
@@ -34,62 +36,42 @@ func TestTortureIsRendered(t *testing.T) {
 		},
 	}
 	text, err := json.Marshal(want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	name := filepath.Join(t.TempDir(), "torture.json")
-	if err := os.WriteFile(name, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(name, text, 0o600))
 	got, err := ReadTorture(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(pageFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err = got.Replace(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	page, err := got.Replace([]byte(readFile(t, pageFile)))
+	require.NoError(t, err)
 	for _, line := range []string{
-		"| kills; redis | 1000 | 2500 | 1003 | 7 | kills 9, stops 2 | 4 | 5 | 6 | killed 3 | 20m0s | failed |\n",
-		"| X1; 2 stores | 11 | 22 | 33 | 17 | a 2, b 2 | 1 | 2 | 3 | died 1 | ok or illegal, 30 operations | failed |\n", "Commit abc, two processors; go 1, redis 7.\n",
+		"| kills; redis | 1000 | 2500 | 1003 | 7 | kills 9, stops 2 | 4 | 5 | 6 | killed 3 " +
+			"| 20m0s | failed |\n",
+		"| X1; 2 stores | 11 | 22 | 33 | 17 | a 2, b 2 | 1 | 2 | 3 | died 1 " +
+			"| ok or illegal, 30 operations | failed |\n",
+		"Commit abc, two processors; go 1, redis 7.\n",
 	} {
-		if !strings.Contains(string(page), line) {
-			t.Errorf("the page lacks %q", line)
-		}
+		assert.Contains(t, string(page), line)
 	}
-	if again, err := got.Replace(page); err != nil || string(again) != string(page) {
-		t.Errorf("a second time it is another page: %v", err)
-	}
+	again, err := got.Replace(page)
+	require.NoError(t, err)
+	assert.Equal(t, string(page), string(again), "a second time it is another page")
 }
 
 // The page's table is that of the newest run.
 func TestPageHasTheTableOfTorture(t *testing.T) {
 	all, err := ReadTorture(resultsFile("torture"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile(pageFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want, err := all.Replace(page); err != nil || string(want) != string(page) {
-		t.Errorf("docs/benchmarks.md does not have the table of %s: make bench-table; %v",
-			resultsFile("torture"), err)
-	}
+	require.NoError(t, err)
+	page := readFile(t, pageFile)
+	want, err := all.Replace([]byte(page))
+	require.NoError(t, err)
+	require.Equal(t, string(want), page, "make bench-table")
 }
 
 // A field that is not known is an error: it would be left out of the table.
 func TestTortureIsReadWhole(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "torture.json")
-	if err := os.WriteFile(name, []byte(`{"area": "torture", "rows": [{"loose": 1}]}`),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadTorture(name); err == nil || !strings.Contains(err.Error(), "loose") {
-		t.Errorf("it is read, with %v", err)
-	}
+	require.NoError(t, os.WriteFile(name, []byte(`{"area": "torture", "rows": [{"loose": 1}]}`),
+		0o600))
+	_, err := ReadTorture(name)
+	require.ErrorContains(t, err, "loose")
 }
