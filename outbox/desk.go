@@ -18,6 +18,7 @@ type desk struct {
 	shards []shard
 	queue  []int // in hand, but not yet a worker's
 	epoch  int   // of the topics that the shards' bounds are about
+	final  finality
 
 	timer  *time.Timer // of the next poll
 	next   time.Time   // when that is
@@ -51,6 +52,9 @@ type bound struct {
 	seen   time.Time // when next was seen
 	lookAt time.Time // when the whole shard is looked at, though nothing is behind low
 	whole  bool      // the next turn looks at it
+	// final is up to which id nothing else can be committed either: reads begin behind it.
+	final   int64
+	finalTo time.Time // when it is forgotten
 }
 
 const (
@@ -66,10 +70,16 @@ const (
 	behindShare = 3
 )
 
-// saw moves the bound.
-func (b *bound) saw(l look) {
+// saw moves the bound. Final is the id up to which the look has seen all that will ever be there.
+func (b *bound) saw(l look, final int64) {
 	if l.low < 0 {
 		return
+	}
+	if final = min(final, l.low); final > b.final {
+		if b.final == 0 {
+			b.finalTo = l.at.Add(finalFor)
+		}
+		b.final = final
 	}
 	switch {
 	case b.low == 0 || l.low < b.low:
@@ -81,6 +91,7 @@ func (b *bound) saw(l look) {
 		b.low, b.since = b.next, b.seen
 		b.next, b.seen = l.low, l.at
 	}
+	b.low = max(b.low, b.final)
 	b.whole = false
 	b.lookAt = l.at.Add(min(max(2*l.at.Sub(b.since), firstLook), wholeLook))
 }
@@ -124,7 +135,7 @@ func (d *desk) run(ctx context.Context) {
 		var next job
 		if len(d.queue) > 0 {
 			d.renew()
-			jobs, next = d.jobs, job{d.queue[0], d.shards[d.queue[0]].from()}
+			jobs, next = d.jobs, d.job(d.queue[0])
 		}
 		select {
 		case <-ctx.Done():
@@ -145,6 +156,11 @@ func (d *desk) run(ctx context.Context) {
 			d.pollAt(time.Now().Add(d.poll(ctx)))
 		}
 	}
+}
+
+func (d *desk) job(no int) job {
+	s := &d.shards[no]
+	return job{no, s.from(), s.final, d.epoch, d.final.server}
 }
 
 func (d *desk) pollAt(next time.Time) {
@@ -180,7 +196,7 @@ func (d *desk) back(r report) {
 		d.found = time.Now()
 	}
 	if d.renew(); r.look.epoch == d.epoch {
-		s.saw(r.look)
+		s.saw(r.look, d.final.of(r.look))
 	}
 	switch {
 	case s.ended:
@@ -207,6 +223,9 @@ func (d *desk) renew() {
 	for i := range d.shards {
 		d.shards[i].bound = bound{}
 	}
+	if !out { // it may be long until a topic fails, and ids may count anew by then
+		d.final = finality{}
+	}
 	if epoch != d.epoch {
 		d.epoch = epoch
 		d.pollBy(time.Now())
@@ -225,6 +244,7 @@ func (d *desk) poll(ctx context.Context) time.Duration {
 	d.polled = time.Now()
 	if err != nil {
 		d.errors++
+		d.forget()
 		if ctx.Err() == nil {
 			d.relay.cfg.OnError(err)
 		}
@@ -245,6 +265,7 @@ func (d *desk) poll(ctx context.Context) time.Duration {
 			wait = min(wait, s.until.Sub(d.polled))
 		}
 	}
+	d.checkFinality(ctx)
 	return min(wait, d.overlooked())
 }
 
@@ -264,6 +285,9 @@ func (d *desk) overlooked() time.Duration {
 		}
 		if !d.polled.Before(s.lookAt) && !d.polled.Before(s.until) {
 			s.whole = true
+			if !d.polled.Before(s.finalTo) {
+				s.final = 0
+			}
 			d.take(no)
 		} else if at.IsZero() || s.lookAt.Before(at) {
 			at = s.lookAt

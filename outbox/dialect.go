@@ -55,9 +55,9 @@ type dialect struct {
 
 // statements are those of a dialect's file.
 type statements struct {
-	busy, busyBehind, top, lock, unlock, read, readFree, remove, fail, park string
-	lag, parked, requeue, unpark                                            string
-	form, formParked                                                        string
+	busy, busyBehind, top, writers, lock, unlock, read, readFree string
+	remove, fail, park, lag, parked, requeue, unpark             string
+	form, formParked                                             string
 }
 
 // of are the statements for one relay: what is put off for longer than it would put anything off
@@ -93,7 +93,7 @@ func newDialect(kind Dialect, n names) (*dialect, error) {
 	}
 	return d, d.load(strings.NewReplacer("{{table}}", n.table, "{{parked}}", n.parked,
 		"{{shards}}", n.shards,
-		"{{now}}", clocks[kind], "{{longest lease}}",
+		"{{now}}", clocks[kind], "{{run}}", run, "{{longest lease}}",
 		strconv.FormatInt((maxPublishTimeout+grace).Milliseconds(), 10)).Replace)
 }
 
@@ -105,6 +105,10 @@ var clocks = map[Dialect]string{
 	MySQL:  `TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))`,
 }
 
+// run is when PostgreSQL was started, in microseconds since 1970: another after a restart, and on a
+// server that takes over from another.
+const run = `(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint`
+
 // load takes the statements from their file.
 func (d *dialect) load(render func(string) string) error {
 	text, err := files.ReadFile("statement/" + d.kind.String() + ".sql")
@@ -112,8 +116,9 @@ func (d *dialect) load(render func(string) string) error {
 		return fmt.Errorf("outbox: %w", err)
 	}
 	into := map[string]*string{
-		"busy": &d.busy, "busy_behind": &d.busyBehind, "top": &d.top, "lock": &d.lock,
-		"unlock": &d.unlock, "read": &d.read, "read_free": &d.readFree,
+		"busy": &d.busy, "busy_behind": &d.busyBehind, "top": &d.top,
+		"writers": &d.writers, "lock": &d.lock, "unlock": &d.unlock,
+		"read": &d.read, "read_free": &d.readFree,
 		"delete": &d.remove, "fail": &d.fail, "park": &d.park,
 		"lag": &d.lag, "parked": &d.parked, "requeue": &d.requeue, "unpark": &d.unpark,
 		"form": &d.form, "form_parked": &d.formParked,

@@ -22,6 +22,11 @@ type fake struct {
 	rows  []*fakeRow
 	locks map[int64]bool
 	count map[string]int // of each statement
+	lows  []int64        // of the reads of more than one message
+
+	server  int64  // its run
+	writers string // transactions that insert
+	blind   bool   // it cannot tell
 
 	// fail, if set, answers a statement with an error, and slow makes it take so long.
 	fail func(statement string) error
@@ -38,7 +43,8 @@ type fakeRow struct {
 // openFake returns a pool on messages that are committed, in their order.
 func openFake(t *testing.T, o *Outbox, messages ...Message) (*fake, *sql.DB) {
 	t.Helper()
-	f := &fake{locks: map[int64]bool{}, count: map[string]int{}, slow: map[string]time.Duration{}}
+	f := &fake{locks: map[int64]bool{}, count: map[string]int{}, slow: map[string]time.Duration{},
+		server: 1}
 	for i, m := range messages {
 		f.rows = append(f.rows, &fakeRow{Message: m, id: int64(i + 1),
 			shard: int64(shardOf(&m, o.dialect.shards))})
@@ -157,6 +163,7 @@ func pause(ctx context.Context, wait time.Duration) error {
 // statementOf names what a text of PostgreSQL does.
 func statementOf(query string) string {
 	for _, known := range []struct{ part, name string }{
+		{"pg_locks", "writers"},
 		{"to_regclass", "exists"}, {"SELECT version", "version"}, {"DESC LIMIT 1", "top"},
 		{"generate_series", "busy"}, {"pg_try_advisory", "lock"},
 		{"pg_notify", "notify"}, {"(topic, key) NOT IN", "read_free"}, {"SELECT id, topic", "read"},
@@ -187,6 +194,15 @@ func (c *fakeConn) QueryContext(ctx context.Context, query string,
 		return c.busy(args), nil
 	case "top":
 		return rowsOf([]driver.Value{c.top(number(args[0]))}), nil
+	case "writers":
+		top := int64(0)
+		for no := range int64(shards) {
+			top = max(top, c.top(no))
+		}
+		if c.blind {
+			return rowsOf([]driver.Value{top, int64(0), ""}), nil
+		}
+		return rowsOf([]driver.Value{top, c.server, c.writers}), nil
 	case "lock":
 		return rowsOf([]driver.Value{c.lock(number(args[0]))}), nil
 	case "read", "read_free":
@@ -228,7 +244,7 @@ func (c *fakeConn) lock(no int64) int64 {
 	}
 	c.fake.locks[no] = true
 	c.locks = append(c.locks, no)
-	return 1
+	return c.server
 }
 
 // selected says whether a row is of the topics that a statement reads.
@@ -240,6 +256,9 @@ func selected(query, topic string, args []driver.NamedValue) bool {
 func (c *fakeConn) read(query string, args []driver.NamedValue, free bool) driver.Rows {
 	no, limit, low := number(args[0]), number(args[1]), number(args[2])
 	all := &fakeRows{}
+	if limit > 1 && strings.Contains(query, "topic NOT IN") {
+		c.lows = append(c.lows, low)
+	}
 	blocked := map[string]bool{}
 	for _, r := range c.rows {
 		held := r.until.After(time.Now())

@@ -76,6 +76,7 @@ func (o *Outbox) fresh(ctx context.Context, db *sql.DB) (from queryer, end func(
 type locked struct {
 	tx     *transaction // whose end ends the lock; nil where a lease is held
 	reader queryer
+	server int64 // the run of the server that has granted it: see writers
 
 	ctx     context.Context // of the part of the turn that is under way
 	next    func(time.Duration)
@@ -106,10 +107,10 @@ func (r *Relay) lock(ctx context.Context, no int) (*locked, error) {
 	if err != nil {
 		return nil, fmt.Errorf("outbox: begin: %w", err)
 	}
-	var ours int
-	err = tx.QueryRowContext(ctx, r.statements.lock, no).Scan(&ours)
-	if err == nil && ours == 1 {
-		return &locked{tx: tx, reader: tx}, nil
+	var server int64
+	err = tx.QueryRowContext(ctx, r.statements.lock, no).Scan(&server)
+	if err == nil && server != 0 {
+		return &locked{tx: tx, reader: tx, server: server}, nil
 	}
 	tx.end()
 	if err == nil || err == sql.ErrNoRows { //nolint:errorlint // Scan returns it as it is
@@ -130,5 +131,5 @@ func (r *Relay) lease(ctx context.Context, no int) (*locked, error) {
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
 		return nil, err
 	}
-	return &locked{reader: r.cfg.DB}, nil
+	return &locked{reader: r.cfg.DB, server: 1}, nil
 }

@@ -30,7 +30,8 @@ func TestGoldenSQL(t *testing.T) {
 			statements := reflect.ValueOf(o.dialect.statements)
 			for i := range statements.NumField() {
 				name, text := statements.Type().Field(i).Name, statements.Field(i).String()
-				if text == "" && (name != "unlock" || d == SQLite) {
+				lacks := name == "unlock" && d != SQLite || name == "writers" && d == MySQL
+				if text == "" && !lacks {
 					t.Errorf("there is no statement %s", name)
 				}
 				parts = append(parts, text)

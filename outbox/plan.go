@@ -56,18 +56,23 @@ func (s *session) gather(l *locked, j job, state *shard, o *outcome) (*plan, err
 
 // batches plans a batch for each topic that is not left out. It returns the id of a row, or zero.
 //
-// Where a part of the shard is known to hold only messages that are left out, it first looks behind
-// that part. What is found there is read from the beginning all the same: a message before it may
-// have been committed since, and be of the same key.
+// Where a part of the shard was seen to hold only messages that are left out, it first looks behind
+// that part. What is found there is read from the beginning all the same, because a message before
+// it may have been committed since, and be of the same key; or from the id up to which that cannot
+// be. When a topic has come back since the job was made, its messages are before that id; another
+// server may give out such ids again.
 func (s *session) batches(l *locked, j job, state *shard, p *plan, o *outcome) (first int64,
 	err error) {
 	out, epoch := s.topics.names()
 	known := len(out)
 	out = state.withCalls(out)
 	where := selection{shard: j.shard, limit: state.limit, topics: out}
+	if epoch == j.epoch && l.server == j.server {
+		where.low = j.final
+	}
 	began, top := time.Now(), int64(-1)
 	switch {
-	case len(out) == 0:
+	case len(out) == 0, 0 < j.low && j.low <= where.low:
 	case j.low > 0:
 		ahead := where
 		ahead.low, ahead.limit = j.low, 1
@@ -94,7 +99,7 @@ func (s *session) batches(l *locked, j job, state *shard, p *plan, o *outcome) (
 		}
 	}
 	if len(out) > 0 && len(out) == known && !left && top >= 0 {
-		o.look = look{top, began, epoch}
+		o.look = look{top, began, epoch, l.server}
 	}
 	b := s.pick(rows)
 	o.left = left || len(b.rows)+len(b.refused) < len(rows)

@@ -21,14 +21,19 @@ type job struct {
 	shard int
 	// only messages of topics that are left out were seen up to this id; zero: not known
 	low int64
+	// up to this id there is nothing else, for as long as the epoch and the server are these
+	final  int64
+	epoch  int
+	server int64
 }
 
 // look is what a turn has seen of its shard's beginning: see desk.bound.
 type look struct {
 	// up to this id there is nothing but messages of topics that are left out; negative: not looked
-	low   int64
-	at    time.Time
-	epoch int // of the list of those topics
+	low    int64
+	at     time.Time
+	epoch  int   // of the list of those topics
+	server int64 // that was read
 }
 
 // outcome is what came of one turn.

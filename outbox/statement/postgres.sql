@@ -12,15 +12,29 @@ LATERAL (SELECT 1 FROM {{table}} WHERE shard = s AND id > ($1::text::bigint[])[s
 -- name: top
 SELECT coalesce((SELECT id FROM {{table}} WHERE shard = $1::smallint ORDER BY id DESC LIMIT 1), 0)
 
+-- name: writers
+-- The newest id, the run of the server, and the transactions that may still commit a smaller id:
+-- an INSERT locks the table before it is given an id, and the lock ends with its transaction, after
+-- the transaction can be seen. The ids are read in the statement's snapshot, which is older than
+-- the locks. A transaction that is prepared has no pid, and before PostgreSQL 14 another name from
+-- then on. The server is 0 where the locks prove nothing: on a replica, which has not those of the
+-- primary, and where this statement's own lock is not among them.
+SELECT coalesce((SELECT max(one.id) FROM generate_series(0, 15) AS s,
+    LATERAL (SELECT id FROM {{table}} WHERE shard = s ORDER BY id DESC LIMIT 1) AS one), 0),
+    CASE WHEN pg_is_in_recovery() OR bool_or(l.pid = pg_backend_pid()) IS NOT TRUE THEN 0 ELSE {{run}} END,
+    coalesce(string_agg(CASE WHEN l.pid IS NULL THEN 'prepared' ELSE l.virtualtransaction END, ' ') FILTER (WHERE l.mode = 'RowExclusiveLock'), '')
+FROM pg_locks AS l WHERE l.locktype = 'relation' AND l.granted AND l.relation = '{{table}}'::regclass
+AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+
 -- name: lock
 -- A statement of its own: what it waits for has ended only when the next one begins, and
 -- the rows that the last relay deleted must not be in the snapshot of the one that reads.
 -- The table's oid, since the same table may be named with its schema and without. A relay whose
 -- machine has died says nothing to the server, which would keep the lock for hours: so it ends a
--- transaction that is idle for longer than a relay may be.
+-- transaction that is idle for longer than a relay may be. Returns the run of the server, or 0.
 SELECT CASE WHEN pg_try_advisory_xact_lock(('{{table}}'::regclass::oid::bigint - 2147483648)::integer, $1::integer)
 AND set_config('idle_in_transaction_session_timeout', '{{idle}}', true) IS NOT NULL
-THEN 1 ELSE 0 END
+THEN {{run}} ELSE 0 END
 
 -- name: read
 SELECT id, topic, dedup_id, key, headers, payload, attempts,

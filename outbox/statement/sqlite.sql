@@ -7,6 +7,10 @@ SELECT {{shard}} WHERE EXISTS (SELECT 1 FROM {{table}} WHERE shard = {{shard}} A
 -- name: top
 SELECT coalesce((SELECT id FROM {{table}} WHERE shard = ? ORDER BY id DESC LIMIT 1), 0)
 
+-- name: writers
+-- See postgres.sql. There is one writer at a time, so nobody can commit a smaller id.
+SELECT coalesce((SELECT max(id) FROM {{table}}), 0), 1, ''
+
 -- name: lock
 -- A lease by the database's clock: owner, milliseconds, shard, owner. One that is longer than any
 -- is left from before the clock was put back.

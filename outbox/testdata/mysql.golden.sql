@@ -56,6 +56,8 @@ SELECT s.shard FROM `Shop`.`box_shards` AS s WHERE EXISTS (SELECT 1 FROM `Shop`.
 
 SELECT coalesce((SELECT id FROM `Shop`.`box` WHERE shard = ? ORDER BY id DESC LIMIT 1), 0)
 
+
+
 SELECT 1 FROM `Shop`.`box_shards` WHERE shard = ? FOR UPDATE SKIP LOCKED
 
 

@@ -48,7 +48,9 @@ SELECT s FROM generate_series(0, 15) AS s, LATERAL (SELECT 1 FROM "Shop"."box" W
 
 SELECT coalesce((SELECT id FROM "Shop"."box" WHERE shard = $1::smallint ORDER BY id DESC LIMIT 1), 0)
 
-SELECT CASE WHEN pg_try_advisory_xact_lock(('"Shop"."box"'::regclass::oid::bigint - 2147483648)::integer, $1::integer) AND set_config('idle_in_transaction_session_timeout', '{{idle}}', true) IS NOT NULL THEN 1 ELSE 0 END
+SELECT coalesce((SELECT max(one.id) FROM generate_series(0, 15) AS s, LATERAL (SELECT id FROM "Shop"."box" WHERE shard = s ORDER BY id DESC LIMIT 1) AS one), 0), CASE WHEN pg_is_in_recovery() OR bool_or(l.pid = pg_backend_pid()) IS NOT TRUE THEN 0 ELSE (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint END, coalesce(string_agg(CASE WHEN l.pid IS NULL THEN 'prepared' ELSE l.virtualtransaction END, ' ') FILTER (WHERE l.mode = 'RowExclusiveLock'), '') FROM pg_locks AS l WHERE l.locktype = 'relation' AND l.granted AND l.relation = '"Shop"."box"'::regclass AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+
+SELECT CASE WHEN pg_try_advisory_xact_lock(('"Shop"."box"'::regclass::oid::bigint - 2147483648)::integer, $1::integer) AND set_config('idle_in_transaction_session_timeout', '{{idle}}', true) IS NOT NULL THEN (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint ELSE 0 END
 
 
 

@@ -57,6 +57,8 @@ SELECT {{shard}} WHERE EXISTS (SELECT 1 FROM "Shop"."box" WHERE shard = {{shard}
 
 SELECT coalesce((SELECT id FROM "Shop"."box" WHERE shard = ? ORDER BY id DESC LIMIT 1), 0)
 
+SELECT coalesce((SELECT max(id) FROM "Shop"."box"), 0), 1, ''
+
 UPDATE "Shop"."box_shards" SET owner = ?, until = (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + ? WHERE shard = ? AND (owner = ? OR until <= (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) OR until > (SELECT CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)) + 3605000)
 
 UPDATE "Shop"."box_shards" SET until = 0 WHERE owner = ?
