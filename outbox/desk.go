@@ -104,6 +104,14 @@ func (b *bound) from() int64 {
 	return b.low
 }
 
+// lookDue is when the whole shard is looked at. Behind a final id the polls find all there is.
+func (b *bound) lookDue() time.Time {
+	if b.final > 0 && b.low == b.final {
+		return b.finalTo
+	}
+	return b.lookAt
+}
+
 // report is what came of one turn.
 type report struct {
 	shard int
@@ -260,6 +268,7 @@ func (d *desk) poll(ctx context.Context) time.Duration {
 		case s.inHand:
 			s.again = true
 		case !d.polled.Before(s.until):
+			s.whole = s.whole || !d.polled.Before(s.lookAt)
 			d.take(no)
 		default:
 			wait = min(wait, s.until.Sub(d.polled))
@@ -283,14 +292,14 @@ func (d *desk) overlooked() time.Duration {
 		if s.low == 0 || s.inHand {
 			continue
 		}
-		if !d.polled.Before(s.lookAt) && !d.polled.Before(s.until) {
+		if !d.polled.Before(s.lookDue()) && !d.polled.Before(s.until) {
 			s.whole = true
 			if !d.polled.Before(s.finalTo) {
 				s.final = 0
 			}
 			d.take(no)
-		} else if at.IsZero() || s.lookAt.Before(at) {
-			at = s.lookAt
+		} else if at.IsZero() || s.lookDue().Before(at) {
+			at = s.lookDue()
 		}
 	}
 	if at.IsZero() {

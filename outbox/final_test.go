@@ -76,13 +76,32 @@ func TestBacklogIsNotReadForAMessageBehindIt(t *testing.T) {
 	})
 }
 
+// A shard that holds nothing else behind a final id is not looked at every two seconds. But what
+// comes behind it of the topic that fails is passed in its turn.
+func TestFinalBacklogIsNotLookedAt(t *testing.T) {
+	backlogOf(t, nil, func(p *troubled, f *fake) {
+		after(time.Second)
+		asked := f.ran("top")
+		after(finalFor / 2)
+		assert.Equal(t, asked, f.ran("top"))
+		f.set(func() {
+			m := of("bad", 6)[5]
+			f.rows = append(f.rows, &fakeRow{Message: m, id: 600, shard: 7})
+		})
+		after(3 * wholeLook)
+		for _, low := range f.publishing(t, p, 700, "one") {
+			assert.GreaterOrEqual(t, low, int64(600))
+		}
+	})
+}
+
 // When the last transaction that inserted before has ended, a shard is looked at at once.
 func TestBacklogIsFinalSoon(t *testing.T) {
 	backlogOf(t, func(f *fake) { f.writers = "3/7" }, func(p *troubled, f *fake) {
 		after(time.Minute)
 		f.set(func() { f.writers = "" })
 		for asked := f.ran("writers"); f.ran("writers") == asked; {
-			after(time.Millisecond)
+			after(time.Millisecond / 10)
 		}
 		assert.Contains(t, f.reads(20*time.Millisecond), int64(0), "the look")
 		assert.NotContains(t, f.publishing(t, p, 600, "one"), int64(0))
