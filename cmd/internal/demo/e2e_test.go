@@ -14,39 +14,47 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// binary builds the program once for all tests, with the race detector if they have it.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "onceward-e2e-")
-	if err != nil {
-		return "", err
-	}
-	exe := filepath.Join(dir, "onceward")
-	args := append(append([]string{"build"}, raceFlags...), "-o",
+// plain and raced build the program once for all tests, raced with the race detector if the tests
+// have it. A race has many processes to be seen in when one demo runs so; with the detector each of
+// them takes several times its processor time.
+var (
+	plain = sync.OnceValues(func() (string, error) { return build("plain") })
+	raced = sync.OnceValues(func() (string, error) { return build("raced", raceFlags...) })
+
+	programs string // their directory
+)
+
+func build(name string, flags ...string) (string, error) {
+	exe := filepath.Join(programs, name)
+	args := append(append([]string{"build"}, flags...), "-o",
 		exe, "github.com/onceward/onceward/cmd/onceward")
 	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w\n%s", err, out)
 	}
 	return exe, nil
-})
+}
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if exe, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(exe))
+	var err error
+	if programs, err = os.MkdirTemp("", "onceward-e2e-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
+	code := m.Run()
+	_ = os.RemoveAll(programs)
 	os.Exit(code)
 }
 
 // command is the program, in an environment whose temporary directory is dir.
-func command(t *testing.T, dir string, args ...string) *exec.Cmd {
+func command(t *testing.T, built func() (string, error), dir string, args ...string) *exec.Cmd {
 	t.Helper()
-	exe, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe, err := built()
+	require.NoError(t, err)
 	cmd := exec.Command(exe, append([]string{"demo"}, args...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "GORACE=halt_on_error=1 exitcode=66")
 	return cmd
@@ -55,8 +63,13 @@ func command(t *testing.T, dir string, args ...string) *exec.Cmd {
 // demo runs the program to its end, and checks that it leaves no file behind.
 func demo(t *testing.T, wantCode int, args ...string) string {
 	t.Helper()
+	return run(t, plain, wantCode, args...)
+}
+
+func run(t *testing.T, built func() (string, error), wantCode int, args ...string) string {
+	t.Helper()
 	dir := t.TempDir()
-	cmd := command(t, dir, args...)
+	cmd := command(t, built, dir, args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
@@ -120,7 +133,7 @@ func atLeast(n int) [2]int { return [2]int{n, 1 << 30} }
 // too: a call cut off by a rebalance can have landed, and its DEL makes the key new.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	out := demo(t, 0, "-messages", "150", "-naive")
+	out := run(t, raced, 0, "-messages", "150", "-naive")
 	expect(t, out, "unique ids", is(150), is(150), is(150))
 	expect(t, out, "effects in the ledger", is(150),
 		[2]int{150, 150 + row(t, out, "  after it, before record or offset")[1]}, [2]int{1, 160})

@@ -30,7 +30,7 @@ func TestNobodyOutlivesTheDemo(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			cmd := command(t, dir)
+			cmd := command(t, plain, dir)
 			var errOut bytes.Buffer
 			cmd.Stderr = &errOut
 			stdout, err := cmd.StdoutPipe()

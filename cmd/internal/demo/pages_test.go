@@ -20,7 +20,7 @@ func TestDemoInABrowser(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
-	cmd := command(t, dir, "-messages", "150", "-listen", "localhost:0")
+	cmd := command(t, plain, dir, "-messages", "150", "-listen", "localhost:0")
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestDemoInABrowser(t *testing.T) {
 	if question == nil {
 		t.Fatalf("nothing to inspect in\n%s", out)
 	}
-	inspect := command(t, dir)
+	inspect := command(t, plain, dir)
 	inspect.Args = append(inspect.Args[:1], strings.Fields(question[1])...)
 	if answer, err := inspect.CombinedOutput(); err != nil ||
 		!strings.Contains(string(answer), "succeeded") {

@@ -96,7 +96,8 @@ func realScenes(t *testing.T, server *servertest.Server, replicas int16, stages 
 		slow := func(ctx context.Context, _ *kafkaMessage) error {
 			return backoff.Sleep(ctx, 20*time.Millisecond)
 		}
-		few := func(mc *memberConfig) { mc.workers = 2 }
+		// No member dies, so no lease has to lapse, on however slow a machine.
+		few := func(mc *memberConfig) { mc.workers, mc.lease = 2, 30*time.Second }
 		scenes = append(scenes, s)
 		members = append(members,
 			[]*member{s.join(slow, few, s.watched), s.join(slow, few, s.watched)})
