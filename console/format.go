@@ -47,7 +47,7 @@ const fenceTicks = 1024
 // claimedAt is when the claim with a fence was won, by the store's clock; false where a fence is
 // none of those, or none at all.
 func claimedAt(fence uint64) (time.Time, bool) {
-	at := time.UnixMilli(int64(fence / fenceTicks)) //nolint:gosec // a quotient by 1024 fits
+	at := time.UnixMilli(int64(fence / fenceTicks)) // a quotient by 1024 fits
 	return at, at.Year() >= 2000 && time.Until(at) < day
 }
 

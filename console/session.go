@@ -40,7 +40,7 @@ func sessionOf(r *http.Request) string {
 
 // token is for one change of one key as it stood, by one person in one session, from now on.
 func (c *Console) token(now time.Time, parts ...string) string {
-	b := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli())) //nolint:gosec // after 1970
+	b := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli())) // after 1970
 	return base64.RawURLEncoding.EncodeToString(append(b, c.sign(b, parts)...))
 }
 
@@ -48,7 +48,7 @@ func (c *Console) sign(stamp []byte, parts []string) []byte {
 	mac := hmac.New(sha256.New, c.options.Secret)
 	mac.Write(stamp)
 	for _, p := range parts {
-		mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(p)))) //nolint:gosec // a form's field
+		mac.Write(binary.BigEndian.AppendUint32(nil, uint32(len(p)))) // a form's field
 		mac.Write([]byte(p))
 	}
 	return mac.Sum(nil)
@@ -62,6 +62,6 @@ func (c *Console) genuine(now time.Time, token string, parts ...string) (genuine
 		!hmac.Equal(b[stamp:], c.sign(b[:stamp], parts)) {
 		return false, false
 	}
-	age := now.Sub(time.UnixMilli(int64(binary.BigEndian.Uint64(b)))) //nolint:gosec // made by token
+	age := now.Sub(time.UnixMilli(int64(binary.BigEndian.Uint64(b)))) // made by token
 	return true, age >= 0 && age < tokenLife
 }

@@ -22,7 +22,7 @@ func TestLayeredRunsOnce(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLayers(t)
-				rng := rand.New(rand.NewPCG(seed, 6)) //nolint:gosec // a seed that can be repeated
+				rng := rand.New(rand.NewPCG(seed, 6)) // a seed that can be repeated
 				crowd := []*dedup.Deduper{l.deduper(nil), l.deduper(nil), l.deduper(nil)}
 				ran, saved := map[string]int{}, 0
 				for step := range 3000 {

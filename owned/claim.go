@@ -129,7 +129,7 @@ func (c *claiming) grouped() {
 	}
 	for i := range c.items {
 		p := c.items[i].part
-		p.items = append(p.items, int32(i)) //nolint:gosec // the index of an item
+		p.items = append(p.items, int32(i)) // the index of an item
 	}
 }
 
@@ -395,7 +395,7 @@ func (c *claiming) judge(it *item, oldest int64, q *bloom.Query) {
 			p.sending = append(p.sending, p.begin)
 		}
 		p.lease = max(p.lease, it.req.Lease)
-		it.way, it.place = proven, int32(p.news) //nolint:gosec // the index of an item
+		it.way, it.place = proven, int32(p.news) // the index of an item
 		p.news++
 	}
 }

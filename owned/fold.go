@@ -149,7 +149,7 @@ func (o *Ownership) move(ctx context.Context, fold *redisscript.OwnFold,
 }
 
 // byBucket orders members so that those of a bucket stand together.
-func byBucket(a, b int64) int { return cmp.Compare(uint64(a), uint64(b)) } //nolint:gosec // 64 bits either way
+func byBucket(a, b int64) int { return cmp.Compare(uint64(a), uint64(b)) } // 64 bits either way
 
 // some cuts off what goes with one call. All members of a bucket do.
 func (o *Ownership) some(members []int64) (some, rest []int64) {

@@ -159,7 +159,7 @@ func (s *Store) Forgets(ctx context.Context) (uint64, error) {
 	words := []uint64{n}
 	for _, o := range s.sorted() {
 		o.mu.Lock()
-		words = append(words, o.part.place().source, uint64(o.part.Number), o.epoch, o.forgets) //nolint:gosec // never negative
+		words = append(words, o.part.place().source, uint64(o.part.Number), o.epoch, o.forgets) // never negative
 		o.mu.Unlock()
 	}
 	for _, w := range words {

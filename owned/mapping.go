@@ -159,7 +159,7 @@ func (r *registry) tell(ctx context.Context, source string, s mapSource,
 			}))
 		}
 		for i, reply := range r.runner.RunOwn(ctx, calls) {
-			number := from + int32(i) //nolint:gosec // below maxCount
+			number := from + int32(i) // below maxCount
 			if err := all.take(&reply, s.before, number); err != nil {
 				return all, fmt.Errorf("owned: remap of partition %d of %q: %w",
 					number, source, err)

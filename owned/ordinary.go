@@ -137,7 +137,7 @@ func (c *claiming) rest() {
 	}
 	reqs := make([]dedup.ClaimRequest, len(todo))
 	for n, it := range todo {
-		reqs[n], it.todo = *it.req, int32(n+1) //nolint:gosec // the index of an item
+		reqs[n], it.todo = *it.req, int32(n+1) // the index of an item
 	}
 	answers := c.s.inner.Claim(c.ctx, reqs)
 	c.elsewhere(todo, answers)

@@ -142,7 +142,7 @@ func (p *part) prepare(c *claiming) {
 			continue
 		}
 		o.add(gen, it.member, it.e)
-		blob = binary.BigEndian.AppendUint64(blob, uint64(it.member)) //nolint:gosec // 64 bits either way
+		blob = binary.BigEndian.AppendUint64(blob, uint64(it.member)) // 64 bits either way
 	}
 	p.begin.blob = string(blob)
 	p.begin.ready.Store(true)

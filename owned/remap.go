@@ -50,7 +50,7 @@ func (r *registry) holds(ctx context.Context, source string, from, to int32) (in
 	}
 	for i, cmd := range g.cmds {
 		if cmd.Val() > 0 {
-			return from + int32(i), nil //nolint:gosec // below maxCount
+			return from + int32(i), nil // below maxCount
 		}
 	}
 	return -1, nil

@@ -169,7 +169,7 @@ func parseMembers(key string, texts []string) ([]int64, error) {
 			return nil, fmt.Errorf("%w: %s has the member %.40q", redisscript.ErrUnreadable,
 				key, text)
 		}
-		members[i] = int64(binary.BigEndian.Uint64([]byte(text))) //nolint:gosec // 64 bits either way
+		members[i] = int64(binary.BigEndian.Uint64([]byte(text))) // 64 bits either way
 	}
 	return members, nil
 }

@@ -20,7 +20,7 @@ type counters struct {
 
 func (c *counters) count(says bloom.Answer, saved int) {
 	c.verdicts[says].Add(1)
-	c.saved.Add(uint64(saved)) //nolint:gosec // 0 or 1
+	c.saved.Add(uint64(saved)) // 0 or 1
 }
 
 // Stats are the figures of one [Ownership].
@@ -95,7 +95,7 @@ func answers(n int) []dedup.Answer {
 	if s, _ := answerSlabs.Get().(*[]dedup.Answer); s != nil && cap(*s) >= n {
 		return (*s)[:n]
 	}
-	return make([]dedup.Answer, n, 1<<bits.Len(uint(n-1))) //nolint:gosec // n is above 0
+	return make([]dedup.Answer, n, 1<<bits.Len(uint(n-1))) // n is above 0
 }
 
 // refuseEnded answers everything with the error of a context that has ended, and reports whether it

@@ -257,7 +257,7 @@ func (b *byShard) sort(n int, hash func(i int) uint64) {
 	}
 	for i := range n {
 		c := &count[b.hashes[i]%shards]
-		b.order[*c] = int32(i) //nolint:gosec // the index of an item
+		b.order[*c] = int32(i) // the index of an item
 		*c++
 	}
 }

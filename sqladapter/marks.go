@@ -225,7 +225,7 @@ func isNil(v any) bool {
 func newSalt(bits int) int64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:])
-	return int64(binary.BigEndian.Uint64(b[:]) >> (64 - bits)) //nolint:gosec // the highest bit is gone
+	return int64(binary.BigEndian.Uint64(b[:]) >> (64 - bits)) // the highest bit is gone
 }
 
 func inputError(field, reason string) error {

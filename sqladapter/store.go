@@ -251,5 +251,5 @@ func (s *Store) Forgets(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("sqladapter: count forgets: %w", err)
 	}
-	return uint64(n), nil //nolint:gosec // counts from zero
+	return uint64(n), nil // counts from zero
 }

@@ -41,7 +41,7 @@ func mayLand(r *claimRow, c *dedup.Change, now int64) bool {
 	if r.expires <= now {
 		return true
 	}
-	return !r.terminal() && (c.Fence == 0 || c.Fence > uint64(r.floor)) //nolint:gosec // never negative
+	return !r.terminal() && (c.Fence == 0 || c.Fence > uint64(r.floor)) // never negative
 }
 
 // landClaim records the effect of somebody who does not hold the key, or no longer.
@@ -50,7 +50,7 @@ func landClaim(r *claimRow, c *dedup.Change, now int64) dedup.Answer {
 		r.restart(now)
 	}
 	r.attempt = max(r.attempt, c.Attempt)
-	r.fence = max(r.fence, int64(c.Fence)) //nolint:gosec // checkFinish has refused what does not fit
+	r.fence = max(r.fence, int64(c.Fence)) // checkFinish has refused what does not fit
 	r.token = c.Token
 	endClaim(r, c, now)
 	r.set(flagLate, true)

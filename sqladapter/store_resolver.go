@@ -282,8 +282,8 @@ func (p *pass) look(ctx context.Context, e Entry) {
 // and every look: drawn anew each time, the shortest would win.
 func (r *Resolver) wait(id dedup.ID, asked int) time.Duration {
 	policy := backoff.Policy{Base: r.cfg.Wait, Cap: r.cfg.MaxWait, Kind: backoff.Equal}
-	seed := rand.NewPCG(binary.BigEndian.Uint64(id[:8]), uint64(asked)) //nolint:gosec // never negative
-	return policy.Delay(asked-1, 0, rand.New(seed))                     //nolint:gosec // no secret
+	seed := rand.NewPCG(binary.BigEndian.Uint64(id[:8]), uint64(asked)) // never negative
+	return policy.Delay(asked-1, 0, rand.New(seed))                     // no secret
 }
 
 func (p *pass) count(add func(*Resolved)) {

@@ -78,7 +78,7 @@ func (r *claimRow) heldBy(token dedup.Token, now int64) bool {
 // holds reports whether the attempt of c owns the claim, lapsed or not. With the same token
 // and another fence it is another claim: see [dedup.Change].Fence.
 func (r *claimRow) holds(c *dedup.Change, now int64) bool {
-	return r.heldBy(c.Token, now) && (c.Fence == 0 || c.Fence == uint64(r.fence)) //nolint:gosec // never negative
+	return r.heldBy(c.Token, now) && (c.Fence == 0 || c.Fence == uint64(r.fence)) // never negative
 }
 
 // uncertain reports whether an attempt has ended when the effect might have begun.
@@ -94,7 +94,7 @@ func (r *claimRow) view(now int64) dedup.Record {
 		return dedup.Record{}
 	}
 	rec := dedup.Record{
-		State: r.state, Attempt: r.attempt, Fence: uint64(r.fence), //nolint:gosec // never negative
+		State: r.state, Attempt: r.attempt, Fence: uint64(r.fence), // never negative
 		Result: r.result, NoResult: r.has(flagNoResult),
 		Fingerprint: r.fingerprint, Origin: r.origin, Label: r.label,
 		Danger: r.has(flagDanger), Steps: r.steps, Remaining: span(now, r.expires),
@@ -152,8 +152,8 @@ func packOrigin(o dedup.Origin) []byte {
 		return nil
 	}
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, originSize), o.Digest())
-	b = binary.BigEndian.AppendUint32(b, uint32(o.Partition)) //nolint:gosec // its bits
-	b = binary.BigEndian.AppendUint64(b, uint64(o.Offset))    //nolint:gosec // its bits
+	b = binary.BigEndian.AppendUint32(b, uint32(o.Partition)) // its bits
+	b = binary.BigEndian.AppendUint64(b, uint64(o.Offset))    // its bits
 	return binary.BigEndian.AppendUint32(b, uint32(o.Generation))
 }
 
@@ -168,9 +168,9 @@ func unpackOrigin(b []byte) (o dedup.Origin, err error) {
 	}
 	return dedup.Origin{
 		SourceDigest: binary.BigEndian.Uint64(b),
-		Partition:    int32(binary.BigEndian.Uint32(b[8:])),  //nolint:gosec // its bits
-		Offset:       int64(binary.BigEndian.Uint64(b[12:])), //nolint:gosec // its bits
-		Generation:   int32(binary.BigEndian.Uint32(b[20:])), //nolint:gosec // its bits
+		Partition:    int32(binary.BigEndian.Uint32(b[8:])),  // its bits
+		Offset:       int64(binary.BigEndian.Uint64(b[12:])), // its bits
+		Generation:   int32(binary.BigEndian.Uint32(b[20:])), // its bits
 	}, nil
 }
 

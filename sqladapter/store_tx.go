@@ -113,7 +113,7 @@ func scanClaim(rows *sql.Rows) (*claimRow, int64, error) {
 	copy(r.id[:], id)
 	r.asked, r.attempt, r.label = int(asked), int(attempt), string(label)
 	r.bad = r.check(state, flags)
-	r.state, r.flags = dedup.State(state), int(flags) //nolint:gosec // checked
+	r.state, r.flags = dedup.State(state), int(flags) // checked
 	for _, part := range []struct {
 		name string
 		from []byte

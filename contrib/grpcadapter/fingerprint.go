@@ -126,23 +126,23 @@ func appendScalar(b []byte, kind protoreflect.Kind, v protoreflect.Value) []byte
 	case protoreflect.BoolKind:
 		return protowire.AppendVarint(b, protowire.EncodeBool(v.Bool()))
 	case protoreflect.EnumKind:
-		return protowire.AppendVarint(b, uint64(v.Enum())) //nolint:gosec // the wire format sign-extends
+		return protowire.AppendVarint(b, uint64(v.Enum())) // the wire format sign-extends
 	case protoreflect.Int32Kind, protoreflect.Int64Kind:
-		return protowire.AppendVarint(b, uint64(v.Int())) //nolint:gosec // as above
+		return protowire.AppendVarint(b, uint64(v.Int())) // as above
 	case protoreflect.Sint32Kind, protoreflect.Sint64Kind:
 		return protowire.AppendVarint(b, protowire.EncodeZigZag(v.Int()))
 	case protoreflect.Uint32Kind, protoreflect.Uint64Kind:
 		return protowire.AppendVarint(b, v.Uint())
 	case protoreflect.Fixed32Kind:
-		return protowire.AppendFixed32(b, uint32(v.Uint())) //nolint:gosec // it has 32 bits
+		return protowire.AppendFixed32(b, uint32(v.Uint())) // it has 32 bits
 	case protoreflect.Sfixed32Kind:
-		return protowire.AppendFixed32(b, uint32(v.Int())) //nolint:gosec // it has 32 bits
+		return protowire.AppendFixed32(b, uint32(v.Int())) // it has 32 bits
 	case protoreflect.FloatKind:
 		return protowire.AppendFixed32(b, math.Float32bits(float32(v.Float())))
 	case protoreflect.Fixed64Kind:
 		return protowire.AppendFixed64(b, v.Uint())
 	case protoreflect.Sfixed64Kind:
-		return protowire.AppendFixed64(b, uint64(v.Int())) //nolint:gosec // two's complement
+		return protowire.AppendFixed64(b, uint64(v.Int())) // two's complement
 	case protoreflect.DoubleKind:
 		return protowire.AppendFixed64(b, math.Float64bits(v.Float()))
 	case protoreflect.StringKind:

@@ -265,7 +265,7 @@ func touched(id int64) int64 { return id | 1 }
 func ownMembers(ids []int64, member func(int64) int64) string {
 	b := make([]byte, 0, 8*len(ids))
 	for _, id := range ids {
-		b = binary.BigEndian.AppendUint64(b, uint64(member(id))) //nolint:gosec // 64 bits either way
+		b = binary.BigEndian.AppendUint64(b, uint64(member(id))) // 64 bits either way
 	}
 	return string(b)
 }

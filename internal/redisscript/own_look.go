@@ -147,7 +147,7 @@ func ownBucket(cmd redis.Cmder) (string, error) {
 // ownSearch tells what a bucket has of an id: a mark, or else a touch.
 func ownSearch(blob string, id int64) (found Found) {
 	for id := done(id); len(blob) >= 8; blob = blob[8:] {
-		member := int64(binary.BigEndian.Uint64([]byte(blob[:8]))) //nolint:gosec // 64 bits either way
+		member := int64(binary.BigEndian.Uint64([]byte(blob[:8]))) // 64 bits either way
 		if done(member) != id {
 			continue
 		}

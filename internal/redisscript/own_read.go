@@ -72,12 +72,12 @@ func (h *OwnState) set(name, value string) error {
 		"fence": &h.Fence, "forgets": &h.Forgets,
 	} {
 		if field == name {
-			*to = uint64(v) //nolint:gosec // the scripts count from 0
+			*to = uint64(v) // the scripts count from 0
 		}
 	}
 	switch name {
 	case "generation":
-		h.Generation = int32(v) //nolint:gosec // written from an int32
+		h.Generation = int32(v) // written from an int32
 	case "shared":
 		h.SharedUntil = FromMillis(v)
 	case "g":
@@ -100,9 +100,9 @@ func (h *OwnState) setGen(name, of, value string) error {
 	g := h.Gens[gen]
 	switch name {
 	case "new":
-		g.Newest = uint64(v) //nolint:gosec // the scripts count from 0
+		g.Newest = uint64(v) // the scripts count from 0
 	case "fold":
-		g.Folded = uint64(v) //nolint:gosec // the scripts count from 0
+		g.Folded = uint64(v) // the scripts count from 0
 	case "fresh":
 		g.Fresh = v
 	case "kept":
@@ -120,7 +120,7 @@ func ReadOwnMembers(blob string) ([]int64, error) {
 	}
 	members := make([]int64, 0, len(blob)/8)
 	for b := []byte(blob); len(b) > 0; b = b[8:] {
-		members = append(members, int64(binary.BigEndian.Uint64(b))) //nolint:gosec // 64 bits either way
+		members = append(members, int64(binary.BigEndian.Uint64(b))) // 64 bits either way
 	}
 	return members, nil
 }
@@ -144,9 +144,9 @@ func ReadOwnRun(fields map[string]string) ([]OwnBegun, error) {
 		if !named || err != nil || len(blob) < 8 || len(blob)%8 != 0 {
 			return nil, fmt.Errorf("%w: run has %.60q of %d bytes", ErrUnreadable, name, len(blob))
 		}
-		b := OwnBegun{Name: name, Epoch: e, At: FromMillis(int64(binary.BigEndian.Uint64(blob)))} //nolint:gosec // a clock
+		b := OwnBegun{Name: name, Epoch: e, At: FromMillis(int64(binary.BigEndian.Uint64(blob)))} // a clock
 		for at := 8; at < len(blob); at += 8 {
-			b.IDs = append(b.IDs, int64(binary.BigEndian.Uint64(blob[at:]))) //nolint:gosec // 64 bits either way
+			b.IDs = append(b.IDs, int64(binary.BigEndian.Uint64(blob[at:]))) // 64 bits either way
 		}
 		all = append(all, b)
 	}

@@ -23,7 +23,7 @@ type histogram struct {
 func bucketOf(d time.Duration) int {
 	v := uint64(max(d, 0))
 	shift := max(bits.Len64(v)-halves-1, 0)
-	return shift<<halves + int(v>>shift) //nolint:gosec // below 128
+	return shift<<halves + int(v>>shift) // below 128
 }
 
 // upper is the largest duration of a bucket.

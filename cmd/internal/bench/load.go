@@ -65,7 +65,7 @@ type worker struct {
 func newCrew(l load, name string, do work, kind func(error) string) *crew {
 	c := &crew{load: l, name: name, work: do, kind: kind}
 	for range l.workers {
-		c.all = append(c.all, &worker{crew: c, rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}) //nolint:gosec // no secret
+		c.all = append(c.all, &worker{crew: c, rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}) // no secret
 	}
 	return c
 }

@@ -61,7 +61,7 @@ var (
 // readClientConfig reads Java properties, a file of librdkafka's names, an environment file or
 // JSON.
 func readClientConfig(file string) (*clientConfig, error) {
-	f, err := os.Open(file) //nolint:gosec // the operator names it
+	f, err := os.Open(file) // the operator names it
 	if err != nil {
 		return nil, fmt.Errorf("-kafka-config: %w", err)
 	}

@@ -110,7 +110,7 @@ func (m *Metrics) observe(health func() redisadapter.Health) error {
 		to.ObserveFloat64(amnesia, meter.Flag(now.Amnesia), named)
 		to.ObserveFloat64(suspect, meter.Flag(now.Suspect), named)
 		to.ObserveFloat64(remaining, meter.Seconds(now.Remaining), named)
-		to.ObserveInt64(flagged, int64(min(now.Flagged, 1<<62)), named) //nolint:gosec // bounded
+		to.ObserveInt64(flagged, int64(min(now.Flagged, 1<<62)), named) // bounded
 		to.ObserveFloat64(open, meter.Flag(now.BreakerOpen), named)
 		to.ObserveFloat64(inFlight, float64(now.InFlight), named)
 	}, amnesia, suspect, remaining, flagged, open, inFlight)

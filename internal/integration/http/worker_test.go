@@ -67,7 +67,7 @@ func work(text string, commands io.Reader) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: flushing(w.m.Handler(w))} //nolint:gosec // of a test
+	server := &http.Server{Handler: flushing(w.m.Handler(w))} // of a test
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
 	w.tell("ready " + l.Addr().String())

@@ -48,7 +48,7 @@ func readRefusals(dir string) (all []refusal, err error) {
 		return nil, err
 	}
 	for _, name := range names {
-		b, err := os.ReadFile(name) //nolint:gosec // a file of the test's
+		b, err := os.ReadFile(name) // a file of the test's
 		if err != nil {
 			return nil, err
 		}

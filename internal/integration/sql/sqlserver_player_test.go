@@ -136,10 +136,10 @@ func (s *playedSession) run(q tdsRequest) []byte {
 		}
 		s.aborts, s.implicit = strings.Contains(q.text, "XACT_ABORT ON"),
 			strings.Contains(q.text, "IMPLICIT_TRANSACTIONS ON")
-		return tdsRows("iii", []any{was, int64(1), int64(s.transaction)}) //nolint:gosec // small
+		return tdsRows("iii", []any{was, int64(1), int64(s.transaction)}) // small
 	case strings.HasPrefix(q.text, "SELECT CASE WHEN XACT_STATE()"):
 		same := int64(0)
-		if s.transaction != 0 && q.args[0] == int64(s.transaction) { //nolint:gosec // small
+		if s.transaction != 0 && q.args[0] == int64(s.transaction) { // small
 			same = 1
 		}
 		return tdsRows("i", []any{same})

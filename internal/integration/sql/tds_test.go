@@ -238,7 +238,7 @@ func tdsPackets(answer []byte) (packets []byte) {
 			last = 1
 		}
 		packets = append(packets, 4, last)
-		packets = binary.BigEndian.AppendUint16(packets, uint16(len(part)+8)) //nolint:gosec // at most 4008
+		packets = binary.BigEndian.AppendUint16(packets, uint16(len(part)+8)) // at most 4008
 		packets = append(append(packets, 0, 0, 1, 0), part...)
 	}
 	return packets
@@ -246,19 +246,19 @@ func tdsPackets(answer []byte) (packets []byte) {
 
 // tdsToken is one with a length.
 func tdsToken(kind byte, body []byte) []byte {
-	return append(binary.LittleEndian.AppendUint16([]byte{kind}, uint16(len(body))), body...) //nolint:gosec // some hundred
+	return append(binary.LittleEndian.AppendUint16([]byte{kind}, uint16(len(body))), body...) // some hundred
 }
 
 // tdsDone ends a statement (0xfd), a procedure (0xfe), or a statement in one (0xff).
 func tdsDone(kind byte, status uint16, rows int64) []byte {
 	b := binary.LittleEndian.AppendUint16([]byte{kind}, status)
-	return binary.LittleEndian.AppendUint64(append(b, 0, 0), uint64(rows)) //nolint:gosec // not negative
+	return binary.LittleEndian.AppendUint64(append(b, 0, 0), uint64(rows)) // not negative
 }
 
 // tdsMessage is an error (0xaa), or what is none (0xab).
 func tdsMessage(kind byte, number int32, class byte, text string) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, uint32(number))                   //nolint:gosec // not negative
-	b = binary.LittleEndian.AppendUint16(append(b, 1, class), uint16(len(text))) //nolint:gosec // some hundred
+	b := binary.LittleEndian.AppendUint32(nil, uint32(number))                   // not negative
+	b = binary.LittleEndian.AppendUint16(append(b, 1, class), uint16(len(text))) // some hundred
 	return tdsToken(kind, append(append(b, toUCS2(text)...), 0, 0, 0, 0, 0, 0))
 }
 
@@ -273,7 +273,7 @@ func tdsEnv(kind byte, transaction uint64) []byte {
 
 // tdsRows are columns of int64 and of []byte or nil, as their first row has them.
 func tdsRows(kinds string, rows ...[]any) (b []byte) {
-	b = binary.LittleEndian.AppendUint16([]byte{0x81}, uint16(len(kinds))) //nolint:gosec // six
+	b = binary.LittleEndian.AppendUint16([]byte{0x81}, uint16(len(kinds))) // six
 	for _, kind := range kinds {
 		b = append(b, 0, 0, 0, 0, 1, 0)
 		if kind == 'i' {
@@ -288,13 +288,13 @@ func tdsRows(kinds string, rows ...[]any) (b []byte) {
 		for _, value := range row {
 			switch value := value.(type) {
 			case int64:
-				b = binary.LittleEndian.AppendUint64(append(b, 8), uint64(value)) //nolint:gosec // its bits
+				b = binary.LittleEndian.AppendUint64(append(b, 8), uint64(value)) // its bits
 			case []byte:
 				if value == nil {
 					b = append(b, 0xff, 0xff)
 					continue
 				}
-				b = append(binary.LittleEndian.AppendUint16(b, uint16(len(value))), value...) //nolint:gosec // some ten
+				b = append(binary.LittleEndian.AppendUint16(b, uint16(len(value))), value...) // some ten
 			}
 		}
 	}
