@@ -27,7 +27,7 @@ case "$mode" in
   unit | shards) ;;
   # -count=1: a result kept from an earlier run says nothing about the servers of this one. Lint has
   # run go vet's analyzers, all of them.
-  full) report+=(-noskip) flags+=(-count=1 -vet=off) && export ONCEWARD_TORTURE=${ONCEWARD_TORTURE:-ci} ;;
+  full) report+=(-noskip) flags+=(-count=1 -vet=off) ;;
   long) report+=(-noskip) flags=(-race -count=1 -timeout 6h -tags long) && export ONCEWARD_LONG=1 ONCEWARD_TORTURE=${ONCEWARD_TORTURE:-ci} ;;
   *) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0" >&2 && exit 2 ;;
 esac

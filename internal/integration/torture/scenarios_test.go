@@ -1,11 +1,12 @@
 package torture_test
 
 import (
-	"github.com/onceward/onceward/internal/redisproxy"
 	"slices"
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/onceward/onceward/internal/redisproxy"
 )
 
 // size is how much there is of a row in a profile.
@@ -153,9 +154,10 @@ var rows = []row{
 		nemeses: restartEverysec, counts: []string{"killed"},
 		soak: []string{"rich"}, verdict: either,
 		sizes: map[string]size{
-			"ci":   {messages: 600, times: 2, strikes: 2},
-			"soak": {messages: 6000, times: 4, strikes: 20},
-			"full": {messages: 50_000, times: 3, strikes: 100},
+			"smoke": {messages: 400, times: 2, strikes: 1},
+			"ci":    {messages: 600, times: 2, strikes: 2},
+			"soak":  {messages: 6000, times: 4, strikes: 20},
+			"full":  {messages: 50_000, times: 3, strikes: 100},
 		},
 		breaksRedis: true,
 		allowed:     tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
@@ -214,7 +216,7 @@ var rows = []row{
 	},
 	{
 		id: "X28", name: "5 % of the COMMITs cut", compositions: inTransactions,
-		smoke: []string{"postgres"}, nemeses: cutCommits, soak: []string{"postgres"},
+		nemeses: cutCommits, soak: []string{"postgres"},
 		counts: []string{"COMMIT not delivered", "COMMIT not answered", "COMMIT late"},
 		sizes: map[string]size{
 			"smoke": {messages: 300, times: 2}, "ci": {messages: 500, times: 2},
@@ -238,20 +240,23 @@ var rows = []row{
 		compositions: []string{"postgres"}, private: true, nemeses: restartPostgres,
 		counts: []string{"killed"},
 		sizes: map[string]size{
-			"ci":   {messages: 400, times: 2, strikes: 2},
-			"soak": {messages: 1500, times: 2, strikes: 4},
-			"full": {messages: 20_000, times: 2, strikes: 100},
+			"smoke": {messages: 300, times: 2, strikes: 1},
+			"ci":    {messages: 400, times: 2, strikes: 2},
+			"soak":  {messages: 1500, times: 2, strikes: 4},
+			"full":  {messages: 20_000, times: 2, strikes: 100},
 		},
 		allowed: tolerated(nil, nil), bearsErrors: true,
 	},
 	{
 		id: "X22", name: "Redis primary killed, replica promoted",
-		compositions: []string{"rich", "seen"}, pair: true, nemeses: promote,
+		compositions: []string{"rich", "seen"}, smoke: []string{"rich"},
+		pair: true, nemeses: promote,
 		counts: []string{"promoted"}, verdict: either,
 		sizes: map[string]size{
-			"ci":   {messages: 600, times: 2, strikes: 2},
-			"soak": {messages: 5000, times: 4, strikes: 6},
-			"full": {messages: 50_000, times: 3, strikes: 100},
+			"smoke": {messages: 400, times: 2, strikes: 1},
+			"ci":    {messages: 600, times: 2, strikes: 2},
+			"soak":  {messages: 5000, times: 4, strikes: 6},
+			"full":  {messages: 50_000, times: 3, strikes: 100},
 		},
 		allowed: tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
 	},
@@ -259,18 +264,20 @@ var rows = []row{
 		id: "X22w", name: "the same, WAIT 1", compositions: []string{"waited"}, pair: true,
 		nemeses: promoteWaited, counts: []string{"promoted"},
 		sizes: map[string]size{
-			"ci":   {messages: 600, times: 2, strikes: 2},
-			"soak": {messages: 3000, times: 3, strikes: 3},
-			"full": {messages: 50_000, times: 3, strikes: 100},
+			"smoke": {messages: 400, times: 2, strikes: 1},
+			"ci":    {messages: 600, times: 2, strikes: 2},
+			"soak":  {messages: 3000, times: 3, strikes: 3},
+			"full":  {messages: 50_000, times: 3, strikes: 100},
 		},
 		allowed: tolerated([]reason{byOutage}, nil), bearsErrors: true,
 	},
 	{
 		id: "X21", name: "keys evicted for 1 s", compositions: []string{"rich", "seen"},
-		nemeses: evict, counts: []string{"evicting", "evicted"}, verdict: porcupine.Illegal,
+		smoke: []string{"seen"}, nemeses: evict, counts: []string{"evicting", "evicted"}, verdict: porcupine.Illegal,
 		sizes: map[string]size{
-			"ci":   {messages: 600, times: 2, strikes: 2},
-			"full": {messages: 50_000, times: 3, strikes: 50},
+			"smoke": {messages: 400, times: 2, strikes: 1},
+			"ci":    {messages: 600, times: 2, strikes: 2},
+			"full":  {messages: 50_000, times: 3, strikes: 50},
 		},
 		breaksRedis: true, allowed: tolerated([]reason{byOutage, byAmnesia}, nil),
 		bearsErrors: true,
@@ -280,8 +287,9 @@ var rows = []row{
 		compositions: []string{"cluster"}, nemeses: freezeMaster,
 		counts: []string{"master frozen", "promoted"}, verdict: either,
 		sizes: map[string]size{
-			"ci":   {messages: 600, times: 2, strikes: 1},
-			"full": {messages: 50_000, times: 3, strikes: 50},
+			"smoke": {messages: 400, times: 2, strikes: 1},
+			"ci":    {messages: 600, times: 2, strikes: 1},
+			"full":  {messages: 50_000, times: 3, strikes: 50},
 		},
 		allowed: tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
 	},
@@ -289,19 +297,22 @@ var rows = []row{
 		id: "X24", name: "slots move between masters", compositions: []string{"cluster"},
 		nemeses: moveSlots, counts: []string{"slots moved"},
 		sizes: map[string]size{
-			"ci": {messages: 600, times: 2}, "full": {messages: 100_000, times: 3},
+			"smoke": {messages: 400, times: 2},
+			"ci":    {messages: 600, times: 2}, "full": {messages: 100_000, times: 3},
 		},
 		allowed: tolerated(nil, nil),
 	},
 	{
 		id: "X26", name: "server's clock ahead or behind by a minute or an hour for 0.5 s",
 		compositions: append(slices.Clone(onRedis), "postgres"),
+		smoke:        []string{"compact", "postgres"},
 		clock:        true, nemeses: shiftClock, counts: []string{"clock shifted"}, verdict: either,
 		soak: []string{"rich"},
 		sizes: map[string]size{
-			"ci":   {messages: 600, times: 2, strikes: 4},
-			"soak": {messages: 3000, times: 3, strikes: 8},
-			"full": {messages: 10_000, times: 3, strikes: 40},
+			"smoke": {messages: 400, times: 2, strikes: 4},
+			"ci":    {messages: 600, times: 2, strikes: 4},
+			"soak":  {messages: 3000, times: 3, strikes: 8},
+			"full":  {messages: 10_000, times: 3, strikes: 40},
 		},
 		allowed: tolerated([]reason{byOutage, byClock}, nil),
 	},
@@ -310,14 +321,17 @@ var rows = []row{
 		compositions: []string{"postgres batches", "mariadb batches"}, nemeses: deadlocks,
 		none: []string{"deadlocks"}, capacity: 200,
 		sizes: map[string]size{
-			"ci": {messages: 1500, times: 2}, "full": {messages: 200_000, times: 2},
+			"smoke": {messages: 800, times: 2},
+			"ci":    {messages: 1500, times: 2}, "full": {messages: 200_000, times: 2},
 		},
 		allowed: tolerated(nil, nil),
 	},
 	{
 		id: "X34", name: "fifty keys, everybody at once", compositions: anywhere, capacity: 40,
+		smoke: []string{"rich", "compact", "mixed", "layered", "postgres"},
 		sizes: map[string]size{
-			"ci": {messages: 50, times: 40}, "full": {messages: 50, times: 10_000},
+			"smoke": {messages: 50, times: 20},
+			"ci":    {messages: 50, times: 40}, "full": {messages: 50, times: 10_000},
 		},
 		allowed: tolerated(nil, nil),
 	},

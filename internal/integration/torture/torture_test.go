@@ -13,6 +13,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/internal/integration/internal/results"
 	"github.com/onceward/onceward/internal/servertest"
@@ -68,6 +69,25 @@ func torture(t *testing.T, profile string, keep func(*conductor, results.Row)) {
 			}
 		})
 	}
+}
+
+// TestSmokeHasEverything: what make test runs has each row, each composition, and at least the rows
+// that ci has.
+func TestSmokeHasEverything(t *testing.T) {
+	left := maps.Clone(compositions)
+	for i := range rows {
+		r := &rows[i]
+		assert.Contains(t, r.sizes, "smoke", r.id)
+		of := r.compositions
+		if r.smoke != nil {
+			of = r.smoke
+		}
+		for _, name := range of {
+			assert.Contains(t, r.compositions, name, r.id)
+			delete(left, name)
+		}
+	}
+	assert.Empty(t, left, "compositions of no row of smoke")
 }
 
 // seedOf is what decides what happens, but not when.
