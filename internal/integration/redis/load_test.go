@@ -57,7 +57,7 @@ func begin(t *testing.T, client redis.UniversalClient, lease time.Duration, cras
 	var all loads
 	for _, lay := range layouts {
 		l := &load{layout: lay, d: lay.deduper(t, client, cfg), crash: crash,
-			cfg: cfg, pace: 2 * time.Millisecond}
+			cfg: cfg, pace: 5 * time.Millisecond}
 		l.start(t, workers)
 		all = append(all, l)
 	}

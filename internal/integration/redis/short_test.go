@@ -5,6 +5,6 @@ package redis_test
 // How many slots move, and how many calls must have met one on the move; the build tag
 // long has more.
 const (
-	moves       = 500
+	moves       = 200
 	enoughAsked = 30
 )
