@@ -28,6 +28,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/httpbench"
 	"github.com/onceward/onceward/bench/internal/kafkabench"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/outboxbench"
 	"github.com/onceward/onceward/bench/internal/redisbench"
 	"github.com/onceward/onceward/bench/internal/report"
@@ -60,7 +61,8 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string) (err error) {
+	defer must.Catch(&err)
 	if len(args) == 0 {
 		args = []string{"help"}
 	}
@@ -71,13 +73,7 @@ func run(ctx context.Context, args []string) error {
 		return tables(slices.Contains(rest, "-write"))
 	case "render":
 		for _, file := range rest {
-			results, err := harness.Read(file)
-			if err == nil {
-				err = report.Write(results, file)
-			}
-			if err != nil {
-				return err
-			}
+			must.Do(report.Write(must.Get(harness.Read(file)), file))
 		}
 		return nil
 	default:
@@ -93,8 +89,8 @@ func usage() error {
 	for _, s := range suites {
 		fmt.Fprintf(os.Stderr, "bench %-8s %s\n", s.Area, s.About)
 	}
-	fmt.Fprint(os.Stderr,
-		"bench render   draw results files again\nbench table    compare the tables of the documents with results, or -write them\n")
+	fmt.Fprint(os.Stderr, "bench render   draw results files again\n"+
+		"bench table    compare the tables of the documents with results, or -write them\n")
 	return flag.ErrHelp
 }
 
@@ -105,15 +101,13 @@ func measure(ctx context.Context, s harness.Suite, args []string) error {
 		return err
 	}
 	r, err := s.Measure(ctx, o, progress())
-	for _, what := range r.LeftOut {
-		fmt.Println("left out:", what)
+	for _, reason := range r.LeftOut {
+		fmt.Println("left out:", reason)
 	}
 	if err != nil || out == "" || o.List {
 		return err
 	}
-	if err := r.Write(out); err != nil {
-		return err
-	}
+	must.Do(r.Write(out))
 	return report.Write(r, out)
 }
 
@@ -204,54 +198,37 @@ func progress() harness.Progress {
 }
 
 // tables puts the tables of results into the documents, or reports whether they are there.
-func tables(write bool) error {
-	root, err := server.Root()
-	if err != nil {
-		return err
-	}
+func tables(write bool) (err error) {
+	root := must.Get(server.Root())
 	results := func(area string) string {
 		return filepath.Join(root, "bench", "results", area+".json")
 	}
-	page, front := filepath.Join(root, "docs", "benchmarks.md"),
-		filepath.Join(root, "docs", "front.md")
+	put := func(page string, replace func([]byte) ([]byte, error)) {
+		err = errors.Join(err, must.Try(func() {
+			page := filepath.Join(root, "docs", page)
+			old := must.Get(os.ReadFile(page))
+			switch text := must.Get(replace(old)); {
+			case bytes.Equal(old, text):
+			case !write:
+				must.Do(fmt.Errorf("%s does not have the tables of bench/results: "+
+					"make bench-table", page))
+			default:
+				must.Do(os.WriteFile(page, text, 0o644))
+			}
+		}))
+	}
 	for _, s := range suites {
-		r, failed := harness.Read(results(s.Area))
-		if failed == nil {
-			failed = put(page, write, func(old []byte) ([]byte, error) {
-				return report.Replace(old, r)
-			})
+		r := must.Get(harness.Read(results(s.Area)))
+		put("benchmarks.md", func(old []byte) ([]byte, error) { return report.Replace(old, r) })
+		if s.Area == filterbench.Suite.Area {
+			put("front.md", func(old []byte) ([]byte, error) { return report.ReplaceFront(old, r) })
 		}
-		if failed == nil && s.Area == filterbench.Suite.Area {
-			failed = put(front, write, func(old []byte) ([]byte, error) {
-				return report.ReplaceFront(old, r)
-			})
-		}
-		err = errors.Join(err, failed)
 	}
 	torture, failed := report.ReadTorture(results("torture"))
-	switch {
-	case errors.Is(failed, os.ErrNotExist): // there was no long run
-	case failed == nil:
-		failed = put(page, write, torture.Replace)
-		fallthrough
-	default:
-		err = errors.Join(err, failed)
+	if errors.Is(failed, os.ErrNotExist) { // there was no long run
+		return err
 	}
+	must.Do(failed)
+	put("benchmarks.md", torture.Replace)
 	return err
-}
-
-func put(page string, write bool, replace func([]byte) ([]byte, error)) error {
-	old, err := os.ReadFile(page)
-	if err != nil {
-		return err
-	}
-	text, err := replace(old)
-	switch {
-	case err != nil || bytes.Equal(old, text):
-		return err
-	case !write:
-		return errors.New(page + " does not have the tables of bench/results: make bench-table")
-	default:
-		return os.WriteFile(page, text, 0o644)
-	}
 }

@@ -32,60 +32,58 @@ type built struct {
 }
 
 // of fills a filter and its peers once.
-func (e *env) of(keys int) (*built, error) {
+func (e *env) of(keys int) *built {
 	if b := e.built[keys]; b != nil {
-		return b, nil
+		return b
 	}
 	b := &built{bytes: make(map[string]uint64)}
-	for _, step := range []struct {
-		side string
-		fill func() error
-	}{
-		{blockedMemory, func() (err error) { b.filter, err = filled(options(keys)); return err }},
-		{classicMemory, func() (err error) { b.classic, err = filled(classic(keys)); return err }},
-		{bloomSide, func() error {
-			b.bloom = newLockedBloom(keys)
-			addAll(keys, b.bloom.add)
-			return nil
-		}},
-		{mapSide, func() error { b.exact = newLockedMap(); addAll(keys, b.exact.add); return nil }},
-	} {
+	fill := func(side string, fill func()) {
 		before := heap()
-		if err := step.fill(); err != nil {
-			return nil, err
-		}
-		b.bytes[step.side] = heap() - before
+		fill()
+		b.bytes[side] = heap() - before
 	}
+	addAll := func(add func([16]byte)) {
+		for n := range uint64(keys) {
+			add(id(n))
+		}
+	}
+	fill(blockedMemory, func() { b.filter = filled(options(keys)) })
+	fill(classicMemory, func() { b.classic = filled(classic(keys)) })
+	fill(bloomSide, func() { b.bloom = newLockedBloom(keys); addAll(b.bloom.add) })
+	fill(mapSide, func() { b.exact = newLockedMap(); addAll(b.exact.add) })
 	if e.built == nil {
 		e.built = make(map[int]*built)
 	}
 	e.built[keys] = b
-	return b, nil
+	return b
 }
 
-func addAll(keys int, add func([16]byte)) {
-	for n := range uint64(keys) {
-		add(id(n))
-	}
-}
+// Questions that are asked.
+const (
+	hit  = "known ids"
+	miss = "new ids"
+	add  = "ids added"
+)
 
 // answers: how long one answer takes, by the size of the filter, and for two goroutines.
 func (e *env) answers() []harness.Group {
 	var all []harness.Group
-	for _, what := range []string{hit, miss, add} {
+	for _, question := range []string{hit, miss, add} {
 		for i, many := range []string{"1 goroutine", "2 goroutines"} {
-			goroutines := i + 1
 			for _, keys := range e.sizes {
-				if goroutines > 1 && keys != e.most() {
+				if i > 0 && keys != e.most() {
 					continue
 				}
-				family := what + ", " + many
-				name := fmt.Sprintf("%s, plan for %s ids, %s", what, harness.Short(keys), many)
+				family, ids := question+", "+many, harness.Short(keys)
 				all = append(all, harness.Group{
-					Workload: family, X: float64(keys),
-					Title: fmt.Sprintf("%s, %s ids", family, harness.Short(keys)),
-					Open: func(_ context.Context, s *harness.Setup) error {
-						return e.openAnswer(s, name, what, goroutines, keys)
+					Workload: family, X: float64(keys), Title: family + ", " + ids + " ids",
+					Open: func(_ context.Context, s *harness.Setup) {
+						a := answer{e, s, question + ", plan for " + ids + " ids, " + many, i + 1, keys}
+						if question == add {
+							a.openAdd()
+						} else {
+							a.openAsk(question)
+						}
 					},
 				})
 			}
@@ -94,29 +92,23 @@ func (e *env) answers() []harness.Group {
 	return all
 }
 
-// What is asked.
-const (
-	hit  = "known ids"
-	miss = "new ids"
-	add  = "ids added"
-)
+// answer is a workload that is opened.
+type answer struct {
+	*env
+	*harness.Setup
 
-func (e *env) openAnswer(s *harness.Setup, name, what string, goroutines, keys int) error {
-	if what == add {
-		s.Sides = e.adders(goroutines, keys)
-		s.Pair(answerPairs(name, goroutines, keys == e.most(), addSide, bloomSide, mapSide)...)
-		return nil
-	}
-	b, err := e.of(keys)
-	if err != nil {
-		return err
-	}
-	ask := func(n uint64) [16]byte { return id(n % uint64(keys)) }
-	if what == miss {
+	name             string
+	goroutines, keys int
+}
+
+func (a answer) openAsk(question string) {
+	b := a.of(a.keys)
+	ask := func(n uint64) [16]byte { return id(n % uint64(a.keys)) }
+	if question == miss {
 		ask = unknown
 	}
-	each := func(name string, one func([16]byte)) harness.Side {
-		return e.timed(name, goroutines, 0, func() job {
+	each := func(name string, one func([16]byte)) {
+		a.timed(name, 0, func() job {
 			return func(from, n uint64) {
 				for i := range n {
 					one(ask(from + i))
@@ -124,50 +116,20 @@ func (e *env) openAnswer(s *harness.Setup, name, what string, goroutines, keys i
 			}
 		})
 	}
-	s.Sides = []harness.Side{
-		each(checkSide, func(id [16]byte) { b.filter.Check(id) }),
-		each(whereSide, func(id [16]byte) { b.filter.Where(id) }),
-		e.timed(batchSide, goroutines, 0, func() job { return inBatches(b.filter, ask) }),
-		each(classicSide, func(id [16]byte) { b.classic.Where(id) }),
-		each(bloomSide, func(id [16]byte) { b.bloom.has(id) }),
-		each(mapSide, func(id [16]byte) { b.exact.has(id) }),
-	}
-	s.Pair(answerPairs(name, goroutines, keys == e.most(), checkSide, whereSide, batchSide,
-		classicSide, bloomSide, mapSide)...)
-	return nil
+	each(checkSide, func(id [16]byte) { b.filter.Check(id) })
+	each(whereSide, func(id [16]byte) { b.filter.Where(id) })
+	a.timed(batchSide, 0, func() job { return inBatches(b.filter, ask) })
+	each(classicSide, func(id [16]byte) { b.classic.Where(id) })
+	each(bloomSide, func(id [16]byte) { b.bloom.has(id) })
+	each(mapSide, func(id [16]byte) { b.exact.has(id) })
+	a.pairs(checkSide, whereSide, batchSide, classicSide, bloomSide, mapSide)
 }
 
-// answerPairs asks the goals of the largest filter. One goroutine is measured by the processor time
-// that it takes, which other programs on the machine change least; two by how long they take
-// together.
-func answerPairs(name string, goroutines int, goals bool, side string,
-	more ...string) []harness.Pair {
-	metric := harness.CPUNanos
-	if goroutines > 1 {
-		metric = harness.Nanos
-	}
-	pairs := []harness.Pair{
-		{Name: name, Side: side, Against: bloomSide, Metric: metric},
-		{Name: name, Side: side, Against: mapSide, Metric: metric},
-		{Name: name + ", allocations", Side: side, Metric: harness.Allocs,
-			Goal: harness.ValueAtMost(0.01, 0, "allocations")},
-	}
-	if goals {
-		pairs[0].Goal, pairs[1].Goal = harness.AtMost(1, 0), harness.AtMost(1, 0)
-		pairs = append(pairs, harness.Pair{Name: name + ", time", Side: side, Metric: metric,
-			Goal: harness.ValueAtMost(80, 0, "ns")})
-	}
-	for _, other := range more {
-		pairs = append(pairs, harness.Pair{Name: name + ", for comparison", Side: other,
-			Against: side, Metric: metric})
-	}
-	return pairs
-}
-
-// adders begin every timing empty; a timing is not longer than what a generation is planned for.
-func (e *env) adders(goroutines, keys int) []harness.Side {
-	each := func(name string, empty func() func([16]byte)) harness.Side {
-		return e.timed(name, goroutines, uint64(keys)/bloom.DefaultSlices, func() job {
+// openAdd has sides that begin every timing empty; a timing is not longer than what a generation is
+// planned for.
+func (a answer) openAdd() {
+	each := func(name string, empty func() func([16]byte)) {
+		a.timed(name, uint64(a.keys)/bloom.DefaultSlices, func() job {
 			add := empty()
 			return func(from, n uint64) {
 				for i := range n {
@@ -176,16 +138,35 @@ func (e *env) adders(goroutines, keys int) []harness.Side {
 			}
 		})
 	}
-	return []harness.Side{
-		each(addSide, func() func([16]byte) {
-			f, _, err := open(options(keys))
-			if err != nil {
-				panic(err) // the same options as elsewhere
-			}
-			return f.Add
-		}),
-		each(bloomSide, func() func([16]byte) { return newLockedBloom(keys).add }),
-		each(mapSide, func() func([16]byte) { return newLockedMap().add }),
+	each(addSide, func() func([16]byte) {
+		f, _ := open(options(a.keys))
+		return f.Add
+	})
+	each(bloomSide, func() func([16]byte) { return newLockedBloom(a.keys).add })
+	each(mapSide, func() func([16]byte) { return newLockedMap().add })
+	a.pairs(addSide, bloomSide, mapSide)
+}
+
+// pairs asks the goals of the largest filter. One goroutine is measured by the processor time that
+// it takes, which other programs on the machine change least; two by how long they take together.
+func (a answer) pairs(side string, more ...string) {
+	metric := harness.CPUNanos
+	if a.goroutines > 1 {
+		metric = harness.Nanos
+	}
+	goals := a.keys == a.most()
+	atMost := harness.When(goals, harness.AtMost(1, 0))
+	a.Pair(harness.Pair{Name: a.name, Side: side, Against: bloomSide, Metric: metric, Goal: atMost},
+		harness.Pair{Name: a.name, Side: side, Against: mapSide, Metric: metric, Goal: atMost},
+		harness.Pair{Name: a.name + ", allocations", Side: side, Metric: harness.Allocs,
+			Goal: harness.ValueAtMost(0.01, 0, "allocations")})
+	if goals {
+		a.Pair(harness.Pair{Name: a.name + ", time", Side: side, Metric: metric,
+			Goal: harness.ValueAtMost(80, 0, "ns")})
+	}
+	for _, other := range more {
+		a.Pair(harness.Pair{Name: a.name + ", for comparison", Side: other, Against: side,
+			Metric: metric})
 	}
 }
 
@@ -209,25 +190,26 @@ func inBatches(f *bloom.Filter, ask func(uint64) [16]byte) job {
 // apart is how far from each other goroutines ask: no two ask for the same.
 const apart = 1 << 40
 
-// timed measures begin's work on so many goroutines, at most so many things in one timing (0: no
-// bound). The first timing says how many fill the budget.
-func (e *env) timed(name string, goroutines int, most uint64, begin func() job) harness.Side {
+// timed is a side that measures begin's work on all goroutines, at most so many things in one
+// timing (0: no bound). The first timing says how many fill the budget.
+func (a answer) timed(name string, most uint64, begin func() job) {
 	n, from := uint64(2000), uint64(0)
-	return harness.Side{Name: name, External: func(context.Context) (harness.Sample, error) {
-		if most > 0 {
-			n = min(n, most)
-		}
-		do := begin()
-		runtime.GC()
-		s := together(do, from, n, goroutines)
-		from += n // what was asked is in a cache
-		n = max(2000, uint64(s.Rate*e.budget.Seconds()))
-		return s, nil
-	}}
+	a.Sides = append(a.Sides, harness.Side{Name: name,
+		External: func(ctx context.Context) harness.Sample {
+			if most > 0 {
+				n = min(n, most)
+			}
+			do := begin()
+			runtime.GC()
+			s := together(ctx, do, from, n, a.goroutines)
+			from += n // what was asked is in a cache
+			n = max(2000, uint64(s.Rate*a.budget.Seconds()))
+			return s
+		}})
 }
 
 // together shares n out among goroutines.
-func together(do job, from, n uint64, goroutines int) harness.Sample {
+func together(ctx context.Context, do job, from, n uint64, goroutines int) harness.Sample {
 	var ready, done sync.WaitGroup
 	start := make(chan struct{})
 	for g := range uint64(goroutines) {
@@ -239,12 +221,10 @@ func together(do job, from, n uint64, goroutines int) harness.Sample {
 		})
 	}
 	ready.Wait()
-	// No server is asked, so neither reading fails.
-	before, _ := harness.Meter{}.Read(context.Background())
+	before := harness.Meter{}.Read(ctx)
 	close(start)
 	done.Wait()
-	after, _ := harness.Meter{}.Read(context.Background())
-	s := before.To(after, int(n)) //nolint:gosec // as many as a timing has
+	s := before.To(harness.Meter{}.Read(ctx), int(n)) //nolint:gosec // as many as a timing has
 	s.BusyUS = 0
 	return s
 }
@@ -301,29 +281,24 @@ const (
 )
 
 // memory: what an id of the window costs.
-func (e *env) memory() []harness.Group {
-	return []harness.Group{group("memory", float64(e.most()),
-		fmt.Sprintf("bytes per id of the window, %s ids", harness.Short(e.most())),
-		e.measureMemory)}
-}
-
-func (e *env) measureMemory(context.Context) ([]harness.Row, error) {
-	b, err := e.of(e.most())
-	if err != nil {
-		return nil, err
-	}
-	e.built = nil // this was the last to need them
-	const name, unit = "memory, bytes per id of the window", "bytes"
-	each := func(bytes uint64) float64 { return float64(bytes) / float64(e.most()) }
-	planned := func(side string, plan bloom.Plan) harness.Row {
-		return harness.Compared(name, side, each(b.bytes[side]), unit, "plan", each(plan.Bytes),
-			harness.AtMost(1.05, 0))
-	}
-	return []harness.Row{
-		planned(blockedMemory, b.filter.Plan()), planned(classicMemory, b.classic.Plan()),
-		harness.Figure(name, bloomSide, each(b.bytes[bloomSide]), unit, harness.Goal{}),
-		harness.Figure(name, mapSide, each(b.bytes[mapSide]), unit, harness.Goal{}),
-	}, nil
+func (e *env) memory() harness.Group {
+	return harness.Group{Workload: "memory", X: float64(e.most()),
+		Title: fmt.Sprintf("bytes per id of the window, %s ids", harness.Short(e.most())),
+		Open: func(_ context.Context, s *harness.Setup) {
+			const name, unit = "memory, bytes per id of the window", "bytes"
+			b := e.of(e.most())
+			e.built = nil // this was the last to need them
+			each := func(bytes uint64) float64 { return float64(bytes) / float64(e.most()) }
+			planned := func(side string, plan bloom.Plan) {
+				s.Row(harness.Compared(name, side, each(b.bytes[side]), unit, "plan",
+					each(plan.Bytes), harness.AtMost(1.05, 0)))
+			}
+			planned(blockedMemory, b.filter.Plan())
+			planned(classicMemory, b.classic.Plan())
+			for _, side := range []string{bloomSide, mapSide} {
+				s.Row(harness.Figure(name, side, each(b.bytes[side]), unit, noGoal))
+			}
+		}}
 }
 
 // heap is what is alive.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bloom"
 )
 
@@ -19,36 +20,27 @@ import (
 const rateKeys = 1_000_000
 
 // rates: how often an id that was never added is Maybe, next to what was planned.
-func (e *env) rates() []harness.Group {
-	var all []harness.Group
+func (e *env) rates() (all []harness.Group) {
 	for _, goal := range []float64{1e-2, 1e-3, 1e-4} {
-		all = append(all, group("false positives", goal,
-			fmt.Sprintf("false positives, planned %g", goal),
-			func(context.Context) ([]harness.Row, error) {
-				return e.measureRate(goal)
-			}))
+		all = append(all, harness.Group{Workload: "false positives", X: goal,
+			Title: fmt.Sprintf("false positives, planned %g", goal),
+			Open:  func(_ context.Context, s *harness.Setup) { e.measureRate(s, goal) }})
 	}
 	return all
 }
 
-func (e *env) measureRate(goal float64) ([]harness.Row, error) {
+func (e *env) measureRate(s *harness.Setup, goal float64) {
 	o := options(min(rateKeys, e.most()))
 	o.FalsePositives = goal
-	f, err := filled(o)
-	if err != nil {
-		return nil, err
-	}
+	f := filled(o)
 	asked := uint64(float64(e.hits) / goal)
 	observed, planned := float64(maybes(f, asked))/float64(asked), f.Plan().FalsePositives
-	row := func(what string, value float64, against string, other float64,
-		most harness.Goal) harness.Row {
-		return harness.Compared(fmt.Sprintf("false positives at a goal of %g, %s", goal, what),
-			what, value*1e6, "in a million", against, other*1e6, most)
+	row := func(side string, value float64, against string, other float64, most harness.Goal) {
+		s.Row(harness.Compared(fmt.Sprintf("false positives at a goal of %g, %s", goal, side),
+			side, value*1e6, "in a million", against, other*1e6, most))
 	}
-	return []harness.Row{
-		row("observed", observed, "planned", planned, harness.AtMost(1.5, 0)),
-		row("estimated from the bits", f.Stats().Estimated, "observed", observed, harness.Goal{}),
-	}, nil
+	row("observed", observed, "planned", planned, harness.AtMost(1.5, 0))
+	row("estimated from the bits", f.Stats().Estimated, "observed", observed, noGoal)
 }
 
 // maybes counts the answers Maybe of n ids that nobody added.
@@ -69,40 +61,35 @@ func maybes(f *bloom.Filter, n uint64) (wrong int) {
 	return wrong
 }
 
-// rotation: what a Check and an Add meet when a slice of time is over.
-func (e *env) rotation() []harness.Group {
-	return []harness.Group{group("rotation", float64(e.most()),
-		fmt.Sprintf("rotation, %s ids", harness.Short(e.most())), e.measureRotation)}
-}
-
 // Sides of the rows of a rotation.
 const (
 	rotating = "the Check that rotates"
 	first    = "the first Add of a generation, which allocates it"
-	beside   = "the slowest Check of another goroutine meanwhile"
+	parallel = "the slowest Check of another goroutine meanwhile"
 	quiet    = "the slowest of as many Checks without rotation"
 )
 
-func (e *env) measureRotation(ctx context.Context) (rows []harness.Row, err error) {
+// rotation: what a Check and an Add meet when a slice of time is over.
+func (e *env) rotation() harness.Group {
+	return harness.Group{Workload: "rotation", X: float64(e.most()), Open: e.measureRotation,
+		Title: fmt.Sprintf("rotation, %s ids", harness.Short(e.most()))}
+}
+
+func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
 	var clock atomic.Int64 // stands until it is moved
 	o := options(e.most())
 	o.Clock = func() time.Duration { return time.Duration(clock.Load()) }
-	f, err := filled(o)
-	if err != nil {
-		return nil, err
-	}
+	f := filled(o)
 	took := map[string][]time.Duration{}
-	add := func(what string, d time.Duration) { took[what] = append(took[what], d) }
+	add := func(side string, d time.Duration) { took[side] = append(took[side], d) }
 	for n := range 20 * e.rounds {
-		if err := context.Cause(ctx); err != nil {
-			return nil, err
-		}
+		must.Do(context.Cause(ctx))
 		most, checks := slowest(f, func() {
 			clock.Add(int64(window / bloom.DefaultSlices))
 			add(rotating, timeOf(func() { f.Check(unknown(uint64(n))) }))
 			add(first, timeOf(func() { f.Add(id(uint64(n))) }))
 		})
-		add(beside, most)
+		add(parallel, most)
 		most, _ = slowest(f, func() {
 			for n := range checks { // about as long
 				f.Check(unknown(n))
@@ -110,18 +97,16 @@ func (e *env) measureRotation(ctx context.Context) (rows []harness.Row, err erro
 		})
 		add(quiet, most)
 	}
-	for _, side := range []string{rotating, first, beside, quiet} {
+	for _, side := range []string{rotating, first, parallel, quiet} {
 		all := slices.Sorted(slices.Values(took[side]))
-		row := func(what string, d time.Duration, goal harness.Goal) {
-			name := fmt.Sprintf("rotation, %s, %s of %d", side, what, len(all))
-			rows = append(rows, harness.Figure(name, side, float64(d.Nanoseconds())/1e3,
-				"us", goal))
+		row := func(which string, d time.Duration, goal harness.Goal) {
+			s.Row(harness.Figure(fmt.Sprintf("rotation, %s, %s of %d", side, which, len(all)),
+				side, float64(d.Nanoseconds())/1e3, "us", goal))
 		}
-		row("median", harness.Percentile(all, 0.5), harness.Goal{})
-		row("slowest", all[len(all)-1],
-			harness.When(side == rotating || side == beside, harness.ValueAtMost(1000, 0, "us")))
+		row("median", harness.Percentile(all, 0.5), noGoal)
+		row("slowest", all[len(all)-1], harness.When(side == rotating || side == parallel,
+			harness.ValueAtMost(1000, 0, "us")))
 	}
-	return rows, nil
 }
 
 // slowest is the longest of the Checks that another goroutine makes while do runs, and their
@@ -152,47 +137,33 @@ func timeOf(do func()) time.Duration {
 
 // snapshots: how long it takes to write all ids of a window to a file, to read them again, and to
 // add them one by one.
-func (e *env) snapshots() []harness.Group {
-	return []harness.Group{group("snapshot", float64(e.most()),
-		fmt.Sprintf("save and load, %s ids", harness.Short(e.most())), e.measureSnapshots)}
+func (e *env) snapshots() harness.Group {
+	return harness.Group{Workload: "snapshot", X: float64(e.most()), Open: e.measureSnapshots,
+		Title: fmt.Sprintf("save and load, %s ids", harness.Short(e.most()))}
 }
 
-func (e *env) measureSnapshots(ctx context.Context) (rows []harness.Row, err error) {
-	f, err := filled(stored(e.most()))
-	if err != nil {
-		return nil, err
-	}
-	file, err := os.CreateTemp(e.dir, "onceward-bench")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, file.Close(), os.Remove(file.Name())) }()
+func (e *env) measureSnapshots(ctx context.Context, s *harness.Setup) {
+	f := filled(stored(e.most()))
+	file := must.Get(os.CreateTemp(e.dir, "onceward-bench"))
+	s.Defer(func() error { return errors.Join(file.Close(), os.Remove(file.Name())) })
+	most := harness.ValueAtMost(3, 0, "s")
 	steps := []struct {
 		name string
 		goal harness.Goal
-		do   func() error
+		do   func()
 	}{
-		{"save to a file", harness.ValueAtMost(3, 0, "s"), func() error { return saveTo(file, f) }},
-		{"load from a file", harness.ValueAtMost(3, 0, "s"), func() error {
-			return e.loadFrom(file)
-		}},
-		{"added one by one from memory (Rebuild)", harness.Goal{}, func() error {
-			return e.rebuild(ctx)
-		}},
+		{"save to a file", most, func() { saveTo(file, f) }},
+		{"load from a file", most, func() { e.loadFrom(file) }},
+		{"added one by one from memory (Rebuild)", noGoal, func() { e.rebuild(ctx) }},
 	}
 	took := make([][]float64, len(steps))
 	for range e.rounds {
 		for i, step := range steps {
-			var failed error
-			took[i] = append(took[i], timeOf(func() { failed = step.do() }).Seconds())
-			if failed != nil {
-				return nil, failed
-			}
+			took[i] = append(took[i], timeOf(step.do).Seconds())
 		}
 	}
-	size, err := file.Seek(0, io.SeekEnd)
+	of := fmt.Sprintf("file of %.0f MB", float64(must.Get(file.Seek(0, io.SeekEnd)))/1e6)
 	for i, step := range steps {
-		of := fmt.Sprintf("file of %.0f MB", float64(size)/1e6)
 		if i == len(steps)-1 {
 			of = "ids of a window"
 		}
@@ -200,45 +171,30 @@ func (e *env) measureSnapshots(ctx context.Context) (rows []harness.Row, err err
 			harness.Short(e.most()), step.name, of), step.name, harness.Median(took[i]),
 			"s", step.goal)
 		row.Rounds = e.rounds
-		rows = append(rows, row)
+		s.Row(row)
 	}
-	return rows, err
 }
 
-func saveTo(file *os.File, f *bloom.Filter) error {
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	if err := f.Save(file); err != nil {
-		return err
-	}
-	return file.Sync()
+func saveTo(file *os.File, f *bloom.Filter) {
+	must.Get(file.Seek(0, io.SeekStart))
+	must.Do(f.Save(file))
+	must.Do(file.Sync())
 }
 
 // loadFrom reads into a new filter, which has to be covered by it but for the newest generation.
-func (e *env) loadFrom(file *os.File) error {
-	f, err := bloom.New(stored(e.most()))
-	if err != nil {
-		return err
-	}
-	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
+func (e *env) loadFrom(file *os.File) {
+	f := must.Get(bloom.New(stored(e.most())))
+	must.Get(file.Seek(0, io.SeekStart))
 	f.Begin(bloom.Source{Name: source})
-	covered, err := f.Load(bufio.NewReaderSize(file, 1<<20), bloom.Source{Name: source})
-	if want := f.Plan().Generations - 1; err == nil && len(covered) != want {
-		return fmt.Errorf("covered by the snapshot: %v, want %d", covered, want)
-	}
-	return err
+	covered := must.Get(f.Load(bufio.NewReaderSize(file, 1<<20), bloom.Source{Name: source}))
+	want := f.Plan().Generations - 1
+	must.True(len(covered) == want, "covered by the snapshot: %v, want %d", covered, want)
 }
 
 // rebuild gives a new filter all ids of a window.
-func (e *env) rebuild(ctx context.Context) error {
-	f, err := bloom.New(stored(e.most()))
-	if err != nil {
-		return err
-	}
-	_, err = f.Rebuild(ctx, bloom.Source{Name: source},
+func (e *env) rebuild(ctx context.Context) {
+	f := must.Get(bloom.New(stored(e.most())))
+	must.Get(f.Rebuild(ctx, bloom.Source{Name: source},
 		func(_ context.Context, yield func(int64, [16]byte) error) error {
 			for n := range uint64(e.most()) {
 				if err := yield(-int64(n%bloom.DefaultSlices), id(n)); err != nil {
@@ -246,6 +202,5 @@ func (e *env) rebuild(ctx context.Context) error {
 				}
 			}
 			return nil
-		}, nil)
-	return err
+		}, nil))
 }

@@ -2,15 +2,22 @@ package filterbench
 
 import (
 	"context"
-	"strings"
+	"regexp"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
+	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/sqladapter"
 )
 
-// small is an Env for which a test has time.
+// small is an environment for which a test has time.
 func small(t *testing.T) *env {
 	return &env{sizes: []int{2000}, budget: time.Millisecond, rounds: 1, hits: 2, dir: t.TempDir()}
 }
@@ -20,89 +27,94 @@ func small(t *testing.T) *env {
 func TestEverythingRuns(t *testing.T) {
 	e := small(t)
 	rows, err := harness.Runner{Rounds: 1, Budget: e.budget}.Run(t.Context(), e.groups())
-	if err != nil {
-		t.Fatal(err)
-	}
-	families := map[string]int{}
+	require.NoError(t, err)
+	// of speed, or counted from too few
+	speed := regexp.MustCompile("^(ns/key|CPU ns/key|us|s|bytes|allocations/key|in a million)$")
+	families := map[string]bool{}
 	for _, r := range rows {
-		families[r.Workload]++
-		speed := strings.Contains(r.Goal, "ns") || r.Unit == "ns/key" || r.Unit == "CPU ns/key" ||
-			r.Unit == "us" || r.Unit == "s" || r.Unit == "bytes" || r.Unit == "allocations/key" ||
-			r.Unit == "in a million" // counted from too few
-		if !speed && !r.OK {
-			t.Errorf("%s: %v %s, goal %s", r.Name, r.Value, r.Unit, r.Goal)
-		}
-		if r.Value <= 0 && r.Goal == "" && r.Unit != "%" {
-			t.Errorf("%s, %s: nothing was measured: %+v", r.Name, r.Side, r)
-		}
+		families[r.Workload] = true
+		assert.True(t, r.OK || speed.MatchString(r.Unit), "%+v", r)
+		assert.True(t, r.Value > 0 || r.Goal != "" || r.Unit == "%", "not measured: %+v", r)
 	}
 	for _, family := range []string{
 		"known ids, 1 goroutine", "new ids, 2 goroutines", "ids added, 1 goroutine", "memory",
 		"false positives", "rotation", "snapshot", "degraded",
 	} {
-		if families[family] == 0 {
-			t.Errorf("no row of %q: %v", family, families)
-		}
+		assert.Contains(t, families, family)
 	}
 }
 
 // A side that knows other ids than the rest would be faster or slower for it.
 func TestSidesKnowTheSame(t *testing.T) {
 	const keys = 2000
-	b, err := small(t).of(keys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wrong := 0
+	b, wrong := small(t).of(keys), 0
+	answer := func(f *bloom.Filter, id [16]byte) bloom.Answer { a, _ := f.Check(id); return a }
 	for n := range uint64(keys) {
-		answer, _ := b.filter.Check(id(n))
-		if other, _ := b.classic.Check(id(n)); answer != bloom.Maybe || other != bloom.Maybe ||
-			!b.bloom.has(id(n)) || !b.exact.has(id(n)) {
-			t.Fatalf("id %d is known: %v %v %v %v", n, answer, other, b.bloom.has(id(n)),
-				b.exact.has(id(n)))
-		}
-		if answer, _ := b.filter.Check(unknown(n)); answer != bloom.ProvenNew {
-			wrong++
-		}
-		if b.exact.has(unknown(n)) {
-			t.Fatalf("id %d is not known", n)
-		}
-		if other, _ := b.classic.Check(unknown(n)); other != bloom.ProvenNew ||
-			b.bloom.has(unknown(n)) {
-			wrong++
+		known, fresh := id(n), unknown(n)
+		require.True(t, answer(b.filter, known) == bloom.Maybe &&
+			answer(b.classic, known) == bloom.Maybe && b.bloom.has(known) && b.exact.has(known))
+		require.False(t, b.exact.has(fresh))
+		for _, maybe := range []bool{answer(b.filter, fresh) != bloom.ProvenNew,
+			answer(b.classic, fresh) != bloom.ProvenNew || b.bloom.has(fresh)} {
+			if maybe {
+				wrong++
+			}
 		}
 	}
-	if wrong > keys/50 {
-		t.Errorf("%d of %d new ids are not new", wrong, keys)
-	}
+	assert.LessOrEqual(t, wrong, keys/50, "new ids that are not new")
 }
 
-// Whoever asks does so for as many ids as are counted.
+// A batch asks for as many ids as are counted.
 func TestBatchesAskForAll(t *testing.T) {
-	f, _, err := open(options(100))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, _ := open(options(100))
 	seen := map[uint64]int{}
 	inBatches(f, func(n uint64) [16]byte { seen[n]++; return id(n) })(7, 2*batchIDs+3)
-	if len(seen) != 2*batchIDs+3 || seen[7] != 1 || seen[2*batchIDs+9] != 1 {
-		t.Errorf("asked for %d ids", len(seen))
-	}
+	assert.Len(t, seen, 2*batchIDs+3)
+	assert.Equal(t, []int{1, 1}, []int{seen[7], seen[2*batchIDs+9]})
 	total := 0
 	for _, n := range f.Stats().Answers {
 		total += int(n)
 	}
-	if total != 2*batchIDs+3 {
-		t.Errorf("%d were answered", total)
-	}
+	assert.Equal(t, 2*batchIDs+3, total, "answered")
 }
 
 func TestMeasurementsEndWithTheirContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, g := range small(t).rotation() {
-		if err := g.Open(ctx, &harness.Setup{}); err == nil {
-			t.Errorf("%s goes on", g.Title)
-		}
+	require.Error(t, must.Try(func() { small(t).rotation().Open(ctx, &harness.Setup{}) }))
+}
+
+// opened is closed with the test.
+func opened(t *testing.T) *harness.Setup {
+	s := &harness.Setup{}
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return s
+}
+
+func embedded(t *testing.T) *server.Redis {
+	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded, 0)
+	t.Cleanup(func() { assert.NoError(t, redis.Close()) })
+	return redis
+}
+
+// The filter saves the lookups that it is there for, and no more records are made than keys.
+func TestLayered(t *testing.T) {
+	t.Parallel()
+	records := server.OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "", 0)
+	t.Cleanup(func() { assert.NoError(t, records.Close()) })
+	e := &env{sizes: []int{20_000}, budget: time.Millisecond, redis: embedded(t), records: records}
+	s := opened(t)
+	e.countLookups(t.Context(), s, 50)
+	require.Len(t, s.Rows, 2)
+	for _, r := range s.Rows {
+		assert.True(t, r.OK, "%+v", r)
 	}
+	assert.InDelta(t, 100, s.Rows[1].AgainstValue, 0.1, "lookups for 100 keys without the filter")
+	assert.InDelta(t, 50.5, s.Rows[1].Value, 1.5, "and with it, when 50 are old")
+
+	l, keys := e.newLayers(t.Context(), s, true), harness.FreshKeys(2*batchIDs)
+	l.mix(keys, 50)
+	work.InBatches(2, batchIDs, l.Batch(work.Either, nil))(t.Context(),
+		&harness.Timing{Keys: keys})
+	assert.InDelta(t, batchIDs+10, l.records.lookups.Load(), 10, "lookups for the old keys")
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/bloom"
@@ -31,38 +32,28 @@ var shares = []int{0, 10, 50, 90}
 func (e *env) oldKeys() int { return max(e.most()/500, 5*batchIDs) }
 
 // layered: claim and completion of a batch with and without the filter.
-func (e *env) layered() []harness.Group {
+func (e *env) layered() (all []harness.Group) {
 	if e.redis == nil || e.records == nil {
 		return nil
 	}
-	var all []harness.Group
 	for _, share := range shares {
 		all = append(all, harness.Group{
 			Workload: "layered", X: float64(share),
 			Title: fmt.Sprintf("layered, %d %% duplicates", share),
-			Open: func(ctx context.Context, s *harness.Setup) error {
-				return e.openLayered(ctx, s, share)
-			},
-		}, group("layered lookups", float64(share),
-			fmt.Sprintf("layered, lookups at %d %% duplicates", share),
-			func(ctx context.Context) ([]harness.Row, error) {
-				return e.countLookups(ctx, share)
-			}))
+			Open:  func(ctx context.Context, s *harness.Setup) { e.openLayered(ctx, s, share) },
+		}, harness.Group{
+			Workload: "layered lookups", X: float64(share),
+			Title: fmt.Sprintf("layered, lookups at %d %% duplicates", share),
+			Open:  func(ctx context.Context, s *harness.Setup) { e.countLookups(ctx, s, share) },
+		})
 	}
 	return all
 }
 
-func (e *env) openLayered(ctx context.Context, s *harness.Setup, share int) error {
+func (e *env) openLayered(ctx context.Context, s *harness.Setup, share int) {
 	for _, side := range []string{withFilter, withoutFilter} {
-		l, err := e.newLayers(ctx, s, side == withFilter)
-		if err != nil {
-			return err
-		}
-		run := work.InBatches(2, batchIDs, l.Batch(work.Either, nil))
-		s.Side(side, func(ctx context.Context, t *harness.Timing) error {
-			l.mix(t.Keys, share)
-			return run(ctx, t)
-		})
+		l := e.newLayers(ctx, s, side == withFilter)
+		s.Side(side, func(ctx context.Context, t *harness.Timing) { l.pass(ctx, t.Keys, share) })
 	}
 	name := fmt.Sprintf("layered claim + complete, batches of %d, %d %% duplicates",
 		batchIDs, share)
@@ -70,38 +61,24 @@ func (e *env) openLayered(ctx context.Context, s *harness.Setup, share int) erro
 		Goal: harness.AtLeast(1, 0)},
 		harness.Pair{Name: name + ", for comparison", Side: withoutFilter})
 	s.Multiple, s.MaxKeys = batchIDs, max(e.oldKeys()/10, batchIDs)
-	return nil
 }
 
 // countLookups runs one pass over each and counts what the store of records is asked.
-func (e *env) countLookups(ctx context.Context, share int) (rows []harness.Row, err error) {
-	var asked [2]float64 // for 100 keys
-	for i, filter := range []bool{true, false} {
-		opened := &harness.Setup{}
-		l, err := e.newLayers(ctx, opened, filter)
-		if err != nil {
-			return nil, errors.Join(err, opened.Close())
-		}
-		keys := harness.FreshKeys(8 * batchIDs)
-		l.mix(keys, share)
+func (e *env) countLookups(ctx context.Context, s *harness.Setup, share int) {
+	asked := func(filter bool) float64 { // for 100 keys
+		l, keys := e.newLayers(ctx, s, filter), harness.FreshKeys(8*batchIDs)
 		before := l.records.lookups.Load()
-		err = work.InBatches(2, batchIDs, l.Batch(work.Either, nil))(ctx,
-			&harness.Timing{Keys: keys})
-		asked[i] = 100 * float64(l.records.lookups.Load()-before) / float64(len(keys))
-		if err = errors.Join(err, opened.Close()); err != nil {
-			return nil, err
-		}
+		l.pass(ctx, keys, share)
+		return 100 * float64(l.records.lookups.Load()-before) / float64(len(keys))
 	}
-	name := func(what string) string {
-		return fmt.Sprintf("layered, %s, %d %% duplicates", what, share)
+	with, without := asked(true), asked(false)
+	name := func(lookups string) string {
+		return fmt.Sprintf("layered, %s, %d %% duplicates", lookups, share)
 	}
-	saved := 100 * (asked[1] - asked[0]) / float64(100-share)
-	return []harness.Row{
-		harness.Figure(name("lookups in SQL saved of new keys"), withFilter, saved,
-			"%", harness.ValueAtLeast(99, "%")),
-		harness.Compared(name("lookups in SQL for 100 keys"), withFilter, asked[0], "lookups",
-			withoutFilter, asked[1], harness.Goal{}),
-	}, nil
+	s.Row(harness.Figure(name("lookups in SQL saved of new keys"), withFilter,
+		100*(without-with)/float64(100-share), "%", harness.ValueAtLeast(99, "%")),
+		harness.Compared(name("lookups in SQL for 100 keys"), withFilter, with, "lookups",
+			withoutFilter, without, noGoal))
 }
 
 // layers are an opened composition, with its own tables and names.
@@ -109,7 +86,6 @@ type layers struct {
 	*work.Deduper
 
 	records *counted
-	filter  *bloom.Filter
 	old     []string
 	used    int
 }
@@ -137,80 +113,55 @@ func (c *counted) Finish(ctx context.Context, changes []dedup.Change) []dedup.An
 }
 
 // newLayers fills a table with old records, and puts Redis and the filter in front of it.
-func (e *env) newLayers(ctx context.Context, s *harness.Setup, filter bool) (*layers, error) {
-	name := "front" + harness.Fresh()[:8]
-	l := &layers{}
-	client := server.NewClient(e.redis.Addr, 0, 0)
-	s.Defer(client.Close)
-	if err := l.openRecords(ctx, s, e.records, name); err != nil {
-		return nil, err
-	}
+func (e *env) newLayers(ctx context.Context, s *harness.Setup, filter bool) *layers {
+	name := "layer" + harness.Fresh()[:8]
+	l := &layers{records: &counted{Store: openRecords(ctx, s, e.records, name)}}
 	cfg := dedup.Config{Namespace: name, Window: 21 * 24 * time.Hour, LeaseTTL: time.Minute,
 		StoreTimeout: 30 * time.Second}
 	if filter {
-		f, feed, err := open(options(e.most() / 10))
-		if err != nil {
-			return nil, err
-		}
-		if err := feed.Through(time.Now()); err != nil {
-			return nil, err
-		}
-		l.filter, l.records.filter = f, f
+		f, feed := open(options(e.most() / 10))
+		must.Do(feed.Through(time.Now()))
+		l.records.filter = f
 	}
-	if err := l.remember(ctx, cfg, e.oldKeys()); err != nil {
-		return nil, err
-	}
+	// Records that Redis knows nothing of.
+	l.old = harness.FreshKeys(e.oldKeys())
+	old := work.Open(s, l.records, cfg)
+	work.InBatches(1, batchIDs, old.Batch(work.New, nil))(ctx, &harness.Timing{Keys: l.old})
+
+	client := server.NewClient(s, e.redis.Addr, 0, 0)
 	o := redisadapter.Options{Prefix: name, Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour}
-	if err := redisadapter.Boot(ctx, client, o); err != nil {
-		return nil, err
-	}
-	leases, err := redisadapter.New(ctx, client, o)
-	if err != nil {
-		return nil, err
-	}
-	cfg.Leases, cfg.HotWindow = leases, 6*time.Hour
+	must.Do(redisadapter.Boot(ctx, client, o))
+	cfg.Leases, cfg.HotWindow = must.Get(redisadapter.New(ctx, client, o)), 6*time.Hour
 	if filter {
-		cfg.Filter = l.filter
+		cfg.Filter = l.records.filter
 	}
-	d, err := dedup.New(l.records, cfg)
-	if err != nil {
-		return nil, err
-	}
-	s.Defer(func() error { return work.Close(d) })
-	l.Deduper = &work.Deduper{Deduper: d}
-	return l, nil
+	l.Deduper = work.Open(s, l.records, cfg)
+	return l
 }
 
-func (l *layers) openRecords(ctx context.Context, s *harness.Setup, records *server.Database,
-	name string) error {
-	db, err := records.Pool(8)
-	if err != nil {
-		return err
-	}
-	s.Defer(func() error {
+// openRecords makes a store of records, with a table for the time of a setup.
+func openRecords(ctx context.Context, s *harness.Setup, records *server.Database,
+	table string) *sqladapter.Store {
+	db := records.Pool(8)
+	s.Defer(func() (err error) {
+		defer func() { err = errors.Join(err, db.Close()) }()
 		ctx := context.WithoutCancel(ctx)
-		_, err := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+name)
-		_, more := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+name+"_forgets")
-		return errors.Join(err, more, db.Close())
-	})
-	store, err := sqladapter.NewStore(db,
-		sqladapter.StoreConfig{Dialect: records.Dialect, Table: name})
-	if err != nil {
+		for _, table := range []string{table, table + "_forgets"} {
+			_, failed := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table)
+			err = errors.Join(err, failed)
+		}
 		return err
-	}
-	l.records = &counted{Store: store}
-	return store.Migrate(ctx)
+	})
+	store := must.Get(sqladapter.NewStore(db,
+		sqladapter.StoreConfig{Dialect: records.Dialect, Table: table}))
+	must.Do(store.Migrate(ctx))
+	return store
 }
 
-// remember makes records that Redis knows nothing of.
-func (l *layers) remember(ctx context.Context, cfg dedup.Config, n int) error {
-	d, err := dedup.New(l.records, cfg)
-	if err != nil {
-		return err
-	}
-	l.old = harness.FreshKeys(n)
-	run := work.InBatches(1, batchIDs, (&work.Deduper{Deduper: d}).Batch(work.New, nil))
-	return errors.Join(run(ctx, &harness.Timing{Keys: l.old}), d.Close(ctx))
+// pass consumes keys of which a share is replaced by old ones.
+func (l *layers) pass(ctx context.Context, keys []string, share int) {
+	l.mix(keys, share)
+	work.InBatches(2, batchIDs, l.Batch(work.Either, nil))(ctx, &harness.Timing{Keys: keys})
 }
 
 // mix puts old keys into a share of these, evenly spread.

@@ -2,13 +2,15 @@ package filterbench
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/peer"
+	"github.com/onceward/onceward/bench/internal/resp"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/owned"
@@ -30,27 +32,20 @@ func (e *env) owned() []harness.Group {
 	if e.redis == nil {
 		return nil
 	}
-	var all []harness.Group
-	for _, share := range shares {
-		all = append(all, e.ownedGroup(stream{share: share},
-			fmt.Sprintf("owned, %d %% duplicates", share)))
-		if share == 50 {
-			all = append(all, e.ownedGroup(stream{share, true},
-				fmt.Sprintf("owned, %d %% duplicates, old ones", share)))
-		}
-	}
-	return all
+	return []harness.Group{e.ownedGroup(stream{share: 0}), e.ownedGroup(stream{share: 10}),
+		e.ownedGroup(stream{share: 50}), e.ownedGroup(stream{share: 50, old: true}),
+		e.ownedGroup(stream{share: 90})}
 }
 
-func (e *env) ownedGroup(s stream, title string) harness.Group {
-	family := "owned"
+func (e *env) ownedGroup(s stream) harness.Group {
+	family, title := "owned", fmt.Sprintf("owned, %d %% duplicates", s.share)
 	if s.old {
-		family = "owned, old duplicates"
+		family, title = "owned, old duplicates", title+", old ones"
 	}
 	return harness.Group{
 		Workload: family, X: float64(s.share), Title: title, Detail: s.share == 10 || s.share == 90,
-		Open: func(ctx context.Context, setup *harness.Setup) error {
-			return e.openOwnedStream(ctx, setup, s, title)
+		Open: func(ctx context.Context, setup *harness.Setup) {
+			e.openOwnedStream(ctx, setup, s, title)
 		},
 	}
 }
@@ -76,12 +71,9 @@ type streamed struct {
 	now made // of the timing that comes, or runs
 }
 
-func (e *env) openOwnedStream(ctx context.Context, setup *harness.Setup, s stream,
-	title string) error {
+func (e *env) openOwnedStream(ctx context.Context, setup *harness.Setup, s stream, title string) {
 	if e.redis.Own {
-		if err := e.redis.Empty(ctx); err != nil {
-			return err
-		}
+		e.redis.Empty(ctx)
 	}
 	e.built = nil // a heap of hundreds of megabytes would spare the sides their garbage collections
 	st, n := &streamed{Setup: setup, e: e}, e.ownedKeys(s)
@@ -90,217 +82,164 @@ func (e *env) openOwnedStream(ctx context.Context, setup *harness.Setup, s strea
 	setup.Keys = func(n int) []string { st.now = s.make(n); return st.now.keys }
 	setup.ServerCPU = e.redis.CPU()
 	setup.Pair(ownedPairs(title, s)...)
-	raw, err := work.DialRaw(ctx, setup, e.redis.Addr, workers)
-	if err != nil {
-		return err
-	}
-	st.side(rawSide, rawCycle{raw, st.effect(rawSide)}, nil, nil)
-	if err := st.shared(ctx, n*(e.rounds+3)); err != nil { // keys of all timings
-		return err
-	}
-	return errors.Join(st.owner(ctx, ownedTwo), st.owner(ctx, ownedOne))
+	raw := work.DialRaw(ctx, setup, e.redis.Addr, workers)
+	st.side(rawSide, func(ctx context.Context, worker int, keys []string, did effect) int {
+		return rawCycle(ctx, raw[worker], keys, did)
+	}, nil, nil)
+	st.shared(ctx, n*(e.rounds+3)) // keys of all timings
+	st.owner(ctx, ownedTwo)
+	st.owner(ctx, ownedOne)
 }
+
+// effect is what a test counts.
+type effect func(key string)
+
+// consumer runs the keys of a worker's stream, each once. It says how many it has run.
+type consumer func(ctx context.Context, worker int, keys []string, did effect) int
 
 // side adds one. before prepares what c runs on; after is work of the timing as well. Nil: nothing.
-func (st *streamed) side(name string, c consumer, before func(context.Context) error,
-	after func(ctx context.Context, ran int) error) {
-	st.Sides = append(st.Sides, harness.Side{
-		Name: name,
-		Prepare: func(ctx context.Context, _ *harness.Timing) error {
-			if before != nil {
-				if err := before(ctx); err != nil {
-					return err
-				}
-			}
-			return consumeAll(ctx, c, st.now.old, len(st.now.old), after)
-		},
-		Run: func(ctx context.Context, t *harness.Timing) error {
-			return consumeAll(ctx, c, t.Keys, st.now.news, after)
-		},
-	})
-}
-
-func (st *streamed) effect(side string) func(string) {
-	if st.e.effect == nil {
-		return nil
+func (st *streamed) side(name string, c consumer, before func(context.Context),
+	after func(ctx context.Context, ran int)) {
+	did := func(key string) {
+		if st.e.effect != nil {
+			st.e.effect(name, key)
+		}
 	}
-	return func(key string) { st.e.effect(side, key) }
+	all := func(ctx context.Context, keys []string, news int) {
+		if ran := consumeAll(ctx, c, keys, news, did); after != nil && len(keys) > 0 {
+			after(ctx, ran)
+		}
+	}
+	st.Prepared(name, func(ctx context.Context, _ *harness.Timing) {
+		if before != nil {
+			before(ctx)
+		}
+		all(ctx, st.now.old, len(st.now.old))
+	}, func(ctx context.Context, t *harness.Timing) { all(ctx, t.Keys, st.now.news) })
 }
 
-func (st *streamed) shared(ctx context.Context, keys int) error {
+func (st *streamed) shared(ctx context.Context, keys int) {
 	origins := [workers]dedup.Origin{{Source: ownedSource}, {Source: ownedSource, Partition: 1}}
-	for _, kind := range []redisadapter.Layout{redisadapter.SeenOnly, redisadapter.Compact} {
-		d, err := work.Of(kind).Expecting(keys).Open(ctx, st.Setup, st.e.redis.Addr, 0)
-		if err != nil {
-			return err
-		}
-		two := func(side string) batches { return batches{d.Deduper, &origins, st.effect(side)} }
-		if kind == redisadapter.Compact {
-			st.side(sharedSmall, two(sharedSmall), nil, nil)
-			continue
-		}
-		st.side(sharedTwo, two(sharedTwo), nil, nil)
-		st.side(sharedOne, merged{two(sharedOne)}, nil, nil)
+	open := func(kind redisadapter.Layout) batches {
+		return batches{work.Of(kind).Expecting(keys).Open(ctx, st.Setup, st.e.redis.Addr, 0),
+			&origins}
 	}
-	return nil
+	seen := open(redisadapter.SeenOnly)
+	st.side(sharedTwo, seen.apart, nil, nil)
+	st.side(sharedOne, seen.merged, nil, nil)
+	st.side(sharedSmall, open(redisadapter.Compact).apart, nil, nil)
 }
 
-func (st *streamed) owner(ctx context.Context, side string) error {
-	o, err := openOwned(ctx, st.Setup, st.e.redis.Addr, func(prefix string) owned.Options {
+func (st *streamed) owner(ctx context.Context, side string) {
+	o := openOwned(ctx, st.Setup, st.e.redis.Addr, func(prefix string) owned.Options {
 		return ownedOptions(prefix, ownedPlan)
 	})
-	if err != nil {
-		return err
-	}
 	const lease = 10 * time.Second // a third of the partition's
-	d, err := dedup.New(o.store, dedup.Config{
+	d := must.Get(dedup.New(o.store, dedup.Config{
 		Namespace: "bench", Window: 24 * time.Hour, Hold: time.Hour, LeaseTTL: lease,
 		StoreTimeout: lease / 2, SeenOnly: true,
-	})
-	if err != nil {
-		return err
-	}
-	two := batches{d, &o.origins, st.effect(side)}
-	c := consumer(two)
+	}))
+	b := batches{&work.Deduper{Deduper: d}, &o.origins}
+	c := b.apart
 	if side == ownedOne {
-		c = merged{two}
+		c = b.merged
 	}
-	st.side(side, c, o.take, func(ctx context.Context, ran int) error {
-		return errors.Join(o.fold(ctx), o.proven(ran))
+	st.side(side, c, o.take, func(ctx context.Context, ran int) {
+		o.fold(ctx)
+		o.proven(ran)
 	})
-	return nil
 }
 
-// ownedPairs compares what has the same number of trips; the raw commands have two.
-func ownedPairs(title string, s stream) []harness.Pair {
-	var pairs []harness.Pair
-	add := func(side, against string, cpu bool, goal harness.Goal) {
-		p := harness.Pair{Name: title + ", batches of 256", Side: side, Against: against,
-			Goal: goal}
+// ownedPairs compares what has the same number of exchanges; the raw commands have two.
+func ownedPairs(title string, s stream) (pairs []harness.Pair) {
+	name := func(side string) string {
 		if side == ownedOne {
-			p.Name += ", one exchange a batch"
+			return title + ", batches of 256, one exchange a batch"
 		}
-		if cpu {
-			p.Name, p.Metric = p.Name+", Redis CPU", harness.ServerMicros
-		}
-		pairs = append(pairs, p)
+		return title + ", batches of 256"
+	}
+	add := func(side, against string, goal harness.Goal) {
+		pairs = append(pairs, harness.Pair{Name: name(side), Side: side, Against: against,
+			Goal: goal})
+	}
+	cpu := func(side, against string, goal harness.Goal) {
+		pairs = append(pairs, harness.Pair{Name: name(side) + ", Redis CPU", Side: side,
+			Against: against, Metric: harness.ServerMicros, Goal: goal})
 	}
 	least, three, third := harness.AtLeast(1, 0), harness.When(s.share == 0, harness.AtLeast(3, 5)),
 		harness.When(s.share == 0, harness.AtMost(0.333, 0.2))
-	add(ownedTwo, rawSide, false, three)
-	add(ownedTwo, sharedTwo, false, least)
-	add(ownedTwo, sharedSmall, false, least)
-	add(ownedOne, rawSide, false, three)
-	add(ownedOne, sharedOne, false, least)
-	add(ownedTwo, rawSide, true, third)
-	add(ownedTwo, sharedTwo, true, noGoal)
-	add(ownedOne, rawSide, true, third)
-	add(rawSide, "", false, noGoal)
+	add(ownedTwo, rawSide, three)
+	add(ownedTwo, sharedTwo, least)
+	add(ownedTwo, sharedSmall, least)
+	add(ownedOne, rawSide, three)
+	add(ownedOne, sharedOne, least)
+	cpu(ownedTwo, rawSide, third)
+	cpu(ownedTwo, sharedTwo, noGoal)
+	cpu(ownedOne, rawSide, third)
+	add(rawSide, "", noGoal)
 	for _, side := range []string{sharedTwo, sharedOne, sharedSmall} {
-		add(side, rawSide, false, noGoal)
+		add(side, rawSide, noGoal)
 	}
 	return pairs
 }
 
-// consumer runs the keys of a stream, each once. It says how many it has run.
-type consumer interface {
-	run(ctx context.Context, worker int, keys []string) (int, error)
-}
-
 // consumeAll has every worker run its half of keys, of which so many are new. A side that ran
 // another number has measured something else.
-func consumeAll(ctx context.Context, c consumer, keys []string, news int,
-	after func(context.Context, int) error) error {
+func consumeAll(ctx context.Context, c consumer, keys []string, news int, did effect) int {
 	var counts [workers]int
-	err := work.Parallel(ctx, workers, func(ctx context.Context, w int) (err error) {
-		counts[w], err = c.run(ctx, w, part(keys, w))
-		return err
+	work.Parallel(ctx, workers, func(ctx context.Context, w int) {
+		counts[w] = c(ctx, w, part(keys, w), did)
 	})
 	ran := counts[0] + counts[1]
-	switch {
-	case err != nil:
-		return err
-	case ran != news:
-		return fmt.Errorf("filterbench: %d keys ran, of %d that are new", ran, news)
-	case after == nil || len(keys) == 0:
-		return nil
-	default:
-		return after(ctx, ran)
-	}
+	must.True(ran == news, "filterbench: %d keys ran, of %d that are new", ran, news)
+	return ran
 }
 
 // rawCycle is the least that claim and completion cost without an owner: a command each, in
 // pipelines.
-type rawCycle struct {
-	conns  work.Raw
-	effect func(key string) // of a test; nil otherwise
-}
-
-func (r rawCycle) run(ctx context.Context, worker int, keys []string) (ran int, err error) {
+func rawCycle(ctx context.Context, conn *resp.Conn, keys []string, did effect) (ran int) {
 	for batch := range slices.Chunk(keys, batchIDs) {
-		won, err := r.conns[worker].Claim(ctx, batch, work.RawToken, peer.Lease)
-		if err != nil {
-			return ran, err
+		won := conn.Claim(ctx, batch, work.RawToken, peer.Lease)
+		for _, key := range won {
+			did(key)
 		}
-		if r.effect != nil {
-			for _, key := range won {
-				r.effect(key)
-			}
-		}
-		if err := r.conns[worker].Complete(ctx, won, work.RawToken, "1", peer.Window); err != nil {
-			return ran, err
-		}
+		conn.Complete(ctx, won, work.RawToken, "1", peer.Window)
 		ran += len(won)
 	}
-	return ran, nil
+	return ran
 }
 
-// batches claims a batch, runs what is new and ends it, as kafkaadapter does: in two trips. The
-// requests say where they come from, as its do.
+// batches are consumed as kafkaadapter does. The requests say where they come from, as its do.
 type batches struct {
-	d       *dedup.Deduper
+	*work.Deduper
+
 	origins *[workers]dedup.Origin
-	effect  func(key string)
 }
 
-func (b batches) run(ctx context.Context, worker int, keys []string) (ran int, err error) {
+// apart claims a batch, runs the keys that are new and ends it, in two exchanges.
+func (b batches) apart(ctx context.Context, worker int, keys []string, did effect) (ran int) {
 	for reqs := range b.requests(worker, keys) {
-		claims, err := b.d.ClaimBatch(ctx, reqs)
-		if err != nil {
-			return ran, err
-		}
-		done, err := b.won(claims)
-		if err != nil {
-			return ran, err
-		}
-		if err := errors.Join(b.d.CompleteBatch(ctx, done)...); err != nil {
-			return ran, err
-		}
+		done := won(must.Get(b.ClaimBatch(ctx, reqs)), did)
+		b.Complete(ctx, done)
 		ran += len(done)
 	}
-	return ran, nil
+	return ran
 }
 
-// merged ends each batch in the trip that claims the next one.
-type merged struct{ batches }
-
-func (m merged) run(ctx context.Context, worker int, keys []string) (ran int, err error) {
+// merged ends each batch in the exchange that claims the next one.
+func (b batches) merged(ctx context.Context, worker int, keys []string, did effect) (ran int) {
 	var done []dedup.Completion
-	for reqs := range m.requests(worker, keys) {
-		errs, claims, err := m.d.CompleteAndClaim(ctx, done, reqs)
-		if err := errors.Join(append(errs, err)...); err != nil {
-			return ran, err
-		}
+	for reqs := range b.requests(worker, keys) {
+		claims := b.Next(ctx, done, reqs)
 		ran += len(done)
-		if done, err = m.won(claims); err != nil {
-			return ran, err
-		}
+		done = won(claims, did)
 	}
-	return ran + len(done), errors.Join(m.d.CompleteBatch(ctx, done)...)
+	b.Complete(ctx, done)
+	return ran + len(done)
 }
 
 // requests of each batch, in a slice that is used again.
-func (b batches) requests(worker int, keys []string) func(yield func([]dedup.Request) bool) {
+func (b batches) requests(worker int, keys []string) iter.Seq[[]dedup.Request] {
 	return func(yield func([]dedup.Request) bool) {
 		reqs := make([]dedup.Request, 0, batchIDs)
 		for batch := range slices.Chunk(keys, batchIDs) {
@@ -316,12 +255,10 @@ func (b batches) requests(worker int, keys []string) func(yield func([]dedup.Req
 }
 
 // won runs the keys that are new. Streams leave more than a batch between a key and its repetition.
-func (b batches) won(claims []*dedup.Claim) ([]dedup.Completion, error) {
-	done, err := work.Won(claims, nil, []dedup.Outcome{dedup.Acquired, dedup.Duplicate})
-	if b.effect != nil {
-		for _, c := range done {
-			b.effect(c.Claim.Key)
-		}
+func won(claims []*dedup.Claim, did effect) []dedup.Completion {
+	done := work.Won(claims, nil, []dedup.Outcome{dedup.Acquired, dedup.Duplicate})
+	for _, c := range done {
+		did(c.Claim.Key)
 	}
-	return done, err
+	return done
 }

@@ -2,7 +2,6 @@ package filterbench
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -10,23 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceward/onceward/bench/internal/harness"
-	"github.com/onceward/onceward/bench/internal/server"
-)
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
-func embedded(t *testing.T) *server.Redis {
-	t.Helper()
-	redis, err := server.Open(t.Context(), server.Embedded, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := redis.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return redis
-}
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
+)
 
 // A stream has the duplicates that its name says, where a consumer can tell them from what is in
 // flight.
@@ -37,172 +25,121 @@ func TestStreams(t *testing.T) {
 		for _, old := range []bool{false, true} {
 			s := stream{share: share, old: old}
 			m := s.make(n)
-			// where it came first and last; -1: before the stream
-			known, last := map[string]int{}, map[string]int{}
-			for _, key := range m.old {
-				if _, twice := known[key]; twice {
-					t.Errorf("%+v: an old key ends twice", s)
-				}
-				known[key] = -1
-			}
-			repeated := 0
-			for w := range workers {
-				for i, key := range part(m.keys, w) {
-					at, dup := known[key]
-					switch {
-					case !dup:
-					case at < 0 != old:
-						t.Fatalf("%+v: key %d repeats one at %d", s, i, at)
-					case !old && (i-at < gap || i-last[key] > gap+recentSpan):
-						t.Fatalf("%+v: key %d repeats one that came first at %d and last at %d",
-							s, i, at, last[key])
-					}
-					last[key] = i
-					if dup {
-						repeated++
-					} else {
-						known[key] = i
-					}
-				}
-			}
+			repeated, known := checkStream(t, s, m)
 			least := float64(share)
 			if !old { // the first of a worker have nothing to repeat
 				least *= 1 - gap*workers/float64(n)
 			}
-			if got := 100 * float64(repeated) / n; got < least-0.5 || got > float64(share)+0.1 {
-				t.Errorf("%+v: %.1f %% are duplicates", s, got)
-			}
-			if n-repeated != m.news || len(known)-len(m.old) != m.news {
-				t.Errorf("%+v: %d of %d keys are new, and %d were said to be",
-					s, n-repeated, n, m.news)
-			}
-			if again := s.make(n); again.keys[0] == m.keys[0] || again.news != m.news {
-				t.Errorf("%+v: the next stream has the same keys, or fewer", s)
-			}
+			got := 100 * float64(repeated) / n
+			assert.True(t, got >= least-0.5 && got <= float64(share)+0.1,
+				"%+v: %.1f %% are duplicates", s, got)
+			assert.Equal(t, []int{m.news, m.news}, []int{n - repeated, known - len(m.old)})
+			again := s.make(n)
+			assert.NotEqual(t, m.keys[0], again.keys[0], "the next stream has the same keys")
+			assert.Equal(t, m.news, again.news)
 		}
 	}
+}
+
+// checkStream counts the keys that repeat one, which lie where they should, and those that differ.
+func checkStream(t *testing.T, s stream, m made) (repeated, different int) {
+	t.Helper()
+	first, last := map[string]int{}, map[string]int{} // -1: before the stream
+	for _, key := range m.old {
+		assert.NotContains(t, first, key, "%+v: an old key ends twice", s)
+		first[key] = -1
+	}
+	for w := range workers {
+		for i, key := range part(m.keys, w) {
+			at, dup := first[key]
+			if !dup {
+				first[key], last[key] = i, i
+				continue
+			}
+			repeated++
+			require.Equal(t, s.old, at < 0, "%+v: key %d repeats one at %d", s, i, at)
+			require.True(t, s.old || i-at >= gap && i-last[key] <= gap+recentSpan,
+				"%+v: key %d repeats one that came first at %d and last at %d", s, i, at, last[key])
+			last[key] = i
+		}
+	}
+	return repeated, len(first)
 }
 
 // Every way of running a stream runs each of its new keys once, in every timing.
 func TestOwnedRunsEachOnce(t *testing.T) {
 	t.Parallel()
-	e := &env{rounds: 1, redis: embedded(t)}
 	var mu sync.Mutex
 	ran := map[string]map[string]int{}
-	e.effect = func(side, key string) {
+	e := &env{rounds: 1, redis: embedded(t), effect: func(side, key string) {
 		mu.Lock()
 		defer mu.Unlock()
 		if ran[side] == nil {
 			ran[side] = map[string]int{}
 		}
 		ran[side][key]++
-	}
+	}}
 	sides := []string{ownedTwo, ownedOne, sharedTwo, sharedOne, sharedSmall, rawSide}
-	for _, s := range []stream{{share: 0}, {share: 90}, {share: 50, old: true}} {
+	for _, s := range []stream{{share: 90}, {share: 50, old: true}} {
 		clear(ran)
-		g := e.ownedGroup(s, "x")
 		rows, err := harness.Runner{Rounds: 1, Budget: time.Millisecond}.Run(t.Context(),
-			[]harness.Group{g})
-		if err != nil {
-			t.Fatal(err)
-		}
+			[]harness.Group{e.ownedGroup(s)})
+		require.NoError(t, err)
 		m := s.make(e.ownedKeys(s))
 		const timings = 3 // two before the round that counts
-		want := timings * (m.news + len(m.old))
-		for _, side := range sides {
-			if len(ran[side]) != want {
-				t.Errorf("%+v, %s: %d keys ran, want %d", s, side, len(ran[side]), want)
+		assert.ElementsMatch(t, sides, slices.Collect(maps.Keys(ran)))
+		for side, keys := range ran {
+			assert.Len(t, keys, timings*(m.news+len(m.old)), "%+v, %s", s, side)
+			for key, n := range keys {
+				require.Equal(t, 1, n, "%+v, %s: %s", s, side, key)
 			}
-			for key, n := range ran[side] {
-				if n != 1 {
-					t.Fatalf("%+v, %s: %s ran %d times", s, side, key, n)
-				}
-			}
-		}
-		if got := slices.Sorted(maps.Keys(ran)); len(got) != len(sides) {
-			t.Errorf("ran: %q", got)
 		}
 		for _, r := range rows {
 			// the embedded one has none of its own
-			if r.Value <= 0 && !strings.HasSuffix(r.Name, "Redis CPU") {
-				t.Errorf("nothing was measured: %+v", r)
-			}
+			assert.True(t, r.Value > 0 || strings.HasSuffix(r.Name, "Redis CPU"), "%+v", r)
 		}
 	}
 }
 
 // A side that loses keys, or runs some twice, is no figure.
 func TestWrongNumberIsAnError(t *testing.T) {
-	for _, ran := range []int{99, 101} {
-		if err := consumeAll(t.Context(), counts(ran), make([]string, 2), 100, nil); err == nil {
-			t.Errorf("%d of 100 is no error", ran)
+	for ran, want := range map[int]bool{99: false, 100: true, 101: false} {
+		counts := func(_ context.Context, worker int, _ []string, _ effect) int {
+			return ran * (1 - worker)
 		}
+		err := must.Try(func() { consumeAll(t.Context(), counts, make([]string, 2), 100, nil) })
+		assert.Equal(t, want, err == nil, "%d of 100", ran)
 	}
-	if err := consumeAll(t.Context(), counts(100), make([]string, 2), 100, nil); err != nil {
-		t.Error(err)
-	}
-}
-
-// counts says that it has run so many.
-type counts int
-
-func (c counts) run(_ context.Context, worker int, _ []string) (int, error) {
-	if worker > 0 {
-		return 0, nil
-	}
-	return int(c), nil
 }
 
 // What is folded later would be the work of another side's timing.
 func TestTimingFolds(t *testing.T) {
 	t.Parallel()
-	redis, opened := embedded(t), &harness.Setup{}
-	t.Cleanup(func() {
-		if err := opened.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 	// sets of freshMembers
-	o, err := openOwned(t.Context(), opened, redis.Addr, (&env{marks: 60_000}).oneGeneration)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.take(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	redis := embedded(t)
+	o := openOwned(t.Context(), opened(t), redis.Addr, (&env{marks: 60_000}).oneGeneration)
+	o.take(t.Context())
 	l := &loaded{e: &env{marks: freshMembers + 2*marksAtOnce}, o: o}
-	work, done := context.WithTimeout(t.Context(), time.Minute)
+	ctx, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()
-	if err := l.markAll(work); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := o.unfolded(t.Context(), 0); err != nil || n != 1 {
-		t.Errorf("%d sets are to be folded, want 1: %v", n, err)
-	}
-	if err := o.fold(work); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := o.unfolded(t.Context(), 0); err != nil || n != 0 {
-		t.Errorf("%d sets are left, %v", n, err)
-	}
-	if err := o.proven(0); err != nil {
-		t.Error(err)
-	}
-	if err := o.proven(freshMembers + 3*marksAtOnce); err == nil {
-		t.Error("keys that were claimed at the inner store count as proven new")
-	}
+	l.markAll(ctx)
+	assert.Equal(t, uint64(1), o.unfolded(ctx, 0), "sets to be folded")
+	o.fold(ctx)
+	assert.Zero(t, o.unfolded(ctx, 0), "sets that are left")
+	o.proven(0)
+	require.Error(t, must.Try(func() { o.proven(freshMembers + 3*marksAtOnce) }),
+		"keys that were claimed at the inner store count as proven new")
 }
 
 func TestLoad(t *testing.T) {
 	t.Parallel()
-	e, s := &env{rounds: 2, redis: embedded(t), marks: freshMembers + marksAtOnce}, &harness.Setup{}
-	if err := errors.Join(e.measureLoad(t.Context(), s), s.Close()); err != nil {
-		t.Fatal(err)
-	}
-	rows := s.Rows
-	if len(rows) != 2 || rows[1].Rounds != 2 || !rows[1].OK || rows[1].Value <= 0 {
-		t.Errorf("%+v", rows)
-	}
+	e := &env{rounds: 2, redis: embedded(t), marks: freshMembers + marksAtOnce}
+	s := opened(t)
+	e.measureLoad(t.Context(), s)
+	require.Len(t, s.Rows, 2)
+	assert.Equal(t, 2, s.Rows[1].Rounds)
+	assert.True(t, s.Rows[1].OK)
+	assert.Positive(t, s.Rows[1].Value)
 }
 
 // Streams are long enough for fresh sets to be folded within the timing.
@@ -211,10 +148,8 @@ func TestStreamsFillSets(t *testing.T) {
 	e := &env{freshSets: 2}
 	for share, sets := range map[int]int{0: 2, 10: 2, 50: 1, 90: 1} {
 		s := stream{share: share}
-		m := s.make(e.ownedKeys(s))
-		if each := m.news / workers; each < sets*freshMembers+batchIDs ||
-			each > sets*freshMembers+5*batchIDs {
-			t.Errorf("%d %%: %d new keys for %d sets", share, each, sets)
-		}
+		each := s.make(e.ownedKeys(s)).news / workers
+		assert.True(t, each >= sets*freshMembers+batchIDs && each <= sets*freshMembers+5*batchIDs,
+			"%d %%: %d new keys for %d sets", share, each, sets)
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
@@ -53,81 +53,61 @@ func ownedOptions(prefix string, keys int) owned.Options {
 
 // openOwned boots a prefix of its own and opens a store there, for the time of a setup.
 func openOwned(ctx context.Context, s *harness.Setup, addr string,
-	plan func(prefix string) owned.Options) (*owner, error) {
-	o := &owner{client: server.NewClient(addr, 0, 0), prefix: "o" + harness.Fresh()[:8]}
-	s.Defer(o.client.Close)
+	plan func(prefix string) owned.Options) *owner {
+	o := &owner{client: server.NewClient(s, addr, 0, 0), prefix: "o" + harness.Fresh()[:8]}
 	opts := plan(o.prefix)
-	inner, err := redisadapter.New(ctx, o.client, redisadapter.Options{
+	inner := must.Get(redisadapter.New(ctx, o.client, redisadapter.Options{
 		Prefix: o.prefix + "i", Owned: true, Layout: redisadapter.SeenOnly,
 		OnFinding: func(redisadapter.Finding) {},
-	})
-	if err == nil {
-		err = owned.Boot(ctx, o.client, opts)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if o.store, err = owned.New(ctx, o.client, inner, opts); err != nil {
-		return nil, err
-	}
+	}))
+	must.Do(owned.Boot(ctx, o.client, opts))
+	o.store = must.Get(owned.New(ctx, o.client, inner, opts))
 	s.Defer(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		return o.store.Close(ctx)
 	})
-	return o, nil
+	return o
 }
 
 const ownedSource = "group/topic"
 
 // take gives the partitions up that are held, and acquires others, of which nothing is known.
-func (o *owner) take(ctx context.Context) error {
+func (o *owner) take(ctx context.Context) {
 	o.ran = 0
 	for w := range workers {
 		if o.held[w] != nil {
-			if err := o.held[w].Release(ctx); err != nil {
-				return err
-			}
+			must.Do(o.held[w].Release(ctx))
 		}
-		if o.used == ownedParts {
-			return fmt.Errorf("filterbench: all %d partitions were used", ownedParts)
-		}
-		var err error
-		if o.held[w], err = o.acquire(ctx,
-			owned.Partition{Source: ownedSource, Number: o.used, Count: ownedParts}); err != nil {
-			return err
-		}
+		must.True(o.used < ownedParts, "filterbench: all %d partitions were used", ownedParts)
+		o.held[w] = o.acquire(ctx,
+			owned.Partition{Source: ownedSource, Number: o.used, Count: ownedParts})
 		o.origins[w] = dedup.Origin{Source: ownedSource, Partition: o.used}
 		o.used++
 	}
-	return nil
 }
 
 // acquire waits until the filter is loaded.
-func (o *owner) acquire(ctx context.Context, p owned.Partition) (*owned.Ownership, error) {
-	own, err := o.store.Acquire(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	return own, until(ctx, func(int) (bool, error) {
-		return own.Stats().Loaded, context.Cause(own.Context())
+func (o *owner) acquire(ctx context.Context, p owned.Partition) *owned.Ownership {
+	own := must.Get(o.store.Acquire(ctx, p))
+	until(ctx, func(int) bool {
+		must.Do(context.Cause(own.Context()))
+		return own.Stats().Loaded
 	})
+	return own
 }
 
-// until asks every millisecond. The question is told how often it was asked.
-func until(ctx context.Context, over func(n int) (bool, error)) error {
+// until asks every millisecond. The question knows how often it was asked.
+func until(ctx context.Context, over func(n int) bool) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for n := 0; ; n++ {
-		if done, err := over(n); done || err != nil {
-			return err
-		}
+	for n := 0; !over(n); n++ {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("filterbench: waited in vain: %w", context.Cause(ctx))
+			must.Do(fmt.Errorf("filterbench: waited in vain: %w", context.Cause(ctx)))
 		}
 	}
 }
@@ -135,51 +115,40 @@ func until(ctx context.Context, over func(n int) (bool, error)) error {
 // fold waits until the sets that are full have been folded: work of a timing that would else be
 // done in the next one, another side's. The store folds with its renewals, some seconds later, and
 // looks for what is to be done when it acquires something: so it is made to.
-func (o *owner) fold(ctx context.Context) error {
-	return until(ctx, func(n int) (bool, error) {
+func (o *owner) fold(ctx context.Context) {
+	until(ctx, func(n int) bool {
 		for w := range workers {
-			left, err := o.unfolded(ctx, o.origins[w].Partition)
-			if err != nil {
-				return false, err
+			if o.unfolded(ctx, o.origins[w].Partition) == 0 {
+				continue
 			}
-			if left > 0 {
-				if n%50 == 0 {
-					return false, o.wake(ctx)
-				}
-				return false, nil
+			if n%50 == 0 {
+				o.wake(ctx)
 			}
+			return false
 		}
-		return true, nil
+		return true
 	})
 }
 
-func (o *owner) wake(ctx context.Context) (err error) {
+func (o *owner) wake(ctx context.Context) {
 	if o.nudge != nil {
-		if err := o.nudge.Release(ctx); err != nil {
-			return err
-		}
+		must.Do(o.nudge.Release(ctx))
 	}
-	o.nudge, err = o.store.Acquire(ctx, owned.Partition{Source: "nobody", Count: 1})
-	return err
+	o.nudge = must.Get(o.store.Acquire(ctx, owned.Partition{Source: "nobody", Count: 1}))
 }
 
 // unfolded counts the full sets of a partition.
-func (o *owner) unfolded(ctx context.Context, number int32) (sets uint64, err error) {
-	fields, err := o.client.HGetAll(ctx, o.prefix+":{"+tag(ownedSource, number)+"}:head").Result()
-	if err != nil {
-		return 0, err
-	}
-	head, err := redisscript.ReadOwnHead(fields)
-	if err != nil || head == nil {
-		return 0, errors.Join(err,
-			fmt.Errorf("filterbench: partition %d has a head: %t", number, head != nil))
-	}
+func (o *owner) unfolded(ctx context.Context, number int32) (sets uint64) {
+	fields := must.Get(o.client.HGetAll(ctx,
+		o.prefix+":{"+tag(ownedSource, number)+"}:head").Result())
+	head := must.Get(redisscript.ReadOwnHead(fields))
+	must.True(head != nil, "filterbench: partition %d has no head", number)
 	for _, g := range head.Gens {
 		if g.Newest > g.Folded+1 {
 			sets += g.Newest - g.Folded - 1
 		}
 	}
-	return sets, nil
+	return sets
 }
 
 // tag is how keys of Redis name a partition.
@@ -190,15 +159,12 @@ func tag(source string, number int32) string {
 
 // proven notes that so many new keys have run, and fails unless nearly all that did were begun
 // without a claim of the inner store: or what was timed would be that.
-func (o *owner) proven(ran int) error {
+func (o *owner) proven(ran int) {
 	o.ran += ran
 	saved := 0
 	for _, own := range o.held {
 		saved += int(own.Stats().Saved) //nolint:gosec // a few
 	}
-	if saved < o.ran*99/100 {
-		return fmt.Errorf("filterbench: %d keys were begun without a claim, of %d that were new",
-			saved, o.ran)
-	}
-	return nil
+	must.True(saved >= o.ran*99/100,
+		"filterbench: %d keys were begun without a claim, of %d that were new", saved, o.ran)
 }

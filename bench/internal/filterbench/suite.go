@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/bloom"
@@ -22,29 +23,26 @@ var Suite = harness.Suite{
 	Full:  harness.Scale{Rounds: 5, Budget: 150 * time.Millisecond},
 	Quick: harness.Scale{Rounds: 3, Budget: 20 * time.Millisecond},
 	Redis: server.Durable, // as docs/redis.md asks for
-	Open: func(ctx context.Context, o harness.Options) (b *harness.Bench, err error) {
-		e := newEnv(o)
-		b = &harness.Bench{Modules: map[string]string{
+	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
+		e := &env{sizes: []int{100_000, 1_000_000, 10_000_000}, budget: o.Budget,
+			rounds: o.Rounds, hits: 1000, freshSets: 4, marks: 10_000_000}
+		if o.Quick {
+			e.sizes, e.hits, e.freshSets, e.marks = []int{20_000, 200_000}, 100, 1, 200_000
+		}
+		b.Modules = map[string]string{
 			"github.com/bits-and-blooms/bloom/v3": "bits-and-blooms",
 			"github.com/redis/go-redis/v9":        "go-redis", "github.com/jackc/pgx/v5": "pgx",
-		}}
-		if o.Redis == server.None {
-			b.LeftOut = append(b.LeftOut, "owned partitions, without Redis")
-		} else if e.redis, err = server.Open(ctx, o.Redis, o.Port); err != nil {
-			return b, err
-		} else {
-			b.Servers = append(b.Servers, e.redis)
 		}
-		if e.redis == nil || o.Postgres == server.None {
-			b.LeftOut = append(b.LeftOut, "the layered composition, without its servers")
-		} else if e.records, err = server.OpenDatabase(ctx, sqladapter.Postgres, o.Postgres,
-			0); err != nil {
-			return b, err
+		if o.Redis == server.None {
+			b.LeaveOut("owned partitions and the layered composition, without Redis")
 		} else {
-			b.Servers, b.Meter.ServerCPU = append(b.Servers, e.records), e.records.CPU()
+			e.redis = server.Open(ctx, b, o.Redis, o.Port)
+			e.records = server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres, 0)
+		}
+		if e.records != nil {
+			b.Meter.ServerCPU = e.records.CPU()
 		}
 		b.Groups = e.groups()
-		return b, nil
 	},
 }
 
@@ -68,32 +66,14 @@ type env struct {
 	effect func(side, key string) // of a test: what ran
 }
 
-func newEnv(o harness.Options) *env {
-	if o.Quick {
-		return &env{sizes: []int{20_000, 200_000}, budget: o.Budget, rounds: o.Rounds, hits: 100,
-			freshSets: 1, marks: 200_000}
-	}
-	return &env{sizes: []int{100_000, 1_000_000, 10_000_000}, budget: o.Budget, rounds: o.Rounds,
-		hits: 1000, freshSets: 4, marks: 10_000_000}
-}
-
 // most is the largest size.
 func (e *env) most() int { return e.sizes[len(e.sizes)-1] }
 
 // groups are all workloads.
 func (e *env) groups() []harness.Group {
-	return slices.Concat(e.answers(), e.memory(), e.rates(), e.rotation(), e.snapshots(),
-		e.degraded(), e.layered(), e.owned(), e.loads())
-}
-
-// group is one that measures by itself.
-func group(workload string, x float64, title string,
-	measure func(context.Context) ([]harness.Row, error)) harness.Group {
-	return harness.Group{Workload: workload, X: x, Title: title,
-		Open: func(ctx context.Context, s *harness.Setup) (err error) {
-			s.Rows, err = measure(ctx)
-			return err
-		}}
+	return slices.Concat(e.answers(), []harness.Group{e.memory()}, e.rates(),
+		[]harness.Group{e.rotation(), e.snapshots()}, e.degraded(), e.layered(), e.owned(),
+		e.loads())
 }
 
 // window is that of all filters here: four slices of 1000 s.
@@ -136,34 +116,25 @@ func stored(keys int) bloom.Options {
 const source = "bench"
 
 // open is a filter whose source is known to be empty and that learns of everything from here on.
-func open(o bloom.Options) (*bloom.Filter, *bloom.Feed, error) {
-	f, err := bloom.New(o)
-	if err != nil {
-		return nil, nil, err
-	}
+func open(o bloom.Options) (*bloom.Filter, *bloom.Feed) {
+	f := must.Get(bloom.New(o))
 	feed := f.Begin(bloom.Source{Name: source})
 	for gen := range int64(f.Plan().Generations) {
-		if err := feed.Covered(-gen, 0); err != nil {
-			return nil, nil, err
-		}
+		must.Do(feed.Covered(-gen, 0))
 	}
-	return f, feed, feed.Open(time.Now().Add(time.Hour))
+	must.Do(feed.Open(time.Now().Add(time.Hour)))
+	return f, feed
 }
 
 // filled is an open filter as full as planned: every generation has what it is planned for, id n in
 // generation -(n mod generations). The ids below the number that the window was planned for are
 // thus spread over all of them.
-func filled(o bloom.Options) (*bloom.Filter, error) {
-	f, feed, err := open(o)
-	if err != nil {
-		return nil, err
-	}
+func filled(o bloom.Options) *bloom.Filter {
+	f, feed := open(o)
 	p := f.Plan()
 	all := uint64(p.Generations)
 	for n := range p.SliceKeys * all {
-		if err := feed.Add(-int64(n%all), id(n)); err != nil {
-			return nil, err
-		}
+		must.Do(feed.Add(-int64(n%all), id(n)))
 	}
-	return f, nil
+	return f
 }

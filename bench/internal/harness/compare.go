@@ -23,46 +23,35 @@ func (g Group) rows(s *Setup, samples map[string][]Sample) []Row {
 }
 
 func (g Group) row(p Pair, samples map[string][]Sample) Row {
-	of := func(side string, figure func(Sample) float64) []float64 {
-		v := make([]float64, len(samples[side]))
-		for i, s := range samples[side] {
-			v[i] = figure(s)
+	of := func(side string) (all []float64) {
+		for _, s := range samples[side] {
+			all = append(all, metrics[p.Metric].of(s))
 		}
-		return v
+		return all
 	}
-	metric := func(s Sample) float64 { return s.of(p.Metric) }
-	median := func(figure func(Sample) float64) float64 { return Median(of(p.Side, figure)) }
-	mine := of(p.Side, metric)
+	mine := of(p.Side)
 	r := Row{
 		Name: cmp.Or(p.Name, g.Title), Value: Median(mine), Unit: p.Metric.Unit(),
-		Against: p.Against, Rounds: len(mine),
-		Goal: p.Goal.String(), Workload: g.Workload, Side: p.Side, X: g.X,
-		ClientUS: median(func(s Sample) float64 {
-			return s.ClientUS
-		}), ServerUS: median(func(s Sample) float64 { return s.ServerUS }),
-		Allocs: median(func(s Sample) float64 {
-			return s.Allocs
-		}), P50Micros: median(func(s Sample) float64 { return s.P50 }),
-		P99Micros: median(func(s Sample) float64 { return s.P99 }),
+		Rounds: len(mine), Goal: p.Goal.String(), Workload: g.Workload, Side: p.Side, X: g.X,
+		Usage: UsageOf(samples[p.Side]),
 	}
 	if p.Metric == Messages {
-		r.BrokerUS, r.BusyUS = median(func(s Sample) float64 {
-			return s.BrokerUS
-		}), median(func(s Sample) float64 { return s.BusyUS })
 		r.Binds = binds(r, runtime.NumCPU())
+	} else { // they are of no interest
+		r.BrokerUS, r.BusyUS = 0, 0
 	}
 	if p.Against != "" {
-		other := of(p.Against, metric)
+		other := of(p.Against)
 		r.Against = cmp.Or(p.Text, p.Against)
 		if p.Or != "" {
-			or := of(p.Or, metric)
+			or := of(p.Or)
 			if Median(or) < Median(other) {
 				r.Against = p.Or
 			}
 			other = both(other, or, func(a, b float64) float64 { return min(a, b) })
 		}
 		if p.And != "" {
-			other = both(other, of(p.And, metric), oneAfterOther)
+			other = both(other, of(p.And), oneAfterOther)
 		}
 		ratios := Paired(mine, other)
 		r.AgainstValue, r.Ratio, r.Spread = Median(other), Median(ratios), Spread(ratios)
@@ -83,10 +72,7 @@ func both(a, b []float64, join func(a, b float64) float64) []float64 {
 
 // oneAfterOther is the rate of a program that does what a and b do, one after the other.
 func oneAfterOther(a, b float64) float64 {
-	if a == 0 || b == 0 {
-		return 0
-	}
-	return 1 / (1/a + 1/b)
+	return over(a*b, a+b)
 }
 
 // full is the share of a processor from which on it counts as the limit: measuring and the
@@ -112,5 +98,7 @@ func binds(r Row, cores int) string {
 	default:
 		limit = "CPU of the broker"
 	}
-	return fmt.Sprintf("%s (of %d cores: client %.2f, Redis %.2f, broker %.2f, other programs %.2f)", limit, cores, client, redis, broker, others)
+	return fmt.Sprintf(
+		"%s (of %d cores: client %.2f, Redis %.2f, broker %.2f, other programs %.2f)", limit,
+		cores, client, redis, broker, others)
 }

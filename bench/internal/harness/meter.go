@@ -2,62 +2,58 @@ package harness
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"runtime/pprof"
 	"slices"
 	"time"
+
+	"github.com/onceward/onceward/bench/internal/must"
 )
+
+// Usage is what one key or message takes. A 0 is unknown.
+type Usage struct {
+	ClientUS float64 `json:"client_us,omitempty"` // CPU microseconds of this process
+	// CPU microseconds of Redis's thread, or of the database
+	ServerUS float64 `json:"server_us,omitempty"`
+	BrokerUS float64 `json:"broker_us,omitempty"` // CPU microseconds of the broker's process
+	// CPU microseconds of the whole machine, other programs included
+	BusyUS    float64 `json:"busy_us,omitempty"`
+	Allocs    float64 `json:"allocs,omitempty"` // heap allocations of this process
+	P50Micros float64 `json:"p50_us,omitempty"` // latency of one call, microseconds
+	P99Micros float64 `json:"p99_us,omitempty"` // latency of one call, microseconds
+}
+
+func (u *Usage) figures() []*float64 {
+	return []*float64{&u.ClientUS, &u.ServerUS, &u.BrokerUS, &u.BusyUS, &u.Allocs, &u.P50Micros,
+		&u.P99Micros}
+}
 
 // Sample is what one timing of one side has shown.
 type Sample struct {
-	Rate     float64 // keys/s
-	ClientUS float64 // CPU of this process, us per key
-	ServerUS float64 // CPU of the server (Redis: of its thread), us per key; 0: unknown
-	BrokerUS float64 // CPU of the broker's process, us per key; 0: unknown
-	BusyUS   float64 // CPU of everything on this machine, us per key; 0: unknown
-	Allocs   float64 // per key
-	P50, P99 float64 // us; 0: not measured
+	Usage
+
+	Rate float64 // keys/s
 }
 
-// of returns one figure of the sample.
-func (s Sample) of(m Metric) float64 {
-	switch m {
-	case Nanos:
-		return per(1e9, s.Rate)
-	case Micros:
-		return per(1e6, s.Rate)
-	case ServerMicros:
-		return s.ServerUS
-	case CPUNanos:
-		return s.ClientUS * 1e3
-	case CPUMicros:
-		return s.ClientUS + s.ServerUS
-	case ClientMicros:
-		return s.ClientUS
-	case Allocs:
-		return s.Allocs
-	case P50:
-		return s.P50
-	case P99:
-		return s.P99
-	default:
-		return s.Rate
+// UsageOf is the median of each figure.
+func UsageOf(samples []Sample) (u Usage) {
+	for i, figure := range u.figures() {
+		all := make([]float64, len(samples))
+		for n, s := range samples {
+			all[n] = *s.figures()[i]
+		}
+		*figure = Median(all)
 	}
-}
-
-func per(unit, rate float64) float64 {
-	if rate == 0 {
-		return 0
-	}
-	return unit / rate
+	return u
 }
 
 // CPU reads the processor time that a server has used. Nil: unknown.
-type CPU func(context.Context) (time.Duration, error)
+type CPU func(context.Context) time.Duration
 
-func (c CPU) read(ctx context.Context) (time.Duration, error) {
+func (c CPU) read(ctx context.Context) time.Duration {
 	if c == nil {
-		return 0, nil
+		return 0
 	}
 	return c(ctx)
 }
@@ -68,34 +64,28 @@ type Meter struct {
 	BrokerCPU CPU // of the broker's process
 }
 
-// Time prepares a side and times it over the keys.
-func (m Meter) Time(ctx context.Context, s Side, keys []string) (Sample, error) {
-	if s.External != nil {
-		return s.External(ctx)
-	}
-	t := &Timing{Keys: keys, Latency: make([]time.Duration, len(keys))}
-	if s.Prepare != nil {
-		if err := s.Prepare(ctx, t); err != nil {
-			return Sample{}, err
+// Time prepares a side and times it over the keys. It fails with an error that names the side.
+func (m Meter) Time(ctx context.Context, s Side, keys []string) (sample Sample) {
+	err := must.Try(func() {
+		if s.External != nil {
+			sample = s.External(ctx)
+			return
 		}
-	}
-	runtime.GC() // the garbage of one side is not the next one's burden
-	before, err := m.Read(ctx)
+		t := &Timing{Keys: keys, Latency: make([]time.Duration, len(keys))}
+		if s.Prepare != nil {
+			s.Prepare(ctx, t)
+		}
+		runtime.GC() // the garbage of one side is not the next one's burden
+		before := m.Read(ctx)
+		// A profile shows by this label whose work it was: goroutines inherit it.
+		pprof.Do(ctx, pprof.Labels("side", s.Name), func(ctx context.Context) { s.Run(ctx, t) })
+		sample = before.To(m.Read(ctx), len(keys))
+		sample.P50Micros, sample.P99Micros = percentiles(t.Latency)
+	})
 	if err != nil {
-		return Sample{}, err
+		must.Do(fmt.Errorf("%s: %w", s.Name, err))
 	}
-	// The label tells in a profile whose work it was: goroutines inherit it.
-	pprof.Do(ctx, pprof.Labels("side", s.Name), func(ctx context.Context) { err = s.Run(ctx, t) })
-	if err != nil {
-		return Sample{}, err
-	}
-	after, err := m.Read(ctx)
-	if err != nil {
-		return Sample{}, err
-	}
-	sample := before.To(after, len(keys))
-	sample.P50, sample.P99 = percentiles(t.Latency)
-	return sample, nil
+	return sample
 }
 
 // Reading is where clocks and counters stood. Taking it costs a round trip and stops the
@@ -116,31 +106,26 @@ type clock struct {
 func readClock() clock { return clock{at: time.Now(), client: ProcessCPU()} }
 
 // Read reads clocks and counters, in one round trip to the server.
-func (m Meter) Read(ctx context.Context) (Reading, error) {
-	r := Reading{began: readClock(), busy: machineCPU()}
-	var err error
-	if r.server, err = m.ServerCPU.read(ctx); err != nil {
-		return Reading{}, err
-	}
-	if r.broker, err = m.BrokerCPU.read(ctx); err != nil {
-		return Reading{}, err
-	}
+func (m Meter) Read(ctx context.Context) Reading {
+	r := Reading{began: readClock(), busy: machineCPU(), server: m.ServerCPU.read(ctx),
+		broker: m.BrokerCPU.read(ctx)}
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	r.mallocs = memory.Mallocs
-	r.ended = readClock()
-	return r, nil
+	r.mallocs, r.ended = memory.Mallocs, readClock()
+	return r
 }
 
 // To is what n keys took between two readings.
 func (r Reading) To(after Reading, n int) Sample {
-	each := 1 / float64(n)
+	each := func(d time.Duration) float64 { return micros(d) / float64(n) }
 	return Sample{
-		Rate:     float64(n) / after.began.at.Sub(r.ended.at).Seconds(),
-		ClientUS: micros(after.began.client-r.ended.client) * each,
-		ServerUS: micros(after.server-r.server) * each,
-		BrokerUS: micros(after.broker-r.broker) * each, BusyUS: micros(after.busy-r.busy) * each,
-		Allocs: float64(after.mallocs-r.mallocs) * each,
+		Rate: float64(n) / after.began.at.Sub(r.ended.at).Seconds(),
+		Usage: Usage{
+			ClientUS: each(after.began.client - r.ended.client),
+			ServerUS: each(after.server - r.server), BrokerUS: each(after.broker - r.broker),
+			BusyUS: each(after.busy - r.busy),
+			Allocs: float64(after.mallocs-r.mallocs) / float64(n),
+		},
 	}
 }
 

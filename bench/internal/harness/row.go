@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 // Results is one file of results.
@@ -20,7 +22,7 @@ type Results struct {
 	LeftOut []string `json:"left_out,omitempty"`
 }
 
-// Row is one comparison: what a side reached, beside what another reached in the same
+// Row is one comparison: what a side reached, next to what another reached in the same
 // rounds. The fields after OK may be missing.
 type Row struct {
 	Name         string     `json:"name"`
@@ -34,19 +36,10 @@ type Row struct {
 	Goal         string     `json:"goal"` // empty: nothing is asked for
 	OK           bool       `json:"ok"`
 
-	Workload string  `json:"workload,omitempty"`  // the family of rows that a plot draws
-	Side     string  `json:"side,omitempty"`      // who did the work
-	X        float64 `json:"x"`                   // the parameter that the family varies
-	ClientUS float64 `json:"client_us,omitempty"` // CPU microseconds per key of this process
-	// CPU microseconds per key of Redis's thread, or of the database
-	ServerUS float64 `json:"server_us,omitempty"`
-	// CPU microseconds per message of the broker's process
-	BrokerUS float64 `json:"broker_us,omitempty"`
-	// CPU microseconds per message of the whole machine, other programs included
-	BusyUS    float64 `json:"busy_us,omitempty"`
-	Allocs    float64 `json:"allocs,omitempty"` // heap allocations per key of this process
-	P50Micros float64 `json:"p50_us,omitempty"` // latency of one call, microseconds
-	P99Micros float64 `json:"p99_us,omitempty"` // latency of one call, microseconds
+	Workload string  `json:"workload,omitempty"` // the family of rows that a plot draws
+	Side     string  `json:"side,omitempty"`     // who did the work
+	X        float64 `json:"x"`                  // the parameter that the family varies
+	Usage
 	// Binds says which processor the side's rate is bounded by, and how busy each was.
 	Binds string `json:"binds,omitempty"`
 }
@@ -96,20 +89,15 @@ func (r Results) Find(workload, side, unit string, x float64) (Row, bool) {
 }
 
 // Write replaces the file at path at once, so that an interrupted run leaves the old one.
-func (r Results) Write(path string) error {
+func (r Results) Write(path string) (err error) {
+	defer must.Catch(&err)
 	var data bytes.Buffer
 	enc := json.NewEncoder(&data)
 	enc.SetEscapeHTML(false) // goals read ">= 0.85x"
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(r); err != nil {
-		return fmt.Errorf("harness: encode results: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("harness: %w", err)
-	}
-	if err := os.WriteFile(path+".new", data.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("harness: %w", err)
-	}
+	must.Do(enc.Encode(r))
+	must.Do(os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Do(os.WriteFile(path+".new", data.Bytes(), 0o644))
 	return os.Rename(path+".new", path)
 }
 

@@ -1,11 +1,14 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 // Runner measures groups.
@@ -16,7 +19,7 @@ type Runner struct {
 	Budget   time.Duration // one timing should take about this long
 	Progress Progress
 	// Between runs before every group, to empty the server. Nil: nothing.
-	Between func(context.Context) error
+	Between func(context.Context)
 }
 
 // Progress learns what is going on. A nil function is not called.
@@ -30,11 +33,6 @@ type Progress struct {
 func (r Runner) Run(ctx context.Context, groups []Group) ([]Row, error) {
 	var rows []Row
 	for i, g := range groups {
-		if r.Between != nil {
-			if err := r.Between(ctx); err != nil {
-				return rows, err
-			}
-		}
 		more, err := r.group(ctx, g, func(round int) {
 			if r.Progress.Step != nil {
 				r.Progress.Step(g.Title, i, len(groups), round, r.Rounds)
@@ -55,28 +53,30 @@ func (r Runner) Run(ctx context.Context, groups []Group) ([]Row, error) {
 }
 
 func (r Runner) group(ctx context.Context, g Group, step func(round int)) (rows []Row, err error) {
-	step(0)
 	s := &Setup{}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	if err := g.Open(ctx, s); err != nil {
-		return nil, err
+	defer must.Catch(&err)
+	if step(0); r.Between != nil {
+		r.Between(ctx)
 	}
+	g.Open(ctx, s)
 	if s.ServerCPU != nil {
 		r.Meter.ServerCPU = s.ServerCPU
 	}
 	sizes := make([]int, len(s.Sides))
 	for i, side := range s.Sides {
-		if sizes[i], err = r.calibrate(ctx, s, side); err != nil {
-			return nil, fmt.Errorf("%s: %w", side.Name, err)
-		}
+		sizes[i] = r.calibrate(ctx, s, side)
 	}
 	samples := make(map[string][]Sample)
 	for round := range r.Rounds {
 		if len(s.Sides) > 0 {
 			step(round + 1)
 		}
-		if err := r.round(ctx, s, sizes, round, samples); err != nil {
-			return nil, err
+		for i := range s.Sides {
+			at := sideAt(i, round, len(s.Sides))
+			name := s.Sides[at].Name
+			samples[name] = append(samples[name],
+				r.Meter.Time(ctx, s.Sides[at], s.keys(sizes[at])))
 		}
 	}
 	for i := range s.Rows {
@@ -85,21 +85,6 @@ func (r Runner) group(ctx context.Context, g Group, step func(round int)) (rows 
 		}
 	}
 	return append(g.rows(s, samples), s.Rows...), nil
-}
-
-// round times every side once.
-func (r Runner) round(ctx context.Context, s *Setup, sizes []int,
-	round int, samples map[string][]Sample) error {
-	for i := range s.Sides {
-		at := sideAt(i, round, len(s.Sides))
-		side := s.Sides[at]
-		sample, err := r.Meter.Time(ctx, side, s.keys(sizes[at]))
-		if err != nil {
-			return fmt.Errorf("%s: %w", side.Name, err)
-		}
-		samples[side.Name] = append(samples[side.Name], sample)
-	}
-	return nil
 }
 
 // sideAt is the side that comes as the i-th of a round. Rounds begin with another one each,
@@ -113,30 +98,25 @@ func sideAt(i, round, sides int) int {
 }
 
 // calibrate warms a side up and says how many keys fill the budget.
-func (r Runner) calibrate(ctx context.Context, s *Setup, side Side) (int, error) {
-	most := math.MaxInt
-	for _, limit := range []int{r.MaxKeys, s.MaxKeys} {
-		if limit > 0 {
-			most = min(most, limit)
-		}
-	}
+func (r Runner) calibrate(ctx context.Context, s *Setup, side Side) int {
 	if side.External != nil {
-		_, err := side.External(ctx)
-		return 0, err
+		r.Meter.Time(ctx, side, nil)
+		return 0
 	}
+	most := min(orAny(r.MaxKeys), orAny(s.MaxKeys))
 	least := max(s.MinKeys, side.MinKeys)
 	// From few keys on, because a side may take milliseconds for each; the first timing opens
 	// the connections.
 	n := s.roundUp(max(min(most, 64), least))
 	for range 2 {
-		sample, err := r.Meter.Time(ctx, side, s.keys(n))
-		if err != nil {
-			return 0, err
-		}
-		n = s.roundUp(max(min(most, max(n/2, int(sample.Rate*r.Budget.Seconds()))), least))
+		rate := r.Meter.Time(ctx, side, s.keys(n)).Rate
+		n = s.roundUp(max(min(most, max(n/2, int(rate*r.Budget.Seconds()))), least))
 	}
-	return n, nil
+	return n
 }
+
+// orAny is a limit, where 0 is none.
+func orAny(limit int) int { return cmp.Or(limit, math.MaxInt) }
 
 func (s *Setup) roundUp(n int) int {
 	m := max(s.Multiple, 1)

@@ -4,69 +4,52 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 // scripted is a side that reports these rates, one per call.
 func scripted(name string, order *[]string, rates ...float64) Side {
-	return Side{Name: name, External: func(context.Context) (Sample, error) {
+	return Side{Name: name, External: func(context.Context) Sample {
 		*order = append(*order, name)
 		rate := rates[0]
 		rates = append(rates[1:], rate)
-		return Sample{Rate: rate, Allocs: rate / 2}, nil
+		return Sample{Rate: rate, Usage: Usage{Allocs: rate / 2}}
 	}}
 }
 
 func TestRunPairsAndRotates(t *testing.T) {
 	var order []string
-	group := Group{Workload: "w", X: 3, Title: "work",
-		Open: func(_ context.Context, s *Setup) error {
-			*s = Setup{
-				// The first rate warms up and must not count.
-				Sides: []Side{scripted("ours", &order, 9999, 10, 30, 40),
-					scripted("theirs", &order, 1, 20, 30, 20)},
-				Pairs: []Pair{
-					{Name: "rate", Side: "ours", Against: "theirs", Text: "them",
-						Goal: AtLeast(1, 0)},
-					{Name: "allocations", Side: "ours", Metric: Allocs,
-						Goal: ValueAtMost(14, 0, "")},
-				},
-			}
-			return nil
-		}}
-	rows, err := Runner{Rounds: 3, MaxKeys: 10, Budget: time.Second}.Run(t.Context(),
-		[]Group{group})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantOrder := []string{"ours", "theirs", "ours", "theirs", "theirs", "ours", "ours", "theirs"}
-	if !slices.Equal(order, wantOrder) {
-		t.Errorf("order %v, want %v", order, wantOrder)
-	}
-	if len(rows) != 3 {
-		t.Fatalf("%d rows, want two pairs and the side without one", len(rows))
-	}
-	r := rows[0] // rounds: 10/20, 30/30, 40/20
-	if r.Value != 30 || r.AgainstValue != 20 || r.Ratio != 1 || r.Spread != [2]float64{0.5, 2} ||
-		r.Rounds != 3 || !r.OK || r.Against != "them" {
-		t.Errorf("row %+v", r)
-	}
-	if r.Workload != "w" || r.Side != "ours" || r.X != 3 || r.Unit != "keys/s" {
-		t.Errorf("row %+v", r)
-	}
-	if rows[1].Value != 15 || rows[1].OK {
-		t.Errorf("a goal of the value: %+v", rows[1])
-	}
-	if rows[2].Side != "theirs" || rows[2].Goal != "" || rows[2].Against != "" {
-		t.Errorf("the side without a pair: %+v", rows[2])
-	}
+	rows := run(t, Runner{Rounds: 3, MaxKeys: 10, Budget: time.Second}, Setup{
+		// The first rate warms up and must not count.
+		Sides: []Side{scripted("ours", &order, 9999, 10, 30, 40),
+			scripted("theirs", &order, 1, 20, 30, 20)},
+		Pairs: []Pair{
+			{Name: "rate", Side: "ours", Against: "theirs", Text: "them", Goal: AtLeast(1, 0)},
+			{Name: "allocations", Side: "ours", Metric: Allocs, Goal: ValueAtMost(14, 0, "")},
+		},
+	})
+	assert.Equal(t, []string{"ours", "theirs", "ours", "theirs", "theirs", "ours", "ours",
+		"theirs"}, order)
+	require.Len(t, rows, 3, "two pairs and the side without one")
+	// rounds: 10/20, 30/30, 40/20
+	assert.Equal(t, Row{Name: "rate", Value: 30, AgainstValue: 20, Ratio: 1,
+		Spread: [2]float64{0.5, 2}, Rounds: 3, OK: true, Against: "them", Workload: "w",
+		Side: "ours", X: 3, Unit: "keys/s", Goal: ">= 1x", Usage: Usage{Allocs: 15}}, rows[0])
+	assert.Equal(t, 15.0, rows[1].Value)
+	assert.False(t, rows[1].OK, "a goal of the value")
+	assert.Equal(t, []string{"theirs", "", ""},
+		[]string{rows[2].Side, rows[2].Goal, rows[2].Against}, "the side without a pair")
 }
 
 // A side that always came after the same one would pay for what that one leaves behind.
-func TestTurnsVary(t *testing.T) {
+func TestOrderVaries(t *testing.T) {
 	const rounds = 3
 	for _, sides := range []int{1, 2, 3, 10} {
 		before := make(map[int]map[int]bool) // of each side, those that it came after
@@ -81,49 +64,36 @@ func TestTurnsVary(t *testing.T) {
 				before[at][last] = true
 				came[at], last = true, at
 			}
-			if len(came) != sides {
-				t.Errorf("%d of %d sides came in round %d", len(came), sides, round)
-			}
+			assert.Len(t, came, sides, "sides in round %d", round)
 		}
 		for side, seen := range before {
-			if sides > 2 && len(seen) < 2 {
-				t.Errorf("of %d sides, %d always comes after the same one: %v", sides, side, seen)
-			}
+			assert.True(t, sides <= 2 || len(seen) >= 2,
+				"of %d sides, %d always comes after the same one: %v", sides, side, seen)
 		}
 	}
 }
 
-// A server that tells no CPU time gives 0 for both sides, and 0 is less than any bound.
+// A server whose CPU time is unknown gives 0 for both sides, and 0 is less than any bound.
 func TestGoalIsNotReachedByNothing(t *testing.T) {
 	var order []string
-	group := Group{Open: func(_ context.Context, s *Setup) error {
-		*s = Setup{
-			Sides: []Side{scripted("ours", &order, 1), scripted("theirs", &order, 1)},
-			Pairs: []Pair{{Side: "ours", Against: "theirs", Metric: ServerMicros,
-				Goal: AtMost(1, 0)}},
-		}
-		return nil
-	}}
-	rows, err := Runner{Rounds: 1, MaxKeys: 1, Budget: 1}.Run(t.Context(), []Group{group})
-	if err != nil || rows[0].OK {
-		t.Errorf("%+v, %v", rows, err)
-	}
+	rows := run(t, Runner{Rounds: 1, MaxKeys: 1, Budget: 1}, Setup{
+		Sides: []Side{scripted("ours", &order, 1), scripted("theirs", &order, 1)},
+		Pairs: []Pair{{Side: "ours", Against: "theirs", Metric: ServerMicros, Goal: AtMost(1, 0)}},
+	})
+	assert.False(t, rows[0].OK)
 }
 
 func TestRunSizes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var sizes []int
+		var last int
 		seen := make(map[string]bool)
-		side := Side{Name: "s", Run: func(_ context.Context, timing *Timing) error {
-			sizes = append(sizes, len(timing.Keys))
+		side := Side{Name: "s", Run: func(_ context.Context, timing *Timing) {
+			last = len(timing.Keys)
 			time.Sleep(time.Microsecond)
 			for _, key := range timing.Keys {
-				if seen[key] || len(key) != 36 {
-					return fmt.Errorf("key %q came twice, or is no UUID", key)
-				}
+				must.True(!seen[key] && len(key) == 36, "key %q came twice, or is no UUID", key)
 				seen[key] = true
 			}
-			return nil
 		}}
 		for _, c := range []struct {
 			name  string
@@ -135,41 +105,34 @@ func TestRunSizes(t *testing.T) {
 			{"a multiple", Setup{Multiple: 64}, 128},
 			{"a least", Setup{MinKeys: 200}, 200},
 		} {
-			sizes = nil
 			c.setup.Sides = []Side{side}
-			group := Group{Open: func(_ context.Context, s *Setup) error {
-				*s = c.setup
-				return nil
-			}}
-			if _, err := (Runner{Rounds: 1, MaxKeys: 100, Budget: time.Second}).Run(t.Context(),
-				[]Group{group}); err != nil {
-				t.Fatal(err)
-			}
-			if got := sizes[len(sizes)-1]; got != c.most {
-				t.Errorf("%s: %d keys, want %d", c.name, got, c.most)
-			}
+			run(t, Runner{Rounds: 1, MaxKeys: 100, Budget: time.Second}, c.setup)
+			assert.Equal(t, c.most, last, c.name)
 		}
 	})
 }
 
+// The cause of an interrupt is the error of the run, and a group is closed anyway.
 func TestRunEnds(t *testing.T) {
-	closed := false
-	stop := errors.New("stop")
+	closed, stop := false, errors.New("stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	failing := Group{Title: "work", Open: func(_ context.Context, s *Setup) error {
+	failing := Group{Title: "work", Open: func(_ context.Context, s *Setup) {
 		s.Defer(func() error { closed = true; return nil })
-		s.Side("s", func(ctx context.Context, _ *Timing) error {
-			cancel(stop)
-			return ctx.Err()
-		})
-		return nil
+		s.Side("s", func(ctx context.Context, _ *Timing) { cancel(stop); must.Do(ctx.Err()) })
 	}}
-	if _, err := (Runner{Rounds: 1, MaxKeys: 1, Budget: 1}).Run(ctx,
-		[]Group{failing}); !errors.Is(err, stop) {
-		t.Errorf("error %v, want the cause", err)
-	}
-	if !closed {
-		t.Error("the group was not closed")
+	_, err := Runner{Rounds: 1, MaxKeys: 1, Budget: 1}.Run(ctx, []Group{failing})
+	require.ErrorIs(t, err, stop)
+	assert.True(t, closed)
+}
+
+// A side that fails, before a timing or in it, fails the run with its name.
+func TestFailureNamesTheSide(t *testing.T) {
+	broken := errors.New("broken")
+	fail := func(context.Context, *Timing) { must.Do(broken) }
+	for _, side := range []Side{{Name: "us", Run: fail}, {Name: "us", Prepare: fail}} {
+		_, err := Runner{Rounds: 1}.Run(t.Context(), []Group{{Title: "work",
+			Open: func(_ context.Context, s *Setup) { s.Sides = []Side{side} }}})
+		require.EqualError(t, err, "work: us: broken")
 	}
 }
 
@@ -180,23 +143,16 @@ func TestWithoutABoundTheBudgetSays(t *testing.T) {
 		for _, c := range []struct{ run, setup, want int }{{0, 0, 1000}, {0, 100, 100},
 			{500, 0, 500}, {500, 100, 100}} {
 			var keys int
-			side := Side{Name: "a microsecond a key",
-				Run: func(_ context.Context, timing *Timing) error {
-					keys = len(timing.Keys)
-					time.Sleep(time.Duration(keys) * time.Microsecond)
-					return nil
-				}}
-			group := Group{Open: func(_ context.Context, s *Setup) error {
-				*s = Setup{Sides: []Side{side}, MaxKeys: c.setup, MinKeys: 1, Multiple: 1}
-				return nil
-			}}
-			_, err := Runner{Rounds: 1, MaxKeys: c.run,
-				Budget: 20 * time.Millisecond}.Run(t.Context(), []Group{group})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.run+c.setup == 0 && keys < c.want || c.run+c.setup > 0 && keys != c.want {
-				t.Errorf("bounds %d and %d: %d keys, want %d", c.run, c.setup, keys, c.want)
+			run(t, Runner{Rounds: 1, MaxKeys: c.run, Budget: 20 * time.Millisecond}, Setup{
+				MaxKeys: c.setup, MinKeys: 1, Multiple: 1, Sides: []Side{{
+					Name: "a microsecond a key", Run: func(_ context.Context, timing *Timing) {
+						keys = len(timing.Keys)
+						time.Sleep(time.Duration(keys) * time.Microsecond)
+					}}}})
+			if c.run+c.setup == 0 {
+				assert.GreaterOrEqual(t, keys, c.want)
+			} else {
+				assert.Equal(t, c.want, keys, "bounds %d and %d", c.run, c.setup)
 			}
 		}
 	})
@@ -204,63 +160,64 @@ func TestWithoutABoundTheBudgetSays(t *testing.T) {
 
 // A group may work on another server than the run.
 func TestServerOfAGroup(t *testing.T) {
-	reads := func(each time.Duration) func(context.Context) (time.Duration, error) {
+	reads := func(each time.Duration) CPU {
 		total := time.Duration(0)
-		return func(context.Context) (time.Duration, error) { total += each; return total, nil }
+		return func(context.Context) time.Duration { total += each; return total }
 	}
-	side := Side{Name: "s", Run: func(context.Context, *Timing) error { return nil }}
-	group := func(of func(context.Context) (time.Duration, error)) Group {
-		return Group{Open: func(_ context.Context, s *Setup) error {
-			*s = Setup{Sides: []Side{side}, MinKeys: 10, MaxKeys: 10, ServerCPU: of}
-			return nil
-		}}
-	}
-	r := Runner{Rounds: 1, Budget: time.Nanosecond}
-	r.Meter.ServerCPU = reads(time.Millisecond)
-	rows, err := r.Run(t.Context(), []Group{group(reads(time.Second)), group(nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rows[0].ServerUS != 100_000 || rows[1].ServerUS != 100 {
-		t.Errorf("%v and %v us a key, want 100000 and 100", rows[0].ServerUS, rows[1].ServerUS)
+	r := Runner{Rounds: 1, Budget: time.Nanosecond,
+		Meter: Meter{ServerCPU: reads(time.Millisecond)}}
+	for _, c := range []struct {
+		of   CPU
+		want float64
+	}{{reads(time.Second), 100_000}, {nil, 100}} {
+		rows := run(t, r, Setup{MinKeys: 10, MaxKeys: 10, ServerCPU: c.of,
+			Sides: []Side{{Name: "s", Run: func(context.Context, *Timing) {}}}})
+		assert.Equal(t, c.want, rows[0].ServerUS)
 	}
 }
 
 // A group's connections are closed when it cannot be opened whole, the last first; and a close that
 // fails is an error of the run.
-func TestWhatWasOpenedIsClosed(t *testing.T) {
+func TestFailedGroupIsClosed(t *testing.T) {
 	broken, unclosed := errors.New("broken"), errors.New("unclosed")
 	var order []int
-	group := Group{Open: func(_ context.Context, s *Setup) error {
+	_, err := Runner{Rounds: 1}.Run(t.Context(), []Group{{Open: func(_ context.Context, s *Setup) {
 		for i := range 2 {
 			s.Defer(func() error { order = append(order, i); return unclosed })
 		}
-		return broken
-	}}
-	_, err := Runner{Rounds: 1}.Run(t.Context(), []Group{group})
-	if !errors.Is(err, broken) || !errors.Is(err, unclosed) || !slices.Equal(order, []int{1, 0}) {
-		t.Errorf("%v, closed %v", err, order)
-	}
+		must.Do(broken)
+	}}})
+	require.ErrorIs(t, err, broken)
+	require.ErrorIs(t, err, unclosed)
+	assert.Equal(t, []int{1, 0}, order)
 }
 
 // Rows of what is not timed in turn are rows of their group.
 func TestFiguresBelongToTheirGroup(t *testing.T) {
-	group := Group{Workload: "w", X: 3, Open: func(_ context.Context, s *Setup) error {
-		s.Rows = []Row{Figure("n", "s", 9, "B", ValueAtMost(10, 0, "B")),
-			Compared("n", "s", 9, "B", "other", 6, AtMost(1, 0))}
-		return nil
-	}}
-	rows, err := Runner{Rounds: 5}.Run(t.Context(), []Group{group})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []Row{
+	rows := run(t, Runner{Rounds: 5}, Setup{
+		Rows: []Row{Figure("n", "s", 9, "B", ValueAtMost(10, 0, "B")),
+			Compared("n", "s", 9, "B", "other", 6, AtMost(1, 0))}})
+	assert.Equal(t, []Row{
 		{Name: "n", Side: "s", Value: 9, Unit: "B", Rounds: 1, Goal: "<= 10 B", OK: true,
 			Workload: "w", X: 3},
 		{Name: "n", Side: "s", Value: 9, Unit: "B", Rounds: 1, Goal: "<= 1x", Against: "other",
 			AgainstValue: 6, Ratio: 1.5, Spread: [2]float64{1.5, 1.5}, Workload: "w", X: 3},
-	}
-	if !slices.Equal(rows, want) {
-		t.Errorf("%+v, want %+v", rows, want)
+	}, rows)
+}
+
+func TestRecent(t *testing.T) {
+	const n, gap = 20_000, 128
+	for _, share := range []int{0, 50, 90} {
+		at, repeated := make(map[string]int), 0
+		for i, key := range Recent(n, share, gap) {
+			first, known := at[key]
+			if !known {
+				at[key] = i
+				continue
+			}
+			repeated++
+			require.GreaterOrEqual(t, i-first, gap, fmt.Sprintf("key %d repeats %d", i, first))
+		}
+		assert.InDelta(t, share, 100*float64(repeated)/(n-gap), 2, "%% of duplicates")
 	}
 }

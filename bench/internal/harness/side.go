@@ -14,8 +14,9 @@ type Timing struct {
 	Latency []time.Duration
 }
 
-// Run does the work on all keys of a timing.
-type Run = func(context.Context, *Timing) error
+// Run does the work on all keys of a timing. Like everything that a group does it fails with
+// [must.Do].
+type Run = func(context.Context, *Timing)
 
 // Side is one way of doing a workload.
 type Side struct {
@@ -27,7 +28,7 @@ type Side struct {
 	// MinKeys of one timing of this side, where the setup's are fewer.
 	MinKeys int
 	// External measures elsewhere, such as in another program, and replaces Run.
-	External func(context.Context) (Sample, error)
+	External func(context.Context) Sample
 }
 
 // Metric is a figure of a Sample.
@@ -35,28 +36,50 @@ type Metric int
 
 // Metrics. What is left over of a Sample stands in columns of every row.
 const (
-	Rate         Metric = iota // keys/s; more is better
-	Nanos                      // wall time, ns per key
-	Micros                     // wall time, us per key
-	ServerMicros               // CPU of the server, us per key
-	Allocs                     // heap allocations per key
-	P50                        // latency of one call, us
-	P99                        // latency of one call, us
-	Messages                   // messages/s of a consumer; more is better
-	Relayed                    // messages/s of a database; more is better
-	CPUMicros                  // CPU of client and server together, us per key
-	// CPU of this process, ns per key: of one goroutine, on a machine with other work
-	CPUNanos
-	ClientMicros // CPU of this process, us per key
+	Rate         Metric = iota // more is better
+	Nanos                      // wall time
+	Micros                     // wall time
+	ServerMicros               // CPU of the server
+	Allocs                     // heap allocations
+	P50                        // latency of one call
+	P99                        // latency of one call
+	Messages                   // of a consumer; more is better
+	Relayed                    // of a database; more is better
+	CPUMicros                  // CPU of client and server together
+	CPUNanos                   // CPU of this process: for one goroutine, on a busy machine
+	ClientMicros               // CPU of this process
 )
 
-// Unit is the metric's, as rows have it.
-func (m Metric) Unit() string {
-	return [...]string{
-		"keys/s", "ns/key", "us/key", "server CPU us/key", "allocations/key", "us (p50)",
-		"us (p99)", "messages/s", "messages/s", "CPU us/key", "CPU ns/key", "client CPU us/key",
-	}[m]
+var metrics = [...]struct {
+	unit string
+	of   func(Sample) float64
+}{
+	Rate:         {"keys/s", rate},
+	Nanos:        {"ns/key", func(s Sample) float64 { return over(1e9, s.Rate) }},
+	Micros:       {"us/key", func(s Sample) float64 { return over(1e6, s.Rate) }},
+	ServerMicros: {"server CPU us/key", func(s Sample) float64 { return s.ServerUS }},
+	Allocs:       {"allocations/key", func(s Sample) float64 { return s.Allocs }},
+	P50:          {"us (p50)", func(s Sample) float64 { return s.P50Micros }},
+	P99:          {"us (p99)", func(s Sample) float64 { return s.P99Micros }},
+	Messages:     {"messages/s", rate},
+	Relayed:      {"messages/s", rate},
+	CPUMicros:    {"CPU us/key", func(s Sample) float64 { return s.ClientUS + s.ServerUS }},
+	CPUNanos:     {"CPU ns/key", func(s Sample) float64 { return s.ClientUS * 1e3 }},
+	ClientMicros: {"client CPU us/key", func(s Sample) float64 { return s.ClientUS }},
 }
+
+func rate(s Sample) float64 { return s.Rate }
+
+// over is a/b, and 0 where there is no b.
+func over(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+// Unit is the metric's, as rows have it.
+func (m Metric) Unit() string { return metrics[m].unit }
 
 // Pair is one row to be: a metric of a side, against that of another.
 type Pair struct {
@@ -85,7 +108,7 @@ type Group struct {
 	Unable string
 	// Open connects and prepares what the group needs. What it has deferred runs also after an
 	// error.
-	Open func(context.Context, *Setup) error
+	Open func(context.Context, *Setup)
 }
 
 // Setup is an opened group: the sides that are timed in turn, and the rows that come of it.
@@ -111,10 +134,18 @@ type Setup struct {
 }
 
 // Side adds a side that only runs.
-func (s *Setup) Side(name string, run Run) { s.Sides = append(s.Sides, Side{Name: name, Run: run}) }
+func (s *Setup) Side(name string, run Run) { s.Prepared(name, nil, run) }
+
+// Prepared adds a side that prepares each timing.
+func (s *Setup) Prepared(name string, prepare, run Run) {
+	s.Sides = append(s.Sides, Side{Name: name, Prepare: prepare, Run: run})
+}
 
 // Pair adds pairs.
 func (s *Setup) Pair(pairs ...Pair) { s.Pairs = append(s.Pairs, pairs...) }
+
+// Row adds a row that is known.
+func (s *Setup) Row(rows ...Row) { s.Rows = append(s.Rows, rows...) }
 
 // Defer has f called when the group ends; what was deferred last comes first.
 func (s *Setup) Defer(f func() error) { s.deferred = append(s.deferred, f) }

@@ -16,6 +16,8 @@ import (
 	"runtime/pprof"
 	"strings"
 	"time"
+
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 // Options say how a suite is run. Which of them a suite knows is in its Open.
@@ -44,14 +46,16 @@ type Suite struct {
 	Area, About string
 	Full, Quick Scale
 	Redis       string // the kind of server, where the command line does not say; empty: "private"
-	Open        func(context.Context, Options) (*Bench, error)
+	// Open starts the servers, and fails with [must.Do]. Those that it has added to the Bench are
+	// closed also after an error.
+	Open func(context.Context, Options, *Bench)
 }
 
 // Server is one that takes part in a run.
 type Server interface {
 	Name() string // as versions have it
 	Kind() string // where it is, for people
-	Version(context.Context) (string, error)
+	Version(context.Context) string
 	Close() error
 }
 
@@ -59,13 +63,16 @@ type Server interface {
 type Bench struct {
 	Groups  []Group
 	Servers []Server
-	Machine string            // besides processors and servers
+	Machine string            // other than processors and servers
 	Modules map[string]string // that take part: names by path
 	LeftOut []string
 	Meter   Meter
-	Between func(context.Context) error
+	Between func(context.Context)
 	Close   func() error // of what is not a server; nil: nothing
 }
+
+// LeaveOut notes what the run cannot measure, and why.
+func (b *Bench) LeaveOut(what string) { b.LeftOut = append(b.LeftOut, what) }
 
 func (b *Bench) end() error {
 	var err error
@@ -80,17 +87,11 @@ func (b *Bench) end() error {
 
 // Measure runs the suite and returns its results; those of a list are empty.
 func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Results, err error) {
-	b, err := s.Open(ctx, o)
-	if b != nil { // also after an error
-		defer func() { err = errors.Join(err, b.end()) }()
-	}
-	if err != nil {
-		return r, err
-	}
-	groups, err := b.choose(o)
-	if err != nil {
-		return r, err
-	}
+	b := &Bench{}
+	defer func() { err = errors.Join(err, b.end()) }()
+	defer must.Catch(&err)
+	s.Open(ctx, o, b)
+	groups := b.choose(o)
 	if o.List {
 		for _, g := range groups {
 			fmt.Println(g.Title)
@@ -101,11 +102,7 @@ func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Res
 		Versions: versions(b.Modules), LeftOut: b.LeftOut}
 	about := []string{machine()}
 	for _, server := range b.Servers {
-		version, err := server.Version(ctx)
-		if err != nil {
-			return r, err
-		}
-		if version != "" {
+		if version := server.Version(ctx); version != "" {
 			r.Versions[server.Name()] = version
 		}
 		about = append(about, server.Kind())
@@ -114,69 +111,51 @@ func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Res
 		about = append(about, b.Machine)
 	}
 	r.Machine = strings.Join(about, ", ")
-	end, err := profile(o.CPUProfile, o.MemProfile)
-	if err != nil {
-		return r, err
-	}
-	runner := Runner{Rounds: o.Rounds, MaxKeys: o.Keys, Budget: o.Budget, Progress: progress,
-		Meter: b.Meter, Between: b.Between}
-	r.Rows, err = runner.Run(ctx, groups)
-	return r, errors.Join(err, end())
+	defer startProfiles(o.CPUProfile, o.MemProfile)()
+	r.Rows, err = Runner{Rounds: o.Rounds, MaxKeys: o.Keys, Budget: o.Budget, Progress: progress,
+		Meter: b.Meter, Between: b.Between}.Run(ctx, groups)
+	return r, err
 }
 
 // choose returns the groups that the run has time for, and notes what it leaves out.
-func (b *Bench) choose(o Options) (chosen []Group, err error) {
+func (b *Bench) choose(o Options) (chosen []Group) {
 	match, err := regexp.Compile(o.Run)
-	if err != nil {
-		return nil, fmt.Errorf("-run: %w", err)
-	}
+	must.True(err == nil, "-run: %w", err)
 	for _, g := range b.Groups {
 		switch {
 		case !match.MatchString(g.Title) || g.Detail && o.Quick:
 		case g.Unable != "":
-			b.LeftOut = append(b.LeftOut, g.Title+": "+g.Unable)
+			b.LeaveOut(g.Title + ": " + g.Unable)
 		default:
 			chosen = append(chosen, g)
 		}
 	}
 	if o.Quick {
-		b.LeftOut = append(b.LeftOut,
-			"points between others, and large databases: a quick run, for orientation")
+		b.LeaveOut("points between others, and large databases: a quick run, for orientation")
 	}
-	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no workload matches -run %q on these servers: see -list", o.Run)
-	}
-	return chosen, nil
+	must.True(len(chosen) > 0, "no workload matches -run %q on these servers: see -list", o.Run)
+	return chosen
 }
 
-// profile starts the profiles whose files are named, of processor time and of allocations; end
-// writes them. Samples of processor time have the label "side".
-func profile(cpu, memory string) (end func() error, err error) {
+// startProfiles starts the profiles whose files are named, of processor time and of allocations;
+// end writes them. Samples of processor time have the label "side".
+func startProfiles(cpu, memory string) (end func()) {
 	var file *os.File
 	if memory != "" {
 		runtime.MemProfileRate = 64 << 10 // finer than the usual 512 KiB: runs are short
 	}
 	if cpu != "" {
-		if file, err = os.Create(cpu); err != nil {
-			return nil, err
-		}
-		if err := pprof.StartCPUProfile(file); err != nil {
-			return nil, errors.Join(err, file.Close())
-		}
+		file = must.Get(os.Create(cpu))
+		must.Do(pprof.StartCPUProfile(file))
 	}
-	return func() error {
-		var failed error
+	return func() {
 		if file != nil {
 			pprof.StopCPUProfile()
-			failed = file.Close()
+			must.Do(file.Close())
 		}
-		if memory == "" {
-			return failed
+		if memory != "" {
+			out := must.Get(os.Create(memory))
+			must.Do(errors.Join(pprof.Lookup("allocs").WriteTo(out, 0), out.Close()))
 		}
-		out, err := os.Create(memory)
-		if err != nil {
-			return errors.Join(failed, err)
-		}
-		return errors.Join(failed, pprof.Lookup("allocs").WriteTo(out, 0), out.Close())
-	}, nil
+	}
 }

@@ -3,71 +3,64 @@ package harness
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 // fake is a server that knows whether it was closed.
 type fake struct{ closed bool }
 
-func (*fake) Name() string                            { return "fake" }
-func (*fake) Kind() string                            { return "a fake on loopback" }
-func (*fake) Version(context.Context) (string, error) { return "7", nil }
-func (f *fake) Close() error                          { f.closed = true; return nil }
+func (*fake) Name() string                   { return "fake" }
+func (*fake) Kind() string                   { return "a fake on loopback" }
+func (*fake) Version(context.Context) string { return "7" }
+func (f *fake) Close() error                 { f.closed = true; return nil }
 
 // Results say what took part, what was left out and why, and the servers end with the run.
 func TestMeasure(t *testing.T) {
 	server := &fake{}
-	figure := func(title string, change func(*Group)) Group {
-		g := Group{Workload: title, Title: title, Open: func(_ context.Context, s *Setup) error {
-			s.Rows = []Row{Figure(title, "s", 1, "B", Goal{})}
-			return nil
+	open := func(_ context.Context, s *Setup) { s.Row(Figure("n", "s", 1, "B", Goal{})) }
+	suite := Suite{Area: "area", Open: func(_ context.Context, _ Options, b *Bench) {
+		*b = Bench{Servers: []Server{server}, Machine: "a test", Groups: []Group{
+			{Workload: "one", Title: "one", Open: open},
+			{Workload: "detail", Title: "detail", Open: open, Detail: true},
+			{Workload: "other", Title: "other", Open: open, Unable: "needs more"},
 		}}
-		change(&g)
-		return g
-	}
-	suite := Suite{Area: "area", Open: func(context.Context, Options) (*Bench, error) {
-		return &Bench{Servers: []Server{server}, Machine: "a test", Groups: []Group{
-			figure("one", func(*Group) {}), figure("detail", func(g *Group) {
-				g.Detail = true
-			}), figure("other", func(g *Group) { g.Unable = "needs more" }),
-		}}, nil
 	}}
 	r, err := suite.Measure(t.Context(), Options{Quick: true, Rounds: 1}, Progress{})
-	if err != nil || len(r.Rows) != 1 || r.Rows[0].Workload != "one" || r.Versions["fake"] != "7" ||
-		r.Versions["go"] == "" || !server.closed {
-		t.Errorf("%+v, %v, closed %v", r, err, server.closed)
-	}
-	if !strings.HasSuffix(r.Machine, ", a fake on loopback, a test") || r.Area != "area" ||
-		r.Date == "" {
-		t.Errorf("%+v", r)
-	}
-	if len(r.LeftOut) != 2 || r.LeftOut[0] != "other: needs more" ||
-		!strings.Contains(r.LeftOut[1], "quick run") {
-		t.Errorf("left out %q", r.LeftOut)
-	}
-	if r, err = suite.Measure(t.Context(), Options{Rounds: 1}, Progress{}); err != nil ||
-		len(r.Rows) != 2 || slices.ContainsFunc(r.LeftOut, func(what string) bool {
-		return strings.Contains(what, "quick")
-	}) {
-		t.Errorf("a full run: %+v, %v", r, err)
-	}
+	require.NoError(t, err)
+	require.Len(t, r.Rows, 1)
+	assert.Equal(t, []string{"one", "7", "area"},
+		[]string{r.Rows[0].Workload, r.Versions["fake"], r.Area})
+	assert.NotEmpty(t, r.Versions["go"])
+	assert.NotEmpty(t, r.Date)
+	assert.True(t, server.closed)
+	assert.Regexp(t, ", a fake on loopback, a test$", r.Machine)
+	require.Len(t, r.LeftOut, 2)
+	assert.Equal(t, "other: needs more", r.LeftOut[0])
+	assert.Contains(t, r.LeftOut[1], "quick run")
+
+	r, err = suite.Measure(t.Context(), Options{Rounds: 1}, Progress{})
+	require.NoError(t, err)
+	assert.Len(t, r.Rows, 2)
+	assert.Equal(t, []string{"other: needs more"}, r.LeftOut, "of a full run")
 	for _, o := range []Options{{Run: "nothing"}, {Run: "("}, {CPUProfile: t.TempDir()}} {
-		if _, err := suite.Measure(t.Context(), o, Progress{}); err == nil {
-			t.Errorf("%+v: no error", o)
-		}
+		_, err := suite.Measure(t.Context(), o, Progress{})
+		assert.Error(t, err, "%+v", o)
 	}
 }
 
 // A suite that could not start all of its servers ends those that it has started.
 func TestServersEndAfterAnError(t *testing.T) {
 	server, broken := &fake{}, errors.New("broken")
-	suite := Suite{Open: func(context.Context, Options) (*Bench, error) {
-		return &Bench{Servers: []Server{server}}, broken
+	suite := Suite{Open: func(_ context.Context, _ Options, b *Bench) {
+		b.Servers = []Server{server}
+		must.Do(broken)
 	}}
-	if _, err := suite.Measure(t.Context(), Options{}, Progress{}); !errors.Is(err, broken) ||
-		!server.closed {
-		t.Errorf("%v, closed %v", err, server.closed)
-	}
+	_, err := suite.Measure(t.Context(), Options{}, Progress{})
+	require.ErrorIs(t, err, broken)
+	assert.True(t, server.closed)
 }

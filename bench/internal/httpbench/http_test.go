@@ -4,93 +4,62 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 )
 
 // Every side but those of PostgreSQL does what its row says: the handler runs once for each new key
 // and not at all for a replay, or the timing fails.
 func TestSides(t *testing.T) {
-	s, err := server.Open(t.Context(), server.Embedded, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	s := server.Open(t.Context(), &harness.Bench{}, server.Embedded, 0)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	e := &env{redis: s}
-	r := harness.Runner{Rounds: 1, MaxKeys: 64, Budget: 5 * time.Millisecond}
-	rows, err := r.Run(t.Context(), e.groups())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rows, err := harness.Runner{Rounds: 1, MaxKeys: 64, Budget: 5 * time.Millisecond}.Run(
+		t.Context(), e.groups())
+	require.NoError(t, err)
 	seen := make(map[string]bool)
 	for _, row := range rows {
-		if row.Value <= 0 || row.P50Micros <= 0 || row.P99Micros < row.P50Micros ||
-			row.Allocs <= 0 || row.Against != "" && row.Ratio <= 0 {
-			t.Errorf("%+v", row)
-		}
+		assert.True(t, row.Value > 0 && row.P50Micros > 0 && row.P99Micros >= row.P50Micros &&
+			row.Allocs > 0 && (row.Against == "" || row.Ratio > 0), "%+v", row)
 		seen[row.Name+": "+row.Side] = true
 	}
-	if want := 2 * (len(family[New].sides) - len(needsSQL) +
-		len(family[Replay].sides)); len(seen) != want {
-		t.Errorf("%d sides were told of, want %d", len(seen), want)
-	}
+	assert.Len(t, seen, 2*(len(family[New].sides)-len(needsSQL)+len(family[Replay].sides)))
+}
+
+func opened(t *testing.T, side string) *party {
+	s := &harness.Setup{}
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return (&env{}).newParty(t.Context(), s, side, false, 1)
 }
 
 // A key that is not new where it should be, or new where it should be known, is an error and no
 // timing.
 func TestWrongWorkIsNotTimed(t *testing.T) {
-	p := &party{name: oursMemory}
-	if err := openers[oursMemory](t.Context(), nil, p, 1); err != nil {
-		t.Fatal(err)
+	p := opened(t, oursMemory)
+	timing := func() *harness.Timing {
+		return &harness.Timing{Keys: harness.FreshKeys(3), Latency: make([]time.Duration, 3)}
 	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	p.connect(1)
-	work := &harness.Timing{Keys: harness.FreshKeys(3), Latency: make([]time.Duration, 3)}
-	if err := p.side().Run(t.Context(), work); err != nil {
-		t.Fatal(err)
+	work := timing()
+	run := func(work *harness.Timing) error {
+		return must.Try(func() { p.side().Run(t.Context(), work) })
 	}
-	if err := p.side().Run(t.Context(), work); err == nil {
-		t.Error("replays were timed as new requests")
-	}
+	require.NoError(t, run(work))
+	require.Error(t, run(work), "replays were timed as new requests")
 	p.again = true
-	if err := p.side().Run(t.Context(), work); err != nil {
-		t.Error(err)
-	}
-	work.Keys = harness.FreshKeys(3)
-	if err := p.side().Run(t.Context(), work); err == nil {
-		t.Error("new requests were timed as replays")
-	}
+	require.NoError(t, run(work))
+	require.Error(t, run(timing()), "new requests were timed as replays")
 }
 
 // What the client counts as its own is next to nothing: the rows are about servers.
 func TestClientAllocatesNothing(t *testing.T) {
-	p := &party{name: fiberBare}
-	if err := openers[fiberBare](t.Context(), nil, p, 1); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	p.connect(1)
+	p := opened(t, fiberBare)
 	const n = 2000
-	keys := harness.FreshKeys(n)
-	allocs := testing.AllocsPerRun(3, func() {
-		if err := p.send(t.Context(), keys, nil); err != nil {
-			t.Fatal(err)
-		}
-	})
+	work := &harness.Timing{Keys: harness.FreshKeys(n), Latency: make([]time.Duration, n)}
+	allocs := testing.AllocsPerRun(3, func() { p.send(t.Context(), work, true) })
 	// of client and a server that allocates nothing either
-	if each := allocs / n; each > mostAllocs {
-		t.Errorf("%v allocations for each request", each)
-	}
+	assert.LessOrEqual(t, allocs/n, float64(mostAllocs))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	fiberredis "github.com/gofiber/storage/redis/v3"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/resp"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
@@ -44,40 +44,28 @@ const (
 )
 
 // opener makes the site of a party, and what it needs.
-type opener func(ctx context.Context, e *env, p *party, callers int) error
+type opener func(ctx context.Context, e *env, p *party, callers int)
 
 var openers = map[string]opener{
-	bareSide: func(ctx context.Context, _ *env, p *party, _ int) error {
-		return p.nethttp(ctx, nil, nil)
+	bareSide: func(ctx context.Context, _ *env, p *party, _ int) { p.nethttp(ctx, nil, nil) },
+	rawTwo:   raw, rawOne: raw, byHandSide: byHand,
+	oursMemory: func(ctx context.Context, _ *env, p *party, _ int) {
+		p.claimed(ctx, dedup.Memory(capacity))
 	},
-	rawTwo: raw, rawOne: raw, byHandSide: byHand,
-	oursMemory: func(ctx context.Context, _ *env, p *party, _ int) error {
-		return p.claimed(ctx, dedup.Memory(capacity))
+	oursRedis: func(ctx context.Context, e *env, p *party, _ int) {
+		p.claimed(ctx, must.Get(redisadapter.New(ctx, server.NewClient(p.Setup, e.redis.Addr, 0, 0),
+			redisadapter.Options{Prefix: "bench" + harness.Fresh()[:8]})))
 	},
-	oursRedis: func(ctx context.Context, e *env, p *party, _ int) error {
-		client := server.NewClient(e.redis.Addr, 0, 0)
-		p.Defer(client.Close)
-		store, err := redisadapter.New(ctx,
-			client, redisadapter.Options{Prefix: "bench" + harness.Fresh()[:8]})
-		if err != nil {
-			return err
-		}
-		return p.claimed(ctx, store)
-	},
-	oursSQL: atomicSQL,
-	fiberBare: func(ctx context.Context, _ *env, p *party, _ int) error {
-		return p.fiber(ctx, nil)
-	},
-	fiberMemory: func(ctx context.Context, _ *env, p *party, _ int) error {
-		return p.fiber(ctx, idempotency.New(fiberConfig()))
+	oursSQL:   atomicSQL,
+	fiberBare: func(ctx context.Context, _ *env, p *party, _ int) { p.fiber(ctx, nil) },
+	fiberMemory: func(ctx context.Context, _ *env, p *party, _ int) {
+		p.fiber(ctx, idempotency.New(fiberConfig()))
 	},
 	// The storage is fiber's own, and the lock its default: of this process.
-	fiberRedis: func(ctx context.Context, e *env, p *party, _ int) error {
-		client := server.NewClient(e.redis.Addr, 1, 0)
-		p.Defer(client.Close)
+	fiberRedis: func(ctx context.Context, e *env, p *party, _ int) {
 		cfg := fiberConfig()
-		cfg.Storage = fiberredis.NewFromConnection(client)
-		return p.fiber(ctx, idempotency.New(cfg))
+		cfg.Storage = fiberredis.NewFromConnection(server.NewClient(p.Setup, e.redis.Addr, 1, 0))
+		p.fiber(ctx, idempotency.New(cfg))
 	},
 }
 
@@ -89,129 +77,95 @@ func fiberConfig() idempotency.Config {
 func account(*http.Request) (string, error) { return "acct-4711", nil }
 
 // claimed serves behind the middleware over a store.
-func (p *party) claimed(ctx context.Context, store dedup.Store) error {
-	d, err := dedup.New(store,
+func (p *party) claimed(ctx context.Context, store dedup.Store) {
+	d := work.Open(p.Setup, store,
 		dedup.Config{Namespace: "bench-http", Window: window, LeaseTTL: lease})
-	if err != nil {
-		return err
-	}
-	p.Defer(func() error { return work.Close(d) })
-	run, err := httpadapter.Claimed(d)
-	if err != nil {
-		return err
-	}
-	return p.behind(ctx, run, nil)
+	p.behind(ctx, must.Get(httpadapter.Claimed(d.Deduper)), nil)
 }
 
 // behind serves behind the middleware with a runner.
 func (p *party) behind(ctx context.Context, run httpadapter.Runner,
-	effect func(*http.Request) error) error {
-	m, err := httpadapter.New(run, account, httpadapter.Config{})
-	if err != nil {
-		return err
-	}
-	return p.nethttp(ctx, effect, m.Handler)
+	effect func(*http.Request) error) {
+	p.nethttp(ctx, effect, must.Get(httpadapter.New(run, account, httpadapter.Config{})).Handler)
 }
 
 // raw is what no middleware over Redis can do without: a claim and the record, or the look at the
 // record.
-func raw(ctx context.Context, e *env, p *party, callers int) error {
-	conns, err := work.DialRaw(ctx, &p.Setup, e.redis.Addr, callers)
-	if err != nil {
-		return err
-	}
+func raw(ctx context.Context, e *env, p *party, callers int) {
 	pool := make(chan *resp.Conn, callers)
-	for _, c := range conns {
+	for _, c := range work.DialRaw(ctx, p.Setup, e.redis.Addr, callers) {
 		pool <- c
 	}
 	const token = "0123456789abcdef0123456789ab"
-	once := func(ctx context.Context, c *resp.Conn, keys []string) error {
-		if err := c.ClaimNew(ctx, keys, token, lease); err != nil {
-			return err
-		}
-		return c.Complete(ctx, keys, token, receipt, window)
+	once := func(ctx context.Context, c *resp.Conn, keys []string) {
+		c.ClaimNew(ctx, keys, token, lease)
+		c.Complete(ctx, keys, token, receipt, window)
 	}
 	if p.again {
-		p.known = func(ctx context.Context, keys []string) error {
+		p.known = func(ctx context.Context, keys []string) {
 			c := <-pool
 			defer func() { pool <- c }()
-			return once(ctx, c, keys)
+			once(ctx, c, keys)
 		}
 	}
-	return p.nethttp(ctx, func(r *http.Request) error {
+	p.nethttp(ctx, func(r *http.Request) (err error) {
+		defer must.Catch(&err)
 		c := <-pool
 		defer func() { pool <- c }()
 		keys := []string{r.Header.Get("Idempotency-Key")}
 		if p.again {
-			return c.ClaimKnown(r.Context(), keys, token, lease)
+			c.ClaimKnown(r.Context(), keys, token, lease)
+		} else {
+			once(r.Context(), c, keys)
 		}
-		return once(r.Context(), c, keys)
+		return nil
 	}, nil)
 }
 
-const effect = `INSERT INTO bench_http_charges (key, account, amount) VALUES ($1, $2, $3)`
-
-// querier is a transaction.
-type querier interface {
+// insert is the effect of a charge.
+func insert(r *http.Request, tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}
-
-func insert(r *http.Request, q querier) error {
-	_, err := q.ExecContext(r.Context(), effect, r.Header.Get("Idempotency-Key"), "acct-4711", 4200)
+}) error {
+	_, err := tx.ExecContext(r.Context(),
+		`INSERT INTO bench_http_charges (key, account, amount) VALUES ($1, $2, $3)`,
+		r.Header.Get("Idempotency-Key"), "acct-4711", 4200)
 	return err
 }
 
 // database opens a pool for the callers, and makes the tables.
-func (p *party) database(ctx context.Context, e *env, callers int) (*sql.DB, error) {
-	db, err := e.postgres.Pool(callers)
-	if err != nil {
-		return nil, err
-	}
+func (p *party) database(ctx context.Context, e *env, callers int) *sql.DB {
+	db := e.postgres.Pool(callers)
 	p.Defer(db.Close)
 	for _, table := range []string{
-		`bench_http_charges (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, key text NOT NULL, account text NOT NULL, amount bigint NOT NULL)`,
-		`bench_http_records (key text PRIMARY KEY, answer text NOT NULL, made timestamptz NOT NULL DEFAULT now())`,
+		`bench_http_charges (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ` +
+			`key text NOT NULL, account text NOT NULL, amount bigint NOT NULL)`,
+		`bench_http_records (key text PRIMARY KEY, answer text NOT NULL, ` +
+			`made timestamptz NOT NULL DEFAULT now())`,
 	} {
-		if _, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+table); err != nil {
-			return nil, fmt.Errorf("httpbench: %w", err)
-		}
+		must.Get(db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+table))
 	}
-	return db, nil
+	return db
 }
 
-func atomicSQL(ctx context.Context, e *env, p *party, callers int) error {
-	db, err := p.database(ctx, e, callers)
-	if err != nil {
-		return err
-	}
-	marks, err := sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
-		Namespace: "bench-http", Window: window, Table: "bench_http_marks"})
-	if err != nil {
-		return err
-	}
-	if err := marks.Migrate(ctx, db); err != nil {
-		return err
-	}
-	run, err := marks.Runner(db, sqladapter.RunnerConfig{})
-	if err != nil {
-		return err
-	}
-	return p.behind(ctx, run, func(r *http.Request) error {
-		tx, ok := sqladapter.TxFrom(r.Context())
-		if !ok {
-			return errors.New("httpbench: no transaction")
-		}
-		return insert(r, tx)
-	})
+func atomicSQL(ctx context.Context, e *env, p *party, callers int) {
+	db := p.database(ctx, e, callers)
+	marks := must.Get(sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
+		Namespace: "bench-http", Window: window, Table: "bench_http_marks"}))
+	must.Do(marks.Migrate(ctx, db))
+	p.behind(ctx, must.Get(marks.Runner(db, sqladapter.RunnerConfig{})),
+		func(r *http.Request) error {
+			tx, ok := sqladapter.TxFrom(r.Context())
+			if !ok {
+				return errors.New("httpbench: no transaction")
+			}
+			return insert(r, tx)
+		})
 }
 
 // byHand is the transaction that people write: a record with a unique key, the effect, COMMIT.
-func byHand(ctx context.Context, e *env, p *party, callers int) error {
-	db, err := p.database(ctx, e, callers)
-	if err != nil {
-		return err
-	}
-	return p.nethttp(ctx, func(r *http.Request) (err error) {
+func byHand(ctx context.Context, e *env, p *party, callers int) {
+	db := p.database(ctx, e, callers)
+	p.nethttp(ctx, func(r *http.Request) error {
 		tx, err := db.BeginTx(r.Context(), nil)
 		if err != nil {
 			return err

@@ -19,34 +19,20 @@ var Suite = harness.Suite{
 	Area: "http", About: "requests through httpadapter next to their limits and peers",
 	Full:  harness.Scale{Rounds: 7, Keys: 50_000, Budget: 300 * time.Millisecond},
 	Quick: harness.Scale{Rounds: 3, Keys: 50_000, Budget: 50 * time.Millisecond},
-	Open: func(ctx context.Context, o harness.Options) (b *harness.Bench, err error) {
-		e := &env{}
-		b = &harness.Bench{
-			LeftOut: []string{"github.com/repenguin22/idemlease, which the Go module proxy does not have"},
-			Modules: map[string]string{
-				"github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx",
-				"github.com/gofiber/fiber/v3":         "fiber-v3",
-				"github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
-				"github.com/valyala/fasthttp":         "fasthttp",
-			},
+	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
+		b.LeaveOut("github.com/repenguin22/idemlease, which the Go module proxy does not have")
+		b.Modules = map[string]string{
+			"github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx",
+			"github.com/gofiber/fiber/v3":         "fiber-v3",
+			"github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
+			"github.com/valyala/fasthttp":         "fasthttp",
 		}
-		if e.redis, err = server.Open(ctx, o.Redis, o.Port); err != nil {
-			return b, err
-		}
-		b.Servers = append(b.Servers, e.redis)
+		e := &env{redis: server.Open(ctx, b, o.Redis, o.Port)}
 		if e.redis.Own {
 			b.Between = e.redis.Empty
 		}
-		if o.Postgres == server.None {
-			b.LeftOut = append(b.LeftOut, "PostgreSQL")
-		} else if e.postgres, err = server.OpenDatabase(ctx, sqladapter.Postgres, o.Postgres,
-			0); err != nil {
-			return b, err
-		} else {
-			b.Servers = append(b.Servers, e.postgres)
-		}
+		e.postgres = server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres, 0)
 		b.Groups = e.groups()
-		return b, nil
 	},
 }
 
@@ -108,8 +94,13 @@ func (e *env) groups() []harness.Group {
 				title = name + ", 1 connection"
 			}
 			all = append(all, harness.Group{Workload: name, X: float64(callers), Title: title,
-				Open: func(ctx context.Context, s *harness.Setup) error {
-					return e.open(ctx, s, name, callers)
+				Open: func(ctx context.Context, s *harness.Setup) {
+					s.Multiple = callers
+					for _, side := range e.sides(name) {
+						again := name == Replay && side != bareSide && side != fiberBare
+						s.Sides = append(s.Sides, e.newParty(ctx, s, side, again, callers).side())
+					}
+					s.Pair(e.pairs(name)...)
 				}})
 		}
 	}
@@ -119,33 +110,16 @@ func (e *env) groups() []harness.Group {
 // needsSQL are the sides that are left out without a PostgreSQL.
 var needsSQL = []string{byHandSide, oursSQL}
 
-func (e *env) has(side string) bool { return e.postgres != nil || !slices.Contains(needsSQL, side) }
-
-func (e *env) open(ctx context.Context, s *harness.Setup, name string, callers int) error {
-	s.Multiple = callers
-	for _, side := range family[name].sides {
-		if !e.has(side) {
-			continue
-		}
-		p := &party{name: side, again: name == Replay && side != bareSide && side != fiberBare}
-		s.Defer(p.Close)
-		if err := openers[side](ctx, e, p, callers); err != nil {
-			return fmt.Errorf("%s: %w", side, err)
-		}
-		p.connect(callers)
-		s.Sides = append(s.Sides, p.side())
-	}
-	s.Pair(e.pairs(name)...)
-	return nil
+func (e *env) sides(name string) []string {
+	return slices.DeleteFunc(slices.Clone(family[name].sides), func(side string) bool {
+		return e.postgres == nil && slices.Contains(needsSQL, side)
+	})
 }
 
 // pairs are the medians of each side, and how they compare; last, the 99th percentiles.
 func (e *env) pairs(name string) []harness.Pair {
 	var pairs, tails []harness.Pair
-	for _, side := range family[name].sides {
-		if !e.has(side) {
-			continue
-		}
+	for _, side := range e.sides(name) {
 		before := len(pairs)
 		for _, c := range family[name].pairs {
 			if c.side == side {

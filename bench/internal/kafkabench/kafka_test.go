@@ -9,145 +9,123 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 )
 
 // embedded is where every workload runs in a test: small, and without other processes.
 func embedded(t *testing.T) *env {
 	t.Helper()
-	redis, err := server.Open(t.Context(), server.Embedded, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded, 0)
 	t.Cleanup(func() { _ = redis.Close() })
-	b, err := server.EmbedBroker()
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := server.EmbedBroker()
 	t.Cleanup(func() { _ = b.Close() })
-	e := &env{redis: redis, broker: b, budget: time.Millisecond, messages: least}
-	e.measureCPU()
-	return e
+	return &env{redis: redis, broker: b, budget: time.Millisecond, messages: 200, behind: 1000,
+		gap: 256, meter: harness.Meter{ServerCPU: redis.CPU(), BrokerCPU: b.CPU()}}
 }
 
-// Every side takes every message of the log, and counts it once: new ones and duplicates.
+// Every side takes every message of the log, and counts it once: new ones and duplicates. It has
+// the effect of new ones only.
 func TestSidesCountEveryMessageOnce(t *testing.T) {
 	e := embedded(t)
 	log := server.Log{Topic: "t", ValueSize: 10, Keys: 7}
 	for range 2 {
-		log.IDs = append(log.IDs, harness.Recent(2*gap+100, 50, gap))
+		log.IDs = append(log.IDs, harness.Recent(2*e.gap+100, 50, e.gap))
 	}
-	if err := e.broker.Write(log); err != nil {
-		t.Fatal(err)
-	}
+	e.broker.Write(log)
 	for _, s := range (point{partitions: 4, value: 100}).sides() {
 		t.Run(s.name, func(t *testing.T) {
-			if err := e.redis.Empty(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			j := job{brokers: e.broker.Addrs, redis: e.redis.Addr, group: s.name, log: log,
-				done: newProgress()}
-			m, err := s.start(t.Context(), j)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := j.done.await(t.Context(), int64(log.Size()), m.failed); err != nil {
-				t.Error(err)
-			}
-			if err := m.stop(); err != nil {
-				t.Error(err)
-			}
-			if n := j.done.n.Load(); n != int64(log.Size()) {
-				t.Errorf("%d messages of %d", n, log.Size())
-			}
+			require.NoError(t, must.Try(func() {
+				e.consume(t.Context(), s, log, nil,
+					func(ctx context.Context, done *progress, failed <-chan error) {
+						done.await(ctx, int64(log.Size()), failed)
+						assert.Equal(t, int64(log.Size()), done.n.Load())
+					})
+			}))
 		})
 	}
 }
 
+// The groups run from their topic to their last row.
 func TestGroupsRun(t *testing.T) {
 	e := embedded(t)
-	e.choose = func(side string) bool {
-		return !strings.Contains(side, "rich") || strings.Contains(side, "fast")
-	}
-	match := regexp.MustCompile("^4 partitions, 100 B, 50 %|^fast")
+	e.choose = regexp.MustCompile("^(Redis batches, rich|by hand|adapter, rich)").MatchString
+	match := regexp.MustCompile("^4 partitions, 100 B, 50 %|messages/s$")
 	groups := slices.DeleteFunc(e.groups(), func(g harness.Group) bool {
 		return !match.MatchString(g.Title)
 	})
-	if len(groups) != 2 {
-		t.Fatalf("%d groups", len(groups))
-	}
-	r := harness.Runner{Rounds: 1, MaxKeys: 1}
-	rows, err := r.Run(t.Context(), groups)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(rows) < 8 {
-		t.Errorf("%d rows", len(rows))
-	}
+	require.Len(t, groups, 2)
+	rows, err := harness.Runner{Rounds: 1, MaxKeys: 1}.Run(t.Context(), groups)
+	require.NoError(t, err)
+	assert.Len(t, rows, 4+2)
 	for _, row := range rows {
-		if row.Value <= 0 || row.Allocs <= 0 || row.Unit != "messages/s" || row.Binds == "" ||
-			strings.Contains(row.Side, "rich") {
-			t.Errorf("row %+v", row)
-		}
-		if row.Against != "" && (row.Ratio <= 0 || row.AgainstValue <= 0) {
-			t.Errorf("row %q has no ratio to %q: a pair names a side that is not there", row.Name,
-				row.Against)
-		}
+		assert.Positive(t, row.Value, "%+v", row)
+		assert.Equal(t, row.Unit == messages, row.Binds != "", "%+v", row)
+		// A pair without a ratio names a side that is not there.
+		assert.Equal(t, row.Against != "", row.Ratio > 0, "%+v", row)
+		assert.NotContains(t, row.Side, "seen-only")
 	}
+}
+
+var messages = harness.Messages.Unit()
+
+// What counts next to a slow partition are the messages of the fast one.
+func TestFastPartitionAloneCounts(t *testing.T) {
+	e := embedded(t)
+	log := e.newLog(10, [][]string{slowNumber: harness.FreshKeys(60), 1: harness.FreshKeys(50)})
+	e.write(&harness.Setup{}, log)
+	require.NoError(t, must.Try(func() {
+		e.consume(t.Context(), side{nextSide, fastOnly}, log, nil,
+			func(ctx context.Context, done *progress, failed <-chan error) {
+				done.await(ctx, 50, failed)
+			})
+	}))
+	assert.Equal(t, "fast partition next to one whose messages take 20 ms", e.neighbors().Title)
 }
 
 // The pairs of a point speak of its sides, and every layout has the goal next to its limits once;
 // next to loops written by hand at the central point only.
 func TestPairs(t *testing.T) {
 	for _, p := range points() {
-		var names []string
+		names := []string{""}
 		for _, s := range p.sides() {
 			names = append(names, s.name)
 		}
 		goals := map[string]int{}
 		for _, pair := range p.pairs() {
-			for _, name := range []string{pair.Side, pair.Against, pair.Or} {
-				if name != "" && !slices.Contains(names, name) {
-					t.Errorf("%s: %q is no side", p.title(), name)
-				}
+			assert.Subset(t, names, []string{pair.Side, pair.Against, pair.Or}, p.title())
+			if pair.Goal == (harness.Goal{}) {
+				continue
 			}
-			if pair.Goal != (harness.Goal{}) {
-				byHand := pair.Against == naiveSide || pair.Against == byHandSide
-				if byHand != (pair.Or == "") || byHand && !p.central() ||
-					!byHand && pair.Against != bareSide {
-					t.Errorf("%s: the goal of %q is beside %q and %q", p.title(), pair.Side,
-						pair.Against, pair.Or)
-				}
-				if !byHand {
-					goals[pair.Side]++
-				}
+			byHand := pair.Against == naiveSide || pair.Against == byHandSide
+			assert.Equal(t, byHand, pair.Or == "", "%+v", pair)
+			assert.True(t, byHand && p.central() || !byHand && pair.Against == bareSide,
+				"%+v", pair)
+			if !byHand {
+				goals[pair.Side]++
 			}
 		}
-		if goals[adapterSide("rich")] != 1 || goals[adapterSide("seen-only")] != 1 {
-			t.Errorf("%s: goals %v", p.title(), goals)
-		}
+		assert.Equal(t, []int{1, 1}, []int{goals[adapterSide("rich")],
+			goals[adapterSide("seen-only")]}, p.title())
 	}
 }
 
-// A side that is alone is beside nothing, and has missed no goal.
+// A side that is alone is compared with nothing, and has missed no goal.
 func TestPairsOfChosenSides(t *testing.T) {
-	e := &env{choose: func(side string) bool {
-		return side == adapterSide("rich") || side == naiveSide
-	}}
-	got := e.chosen(point{partitions: 4, value: 100}.pairs())
+	rich := adapterSide("rich")
+	e := &env{choose: func(side string) bool { return side == rich || side == naiveSide }}
 	var rows []string
-	for _, p := range got {
-		rows = append(rows, p.Side+" beside "+p.Against+p.Or+p.Goal.String())
+	for _, p := range e.chosen(point{partitions: 4, value: 100}.pairs()) {
+		rows = append(rows, strings.Join([]string{p.Side, p.Against + p.Or, p.Goal.String()}, "; "))
 	}
-	const byNaive = ">= 6x (stretch 9x)"
-	want := []string{
-		adapterSide("rich") + " beside ", adapterSide("rich") + " beside " + naiveSide + byNaive,
-		adapterSide("rich") + " beside ", naiveSide + " beside ",
-	}
-	if !slices.Equal(rows, want) {
-		t.Errorf("%q, want %q", rows, want)
-	}
+	assert.Equal(t, []string{
+		rich + "; ; ", rich + "; " + naiveSide + "; >= 6x (stretch 9x)", rich + "; ; ",
+		naiveSide + "; ; ",
+	}, rows)
 }
 
 func TestPointsAreAllThere(t *testing.T) {
@@ -165,53 +143,42 @@ func TestPointsAreAllThere(t *testing.T) {
 		"16 partitions, 100 B, 0 % duplicates", "16 partitions, 100 B, 10 % duplicates",
 		"16 partitions, 100 B, 50 % duplicates", "16 partitions, 100 B, 90 % duplicates",
 		"4 partitions, 1000 B, 0 % duplicates", "16 partitions, 1000 B, 0 % duplicates",
-		"fast partition next to one whose messages take 20 ms",
+		"fast partition next to one whose messages take 20 ms", "4 partitions, 100 messages/s",
 	} {
-		if !slices.Contains(titles, want) {
-			t.Errorf("no group is called %q", want)
-		}
+		assert.Contains(t, titles, want)
 	}
-	if details == 0 || details == len(titles) {
-		t.Errorf("a quick run has %d of %d", len(titles)-details, len(titles))
-	}
+	assert.True(t, details > 0 && details < len(titles), "a quick run leaves out %d", details)
 }
 
 // What is timed of a log has duplicates in it, and lies within it.
 func TestLogsAreLongEnough(t *testing.T) {
-	e := &env{messages: 5000}
+	e := &env{messages: 5000, ahead: warm, behind: tail, gap: far}
 	for _, p := range points() {
-		log := e.log(p)
-		if len(log.IDs) != p.partitions || log.ValueSize != p.value {
-			t.Errorf("%s: %d partitions of %d bytes", p.title(), len(log.IDs), log.ValueSize)
-		}
-		if need := warmUp(p.partitions) + e.messages + tail/2; log.Size() < need ||
-			warmUp(p.partitions) < p.partitions*gap {
-			t.Errorf("%s: %d messages, want %d", p.title(), log.Size(), need)
-		}
+		log, ahead := e.log(p), e.warmUp(p.partitions)
+		assert.Len(t, log.IDs, p.partitions)
+		assert.Equal(t, p.value, log.ValueSize)
+		assert.GreaterOrEqual(t, log.Size(), ahead+e.messages+tail/2, p.title())
+		assert.GreaterOrEqual(t, ahead, p.partitions*far, p.title())
 	}
 }
 
 func TestProgress(t *testing.T) {
 	p, boom := newProgress(), errors.New("boom")
-	p.add(3)
-	if err := p.await(t.Context(), 3, nil); err != nil {
-		t.Error(err)
+	await := func(ctx context.Context, n int64, failed <-chan error) error {
+		return must.Try(func() { p.await(ctx, n, failed) })
 	}
+	p.add(3)
+	require.NoError(t, await(t.Context(), 3, nil))
 	go func() {
 		p.add(2)
 		p.add(2)
 	}()
-	if err := p.await(t.Context(), 7, nil); err != nil || p.n.Load() != 7 {
-		t.Errorf("%d, %v", p.n.Load(), err)
-	}
+	require.NoError(t, await(t.Context(), 7, nil))
+	assert.Equal(t, int64(7), p.n.Load())
 	failed := make(chan error, 1)
 	failed <- boom
-	if err := p.await(t.Context(), 8, failed); !errors.Is(err, boom) {
-		t.Errorf("a consumer that has failed: %v", err)
-	}
+	require.ErrorIs(t, await(t.Context(), 8, failed), boom, "a consumer that has failed")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(boom)
-	if err := p.await(ctx, 8, nil); !errors.Is(err, boom) {
-		t.Errorf("a run that has ended: %v", err)
-	}
+	require.ErrorIs(t, await(ctx, 8, nil), boom, "a run that has ended")
 }

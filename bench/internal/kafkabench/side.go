@@ -3,11 +3,17 @@ package kafkabench
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"runtime"
 	"runtime/pprof"
+	"sync/atomic"
 	"time"
 
+	"github.com/IBM/sarama"
+
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 )
 
@@ -19,121 +25,147 @@ type env struct {
 	budget   time.Duration          // of one timing
 	messages int                    // most of one timing
 	choose   func(side string) bool // which sides take part, by name; nil: all
+	ahead    int                    // messages before those that are timed, at least
+	behind   int                    // messages of the log that are left when a timing ends
+	gap      int                    // how far at least a duplicate lies behind its original
 }
 
-// measureCPU has the servers' CPU measured where they are processes of their own.
-func (e *env) measureCPU() {
-	e.meter = harness.Meter{ServerCPU: e.redis.CPU(), BrokerCPU: e.broker.CPU()}
-}
+const (
+	// warm is env.ahead of a run: connections, groups, pools and pipelines are as they stay then.
+	warm = 4000
+	// tail is env.behind of a run, so that no partition has run dry and its neighbors' work looks
+	// better or worse than it is.
+	tail = 20_000
+	// far is env.gap of a run: more than the adapter has claimed of a partition, so that it is a
+	// duplicate of something done.
+	far = 1024
+	// least is the smallest number of messages that is timed.
+	least = 2000
+)
 
 // side is one way of consuming a log. A further consumer, of another client or another
 // store, needs a function that starts it and a line in [point.sides].
 type side struct {
 	name  string
-	start func(ctx context.Context, j job) (*member, error)
+	start func(ctx context.Context, j job) consumer
 }
+
+// consumer works until its context ends or there is nothing left.
+type consumer func(context.Context) error
 
 // job is what a consumer is to do: consume log once, and count in done what is finished.
 type job struct {
+	*harness.Setup // what is opened for it
+
 	brokers []string
 	redis   string // host:port
 	group   string // of consumers; fresh for every timing
 	log     server.Log
 	done    *progress
+	effect  func(*sarama.ConsumerMessage) // nil: there is none
 }
-
-// member is a running consumer.
-type member struct {
-	failed <-chan error // gets the error when it ends by itself
-	stop   func() error // ends it and waits for it
-}
-
-// background makes a member of run, which works until its context ends or there is nothing
-// left. shut runs after it.
-func background(ctx context.Context, run func(context.Context) error, shut func() error) *member {
-	ctx, cancel := context.WithCancel(ctx)
-	failed, ended := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := run(ctx); err != nil && ctx.Err() == nil {
-			failed <- err
-		}
-	}()
-	return &member{failed: failed, stop: func() error {
-		cancel()
-		<-ended
-		return shut()
-	}}
-}
-
-const (
-	// warm is how many messages go at least before those that are timed: connections, groups,
-	// pools and pipelines are as they stay then.
-	warm = 4000
-	// tail is how many of the log's messages are left when a timing ends, so that no
-	// partition has run dry and its neighbors' work looks better or worse than it is.
-	tail = 20_000
-	// least is the smallest number of messages that is timed.
-	least = 2000
-)
 
 // timed is a side of the harness. What is timed lies between two moments of one steady
 // run: the end of the warm-up, and the end of the last message that counts. How many
 // messages count follows the rate that the side had the last time.
 func (e *env) timed(s side, log server.Log) harness.Side {
-	n := least
-	return harness.Side{Name: s.name, External: func(ctx context.Context) (harness.Sample, error) {
-		sample, err := e.measure(ctx, s, log, n)
-		n = max(least, min(int(sample.Rate*e.budget.Seconds()), e.messages))
-		return sample, err
+	fewest := min(least, e.messages)
+	n := fewest
+	return harness.Side{Name: s.name, External: func(ctx context.Context) (sample harness.Sample) {
+		e.consume(ctx, s, log, nil, func(ctx context.Context, done *progress, failed <-chan error) {
+			done.await(ctx, int64(e.warmUp(len(log.IDs))), failed)
+			before, from := e.meter.Read(ctx), done.n.Load()
+			done.await(ctx, min(from+int64(n), int64(log.Size())), failed)
+			finished := done.n.Load() - from
+			sample = before.To(e.meter.Read(ctx), int(finished))
+		})
+		n = max(fewest, min(int(sample.Rate*e.budget.Seconds()), e.messages))
+		return sample
 	}}
 }
 
-func (e *env) measure(ctx context.Context, s side, log server.Log, n int) (sample harness.Sample,
-	err error) {
+// consume runs a side over a log on an empty Redis, and measures meanwhile.
+func (e *env) consume(ctx context.Context, s side, log server.Log,
+	effect func(*sarama.ConsumerMessage),
+	measure func(ctx context.Context, done *progress, failed <-chan error)) {
 	if e.redis.Own {
-		if err := e.redis.Empty(ctx); err != nil {
-			return sample, err
-		}
+		e.redis.Empty(ctx)
 	}
 	runtime.GC() // the garbage of one side is not the next one's burden
-	j := job{brokers: e.broker.Addrs, redis: e.redis.Addr, group: "bench-" + harness.Fresh(),
-		log: log, done: newProgress()}
-	// The label tells in a profile whose work it was: goroutines inherit it.
+	j := job{Setup: &harness.Setup{}, brokers: e.broker.Addrs, redis: e.redis.Addr,
+		group: "bench-" + harness.Fresh(), log: log, done: newProgress(), effect: effect}
+	var err error
+	// A profile shows by this label whose work it was: goroutines inherit it.
 	pprof.Do(ctx, pprof.Labels("side", s.name), func(ctx context.Context) {
-		var m *member
-		if m, err = s.start(ctx, j); err != nil {
-			return
-		}
-		sample, err = e.between(ctx, j, m, n)
-		err = errors.Join(err, m.stop())
+		err = must.Try(func() {
+			failed, stop := background(ctx, s.start(ctx, j))
+			defer stop()
+			measure(ctx, j.done, failed)
+		})
 	})
-	return sample, err
+	must.Do(errors.Join(err, j.Close()))
 }
 
-// between reads the clocks twice.
-func (e *env) between(ctx context.Context, j job, m *member, n int) (sample harness.Sample,
-	err error) {
-	done := j.done
-	if err := done.await(ctx, int64(warmUp(len(j.log.IDs))), m.failed); err != nil {
-		return sample, err
-	}
-	before, err := e.meter.Read(ctx)
-	if err != nil {
-		return sample, err
-	}
-	from := done.n.Load()
-	if err := done.await(ctx, min(from+int64(n), int64(j.log.Size())), m.failed); err != nil {
-		return sample, err
-	}
-	finished := done.n.Load() - from
-	after, err := e.meter.Read(ctx)
-	if err != nil {
-		return sample, err
-	}
-	return before.To(after, int(finished)), nil
+// background runs a consumer until stop, which waits for it. The channel gets its error if it ends
+// by itself.
+func background(ctx context.Context, run consumer) (failed <-chan error, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	early, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := run(ctx); err != nil && ctx.Err() == nil {
+			early <- err
+		}
+	}()
+	return early, func() { cancel(); <-ended }
 }
 
 // warmUp is how many messages of a log go before those that are timed: the first of every
 // partition are no duplicates.
-func warmUp(partitions int) int { return max(warm, partitions*gap) }
+func (e *env) warmUp(partitions int) int { return max(e.ahead, partitions*e.gap) }
+
+// patience is how long a number of messages may take before the run is given up: something
+// is stuck then.
+const patience = 5 * time.Minute
+
+// progress counts the messages that are finished, and wakes the goroutine that waits for a number
+// of them.
+type progress struct {
+	n, target atomic.Int64
+	reached   chan struct{} // holds one when the target may have been reached
+}
+
+func newProgress() *progress {
+	p := &progress{reached: make(chan struct{}, 1)}
+	p.target.Store(math.MaxInt64)
+	return p
+}
+
+// add counts n finished messages; it is safe for concurrent use.
+func (p *progress) add(n int) {
+	if p.n.Add(int64(n)) < p.target.Load() {
+		return
+	}
+	select {
+	case p.reached <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until n messages are finished. It fails if the consumer has.
+func (p *progress) await(ctx context.Context, n int64, failed <-chan error) {
+	p.target.Store(n)
+	defer p.target.Store(math.MaxInt64)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience,
+		fmt.Errorf("kafkabench: not %d messages after %v", n, patience))
+	defer cancel()
+	for p.n.Load() < n { // after the target is set: a count from now on sees it
+		select {
+		case <-p.reached:
+		case err := <-failed:
+			must.Do(fmt.Errorf("kafkabench: ended early, after %d messages: %w", p.n.Load(), err))
+		case <-ctx.Done():
+			must.Do(context.Cause(ctx))
+		}
+	}
+}

@@ -1,11 +1,10 @@
 // Package kafkabench is what the Kafka benchmarks measure: ways of consuming a topic, each
 // next to the limits that bind it. suite.go has the workloads and their goals, side.go how
-// one is timed, adapter.go and loop.go the consumers.
+// one is timed, consumers.go the consumers, latency.go what a quiet topic and a slow one show.
 package kafkabench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -26,41 +26,27 @@ var Suite = harness.Suite{
 	Open:  openSuite,
 }
 
-func openSuite(ctx context.Context, o harness.Options) (b *harness.Bench, err error) {
+func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 	sides, err := regexp.Compile(o.Sides)
-	if err != nil {
-		return nil, fmt.Errorf("-sides: %w", err)
-	}
-	e := &env{budget: o.Budget, messages: o.Keys, choose: sides.MatchString}
-	b = &harness.Bench{Groups: e.groups(), Modules: map[string]string{
+	must.True(err == nil, "-sides: %w", err)
+	e := &env{budget: o.Budget, messages: o.Keys, choose: sides.MatchString, ahead: warm,
+		behind: tail, gap: far}
+	b.Modules = map[string]string{
 		"github.com/redis/go-redis/v9": "go-redis", "github.com/IBM/sarama": "sarama",
 		"github.com/twmb/franz-go/pkg/kfake": "kfake",
-	}}
+	}
+	b.Groups = e.groups()
 	if o.List {
-		return b, nil
+		return
 	}
-	if e.redis, err = server.Open(ctx, o.Redis, o.Port); err != nil {
-		return b, err
-	}
-	b.Servers = append(b.Servers, e.redis)
-	if e.broker, err = openBroker(ctx, o.Brokers); err != nil {
-		return b, err
+	e.redis = server.Open(ctx, b, o.Redis, o.Port)
+	if o.Brokers != "" {
+		e.broker = server.ConnectBroker(strings.Split(o.Brokers, ",")...)
+	} else { // this program again: its CPU is told apart then
+		e.broker = must.Get(server.StartBroker(ctx, must.Get(os.Executable()), server.BrokerArg))
 	}
 	b.Servers = append(b.Servers, e.broker)
-	e.measureCPU()
-	return b, nil
-}
-
-// openBroker starts this program again, as an embedded broker: its CPU is told apart then.
-func openBroker(ctx context.Context, addrs string) (*server.Broker, error) {
-	if addrs != "" {
-		return server.ConnectBroker(strings.Split(addrs, ",")...), nil
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("this program's file: %w", err)
-	}
-	return server.StartBroker(ctx, self, server.BrokerArg)
+	e.meter = harness.Meter{ServerCPU: e.redis.CPU(), BrokerCPU: e.broker.CPU()}
 }
 
 // Names of the sides.
@@ -123,29 +109,23 @@ func (e *env) groups() []harness.Group {
 			X:        float64(p.share), Title: p.title(),
 			Detail: p.share == 10 || p.share == 90 ||
 				(p.partitions == 16 && p != point{16, 100, 0}),
-			Open: func(_ context.Context, s *harness.Setup) error { return e.open(s, p) },
+			Open: func(_ context.Context, s *harness.Setup) { e.open(s, p) },
 		})
 	}
-	return append(groups, e.neighbors())
+	return append(groups, e.neighbors(), e.latency())
 }
 
 // open writes the log of a point and prepares the sides that consume it.
-func (e *env) open(s *harness.Setup, p point) error {
+func (e *env) open(s *harness.Setup, p point) {
 	log := e.log(p)
-	s.Defer(func() error { return e.broker.Remove(log.Topic) })
-	if err := e.broker.Write(log); err != nil {
-		return err
-	}
+	e.write(s, log)
 	s.Pairs = e.chosen(p.pairs())
 	for _, one := range p.sides() {
 		if e.takesPart(one.name) {
 			s.Sides = append(s.Sides, e.timed(one, log))
 		}
 	}
-	if len(s.Sides) == 0 {
-		return errors.New("kafkabench: no side is chosen")
-	}
-	return nil
+	must.True(len(s.Sides) > 0, "kafkabench: no side is chosen")
 }
 
 func (e *env) takesPart(side string) bool {
@@ -183,8 +163,7 @@ func (p point) sides() []side {
 	return sides
 }
 
-func (p point) pairs() []harness.Pair {
-	var pairs []harness.Pair
+func (p point) pairs() (pairs []harness.Pair) {
 	add := func(side, against, or string, g harness.Goal) {
 		pairs = append(pairs, harness.Pair{Name: p.title(), Side: side, Against: against,
 			Or: or, Metric: harness.Messages, Goal: g})
@@ -206,25 +185,20 @@ func (p point) pairs() []harness.Pair {
 		add(redisSide(l.name), "", "", harness.Goal{})
 	}
 	add(unclaimedSide, bareSide, "", harness.Goal{})
-	add(bareSide, "", "", harness.Goal{})
-	add(naiveSide, "", "", harness.Goal{})
-	add(byHandSide, "", "", harness.Goal{})
+	for _, side := range []string{bareSide, naiveSide, byHandSide} {
+		add(side, "", "", harness.Goal{})
+	}
 	return pairs
 }
 
-const (
-	// keysPerPartition is among how many entities the messages of a partition are spread.
-	keysPerPartition = 1000
-	// gap is how far at least a duplicate lies behind its original: more than the adapter
-	// has claimed of a partition, so that it is a duplicate of something done.
-	gap = 1024
-)
+// keysPerPartition is among how many entities the messages of a partition are spread.
+const keysPerPartition = 1000
 
 func (e *env) log(p point) server.Log {
-	size := warmUp(p.partitions) + e.messages + tail
-	log := server.Log{Topic: "bench-" + harness.Fresh(), ValueSize: p.value, Keys: keysPerPartition}
-	for range p.partitions {
-		log.IDs = append(log.IDs, harness.Recent(size/p.partitions, p.share, gap))
+	size := e.warmUp(p.partitions) + e.messages + e.behind
+	ids := make([][]string, p.partitions)
+	for i := range ids {
+		ids[i] = harness.Recent(size/p.partitions, p.share, e.gap)
 	}
-	return log
+	return e.newLog(p.value, ids)
 }

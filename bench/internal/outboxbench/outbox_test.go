@@ -16,11 +16,9 @@ import (
 // Every workload runs, from its first table to its last; relays and recipes count what they
 // publish, so a run without error means that all messages went. Nothing is left behind.
 func TestGroupsRun(t *testing.T) {
-	postgres, err := server.OpenDatabase(t.Context(), sqladapter.Postgres,
+	postgres := server.OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.Postgres,
 		servertest.Postgres(t), 0)
-	require.NoError(t, err)
-	db, err := postgres.Pool(64)
-	require.NoError(t, err)
+	db := postgres.Pool(64)
 	t.Cleanup(func() { assert.NoError(t, db.Close()) })
 	e := &env{db: db, url: postgres.URL, wakeUps: 1, least: 40}
 	rows, err := harness.Runner{Rounds: 1, MaxKeys: 100, Budget: time.Millisecond}.Run(t.Context(),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/sqladapter"
@@ -19,24 +20,19 @@ var Suite = harness.Suite{
 	Area: "outbox", About: "the outbox's relay on PostgreSQL",
 	Full:  harness.Scale{Rounds: 7, Keys: 150_000, Budget: 700 * time.Millisecond},
 	Quick: harness.Scale{Rounds: 3, Keys: 150_000, Budget: 300 * time.Millisecond},
-	Open: func(ctx context.Context, o harness.Options) (*harness.Bench, error) {
-		postgres, err := server.OpenDatabase(ctx, sqladapter.Postgres, o.Postgres, o.Port)
-		if err != nil {
-			return nil, err
+	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
+		postgres := server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres, o.Port)
+		if postgres == nil {
+			return
 		}
-		b := &harness.Bench{Servers: []harness.Server{postgres},
-			Modules: map[string]string{"github.com/jackc/pgx/v5": "pgx"}}
-		db, err := postgres.Pool(64)
-		if err != nil {
-			return b, err
-		}
+		db := postgres.Pool(64)
 		db.SetMaxOpenConns(0)
 		e := &env{db: db, url: postgres.URL, wakeUps: 101, least: 1000}
 		if o.Quick {
 			e.wakeUps = 21
 		}
 		b.Groups, b.Close = e.groups(), db.Close
-		return b, nil
+		b.Modules = map[string]string{"github.com/jackc/pgx/v5": "pgx"}
 	},
 }
 
@@ -62,21 +58,17 @@ const (
 func (e *env) groups() []harness.Group {
 	var all []harness.Group
 	add := func(workload string, x int, title string,
-		open func(ctx context.Context, s *harness.Setup, t *tables) error) {
+		open func(ctx context.Context, s *harness.Setup, t *tables)) {
 		all = append(all, harness.Group{Workload: workload, X: float64(x), Title: title,
-			Open: func(ctx context.Context, s *harness.Setup) error {
-				t, err := e.newTables(ctx, s)
-				if err != nil {
-					return err
-				}
-				return open(ctx, s, t)
+			Open: func(ctx context.Context, s *harness.Setup) {
+				open(ctx, s, e.newTables(ctx, s))
 			}})
 	}
 	for x, goal := range []harness.Goal{harness.AtLeast(50, 79), harness.AtLeast(150, 257)} {
 		add("relay", x, fmt.Sprintf("relay, broker at %d ms", x),
-			func(ctx context.Context, s *harness.Setup, t *tables) error {
+			func(ctx context.Context, s *harness.Setup, t *tables) {
 				s.MinKeys = e.least
-				return t.relay(ctx, s, time.Duration(x)*time.Millisecond, goal)
+				t.relay(ctx, s, time.Duration(x)*time.Millisecond, goal)
 			})
 	}
 	for _, way := range []string{byPolling, bySignal, byNotifyAway} {
@@ -85,8 +77,8 @@ func (e *env) groups() []harness.Group {
 			goal = harness.ValueAtMost(15, 0, "ms")
 		}
 		add("wake-up", 0, "wake-up by "+way,
-			func(ctx context.Context, s *harness.Setup, t *tables) error {
-				return e.wakeUp(ctx, s, t, way, goal)
+			func(ctx context.Context, s *harness.Setup, t *tables) {
+				e.wakeUp(ctx, s, t, way, goal)
 			})
 	}
 	add("insert", 1, "insert, one message a transaction", insertOf(1))
@@ -102,40 +94,42 @@ type tables struct {
 	more  string // a table next to it
 }
 
-func (e *env) newTables(ctx context.Context, s *harness.Setup) (t *tables, err error) {
-	t = &tables{db: e.db, table: "bench_outbox_" + harness.Fresh()[:8]}
-	t.more = t.table + "_beside"
-	if t.box, err = outbox.New(outbox.Config{Dialect: outbox.Postgres,
-		Table: t.table}); err != nil {
-		return nil, err
-	}
-	s.Defer(func() error {
+func (e *env) newTables(ctx context.Context, s *harness.Setup) *tables {
+	t := &tables{db: e.db, table: "bench_outbox_" + harness.Fresh()[:8]}
+	t.more = t.table + "_more"
+	t.box = must.Get(outbox.New(outbox.Config{Dialect: outbox.Postgres, Table: t.table}))
+	s.Defer(func() (err error) {
+		defer must.Catch(&err)
 		ctx := context.WithoutCancel(ctx) // also after an interrupt
-		if err := steps(ctx, t.db, `DROP TABLE IF EXISTS `+t.more); err != nil {
-			return err
-		}
+		t.exec(ctx, `DROP TABLE IF EXISTS `+t.more)
 		return t.box.MigrateDown(ctx, t.db, 0)
 	})
-	return t, t.box.Migrate(ctx, t.db)
+	must.Do(t.box.Migrate(ctx, t.db))
+	return t
+}
+
+func (t *tables) exec(ctx context.Context, queries ...string) {
+	for _, q := range queries {
+		must.Get(t.db.ExecContext(ctx, q))
+	}
 }
 
 func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
-	goal harness.Goal) error {
-	err := steps(ctx, t.db, `CREATE TABLE `+t.more+
-		` (id bigserial PRIMARY KEY, topic text NOT NULL, payload text NOT NULL, published_at timestamptz)`,
+	goal harness.Goal) {
+	t.exec(ctx, `CREATE TABLE `+t.more+` (id bigserial PRIMARY KEY, topic text NOT NULL, `+
+		`payload text NOT NULL, published_at timestamptz)`,
 		`CREATE INDEX ON `+t.more+` (id) WHERE published_at IS NULL`)
-	if err != nil {
-		return err
+	relays := func(n int) harness.Run {
+		return func(ctx context.Context, timing *harness.Timing) { t.relays(ctx, n, rtt, timing) }
 	}
-	all, lone := &ours{t, 4, rtt}, &ours{t, 1, rtt}
-	r1, r4 := &recipe{t, 1, rtt}, &recipe{t, 4, rtt}
-	s.Sides = []harness.Side{
-		{Name: four, Prepare: all.fill, Run: all.run},
-		{Name: one, Prepare: lone.fill, Run: lone.run},
-		{Name: recipeOne, Prepare: r1.fill, Run: r1.run},
-		{Name: recipeFour, Prepare: r4.fill, Run: r4.run},
-		{Name: bareRead, Prepare: all.fill, Run: all.bare},
+	recipe := func(n int) harness.Run {
+		return func(ctx context.Context, timing *harness.Timing) { t.recipe(ctx, n, rtt, timing) }
 	}
+	s.Prepared(four, t.fill, relays(4))
+	s.Prepared(one, t.fill, relays(1))
+	s.Prepared(recipeOne, t.fillMore, recipe(1))
+	s.Prepared(recipeFour, t.fillMore, recipe(4))
+	s.Prepared(bareRead, t.fill, t.bareRead)
 	name := fmt.Sprintf("outbox relay, four relays, order per key, broker at %d ms",
 		rtt.Milliseconds())
 	add := func(more, side, against string, goal harness.Goal) {
@@ -149,19 +143,17 @@ func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
 	for _, side := range []string{recipeOne, recipeFour, bareRead} {
 		add(", for comparison", side, "", harness.Goal{})
 	}
-	return nil
 }
 
 // insertOf is transactions with so many messages each.
-func insertOf(each int) func(context.Context, *harness.Setup, *tables) error {
-	return func(ctx context.Context, s *harness.Setup, t *tables) error {
+func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
+	return func(ctx context.Context, s *harness.Setup, t *tables) {
 		s.Multiple = each
-		empty := func(ctx context.Context, _ *harness.Timing) error {
-			return steps(ctx, t.db, `TRUNCATE `+t.table, `TRUNCATE `+t.more)
+		empty := func(ctx context.Context, _ *harness.Timing) {
+			t.exec(ctx, `TRUNCATE `+t.table, `TRUNCATE `+t.more)
 		}
 		side := func(name string, message bool, notify how) {
-			s.Sides = append(s.Sides, harness.Side{Name: name, Prepare: empty,
-				Run: (&effects{t, each, message, notify}).run})
+			s.Prepared(name, empty, (&effects{t, each, message, notify}).run)
 		}
 		const both, alone = "effect and message", "effect alone"
 		const apart, inside = "effect and message, and a Notifier",
@@ -170,18 +162,17 @@ func insertOf(each int) func(context.Context, *harness.Setup, *tables) error {
 		side(alone, false, byNobody)
 		side(apart, true, byNotifier)
 		side(inside, true, inTheTransaction)
-		s.Pair(
-			harness.Pair{Name: fmt.Sprintf(
-				"Notifier with InsertTx, %d in a transaction, 8 callers", each), Side: apart,
-				Against: both, Metric: harness.Relayed, Goal: harness.AtLeast(0.9, 0)},
-			harness.Pair{Name: fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each),
-				Side: inside, Against: both, Metric: harness.Relayed},
-			harness.Pair{Name: fmt.Sprintf(
-				"InsertTx with the effect, %d in a transaction, 8 callers", each), Side: both,
-				Against: alone, Metric: harness.Relayed},
-			harness.Pair{Name: "the same without the message", Side: alone,
-				Metric: harness.Relayed})
-		return steps(ctx, t.db, `CREATE TABLE `+t.more+
-			` (id bigserial PRIMARY KEY, body bytea NOT NULL)`)
+		add := func(name, side, against string, goal harness.Goal) {
+			s.Pair(harness.Pair{Name: name, Side: side, Against: against, Metric: harness.Relayed,
+				Goal: goal})
+		}
+		add(fmt.Sprintf("Notifier with InsertTx, %d in a transaction, 8 callers", each), apart, both,
+			harness.AtLeast(0.9, 0))
+		add(fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each), inside, both,
+			harness.Goal{})
+		add(fmt.Sprintf("InsertTx with the effect, %d in a transaction, 8 callers", each), both,
+			alone, harness.Goal{})
+		add("the same without the message", alone, "", harness.Goal{})
+		t.exec(ctx, `CREATE TABLE `+t.more+` (id bigserial PRIMARY KEY, body bytea NOT NULL)`)
 	}
 }

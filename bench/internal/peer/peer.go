@@ -1,6 +1,6 @@
 // Package peer holds what Onceward is compared with: bare commands through the common
 // clients, and libraries that people use for the same job. Every peer remembers a key that
-// is new and says whether it was, unless its name says otherwise.
+// is new, and fails with [must.Do] at one that is not, unless its name says otherwise.
 package peer
 
 import (
@@ -18,6 +18,8 @@ import (
 	"github.com/gofiber/fiber/v2/middleware/idempotency"
 	fiberredis "github.com/gofiber/storage/redis/v3"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 // The times of every side, ours too. The window is long enough for nothing to expire while
@@ -34,7 +36,7 @@ const token = "0123456789abcdef0123456789ab"
 const done = "1"
 
 // Cycle claims one new key and marks it done.
-type Cycle func(ctx context.Context, key string) error
+type Cycle func(ctx context.Context, key string)
 
 // Peer is one way of doing cycles one by one.
 type Peer struct {
@@ -46,79 +48,65 @@ type Peer struct {
 
 var errNotNew = errors.New("the key is not new")
 
-func notNew(key string) error { return fmt.Errorf("%s: %w", key, errNotNew) }
+// isNew fails unless the key is new.
+func isNew(key string, holds bool) {
+	if !holds {
+		must.Do(fmt.Errorf("%s: %w", key, errNotNew))
+	}
+}
 
-// nilReply takes "there was nothing" for success, and anything that was there for a failure.
-func nilReply(key string, err error) error {
-	switch {
-	case errors.Is(err, redis.Nil):
-		return nil
-	case err == nil:
-		return notNew(key)
-	default:
-		return err
+// absent takes "there was nothing" for success, and anything that was there for a failure.
+func absent(key string, err error) {
+	if !errors.Is(err, redis.Nil) {
+		must.Do(err)
+		isNew(key, false)
 	}
 }
 
 // Naive is what people write first: ask, lock, set; three round trips.
 func Naive(client redis.Cmdable) Peer {
-	return Peer{Name: "naive GET, SET NX, SET", Cycle: func(ctx context.Context, key string) error {
-		if err := nilReply(key, client.Get(ctx, key).Err()); err != nil {
-			return err
-		}
-		if _, err := client.SetArgs(ctx, key,
-			token, redis.SetArgs{Mode: "NX", TTL: Lease}).Result(); err != nil {
-			return err
-		}
-		return client.Set(ctx, key, done, Window).Err()
+	return Peer{Name: "naive GET, SET NX, SET", Cycle: func(ctx context.Context, key string) {
+		absent(key, client.Get(ctx, key).Err())
+		must.Do(client.SetArgs(ctx, key, token, redis.SetArgs{Mode: "NX", TTL: Lease}).Err())
+		must.Do(client.Set(ctx, key, done, Window).Err())
 	}}
 }
 
 // Plain is the least: SET NX GET PX, then SET GET PX; two round trips.
 func Plain(client redis.Cmdable) Peer {
-	return Peer{Name: "plain go-redis", Cycle: func(ctx context.Context, key string) error {
-		err := client.SetArgs(ctx, key, token,
-			redis.SetArgs{Mode: "NX", Get: true, TTL: Lease}).Err()
-		if err := nilReply(key, err); err != nil {
-			return err
-		}
+	return Peer{Name: "plain go-redis", Cycle: func(ctx context.Context, key string) {
+		absent(key, client.SetArgs(ctx, key, token,
+			redis.SetArgs{Mode: "NX", Get: true, TTL: Lease}).Err())
 		old, err := client.SetArgs(ctx, key, done, redis.SetArgs{Get: true, TTL: Window}).Result()
-		if err == nil && old != token {
-			return fmt.Errorf("%s: the claim was lost", key)
+		must.Do(err)
+		if old != token {
+			must.Do(fmt.Errorf("%s: the claim was lost", key))
 		}
-		return err
 	}}
 }
 
 // AutoPipeline is Plain through go-redis's own coalescer, which is experimental there.
-func AutoPipeline(client *redis.Client) (Peer, error) {
-	ap, err := client.AutoPipeline()
-	if err != nil {
-		return Peer{}, fmt.Errorf("peer: AutoPipeline: %w", err)
-	}
-	return Peer{Name: "go-redis AutoPipeline", Cycle: Plain(ap).Cycle, Close: func() {
-		_ = ap.Close()
-	}}, nil
+func AutoPipeline(client *redis.Client) Peer {
+	ap := must.Get(client.AutoPipeline())
+	return Peer{Name: "go-redis AutoPipeline", Cycle: Plain(ap).Cycle,
+		Close: func() { _ = ap.Close() }}
 }
 
 // GoRedisBatch does a batch in the two pipelines of Plain, as go-redis offers it: SetArgs.
-func GoRedisBatch(ctx context.Context, client *redis.Client, keys []string) error {
+func GoRedisBatch(ctx context.Context, client *redis.Client, keys []string) {
 	claim, complete := client.Pipeline(), client.Pipeline()
 	for _, key := range keys {
 		claim.SetArgs(ctx, key, token, redis.SetArgs{Mode: "NX", Get: true, TTL: Lease})
 		complete.SetArgs(ctx, key, done, redis.SetArgs{Get: true, TTL: Window})
 	}
 	claimed, err := claim.Exec(ctx)
-	if err != nil && len(claimed) != len(keys) {
-		return err
+	if len(claimed) != len(keys) {
+		must.Do(err)
 	}
 	for i, cmd := range claimed {
-		if err := nilReply(keys[i], cmd.Err()); err != nil {
-			return err
-		}
+		absent(keys[i], cmd.Err())
 	}
-	_, err = complete.Exec(ctx)
-	return err
+	must.Get(complete.Exec(ctx))
 }
 
 // Redislock is bsm/redislock as people use it to run something once: look, lock, run,
@@ -126,18 +114,11 @@ func GoRedisBatch(ctx context.Context, client *redis.Client, keys []string) erro
 func Redislock(client *redis.Client) Peer {
 	locker := redislock.New(client)
 	return Peer{Name: "redislock: GET, Obtain, SET, Release",
-		Cycle: func(ctx context.Context, key string) error {
-			if err := nilReply(key, client.Get(ctx, key).Err()); err != nil {
-				return err
-			}
-			lock, err := locker.Obtain(ctx, key+":lock", Lease, nil)
-			if err != nil {
-				return err
-			}
-			if err := client.Set(ctx, key, done, Window).Err(); err != nil {
-				return err
-			}
-			return lock.Release(ctx)
+		Cycle: func(ctx context.Context, key string) {
+			absent(key, client.Get(ctx, key).Err())
+			lock := must.Get(locker.Obtain(ctx, key+":lock", Lease, nil))
+			must.Do(client.Set(ctx, key, done, Window).Err())
+			must.Do(lock.Release(ctx))
 		}}
 }
 
@@ -146,13 +127,10 @@ func Redislock(client *redis.Client) Peer {
 func Redsync(client *redis.Client) Peer {
 	rs := redsync.New(goredis.NewPool(client))
 	return Peer{Name: "redsync: Lock, Unlock (remembers nothing)",
-		Cycle: func(ctx context.Context, key string) error {
+		Cycle: func(ctx context.Context, key string) {
 			mutex := rs.NewMutex(key, redsync.WithExpiry(Lease), redsync.WithTries(1))
-			if err := mutex.LockContext(ctx); err != nil {
-				return err
-			}
-			_, err := mutex.UnlockContext(ctx)
-			return err
+			must.Do(mutex.LockContext(ctx))
+			must.Get(mutex.UnlockContext(ctx))
 		}}
 }
 
@@ -161,54 +139,35 @@ func Redsync(client *redis.Client) Peer {
 // lock is of this process: two servers run the handler twice.
 func Fiber(client *redis.Client) Peer {
 	storage, lock := fiberredis.NewFromConnection(client), idempotency.NewMemoryLock()
-	absent := func(ctx context.Context, key string) error {
-		value, err := storage.GetWithContext(ctx, key)
-		if err == nil && value != nil {
-			return notNew(key)
-		}
-		return err
+	look := func(ctx context.Context, key string) {
+		isNew(key, must.Get(storage.GetWithContext(ctx, key)) == nil)
 	}
 	return Peer{Name: "fiber idempotency sequence (lock in process)",
-		Cycle: func(ctx context.Context, key string) error {
-			if err := absent(ctx, key); err != nil {
-				return err
-			}
-			if err := lock.Lock(key); err != nil {
-				return err
-			}
-			err := absent(ctx, key)
-			if err == nil {
-				err = storage.SetWithContext(ctx, key, []byte(done), Window)
-			}
-			if unlocked := lock.Unlock(key); err == nil {
-				err = unlocked
-			}
-			return err
+		Cycle: func(ctx context.Context, key string) {
+			look(ctx, key)
+			must.Do(lock.Lock(key))
+			look(ctx, key)
+			must.Do(storage.SetWithContext(ctx, key, []byte(done), Window))
+			must.Do(lock.Unlock(key))
 		}}
 }
 
 // Watermill is its deduplicator middleware with the only repository that it brings: a map
 // in this process. It knows nothing of other processes and forgets at a restart, and it
 // marks a message before its handler has run.
-func Watermill() (Peer, error) {
-	repository, err := middleware.NewMapExpiringKeyRepository(Window)
-	if err != nil {
-		return Peer{}, fmt.Errorf("peer: watermill: %w", err)
-	}
+func Watermill() Peer {
 	dedup := &middleware.Deduplicator{
-		KeyFactory: middleware.NewMessageHasherFromMetadataField("id"), Repository: repository,
-		Timeout: time.Minute}
+		KeyFactory: middleware.NewMessageHasherFromMetadataField("id"),
+		Repository: must.Get(middleware.NewMapExpiringKeyRepository(Window)),
+		Timeout:    time.Minute,
+	}
 	return Peer{Name: "watermill deduplicator (in process)",
-		Cycle: func(ctx context.Context, key string) error {
+		Cycle: func(ctx context.Context, key string) {
 			msg := message.NewMessage(key, nil)
 			msg.SetContext(ctx)
 			msg.Metadata.Set("id", key)
-			duplicate, err := dedup.IsDuplicate(msg)
-			if err == nil && duplicate {
-				return notNew(key)
-			}
-			return err
-		}}, nil
+			isNew(key, !must.Get(dedup.IsDuplicate(msg)))
+		}}
 }
 
 // Map is the least that an answer from memory can cost: an exact map behind a mutex, with

@@ -1,99 +1,76 @@
 package peer
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// A peer that takes every key for new would be fast, and no deduplication.
-func TestPeersRefuseAKnownKey(t *testing.T) {
+func open(t *testing.T) (*miniredis.Miniredis, *redis.Client) {
 	mini := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: mini.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
-	mill, err := Watermill()
-	if err != nil {
-		t.Fatal(err)
-	}
-	auto, err := AutoPipeline(client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(auto.Close)
-	multiplexed, err := Rueidis(mini.Addr(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(multiplexed.Close)
+	return mini, client
+}
+
+// A peer that takes every key for new would be fast, and no deduplication.
+func TestPeersRefuseAKnownKey(t *testing.T) {
+	mini, client := open(t)
 	for _, p := range []Peer{Naive(client), Plain(client), Redislock(client), Fiber(client),
-		mill, auto, multiplexed} {
+		Watermill(), AutoPipeline(client), Rueidis(mini.Addr(), 0)} {
 		t.Run(p.Name, func(t *testing.T) {
-			key := "key of " + p.Name
-			if err := p.Cycle(t.Context(), key); err != nil {
-				t.Fatal(err)
+			if p.Close != nil {
+				t.Cleanup(p.Close)
 			}
-			if err := p.Cycle(t.Context(), key); !errors.Is(err, errNotNew) {
-				t.Errorf("a second time: %v, want %v", err, errNotNew)
-			}
+			p.Cycle(t.Context(), "key of "+p.Name)
+			require.ErrorIs(t, must.Try(func() { p.Cycle(t.Context(), "key of "+p.Name) }),
+				errNotNew, "a second time")
 		})
 	}
 	t.Run("redsync remembers nothing", func(t *testing.T) {
-		p := Redsync(client)
 		for range 2 {
-			if err := p.Cycle(t.Context(), "lock"); err != nil {
-				t.Fatal(err)
-			}
+			Redsync(client).Cycle(t.Context(), "lock")
 		}
 	})
 }
 
 func TestBatchesRefuseKnownKeys(t *testing.T) {
-	mini := miniredis.RunT(t)
-	client := redis.NewClient(&redis.Options{Addr: mini.Addr()})
-	t.Cleanup(func() { _ = client.Close() })
-	multi, err := RueidisClient(mini.Addr(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	mini, client := open(t)
+	multi := RueidisClient(mini.Addr(), 0)
 	t.Cleanup(multi.Close)
-	if err := GoRedisBatch(t.Context(), client, []string{"a", "b"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := RueidisBatch(t.Context(), multi, []string{"c", "d"}); err != nil {
-		t.Fatal(err)
-	}
-	if err := GoRedisBatch(t.Context(), client, []string{"e", "c"}); !errors.Is(err, errNotNew) {
-		t.Errorf("go-redis: %v", err)
-	}
-	if err := RueidisBatch(t.Context(), multi, []string{"f", "a"}); !errors.Is(err, errNotNew) {
-		t.Errorf("rueidis: %v", err)
-	}
+	GoRedisBatch(t.Context(), client, []string{"a", "b"})
+	RueidisBatch(t.Context(), multi, []string{"c", "d"})
+	require.ErrorIs(t, must.Try(func() {
+		GoRedisBatch(t.Context(), client, []string{"e", "c"})
+	}), errNotNew)
+	require.ErrorIs(t, must.Try(func() {
+		RueidisBatch(t.Context(), multi, []string{"f", "a"})
+	}), errNotNew)
 	for _, key := range []string{"a", "b", "c", "d"} {
-		if got, _ := mini.Get(key); got != done {
-			t.Errorf("%s is %q, want done", key, got)
-		}
+		got, _ := mini.Get(key)
+		assert.Equal(t, done, got, key)
 	}
 }
 
 func TestMap(t *testing.T) {
 	m := NewMap([]string{"a"})
-	if !m.Seen("a") || m.Seen("b") {
-		t.Errorf("a %v, b %v", m.Seen("a"), m.Seen("b"))
-	}
+	assert.True(t, m.Seen("a"))
+	assert.False(t, m.Seen("b"))
 }
 
 func TestParseRedisBenchmark(t *testing.T) {
 	const header = `"test","rps","avg_latency_ms"` + "\n"
 	got, err := parseRedisBenchmark(header + `"SET k v NX PX 1","350877.19","1.2"` + "\n")
-	if err != nil || got != 350877.19 {
-		t.Errorf("%v, %v", got, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, 350877.19, got)
 	for _, bad := range []string{"", header, header + `"SET","x","1"`,
 		`"SET","100.0"` + "\n" + `"GET","100.0"`, header + `"SET","0","1"`} {
-		if got, err := parseRedisBenchmark(bad); err == nil {
-			t.Errorf("%q: %v, want an error", bad, got)
-		}
+		_, err := parseRedisBenchmark(bad)
+		assert.Error(t, err, "%q", bad)
 	}
 }

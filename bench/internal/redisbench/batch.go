@@ -12,12 +12,18 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// workers is how many batches are under way at once: two partitions of one consumer.
+// workers is how many batches are under way at once, where nothing else is said: two partitions of
+// one consumer.
 const workers = 2
+
+// many is how many are under way in a consumer of many partitions.
+const many = 8
 
 // Names of the sides of several families.
 const (
 	rawSide      = "raw RESP"
+	rawGet       = "raw SET NX GET"
+	rawMGet      = "raw MGET"
 	goRedisSide  = "go-redis SetArgs pipelines"
 	rueidisSide  = "rueidis DoMulti"
 	naiveSide    = "naive, 16 callers"
@@ -31,60 +37,74 @@ func plain() work.Layout { return work.Plain() }
 func rich() work.Layout  { return work.Of(redisadapter.Rich) }
 func small() work.Layout { return work.Of(redisadapter.Compact) }
 
+// batching is a setup whose sides work in batches.
+type batching struct {
+	*harness.Setup
+
+	workers, size int
+}
+
+func inBatches(s *harness.Setup, workers, size int) batching {
+	s.Multiple = workers * size
+	return batching{s, workers, size}
+}
+
+func (b batching) side(name string, one work.Batch) {
+	b.Side(name, work.InBatches(b.workers, b.size, one))
+}
+
+// known is a side that is timed over keys that another batch has made known.
+func (b batching) known(name string, before, one work.Batch) {
+	b.Prepared(name, work.InBatches(b.workers, b.size, before),
+		work.InBatches(b.workers, b.size, one))
+}
+
 // batches: new keys, claimed and completed.
 func (e *env) batches() []harness.Group {
 	var groups []harness.Group
 	for _, size := range []int{16, 64, work.Typical, 512, 1024} {
 		groups = append(groups, harness.Group{
-			Workload: "batch", X: float64(size),
-			Title: fmt.Sprintf("batch %d, claim + complete, new keys", size), Detail: size != 16 &&
-				size != work.Typical,
-			Open: func(ctx context.Context, s *harness.Setup) error {
-				return e.openBatch(ctx, s, size)
+			Workload: "batch", X: float64(size), Detail: size != 16 && size != work.Typical,
+			Title: fmt.Sprintf("batch %d, claim + complete, new keys", size),
+			Open: func(ctx context.Context, s *harness.Setup) {
+				e.openBatch(ctx, inBatches(s, workers, size))
 			},
 		})
 	}
-	return groups
+	return append(groups, harness.Group{
+		Workload: "batch-8", X: work.Typical,
+		Title: fmt.Sprintf("batch %d, %d under way, claim + complete, new keys", work.Typical, many),
+		Open: func(ctx context.Context, s *harness.Setup) {
+			e.openBatch(ctx, inBatches(s, many, work.Typical))
+		},
+	})
 }
 
-func (e *env) openBatch(ctx context.Context, s *harness.Setup, size int) error {
-	s.Multiple = workers * size
-	add := func(name string, one work.Batch) { s.Side(name, work.InBatches(workers, size, one)) }
-	raw, err := work.DialRaw(ctx, s, e.redis.Addr, workers)
-	if err != nil {
-		return err
-	}
-	add(rawSide, raw.Cycle("1"))
+func (e *env) openBatch(ctx context.Context, b batching) {
+	central := b.workers == workers && b.size == work.Typical
+	b.side(rawSide, work.DialRaw(ctx, b.Setup, e.redis.Addr, b.workers).Cycle("1"))
 	for _, l := range work.Layouts {
-		d, err := l.Open(ctx, s, e.redis.Addr, 0)
-		if err != nil {
-			return err
-		}
-		add(l.Name, d.Batch(work.New, nil))
-		if size == work.Typical && l.Kind == plain().Kind {
-			s.Side(mergedSide, d.Merged(workers))
+		d := l.Open(ctx, b.Setup, e.redis.Addr, 0)
+		b.side(l.Name, d.Batch(work.New, nil))
+		if central && l.Kind == plain().Kind {
+			b.Side(mergedSide, d.Merged(workers))
 		}
 	}
-	client := server.NewClient(e.redis.Addr, 0, 32)
-	s.Defer(client.Close)
-	add(goRedisSide, func(ctx context.Context, _ int, keys []string) error {
-		return peer.GoRedisBatch(ctx, client, keys)
+	client := server.NewClient(b.Setup, e.redis.Addr, 0, 32)
+	b.side(goRedisSide, func(ctx context.Context, _ int, keys []string) {
+		peer.GoRedisBatch(ctx, client, keys)
 	})
-	multi, err := peer.RueidisClient(e.redis.Addr, 0)
-	if err != nil {
-		return err
-	}
-	s.Defer(func() error { multi.Close(); return nil })
-	add(rueidisSide, func(ctx context.Context, _ int, keys []string) error {
-		return peer.RueidisBatch(ctx, multi, keys)
+	multi := peer.RueidisClient(e.redis.Addr, 0)
+	b.Defer(func() error { multi.Close(); return nil })
+	b.side(rueidisSide, func(ctx context.Context, _ int, keys []string) {
+		peer.RueidisBatch(ctx, multi, keys)
 	})
 	loadGen := false
-	if size == work.Typical {
-		s.Side(naiveSide, work.Callers(16, peer.Naive(client).Cycle))
-		loadGen = e.loadGenerator(s)
+	if central {
+		b.Side(naiveSide, work.Callers(16, peer.Naive(client).Cycle))
+		loadGen = e.loadGenerator(b.Setup)
 	}
-	s.Pair(batchPairs(size, loadGen)...)
-	return nil
+	b.Pair(batchPairs(b.workers, b.size, loadGen)...)
 }
 
 // loadGenerator adds redis-benchmark, where it is installed.
@@ -94,49 +114,55 @@ func (e *env) loadGenerator(s *harness.Setup) bool {
 		return false
 	}
 	requests := max(int(300_000*e.budget.Seconds()), 20_000)
-	s.Sides = append(s.Sides,
-		harness.Side{Name: loadGenSide,
-			External: func(ctx context.Context) (harness.Sample, error) {
-				rate, err := peer.RedisBenchmark(ctx, path, e.redis.Addr, 128, requests)
-				return harness.Sample{Rate: rate}, err
-			}})
+	s.Sides = append(s.Sides, harness.Side{Name: loadGenSide,
+		External: func(ctx context.Context) harness.Sample {
+			return harness.Sample{
+				Rate: peer.RedisBenchmark(ctx, path, e.redis.Addr, 128, requests)}
+		}})
 	return true
 }
 
-func batchPairs(size int, loadGen bool) []harness.Pair {
-	var pairs []harness.Pair
-	add := func(side, against, text string, goal harness.Goal) *harness.Pair {
-		pairs = append(pairs, harness.Pair{Side: side, Against: against, Text: text, Goal: goal})
-		return &pairs[len(pairs)-1]
+func batchPairs(underWay, size int, loadGen bool) (pairs []harness.Pair) {
+	add := func(p harness.Pair, goal harness.Goal) {
+		if p.Against == rawSide {
+			p.Text = rawPipelines
+		}
+		p.Goal = goal
+		pairs = append(pairs, p)
 	}
-	serverCPU := func(side string) {
-		p := add(side, rawSide, rawPipelines, harness.Goal{})
-		p.Name, p.Metric = "server CPU per cycle, batch 256", harness.ServerMicros
-	}
+	typical := size == work.Typical
+	central := typical && underWay == workers
 	for _, l := range work.Layouts {
-		central := size == work.Typical
-		add(l.Name, rawSide, rawPipelines,
-			harness.When(central && !l.Extra, harness.AtLeast(0.85, 0.92)))
+		add(harness.Pair{Side: l.Name, Against: rawSide},
+			harness.When(typical && !l.Extra, harness.AtLeast(0.85, 0.92)))
+		if typical {
+			add(harness.Pair{Side: l.Name, Against: goRedisSide},
+				harness.When(!l.Extra, harness.AtLeast(0.9, 0.97)))
+		}
 		if !central {
 			continue
 		}
 		if !l.Extra {
-			add(l.Name, naiveSide, "naive three round trips, 16 callers", harness.AtLeast(10, 15))
-			p := add(l.Name, goRedisSide, "", harness.ValueAtMost(6, 3, "allocations"))
-			p.Name, p.Metric = "allocations per key in a batch cycle", harness.Allocs
+			add(harness.Pair{Side: l.Name, Against: naiveSide,
+				Text: "naive three round trips, 16 callers"}, harness.AtLeast(10, 15))
+			add(harness.Pair{Side: l.Name, Against: goRedisSide, Metric: harness.Allocs,
+				Name: "allocations per key in a batch cycle"},
+				harness.ValueAtMost(6, 3, "allocations"))
 		}
-		serverCPU(l.Name)
+		add(harness.Pair{Side: l.Name, Against: rawSide, Metric: harness.ServerMicros,
+			Name: "server CPU per cycle, batch 256"}, harness.Goal{})
 		if loadGen && !l.Extra {
-			add(l.Name, loadGenSide, "", harness.Goal{})
+			add(harness.Pair{Side: l.Name, Against: loadGenSide}, harness.Goal{})
 		}
 	}
-	if size == work.Typical {
+	if central {
 		const name = "batch 256, completions merged with the next claims"
-		add(mergedSide, plain().Name, "in two round trips", harness.Goal{}).Name = name
-		add(mergedSide, rawSide, rawPipelines, harness.Goal{}).Name = name
+		add(harness.Pair{Side: mergedSide, Against: plain().Name, Name: name,
+			Text: "in two round trips"}, harness.Goal{})
+		add(harness.Pair{Side: mergedSide, Against: rawSide, Name: name}, harness.Goal{})
 	}
-	add(goRedisSide, rawSide, rawPipelines, harness.Goal{})
-	add(rueidisSide, rawSide, rawPipelines, harness.Goal{})
+	add(harness.Pair{Side: goRedisSide, Against: rawSide}, harness.Goal{})
+	add(harness.Pair{Side: rueidisSide, Against: rawSide}, harness.Goal{})
 	return pairs
 }
 
@@ -146,45 +172,30 @@ func (e *env) duplicates() []harness.Group {
 		Title: fmt.Sprintf("batch %d, duplicates", work.Typical), Open: e.openDuplicates}}
 }
 
-func (e *env) openDuplicates(ctx context.Context, s *harness.Setup) error {
-	const rawGet = "raw SET NX GET"
-	s.Multiple = workers * work.Typical
-	raw, err := work.DialRaw(ctx, s, e.redis.Addr, workers)
-	if err != nil {
-		return err
-	}
-	add := func(name string, known, one work.Batch) {
-		s.Sides = append(s.Sides, harness.Side{
-			Name: name, Prepare: work.InBatches(workers, work.Typical, known),
-			Run: work.InBatches(workers, work.Typical, one),
-		})
-	}
-	add(rawGet, raw.Cycle("1"), func(ctx context.Context, worker int, keys []string) error {
-		return raw[worker].ClaimKnown(ctx, keys, work.RawToken, peer.Lease)
+func (e *env) openDuplicates(ctx context.Context, s *harness.Setup) {
+	b := inBatches(s, workers, work.Typical)
+	raw := work.DialRaw(ctx, s, e.redis.Addr, workers)
+	b.known(rawGet, raw.Cycle("1"), func(ctx context.Context, worker int, keys []string) {
+		raw[worker].ClaimKnown(ctx, keys, work.RawToken, peer.Lease)
 	})
-	add("raw MGET", raw.Cycle("1"), func(ctx context.Context, worker int, keys []string) error {
-		return raw[worker].MGet(ctx, keys)
+	b.known(rawMGet, raw.Cycle("1"), func(ctx context.Context, worker int, keys []string) {
+		raw[worker].MGet(ctx, keys)
 	})
+	const pipeline = "raw SET NX GET pipeline"
 	for _, l := range work.Layouts {
-		d, err := l.Open(ctx, s, e.redis.Addr, 0)
-		if err != nil {
-			return err
-		}
-		cycles := d.Batch(work.New, nil)
-		add(l.Name, cycles, d.Batch(work.Known, nil))
+		d := l.Open(ctx, s, e.redis.Addr, 0)
+		b.known(l.Name, d.Batch(work.New, nil), d.Batch(work.Known, nil))
 		if l.Kind == plain().Kind {
-			add(likelySide, cycles, d.Likely)
+			b.known(likelySide, d.Batch(work.New, nil), d.Likely)
 			s.Pair(harness.Pair{
 				Name: fmt.Sprintf("batch %d, duplicates, read first", work.Typical),
-				Side: likelySide, Against: rawGet, Text: "raw SET NX GET pipeline",
-				Goal: harness.AtLeast(1.5, 1.8),
+				Side: likelySide, Against: rawGet, Text: pipeline, Goal: harness.AtLeast(1.5, 1.8),
 			})
 		}
-		s.Pair(harness.Pair{Side: l.Name, Against: rawGet, Text: "raw SET NX GET pipeline",
+		s.Pair(harness.Pair{Side: l.Name, Against: rawGet, Text: pipeline,
 			Goal: harness.When(!l.Extra, harness.AtLeast(0.9, 0))})
 	}
-	s.Pair(harness.Pair{Side: "raw MGET", Against: rawGet})
-	return nil
+	s.Pair(harness.Pair{Side: rawMGet, Against: rawGet})
 }
 
 // results: completions that store what the handler returned.
@@ -192,38 +203,26 @@ func (e *env) results() []harness.Group {
 	var groups []harness.Group
 	for _, size := range []int{0, 100, 1 << 10, 10 << 10} {
 		groups = append(groups, harness.Group{
-			Workload: "result", X: float64(size),
-			Title:  fmt.Sprintf("batch %d, new keys, result of %d bytes", work.Typical, size),
-			Detail: size == 100 || size == 0,
-			Open: func(ctx context.Context, s *harness.Setup) error {
-				return e.openResult(ctx, s, size)
+			Workload: "result", X: float64(size), Detail: size == 100 || size == 0,
+			Title: fmt.Sprintf("batch %d, new keys, result of %d bytes", work.Typical, size),
+			Open: func(ctx context.Context, s *harness.Setup) {
+				e.openResult(ctx, inBatches(s, workers, work.Typical), size)
 			},
 		})
 	}
 	return groups
 }
 
-// maxResultKeys of one timing: what they store stays for the window.
-const maxResultKeys = 4096
-
-func (e *env) openResult(ctx context.Context, s *harness.Setup, size int) error {
-	s.Multiple, s.MaxKeys = workers*work.Typical, maxResultKeys
-	raw, err := work.DialRaw(ctx, s, e.redis.Addr, workers)
-	if err != nil {
-		return err
-	}
-	d, err := rich().Open(ctx, s, e.redis.Addr, 0)
-	if err != nil {
-		return err
-	}
+func (e *env) openResult(ctx context.Context, b batching, size int) {
+	b.MaxKeys = 4096 // what they store stays for the window
 	var result []byte
 	value := "1"
 	if size > 0 {
 		result = bytes.Repeat([]byte("r"), size)
 		value = string(result)
 	}
-	s.Side(rawSide, work.InBatches(workers, work.Typical, raw.Cycle(value)))
-	s.Side(rich().Name, work.InBatches(workers, work.Typical, d.Batch(work.New, result)))
-	s.Pair(harness.Pair{Side: rich().Name, Against: rawSide, Text: rawPipelines})
-	return nil
+	b.side(rawSide, work.DialRaw(ctx, b.Setup, e.redis.Addr, workers).Cycle(value))
+	b.side(rich().Name,
+		rich().Open(ctx, b.Setup, e.redis.Addr, 0).Batch(work.New, result))
+	b.Pair(harness.Pair{Side: rich().Name, Against: rawSide, Text: rawPipelines})
 }

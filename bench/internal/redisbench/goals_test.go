@@ -4,48 +4,48 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/work"
 )
 
 // A goal that compares plain commands with plain commands is of the layout that sends them.
 func TestGoalsAreOfTheLayoutTheySpeakOf(t *testing.T) {
+	none := harness.Goal{}
 	for _, n := range []int{1, 64, 256, 1024} {
 		goals := 0
 		for _, p := range callerPairs("callers", n) {
-			if p.Goal == (harness.Goal{}) {
-				continue
-			}
-			goals++
-			if p.Side != plain().Name {
-				t.Errorf("%d callers: %q has the goal %v", n, p.Side, p.Goal)
+			if p.Goal != none {
+				goals++
+				assert.Equal(t, plain().Name, p.Side, "%d callers: %v", n, p.Goal)
 			}
 		}
-		if goals != 2 {
-			t.Errorf("%d callers: %d goals, want one beside each of two peers", n, goals)
-		}
+		assert.Equal(t, 2, goals, "%d callers: one goal next to each of two peers", n)
 	}
 	for _, k := range newEnv(nil, harness.Options{}).keepers() {
-		if got, want := k.goal != (harness.Goal{}), k.name == small().Name; got != want {
-			t.Errorf("memory of %q: goal %v", k.name, k.goal)
-		}
+		assert.Equal(t, k.name == small().Name, k.goal != none, "memory of %q: %v", k.name, k.goal)
 	}
 	for _, p := range localPairs() {
-		if got, want := p.Goal != (harness.Goal{}), p.Side == seenSide; got != want {
-			t.Errorf("%s: goal %q", p.Name, p.Goal)
-		}
+		assert.Equal(t, p.Side == seenSide, p.Goal != none, "%s: %v", p.Name, p.Goal)
 	}
-	for _, p := range batchPairs(work.Typical, true) {
-		if strings.HasPrefix(p.Side, small().Name) && p.Goal != (harness.Goal{}) {
-			t.Errorf("%s: %s has the goal %v", p.Name, p.Side, p.Goal)
+	for _, underWay := range []int{workers, many} {
+		goals := map[string]int{} // of rates, of each default, by the peer
+		for _, p := range batchPairs(underWay, work.Typical, true) {
+			if p.Goal == none {
+				continue
+			}
+			assert.False(t, strings.HasPrefix(p.Side, small().Name), "%s: %v", p.Name, p.Goal)
+			if p.Metric == harness.Rate && p.Against != naiveSide {
+				goals[p.Against]++
+			}
 		}
+		assert.Equal(t, map[string]int{rawSide: 2, goRedisSide: 2}, goals, "%d under way", underWay)
 	}
 }
 
 func TestPeersHaveAConnectionPerCaller(t *testing.T) {
 	for callers, want := range map[int]int{1: 16, 64: 64, 256: 256, 1024: 256} {
-		if got := peerPool(callers); got != want {
-			t.Errorf("%d callers: pool of %d, want %d", callers, got, want)
-		}
+		assert.Equal(t, want, peerPool(callers), "%d callers", callers)
 	}
 }

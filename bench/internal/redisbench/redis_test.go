@@ -6,24 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/redisadapter"
 )
-
-// embedded is where every family runs in a test: small, and without a server process.
-func embedded(t *testing.T) *env {
-	t.Helper()
-	redis, err := server.Open(t.Context(), server.Embedded, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = redis.Close() })
-	e := newEnv(redis, harness.Options{Quick: true, Budget: time.Millisecond})
-	e.grown = []int{512}
-	return e
-}
 
 func titled(groups []harness.Group, pattern string) []harness.Group {
 	match := regexp.MustCompile(pattern)
@@ -35,39 +25,33 @@ func titled(groups []harness.Group, pattern string) []harness.Group {
 // Every family does what it says: sides check their answers, so a run without error means
 // that new keys were new and duplicates were known.
 func TestFamiliesRun(t *testing.T) {
-	e := embedded(t)
-	groups := titled(e.groups(),
-		"^batch 16,|^batch 256, duplicates|^lone caller, new key|^64 callers, new keys$|^256 .*RTT|^stream with 90 .* one caller|^stream with 50 .* 64|^peers, 16|result of 1024 bytes")
-	if len(groups) != 11 {
-		t.Fatalf("%d groups", len(groups))
-	}
-	r := harness.Runner{Rounds: 1, MaxKeys: 64, Budget: e.budget, Between: e.redis.Empty}
-	rows, err := r.Run(t.Context(), groups)
-	if err != nil {
-		t.Fatal(err)
-	}
+	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded, 0)
+	t.Cleanup(func() { _ = redis.Close() })
+	e := newEnv(redis, harness.Options{Quick: true, Budget: time.Millisecond})
+	groups := titled(e.groups(), "^batch 16,|^batch 256, (8|duplicates)|^lone caller, new key|"+
+		"^64 callers, new keys$|^64 .*RTT|^stream with 90 .* one caller|^stream with 50 .* 64|"+
+		"^peers, 16|result of 1024 bytes")
+	require.Len(t, groups, 12)
+	rows, err := harness.Runner{Rounds: 1, MaxKeys: 64, Budget: e.budget,
+		Between: redis.Empty}.Run(t.Context(), groups)
+	require.NoError(t, err)
 	for _, row := range rows {
-		if row.Value <= 0 || row.Rounds != 1 || row.Workload == "" || row.Side == "" ||
-			row.Name == "" {
-			t.Errorf("row %+v", row)
-		}
-		if row.Against != "" && (row.Ratio <= 0 || row.AgainstValue <= 0) {
-			t.Errorf("row %q has no ratio to %q: a pair names a side that is not there", row.Name,
-				row.Against)
-		}
+		assert.Positive(t, row.Value, "%+v", row)
+		assert.NotContains(t, []string{row.Workload, row.Side, row.Name}, "")
+		// A pair without a ratio names a side that is not there.
+		assert.Equal(t, row.Against != "", row.Ratio > 0, "%+v", row)
 	}
 }
 
 func TestGoalsAreAllThere(t *testing.T) {
 	titles := make(map[string]bool)
 	for _, g := range newEnv(&server.Redis{Own: true}, harness.Options{Long: true}).groups() {
-		if titles[g.Title] {
-			t.Errorf("two groups are called %q", g.Title)
-		}
+		assert.False(t, titles[g.Title], "two groups are called %q", g.Title)
 		titles[g.Title] = true
 	}
 	for _, want := range []string{
-		"batch 256, claim + complete, new keys", "batch 256, duplicates", "lone caller, new key",
+		"batch 256, claim + complete, new keys", "batch 256, duplicates",
+		"batch 256, 8 under way, claim + complete, new keys", "lone caller, new key",
 		"lone caller, new key, other core busy", "64 callers, new keys",
 		"256 callers, new keys", "1024 callers, new keys", "1024 callers, new keys, 2 ms RTT",
 		"bytes per remembered key, 1 M keys", "duplicates answered in process",
@@ -76,24 +60,13 @@ func TestGoalsAreAllThere(t *testing.T) {
 		"stream with 90 % recent duplicates, one caller",
 		"growth 10 k -> 10 M keys, duplicate check, " + plain().Name,
 	} {
-		if !titles[want] {
-			t.Errorf("no group is called %q", want)
-		}
+		assert.Contains(t, titles, want)
 	}
 }
 
 // Memory is not measured in this process, and what stays for an hour is not for a server that
 // others use.
 func TestOthersServersAreNotFilled(t *testing.T) {
-	able := func(own, isEmbedded bool, pattern string) (n int) {
-		for _, g := range titled(newEnv(&server.Redis{Own: own, Embedded: isEmbedded},
-			harness.Options{Long: true}).groups(), pattern) {
-			if g.Unable == "" {
-				n++
-			}
-		}
-		return n
-	}
 	few := len(work.Without(redisadapter.Mixed))
 	for _, c := range []struct {
 		own, isEmbedded bool
@@ -105,8 +78,13 @@ func TestOthersServersAreNotFilled(t *testing.T) {
 		{true, false, "^growth", 2 * few}, {true, true, "^growth", few},
 		{false, false, "^growth", 0}, {false, false, "^batch 16,", 1},
 	} {
-		if got := able(c.own, c.isEmbedded, c.pattern); got != c.want {
-			t.Errorf("%+v: %d can run", c, got)
+		able := 0
+		for _, g := range titled(newEnv(&server.Redis{Own: c.own, Embedded: c.isEmbedded},
+			harness.Options{Long: true}).groups(), c.pattern) {
+			if g.Unable == "" {
+				able++
+			}
 		}
+		assert.Equal(t, c.want, able, "%+v", c)
 	}
 }

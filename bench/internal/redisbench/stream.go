@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/peer"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
@@ -44,10 +45,10 @@ func (e *env) streams() []harness.Group {
 			groups = append(groups, harness.Group{
 				Workload: m.workload, X: float64(share), Title: title, Detail: share == 10 ||
 					(m.callers != 1 && share != 50),
-				Open: func(ctx context.Context, s *harness.Setup) error {
+				Open: func(ctx context.Context, s *harness.Setup) {
 					s.Pair(harness.Pair{Name: title + ", local cache", Side: cacheOn,
 						Against: cacheOff, Text: "the same without", Goal: m.goals[share]})
-					return e.openStream(ctx, s, m, share)
+					e.openStream(ctx, s, m, share)
 				},
 			})
 		}
@@ -55,30 +56,27 @@ func (e *env) streams() []harness.Group {
 	return groups
 }
 
-func (e *env) openStream(ctx context.Context, s *harness.Setup, m mode, share int) error {
-	gap := 2 * max(m.callers, 1)
-	s.Multiple = max(m.callers, 1)
+func (e *env) openStream(ctx context.Context, s *harness.Setup, m mode, share int) {
+	callers := max(m.callers, 1)
+	gap := 2 * callers
+	s.Multiple = callers
 	if m.callers == 0 {
 		gap, s.Multiple = workers*work.Typical, workers*work.Typical
 	}
 	s.MinKeys = 10 * gap // the first gap has no duplicates
 	s.Keys = func(n int) []string { return harness.Recent(n, share, gap) }
 	for _, name := range []string{cacheOff, cacheOn} {
-		d, err := plain().Open(ctx, s, e.redis.Addr, 0, func(c *dedup.Config) {
+		d := plain().Open(ctx, s, e.redis.Addr, 0, func(c *dedup.Config) {
 			if name == cacheOn {
 				work.Cached(c)
 			}
 		})
-		if err != nil {
-			return err
-		}
-		run := work.Callers(max(m.callers, 1), d.One(work.Either))
+		run := work.Callers(callers, d.One(work.Either))
 		if m.callers == 0 {
 			run = work.InBatches(workers, work.Typical, d.Batch(work.Either, nil))
 		}
 		s.Side(name, run)
 	}
-	return nil
 }
 
 // Sides that answer from memory.
@@ -97,83 +95,64 @@ func (e *env) local() []harness.Group {
 		Open: e.openLocal}}
 }
 
-func (e *env) openLocal(ctx context.Context, s *harness.Setup) error {
+func (e *env) openLocal(ctx context.Context, s *harness.Setup) {
 	keys := harness.FreshKeys(localKeys)
-	d, err := plain().Open(ctx, s, e.redis.Addr, 0, work.Cached)
-	if err != nil {
-		return err
-	}
-	if err := work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx,
-		&harness.Timing{Keys: keys}); err != nil {
-		return err
-	}
+	d := plain().Open(ctx, s, e.redis.Addr, 0, work.Cached)
+	work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx,
+		&harness.Timing{Keys: keys})
 	exact, claim := peer.NewMap(keys), d.One(work.Known)
+	known := func(seen bool, key string) {
+		if !seen {
+			must.Do(fmt.Errorf("%s: is not remembered", key))
+		}
+	}
 	s.Sides = []harness.Side{
-		e.benchmark(exactSide, keys, func(key string) error { return known(exact.Seen(key), key) }),
-		e.benchmark(claimSide, keys, func(key string) error { return claim(ctx, key) }),
-		e.benchmark(seenSide, keys, func(key string) error {
-			seen, err := d.Seen(ctx, key)
-			if err != nil {
-				return err
-			}
-			return known(seen, key)
-		}),
+		e.benchmark(exactSide, keys, func(key string) { known(exact.Seen(key), key) }),
+		e.benchmark(claimSide, keys, func(key string) { claim(ctx, key) }),
+		e.benchmark(seenSide, keys, func(key string) { known(must.Get(d.Seen(ctx, key)), key) }),
 	}
 	s.Pair(localPairs()...)
-	return nil
 }
 
-func localPairs() []harness.Pair {
-	var pairs []harness.Pair
+func localPairs() (pairs []harness.Pair) {
 	for _, side := range []string{seenSide, claimSide} {
-		goals := side == seenSide // Claim is for information: it makes a Claim besides
+		goals := side == seenSide // Claim is for information: it also makes a Claim
 		call, _, _ := strings.Cut(strings.TrimPrefix(side, "onceward "), ",")
 		name := "duplicates answered in process, " + call
 		pairs = append(pairs,
 			harness.Pair{Name: name, Side: side, Against: exactSide, Metric: harness.Nanos,
 				Goal: harness.When(goals, harness.ValueAtMost(150, 60, "ns"))},
 			harness.Pair{Name: name + ", allocations", Side: side, Against: exactSide,
-				Metric: harness.Allocs, Goal: harness.When(goals,
-					harness.ValueAtMost(0, 0, "allocations"))})
+				Metric: harness.Allocs,
+				Goal:   harness.When(goals, harness.ValueAtMost(0, 0, "allocations"))})
 	}
 	return pairs
-}
-
-func known(seen bool, key string) error {
-	if !seen {
-		return fmt.Errorf("%s: is not remembered", key)
-	}
-	return nil
 }
 
 // initTesting lets testing.Benchmark run outside a test binary.
 var initTesting = sync.OnceFunc(testing.Init)
 
 // benchmark measures one with the testing package, over keys in turn.
-func (e *env) benchmark(name string, keys []string, one func(key string) error) harness.Side {
-	return harness.Side{Name: name, External: func(context.Context) (harness.Sample, error) {
+func (e *env) benchmark(name string, keys []string, one func(key string)) harness.Side {
+	return harness.Side{Name: name, External: func(context.Context) harness.Sample {
 		initTesting()
 		// A timing of less than this is mostly the first hit, which may look into the store.
 		budget := max(e.budget, 100*time.Millisecond)
-		if err := flag.Set("test.benchtime", budget.String()); err != nil {
-			return harness.Sample{}, err
-		}
+		must.Do(flag.Set("test.benchtime", budget.String()))
 		var failure error
 		r := testing.Benchmark(func(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
-			for b.Loop() {
-				if err := one(keys[i%len(keys)]); err != nil {
-					failure = err
-					b.FailNow()
+			failure = must.Try(func() {
+				for b.Loop() {
+					one(keys[i%len(keys)])
+					i++
 				}
-				i++
-			}
+			})
 		})
-		if failure != nil || r.N == 0 || r.T <= 0 {
-			return harness.Sample{}, fmt.Errorf("%s: %w", name, failure)
-		}
+		must.Do(failure)
+		must.True(r.N > 0 && r.T > 0, "nothing was measured")
 		return harness.Sample{Rate: float64(r.N) / r.T.Seconds(),
-			Allocs: float64(r.MemAllocs) / float64(r.N)}, nil
+			Usage: harness.Usage{Allocs: float64(r.MemAllocs) / float64(r.N)}}
 	}}
 }

@@ -4,6 +4,7 @@ package redisbench
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
@@ -17,12 +18,8 @@ var Suite = harness.Suite{
 	Area: "redis", About: "the Redis path next to its limits and to what else people use",
 	Full:  harness.Scale{Rounds: 7, Keys: 50_000, Budget: 150 * time.Millisecond},
 	Quick: harness.Scale{Rounds: 3, Keys: 50_000, Budget: 12 * time.Millisecond},
-	Open: func(ctx context.Context, o harness.Options) (*harness.Bench, error) {
-		redis, err := server.Open(ctx, o.Redis, o.Port)
-		if err != nil {
-			return nil, err
-		}
-		return newEnv(redis, o).bench(), nil
+	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
+		newEnv(server.Open(ctx, b, o.Redis, o.Port), o).prepare(b)
 	},
 }
 
@@ -46,41 +43,30 @@ func newEnv(redis *server.Redis, o harness.Options) *env {
 	return e
 }
 
-func (e *env) bench() *harness.Bench {
-	b := &harness.Bench{
-		Groups: e.groups(), Servers: []harness.Server{e.redis},
-		Meter: harness.Meter{ServerCPU: e.redis.CPU()},
-		Modules: map[string]string{
-			"github.com/redis/go-redis/v9": "go-redis", "github.com/redis/rueidis": "rueidis",
-			"github.com/bsm/redislock":            "redislock",
-			"github.com/go-redsync/redsync/v4":    "redsync",
-			"github.com/ThreeDotsLabs/watermill":  "watermill",
-			"github.com/gofiber/fiber/v2":         "fiber",
-			"github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
-			"github.com/alicebob/miniredis/v2":    "miniredis",
-		},
+func (e *env) prepare(b *harness.Bench) {
+	b.Meter.ServerCPU = e.redis.CPU()
+	b.Modules = map[string]string{
+		"github.com/redis/go-redis/v9": "go-redis", "github.com/redis/rueidis": "rueidis",
+		"github.com/bsm/redislock": "redislock", "github.com/go-redsync/redsync/v4": "redsync",
+		"github.com/ThreeDotsLabs/watermill":  "watermill",
+		"github.com/gofiber/fiber/v2":         "fiber",
+		"github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
+		"github.com/alicebob/miniredis/v2":    "miniredis",
 	}
 	if e.redis.Own {
 		// Keys of the groups before it would lie in memory for the rest of their window.
 		b.Between = e.redis.Empty
 	}
 	if peer.RedisBenchmarkPath() == "" || e.redis.Embedded {
-		b.LeftOut = append(b.LeftOut,
-			"redis-benchmark: it is not installed, or the server is embedded")
+		b.LeaveOut("redis-benchmark: it is not installed, or the server is embedded")
 	}
-	return b
+	b.Groups = e.groups()
 }
 
 // groups are all workloads, in the order in which they run.
 func (e *env) groups() []harness.Group {
-	var groups []harness.Group
-	for _, family := range []func() []harness.Group{
-		e.batches, e.duplicates, e.callers, e.busy, e.delayed, e.streams, e.local, e.peers,
-		e.results, e.memory, e.compactCPU, e.remembered,
-	} {
-		groups = append(groups, family()...)
-	}
-	return groups
+	return slices.Concat(e.batches(), e.duplicates(), e.callers(), e.busy(), e.delayed(),
+		e.streams(), e.local(), e.peers(), e.results(), e.memory(), e.compactCPU(), e.remembered())
 }
 
 // needsMemory says why a workload that looks at the server's memory cannot run.

@@ -155,7 +155,7 @@ var consumers = harness.Results{
 		{Name: "4 partitions", Workload: "w", Side: "adapter, rich", Value: 80_000,
 			Unit: "messages/s", Against: "Redis batches, rich", AgainstValue: 100_000, Ratio: 0.81,
 			Spread: [2]float64{0.7, 0.9}, Rounds: 5, Goal: ">= 0.8x (stretch 0.9x)", OK: true,
-			Allocs: 21, BrokerUS: 0.25, Binds: "CPU of the client (...)"},
+			Usage: harness.Usage{Allocs: 21, BrokerUS: 0.25}, Binds: "CPU of the client (...)"},
 		{Name: "4 partitions", Workload: "w", Side: "bare sarama loop", Value: 1.5e6,
 			Unit: "messages/s"},
 	},

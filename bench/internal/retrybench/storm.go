@@ -5,8 +5,6 @@ package retrybench
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 )
 
@@ -22,45 +21,29 @@ import (
 var Suite = harness.Suite{
 	Area: "retry", About: "what retries cost a server that is down: a thousand clients, simulated",
 	Full: harness.Scale{Rounds: 5}, Quick: harness.Scale{Rounds: 1},
-	Open: func(_ context.Context, o harness.Options) (*harness.Bench, error) {
-		return &harness.Bench{Machine: "a simulation in fake time",
-			Groups: []harness.Group{{Title: "simulations",
-				Open: func(ctx context.Context, s *harness.Setup) error {
-					rounds, err := simulations(ctx, min(o.Rounds, 5))
-					if err == nil {
-						s.Rows = Rows(rounds)
-					}
-					return err
-				}}}}, nil
+	Open: func(_ context.Context, o harness.Options, b *harness.Bench) {
+		b.Machine = "a simulation in fake time"
+		b.Groups = []harness.Group{{Title: "simulations",
+			Open: func(ctx context.Context, s *harness.Setup) {
+				s.Rows = Rows(simulations(ctx, min(o.Rounds, 5)))
+			}}}
 	},
 }
 
 // simulations runs them. Fake time is to be had in tests only (testing/synctest), so they are
 // one, which writes down what it saw; it fails where a goal is missed.
-func simulations(ctx context.Context, rounds int) (all []Round, err error) {
-	root, err := server.Root()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "onceward-bench")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+func simulations(ctx context.Context, rounds int) (all []Round) {
+	root, dir := must.Get(server.Root()), must.Get(os.MkdirTemp("", "onceward-bench"))
+	defer func() { must.Do(os.RemoveAll(dir)) }()
 	file := filepath.Join(dir, "storm.json")
 	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-timeout=10m", "-run=^TestStorm$",
 		"./internal/retrybench", "-args", "-storm="+file, "-rounds="+strconv.Itoa(rounds))
 	cmd.Dir = filepath.Join(root, "bench")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("the simulations: %w\n%s", err, out)
-	}
-	if err := harness.ReadJSON(file, &all); err != nil {
-		return nil, err
-	}
-	if len(all) != rounds {
-		return nil, fmt.Errorf("%d rounds of %d: was the test skipped?", len(all), rounds)
-	}
-	return all, nil
+	out, err := cmd.CombinedOutput()
+	must.True(err == nil, "the simulations: %w\n%s", err, out)
+	must.Do(harness.ReadJSON(file, &all))
+	must.True(len(all) == rounds, "%d rounds of %d: was the test skipped?", len(all), rounds)
+	return all
 }
 
 // Round is one run of all simulations, in the order of [Waits] and [Guards], and the calls of the
@@ -93,7 +76,7 @@ func Rows(rounds []Round) []harness.Row {
 	return append(rows, load(FamilyOutage, outage, Wanted, rounds[0].Through[0].Wanted, 0, 80)...)
 }
 
-// Names of what is drawn beside the courses.
+// Names of what is drawn next to the courses.
 const (
 	Capacity = "what the server can do"
 	Wanted   = "requests, without retries"

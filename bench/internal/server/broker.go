@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 // nodes of the embedded cluster: partitions and the group's coordinator are spread over
@@ -36,68 +39,39 @@ func ConnectBroker(addrs ...string) *Broker {
 }
 
 // EmbedBroker starts an embedded cluster in this process: its work counts as the client's.
-func EmbedBroker() (*Broker, error) {
-	cluster, err := kfake.NewCluster(kfake.NumBrokers(nodes))
-	if err != nil {
-		return nil, fmt.Errorf("server: broker: %w", err)
-	}
+func EmbedBroker() *Broker {
+	cluster := must.Get(kfake.NewCluster(kfake.NumBrokers(nodes)))
 	return &Broker{Addrs: cluster.ListenAddrs(), Own: true, stop: func() error {
 		cluster.Close()
 		return nil
-	}}, nil
+	}}
 }
 
 // ServeBroker is the process that [StartBroker] starts: an embedded cluster that writes its
 // addresses to out and lives until in ends, and so no longer than its parent.
-func ServeBroker(in io.Reader, out io.Writer) error {
-	b, err := EmbedBroker()
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(out, strings.Join(b.Addrs, ",")); err != nil {
-		return errors.Join(err, b.Close())
-	}
-	_, err = io.Copy(io.Discard, in)
-	return errors.Join(err, b.Close())
+func ServeBroker(in io.Reader, out io.Writer) (err error) {
+	defer must.Catch(&err)
+	b := EmbedBroker()
+	defer func() { must.Do(b.Close()) }()
+	must.Get(fmt.Fprintln(out, strings.Join(b.Addrs, ",")))
+	must.Get(io.Copy(io.Discard, in))
+	return nil
 }
 
 // StartBroker starts the program with args, which has to call [ServeBroker] with its standard input
 // and output, and waits for its addresses. Close stops it.
-func StartBroker(ctx context.Context, program string, args ...string) (*Broker, error) {
+func StartBroker(ctx context.Context, program string, args ...string) (b *Broker, err error) {
+	defer must.Catch(&err)
 	cmd := exec.Command(program, args...) //nolint:noctx // Close stops it, gently
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("server: broker: %w", err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("server: broker: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("server: broker: %w", err)
-	}
-	b := &Broker{Own: true, pid: cmd.Process.Pid, stop: func() error {
-		return stopBroker(cmd, stdin)
+	stdin, stdout := must.Get(cmd.StdinPipe()), must.Get(cmd.StdoutPipe())
+	must.Do(cmd.Start())
+	b = &Broker{Own: true, pid: cmd.Process.Pid, stop: func() error {
+		_ = stdin.Close() // which ends it; one that does not listen is killed
+		late := time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() })
+		defer late.Stop()
+		return cmd.Wait()
 	}}
-	if err := b.awaitAddrs(ctx, stdout); err != nil {
-		return nil, errors.Join(err, b.Close())
-	}
-	return b, nil
-}
-
-// stopBroker ends the process by ending its input; one that does not listen is killed.
-func stopBroker(cmd *exec.Cmd, stdin io.Closer) error {
-	_ = stdin.Close()
-	late := time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() })
-	defer late.Stop()
-	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("server: broker: its process: %w", err)
-	}
-	return nil
-}
-
-func (b *Broker) awaitAddrs(ctx context.Context, stdout io.Reader) error {
 	lines := make(chan string, 1)
 	go func() { // ends with the process, at the latest
 		line, _ := bufio.NewReader(stdout).ReadString('\n')
@@ -107,15 +81,14 @@ func (b *Broker) awaitAddrs(ctx context.Context, stdout io.Reader) error {
 	defer cancel()
 	select {
 	case line := <-lines:
-		if line == "" {
-			return errors.New("server: broker: its process ended without an address")
+		if b.Addrs = strings.Split(line, ","); line != "" {
+			return b, nil
 		}
-		b.Addrs = strings.Split(line, ",")
-		return nil
+		err = errors.New("server: the broker's process ended without an address")
 	case <-ctx.Done():
-		return fmt.Errorf("server: broker: its process has written no address: %w",
-			context.Cause(ctx))
+		err = context.Cause(ctx)
 	}
+	return nil, errors.Join(err, b.Close())
 }
 
 // Close stops the broker if it was started here.
@@ -125,11 +98,11 @@ func (b *Broker) Close() error { return b.stop() }
 func (b *Broker) Name() string { return "kafka" }
 
 // Version is unknown: brokers do not tell it.
-func (b *Broker) Version(context.Context) (string, error) { return "", nil }
+func (b *Broker) Version(context.Context) string { return "" }
 
 // CPU reads the time that the broker's process has used; nil where it is unknown: the broker is not
 // ours, or this is not Linux.
-func (b *Broker) CPU() func(context.Context) (time.Duration, error) { return cpuOf(b.pid) }
+func (b *Broker) CPU() harness.CPU { return cpuOf(b.pid) }
 
 // Kind says in words where the broker is.
 func (b *Broker) Kind() string {

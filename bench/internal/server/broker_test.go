@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestMain lets this program be the broker's process, too.
@@ -24,39 +26,27 @@ func TestMain(m *testing.M) {
 }
 
 // What is written can be read back, partition by partition and in order, from a broker
-// whose CPU is told and that ends with Close.
+// whose CPU is known and that ends with Close.
 func TestStartBroker(t *testing.T) {
 	b, err := StartBroker(t.Context(), os.Args[0], BrokerArg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(b.Addrs) != nodes || !b.Own {
-		t.Errorf("addresses %q, own: %v", b.Addrs, b.Own)
-	}
+	require.NoError(t, err)
+	assert.Len(t, b.Addrs, nodes)
+	assert.True(t, b.Own)
 	log := Log{Topic: "t", IDs: [][]string{{"a", "b", "c"}, nil, {"d"}}, ValueSize: 30, Keys: 2}
-	if err := b.Write(log); err != nil {
-		t.Fatal(err)
-	}
+	b.Write(log)
 	for partition, ids := range log.IDs {
 		wantMessages(t, b, log, int32(partition), ids)
 	}
-	if err := b.Remove(log.Topic); err != nil {
-		t.Error(err)
-	}
+	require.NoError(t, b.Remove(log.Topic))
 	if read := b.CPU(); read != nil {
-		if used, err := read(t.Context()); err != nil || used <= 0 || used > time.Minute {
-			t.Errorf("CPU %v, %v", used, err)
-		}
-	} else if _, err := os.Stat("/proc/self/schedstat"); err == nil {
-		t.Error("the CPU of the process is not told")
+		used := read(t.Context())
+		assert.True(t, used > 0 && used < time.Minute, "%v", used)
+	} else {
+		assert.NoFileExists(t, "/proc/self/schedstat", "the CPU of the process is unknown")
 	}
-	if err := b.Close(); err != nil {
-		t.Error(err)
-	}
-	if conn, err := net.Dial("tcp", b.Addrs[0]); err == nil {
-		_ = conn.Close()
-		t.Error("it still runs")
-	}
+	require.NoError(t, b.Close())
+	_, err = net.Dial("tcp", b.Addrs[0])
+	require.Error(t, err, "it still runs")
 }
 
 func wantMessages(t *testing.T, b *Broker, log Log, partition int32, ids []string) {
@@ -64,49 +54,38 @@ func wantMessages(t *testing.T, b *Broker, log Log, partition int32, ids []strin
 	cfg := sarama.NewConfig()
 	cfg.Version = sarama.V2_8_0_0
 	client, err := sarama.NewConsumer(b.Addrs, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = client.Close() }()
 	c, err := client.ConsumePartition(log.Topic, partition, sarama.OffsetOldest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	for i, id := range ids {
 		select {
 		case m := <-c.Messages():
-			key := fmt.Sprintf("account-%d-%d", partition, i%log.Keys)
-			if len(m.Headers) != 1 || string(m.Headers[0].Key) != "message-id" ||
-				string(m.Headers[0].Value) != id || string(m.Key) != key ||
-				len(m.Value) != log.ValueSize {
-				t.Errorf("partition %d, message %d: %+v, want id %s and key %s", partition,
-					i, m, id, key)
-			}
+			require.Len(t, m.Headers, 1)
+			assert.Equal(t, []string{"message-id", id,
+				fmt.Sprintf("account-%d-%d", partition, i%log.Keys)},
+				[]string{string(m.Headers[0].Key), string(m.Headers[0].Value), string(m.Key)})
+			assert.Len(t, m.Value, log.ValueSize)
 		case <-t.Context().Done():
 			t.Fatal("it is not there")
 		}
 	}
-	if got := c.HighWaterMarkOffset(); len(ids) > 0 && got != int64(len(ids)) {
-		t.Errorf("partition %d has %d messages, want %d", partition, got, len(ids))
+	if len(ids) > 0 {
+		assert.Equal(t, int64(len(ids)), c.HighWaterMarkOffset())
 	}
 }
 
 func TestStartBrokerOfSomethingElse(t *testing.T) {
-	if _, err := StartBroker(t.Context(), "true"); err == nil {
-		t.Error("a program without an address is a broker")
-	}
-	if _, err := StartBroker(t.Context(), filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("no program is a broker")
-	}
+	_, err := StartBroker(t.Context(), "true")
+	require.Error(t, err, "a program without an address is a broker")
+	_, err = StartBroker(t.Context(), filepath.Join(t.TempDir(), "none"))
+	require.Error(t, err, "no program is a broker")
 }
 
 func TestOthersBroker(t *testing.T) {
 	b := ConnectBroker("127.0.0.1:1")
-	if b.CPU() != nil || b.Own {
-		t.Error("its CPU is told, or it is ours")
-	}
-	if err := b.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.Nil(t, b.CPU())
+	assert.False(t, b.Own)
+	assert.NoError(t, b.Close())
 }

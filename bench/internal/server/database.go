@@ -4,16 +4,16 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // registers pgx
 	_ "modernc.org/sqlite"             // registers sqlite
 
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -39,51 +39,36 @@ var kinds = map[sqladapter.Dialect]kind{
 }
 
 // OpenDatabase starts a server of this dialect on loopback, with scripts/servers.sh, or connects to
-// one: address is [Private], [Listed], or what the driver takes. SQLite is a file in a new folder,
-// whatever the address. A port of 0 is any free one. Close ends what OpenDatabase has begun. ctx
-// bounds the start only.
-func OpenDatabase(ctx context.Context, dialect sqladapter.Dialect, address string,
-	port int) (*Database, error) {
+// one, and adds it to the run: address is [Private], [Listed], or what the driver takes. [None]
+// gives nil, and is noted as left out. SQLite is a file in a new folder, whatever the address. A
+// port of 0 is any free one. Close ends what OpenDatabase has begun. ctx bounds the start only.
+func OpenDatabase(ctx context.Context, b *harness.Bench, dialect sqladapter.Dialect,
+	address string, port int) *Database {
 	s := &Database{Dialect: dialect, URL: address}
-	switch {
-	case address == Listed:
-		return s, nil
-	case dialect != sqladapter.SQLite && address != Private:
-		return s, s.complete()
-	}
-	var err error
-	s.Own = true
-	if dialect == sqladapter.SQLite {
-		if s.dir, err = os.MkdirTemp("", "onceward-bench"); err != nil {
-			return nil, fmt.Errorf("server: %w", err)
-		}
-		const set = "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)"
-		s.URL = "file:" + filepath.Join(s.dir, "bench.db") + set
-		return s, nil
-	}
-	s.process, s.URL, err = start(ctx, kinds[dialect].script, port)
-	if err == nil {
-		err = s.complete()
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
-}
-
-// complete the address with what the workloads need of the driver: parameters in the text instead
-// of a statement that is prepared for every call.
-func (s *Database) complete() error {
-	if s.Dialect != sqladapter.MySQL {
+	if address == None {
+		b.LeaveOut(s.Name() + ": there is none")
 		return nil
 	}
-	cfg, err := mysql.ParseDSN(s.URL)
-	if err != nil {
-		return fmt.Errorf("server: %w", err)
+	b.Servers = append(b.Servers, s)
+	switch {
+	case address == Listed:
+		return s
+	case dialect == sqladapter.SQLite:
+		const set = "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)" +
+			"&_pragma=synchronous(FULL)"
+		s.dir, s.Own = must.Get(os.MkdirTemp("", "onceward-bench")), true
+		s.URL = "file:" + filepath.Join(s.dir, "bench.db") + set
+	case address == Private:
+		s.Own = true
+		s.URL = s.start(ctx, kinds[dialect].script, port)
 	}
-	cfg.InterpolateParams = true
-	s.URL = cfg.FormatDSN()
-	return nil
+	if dialect == sqladapter.MySQL {
+		// Parameters in the text instead of a statement that is prepared for every call.
+		cfg := must.Get(mysql.ParseDSN(s.URL))
+		cfg.InterpolateParams = true
+		s.URL = cfg.FormatDSN()
+	}
+	return s
 }
 
 // Close stops the server if it was started here, and removes its files.
@@ -106,30 +91,22 @@ func (s *Database) Kind() string {
 
 // CPU reads the CPU time of all processes of the server; nil where it is unknown: the server is not
 // ours, or this is not Linux.
-func (s *Database) CPU() func(context.Context) (time.Duration, error) { return cpuOf(s.pid) }
+func (s *Database) CPU() harness.CPU { return cpuOf(s.pid) }
 
 // Pool opens n connections at most, and keeps them.
-func (s *Database) Pool(n int) (*sql.DB, error) {
-	db, err := sql.Open(kinds[s.Dialect].driver, s.URL)
-	if err != nil {
-		return nil, fmt.Errorf("server: %w", err)
-	}
+func (s *Database) Pool(n int) *sql.DB {
+	db := must.Get(sql.Open(kinds[s.Dialect].driver, s.URL))
 	db.SetMaxOpenConns(n)
 	db.SetMaxIdleConns(n)
-	return db, nil
+	return db
 }
 
 // Version of the server, a number.
-func (s *Database) Version(ctx context.Context) (version string, err error) {
-	db, err := s.Pool(1)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := db.QueryRowContext(ctx, kinds[s.Dialect].version).Scan(&version); err != nil {
-		return "", fmt.Errorf("server: %v: %w", s.Dialect, err)
-	}
+func (s *Database) Version(ctx context.Context) (version string) {
+	db := s.Pool(1)
+	err := db.QueryRowContext(ctx, kinds[s.Dialect].version).Scan(&version)
+	must.Do(errors.Join(err, db.Close()))
 	version, _, _ = strings.Cut(version, " ")
 	version, _, _ = strings.Cut(version, "-")
-	return version, nil
+	return version
 }

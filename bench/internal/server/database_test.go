@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -19,12 +23,8 @@ func writeFiles(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	return dir
 }
@@ -46,47 +46,35 @@ func TestFamilyTime(t *testing.T) {
 		"100/stat":              "", // it has ended meanwhile
 		"self-is-no-number/foo": "",
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got, err := familyTime(proc, 10)
-	if want := 6*time.Millisecond + 70*time.Millisecond; err != nil || got != want {
-		t.Errorf("%v, %v, want %v", got, err, want)
-	}
-	if _, err := familyTime(proc, 12); err == nil {
-		t.Error("a process that is not there has no time")
-	}
+	require.NoError(t, err)
+	assert.Equal(t, 6*time.Millisecond+70*time.Millisecond, got)
+	_, err = familyTime(proc, 12)
+	require.Error(t, err, "a process that is not there has no time")
 }
 
 func TestSQLite(t *testing.T) {
-	s, err := OpenDatabase(t.Context(), sqladapter.SQLite, "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.CPU() != nil || !s.Own {
-		t.Error("it has no process of its own, and nobody else uses it")
-	}
-	version, err := s.Version(t.Context())
-	if err != nil || !strings.HasPrefix(version, "3.") {
-		t.Errorf("version %q, %v", version, err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(s.dir); err == nil {
-		t.Error("its folder is still there")
-	}
+	s := OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "", 0)
+	assert.Nil(t, s.CPU(), "it has no process of its own")
+	assert.True(t, s.Own)
+	assert.Regexp(t, `^3\.`, s.Version(t.Context()))
+	require.NoError(t, s.Close())
+	assert.NoDirExists(t, s.dir)
 }
 
 func TestMySQLParameters(t *testing.T) {
-	s, err := OpenDatabase(t.Context(), sqladapter.MySQL, "u:p@tcp(127.0.0.1:1)/d", 0)
-	if err != nil || !strings.Contains(s.URL, "interpolateParams=true") {
-		t.Errorf("%+v, %v", s, err)
-	}
-	if _, err := OpenDatabase(t.Context(), sqladapter.MySQL, "not a name", 0); err == nil {
-		t.Error("no error")
-	}
-	if err := s.Close(); err != nil { // it is not ours to stop
-		t.Error(err)
-	}
+	s := OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.MySQL, "u:p@tcp(127.0.0.1:1)/d", 0)
+	assert.Contains(t, s.URL, "interpolateParams=true")
+	require.Error(t, must.Try(func() {
+		OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.MySQL, "not a name", 0)
+	}))
+	require.NoError(t, s.Close(), "it is not ours to stop")
+}
+
+func TestDatabaseThatIsLeftOut(t *testing.T) {
+	b := &harness.Bench{}
+	assert.Nil(t, OpenDatabase(t.Context(), b, sqladapter.MySQL, None, 0))
+	assert.Equal(t, []string{"MariaDB: there is none"}, b.LeftOut)
+	assert.Empty(t, b.Servers)
 }

@@ -3,11 +3,12 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 // Delay is a TCP proxy in this process that holds back everything for a while, so that a
@@ -27,14 +28,11 @@ type Delay struct {
 }
 
 // NewDelay starts a proxy to upstream that adds oneWay in each direction.
-func NewDelay(ctx context.Context, upstream string, oneWay time.Duration) (*Delay, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("server: %w", err)
-	}
+func NewDelay(ctx context.Context, upstream string, oneWay time.Duration) *Delay {
+	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	d := &Delay{upstream: upstream, oneWay: oneWay, listener: l}
 	d.running.Go(d.accept)
-	return d, nil
+	return d
 }
 
 // Addr is where clients connect.

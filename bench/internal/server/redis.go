@@ -3,13 +3,15 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 // Redis is a running Redis.
@@ -27,46 +29,40 @@ type Redis struct {
 	stop   func() error
 }
 
-// Open starts a Redis or connects to one. which is [Private] (without persistence), [Durable],
-// [Embedded], [Listed] or host:port. A port of 0 is any free one. ctx bounds the start only; Close
-// stops it.
-func Open(ctx context.Context, which string, port int) (*Redis, error) {
+// Open starts a Redis or connects to one, and adds it to the run. which is [Private] (without
+// persistence), [Durable], [Embedded], [Listed] or host:port. A port of 0 is any free one. ctx
+// bounds the start only; Close stops it.
+func Open(ctx context.Context, b *harness.Bench, which string, port int) *Redis {
 	s := &Redis{Addr: which, kind: "a Redis that others use", stop: func() error { return nil }}
+	b.Servers = append(b.Servers, s)
 	switch which {
 	case Listed:
-		return &Redis{Own: true}, nil
+		s.Own = true
+		return s
 	case Embedded:
-		mini, err := miniredis.Run()
-		if err != nil {
-			return nil, fmt.Errorf("server: %w", err)
-		}
-		s = &Redis{Addr: mini.Addr(), Own: true, Embedded: true, kind: "embedded miniredis",
-			stop: func() error { mini.Close(); return nil }}
+		mini := must.Get(miniredis.Run())
+		s.Addr, s.Own, s.Embedded, s.kind = mini.Addr(), true, true, "embedded miniredis"
+		s.stop = func() error { mini.Close(); return nil }
 	case Private, Durable:
-		p, addr, err := start(ctx, "redis", port)
-		if err != nil {
-			return nil, errors.Join(err, p.stop())
-		}
-		s = &Redis{Addr: addr, Own: true,
-			kind: "Redis on loopback, its append-only file synced each second", stop: p.stop}
+		p := &process{}
+		s.stop = p.stop
+		s.Addr, s.Own = p.start(ctx, "redis", port), true
+		s.kind = "Redis on loopback, its append-only file synced each second"
 	}
 	s.client = redis.NewClient(&redis.Options{Addr: s.Addr})
-	err := s.client.Ping(ctx).Err()
-	if err == nil && which == Private {
+	must.Do(s.client.Ping(ctx).Err())
+	if which == Private {
 		// The benchmarks compare the cost of commands, not of a disk.
-		s.kind, err = "Redis on loopback, without persistence",
-			s.client.ConfigSet(ctx, "appendonly", "no").Err()
+		s.kind = "Redis on loopback, without persistence"
+		must.Do(s.client.ConfigSet(ctx, "appendonly", "no").Err())
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("server: Redis at %s: %w", s.Addr, err), s.Close())
-	}
-	return s, nil
+	return s
 }
 
 // Close stops the server if Open has started it.
 func (s *Redis) Close() error {
 	if s.client == nil {
-		return nil
+		return s.stop()
 	}
 	return errors.Join(s.client.Close(), s.stop())
 }
@@ -78,76 +74,55 @@ func (s *Redis) Name() string { return "redis" }
 func (s *Redis) Kind() string { return s.kind }
 
 // Version of the server, or what is embedded.
-func (s *Redis) Version(ctx context.Context) (string, error) {
+func (s *Redis) Version(ctx context.Context) string {
 	if s.Embedded {
-		return "embedded miniredis", nil
+		return "embedded miniredis"
 	}
-	info, err := s.info(ctx, "server")
-	return info["redis_version"], err
+	return s.info(ctx, "server")["redis_version"]
 }
 
 // CPU reads the time that the thread which executes commands has used since the start; nil for the
 // embedded one.
-func (s *Redis) CPU() func(context.Context) (time.Duration, error) {
+func (s *Redis) CPU() harness.CPU {
 	if s.Embedded {
 		return nil
 	}
-	return func(ctx context.Context) (time.Duration, error) {
-		info, err := s.info(ctx, "cpu")
-		if err != nil {
-			return 0, err
-		}
-		var total float64
+	return func(ctx context.Context) time.Duration {
+		info, total := s.info(ctx, "cpu"), 0.0
 		for _, mode := range []string{"used_cpu_sys", "used_cpu_user"} {
 			text, ok := info[mode+"_main_thread"]
 			if !ok {
 				text = info[mode]
 			}
-			seconds, err := strconv.ParseFloat(text, 64)
-			if err != nil {
-				return 0, fmt.Errorf("server: INFO cpu: %s is %q", mode, text)
-			}
-			total += seconds
+			total += must.Get(strconv.ParseFloat(text, 64))
 		}
-		return time.Duration(total * float64(time.Second)), nil
+		return time.Duration(total * float64(time.Second))
 	}
 }
 
 // Memory is what the server has allocated, in bytes.
-func (s *Redis) Memory(ctx context.Context) (int64, error) {
-	info, err := s.info(ctx, "memory")
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(info["used_memory"], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("server: INFO memory: used_memory is %q", info["used_memory"])
-	}
-	return n, nil
+func (s *Redis) Memory(ctx context.Context) int {
+	return must.Get(strconv.Atoi(s.info(ctx, "memory")["used_memory"]))
 }
 
 // Empty removes every key of every database; it refuses on a server that others use.
-func (s *Redis) Empty(ctx context.Context) error {
-	if !s.Own {
-		return errors.New("server: others use this Redis: it is not emptied")
-	}
-	return s.client.FlushAll(ctx).Err()
+func (s *Redis) Empty(ctx context.Context) {
+	must.True(s.Own, "server: others use this Redis: it is not emptied")
+	must.Do(s.client.FlushAll(ctx).Err())
 }
 
-// NewClient returns a go-redis client as the benchmarks use it: RESP2 or 3 as go-redis
-// chooses, with room for every caller, and with deadlines that count.
-func NewClient(addr string, db, pool int) *redis.Client {
-	return redis.NewClient(&redis.Options{Addr: addr, DB: db, PoolSize: pool,
+// NewClient returns a go-redis client as the benchmarks use it, for the time of a setup: RESP2 or 3
+// as go-redis chooses, with room for every caller, and with deadlines that count.
+func NewClient(setup *harness.Setup, addr string, db, pool int) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: addr, DB: db, PoolSize: pool,
 		ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, PoolTimeout: time.Minute,
 		ContextTimeoutEnabled: true})
+	setup.Defer(client.Close)
+	return client
 }
 
-func (s *Redis) info(ctx context.Context, section string) (map[string]string, error) {
-	text, err := s.client.Info(ctx, section).Result()
-	if err != nil {
-		return nil, fmt.Errorf("server: INFO %s: %w", section, err)
-	}
-	return parseInfo(text), nil
+func (s *Redis) info(ctx context.Context, section string) map[string]string {
+	return parseInfo(must.Get(s.client.Info(ctx, section).Result()))
 }
 
 func parseInfo(text string) map[string]string {

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 // Addresses that are no address.
@@ -43,37 +46,25 @@ type process struct {
 
 // start starts a server of a kind that the script knows, on loopback, and returns its address. A
 // port of 0 is any free one. stop has to be called also after an error.
-func start(ctx context.Context, kind string, port int) (p process, address string, err error) {
+func (p *process) start(ctx context.Context, kind string, port int) (address string) {
 	if port == 0 {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return p, "", fmt.Errorf("server: %w", err)
-		}
+		l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 		port = l.Addr().(*net.TCPAddr).Port //nolint:errcheck,forcetypeassert // it listens on TCP
 		_ = l.Close()
 	}
-	if p.dir, err = os.MkdirTemp("", "onceward-bench"); err != nil {
-		return p, "", fmt.Errorf("server: %w", err)
-	}
-	if err := os.Chmod(p.dir, 0o755); err != nil { //nolint:gosec // servers give up root's rights
-		return p, "", fmt.Errorf("server: %w", err)
-	}
-	if address, err = script(ctx, "private", kind, p.home(), strconv.Itoa(port)); err != nil {
-		return p, "", err
-	}
-	data, err := os.ReadFile(filepath.Join(p.home(), "1", "pid"))
-	if err != nil {
-		return p, "", fmt.Errorf("server: %w", err)
-	}
+	p.dir = must.Get(os.MkdirTemp("", "onceward-bench"))
+	must.Do(os.Chmod(p.dir, 0o755)) //nolint:gosec // servers give up root's rights
+	address = must.Get(script(ctx, "private", kind, p.home(), strconv.Itoa(port)))
+	data := must.Get(os.ReadFile(filepath.Join(p.home(), "1", "pid")))
 	pid, _, _ := strings.Cut(string(data), " ")
-	p.pid, err = strconv.Atoi(strings.TrimSpace(pid))
-	return p, address, err
+	p.pid = must.Get(strconv.Atoi(strings.TrimSpace(pid)))
+	return address
 }
 
-func (p process) home() string { return filepath.Join(p.dir, "server") }
+func (p *process) home() string { return filepath.Join(p.dir, "server") }
 
 // stop ends the server and removes its files.
-func (p process) stop() (err error) {
+func (p *process) stop() (err error) {
 	if p.dir == "" {
 		return nil
 	}
@@ -93,35 +84,34 @@ func script(ctx context.Context, args ...string) (string, error) {
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(root, "scripts", "servers.sh"), args...)
 	cmd.Env = append(os.Environ(), databaseOptions...)
-	var out, failed bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &failed
-	if err := cmd.Run(); err != nil {
+	var failed bytes.Buffer
+	cmd.Stderr = &failed
+	out, err := cmd.Output()
+	if err != nil {
 		return "", fmt.Errorf("server: servers.sh %s: %w\n%s", strings.Join(args, " "), err,
 			failed.String())
 	}
-	return strings.TrimSpace(out.String()), nil
+	return strings.TrimSpace(string(out)), nil
 }
 
 // Root is the folder of the repository that this runs in.
 func Root() (string, error) {
 	dir, err := os.Getwd()
-	if err != nil {
-		return "", fmt.Errorf("server: %w", err)
-	}
-	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "scripts", "servers.sh")); err == nil {
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if _, missing := os.Stat(filepath.Join(dir, "scripts", "servers.sh")); missing == nil {
 			return dir, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", errors.New(
-				"server: no scripts/servers.sh above this folder: name a server, or go into the repository")
+			return "", errors.New("server: no scripts/servers.sh above this folder: " +
+				"name a server, or go into the repository")
 		}
 	}
+	return "", err
 }
 
 // cpuOf reads the CPU time of a process and its children, as /proc has it. Nil where it cannot:
 // there is no such process, or this is not Linux.
-func cpuOf(pid int) func(context.Context) (time.Duration, error) {
+func cpuOf(pid int) harness.CPU {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil || pid == 0 {
 		return nil
@@ -129,7 +119,7 @@ func cpuOf(pid int) func(context.Context) (time.Duration, error) {
 	if _, err := familyTime(proc, pid); err != nil {
 		return nil
 	}
-	return func(context.Context) (time.Duration, error) { return familyTime(proc, pid) }
+	return func(context.Context) time.Duration { return must.Get(familyTime(proc, pid)) }
 }
 
 // familyTime adds up a process, its children, and those of its children that have ended. schedstat
@@ -162,17 +152,16 @@ func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
 	return total, nil
 }
 
-// Busy keeps one processor at work, with a program that ends with this one at the latest.
-func Busy() (stop func() error, err error) {
-	//nolint:noctx // stop kills it
+// Busy keeps one processor at work until the setup ends, with a program that ends with this one at
+// the latest.
+func Busy(setup *harness.Setup) {
+	//nolint:noctx // it is killed
 	cmd := exec.Command("sh", "-c",
 		`while kill -0 $PPID; do i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; done 2>/dev/null`)
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("server: %w", err)
-	}
-	return func() error {
+	must.Do(cmd.Start())
+	setup.Defer(func() error {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
 		return nil
-	}, nil
+	})
 }

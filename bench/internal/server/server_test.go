@@ -8,101 +8,62 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/resp"
 )
 
 func TestDelay(t *testing.T) {
 	const oneWay = 15 * time.Millisecond
-	proxy, err := NewDelay(t.Context(), miniredis.RunT(t).Addr(), oneWay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := resp.Dial(t.Context(), proxy.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	proxy := NewDelay(t.Context(), miniredis.RunT(t).Addr(), oneWay)
+	c := resp.Dial(t.Context(), proxy.Addr())
 	defer func() { _ = c.Close() }()
 	keys := strings.Fields("a b c d e")
 	began := time.Now()
-	if err := c.ClaimNew(t.Context(), keys, strings.Repeat("x", 100_000), time.Minute); err != nil {
-		t.Fatal(err)
-	}
-	if took := time.Since(began); took < 2*oneWay {
-		t.Errorf("a round trip took %v, want at least %v", took, 2*oneWay)
-	}
-	if err := c.MGet(t.Context(), keys); err != nil { // 500 kB back, in order
-		t.Fatal(err)
-	}
-	if err := proxy.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.MGet(t.Context(), keys); err == nil {
-		t.Error("a closed proxy passes commands on")
-	}
+	c.ClaimNew(t.Context(), keys, strings.Repeat("x", 100_000), time.Minute)
+	assert.GreaterOrEqual(t, time.Since(began), 2*oneWay, "a round trip")
+	c.MGet(t.Context(), keys) // 500 kB back, in order
+	require.NoError(t, proxy.Close())
+	require.Error(t, must.Try(func() { c.MGet(t.Context(), keys) }),
+		"a closed proxy passes commands on")
 }
 
 func TestPrivate(t *testing.T) {
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		if os.Getenv("ONCEWARD_REQUIRE_SERVERS") != "" {
-			t.Fatal("no redis-server, and nothing may be left out: ", err)
-		}
+		require.Empty(t, os.Getenv("ONCEWARD_REQUIRE_SERVERS"), "no redis-server: %v", err)
 		t.Skip("NOT RUN: no redis-server: ", err) // go test alone needs no server
 	}
-	s, err := Open(t.Context(), Private, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	version, err := s.Version(t.Context())
-	if err != nil || version == "" {
-		t.Errorf("version %q, %v", version, err)
-	}
-	if cpu, err := s.CPU()(t.Context()); err != nil || cpu <= 0 {
-		t.Errorf("CPU %v, %v", cpu, err)
-	}
-	if n, err := s.Memory(t.Context()); err != nil || n <= 0 {
-		t.Errorf("memory %v, %v", n, err)
-	}
-	if err := s.Empty(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := Open(t.Context(), s.Addr, 0); err == nil {
-		t.Error("it still runs")
-	}
+	b := &harness.Bench{}
+	s := Open(t.Context(), b, Private, 0)
+	assert.Equal(t, []harness.Server{s}, b.Servers)
+	assert.NotEmpty(t, s.Version(t.Context()))
+	assert.Positive(t, s.CPU()(t.Context()))
+	assert.Positive(t, s.Memory(t.Context()))
+	s.Empty(t.Context())
+	require.NoError(t, s.Close())
+	require.Error(t, must.Try(func() { Open(t.Context(), b, s.Addr, 0) }), "it still runs")
 }
 
 func TestOthersServerIsNotEmptied(t *testing.T) {
 	mini := miniredis.RunT(t)
-	s, err := Open(t.Context(), mini.Addr(), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := Open(t.Context(), &harness.Bench{}, mini.Addr(), 0)
 	defer func() { _ = s.Close() }()
-	if err := mini.Set("theirs", "1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Empty(t.Context()); err == nil || !mini.Exists("theirs") {
-		t.Errorf("error %v, key there: %v", err, mini.Exists("theirs"))
-	}
+	require.NoError(t, mini.Set("theirs", "1"))
+	require.Error(t, must.Try(func() { s.Empty(t.Context()) }))
+	assert.True(t, mini.Exists("theirs"))
 }
 
 func TestParseInfo(t *testing.T) {
-	got := parseInfo("# Memory\r\nused_memory:12\r\nused_memory_human:1:2\r\n\r\n")
-	if len(got) != 2 || got["used_memory"] != "12" || got["used_memory_human"] != "1:2" {
-		t.Errorf("%q", got)
-	}
+	assert.Equal(t, map[string]string{"used_memory": "12", "used_memory_human": "1:2"},
+		parseInfo("# Memory\r\nused_memory:12\r\nused_memory_human:1:2\r\n\r\n"))
 }
 
-// A core is busy until stop is called, and no longer.
+// A core is busy until the setup ends, and no longer.
 func TestBusy(t *testing.T) {
-	stop, err := Busy()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stop(); err != nil {
-		t.Error(err)
-	}
+	s := &harness.Setup{}
+	Busy(s)
+	require.NoError(t, s.Close())
 }

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/sqladapter"
 )
 
 // querier is a transaction, or a pool.
 type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
@@ -32,9 +34,12 @@ const accounts = 1000
 // create is the statement that makes the table.
 func (e effect) create() string {
 	columns := map[sqladapter.Dialect]string{
-		sqladapter.Postgres: `(id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, message text NOT NULL, account int NOT NULL, payload text NOT NULL)`,
-		sqladapter.MySQL:    `(id bigint AUTO_INCREMENT PRIMARY KEY, message varchar(64) NOT NULL, account int NOT NULL, payload varchar(64) NOT NULL) ENGINE=InnoDB`,
-		sqladapter.SQLite:   `(id INTEGER PRIMARY KEY, message TEXT NOT NULL, account INTEGER NOT NULL, payload TEXT NOT NULL)`,
+		sqladapter.Postgres: `(id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ` +
+			`message text NOT NULL, account int NOT NULL, payload text NOT NULL)`,
+		sqladapter.MySQL: `(id bigint AUTO_INCREMENT PRIMARY KEY, message varchar(64) NOT NULL, ` +
+			`account int NOT NULL, payload varchar(64) NOT NULL) ENGINE=InnoDB`,
+		sqladapter.SQLite: `(id INTEGER PRIMARY KEY, message TEXT NOT NULL, ` +
+			`account INTEGER NOT NULL, payload TEXT NOT NULL)`,
 	}
 	return fmt.Sprintf(`CREATE TABLE %s %s`, e.table, columns[e.dialect])
 }
@@ -45,45 +50,37 @@ func (e effect) insert(values string) string {
 }
 
 // single has the effect of one message.
-func (e effect) single(ctx context.Context, q querier, key string) error {
+func (e effect) single(ctx context.Context, q querier, key string) {
 	values := `VALUES (?, ?, ?)`
 	if e.dialect == sqladapter.Postgres {
 		values = `VALUES ($1, $2, $3)`
 	}
-	_, err := q.ExecContext(ctx, e.insert(values), key, len(key)%accounts, payload)
-	return err
+	must.Get(q.ExecContext(ctx, e.insert(values), key, len(key)%accounts, payload))
 }
 
 // many has those of a batch, in the way that is the fastest in each engine. SQLite runs a prepared
 // statement for every message: in one's own process that is faster than a statement with many rows.
-func (e effect) many(ctx context.Context, q querier, keys []string) error {
+func (e effect) many(ctx context.Context, q querier, keys []string) {
+	var text string
+	var args []any
 	switch e.dialect {
 	case sqladapter.SQLite:
-		one, err := q.PrepareContext(ctx, e.insert(`VALUES (?, ?, ?)`))
-		if err != nil {
-			return err
-		}
+		one := must.Get(q.PrepareContext(ctx, e.insert(`VALUES (?, ?, ?)`)))
 		defer func() { _ = one.Close() }()
 		for i, key := range keys {
-			if _, err := one.ExecContext(ctx, key, i%accounts, payload); err != nil {
-				return err
-			}
+			must.Get(one.ExecContext(ctx, key, i%accounts, payload))
 		}
-		return nil
+		return
 	case sqladapter.MySQL:
-		args := make([]any, 0, 3*len(keys))
+		args = make([]any, 0, 3*len(keys))
 		for i, key := range keys {
 			args = append(args, key, i%accounts, payload)
 		}
-		_, err := q.ExecContext(ctx,
-			e.insert(`VALUES `+strings.TrimSuffix(strings.Repeat("(?,?,?),", len(keys)), ",")),
-			args...)
-		return err
+		text = e.insert(`VALUES ` + strings.TrimSuffix(strings.Repeat("(?,?,?),", len(keys)), ","))
 	default:
-		text, args := e.unnested(keys)
-		_, err := q.ExecContext(ctx, text, args...)
-		return err
+		text, args = e.unnested(keys)
 	}
+	must.Get(q.ExecContext(ctx, text, args...))
 }
 
 // unnested is the statement of a batch in PostgreSQL.

@@ -6,63 +6,49 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/sqladapter"
 )
 
 const (
 	deleteSide = "DeleteExpired, 1000 at once"
 	dropSide   = "Rotate, which drops a generation"
-	// atOnce is the limit that DeleteExpired's documentation proposes.
+	// atOnce is the limit that DeleteExpired's documentation proposes. It is also how deep MySQL
+	// and MariaDB let a query go.
 	atOnce = 1000
 )
 
 // insertAged makes marks as if they had been made a millisecond after each other: how many,
 // and when the first, in ms since 1970.
-var insertAged = map[sqladapter.Dialect]func(table string) string{
-	sqladapter.Postgres: func(table string) string {
-		return `INSERT INTO ` + table +
-			` (id, stamp) SELECT gen_random_uuid(), ($2::bigint + i) << 20 FROM generate_series(1, $1::bigint) AS i`
-	},
-	sqladapter.MySQL: func(table string) string {
-		return `INSERT INTO ` + table +
-			` (id, owner, created_at) WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ?)` +
-			` SELECT unhex(md5(concat(i, uuid()))), 1, ? + i FROM c`
-	},
-	sqladapter.SQLite: func(table string) string {
-		return `WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ?) INSERT INTO ` + table +
-			` (id, stamp) SELECT randomblob(16), ? + i << 20 FROM c`
-	},
+var insertAged = map[sqladapter.Dialect]string{
+	sqladapter.Postgres: `INSERT INTO %s (id, stamp) SELECT gen_random_uuid(), ` +
+		`($2::bigint + i) << 20 FROM generate_series(1, $1::bigint) AS i`,
+	sqladapter.MySQL: `INSERT INTO %s (id, owner, created_at) WITH RECURSIVE c(i) AS ` +
+		`(SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ?) ` +
+		`SELECT unhex(md5(concat(i, uuid()))), 1, ? + i FROM c`,
+	sqladapter.SQLite: `WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c ` +
+		`WHERE i < ?) INSERT INTO %s (id, stamp) SELECT randomblob(16), ? + i << 20 FROM c`,
 }
 
-// agedAtOnce is how deep MySQL and MariaDB let a query go.
-const agedAtOnce = 1000
-
 // age inserts n marks of which the first was made at from.
-func (g *ground) age(ctx context.Context, table string, n int, from time.Time) error {
-	insert := insertAged[g.server.Dialect](table)
-	for done := 0; done < n; done += agedAtOnce {
-		if _, err := g.db.ExecContext(ctx, insert, min(agedAtOnce, n-done),
-			from.UnixMilli()+int64(done)); err != nil {
-			return fmt.Errorf("sqlbench: aged marks: %w", err)
-		}
+func (g *ground) age(ctx context.Context, table string, n int, from time.Time) {
+	insert := fmt.Sprintf(insertAged[g.server.Dialect], table)
+	for done := 0; done < n; done += atOnce {
+		must.Get(g.db.ExecContext(ctx, insert, min(atOnce, n-done), from.UnixMilli()+int64(done)))
 	}
-	return nil
 }
 
 // deletion is what it costs to be rid of an expired mark, next to marks that stay.
 func (e *env) deletion(s *server.Database) harness.Group {
 	name := s.Name() + ", retention"
 	return harness.Group{Workload: "retention", X: float64(e.live), Title: name,
-		Open: func(ctx context.Context, setup *harness.Setup) error {
-			g, err := open(ctx, setup, s, 4)
-			if err != nil {
-				return err
-			}
+		Open: func(ctx context.Context, setup *harness.Setup) {
+			g := open(ctx, setup, s, 4)
 			setup.MinKeys, setup.MaxKeys = e.live, e.live
 			add := func(side string, prepare, run harness.Run, goal harness.Goal) {
-				setup.Sides = append(setup.Sides,
-					harness.Side{Name: side, Prepare: prepare, Run: run})
+				setup.Prepared(side, prepare, run)
 				setup.Pair(harness.Pair{Name: name + ", time per row", Side: side,
 					Metric: harness.Micros})
 				if s.CPU() != nil {
@@ -72,94 +58,158 @@ func (e *env) deletion(s *server.Database) harness.Group {
 			}
 			add(deleteSide, g.expired, g.deleteAll, harness.Goal{})
 			if s.Dialect == sqladapter.Postgres {
-				generations, err := g.inGenerations(ctx, g.name+"_gens")
-				if err != nil {
-					return err
-				}
-				add(dropSide, g.sealed(generations), g.rotate(generations),
+				generations := g.inGenerations(ctx, g.name+"_gens")
+				add(dropSide, g.sealed(generations),
+					func(ctx context.Context, _ *harness.Timing) { g.seal(ctx, generations) },
 					harness.ValueAtMost(0.1, 0, "us"))
 			}
-			return g.age(ctx, g.name, e.live, time.Now())
+			g.age(ctx, g.name, e.live, time.Now())
 		}}
 }
 
 // expired adds marks that may go, and does what autovacuum does.
-func (g *ground) expired(ctx context.Context, t *harness.Timing) error {
-	if err := g.age(ctx, g.name, len(t.Keys), time.Now().Add(-3*window)); err != nil {
-		return err
-	}
-	return g.vacuum(ctx, g.name)
+func (g *ground) expired(ctx context.Context, t *harness.Timing) {
+	g.age(ctx, g.name, len(t.Keys), time.Now().Add(-3*window))
+	g.vacuum(ctx, g.name)
 }
 
-func (g *ground) vacuum(ctx context.Context, table string) error {
-	if g.server.Dialect != sqladapter.Postgres {
-		return nil
+func (g *ground) vacuum(ctx context.Context, table string) {
+	if g.server.Dialect == sqladapter.Postgres {
+		must.Get(g.db.ExecContext(ctx, `VACUUM (ANALYZE) `+table))
 	}
-	_, err := g.db.ExecContext(ctx, `VACUUM (ANALYZE) `+table)
-	return err
 }
 
-func (g *ground) deleteAll(ctx context.Context, t *harness.Timing) error {
-	gone, err := g.deleteExpired(ctx, g.marks)
-	if err == nil && gone != len(t.Keys) {
-		err = fmt.Errorf("sqlbench: %d marks were deleted, not %d", gone, len(t.Keys))
-	}
-	return err
+func (g *ground) deleteAll(ctx context.Context, t *harness.Timing) {
+	gone := g.deleteExpired(ctx, g.marks)
+	must.True(gone == len(t.Keys), "sqlbench: %d marks were deleted, not %d", gone, len(t.Keys))
 }
 
 // deleteExpired calls until nothing is left.
-func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Marks) (total int, err error) {
+func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Marks) (total int) {
 	for {
-		n, err := m.DeleteExpired(ctx, g.db, atOnce)
+		n := must.Get(m.DeleteExpired(ctx, g.db, atOnce))
 		total += int(n)
-		if err != nil || n < atOnce {
-			return total, err
+		if n < atOnce {
+			return total
 		}
 	}
 }
 
 // shortest is a window that has passed as soon as marks are made: what is measured is the
-// turn, not the wait for it.
+// rotation, not the wait for it.
 const shortest = time.Millisecond
 
 // inGenerations makes marks that go with their table.
-func (g *ground) inGenerations(ctx context.Context, table string) (*sqladapter.Marks, error) {
+func (g *ground) inGenerations(ctx context.Context, table string) *sqladapter.Marks {
 	return g.newMarks(ctx, table, func(c *sqladapter.Config) {
 		c.Window, c.Retention = shortest, sqladapter.Generations
 	})
 }
 
-// sealed fills the open generation behind one that is full and sealed: the next turn drops
+// sealed fills the open generation behind one that is full and sealed: the next rotation drops
 // that one.
 func (g *ground) sealed(m *sqladapter.Marks) harness.Run {
-	turned := false
-	return func(ctx context.Context, t *harness.Timing) error {
-		if !turned {
-			turned = true
-			if err := g.nextGeneration(ctx, m, len(t.Keys)); err != nil {
-				return err
-			}
+	begun := false
+	return func(ctx context.Context, t *harness.Timing) {
+		if !begun {
+			begun = true
+			g.nextGeneration(ctx, m, len(t.Keys))
 		}
-		return g.fill(ctx, m, 4, len(t.Keys))
+		g.fill(ctx, m, len(t.Keys))
 	}
 }
 
-func (g *ground) rotate(m *sqladapter.Marks) harness.Run {
-	return func(ctx context.Context, _ *harness.Timing) error { return g.seal(ctx, m) }
-}
-
-func (g *ground) seal(ctx context.Context, m *sqladapter.Marks) error {
-	sealed, err := m.Rotate(ctx, g.db)
-	if err == nil && !sealed {
-		err = fmt.Errorf("sqlbench: a generation that is older than %v was not sealed", shortest)
-	}
-	return err
+func (g *ground) seal(ctx context.Context, m *sqladapter.Marks) {
+	must.True(must.Get(m.Rotate(ctx, g.db)),
+		"sqlbench: a generation that is older than %v was not sealed", shortest)
 }
 
 // nextGeneration fills the open generation and seals it.
-func (g *ground) nextGeneration(ctx context.Context, m *sqladapter.Marks, n int) error {
-	if err := g.fill(ctx, m, 4, n); err != nil {
-		return err
+func (g *ground) nextGeneration(ctx context.Context, m *sqladapter.Marks, n int) {
+	g.fill(ctx, m, n)
+	g.seal(ctx, m)
+}
+
+const (
+	turnedSide = "record in one table, after many windows"
+	freshSide  = "record in one table, after the first"
+	rotated    = "record in generations, after many windows"
+	first      = "record in generations, after the first"
+
+	// parts of a window: after each, what has expired is deleted, and vacuumed as autovacuum
+	// would by then.
+	parts = 10
+)
+
+// turnover is what an insert costs in a table whose marks have all been replaced many times,
+// next to one in its first window, and how much larger it is.
+func (e *env) turnover(s *server.Database) harness.Group {
+	name := fmt.Sprintf("%s, %d windows of %d marks", s.Name(), e.windows, e.live)
+	return harness.Group{Workload: "turnover", X: float64(e.windows), Title: name,
+		Open: func(ctx context.Context, setup *harness.Setup) {
+			g := open(ctx, setup, s, typicalFor)
+			setup.MaxKeys = max(e.live/5, typicalFor*typical)
+			perMark := map[string]float64{}
+			// Each table has the marks of one window: of generations they are in the sealed one,
+			// and the open one is empty.
+			add := func(side, table string, windows int,
+				age func(context.Context, *ground, string, int) (*sqladapter.Marks, float64)) {
+				marks, bytes := age(ctx, g, g.name+table, windows)
+				perMark[side] = bytes
+				setup.Sides = append(setup.Sides, harness.Side{Name: side,
+					MinKeys: typicalFor * typical, Run: work.InBatches(typicalFor, typical,
+						func(ctx context.Context, _ int, keys []string) {
+							g.mark(ctx, marks, keys)
+						}),
+				})
+			}
+			add(turnedSide, "_turned", e.windows, e.byDeletes)
+			add(freshSide, "_fresh", 1, e.byDeletes)
+			add(rotated, "_rotated", e.windows, e.byGenerations)
+			add(first, "_first", 1, e.byGenerations)
+			setup.Pair(harness.Pair{Side: turnedSide, Against: freshSide},
+				harness.Pair{Side: rotated, Against: first},
+				harness.Pair{Side: rotated, Against: turnedSide},
+				harness.Pair{Side: first, Against: freshSide})
+			// How much larger one table is than another with as many marks.
+			growth := func(old, young string, goal harness.Goal) {
+				setup.Row(harness.Compared(name+", bytes per mark", old, perMark[old], "B/key",
+					young, perMark[young], goal))
+			}
+			growth(turnedSide, freshSide, harness.AtMost(1.15, 0))
+			growth(rotated, first, harness.AtMost(1.05, 0))
+		}}
+}
+
+// byDeletes lets windows pass, in the time that the marks tell: ages are counted from the
+// newest of them. It returns the bytes for each mark that is there.
+func (e *env) byDeletes(ctx context.Context, g *ground, table string,
+	windows int) (*sqladapter.Marks, float64) {
+	m := g.newMarks(ctx, table)
+	began := time.Now().Add(-window * time.Duration(windows+1))
+	for part := range parts * windows {
+		g.age(ctx, table, e.live/parts, began.Add(window/parts*time.Duration(part)))
+		g.deleteExpired(ctx, m)
+		g.vacuum(ctx, table)
 	}
-	return g.seal(ctx, m)
+	return m, g.perMark(ctx, `pg_total_relation_size($1::text::regclass)`, table)
+}
+
+// byGenerations ends with a sealed generation, and marks as many in the open one.
+func (e *env) byGenerations(ctx context.Context, g *ground, table string,
+	windows int) (*sqladapter.Marks, float64) {
+	m := g.inGenerations(ctx, table)
+	for range windows {
+		g.nextGeneration(ctx, m, e.live)
+	}
+	return m, g.perMark(ctx, `(SELECT sum(pg_total_relation_size(oid)) FROM pg_class `+
+		`WHERE relkind = 'r' AND relname LIKE $1 || '%')`, table)
+}
+
+func (g *ground) perMark(ctx context.Context, size, table string) float64 {
+	var bytes, count float64
+	must.Do(g.db.QueryRowContext(ctx, `SELECT `+size+`, (SELECT count(*) FROM `+table+`)`,
+		table).Scan(&bytes, &count))
+	must.True(count > 0, "sqlbench: %s is empty", table)
+	return bytes / count
 }

@@ -3,14 +3,17 @@ package sqlbench
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/internal/servertest"
@@ -19,36 +22,16 @@ import (
 
 // onServers runs a test on SQLite, and on the shared servers that there are.
 func onServers(t *testing.T, test func(t *testing.T, s *server.Database)) {
-	for _, c := range []struct {
-		dialect sqladapter.Dialect
-		address func(testing.TB) string
-	}{
-		{sqladapter.SQLite, func(testing.TB) string {
-			return ""
-		}}, {sqladapter.Postgres, servertest.Postgres}, {sqladapter.MySQL, servertest.MariaDB},
+	for dialect, address := range map[sqladapter.Dialect]func(testing.TB) string{
+		sqladapter.SQLite:   func(testing.TB) string { return "" },
+		sqladapter.Postgres: servertest.Postgres, sqladapter.MySQL: servertest.MariaDB,
 	} {
-		t.Run(c.dialect.String(), func(t *testing.T) {
-			s, err := server.OpenDatabase(t.Context(), c.dialect, c.address(t), 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := s.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+		t.Run(dialect.String(), func(t *testing.T) {
+			s := server.OpenDatabase(t.Context(), &harness.Bench{}, dialect, address(t), 0)
+			t.Cleanup(func() { assert.NoError(t, s.Close()) })
 			test(t, s)
 		})
 	}
-}
-
-// small is a workload that a test has time for.
-func small(s *server.Database) point {
-	p := point{server: s, connections: 2, batch: 8}
-	if s.Dialect == sqladapter.SQLite {
-		p.connections = 1
-	}
-	return p
 }
 
 // Every side leaves as many effects and marks as messages it was given, and no more: a side
@@ -57,40 +40,34 @@ func TestSidesDoWhatTheySay(t *testing.T) {
 	const messages = 20
 	onServers(t, func(t *testing.T, s *server.Database) {
 		g, setup := opened(t, s, 4)
+		connections := 2
+		if s.Dialect == sqladapter.SQLite {
+			connections = 1
+		}
 		do := map[string]work.Batch{
 			effectSide: g.effectAlone, atOnceSide: g.effectAtOnce, markSide: g.markAlone,
 			bothSide: g.both, oneByOneSide: g.oneByOne,
 			handEachSide: g.handEach, doEachSide: g.doEach, fenceSide: g.fenced(2),
 		}
 		if s.Dialect == sqladapter.Postgres {
-			n, err := g.native(t.Context(), setup, 2)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n := g.native(t.Context(), setup, 2)
 			do[handBatchSide], do[nativeEffectSide], do[nativeBothSide], do[nativeHandSide] =
 				g.handBatch, n.effectAlone, n.both, n.handBatch
 		}
 		for name, batch := range do {
-			t.Run(name, func(t *testing.T) {
-				before := count(t, g)
-				run := work.InBatches(small(s).connections, 8, batch)
-				if err := run(t.Context(),
-					&harness.Timing{Keys: harness.FreshKeys(messages)}); err != nil {
-					t.Fatal(err)
-				}
-				effects, marks := messages, messages
-				switch name {
-				case effectSide, atOnceSide, fenceSide, nativeEffectSide:
-					marks = 0
-				case markSide:
-					effects = 0
-				}
-				if after := count(t, g); after[0]-before[0] != effects ||
-					after[1]-before[1] != marks {
-					t.Errorf("%d effects and %d marks of %d messages", after[0]-before[0],
-						after[1]-before[1], messages)
-				}
-			})
+			before := count(t, g)
+			work.InBatches(connections, 8, batch)(t.Context(),
+				&harness.Timing{Keys: harness.FreshKeys(messages)})
+			effects, marks := messages, messages
+			switch name {
+			case effectSide, atOnceSide, fenceSide, nativeEffectSide:
+				marks = 0
+			case markSide:
+				effects = 0
+			}
+			after := count(t, g)
+			assert.Equal(t, [2]int{before[0] + effects, before[1] + marks}, after,
+				"effects and marks of %s", name)
 		}
 	})
 }
@@ -99,27 +76,16 @@ func TestSidesDoWhatTheySay(t *testing.T) {
 func opened(t *testing.T, s *server.Database, connections int) (*ground, *harness.Setup) {
 	t.Helper()
 	setup := &harness.Setup{}
-	t.Cleanup(func() {
-		if err := setup.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	g, err := open(t.Context(), setup, s, connections)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return g, setup
+	t.Cleanup(func() { assert.NoError(t, setup.Close()) })
+	return open(t.Context(), setup, s, connections), setup
 }
 
 // count is how many effects and marks there are.
-func count(t *testing.T, g *ground) [2]int {
+func count(t *testing.T, g *ground) (n [2]int) {
 	t.Helper()
-	var n [2]int
-	ask := fmt.Sprintf(`SELECT (SELECT count(*) FROM %s), (SELECT count(*) FROM %s)`,
-		g.effect.table, g.name)
-	if err := g.db.QueryRowContext(t.Context(), ask).Scan(&n[0], &n[1]); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, g.db.QueryRowContext(t.Context(), fmt.Sprintf(
+		`SELECT (SELECT count(*) FROM %s), (SELECT count(*) FROM %s)`, g.effect.table,
+		g.name)).Scan(&n[0], &n[1]))
 	return n
 }
 
@@ -128,17 +94,19 @@ func TestDuplicates(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server.Database) {
 		g, _ := opened(t, s, 2)
 		timing := &harness.Timing{Keys: harness.FreshKeys(100)}
-		if err := g.duplicates(200)(t.Context(), timing); err != nil {
-			t.Fatal(err)
-		}
+		g.duplicates(200)(t.Context(), timing)
 		before := count(t, g)
-		if err := g.both(t.Context(), 0, timing.Keys); err != nil {
-			t.Fatal(err)
-		}
-		if after := count(t, g); before[1] != 200 || after[0]-before[0] != 10 ||
-			after[1]-before[1] != 10 {
-			t.Errorf("counts of effects and marks %v, then %v", before, after)
-		}
+		g.both(t.Context(), 0, timing.Keys)
+		after := count(t, g)
+		assert.Equal(t, []int{200, 10, 10},
+			[]int{before[1], after[0] - before[0], after[1] - before[1]})
+	})
+}
+
+func titled(groups []harness.Group, pattern string) []harness.Group {
+	match := regexp.MustCompile(pattern)
+	return slices.DeleteFunc(groups, func(g harness.Group) bool {
+		return !match.MatchString(g.Title)
 	})
 }
 
@@ -146,27 +114,16 @@ func TestDuplicates(t *testing.T) {
 func TestGroupsRun(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server.Database) {
 		e := &env{servers: []*server.Database{s}, fill: 2000, live: 1100, windows: 1}
-		match := regexp.MustCompile(
+		groups := titled(e.groups(),
 			"bytes|retention|window|^(SQLite, 1|.*, 8) connections?, batch 256")
-		groups := slices.DeleteFunc(e.groups(), func(g harness.Group) bool {
-			return !match.MatchString(g.Title)
-		})
-		want := 3
-		if s.Dialect == sqladapter.Postgres {
-			want = 4
-		}
-		if len(groups) != want {
-			t.Fatalf("%d groups, want %d", len(groups), want)
-		}
-		r := harness.Runner{Rounds: 1, MaxKeys: 16, Budget: time.Millisecond}
-		rows, err := r.Run(t.Context(), groups)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := map[sqladapter.Dialect]int{sqladapter.Postgres: 4}
+		assert.Len(t, groups, max(3, want[s.Dialect]))
+		rows, err := harness.Runner{Rounds: 1, MaxKeys: 16, Budget: time.Millisecond}.Run(
+			t.Context(), groups)
+		require.NoError(t, err)
 		for _, row := range rows {
-			if row.Value <= 0 || row.Against != "" && row.Ratio <= 0 {
-				t.Errorf("nothing was measured: %+v", row)
-			}
+			assert.Positive(t, row.Value, "%+v", row)
+			assert.Equal(t, row.Against != "", row.Ratio > 0, "%+v", row)
 		}
 	})
 }
@@ -175,26 +132,15 @@ func TestGroupsRun(t *testing.T) {
 func TestCloseLeavesNothing(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server.Database) {
 		setup := &harness.Setup{}
-		g, err := open(t.Context(), setup, s, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := open(t.Context(), setup, s, 1)
 		if s.Dialect == sqladapter.Postgres {
-			if _, err := g.inGenerations(t.Context(), g.name+"_gens"); err != nil {
-				t.Fatal(err)
-			}
+			g.inGenerations(t.Context(), g.name+"_gens")
 		}
-		made, err := g.tables(t.Context())
-		if err := errors.Join(err, setup.Close()); err != nil {
-			t.Fatal(err)
-		}
-		if g.db, err = s.Pool(1); err != nil {
-			t.Fatal(err)
-		}
+		assert.GreaterOrEqual(t, len(g.tables(t.Context())), 5)
+		require.NoError(t, setup.Close())
+		g.db = s.Pool(1)
 		defer func() { _ = g.db.Close() }()
-		if left, err := g.tables(t.Context()); err != nil || len(left) > 0 || len(made) < 5 {
-			t.Errorf("made %q, left behind %q, %v", made, left, err)
-		}
+		assert.Empty(t, g.tables(t.Context()))
 	})
 }
 
@@ -216,57 +162,35 @@ func TestGoalsAreThoseOfTheIssue(t *testing.T) {
 		">= 18x (stretch 22x)": 3, ">= 24x (stretch 27x)": 3, ">= 20x": 1, ">= 25x": 1,
 		"<= 1.05x (stretch 1x)": 2,
 	}
-	for text, n := range want {
-		if goals[text] != n {
-			t.Errorf("goal %q stands %d times, want %d", text, goals[text], n)
-		}
-	}
-	if len(goals) != len(want) {
-		t.Errorf("goals %v, want %v", goals, want)
-	}
+	assert.Equal(t, want, goals)
 }
 
 func TestQuickLeavesPointsOut(t *testing.T) {
-	b, err := Suite.Open(t.Context(),
-		harness.Options{Quick: true, List: true, Postgres: server.Listed, MariaDB: server.None})
-	if err != nil {
-		t.Fatal(err)
-	}
-	match := regexp.MustCompile("^PostgreSQL.*batch")
-	groups := slices.DeleteFunc(b.Groups, func(g harness.Group) bool {
-		return g.Detail || !match.MatchString(g.Title)
-	})
-	if len(groups) != 2 || !slices.Contains(b.LeftOut, "MariaDB: there is none") {
-		t.Errorf("%d groups, left out %q", len(groups), b.LeftOut)
-	}
+	b := &harness.Bench{}
+	Suite.Open(t.Context(), harness.Options{Quick: true, List: true, Postgres: server.Listed,
+		MariaDB: server.None}, b)
+	groups := slices.DeleteFunc(titled(b.Groups, "^PostgreSQL.*batch"),
+		func(g harness.Group) bool { return g.Detail })
+	assert.Len(t, groups, 2)
+	assert.Contains(t, b.LeftOut, "MariaDB: there is none")
 }
 
 // A failed effect is an error of the side, not a fast batch.
 func TestFailureOfASide(t *testing.T) {
-	s, err := server.OpenDatabase(t.Context(), sqladapter.SQLite, "", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := server.OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "", 0)
 	t.Cleanup(func() { _ = s.Close() })
 	setup := &harness.Setup{}
 	t.Cleanup(func() { _ = setup.Close() }) // a table is missing
-	g, err := open(t.Context(), setup, s, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := g.db.ExecContext(t.Context(), `DROP TABLE `+g.effect.table); err != nil {
-		t.Fatal(err)
-	}
+	g := open(t.Context(), setup, s, 1)
+	_, err := g.db.ExecContext(t.Context(), `DROP TABLE `+g.effect.table)
+	require.NoError(t, err)
 	for name, do := range map[string]work.Batch{"batch": g.both, "one": g.doEach,
 		"hand": g.handEach, "alone": g.effectAlone, "fence": g.fenced(1)} {
-		if err := work.InBatches(1, 4, do)(t.Context(),
-			&harness.Timing{Keys: harness.FreshKeys(8)}); err == nil {
-			t.Errorf("%s: no error", name)
-		}
+		assert.Error(t, must.Try(func() {
+			work.InBatches(1, 4, do)(t.Context(), &harness.Timing{Keys: harness.FreshKeys(8)})
+		}), name)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := g.inTx(ctx, func(*sql.Tx) error { return nil }); err == nil {
-		t.Error("a transaction of a context that has ended: no error")
-	}
+	require.Error(t, must.Try(func() { g.inTx(ctx, func(*sql.Tx) {}) }))
 }

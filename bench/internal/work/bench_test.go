@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/peer"
 	"github.com/onceward/onceward/dedup"
 )
@@ -26,44 +27,27 @@ func inMemory(b *testing.B, keys int, with ...func(*dedup.Config)) *Deduper {
 	return &Deduper{d}
 }
 
-func known(seen bool, key string) error {
-	if !seen {
-		return fmt.Errorf("%s: is not remembered", key)
-	}
-	return nil
-}
-
 // BenchmarkDuplicate asks for finished keys in this process.
 func BenchmarkDuplicate(b *testing.B) {
 	for _, n := range []int{1 << 10, 1 << 16} {
 		keys := harness.FreshKeys(n)
 		o := inMemory(b, n, Cached)
-		for at := 0; at < n; at += Typical {
-			if err := o.Batch(New, nil)(b.Context(), 0, keys[at:min(at+Typical, n)]); err != nil {
-				b.Fatal(err)
-			}
-		}
+		InBatches(1, Typical, o.Batch(New, nil))(b.Context(), &harness.Timing{Keys: keys})
 		exact, claim := peer.NewMap(keys), o.One(Known)
 		for _, side := range []struct {
 			name string
-			one  func(key string) error
+			one  func(key string) bool
 		}{
-			{"map", func(key string) error { return known(exact.Seen(key), key) }},
-			{"seen", func(key string) error {
-				seen, err := o.Seen(b.Context(), key)
-				if err != nil {
-					return err
-				}
-				return known(seen, key)
-			}},
-			{"claim", func(key string) error { return claim(b.Context(), key) }},
+			{"map", exact.Seen},
+			{"seen", func(key string) bool { return must.Get(o.Seen(b.Context(), key)) }},
+			{"claim", func(key string) bool { claim(b.Context(), key); return true }},
 		} {
 			b.Run(fmt.Sprintf("side=%s/keys=%d", side.name, n), func(b *testing.B) {
 				b.ReportAllocs()
 				i := 0
 				for b.Loop() {
-					if err := side.one(keys[i%n]); err != nil {
-						b.Fatal(err)
+					if !side.one(keys[i%n]) {
+						b.Fatal("a finished key is not remembered")
 					}
 					i++
 				}
@@ -88,9 +72,7 @@ func BenchmarkCycle(b *testing.B) {
 					o, fresh, at = inMemory(b, keys), harness.FreshKeys(keys), 0
 					b.StartTimer()
 				}
-				if err := o.Batch(New, nil)(b.Context(), 0, fresh[at:at+size]); err != nil {
-					b.Fatal(err)
-				}
+				o.Batch(New, nil)(b.Context(), 0, fresh[at:at+size])
 				at += size
 			}
 		})

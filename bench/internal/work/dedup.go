@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
+	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/peer"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/dedup"
@@ -20,36 +21,28 @@ type Deduper struct{ *dedup.Deduper }
 
 // Open connects a layout to addr for the time of a setup, with a client as people have it.
 func (l Layout) Open(ctx context.Context, s *harness.Setup, addr string, db int,
-	with ...func(*dedup.Config)) (*Deduper, error) {
+	with ...func(*dedup.Config)) *Deduper {
 	// A namespace for each: nobody meets the keys of another.
 	// The timeout is one that no busy machine reaches: the Kafka adapter would pause, and wait.
 	cfg := dedup.Config{Namespace: "bench-" + harness.Fresh(), Window: peer.Window,
-		LeaseTTL: time.Minute, StoreTimeout: 30 * time.Second}
-	if l.config != nil {
-		l.config(&cfg)
-	}
+		LeaseTTL: time.Minute, StoreTimeout: 30 * time.Second, SeenOnly: l.seenOnly}
 	for _, change := range with {
 		change(&cfg)
 	}
-	client := server.NewClient(addr, db, 0)
-	s.Defer(client.Close)
-	store, err := redisadapter.New(ctx, client, l.options(cfg.Window))
-	if err != nil {
-		return nil, err
-	}
-	d, err := dedup.New(store, cfg)
-	if err != nil {
-		return nil, err
-	}
-	s.Defer(func() error { return Close(d) })
-	return &Deduper{d}, nil
+	store := must.Get(redisadapter.New(ctx, server.NewClient(s, addr, db, 0),
+		l.options(cfg.Window)))
+	return Open(s, store, cfg)
 }
 
-// Close closes a Deduper, also when the run was interrupted.
-func Close(d *dedup.Deduper) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return d.Close(ctx)
+// Open makes a Deduper over a store for the time of a setup.
+func Open(s *harness.Setup, store dedup.Store, cfg dedup.Config) *Deduper {
+	d := must.Get(dedup.New(store, cfg))
+	s.Defer(func() error { // also when the run was interrupted
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		return d.Close(ctx)
+	})
+	return &Deduper{d}
 }
 
 // Outcomes that a claimed key may have: new; known; or either, as in a stream, where a neighbor may
@@ -62,58 +55,58 @@ var (
 
 // One claims a key, and completes it if it is new.
 func (d *Deduper) One(expected []dedup.Outcome) peer.Cycle {
-	return func(ctx context.Context, key string) error {
-		c, err := d.Claim(ctx, key)
-		if err != nil {
-			return err
-		}
-		switch {
-		case !slices.Contains(expected, c.Outcome):
-			return unexpected(key, c)
-		case c.Outcome == dedup.Acquired:
-			return c.Complete(ctx, nil)
-		default:
-			return nil
+	return func(ctx context.Context, key string) {
+		c := must.Get(d.Claim(ctx, key))
+		expect(c, expected)
+		if c.Outcome == dedup.Acquired {
+			must.Do(c.Complete(ctx, nil))
 		}
 	}
 }
 
 // Batch claims keys, and completes those that are new with result.
 func (d *Deduper) Batch(expected []dedup.Outcome, result []byte) Batch {
-	return func(ctx context.Context, _ int, keys []string) error {
-		return d.batch(ctx, Requests(keys), result, expected)
+	return func(ctx context.Context, _ int, keys []string) {
+		d.batch(ctx, Requests(keys), result, expected)
 	}
 }
 
 // Likely does so for a consumer that expects duplicates, such as one that replays.
-func (d *Deduper) Likely(ctx context.Context, _ int, keys []string) error {
+func (d *Deduper) Likely(ctx context.Context, _ int, keys []string) {
 	reqs := Requests(keys)
 	for i := range reqs {
 		reqs[i].LikelyDuplicate = true
 	}
-	return d.batch(ctx, reqs, nil, Known)
+	d.batch(ctx, reqs, nil, Known)
 }
 
 func (d *Deduper) batch(ctx context.Context, reqs []dedup.Request, result []byte,
-	expected []dedup.Outcome) error {
-	claims, err := d.ClaimBatch(ctx, reqs)
-	if err != nil {
-		return err
+	expected []dedup.Outcome) {
+	claims := must.Get(d.ClaimBatch(ctx, reqs))
+	if ends := Won(claims, result, expected); len(ends) > 0 {
+		d.Complete(ctx, ends)
 	}
-	ends, err := Won(claims, result, expected)
-	if err != nil || len(ends) == 0 {
-		return err
-	}
-	return errors.Join(d.CompleteBatch(ctx, ends)...)
+}
+
+// Complete completes all, or fails.
+func (d *Deduper) Complete(ctx context.Context, ends []dedup.Completion) {
+	must.Do(errors.Join(d.CompleteBatch(ctx, ends)...))
+}
+
+// Next completes one batch and claims another in one exchange.
+func (d *Deduper) Next(ctx context.Context, ends []dedup.Completion,
+	reqs []dedup.Request) []*dedup.Claim {
+	errs, claims, err := d.CompleteAndClaim(ctx, ends, reqs)
+	must.Do(err)
+	must.Do(errors.Join(errs...))
+	return claims
 }
 
 // Won are the completions of the claims that were acquired.
-func Won(claims []*dedup.Claim, result []byte, expected []dedup.Outcome) (ends []dedup.Completion,
-	err error) {
+func Won(claims []*dedup.Claim, result []byte,
+	expected []dedup.Outcome) (ends []dedup.Completion) {
 	for _, c := range claims {
-		if !slices.Contains(expected, c.Outcome) {
-			return nil, unexpected(c.Key, c)
-		}
+		expect(c, expected)
 		if c.Outcome != dedup.Acquired {
 			continue
 		}
@@ -122,7 +115,13 @@ func Won(claims []*dedup.Claim, result []byte, expected []dedup.Outcome) (ends [
 		}
 		ends = append(ends, dedup.Completion{Claim: c, Result: result})
 	}
-	return ends, nil
+	return ends
+}
+
+func expect(c *dedup.Claim, expected []dedup.Outcome) {
+	if !slices.Contains(expected, c.Outcome) {
+		must.Do(fmt.Errorf("%s: outcome %v: %w", c.Key, c.Outcome, errors.Join(c.Err())))
+	}
 }
 
 // Requests are claims of keys and nothing else.
@@ -137,34 +136,25 @@ func Requests(keys []string) []dedup.Request {
 // Merged claims each batch in the round trip that completes the one before, as a consumer
 // does that always has a next one.
 func (d *Deduper) Merged(workers int) harness.Run {
-	return func(ctx context.Context, t *harness.Timing) error {
+	return func(ctx context.Context, t *harness.Timing) {
 		var next atomic.Int64
-		return Parallel(ctx, workers, func(ctx context.Context, _ int) error {
+		Parallel(ctx, workers, func(ctx context.Context, _ int) {
 			var ends []dedup.Completion
 			for {
 				to := int(next.Add(Typical))
 				if to-Typical >= len(t.Keys) {
-					return errors.Join(d.CompleteBatch(ctx, ends)...)
+					d.Complete(ctx, ends)
+					return
 				}
-				errs, claims, err := d.CompleteAndClaim(ctx, ends,
-					Requests(t.Keys[to-Typical:min(to, len(t.Keys))]))
-				if err := errors.Join(append(errs, err)...); err != nil {
-					return err
-				}
-				if ends, err = Won(claims, nil, New); err != nil {
-					return err
-				}
+				keys := t.Keys[to-Typical : min(to, len(t.Keys))]
+				ends = Won(d.Next(ctx, ends, Requests(keys)), nil, New)
 			}
 		})
 	}
 }
 
-func unexpected(key string, c *dedup.Claim) error {
-	return fmt.Errorf("%s: outcome %v: %w", key, c.Outcome, errors.Join(c.Err()))
-}
-
 // Fill makes the store remember the first n numbered keys.
-func (d *Deduper) Fill(ctx context.Context, n int) error {
+func (d *Deduper) Fill(ctx context.Context, n int) {
 	const part = 1 << 14 // keys that exist here at a time
 	run := InBatches(4, Typical, d.Batch(New, nil))
 	for from := 0; from < n; from += part {
@@ -172,11 +162,8 @@ func (d *Deduper) Fill(ctx context.Context, n int) error {
 		for i := range keys {
 			keys[i] = Numbered(from + i)
 		}
-		if err := run(ctx, &harness.Timing{Keys: keys}); err != nil {
-			return err
-		}
+		run(ctx, &harness.Timing{Keys: keys})
 	}
-	return nil
 }
 
 // Numbered is as long as a UUID.

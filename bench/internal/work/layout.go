@@ -13,9 +13,9 @@ import (
 
 // Layout is a way in which our store keeps its records.
 type Layout struct {
-	Name   string // of the side
-	Kind   redisadapter.Layout
-	config func(*dedup.Config) // what the Deduper has to know of it; nil: nothing
+	Name     string // of the side
+	Kind     redisadapter.Layout
+	seenOnly bool // which the Deduper has to know
 	// expected is how many keys end within a window; layouts with buckets are planned by it.
 	expected int
 	// Extra says that the goals of speed are not about it: they are about the layouts that
@@ -26,9 +26,9 @@ type Layout struct {
 // Layouts are those that take part. A new one needs a line here. The first is the one that
 // runs where a family has room for one only.
 var Layouts = []Layout{
-	{Name: "onceward seen-only", Kind: redisadapter.SeenOnly, config: seenOnly},
+	{Name: "onceward seen-only", Kind: redisadapter.SeenOnly, seenOnly: true},
 	{Name: "onceward rich", Kind: redisadapter.Rich},
-	{Name: "onceward compact", Kind: redisadapter.Compact, config: seenOnly, expected: someKeys,
+	{Name: "onceward compact", Kind: redisadapter.Compact, seenOnly: true, expected: someKeys,
 		Extra: true},
 	{Name: "onceward mixed", Kind: redisadapter.Mixed, expected: someKeys, Extra: true},
 }
@@ -77,8 +77,6 @@ func (l Layout) options(window time.Duration) redisadapter.Options {
 	}
 	return o
 }
-
-func seenOnly(c *dedup.Config) { c.SeenOnly = true }
 
 // Cached is the in-process cache of finished keys, with room for all keys of a stream.
 func Cached(c *dedup.Config) { c.CacheBytes = 32 << 20 }

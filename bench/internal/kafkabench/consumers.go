@@ -1,0 +1,232 @@
+package kafkabench
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/onceward/onceward/bench/internal/must"
+	"github.com/onceward/onceward/bench/internal/peer"
+	"github.com/onceward/onceward/bench/internal/server"
+	"github.com/onceward/onceward/bench/internal/work"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/redisadapter"
+)
+
+// commitEvery is the adapter's default, so that all sides commit as often.
+const commitEvery = 250 * time.Millisecond
+
+// clientConfig is the client of every side.
+func clientConfig() *sarama.Config { return kafkaadapter.SafeConfig(sarama.NewConfig()) }
+
+func (j job) newGroup() sarama.ConsumerGroup {
+	group := must.Get(sarama.NewConsumerGroup(j.brokers, j.group, clientConfig()))
+	j.Defer(group.Close)
+	return group
+}
+
+// do has the effect of a message.
+func (j job) do(m *sarama.ConsumerMessage) {
+	if j.effect != nil {
+		j.effect(m)
+	}
+}
+
+// adapter is kafkaadapter with claims in Redis. A message is finished when it is on record, or
+// known to be a duplicate.
+func adapter(kind redisadapter.Layout) func(context.Context, job) consumer {
+	return func(ctx context.Context, j job) consumer {
+		handle := func(_ context.Context, m *kafkaadapter.Message) error {
+			j.do(m.ConsumerMessage)
+			return nil
+		}
+		return j.claimed(ctx, kind, handle, dedup.Observer{
+			Ended: func(dedup.Event) { j.done.add(1) },
+			Claimed: func(e dedup.Event) {
+				if e.Outcome == dedup.Duplicate {
+					j.done.add(1)
+				}
+			},
+		})
+	}
+}
+
+// claimed runs handle under claims in Redis.
+func (j job) claimed(ctx context.Context, kind redisadapter.Layout, handle kafkaadapter.Handler,
+	o dedup.Observer) consumer {
+	d := work.Of(kind).Open(ctx, j.Setup, j.redis, 0, func(c *dedup.Config) { c.Observer = o })
+	return j.adapted(kafkaadapter.Config{Deduper: d.Deduper, Group: j.group, Handler: handle})
+}
+
+// unclaimed is kafkaadapter without a store: order, watermark and commit alone.
+func unclaimed(_ context.Context, j job) consumer {
+	handle := func(context.Context, *kafkaadapter.Message) error { j.done.add(1); return nil }
+	return j.adapted(kafkaadapter.Config{Unclaimed: true, Handler: handle})
+}
+
+func (j job) adapted(cfg kafkaadapter.Config) consumer {
+	a, group := must.Get(kafkaadapter.New(cfg)), j.newGroup()
+	must.Do(a.CheckConfig(clientConfig()))
+	return func(ctx context.Context) error { return a.Run(ctx, group, []string{j.log.Topic}) }
+}
+
+// redisOnly claims and completes the ids of the log in batches, with a goroutine per
+// partition and no Kafka: the most that the store lets a consumer do.
+func redisOnly(kind redisadapter.Layout) func(context.Context, job) consumer {
+	return func(ctx context.Context, j job) consumer {
+		d := work.Of(kind).Open(ctx, j.Setup, j.redis, 0)
+		cycle := d.Batch([]dedup.Outcome{dedup.Acquired, dedup.Duplicate}, nil)
+		return func(ctx context.Context) error {
+			all, ctx := errgroup.WithContext(ctx)
+			for _, ids := range j.log.IDs {
+				all.Go(func() (err error) {
+					defer must.Catch(&err)
+					for batch := range slices.Chunk(ids, work.Typical) { // the adapter's default
+						if ctx.Err() != nil {
+							return nil
+						}
+						cycle(ctx, 0, batch)
+						j.done.add(len(batch))
+					}
+					return nil
+				})
+			}
+			return all.Wait()
+		}
+	}
+}
+
+// bare is the least that a consumer group can do: take each message and mark it.
+func bare(_ context.Context, j job) consumer {
+	return j.loop(1, func(context.Context, []*sarama.ConsumerMessage) error { return nil })
+}
+
+// id of a message, as a key of Redis that no other run has.
+func (j job) id(m *sarama.ConsumerMessage) string { return j.group + string(m.Headers[0].Value) }
+
+// naive is what people write by hand: SET NX, effect, SET, mark, one message after the
+// other in each partition. A message whose first attempt died is skipped.
+func naive(_ context.Context, j job) consumer {
+	client := server.NewClient(j.Setup, j.redis, 0, 0)
+	return j.loop(1, func(ctx context.Context, one []*sarama.ConsumerMessage) error {
+		key := j.id(one[0])
+		err := client.SetArgs(ctx, key, "claimed", redis.SetArgs{Mode: "NX", TTL: peer.Lease}).Err()
+		switch {
+		case errors.Is(err, redis.Nil):
+			return nil // a duplicate
+		case err != nil:
+			return err
+		}
+		j.do(one[0])
+		return client.Set(ctx, key, "done", peer.Window).Err()
+	})
+}
+
+// byHand is the same in pipelines, of as many messages as are there: what people write who need the
+// speed. Nothing but the mark is of the order of the messages.
+func byHand(_ context.Context, j job) consumer {
+	client := server.NewClient(j.Setup, j.redis, 0, 0)
+	return j.loop(work.Typical, func(ctx context.Context, some []*sarama.ConsumerMessage) error {
+		claims, done := client.Pipeline(), client.Pipeline()
+		for _, m := range some {
+			claims.SetArgs(ctx, j.id(m), "claimed", redis.SetArgs{Mode: "NX", TTL: peer.Lease})
+		}
+		replies, err := claims.Exec(ctx)
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return err
+		}
+		for i, reply := range replies {
+			switch err := reply.Err(); {
+			case err == nil:
+				j.do(some[i])
+				done.Set(ctx, j.id(some[i]), "done", peer.Window)
+			case !errors.Is(err, redis.Nil):
+				return err
+			}
+		}
+		if done.Len() == 0 {
+			return nil
+		}
+		_, err = done.Exec(ctx)
+		return err
+	})
+}
+
+// handler takes messages of one partition that are there already.
+type handler func(context.Context, []*sarama.ConsumerMessage) error
+
+// loop is a sarama.ConsumerGroupHandler of the usual form.
+type loop struct {
+	handle handler
+	most   int // messages at a time
+	done   *progress
+	commit sync.WaitGroup
+}
+
+func (j job) loop(most int, handle handler) consumer {
+	group, l := j.newGroup(), &loop{handle: handle, most: most, done: j.done}
+	go func() {
+		for range group.Errors() { // until the group is closed: failed messages come again
+		}
+	}()
+	return func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			if err := group.Consume(ctx, []string{j.log.Topic}, l); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// Setup implements sarama.ConsumerGroupHandler: it commits now and then.
+func (l *loop) Setup(s sarama.ConsumerGroupSession) error {
+	l.commit.Go(func() {
+		tick := time.NewTicker(commitEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				s.Commit()
+			case <-s.Context().Done():
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// Cleanup implements sarama.ConsumerGroupHandler.
+func (l *loop) Cleanup(s sarama.ConsumerGroupSession) error {
+	l.commit.Wait()
+	s.Commit()
+	return nil
+}
+
+// ConsumeClaim implements sarama.ConsumerGroupHandler.
+func (l *loop) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	messages := make([]*sarama.ConsumerMessage, 0, l.most)
+	for m := range claim.Messages() {
+		messages = append(messages[:0], m)
+		for len(messages) < l.most && len(claim.Messages()) > 0 { // this is its only reader
+			messages = append(messages, <-claim.Messages())
+		}
+		err := l.handle(s.Context(), messages)
+		if s.Context().Err() != nil { // what it interrupted is delivered again
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.MarkMessage(messages[len(messages)-1], "")
+		l.done.add(len(messages))
+	}
+	return nil
+}
