@@ -78,7 +78,8 @@ func (e *env) answers() []harness.Group {
 				all = append(all, harness.Group{
 					Workload: family, X: float64(keys), Title: family + ", " + ids + " ids",
 					Open: func(_ context.Context, s *harness.Setup) {
-						a := answer{e, s, question + ", plan for " + ids + " ids, " + many, i + 1, keys}
+						name := question + ", plan for " + ids + " ids, " + many
+						a := answer{e, s, name, i + 1, keys}
 						if question == add {
 							a.openAdd()
 						} else {
