@@ -77,6 +77,7 @@ func (e *env) timed(s side, log server.Log) harness.Side {
 			before, from := e.meter.Read(ctx), done.n.Load()
 			done.await(ctx, min(from+int64(n), int64(log.Size())), failed)
 			finished := done.n.Load() - from
+			must.True(finished > 0, "kafkabench: the log ended while the clocks were read")
 			sample = before.To(e.meter.Read(ctx), int(finished))
 		})
 		n = max(fewest, min(int(sample.Rate*e.budget.Seconds()), e.messages))
