@@ -75,7 +75,8 @@ func (r *registry) mend(ctx context.Context, m *mapRecord) error {
 		var calls []redisscript.Call
 		for number, head := range heads {
 			if head == nil || head.Lost || head.MapVersion < s.version {
-				calls = append(calls, r.remap(source, int32(number), redisscript.OwnRemap{ // below maxCount
+				at := int32(number) // below maxCount
+				calls = append(calls, r.remap(source, at, redisscript.OwnRemap{
 					MapVersion: s.version, Span: r.span(), Bear: true,
 				}))
 			}

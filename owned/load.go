@@ -251,8 +251,9 @@ func (l *loader) old(gen int64, sets redisscript.OwnGen, cards []int64) (n int64
 	if l.first == nil {
 		return 0
 	}
-	fresh := int(sets.Newest - sets.Folded)                                        // at most maxFresh
-	was := min(fresh, int(max(l.first.Gens[gen].Newest, sets.Folded)-sets.Folded)) // it only grows
+	fresh := int(sets.Newest - sets.Folded) // at most maxFresh
+	// It only grows.
+	was := min(fresh, int(max(l.first.Gens[gen].Newest, sets.Folded)-sets.Folded))
 	for i, card := range cards {
 		if i < was || i >= fresh {
 			n += card

@@ -159,7 +159,8 @@ func (s *Store) Forgets(ctx context.Context) (uint64, error) {
 	words := []uint64{n}
 	for _, o := range s.sorted() {
 		o.mu.Lock()
-		words = append(words, o.part.place().source, uint64(o.part.Number), o.epoch, o.forgets) // never negative
+		number := uint64(o.part.Number) // never negative
+		words = append(words, o.part.place().source, number, o.epoch, o.forgets)
 		o.mu.Unlock()
 	}
 	for _, w := range words {

@@ -144,7 +144,8 @@ func TestFoldReadsWhatWasNotAnswered(t *testing.T) {
 	one := &turn{o: o, marks: []member{{is: o.s.members.of(&ids[30])}}}
 	o.s.trip(t.Context(), []*turn{one}, nil)
 	s.lose = nil
-	member := binary.BigEndian.AppendUint64(nil, uint64(o.s.members.of(&ids[0]))) // 64 bits either way
+	word := uint64(o.s.members.of(&ids[0])) // 64 bits either way
+	member := binary.BigEndian.AppendUint64(nil, word)
 	if n, err := client.SRem(t.Context(), o.names.fresh(o.genNow(), 1), member).Result(); n != 1 ||
 		err != nil {
 		t.Fatalf("%d, %v", n, err)

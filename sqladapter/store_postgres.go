@@ -191,7 +191,9 @@ func (d *postgresStore) finishClaims(changes []*dedup.Change) statement {
 			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
 				return pgBytes(b, c.Result)
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgInt(b, int64(c.Fence)) }), // checkFinish has refused what does not fit
+			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+				return pgInt(b, int64(c.Fence)) // checkFinish has refused what does not fit
+			}),
 		}}
 }
 

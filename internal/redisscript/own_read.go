@@ -144,7 +144,8 @@ func ReadOwnRun(fields map[string]string) ([]OwnBegun, error) {
 		if !named || err != nil || len(blob) < 8 || len(blob)%8 != 0 {
 			return nil, fmt.Errorf("%w: run has %.60q of %d bytes", ErrUnreadable, name, len(blob))
 		}
-		b := OwnBegun{Name: name, Epoch: e, At: FromMillis(int64(binary.BigEndian.Uint64(blob)))} // a clock
+		clock := int64(binary.BigEndian.Uint64(blob))
+		b := OwnBegun{Name: name, Epoch: e, At: FromMillis(clock)}
 		for at := 8; at < len(blob); at += 8 {
 			b.IDs = append(b.IDs, int64(binary.BigEndian.Uint64(blob[at:]))) // 64 bits either way
 		}

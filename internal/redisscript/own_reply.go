@@ -139,7 +139,8 @@ func parseOwn(cmd *redis.Cmd) OwnReply {
 		Answer: answer, Now: FromMillis(n[0]), Left: FromMillis(n[1]),
 		SharedUntil: FromMillis(n[2]), Gen: n[3], Newest: uint64(n[4]),
 		Epoch: uint64(n[5]), Before: uint64(n[6]), Seq: uint64(n[7]), Fence: uint64(n[8]),
-		Forgets:    uint64(n[9]),
-		MapVersion: uint64(n[10]), Live: n[11] == 1, Moved: n[11] == 2, Found: []Found(found), // the scripts count from 0
+		Forgets: uint64(n[9]),
+		// The scripts count from 0.
+		MapVersion: uint64(n[10]), Live: n[11] == 1, Moved: n[11] == 2, Found: []Found(found),
 	}
 }

@@ -81,7 +81,8 @@ func (s *Share) open(ctx context.Context, opts []kgo.Opt) (*shareSession, error)
 // a delivery with it, before anybody sees it.
 func (s *shareSession) options() []kgo.Opt {
 	return []kgo.Opt{
-		kgo.ShareMaxRecords(int32(s.cfg.BatchMax)), kgo.ShareMaxRecordsStrict(), kgo.MaxConcurrentFetches(0), // checked
+		kgo.ShareMaxRecords(int32(s.cfg.BatchMax)), // checked
+		kgo.ShareMaxRecordsStrict(), kgo.MaxConcurrentFetches(0),
 		kgo.ShareAckCallback(s.acknowledged),
 	}
 }

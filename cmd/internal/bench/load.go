@@ -65,7 +65,8 @@ type worker struct {
 func newCrew(l load, name string, do work, kind func(error) string) *crew {
 	c := &crew{load: l, name: name, work: do, kind: kind}
 	for range l.workers {
-		c.all = append(c.all, &worker{crew: c, rand: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))}) // no secret
+		pcg := rand.NewPCG(rand.Uint64(), rand.Uint64()) // no secret
+		c.all = append(c.all, &worker{crew: c, rand: rand.New(pcg)})
 	}
 	return c
 }

@@ -246,7 +246,8 @@ func tdsPackets(answer []byte) (packets []byte) {
 
 // tdsToken is one with a length.
 func tdsToken(kind byte, body []byte) []byte {
-	return append(binary.LittleEndian.AppendUint16([]byte{kind}, uint16(len(body))), body...) // some hundred
+	size := uint16(len(body)) // some hundred
+	return append(binary.LittleEndian.AppendUint16([]byte{kind}, size), body...)
 }
 
 // tdsDone ends a statement (0xfd), a procedure (0xfe), or a statement in one (0xff).
@@ -294,7 +295,8 @@ func tdsRows(kinds string, rows ...[]any) (b []byte) {
 					b = append(b, 0xff, 0xff)
 					continue
 				}
-				b = append(binary.LittleEndian.AppendUint16(b, uint16(len(value))), value...) // some ten
+				size := uint16(len(value)) // some ten
+				b = append(binary.LittleEndian.AppendUint16(b, size), value...)
 			}
 		}
 	}
