@@ -173,7 +173,7 @@ type loop struct {
 func (j job) loop(most int, handle handler) consumer {
 	group, l := j.newGroup(), &loop{handle: handle, most: most, done: j.done}
 	go func() {
-		for range group.Errors() { // until the group is closed: failed messages come again
+		for range group.Errors() { // until it is closed: failed messages are redelivered
 		}
 	}()
 	return func(ctx context.Context) error {
