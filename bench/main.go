@@ -94,7 +94,6 @@ func usage() error {
 	return flag.ErrHelp
 }
 
-// measure runs a suite and writes its results.
 func measure(ctx context.Context, s harness.Suite, args []string) error {
 	o, out, err := parse(s, args)
 	if err != nil {
@@ -111,7 +110,6 @@ func measure(ctx context.Context, s harness.Suite, args []string) error {
 	return report.Write(r, out)
 }
 
-// parse reads the flags of a suite.
 func parse(s harness.Suite, args []string) (o harness.Options, out string, err error) {
 	f := flag.NewFlagSet(s.Area, flag.ContinueOnError)
 	f.BoolVar(&o.Quick, "quick", false, "fewer workloads in short rounds: figures for orientation")

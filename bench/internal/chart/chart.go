@@ -85,12 +85,15 @@ func (l Lines) SVG() (svg []byte, err error) {
 	}
 	p.X.Tick.Marker = plot.TickerFunc(numberTicks)
 	if !l.Plain {
-		p.X.Tick.Marker = l.parameterTicks(xs)
+		var ticks plot.ConstantTicks
+		for _, x := range xs {
+			ticks = append(ticks, plot.Tick{Value: l.place(x, xs), Label: fmt.Sprintf("%g", x)})
+		}
+		p.X.Tick.Marker = ticks
 	}
 	return save(p, &legend, height), nil
 }
 
-// parameters are those of all series, sorted.
 func (l Lines) parameters() (xs []float64) {
 	for _, s := range l.Series {
 		for _, point := range s.Points {
@@ -101,7 +104,6 @@ func (l Lines) parameters() (xs []float64) {
 	return slices.Compact(xs)
 }
 
-// place is where a parameter is on its axis.
 func (l Lines) place(x float64, xs []float64) float64 {
 	if l.Even {
 		at, _ := slices.BinarySearch(xs, x)
@@ -117,13 +119,6 @@ func (l Lines) placed(points plotter.XYs, xs []float64) (all plotter.XYs) {
 		}
 	}
 	return all
-}
-
-func (l Lines) parameterTicks(xs []float64) (ticks plot.ConstantTicks) {
-	for _, x := range xs {
-		ticks = append(ticks, plot.Tick{Value: l.place(x, xs), Label: fmt.Sprintf("%g", x)})
-	}
-	return ticks
 }
 
 func (s Series) draw(p *plot.Plot, legend *plot.Legend, points plotter.XYs, marked bool) {
@@ -247,7 +242,6 @@ func newLegend() plot.Legend {
 	return l
 }
 
-// save draws a plot and its legend, if it has one.
 func save(p *plot.Plot, legend *plot.Legend, h vg.Length) []byte {
 	svg := vgsvg.New(width, h)
 	c := draw.New(svg)

@@ -47,8 +47,10 @@ func (e *env) of(keys int) *built {
 			add(id(n))
 		}
 	}
-	fill(blockedMemory, func() { b.filter = filled(options(keys)) })
-	fill(classicMemory, func() { b.classic = filled(classic(keys)) })
+	o := options(keys)
+	fill(blockedMemory, func() { b.filter = filled(o) })
+	o.Kind = bloom.Classic
+	fill(classicMemory, func() { b.classic = filled(o) })
 	fill(bloomSide, func() { b.bloom = newLockedBloom(keys); addAll(b.bloom.add) })
 	fill(mapSide, func() { b.exact = newLockedMap(); addAll(b.exact.add) })
 	if e.built == nil {
@@ -66,8 +68,7 @@ const (
 )
 
 // answers: how long one answer takes, by the size of the filter, and for two goroutines.
-func (e *env) answers() []harness.Group {
-	var all []harness.Group
+func (e *env) answers() (all []harness.Group) {
 	for _, question := range []string{hit, miss, add} {
 		for i, many := range []string{"1 goroutine", "2 goroutines"} {
 			for _, keys := range e.sizes {
@@ -93,7 +94,6 @@ func (e *env) answers() []harness.Group {
 	return all
 }
 
-// answer is a workload that is opened.
 type answer struct {
 	*env
 	*harness.Setup
@@ -126,8 +126,7 @@ func (a answer) openAsk(question string) {
 	a.pairs(checkSide, whereSide, batchSide, classicSide, bloomSide, mapSide)
 }
 
-// openAdd has sides that begin every timing empty; a timing is not longer than what a generation is
-// planned for.
+// openAdd begins every timing empty, and adds at most what a generation is planned for.
 func (a answer) openAdd() {
 	each := func(name string, empty func() func([16]byte)) {
 		a.timed(name, uint64(a.keys)/bloom.DefaultSlices, func() job {
@@ -195,21 +194,19 @@ const apart = 1 << 40
 // timing (0: no bound). The first timing says how many fill the budget.
 func (a answer) timed(name string, most uint64, begin func() job) {
 	n, from := uint64(2000), uint64(0)
-	a.Sides = append(a.Sides, harness.Side{Name: name,
-		External: func(ctx context.Context) harness.Sample {
-			if most > 0 {
-				n = min(n, most)
-			}
-			do := begin()
-			runtime.GC()
-			s := together(ctx, do, from, n, a.goroutines)
-			from += n // what was asked is in a cache
-			n = max(2000, uint64(s.Rate*a.budget.Seconds()))
-			return s
-		}})
+	a.External(name, func(ctx context.Context) harness.Sample {
+		if most > 0 {
+			n = min(n, most)
+		}
+		do := begin()
+		runtime.GC()
+		s := together(ctx, do, from, n, a.goroutines)
+		from += n // what was asked is in a cache
+		n = max(2000, uint64(s.Rate*a.budget.Seconds()))
+		return s
+	})
 }
 
-// together shares n out among goroutines.
 func together(ctx context.Context, do job, from, n uint64, goroutines int) harness.Sample {
 	var ready, done sync.WaitGroup
 	start := make(chan struct{})
@@ -230,8 +227,7 @@ func together(ctx context.Context, do job, from, n uint64, goroutines int) harne
 	return s
 }
 
-// lockedBloom is what articles show: one filter for all time, behind a mutex. It forgets nothing,
-// and knows nothing of what it was not told.
+// lockedBloom is what articles show: one filter behind a mutex, which never forgets.
 type lockedBloom struct {
 	mu sync.Mutex
 	f  *peer.BloomFilter
@@ -254,7 +250,6 @@ func (l *lockedBloom) has(id [16]byte) bool {
 	return l.f.Test(id[:])
 }
 
-// lockedMap is exact.
 type lockedMap struct {
 	mu sync.Mutex
 	m  map[[16]byte]struct{}
@@ -302,7 +297,6 @@ func (e *env) memory() harness.Group {
 		}}
 }
 
-// heap is what is alive.
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC() // what the first one has freed is swept

@@ -23,7 +23,6 @@ const (
 	withoutFilter = "onceward layered, no Filter"
 )
 
-// shares of duplicates, in per cent.
 var shares = []int{0, 10, 50, 90}
 
 // oldKeys is how many keys have a record in SQL that Redis has forgotten: each of them is a
@@ -41,11 +40,9 @@ func (e *env) layered() (all []harness.Group) {
 			Workload: "layered", X: float64(share),
 			Title: fmt.Sprintf("layered, %d %% duplicates", share),
 			Open:  func(ctx context.Context, s *harness.Setup) { e.openLayered(ctx, s, share) },
-		}, harness.Group{
-			Workload: "layered lookups", X: float64(share),
+		}, harness.Group{Workload: "layered lookups", X: float64(share),
 			Title: fmt.Sprintf("layered, lookups at %d %% duplicates", share),
-			Open:  func(ctx context.Context, s *harness.Setup) { e.countLookups(ctx, s, share) },
-		})
+			Open:  func(ctx context.Context, s *harness.Setup) { e.countLookups(ctx, s, share) }})
 	}
 	return all
 }
@@ -81,7 +78,6 @@ func (e *env) countLookups(ctx context.Context, s *harness.Setup, share int) {
 			withoutFilter, without, noGoal))
 }
 
-// layers are an opened composition, with its own tables and names.
 type layers struct {
 	*work.Deduper
 
@@ -139,18 +135,14 @@ func (e *env) newLayers(ctx context.Context, s *harness.Setup, filter bool) *lay
 	return l
 }
 
-// openRecords makes a store of records, with a table for the time of a setup.
 func openRecords(ctx context.Context, s *harness.Setup, records *server.Database,
 	table string) *sqladapter.Store {
 	db := records.Pool(8)
-	s.Defer(func() (err error) {
-		defer func() { err = errors.Join(err, db.Close()) }()
+	s.Defer(func() error {
 		ctx := context.WithoutCancel(ctx)
-		for _, table := range []string{table, table + "_forgets"} {
-			_, failed := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table)
-			err = errors.Join(err, failed)
-		}
-		return err
+		_, kept := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table)
+		_, forgets := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+table+"_forgets")
+		return errors.Join(kept, forgets, db.Close())
 	})
 	store := must.Get(sqladapter.NewStore(db,
 		sqladapter.StoreConfig{Dialect: records.Dialect, Table: table}))

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/peer"
-	"github.com/onceward/onceward/bench/internal/resp"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/owned"
@@ -42,12 +42,11 @@ func (e *env) ownedGroup(s stream) harness.Group {
 	if s.old {
 		family, title = "owned, old duplicates", title+", old ones"
 	}
-	return harness.Group{
-		Workload: family, X: float64(s.share), Title: title, Detail: s.share == 10 || s.share == 90,
+	return harness.Group{Workload: family, X: float64(s.share), Title: title,
+		Detail: s.share == 10 || s.share == 90,
 		Open: func(ctx context.Context, setup *harness.Setup) {
 			e.openOwnedStream(ctx, setup, s, title)
-		},
-	}
+		}}
 }
 
 // ownedKeys is how long a stream is: long enough to fill fresh sets, all but the last of which are
@@ -63,7 +62,6 @@ func (e *env) ownedKeys(s stream) int {
 	return (workers*half + step - 1) / step * step
 }
 
-// streamed are the sides of a group, and what they run.
 type streamed struct {
 	*harness.Setup
 
@@ -83,15 +81,23 @@ func (e *env) openOwnedStream(ctx context.Context, setup *harness.Setup, s strea
 	setup.ServerCPU = e.redis.CPU()
 	setup.Pair(ownedPairs(title, s)...)
 	raw := work.DialRaw(ctx, setup, e.redis.Addr, workers)
-	st.side(rawSide, func(ctx context.Context, worker int, keys []string, did effect) int {
-		return rawCycle(ctx, raw[worker], keys, did)
+	// the least that claim and completion cost without an owner: a command each, in pipelines
+	st.side(rawSide, func(ctx context.Context, worker int, keys []string, did effect) (ran int) {
+		for batch := range slices.Chunk(keys, batchIDs) {
+			won := raw[worker].Claim(ctx, batch, work.RawToken, peer.Lease)
+			for _, key := range won {
+				did(key)
+			}
+			raw[worker].Complete(ctx, won, work.RawToken, "1", peer.Window)
+			ran += len(won)
+		}
+		return ran
 	}, nil, nil)
 	st.shared(ctx, n*(e.rounds+3)) // keys of all timings
 	st.owner(ctx, ownedTwo)
 	st.owner(ctx, ownedOne)
 }
 
-// effect is what a test counts.
 type effect func(key string)
 
 // consumer runs the keys of a worker's stream, each once. It says how many it has run.
@@ -195,20 +201,6 @@ func consumeAll(ctx context.Context, c consumer, keys []string, news int, did ef
 	return ran
 }
 
-// rawCycle is the least that claim and completion cost without an owner: a command each, in
-// pipelines.
-func rawCycle(ctx context.Context, conn *resp.Conn, keys []string, did effect) (ran int) {
-	for batch := range slices.Chunk(keys, batchIDs) {
-		won := conn.Claim(ctx, batch, work.RawToken, peer.Lease)
-		for _, key := range won {
-			did(key)
-		}
-		conn.Complete(ctx, won, work.RawToken, "1", peer.Window)
-		ran += len(won)
-	}
-	return ran
-}
-
 // batches are consumed as kafkaadapter does. The requests say where they come from, as its do.
 type batches struct {
 	*work.Deduper
@@ -238,7 +230,6 @@ func (b batches) merged(ctx context.Context, worker int, keys []string, did effe
 	return ran + len(done)
 }
 
-// requests of each batch, in a slice that is used again.
 func (b batches) requests(worker int, keys []string) iter.Seq[[]dedup.Request] {
 	return func(yield func([]dedup.Request) bool) {
 		reqs := make([]dedup.Request, 0, batchIDs)
@@ -261,4 +252,60 @@ func won(claims []*dedup.Claim, did effect) []dedup.Completion {
 		did(c.Claim.Key)
 	}
 	return done
+}
+
+const (
+	// workers is how many batches are under way at once: two partitions of one consumer, of which
+	// each has the half of a stream.
+	workers = 2
+	// gap is how far from its repetition a key is at least: its batch has ended, also where a batch
+	// ends with the claims of the next.
+	gap = 2 * batchIDs
+	// recentSpan is how far it is at most, where it is recent.
+	recentSpan = 8192
+)
+
+// stream says what a consumer gets.
+type stream struct {
+	share int  // duplicates, per cent
+	old   bool // they repeat keys of long ago, and not of this stream
+}
+
+type made struct {
+	keys []string // the halves of the workers, one after the other
+	old  []string // what has ended before it began, in the same way
+	news int      // keys that are to run
+}
+
+// make makes one of n keys, a multiple of the workers' batches, from names that nobody has used.
+// Where its duplicates are is always the same.
+func (s stream) make(n int) made {
+	m := made{keys: harness.FreshKeys(n), news: n}
+	for w := range workers {
+		mine := part(m.keys, w)
+		rng := rand.New(rand.NewPCG(uint64(w), uint64(s.share))) //nolint:gosec // the same for all sides
+		for i := range mine {
+			switch {
+			case !repeats(i, s.share):
+				continue
+			case s.old:
+				m.old = append(m.old, mine[i])
+			case i < gap:
+				continue
+			default:
+				mine[i] = mine[i-gap-rng.IntN(min(i-gap+1, recentSpan))]
+			}
+			m.news--
+		}
+	}
+	return m
+}
+
+// repeats spreads the duplicates evenly.
+func repeats(i, share int) bool { return share > 0 && i*share%100+share >= 100 }
+
+// part is the half of a worker.
+func part(keys []string, worker int) []string {
+	half := len(keys) / workers
+	return keys[worker*half : (worker+1)*half]
 }

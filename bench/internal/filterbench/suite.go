@@ -46,7 +46,6 @@ var Suite = harness.Suite{
 	},
 }
 
-// env is where the workloads run.
 type env struct {
 	// ids of a window that filters are planned for, ascending; the last one counts most
 	sizes  []int
@@ -66,10 +65,8 @@ type env struct {
 	effect func(side, key string) // of a test: what ran
 }
 
-// most is the largest size.
 func (e *env) most() int { return e.sizes[len(e.sizes)-1] }
 
-// groups are all workloads.
 func (e *env) groups() []harness.Group {
 	return slices.Concat(e.answers(), []harness.Group{e.memory()}, e.rates(),
 		[]harness.Group{e.rotation(), e.snapshots()}, e.degraded(), e.layered(), e.owned(),
@@ -79,30 +76,19 @@ func (e *env) groups() []harness.Group {
 // window is that of all filters here: four slices of 1000 s.
 const window = 4000 * time.Second
 
-// batchIDs is how many ids a batch has.
 const batchIDs = work.Typical
 
-// id is the n-th one. The same n gives the same id; where the bits of one are says nothing of the
-// next.
+// id is the n-th one: the same each time, and its bits say nothing about those of the next.
 func id(n uint64) (b [16]byte) {
 	binary.LittleEndian.PutUint64(b[:], n*0x9e3779b97f4a7c15)
 	binary.LittleEndian.PutUint64(b[8:], n)
 	return b
 }
 
-// unknown is the n-th id that was never added.
 func unknown(n uint64) [16]byte { return id(n | 1<<62) }
 
-// options plan a filter for so many ids of a window.
 func options(keys int) bloom.Options {
 	return bloom.Options{Window: window, Rate: float64(keys) / window.Seconds()}
-}
-
-// classic are the same options for the other kind.
-func classic(keys int) bloom.Options {
-	o := options(keys)
-	o.Kind = bloom.Classic
-	return o
 }
 
 // stored are the options of a filter that can be saved: its clock is in the generation 1.

@@ -3,9 +3,11 @@ package harness
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/must"
@@ -51,7 +53,8 @@ func UsageOf(samples []Sample) (u Usage) {
 // CPU reads the processor time that a server has used. Nil: unknown.
 type CPU func(context.Context) time.Duration
 
-func (c CPU) read(ctx context.Context) time.Duration {
+// Read reads the time; 0 where it is unknown.
+func (c CPU) Read(ctx context.Context) time.Duration {
 	if c == nil {
 		return 0
 	}
@@ -82,9 +85,7 @@ func (m Meter) Time(ctx context.Context, s Side, keys []string) (sample Sample) 
 		sample = before.To(m.Read(ctx), len(keys))
 		sample.P50Micros, sample.P99Micros = percentiles(t.Latency)
 	})
-	if err != nil {
-		must.Do(fmt.Errorf("%s: %w", s.Name, err))
-	}
+	must.True(err == nil, "%s: %w", s.Name, err)
 	return sample
 }
 
@@ -107,8 +108,8 @@ func readClock() clock { return clock{at: time.Now(), client: ProcessCPU()} }
 
 // Read reads clocks and counters, in one round trip to the server.
 func (m Meter) Read(ctx context.Context) Reading {
-	r := Reading{began: readClock(), busy: machineCPU(), server: m.ServerCPU.read(ctx),
-		broker: m.BrokerCPU.read(ctx)}
+	r := Reading{began: readClock(), busy: machineCPU(), server: m.ServerCPU.Read(ctx),
+		broker: m.BrokerCPU.Read(ctx)}
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	r.mallocs, r.ended = memory.Mallocs, readClock()
@@ -118,15 +119,11 @@ func (m Meter) Read(ctx context.Context) Reading {
 // To is what n keys took between two readings.
 func (r Reading) To(after Reading, n int) Sample {
 	each := func(d time.Duration) float64 { return micros(d) / float64(n) }
-	return Sample{
-		Rate: float64(n) / after.began.at.Sub(r.ended.at).Seconds(),
-		Usage: Usage{
-			ClientUS: each(after.began.client - r.ended.client),
+	return Sample{Rate: float64(n) / after.began.at.Sub(r.ended.at).Seconds(),
+		Usage: Usage{ClientUS: each(after.began.client - r.ended.client),
 			ServerUS: each(after.server - r.server), BrokerUS: each(after.broker - r.broker),
 			BusyUS: each(after.busy - r.busy),
-			Allocs: float64(after.mallocs-r.mallocs) / float64(n),
-		},
-	}
+			Allocs: float64(after.mallocs-r.mallocs) / float64(n)}}
 }
 
 func percentiles(latency []time.Duration) (p50, p99 float64) {
@@ -137,3 +134,99 @@ func percentiles(latency []time.Duration) (p50, p99 float64) {
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// Median returns the middle of v, the mean of the middle two when there are two, and 0 of
+// nothing. It does not change v.
+func Median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Sorted(slices.Values(v))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// Paired returns a[i]/b[i] of every round that both have. A round in which b is 0 has no
+// ratio and is left out.
+func Paired(a, b []float64) []float64 {
+	ratios := make([]float64, 0, min(len(a), len(b)))
+	for i := range min(len(a), len(b)) {
+		if b[i] != 0 {
+			ratios = append(ratios, a[i]/b[i])
+		}
+	}
+	return ratios
+}
+
+// Spread returns the smallest and the largest of v, zeros of nothing.
+func Spread(v []float64) [2]float64 {
+	if len(v) == 0 {
+		return [2]float64{}
+	}
+	return [2]float64{slices.Min(v), slices.Max(v)}
+}
+
+// Percentile returns the smallest duration that at least share (0 to 1) of sorted do not
+// exceed: the nearest-rank definition. Of nothing it returns 0.
+func Percentile(sorted []time.Duration, share float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := int(share*float64(len(sorted))+0.999999) - 1
+	return sorted[min(max(rank, 0), len(sorted)-1)]
+}
+
+var (
+	keyRun  = uint64(time.Now().UnixNano())
+	keyNext atomic.Uint64
+)
+
+// FreshKeys returns n keys that were never used before, in the form of a UUID (36 bytes).
+func FreshKeys(n int) []string {
+	first := keyNext.Add(uint64(n)) - uint64(n)
+	keys := make([]string, n)
+	for i := range keys {
+		id := first + uint64(i)
+		low := (id ^ keyRun) * 0x9e3779b97f4a7c15 // odd, so distinct ids stay distinct
+		keys[i] = fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", uint32(low>>32), uint16(low>>16),
+			uint16(low), uint16(keyRun>>48), keyRun&0xffffffffffff)
+	}
+	return keys
+}
+
+// Fresh returns one such key, for a name that nobody else uses.
+func Fresh() string { return FreshKeys(1)[0] }
+
+// recentSpan is how far back a duplicate lies at most.
+const recentSpan = 10_000
+
+// Recent returns n keys of which share per cent repeat one that came at least gap before, so
+// that it is finished. The first gap keys are new.
+func Recent(n, share, gap int) []string {
+	keys := FreshKeys(n)
+	for i := gap; i < n; i++ {
+		if rand.IntN(100) < share {
+			keys[i] = keys[i-gap-rand.IntN(min(i-gap+1, recentSpan))]
+		}
+	}
+	return keys
+}
+
+// Count is a number of things: 1 round, 2 rounds.
+func Count(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprint(n, " ", thing)
+}
+
+// Short is a number as people write it: 10 k, 2 M.
+func Short(n int) string {
+	switch {
+	case n >= 1_000_000 && n%1_000_000 == 0:
+		return fmt.Sprintf("%d M", n/1_000_000)
+	case n >= 1000 && n%1000 == 0:
+		return fmt.Sprintf("%d k", n/1000)
+	default:
+		return fmt.Sprint(n)
+	}
+}

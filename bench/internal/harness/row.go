@@ -2,10 +2,12 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/onceward/onceward/bench/internal/must"
 )
@@ -56,8 +58,7 @@ func Compared(name, side string, value float64, unit, against string, other floa
 	goal Goal) Row {
 	r := Figure(name, side, value, unit, goal)
 	r.Against, r.AgainstValue, r.Ratio = against, other, value/other
-	r.Spread = [2]float64{r.Ratio, r.Ratio}
-	r.OK = goal.Reached(value, r.Ratio)
+	r.Spread, r.OK = [2]float64{r.Ratio, r.Ratio}, goal.Reached(value, r.Ratio)
 	return r
 }
 
@@ -103,16 +104,12 @@ func (r Results) Write(path string) (err error) {
 
 // ReadJSON reads a file of results into what has its fields. A field that is not known is an error:
 // the format is read by others too.
-func ReadJSON(path string, into any) error {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("harness: %w", err)
-	}
-	dec := json.NewDecoder(bytes.NewReader(data))
+func ReadJSON(path string, into any) (err error) {
+	defer must.Catch(&err)
+	dec := json.NewDecoder(bytes.NewReader(must.Get(os.ReadFile(path))))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		return fmt.Errorf("harness: %s: %w", path, err)
-	}
+	err = dec.Decode(into)
+	must.True(err == nil, "harness: %s: %w", path, err)
 	return nil
 }
 
@@ -120,4 +117,155 @@ func ReadJSON(path string, into any) error {
 func Read(path string) (r Results, err error) {
 	err = ReadJSON(path, &r)
 	return r, err
+}
+
+// Goal is what a row has to reach. The zero Goal asks for nothing.
+type Goal struct {
+	limit   float64
+	stretch float64
+	atMost  bool
+	value   bool // of the value itself, not of the ratio
+	unit    string
+}
+
+// AtLeast wants a ratio of limit or more; stretch, if not zero, is written next to it and not
+// asked for.
+func AtLeast(limit, stretch float64) Goal { return Goal{limit: limit, stretch: stretch, unit: "x"} }
+
+// AtMost wants a ratio of limit or less.
+func AtMost(limit, stretch float64) Goal {
+	return Goal{limit: limit, stretch: stretch, unit: "x", atMost: true}
+}
+
+// ValueAtMost wants a value of limit or less, in unit.
+func ValueAtMost(limit, stretch float64, unit string) Goal {
+	return Goal{limit: limit, stretch: stretch, unit: " " + unit, atMost: true, value: true}
+}
+
+// ValueAtLeast wants a value of limit or more, in unit.
+func ValueAtLeast(limit float64, unit string) Goal {
+	return Goal{limit: limit, unit: " " + unit, value: true}
+}
+
+// When returns the goal if it holds here.
+func When(holds bool, g Goal) Goal {
+	if !holds {
+		return Goal{}
+	}
+	return g
+}
+
+// String is the goal's text in a results file, empty for the zero Goal.
+func (g Goal) String() string {
+	if g == (Goal{}) {
+		return ""
+	}
+	sign := ">="
+	if g.atMost {
+		sign = "<="
+	}
+	if g.stretch != 0 {
+		return fmt.Sprintf("%s %g%s (stretch %g%[3]s)", sign, g.limit, g.unit, g.stretch)
+	}
+	return fmt.Sprintf("%s %g%s", sign, g.limit, g.unit)
+}
+
+// Reached says whether a row with this value and ratio is what the goal asks for.
+func (g Goal) Reached(value, ratio float64) bool {
+	got := ratio
+	if g.value {
+		got = value
+	}
+	if g.atMost {
+		return got <= g.limit
+	}
+	return g == (Goal{}) || got >= g.limit
+}
+
+// rows are the group's pairs, then every side that no pair is about.
+func (g Group) rows(s *Setup, samples map[string][]Sample) (rows []Row) {
+	paired := make(map[string]bool)
+	for _, p := range s.Pairs {
+		paired[p.Side] = true
+		rows = append(rows, g.row(p, samples))
+	}
+	for _, side := range s.Sides {
+		if !paired[side.Name] {
+			rows = append(rows, g.row(Pair{Side: side.Name}, samples))
+		}
+	}
+	return rows
+}
+
+func (g Group) row(p Pair, samples map[string][]Sample) Row {
+	of := func(side string) (all []float64) {
+		for _, s := range samples[side] {
+			all = append(all, metrics[p.Metric].of(s))
+		}
+		return all
+	}
+	mine := of(p.Side)
+	r := Row{Name: cmp.Or(p.Name, g.Title), Value: Median(mine), Unit: p.Metric.Unit(),
+		Rounds: len(mine), Goal: p.Goal.String(), Workload: g.Workload, Side: p.Side, X: g.X,
+		Usage: UsageOf(samples[p.Side])}
+	if p.Metric == Messages {
+		r.Binds = binds(r, runtime.NumCPU())
+	} else { // they are of no interest
+		r.BrokerUS, r.BusyUS = 0, 0
+	}
+	if p.Against != "" {
+		other := of(p.Against)
+		r.Against = cmp.Or(p.Text, p.Against)
+		if p.Or != "" {
+			or := of(p.Or)
+			if Median(or) < Median(other) {
+				r.Against = p.Or
+			}
+			other = both(other, or, func(a, b float64) float64 { return min(a, b) })
+		}
+		if p.And != "" {
+			other = both(other, of(p.And), func(a, b float64) float64 { return over(a*b, a+b) })
+		}
+		ratios := Paired(mine, other)
+		r.AgainstValue, r.Ratio, r.Spread = Median(other), Median(ratios), Spread(ratios)
+	}
+	// A ratio of 0 means that nothing was measured on one side.
+	r.OK = p.Goal.Reached(r.Value, r.Ratio) && (p.Goal.value || p.Goal == (Goal{}) || r.Ratio != 0)
+	return r
+}
+
+// both joins the rates of two sides, round by round.
+func both(a, b []float64, join func(a, b float64) float64) []float64 {
+	joined := make([]float64, min(len(a), len(b)))
+	for i := range joined {
+		joined[i] = join(a[i], b[i])
+	}
+	return joined
+}
+
+// full is the share of a processor that counts as the limit: measuring and kernel take the rest.
+const full = 0.85
+
+// binds says what bounds a row's rate on a machine of so many cores. Redis executes commands
+// on one thread, so that thread can be the limit while cores are free.
+func binds(r Row, cores int) string {
+	cpu := func(each float64) float64 { return each * r.Value / 1e6 }
+	client, redis, broker := cpu(r.ClientUS), cpu(r.ServerUS), cpu(r.BrokerUS)
+	ours := client + redis + broker
+	others := max(0, cpu(r.BusyUS)-ours)
+	limit := "no processor is full, it waits in part"
+	switch {
+	case redis >= full:
+		limit = "the thread of Redis"
+	case ours+others < full*float64(cores):
+	case client >= max(redis, broker):
+		limit = "CPU of the client"
+	case redis > broker:
+		limit = "CPU of Redis"
+	default:
+		limit = "CPU of the broker"
+	}
+	return fmt.Sprintf(
+		"%s (of %d cores: client %.2f, Redis %.2f, broker %.2f, other programs %.2f)", limit,
+		cores, client, redis, broker, others)
 }

@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -130,7 +131,7 @@ type Setup struct {
 	// Rows that were known when it was opened; they come after those of the pairs.
 	Rows []Row
 
-	deferred []func() error
+	Cleanup
 }
 
 // Side adds a side that only runs.
@@ -141,21 +142,28 @@ func (s *Setup) Prepared(name string, prepare, run Run) {
 	s.Sides = append(s.Sides, Side{Name: name, Prepare: prepare, Run: run})
 }
 
+// External adds a side that measures elsewhere.
+func (s *Setup) External(name string, sample func(context.Context) Sample) {
+	s.Sides = append(s.Sides, Side{Name: name, External: sample})
+}
+
 // Pair adds pairs.
 func (s *Setup) Pair(pairs ...Pair) { s.Pairs = append(s.Pairs, pairs...) }
 
 // Row adds a row that is known.
 func (s *Setup) Row(rows ...Row) { s.Rows = append(s.Rows, rows...) }
 
-// Defer has f called when the group ends; what was deferred last comes first.
-func (s *Setup) Defer(f func() error) { s.deferred = append(s.deferred, f) }
+// Cleanup is what is called at the end of a group, or of a suite.
+type Cleanup struct{ deferred []func() error }
+
+// Defer has f called at the end; what was deferred last comes first.
+func (c *Cleanup) Defer(f func() error) { c.deferred = append(c.deferred, f) }
 
 // Close calls what was deferred.
-func (s *Setup) Close() error {
-	var err error
-	for i := len(s.deferred) - 1; i >= 0; i-- {
-		err = errors.Join(err, s.deferred[i]())
+func (c *Cleanup) Close() (err error) {
+	for _, f := range slices.Backward(c.deferred) {
+		err = errors.Join(err, f())
 	}
-	s.deferred = nil
+	c.deferred = nil
 	return err
 }

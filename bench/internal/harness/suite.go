@@ -7,15 +7,22 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
+	"os/exec"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/onceward/onceward/bench/internal/must"
 )
@@ -46,49 +53,37 @@ type Suite struct {
 	Area, About string
 	Full, Quick Scale
 	Redis       string // the kind of server, where the command line does not say; empty: "private"
-	// Open starts the servers, and fails with [must.Do]. Those that it has added to the Bench are
-	// closed also after an error.
+	// Open starts the servers, and fails with [must.Do]. Functions that it has deferred run also
+	// after an error.
 	Open func(context.Context, Options, *Bench)
 }
 
 // Server is one that takes part in a run.
-type Server interface {
-	Name() string // as versions have it
-	Kind() string // where it is, for people
-	Version(context.Context) string
-	Close() error
+type Server struct {
+	Name    string // as versions have it
+	Kind    string // where it is, for people
+	Version func(context.Context) string
 }
 
-// Bench is a suite whose servers are up.
+// Bench is a suite whose servers are up. Deferred functions run when the suite ends.
 type Bench struct {
+	Cleanup
 	Groups  []Group
-	Servers []Server
+	Servers []*Server
 	Machine string            // other than processors and servers
 	Modules map[string]string // that take part: names by path
 	LeftOut []string
 	Meter   Meter
 	Between func(context.Context)
-	Close   func() error // of what is not a server; nil: nothing
 }
 
 // LeaveOut notes what the run cannot measure, and why.
 func (b *Bench) LeaveOut(what string) { b.LeftOut = append(b.LeftOut, what) }
 
-func (b *Bench) end() error {
-	var err error
-	if b.Close != nil {
-		err = b.Close()
-	}
-	for _, s := range b.Servers {
-		err = errors.Join(err, s.Close())
-	}
-	return err
-}
-
 // Measure runs the suite and returns its results; those of a list are empty.
 func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Results, err error) {
 	b := &Bench{}
-	defer func() { err = errors.Join(err, b.end()) }()
+	defer func() { err = errors.Join(err, b.Close()) }()
 	defer must.Catch(&err)
 	s.Open(ctx, o, b)
 	groups := b.choose(o)
@@ -102,10 +97,10 @@ func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Res
 		Versions: versions(b.Modules), LeftOut: b.LeftOut}
 	about := []string{machine()}
 	for _, server := range b.Servers {
-		if version := server.Version(ctx); version != "" {
-			r.Versions[server.Name()] = version
+		if server.Version != nil {
+			r.Versions[server.Name] = server.Version(ctx)
 		}
-		about = append(about, server.Kind())
+		about = append(about, server.Kind)
 	}
 	if b.Machine != "" {
 		about = append(about, b.Machine)
@@ -158,4 +153,179 @@ func startProfiles(cpu, memory string) (end func()) {
 			must.Do(errors.Join(pprof.Lookup("allocs").WriteTo(out, 0), out.Close()))
 		}
 	}
+}
+
+// Runner measures groups.
+type Runner struct {
+	Meter    Meter
+	Rounds   int           // that count; one more goes before them
+	MaxKeys  int           // of one timing; 0: as many as the budget has time for
+	Budget   time.Duration // one timing should take about this long
+	Progress Progress
+	// Between runs before every group, to empty the server. Nil: nothing.
+	Between func(context.Context)
+}
+
+// Progress learns what is going on. A nil function is not called.
+type Progress struct {
+	Step func(title string, group, groups, round, rounds int) // a round begins; round 0 is opening
+	Done func([]Row)                                          // a group has ended
+}
+
+// Run measures all groups and returns their rows. When ctx ends it returns what is
+// complete, with the error.
+func (r Runner) Run(ctx context.Context, groups []Group) ([]Row, error) {
+	var rows []Row
+	for i, g := range groups {
+		more, err := r.group(ctx, g, func(round int) {
+			if r.Progress.Step != nil {
+				r.Progress.Step(g.Title, i, len(groups), round, r.Rounds)
+			}
+		})
+		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
+			return rows, fmt.Errorf("%s: %w", g.Title, err)
+		}
+		if r.Progress.Done != nil {
+			r.Progress.Done(more)
+		}
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+func (r Runner) group(ctx context.Context, g Group, step func(round int)) (rows []Row, err error) {
+	s := &Setup{}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	defer must.Catch(&err)
+	if step(0); r.Between != nil {
+		r.Between(ctx)
+	}
+	g.Open(ctx, s)
+	if s.ServerCPU != nil {
+		r.Meter.ServerCPU = s.ServerCPU
+	}
+	sizes := make([]int, len(s.Sides))
+	for i, side := range s.Sides {
+		sizes[i] = r.calibrate(ctx, s, side)
+	}
+	samples := make(map[string][]Sample)
+	for round := range r.Rounds {
+		if len(s.Sides) > 0 {
+			step(round + 1)
+		}
+		for i := range s.Sides {
+			at := sideAt(i, round, len(s.Sides))
+			sample := r.Meter.Time(ctx, s.Sides[at], s.keys(sizes[at]))
+			samples[s.Sides[at].Name] = append(samples[s.Sides[at].Name], sample)
+		}
+	}
+	for i := range s.Rows {
+		if s.Rows[i].Workload == "" {
+			s.Rows[i].Workload, s.Rows[i].X = g.Workload, g.X
+		}
+	}
+	return append(g.rows(s, samples), s.Rows...), nil
+}
+
+// sideAt is the side that comes as the i-th of a round. Rounds begin with another one each,
+// and every other one goes backwards: nobody always comes first, or after the same one,
+// whose keys the server may still be expiring.
+func sideAt(i, round, sides int) int {
+	if round%2 == 1 {
+		i = sides - i
+	}
+	return (round + i) % sides
+}
+
+// calibrate warms a side up and says how many keys fill the budget.
+func (r Runner) calibrate(ctx context.Context, s *Setup, side Side) int {
+	if side.External != nil {
+		r.Meter.Time(ctx, side, nil)
+		return 0
+	}
+	most := min(cmp.Or(r.MaxKeys, math.MaxInt), cmp.Or(s.MaxKeys, math.MaxInt)) // 0: no limit
+	least := max(s.MinKeys, side.MinKeys)
+	// From few keys on, because a side may take milliseconds for each; the first timing opens
+	// the connections.
+	n := s.roundUp(max(min(most, 64), least))
+	for range 2 {
+		rate := r.Meter.Time(ctx, side, s.keys(n)).Rate
+		n = s.roundUp(max(min(most, max(n/2, int(rate*r.Budget.Seconds()))), least))
+	}
+	return n
+}
+
+func (s *Setup) roundUp(n int) int {
+	m := max(s.Multiple, 1)
+	return max((n+m-1)/m, 1) * m
+}
+
+func (s *Setup) keys(n int) []string {
+	if s.Keys != nil {
+		return s.Keys(n)
+	}
+	return FreshKeys(n)
+}
+
+// ProcessCPU is the CPU time that this process has used, user and system.
+func ProcessCPU() time.Duration {
+	var use syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &use) // it fails for bad arguments alone
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
+}
+
+// machineCPU is the time that the processors of this machine were busy since its start, or
+// 0 where /proc does not say. User has the time of guests already.
+func machineCPU() time.Duration {
+	if proc, err := procfs.NewDefaultFS(); err == nil {
+		if stat, err := proc.Stat(); err == nil {
+			t := stat.CPUTotal
+			busy := t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
+			return time.Duration(busy * float64(time.Second))
+		}
+	}
+	return 0
+}
+
+// machine says what this runs on, without its name.
+func machine() string {
+	text := fmt.Sprintf("%d cores, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
+	if proc, err := procfs.NewDefaultFS(); err == nil {
+		if info, err := proc.CPUInfo(); err == nil && len(info) > 0 && info[0].ModelName != "" {
+			text += ", " + info[0].ModelName
+		}
+	}
+	return text
+}
+
+// commit is the checked-out commit, with a '+' where files differ from it, or "unknown".
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	commit := strings.TrimSpace(string(out))
+	// Results themselves may differ: they are what a run writes.
+	dirty, err := exec.CommandContext(ctx, "git", "status", "--porcelain", "--untracked-files=no",
+		"--", ":/", ":!/bench/results", ":!/docs/benchmarks.md", ":!/docs/front.md").Output()
+	if err == nil && len(dirty) > 0 {
+		commit += "+"
+	}
+	return commit
+}
+
+// versions are those of Go and of the modules, which are given by path and named by the value.
+func versions(modules map[string]string) map[string]string {
+	all := map[string]string{"go": strings.TrimPrefix(runtime.Version(), "go")}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dep := range info.Deps {
+			if name, wanted := modules[dep.Path]; wanted {
+				all[name] = strings.TrimPrefix(dep.Version, "v")
+			}
+		}
+	}
+	return all
 }

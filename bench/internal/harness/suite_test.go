@@ -11,24 +11,20 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
-// fake is a server that knows whether it was closed.
-type fake struct{ closed bool }
-
-func (*fake) Name() string                   { return "fake" }
-func (*fake) Kind() string                   { return "a fake on loopback" }
-func (*fake) Version(context.Context) string { return "7" }
-func (f *fake) Close() error                 { f.closed = true; return nil }
-
 // Results say what took part, what was left out and why, and the servers end with the run.
 func TestMeasure(t *testing.T) {
-	server := &fake{}
+	closed := false
+	server := &Server{Name: "fake", Kind: "a fake on loopback",
+		Version: func(context.Context) string { return "7" }}
 	open := func(_ context.Context, s *Setup) { s.Row(Figure("n", "s", 1, "B", Goal{})) }
 	suite := Suite{Area: "area", Open: func(_ context.Context, _ Options, b *Bench) {
-		*b = Bench{Servers: []Server{server}, Machine: "a test", Groups: []Group{
+		b.Defer(func() error { closed = true; return nil })
+		b.Servers, b.Machine = []*Server{server}, "a test"
+		b.Groups = []Group{
 			{Workload: "one", Title: "one", Open: open},
 			{Workload: "detail", Title: "detail", Open: open, Detail: true},
 			{Workload: "other", Title: "other", Open: open, Unable: "needs more"},
-		}}
+		}
 	}}
 	r, err := suite.Measure(t.Context(), Options{Quick: true, Rounds: 1}, Progress{})
 	require.NoError(t, err)
@@ -37,7 +33,7 @@ func TestMeasure(t *testing.T) {
 		[]string{r.Rows[0].Workload, r.Versions["fake"], r.Area})
 	assert.NotEmpty(t, r.Versions["go"])
 	assert.NotEmpty(t, r.Date)
-	assert.True(t, server.closed)
+	assert.True(t, closed)
 	assert.Regexp(t, ", a fake on loopback, a test$", r.Machine)
 	require.Len(t, r.LeftOut, 2)
 	assert.Equal(t, "other: needs more", r.LeftOut[0])
@@ -55,12 +51,12 @@ func TestMeasure(t *testing.T) {
 
 // A suite that could not start all of its servers ends those that it has started.
 func TestServersEndAfterAnError(t *testing.T) {
-	server, broken := &fake{}, errors.New("broken")
+	closed, broken := false, errors.New("broken")
 	suite := Suite{Open: func(_ context.Context, _ Options, b *Bench) {
-		b.Servers = []Server{server}
+		b.Defer(func() error { closed = true; return nil })
 		must.Do(broken)
 	}}
 	_, err := suite.Measure(t.Context(), Options{}, Progress{})
 	require.ErrorIs(t, err, broken)
-	assert.True(t, server.closed)
+	assert.True(t, closed)
 }

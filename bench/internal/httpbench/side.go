@@ -2,6 +2,7 @@ package httpbench
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -11,11 +12,19 @@ import (
 	"time"
 
 	"github.com/gofiber/fiber/v3"
+	"github.com/gofiber/fiber/v3/middleware/idempotency"
+	fiberredis "github.com/gofiber/storage/redis/v3"
 	"github.com/valyala/fasthttp"
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
+	"github.com/onceward/onceward/bench/internal/resp"
+	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/sqladapter"
 )
 
 // party is one side: a site, and the connections to it.
@@ -31,13 +40,20 @@ type party struct {
 	known func(context.Context, []string)
 }
 
-// newParty opens the site of a side, and so many connections to it, for the time of a setup.
 func (e *env) newParty(ctx context.Context, s *harness.Setup, name string, again bool,
 	callers int) *party {
 	p := &party{Setup: s, name: name, again: again}
 	openers[name](ctx, e, p, callers)
 	for range callers {
-		p.connect()
+		c := &conn{&fasthttp.HostClient{Addr: p.addr, MaxConns: 1, MaxIdleConnDuration: time.Hour,
+			ReadTimeout: timeout, WriteTimeout: timeout}, &fasthttp.Request{}, &fasthttp.Response{}}
+		c.req.SetRequestURI("http://" + p.addr + "/charges")
+		c.req.Header.SetMethod(http.MethodPost)
+		c.req.Header.SetContentType("application/json")
+		c.req.SetBodyString(
+			`{"account":"acct-4711","amount":4200,"currency":"eur","reference":"order-815"}`)
+		p.Defer(func() error { c.client.CloseIdleConnections(); return nil })
+		p.conns = append(p.conns, c)
 	}
 	return p
 }
@@ -50,19 +66,6 @@ type conn struct {
 	resp   *fasthttp.Response
 }
 
-func (p *party) connect() {
-	c := &conn{&fasthttp.HostClient{Addr: p.addr, MaxConns: 1, MaxIdleConnDuration: time.Hour,
-		ReadTimeout: timeout, WriteTimeout: timeout}, &fasthttp.Request{}, &fasthttp.Response{}}
-	c.req.SetRequestURI("http://" + p.addr + "/charges")
-	c.req.Header.SetMethod(http.MethodPost)
-	c.req.Header.SetContentType("application/json")
-	c.req.SetBodyString(
-		`{"account":"acct-4711","amount":4200,"currency":"eur","reference":"order-815"}`)
-	p.Defer(func() error { c.client.CloseIdleConnections(); return nil })
-	p.conns = append(p.conns, c)
-}
-
-// post sends a charge under key.
 func (c *conn) post(key string) {
 	c.req.Header.Set("Idempotency-Key", key)
 	must.Do(c.client.Do(c.req, c.resp))
@@ -107,7 +110,6 @@ const receipt = `{"id":"ch_3PqXk2eZvKYlo2C1","object":"charge","account":"acct-4
 // timeout of one request; nothing that is measured takes as long.
 const timeout = 30 * time.Second
 
-// listen opens a port of loopback for the party.
 func (p *party) listen(ctx context.Context) net.Listener {
 	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
 	p.addr = l.Addr().String()
@@ -120,15 +122,13 @@ func (p *party) nethttp(ctx context.Context, effect func(*http.Request) error,
 	l := p.listen(ctx)
 	var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.runs.Add(1)
-		if _, err := io.Copy(io.Discard, r.Body); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
+		_, err := io.Copy(io.Discard, r.Body)
+		if err == nil && effect != nil {
+			err = effect(r)
 		}
-		if effect != nil {
-			if err := effect(r); err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
-			}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Location", "/charges/ch_3PqXk2eZvKYlo2C1")
@@ -166,4 +166,149 @@ func (p *party) fiber(ctx context.Context, middleware fiber.Handler) {
 	done := make(chan error, 1)
 	go func() { done <- app.Listener(l, fiber.ListenConfig{DisableStartupMessage: true}) }()
 	p.Defer(func() error { return errors.Join(app.ShutdownWithTimeout(5*time.Second), <-done) })
+}
+
+// Names of the sides.
+const (
+	bareSide    = "bare handler"
+	rawTwo      = "bare handler + two raw Redis round trips"
+	rawOne      = "bare handler + one raw Redis round trip"
+	byHandSide  = "bare handler + effect and record by hand"
+	oursMemory  = "onceward, memory"
+	oursRedis   = "onceward, Redis"
+	oursSQL     = "onceward, PostgreSQL, Atomic"
+	fiberBare   = "fiber, bare handler"
+	fiberMemory = "fiber idempotency, memory"
+	fiberRedis  = "fiber idempotency, Redis"
+)
+
+const (
+	// lease and window of all sides; the window is fiber's Lifetime.
+	lease  = 30 * time.Second
+	window = 30 * time.Minute
+)
+
+// opener makes the site of a party, and what it needs.
+type opener func(ctx context.Context, e *env, p *party, callers int)
+
+var openers = map[string]opener{
+	bareSide: func(ctx context.Context, _ *env, p *party, _ int) { p.nethttp(ctx, nil, nil) },
+	rawTwo:   raw, rawOne: raw, byHandSide: byHand,
+	oursMemory: func(ctx context.Context, _ *env, p *party, _ int) {
+		p.claimed(ctx, dedup.Memory(1<<22)) // more than a run makes keys
+	},
+	oursRedis: func(ctx context.Context, e *env, p *party, _ int) {
+		p.claimed(ctx, must.Get(redisadapter.New(ctx, server.NewClient(p.Setup, e.redis.Addr, 0, 0),
+			redisadapter.Options{Prefix: "bench" + harness.Fresh()[:8]})))
+	},
+	oursSQL:   atomicSQL,
+	fiberBare: func(ctx context.Context, _ *env, p *party, _ int) { p.fiber(ctx, nil) },
+	fiberMemory: func(ctx context.Context, _ *env, p *party, _ int) {
+		p.fiber(ctx, idempotency.New(fiberConfig()))
+	},
+	// The storage is fiber's own, and the lock its default: of this process.
+	fiberRedis: func(ctx context.Context, e *env, p *party, _ int) {
+		cfg := fiberConfig()
+		cfg.Storage = fiberredis.NewFromConnection(server.NewClient(p.Setup, e.redis.Addr, 1, 0))
+		p.fiber(ctx, idempotency.New(cfg))
+	},
+}
+
+func fiberConfig() idempotency.Config {
+	return idempotency.Config{KeyHeader: "Idempotency-Key", Lifetime: window}
+}
+
+func account(*http.Request) (string, error) { return "acct-4711", nil }
+
+func (p *party) claimed(ctx context.Context, store dedup.Store) {
+	d := work.Open(p.Setup, store,
+		dedup.Config{Namespace: "bench-http", Window: window, LeaseTTL: lease})
+	p.behind(ctx, must.Get(httpadapter.Claimed(d.Deduper)), nil)
+}
+
+func (p *party) behind(ctx context.Context, run httpadapter.Runner,
+	effect func(*http.Request) error) {
+	p.nethttp(ctx, effect, must.Get(httpadapter.New(run, account, httpadapter.Config{})).Handler)
+}
+
+// raw is what no middleware over Redis can do without: claim and record, or a look at the record.
+func raw(ctx context.Context, e *env, p *party, callers int) {
+	pool := make(chan *resp.Conn, callers)
+	for _, c := range work.DialRaw(ctx, p.Setup, e.redis.Addr, callers) {
+		pool <- c
+	}
+	const token = "0123456789abcdef0123456789ab"
+	ask := func(ctx context.Context, keys []string, known bool) {
+		c := <-pool
+		defer func() { pool <- c }()
+		if known {
+			c.ClaimKnown(ctx, keys, token, lease)
+			return
+		}
+		c.ClaimNew(ctx, keys, token, lease)
+		c.Complete(ctx, keys, token, receipt, window)
+	}
+	if p.again {
+		p.known = func(ctx context.Context, keys []string) { ask(ctx, keys, false) }
+	}
+	p.nethttp(ctx, func(r *http.Request) (err error) {
+		defer must.Catch(&err)
+		ask(r.Context(), []string{r.Header.Get("Idempotency-Key")}, p.again)
+		return nil
+	}, nil)
+}
+
+// insert is the effect of a charge.
+func insert(r *http.Request, tx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}) error {
+	_, err := tx.ExecContext(r.Context(),
+		`INSERT INTO bench_http_charges (key, account, amount) VALUES ($1, $2, $3)`,
+		r.Header.Get("Idempotency-Key"), "acct-4711", 4200)
+	return err
+}
+
+// database opens a pool for the callers, and makes the tables.
+func (p *party) database(ctx context.Context, e *env, callers int) *sql.DB {
+	db := e.postgres.Pool(callers)
+	p.Defer(db.Close)
+	for _, table := range []string{
+		`bench_http_charges (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ` +
+			`key text NOT NULL, account text NOT NULL, amount bigint NOT NULL)`,
+		`bench_http_records (key text PRIMARY KEY, answer text NOT NULL, ` +
+			`made timestamptz NOT NULL DEFAULT now())`,
+	} {
+		must.Get(db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+table))
+	}
+	return db
+}
+
+func atomicSQL(ctx context.Context, e *env, p *party, callers int) {
+	db := p.database(ctx, e, callers)
+	marks := must.Get(sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
+		Namespace: "bench-http", Window: window, Table: "bench_http_marks"}))
+	must.Do(marks.Migrate(ctx, db))
+	p.behind(ctx, must.Get(marks.Runner(db, sqladapter.RunnerConfig{})),
+		func(r *http.Request) error {
+			tx, ok := sqladapter.TxFrom(r.Context())
+			if !ok {
+				return errors.New("httpbench: no transaction")
+			}
+			return insert(r, tx)
+		})
+}
+
+// byHand is the transaction that people write: a record with a unique key, the effect, COMMIT.
+func byHand(ctx context.Context, e *env, p *party, callers int) {
+	db := p.database(ctx, e, callers)
+	p.nethttp(ctx, func(r *http.Request) (err error) {
+		defer must.Catch(&err)
+		tx := must.Get(db.BeginTx(r.Context(), nil))
+		defer func() { _ = tx.Rollback() }() // does nothing after Commit
+		must.Get(tx.ExecContext(r.Context(),
+			`INSERT INTO bench_http_records (key, answer) VALUES ($1, $2)`,
+			r.Header.Get("Idempotency-Key"), receipt))
+		must.Do(insert(r, tx))
+		return tx.Commit()
+	}, nil)
 }

@@ -36,7 +36,6 @@ var Suite = harness.Suite{
 	},
 }
 
-// env is where the workloads run.
 type env struct {
 	redis    *server.Redis
 	postgres *server.Database // nil: left out
@@ -48,7 +47,6 @@ const (
 	Replay = "replay"
 )
 
-// compared is what a side's latency stands next to.
 type compared struct {
 	side, against string
 	goal          harness.Goal
@@ -85,14 +83,10 @@ var family = map[string]struct {
 }
 
 // groups are the workloads: both families, from one connection and from sixteen.
-func (e *env) groups() []harness.Group {
-	var all []harness.Group
+func (e *env) groups() (all []harness.Group) {
 	for _, name := range []string{New, Replay} {
 		for _, callers := range []int{1, 16} {
-			title := fmt.Sprintf("%s, %d connections", name, callers)
-			if callers == 1 {
-				title = name + ", 1 connection"
-			}
+			title := fmt.Sprintf("%s, %s", name, harness.Count(callers, "connection"))
 			all = append(all, harness.Group{Workload: name, X: float64(callers), Title: title,
 				Open: func(ctx context.Context, s *harness.Setup) {
 					s.Multiple = callers

@@ -20,9 +20,6 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// commitEvery is the adapter's default, so that all sides commit as often.
-const commitEvery = 250 * time.Millisecond
-
 // clientConfig is the client of every side.
 func clientConfig() *sarama.Config { return kafkaadapter.SafeConfig(sarama.NewConfig()) }
 
@@ -32,7 +29,6 @@ func (j job) newGroup() sarama.ConsumerGroup {
 	return group
 }
 
-// do has the effect of a message.
 func (j job) do(m *sarama.ConsumerMessage) {
 	if j.effect != nil {
 		j.effect(m)
@@ -58,7 +54,6 @@ func adapter(kind redisadapter.Layout) func(context.Context, job) consumer {
 	}
 }
 
-// claimed runs handle under claims in Redis.
 func (j job) claimed(ctx context.Context, kind redisadapter.Layout, handle kafkaadapter.Handler,
 	o dedup.Observer) consumer {
 	d := work.Of(kind).Open(ctx, j.Setup, j.redis, 0, func(c *dedup.Config) { c.Observer = o })
@@ -151,10 +146,7 @@ func byHand(_ context.Context, j job) consumer {
 				return err
 			}
 		}
-		if done.Len() == 0 {
-			return nil
-		}
-		_, err = done.Exec(ctx)
+		_, err = done.Exec(ctx) // does nothing without a command
 		return err
 	})
 }
@@ -189,7 +181,7 @@ func (j job) loop(most int, handle handler) consumer {
 // Setup implements sarama.ConsumerGroupHandler: it commits now and then.
 func (l *loop) Setup(s sarama.ConsumerGroupSession) error {
 	l.commit.Go(func() {
-		tick := time.NewTicker(commitEvery)
+		tick := time.NewTicker(250 * time.Millisecond) // as often as the adapter does by default
 		defer tick.Stop()
 		for {
 			select {
@@ -203,14 +195,12 @@ func (l *loop) Setup(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// Cleanup implements sarama.ConsumerGroupHandler.
 func (l *loop) Cleanup(s sarama.ConsumerGroupSession) error {
 	l.commit.Wait()
 	s.Commit()
 	return nil
 }
 
-// ConsumeClaim implements sarama.ConsumerGroupHandler.
 func (l *loop) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	messages := make([]*sarama.ConsumerMessage, 0, l.most)
 	for m := range claim.Messages() {

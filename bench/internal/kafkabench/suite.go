@@ -1,6 +1,6 @@
-// Package kafkabench is what the Kafka benchmarks measure: ways of consuming a topic, each
-// next to the limits that bind it. suite.go has the workloads and their goals, side.go how
-// one is timed, consumers.go the consumers, latency.go what a quiet topic and a slow one show.
+// Package kafkabench is what the Kafka benchmarks measure: ways of consuming a topic, each next to
+// the limits that bind it. suite.go has the workloads and their goals, side.go how one is timed and
+// what a quiet topic and a slow one show, consumers.go the consumers.
 package kafkabench
 
 import (
@@ -45,7 +45,8 @@ func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 	} else { // this program again: its CPU is told apart then
 		e.broker = must.Get(server.StartBroker(ctx, must.Get(os.Executable()), server.BrokerArg))
 	}
-	b.Servers = append(b.Servers, e.broker)
+	b.Servers = append(b.Servers, &e.broker.Server)
+	b.Defer(e.broker.Close)
 	e.meter = harness.Meter{ServerCPU: e.redis.CPU(), BrokerCPU: e.broker.CPU()}
 }
 
@@ -57,14 +58,11 @@ const (
 	unclaimedSide = "adapter, unclaimed"
 )
 
-// redisSide is the name of the side that has a layout's batches and no Kafka.
 func redisSide(layout string) string { return "Redis batches, " + layout }
 
-// adapterSide is the name of the side that has the adapter over a layout.
 func adapterSide(layout string) string { return "adapter, " + layout }
 
-// layouts that take part; a fast one everywhere, and the one with the least memory where
-// little else runs.
+// layouts that take part: a fast one everywhere, the smallest one where little else runs.
 var layouts = []struct {
 	name   string
 	kind   redisadapter.Layout
@@ -75,7 +73,6 @@ var layouts = []struct {
 	{"compact", redisadapter.Compact, true},
 }
 
-// point is one workload.
 type point struct {
 	partitions, value, share int // share: per cent duplicates
 }
@@ -89,8 +86,7 @@ func (p point) central() bool { return p == point{partitions: 4, value: 100} }
 
 // points are all duplicates at 100 B, and none at 1 kB: what the value's size changes is
 // what a new message costs.
-func points() []point {
-	var all []point
+func points() (all []point) {
 	for _, partitions := range []int{4, 16} {
 		for _, share := range []int{0, 10, 50, 90} {
 			all = append(all, point{partitions, 100, share})
@@ -100,9 +96,7 @@ func points() []point {
 	return all
 }
 
-// groups are all workloads, in the order in which they run.
-func (e *env) groups() []harness.Group {
-	var groups []harness.Group
+func (e *env) groups() (groups []harness.Group) {
 	for _, p := range points() {
 		groups = append(groups, harness.Group{
 			Workload: fmt.Sprintf("%d partitions, %d B", p.partitions, p.value),
@@ -115,7 +109,6 @@ func (e *env) groups() []harness.Group {
 	return append(groups, e.neighbors(), e.latency())
 }
 
-// open writes the log of a point and prepares the sides that consume it.
 func (e *env) open(s *harness.Setup, p point) {
 	log := e.log(p)
 	e.write(s, log)
@@ -128,14 +121,11 @@ func (e *env) open(s *harness.Setup, p point) {
 	must.True(len(s.Sides) > 0, "kafkabench: no side is chosen")
 }
 
-func (e *env) takesPart(side string) bool {
-	return side == "" || e.choose == nil || e.choose(side)
-}
+func (e *env) takesPart(side string) bool { return side == "" || e.choose == nil || e.choose(side) }
 
 // chosen are the pairs of sides that take part, without what they would be compared with if that
 // does not.
-func (e *env) chosen(pairs []harness.Pair) []harness.Pair {
-	var chosen []harness.Pair
+func (e *env) chosen(pairs []harness.Pair) (chosen []harness.Pair) {
 	for _, p := range pairs {
 		if !e.takesPart(p.Side) {
 			continue
@@ -190,9 +180,6 @@ func (p point) pairs() (pairs []harness.Pair) {
 	}
 	return pairs
 }
-
-// keysPerPartition is among how many entities the messages of a partition are spread.
-const keysPerPartition = 1000
 
 func (e *env) log(p point) server.Log {
 	size := e.warmUp(p.partitions) + e.messages + e.behind

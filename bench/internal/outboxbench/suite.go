@@ -31,12 +31,12 @@ var Suite = harness.Suite{
 		if o.Quick {
 			e.wakeUps = 21
 		}
-		b.Groups, b.Close = e.groups(), db.Close
+		b.Defer(db.Close)
+		b.Groups = e.groups()
 		b.Modules = map[string]string{"github.com/jackc/pgx/v5": "pgx"}
 	},
 }
 
-// env is where the workloads run.
 type env struct {
 	db      *sql.DB
 	url     string
@@ -54,9 +54,7 @@ const (
 	recipeFour = "row-at-a-time recipe, 4 relays, which double"
 )
 
-// groups are all workloads.
-func (e *env) groups() []harness.Group {
-	var all []harness.Group
+func (e *env) groups() (all []harness.Group) {
 	add := func(workload string, x int, title string,
 		open func(ctx context.Context, s *harness.Setup, t *tables)) {
 		all = append(all, harness.Group{Workload: workload, X: float64(x), Title: title,
@@ -86,7 +84,6 @@ func (e *env) groups() []harness.Group {
 	return all
 }
 
-// tables of one group.
 type tables struct {
 	db    *sql.DB
 	box   *outbox.Outbox
@@ -152,14 +149,13 @@ func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
 		empty := func(ctx context.Context, _ *harness.Timing) {
 			t.exec(ctx, `TRUNCATE `+t.table, `TRUNCATE `+t.more)
 		}
-		side := func(name string, message bool, notify how) {
+		side := func(name string, message bool, notify string) {
 			s.Prepared(name, empty, (&effects{t, each, message, notify}).run)
 		}
 		const both, alone = "effect and message", "effect alone"
-		const apart, inside = "effect and message, and a Notifier",
-			"effect and message, and NOTIFY in the transaction"
-		side(both, true, byNobody)
-		side(alone, false, byNobody)
+		const apart, inside = both + ", and " + byNotifier, both + ", and " + inTheTransaction
+		side(both, true, "")
+		side(alone, false, "")
 		side(apart, true, byNotifier)
 		side(inside, true, inTheTransaction)
 		add := func(name, side, against string, goal harness.Goal) {

@@ -5,8 +5,14 @@ package peer
 
 import (
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
+	"net"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +24,9 @@ import (
 	"github.com/gofiber/fiber/v2/middleware/idempotency"
 	fiberredis "github.com/gofiber/storage/redis/v3"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
 
+	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
@@ -32,7 +40,6 @@ const (
 // token stands for an owner: as long as a random one in text.
 const token = "0123456789abcdef0123456789ab"
 
-// done is the value of a finished key.
 const done = "1"
 
 // Cycle claims one new key and marks it done.
@@ -42,8 +49,6 @@ type Cycle func(ctx context.Context, key string)
 type Peer struct {
 	Name  string
 	Cycle Cycle
-	// Close may be nil.
-	Close func()
 }
 
 var errNotNew = errors.New("the key is not new")
@@ -86,10 +91,10 @@ func Plain(client redis.Cmdable) Peer {
 }
 
 // AutoPipeline is Plain through go-redis's own coalescer, which is experimental there.
-func AutoPipeline(client *redis.Client) Peer {
+func AutoPipeline(s *harness.Setup, client *redis.Client) Peer {
 	ap := must.Get(client.AutoPipeline())
-	return Peer{Name: "go-redis AutoPipeline", Cycle: Plain(ap).Cycle,
-		Close: func() { _ = ap.Close() }}
+	s.Defer(ap.Close)
+	return Peer{Name: "go-redis AutoPipeline", Cycle: Plain(ap).Cycle}
 }
 
 // GoRedisBatch does a batch in the two pipelines of Plain, as go-redis offers it: SetArgs.
@@ -193,4 +198,91 @@ func (m *Map) Seen(key string) bool {
 	defer m.mu.Unlock()
 	until, ok := m.keys[key]
 	return ok && time.Now().Before(until)
+}
+
+// Rueidis is the two commands through rueidis, which pipelines the commands of concurrent
+// callers by itself. flushDelay is its MaxFlushDelay: how long it may wait for more.
+func Rueidis(s *harness.Setup, addr string, flushDelay time.Duration) Peer {
+	name := "rueidis"
+	if flushDelay > 0 {
+		name = fmt.Sprintf("rueidis, MaxFlushDelay %v", flushDelay)
+	}
+	client := RueidisClient(s, addr, flushDelay)
+	return Peer{Name: name, Cycle: func(ctx context.Context, key string) {
+		wasNew(key, client.Do(ctx, claimCommand(client, key)))
+		must.Get(client.Do(ctx, completeCommand(client, key)).ToString())
+	}}
+}
+
+// RueidisClient connects for the time of a setup, without caching: no key is read twice here.
+func RueidisClient(s *harness.Setup, addr string, flushDelay time.Duration) rueidis.Client {
+	client := must.Get(rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr},
+		DisableCache: true, MaxFlushDelay: flushDelay, ConnWriteTimeout: 30 * time.Second}))
+	s.Defer(func() error { client.Close(); return nil })
+	return client
+}
+
+// RueidisBatch does a batch in two DoMulti.
+func RueidisBatch(ctx context.Context, client rueidis.Client, keys []string) {
+	cmds := make(rueidis.Commands, len(keys))
+	for i, key := range keys {
+		cmds[i] = claimCommand(client, key)
+	}
+	for i, reply := range client.DoMulti(ctx, cmds...) {
+		wasNew(keys[i], reply)
+	}
+	for i, key := range keys {
+		cmds[i] = completeCommand(client, key)
+	}
+	for _, reply := range client.DoMulti(ctx, cmds...) {
+		must.Do(reply.Error())
+	}
+}
+
+func claimCommand(client rueidis.Client, key string) rueidis.Completed {
+	return client.B().Set().Key(key).Value(token).Nx().Get().PxMilliseconds(
+		Lease.Milliseconds()).Build()
+}
+
+func completeCommand(client rueidis.Client, key string) rueidis.Completed {
+	return client.B().Set().Key(key).Value(done).Get().PxMilliseconds(Window.Milliseconds()).Build()
+}
+
+func wasNew(key string, reply rueidis.RedisResult) {
+	if _, err := reply.ToString(); !rueidis.IsRedisNil(err) {
+		must.Do(err)
+		isNew(key, false)
+	}
+}
+
+// RedisBenchmarkPath is where the program redis-benchmark lies, or "".
+func RedisBenchmarkPath() string {
+	path, _ := exec.LookPath("redis-benchmark")
+	return path
+}
+
+// RedisBenchmark runs Redis's own load generator with single SETs, depth of them in one
+// pipeline, and returns SETs per second. It is the server's limit, measured in C by its
+// authors, for half of a cycle.
+func RedisBenchmark(ctx context.Context, path, addr string, depth, requests int) float64 {
+	host, port, err := net.SplitHostPort(addr)
+	must.Do(err)
+	out := must.Get(exec.CommandContext(ctx, path, "-h", host, "-p", port, "-c", "50",
+		"-P", strconv.Itoa(depth), "-n", strconv.Itoa(requests), "-r", "1000000000", "--csv",
+		"SET", "bench:redis-benchmark:__rand_int__", token, "NX",
+		"PX", strconv.FormatInt(Lease.Milliseconds(), 10)).Output())
+	return must.Get(parseRedisBenchmark(string(out)))
+}
+
+// parseRedisBenchmark reads the rate of the only test: a header that has the column "rps",
+// then one line. (Before Redis 7 there was no header; those columns are not read.)
+func parseRedisBenchmark(text string) (rate float64, err error) {
+	defer must.Catch(&err)
+	records := must.Get(csv.NewReader(strings.NewReader(text)).ReadAll())
+	must.True(len(records) == 2, "peer: redis-benchmark: want a header and a result: %.200q", text)
+	column := slices.Index(records[0], "rps")
+	must.True(column >= 0, "peer: redis-benchmark: no column rps in %q", records[0])
+	rate = must.Get(strconv.ParseFloat(records[1][column], 64))
+	must.True(rate > 0, "peer: redis-benchmark: rate %q", records[1][column])
+	return rate, nil
 }

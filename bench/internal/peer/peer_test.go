@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
 )
 
@@ -21,12 +22,11 @@ func open(t *testing.T) (*miniredis.Miniredis, *redis.Client) {
 // A peer that takes every key for new would be fast, and no deduplication.
 func TestPeersRefuseAKnownKey(t *testing.T) {
 	mini, client := open(t)
+	s := &harness.Setup{}
+	t.Cleanup(func() { _ = s.Close() })
 	for _, p := range []Peer{Naive(client), Plain(client), Redislock(client), Fiber(client),
-		Watermill(), AutoPipeline(client), Rueidis(mini.Addr(), 0)} {
+		Watermill(), AutoPipeline(s, client), Rueidis(s, mini.Addr(), 0)} {
 		t.Run(p.Name, func(t *testing.T) {
-			if p.Close != nil {
-				t.Cleanup(p.Close)
-			}
 			p.Cycle(t.Context(), "key of "+p.Name)
 			require.ErrorIs(t, must.Try(func() { p.Cycle(t.Context(), "key of "+p.Name) }),
 				errNotNew, "a second time")
@@ -41,8 +41,9 @@ func TestPeersRefuseAKnownKey(t *testing.T) {
 
 func TestBatchesRefuseKnownKeys(t *testing.T) {
 	mini, client := open(t)
-	multi := RueidisClient(mini.Addr(), 0)
-	t.Cleanup(multi.Close)
+	s := &harness.Setup{}
+	t.Cleanup(func() { _ = s.Close() })
+	multi := RueidisClient(s, mini.Addr(), 0)
 	GoRedisBatch(t.Context(), client, []string{"a", "b"})
 	RueidisBatch(t.Context(), multi, []string{"c", "d"})
 	require.ErrorIs(t, must.Try(func() {

@@ -33,11 +33,10 @@ const (
 	rawPipelines = "raw RESP client doing the same two pipelines"
 )
 
-func plain() work.Layout { return work.Plain() }
+func plain() work.Layout { return work.Of(redisadapter.SeenOnly) }
 func rich() work.Layout  { return work.Of(redisadapter.Rich) }
 func small() work.Layout { return work.Of(redisadapter.Compact) }
 
-// batching is a setup whose sides work in batches.
 type batching struct {
 	*harness.Setup
 
@@ -60,24 +59,21 @@ func (b batching) known(name string, before, one work.Batch) {
 }
 
 // batches: new keys, claimed and completed.
-func (e *env) batches() []harness.Group {
-	var groups []harness.Group
-	for _, size := range []int{16, 64, work.Typical, 512, 1024} {
+func (e *env) batches() (groups []harness.Group) {
+	add := func(workload, underWay string, workers, size int) {
 		groups = append(groups, harness.Group{
-			Workload: "batch", X: float64(size), Detail: size != 16 && size != work.Typical,
-			Title: fmt.Sprintf("batch %d, claim + complete, new keys", size),
+			Workload: workload, X: float64(size), Detail: size != 16 && size != work.Typical,
+			Title: fmt.Sprintf("batch %d, %sclaim + complete, new keys", size, underWay),
 			Open: func(ctx context.Context, s *harness.Setup) {
 				e.openBatch(ctx, inBatches(s, workers, size))
 			},
 		})
 	}
-	return append(groups, harness.Group{
-		Workload: "batch-8", X: work.Typical,
-		Title: fmt.Sprintf("batch %d, %d under way, claim + complete, new keys", work.Typical, many),
-		Open: func(ctx context.Context, s *harness.Setup) {
-			e.openBatch(ctx, inBatches(s, many, work.Typical))
-		},
-	})
+	for _, size := range []int{16, 64, work.Typical, 512, 1024} {
+		add("batch", "", workers, size)
+	}
+	add("batch-8", fmt.Sprintf("%d under way, ", many), many, work.Typical)
+	return groups
 }
 
 func (e *env) openBatch(ctx context.Context, b batching) {
@@ -94,8 +90,7 @@ func (e *env) openBatch(ctx context.Context, b batching) {
 	b.side(goRedisSide, func(ctx context.Context, _ int, keys []string) {
 		peer.GoRedisBatch(ctx, client, keys)
 	})
-	multi := peer.RueidisClient(e.redis.Addr, 0)
-	b.Defer(func() error { multi.Close(); return nil })
+	multi := peer.RueidisClient(b.Setup, e.redis.Addr, 0)
 	b.side(rueidisSide, func(ctx context.Context, _ int, keys []string) {
 		peer.RueidisBatch(ctx, multi, keys)
 	})
@@ -114,11 +109,9 @@ func (e *env) loadGenerator(s *harness.Setup) bool {
 		return false
 	}
 	requests := max(int(300_000*e.budget.Seconds()), 20_000)
-	s.Sides = append(s.Sides, harness.Side{Name: loadGenSide,
-		External: func(ctx context.Context) harness.Sample {
-			return harness.Sample{
-				Rate: peer.RedisBenchmark(ctx, path, e.redis.Addr, 128, requests)}
-		}})
+	s.External(loadGenSide, func(ctx context.Context) harness.Sample {
+		return harness.Sample{Rate: peer.RedisBenchmark(ctx, path, e.redis.Addr, 128, requests)}
+	})
 	return true
 }
 
@@ -187,10 +180,8 @@ func (e *env) openDuplicates(ctx context.Context, s *harness.Setup) {
 		b.known(l.Name, d.Batch(work.New, nil), d.Batch(work.Known, nil))
 		if l.Kind == plain().Kind {
 			b.known(likelySide, d.Batch(work.New, nil), d.Likely)
-			s.Pair(harness.Pair{
-				Name: fmt.Sprintf("batch %d, duplicates, read first", work.Typical),
-				Side: likelySide, Against: rawGet, Text: pipeline, Goal: harness.AtLeast(1.5, 1.8),
-			})
+			s.Pair(harness.Pair{Name: fmt.Sprintf("batch %d, duplicates, read first", work.Typical),
+				Side: likelySide, Against: rawGet, Text: pipeline, Goal: harness.AtLeast(1.5, 1.8)})
 		}
 		s.Pair(harness.Pair{Side: l.Name, Against: rawGet, Text: pipeline,
 			Goal: harness.When(!l.Extra, harness.AtLeast(0.9, 0))})
@@ -199,8 +190,7 @@ func (e *env) openDuplicates(ctx context.Context, s *harness.Setup) {
 }
 
 // results: completions that store what the handler returned.
-func (e *env) results() []harness.Group {
-	var groups []harness.Group
+func (e *env) results() (groups []harness.Group) {
 	for _, size := range []int{0, 100, 1 << 10, 10 << 10} {
 		groups = append(groups, harness.Group{
 			Workload: "result", X: float64(size), Detail: size == 100 || size == 0,
@@ -222,7 +212,6 @@ func (e *env) openResult(ctx context.Context, b batching, size int) {
 		value = string(result)
 	}
 	b.side(rawSide, work.DialRaw(ctx, b.Setup, e.redis.Addr, workers).Cycle(value))
-	b.side(rich().Name,
-		rich().Open(ctx, b.Setup, e.redis.Addr, 0).Batch(work.New, result))
+	b.side(rich().Name, rich().Open(ctx, b.Setup, e.redis.Addr, 0).Batch(work.New, result))
 	b.Pair(harness.Pair{Side: rich().Name, Against: rawSide, Text: rawPipelines})
 }

@@ -26,7 +26,6 @@ const (
 	naiveCalls   = "naive GET, SET NX, SET"
 )
 
-// callersTitle names a workload of so many callers.
 func callersTitle(n int) string {
 	if n == 1 {
 		return "lone caller, new key"
@@ -35,8 +34,7 @@ func callersTitle(n int) string {
 }
 
 // callers: each goroutine claims and completes one key after another.
-func (e *env) callers() []harness.Group {
-	var groups []harness.Group
+func (e *env) callers() (groups []harness.Group) {
 	for _, n := range []int{1, 4, 16, 64, 256, 1024} {
 		title := callersTitle(n)
 		groups = append(groups, harness.Group{
@@ -54,7 +52,6 @@ func (e *env) callers() []harness.Group {
 // people give a process. Ours has the client's default.
 func peerPool(callers int) int { return min(max(callers, 16), 256) }
 
-// openCallers connects all sides to addr.
 func openCallers(ctx context.Context, s *harness.Setup, addr string, n int, ours []work.Layout) {
 	s.Multiple = n
 	client := server.NewClient(s, addr, 0, peerPool(n))
@@ -62,15 +59,12 @@ func openCallers(ctx context.Context, s *harness.Setup, addr string, n int, ours
 	for _, l := range ours {
 		peers = append(peers, peer.Peer{Name: l.Name, Cycle: l.Open(ctx, s, addr, 0).One(work.New)})
 	}
-	peers = append(peers, peer.Rueidis(addr, 0), peer.Rueidis(addr, flushDelay),
-		peer.AutoPipeline(client))
+	peers = append(peers, peer.Rueidis(s, addr, 0), peer.Rueidis(s, addr, flushDelay),
+		peer.AutoPipeline(s, client))
 	if n == 1 {
 		peers = append(peers, peer.Naive(client))
 	}
 	for _, p := range peers {
-		if p.Close != nil {
-			s.Defer(func() error { p.Close(); return nil })
-		}
 		s.Side(p.Name, work.Callers(n, p.Cycle))
 	}
 }
@@ -161,9 +155,8 @@ func (e *env) delayed() []harness.Group {
 			Title: callersTitle(n) + ", 2 ms RTT", Detail: n == 1 || n == 64,
 			Open: func(ctx context.Context, s *harness.Setup) {
 				for _, l := range delayedLayouts() {
-					goal := harness.When(n >= 64 && l.Kind == plain().Kind,
-						harness.AtLeast(0.85, 1))
-					s.Pair(harness.Pair{Side: l.Name, Against: rueidisWait, Goal: goal},
+					s.Pair(harness.Pair{Side: l.Name, Against: rueidisWait, Goal: harness.When(
+						n >= 64 && l.Kind == plain().Kind, harness.AtLeast(0.85, 1))},
 						harness.Pair{Side: l.Name, Against: plainSide},
 						harness.Pair{Side: l.Name, Against: autoSide})
 				}
@@ -173,13 +166,11 @@ func (e *env) delayed() []harness.Group {
 				openCallers(ctx, s, proxy(ctx, s), n, delayedLayouts())
 			}})
 	}
-	return append(groups, harness.Group{
-		Workload: "batch-2ms", X: work.Typical,
+	return append(groups, harness.Group{Workload: "batch-2ms", X: work.Typical,
 		Title: fmt.Sprintf("batch %d, new keys, 2 ms RTT", work.Typical),
 		Open: func(ctx context.Context, s *harness.Setup) {
 			openDelayedBatch(ctx, inBatches(s, workers, work.Typical), proxy(ctx, s))
-		},
-	})
+		}})
 }
 
 func openDelayedBatch(ctx context.Context, b batching, addr string) {
@@ -198,8 +189,7 @@ func openDelayedBatch(ctx context.Context, b batching, addr string) {
 }
 
 // peers: libraries that people use for the same job, one key per call.
-func (e *env) peers() []harness.Group {
-	var groups []harness.Group
+func (e *env) peers() (groups []harness.Group) {
 	for _, n := range []int{1, 16, 128} {
 		title := fmt.Sprintf("peers, %d callers, new keys", n)
 		if n == 1 {

@@ -22,12 +22,6 @@ type figure struct {
 	bar func(harness.Row) bool
 }
 
-const newMessages = "New messages. Dashed: the effect alone, which is the ceiling, and the record " +
-	"alone; each in its transaction."
-
-const consumed = "Values of 100 bytes, %d partitions, one consumer. Dashed: the limits, a bare " +
-	"loop of the same client and batches on the same Redis without Kafka."
-
 // all figures, by their area.
 var all = slices.Concat([]figure{
 	{area: "redis", name: "batch", family: "batch", title: "Throughput by batch size",
@@ -53,19 +47,18 @@ var all = slices.Concat([]figure{
 	{area: "redis", name: "peers", title: "Peers, 16 callers", x: keysPerSecond,
 		caption: "Sixteen callers, one new key per call; those that ask Redis.",
 		bar:     at("peers", 16, keysPerSecond, "watermill deduplicator (in process)")},
+}, partitions(4), partitions(16), []figure{
+	// The bare loop and the adapter without a store are of another order of magnitude.
+	{area: "kafka", name: "consumers", title: "Consumers, no duplicates", x: messagesPerSecond,
+		caption: "New messages, 4 partitions, values of 100 bytes; the Redis batches are without Kafka.",
+		bar:     at("4 partitions, 100 B", 0, messagesPerSecond, bareLoop, "adapter, unclaimed")},
+	{area: "outbox", name: "relay-0ms", title: "Relays, broker at 0 ms", x: messagesPerSecond,
+		caption: "Messages of 200 bytes, a publisher that acknowledges at once.",
+		bar:     at("relay", 0, messagesPerSecond)},
+	{area: "outbox", name: "relay-1ms", title: "Relays, broker at 1 ms", x: messagesPerSecond,
+		caption: "The same with a publisher that takes a millisecond for each call.",
+		bar:     at("relay", 1, messagesPerSecond)},
 },
-	partitions(4), partitions(16), []figure{
-		// The bare loop and the adapter without a store are of another order of magnitude.
-		{area: "kafka", name: "consumers", title: "Consumers, no duplicates", x: messagesPerSecond,
-			caption: "New messages, 4 partitions, values of 100 bytes; the Redis batches are without Kafka.",
-			bar:     at("4 partitions, 100 B", 0, messagesPerSecond, bareLoop, "adapter, unclaimed")},
-		{area: "outbox", name: "relay-0ms", title: "Relays, broker at 0 ms", x: messagesPerSecond,
-			caption: "Messages of 200 bytes, a publisher that acknowledges at once.",
-			bar:     at("relay", 0, messagesPerSecond)},
-		{area: "outbox", name: "relay-1ms", title: "Relays, broker at 1 ms", x: messagesPerSecond,
-			caption: "The same with a publisher that takes a millisecond for each call.",
-			bar:     at("relay", 1, messagesPerSecond)},
-	},
 	records("postgres-8", sqlCentral), records("postgres-1", "PostgreSQL, 1 connection"),
 	records("postgres-32", "PostgreSQL, 32 connections"),
 	records("mariadb", "MariaDB, 8 connections"), records("sqlite", "SQLite, 1 connection"),
@@ -105,7 +98,9 @@ var all = slices.Concat([]figure{
 
 func partitions(n int) []figure {
 	return []figure{{area: "kafka", name: fmt.Sprintf("consume-%d", n),
-		family: fmt.Sprintf("%d partitions, 100 B", n), caption: fmt.Sprintf(consumed, n),
+		family: fmt.Sprintf("%d partitions, 100 B", n),
+		caption: fmt.Sprintf("Values of 100 bytes, %d partitions, one consumer. Dashed: the limits, a "+
+			"bare loop of the same client and batches on the same Redis without Kafka.", n),
 		title: fmt.Sprintf("Consumed messages by share of duplicates, %d partitions", n),
 		x:     "per cent duplicates", unit: messagesPerSecond, logY: true}}
 }
@@ -115,7 +110,9 @@ const sqlCentral = "PostgreSQL, 8 connections"
 
 func records(name, family string) []figure {
 	return []figure{{area: "sql", name: name, family: family,
-		title: family + ": messages by size of the batch", caption: newMessages,
+		title: family + ": messages by size of the batch",
+		caption: "New messages. Dashed: the effect alone, which is the ceiling, and the record " +
+			"alone; each in its transaction.",
 		x: "messages per batch", unit: keysPerSecond, logX: true, logY: true}}
 }
 
@@ -137,7 +134,6 @@ type drawing interface {
 	SVG() ([]byte, error)
 }
 
-// figures are those that the rows have something for.
 func figures(r harness.Results) []figure {
 	return slices.DeleteFunc(slices.Clone(all), func(f figure) bool {
 		return f.area != r.Area || f.of(r).Empty()
@@ -228,8 +224,7 @@ var sideStyle = map[string]chart.Series{
 }
 
 // sides are the lines of a family, one per side, in the order of the file.
-func sides(r harness.Results, workload, unit string) []chart.Series {
-	var series []chart.Series
+func sides(r harness.Results, workload, unit string) (series []chart.Series) {
 	for _, row := range r.Rows {
 		if row.Workload != workload || row.Unit != unit {
 			continue
@@ -267,8 +262,7 @@ func (f figure) bars(r harness.Results) chart.Bars {
 	return b
 }
 
-func latencies(r harness.Results) []chart.Series {
-	var series []chart.Series
+func latencies(r harness.Results) (series []chart.Series) {
 	for _, side := range []string{"onceward seen-only", "onceward rich", "plain go-redis",
 		"rueidis, MaxFlushDelay 20µs"} {
 		p50, p99 := sideStyle[side], sideStyle[side]
@@ -284,8 +278,7 @@ func latencies(r harness.Results) []chart.Series {
 	return series
 }
 
-func streams(r harness.Results) []chart.Series {
-	var series []chart.Series
+func streams(r harness.Results) (series []chart.Series) {
 	for i, m := range [][2]string{{"stream-batch", "batches of 256"}, {"stream-64", "64 callers"},
 		{"stream-1", "one caller"}} {
 		for _, s := range sides(r, m[0], keysPerSecond) {

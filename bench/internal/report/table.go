@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"text/template"
@@ -39,7 +40,8 @@ func Replace(page []byte, r harness.Results) ([]byte, error) {
 var tablesText string
 
 var tables = template.Must(template.New("").Funcs(template.FuncMap{
-	"row": row, "number": number, "ratio": ratio, "micros": micros, "span": span, "ids": ids,
+	"row": row, "number": number, "ratio": ratio, "micros": micros, "span": span,
+	"ids":     func(n float64) string { return harness.Short(int(n)) },
 	"reached": reached, "spread": spread, "status": status, "value": valueOf, "stream": stream,
 	"faults": listed[int], "after": strings.TrimPrefix,
 	"cpu": func(r harness.Row) string { return number(r.ServerUS) + " + " + number(r.ClientUS) },
@@ -61,15 +63,12 @@ func row(cells ...any) string {
 	return line.String() + "|\n"
 }
 
-// blank is a cell with nothing in it.
-const blank = " "
-
 func cell(text string) string { return cmp.Or(strings.ReplaceAll(text, "|", "\\|"), "-") }
 
 func status(r harness.Row) string {
 	switch {
 	case r.Goal == "":
-		return blank
+		return " " // nothing, not even a dash
 	case r.OK:
 		return "yes"
 	default:
@@ -77,26 +76,21 @@ func status(r harness.Row) string {
 	}
 }
 
-// run is the results that a table is about.
 type run struct{ harness.Results }
 
-// chosen are the rows for which the condition holds.
 func (r run) chosen(holds func(harness.Row) bool) []harness.Row {
 	return slices.DeleteFunc(slices.Clone(r.Rows),
 		func(row harness.Row) bool { return !holds(row) })
 }
 
-// Goals are the rows that have one.
 func (r run) Goals() []harness.Row {
 	return r.chosen(func(row harness.Row) bool { return row.Goal != "" })
 }
 
-// Missed are the rows that have not reached their goals.
 func (r run) Missed() []harness.Row {
 	return r.chosen(func(row harness.Row) bool { return row.Goal != "" && !row.OK })
 }
 
-// Of are the rows of these families.
 func (r run) Of(families ...string) []harness.Row {
 	return r.chosen(func(row harness.Row) bool { return slices.Contains(families, row.Workload) })
 }
@@ -130,19 +124,12 @@ func (r run) Outside(row harness.Row) bool {
 
 // ReachedOutside says how many goals those rows reach; nothing if there are none.
 func (r run) ReachedOutside() string {
-	all, reached := 0, 0
-	for _, row := range r.Goals() {
-		if r.Outside(row) {
-			if all++; row.OK {
-				reached++
-			}
-		}
-	}
-	if all == 0 {
+	outside := run{harness.Results{Rows: r.chosen(r.Outside)}}
+	if len(outside.Goals()) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("With 1 and 32 connections %d of %d goals are reached; the page has them.\n",
-		reached, all)
+		len(outside.Goals())-len(outside.Missed()), len(outside.Goals()))
 }
 
 // clients are the versions that matter most.
@@ -240,4 +227,93 @@ func micros(v float64) string {
 		return ""
 	}
 	return number(v)
+}
+
+// ReplaceFront returns docs/front.md with the tables of results between its markers.
+func ReplaceFront(page []byte, r harness.Results) (_ []byte, err error) {
+	for _, name := range []string{"answers", "rotation", "owned", "owned CPU", "owned load",
+		"layered", "goals that are missed"} {
+		if page, err = replace(page, name, "bloom", filled(name, run{r})); err != nil {
+			return nil, err
+		}
+	}
+	return page, nil
+}
+
+// NoRows stands where a run has not measured what a table is about.
+func (run) NoRows() string {
+	return "The newest run in bench/results/bloom.json has no rows of this.\n"
+}
+
+// Run names the run of a table.
+func (r run) Run() string { return fmt.Sprintf("\nCommit %s, %s.\n", r.Commit, r.Date) }
+
+// Sizes are the ids of the windows for which the time of an answer was measured.
+func (r run) Sizes() (sizes []float64) {
+	for _, row := range r.Of("new ids, 1 goroutine") {
+		if row.Unit == cpuNanos && !slices.Contains(sizes, row.X) {
+			sizes = append(sizes, row.X)
+		}
+	}
+	return sizes
+}
+
+// Answer is a line of times, by the ids of the window.
+func (r run) Answer(text, ids, side string) string {
+	cells := []any{text}
+	for _, n := range r.Sizes() {
+		found, _ := r.Find(ids+", 1 goroutine", side, cpuNanos, n)
+		cells = append(cells, micros(math.Round(found.Value)))
+	}
+	return row(cells...)
+}
+
+// Streams are the points of owned partitions, in the order in which people read them.
+func (r run) Streams() (all []harness.Row) {
+	for _, row := range slices.Concat(r.Of("owned"), r.Of("owned, old duplicates")) {
+		if row.Side == ownedSide && row.Unit == keysPerSecond && row.Against == bareSide {
+			all = append(all, row)
+		}
+	}
+	return all
+}
+
+func stream(row harness.Row) string {
+	switch {
+	case row.X == 0:
+		return "no duplicates"
+	case row.Workload == "owned":
+		return fmt.Sprintf("%g %%, recent", row.X)
+	default:
+		return fmt.Sprintf("%g %%, old", row.X)
+	}
+}
+
+// Rate is a row of throughput of a side, in the family and at the share of another one.
+func (r run) Rate(p harness.Row, side string) harness.Row {
+	row, _ := r.Find(p.Workload, side, keysPerSecond, p.X)
+	return row
+}
+
+// Ratio is that of two sides in the family and at the share of a row.
+func (r run) Ratio(p harness.Row, side, against string) string {
+	for _, row := range r.Of(p.Workload) {
+		if row.X != p.X || row.Side != side || row.Against != against || row.Unit != keysPerSecond {
+			continue
+		}
+		if row.Goal != "" && !row.OK {
+			return ratio(row.Ratio) + " (missed: " + row.Goal + ")"
+		}
+		return ratio(row.Ratio)
+	}
+	return ""
+}
+
+// Lookups are those in SQL, with and without a filter, at the share of a row.
+func (r run) Lookups(p harness.Row) string {
+	row, ok := r.Find("layered lookups", p.Side, "lookups", p.X)
+	if !ok {
+		return ""
+	}
+	return number(row.Value) + ", " + number(row.AgainstValue)
 }

@@ -1,8 +1,7 @@
-// Package resp is the least that speaks the Redis protocol (RESP2): it writes commands into
-// one buffer, sends them in one write and reads the replies one after another, without
-// allocating. It is the yardstick of the benchmarks, the limit of what a client in Go can
-// reach, and nothing more: no pool, no retry, no reconnect. A command
-// that fails does so with [must.Do].
+// Package resp is the least that speaks the Redis protocol (RESP2): it writes commands into one
+// buffer, sends them in one write and reads the replies one after another, without allocating. It
+// is the yardstick of the benchmarks, the limit of what a client in Go can reach, and nothing more:
+// no pool, no retry, no reconnect. A command that fails does so with [must.Do].
 package resp
 
 import (
@@ -77,7 +76,6 @@ var ErrProtocol = errors.New("resp: malformed reply")
 // maxBulk is Redis's own limit of a string.
 const maxBulk = 512 << 20
 
-// read reads one reply, or an element of an array.
 func (c *Conn) read() Reply {
 	line := c.line()
 	r := Reply{Kind: line[0]}
@@ -153,8 +151,7 @@ func parseInt(text []byte) (n int, ok bool) {
 	return n, len(text) > 0 && len(text) <= 18
 }
 
-// Set sends SET key value GET with more arguments for every key, in one pipeline, and has every
-// reply checked.
+// set sends SET key value GET with more arguments for every key, and has every reply checked.
 func (c *Conn) set(ctx context.Context, keys []string, value string, more [3]string,
 	expected func(at int, r Reply) bool) {
 	for _, key := range keys {

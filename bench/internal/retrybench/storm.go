@@ -57,12 +57,14 @@ type Round struct {
 const (
 	FamilyComeback = "comeback" // load by second and way to wait
 	FamilyOutage   = "outage"   // load by second and guard
-	familyGoals    = "retry"
 )
 
 // Rows are what is asked of the rounds, as medians, and the loads of the first.
 func Rows(rounds []Round) []harness.Row {
-	rows := slices.Concat(comebackGoals(rounds), outageGoals(rounds), layerGoals(rounds))
+	rows := slices.Concat(comebackGoals(rounds), outageGoals(rounds), []harness.Row{
+		row(rounds, "Do-Not-Retry", "calls of the last of four layers, three attempts in each",
+			"calls", "header ignored", harness.ValueAtMost(3, 0, "calls"),
+			func(r Round) (float64, float64) { return float64(r.Told), float64(r.Deaf) })})
 	comeback, outage := "load on a server that comes back after 20 s",
 		"load through an outage from 20 to 50 s"
 	for _, c := range rounds[0].Comeback { // the first seconds would dwarf the rest
@@ -83,8 +85,7 @@ const (
 )
 
 // comebackGoals compares the ways to wait with waiting in step.
-func comebackGoals(rounds []Round) []harness.Row {
-	var rows []harness.Row
+func comebackGoals(rounds []Round) (rows []harness.Row) {
 	back := TheHerd.Down
 	peak := func(c Trace) float64 { return float64(c.Peak(back)) }
 	done := func(c Trace) float64 { return (c.Done() - back).Seconds() }
@@ -125,26 +126,16 @@ func outageGoals(rounds []Round) []harness.Row {
 			func(r Round) (float64, float64) { return added(r.Through[1]), added(r.Through[0]) }),
 		row(rounds, WithBreaker,
 			"outage of 30 s, a breaker: requests that reach the server after the first second",
-			"requests", OnlyAttempts, harness.AtMost(0.02, 0),
-			func(r Round) (float64, float64) {
+			"requests", OnlyAttempts, harness.AtMost(0.02, 0), func(r Round) (float64, float64) {
 				return reached(r.Through[2]), reached(r.Through[0])
 			}),
 		row(rounds, WithBreaker,
 			"outage of 30 s, a breaker: requests served from two seconds after it", perSecond,
-			"before the outage", harness.AtLeast(0.95, 0),
-			func(r Round) (float64, float64) {
+			"before the outage", harness.AtLeast(0.95, 0), func(r Round) (float64, float64) {
 				return rate(r.Through[2], o.To+2*time.Second, TheTraffic.Length),
 					rate(r.Through[2], time.Second, o.From)
 			}),
 	}
-}
-
-func layerGoals(rounds []Round) []harness.Row {
-	return []harness.Row{row(rounds, "Do-Not-Retry",
-		"calls of the last of four layers, three attempts in each", "calls", "header ignored",
-		harness.ValueAtMost(3, 0, "calls"), func(r Round) (float64, float64) {
-			return float64(r.Told), float64(r.Deaf)
-		})}
 }
 
 const perSecond = "requests/s"
@@ -162,14 +153,13 @@ func row(rounds []Round, side, name, unit, against string, goal harness.Goal, of
 		against, harness.Median(others), goal)
 	ratios := harness.Paired(values, others)
 	r.Ratio, r.Spread, r.Rounds, r.Workload = harness.Median(ratios), harness.Spread(ratios),
-		len(rounds), familyGoals
+		len(rounds), "retry"
 	r.OK = goal.Reached(r.Value, r.Ratio)
 	return r
 }
 
 // load are the rows of a line that a figure draws.
-func load(family, name, side string, slots []int, from, to int) []harness.Row {
-	var rows []harness.Row
+func load(family, name, side string, slots []int, from, to int) (rows []harness.Row) {
 	for second, n := range PerSecond(slots, to)[from:] {
 		r := harness.Figure(name+", "+side, side, float64(n), perSecond, harness.Goal{})
 		r.Workload, r.X = family, float64(from+second)
@@ -177,3 +167,105 @@ func load(family, name, side string, slots []int, from, to int) []harness.Row {
 	}
 	return rows
 }
+
+// Slot is the time over which load is counted.
+const Slot = 100 * time.Millisecond
+
+// Outage is the time, from the start of a simulation, in which a site is down.
+type Outage struct{ From, To time.Duration }
+
+// Herd is what the first simulation has: clients whose request was cut off by the same outage.
+type Herd struct {
+	Clients         int
+	Down            time.Duration // from the start
+	Capacity, Queue float64
+	Base, Cap       time.Duration // of the backoff
+}
+
+// TheHerd is the one that is drawn: a thousand clients, and a server that would need ten seconds
+// for them.
+var TheHerd = Herd{Clients: 1000, Down: 20 * time.Second, Capacity: 100, Queue: 50,
+	Base: 100 * time.Millisecond, Cap: 10 * time.Second}
+
+// Names of the ways to wait, in the order in which they are drawn.
+const (
+	NoJitter     = "no jitter"
+	FullJitter   = "full jitter"
+	EqualJitter  = "equal jitter"
+	Decorrelated = "decorrelated jitter"
+)
+
+// Waits are the ways to wait.
+var Waits = []string{NoJitter, FullJitter, EqualJitter, Decorrelated}
+
+// Traffic is what the second simulation has: clients that go on sending, whatever comes back,
+// through an outage.
+type Traffic struct {
+	Clients   int
+	Processes int           // that the clients share; each has a transport
+	Every     time.Duration // mean time between two requests of a client
+	Outage    Outage
+	Length    time.Duration
+	Capacity  float64
+	Queue     float64
+}
+
+// TheTraffic is the one that is drawn: a thousand requests a second, half a minute of outage.
+var TheTraffic = Traffic{
+	Clients: 1000, Processes: 4, Every: time.Second,
+	Outage: Outage{20 * time.Second, 50 * time.Second}, Length: 80 * time.Second,
+	Capacity: 1500, Queue: 500,
+}
+
+// Names of what holds retries back.
+const (
+	OnlyAttempts = "three attempts"
+	WithBudget   = "with a budget"
+	WithBreaker  = "with a budget and a breaker"
+)
+
+// Guards are what holds retries back, in the order in which they are drawn.
+var Guards = []string{OnlyAttempts, WithBudget, WithBreaker}
+
+// Trace is how a simulation went.
+type Trace struct {
+	Name     string // of what was varied
+	Load     []int  // requests that arrived, by [Slot]
+	Served   []int  // of them, by the slot of their answer
+	Wanted   []int  // requests that clients began, retries not counted
+	Requests int    // all of Wanted
+	Outage   Outage
+}
+
+// Sum adds what is in slots between two times.
+func Sum(slots []int, from, to time.Duration) (total int) {
+	for i := int(from / Slot); i < int(to/Slot) && i < len(slots); i++ {
+		total += slots[i]
+	}
+	return total
+}
+
+// PerSecond adds slots up to seconds; it has so many of them.
+func PerSecond(slots []int, seconds int) []int {
+	out := make([]int, seconds)
+	for s := range out {
+		out[s] = Sum(slots, time.Duration(s)*time.Second, time.Duration(s+1)*time.Second)
+	}
+	return out
+}
+
+// Peak is the largest load of one slot from a time on.
+func (c Trace) Peak(from time.Duration) (peak int) {
+	for _, n := range c.Load[min(int(from/Slot), len(c.Load)):] {
+		peak = max(peak, n)
+	}
+	return peak
+}
+
+// Calls are all requests that arrived.
+func (c Trace) Calls() int { return total(c.Load) }
+
+func total(slots []int) int { return Sum(slots, 0, time.Duration(len(slots))*Slot) }
+
+// Done is when the last answer was given.
+func (c Trace) Done() time.Duration { return time.Duration(len(c.Served)) * Slot }

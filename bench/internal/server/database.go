@@ -19,20 +19,17 @@ import (
 
 // Database is a running database.
 type Database struct {
+	harness.Server
 	Dialect sqladapter.Dialect
-	// URL for pgx, or the data source name of the others.
-	URL string
-	// Own says that nobody else uses it.
-	Own bool
+	URL     string // for pgx, or the data source name of the others
+	Own     bool   // nobody else uses it
 
 	process // that was started here; SQLite has the folder of its file
 }
 
-// kind of a dialect: its name for people and for scripts/servers.sh, the name of its driver, and
-// how it is asked for its version.
-type kind struct{ name, script, driver, version string }
-
-var kinds = map[sqladapter.Dialect]kind{
+// kinds are a dialect's name for people and for scripts/servers.sh, the name of its driver, and how
+// it is asked for its version.
+var kinds = map[sqladapter.Dialect]struct{ name, script, driver, version string }{
 	sqladapter.Postgres: {"PostgreSQL", "postgres", "pgx", `SHOW server_version`},
 	sqladapter.MySQL:    {"MariaDB", "mariadb", "mysql", `SELECT version()`},
 	sqladapter.SQLite:   {"SQLite", "", "sqlite", `SELECT sqlite_version()`},
@@ -44,12 +41,15 @@ var kinds = map[sqladapter.Dialect]kind{
 // port of 0 is any free one. Close ends what OpenDatabase has begun. ctx bounds the start only.
 func OpenDatabase(ctx context.Context, b *harness.Bench, dialect sqladapter.Dialect,
 	address string, port int) *Database {
-	s := &Database{Dialect: dialect, URL: address}
+	name := kinds[dialect].name
 	if address == None {
-		b.LeaveOut(s.Name() + ": there is none")
+		b.LeaveOut(name + ": there is none")
 		return nil
 	}
-	b.Servers = append(b.Servers, s)
+	s := &Database{Dialect: dialect, URL: address}
+	s.Name, s.Kind, s.Version = name, "a "+name+" that others use", s.version
+	b.Servers = append(b.Servers, &s.Server)
+	b.Defer(s.Close)
 	switch {
 	case address == Listed:
 		return s
@@ -58,8 +58,9 @@ func OpenDatabase(ctx context.Context, b *harness.Bench, dialect sqladapter.Dial
 			"&_pragma=synchronous(FULL)"
 		s.dir, s.Own = must.Get(os.MkdirTemp("", "onceward-bench")), true
 		s.URL = "file:" + filepath.Join(s.dir, "bench.db") + set
+		s.Kind = name + " in a file, every commit on disk"
 	case address == Private:
-		s.Own = true
+		s.Own, s.Kind = true, name+" on loopback, every commit on disk"
 		s.URL = s.start(ctx, kinds[dialect].script, port)
 	}
 	if dialect == sqladapter.MySQL {
@@ -74,21 +75,6 @@ func OpenDatabase(ctx context.Context, b *harness.Bench, dialect sqladapter.Dial
 // Close stops the server if it was started here, and removes its files.
 func (s *Database) Close() error { return s.stop() }
 
-// Name of the engine, for people and among the versions.
-func (s *Database) Name() string { return kinds[s.Dialect].name }
-
-// Kind says in words where the server is.
-func (s *Database) Kind() string {
-	switch {
-	case !s.Own:
-		return "a " + s.Name() + " that others use"
-	case s.Dialect == sqladapter.SQLite:
-		return s.Name() + " in a file, every commit on disk"
-	default:
-		return s.Name() + " on loopback, every commit on disk"
-	}
-}
-
 // CPU reads the CPU time of all processes of the server; nil where it is unknown: the server is not
 // ours, or this is not Linux.
 func (s *Database) CPU() harness.CPU { return cpuOf(s.pid) }
@@ -101,8 +87,7 @@ func (s *Database) Pool(n int) *sql.DB {
 	return db
 }
 
-// Version of the server, a number.
-func (s *Database) Version(ctx context.Context) (version string) {
+func (s *Database) version(ctx context.Context) (version string) {
 	db := s.Pool(1)
 	err := db.QueryRowContext(ctx, kinds[s.Dialect].version).Scan(&version)
 	must.Do(errors.Join(err, db.Close()))

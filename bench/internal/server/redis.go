@@ -16,15 +16,13 @@ import (
 
 // Redis is a running Redis.
 type Redis struct {
-	// Addr is host:port.
-	Addr string
-	// Own says that nobody else uses it, so that it may be emptied and its memory compared.
-	Own bool
+	harness.Server
+	Addr string // host:port
+	Own  bool   // nobody else uses it: it may be emptied, and its memory compared
 	// Embedded says that it runs in this process: it has no CPU time and no memory of its
 	// own, and its work counts as the client's.
 	Embedded bool
 
-	kind   string
 	client *redis.Client
 	stop   func() error
 }
@@ -33,27 +31,29 @@ type Redis struct {
 // persistence), [Durable], [Embedded], [Listed] or host:port. A port of 0 is any free one. ctx
 // bounds the start only; Close stops it.
 func Open(ctx context.Context, b *harness.Bench, which string, port int) *Redis {
-	s := &Redis{Addr: which, kind: "a Redis that others use", stop: func() error { return nil }}
-	b.Servers = append(b.Servers, s)
+	s := &Redis{Addr: which, stop: func() error { return nil }}
+	s.Name, s.Kind, s.Version = "redis", "a Redis that others use", s.version
+	b.Servers = append(b.Servers, &s.Server)
+	b.Defer(s.Close)
 	switch which {
 	case Listed:
 		s.Own = true
 		return s
 	case Embedded:
 		mini := must.Get(miniredis.Run())
-		s.Addr, s.Own, s.Embedded, s.kind = mini.Addr(), true, true, "embedded miniredis"
+		s.Addr, s.Own, s.Embedded, s.Kind = mini.Addr(), true, true, "embedded miniredis"
 		s.stop = func() error { mini.Close(); return nil }
 	case Private, Durable:
 		p := &process{}
 		s.stop = p.stop
 		s.Addr, s.Own = p.start(ctx, "redis", port), true
-		s.kind = "Redis on loopback, its append-only file synced each second"
+		s.Kind = "Redis on loopback, its append-only file synced each second"
 	}
 	s.client = redis.NewClient(&redis.Options{Addr: s.Addr})
 	must.Do(s.client.Ping(ctx).Err())
 	if which == Private {
 		// The benchmarks compare the cost of commands, not of a disk.
-		s.kind = "Redis on loopback, without persistence"
+		s.Kind = "Redis on loopback, without persistence"
 		must.Do(s.client.ConfigSet(ctx, "appendonly", "no").Err())
 	}
 	return s
@@ -67,14 +67,7 @@ func (s *Redis) Close() error {
 	return errors.Join(s.client.Close(), s.stop())
 }
 
-// Name is Redis's among the versions.
-func (s *Redis) Name() string { return "redis" }
-
-// Kind says in words where the server is.
-func (s *Redis) Kind() string { return s.kind }
-
-// Version of the server, or what is embedded.
-func (s *Redis) Version(ctx context.Context) string {
+func (s *Redis) version(ctx context.Context) string {
 	if s.Embedded {
 		return "embedded miniredis"
 	}

@@ -3,16 +3,16 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -38,7 +38,6 @@ var databaseOptions = []string{
 	"ONCEWARD_MARIADB_OPTIONS=--innodb-buffer-pool-size=512M --innodb-log-file-size=1G",
 }
 
-// process is a server that scripts/servers.sh has started.
 type process struct {
 	dir string // empty: none
 	pid int    // of its first process; 0: none
@@ -63,7 +62,6 @@ func (p *process) start(ctx context.Context, kind string, port int) (address str
 
 func (p *process) home() string { return filepath.Join(p.dir, "server") }
 
-// stop ends the server and removes its files.
 func (p *process) stop() (err error) {
 	if p.dir == "" {
 		return nil
@@ -77,21 +75,16 @@ func (p *process) stop() (err error) {
 	return errors.Join(err, os.RemoveAll(p.dir))
 }
 
-func script(ctx context.Context, args ...string) (string, error) {
-	root, err := Root()
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, filepath.Join(root, "scripts", "servers.sh"), args...)
+func script(ctx context.Context, args ...string) (out string, err error) {
+	defer must.Catch(&err)
+	program := filepath.Join(must.Get(Root()), "scripts", "servers.sh")
+	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), databaseOptions...)
-	var failed bytes.Buffer
+	var failed strings.Builder
 	cmd.Stderr = &failed
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("server: servers.sh %s: %w\n%s", strings.Join(args, " "), err,
-			failed.String())
-	}
-	return strings.TrimSpace(string(out)), nil
+	text, err := cmd.Output()
+	must.True(err == nil, "server: servers.sh %s: %w\n%s", strings.Join(args, " "), err, &failed)
+	return strings.TrimSpace(string(text)), nil
 }
 
 // Root is the folder of the repository that this runs in.
@@ -125,12 +118,9 @@ func cpuOf(pid int) harness.CPU {
 // familyTime adds up a process, its children, and those of its children that have ended. schedstat
 // counts nanoseconds, stat hundredths of a second. What ends between two reads is passed over.
 func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
-	all, err := proc.AllProcs()
-	if err != nil {
-		return 0, fmt.Errorf("server: %w", err)
-	}
+	defer must.Catch(&err)
 	found := false
-	for _, p := range all {
+	for _, p := range must.Get(proc.AllProcs()) {
 		stat, err := p.Stat()
 		if err != nil || p.PID != pid && stat.PPID != pid {
 			continue
@@ -146,9 +136,7 @@ func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
 			}
 		}
 	}
-	if !found {
-		return 0, fmt.Errorf("server: no process %d", pid)
-	}
+	must.True(found, "server: no process %d", pid)
 	return total, nil
 }
 
@@ -164,4 +152,115 @@ func Busy(setup *harness.Setup) {
 		_ = cmd.Wait() // it was killed
 		return nil
 	})
+}
+
+// Delay is a TCP proxy in this process that holds back everything for a while, so that a
+// server on loopback looks like one across a network. It keeps order and bandwidth.
+//
+// It costs CPU of this process, and timers are late by up to a millisecond: only
+// comparisons of sides that all go through it mean something.
+type Delay struct {
+	upstream string
+	oneWay   time.Duration
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  []net.Conn // a few hundred, of clients that keep theirs
+	closed bool
+}
+
+// NewDelay starts a proxy to upstream that adds oneWay in each direction.
+func NewDelay(ctx context.Context, upstream string, oneWay time.Duration) *Delay {
+	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
+	d := &Delay{upstream: upstream, oneWay: oneWay, listener: l}
+	d.running.Go(func() {
+		for client, err := l.Accept(); err == nil; client, err = l.Accept() {
+			d.running.Go(func() { d.serve(client) })
+		}
+	})
+	return d
+}
+
+// Addr is where clients connect.
+func (d *Delay) Addr() string { return d.listener.Addr().String() }
+
+// Close cuts all connections and waits for the proxy's goroutines.
+func (d *Delay) Close() error {
+	err := d.listener.Close()
+	d.mu.Lock()
+	d.closed = true
+	for _, c := range d.conns {
+		_ = c.Close()
+	}
+	d.mu.Unlock()
+	d.running.Wait()
+	return err
+}
+
+func (d *Delay) serve(client net.Conn) {
+	server, err := net.Dial("tcp", d.upstream) //nolint:noctx // Close cuts it
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	if !d.keep(client, server) {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { d.copy(server, client) })
+	both.Go(func() { d.copy(client, server) })
+	both.Wait()
+}
+
+// keep notes the connections for Close, or closes them when it has been called.
+func (d *Delay) keep(conns ...net.Conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range conns {
+		if d.closed {
+			_ = c.Close()
+		}
+	}
+	d.conns = append(d.conns, conns...)
+	return !d.closed
+}
+
+type chunk struct {
+	data []byte
+	due  time.Time
+}
+
+// copy passes data on when it is due. Either end's end is both ends'.
+func (d *Delay) copy(to, from net.Conn) {
+	way := make(chan chunk, 1024)
+	var writer sync.WaitGroup
+	writer.Go(func() { deliver(to, from, way) })
+	for {
+		buf := make([]byte, 16<<10)
+		n, err := from.Read(buf)
+		if n > 0 {
+			way <- chunk{buf[:n], time.Now().Add(d.oneWay)}
+		}
+		if err != nil {
+			break
+		}
+	}
+	close(way)
+	writer.Wait()
+	_ = to.Close()
+}
+
+func deliver(to, from net.Conn, way <-chan chunk) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for c := range way {
+		if wait := time.Until(c.due); wait > 0 {
+			timer.Reset(wait)
+			<-timer.C
+		}
+		if _, err := to.Write(c.data); err != nil && !errors.Is(err, io.ErrClosedPipe) {
+			_ = from.Close() // the reader ends, then the channel
+		}
+	}
 }

@@ -38,7 +38,7 @@ func TestPrivate(t *testing.T) {
 	}
 	b := &harness.Bench{}
 	s := Open(t.Context(), b, Private, 0)
-	assert.Equal(t, []harness.Server{s}, b.Servers)
+	assert.Equal(t, []*harness.Server{&s.Server}, b.Servers)
 	assert.NotEmpty(t, s.Version(t.Context()))
 	assert.Positive(t, s.CPU()(t.Context()))
 	assert.Positive(t, s.Memory(t.Context()))

@@ -32,7 +32,6 @@ var insertAged = map[sqladapter.Dialect]string{
 		`WHERE i < ?) INSERT INTO %s (id, stamp) SELECT randomblob(16), ? + i << 20 FROM c`,
 }
 
-// age inserts n marks of which the first was made at from.
 func (g *ground) age(ctx context.Context, table string, n int, from time.Time) {
 	insert := fmt.Sprintf(insertAged[g.server.Dialect], table)
 	for done := 0; done < n; done += atOnce {
@@ -42,7 +41,7 @@ func (g *ground) age(ctx context.Context, table string, n int, from time.Time) {
 
 // deletion is what it costs to be rid of an expired mark, next to marks that stay.
 func (e *env) deletion(s *server.Database) harness.Group {
-	name := s.Name() + ", retention"
+	name := s.Name + ", retention"
 	return harness.Group{Workload: "retention", X: float64(e.live), Title: name,
 		Open: func(ctx context.Context, setup *harness.Setup) {
 			g := open(ctx, setup, s, 4)
@@ -56,11 +55,19 @@ func (e *env) deletion(s *server.Database) harness.Group {
 						Metric: harness.ServerMicros, Goal: goal})
 				}
 			}
-			add(deleteSide, g.expired, g.deleteAll, harness.Goal{})
+			add(deleteSide, g.expired, func(ctx context.Context, t *harness.Timing) {
+				gone := g.deleteExpired(ctx, g.marks)
+				must.True(gone == len(t.Keys), "sqlbench: %d marks were deleted, not %d", gone,
+					len(t.Keys))
+			}, harness.Goal{})
 			if s.Dialect == sqladapter.Postgres {
+				// The open generation is filled behind one that is full and sealed: the next
+				// rotation drops that one.
 				generations := g.inGenerations(ctx, g.name+"_gens")
-				add(dropSide, g.sealed(generations),
-					func(ctx context.Context, _ *harness.Timing) { g.seal(ctx, generations) },
+				g.nextGeneration(ctx, generations, e.live)
+				add(dropSide, func(ctx context.Context, t *harness.Timing) {
+					g.fill(ctx, generations, len(t.Keys))
+				}, func(ctx context.Context, _ *harness.Timing) { g.seal(ctx, generations) },
 					harness.ValueAtMost(0.1, 0, "us"))
 			}
 			g.age(ctx, g.name, e.live, time.Now())
@@ -79,12 +86,6 @@ func (g *ground) vacuum(ctx context.Context, table string) {
 	}
 }
 
-func (g *ground) deleteAll(ctx context.Context, t *harness.Timing) {
-	gone := g.deleteExpired(ctx, g.marks)
-	must.True(gone == len(t.Keys), "sqlbench: %d marks were deleted, not %d", gone, len(t.Keys))
-}
-
-// deleteExpired calls until nothing is left.
 func (g *ground) deleteExpired(ctx context.Context, m *sqladapter.Marks) (total int) {
 	for {
 		n := must.Get(m.DeleteExpired(ctx, g.db, atOnce))
@@ -106,25 +107,11 @@ func (g *ground) inGenerations(ctx context.Context, table string) *sqladapter.Ma
 	})
 }
 
-// sealed fills the open generation behind one that is full and sealed: the next rotation drops
-// that one.
-func (g *ground) sealed(m *sqladapter.Marks) harness.Run {
-	begun := false
-	return func(ctx context.Context, t *harness.Timing) {
-		if !begun {
-			begun = true
-			g.nextGeneration(ctx, m, len(t.Keys))
-		}
-		g.fill(ctx, m, len(t.Keys))
-	}
-}
-
 func (g *ground) seal(ctx context.Context, m *sqladapter.Marks) {
 	must.True(must.Get(m.Rotate(ctx, g.db)),
 		"sqlbench: a generation that is older than %v was not sealed", shortest)
 }
 
-// nextGeneration fills the open generation and seals it.
 func (g *ground) nextGeneration(ctx context.Context, m *sqladapter.Marks, n int) {
 	g.fill(ctx, m, n)
 	g.seal(ctx, m)
@@ -144,7 +131,7 @@ const (
 // turnover is what an insert costs in a table whose marks have all been replaced many times,
 // next to one in its first window, and how much larger it is.
 func (e *env) turnover(s *server.Database) harness.Group {
-	name := fmt.Sprintf("%s, %d windows of %d marks", s.Name(), e.windows, e.live)
+	name := fmt.Sprintf("%s, %d windows of %d marks", s.Name, e.windows, e.live)
 	return harness.Group{Workload: "turnover", X: float64(e.windows), Title: name,
 		Open: func(ctx context.Context, setup *harness.Setup) {
 			g := open(ctx, setup, s, typicalFor)

@@ -1,6 +1,6 @@
-// Package sqlbench is what the SQL benchmarks measure: the effect of messages and the record
-// of them in one transaction, next to the effect alone and to what else is done. suite.go
-// has the workloads and their goals, side.go how one is timed, effect.go the effect.
+// Package sqlbench is what the SQL benchmarks measure: the effect of messages and the record of
+// them in one transaction, next to the effect alone and to what else is done. suite.go has the
+// workloads and their goals, ground.go the sides, hand.go the effect and what programs do by hand.
 package sqlbench
 
 import (
@@ -22,7 +22,6 @@ var Suite = harness.Suite{
 	Open:  openSuite,
 }
 
-// env is where the workloads run.
 type env struct {
 	servers []*server.Database
 	fill    int // marks that are made when bytes are counted
@@ -45,38 +44,27 @@ func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 		sqlite = server.Listed
 	}
 	port := o.Port
-	for _, which := range []struct {
-		dialect sqladapter.Dialect
-		address string
-	}{{sqladapter.Postgres, o.Postgres}, {sqladapter.MySQL, o.MariaDB},
-		{sqladapter.SQLite, sqlite}} {
-		s := server.OpenDatabase(ctx, b, which.dialect, which.address, port)
-		if s == nil {
-			continue
-		}
-		e.servers = append(e.servers, s)
-		if port != 0 {
-			port++
+	add := func(dialect sqladapter.Dialect, address string) {
+		if s := server.OpenDatabase(ctx, b, dialect, address, port); s != nil {
+			e.servers = append(e.servers, s)
+			port += min(port, 1) // 0 stays: any free one
 		}
 	}
+	add(sqladapter.Postgres, o.Postgres)
+	add(sqladapter.MySQL, o.MariaDB)
+	add(sqladapter.SQLite, sqlite)
 	b.Groups, b.Meter.ServerCPU = e.groups(), e.cpu()
 }
 
-// cpu reads the CPU time of all servers together: at any time one of them alone has work. Nil: it
-// is known of none.
+// cpu reads the CPU time of all servers together: at any time one of them alone has work.
 func (e *env) cpu() harness.CPU {
 	var reads []harness.CPU
 	for _, s := range e.servers {
-		if read := s.CPU(); read != nil {
-			reads = append(reads, read)
-		}
-	}
-	if reads == nil {
-		return nil
+		reads = append(reads, s.CPU())
 	}
 	return func(ctx context.Context) (total time.Duration) {
-		for _, read := range reads {
-			total += read(ctx)
+		for _, cpu := range reads {
+			total += cpu.Read(ctx)
 		}
 		return total
 	}
@@ -102,7 +90,6 @@ const (
 	typicalFor = 8 // connections
 )
 
-// point is one workload.
 type point struct {
 	server      *server.Database
 	connections int
@@ -111,10 +98,7 @@ type point struct {
 
 // workload is the family of the points that a plot draws as lines over the batch.
 func (p point) workload() string {
-	if p.connections == 1 {
-		return p.server.Name() + ", 1 connection"
-	}
-	return fmt.Sprintf("%s, %d connections", p.server.Name(), p.connections)
+	return p.server.Name + ", " + harness.Count(p.connections, "connection")
 }
 
 func (p point) title() string { return fmt.Sprintf("%s, batch %d", p.workload(), p.batch) }
@@ -140,9 +124,7 @@ func points(s *server.Database) []point {
 	return all
 }
 
-// groups are all workloads, in the order in which they run.
-func (e *env) groups() []harness.Group {
-	var groups []harness.Group
+func (e *env) groups() (groups []harness.Group) {
 	for _, s := range e.servers {
 		for _, p := range points(s) {
 			groups = append(groups, harness.Group{
@@ -160,7 +142,6 @@ func (e *env) groups() []harness.Group {
 	return groups
 }
 
-// open prepares the sides of a point.
 func (p point) open(ctx context.Context, s *harness.Setup) {
 	g := open(ctx, s, p.server, p.connections)
 	add := func(name string, size int, do work.Batch) {
@@ -206,8 +187,7 @@ func (p point) pairs() []harness.Pair {
 		{Side: fenceSide, Against: effectSide, Goal: here(harness.AtLeast(0.9, 1))},
 	}
 	if p.central() {
-		pairs = append(pairs,
-			pair{Side: repeatedSide, Against: bothSide},
+		pairs = append(pairs, pair{Side: repeatedSide, Against: bothSide},
 			pair{Side: doEachSide, Against: handEachSide},
 			pair{Side: atOnceSide, Against: effectSide},
 			pair{Side: bothSide, Against: handBatchSide}, cpu(bothSide, handBatchSide),
@@ -219,7 +199,6 @@ func (p point) pairs() []harness.Pair {
 	return pairs
 }
 
-// perMessage is the goal next to a transaction for every message.
 func (p point) perMessage() harness.Goal {
 	switch {
 	case p.batch == 1024 && p.postgres():
