@@ -57,10 +57,10 @@ func (s *session) gather(l *locked, j job, state *shard, o *outcome) (*plan, err
 // batches plans a batch for each topic that is not left out. It returns the id of a row, or zero.
 //
 // Where a part of the shard was seen to hold only messages that are left out, it first looks behind
-// that part. What is found there is read from the beginning all the same, because a message before
-// it may have been committed since, and be of the same key; or from the id up to which that cannot
-// be. When a topic has come back since the job was made, its messages are before that id; another
-// server may give out such ids again.
+// that part. When it finds a message there, it reads from the last final id on, or from the
+// beginning: a message with a smaller id may have been committed since, and have the same key. A
+// topic that has come back since the job was made has messages before the final id, and another
+// server may give out such ids again: both are read from the beginning.
 func (s *session) batches(l *locked, j job, state *shard, p *plan, o *outcome) (first int64,
 	err error) {
 	out, epoch := s.topics.names()

@@ -222,7 +222,7 @@ func together(ctx context.Context, do job, from, n uint64, goroutines int) harne
 	before := harness.Meter{}.Read(ctx)
 	close(start)
 	done.Wait()
-	s := before.To(harness.Meter{}.Read(ctx), int(n)) //nolint:gosec // as many as a timing has
+	s := before.To(harness.Meter{}.Read(ctx), int(n)) // as many as a timing has
 	s.BusyUS = 0
 	return s
 }

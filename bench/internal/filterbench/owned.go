@@ -283,7 +283,7 @@ func (s stream) make(n int) made {
 	m := made{keys: harness.FreshKeys(n), news: n}
 	for w := range workers {
 		mine := part(m.keys, w)
-		rng := rand.New(rand.NewPCG(uint64(w), uint64(s.share))) //nolint:gosec // the same for all sides
+		rng := rand.New(rand.NewPCG(uint64(w), uint64(s.share))) // the same for all sides
 		for i := range mine {
 			switch {
 			case !repeats(i, s.share):

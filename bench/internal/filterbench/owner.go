@@ -136,7 +136,8 @@ func (o *owner) fold(ctx context.Context) {
 
 // unfolded counts the full sets of a partition.
 func (o *owner) unfolded(ctx context.Context, number int32) (sets uint64) {
-	tag := sha256.Sum256(binary.BigEndian.AppendUint32([]byte(ownedSource+"\x00"), uint32(number))) //nolint:gosec // counts from 0
+	counted := uint32(number) // from 0
+	tag := sha256.Sum256(binary.BigEndian.AppendUint32([]byte(ownedSource+"\x00"), counted))
 	fields := must.Get(o.client.HGetAll(ctx,
 		fmt.Sprintf("%s:{%x}:head", o.prefix, tag[:8])).Result())
 	head := must.Get(redisscript.ReadOwnHead(fields))
@@ -155,7 +156,7 @@ func (o *owner) proven(ran int) {
 	o.ran += ran
 	saved := 0
 	for _, own := range o.held {
-		saved += int(own.Stats().Saved) //nolint:gosec // a few
+		saved += int(own.Stats().Saved) // a few
 	}
 	must.True(saved >= o.ran*99/100,
 		"filterbench: %d keys were begun without a claim, of %d that were new", saved, o.ran)
@@ -234,7 +235,7 @@ func (l *loaded) mark(ctx context.Context, next *atomic.Int64) {
 		}
 		reqs, changes = reqs[:0], changes[:0]
 		for n := from; n < min(to, int64(l.e.marks)); n++ {
-			key := dedup.ID(id(uint64(n))) //nolint:gosec // from 0
+			key := dedup.ID(id(uint64(n))) // from 0
 			binary.BigEndian.PutUint64(key[8:], uint64(n)*0xff51afd7ed558ccd)
 			reqs = append(reqs, dedup.ClaimRequest{ID: key, Token: dedup.Token(key),
 				Lease: opts.Lease / 3, Hold: opts.Hold, Origin: l.o.origins[0]})

@@ -39,7 +39,7 @@ type Row struct {
 	OK           bool       `json:"ok"`
 
 	Workload string  `json:"workload,omitempty"` // the family of rows that a plot draws
-	Side     string  `json:"side,omitempty"`     // who did the work
+	Side     string  `json:"side,omitempty"`     // that did the work
 	X        float64 `json:"x"`                  // the parameter that the family varies
 	Usage
 	// Binds says which processor the side's rate is bounded by, and how busy each was.

@@ -75,7 +75,7 @@ func inline(svg []byte) template.HTML {
 	if i := bytes.Index(svg, []byte("<svg")); i > 0 {
 		svg = svg[i:]
 	}
-	return template.HTML(svg) //nolint:gosec // drawn by us
+	return template.HTML(svg) // drawn by us
 }
 
 // Torture is results/torture.json: what long runs under faults have counted, written by the

@@ -125,7 +125,7 @@ func (l Log) Size() (n int) {
 func (b *Broker) Write(l Log) {
 	must.Do(b.admin(func(admin sarama.ClusterAdmin) error {
 		return admin.CreateTopic(l.Topic, &sarama.TopicDetail{
-			NumPartitions: int32(len(l.IDs)), ReplicationFactor: 1}, false) //nolint:gosec // a handful
+			NumPartitions: int32(len(l.IDs)), ReplicationFactor: 1}, false) // a handful
 	}))
 	p := b.Producer(5 * time.Millisecond)
 	defer func() { must.Do(p.Close()) }()
@@ -179,7 +179,7 @@ func (b *Broker) Producer(batch time.Duration) sarama.SyncProducer {
 func (l Log) Message(partition, n int) *sarama.ProducerMessage {
 	value := bytes.Repeat([]byte("abcdefghijklmnopqrstuvwxyz"), l.ValueSize/26+1)[:l.ValueSize]
 	return &sarama.ProducerMessage{
-		Topic: l.Topic, Partition: int32(partition), //nolint:gosec // a handful
+		Topic: l.Topic, Partition: int32(partition), // a handful
 		Key:   sarama.StringEncoder(fmt.Sprintf("account-%d-%d", partition, n%l.Keys)),
 		Value: sarama.ByteEncoder(value),
 		Headers: []sarama.RecordHeader{{Key: []byte("message-id"),

@@ -52,7 +52,7 @@ func (p *process) start(ctx context.Context, kind string, port int) (address str
 		_ = l.Close()
 	}
 	p.dir = must.Get(os.MkdirTemp("", "onceward-bench"))
-	must.Do(os.Chmod(p.dir, 0o755)) //nolint:gosec // servers give up root's rights
+	must.Do(os.Chmod(p.dir, 0o755)) // servers give up root's rights
 	address = must.Get(script(ctx, "private", kind, p.home(), strconv.Itoa(port)))
 	data := must.Get(os.ReadFile(filepath.Join(p.home(), "1", "pid")))
 	pid, _, _ := strings.Cut(string(data), " ")
@@ -132,7 +132,7 @@ func familyTime(proc procfs.FS, pid int) (total time.Duration, err error) {
 		threads, _ := proc.AllThreads(p.PID)
 		for _, thread := range threads {
 			if spent, err := thread.Schedstat(); err == nil {
-				total += time.Duration(spent.RunningNanoseconds) //nolint:gosec // centuries
+				total += time.Duration(spent.RunningNanoseconds) // centuries
 			}
 		}
 	}

@@ -225,7 +225,8 @@ func (g *ground) fenced(workers int) work.Batch {
 	next := make([]int64, workers)
 	topic := harness.Fresh()
 	return func(ctx context.Context, worker int, keys []string) {
-		p := sqladapter.Position{Topic: "bench", TopicID: topic, Partition: int32(worker)} //nolint:gosec // a handful
+		partition := int32(worker) // a handful
+		p := sqladapter.Position{Topic: "bench", TopicID: topic, Partition: partition}
 		from := next[worker]
 		next[worker] += int64(len(keys))
 		must.Get(g.fence.Do(ctx, g.db, p, from, next[worker],

@@ -96,7 +96,7 @@ type native struct {
 
 func (g *ground) native(ctx context.Context, s *harness.Setup, connections int) *native {
 	cfg := must.Get(pgxpool.ParseConfig(g.server.URL))
-	cfg.MaxConns = int32(connections) //nolint:gosec // a handful
+	cfg.MaxConns = int32(connections) // a handful
 	pool := must.Get(pgxpool.NewWithConfig(ctx, cfg))
 	s.Defer(func() error { pool.Close(); return nil })
 	return &native{g, pool}
@@ -206,7 +206,7 @@ func (e effect) many(ctx context.Context, q querier, keys []string) {
 func (e effect) unnested(keys []string) (text string, args []any) {
 	accountsOf, payloads := make([]int32, len(keys)), make([]string, len(keys))
 	for i := range keys {
-		accountsOf[i], payloads[i] = int32(i%accounts), payload //nolint:gosec // below 1000
+		accountsOf[i], payloads[i] = int32(i%accounts), payload // below 1000
 	}
 	return e.insert(`SELECT m, a, p FROM unnest($1::text[], $2::int[], $3::text[]) AS b(m, a, p)`),
 		[]any{keys, accountsOf, payloads}
