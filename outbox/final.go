@@ -82,11 +82,6 @@ func (d *desk) checkFinality(ctx context.Context) {
 	}
 	d.final.server = w.server
 	d.final.saw(w, asked, answered)
-	for i := range d.shards {
-		if d.final.at.Equal(answered) && d.shards[i].final == 0 {
-			d.shards[i].lookAt = time.Time{}
-		}
-	}
 }
 
 // forget has every shard read from the beginning, until an id is final again. A server that has

@@ -95,19 +95,6 @@ func TestFinalBacklogIsNotLookedAt(t *testing.T) {
 	})
 }
 
-// When the last transaction that inserted before has ended, a shard is looked at at once.
-func TestBacklogIsFinalSoon(t *testing.T) {
-	backlogOf(t, func(f *fake) { f.writers = "3/7" }, func(p *troubled, f *fake) {
-		after(time.Minute)
-		f.set(func() { f.writers = "" })
-		for asked := f.ran("writers"); f.ran("writers") == asked; {
-			after(time.Millisecond / 10)
-		}
-		assert.Contains(t, f.reads(20*time.Millisecond), int64(0), "the look")
-		assert.NotContains(t, f.publishing(t, p, 600, "one"), int64(0))
-	})
-}
-
 // The shard is read from the beginning for as long as a transaction may commit a smaller id. One
 // that has begun later does not count.
 func TestBacklogIsReadWhileWritersMayCommitBeforeIt(t *testing.T) {
