@@ -5,6 +5,7 @@ package chart
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"image/color"
 	"math"
@@ -50,16 +51,15 @@ type Lines struct {
 	Series []Series
 }
 
-// Empty reports whether no series is a line.
-func (l Lines) Empty() bool {
-	return !slices.ContainsFunc(l.Series, func(s Series) bool { return len(s.Points) > 1 })
-}
+// ErrEmpty is that of a figure without a line, or with fewer than two bars to compare.
+var ErrEmpty = errors.New("chart: there is nothing to draw")
 
-// SVG draws the figure; without a line it is an error. A logarithmic axis leaves out values that
-// are not positive.
+// SVG draws the figure. A logarithmic axis leaves out values that are not positive.
 func (l Lines) SVG() (svg []byte, err error) {
 	defer must.Catch(&err)
-	must.True(!l.Empty(), "chart: %s: there is nothing to draw", l.Title)
+	if !slices.ContainsFunc(l.Series, func(s Series) bool { return len(s.Points) > 1 }) {
+		return nil, ErrEmpty
+	}
 	p, legend := newPlot(l.Title, l.XLabel, l.YLabel), newLegend()
 	p.Y.Min, p.Y.Tick.Marker = 0, plot.TickerFunc(numberTicks)
 	if l.LogY {
@@ -155,13 +155,12 @@ type Bars struct {
 	Bars          []Bar
 }
 
-// Empty reports whether there is nothing to compare.
-func (b Bars) Empty() bool { return len(b.Bars) < 2 }
-
-// SVG draws the figure; without bars it is an error.
+// SVG draws the figure.
 func (b Bars) SVG() (svg []byte, err error) {
 	defer must.Catch(&err)
-	must.True(len(b.Bars) > 0, "chart: %s: there is nothing to draw", b.Title)
+	if len(b.Bars) < 2 {
+		return nil, ErrEmpty
+	}
 	p, most := newPlot(b.Title, b.XLabel, ""), 0.0
 	var names []string
 	labels := plotter.XYLabels{}

@@ -55,7 +55,7 @@ func TestNothingToDraw(t *testing.T) {
 		Lines{Title: "t", Series: []Series{{Name: "empty"}}}, Bars{Title: "t"},
 	} {
 		_, err := d.SVG()
-		assert.ErrorContains(t, err, "nothing to draw")
+		assert.ErrorIs(t, err, ErrEmpty)
 	}
 }
 

@@ -48,6 +48,11 @@ var owners = harness.Results{
 	},
 }
 
+const (
+	ownedSide = "onceward owned"
+	bareSide  = "raw RESP, two commands a key"
+)
+
 func TestFrontTables(t *testing.T) {
 	for name, lines := range map[string][]string{
 		"answers": {"| | 100 k ids | 10 M ids |\n|---|---|---|\n| `Check`, new id | 156 | 496 |\n" +

@@ -25,20 +25,13 @@ func Write(results harness.Results, file string) (err error) {
 	defer must.Catch(&err)
 	base := strings.TrimSuffix(file, filepath.Ext(file))
 	must.Do(os.MkdirAll(base, 0o755))
-	var drawings []drawn
-	for _, f := range figures(results) {
-		svg := must.Get(f.of(results).SVG())
-		must.Do(os.WriteFile(filepath.Join(base, f.name+".svg"), svg, 0o644))
-		drawings = append(drawings, drawn{f.name, f.caption, svg})
+	drawings := figures(results)
+	for _, f := range drawings {
+		must.Do(os.WriteFile(filepath.Join(base, f.Name+".svg"), f.SVG, 0o644))
 	}
 	var page bytes.Buffer
 	must.Do(html(&page, results, drawings))
 	return os.WriteFile(base+".html", page.Bytes(), 0o644)
-}
-
-type drawn struct {
-	Name, Caption string
-	SVG           []byte
 }
 
 //go:embed page.html

@@ -82,8 +82,8 @@ func TestResultsAreRendered(t *testing.T) {
 			"bench render results/%s.json", area)
 		assert.GreaterOrEqual(t, len(figures(r)), expected.figures, area)
 		for _, f := range figures(r) {
-			assert.NotEmpty(t, readFile(t, filepath.Join(dir, area, f.name+".svg")))
-			assert.FileExists(t, filepath.Join(resultsDir, area, f.name+".svg"))
+			assert.NotEmpty(t, readFile(t, filepath.Join(dir, area, f.Name+".svg")))
+			assert.FileExists(t, filepath.Join(resultsDir, area, f.Name+".svg"))
 		}
 	}
 }

@@ -119,7 +119,8 @@ func (r run) Tabled(row harness.Row) bool {
 
 // Outside reports whether a row is of PostgreSQL with another number of connections than 8.
 func (r run) Outside(row harness.Row) bool {
-	return strings.HasPrefix(row.Workload, "PostgreSQL, ") && row.Workload != sqlCentral
+	connections, ok := strings.CutPrefix(row.Workload, "PostgreSQL, ")
+	return ok && connections != "8 connections"
 }
 
 // ReachedOutside says how many goals those rows reach; nothing if there are none.
@@ -251,7 +252,7 @@ func (r run) Run() string { return fmt.Sprintf("\nCommit %s, %s.\n", r.Commit, r
 // Sizes are the ids of the windows for which the time of an answer was measured.
 func (r run) Sizes() (sizes []float64) {
 	for _, row := range r.Of("new ids, 1 goroutine") {
-		if row.Unit == cpuNanos && !slices.Contains(sizes, row.X) {
+		if row.Unit == harness.CPUNanos.Unit() && !slices.Contains(sizes, row.X) {
 			sizes = append(sizes, row.X)
 		}
 	}
@@ -262,7 +263,7 @@ func (r run) Sizes() (sizes []float64) {
 func (r run) Answer(text, ids, side string) string {
 	cells := []any{text}
 	for _, n := range r.Sizes() {
-		found, _ := r.Find(ids+", 1 goroutine", side, cpuNanos, n)
+		found, _ := r.Find(ids+", 1 goroutine", side, harness.CPUNanos.Unit(), n)
 		cells = append(cells, micros(math.Round(found.Value)))
 	}
 	return row(cells...)
@@ -271,7 +272,8 @@ func (r run) Answer(text, ids, side string) string {
 // Streams are the points of owned partitions, in the order in which people read them.
 func (r run) Streams() (all []harness.Row) {
 	for _, row := range slices.Concat(r.Of("owned"), r.Of("owned, old duplicates")) {
-		if row.Side == ownedSide && row.Unit == keysPerSecond && row.Against == bareSide {
+		if row.Side == "onceward owned" && row.Unit == harness.Rate.Unit() &&
+			row.Against == "raw RESP, two commands a key" {
 			all = append(all, row)
 		}
 	}
@@ -291,14 +293,15 @@ func stream(row harness.Row) string {
 
 // Rate is a row of throughput of a side, in the family and at the share of another one.
 func (r run) Rate(p harness.Row, side string) harness.Row {
-	row, _ := r.Find(p.Workload, side, keysPerSecond, p.X)
+	row, _ := r.Find(p.Workload, side, harness.Rate.Unit(), p.X)
 	return row
 }
 
 // Ratio is that of two sides in the family and at the share of a row.
 func (r run) Ratio(p harness.Row, side, against string) string {
 	for _, row := range r.Of(p.Workload) {
-		if row.X != p.X || row.Side != side || row.Against != against || row.Unit != keysPerSecond {
+		if row.X != p.X || row.Side != side || row.Against != against ||
+			row.Unit != harness.Rate.Unit() {
 			continue
 		}
 		if row.Goal != "" && !row.OK {
