@@ -1,6 +1,7 @@
 // Package retrybench shows what package retry spares a server. Its simulations run the code of
 // package retry against a model of a server, in a bubble of testing/synctest: minutes with a
-// thousand clients take a second, and nothing else on the machine is in them.
+// thousand clients take a second, and nothing else on the machine is in them. Only tests have fake
+// time: so the simulations are a test, which writes down its rows, and the suite runs that test.
 package retrybench
 
 import (
@@ -8,9 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
@@ -25,14 +24,13 @@ var Suite = harness.Suite{
 		b.Machine = "a simulation in fake time"
 		b.Groups = []harness.Group{{Title: "simulations",
 			Open: func(ctx context.Context, s *harness.Setup) {
-				s.Rows = Rows(simulations(ctx, min(o.Rounds, 5)))
+				s.Rows = simulations(ctx, min(o.Rounds, 5))
 			}}}
 	},
 }
 
-// simulations runs them. Fake time is to be had in tests only (testing/synctest), so they are
-// one, which writes down what it saw; it fails where a goal is missed.
-func simulations(ctx context.Context, rounds int) (all []Round) {
+// simulations runs the test, which fails where a goal is missed.
+func simulations(ctx context.Context, rounds int) (rows []harness.Row) {
 	root, dir := must.Get(server.Root()), must.Get(os.MkdirTemp("", "onceward-bench"))
 	defer func() { must.Do(os.RemoveAll(dir)) }()
 	file := filepath.Join(dir, "storm.json")
@@ -41,231 +39,6 @@ func simulations(ctx context.Context, rounds int) (all []Round) {
 	cmd.Dir = filepath.Join(root, "bench")
 	out, err := cmd.CombinedOutput()
 	must.True(err == nil, "the simulations: %w\n%s", err, out)
-	must.Do(harness.ReadJSON(file, &all))
-	must.True(len(all) == rounds, "%d rounds of %d: was the test skipped?", len(all), rounds)
-	return all
-}
-
-// Round is one run of all simulations, in the order of [Waits] and [Guards], and the calls of the
-// last of four layers, deaf and told.
-type Round struct {
-	Comeback, Through []Trace
-	Deaf, Told        int
-}
-
-// Families of rows.
-const (
-	FamilyComeback = "comeback" // load by second and way to wait
-	FamilyOutage   = "outage"   // load by second and guard
-)
-
-// Rows are what is asked of the rounds, as medians, and the loads of the first.
-func Rows(rounds []Round) []harness.Row {
-	rows := slices.Concat(comebackGoals(rounds), outageGoals(rounds), []harness.Row{
-		row(rounds, "Do-Not-Retry", "calls of the last of four layers, three attempts in each",
-			"calls", "header ignored", harness.ValueAtMost(3, 0, "calls"),
-			func(r Round) (float64, float64) { return float64(r.Told), float64(r.Deaf) })})
-	comeback, outage := "load on a server that comes back after 20 s",
-		"load through an outage from 20 to 50 s"
-	for _, c := range rounds[0].Comeback { // the first seconds would dwarf the rest
-		rows = append(rows, load(FamilyComeback, comeback, c.Name, c.Load, 10, 60)...)
-	}
-	can := slices.Repeat([]int{int(TheHerd.Capacity * Slot.Seconds())}, 600)
-	rows = append(rows, load(FamilyComeback, comeback, Capacity, can, 20, 60)...)
-	for _, c := range rounds[0].Through {
-		rows = append(rows, load(FamilyOutage, outage, c.Name, c.Load, 0, 80)...)
-	}
-	return append(rows, load(FamilyOutage, outage, Wanted, rounds[0].Through[0].Wanted, 0, 80)...)
-}
-
-// Names of what is drawn next to the courses.
-const (
-	Capacity = "what the server can do"
-	Wanted   = "requests, without retries"
-)
-
-// comebackGoals compares the ways to wait with waiting in step.
-func comebackGoals(rounds []Round) (rows []harness.Row) {
-	back := TheHerd.Down
-	peak := func(c Trace) float64 { return float64(c.Peak(back)) }
-	done := func(c Trace) float64 { return (c.Done() - back).Seconds() }
-	all := func(c Trace) float64 { return float64(c.Calls()) }
-	for i, wait := range Waits[1:] {
-		of := func(f func(Trace) float64) pair {
-			return func(r Round) (float64, float64) { return f(r.Comeback[i+1]), f(r.Comeback[0]) }
-		}
-		rows = append(rows,
-			row(rounds, wait, wait+": most requests in 100 ms after the server is back", "requests",
-				NoJitter, harness.AtMost(0.2, 0), of(peak)),
-			row(rounds, wait, wait+": until all 1,000 clients are served", "s", NoJitter,
-				harness.AtMost(0.5, 0), of(done)),
-			row(rounds, wait, wait+": calls in all", "calls", NoJitter, harness.Goal{}, of(all)),
-		)
-	}
+	must.Do(harness.ReadJSON(file, &rows))
 	return rows
 }
-
-// outageGoals compares the guards with attempts alone. A budget pays for a tenth of the requests,
-// and for what it had saved up: ten in each process.
-func outageGoals(rounds []Round) []harness.Row {
-	o := TheTraffic.Outage
-	asked := func(c Trace) float64 { return float64(Sum(c.Wanted, o.From-Slot, o.To)) }
-	added := func(c Trace) float64 { return 100 * float64(c.Calls()-c.Requests) / asked(c) }
-	reached := func(c Trace) float64 { return float64(Sum(c.Load, o.From+time.Second, o.To)) }
-	rate := func(c Trace, from, to time.Duration) float64 {
-		return float64(Sum(c.Served, from, to)) / (to - from).Seconds()
-	}
-	burst := 0.0
-	for _, r := range rounds {
-		burst = max(burst, 100*10*float64(TheTraffic.Processes)/asked(r.Through[1]))
-	}
-	return []harness.Row{
-		row(rounds, WithBudget,
-			"outage of 30 s, a budget: load that retries add, its burst of ten per process included", "%", OnlyAttempts,
-			harness.ValueAtMost(float64(int(1000+100*burst))/100, 0, "%"),
-			func(r Round) (float64, float64) { return added(r.Through[1]), added(r.Through[0]) }),
-		row(rounds, WithBreaker,
-			"outage of 30 s, a breaker: requests that reach the server after the first second",
-			"requests", OnlyAttempts, harness.AtMost(0.02, 0), func(r Round) (float64, float64) {
-				return reached(r.Through[2]), reached(r.Through[0])
-			}),
-		row(rounds, WithBreaker,
-			"outage of 30 s, a breaker: requests served from two seconds after it", perSecond,
-			"before the outage", harness.AtLeast(0.95, 0), func(r Round) (float64, float64) {
-				return rate(r.Through[2], o.To+2*time.Second, TheTraffic.Length),
-					rate(r.Through[2], time.Second, o.From)
-			}),
-	}
-}
-
-const perSecond = "requests/s"
-
-// pair is a number of a round, and what it is compared with.
-type pair func(Round) (value, against float64)
-
-func row(rounds []Round, side, name, unit, against string, goal harness.Goal, of pair) harness.Row {
-	var values, others []float64
-	for _, r := range rounds {
-		v, a := of(r)
-		values, others = append(values, v), append(others, a)
-	}
-	r := harness.Compared(name, side, harness.Median(values), unit,
-		against, harness.Median(others), goal)
-	ratios := harness.Paired(values, others)
-	r.Ratio, r.Spread, r.Rounds, r.Workload = harness.Median(ratios), harness.Spread(ratios),
-		len(rounds), "retry"
-	r.OK = goal.Reached(r.Value, r.Ratio)
-	return r
-}
-
-// load are the rows of a line that a figure draws.
-func load(family, name, side string, slots []int, from, to int) (rows []harness.Row) {
-	for second, n := range PerSecond(slots, to)[from:] {
-		r := harness.Figure(name+", "+side, side, float64(n), perSecond, harness.Goal{})
-		r.Workload, r.X = family, float64(from+second)
-		rows = append(rows, r)
-	}
-	return rows
-}
-
-// Slot is the time over which load is counted.
-const Slot = 100 * time.Millisecond
-
-// Outage is the time, from the start of a simulation, in which a site is down.
-type Outage struct{ From, To time.Duration }
-
-// Herd is what the first simulation has: clients whose request was cut off by the same outage.
-type Herd struct {
-	Clients         int
-	Down            time.Duration // from the start
-	Capacity, Queue float64
-	Base, Cap       time.Duration // of the backoff
-}
-
-// TheHerd is the one that is drawn: a thousand clients, and a server that would need ten seconds
-// for them.
-var TheHerd = Herd{Clients: 1000, Down: 20 * time.Second, Capacity: 100, Queue: 50,
-	Base: 100 * time.Millisecond, Cap: 10 * time.Second}
-
-// Names of the ways to wait, in the order in which they are drawn.
-const (
-	NoJitter     = "no jitter"
-	FullJitter   = "full jitter"
-	EqualJitter  = "equal jitter"
-	Decorrelated = "decorrelated jitter"
-)
-
-// Waits are the ways to wait.
-var Waits = []string{NoJitter, FullJitter, EqualJitter, Decorrelated}
-
-// Traffic is what the second simulation has: clients that go on sending, whatever comes back,
-// through an outage.
-type Traffic struct {
-	Clients   int
-	Processes int           // that the clients share; each has a transport
-	Every     time.Duration // mean time between two requests of a client
-	Outage    Outage
-	Length    time.Duration
-	Capacity  float64
-	Queue     float64
-}
-
-// TheTraffic is the one that is drawn: a thousand requests a second, half a minute of outage.
-var TheTraffic = Traffic{
-	Clients: 1000, Processes: 4, Every: time.Second,
-	Outage: Outage{20 * time.Second, 50 * time.Second}, Length: 80 * time.Second,
-	Capacity: 1500, Queue: 500,
-}
-
-// Names of what holds retries back.
-const (
-	OnlyAttempts = "three attempts"
-	WithBudget   = "with a budget"
-	WithBreaker  = "with a budget and a breaker"
-)
-
-// Guards are what holds retries back, in the order in which they are drawn.
-var Guards = []string{OnlyAttempts, WithBudget, WithBreaker}
-
-// Trace is how a simulation went.
-type Trace struct {
-	Name     string // of what was varied
-	Load     []int  // requests that arrived, by [Slot]
-	Served   []int  // of them, by the slot of their answer
-	Wanted   []int  // requests that clients began, retries not counted
-	Requests int    // all of Wanted
-	Outage   Outage
-}
-
-// Sum adds what is in slots between two times.
-func Sum(slots []int, from, to time.Duration) (total int) {
-	for i := int(from / Slot); i < int(to/Slot) && i < len(slots); i++ {
-		total += slots[i]
-	}
-	return total
-}
-
-// PerSecond adds slots up to seconds; it has so many of them.
-func PerSecond(slots []int, seconds int) []int {
-	out := make([]int, seconds)
-	for s := range out {
-		out[s] = Sum(slots, time.Duration(s)*time.Second, time.Duration(s+1)*time.Second)
-	}
-	return out
-}
-
-// Peak is the largest load of one slot from a time on.
-func (c Trace) Peak(from time.Duration) (peak int) {
-	for _, n := range c.Load[min(int(from/Slot), len(c.Load)):] {
-		peak = max(peak, n)
-	}
-	return peak
-}
-
-// Calls are all requests that arrived.
-func (c Trace) Calls() int { return total(c.Load) }
-
-func total(slots []int) int { return Sum(slots, 0, time.Duration(len(slots))*Slot) }
-
-// Done is when the last answer was given.
-func (c Trace) Done() time.Duration { return time.Duration(len(c.Served)) * Slot }

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// With -storm the rounds are written to a file: the suite reads them.
+// With -storm the rows are written to a file: the suite reads them.
 var (
-	stormFile = flag.String("storm", "", "write the rounds of the simulations there")
+	stormFile = flag.String("storm", "", "write the rows of the simulations there")
 	rounds    = flag.Int("rounds", 1, "run everything so often")
 )
 
@@ -26,7 +26,8 @@ func TestStorm(t *testing.T) {
 	for i := range all {
 		all[i] = round(t)
 	}
-	for _, row := range Rows(all) {
+	rows := Rows(all)
+	for _, row := range rows {
 		if row.Goal == "" {
 			continue
 		}
@@ -39,7 +40,7 @@ func TestStorm(t *testing.T) {
 	if *stormFile == "" {
 		return
 	}
-	data, err := json.Marshal(all)
+	data, err := json.Marshal(rows)
 	if err == nil {
 		err = os.WriteFile(*stormFile, data, 0o644)
 	}
