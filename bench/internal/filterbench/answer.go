@@ -68,30 +68,21 @@ const (
 )
 
 // answers: how long one answer takes, by the size of the filter, and for two goroutines.
-func (e *env) answers() (all []harness.Group) {
+func (e *env) answers(all *harness.Groups) {
 	for _, question := range []string{hit, miss, add} {
 		for i, many := range []string{"1 goroutine", "2 goroutines"} {
 			for _, keys := range e.sizes {
 				if i > 0 && keys != e.most() {
 					continue
 				}
-				family, ids := question+", "+many, harness.Short(keys)
-				all = append(all, harness.Group{
-					Workload: family, X: float64(keys), Title: family + ", " + ids + " ids",
-					Open: func(_ context.Context, s *harness.Setup) {
-						name := question + ", plan for " + ids + " ids, " + many
-						a := answer{e, s, name, i + 1, keys}
-						if question == add {
-							a.openAdd()
-						} else {
-							a.openAsk(question)
-						}
-					},
+				family, ids := question+", "+many, harness.Short(keys)+" ids"
+				all.Add(family, keys, family+", "+ids, func(_ context.Context, s *harness.Setup) {
+					name := question + ", plan for " + ids + ", " + many
+					answer{e, s, name, i + 1, keys}.open(question)
 				})
 			}
 		}
 	}
-	return all
 }
 
 type answer struct {
@@ -102,76 +93,76 @@ type answer struct {
 	goroutines, keys int
 }
 
-func (a answer) openAsk(question string) {
+func (a answer) open(question string) {
+	if question == add {
+		a.openAdd()
+		return
+	}
 	b := a.of(a.keys)
 	ask := func(n uint64) [16]byte { return id(n % uint64(a.keys)) }
 	if question == miss {
 		ask = unknown
 	}
-	each := func(name string, one func([16]byte)) {
-		a.timed(name, 0, func() job {
-			return func(from, n uint64) {
-				for i := range n {
-					one(ask(from + i))
-				}
-			}
-		})
+	asked := func(name string, one func([16]byte)) {
+		a.timed(name, 0, func() job { return each(ask, one) })
 	}
-	each(checkSide, func(id [16]byte) { b.filter.Check(id) })
-	each(whereSide, func(id [16]byte) { b.filter.Where(id) })
+	asked(checkSide, func(id [16]byte) { b.filter.Check(id) })
+	asked(whereSide, func(id [16]byte) { b.filter.Where(id) })
 	a.timed(batchSide, 0, func() job { return inBatches(b.filter, ask) })
-	each(classicSide, func(id [16]byte) { b.classic.Where(id) })
-	each(bloomSide, func(id [16]byte) { b.bloom.has(id) })
-	each(mapSide, func(id [16]byte) { b.exact.has(id) })
-	a.pairs(checkSide, whereSide, batchSide, classicSide, bloomSide, mapSide)
+	asked(classicSide, func(id [16]byte) { b.classic.Where(id) })
+	asked(bloomSide, func(id [16]byte) { b.bloom.has(id) })
+	asked(mapSide, func(id [16]byte) { b.exact.has(id) })
+	a.compare(checkSide, whereSide, batchSide, classicSide, bloomSide, mapSide)
 }
 
 // openAdd begins every timing empty, and adds at most what a generation is planned for.
 func (a answer) openAdd() {
-	each := func(name string, empty func() func([16]byte)) {
-		a.timed(name, uint64(a.keys)/bloom.DefaultSlices, func() job {
-			add := empty()
-			return func(from, n uint64) {
-				for i := range n {
-					add(id(from + i))
-				}
-			}
-		})
+	added := func(name string, empty func() func([16]byte)) {
+		a.timed(name, uint64(a.keys)/bloom.DefaultSlices, func() job { return each(id, empty()) })
 	}
-	each(addSide, func() func([16]byte) {
+	added(addSide, func() func([16]byte) {
 		f, _ := open(options(a.keys))
 		return f.Add
 	})
-	each(bloomSide, func() func([16]byte) { return newLockedBloom(a.keys).add })
-	each(mapSide, func() func([16]byte) { return newLockedMap().add })
-	a.pairs(addSide, bloomSide, mapSide)
+	added(bloomSide, func() func([16]byte) { return newLockedBloom(a.keys).add })
+	added(mapSide, func() func([16]byte) { return newLockedMap().add })
+	a.compare(addSide, bloomSide, mapSide)
 }
 
-// pairs asks the goals of the largest filter. One goroutine is measured by the processor time that
-// it takes, which other programs on the machine change least; two by how long they take together.
-func (a answer) pairs(side string, more ...string) {
+// compare asks the goals of the largest filter. One goroutine is measured by the processor time
+// that it takes, which other programs on the machine change least; two by how long they take
+// together.
+func (a answer) compare(side string, more ...string) {
 	metric := harness.CPUNanos
 	if a.goroutines > 1 {
 		metric = harness.Nanos
 	}
 	goals := a.keys == a.most()
-	atMost := harness.When(goals, harness.AtMost(1, 0))
-	a.Pair(harness.Pair{Name: a.name, Side: side, Against: bloomSide, Metric: metric, Goal: atMost},
-		harness.Pair{Name: a.name, Side: side, Against: mapSide, Metric: metric, Goal: atMost},
-		harness.Pair{Name: a.name + ", allocations", Side: side, Metric: harness.Allocs,
-			Goal: harness.ValueAtMost(0.01, 0, "allocations")})
+	for _, peer := range []string{bloomSide, mapSide} {
+		a.Compare(side, peer).Called(a.name).In(metric).
+			Wants(harness.When(goals, harness.AtMost(1, 0)))
+	}
+	a.Compare(side, "").Called(a.name + ", allocations").In(harness.Allocs).
+		Wants(harness.ValueAtMost(0.01, 0, "allocations"))
 	if goals {
-		a.Pair(harness.Pair{Name: a.name + ", time", Side: side, Metric: metric,
-			Goal: harness.ValueAtMost(80, 0, "ns")})
+		a.Compare(side, "").Called(a.name + ", time").In(metric).
+			Wants(harness.ValueAtMost(80, 0, "ns"))
 	}
 	for _, other := range more {
-		a.Pair(harness.Pair{Name: a.name + ", for comparison", Side: other, Against: side,
-			Metric: metric})
+		a.Compare(other, side).Called(a.name + ", for comparison").In(metric)
 	}
 }
 
 // job does n things, of which the first is the from-th of all.
 type job func(from, n uint64)
+
+func each(id func(uint64) [16]byte, do func([16]byte)) job {
+	return func(from, n uint64) {
+		for i := range n {
+			do(id(from + i))
+		}
+	}
+}
 
 func inBatches(f *bloom.Filter, ask func(uint64) [16]byte) job {
 	return func(from, n uint64) {
@@ -277,24 +268,23 @@ const (
 )
 
 // memory: what an id of the window costs.
-func (e *env) memory() harness.Group {
-	return harness.Group{Workload: "memory", X: float64(e.most()),
-		Title: fmt.Sprintf("bytes per id of the window, %s ids", harness.Short(e.most())),
-		Open: func(_ context.Context, s *harness.Setup) {
-			const name, unit = "memory, bytes per id of the window", "bytes"
-			b := e.of(e.most())
-			e.built = nil // this was the last to need them
-			each := func(bytes uint64) float64 { return float64(bytes) / float64(e.most()) }
-			planned := func(side string, plan bloom.Plan) {
-				s.Row(harness.Compared(name, side, each(b.bytes[side]), unit, "plan",
-					each(plan.Bytes), harness.AtMost(1.05, 0)))
+func (e *env) memory(all *harness.Groups) {
+	title := fmt.Sprintf("bytes per id of the window, %s ids", harness.Short(e.most()))
+	all.Add("memory", e.most(), title, func(_ context.Context, s *harness.Setup) {
+		const name, unit = "memory, bytes per id of the window", "bytes"
+		b := e.of(e.most())
+		e.built = nil // this was the last to need them
+		of := func(bytes uint64) float64 { return float64(bytes) / float64(e.most()) }
+		for _, side := range []string{blockedMemory, classicMemory, bloomSide, mapSide} {
+			f := map[string]*bloom.Filter{blockedMemory: b.filter, classicMemory: b.classic}[side]
+			if f == nil {
+				s.Row(harness.Figure(name, side, of(b.bytes[side]), unit, noGoal))
+				continue
 			}
-			planned(blockedMemory, b.filter.Plan())
-			planned(classicMemory, b.classic.Plan())
-			for _, side := range []string{bloomSide, mapSide} {
-				s.Row(harness.Figure(name, side, each(b.bytes[side]), unit, noGoal))
-			}
-		}}
+			s.Row(harness.Compared(name, side, of(b.bytes[side]), unit, "plan",
+				of(f.Plan().Bytes), harness.AtMost(1.05, 0)))
+		}
+	})
 }
 
 func heap() uint64 {

@@ -3,6 +3,7 @@ package filterbench
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -24,11 +25,12 @@ import (
 
 // degraded: what is left of a filter that is overloaded, attacked, emptied or read from a snapshot
 // that was damaged. An id that was fed and is called new would be a second effect.
-func (e *env) degraded() (all []harness.Group) {
+func (e *env) degraded(all *harness.Groups) {
 	keys := min(40_000, e.most())
 	add := func(title string, measure func(rows figures, keys int)) {
-		all = append(all, harness.Group{Workload: "degraded", Title: title,
-			Open: func(_ context.Context, s *harness.Setup) { measure(figures{s}, keys) }})
+		all.Add("degraded", 0, title, func(_ context.Context, s *harness.Setup) {
+			measure(figures{s}, keys)
+		})
 	}
 	add("ten times the plan, no more memory", func(rows figures, keys int) {
 		overloaded(rows, "10x the plan, no more memory", keys, 1)
@@ -39,7 +41,6 @@ func (e *env) degraded() (all []harness.Group) {
 	add("crafted ids", crafted)
 	add("emptied", emptied)
 	add("damaged snapshot", damaged)
-	return all
 }
 
 type figures struct{ *harness.Setup }
@@ -48,11 +49,14 @@ func (f figures) add(name, side string, value float64, unit string, goal harness
 	f.Row(harness.Figure(name, side, value, unit, goal))
 }
 
+// none of what is counted here may be.
+func (f figures) none(name, side string, count int, unit string) {
+	f.add(name, side, float64(count), unit, harness.ValueAtMost(0, 0, unit))
+}
+
 func share(n, of int) float64 { return 100 * float64(n) / float64(of) }
 
 var noGoal harness.Goal
-
-func none(unit string) harness.Goal { return harness.ValueAtMost(0, 0, unit) }
 
 func overloaded(rows figures, name string, keys int, memory uint64) {
 	o := options(keys)
@@ -65,8 +69,7 @@ func overloaded(rows figures, name string, keys int, memory uint64) {
 	}
 	fed, fresh := answersOf(f, n, id), answersOf(f, n, unknown)
 	grown := float64(f.Stats().Bytes) / float64(plan.Bytes/uint64(plan.Generations))
-	rows.add(name+": ids that were fed and are New", "fed", float64(fed[bloom.ProvenNew]), "ids",
-		none("ids"))
+	rows.none(name+": ids that were fed and are New", "fed", fed[bloom.ProvenNew], "ids")
 	rows.add(name+": new ids that are New", "new", share(fresh[bloom.ProvenNew], n), "%", noGoal)
 	rows.add(name+": new ids that are Maybe", "maybe", share(fresh[bloom.Maybe], n), "%", noGoal)
 	rows.add(name+": new ids that are Unknown(Saturated)", "unknown",
@@ -104,7 +107,7 @@ func crafted(rows figures, keys int) {
 		rows.add(name, "victims", share(maybe, victims), "%", goal)
 	}
 	under("victims that are Maybe, secret known to the attacker", known[:], noGoal)
-	under("victims that are Maybe, random secret (default)", nil, none("%"))
+	under("victims that are Maybe, random secret (default)", nil, harness.ValueAtMost(0, 0, "%"))
 }
 
 // emptied is a process that begins again, with and without a feed that is loading.
@@ -114,10 +117,8 @@ func emptied(rows figures, keys int) {
 	f.Begin(bloom.Source{Name: source})
 	loading := answersOf(f, keys, id)
 	const fed = "ids that were fed to another process and are New"
-	rows.add("emptied, no feed: "+fed, "no feed", float64(before[bloom.ProvenNew]), "ids",
-		none("ids"))
-	rows.add("emptied, loading: "+fed, "loading", float64(loading[bloom.ProvenNew]), "ids",
-		none("ids"))
+	rows.none("emptied, no feed: "+fed, "no feed", before[bloom.ProvenNew], "ids")
+	rows.none("emptied, loading: "+fed, "loading", loading[bloom.ProvenNew], "ids")
 }
 
 // damaged flips a byte of a snapshot at a time.
@@ -138,8 +139,8 @@ func damaged(rows figures, _ int) {
 	}
 	// The one that was not damaged is loaded.
 	must.Get(g.Load(bytes.NewReader(good.Bytes()), bloom.Source{Name: source}))
-	rows.add(fmt.Sprintf("snapshots with a byte changed that were accepted, of %d", flips),
-		"damaged", float64(accepted), "snapshots", none("snapshots"))
+	rows.none(fmt.Sprintf("snapshots with a byte changed that were accepted, of %d", flips),
+		"damaged", accepted, "snapshots")
 }
 
 // positions is where an id has its bits in a generation. An attacker who knows the secret computes
@@ -177,27 +178,25 @@ func craft(secret, victim [16]byte, blocks, from uint64) (ids [][16]byte) {
 }
 
 // rates: how often an id that was never added is Maybe, next to what was planned.
-func (e *env) rates() (all []harness.Group) {
+func (e *env) rates(all *harness.Groups) {
 	for _, goal := range []float64{1e-2, 1e-3, 1e-4} {
-		all = append(all, harness.Group{Workload: "false positives", X: goal,
-			Title: fmt.Sprintf("false positives, planned %g", goal),
-			Open:  func(_ context.Context, s *harness.Setup) { e.measureRate(s, goal) }})
+		name := fmt.Sprintf("false positives at a goal of %g, ", goal)
+		all.Add("false positives", 0, fmt.Sprintf("false positives, planned %g", goal),
+			func(_ context.Context, s *harness.Setup) {
+				o := options(min(1_000_000, e.most())) // rates do not depend on it
+				o.FalsePositives = goal
+				f, asked := filled(o), uint64(float64(e.hits)/goal)
+				planned := f.Plan().FalsePositives
+				observed := float64(maybes(f, asked)) / float64(asked)
+				row := func(side string, rate float64, against string, other float64,
+					most harness.Goal) {
+					s.Row(harness.Compared(name+side, side, rate*1e6, "in a million", against,
+						other*1e6, most))
+				}
+				row("observed", observed, "planned", planned, harness.AtMost(1.5, 0))
+				row("estimated from the bits", f.Stats().Estimated, "observed", observed, noGoal)
+			}).X = goal
 	}
-	return all
-}
-
-func (e *env) measureRate(s *harness.Setup, goal float64) {
-	o := options(min(1_000_000, e.most())) // rates do not depend on it
-	o.FalsePositives = goal
-	f := filled(o)
-	asked := uint64(float64(e.hits) / goal)
-	observed, planned := float64(maybes(f, asked))/float64(asked), f.Plan().FalsePositives
-	row := func(side string, value float64, against string, other float64, most harness.Goal) {
-		s.Row(harness.Compared(fmt.Sprintf("false positives at a goal of %g, %s", goal, side),
-			side, value*1e6, "in a million", against, other*1e6, most))
-	}
-	row("observed", observed, "planned", planned, harness.AtMost(1.5, 0))
-	row("estimated from the bits", f.Stats().Estimated, "observed", observed, noGoal)
 }
 
 // maybes counts the answers Maybe of n ids that nobody added.
@@ -227,9 +226,9 @@ const (
 )
 
 // rotation: what a Check and an Add meet when a slice of time is over.
-func (e *env) rotation() harness.Group {
-	return harness.Group{Workload: "rotation", X: float64(e.most()), Open: e.measureRotation,
-		Title: fmt.Sprintf("rotation, %s ids", harness.Short(e.most()))}
+func (e *env) rotation(all *harness.Groups) {
+	title := fmt.Sprintf("rotation, %s ids", harness.Short(e.most()))
+	all.Add("rotation", e.most(), title, e.measureRotation)
 }
 
 func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
@@ -292,9 +291,9 @@ func timeOf(do func()) time.Duration {
 }
 
 // snapshots: how long it takes to save and load all ids of a window, and to add them one by one.
-func (e *env) snapshots() harness.Group {
-	return harness.Group{Workload: "snapshot", X: float64(e.most()), Open: e.measureSnapshots,
-		Title: fmt.Sprintf("save and load, %s ids", harness.Short(e.most()))}
+func (e *env) snapshots(all *harness.Groups) {
+	title := fmt.Sprintf("save and load, %s ids", harness.Short(e.most()))
+	all.Add("snapshot", e.most(), title, e.measureSnapshots)
 }
 
 func (e *env) measureSnapshots(ctx context.Context, s *harness.Setup) {
@@ -303,32 +302,30 @@ func (e *env) measureSnapshots(ctx context.Context, s *harness.Setup) {
 	s.Defer(func() error { return errors.Join(file.Close(), os.Remove(file.Name())) })
 	most := harness.ValueAtMost(3, 0, "s")
 	steps := []struct {
-		name string
-		goal harness.Goal
-		do   func()
+		name, of string // of: empty: the file
+		goal     harness.Goal
+		do       func()
+		took     []float64
 	}{
-		{"save to a file", most, func() {
+		{name: "save to a file", goal: most, do: func() {
 			must.Get(file.Seek(0, io.SeekStart))
 			must.Do(f.Save(file))
 			must.Do(file.Sync())
 		}},
-		{"load from a file", most, func() { e.loadFrom(file) }},
-		{"added one by one from memory (Rebuild)", noGoal, func() { e.rebuild(ctx) }},
+		{name: "load from a file", goal: most, do: func() { e.loadFrom(file) }},
+		{name: "added one by one from memory (Rebuild)", of: "ids of a window",
+			do: func() { e.rebuild(ctx) }},
 	}
-	took := make([][]float64, len(steps))
 	for range e.rounds {
 		for i, step := range steps {
-			took[i] = append(took[i], timeOf(step.do).Seconds())
+			steps[i].took = append(step.took, timeOf(step.do).Seconds())
 		}
 	}
-	of := fmt.Sprintf("file of %.0f MB", float64(must.Get(file.Seek(0, io.SeekEnd)))/1e6)
-	for i, step := range steps {
-		if i == len(steps)-1 {
-			of = "ids of a window"
-		}
+	size := fmt.Sprintf("file of %.0f MB", float64(must.Get(file.Seek(0, io.SeekEnd)))/1e6)
+	for _, step := range steps {
 		row := harness.Figure(fmt.Sprintf("snapshot of a plan for %s ids, %s, %s",
-			harness.Short(e.most()), step.name, of), step.name, harness.Median(took[i]),
-			"s", step.goal)
+			harness.Short(e.most()), step.name, cmp.Or(step.of, size)), step.name,
+			harness.Median(step.took), "s", step.goal)
 		row.Rounds = e.rounds
 		s.Row(row)
 	}

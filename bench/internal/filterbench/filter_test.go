@@ -81,7 +81,7 @@ func TestBatchesAskForAll(t *testing.T) {
 func TestMeasurementsEndWithTheirContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.Error(t, must.Try(func() { small(t).rotation().Open(ctx, &harness.Setup{}) }))
+	require.Error(t, must.Try(func() { small(t).measureRotation(ctx, &harness.Setup{}) }))
 }
 
 // opened is closed with the test.

@@ -31,20 +31,13 @@ var shares = []int{0, 10, 50, 90}
 func (e *env) oldKeys() int { return max(e.most()/500, 5*batchIDs) }
 
 // layered: claim and completion of a batch with and without the filter.
-func (e *env) layered() (all []harness.Group) {
-	if e.redis == nil || e.records == nil {
-		return nil
-	}
+func (e *env) layered(all *harness.Groups) {
 	for _, share := range shares {
-		all = append(all, harness.Group{
-			Workload: "layered", X: float64(share),
-			Title: fmt.Sprintf("layered, %d %% duplicates", share),
-			Open:  func(ctx context.Context, s *harness.Setup) { e.openLayered(ctx, s, share) },
-		}, harness.Group{Workload: "layered lookups", X: float64(share),
-			Title: fmt.Sprintf("layered, lookups at %d %% duplicates", share),
-			Open:  func(ctx context.Context, s *harness.Setup) { e.countLookups(ctx, s, share) }})
+		all.Add("layered", share, fmt.Sprintf("layered, %d %% duplicates", share),
+			func(ctx context.Context, s *harness.Setup) { e.openLayered(ctx, s, share) })
+		all.Add("layered lookups", share, fmt.Sprintf("layered, lookups at %d %% duplicates", share),
+			func(ctx context.Context, s *harness.Setup) { e.countLookups(ctx, s, share) })
 	}
-	return all
 }
 
 func (e *env) openLayered(ctx context.Context, s *harness.Setup, share int) {
@@ -54,9 +47,8 @@ func (e *env) openLayered(ctx context.Context, s *harness.Setup, share int) {
 	}
 	name := fmt.Sprintf("layered claim + complete, batches of %d, %d %% duplicates",
 		batchIDs, share)
-	s.Pair(harness.Pair{Name: name, Side: withFilter, Against: withoutFilter,
-		Goal: harness.AtLeast(1, 0)},
-		harness.Pair{Name: name + ", for comparison", Side: withoutFilter})
+	s.Compare(withFilter, withoutFilter).Called(name).Wants(harness.AtLeast(1, 0))
+	s.Compare(withoutFilter, "").Called(name + ", for comparison")
 	s.Multiple, s.MaxKeys = batchIDs, max(e.oldKeys()/10, batchIDs)
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/owned"
-	"github.com/onceward/onceward/redisadapter"
 )
 
 // Sides of a stream over partitions that have one owner, and over a shared Redis.
@@ -28,25 +27,22 @@ const (
 )
 
 // owned: batches of streams, with an owner and without.
-func (e *env) owned() []harness.Group {
-	if e.redis == nil {
-		return nil
+func (e *env) owned(all *harness.Groups) {
+	for _, s := range []stream{{share: 0}, {share: 10}, {share: 50}, {share: 50, old: true},
+		{share: 90}} {
+		e.stream(all, s)
 	}
-	return []harness.Group{e.ownedGroup(stream{share: 0}), e.ownedGroup(stream{share: 10}),
-		e.ownedGroup(stream{share: 50}), e.ownedGroup(stream{share: 50, old: true}),
-		e.ownedGroup(stream{share: 90})}
 }
 
-func (e *env) ownedGroup(s stream) harness.Group {
+func (e *env) stream(all *harness.Groups, s stream) {
 	family, title := "owned", fmt.Sprintf("owned, %d %% duplicates", s.share)
 	if s.old {
 		family, title = "owned, old duplicates", title+", old ones"
 	}
-	return harness.Group{Workload: family, X: float64(s.share), Title: title,
-		Detail: s.share == 10 || s.share == 90,
-		Open: func(ctx context.Context, setup *harness.Setup) {
-			e.openOwnedStream(ctx, setup, s, title)
-		}}
+	all.Add(family, s.share, title, func(ctx context.Context, setup *harness.Setup) {
+		compareOwned(setup, title, s.share == 0)
+		e.openStream(ctx, setup, s)
+	}).Detail = s.share == 10 || s.share == 90
 }
 
 // ownedKeys is how long a stream is: long enough to fill fresh sets, all but the last of which are
@@ -69,7 +65,7 @@ type streamed struct {
 	now made // of the timing that comes, or runs
 }
 
-func (e *env) openOwnedStream(ctx context.Context, setup *harness.Setup, s stream, title string) {
+func (e *env) openStream(ctx context.Context, setup *harness.Setup, s stream) {
 	if e.redis.Own {
 		e.redis.Empty(ctx)
 	}
@@ -79,7 +75,6 @@ func (e *env) openOwnedStream(ctx context.Context, setup *harness.Setup, s strea
 	// right before its timing
 	setup.Keys = func(n int) []string { st.now = s.make(n); return st.now.keys }
 	setup.ServerCPU = e.redis.CPU()
-	setup.Pair(ownedPairs(title, s)...)
 	raw := work.DialRaw(ctx, setup, e.redis.Addr, workers)
 	// the least that claim and completion cost without an owner: a command each, in pipelines
 	st.side(rawSide, func(ctx context.Context, worker int, keys []string, did effect) (ran int) {
@@ -93,9 +88,17 @@ func (e *env) openOwnedStream(ctx context.Context, setup *harness.Setup, s strea
 		}
 		return ran
 	}, nil, nil)
-	st.shared(ctx, n*(e.rounds+3)) // keys of all timings
-	st.owner(ctx, ownedTwo)
-	st.owner(ctx, ownedOne)
+	origins := [workers]dedup.Origin{{Source: ownedSource}, {Source: ownedSource, Partition: 1}}
+	shared := func(l work.Layout) batches {
+		l = l.Expecting(n * (e.rounds + 3)) // keys of all timings
+		return batches{l.Open(ctx, setup, e.redis.Addr, 0), &origins}
+	}
+	seen := shared(work.SeenOnly)
+	st.side(sharedTwo, seen.apart, nil, nil)
+	st.side(sharedOne, seen.merged, nil, nil)
+	st.side(sharedSmall, shared(work.Compact).apart, nil, nil)
+	st.owner(ctx, ownedTwo, func(b batches) consumer { return b.apart })
+	st.owner(ctx, ownedOne, func(b batches) consumer { return b.merged })
 }
 
 type effect func(key string)
@@ -124,19 +127,8 @@ func (st *streamed) side(name string, c consumer, before func(context.Context),
 	}, func(ctx context.Context, t *harness.Timing) { all(ctx, t.Keys, st.now.news) })
 }
 
-func (st *streamed) shared(ctx context.Context, keys int) {
-	origins := [workers]dedup.Origin{{Source: ownedSource}, {Source: ownedSource, Partition: 1}}
-	open := func(kind redisadapter.Layout) batches {
-		return batches{work.Of(kind).Expecting(keys).Open(ctx, st.Setup, st.e.redis.Addr, 0),
-			&origins}
-	}
-	seen := open(redisadapter.SeenOnly)
-	st.side(sharedTwo, seen.apart, nil, nil)
-	st.side(sharedOne, seen.merged, nil, nil)
-	st.side(sharedSmall, open(redisadapter.Compact).apart, nil, nil)
-}
-
-func (st *streamed) owner(ctx context.Context, side string) {
+// owner adds a side whose partitions have one.
+func (st *streamed) owner(ctx context.Context, side string, consume func(batches) consumer) {
 	o := openOwned(ctx, st.Setup, st.e.redis.Addr, func(prefix string) owned.Options {
 		return ownedOptions(prefix, ownedPlan)
 	})
@@ -145,48 +137,31 @@ func (st *streamed) owner(ctx context.Context, side string) {
 		Namespace: "bench", Window: 24 * time.Hour, Hold: time.Hour, LeaseTTL: lease,
 		StoreTimeout: lease / 2, SeenOnly: true,
 	}))
-	b := batches{&work.Deduper{Deduper: d}, &o.origins}
-	c := b.apart
-	if side == ownedOne {
-		c = b.merged
-	}
+	c := consume(batches{&work.Deduper{Deduper: d}, &o.origins})
 	st.side(side, c, o.take, func(ctx context.Context, ran int) {
 		o.fold(ctx)
 		o.proven(ran)
 	})
 }
 
-// ownedPairs compares what has the same number of exchanges; the raw commands have two.
-func ownedPairs(title string, s stream) (pairs []harness.Pair) {
-	name := func(side string) string {
-		if side == ownedOne {
-			return title + ", batches of 256, one exchange a batch"
-		}
-		return title + ", batches of 256"
-	}
-	add := func(side, against string, goal harness.Goal) {
-		pairs = append(pairs, harness.Pair{Name: name(side), Side: side, Against: against,
-			Goal: goal})
-	}
-	cpu := func(side, against string, goal harness.Goal) {
-		pairs = append(pairs, harness.Pair{Name: name(side) + ", Redis CPU", Side: side,
-			Against: against, Metric: harness.ServerMicros, Goal: goal})
-	}
-	least, three, third := harness.AtLeast(1, 0), harness.When(s.share == 0, harness.AtLeast(3, 5)),
-		harness.When(s.share == 0, harness.AtMost(0.333, 0.2))
-	add(ownedTwo, rawSide, three)
-	add(ownedTwo, sharedTwo, least)
-	add(ownedTwo, sharedSmall, least)
-	add(ownedOne, rawSide, three)
-	add(ownedOne, sharedOne, least)
-	cpu(ownedTwo, rawSide, third)
-	cpu(ownedTwo, sharedTwo, noGoal)
-	cpu(ownedOne, rawSide, third)
-	add(rawSide, "", noGoal)
+// compareOwned compares what has the same number of exchanges; the raw commands have two.
+func compareOwned(s *harness.Setup, title string, goals bool) {
+	two, one := title+", batches of 256", title+", batches of 256, one exchange a batch"
+	least := harness.AtLeast(1, 0)
+	three := harness.When(goals, harness.AtLeast(3, 5))
+	third := harness.When(goals, harness.AtMost(0.333, 0.2))
+	s.Compare(ownedTwo, rawSide).Called(two).Wants(three)
+	s.Compare(ownedTwo, sharedTwo).Called(two).Wants(least)
+	s.Compare(ownedTwo, sharedSmall).Called(two).Wants(least)
+	s.Compare(ownedOne, rawSide).Called(one).Wants(three)
+	s.Compare(ownedOne, sharedOne).Called(one).Wants(least)
+	s.Compare(ownedTwo, rawSide).Called(two + ", Redis CPU").In(harness.ServerMicros).Wants(third)
+	s.Compare(ownedTwo, sharedTwo).Called(two + ", Redis CPU").In(harness.ServerMicros)
+	s.Compare(ownedOne, rawSide).Called(one + ", Redis CPU").In(harness.ServerMicros).Wants(third)
+	s.Compare(rawSide, "").Called(two)
 	for _, side := range []string{sharedTwo, sharedOne, sharedSmall} {
-		add(side, rawSide, noGoal)
+		s.Compare(side, rawSide).Called(two)
 	}
-	return pairs
 }
 
 // consumeAll has every worker run its half of keys, of which so many are new. A side that ran

@@ -83,8 +83,9 @@ func TestOwnedRunsEachOnce(t *testing.T) {
 	sides := []string{ownedTwo, ownedOne, sharedTwo, sharedOne, sharedSmall, rawSide}
 	for _, s := range []stream{{share: 90}, {share: 50, old: true}} {
 		clear(ran)
-		rows, err := harness.Runner{Rounds: 1, Budget: time.Millisecond}.Run(t.Context(),
-			[]harness.Group{e.ownedGroup(s)})
+		var group harness.Groups
+		e.stream(&group, s)
+		rows, err := harness.Runner{Rounds: 1, Budget: time.Millisecond}.Run(t.Context(), group)
 		require.NoError(t, err)
 		m := s.make(e.ownedKeys(s))
 		const timings = 3 // two before the round that counts
@@ -120,10 +121,9 @@ func TestTimingFolds(t *testing.T) {
 	redis := embedded(t)
 	o := openOwned(t.Context(), opened(t), redis.Addr, (&env{marks: 60_000}).oneGeneration)
 	o.take(t.Context())
-	l := &loaded{e: &env{marks: freshMembers + 2*marksAtOnce}, o: o}
 	ctx, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()
-	l.markAll(ctx)
+	o.markAll(ctx, freshMembers+2*marksAtOnce)
 	assert.Equal(t, uint64(1), o.unfolded(ctx, 0), "sets to be folded")
 	o.fold(ctx)
 	assert.Zero(t, o.unfolded(ctx, 0), "sets that are left")

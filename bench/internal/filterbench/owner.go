@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,10 @@ const (
 	ownedParts = 256
 	// patience is for what takes milliseconds.
 	patience = time.Minute
+
+	ownedWindow = 24 * time.Hour
+	ownedHold   = time.Hour
+	ownedLease  = 30 * time.Second
 )
 
 type owner struct {
@@ -46,8 +51,8 @@ type owner struct {
 
 func ownedOptions(prefix string, keys int) owned.Options {
 	return owned.Options{
-		Prefix: prefix, Secret: []byte("secret of the benchmarks"), Window: 24 * time.Hour,
-		Hold: time.Hour, Lease: 30 * time.Second, ExpectedKeys: keys,
+		Prefix: prefix, Secret: []byte("secret of the benchmarks"), Window: ownedWindow,
+		Hold: ownedHold, Lease: ownedLease, ExpectedKeys: keys,
 	}
 }
 
@@ -80,16 +85,16 @@ func (o *owner) take(ctx context.Context) {
 			must.Do(o.held[w].Release(ctx))
 		}
 		must.True(o.used < ownedParts, "filterbench: all %d partitions were used", ownedParts)
-		o.held[w] = o.acquire(ctx,
-			owned.Partition{Source: ownedSource, Number: o.used, Count: ownedParts})
+		o.held[w] = o.acquire(ctx, o.used)
 		o.origins[w] = dedup.Origin{Source: ownedSource, Partition: o.used}
 		o.used++
 	}
 }
 
 // acquire waits until the filter is loaded.
-func (o *owner) acquire(ctx context.Context, p owned.Partition) *owned.Ownership {
-	own := must.Get(o.store.Acquire(ctx, p))
+func (o *owner) acquire(ctx context.Context, number int32) *owned.Ownership {
+	own := must.Get(o.store.Acquire(ctx,
+		owned.Partition{Source: ownedSource, Number: number, Count: ownedParts}))
 	until(ctx, func(int) bool {
 		must.Do(context.Cause(own.Context()))
 		return own.Stats().Loaded
@@ -117,20 +122,16 @@ func until(ctx context.Context, over func(n int) bool) {
 // looks for what is to be done when it acquires something: so it is made to.
 func (o *owner) fold(ctx context.Context) {
 	until(ctx, func(n int) bool {
-		for w := range workers {
-			if o.unfolded(ctx, o.origins[w].Partition) == 0 {
-				continue
+		folded := !slices.ContainsFunc(o.origins[:], func(from dedup.Origin) bool {
+			return o.unfolded(ctx, from.Partition) > 0
+		})
+		if !folded && n%50 == 0 {
+			if o.nudge != nil {
+				must.Do(o.nudge.Release(ctx))
 			}
-			if n%50 == 0 {
-				if o.nudge != nil {
-					must.Do(o.nudge.Release(ctx))
-				}
-				nobody := owned.Partition{Source: "nobody", Count: 1}
-				o.nudge = must.Get(o.store.Acquire(ctx, nobody))
-			}
-			return false
+			o.nudge = must.Get(o.store.Acquire(ctx, owned.Partition{Source: "nobody", Count: 1}))
 		}
-		return true
+		return folded
 	})
 }
 
@@ -165,23 +166,10 @@ func (o *owner) proven(ran int) {
 // marksAtOnce is how many keys are begun, or marked, in one call: the most that it takes.
 const marksAtOnce = 4096
 
-// loads: how long a new owner of a partition reads its marks, and what they take.
-func (e *env) loads() []harness.Group {
-	if e.redis == nil || e.marks == 0 {
-		return nil
-	}
-	return []harness.Group{{
-		Workload: "owned load", X: float64(e.marks),
-		Title: fmt.Sprintf("owned, load of %s marks", harness.Short(e.marks)), Open: e.measureLoad,
-	}}
-}
-
-type loaded struct {
-	*harness.Setup
-
-	e     *env
-	o     *owner
-	meter harness.Meter
+// load: how long a new owner of a partition reads its marks, and what they take.
+func (e *env) load(all *harness.Groups) {
+	all.Add("owned load", e.marks, fmt.Sprintf("owned, load of %s marks", harness.Short(e.marks)),
+		e.measureLoad)
 }
 
 func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
@@ -191,117 +179,102 @@ func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
 	e.built = nil
 	o := openOwned(ctx, s, e.redis.Addr, e.oneGeneration)
 	o.take(ctx)
-	l := &loaded{s, e, o, harness.Meter{ServerCPU: e.redis.CPU()}}
-	l.fill(ctx)
-	l.load(ctx)
+	name := fmt.Sprintf("owned, a partition of %s marks, ", harness.Short(e.marks))
+	meter := harness.Meter{ServerCPU: e.redis.CPU()}
+	timed := func(do func()) harness.Sample {
+		before := meter.Read(ctx)
+		do()
+		return before.To(meter.Read(ctx), e.marks)
+	}
+	row := func(side string, goal harness.Goal, samples ...harness.Sample) {
+		var took []float64 // for all marks
+		for _, s := range samples {
+			took = append(took, float64(e.marks)/s.Rate)
+		}
+		usage := harness.UsageOf(samples)
+		r := harness.Figure(name+side, side, harness.Median(took), "s", goal)
+		r.Rounds, r.ClientUS, r.ServerUS = len(samples), usage.ClientUS, usage.ServerUS
+		s.Row(r)
+	}
+	before := e.memoryOfRedis(ctx)
+	row("begun, marked and folded, in batches of 4096", noGoal, timed(func() {
+		o.markAll(ctx, e.marks)
+		o.fold(ctx)
+	}))
+	if before > 0 {
+		s.Row(harness.Figure(name+"memory of Redis", "memory of Redis",
+			float64(e.memoryOfRedis(ctx)-before)/float64(e.marks), "bytes/key", noGoal))
+	}
+	var samples []harness.Sample
+	for range min(e.rounds, 3) { // acquired by others, one after the other
+		must.Do(o.held[0].Release(ctx))
+		samples = append(samples, timed(func() { o.held[0] = o.acquire(ctx, 0) }))
+		s := o.held[0].Stats()
+		must.True(s.OfMembers == int64(e.marks) && s.Members >= s.OfMembers,
+			"filterbench: %d members were loaded, of %d that are counted and %d that were marked",
+			s.Members, s.OfMembers, e.marks)
+	}
+	row("acquired and loaded from the sets", harness.ValueAtMost(15, 0, "s"), samples...)
+}
+
+// memoryOfRedis is 0 where it is unknown.
+func (e *env) memoryOfRedis(ctx context.Context) int {
+	if e.redis.Embedded || !e.redis.Own {
+		return 0
+	}
+	return e.redis.Memory(ctx)
 }
 
 // oneGeneration plans a generation for all marks, as they come within minutes: buckets are as full
 // as they are to be.
 func (e *env) oneGeneration(prefix string) owned.Options {
 	opts := ownedOptions(prefix, 1)
-	opts.ExpectedKeys = int(float64(e.marks) * 4 * opts.Window.Seconds() /
-		(opts.Window + opts.Hold).Seconds())
+	opts.ExpectedKeys = int(float64(e.marks) * 4 * ownedWindow.Seconds() /
+		(ownedWindow + ownedHold).Seconds())
 	opts.InFlight = 4 * workers * marksAtOnce
 	return opts
 }
 
-func (l *loaded) fill(ctx context.Context) {
-	before := l.memory(ctx)
-	l.row("begun, marked and folded, in batches of 4096", noGoal, l.time(ctx, func() {
-		l.markAll(ctx)
-		l.o.fold(ctx)
-	}))
-	if before > 0 {
-		l.Row(harness.Figure(l.name("memory of Redis"), "memory of Redis",
-			float64(l.memory(ctx)-before)/float64(l.e.marks), "bytes/key", noGoal))
-	}
-}
-
-func (l *loaded) markAll(ctx context.Context) {
+// markAll begins and ends as many keys as there are to be marks, in the first partition.
+func (o *owner) markAll(ctx context.Context, marks int) {
 	var next atomic.Int64
-	work.Parallel(ctx, workers, func(ctx context.Context, _ int) { l.mark(ctx, &next) })
-}
-
-func (l *loaded) mark(ctx context.Context, next *atomic.Int64) {
-	opts := l.e.oneGeneration("")
-	var reqs []dedup.ClaimRequest
-	var changes []dedup.Change
-	for {
-		to := next.Add(marksAtOnce)
-		from := to - marksAtOnce
-		if from >= int64(l.e.marks) {
-			return
-		}
-		reqs, changes = reqs[:0], changes[:0]
-		for n := from; n < min(to, int64(l.e.marks)); n++ {
-			key := dedup.ID(id(uint64(n))) // from 0
-			binary.BigEndian.PutUint64(key[8:], uint64(n)*0xff51afd7ed558ccd)
-			reqs = append(reqs, dedup.ClaimRequest{ID: key, Token: dedup.Token(key),
-				Lease: opts.Lease / 3, Hold: opts.Hold, Origin: l.o.origins[0]})
-		}
-		for i, a := range l.o.store.Claim(ctx, reqs) {
-			if a.Err != nil || a.Outcome != dedup.Acquired {
-				must.Do(fmt.Errorf("a new key is %v: %w", a.Outcome, errors.Join(a.Err)))
+	work.Parallel(ctx, workers, func(ctx context.Context, _ int) {
+		reqs, changes := make([]dedup.ClaimRequest, 0, marksAtOnce), []dedup.Change{}
+		for {
+			to := int(next.Add(marksAtOnce))
+			if to-marksAtOnce >= marks {
+				return
 			}
-			changes = append(changes, dedup.Change{
-				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
-				State: dedup.StateSucceeded, Lease: opts.Lease / 3,
-				Hold: opts.Hold, Window: opts.Window, Landed: true,
-				Until: time.Now().Add(opts.Lease / 3), Origin: l.o.origins[0],
-			})
-		}
-		for _, a := range l.o.store.Finish(ctx, changes) {
-			if a.Err != nil || !a.Held {
-				must.Do(fmt.Errorf("a mark was not written: %w", errors.Join(a.Err)))
+			reqs = reqs[:0]
+			for n := to - marksAtOnce; n < min(to, marks); n++ {
+				key := dedup.ID(id(uint64(n))) // from 0
+				binary.BigEndian.PutUint64(key[8:], uint64(n)*0xff51afd7ed558ccd)
+				reqs = append(reqs, dedup.ClaimRequest{ID: key, Token: dedup.Token(key),
+					Lease: ownedLease / 3, Hold: ownedHold, Origin: o.origins[0]})
 			}
+			changes = o.mark(ctx, reqs, changes[:0])
+		}
+	})
+}
+
+// mark begins keys and ends them. It uses changes, which it returns for the next time.
+func (o *owner) mark(ctx context.Context, reqs []dedup.ClaimRequest,
+	changes []dedup.Change) []dedup.Change {
+	for i, a := range o.store.Claim(ctx, reqs) {
+		if a.Err != nil || a.Outcome != dedup.Acquired {
+			must.Do(fmt.Errorf("a new key is %v: %w", a.Outcome, errors.Join(a.Err)))
+		}
+		changes = append(changes, dedup.Change{
+			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
+			State: dedup.StateSucceeded, Lease: reqs[i].Lease, Hold: reqs[i].Hold,
+			Window: ownedWindow, Landed: true, Until: time.Now().Add(reqs[i].Lease),
+			Origin: o.origins[0],
+		})
+	}
+	for _, a := range o.store.Finish(ctx, changes) {
+		if a.Err != nil || !a.Held {
+			must.Do(fmt.Errorf("a mark was not written: %w", errors.Join(a.Err)))
 		}
 	}
-}
-
-// load has the partition acquired by others, one after the other.
-func (l *loaded) load(ctx context.Context) {
-	var samples []harness.Sample
-	for range min(l.e.rounds, 3) {
-		must.Do(l.o.held[0].Release(ctx))
-		samples = append(samples, l.time(ctx, func() {
-			l.o.held[0] = l.o.acquire(ctx,
-				owned.Partition{Source: ownedSource, Number: 0, Count: ownedParts})
-		}))
-		s := l.o.held[0].Stats()
-		must.True(s.OfMembers == int64(l.e.marks) && s.Members >= s.OfMembers,
-			"filterbench: %d members were loaded, of %d that are counted and %d that were marked",
-			s.Members, s.OfMembers, l.e.marks)
-	}
-	l.row("acquired and loaded from the sets", harness.ValueAtMost(15, 0, "s"), samples...)
-}
-
-func (l *loaded) time(ctx context.Context, do func()) harness.Sample {
-	before := l.meter.Read(ctx)
-	do()
-	return before.To(l.meter.Read(ctx), l.e.marks)
-}
-
-// memory of Redis; 0 where it is unknown.
-func (l *loaded) memory(ctx context.Context) int {
-	if l.e.redis.Embedded || !l.e.redis.Own {
-		return 0
-	}
-	return l.e.redis.Memory(ctx)
-}
-
-func (l *loaded) name(side string) string {
-	return fmt.Sprintf("owned, a partition of %s marks, %s", harness.Short(l.e.marks), side)
-}
-
-// row is how long something takes for all marks.
-func (l *loaded) row(side string, goal harness.Goal, samples ...harness.Sample) {
-	var took []float64
-	for _, s := range samples {
-		took = append(took, float64(l.e.marks)/s.Rate)
-	}
-	r, usage := harness.Figure(l.name(side), side, harness.Median(took), "s", goal),
-		harness.UsageOf(samples)
-	r.Rounds, r.ClientUS, r.ServerUS = len(samples), usage.ClientUS, usage.ServerUS
-	l.Row(r)
+	return changes
 }

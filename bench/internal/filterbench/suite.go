@@ -6,7 +6,6 @@ package filterbench
 import (
 	"context"
 	"encoding/binary"
-	"slices"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
@@ -67,10 +66,22 @@ type env struct {
 
 func (e *env) most() int { return e.sizes[len(e.sizes)-1] }
 
-func (e *env) groups() []harness.Group {
-	return slices.Concat(e.answers(), []harness.Group{e.memory()}, e.rates(),
-		[]harness.Group{e.rotation(), e.snapshots()}, e.degraded(), e.layered(), e.owned(),
-		e.loads())
+func (e *env) groups() (all harness.Groups) {
+	families := []func(*harness.Groups){e.answers, e.memory, e.rates, e.rotation, e.snapshots,
+		e.degraded}
+	if e.redis != nil && e.records != nil {
+		families = append(families, e.layered)
+	}
+	if e.redis != nil {
+		families = append(families, e.owned)
+	}
+	if e.redis != nil && e.marks > 0 {
+		families = append(families, e.load)
+	}
+	for _, add := range families {
+		add(&all)
+	}
+	return all
 }
 
 // window is that of all filters here: four slices of 1000 s.

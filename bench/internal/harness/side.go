@@ -98,6 +98,28 @@ type Pair struct {
 	Goal   Goal
 }
 
+// Called names the row.
+func (p *Pair) Called(name string) *Pair { p.Name = name; return p }
+
+// As says how the row calls what the side is compared with.
+func (p *Pair) As(text string) *Pair { p.Text = text; return p }
+
+// In sets the metric.
+func (p *Pair) In(m Metric) *Pair { p.Metric = m; return p }
+
+// Wants sets the goal.
+func (p *Pair) Wants(g Goal) *Pair { p.Goal = g; return p }
+
+// Groups are the workloads of a suite.
+type Groups []Group
+
+// Add adds a workload at one parameter. It may be changed until the next one is added.
+func (g *Groups) Add(workload string, x int, title string,
+	open func(context.Context, *Setup)) *Group {
+	*g = append(*g, Group{Workload: workload, X: float64(x), Title: title, Open: open})
+	return &(*g)[len(*g)-1]
+}
+
 // Group is one workload at one parameter.
 type Group struct {
 	Workload string  // the family
@@ -147,8 +169,12 @@ func (s *Setup) External(name string, sample func(context.Context) Sample) {
 	s.Sides = append(s.Sides, Side{Name: name, External: sample})
 }
 
-// Pair adds pairs.
-func (s *Setup) Pair(pairs ...Pair) { s.Pairs = append(s.Pairs, pairs...) }
+// Compare adds a row to be, of keys/s and without a goal unless the caller changes it, which may be
+// done until the next one is added. Against is a side, or empty.
+func (s *Setup) Compare(side, against string) *Pair {
+	s.Pairs = append(s.Pairs, Pair{Side: side, Against: against})
+	return &s.Pairs[len(s.Pairs)-1]
+}
 
 // Row adds a row that is known.
 func (s *Setup) Row(rows ...Row) { s.Rows = append(s.Rows, rows...) }

@@ -52,6 +52,7 @@ type compared struct {
 	goal          harness.Goal
 }
 
+// family has the sides of a workload, and what they are compared with.
 var family = map[string]struct {
 	sides []string
 	pairs []compared
@@ -60,42 +61,41 @@ var family = map[string]struct {
 		[]string{bareSide, rawTwo, oursMemory, oursRedis, byHandSide, oursSQL, fiberBare,
 			fiberMemory, fiberRedis},
 		[]compared{
-			{rawTwo, bareSide, harness.Goal{}},
+			{side: rawTwo, against: bareSide},
 			{oursMemory, bareSide, harness.AtMost(2, 0)},
 			{oursRedis, rawTwo, harness.AtMost(1.5, 0)},
 			{oursRedis, fiberRedis, harness.AtMost(1, 0)},
 			{oursSQL, byHandSide, harness.AtMost(1.5, 0)},
-			{fiberMemory, fiberBare, harness.Goal{}},
-			{fiberRedis, fiberBare, harness.Goal{}},
+			{side: fiberMemory, against: fiberBare},
+			{side: fiberRedis, against: fiberBare},
 		},
 	},
 	Replay: {
 		[]string{bareSide, rawOne, oursMemory, oursRedis, fiberBare, fiberMemory, fiberRedis},
 		[]compared{
-			{rawOne, bareSide, harness.Goal{}},
+			{side: rawOne, against: bareSide},
 			{oursMemory, bareSide, harness.AtMost(2, 0)},
 			{oursRedis, rawOne, harness.AtMost(1.5, 0)},
-			{oursRedis, fiberRedis, harness.Goal{}},
-			{fiberMemory, fiberBare, harness.Goal{}},
-			{fiberRedis, fiberBare, harness.Goal{}},
+			{side: oursRedis, against: fiberRedis},
+			{side: fiberMemory, against: fiberBare},
+			{side: fiberRedis, against: fiberBare},
 		},
 	},
 }
 
 // groups are the workloads: both families, from one connection and from sixteen.
-func (e *env) groups() (all []harness.Group) {
+func (e *env) groups() (all harness.Groups) {
 	for _, name := range []string{New, Replay} {
 		for _, callers := range []int{1, 16} {
 			title := fmt.Sprintf("%s, %s", name, harness.Count(callers, "connection"))
-			all = append(all, harness.Group{Workload: name, X: float64(callers), Title: title,
-				Open: func(ctx context.Context, s *harness.Setup) {
-					s.Multiple = callers
-					for _, side := range e.sides(name) {
-						again := name == Replay && side != bareSide && side != fiberBare
-						s.Sides = append(s.Sides, e.newParty(ctx, s, side, again, callers).side())
-					}
-					s.Pair(e.pairs(name)...)
-				}})
+			all.Add(name, callers, title, func(ctx context.Context, s *harness.Setup) {
+				s.Multiple = callers
+				for _, side := range e.sides(name) {
+					again := name == Replay && side != bareSide && side != fiberBare
+					s.Sides = append(s.Sides, e.newParty(ctx, s, side, again, callers).side())
+				}
+				e.compare(s, name)
+			})
 		}
 	}
 	return all
@@ -110,22 +110,21 @@ func (e *env) sides(name string) []string {
 	})
 }
 
-// pairs are the medians of each side, and how they compare; last, the 99th percentiles.
-func (e *env) pairs(name string) []harness.Pair {
-	var pairs, tails []harness.Pair
-	for _, side := range e.sides(name) {
-		before := len(pairs)
-		for _, c := range family[name].pairs {
-			if c.side == side {
-				pairs = append(pairs, harness.Pair{Side: side, Against: c.against,
-					Metric: harness.P50, Goal: c.goal})
-				tails = append(tails, harness.Pair{Side: side, Against: c.against,
-					Metric: harness.P99})
+// compare adds the medians of each side, and how they compare; last, the 99th percentiles.
+func (e *env) compare(s *harness.Setup, name string) {
+	for _, metric := range []harness.Metric{harness.P50, harness.P99} {
+		for _, side := range e.sides(name) {
+			alone := true
+			for _, c := range family[name].pairs {
+				if c.side == side {
+					alone = false
+					s.Compare(side, c.against).In(metric).
+						Wants(harness.When(metric == harness.P50, c.goal))
+				}
+			}
+			if alone && metric == harness.P50 {
+				s.Compare(side, "").In(metric)
 			}
 		}
-		if len(pairs) == before {
-			pairs = append(pairs, harness.Pair{Side: side, Metric: harness.P50})
-		}
 	}
-	return append(pairs, tails...)
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/redisadapter"
 )
 
 // clientConfig is the client of every side.
@@ -37,13 +36,13 @@ func (j job) do(m *sarama.ConsumerMessage) {
 
 // adapter is kafkaadapter with claims in Redis. A message is finished when it is on record, or
 // known to be a duplicate.
-func adapter(kind redisadapter.Layout) func(context.Context, job) consumer {
+func adapter(l work.Layout) func(context.Context, job) consumer {
 	return func(ctx context.Context, j job) consumer {
 		handle := func(_ context.Context, m *kafkaadapter.Message) error {
 			j.do(m.ConsumerMessage)
 			return nil
 		}
-		return j.claimed(ctx, kind, handle, dedup.Observer{
+		return j.claimed(ctx, l, handle, dedup.Observer{
 			Ended: func(dedup.Event) { j.done.add(1) },
 			Claimed: func(e dedup.Event) {
 				if e.Outcome == dedup.Duplicate {
@@ -54,9 +53,9 @@ func adapter(kind redisadapter.Layout) func(context.Context, job) consumer {
 	}
 }
 
-func (j job) claimed(ctx context.Context, kind redisadapter.Layout, handle kafkaadapter.Handler,
+func (j job) claimed(ctx context.Context, l work.Layout, handle kafkaadapter.Handler,
 	o dedup.Observer) consumer {
-	d := work.Of(kind).Open(ctx, j.Setup, j.redis, 0, func(c *dedup.Config) { c.Observer = o })
+	d := l.Open(ctx, j.Setup, j.redis, 0, func(c *dedup.Config) { c.Observer = o })
 	return j.adapted(kafkaadapter.Config{Deduper: d.Deduper, Group: j.group, Handler: handle})
 }
 
@@ -74,9 +73,9 @@ func (j job) adapted(cfg kafkaadapter.Config) consumer {
 
 // redisOnly claims and completes the ids of the log in batches, with a goroutine per
 // partition and no Kafka: the most that the store lets a consumer do.
-func redisOnly(kind redisadapter.Layout) func(context.Context, job) consumer {
+func redisOnly(l work.Layout) func(context.Context, job) consumer {
 	return func(ctx context.Context, j job) consumer {
-		d := work.Of(kind).Open(ctx, j.Setup, j.redis, 0)
+		d := l.Open(ctx, j.Setup, j.redis, 0)
 		cycle := d.Batch([]dedup.Outcome{dedup.Acquired, dedup.Duplicate}, nil)
 		return func(ctx context.Context) error {
 			all, ctx := errgroup.WithContext(ctx)

@@ -84,7 +84,6 @@ func TestFastPartitionAloneCounts(t *testing.T) {
 				done.await(ctx, 50, failed)
 			})
 	}))
-	assert.Equal(t, "fast partition next to one whose messages take 20 ms", e.neighbors().Title)
 }
 
 // The pairs of a point speak of its sides, and every layout has the goal next to its limits once;
@@ -96,7 +95,9 @@ func TestPairs(t *testing.T) {
 			names = append(names, s.name)
 		}
 		goals := map[string]int{}
-		for _, pair := range p.pairs() {
+		setup := &harness.Setup{}
+		p.compare(setup)
+		for _, pair := range setup.Pairs {
 			assert.Subset(t, names, []string{pair.Side, pair.Against, pair.Or}, p.title())
 			if pair.Goal == (harness.Goal{}) {
 				continue
@@ -119,7 +120,9 @@ func TestPairsOfChosenSides(t *testing.T) {
 	rich := adapterSide("rich")
 	e := &env{choose: func(side string) bool { return side == rich || side == naiveSide }}
 	var rows []string
-	for _, p := range e.chosen(point{partitions: 4, value: 100}.pairs()) {
+	s := &harness.Setup{}
+	point{partitions: 4, value: 100}.compare(s)
+	for _, p := range e.chosen(s.Pairs) {
 		rows = append(rows, strings.Join([]string{p.Side, p.Against + p.Or, p.Goal.String()}, "; "))
 	}
 	assert.Equal(t, []string{

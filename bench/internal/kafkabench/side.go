@@ -20,7 +20,6 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/redisadapter"
 )
 
 type env struct {
@@ -183,23 +182,21 @@ const (
 )
 
 // neighbors: a slow partition must not hold up a fast one.
-func (e *env) neighbors() harness.Group {
+func (e *env) neighbors(all *harness.Groups) {
 	const title = "fast partition next to one whose messages take 20 ms"
-	return harness.Group{Workload: "neighbors", Title: title,
-		Open: func(_ context.Context, s *harness.Setup) {
-			// Two topics of two partitions: in the first the slow one is empty.
-			alone := e.newLog(100, [][]string{nil,
-				harness.FreshKeys(e.warmUp(2) + e.messages + e.behind)})
-			next := e.newLog(100, [][]string{slowNumber: harness.FreshKeys(e.behind),
-				1: alone.IDs[1]})
-			e.write(s, alone)
-			e.write(s, next)
-			s.Sides = []harness.Side{e.timed(side{aloneSide, fastOnly}, alone),
-				e.timed(side{nextSide, fastOnly}, next)}
-			s.Pair(harness.Pair{Side: nextSide, Against: aloneSide, Metric: harness.Messages,
-				Goal: harness.AtLeast(0.8, 0)},
-				harness.Pair{Side: aloneSide, Metric: harness.Messages})
-		}}
+	all.Add("neighbors", 0, title, func(_ context.Context, s *harness.Setup) {
+		// Two topics of two partitions: in the first the slow one is empty.
+		alone := e.newLog(100, [][]string{nil,
+			harness.FreshKeys(e.warmUp(2) + e.messages + e.behind)})
+		next := e.newLog(100, [][]string{slowNumber: harness.FreshKeys(e.behind),
+			1: alone.IDs[1]})
+		e.write(s, alone)
+		e.write(s, next)
+		s.Sides = []harness.Side{e.timed(side{aloneSide, fastOnly}, alone),
+			e.timed(side{nextSide, fastOnly}, next)}
+		s.Compare(nextSide, aloneSide).In(harness.Messages).Wants(harness.AtLeast(0.8, 0))
+		s.Compare(aloneSide, "").In(harness.Messages)
+	})
 }
 
 // fastOnly is the adapter, of which only the fast partition's messages count. They count
@@ -213,36 +210,34 @@ func fastOnly(ctx context.Context, j job) consumer {
 		work.Pause(ctx, slowTakes)
 		return context.Cause(ctx)
 	}
-	return j.claimed(ctx, redisadapter.Rich, handle, dedup.Observer{})
+	return j.claimed(ctx, work.Rich, handle, dedup.Observer{})
 }
 
 // every is how far apart messages are sent whose latency is measured.
 const every = 10 * time.Millisecond
 
 // latency: how long a message of a quiet topic takes from send to handler.
-func (e *env) latency() harness.Group {
+func (e *env) latency(all *harness.Groups) {
 	const title = "4 partitions, 100 messages/s"
-	return harness.Group{Workload: "latency", X: 100, Title: title,
-		Open: func(_ context.Context, s *harness.Setup) {
-			add := func(side, against string, goal harness.Goal) {
-				s.Pair(harness.Pair{Name: title + ", p50 from send to handler", Side: side,
-					Against: against, Metric: harness.P50, Goal: goal})
+	all.Add("latency", 100, title, func(_ context.Context, s *harness.Setup) {
+		add := func(side, against string) *harness.Pair {
+			return s.Compare(side, against).Called(title + ", p50 from send to handler").
+				In(harness.P50)
+		}
+		for _, l := range layouts[:2] {
+			add(adapterSide(l.name), byHandSide).Wants(harness.AtMost(1.1, 0.9))
+		}
+		add(byHandSide, "")
+		s.Pairs = e.chosen(s.Pairs)
+		for _, one := range (point{partitions: 4}).sides() {
+			isCompared := func(p harness.Pair) bool { return p.Side == one.name }
+			if slices.ContainsFunc(s.Pairs, isCompared) {
+				s.External(one.name, func(ctx context.Context) harness.Sample {
+					return e.measureLatency(ctx, one)
+				})
 			}
-			for _, l := range layouts[:2] {
-				add(adapterSide(l.name), byHandSide, harness.AtMost(1.1, 0.9))
-			}
-			add(byHandSide, "", harness.Goal{})
-			s.Pairs = e.chosen(s.Pairs)
-			for _, one := range (point{partitions: 4}).sides() {
-				if slices.ContainsFunc(s.Pairs, func(p harness.Pair) bool {
-					return p.Side == one.name
-				}) {
-					s.External(one.name, func(ctx context.Context) harness.Sample {
-						return e.measureLatency(ctx, one)
-					})
-				}
-			}
-		}}
+		}
+	})
 }
 
 // measureLatency sends messages while a side consumes them, and the first of each partition before

@@ -15,7 +15,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
-	"github.com/onceward/onceward/redisadapter"
+	"github.com/onceward/onceward/bench/internal/work"
 )
 
 // Suite is the Kafka adapter.
@@ -65,13 +65,9 @@ func adapterSide(layout string) string { return "adapter, " + layout }
 // layouts that take part: a fast one everywhere, the smallest one where little else runs.
 var layouts = []struct {
 	name   string
-	kind   redisadapter.Layout
+	layout work.Layout
 	detail bool // at one point only
-}{
-	{"rich", redisadapter.Rich, false},
-	{"seen-only", redisadapter.SeenOnly, false},
-	{"compact", redisadapter.Compact, true},
-}
+}{{"rich", work.Rich, false}, {"seen-only", work.SeenOnly, false}, {"compact", work.Compact, true}}
 
 type point struct {
 	partitions, value, share int // share: per cent duplicates
@@ -96,23 +92,22 @@ func points() (all []point) {
 	return all
 }
 
-func (e *env) groups() (groups []harness.Group) {
+func (e *env) groups() (all harness.Groups) {
 	for _, p := range points() {
-		groups = append(groups, harness.Group{
-			Workload: fmt.Sprintf("%d partitions, %d B", p.partitions, p.value),
-			X:        float64(p.share), Title: p.title(),
-			Detail: p.share == 10 || p.share == 90 ||
-				(p.partitions == 16 && p != point{16, 100, 0}),
-			Open: func(_ context.Context, s *harness.Setup) { e.open(s, p) },
-		})
+		all.Add(fmt.Sprintf("%d partitions, %d B", p.partitions, p.value), p.share, p.title(),
+			func(_ context.Context, s *harness.Setup) { e.open(s, p) }).Detail = p.share == 10 ||
+			p.share == 90 || p.partitions == 16 && p != point{16, 100, 0}
 	}
-	return append(groups, e.neighbors(), e.latency())
+	e.neighbors(&all)
+	e.latency(&all)
+	return all
 }
 
 func (e *env) open(s *harness.Setup, p point) {
 	log := e.log(p)
 	e.write(s, log)
-	s.Pairs = e.chosen(p.pairs())
+	p.compare(s)
+	s.Pairs = e.chosen(s.Pairs)
 	for _, one := range p.sides() {
 		if e.takesPart(one.name) {
 			s.Sides = append(s.Sides, e.timed(one, log))
@@ -146,39 +141,36 @@ func (p point) sides() []side {
 		{unclaimedSide, unclaimed}}
 	for _, l := range layouts {
 		if !l.detail || p.central() {
-			sides = append(sides, side{redisSide(l.name), redisOnly(l.kind)},
-				side{adapterSide(l.name), adapter(l.kind)})
+			sides = append(sides, side{redisSide(l.name), redisOnly(l.layout)},
+				side{adapterSide(l.name), adapter(l.layout)})
 		}
 	}
 	return sides
 }
 
-func (p point) pairs() (pairs []harness.Pair) {
-	add := func(side, against, or string, g harness.Goal) {
-		pairs = append(pairs, harness.Pair{Name: p.title(), Side: side, Against: against,
-			Or: or, Metric: harness.Messages, Goal: g})
+func (p point) compare(s *harness.Setup) {
+	add := func(side, against string) *harness.Pair {
+		return s.Compare(side, against).Called(p.title()).In(harness.Messages)
 	}
 	for _, l := range layouts {
 		if l.detail && !p.central() {
 			continue
 		}
 		goals := p.central() && !l.detail // next to loops that are written by hand
-		add(adapterSide(l.name), bareSide, redisSide(l.name), harness.AtLeast(0.8, 0.9))
-		add(adapterSide(l.name), naiveSide, "", harness.When(goals, harness.AtLeast(6, 9)))
-		add(adapterSide(l.name), byHandSide, "", harness.When(goals, harness.AtLeast(0.65, 0.8)))
+		ours := adapterSide(l.name)
+		add(ours, bareSide).Wants(harness.AtLeast(0.8, 0.9)).Or = redisSide(l.name)
+		add(ours, naiveSide).Wants(harness.When(goals, harness.AtLeast(6, 9)))
+		add(ours, byHandSide).Wants(harness.When(goals, harness.AtLeast(0.65, 0.8)))
 		if goals {
-			pairs = append(pairs, harness.Pair{
-				Name: p.title() + ", client CPU", Side: adapterSide(l.name), Against: byHandSide,
-				Metric: harness.ClientMicros, Goal: harness.ValueAtMost(5.5, 4.5, "us"),
-			})
+			s.Compare(ours, byHandSide).Called(p.title() + ", client CPU").In(harness.ClientMicros).
+				Wants(harness.ValueAtMost(5.5, 4.5, "us"))
 		}
-		add(redisSide(l.name), "", "", harness.Goal{})
+		add(redisSide(l.name), "")
 	}
-	add(unclaimedSide, bareSide, "", harness.Goal{})
+	add(unclaimedSide, bareSide)
 	for _, side := range []string{bareSide, naiveSide, byHandSide} {
-		add(side, "", "", harness.Goal{})
+		add(side, "")
 	}
-	return pairs
 }
 
 func (e *env) log(p point) server.Log {

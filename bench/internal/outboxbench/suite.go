@@ -54,13 +54,12 @@ const (
 	recipeFour = "row-at-a-time recipe, 4 relays, which double"
 )
 
-func (e *env) groups() (all []harness.Group) {
+func (e *env) groups() (all harness.Groups) {
 	add := func(workload string, x int, title string,
 		open func(ctx context.Context, s *harness.Setup, t *tables)) {
-		all = append(all, harness.Group{Workload: workload, X: float64(x), Title: title,
-			Open: func(ctx context.Context, s *harness.Setup) {
-				open(ctx, s, e.newTables(ctx, s))
-			}})
+		all.Add(workload, x, title, func(ctx context.Context, s *harness.Setup) {
+			open(ctx, s, e.newTables(ctx, s))
+		})
 	}
 	for x, goal := range []harness.Goal{harness.AtLeast(50, 79), harness.AtLeast(150, 257)} {
 		add("relay", x, fmt.Sprintf("relay, broker at %d ms", x),
@@ -69,11 +68,8 @@ func (e *env) groups() (all []harness.Group) {
 				t.relay(ctx, s, time.Duration(x)*time.Millisecond, goal)
 			})
 	}
-	for _, way := range []string{byPolling, bySignal, byNotifyAway} {
-		goal := harness.ValueAtMost(5, 0, "ms")
-		if way == byPolling {
-			goal = harness.ValueAtMost(15, 0, "ms")
-		}
+	for i, way := range []string{byPolling, bySignal, byNotifyAway} {
+		goal := harness.ValueAtMost([]float64{15, 5, 5}[i], 0, "ms")
 		add("wake-up", 0, "wake-up by "+way,
 			func(ctx context.Context, s *harness.Setup, t *tables) {
 				e.wakeUp(ctx, s, t, way, goal)
@@ -129,16 +125,13 @@ func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
 	s.Prepared(bareRead, t.fill, t.bareRead)
 	name := fmt.Sprintf("outbox relay, four relays, order per key, broker at %d ms",
 		rtt.Milliseconds())
-	add := func(more, side, against string, goal harness.Goal) {
-		s.Pair(harness.Pair{Name: name + more, Side: side, Against: against,
-			Metric: harness.Relayed, Goal: goal})
-	}
-	add("", four, recipeOne, goal)
-	add("", four, bareRead, harness.When(rtt == 0, harness.AtLeast(0.3, 0)))
-	add("", four, recipeFour, harness.Goal{})
-	add(", but one relay", one, recipeOne, harness.Goal{})
+	s.Compare(four, recipeOne).Called(name).In(harness.Relayed).Wants(goal)
+	s.Compare(four, bareRead).Called(name).In(harness.Relayed).
+		Wants(harness.When(rtt == 0, harness.AtLeast(0.3, 0)))
+	s.Compare(four, recipeFour).Called(name).In(harness.Relayed)
+	s.Compare(one, recipeOne).Called(name + ", but one relay").In(harness.Relayed)
 	for _, side := range []string{recipeOne, recipeFour, bareRead} {
-		add(", for comparison", side, "", harness.Goal{})
+		s.Compare(side, "").Called(name + ", for comparison").In(harness.Relayed)
 	}
 }
 
@@ -158,17 +151,15 @@ func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
 		side(alone, false, "")
 		side(apart, true, byNotifier)
 		side(inside, true, inTheTransaction)
-		add := func(name, side, against string, goal harness.Goal) {
-			s.Pair(harness.Pair{Name: name, Side: side, Against: against, Metric: harness.Relayed,
-				Goal: goal})
+		add := func(name, side, against string) *harness.Pair {
+			return s.Compare(side, against).Called(name).In(harness.Relayed)
 		}
-		add(fmt.Sprintf("Notifier with InsertTx, %d in a transaction, 8 callers", each), apart, both,
-			harness.AtLeast(0.9, 0))
-		add(fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each), inside, both,
-			harness.Goal{})
+		add(fmt.Sprintf("Notifier with InsertTx, %d in a transaction, 8 callers", each), apart,
+			both).Wants(harness.AtLeast(0.9, 0))
+		add(fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each), inside, both)
 		add(fmt.Sprintf("InsertTx with the effect, %d in a transaction, 8 callers", each), both,
-			alone, harness.Goal{})
-		add("the same without the message", alone, "", harness.Goal{})
+			alone)
+		add("the same without the message", alone, "")
 		t.exec(ctx, `CREATE TABLE `+t.more+` (id bigserial PRIMARY KEY, body bytea NOT NULL)`)
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/peer"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
-	"github.com/onceward/onceward/redisadapter"
 )
 
 // workers is how many batches are under way at once, where nothing else is said: two partitions of
@@ -33,10 +33,6 @@ const (
 	rawPipelines = "raw RESP client doing the same two pipelines"
 )
 
-func plain() work.Layout { return work.Of(redisadapter.SeenOnly) }
-func rich() work.Layout  { return work.Of(redisadapter.Rich) }
-func small() work.Layout { return work.Of(redisadapter.Compact) }
-
 type batching struct {
 	*harness.Setup
 
@@ -59,30 +55,25 @@ func (b batching) known(name string, before, one work.Batch) {
 }
 
 // batches: new keys, claimed and completed.
-func (e *env) batches() (groups []harness.Group) {
+func (e *env) batches(all *harness.Groups) {
 	add := func(workload, underWay string, workers, size int) {
-		groups = append(groups, harness.Group{
-			Workload: workload, X: float64(size), Detail: size != 16 && size != work.Typical,
-			Title: fmt.Sprintf("batch %d, %sclaim + complete, new keys", size, underWay),
-			Open: func(ctx context.Context, s *harness.Setup) {
+		all.Add(workload, size, fmt.Sprintf("batch %d, %sclaim + complete, new keys", size, underWay),
+			func(ctx context.Context, s *harness.Setup) {
 				e.openBatch(ctx, inBatches(s, workers, size))
-			},
-		})
+			}).Detail = size != 16 && size != work.Typical
 	}
 	for _, size := range []int{16, 64, work.Typical, 512, 1024} {
 		add("batch", "", workers, size)
 	}
 	add("batch-8", fmt.Sprintf("%d under way, ", many), many, work.Typical)
-	return groups
 }
 
 func (e *env) openBatch(ctx context.Context, b batching) {
-	central := b.workers == workers && b.size == work.Typical
 	b.side(rawSide, work.DialRaw(ctx, b.Setup, e.redis.Addr, b.workers).Cycle("1"))
 	for _, l := range work.Layouts {
 		d := l.Open(ctx, b.Setup, e.redis.Addr, 0)
 		b.side(l.Name, d.Batch(work.New, nil))
-		if central && l.Kind == plain().Kind {
+		if b.central() && l == work.SeenOnly {
 			b.Side(mergedSide, d.Merged(workers))
 		}
 	}
@@ -95,12 +86,15 @@ func (e *env) openBatch(ctx context.Context, b batching) {
 		peer.RueidisBatch(ctx, multi, keys)
 	})
 	loadGen := false
-	if central {
+	if b.central() {
 		b.Side(naiveSide, work.Callers(16, peer.Naive(client).Cycle))
 		loadGen = e.loadGenerator(b.Setup)
 	}
-	b.Pair(batchPairs(b.workers, b.size, loadGen)...)
+	b.compare(loadGen)
 }
+
+// central is the batch that most can be said about.
+func (b batching) central() bool { return b.workers == workers && b.size == work.Typical }
 
 // loadGenerator adds redis-benchmark, where it is installed.
 func (e *env) loadGenerator(s *harness.Setup) bool {
@@ -115,103 +109,82 @@ func (e *env) loadGenerator(s *harness.Setup) bool {
 	return true
 }
 
-func batchPairs(underWay, size int, loadGen bool) (pairs []harness.Pair) {
-	add := func(p harness.Pair, goal harness.Goal) {
-		if p.Against == rawSide {
-			p.Text = rawPipelines
-		}
-		p.Goal = goal
-		pairs = append(pairs, p)
-	}
-	typical := size == work.Typical
-	central := typical && underWay == workers
+func (b batching) compare(loadGen bool) {
 	for _, l := range work.Layouts {
-		add(harness.Pair{Side: l.Name, Against: rawSide},
-			harness.When(typical && !l.Extra, harness.AtLeast(0.85, 0.92)))
-		if typical {
-			add(harness.Pair{Side: l.Name, Against: goRedisSide},
-				harness.When(!l.Extra, harness.AtLeast(0.9, 0.97)))
+		goals := slices.Contains(work.OfRecords, l)
+		least := harness.When(goals && b.size == work.Typical, harness.AtLeast(0.85, 0.92))
+		b.Compare(l.Name, rawSide).As(rawPipelines).Wants(least)
+		if b.size == work.Typical {
+			b.Compare(l.Name, goRedisSide).Wants(harness.When(goals, harness.AtLeast(0.9, 0.97)))
 		}
-		if !central {
+		if !b.central() {
 			continue
 		}
-		if !l.Extra {
-			add(harness.Pair{Side: l.Name, Against: naiveSide,
-				Text: "naive three round trips, 16 callers"}, harness.AtLeast(10, 15))
-			add(harness.Pair{Side: l.Name, Against: goRedisSide, Metric: harness.Allocs,
-				Name: "allocations per key in a batch cycle"},
-				harness.ValueAtMost(6, 3, "allocations"))
+		if goals {
+			b.Compare(l.Name, naiveSide).As("naive three round trips, 16 callers").
+				Wants(harness.AtLeast(10, 15))
+			b.Compare(l.Name, goRedisSide).Called("allocations per key in a batch cycle").
+				In(harness.Allocs).Wants(harness.ValueAtMost(6, 3, "allocations"))
 		}
-		add(harness.Pair{Side: l.Name, Against: rawSide, Metric: harness.ServerMicros,
-			Name: "server CPU per cycle, batch 256"}, harness.Goal{})
-		if loadGen && !l.Extra {
-			add(harness.Pair{Side: l.Name, Against: loadGenSide}, harness.Goal{})
+		b.Compare(l.Name, rawSide).As(rawPipelines).Called("server CPU per cycle, batch 256").
+			In(harness.ServerMicros)
+		if loadGen && goals {
+			b.Compare(l.Name, loadGenSide)
 		}
 	}
-	if central {
+	if b.central() {
 		const name = "batch 256, completions merged with the next claims"
-		add(harness.Pair{Side: mergedSide, Against: plain().Name, Name: name,
-			Text: "in two round trips"}, harness.Goal{})
-		add(harness.Pair{Side: mergedSide, Against: rawSide, Name: name}, harness.Goal{})
+		b.Compare(mergedSide, work.SeenOnly.Name).As("in two round trips").Called(name)
+		b.Compare(mergedSide, rawSide).As(rawPipelines).Called(name)
 	}
-	add(harness.Pair{Side: goRedisSide, Against: rawSide}, harness.Goal{})
-	add(harness.Pair{Side: rueidisSide, Against: rawSide}, harness.Goal{})
-	return pairs
+	b.Compare(goRedisSide, rawSide).As(rawPipelines)
+	b.Compare(rueidisSide, rawSide).As(rawPipelines)
 }
 
 // duplicates: a batch of keys that all are done.
-func (e *env) duplicates() []harness.Group {
-	return []harness.Group{{Workload: "batch-duplicates", X: work.Typical,
-		Title: fmt.Sprintf("batch %d, duplicates", work.Typical), Open: e.openDuplicates}}
-}
-
-func (e *env) openDuplicates(ctx context.Context, s *harness.Setup) {
-	b := inBatches(s, workers, work.Typical)
-	raw := work.DialRaw(ctx, s, e.redis.Addr, workers)
-	b.known(rawGet, raw.Cycle("1"), func(ctx context.Context, worker int, keys []string) {
-		raw[worker].ClaimKnown(ctx, keys, work.RawToken, peer.Lease)
-	})
-	b.known(rawMGet, raw.Cycle("1"), func(ctx context.Context, worker int, keys []string) {
-		raw[worker].MGet(ctx, keys)
-	})
-	const pipeline = "raw SET NX GET pipeline"
-	for _, l := range work.Layouts {
-		d := l.Open(ctx, s, e.redis.Addr, 0)
-		b.known(l.Name, d.Batch(work.New, nil), d.Batch(work.Known, nil))
-		if l.Kind == plain().Kind {
-			b.known(likelySide, d.Batch(work.New, nil), d.Likely)
-			s.Pair(harness.Pair{Name: fmt.Sprintf("batch %d, duplicates, read first", work.Typical),
-				Side: likelySide, Against: rawGet, Text: pipeline, Goal: harness.AtLeast(1.5, 1.8)})
+func (e *env) duplicates(all *harness.Groups) {
+	title := fmt.Sprintf("batch %d, duplicates", work.Typical)
+	all.Add("batch-duplicates", work.Typical, title, func(ctx context.Context, s *harness.Setup) {
+		b := inBatches(s, workers, work.Typical)
+		raw := work.DialRaw(ctx, s, e.redis.Addr, workers)
+		b.known(rawGet, raw.Cycle("1"), func(ctx context.Context, worker int, keys []string) {
+			raw[worker].ClaimKnown(ctx, keys, work.RawToken, peer.Lease)
+		})
+		b.known(rawMGet, raw.Cycle("1"), func(ctx context.Context, worker int, keys []string) {
+			raw[worker].MGet(ctx, keys)
+		})
+		const pipeline = "raw SET NX GET pipeline"
+		for _, l := range work.Layouts {
+			d := l.Open(ctx, s, e.redis.Addr, 0)
+			b.known(l.Name, d.Batch(work.New, nil), d.Batch(work.Known, nil))
+			if l == work.SeenOnly {
+				b.known(likelySide, d.Batch(work.New, nil), d.Likely)
+				s.Compare(likelySide, rawGet).Called(title + ", read first").As(pipeline).
+					Wants(harness.AtLeast(1.5, 1.8))
+			}
+			s.Compare(l.Name, rawGet).As(pipeline).
+				Wants(harness.When(slices.Contains(work.OfRecords, l), harness.AtLeast(0.9, 0)))
 		}
-		s.Pair(harness.Pair{Side: l.Name, Against: rawGet, Text: pipeline,
-			Goal: harness.When(!l.Extra, harness.AtLeast(0.9, 0))})
-	}
-	s.Pair(harness.Pair{Side: rawMGet, Against: rawGet})
+		s.Compare(rawMGet, rawGet)
+	})
 }
 
 // results: completions that store what the handler returned.
-func (e *env) results() (groups []harness.Group) {
+func (e *env) results(all *harness.Groups) {
 	for _, size := range []int{0, 100, 1 << 10, 10 << 10} {
-		groups = append(groups, harness.Group{
-			Workload: "result", X: float64(size), Detail: size == 100 || size == 0,
-			Title: fmt.Sprintf("batch %d, new keys, result of %d bytes", work.Typical, size),
-			Open: func(ctx context.Context, s *harness.Setup) {
-				e.openResult(ctx, inBatches(s, workers, work.Typical), size)
-			},
-		})
+		title := fmt.Sprintf("batch %d, new keys, result of %d bytes", work.Typical, size)
+		all.Add("result", size, title, func(ctx context.Context, s *harness.Setup) {
+			b, value := inBatches(s, workers, work.Typical), "1"
+			s.MaxKeys = 4096 // what they store stays for the window
+			var result []byte
+			if size > 0 {
+				result = bytes.Repeat([]byte("r"), size)
+				value = string(result)
+			}
+			b.side(rawSide, work.DialRaw(ctx, s, e.redis.Addr, workers).Cycle(value))
+			ours := work.Rich.Open(ctx, s, e.redis.Addr, 0)
+			b.side(work.Rich.Name, ours.Batch(work.New, result))
+			s.Compare(work.Rich.Name, rawSide).As(rawPipelines)
+		}).Detail = size == 100 || size == 0
 	}
-	return groups
-}
-
-func (e *env) openResult(ctx context.Context, b batching, size int) {
-	b.MaxKeys = 4096 // what they store stays for the window
-	var result []byte
-	value := "1"
-	if size > 0 {
-		result = bytes.Repeat([]byte("r"), size)
-		value = string(result)
-	}
-	b.side(rawSide, work.DialRaw(ctx, b.Setup, e.redis.Addr, workers).Cycle(value))
-	b.side(rich().Name, rich().Open(ctx, b.Setup, e.redis.Addr, 0).Batch(work.New, result))
-	b.Pair(harness.Pair{Side: rich().Name, Against: rawSide, Text: rawPipelines})
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/redisadapter"
 )
 
 // flushDelay is what rueidis's documentation proposes for MaxFlushDelay.
@@ -34,18 +33,13 @@ func callersTitle(n int) string {
 }
 
 // callers: each goroutine claims and completes one key after another.
-func (e *env) callers() (groups []harness.Group) {
+func (e *env) callers(all *harness.Groups) {
 	for _, n := range []int{1, 4, 16, 64, 256, 1024} {
-		title := callersTitle(n)
-		groups = append(groups, harness.Group{
-			Workload: "callers", X: float64(n), Title: title, Detail: n == 4 || n == 16,
-			Open: func(ctx context.Context, s *harness.Setup) {
-				s.Pair(callerPairs(title, n)...)
-				openCallers(ctx, s, e.redis.Addr, n, work.Without(mixedIsCompact...))
-			},
-		})
+		all.Add("callers", n, callersTitle(n), func(ctx context.Context, s *harness.Setup) {
+			compareCallers(s, callersTitle(n), n)
+			openCallers(ctx, s, e.redis.Addr, n, work.Distinct)
+		}).Detail = n == 4 || n == 16
 	}
-	return groups
 }
 
 // peerPool is how many connections plain go-redis has: one for every caller, up to what
@@ -69,39 +63,30 @@ func openCallers(ctx context.Context, s *harness.Setup, addr string, n int, ours
 	}
 }
 
-func callerPairs(title string, n int) (pairs []harness.Pair) {
+func compareCallers(s *harness.Setup, title string, n int) {
+	const plain = "plain go-redis two-command cycle"
 	toPlain := map[int]harness.Goal{
 		1: harness.AtLeast(0.95, 1), 64: harness.AtLeast(2.5, 4), 256: harness.AtLeast(4, 6),
 		1024: harness.AtLeast(5.5, 8),
 	}
-	add := func(p harness.Pair) {
-		if p.Against == plainSide {
-			p.Text = "plain go-redis two-command cycle"
-		}
-		pairs = append(pairs, p)
-	}
-	for _, l := range work.Without(mixedIsCompact...) {
+	for _, l := range work.Distinct {
 		// they compare two plain commands with two plain commands
-		name, goals := title, l.Kind == plain().Kind
+		name, goals := title, l == work.SeenOnly
 		if n == 1 {
-			add(harness.Pair{Side: l.Name, Against: naiveCalls, Text: "naive three round trips",
-				Goal: harness.When(goals, harness.AtLeast(1.35, 1.5))})
+			s.Compare(l.Name, naiveCalls).As("naive three round trips").
+				Wants(harness.When(goals, harness.AtLeast(1.35, 1.5)))
 			name = "lone caller through the coalescer"
 		}
-		add(harness.Pair{Name: name, Side: l.Name, Against: plainSide,
-			Goal: harness.When(goals, toPlain[n])})
-		add(harness.Pair{Side: l.Name, Against: rueidisWait,
-			Goal: harness.When(goals && n >= 64, harness.AtLeast(0.9, 1))})
-		add(harness.Pair{Side: l.Name, Against: autoSide})
-		add(harness.Pair{Name: title + ", latency p50", Side: l.Name, Against: plainSide,
-			Metric: harness.P50})
-		add(harness.Pair{Name: title + ", latency p99", Side: l.Name, Against: plainSide,
-			Metric: harness.P99})
+		s.Compare(l.Name, plainSide).Called(name).As(plain).Wants(harness.When(goals, toPlain[n]))
+		s.Compare(l.Name, rueidisWait).
+			Wants(harness.When(goals && n >= 64, harness.AtLeast(0.9, 1)))
+		s.Compare(l.Name, autoSide)
+		s.Compare(l.Name, plainSide).Called(title + ", latency p50").As(plain).In(harness.P50)
+		s.Compare(l.Name, plainSide).Called(title + ", latency p99").As(plain).In(harness.P99)
 	}
 	for _, side := range []string{rueidisEager, rueidisWait, autoSide} {
-		add(harness.Pair{Side: side, Against: plainSide})
+		s.Compare(side, plainSide).As(plain)
 	}
-	return pairs
 }
 
 // doSide is what most programs have: Do, over the layout that is the default.
@@ -109,14 +94,13 @@ const doSide = "onceward Do, default layout"
 
 // busy: a lone caller on a machine whose other core has work, as a loaded server's cores have. A
 // caller that wakes other goroutines and threads pays for it here; with an idle core it does not.
-func (e *env) busy() []harness.Group {
-	return []harness.Group{{Workload: "callers-busy", X: 1,
-		Title: "lone caller, new key, other core busy", Open: e.openBusy}}
+func (e *env) busy(all *harness.Groups) {
+	all.Add("callers-busy", 1, "lone caller, new key, other core busy", e.openBusy)
 }
 
 func (e *env) openBusy(ctx context.Context, s *harness.Setup) {
 	server.Busy(s)
-	d := rich().Open(ctx, s, e.redis.Addr, 0)
+	d := work.Rich.Open(ctx, s, e.redis.Addr, 0)
 	s.Side(doSide, work.Callers(1, func(ctx context.Context, key string) {
 		ran := false
 		must.Get(dedup.Do(ctx, d.Deduper, key, func(context.Context) (struct{}, error) {
@@ -127,93 +111,76 @@ func (e *env) openBusy(ctx context.Context, s *harness.Setup) {
 			must.Do(fmt.Errorf("%s: it did not run", key))
 		}
 	}))
-	s.Pair(harness.Pair{Side: doSide, Against: plainSide, Goal: harness.AtLeast(0.93, 1)},
-		harness.Pair{Name: "lone caller, other core busy, client CPU", Side: doSide,
-			Against: plainSide, Metric: harness.ClientMicros, Goal: harness.AtMost(1.15, 1)},
-		harness.Pair{Side: rueidisWait, Against: plainSide})
-	for _, l := range delayedLayouts() {
-		s.Pair(harness.Pair{Side: l.Name, Against: plainSide})
+	s.Compare(doSide, plainSide).Wants(harness.AtLeast(0.93, 1))
+	s.Compare(doSide, plainSide).Called("lone caller, other core busy, client CPU").
+		In(harness.ClientMicros).Wants(harness.AtMost(1.15, 1))
+	s.Compare(rueidisWait, plainSide)
+	for _, l := range work.OfRecords {
+		s.Compare(l.Name, plainSide)
 	}
-	openCallers(ctx, s, e.redis.Addr, 1, delayedLayouts())
+	openCallers(ctx, s, e.redis.Addr, 1, work.OfRecords)
 }
 
-// delayedLayouts take part where the network decides.
-func delayedLayouts() []work.Layout {
-	return work.Without(redisadapter.Compact, redisadapter.Mixed)
-}
-
-// delayed: the server is 2 ms away, behind a proxy.
-func (e *env) delayed() []harness.Group {
-	proxy := func(ctx context.Context, s *harness.Setup) string {
-		p := server.NewDelay(ctx, e.redis.Addr, time.Millisecond)
-		s.Defer(p.Close)
-		return p.Addr()
+// delayed: the server is 2 ms away, behind a proxy: the network decides.
+func (e *env) delayed(all *harness.Groups) {
+	proxy := func(ctx context.Context, s *harness.Setup) (addr string) {
+		return server.Delay(ctx, s, e.redis.Addr, time.Millisecond)
 	}
-	var groups []harness.Group
 	for _, n := range []int{1, 64, 256, 1024} {
-		groups = append(groups, harness.Group{Workload: "callers-2ms", X: float64(n),
-			Title: callersTitle(n) + ", 2 ms RTT", Detail: n == 1 || n == 64,
-			Open: func(ctx context.Context, s *harness.Setup) {
-				for _, l := range delayedLayouts() {
-					s.Pair(harness.Pair{Side: l.Name, Against: rueidisWait, Goal: harness.When(
-						n >= 64 && l.Kind == plain().Kind, harness.AtLeast(0.85, 1))},
-						harness.Pair{Side: l.Name, Against: plainSide},
-						harness.Pair{Side: l.Name, Against: autoSide})
+		all.Add("callers-2ms", n, callersTitle(n)+", 2 ms RTT",
+			func(ctx context.Context, s *harness.Setup) {
+				for _, l := range work.OfRecords {
+					s.Compare(l.Name, rueidisWait).Wants(harness.When(
+						n >= 64 && l == work.SeenOnly, harness.AtLeast(0.85, 1)))
+					s.Compare(l.Name, plainSide)
+					s.Compare(l.Name, autoSide)
 				}
 				for _, side := range []string{rueidisWait, rueidisEager, autoSide} {
-					s.Pair(harness.Pair{Side: side, Against: plainSide})
+					s.Compare(side, plainSide)
 				}
-				openCallers(ctx, s, proxy(ctx, s), n, delayedLayouts())
-			}})
+				openCallers(ctx, s, proxy(ctx, s), n, work.OfRecords)
+			}).Detail = n == 1 || n == 64
 	}
-	return append(groups, harness.Group{Workload: "batch-2ms", X: work.Typical,
-		Title: fmt.Sprintf("batch %d, new keys, 2 ms RTT", work.Typical),
-		Open: func(ctx context.Context, s *harness.Setup) {
+	all.Add("batch-2ms", work.Typical, fmt.Sprintf("batch %d, new keys, 2 ms RTT", work.Typical),
+		func(ctx context.Context, s *harness.Setup) {
 			openDelayedBatch(ctx, inBatches(s, workers, work.Typical), proxy(ctx, s))
-		}})
+		})
 }
 
 func openDelayedBatch(ctx context.Context, b batching, addr string) {
 	b.side(rawSide, work.DialRaw(ctx, b.Setup, addr, workers).Cycle("1"))
-	for _, l := range delayedLayouts() {
+	for _, l := range work.OfRecords {
 		d := l.Open(ctx, b.Setup, addr, 0)
 		b.side(l.Name, d.Batch(work.New, nil))
-		if l.Kind == plain().Kind {
+		if l == work.SeenOnly {
 			b.Side(mergedSide, d.Merged(workers))
-			b.Pair(harness.Pair{
-				Name: "batch 256, completions merged with the next claims, 2 ms RTT",
-				Side: mergedSide, Against: l.Name, Text: "in two round trips"})
+			b.Compare(mergedSide, l.Name).As("in two round trips").
+				Called("batch 256, completions merged with the next claims, 2 ms RTT")
 		}
-		b.Pair(harness.Pair{Side: l.Name, Against: rawSide, Text: rawPipelines})
+		b.Compare(l.Name, rawSide).As(rawPipelines)
 	}
 }
 
 // peers: libraries that people use for the same job, one key per call.
-func (e *env) peers() (groups []harness.Group) {
+func (e *env) peers(all *harness.Groups) {
 	for _, n := range []int{1, 16, 128} {
 		title := fmt.Sprintf("peers, %d callers, new keys", n)
 		if n == 1 {
 			title = "peers, one caller, new keys"
 		}
-		groups = append(groups, harness.Group{
-			Workload: "peers", X: float64(n), Title: title, Detail: n != 16,
-			Open: func(ctx context.Context, s *harness.Setup) { e.openPeers(ctx, s, n) },
-		})
-	}
-	return groups
-}
-
-func (e *env) openPeers(ctx context.Context, s *harness.Setup, n int) {
-	s.Multiple = n
-	client := server.NewClient(s, e.redis.Addr, 0, n+16)
-	ours := plain().Open(ctx, s, e.redis.Addr, 0).One(work.New)
-	for _, p := range []peer.Peer{
-		peer.Naive(client), {Name: plain().Name, Cycle: ours}, peer.Plain(client),
-		peer.Redislock(client), peer.Redsync(client), peer.Fiber(client), peer.Watermill(),
-	} {
-		s.Side(p.Name, work.Callers(n, p.Cycle))
-		if p.Name != naiveCalls {
-			s.Pair(harness.Pair{Side: p.Name, Against: naiveCalls})
-		}
+		all.Add("peers", n, title, func(ctx context.Context, s *harness.Setup) {
+			s.Multiple = n
+			client := server.NewClient(s, e.redis.Addr, 0, n+16)
+			ours := work.SeenOnly.Open(ctx, s, e.redis.Addr, 0).One(work.New)
+			for _, p := range []peer.Peer{
+				peer.Naive(client), {Name: work.SeenOnly.Name, Cycle: ours}, peer.Plain(client),
+				peer.Redislock(client), peer.Redsync(client), peer.Fiber(client), peer.Watermill(),
+			} {
+				s.Side(p.Name, work.Callers(n, p.Cycle))
+				if p.Name != naiveCalls {
+					s.Compare(p.Name, naiveCalls)
+				}
+			}
+		}).Detail = n != 16
 	}
 }

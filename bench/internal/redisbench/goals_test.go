@@ -14,28 +14,34 @@ import (
 func TestGoalsAreOfTheLayoutTheySpeakOf(t *testing.T) {
 	none := harness.Goal{}
 	for _, n := range []int{1, 64, 256, 1024} {
-		goals := 0
-		for _, p := range callerPairs("callers", n) {
+		goals, s := 0, &harness.Setup{}
+		compareCallers(s, "callers", n)
+		for _, p := range s.Pairs {
 			if p.Goal != none {
 				goals++
-				assert.Equal(t, plain().Name, p.Side, "%d callers: %v", n, p.Goal)
+				assert.Equal(t, work.SeenOnly.Name, p.Side, "%d callers: %v", n, p.Goal)
 			}
 		}
 		assert.Equal(t, 2, goals, "%d callers: one goal next to each of two peers", n)
 	}
 	for _, k := range newEnv(nil, harness.Options{}).keepers() {
-		assert.Equal(t, k.name == small().Name, k.goal != none, "memory of %q: %v", k.name, k.goal)
+		assert.Equal(t, k.name == work.Compact.Name, k.goal != none, "memory of %q: %v", k.name,
+			k.goal)
 	}
-	for _, p := range localPairs() {
+	s := &harness.Setup{}
+	compareLocal(s)
+	for _, p := range s.Pairs {
 		assert.Equal(t, p.Side == seenSide, p.Goal != none, "%s: %v", p.Name, p.Goal)
 	}
 	for _, underWay := range []int{workers, many} {
 		goals := map[string]int{} // of rates, of each default, by the peer
-		for _, p := range batchPairs(underWay, work.Typical, true) {
+		b := inBatches(&harness.Setup{}, underWay, work.Typical)
+		b.compare(true)
+		for _, p := range b.Pairs {
 			if p.Goal == none {
 				continue
 			}
-			assert.False(t, strings.HasPrefix(p.Side, small().Name), "%s: %v", p.Name, p.Goal)
+			assert.False(t, strings.HasPrefix(p.Side, work.Compact.Name), "%s: %v", p.Name, p.Goal)
 			if p.Metric == harness.Rate && p.Against != naiveSide {
 				goals[p.Against]++
 			}

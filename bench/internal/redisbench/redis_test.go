@@ -12,7 +12,6 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
-	"github.com/onceward/onceward/redisadapter"
 )
 
 func titled(groups []harness.Group, pattern string) []harness.Group {
@@ -58,7 +57,7 @@ func TestGoalsAreAllThere(t *testing.T) {
 		"stream with 0 % recent duplicates, one caller",
 		"stream with 50 % recent duplicates, one caller",
 		"stream with 90 % recent duplicates, one caller",
-		"growth 10 k -> 10 M keys, duplicate check, " + plain().Name,
+		"growth 10 k -> 10 M keys, duplicate check, " + work.SeenOnly.Name,
 	} {
 		assert.Contains(t, titles, want)
 	}
@@ -67,7 +66,7 @@ func TestGoalsAreAllThere(t *testing.T) {
 // Memory is not measured in this process, and what stays for an hour is not for a server that
 // others use.
 func TestOthersServersAreNotFilled(t *testing.T) {
-	few := len(work.Without(redisadapter.Mixed))
+	few := len(work.Distinct)
 	for _, c := range []struct {
 		own, isEmbedded bool
 		pattern         string

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +19,6 @@ import (
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/redisadapter"
 )
 
 // Suite is the Redis path.
@@ -69,9 +67,14 @@ func newEnv(redis *server.Redis, o harness.Options) *env {
 	return e
 }
 
-func (e *env) groups() []harness.Group {
-	return slices.Concat(e.batches(), e.duplicates(), e.callers(), e.busy(), e.delayed(),
-		e.streams(), e.local(), e.peers(), e.results(), e.memory(), e.compactCPU(), e.remembered())
+func (e *env) groups() (all harness.Groups) {
+	for _, add := range []func(*harness.Groups){
+		e.batches, e.duplicates, e.callers, e.busy, e.delayed, e.streams, e.local, e.peers,
+		e.results, e.memory, e.compactCPU, e.remembered,
+	} {
+		add(&all)
+	}
+	return all
 }
 
 // needsMemory says why a workload that looks at the server's memory cannot run.
@@ -82,20 +85,16 @@ func (e *env) needsMemory() string {
 	return ""
 }
 
-// mixedIsCompact are the layouts of families in which Mixed does what Compact does.
-var mixedIsCompact = []redisadapter.Layout{redisadapter.Mixed}
+// memory: what a finished key costs the server.
+func (e *env) memory(all *harness.Groups) {
+	all.Add("memory", e.fill, fmt.Sprintf("bytes per remembered key, %s keys",
+		harness.Short(e.fill)), e.measureMemory).Unable = e.needsMemory()
+}
 
 type keeper struct {
 	name string
 	goal harness.Goal
 	fill func(ctx context.Context, s *harness.Setup, n int)
-}
-
-// memory: what a finished key costs the server.
-func (e *env) memory() []harness.Group {
-	return []harness.Group{{Workload: "memory", X: float64(e.fill),
-		Title:  fmt.Sprintf("bytes per remembered key, %s keys", harness.Short(e.fill)),
-		Unable: e.needsMemory(), Open: e.measureMemory}}
 }
 
 func (e *env) keepers() []keeper {
@@ -106,7 +105,7 @@ func (e *env) keepers() []keeper {
 		{name: "string, 18-byte digest key, value 1", fill: e.fillRaw("d:%016d", "1")},
 	}
 	for _, l := range work.Layouts {
-		goal := harness.When(l.Kind == small().Kind, harness.ValueAtMost(10, 9, "B"))
+		goal := harness.When(l == work.Compact, harness.ValueAtMost(10, 9, "B"))
 		keepers = append(keepers, keeper{name: l.Name, goal: goal,
 			fill: func(ctx context.Context, s *harness.Setup, n int) {
 				l.Expecting(n).Open(ctx, s, e.redis.Addr, 0, work.Long).Fill(ctx, n)
@@ -136,40 +135,31 @@ func (e *env) measureMemory(ctx context.Context, s *harness.Setup) {
 func (e *env) fillRaw(form, value string) func(context.Context, *harness.Setup, int) {
 	return func(ctx context.Context, s *harness.Setup, n int) {
 		raw := work.DialRaw(ctx, s, e.redis.Addr, 1)
-		keys := make([]string, 0, work.Typical)
-		for i := range n {
-			keys = append(keys, fmt.Sprintf(form, i))
-			if len(keys) == work.Typical || i == n-1 {
-				raw[0].ClaimNew(ctx, keys, value, 6*peer.Window)
-				keys = keys[:0]
-			}
-		}
+		work.Numbers(n, work.Typical, form, func(keys []string) {
+			raw[0].ClaimNew(ctx, keys, value, 6*peer.Window)
+		})
 	}
 }
 
 // compactCPU: what a cycle costs the server whose memory Compact saves. Half of the buckets'
 // room is taken before, so that they are on average what they are over a window.
-func (e *env) compactCPU() []harness.Group {
-	title := fmt.Sprintf("server CPU per cycle, compact, %s keys remembered",
-		harness.Short(e.fill/5))
-	return []harness.Group{{Workload: "compact-cpu", X: float64(e.fill / 5), Title: title,
-		Unable: e.needsMemory(), Open: e.openCompactCPU}}
-}
-
-func (e *env) openCompactCPU(ctx context.Context, s *harness.Setup) {
-	b, filled := inBatches(s, workers, work.Typical), e.fill/5
-	// A timing adds a tenth of what is there: with its warm-up, a run fills the rest.
-	s.MaxKeys = max(filled/10, s.Multiple)
-	for _, l := range []work.Layout{plain(), small()} {
-		d := l.Expecting(2*filled).Open(ctx, s, e.redis.Addr, 0, work.Long)
-		d.Fill(ctx, filled)
-		b.side(l.Name, d.Batch(work.New, nil))
-	}
-	s.Pair(harness.Pair{Name: "server CPU per cycle, compact against the plain string layout",
-		Side: small().Name, Against: plain().Name,
-		Metric: harness.ServerMicros, Goal: harness.AtMost(1, 0.75)},
-		harness.Pair{Name: "throughput, compact against the plain string layout",
-			Side: small().Name, Against: plain().Name})
+func (e *env) compactCPU(all *harness.Groups) {
+	filled, ours, plain := e.fill/5, work.Compact, work.SeenOnly
+	all.Add("compact-cpu", filled, fmt.Sprintf("server CPU per cycle, compact, %s keys remembered",
+		harness.Short(filled)), func(ctx context.Context, s *harness.Setup) {
+		b := inBatches(s, workers, work.Typical)
+		// A timing adds a tenth of what is there: with its warm-up, a run fills the rest.
+		s.MaxKeys = max(filled/10, s.Multiple)
+		for _, l := range []work.Layout{plain, ours} {
+			d := l.Expecting(2*filled).Open(ctx, s, e.redis.Addr, 0, work.Long)
+			d.Fill(ctx, filled)
+			b.side(l.Name, d.Batch(work.New, nil))
+		}
+		s.Compare(ours.Name, plain.Name).In(harness.ServerMicros).Wants(harness.AtMost(1, 0.75)).
+			Called("server CPU per cycle, compact against the plain string layout")
+		s.Compare(ours.Name, plain.Name).
+			Called("throughput, compact against the plain string layout")
+	}).Unable = e.needsMemory()
 }
 
 // few is what a small deployment remembers.
@@ -177,25 +167,22 @@ const few = 10_000
 
 // remembered: what a duplicate costs when much is remembered. The few and the many live in
 // two databases of one server, so that both are asked in turn.
-func (e *env) remembered() (groups []harness.Group) {
-	for _, l := range work.Without(mixedIsCompact...) {
+func (e *env) remembered(all *harness.Groups) {
+	for _, l := range work.Distinct {
 		for _, grown := range e.grown {
 			title := fmt.Sprintf("growth %s -> %s keys, duplicate check, %s", harness.Short(few),
 				harness.Short(grown), l.Name)
-			g := harness.Group{Workload: "remembered", X: float64(grown), Title: title,
-				Open: func(ctx context.Context, s *harness.Setup) {
-					e.openRemembered(ctx, s, l, grown)
-				}}
-			if grown > 1_000_000 {
+			g := all.Add("remembered", grown, title, func(ctx context.Context, s *harness.Setup) {
+				e.openRemembered(ctx, s, l, grown)
+			})
+			switch {
+			case !e.redis.Own:
+				g.Unable = "fills a server that others use for an hour"
+			case grown > 1_000_000:
 				g.Unable = e.needsMemory()
 			}
-			if !e.redis.Own {
-				g.Unable = "fills a server that others use for an hour"
-			}
-			groups = append(groups, g)
 		}
 	}
-	return groups
 }
 
 func (e *env) openRemembered(ctx context.Context, s *harness.Setup, l work.Layout, grown int) {
@@ -214,8 +201,7 @@ func (e *env) openRemembered(ctx context.Context, s *harness.Setup, l work.Layou
 		s.Prepared(side(size), pick,
 			work.InBatches(workers, work.Typical, d.Batch(work.Known, nil)))
 	}
-	s.Pair(harness.Pair{Side: side(grown), Against: side(few), Metric: harness.Micros,
-		Goal: harness.AtMost(1.6, 1.3)})
+	s.Compare(side(grown), side(few)).In(harness.Micros).Wants(harness.AtMost(1.6, 1.3))
 }
 
 // Sides of a stream.
@@ -232,7 +218,7 @@ type mode struct {
 
 // streams: a share of the keys are duplicates of recent ones; with and without the cache of
 // finished keys in this process.
-func (e *env) streams() (groups []harness.Group) {
+func (e *env) streams(all *harness.Groups) {
 	for _, m := range []mode{
 		{workload: "stream-1", text: "one caller", callers: 1, goals: map[int]harness.Goal{
 			0: harness.AtLeast(0.95, 1), 50: harness.AtLeast(1.2, 1.5), 90: harness.AtLeast(5, 6),
@@ -242,18 +228,13 @@ func (e *env) streams() (groups []harness.Group) {
 	} {
 		for _, share := range []int{0, 10, 50, 90} {
 			title := fmt.Sprintf("stream with %d %% recent duplicates, %s", share, m.text)
-			groups = append(groups, harness.Group{
-				Workload: m.workload, X: float64(share), Title: title, Detail: share == 10 ||
-					(m.callers != 1 && share != 50),
-				Open: func(ctx context.Context, s *harness.Setup) {
-					s.Pair(harness.Pair{Name: title + ", local cache", Side: cacheOn,
-						Against: cacheOff, Text: "the same without", Goal: m.goals[share]})
-					e.openStream(ctx, s, m, share)
-				},
-			})
+			all.Add(m.workload, share, title, func(ctx context.Context, s *harness.Setup) {
+				s.Compare(cacheOn, cacheOff).Called(title + ", local cache").
+					As("the same without").Wants(m.goals[share])
+				e.openStream(ctx, s, m, share)
+			}).Detail = share == 10 || m.callers != 1 && share != 50
 		}
 	}
-	return groups
 }
 
 func (e *env) openStream(ctx context.Context, s *harness.Setup, m mode, share int) {
@@ -263,18 +244,16 @@ func (e *env) openStream(ctx context.Context, s *harness.Setup, m mode, share in
 	}
 	s.MinKeys = 10 * gap // the first gap has no duplicates
 	s.Keys = func(n int) []string { return harness.Recent(n, share, gap) }
-	for _, name := range []string{cacheOff, cacheOn} {
-		d := plain().Open(ctx, s, e.redis.Addr, 0, func(c *dedup.Config) {
-			if name == cacheOn {
-				work.Cached(c)
-			}
-		})
+	side := func(name string, with ...func(*dedup.Config)) {
+		d := work.SeenOnly.Open(ctx, s, e.redis.Addr, 0, with...)
+		run := work.Callers(m.callers, d.One(work.Either))
 		if m.callers == 0 {
-			inBatches(s, workers, work.Typical).side(name, d.Batch(work.Either, nil))
-		} else {
-			s.Side(name, work.Callers(m.callers, d.One(work.Either)))
+			run = work.InBatches(workers, work.Typical, d.Batch(work.Either, nil))
 		}
+		s.Side(name, run)
 	}
+	side(cacheOff)
+	side(cacheOn, work.Cached)
 }
 
 // Sides that answer from memory.
@@ -285,14 +264,13 @@ const (
 )
 
 // local: duplicates that are answered in this process.
-func (e *env) local() []harness.Group {
-	return []harness.Group{{Workload: "in-process", X: 1, Title: "duplicates answered in process",
-		Open: e.openLocal}}
+func (e *env) local(all *harness.Groups) {
+	all.Add("in-process", 1, "duplicates answered in process", e.openLocal)
 }
 
 func (e *env) openLocal(ctx context.Context, s *harness.Setup) {
 	keys := harness.FreshKeys(1 << 15)
-	d := plain().Open(ctx, s, e.redis.Addr, 0, work.Cached)
+	d := work.SeenOnly.Open(ctx, s, e.redis.Addr, 0, work.Cached)
 	work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx, &harness.Timing{Keys: keys})
 	exact, claim := peer.NewMap(keys), d.One(work.Known)
 	known := func(seen bool, key string) {
@@ -300,35 +278,32 @@ func (e *env) openLocal(ctx context.Context, s *harness.Setup) {
 			must.Do(fmt.Errorf("%s: is not remembered", key))
 		}
 	}
-	s.Sides = []harness.Side{
-		e.benchmark(exactSide, keys, func(key string) { known(exact.Seen(key), key) }),
-		e.benchmark(claimSide, keys, func(key string) { claim(ctx, key) }),
-		e.benchmark(seenSide, keys, func(key string) { known(must.Get(d.Seen(ctx, key)), key) }),
-	}
-	s.Pair(localPairs()...)
+	s.External(exactSide, e.benchmark(keys, func(key string) { known(exact.Seen(key), key) }))
+	s.External(claimSide, e.benchmark(keys, func(key string) { claim(ctx, key) }))
+	s.External(seenSide, e.benchmark(keys, func(key string) {
+		known(must.Get(d.Seen(ctx, key)), key)
+	}))
+	compareLocal(s)
 }
 
-func localPairs() (pairs []harness.Pair) {
+func compareLocal(s *harness.Setup) {
 	for _, side := range []string{seenSide, claimSide} {
 		goals := side == seenSide // Claim is for information: it also makes a Claim
 		call, _, _ := strings.Cut(strings.TrimPrefix(side, "onceward "), ",")
 		name := "duplicates answered in process, " + call
-		pairs = append(pairs,
-			harness.Pair{Name: name, Side: side, Against: exactSide, Metric: harness.Nanos,
-				Goal: harness.When(goals, harness.ValueAtMost(150, 60, "ns"))},
-			harness.Pair{Name: name + ", allocations", Side: side, Against: exactSide,
-				Metric: harness.Allocs,
-				Goal:   harness.When(goals, harness.ValueAtMost(0, 0, "allocations"))})
+		s.Compare(side, exactSide).Called(name).In(harness.Nanos).
+			Wants(harness.When(goals, harness.ValueAtMost(150, 60, "ns")))
+		s.Compare(side, exactSide).Called(name + ", allocations").In(harness.Allocs).
+			Wants(harness.When(goals, harness.ValueAtMost(0, 0, "allocations")))
 	}
-	return pairs
 }
 
 // initTesting lets testing.Benchmark run outside a test binary.
 var initTesting = sync.OnceFunc(testing.Init)
 
 // benchmark measures one with the testing package, over keys in turn.
-func (e *env) benchmark(name string, keys []string, one func(key string)) harness.Side {
-	return harness.Side{Name: name, External: func(context.Context) harness.Sample {
+func (e *env) benchmark(keys []string, one func(key string)) func(context.Context) harness.Sample {
+	return func(context.Context) harness.Sample {
 		initTesting()
 		// A timing of less than this is mostly the first hit, which may look into the store.
 		budget := max(e.budget, 100*time.Millisecond)
@@ -348,5 +323,5 @@ func (e *env) benchmark(name string, keys []string, one func(key string)) harnes
 		must.True(r.N > 0 && r.T > 0, "nothing was measured")
 		return harness.Sample{Rate: float64(r.N) / r.T.Seconds(),
 			Usage: harness.Usage{Allocs: float64(r.MemAllocs) / float64(r.N)}}
-	}}
+	}
 }

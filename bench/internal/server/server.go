@@ -5,7 +5,6 @@ package server
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -154,113 +153,67 @@ func Busy(setup *harness.Setup) {
 	})
 }
 
-// Delay is a TCP proxy in this process that holds back everything for a while, so that a
-// server on loopback looks like one across a network. It keeps order and bandwidth.
+// Delay starts a TCP proxy in this process, for the time of a setup, and returns its address. It
+// holds everything back for oneWay in each direction, so that a server on loopback looks like one
+// across a network. It keeps order and bandwidth.
 //
 // It costs CPU of this process, and timers are late by up to a millisecond: only
 // comparisons of sides that all go through it mean something.
-type Delay struct {
-	upstream string
-	oneWay   time.Duration
-	listener net.Listener
-	running  sync.WaitGroup
-
-	mu     sync.Mutex
-	conns  []net.Conn // a few hundred, of clients that keep theirs
-	closed bool
-}
-
-// NewDelay starts a proxy to upstream that adds oneWay in each direction.
-func NewDelay(ctx context.Context, upstream string, oneWay time.Duration) *Delay {
+func Delay(ctx context.Context, s *harness.Setup, upstream string, oneWay time.Duration) string {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
-	d := &Delay{upstream: upstream, oneWay: oneWay, listener: l}
-	d.running.Go(func() {
+	var running sync.WaitGroup
+	s.Defer(func() error {
+		cancel()
+		err := l.Close()
+		running.Wait()
+		return err
+	})
+	running.Go(func() {
 		for client, err := l.Accept(); err == nil; client, err = l.Accept() {
-			d.running.Go(func() { d.serve(client) })
+			running.Go(func() { connect(ctx, client, upstream, oneWay) })
 		}
 	})
-	return d
+	return l.Addr().String()
 }
 
-// Addr is where clients connect.
-func (d *Delay) Addr() string { return d.listener.Addr().String() }
-
-// Close cuts all connections and waits for the proxy's goroutines.
-func (d *Delay) Close() error {
-	err := d.listener.Close()
-	d.mu.Lock()
-	d.closed = true
-	for _, c := range d.conns {
-		_ = c.Close()
-	}
-	d.mu.Unlock()
-	d.running.Wait()
-	return err
-}
-
-func (d *Delay) serve(client net.Conn) {
-	server, err := net.Dial("tcp", d.upstream) //nolint:noctx // Close cuts it
+// connect serves a client until an end closes, or the context ends.
+func connect(ctx context.Context, client net.Conn, upstream string, oneWay time.Duration) {
+	defer func() { _ = client.Close() }()
+	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", upstream)
 	if err != nil {
-		_ = client.Close()
 		return
 	}
-	if !d.keep(client, server) {
-		return
+	ends := func() { _, _ = client.Close(), server.Close() }
+	defer context.AfterFunc(ctx, ends)()
+	var ways sync.WaitGroup
+	for from, to := range map[net.Conn]net.Conn{client: server, server: client} {
+		type chunk struct {
+			data []byte
+			due  time.Time
+		}
+		way := make(chan chunk, 1024)
+		ways.Go(func() {
+			defer close(way)
+			for {
+				data := make([]byte, 16<<10)
+				n, err := from.Read(data)
+				way <- chunk{data[:n], time.Now().Add(oneWay)}
+				if err != nil {
+					return
+				}
+			}
+		})
+		ways.Go(func() {
+			for c := range way {
+				timer := time.NewTimer(time.Until(c.due))
+				<-timer.C
+				if _, err := to.Write(c.data); err != nil {
+					ends() // the reader ends, then the channel
+				}
+			}
+			ends()
+		})
 	}
-	var both sync.WaitGroup
-	both.Go(func() { d.copy(server, client) })
-	both.Go(func() { d.copy(client, server) })
-	both.Wait()
-}
-
-// keep notes the connections for Close, or closes them when it has been called.
-func (d *Delay) keep(conns ...net.Conn) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, c := range conns {
-		if d.closed {
-			_ = c.Close()
-		}
-	}
-	d.conns = append(d.conns, conns...)
-	return !d.closed
-}
-
-type chunk struct {
-	data []byte
-	due  time.Time
-}
-
-// copy passes data on when it is due. Either end's end is both ends'.
-func (d *Delay) copy(to, from net.Conn) {
-	way := make(chan chunk, 1024)
-	var writer sync.WaitGroup
-	writer.Go(func() { deliver(to, from, way) })
-	for {
-		buf := make([]byte, 16<<10)
-		n, err := from.Read(buf)
-		if n > 0 {
-			way <- chunk{buf[:n], time.Now().Add(d.oneWay)}
-		}
-		if err != nil {
-			break
-		}
-	}
-	close(way)
-	writer.Wait()
-	_ = to.Close()
-}
-
-func deliver(to, from net.Conn, way <-chan chunk) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for c := range way {
-		if wait := time.Until(c.due); wait > 0 {
-			timer.Reset(wait)
-			<-timer.C
-		}
-		if _, err := to.Write(c.data); err != nil && !errors.Is(err, io.ErrClosedPipe) {
-			_ = from.Close() // the reader ends, then the channel
-		}
-	}
+	ways.Wait()
 }

@@ -18,15 +18,15 @@ import (
 
 func TestDelay(t *testing.T) {
 	const oneWay = 15 * time.Millisecond
-	proxy := NewDelay(t.Context(), miniredis.RunT(t).Addr(), oneWay)
-	c := resp.Dial(t.Context(), proxy.Addr())
+	setup := &harness.Setup{}
+	c := resp.Dial(t.Context(), Delay(t.Context(), setup, miniredis.RunT(t).Addr(), oneWay))
 	defer func() { _ = c.Close() }()
 	keys := strings.Fields("a b c d e")
 	began := time.Now()
 	c.ClaimNew(t.Context(), keys, strings.Repeat("x", 100_000), time.Minute)
 	assert.GreaterOrEqual(t, time.Since(began), 2*oneWay, "a round trip")
 	c.MGet(t.Context(), keys) // 500 kB back, in order
-	require.NoError(t, proxy.Close())
+	require.NoError(t, setup.Close())
 	require.Error(t, must.Try(func() { c.MGet(t.Context(), keys) }),
 		"a closed proxy passes commands on")
 }

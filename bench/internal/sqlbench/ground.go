@@ -120,25 +120,22 @@ var size = map[sqladapter.Dialect]string{
 		`(SELECT page_size FROM pragma_page_size) + 0 * length(?)`,
 }
 
-func (e *env) size(s *server.Database) harness.Group {
-	title, n := s.Name+", bytes per key", e.fill/4
-	goal := harness.Goal{}
+func (e *env) size(all *harness.Groups, s *server.Database) {
+	title, n, goal := s.Name+", bytes per key", e.fill/4, harness.Goal{}
 	if s.Dialect == sqladapter.Postgres {
 		n, goal = e.fill, harness.ValueAtMost(101, 80, "B")
 	}
-	return harness.Group{Workload: "bytes per key", Title: title, X: float64(n),
-		Open: func(ctx context.Context, setup *harness.Setup) {
-			g := open(ctx, setup, s, 4)
-			bytes := func() (total float64) {
-				must.Do(g.db.QueryRowContext(ctx, size[s.Dialect], g.name).Scan(&total))
-				return total
-			}
-			before := bytes()
-			g.fill(ctx, g.marks, n)
-			setup.Row(harness.Figure(fmt.Sprintf(
-				"%s, table and indexes, %d keys in batches of %d", title, n, typical), s.Name,
-				(bytes()-before)/float64(n), "B/key", goal))
-		}}
+	all.Add("bytes per key", n, title, func(ctx context.Context, setup *harness.Setup) {
+		g := open(ctx, setup, s, 4)
+		bytes := func() (total float64) {
+			must.Do(g.db.QueryRowContext(ctx, size[s.Dialect], g.name).Scan(&total))
+			return total
+		}
+		before := bytes()
+		g.fill(ctx, g.marks, n)
+		setup.Row(harness.Figure(fmt.Sprintf("%s, table and indexes, %d keys in batches of %d",
+			title, n, typical), s.Name, (bytes()-before)/float64(n), "B/key", goal))
+	})
 }
 
 // inTx runs work in a transaction of the side's own, as a program without this library does.

@@ -40,38 +40,36 @@ func (g *ground) age(ctx context.Context, table string, n int, from time.Time) {
 }
 
 // deletion is what it costs to be rid of an expired mark, next to marks that stay.
-func (e *env) deletion(s *server.Database) harness.Group {
+func (e *env) deletion(all *harness.Groups, s *server.Database) {
 	name := s.Name + ", retention"
-	return harness.Group{Workload: "retention", X: float64(e.live), Title: name,
-		Open: func(ctx context.Context, setup *harness.Setup) {
-			g := open(ctx, setup, s, 4)
-			setup.MinKeys, setup.MaxKeys = e.live, e.live
-			add := func(side string, prepare, run harness.Run, goal harness.Goal) {
-				setup.Prepared(side, prepare, run)
-				setup.Pair(harness.Pair{Name: name + ", time per row", Side: side,
-					Metric: harness.Micros})
-				if s.CPU() != nil {
-					setup.Pair(harness.Pair{Name: name + ", server CPU per row", Side: side,
-						Metric: harness.ServerMicros, Goal: goal})
-				}
+	all.Add("retention", e.live, name, func(ctx context.Context, setup *harness.Setup) {
+		g := open(ctx, setup, s, 4)
+		setup.MinKeys, setup.MaxKeys = e.live, e.live
+		add := func(side string, prepare, run harness.Run, goal harness.Goal) {
+			setup.Prepared(side, prepare, run)
+			setup.Compare(side, "").Called(name + ", time per row").In(harness.Micros)
+			if s.CPU() != nil {
+				setup.Compare(side, "").Called(name + ", server CPU per row").
+					In(harness.ServerMicros).Wants(goal)
 			}
-			add(deleteSide, g.expired, func(ctx context.Context, t *harness.Timing) {
-				gone := g.deleteExpired(ctx, g.marks)
-				must.True(gone == len(t.Keys), "sqlbench: %d marks were deleted, not %d", gone,
-					len(t.Keys))
-			}, harness.Goal{})
-			if s.Dialect == sqladapter.Postgres {
-				// The open generation is filled behind one that is full and sealed: the next
-				// rotation drops that one.
-				generations := g.inGenerations(ctx, g.name+"_gens")
-				g.nextGeneration(ctx, generations, e.live)
-				add(dropSide, func(ctx context.Context, t *harness.Timing) {
-					g.fill(ctx, generations, len(t.Keys))
-				}, func(ctx context.Context, _ *harness.Timing) { g.seal(ctx, generations) },
-					harness.ValueAtMost(0.1, 0, "us"))
-			}
-			g.age(ctx, g.name, e.live, time.Now())
-		}}
+		}
+		add(deleteSide, g.expired, func(ctx context.Context, t *harness.Timing) {
+			gone := g.deleteExpired(ctx, g.marks)
+			must.True(gone == len(t.Keys), "sqlbench: %d marks were deleted, not %d", gone,
+				len(t.Keys))
+		}, harness.Goal{})
+		if s.Dialect == sqladapter.Postgres {
+			// The open generation is filled behind one that is full and sealed: the next
+			// rotation drops that one.
+			generations := g.inGenerations(ctx, g.name+"_gens")
+			g.nextGeneration(ctx, generations, e.live)
+			add(dropSide, func(ctx context.Context, t *harness.Timing) {
+				g.fill(ctx, generations, len(t.Keys))
+			}, func(ctx context.Context, _ *harness.Timing) { g.seal(ctx, generations) },
+				harness.ValueAtMost(0.1, 0, "us"))
+		}
+		g.age(ctx, g.name, e.live, time.Now())
+	})
 }
 
 // expired adds marks that may go, and does what autovacuum does.
@@ -130,42 +128,38 @@ const (
 
 // turnover is what an insert costs in a table whose marks have all been replaced many times,
 // next to one in its first window, and how much larger it is.
-func (e *env) turnover(s *server.Database) harness.Group {
+func (e *env) turnover(all *harness.Groups, s *server.Database) {
 	name := fmt.Sprintf("%s, %d windows of %d marks", s.Name, e.windows, e.live)
-	return harness.Group{Workload: "turnover", X: float64(e.windows), Title: name,
-		Open: func(ctx context.Context, setup *harness.Setup) {
-			g := open(ctx, setup, s, typicalFor)
-			setup.MaxKeys = max(e.live/5, typicalFor*typical)
-			perMark := map[string]float64{}
-			// Each table has the marks of one window: of generations they are in the sealed one,
-			// and the open one is empty.
-			add := func(side, table string, windows int,
-				age func(context.Context, *ground, string, int) (*sqladapter.Marks, float64)) {
-				marks, bytes := age(ctx, g, g.name+table, windows)
-				perMark[side] = bytes
-				setup.Sides = append(setup.Sides, harness.Side{Name: side,
-					MinKeys: typicalFor * typical, Run: work.InBatches(typicalFor, typical,
-						func(ctx context.Context, _ int, keys []string) {
-							g.mark(ctx, marks, keys)
-						}),
-				})
-			}
-			add(turnedSide, "_turned", e.windows, e.byDeletes)
-			add(freshSide, "_fresh", 1, e.byDeletes)
-			add(rotated, "_rotated", e.windows, e.byGenerations)
-			add(first, "_first", 1, e.byGenerations)
-			setup.Pair(harness.Pair{Side: turnedSide, Against: freshSide},
-				harness.Pair{Side: rotated, Against: first},
-				harness.Pair{Side: rotated, Against: turnedSide},
-				harness.Pair{Side: first, Against: freshSide})
-			// How much larger one table is than another with as many marks.
-			growth := func(old, young string, goal harness.Goal) {
-				setup.Row(harness.Compared(name+", bytes per mark", old, perMark[old], "B/key",
-					young, perMark[young], goal))
-			}
-			growth(turnedSide, freshSide, harness.AtMost(1.15, 0))
-			growth(rotated, first, harness.AtMost(1.05, 0))
-		}}
+	all.Add("turnover", e.windows, name, func(ctx context.Context, setup *harness.Setup) {
+		g := open(ctx, setup, s, typicalFor)
+		setup.MaxKeys = max(e.live/5, typicalFor*typical)
+		perMark := map[string]float64{}
+		// Each table has the marks of one window: of generations they are in the sealed one,
+		// and the open one is empty.
+		add := func(side, table string, windows int,
+			age func(context.Context, *ground, string, int) (*sqladapter.Marks, float64)) {
+			marks, bytes := age(ctx, g, g.name+table, windows)
+			perMark[side] = bytes
+			setup.Sides = append(setup.Sides, harness.Side{Name: side,
+				MinKeys: typicalFor * typical, Run: work.InBatches(typicalFor, typical,
+					func(ctx context.Context, _ int, keys []string) { g.mark(ctx, marks, keys) })})
+		}
+		add(turnedSide, "_turned", e.windows, e.byDeletes)
+		add(freshSide, "_fresh", 1, e.byDeletes)
+		add(rotated, "_rotated", e.windows, e.byGenerations)
+		add(first, "_first", 1, e.byGenerations)
+		setup.Compare(turnedSide, freshSide)
+		setup.Compare(rotated, first)
+		setup.Compare(rotated, turnedSide)
+		setup.Compare(first, freshSide)
+		// How much larger one table is than another with as many marks.
+		growth := func(old, young string, goal harness.Goal) {
+			setup.Row(harness.Compared(name+", bytes per mark", old, perMark[old], "B/key",
+				young, perMark[young], goal))
+		}
+		growth(turnedSide, freshSide, harness.AtMost(1.15, 0))
+		growth(rotated, first, harness.AtMost(1.05, 0))
+	})
 }
 
 // byDeletes lets windows pass, in the time that the marks tell: ages are counted from the

@@ -150,7 +150,9 @@ func TestGoalsAreThoseOfTheIssue(t *testing.T) {
 	goals := make(map[string]int)
 	for _, s := range e.servers {
 		for _, p := range points(s) {
-			for _, pair := range p.pairs() {
+			setup := &harness.Setup{}
+			p.compare(setup)
+			for _, pair := range setup.Pairs {
 				goals[pair.Goal.String()]++
 			}
 		}

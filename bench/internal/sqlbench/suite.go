@@ -124,22 +124,21 @@ func points(s *server.Database) []point {
 	return all
 }
 
-func (e *env) groups() (groups []harness.Group) {
+func (e *env) groups() (all harness.Groups) {
 	for _, s := range e.servers {
 		for _, p := range points(s) {
-			groups = append(groups, harness.Group{
-				Workload: p.workload(), X: float64(p.batch), Title: p.title(),
-				Detail: p.batch == 64 || p.postgres() && p.connections != typicalFor, Open: p.open,
-			})
+			all.Add(p.workload(), p.batch, p.title(), p.open).Detail = p.batch == 64 ||
+				p.postgres() && p.connections != typicalFor
 		}
 	}
 	for _, s := range e.servers {
-		groups = append(groups, e.size(s), e.deletion(s))
+		e.size(&all, s)
+		e.deletion(&all, s)
 		if s.Dialect == sqladapter.Postgres {
-			groups = append(groups, e.turnover(s))
+			e.turnover(&all, s)
 		}
 	}
-	return groups
+	return all
 }
 
 func (p point) open(ctx context.Context, s *harness.Setup) {
@@ -154,7 +153,7 @@ func (p point) open(ctx context.Context, s *harness.Setup) {
 	add(fenceSide, p.batch, g.fenced(p.connections))
 	add(oneByOneSide, p.batch, g.oneByOne)
 	add(handEachSide, 1, g.handEach)
-	s.Pair(p.pairs()...)
+	p.compare(s)
 	if !p.central() {
 		return
 	}
@@ -169,34 +168,32 @@ func (p point) open(ctx context.Context, s *harness.Setup) {
 	add(nativeHandSide, p.batch, n.handBatch)
 }
 
-// pairs and their goals; pairs without a goal are for information.
-func (p point) pairs() []harness.Pair {
-	type pair = harness.Pair
-	cpu := func(side, against string) pair {
-		return pair{Name: p.title() + ", CPU of client and server", Side: side, Against: against,
-			Metric: harness.CPUMicros, Goal: harness.AtMost(1.05, 1)}
+// compare asks the goals; a row without one is for information.
+func (p point) compare(s *harness.Setup) {
+	cpu := func(side, against string) {
+		s.Compare(side, against).Called(p.title() + ", CPU of client and server").
+			In(harness.CPUMicros).Wants(harness.AtMost(1.05, 1))
 	}
-	none, ceiling := harness.Goal{}, harness.AtLeast(0.45, 0.55)
+	ceiling := harness.AtLeast(0.45, 0.55)
 	here := func(g harness.Goal) harness.Goal { return harness.When(p.postgres(), g) }
-	pairs := []pair{
-		{Side: bothSide, Against: effectSide, Goal: here(ceiling)},
-		{Side: bothSide, Against: effectSide, And: markSide,
-			Text: "the additive ideal, 1/(1/effect + 1/record)", Goal: here(harness.AtLeast(0.95, 1))},
-		{Side: bothSide, Against: handEachSide, Goal: p.perMessage()},
-		{Side: bothSide, Against: oneByOneSide, Goal: none},
-		{Side: fenceSide, Against: effectSide, Goal: here(harness.AtLeast(0.9, 1))},
+	s.Compare(bothSide, effectSide).Wants(here(ceiling))
+	s.Compare(bothSide, effectSide).As("the additive ideal, 1/(1/effect + 1/record)").
+		Wants(here(harness.AtLeast(0.95, 1))).And = markSide
+	s.Compare(bothSide, handEachSide).Wants(p.perMessage())
+	s.Compare(bothSide, oneByOneSide)
+	s.Compare(fenceSide, effectSide).Wants(here(harness.AtLeast(0.9, 1)))
+	if !p.central() {
+		return
 	}
-	if p.central() {
-		pairs = append(pairs, pair{Side: repeatedSide, Against: bothSide},
-			pair{Side: doEachSide, Against: handEachSide},
-			pair{Side: atOnceSide, Against: effectSide},
-			pair{Side: bothSide, Against: handBatchSide}, cpu(bothSide, handBatchSide),
-			pair{Side: nativeBothSide, Against: nativeEffectSide, Goal: ceiling},
-			pair{Side: nativeBothSide, Against: bothSide, Text: "the same through database/sql"},
-			pair{Side: nativeBothSide, Against: nativeHandSide},
-			cpu(nativeBothSide, nativeHandSide))
-	}
-	return pairs
+	s.Compare(repeatedSide, bothSide)
+	s.Compare(doEachSide, handEachSide)
+	s.Compare(atOnceSide, effectSide)
+	s.Compare(bothSide, handBatchSide)
+	cpu(bothSide, handBatchSide)
+	s.Compare(nativeBothSide, nativeEffectSide).Wants(ceiling)
+	s.Compare(nativeBothSide, bothSide).As("the same through database/sql")
+	s.Compare(nativeBothSide, nativeHandSide)
+	cpu(nativeBothSide, nativeHandSide)
 }
 
 func (p point) perMessage() harness.Goal {

@@ -116,40 +116,30 @@ func (r Raw) Cycle(value string) Batch {
 // Layout is a way in which our store keeps its records.
 type Layout struct {
 	Name     string // of the side
-	Kind     redisadapter.Layout
+	kind     redisadapter.Layout
 	seenOnly bool // which the Deduper has to know
 	// expected is how many keys end within a window; layouts with buckets are planned by it.
 	expected int
-	// Extra says that the goals of speed are not about it: they are about the layouts that
-	// keep a record per key.
-	Extra bool
 }
 
-// Layouts are those that take part. A new one needs a line here. The first is the one that
-// runs where a family has room for one only.
-var Layouts = []Layout{
-	{Name: "onceward seen-only", Kind: redisadapter.SeenOnly, seenOnly: true},
-	{Name: "onceward rich", Kind: redisadapter.Rich},
-	{Name: "onceward compact", Kind: redisadapter.Compact, seenOnly: true, expected: someKeys,
-		Extra: true},
-	{Name: "onceward mixed", Kind: redisadapter.Mixed, expected: someKeys, Extra: true},
-}
+// Layouts that take part. The first is the one that runs where a family has room for one only.
+var (
+	SeenOnly = Layout{Name: "onceward seen-only", kind: redisadapter.SeenOnly, seenOnly: true}
+	Rich     = Layout{Name: "onceward rich", kind: redisadapter.Rich}
+	Compact  = Layout{Name: "onceward compact", kind: redisadapter.Compact, seenOnly: true,
+		expected: someKeys}
+	mixed = Layout{Name: "onceward mixed", kind: redisadapter.Mixed, expected: someKeys}
+
+	Layouts = []Layout{SeenOnly, Rich, Compact, mixed}
+	// Distinct are for families in which mixed does what Compact does.
+	Distinct = Layouts[:3]
+	// OfRecords keep a record per key, and the goals of speed are about them.
+	OfRecords = Layouts[:2]
+)
 
 // someKeys is about how many keys the timings of one group add: buckets are as full as they
 // are planned to be when it ends.
 const someKeys = 200_000
-
-// Of returns the layout of a kind.
-func Of(kind redisadapter.Layout) Layout {
-	return Layouts[slices.IndexFunc(Layouts, func(l Layout) bool { return l.Kind == kind })]
-}
-
-// Without are the layouts without those kinds, where families have no room for all.
-func Without(kinds ...redisadapter.Layout) []Layout {
-	return slices.DeleteFunc(slices.Clone(Layouts), func(l Layout) bool {
-		return slices.Contains(kinds, l.Kind)
-	})
-}
 
 // Expecting plans buckets for n keys; layouts without take no notice.
 func (l Layout) Expecting(n int) Layout {
@@ -162,9 +152,9 @@ func (l Layout) Expecting(n int) Layout {
 // options of the store of a Deduper with that window.
 func (l Layout) options(window time.Duration) redisadapter.Options {
 	o := redisadapter.Options{
-		Layout: l.Kind,
+		Layout: l.kind,
 		// A prefix has one layout. These are as long as the default one, or keys would be larger.
-		Prefix: fmt.Sprint("o", int(l.Kind)),
+		Prefix: fmt.Sprint("o", int(l.kind)),
 		// a server without persistence is what is wanted here
 		OnFinding: func(redisadapter.Finding) {},
 	}
@@ -323,14 +313,21 @@ func (d *Deduper) Merged(workers int) harness.Run {
 func (d *Deduper) Fill(ctx context.Context, n int) {
 	const part = 1 << 14 // keys that exist here at a time
 	run := InBatches(4, Typical, d.Batch(New, nil))
-	for from := 0; from < n; from += part {
-		keys := make([]string, min(part, n-from))
+	Numbers(n, part, numbered, func(keys []string) { run(ctx, &harness.Timing{Keys: keys}) })
+}
+
+// Numbers calls do with n keys of a form that has their number, some at a time.
+func Numbers(n, atOnce int, form string, do func(keys []string)) {
+	for from := 0; from < n; from += atOnce {
+		keys := make([]string, min(atOnce, n-from))
 		for i := range keys {
-			keys[i] = Numbered(from + i)
+			keys[i] = fmt.Sprintf(form, from+i)
 		}
-		run(ctx, &harness.Timing{Keys: keys})
+		do(keys)
 	}
 }
 
-// Numbered is as long as a UUID.
-func Numbered(i int) string { return fmt.Sprintf("remembered-key-%021d", i) }
+const numbered = "remembered-key-%021d" // as long as a UUID
+
+// Numbered is a key of [Deduper.Fill].
+func Numbered(i int) string { return fmt.Sprintf(numbered, i) }

@@ -65,8 +65,8 @@ func TestBucketsArePlanned(t *testing.T) {
 	for _, l := range Layouts {
 		l = l.Expecting(1234)
 		o := l.options(5)
-		assert.Equal(t, l.Kind, o.Layout, l.Name)
-		buckets := l.Kind == redisadapter.Compact || l.Kind == redisadapter.Mixed
+		assert.Equal(t, l.kind, o.Layout, l.Name)
+		buckets := l.kind == redisadapter.Compact || l.kind == redisadapter.Mixed
 		assert.Equal(t, map[bool]int{true: 1234}[buckets], o.ExpectedKeys, l.Name)
 		assert.Equal(t, buckets, o.Window == 5, l.Name)
 		assert.Equal(t, buckets, len(o.Secret) >= 16, l.Name)
