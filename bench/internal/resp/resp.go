@@ -59,47 +59,24 @@ func (c *Conn) send(ctx context.Context) (stop func() bool) {
 	return stop
 }
 
-// Reply is one reply, or the head of an array: its Int elements follow, each a reply of its own.
-type Reply struct {
-	Kind byte // by which it begins: '+', '-' (a refusal), ':', '$' or '*'
-	// Int is the value of an integer or the length of an array.
-	Int int
-	// Text of the other kinds. It is valid until the next reply is read.
-	Text []byte
-	// Null says that a string or an array is absent.
-	Null bool
-}
-
-// ErrProtocol is a reply that is not RESP2.
-var ErrProtocol = errors.New("resp: malformed reply")
+// ErrProtocol is a reply that is not RESP2, or not the one that a command is to have.
+var ErrProtocol = errors.New("resp: unexpected reply")
 
 // maxBulk is Redis's own limit of a string.
 const maxBulk = 512 << 20
 
-func (c *Conn) read() Reply {
+// read reads a reply: a string, or nil where it is absent. Another one, such as a refusal, is an
+// error. The string is valid until the next reply is read.
+func (c *Conn) read() []byte {
 	line := c.line()
-	r := Reply{Kind: line[0]}
-	switch r.Kind {
-	case '+', '-':
-		r.Text = line[1:]
-		return r
-	case ':', '$', '*':
-	default:
-		must.Do(fmt.Errorf("%w: it begins with %q", ErrProtocol, line[0]))
+	n, err := strconv.Atoi(string(line[1:])) // makes no string
+	if line[0] != '$' || err != nil || n < -1 || n > maxBulk {
+		must.Do(fmt.Errorf("%w: %.80q", ErrProtocol, line))
 	}
-	n, ok := parseInt(line[1:])
-	if !ok || r.Kind != ':' && (n < -1 || n > maxBulk) {
-		must.Do(fmt.Errorf("%w: number %q", ErrProtocol, line[1:]))
+	if n < 0 {
+		return nil
 	}
-	switch {
-	case r.Kind != ':' && n == -1:
-		r.Null = true
-	case r.Kind == '$':
-		r.Text = c.bulk(n)
-	default:
-		r.Int = n
-	}
-	return r
+	return c.bulk(n)
 }
 
 // line returns the next line without its end. It is valid until the next read.
@@ -133,27 +110,9 @@ func (c *Conn) bulk(n int) []byte {
 	return c.text[:n]
 }
 
-// parseInt is strconv.Atoi without making a string.
-func parseInt(text []byte) (n int, ok bool) {
-	negative := len(text) > 0 && text[0] == '-'
-	if negative {
-		text = text[1:]
-	}
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + int(c-'0')
-	}
-	if negative {
-		n = -n
-	}
-	return n, len(text) > 0 && len(text) <= 18
-}
-
-// set sends SET key value GET with more arguments for every key, and has every reply checked.
+// set sends SET key value GET with more arguments for every key, and has every old value checked.
 func (c *Conn) set(ctx context.Context, keys []string, value string, more [3]string,
-	expected func(at int, r Reply) bool) {
+	expected func(at int, old []byte) bool) {
 	for _, key := range keys {
 		if more[2] == "" {
 			c.add("SET", key, value, "GET", more[0], more[1])
@@ -163,26 +122,25 @@ func (c *Conn) set(ctx context.Context, keys []string, value string, more [3]str
 	}
 	defer c.send(ctx)()
 	for at, key := range keys {
-		r := c.read()
-		if r.Kind != '$' || !expected(at, r) {
-			must.Do(fmt.Errorf("resp: %s: unexpected reply %c%d %.80q", key, r.Kind, r.Int, r.Text))
+		if old := c.read(); !expected(at, old) {
+			must.Do(fmt.Errorf("%w: %s: the old value is %.80q", ErrProtocol, key, old))
 		}
 	}
 }
 
 func (c *Conn) claim(ctx context.Context, keys []string, token string, lease time.Duration,
-	expected func(at int, r Reply) bool) {
+	expected func(at int, old []byte) bool) {
 	c.set(ctx, keys, token, [3]string{"PX", millis(lease), "NX"}, expected)
 }
 
 // ClaimNew claims keys that all must be new.
 func (c *Conn) ClaimNew(ctx context.Context, keys []string, token string, lease time.Duration) {
-	c.claim(ctx, keys, token, lease, func(_ int, r Reply) bool { return r.Null })
+	c.claim(ctx, keys, token, lease, func(_ int, old []byte) bool { return old == nil })
 }
 
 // ClaimKnown claims keys that all must be known.
 func (c *Conn) ClaimKnown(ctx context.Context, keys []string, token string, lease time.Duration) {
-	c.claim(ctx, keys, token, lease, func(_ int, r Reply) bool { return !r.Null })
+	c.claim(ctx, keys, token, lease, func(_ int, old []byte) bool { return old != nil })
 }
 
 // Claim claims keys of which some are known, and returns those that are new. The owner of a known
@@ -190,11 +148,11 @@ func (c *Conn) ClaimKnown(ctx context.Context, keys []string, token string, leas
 func (c *Conn) Claim(ctx context.Context, keys []string, token string,
 	lease time.Duration) []string {
 	won := make([]string, 0, len(keys))
-	c.claim(ctx, keys, token, lease, func(at int, r Reply) bool {
-		if r.Null {
+	c.claim(ctx, keys, token, lease, func(at int, old []byte) bool {
+		if old == nil {
 			won = append(won, keys[at])
 		}
-		return r.Null || string(r.Text) != token
+		return string(old) != token
 	})
 	return won
 }
@@ -203,18 +161,18 @@ func (c *Conn) Claim(ctx context.Context, keys []string, token string,
 func (c *Conn) Complete(ctx context.Context, keys []string, token, value string,
 	window time.Duration) {
 	c.set(ctx, keys, value, [3]string{"PX", millis(window)},
-		func(_ int, r Reply) bool { return string(r.Text) == token })
+		func(_ int, old []byte) bool { return string(old) == token })
 }
 
 // MGet asks for all keys in one command; all must be known.
 func (c *Conn) MGet(ctx context.Context, keys []string) {
 	c.add(append([]string{"MGET"}, keys...)...)
 	defer c.send(ctx)()
-	head := c.read()
-	must.True(head.Kind == '*' && head.Int == len(keys), "resp: MGET of %d keys: reply %c%d",
-		len(keys), head.Kind, head.Int)
+	head := string(c.line())
+	must.True(head == fmt.Sprint("*", len(keys)), "%w: MGET of %d keys: %.80q", ErrProtocol,
+		len(keys), head)
 	for _, key := range keys {
-		if r := c.read(); r.Kind != '$' || r.Null {
+		if c.read() == nil {
 			must.Do(fmt.Errorf("resp: MGET: %s is not known", key))
 		}
 	}
