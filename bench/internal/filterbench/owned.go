@@ -93,7 +93,7 @@ func (e *env) openStream(ctx context.Context, setup *harness.Setup, s stream) {
 		l = l.Expecting(n * (e.rounds + 3)) // keys of all timings
 		return batches{l.Open(ctx, setup, e.redis.Addr, 0), &origins}
 	}
-	seen := shared(work.SeenOnly)
+	seen := shared(work.Plain)
 	st.side(sharedTwo, seen.apart, nil, nil)
 	st.side(sharedOne, seen.merged, nil, nil)
 	st.side(sharedSmall, shared(work.Compact).apart, nil, nil)

@@ -210,7 +210,7 @@ func fastOnly(ctx context.Context, j job) consumer {
 		work.Pause(ctx, slowTakes)
 		return context.Cause(ctx)
 	}
-	return j.claimed(ctx, work.Rich, handle, dedup.Observer{})
+	return j.claimed(ctx, work.Full, handle, dedup.Observer{})
 }
 
 // every is how far apart messages are sent whose latency is measured.

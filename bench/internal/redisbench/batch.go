@@ -73,7 +73,7 @@ func (e *env) openBatch(ctx context.Context, b batching) {
 	for _, l := range work.Layouts {
 		d := l.Open(ctx, b.Setup, e.redis.Addr, 0)
 		b.side(l.Name, d.Batch(work.New, nil))
-		if b.central() && l == work.SeenOnly {
+		if b.central() && l == work.Plain {
 			b.Side(mergedSide, d.Merged(workers))
 		}
 	}
@@ -134,7 +134,7 @@ func (b batching) compare(loadGen bool) {
 	}
 	if b.central() {
 		const name = "batch 256, completions merged with the next claims"
-		b.Compare(mergedSide, work.SeenOnly.Name).As("in two round trips").Called(name)
+		b.Compare(mergedSide, work.Plain.Name).As("in two round trips").Called(name)
 		b.Compare(mergedSide, rawSide).As(rawPipelines).Called(name)
 	}
 	b.Compare(goRedisSide, rawSide).As(rawPipelines)
@@ -157,7 +157,7 @@ func (e *env) duplicates(all *harness.Groups) {
 		for _, l := range work.Layouts {
 			d := l.Open(ctx, s, e.redis.Addr, 0)
 			b.known(l.Name, d.Batch(work.New, nil), d.Batch(work.Known, nil))
-			if l == work.SeenOnly {
+			if l == work.Plain {
 				b.known(likelySide, d.Batch(work.New, nil), d.Likely)
 				s.Compare(likelySide, rawGet).Called(title + ", read first").As(pipeline).
 					Wants(harness.AtLeast(1.5, 1.8))
@@ -182,9 +182,9 @@ func (e *env) results(all *harness.Groups) {
 				value = string(result)
 			}
 			b.side(rawSide, work.DialRaw(ctx, s, e.redis.Addr, workers).Cycle(value))
-			ours := work.Rich.Open(ctx, s, e.redis.Addr, 0)
-			b.side(work.Rich.Name, ours.Batch(work.New, result))
-			s.Compare(work.Rich.Name, rawSide).As(rawPipelines)
+			ours := work.Full.Open(ctx, s, e.redis.Addr, 0)
+			b.side(work.Full.Name, ours.Batch(work.New, result))
+			s.Compare(work.Full.Name, rawSide).As(rawPipelines)
 		}).Detail = size == 100 || size == 0
 	}
 }

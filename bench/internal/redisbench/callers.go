@@ -71,7 +71,7 @@ func compareCallers(s *harness.Setup, title string, n int) {
 	}
 	for _, l := range work.Distinct {
 		// they compare two plain commands with two plain commands
-		name, goals := title, l == work.SeenOnly
+		name, goals := title, l == work.Plain
 		if n == 1 {
 			s.Compare(l.Name, naiveCalls).As("naive three round trips").
 				Wants(harness.When(goals, harness.AtLeast(1.35, 1.5)))
@@ -100,7 +100,7 @@ func (e *env) busy(all *harness.Groups) {
 
 func (e *env) openBusy(ctx context.Context, s *harness.Setup) {
 	server.Busy(s)
-	d := work.Rich.Open(ctx, s, e.redis.Addr, 0)
+	d := work.Full.Open(ctx, s, e.redis.Addr, 0)
 	s.Side(doSide, work.Callers(1, func(ctx context.Context, key string) {
 		ran := false
 		must.Get(dedup.Do(ctx, d.Deduper, key, func(context.Context) (struct{}, error) {
@@ -131,7 +131,7 @@ func (e *env) delayed(all *harness.Groups) {
 			func(ctx context.Context, s *harness.Setup) {
 				for _, l := range work.OfRecords {
 					s.Compare(l.Name, rueidisWait).Wants(harness.When(
-						n >= 64 && l == work.SeenOnly, harness.AtLeast(0.85, 1)))
+						n >= 64 && l == work.Plain, harness.AtLeast(0.85, 1)))
 					s.Compare(l.Name, plainSide)
 					s.Compare(l.Name, autoSide)
 				}
@@ -152,7 +152,7 @@ func openDelayedBatch(ctx context.Context, b batching, addr string) {
 	for _, l := range work.OfRecords {
 		d := l.Open(ctx, b.Setup, addr, 0)
 		b.side(l.Name, d.Batch(work.New, nil))
-		if l == work.SeenOnly {
+		if l == work.Plain {
 			b.Side(mergedSide, d.Merged(workers))
 			b.Compare(mergedSide, l.Name).As("in two round trips").
 				Called("batch 256, completions merged with the next claims, 2 ms RTT")
@@ -171,9 +171,9 @@ func (e *env) peers(all *harness.Groups) {
 		all.Add("peers", n, title, func(ctx context.Context, s *harness.Setup) {
 			s.Multiple = n
 			client := server.NewClient(s, e.redis.Addr, 0, n+16)
-			ours := work.SeenOnly.Open(ctx, s, e.redis.Addr, 0).One(work.New)
+			ours := work.Plain.Open(ctx, s, e.redis.Addr, 0).One(work.New)
 			for _, p := range []peer.Peer{
-				peer.Naive(client), {Name: work.SeenOnly.Name, Cycle: ours}, peer.Plain(client),
+				peer.Naive(client), {Name: work.Plain.Name, Cycle: ours}, peer.Plain(client),
 				peer.Redislock(client), peer.Redsync(client), peer.Fiber(client), peer.Watermill(),
 			} {
 				s.Side(p.Name, work.Callers(n, p.Cycle))

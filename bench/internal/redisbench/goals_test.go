@@ -19,7 +19,7 @@ func TestGoalsAreOfTheLayoutTheySpeakOf(t *testing.T) {
 		for _, p := range s.Pairs {
 			if p.Goal != none {
 				goals++
-				assert.Equal(t, work.SeenOnly.Name, p.Side, "%d callers: %v", n, p.Goal)
+				assert.Equal(t, work.Plain.Name, p.Side, "%d callers: %v", n, p.Goal)
 			}
 		}
 		assert.Equal(t, 2, goals, "%d callers: one goal next to each of two peers", n)

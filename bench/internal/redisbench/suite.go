@@ -144,7 +144,7 @@ func (e *env) fillRaw(form, value string) func(context.Context, *harness.Setup, 
 // compactCPU: what a cycle costs the server whose memory Compact saves. Half of the buckets'
 // room is taken before, so that they are on average what they are over a window.
 func (e *env) compactCPU(all *harness.Groups) {
-	filled, ours, plain := e.fill/5, work.Compact, work.SeenOnly
+	filled, ours, plain := e.fill/5, work.Compact, work.Plain
 	all.Add("compact-cpu", filled, fmt.Sprintf("server CPU per cycle, compact, %s keys remembered",
 		harness.Short(filled)), func(ctx context.Context, s *harness.Setup) {
 		b := inBatches(s, workers, work.Typical)
@@ -245,7 +245,7 @@ func (e *env) openStream(ctx context.Context, s *harness.Setup, m mode, share in
 	s.MinKeys = 10 * gap // the first gap has no duplicates
 	s.Keys = func(n int) []string { return harness.Recent(n, share, gap) }
 	side := func(name string, with ...func(*dedup.Config)) {
-		d := work.SeenOnly.Open(ctx, s, e.redis.Addr, 0, with...)
+		d := work.Plain.Open(ctx, s, e.redis.Addr, 0, with...)
 		run := work.Callers(m.callers, d.One(work.Either))
 		if m.callers == 0 {
 			run = work.InBatches(workers, work.Typical, d.Batch(work.Either, nil))
@@ -270,7 +270,7 @@ func (e *env) local(all *harness.Groups) {
 
 func (e *env) openLocal(ctx context.Context, s *harness.Setup) {
 	keys := harness.FreshKeys(1 << 15)
-	d := work.SeenOnly.Open(ctx, s, e.redis.Addr, 0, work.Cached)
+	d := work.Plain.Open(ctx, s, e.redis.Addr, 0, work.Cached)
 	work.InBatches(workers, work.Typical, d.Batch(work.New, nil))(ctx, &harness.Timing{Keys: keys})
 	exact, claim := peer.NewMap(keys), d.One(work.Known)
 	known := func(seen bool, key string) {

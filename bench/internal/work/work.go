@@ -124,13 +124,13 @@ type Layout struct {
 
 // Layouts that take part. The first is the one that runs where a family has room for one only.
 var (
-	SeenOnly = Layout{Name: "onceward seen-only", kind: redisadapter.SeenOnly, seenOnly: true}
-	Rich     = Layout{Name: "onceward rich", kind: redisadapter.Rich}
-	Compact  = Layout{Name: "onceward compact", kind: redisadapter.Compact, seenOnly: true,
+	Plain   = Layout{Name: "onceward seen-only", kind: redisadapter.SeenOnly, seenOnly: true}
+	Full    = Layout{Name: "onceward rich", kind: redisadapter.Rich}
+	Compact = Layout{Name: "onceward compact", kind: redisadapter.Compact, seenOnly: true,
 		expected: someKeys}
 	mixed = Layout{Name: "onceward mixed", kind: redisadapter.Mixed, expected: someKeys}
 
-	Layouts = []Layout{SeenOnly, Rich, Compact, mixed}
+	Layouts = []Layout{Plain, Full, Compact, mixed}
 	// Distinct are for families in which mixed does what Compact does.
 	Distinct = Layouts[:3]
 	// OfRecords keep a record per key, and the goals of speed are about them.
