@@ -3,8 +3,11 @@ package sqlbench
 import (
 	"context"
 	"database/sql"
+	_ "embed"
 	"errors"
 	"fmt"
+	"strings"
+	"text/template"
 	"time"
 
 	"github.com/onceward/onceward/bench/internal/harness"
@@ -38,12 +41,24 @@ func open(ctx context.Context, setup *harness.Setup, s *server.Database, connect
 	if s.Dialect == sqladapter.MySQL {
 		g.isolation = sql.LevelReadCommitted
 	}
-	must.Get(g.db.ExecContext(ctx, g.effect.create()))
+	must.Get(g.db.ExecContext(ctx, g.statement("effect", g.effect.table)))
 	g.marks = g.newMarks(ctx, g.name)
 	g.fence = must.Get(sqladapter.NewFence(sqladapter.FenceConfig{Dialect: s.Dialect,
 		Group: "bench", Table: g.name + "_fence", Isolation: g.isolation}))
 	must.Do(g.fence.Migrate(ctx, g.db))
 	return g
+}
+
+//go:embed statements.tmpl
+var statements string
+
+var parsed = template.Must(template.New("").Parse(statements))
+
+// statement is that of a name, for a table, in the dialect of the server.
+func (g *ground) statement(name, table string) string {
+	var text strings.Builder
+	must.Do(parsed.ExecuteTemplate(&text, g.server.Dialect.String()+" "+name, table))
+	return text.String()
 }
 
 func (g *ground) newMarks(ctx context.Context, table string,
@@ -69,14 +84,6 @@ func (g *ground) close() error {
 	return errors.Join(failed, must.Try(func() { g.drop(ctx) }), g.db.Close())
 }
 
-var listTables = map[sqladapter.Dialect]string{
-	sqladapter.Postgres: `SELECT table_name FROM information_schema.tables WHERE ` +
-		`table_schema = current_schema() AND table_type = 'BASE TABLE' AND table_name LIKE $1`,
-	sqladapter.MySQL: `SELECT table_name FROM information_schema.tables WHERE ` +
-		`table_schema = database() AND table_name LIKE ?`,
-	sqladapter.SQLite: `SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE ?`,
-}
-
 // drop what is there by name: generations have tables that only they know.
 func (g *ground) drop(ctx context.Context) {
 	cascade := "" // to the view that generations have
@@ -89,7 +96,7 @@ func (g *ground) drop(ctx context.Context) {
 }
 
 func (g *ground) tables(ctx context.Context) []string {
-	return selected(ctx, g.db, listTables[g.server.Dialect], g.name+"%",
+	return selected(ctx, g.db, g.statement("tables", g.name), g.name+"%",
 		func(table string) string { return table })
 }
 
@@ -109,17 +116,6 @@ func selected[V, T any](ctx context.Context, q querier, query string, arg any,
 	return all
 }
 
-// size of a table with its indexes. MariaDB has that of the file, of which the last extents
-// may be empty yet; SQLite that of the whole file, in which nothing else grows.
-var size = map[sqladapter.Dialect]string{
-	sqladapter.Postgres: `SELECT pg_total_relation_size($1::text::regclass)`,
-	sqladapter.MySQL: `SELECT file_size FROM information_schema.innodb_sys_tablespaces ` +
-		`WHERE name = concat(database(), '/', ?)`,
-	sqladapter.SQLite: `SELECT ((SELECT page_count FROM pragma_page_count) - ` +
-		`(SELECT freelist_count FROM pragma_freelist_count)) * ` +
-		`(SELECT page_size FROM pragma_page_size) + 0 * length(?)`,
-}
-
 func (e *env) size(all *harness.Groups, s *server.Database) {
 	title, n, goal := s.Name+", bytes per key", e.fill/4, harness.Goal{}
 	if s.Dialect == sqladapter.Postgres {
@@ -128,7 +124,7 @@ func (e *env) size(all *harness.Groups, s *server.Database) {
 	all.Add("bytes per key", n, title, func(ctx context.Context, setup *harness.Setup) {
 		g := open(ctx, setup, s, 4)
 		bytes := func() (total float64) {
-			must.Do(g.db.QueryRowContext(ctx, size[s.Dialect], g.name).Scan(&total))
+			must.Do(g.db.QueryRowContext(ctx, g.statement("size", g.name)).Scan(&total))
 			return total
 		}
 		before := bytes()

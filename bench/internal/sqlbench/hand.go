@@ -23,7 +23,7 @@ import (
 
 // handEach is a transaction for every message: what programs have that know no batches.
 func (g *ground) handEach(ctx context.Context, _ int, keys []string) {
-	insert := fmt.Sprintf(handInsert[g.server.Dialect], g.name)
+	insert := g.statement("hand", g.name)
 	for _, key := range keys {
 		g.inTx(ctx, func(tx *sql.Tx) {
 			done := must.Get(tx.ExecContext(ctx, insert, handID(g.server.Dialect, digest(key))))
@@ -32,17 +32,6 @@ func (g *ground) handEach(ctx context.Context, _ int, keys []string) {
 		})
 	}
 }
-
-// handInsert is the statement for one key. Stamps are whatever the clock says.
-var handInsert = map[sqladapter.Dialect]string{
-	sqladapter.Postgres: `INSERT INTO %s (id, stamp) VALUES ($1::uuid, ` + handStamp +
-		`) ON CONFLICT (id) DO NOTHING`,
-	sqladapter.MySQL: `INSERT INTO %s (id, owner) VALUES (?, 1) ON DUPLICATE KEY UPDATE id = id`,
-	sqladapter.SQLite: `INSERT INTO %s (id, stamp) VALUES (?, unixepoch() * 1000 << 20) ` +
-		`ON CONFLICT (id) DO NOTHING`,
-}
-
-const handStamp = `(SELECT (extract(epoch FROM statement_timestamp()) * 1000)::bigint << 20)`
 
 func digest(key string) [16]byte {
 	sum := sha256.Sum256([]byte(key))
@@ -54,12 +43,6 @@ func handID(d sqladapter.Dialect, id [16]byte) any {
 		return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 	}
 	return id[:]
-}
-
-// handBatchInsert takes sorted ids and returns those that are new, in PostgreSQL.
-func (g *ground) handBatchInsert() string {
-	return `INSERT INTO ` + g.name + ` (id, stamp) SELECT id, ` + handStamp +
-		` FROM unnest($1::uuid[]) AS b(id) ON CONFLICT (id) DO NOTHING RETURNING uuid_send(id)`
 }
 
 // digests are the sorted ids of keys.
@@ -77,7 +60,7 @@ func digests(keys []string) (byID map[[16]byte]string, ids [][16]byte) {
 func (g *ground) handBatch(ctx context.Context, _ int, keys []string) {
 	byID, ids := digests(keys)
 	g.inTx(ctx, func(tx *sql.Tx) {
-		g.effect.many(ctx, tx, selected(ctx, tx, g.handBatchInsert(), ids,
+		g.effect.many(ctx, tx, selected(ctx, tx, g.statement("hand batch", g.name), ids,
 			func(id sql.RawBytes) string { return byID[[16]byte(id)] }))
 	})
 }
@@ -124,7 +107,7 @@ func (n *native) handBatch(ctx context.Context, _ int, keys []string) {
 	byID, ids := digests(keys)
 	must.Do(pgx.BeginFunc(ctx, n.pool, func(tx pgx.Tx) (err error) {
 		defer must.Catch(&err)
-		rows := must.Get(tx.Query(ctx, n.handBatchInsert(), ids))
+		rows := must.Get(tx.Query(ctx, n.statement("hand batch", n.name), ids))
 		return n.many(ctx, tx, must.Get(pgx.CollectRows(rows,
 			func(row pgx.CollectableRow) (string, error) {
 				var id []byte
@@ -140,9 +123,7 @@ type querier interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
-// effect is what a message does: one row with three columns, in a table without any index
-// but that of its counter. It is little on purpose: the less the effect costs, the more of
-// the time is the record's.
+// effect is what a message does: one row.
 type effect struct {
 	dialect sqladapter.Dialect
 	table   string
@@ -152,18 +133,6 @@ var payload = strings.Repeat("0123456789abcdef", 4)
 
 // accounts among which effects are spread.
 const accounts = 1000
-
-func (e effect) create() string {
-	columns := map[sqladapter.Dialect]string{
-		sqladapter.Postgres: `(id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ` +
-			`message text NOT NULL, account int NOT NULL, payload text NOT NULL)`,
-		sqladapter.MySQL: `(id bigint AUTO_INCREMENT PRIMARY KEY, message varchar(64) NOT NULL, ` +
-			`account int NOT NULL, payload varchar(64) NOT NULL) ENGINE=InnoDB`,
-		sqladapter.SQLite: `(id INTEGER PRIMARY KEY, message TEXT NOT NULL, ` +
-			`account INTEGER NOT NULL, payload TEXT NOT NULL)`,
-	}
-	return fmt.Sprintf(`CREATE TABLE %s %s`, e.table, columns[e.dialect])
-}
 
 func (e effect) insert(values string) string {
 	return `INSERT INTO ` + e.table + ` (message, account, payload) ` + values

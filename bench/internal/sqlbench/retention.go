@@ -20,20 +20,9 @@ const (
 	atOnce = 1000
 )
 
-// insertAged makes marks as if they had been made a millisecond after each other: how many,
-// and when the first, in ms since 1970.
-var insertAged = map[sqladapter.Dialect]string{
-	sqladapter.Postgres: `INSERT INTO %s (id, stamp) SELECT gen_random_uuid(), ` +
-		`($2::bigint + i) << 20 FROM generate_series(1, $1::bigint) AS i`,
-	sqladapter.MySQL: `INSERT INTO %s (id, owner, created_at) WITH RECURSIVE c(i) AS ` +
-		`(SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < ?) ` +
-		`SELECT unhex(md5(concat(i, uuid()))), 1, ? + i FROM c`,
-	sqladapter.SQLite: `WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c ` +
-		`WHERE i < ?) INSERT INTO %s (id, stamp) SELECT randomblob(16), ? + i << 20 FROM c`,
-}
-
+// age makes marks as if they had been made a millisecond after each other.
 func (g *ground) age(ctx context.Context, table string, n int, from time.Time) {
-	insert := fmt.Sprintf(insertAged[g.server.Dialect], table)
+	insert := g.statement("aged", table)
 	for done := 0; done < n; done += atOnce {
 		must.Get(g.db.ExecContext(ctx, insert, min(atOnce, n-done), from.UnixMilli()+int64(done)))
 	}
@@ -173,7 +162,7 @@ func (e *env) byDeletes(ctx context.Context, g *ground, table string,
 		g.deleteExpired(ctx, m)
 		g.vacuum(ctx, table)
 	}
-	return m, g.perMark(ctx, `pg_total_relation_size($1::text::regclass)`, table)
+	return m, g.perMark(ctx, "size", table)
 }
 
 // byGenerations ends with a sealed generation, and marks as many in the open one.
@@ -183,14 +172,13 @@ func (e *env) byGenerations(ctx context.Context, g *ground, table string,
 	for range windows {
 		g.nextGeneration(ctx, m, e.live)
 	}
-	return m, g.perMark(ctx, `(SELECT sum(pg_total_relation_size(oid)) FROM pg_class `+
-		`WHERE relkind = 'r' AND relname LIKE $1 || '%')`, table)
+	return m, g.perMark(ctx, "size of generations", table)
 }
 
 func (g *ground) perMark(ctx context.Context, size, table string) float64 {
 	var bytes, count float64
-	must.Do(g.db.QueryRowContext(ctx, `SELECT `+size+`, (SELECT count(*) FROM `+table+`)`,
-		table).Scan(&bytes, &count))
+	must.Do(g.db.QueryRowContext(ctx, `SELECT (`+g.statement(size, table)+
+		`), (SELECT count(*) FROM `+table+`)`).Scan(&bytes, &count))
 	must.True(count > 0, "sqlbench: %s is empty", table)
 	return bytes / count
 }
