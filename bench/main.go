@@ -132,7 +132,6 @@ func parse(s harness.Suite, args []string) (o harness.Options, out string, err e
 		"private: a MariaDB of its own; none; or the data source name of one, or of a MySQL")
 	f.StringVar(&o.Brokers, "brokers", "",
 		"host:port,... of a Kafka that runs; default: an embedded one in a process of its own")
-	f.IntVar(&o.Port, "port", 0, "port of the first private server; 0: a free one")
 	f.StringVar(&o.Run, "run", "", "only workloads whose title matches this regular expression")
 	f.StringVar(&o.Sides, "sides", "",
 		"kafka: only consumers whose name matches this regular expression")

@@ -92,7 +92,7 @@ func opened(t *testing.T) *harness.Setup {
 }
 
 func embedded(t *testing.T) *server.Redis {
-	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded, 0)
+	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded)
 	t.Cleanup(func() { assert.NoError(t, redis.Close()) })
 	return redis
 }
@@ -100,7 +100,7 @@ func embedded(t *testing.T) *server.Redis {
 // The filter saves the lookups that it is there for, and no more records are made than keys.
 func TestLayered(t *testing.T) {
 	t.Parallel()
-	records := server.OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "", 0)
+	records := server.OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "")
 	t.Cleanup(func() { assert.NoError(t, records.Close()) })
 	e := &env{sizes: []int{20_000}, budget: time.Millisecond, redis: embedded(t), records: records}
 	s := opened(t)

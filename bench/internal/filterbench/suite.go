@@ -35,8 +35,8 @@ var Suite = harness.Suite{
 		if o.Redis == server.None {
 			b.LeaveOut("owned partitions and the layered composition, without Redis")
 		} else {
-			e.redis = server.Open(ctx, b, o.Redis, o.Port)
-			e.records = server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres, 0)
+			e.redis = server.Open(ctx, b, o.Redis)
+			e.records = server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres)
 		}
 		if e.records != nil {
 			b.Meter.ServerCPU = e.records.CPU()

@@ -83,7 +83,7 @@ func (m Meter) Time(ctx context.Context, s Side, keys []string) (sample Sample) 
 		// A profile shows by this label whose work it was: goroutines inherit it.
 		pprof.Do(ctx, pprof.Labels("side", s.Name), func(ctx context.Context) { s.Run(ctx, t) })
 		sample = before.To(m.Read(ctx), len(keys))
-		sample.P50Micros, sample.P99Micros = percentiles(t.Latency)
+		sample.P50Micros, sample.P99Micros = Percentiles(t.Latency)
 	})
 	must.True(err == nil, "%s: %w", s.Name, err)
 	return sample
@@ -126,7 +126,8 @@ func (r Reading) To(after Reading, n int) Sample {
 			Allocs: float64(after.mallocs-r.mallocs) / float64(n)}}
 }
 
-func percentiles(latency []time.Duration) (p50, p99 float64) {
+// Percentiles are the 50th and the 99th in microseconds. It sorts what it is given.
+func Percentiles(latency []time.Duration) (p50, p99 float64) {
 	slices.Sort(latency)
 	first, _ := slices.BinarySearch(latency, 1) // zeros were not measured
 	latency = latency[first:]

@@ -49,7 +49,7 @@ func TestPercentile(t *testing.T) {
 }
 
 func TestPercentilesLeaveOutWhatWasNotMeasured(t *testing.T) {
-	p50, p99 := percentiles([]time.Duration{0, 3000, 0, 1000, 2000})
+	p50, p99 := Percentiles([]time.Duration{0, 3000, 0, 1000, 2000})
 	assert.Equal(t, []float64{2, 3}, []float64{p50, p99}, "us")
 }
 

@@ -37,7 +37,6 @@ type Options struct {
 	Budget time.Duration
 	// Servers by address; a server that is not named is started.
 	Redis, Postgres, MariaDB, Brokers string
-	Port                              int    // of the first server that is started; 0: free ones
 	Run, Sides                        string // regular expressions of titles and of sides
 	CPUProfile, MemProfile            string // files
 }
@@ -58,23 +57,21 @@ type Suite struct {
 	Open func(context.Context, Options, *Bench)
 }
 
-// Server is one that takes part in a run.
+// Server is one that takes part in a run, or a model of one.
 type Server struct {
-	Name    string // as versions have it
-	Kind    string // where it is, for people
-	Version func(context.Context) string
+	Name    string                       // as versions have it
+	Kind    string                       // where it is, for people
+	Version func(context.Context) string // nil: unknown
 }
 
 // Bench is a suite whose servers are up. Deferred functions run when the suite ends.
 type Bench struct {
 	Cleanup
+	Runner
 	Groups  []Group
 	Servers []*Server
-	Machine string            // other than processors and servers
 	Modules map[string]string // that take part: names by path
 	LeftOut []string
-	Meter   Meter
-	Between func(context.Context)
 }
 
 // LeaveOut notes what the run cannot measure, and why.
@@ -102,13 +99,10 @@ func (s Suite) Measure(ctx context.Context, o Options, progress Progress) (r Res
 		}
 		about = append(about, server.Kind)
 	}
-	if b.Machine != "" {
-		about = append(about, b.Machine)
-	}
 	r.Machine = strings.Join(about, ", ")
 	defer startProfiles(o.CPUProfile, o.MemProfile)()
-	r.Rows, err = Runner{Rounds: o.Rounds, MaxKeys: o.Keys, Budget: o.Budget, Progress: progress,
-		Meter: b.Meter, Between: b.Between}.Run(ctx, groups)
+	b.Rounds, b.MaxKeys, b.Budget, b.Progress = o.Rounds, o.Keys, o.Budget, progress
+	r.Rows, err = b.Run(ctx, groups)
 	return r, err
 }
 
@@ -174,8 +168,7 @@ type Progress struct {
 
 // Run measures all groups and returns their rows. When ctx ends it returns what is
 // complete, with the error.
-func (r Runner) Run(ctx context.Context, groups []Group) ([]Row, error) {
-	var rows []Row
+func (r Runner) Run(ctx context.Context, groups []Group) (rows []Row, err error) {
 	for i, g := range groups {
 		more, err := r.group(ctx, g, func(round int) {
 			if r.Progress.Step != nil {
@@ -183,10 +176,7 @@ func (r Runner) Run(ctx context.Context, groups []Group) ([]Row, error) {
 			}
 		})
 		if err != nil {
-			if ctx.Err() != nil {
-				err = context.Cause(ctx)
-			}
-			return rows, fmt.Errorf("%s: %w", g.Title, err)
+			return rows, fmt.Errorf("%s: %w", g.Title, cmp.Or(context.Cause(ctx), err))
 		}
 		if r.Progress.Done != nil {
 			r.Progress.Done(more)

@@ -19,7 +19,7 @@ func TestMeasure(t *testing.T) {
 	open := func(_ context.Context, s *Setup) { s.Row(Figure("n", "s", 1, "B", Goal{})) }
 	suite := Suite{Area: "area", Open: func(_ context.Context, _ Options, b *Bench) {
 		b.Defer(func() error { closed = true; return nil })
-		b.Servers, b.Machine = []*Server{server}, "a test"
+		b.Servers = []*Server{server, {Kind: "a test"}}
 		b.Groups = []Group{
 			{Workload: "one", Title: "one", Open: open},
 			{Workload: "detail", Title: "detail", Open: open, Detail: true},

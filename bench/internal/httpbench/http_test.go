@@ -15,7 +15,7 @@ import (
 // Every side but those of PostgreSQL does what its row says: the handler runs once for each new key
 // and not at all for a replay, or the timing fails.
 func TestSides(t *testing.T) {
-	s := server.Open(t.Context(), &harness.Bench{}, server.Embedded, 0)
+	s := server.Open(t.Context(), &harness.Bench{}, server.Embedded)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	e := &env{redis: s}
 	rows, err := harness.Runner{Rounds: 1, MaxKeys: 64, Budget: 5 * time.Millisecond}.Run(

@@ -27,11 +27,11 @@ var Suite = harness.Suite{
 			"github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
 			"github.com/valyala/fasthttp":         "fasthttp",
 		}
-		e := &env{redis: server.Open(ctx, b, o.Redis, o.Port)}
+		e := &env{redis: server.Open(ctx, b, o.Redis)}
 		if e.redis.Own {
 			b.Between = e.redis.Empty
 		}
-		e.postgres = server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres, 0)
+		e.postgres = server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres)
 		b.Groups = e.groups()
 	},
 }

@@ -20,7 +20,7 @@ import (
 // embedded is where every workload runs in a test: small, and without other processes.
 func embedded(t *testing.T) *env {
 	t.Helper()
-	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded, 0)
+	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded)
 	t.Cleanup(func() { _ = redis.Close() })
 	b := server.EmbedBroker()
 	t.Cleanup(func() { _ = b.Close() })

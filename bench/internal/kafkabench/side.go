@@ -245,26 +245,39 @@ func (e *env) latency(all *harness.Groups) {
 func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample) {
 	const partitions = 4
 	n := max(20, int(5*e.budget/every)) / partitions
-	ids := make([][]string, partitions)
-	for i := range ids {
-		ids[i] = harness.FreshKeys(n)
-	}
 	setup := &harness.Setup{}
 	defer func() { must.Do(setup.Close()) }()
 	log := e.newLog(100, make([][]string, partitions))
 	e.write(setup, log)
-	log.IDs = ids
+	for i := range log.IDs {
+		log.IDs[i] = harness.FreshKeys(n)
+	}
 	producer := e.broker.Producer(0)
 	setup.Defer(producer.Close)
-	times := &arrivals{sent: map[[2]int64]time.Time{}, handled: map[[2]int64]time.Time{}}
-	e.consume(ctx, s, log, times.arrive,
+	var mu sync.Mutex
+	var sent [partitions][]time.Time // by offset
+	var took []time.Duration
+	arrive := func(m *sarama.ConsumerMessage) {
+		mu.Lock()
+		defer mu.Unlock()
+		if m.Offset > 0 {
+			took = append(took, time.Since(sent[m.Partition][m.Offset]))
+		}
+	}
+	send := func(partition, i int) {
+		mu.Lock()
+		began := time.Now()
+		sent[partition] = append(sent[partition], began)
+		mu.Unlock()
+		_, _, err := producer.SendMessage(log.Message(partition, i))
+		must.Do(err)
+		work.Pause(ctx, every-time.Since(began))
+	}
+	e.consume(ctx, s, log, arrive,
 		func(ctx context.Context, done *progress, failed <-chan error) {
 			for i := range n {
 				for partition := range partitions {
-					sent := times.send(partition, i)
-					_, _, err := producer.SendMessage(log.Message(partition, i))
-					must.Do(err)
-					work.Pause(ctx, every-time.Since(sent))
+					send(partition, i)
 				}
 				if i == 0 { // the group has formed
 					done.await(ctx, partitions, failed)
@@ -272,46 +285,11 @@ func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample
 			}
 			done.await(ctx, int64(log.Size()), failed)
 		})
-	sample.Rate = float64(time.Second / every)
-	took := times.took()
 	must.True(len(took) == partitions*(n-1), "kafkabench: %d latencies of %d messages", len(took),
 		partitions*(n-1))
-	sample.P50Micros = float64(harness.Percentile(took, 0.5)) / 1e3
-	sample.P99Micros = float64(harness.Percentile(took, 0.99)) / 1e3
+	sample.Rate = float64(time.Second / every)
+	sample.P50Micros, sample.P99Micros = harness.Percentiles(took)
 	return sample
-}
-
-// arrivals are the times of messages by partition and offset.
-type arrivals struct {
-	mu            sync.Mutex
-	sent, handled map[[2]int64]time.Time
-}
-
-func (a *arrivals) send(partition, n int) (now time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now = time.Now()
-	a.sent[[2]int64{int64(partition), int64(n)}] = now
-	return now
-}
-
-func (a *arrivals) arrive(m *sarama.ConsumerMessage) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.handled[[2]int64{int64(m.Partition), m.Offset}] = time.Now()
-}
-
-// took are the sorted latencies of all but the first message of each partition.
-func (a *arrivals) took() (all []time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for message, at := range a.handled {
-		if offset := message[1]; offset > 0 {
-			all = append(all, at.Sub(a.sent[message]))
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 func (e *env) newLog(size int, ids [][]string) server.Log {

@@ -39,7 +39,7 @@ func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 	if o.List {
 		return
 	}
-	e.redis = server.Open(ctx, b, o.Redis, o.Port)
+	e.redis = server.Open(ctx, b, o.Redis)
 	if o.Brokers != "" {
 		e.broker = server.ConnectBroker(strings.Split(o.Brokers, ",")...)
 	} else { // this program again: its CPU is told apart then

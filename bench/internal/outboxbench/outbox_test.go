@@ -17,7 +17,7 @@ import (
 // publish, so a run without error means that all messages went. Nothing is left behind.
 func TestGroupsRun(t *testing.T) {
 	postgres := server.OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.Postgres,
-		servertest.Postgres(t), 0)
+		servertest.Postgres(t))
 	db := postgres.Pool(64)
 	t.Cleanup(func() { assert.NoError(t, db.Close()) })
 	e := &env{db: db, url: postgres.URL, wakeUps: 1, least: 40}

@@ -21,7 +21,7 @@ var Suite = harness.Suite{
 	Full:  harness.Scale{Rounds: 7, Keys: 150_000, Budget: 700 * time.Millisecond},
 	Quick: harness.Scale{Rounds: 3, Keys: 150_000, Budget: 300 * time.Millisecond},
 	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
-		postgres := server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres, o.Port)
+		postgres := server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres)
 		if postgres == nil {
 			return
 		}

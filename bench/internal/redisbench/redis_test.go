@@ -24,7 +24,7 @@ func titled(groups []harness.Group, pattern string) []harness.Group {
 // Every family does what it says: sides check their answers, so a run without error means
 // that new keys were new and duplicates were known.
 func TestFamiliesRun(t *testing.T) {
-	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded, 0)
+	redis := server.Open(t.Context(), &harness.Bench{}, server.Embedded)
 	t.Cleanup(func() { _ = redis.Close() })
 	e := newEnv(redis, harness.Options{Quick: true, Budget: time.Millisecond})
 	groups := titled(e.groups(), "^batch 16,|^batch 256, (8|duplicates)|^lone caller, new key|"+

@@ -27,7 +27,7 @@ var Suite = harness.Suite{
 	Full:  harness.Scale{Rounds: 7, Keys: 50_000, Budget: 150 * time.Millisecond},
 	Quick: harness.Scale{Rounds: 3, Keys: 50_000, Budget: 12 * time.Millisecond},
 	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
-		e := newEnv(server.Open(ctx, b, o.Redis, o.Port), o)
+		e := newEnv(server.Open(ctx, b, o.Redis), o)
 		b.Meter.ServerCPU = e.redis.CPU()
 		b.Modules = map[string]string{
 			"github.com/redis/go-redis/v9": "go-redis", "github.com/redis/rueidis": "rueidis",

@@ -21,7 +21,7 @@ var Suite = harness.Suite{
 	Area: "retry", About: "what retries cost a server that is down: a thousand clients, simulated",
 	Full: harness.Scale{Rounds: 5}, Quick: harness.Scale{Rounds: 1},
 	Open: func(_ context.Context, o harness.Options, b *harness.Bench) {
-		b.Machine = "a simulation in fake time"
+		b.Servers = []*harness.Server{{Kind: "a simulation in fake time"}}
 		b.Groups = []harness.Group{{Title: "simulations",
 			Open: func(ctx context.Context, s *harness.Setup) {
 				s.Rows = simulations(ctx, min(o.Rounds, 5))

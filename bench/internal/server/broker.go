@@ -66,10 +66,15 @@ func ServeBroker(in io.Reader, out io.Writer) (err error) {
 // and output, and waits for its addresses. Close stops it.
 func StartBroker(ctx context.Context, program string, args ...string) (b *Broker, err error) {
 	defer must.Catch(&err)
-	cmd := exec.Command(program, args...) //nolint:noctx // Close stops it, gently
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, args...)
 	cmd.Stderr = os.Stderr
-	stdin, stdout := must.Get(cmd.StdinPipe()), must.Get(cmd.StdoutPipe())
-	must.Do(cmd.Start())
+	stdin := must.Get(cmd.StdinPipe())
+	out, to, err := os.Pipe()
+	must.Do(err)
+	defer func() { _ = out.Close() }()
+	cmd.Stdout = to
+	err = cmd.Start()
+	must.Do(errors.Join(err, to.Close(), out.SetReadDeadline(time.Now().Add(10*time.Second))))
 	kind := fmt.Sprintf("embedded broker of %d nodes (kfake) in a process of its own", nodes)
 	b = newBroker(kind, true, nil, func() error {
 		_ = stdin.Close() // which ends it; one that does not listen is killed
@@ -78,23 +83,12 @@ func StartBroker(ctx context.Context, program string, args ...string) (b *Broker
 		return cmd.Wait()
 	})
 	b.pid = cmd.Process.Pid
-	lines := make(chan string, 1)
-	go func() { // ends with the process, at the latest
-		line, _ := bufio.NewReader(stdout).ReadString('\n')
-		lines <- strings.TrimSpace(line)
-	}()
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	select {
-	case line := <-lines:
-		if b.Addrs = strings.Split(line, ","); line != "" {
-			return b, nil
-		}
-		err = errors.New("server: the broker's process ended without an address")
-	case <-ctx.Done():
-		err = context.Cause(ctx)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		must.Do(errors.Join(fmt.Errorf("server: the broker's addresses: %w", err), b.Close()))
 	}
-	return nil, errors.Join(err, b.Close())
+	b.Addrs = strings.Split(strings.TrimSpace(line), ",")
+	return b, nil
 }
 
 // CPU reads the time that the broker's process has used; nil where it is unknown: the broker is not

@@ -37,10 +37,10 @@ var kinds = map[sqladapter.Dialect]struct{ name, script, driver, version string 
 
 // OpenDatabase starts a server of this dialect on loopback, with scripts/servers.sh, or connects to
 // one, and adds it to the run: address is [Private], [Listed], or what the driver takes. [None]
-// gives nil, and is noted as left out. SQLite is a file in a new folder, whatever the address. A
-// port of 0 is any free one. Close ends what OpenDatabase has begun. ctx bounds the start only.
+// gives nil, and is noted as left out. SQLite is a file in a new folder, whatever the address.
+// Close ends what OpenDatabase has begun. ctx bounds the start only.
 func OpenDatabase(ctx context.Context, b *harness.Bench, dialect sqladapter.Dialect,
-	address string, port int) *Database {
+	address string) *Database {
 	name := kinds[dialect].name
 	if address == None {
 		b.LeaveOut(name + ": there is none")
@@ -61,7 +61,7 @@ func OpenDatabase(ctx context.Context, b *harness.Bench, dialect sqladapter.Dial
 		s.Kind = name + " in a file, every commit on disk"
 	case address == Private:
 		s.Own, s.Kind = true, name+" on loopback, every commit on disk"
-		s.URL = s.start(ctx, kinds[dialect].script, port)
+		s.URL = s.start(ctx, kinds[dialect].script)
 	}
 	if dialect == sqladapter.MySQL {
 		// Parameters in the text instead of a statement that is prepared for every call.

@@ -55,7 +55,7 @@ func TestFamilyTime(t *testing.T) {
 }
 
 func TestSQLite(t *testing.T) {
-	s := OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "", 0)
+	s := OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "")
 	assert.Nil(t, s.CPU(), "it has no process of its own")
 	assert.True(t, s.Own)
 	assert.Regexp(t, `^3\.`, s.Version(t.Context()))
@@ -64,17 +64,17 @@ func TestSQLite(t *testing.T) {
 }
 
 func TestMySQLParameters(t *testing.T) {
-	s := OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.MySQL, "u:p@tcp(127.0.0.1:1)/d", 0)
+	s := OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.MySQL, "u:p@tcp(127.0.0.1:1)/d")
 	assert.Contains(t, s.URL, "interpolateParams=true")
 	require.Error(t, must.Try(func() {
-		OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.MySQL, "not a name", 0)
+		OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.MySQL, "not a name")
 	}))
 	require.NoError(t, s.Close(), "it is not ours to stop")
 }
 
 func TestDatabaseThatIsLeftOut(t *testing.T) {
 	b := &harness.Bench{}
-	assert.Nil(t, OpenDatabase(t.Context(), b, sqladapter.MySQL, None, 0))
+	assert.Nil(t, OpenDatabase(t.Context(), b, sqladapter.MySQL, None))
 	assert.Equal(t, []string{"MariaDB: there is none"}, b.LeftOut)
 	assert.Empty(t, b.Servers)
 }

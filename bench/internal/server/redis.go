@@ -28,9 +28,9 @@ type Redis struct {
 }
 
 // Open starts a Redis or connects to one, and adds it to the run. which is [Private] (without
-// persistence), [Durable], [Embedded], [Listed] or host:port. A port of 0 is any free one. ctx
-// bounds the start only; Close stops it.
-func Open(ctx context.Context, b *harness.Bench, which string, port int) *Redis {
+// persistence), [Durable], [Embedded], [Listed] or host:port. ctx bounds the start only; Close ends
+// what Open has begun.
+func Open(ctx context.Context, b *harness.Bench, which string) *Redis {
 	s := &Redis{Addr: which, stop: func() error { return nil }}
 	s.Name, s.Kind, s.Version = "redis", "a Redis that others use", s.version
 	b.Servers = append(b.Servers, &s.Server)
@@ -46,7 +46,7 @@ func Open(ctx context.Context, b *harness.Bench, which string, port int) *Redis 
 	case Private, Durable:
 		p := &process{}
 		s.stop = p.stop
-		s.Addr, s.Own = p.start(ctx, "redis", port), true
+		s.Addr, s.Own = p.start(ctx, "redis"), true
 		s.Kind = "Redis on loopback, its append-only file synced each second"
 	}
 	s.client = redis.NewClient(&redis.Options{Addr: s.Addr})

@@ -42,17 +42,15 @@ type process struct {
 	pid int    // of its first process; 0: none
 }
 
-// start starts a server of a kind that the script knows, on loopback, and returns its address. A
-// port of 0 is any free one. stop has to be called also after an error.
-func (p *process) start(ctx context.Context, kind string, port int) (address string) {
-	if port == 0 {
-		l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
-		port = l.Addr().(*net.TCPAddr).Port //nolint:errcheck,forcetypeassert // it listens on TCP
-		_ = l.Close()
-	}
+// start starts a server of a kind that the script knows, on a free port of loopback, and returns
+// its address. stop has to be called also after an error.
+func (p *process) start(ctx context.Context, kind string) (address string) {
+	l := must.Get((&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"))
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	must.Do(errors.Join(err, l.Close()))
 	p.dir = must.Get(os.MkdirTemp("", "onceward-bench"))
 	must.Do(os.Chmod(p.dir, 0o755)) // servers give up root's rights
-	address = must.Get(script(ctx, "private", kind, p.home(), strconv.Itoa(port)))
+	address = must.Get(script(ctx, "private", kind, p.home(), port))
 	data := must.Get(os.ReadFile(filepath.Join(p.home(), "1", "pid")))
 	pid, _, _ := strings.Cut(string(data), " ")
 	p.pid = must.Get(strconv.Atoi(strings.TrimSpace(pid)))

@@ -37,19 +37,19 @@ func TestPrivate(t *testing.T) {
 		t.Skip("NOT RUN: no redis-server: ", err) // go test alone needs no server
 	}
 	b := &harness.Bench{}
-	s := Open(t.Context(), b, Private, 0)
+	s := Open(t.Context(), b, Private)
 	assert.Equal(t, []*harness.Server{&s.Server}, b.Servers)
 	assert.NotEmpty(t, s.Version(t.Context()))
 	assert.Positive(t, s.CPU()(t.Context()))
 	assert.Positive(t, s.Memory(t.Context()))
 	s.Empty(t.Context())
 	require.NoError(t, s.Close())
-	require.Error(t, must.Try(func() { Open(t.Context(), b, s.Addr, 0) }), "it still runs")
+	require.Error(t, must.Try(func() { Open(t.Context(), b, s.Addr) }), "it still runs")
 }
 
 func TestOthersServerIsNotEmptied(t *testing.T) {
 	mini := miniredis.RunT(t)
-	s := Open(t.Context(), &harness.Bench{}, mini.Addr(), 0)
+	s := Open(t.Context(), &harness.Bench{}, mini.Addr())
 	defer func() { _ = s.Close() }()
 	require.NoError(t, mini.Set("theirs", "1"))
 	require.Error(t, must.Try(func() { s.Empty(t.Context()) }))

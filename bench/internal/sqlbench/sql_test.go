@@ -27,7 +27,7 @@ func onServers(t *testing.T, test func(t *testing.T, s *server.Database)) {
 		sqladapter.Postgres: servertest.Postgres, sqladapter.MySQL: servertest.MariaDB,
 	} {
 		t.Run(dialect.String(), func(t *testing.T) {
-			s := server.OpenDatabase(t.Context(), &harness.Bench{}, dialect, address(t), 0)
+			s := server.OpenDatabase(t.Context(), &harness.Bench{}, dialect, address(t))
 			t.Cleanup(func() { assert.NoError(t, s.Close()) })
 			test(t, s)
 		})
@@ -179,7 +179,7 @@ func TestQuickLeavesPointsOut(t *testing.T) {
 
 // A failed effect is an error of the side, not a fast batch.
 func TestFailureOfASide(t *testing.T) {
-	s := server.OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "", 0)
+	s := server.OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "")
 	t.Cleanup(func() { _ = s.Close() })
 	setup := &harness.Setup{}
 	t.Cleanup(func() { _ = setup.Close() }) // a table is missing

@@ -43,31 +43,22 @@ func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 	if o.List {
 		sqlite = server.Listed
 	}
-	port := o.Port
-	add := func(dialect sqladapter.Dialect, address string) {
-		if s := server.OpenDatabase(ctx, b, dialect, address, port); s != nil {
+	for i, dialect := range []sqladapter.Dialect{sqladapter.Postgres, sqladapter.MySQL,
+		sqladapter.SQLite} {
+		address := []string{o.Postgres, o.MariaDB, sqlite}[i]
+		if s := server.OpenDatabase(ctx, b, dialect, address); s != nil {
 			e.servers = append(e.servers, s)
-			port += min(port, 1) // 0 stays: any free one
 		}
 	}
-	add(sqladapter.Postgres, o.Postgres)
-	add(sqladapter.MySQL, o.MariaDB)
-	add(sqladapter.SQLite, sqlite)
-	b.Groups, b.Meter.ServerCPU = e.groups(), e.cpu()
+	b.Groups, b.Meter.ServerCPU = e.groups(), e.cpu
 }
 
 // cpu reads the CPU time of all servers together: at any time one of them alone has work.
-func (e *env) cpu() harness.CPU {
-	var reads []harness.CPU
+func (e *env) cpu(ctx context.Context) (total time.Duration) {
 	for _, s := range e.servers {
-		reads = append(reads, s.CPU())
+		total += s.CPU().Read(ctx)
 	}
-	return func(ctx context.Context) (total time.Duration) {
-		for _, cpu := range reads {
-			total += cpu.Read(ctx)
-		}
-		return total
-	}
+	return total
 }
 
 // Names of the sides.
