@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -237,23 +236,17 @@ func (e *env) oneGeneration(prefix string) owned.Options {
 
 // markAll begins and ends as many keys as there are to be marks, in the first partition.
 func (o *owner) markAll(ctx context.Context, marks int) {
-	var next atomic.Int64
-	work.Parallel(ctx, workers, func(ctx context.Context, _ int) {
-		reqs, changes := make([]dedup.ClaimRequest, 0, marksAtOnce), []dedup.Change{}
-		for {
-			to := int(next.Add(marksAtOnce))
-			if to-marksAtOnce >= marks {
-				return
-			}
-			reqs = reqs[:0]
-			for n := to - marksAtOnce; n < min(to, marks); n++ {
-				key := dedup.ID(id(uint64(n))) // from 0
-				binary.BigEndian.PutUint64(key[8:], uint64(n)*0xff51afd7ed558ccd)
-				reqs = append(reqs, dedup.ClaimRequest{ID: key, Token: dedup.Token(key),
-					Lease: ownedLease / 3, Hold: ownedHold, Origin: o.origins[0]})
-			}
-			changes = o.mark(ctx, reqs, changes[:0])
+	var reqs [workers][]dedup.ClaimRequest
+	var changes [workers][]dedup.Change
+	work.Share(ctx, workers, marksAtOnce, marks, func(ctx context.Context, w, from, to int) {
+		mine := reqs[w][:0]
+		for n := uint64(from); n < uint64(to); n++ { // from 0
+			key := dedup.ID(id(n))
+			binary.BigEndian.PutUint64(key[8:], n*0xff51afd7ed558ccd)
+			mine = append(mine, dedup.ClaimRequest{ID: key, Token: dedup.Token(key),
+				Lease: ownedLease / 3, Hold: ownedHold, Origin: o.origins[0]})
 		}
+		reqs[w], changes[w] = mine, o.mark(ctx, mine, changes[w][:0])
 	})
 }
 

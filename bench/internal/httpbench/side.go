@@ -30,20 +30,22 @@ import (
 // party is one side: a site, and the connections to it.
 type party struct {
 	*harness.Setup
+	*env
 
-	name  string
-	addr  string       // of the site
-	runs  atomic.Int64 // of the handler
-	conns []*conn
-	again bool // every key is sent before the timing begins, and is replayed in it
+	name    string
+	callers int
+	addr    string       // of the site
+	runs    atomic.Int64 // of the handler
+	conns   []*conn
+	again   bool // every key is sent before the timing begins, and is replayed in it
 	// known is what the sites of limits need before a replay: they have no middleware.
 	known func(context.Context, []string)
 }
 
 func (e *env) newParty(ctx context.Context, s *harness.Setup, name string, again bool,
 	callers int) *party {
-	p := &party{Setup: s, name: name, again: again}
-	openers[name](ctx, e, p, callers)
+	p := &party{Setup: s, env: e, name: name, callers: callers, again: again}
+	openers[name](ctx, p)
 	for range callers {
 		c := &conn{&fasthttp.HostClient{Addr: p.addr, MaxConns: 1, MaxIdleConnDuration: time.Hour,
 			ReadTimeout: timeout, WriteTimeout: timeout}, &fasthttp.Request{}, &fasthttp.Response{}}
@@ -139,15 +141,19 @@ func (p *party) nethttp(ctx context.Context, effect func(*http.Request) error,
 		h = wrap(h)
 	}
 	srv := &http.Server{Handler: h, ReadHeaderTimeout: timeout}
-	done := make(chan error, 1)
-	go func() { done <- srv.Serve(l) }()
-	p.Defer(func() error {
-		err := srv.Close()
-		if served := <-done; !errors.Is(served, http.ErrServerClosed) {
-			err = errors.Join(err, served)
+	p.serve(srv.Close, func() error {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			return err
 		}
-		return err
+		return nil
 	})
+}
+
+// serve runs a server until the setup ends.
+func (p *party) serve(stop, serve func() error) {
+	done := make(chan error, 1)
+	go func() { done <- serve() }()
+	p.Defer(func() error { return errors.Join(stop(), <-done) })
 }
 
 // fiber serves the same with fiber, behind the middleware; nil: none.
@@ -163,9 +169,9 @@ func (p *party) fiber(ctx context.Context, middleware fiber.Handler) {
 		c.Set("Location", "/charges/ch_3PqXk2eZvKYlo2C1")
 		return c.Status(http.StatusCreated).SendString(receipt)
 	})
-	done := make(chan error, 1)
-	go func() { done <- app.Listener(l, fiber.ListenConfig{DisableStartupMessage: true}) }()
-	p.Defer(func() error { return errors.Join(app.ShutdownWithTimeout(5*time.Second), <-done) })
+	p.serve(func() error { return app.ShutdownWithTimeout(5 * time.Second) }, func() error {
+		return app.Listener(l, fiber.ListenConfig{DisableStartupMessage: true})
+	})
 }
 
 // Names of the sides.
@@ -188,28 +194,25 @@ const (
 	window = 30 * time.Minute
 )
 
-// opener makes the site of a party, and what it needs.
-type opener func(ctx context.Context, e *env, p *party, callers int)
-
-var openers = map[string]opener{
-	bareSide: func(ctx context.Context, _ *env, p *party, _ int) { p.nethttp(ctx, nil, nil) },
-	rawTwo:   raw, rawOne: raw, byHandSide: byHand,
-	oursMemory: func(ctx context.Context, _ *env, p *party, _ int) {
+// openers make the site of a party, and what it needs.
+var openers = map[string]func(ctx context.Context, p *party){
+	bareSide: func(ctx context.Context, p *party) { p.nethttp(ctx, nil, nil) },
+	rawTwo:   raw, rawOne: raw, byHandSide: byHand, oursSQL: atomicSQL,
+	oursMemory: func(ctx context.Context, p *party) {
 		p.claimed(ctx, dedup.Memory(1<<22)) // more than a run makes keys
 	},
-	oursRedis: func(ctx context.Context, e *env, p *party, _ int) {
-		p.claimed(ctx, must.Get(redisadapter.New(ctx, server.NewClient(p.Setup, e.redis.Addr, 0, 0),
+	oursRedis: func(ctx context.Context, p *party) {
+		p.claimed(ctx, must.Get(redisadapter.New(ctx, server.NewClient(p.Setup, p.redis.Addr, 0, 0),
 			redisadapter.Options{Prefix: "bench" + harness.Fresh()[:8]})))
 	},
-	oursSQL:   atomicSQL,
-	fiberBare: func(ctx context.Context, _ *env, p *party, _ int) { p.fiber(ctx, nil) },
-	fiberMemory: func(ctx context.Context, _ *env, p *party, _ int) {
+	fiberBare: func(ctx context.Context, p *party) { p.fiber(ctx, nil) },
+	fiberMemory: func(ctx context.Context, p *party) {
 		p.fiber(ctx, idempotency.New(fiberConfig()))
 	},
 	// The storage is fiber's own, and the lock its default: of this process.
-	fiberRedis: func(ctx context.Context, e *env, p *party, _ int) {
+	fiberRedis: func(ctx context.Context, p *party) {
 		cfg := fiberConfig()
-		cfg.Storage = fiberredis.NewFromConnection(server.NewClient(p.Setup, e.redis.Addr, 1, 0))
+		cfg.Storage = fiberredis.NewFromConnection(server.NewClient(p.Setup, p.redis.Addr, 1, 0))
 		p.fiber(ctx, idempotency.New(cfg))
 	},
 }
@@ -232,9 +235,9 @@ func (p *party) behind(ctx context.Context, run httpadapter.Runner,
 }
 
 // raw is what no middleware over Redis can do without: claim and record, or a look at the record.
-func raw(ctx context.Context, e *env, p *party, callers int) {
-	pool := make(chan *resp.Conn, callers)
-	for _, c := range work.DialRaw(ctx, p.Setup, e.redis.Addr, callers) {
+func raw(ctx context.Context, p *party) {
+	pool := make(chan *resp.Conn, p.callers)
+	for _, c := range work.DialRaw(ctx, p.Setup, p.redis.Addr, p.callers) {
 		pool <- c
 	}
 	const token = "0123456789abcdef0123456789ab"
@@ -269,8 +272,8 @@ func insert(r *http.Request, tx interface {
 }
 
 // database opens a pool for the callers, and makes the tables.
-func (p *party) database(ctx context.Context, e *env, callers int) *sql.DB {
-	db := e.postgres.Pool(callers)
+func (p *party) database(ctx context.Context) *sql.DB {
+	db := p.postgres.Pool(p.callers)
 	p.Defer(db.Close)
 	for _, table := range []string{
 		`bench_http_charges (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ` +
@@ -283,8 +286,8 @@ func (p *party) database(ctx context.Context, e *env, callers int) *sql.DB {
 	return db
 }
 
-func atomicSQL(ctx context.Context, e *env, p *party, callers int) {
-	db := p.database(ctx, e, callers)
+func atomicSQL(ctx context.Context, p *party) {
+	db := p.database(ctx)
 	marks := must.Get(sqladapter.New(sqladapter.Config{Dialect: sqladapter.Postgres,
 		Namespace: "bench-http", Window: window, Table: "bench_http_marks"}))
 	must.Do(marks.Migrate(ctx, db))
@@ -299,8 +302,8 @@ func atomicSQL(ctx context.Context, e *env, p *party, callers int) {
 }
 
 // byHand is the transaction that people write: a record with a unique key, the effect, COMMIT.
-func byHand(ctx context.Context, e *env, p *party, callers int) {
-	db := p.database(ctx, e, callers)
+func byHand(ctx context.Context, p *party) {
+	db := p.database(ctx)
 	p.nethttp(ctx, func(r *http.Request) (err error) {
 		defer must.Catch(&err)
 		tx := must.Get(db.BeginTx(r.Context(), nil))

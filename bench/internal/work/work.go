@@ -38,13 +38,10 @@ func Callers(n int, one peer.Cycle) harness.Run {
 // Each is Callers whose calls know the goroutine that they are of.
 func Each(n int, one func(ctx context.Context, worker int, key string)) harness.Run {
 	return func(ctx context.Context, t *harness.Timing) {
-		var next atomic.Int64
-		Parallel(ctx, n, func(ctx context.Context, worker int) {
-			for i := next.Add(1) - 1; i < int64(len(t.Keys)); i = next.Add(1) - 1 {
-				began := time.Now()
-				one(ctx, worker, t.Keys[i])
-				t.Latency[i] = max(time.Since(began), 1)
-			}
+		Share(ctx, n, 1, len(t.Keys), func(ctx context.Context, worker, i, _ int) {
+			began := time.Now()
+			one(ctx, worker, t.Keys[i])
+			t.Latency[i] = max(time.Since(began), 1)
 		})
 	}
 }
@@ -52,17 +49,25 @@ func Each(n int, one func(ctx context.Context, worker int, key string)) harness.
 // InBatches runs one over batches of size keys from n goroutines.
 func InBatches(n, size int, one Batch) harness.Run {
 	return func(ctx context.Context, t *harness.Timing) {
-		var next atomic.Int64
-		Parallel(ctx, n, func(ctx context.Context, worker int) {
-			for {
-				end := int(next.Add(int64(size)))
-				if end-size >= len(t.Keys) {
-					return
-				}
-				one(ctx, worker, t.Keys[end-size:min(end, len(t.Keys))])
-			}
+		Share(ctx, n, size, len(t.Keys), func(ctx context.Context, worker, from, to int) {
+			one(ctx, worker, t.Keys[from:to])
 		})
 	}
+}
+
+// Share has n workers take total things, so many at a time, until there are none.
+func Share(ctx context.Context, n, atOnce, total int,
+	do func(ctx context.Context, worker, from, to int)) {
+	var next atomic.Int64
+	Parallel(ctx, n, func(ctx context.Context, worker int) {
+		for {
+			to := int(next.Add(int64(atOnce)))
+			if to-atOnce >= total {
+				return
+			}
+			do(ctx, worker, to-atOnce, min(to, total))
+		}
+	})
 }
 
 // Parallel runs f n times; the first failure ends the others, and is that of Parallel.
@@ -224,7 +229,7 @@ func (d *Deduper) One(expected []dedup.Outcome) peer.Cycle {
 // Batch claims keys, and completes those that are new with result.
 func (d *Deduper) Batch(expected []dedup.Outcome, result []byte) Batch {
 	return func(ctx context.Context, _ int, keys []string) {
-		d.batch(ctx, Requests(keys), result, expected)
+		d.cycle(ctx, Requests(keys), expected, result)
 	}
 }
 
@@ -234,13 +239,12 @@ func (d *Deduper) Likely(ctx context.Context, _ int, keys []string) {
 	for i := range reqs {
 		reqs[i].LikelyDuplicate = true
 	}
-	d.batch(ctx, reqs, nil, Known)
+	d.cycle(ctx, reqs, Known, nil)
 }
 
-func (d *Deduper) batch(ctx context.Context, reqs []dedup.Request, result []byte,
-	expected []dedup.Outcome) {
-	claims := must.Get(d.ClaimBatch(ctx, reqs))
-	if ends := Won(claims, result, expected); len(ends) > 0 {
+func (d *Deduper) cycle(ctx context.Context, reqs []dedup.Request, expected []dedup.Outcome,
+	result []byte) {
+	if ends := Won(must.Get(d.ClaimBatch(ctx, reqs)), result, expected); len(ends) > 0 {
 		d.Complete(ctx, ends)
 	}
 }
@@ -293,18 +297,12 @@ func Requests(keys []string) []dedup.Request {
 // does that always has a next one.
 func (d *Deduper) Merged(workers int) harness.Run {
 	return func(ctx context.Context, t *harness.Timing) {
-		var next atomic.Int64
-		Parallel(ctx, workers, func(ctx context.Context, _ int) {
-			var ends []dedup.Completion
-			for {
-				to := int(next.Add(Typical))
-				if to-Typical >= len(t.Keys) {
-					d.Complete(ctx, ends)
-					return
-				}
-				keys := t.Keys[to-Typical : min(to, len(t.Keys))]
-				ends = Won(d.Next(ctx, ends, Requests(keys)), nil, New)
-			}
+		ends := make([][]dedup.Completion, workers)
+		InBatches(workers, Typical, func(ctx context.Context, worker int, keys []string) {
+			ends[worker] = Won(d.Next(ctx, ends[worker], Requests(keys)), nil, New)
+		})(ctx, t)
+		Parallel(ctx, workers, func(ctx context.Context, worker int) {
+			d.Complete(ctx, ends[worker])
 		})
 	}
 }
