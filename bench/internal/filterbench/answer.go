@@ -139,14 +139,12 @@ func (a answer) compare(side string, more ...string) {
 	}
 	goals := a.keys == a.most()
 	for _, peer := range []string{bloomSide, mapSide} {
-		a.Compare(side, peer).Called(a.name).In(metric).
-			Wants(harness.When(goals, harness.AtMost(1, 0)))
+		a.Compare(side, peer).Called(a.name).In(metric).Wants(harness.When(goals, "<= 1x"))
 	}
 	a.Compare(side, "").Called(a.name + ", allocations").In(harness.Allocs).
-		Wants(harness.ValueAtMost(0.01, 0, "allocations"))
+		Wants("<= 0.01 allocations")
 	if goals {
-		a.Compare(side, "").Called(a.name + ", time").In(metric).
-			Wants(harness.ValueAtMost(80, 0, "ns"))
+		a.Compare(side, "").Called(a.name + ", time").In(metric).Wants("<= 80 ns")
 	}
 	for _, other := range more {
 		a.Compare(other, side).Called(a.name + ", for comparison").In(metric)
@@ -282,7 +280,7 @@ func (e *env) memory(all *harness.Groups) {
 				continue
 			}
 			s.Row(harness.Compared(name, side, of(b.bytes[side]), unit, "plan",
-				of(f.Plan().Bytes), harness.AtMost(1.05, 0)))
+				of(f.Plan().Bytes), "<= 1.05x"))
 		}
 	})
 }

@@ -51,12 +51,12 @@ func (f figures) add(name, side string, value float64, unit string, goal harness
 
 // none of what is counted here may be.
 func (f figures) none(name, side string, count int, unit string) {
-	f.add(name, side, float64(count), unit, harness.ValueAtMost(0, 0, unit))
+	f.add(name, side, float64(count), unit, harness.Goal("<= 0 "+unit))
 }
 
 func share(n, of int) float64 { return 100 * float64(n) / float64(of) }
 
-var noGoal harness.Goal
+const noGoal harness.Goal = ""
 
 func overloaded(rows figures, name string, keys int, memory uint64) {
 	o := options(keys)
@@ -107,7 +107,7 @@ func crafted(rows figures, keys int) {
 		rows.add(name, "victims", share(maybe, victims), "%", goal)
 	}
 	under("victims that are Maybe, secret known to the attacker", known[:], noGoal)
-	under("victims that are Maybe, random secret (default)", nil, harness.ValueAtMost(0, 0, "%"))
+	under("victims that are Maybe, random secret (default)", nil, "<= 0 %")
 }
 
 // emptied is a process that begins again, with and without a feed that is loading.
@@ -193,7 +193,7 @@ func (e *env) rates(all *harness.Groups) {
 					s.Row(harness.Compared(name+side, side, rate*1e6, "in a million", against,
 						other*1e6, most))
 				}
-				row("observed", observed, "planned", planned, harness.AtMost(1.5, 0))
+				row("observed", observed, "planned", planned, "<= 1.5x")
 				row("estimated from the bits", f.Stats().Estimated, "observed", observed, noGoal)
 			}).X = goal
 	}
@@ -261,7 +261,7 @@ func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
 		}
 		row("median", harness.Percentile(all, 0.5), noGoal)
 		row("slowest", all[len(all)-1], harness.When(side == rotating || side == parallel,
-			harness.ValueAtMost(1000, 0, "us")))
+			"<= 1000 us"))
 	}
 }
 
@@ -300,7 +300,7 @@ func (e *env) measureSnapshots(ctx context.Context, s *harness.Setup) {
 	f := filled(stored(e.most()))
 	file := must.Get(os.CreateTemp(e.dir, "onceward-bench"))
 	s.Defer(func() error { return errors.Join(file.Close(), os.Remove(file.Name())) })
-	most := harness.ValueAtMost(3, 0, "s")
+	const most = "<= 3 s"
 	steps := []struct {
 		name, of string // of: empty: the file
 		goal     harness.Goal

@@ -147,9 +147,9 @@ func (st *streamed) owner(ctx context.Context, side string, consume func(batches
 // compareOwned compares what has the same number of exchanges; the raw commands have two.
 func compareOwned(s *harness.Setup, title string, goals bool) {
 	two, one := title+", batches of 256", title+", batches of 256, one exchange a batch"
-	least := harness.AtLeast(1, 0)
-	three := harness.When(goals, harness.AtLeast(3, 5))
-	third := harness.When(goals, harness.AtMost(0.333, 0.2))
+	const least = ">= 1x"
+	three := harness.When(goals, ">= 3x (stretch 5x)")
+	third := harness.When(goals, "<= 0.333x (stretch 0.2x)")
 	s.Compare(ownedTwo, rawSide).Called(two).Wants(three)
 	s.Compare(ownedTwo, sharedTwo).Called(two).Wants(least)
 	s.Compare(ownedTwo, sharedSmall).Called(two).Wants(least)

@@ -81,7 +81,7 @@ func TestSlowerOfTwo(t *testing.T) {
 	samples := map[string][]Sample{"a": {{Rate: 10}, {Rate: 30}, {Rate: 10}},
 		"b": {{Rate: 20}, {Rate: 15}, {Rate: 40}}, "us": {{Rate: 5}, {Rate: 5}, {Rate: 5}}}
 	row := Group{}.row(Pair{Side: "us", Against: "b", Or: "a", Metric: Messages,
-		Goal: AtLeast(0.5, 0)}, samples)
+		Goal: ">= 0.5x"}, samples)
 	assert.Equal(t, []any{"a", 10.0, 0.5, [2]float64{1. / 3, 0.5}, true},
 		[]any{row.Against, row.AgainstValue, row.Ratio, row.Spread, row.OK})
 	row = Group{}.row(Pair{Side: "us", Against: "a", Or: "b", Metric: Messages}, samples)

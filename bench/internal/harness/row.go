@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 
 	"github.com/onceward/onceward/bench/internal/must"
 )
@@ -35,7 +37,7 @@ type Row struct {
 	Ratio        float64    `json:"ratio"`  // median of the rounds' ratios
 	Spread       [2]float64 `json:"spread"` // smallest and largest of them
 	Rounds       int        `json:"rounds"`
-	Goal         string     `json:"goal"` // empty: nothing is asked for
+	Goal         Goal       `json:"goal"` // empty: nothing is asked for
 	OK           bool       `json:"ok"`
 
 	Workload string  `json:"workload,omitempty"` // the family of rows that a plot draws
@@ -49,7 +51,7 @@ type Row struct {
 // Figure is a row of something that is not timed in turn. Its workload and parameter are those of
 // the group that it is a row of.
 func Figure(name, side string, value float64, unit string, goal Goal) Row {
-	return Row{Name: name, Side: side, Value: value, Unit: unit, Rounds: 1, Goal: goal.String(),
+	return Row{Name: name, Side: side, Value: value, Unit: unit, Rounds: 1, Goal: goal,
 		OK: goal.Reached(value, 0)}
 }
 
@@ -119,67 +121,47 @@ func Read(path string) (r Results, err error) {
 	return r, err
 }
 
-// Goal is what a row has to reach. The zero Goal asks for nothing.
-type Goal struct {
-	limit   float64
-	stretch float64
-	atMost  bool
-	value   bool // of the value itself, not of the ratio
-	unit    string
+// Goal is what a row has to reach, as people read it: a ratio, such as ">= 0.85x (stretch 0.92x)",
+// or a value with its unit, such as "<= 10 B". A stretch is not asked for; an empty goal asks for
+// nothing.
+type Goal string
+
+var goalForm = regexp.MustCompile(`^([<>]=) ([0-9.]+)(x| \S+)( \(stretch [0-9.]+(x| \S+)\))?$`)
+
+func (g Goal) parts() (sign, limit, unit string) {
+	all := goalForm.FindStringSubmatch(string(g))
+	must.True(all != nil, "harness: %q is not a goal", string(g))
+	return all[1], all[2], all[3]
 }
 
-// AtLeast wants a ratio of limit or more; stretch, if not zero, is written next to it and not
-// asked for.
-func AtLeast(limit, stretch float64) Goal { return Goal{limit: limit, stretch: stretch, unit: "x"} }
-
-// AtMost wants a ratio of limit or less.
-func AtMost(limit, stretch float64) Goal {
-	return Goal{limit: limit, stretch: stretch, unit: "x", atMost: true}
-}
-
-// ValueAtMost wants a value of limit or less, in unit.
-func ValueAtMost(limit, stretch float64, unit string) Goal {
-	return Goal{limit: limit, stretch: stretch, unit: " " + unit, atMost: true, value: true}
-}
-
-// ValueAtLeast wants a value of limit or more, in unit.
-func ValueAtLeast(limit float64, unit string) Goal {
-	return Goal{limit: limit, unit: " " + unit, value: true}
+// OfRatio reports whether the goal is about the ratio, and not about the value itself.
+func (g Goal) OfRatio() bool {
+	if g == "" {
+		return false
+	}
+	_, _, unit := g.parts()
+	return unit == "x"
 }
 
 // When returns the goal if it holds here.
 func When(holds bool, g Goal) Goal {
 	if !holds {
-		return Goal{}
+		return ""
 	}
 	return g
 }
 
-// String is the goal's text in a results file, empty for the zero Goal.
-func (g Goal) String() string {
-	if g == (Goal{}) {
-		return ""
-	}
-	sign := ">="
-	if g.atMost {
-		sign = "<="
-	}
-	if g.stretch != 0 {
-		return fmt.Sprintf("%s %g%s (stretch %g%[3]s)", sign, g.limit, g.unit, g.stretch)
-	}
-	return fmt.Sprintf("%s %g%s", sign, g.limit, g.unit)
-}
-
 // Reached says whether a row with this value and ratio is what the goal asks for.
 func (g Goal) Reached(value, ratio float64) bool {
-	got := ratio
-	if g.value {
-		got = value
+	if g == "" {
+		return true
 	}
-	if g.atMost {
-		return got <= g.limit
+	sign, text, _ := g.parts()
+	limit, got := must.Get(strconv.ParseFloat(text, 64)), value
+	if g.OfRatio() {
+		got = ratio
 	}
-	return g == (Goal{}) || got >= g.limit
+	return sign == "<=" && got <= limit || sign == ">=" && got >= limit
 }
 
 // rows are the group's pairs, then every side that no pair is about.
@@ -206,7 +188,7 @@ func (g Group) row(p Pair, samples map[string][]Sample) Row {
 	}
 	mine := of(p.Side)
 	r := Row{Name: cmp.Or(p.Name, g.Title), Value: Median(mine), Unit: p.Metric.Unit(),
-		Rounds: len(mine), Goal: p.Goal.String(), Workload: g.Workload, Side: p.Side, X: g.X,
+		Rounds: len(mine), Goal: p.Goal, Workload: g.Workload, Side: p.Side, X: g.X,
 		Usage: UsageOf(samples[p.Side])}
 	if p.Metric == Messages {
 		r.Binds = binds(r, runtime.NumCPU())
@@ -230,7 +212,7 @@ func (g Group) row(p Pair, samples map[string][]Sample) Row {
 		r.AgainstValue, r.Ratio, r.Spread = Median(other), Median(ratios), Spread(ratios)
 	}
 	// A ratio of 0 means that nothing was measured on one side.
-	r.OK = p.Goal.Reached(r.Value, r.Ratio) && (p.Goal.value || p.Goal == (Goal{}) || r.Ratio != 0)
+	r.OK = p.Goal.Reached(r.Value, r.Ratio) && (!p.Goal.OfRatio() || r.Ratio != 0)
 	return r
 }
 

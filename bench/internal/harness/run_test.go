@@ -31,8 +31,8 @@ func TestRunPairsAndRotates(t *testing.T) {
 		Sides: []Side{scripted("ours", &order, 9999, 10, 30, 40),
 			scripted("theirs", &order, 1, 20, 30, 20)},
 		Pairs: []Pair{
-			{Name: "rate", Side: "ours", Against: "theirs", Text: "them", Goal: AtLeast(1, 0)},
-			{Name: "allocations", Side: "ours", Metric: Allocs, Goal: ValueAtMost(14, 0, "")},
+			{Name: "rate", Side: "ours", Against: "theirs", Text: "them", Goal: ">= 1x"},
+			{Name: "allocations", Side: "ours", Metric: Allocs, Goal: "<= 14 B"},
 		},
 	})
 	assert.Equal(t, []string{"ours", "theirs", "ours", "theirs", "theirs", "ours", "ours",
@@ -45,7 +45,7 @@ func TestRunPairsAndRotates(t *testing.T) {
 	assert.Equal(t, 15.0, rows[1].Value)
 	assert.False(t, rows[1].OK, "a goal of the value")
 	assert.Equal(t, []string{"theirs", "", ""},
-		[]string{rows[2].Side, rows[2].Goal, rows[2].Against}, "the side without a pair")
+		[]string{rows[2].Side, string(rows[2].Goal), rows[2].Against}, "the side without a pair")
 }
 
 // A side that always came after the same one would pay for what that one leaves behind.
@@ -78,7 +78,7 @@ func TestGoalIsNotReachedByNothing(t *testing.T) {
 	var order []string
 	rows := run(t, Runner{Rounds: 1, MaxKeys: 1, Budget: 1}, Setup{
 		Sides: []Side{scripted("ours", &order, 1), scripted("theirs", &order, 1)},
-		Pairs: []Pair{{Side: "ours", Against: "theirs", Metric: ServerMicros, Goal: AtMost(1, 0)}},
+		Pairs: []Pair{{Side: "ours", Against: "theirs", Metric: ServerMicros, Goal: "<= 1x"}},
 	})
 	assert.False(t, rows[0].OK)
 }
@@ -195,8 +195,8 @@ func TestFailedGroupIsClosed(t *testing.T) {
 // Rows of what is not timed in turn are rows of their group.
 func TestFiguresBelongToTheirGroup(t *testing.T) {
 	rows := run(t, Runner{Rounds: 5}, Setup{
-		Rows: []Row{Figure("n", "s", 9, "B", ValueAtMost(10, 0, "B")),
-			Compared("n", "s", 9, "B", "other", 6, AtMost(1, 0))}})
+		Rows: []Row{Figure("n", "s", 9, "B", "<= 10 B"),
+			Compared("n", "s", 9, "B", "other", 6, "<= 1x")}})
 	assert.Equal(t, []Row{
 		{Name: "n", Side: "s", Value: 9, Unit: "B", Rounds: 1, Goal: "<= 10 B", OK: true,
 			Workload: "w", X: 3},

@@ -107,8 +107,12 @@ func (p *Pair) As(text string) *Pair { p.Text = text; return p }
 // In sets the metric.
 func (p *Pair) In(m Metric) *Pair { p.Metric = m; return p }
 
-// Wants sets the goal.
-func (p *Pair) Wants(g Goal) *Pair { p.Goal = g; return p }
+// Wants sets the goal, and fails if it is none.
+func (p *Pair) Wants(g Goal) *Pair {
+	_ = g.OfRatio()
+	p.Goal = g
+	return p
+}
 
 // Groups are the workloads of a suite.
 type Groups []Group

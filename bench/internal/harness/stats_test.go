@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/onceward/onceward/bench/internal/must"
 )
 
 func TestMedian(t *testing.T) {
@@ -57,19 +59,22 @@ func TestGoal(t *testing.T) {
 	for _, c := range []struct {
 		goal         Goal
 		value, ratio float64
-		text         string
 		ok           bool
 	}{
-		{Goal{}, 1, 0, "", true},
-		{AtLeast(0.85, 0.92), 0, 0.85, ">= 0.85x (stretch 0.92x)", true},
-		{AtLeast(0.85, 0.92), 0, 0.849, ">= 0.85x (stretch 0.92x)", false},
-		{AtMost(1.6, 0), 0, 1.6, "<= 1.6x", true},
-		{AtMost(1.6, 0), 0, 1.61, "<= 1.6x", false},
-		{ValueAtMost(10, 9, "B"), 10.1, 0.01, "<= 10 B (stretch 9 B)", false},
-		{ValueAtMost(0, 0, "allocations"), 0, 0, "<= 0 allocations", true},
-		{ValueAtMost(0, 0, "allocations"), 1, 0, "<= 0 allocations", false},
+		{"", 1, 0, true},
+		{">= 0.85x (stretch 0.92x)", 0, 0.85, true},
+		{">= 0.85x (stretch 0.92x)", 1, 0.849, false},
+		{"<= 1.6x", 2, 1.6, true},
+		{"<= 1.6x", 0, 1.61, false},
+		{"<= 10 B (stretch 9 B)", 10.1, 0.01, false},
+		{">= 99 %", 99, 0, true},
+		{">= 99 %", 98.9, 100, false},
+		{"<= 0 allocations", 0, 0, true},
+		{"<= 0 allocations", 1, 0, false},
 	} {
-		assert.Equal(t, c.text, c.goal.String())
 		assert.Equal(t, c.ok, c.goal.Reached(c.value, c.ratio), "%+v", c)
+	}
+	for _, bad := range []Goal{"1x", "> 1x", ">= 1", ">= x", ">= 1x (2x)"} {
+		assert.Error(t, must.Try(func() { bad.Reached(1, 1) }), bad)
 	}
 }

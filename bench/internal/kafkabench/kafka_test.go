@@ -99,7 +99,7 @@ func TestPairs(t *testing.T) {
 		p.compare(setup)
 		for _, pair := range setup.Pairs {
 			assert.Subset(t, names, []string{pair.Side, pair.Against, pair.Or}, p.title())
-			if pair.Goal == (harness.Goal{}) {
+			if pair.Goal == ("") {
 				continue
 			}
 			byHand := pair.Against == naiveSide || pair.Against == byHandSide
@@ -123,7 +123,7 @@ func TestPairsOfChosenSides(t *testing.T) {
 	s := &harness.Setup{}
 	point{partitions: 4, value: 100}.compare(s)
 	for _, p := range e.chosen(s.Pairs) {
-		rows = append(rows, strings.Join([]string{p.Side, p.Against + p.Or, p.Goal.String()}, "; "))
+		rows = append(rows, strings.Join([]string{p.Side, p.Against + p.Or, string(p.Goal)}, "; "))
 	}
 	assert.Equal(t, []string{
 		rich + "; ; ", rich + "; " + naiveSide + "; >= 6x (stretch 9x)", rich + "; ; ",

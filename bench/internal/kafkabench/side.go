@@ -194,7 +194,7 @@ func (e *env) neighbors(all *harness.Groups) {
 		e.write(s, next)
 		s.Sides = []harness.Side{e.timed(side{aloneSide, fastOnly}, alone),
 			e.timed(side{nextSide, fastOnly}, next)}
-		s.Compare(nextSide, aloneSide).In(harness.Messages).Wants(harness.AtLeast(0.8, 0))
+		s.Compare(nextSide, aloneSide).In(harness.Messages).Wants(">= 0.8x")
 		s.Compare(aloneSide, "").In(harness.Messages)
 	})
 }
@@ -225,7 +225,7 @@ func (e *env) latency(all *harness.Groups) {
 				In(harness.P50)
 		}
 		for _, l := range layouts[:2] {
-			add(adapterSide(l.name), byHandSide).Wants(harness.AtMost(1.1, 0.9))
+			add(adapterSide(l.name), byHandSide).Wants("<= 1.1x (stretch 0.9x)")
 		}
 		add(byHandSide, "")
 		s.Pairs = e.chosen(s.Pairs)

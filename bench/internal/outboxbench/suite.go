@@ -61,7 +61,7 @@ func (e *env) groups() (all harness.Groups) {
 			open(ctx, s, e.newTables(ctx, s))
 		})
 	}
-	for x, goal := range []harness.Goal{harness.AtLeast(50, 79), harness.AtLeast(150, 257)} {
+	for x, goal := range []harness.Goal{">= 50x (stretch 79x)", ">= 150x (stretch 257x)"} {
 		add("relay", x, fmt.Sprintf("relay, broker at %d ms", x),
 			func(ctx context.Context, s *harness.Setup, t *tables) {
 				s.MinKeys = e.least
@@ -69,7 +69,7 @@ func (e *env) groups() (all harness.Groups) {
 			})
 	}
 	for i, way := range []string{byPolling, bySignal, byNotifyAway} {
-		goal := harness.ValueAtMost([]float64{15, 5, 5}[i], 0, "ms")
+		goal := []harness.Goal{"<= 15 ms", "<= 5 ms", "<= 5 ms"}[i]
 		add("wake-up", 0, "wake-up by "+way,
 			func(ctx context.Context, s *harness.Setup, t *tables) {
 				e.wakeUp(ctx, s, t, way, goal)
@@ -127,7 +127,7 @@ func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
 		rtt.Milliseconds())
 	s.Compare(four, recipeOne).Called(name).In(harness.Relayed).Wants(goal)
 	s.Compare(four, bareRead).Called(name).In(harness.Relayed).
-		Wants(harness.When(rtt == 0, harness.AtLeast(0.3, 0)))
+		Wants(harness.When(rtt == 0, ">= 0.3x"))
 	s.Compare(four, recipeFour).Called(name).In(harness.Relayed)
 	s.Compare(one, recipeOne).Called(name + ", but one relay").In(harness.Relayed)
 	for _, side := range []string{recipeOne, recipeFour, bareRead} {
@@ -155,7 +155,7 @@ func insertOf(each int) func(context.Context, *harness.Setup, *tables) {
 			return s.Compare(side, against).Called(name).In(harness.Relayed)
 		}
 		add(fmt.Sprintf("Notifier with InsertTx, %d in a transaction, 8 callers", each), apart,
-			both).Wants(harness.AtLeast(0.9, 0))
+			both).Wants(">= 0.9x")
 		add(fmt.Sprintf("NOTIFY in the transaction, %d in it, 8 callers", each), inside, both)
 		add(fmt.Sprintf("InsertTx with the effect, %d in a transaction, 8 callers", each), both,
 			alone)

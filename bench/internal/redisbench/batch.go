@@ -112,19 +112,19 @@ func (e *env) loadGenerator(s *harness.Setup) bool {
 func (b batching) compare(loadGen bool) {
 	for _, l := range work.Layouts {
 		goals := slices.Contains(work.OfRecords, l)
-		least := harness.When(goals && b.size == work.Typical, harness.AtLeast(0.85, 0.92))
+		least := harness.When(goals && b.size == work.Typical, ">= 0.85x (stretch 0.92x)")
 		b.Compare(l.Name, rawSide).As(rawPipelines).Wants(least)
 		if b.size == work.Typical {
-			b.Compare(l.Name, goRedisSide).Wants(harness.When(goals, harness.AtLeast(0.9, 0.97)))
+			b.Compare(l.Name, goRedisSide).Wants(harness.When(goals, ">= 0.9x (stretch 0.97x)"))
 		}
 		if !b.central() {
 			continue
 		}
 		if goals {
 			b.Compare(l.Name, naiveSide).As("naive three round trips, 16 callers").
-				Wants(harness.AtLeast(10, 15))
+				Wants(">= 10x (stretch 15x)")
 			b.Compare(l.Name, goRedisSide).Called("allocations per key in a batch cycle").
-				In(harness.Allocs).Wants(harness.ValueAtMost(6, 3, "allocations"))
+				In(harness.Allocs).Wants("<= 6 allocations (stretch 3 allocations)")
 		}
 		b.Compare(l.Name, rawSide).As(rawPipelines).Called("server CPU per cycle, batch 256").
 			In(harness.ServerMicros)
@@ -160,10 +160,10 @@ func (e *env) duplicates(all *harness.Groups) {
 			if l == work.Plain {
 				b.known(likelySide, d.Batch(work.New, nil), d.Likely)
 				s.Compare(likelySide, rawGet).Called(title + ", read first").As(pipeline).
-					Wants(harness.AtLeast(1.5, 1.8))
+					Wants(">= 1.5x (stretch 1.8x)")
 			}
 			s.Compare(l.Name, rawGet).As(pipeline).
-				Wants(harness.When(slices.Contains(work.OfRecords, l), harness.AtLeast(0.9, 0)))
+				Wants(harness.When(slices.Contains(work.OfRecords, l), ">= 0.9x"))
 		}
 		s.Compare(rawMGet, rawGet)
 	})

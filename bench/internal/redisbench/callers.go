@@ -66,20 +66,19 @@ func openCallers(ctx context.Context, s *harness.Setup, addr string, n int, ours
 func compareCallers(s *harness.Setup, title string, n int) {
 	const plain = "plain go-redis two-command cycle"
 	toPlain := map[int]harness.Goal{
-		1: harness.AtLeast(0.95, 1), 64: harness.AtLeast(2.5, 4), 256: harness.AtLeast(4, 6),
-		1024: harness.AtLeast(5.5, 8),
+		1: ">= 0.95x (stretch 1x)", 64: ">= 2.5x (stretch 4x)", 256: ">= 4x (stretch 6x)",
+		1024: ">= 5.5x (stretch 8x)",
 	}
 	for _, l := range work.Distinct {
 		// they compare two plain commands with two plain commands
 		name, goals := title, l == work.Plain
 		if n == 1 {
 			s.Compare(l.Name, naiveCalls).As("naive three round trips").
-				Wants(harness.When(goals, harness.AtLeast(1.35, 1.5)))
+				Wants(harness.When(goals, ">= 1.35x (stretch 1.5x)"))
 			name = "lone caller through the coalescer"
 		}
 		s.Compare(l.Name, plainSide).Called(name).As(plain).Wants(harness.When(goals, toPlain[n]))
-		s.Compare(l.Name, rueidisWait).
-			Wants(harness.When(goals && n >= 64, harness.AtLeast(0.9, 1)))
+		s.Compare(l.Name, rueidisWait).Wants(harness.When(goals && n >= 64, ">= 0.9x (stretch 1x)"))
 		s.Compare(l.Name, autoSide)
 		s.Compare(l.Name, plainSide).Called(title + ", latency p50").As(plain).In(harness.P50)
 		s.Compare(l.Name, plainSide).Called(title + ", latency p99").As(plain).In(harness.P99)
@@ -111,9 +110,9 @@ func (e *env) openBusy(ctx context.Context, s *harness.Setup) {
 			must.Do(fmt.Errorf("%s: it did not run", key))
 		}
 	}))
-	s.Compare(doSide, plainSide).Wants(harness.AtLeast(0.93, 1))
+	s.Compare(doSide, plainSide).Wants(">= 0.93x (stretch 1x)")
 	s.Compare(doSide, plainSide).Called("lone caller, other core busy, client CPU").
-		In(harness.ClientMicros).Wants(harness.AtMost(1.15, 1))
+		In(harness.ClientMicros).Wants("<= 1.15x (stretch 1x)")
 	s.Compare(rueidisWait, plainSide)
 	for _, l := range work.OfRecords {
 		s.Compare(l.Name, plainSide)
@@ -131,7 +130,7 @@ func (e *env) delayed(all *harness.Groups) {
 			func(ctx context.Context, s *harness.Setup) {
 				for _, l := range work.OfRecords {
 					s.Compare(l.Name, rueidisWait).Wants(harness.When(
-						n >= 64 && l == work.Plain, harness.AtLeast(0.85, 1)))
+						n >= 64 && l == work.Plain, ">= 0.85x (stretch 1x)"))
 					s.Compare(l.Name, plainSide)
 					s.Compare(l.Name, autoSide)
 				}

@@ -12,7 +12,7 @@ import (
 
 // A goal that compares plain commands with plain commands is of the layout that sends them.
 func TestGoalsAreOfTheLayoutTheySpeakOf(t *testing.T) {
-	none := harness.Goal{}
+	const none = ""
 	for _, n := range []int{1, 64, 256, 1024} {
 		goals, s := 0, &harness.Setup{}
 		compareCallers(s, "callers", n)

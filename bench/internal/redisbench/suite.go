@@ -105,7 +105,7 @@ func (e *env) keepers() []keeper {
 		{name: "string, 18-byte digest key, value 1", fill: e.fillRaw("d:%016d", "1")},
 	}
 	for _, l := range work.Layouts {
-		goal := harness.When(l == work.Compact, harness.ValueAtMost(10, 9, "B"))
+		goal := harness.When(l == work.Compact, "<= 10 B (stretch 9 B)")
 		keepers = append(keepers, keeper{name: l.Name, goal: goal,
 			fill: func(ctx context.Context, s *harness.Setup, n int) {
 				l.Expecting(n).Open(ctx, s, e.redis.Addr, 0, work.Long).Fill(ctx, n)
@@ -155,7 +155,7 @@ func (e *env) compactCPU(all *harness.Groups) {
 			d.Fill(ctx, filled)
 			b.side(l.Name, d.Batch(work.New, nil))
 		}
-		s.Compare(ours.Name, plain.Name).In(harness.ServerMicros).Wants(harness.AtMost(1, 0.75)).
+		s.Compare(ours.Name, plain.Name).In(harness.ServerMicros).Wants("<= 1x (stretch 0.75x)").
 			Called("server CPU per cycle, compact against the plain string layout")
 		s.Compare(ours.Name, plain.Name).
 			Called("throughput, compact against the plain string layout")
@@ -201,7 +201,7 @@ func (e *env) openRemembered(ctx context.Context, s *harness.Setup, l work.Layou
 		s.Prepared(side(size), pick,
 			work.InBatches(workers, work.Typical, d.Batch(work.Known, nil)))
 	}
-	s.Compare(side(grown), side(few)).In(harness.Micros).Wants(harness.AtMost(1.6, 1.3))
+	s.Compare(side(grown), side(few)).In(harness.Micros).Wants("<= 1.6x (stretch 1.3x)")
 }
 
 // Sides of a stream.
@@ -221,7 +221,7 @@ type mode struct {
 func (e *env) streams(all *harness.Groups) {
 	for _, m := range []mode{
 		{workload: "stream-1", text: "one caller", callers: 1, goals: map[int]harness.Goal{
-			0: harness.AtLeast(0.95, 1), 50: harness.AtLeast(1.2, 1.5), 90: harness.AtLeast(5, 6),
+			0: ">= 0.95x (stretch 1x)", 50: ">= 1.2x (stretch 1.5x)", 90: ">= 5x (stretch 6x)",
 		}},
 		{workload: "stream-64", text: "64 callers", callers: 64},
 		{workload: "stream-batch", text: fmt.Sprintf("batches of %d", work.Typical)},
@@ -292,9 +292,9 @@ func compareLocal(s *harness.Setup) {
 		call, _, _ := strings.Cut(strings.TrimPrefix(side, "onceward "), ",")
 		name := "duplicates answered in process, " + call
 		s.Compare(side, exactSide).Called(name).In(harness.Nanos).
-			Wants(harness.When(goals, harness.ValueAtMost(150, 60, "ns")))
+			Wants(harness.When(goals, "<= 150 ns (stretch 60 ns)"))
 		s.Compare(side, exactSide).Called(name + ", allocations").In(harness.Allocs).
-			Wants(harness.When(goals, harness.ValueAtMost(0, 0, "allocations")))
+			Wants(harness.When(goals, "<= 0 allocations"))
 	}
 }
 

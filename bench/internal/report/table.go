@@ -176,7 +176,7 @@ func rounds(r harness.Results) string {
 
 // reached is what the goal speaks of: the ratio, or the value.
 func reached(r harness.Row) string {
-	if strings.HasSuffix(strings.Split(r.Goal+" ", " ")[1], "x") {
+	if r.Goal.OfRatio() {
 		return spread(r)
 	}
 	return valueOf(r)
@@ -305,7 +305,7 @@ func (r run) Ratio(p harness.Row, side, against string) string {
 			continue
 		}
 		if row.Goal != "" && !row.OK {
-			return ratio(row.Ratio) + " (missed: " + row.Goal + ")"
+			return ratio(row.Ratio) + " (missed: " + string(row.Goal) + ")"
 		}
 		return ratio(row.Ratio)
 	}

@@ -1,6 +1,7 @@
 package retrybench
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -24,7 +25,7 @@ const (
 func Rows(rounds []Round) []harness.Row {
 	rows := slices.Concat(comebackGoals(rounds), outageGoals(rounds), []harness.Row{
 		row(rounds, "Do-Not-Retry", "calls of the last of four layers, three attempts in each",
-			"calls", "header ignored", harness.ValueAtMost(3, 0, "calls"),
+			"calls", "header ignored", "<= 3 calls",
 			func(r Round) (float64, float64) { return float64(r.Told), float64(r.Deaf) })})
 	comeback, outage := "load on a server that comes back after 20 s",
 		"load through an outage from 20 to 50 s"
@@ -57,10 +58,10 @@ func comebackGoals(rounds []Round) (rows []harness.Row) {
 		}
 		rows = append(rows,
 			row(rounds, wait, wait+": most requests in 100 ms after the server is back", "requests",
-				NoJitter, harness.AtMost(0.2, 0), of(peak)),
+				NoJitter, "<= 0.2x", of(peak)),
 			row(rounds, wait, wait+": until all 1,000 clients are served", "s", NoJitter,
-				harness.AtMost(0.5, 0), of(done)),
-			row(rounds, wait, wait+": calls in all", "calls", NoJitter, harness.Goal{}, of(all)),
+				"<= 0.5x", of(done)),
+			row(rounds, wait, wait+": calls in all", "calls", NoJitter, "", of(all)),
 		)
 	}
 	return rows
@@ -83,16 +84,16 @@ func outageGoals(rounds []Round) []harness.Row {
 	return []harness.Row{
 		row(rounds, WithBudget,
 			"outage of 30 s, a budget: load that retries add, its burst of ten per process included", "%", OnlyAttempts,
-			harness.ValueAtMost(float64(int(1000+100*burst))/100, 0, "%"),
+			harness.Goal(fmt.Sprintf("<= %g %%", float64(int(1000+100*burst))/100)),
 			func(r Round) (float64, float64) { return added(r.Through[1]), added(r.Through[0]) }),
 		row(rounds, WithBreaker,
 			"outage of 30 s, a breaker: requests that reach the server after the first second",
-			"requests", OnlyAttempts, harness.AtMost(0.02, 0), func(r Round) (float64, float64) {
+			"requests", OnlyAttempts, "<= 0.02x", func(r Round) (float64, float64) {
 				return reached(r.Through[2]), reached(r.Through[0])
 			}),
 		row(rounds, WithBreaker,
 			"outage of 30 s, a breaker: requests served from two seconds after it", perSecond,
-			"before the outage", harness.AtLeast(0.95, 0), func(r Round) (float64, float64) {
+			"before the outage", ">= 0.95x", func(r Round) (float64, float64) {
 				return rate(r.Through[2], o.To+2*time.Second, TheTraffic.Length),
 					rate(r.Through[2], time.Second, o.From)
 			}),
@@ -122,7 +123,7 @@ func row(rounds []Round, side, name, unit, against string, goal harness.Goal, of
 // load are the rows of a line that a figure draws.
 func load(family, name, side string, slots []int, from, to int) (rows []harness.Row) {
 	for second, n := range PerSecond(slots, to)[from:] {
-		r := harness.Figure(name+", "+side, side, float64(n), perSecond, harness.Goal{})
+		r := harness.Figure(name+", "+side, side, float64(n), perSecond, "")
 		r.Workload, r.X = family, float64(from+second)
 		rows = append(rows, r)
 	}

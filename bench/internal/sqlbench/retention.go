@@ -46,7 +46,7 @@ func (e *env) deletion(all *harness.Groups, s *server.Database) {
 			gone := g.deleteExpired(ctx, g.marks)
 			must.True(gone == len(t.Keys), "sqlbench: %d marks were deleted, not %d", gone,
 				len(t.Keys))
-		}, harness.Goal{})
+		}, "")
 		if s.Dialect == sqladapter.Postgres {
 			// The open generation is filled behind one that is full and sealed: the next
 			// rotation drops that one.
@@ -55,7 +55,7 @@ func (e *env) deletion(all *harness.Groups, s *server.Database) {
 			add(dropSide, func(ctx context.Context, t *harness.Timing) {
 				g.fill(ctx, generations, len(t.Keys))
 			}, func(ctx context.Context, _ *harness.Timing) { g.seal(ctx, generations) },
-				harness.ValueAtMost(0.1, 0, "us"))
+				"<= 0.1 us")
 		}
 		g.age(ctx, g.name, e.live, time.Now())
 	})
@@ -146,8 +146,8 @@ func (e *env) turnover(all *harness.Groups, s *server.Database) {
 			setup.Row(harness.Compared(name+", bytes per mark", old, perMark[old], "B/key",
 				young, perMark[young], goal))
 		}
-		growth(turnedSide, freshSide, harness.AtMost(1.15, 0))
-		growth(rotated, first, harness.AtMost(1.05, 0))
+		growth(turnedSide, freshSide, "<= 1.15x")
+		growth(rotated, first, "<= 1.05x")
 	})
 }
 

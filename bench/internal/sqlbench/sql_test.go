@@ -147,18 +147,18 @@ func TestCloseLeavesNothing(t *testing.T) {
 func TestGoalsAreThoseOfTheIssue(t *testing.T) {
 	e := &env{servers: []*server.Database{{Dialect: sqladapter.Postgres},
 		{Dialect: sqladapter.MySQL}, {Dialect: sqladapter.SQLite}}}
-	goals := make(map[string]int)
+	goals := make(map[harness.Goal]int)
 	for _, s := range e.servers {
 		for _, p := range points(s) {
 			setup := &harness.Setup{}
 			p.compare(setup)
 			for _, pair := range setup.Pairs {
-				goals[pair.Goal.String()]++
+				goals[pair.Goal]++
 			}
 		}
 	}
 	delete(goals, "")
-	want := map[string]int{
+	want := map[harness.Goal]int{
 		// 1, 8, 32 connections, three batches; and pgx
 		">= 0.45x (stretch 0.55x)": 10, ">= 0.95x (stretch 1x)": 9, ">= 0.9x (stretch 1x)": 9,
 		">= 18x (stretch 22x)": 3, ">= 24x (stretch 27x)": 3, ">= 20x": 1, ">= 25x": 1,

@@ -163,16 +163,16 @@ func (p point) open(ctx context.Context, s *harness.Setup) {
 func (p point) compare(s *harness.Setup) {
 	cpu := func(side, against string) {
 		s.Compare(side, against).Called(p.title() + ", CPU of client and server").
-			In(harness.CPUMicros).Wants(harness.AtMost(1.05, 1))
+			In(harness.CPUMicros).Wants("<= 1.05x (stretch 1x)")
 	}
-	ceiling := harness.AtLeast(0.45, 0.55)
+	const ceiling = ">= 0.45x (stretch 0.55x)"
 	here := func(g harness.Goal) harness.Goal { return harness.When(p.postgres(), g) }
 	s.Compare(bothSide, effectSide).Wants(here(ceiling))
 	s.Compare(bothSide, effectSide).As("the additive ideal, 1/(1/effect + 1/record)").
-		Wants(here(harness.AtLeast(0.95, 1))).And = markSide
+		Wants(here(">= 0.95x (stretch 1x)")).And = markSide
 	s.Compare(bothSide, handEachSide).Wants(p.perMessage())
 	s.Compare(bothSide, oneByOneSide)
-	s.Compare(fenceSide, effectSide).Wants(here(harness.AtLeast(0.9, 1)))
+	s.Compare(fenceSide, effectSide).Wants(here(">= 0.9x (stretch 1x)"))
 	if !p.central() {
 		return
 	}
@@ -190,12 +190,12 @@ func (p point) compare(s *harness.Setup) {
 func (p point) perMessage() harness.Goal {
 	switch {
 	case p.batch == 1024 && p.postgres():
-		return harness.AtLeast(24, 27)
+		return ">= 24x (stretch 27x)"
 	case p.batch != typical:
-		return harness.Goal{}
+		return ""
 	}
 	return map[sqladapter.Dialect]harness.Goal{
-		sqladapter.Postgres: harness.AtLeast(18, 22), sqladapter.MySQL: harness.AtLeast(20, 0),
-		sqladapter.SQLite: harness.AtLeast(25, 0),
+		sqladapter.Postgres: ">= 18x (stretch 22x)", sqladapter.MySQL: ">= 20x",
+		sqladapter.SQLite: ">= 25x",
 	}[p.server.Dialect]
 }
