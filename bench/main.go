@@ -4,7 +4,7 @@
 //
 //	bench redis                                          everything, on servers of its own
 //	bench redis -quick -run 'batch 256'                  some of it, less exactly
-//	bench kafka -run '^4 .* 0 %' -sides rich -cpuprofile cpu.out     where the time goes: go tool pprof -tagfocus 'adapter, rich' cpu.out
+//	bench kafka -run '^4 .* 0 %' -sides full -cpuprofile cpu.out     where the time goes: go tool pprof -tagfocus 'adapter, full' cpu.out
 //	bench sql -postgres postgres://... -mariadb none     on a server that runs already: tables are made there, and dropped
 //	bench redis -out results/redis.json                  and write results, drawings and a page
 //	bench render results/redis.json                      drawings and page of earlier results

@@ -77,8 +77,8 @@ type Config struct {
 	//
 	//   - StateSucceeded: it has happened; the bytes are its result (what Do stores: for
 	//     most types JSON). They are recorded, and the caller gets them as a Duplicate.
-	//   - StateFailed: it has failed for good; the bytes are the text of the failure. With
-	//     SeenOnly the caller gets it too, but it is not recorded: the next call asks again.
+	//   - StateFailed: it has failed for good; the bytes are the text of the failure. Where the
+	//     store keeps no failures the caller gets it too, and the next call asks again.
 	//   - StateReleased: it has not happened and will not: the caller may run it again.
 	//   - StateUncertain, or an error: still unknown. The key stays uncertain, and the
 	//     next call asks again.
@@ -119,12 +119,11 @@ type Config struct {
 	// recorded as done, and its replay answers ErrNoResult. Default 256 KiB.
 	ResultLimit int
 
-	// SeenOnly remembers of a finished key only that it is done: no results, and no
-	// failures. A duplicate of a Do that returns a value answers ErrNoResult, Complete with
-	// a result answers ErrNoResult after recording, and Fail and Permanent release the claim,
-	// so that the message may be redelivered; after [Danger] that makes the key uncertain. In
-	// return a store can be faster and smaller. Some stores can do no more than that, and New
-	// refuses them without SeenOnly. Default false.
+	// SeenOnly keeps no results: of a key that has succeeded only that it has. A duplicate of
+	// a Do that returns a value answers ErrNoResult, and Complete with a result answers
+	// ErrNoResult after recording. In return a store can be faster and smaller. Some stores can
+	// do no more, and New refuses them without SeenOnly. All processes of a namespace should
+	// agree on it. Default false.
 	SeenOnly bool
 
 	// CacheBytes bounds the in-process cache of finished keys, which answers duplicates

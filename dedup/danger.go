@@ -11,7 +11,7 @@ import (
 // then on the attempt can only end as known or as uncertain:
 //
 //   - the handler returns nil, or an error for which [IsPermanent] is true: recorded, as
-//     without Danger. (With Config.SeenOnly only nil is: no failure is ever on record.)
+//     without Danger. (Only nil is where the store keeps no failures: see [Store].)
 //   - it returns [NotBegun] of an error: the claim is released, as without Danger.
 //   - anything else (another error, a panic, Release, a crash, a lost lease, a Close that
 //     gives up): the key becomes [Uncertain]. No claim runs it again until

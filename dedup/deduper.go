@@ -18,9 +18,10 @@ import (
 // at once; one more is answered without being asked, with an error for which
 // [OutcomeUnknown] and [CanRetry] are true.
 type Deduper struct {
-	store   Store
-	cfg     Config
-	recycle func([]Answer) // to the store, when they have been read
+	store    Store
+	cfg      Config
+	recycle  func([]Answer) // to the store, when they have been read
+	failures bool           // the store keeps them
 
 	claims *coalescer[ClaimRequest]
 	ends   *coalescer[Change]
@@ -53,14 +54,15 @@ func New(store Store, cfg Config) (*Deduper, error) {
 			return nil, err
 		}
 	}
-	if s, ok := store.(interface{ SeenOnly() bool }); ok && s.SeenOnly() && !cfg.SeenOnly {
+	results, failures := keeps(store)
+	if !results && !cfg.SeenOnly {
 		return nil, &InputError{Field: "Config.SeenOnly",
-			Reason: "is not set, and the store keeps neither results nor failures"}
+			Reason: "is not set, and the store keeps no results"}
 	}
 	if err := checkWindows(store, &cfg); err != nil {
 		return nil, err
 	}
-	d := &Deduper{store: store, cfg: cfg, start: time.Now()}
+	d := &Deduper{store: store, cfg: cfg, start: time.Now(), failures: failures}
 	d.recycle = func([]Answer) {}
 	if s, ok := store.(interface{ Recycle(answers []Answer) }); ok {
 		d.recycle = s.Recycle

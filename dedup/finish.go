@@ -302,7 +302,7 @@ func (c *Claim) change(item *Completion, cfg *Config, change *Change) {
 	if m := c.message; m != &noMessage {
 		change.Fingerprint, change.Origin, change.Label = m.fingerprint, m.origin, m.label
 	}
-	change.With = item.With
+	change.With, change.SeenOnly = item.With, cfg.SeenOnly
 	switch {
 	case item.Unused:
 		change.State, change.Unused = StateReleased, true
@@ -314,7 +314,7 @@ func (c *Claim) change(item *Completion, cfg *Config, change *Change) {
 			// A copy: the batch it is sent in may outlive a canceled call.
 			change.Result = bytes.Clone(item.Result)
 		}
-	case IsPermanent(item.Err) && !cfg.SeenOnly:
+	case IsPermanent(item.Err) && c.d.failures:
 		change.State, change.Result = StateFailed, failureText(item.Err)
 	default:
 		change.State, change.NotBegun = StateReleased, isNotBegun(item.Err)

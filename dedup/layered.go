@@ -45,12 +45,21 @@ func newLayered(store Store, cfg *Config) (Store, error) {
 	return l, nil
 }
 
-// SeenOnly reports whether results and failures would be lost in either.
-func (l *layered) SeenOnly() bool { return keepsNoResults(l.leases) || keepsNoResults(l.store) }
+// Keeps what both keep.
+func (l *layered) Keeps() (results, failures bool) {
+	results, failures = keeps(l.leases)
+	r, f := keeps(l.store)
+	return results && r, failures && f
+}
 
-func keepsNoResults(store Store) bool {
-	s, ok := store.(interface{ SeenOnly() bool })
-	return ok && s.SeenOnly()
+// keeps says what a store keeps of a finished key.
+func keeps(store Store) (results, failures bool) {
+	if s, ok := store.(interface {
+		Keeps() (results, failures bool)
+	}); ok {
+		return s.Keeps()
+	}
+	return true, true
 }
 
 // Windows are those that store has for all keys; leases have none.

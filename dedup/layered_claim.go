@@ -118,11 +118,11 @@ func (l *layered) remember(rec *Record, fence uint64, req *ClaimRequest, won boo
 		Lease:  req.Lease, Hold: req.Hold, Window: l.warm(rec.Remaining), Result: rec.Result,
 		NoResult: rec.NoResult, Fingerprint: rec.Fingerprint, Origin: rec.Origin, Label: rec.Label,
 	}
-	if keepsNoResults(l.leases) {
+	results, failures := keeps(l.leases)
+	if !results && rec.State == StateSucceeded {
 		c.Result, c.NoResult = nil, c.NoResult || len(rec.Result) > 0
-		return c, c.State == StateSucceeded
 	}
-	return c, won || c.State == StateSucceeded
+	return c, won && failures || c.State == StateSucceeded
 }
 
 // warm is how long leases remember what is to be remembered for window.

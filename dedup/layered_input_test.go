@@ -49,7 +49,7 @@ func TestNewRefusesBadLayers(t *testing.T) {
 			c.Leases = oneWindow{hook()}
 		}},
 		"results that leases lose": {"SeenOnly", func(c *dedup.Config) {
-			c.Leases = &seenOnly{hook()}
+			c.Leases = &noFailures{hook()}
 		}},
 		"window that leases are not": {"Window", func(c *dedup.Config) { c.Window = -1 }},
 	} {
@@ -67,9 +67,10 @@ func TestNewRefusesBadLayers(t *testing.T) {
 	}
 }
 
-type seenOnly struct{ *hooked }
+// noFailures keeps nothing of a finished key but that it is done.
+type noFailures struct{ *hooked }
 
-func (seenOnly) SeenOnly() bool { return true }
+func (noFailures) Keeps() (results, failures bool) { return false, false }
 
 func TestNewRefusesLeasesWithoutCapacity(t *testing.T) {
 	_, err := dedup.New(hook(), dedup.Config{

@@ -115,7 +115,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 		Fingerprint: c.Record.Fingerprint, Origin: c.Record.Origin, Label: c.Record.Label,
 		Remaining: d.cfg.Window,
 	}
-	if done.Err != nil { // with Config.SeenOnly the change is a release, and yet it has failed
+	if done.Err != nil { // where no failures are kept the change is a release, but it has failed
 		rec.State, rec.Result = StateFailed, failureText(done.Err)
 	}
 	switch {

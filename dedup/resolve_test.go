@@ -40,8 +40,13 @@ type bank struct {
 }
 
 func newBank(t *testing.T, change func(*dedup.Config)) *bank {
+	return newBankOf(t, func(store *hooked) dedup.Store { return store }, change)
+}
+
+// newBankOf has a Deduper of another store over the bank's.
+func newBankOf(t *testing.T, over func(*hooked) dedup.Store, change func(*dedup.Config)) *bank {
 	b := &bank{T: t, store: hook(), seen: &journal{}}
-	b.d = newDeduper(t, b.store, func(c *dedup.Config) {
+	b.d = newDeduper(t, over(b.store), func(c *dedup.Config) {
 		change(c)
 		c.Observer = b.seen.observer()
 	})
@@ -82,10 +87,11 @@ func TestResolveThatKnows(t *testing.T) {
 	})
 	t.Run("failed, where no failure is kept", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBank(t, func(c *dedup.Config) {
-				answering(dedup.StateFailed, "card refused")(c)
-				c.SeenOnly = true
-			})
+			b := newBankOf(t, func(store *hooked) dedup.Store { return noFailures{store} },
+				func(c *dedup.Config) {
+					answering(dedup.StateFailed, "card refused")(c)
+					c.SeenOnly = true
+				})
 			for range 2 { // a nil error would have the caller acknowledge a success
 				_, err := dedup.Do(t.Context(), b.d, "k", func(context.Context) (struct{}, error) {
 					t.Error("the effect ran again")

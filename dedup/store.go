@@ -27,8 +27,9 @@ type Token [16]byte
 //
 // A store may do more, and says so by having these methods too:
 //
-//   - SeenOnly() bool: true when it remembers of a finished key only that it is done.
-//     [New] then wants Config.SeenOnly.
+//   - Keeps() (results, failures bool): what it keeps of a finished key, besides that it is
+//     done; without the method both. [New] wants Config.SeenOnly for one without results. Where
+//     failures are not kept, Permanent releases the claim, and the message may be redelivered.
 //
 //   - Windows() (window, hold time.Duration): the one window that it has for all keys, and the
 //     longest hold. [New] then wants this Config.Window, and no longer Config.Hold; it would run
@@ -225,6 +226,9 @@ type Change struct {
 	State State
 	// NoResult says that a result existed and is not kept.
 	NoResult bool
+	// SeenOnly says that the attempt's Deduper has Config.SeenOnly, and keeps no results.
+	// Finish only.
+	SeenOnly bool
 	// Landed says that the effect has happened, whoever owns the key now.
 	Landed bool
 	// Danger declares that the irreversible part may begin; Renew only. It is never

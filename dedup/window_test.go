@@ -81,6 +81,12 @@ func TestClaimsSayWhatTheirEndNeeds(t *testing.T) {
 			require.NoError(t, err)
 			_, err = d.ClaimBatch(t.Context(), []dedup.Request{{Key: "a"}, {Key: "b"}})
 			require.NoError(t, err)
+			_, err = d.Mark(t.Context(), "m")
+			require.NoError(t, err)
+			require.Len(t, store.ends, 2)
+			for _, end := range store.ends {
+				assert.Equal(t, seenOnly, end.SeenOnly)
+			}
 			require.Len(t, store.reqs, 3)
 			for _, req := range store.reqs {
 				assert.Equal(t, day, req.Window)
@@ -93,6 +99,12 @@ func TestClaimsSayWhatTheirEndNeeds(t *testing.T) {
 type claimsSeen struct {
 	dedup.Store
 	reqs []dedup.ClaimRequest
+	ends []dedup.Change
+}
+
+func (a *claimsSeen) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	a.ends = append(a.ends, changes...)
+	return a.Store.Finish(ctx, changes)
 }
 
 func (a *claimsSeen) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {

@@ -115,8 +115,8 @@ func checkInner(inner dedup.Store, opts *Options) error {
 	return nil
 }
 
-// SeenOnly reports that of a finished key only that is remembered.
-func (s *Store) SeenOnly() bool { return true }
+// Keeps reports that of a finished key only that is remembered.
+func (s *Store) Keeps() (results, failures bool) { return false, false }
 
 // Windows are Options.Window and Options.Hold, which all keys have.
 func (s *Store) Windows() (window, hold time.Duration) { return s.opts.Window, s.opts.Hold }

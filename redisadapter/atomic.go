@@ -73,9 +73,9 @@ func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Complet
 	if err := checkAtomic(done, effect, watch); err != nil {
 		return err
 	}
-	if s.opts.Layout > SeenOnly {
+	if s.opts.Layout != Full {
 		return input("Options.Layout",
-			"is "+s.opts.Layout.String()+"; Atomic needs a record per key: Rich or SeenOnly")
+			"is "+s.opts.Layout.String()+"; Atomic needs a record per key: Full")
 	}
 	tx := &transaction{store: s, effect: effect, watch: watch}
 	if done.Claim.Outcome == dedup.Acquired && done.Claim.Observed != dedup.Acquired {

@@ -90,7 +90,7 @@ func TestMissingPermissionHoldsNobody(t *testing.T) {
 				store := openWith(t, redistest.Backend{Client: client}, opts)
 				d, err := dedup.New(store, dedup.Config{
 					Namespace: "perm", Window: time.Hour, LeaseTTL: time.Hour,
-					SeenOnly: layout == redisadapter.SeenOnly || layout == redisadapter.Compact,
+					SeenOnly: seenOnly(store),
 				})
 				require.NoError(t, err)
 				claim, err := d.Claim(t.Context(), row.name)

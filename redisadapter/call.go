@@ -20,11 +20,6 @@ func (s *Store) checkClaim(r *dedup.ClaimRequest) error {
 	if err := checkLease(r.Lease, r.Hold); err != nil {
 		return err
 	}
-	if s.SeenOnly() && r.ResultLimit != 0 {
-		return input("ResultLimit",
-			fmt.Sprintf("is %d; the layout %v keeps neither results nor failures", r.ResultLimit,
-				s.opts.Layout))
-	}
 	if s.buckets != nil {
 		if err := s.checkCompactClaim(r); err != nil {
 			return err
@@ -110,10 +105,6 @@ func (s *Store) checkFinish(c *dedup.Change) error {
 	case c.With != nil:
 		return input("Completion.With",
 			fmt.Sprintf("is a %T, and not a transaction of this store", c.With))
-	case s.opts.Layout == SeenOnly && c.State == dedup.StateFailed:
-		return input("State", "is failed, which the layout SeenOnly does not keep")
-	case s.opts.Layout == SeenOnly && len(c.Result) > 0:
-		return input("Result", "is set; the layout SeenOnly keeps none")
 	case c.Landed && c.State != dedup.StateSucceeded:
 		return input("Landed", "needs StateSucceeded")
 	case c.Landed && c.Fence > redisscript.MaxFence:

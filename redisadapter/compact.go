@@ -35,7 +35,7 @@ const (
 	ownBy = 4 * time.Second
 )
 
-// buckets is where finished keys are members: what Compact and Mixed share.
+// buckets is where finished keys are members: what Compact has.
 type buckets struct {
 	prefix string
 	secret [sha256.Size]byte // derived from Options.Secret
@@ -117,21 +117,18 @@ func (b *buckets) in(v generations, p place) *redisscript.Buckets {
 	}
 }
 
-// compact reports whether finished keys are members of buckets.
-func (l Layout) compact() bool { return l == Compact || l == Mixed }
-
-// Shards is the number of shards of the layouts Compact and Mixed: as many as give each
-// bucket 400 of the ExpectedKeys. Zero for the other layouts.
+// Shards is the number of shards of the layout Compact: as many as give each bucket 400 of the
+// ExpectedKeys. Zero for Full.
 func (o Options) Shards() int {
-	if !o.Layout.compact() {
+	if o.Layout != Compact {
 		return 0
 	}
 	return (o.ExpectedKeys + keysPerBucket - 1) / keysPerBucket
 }
 
-// checkCompact names the first bad option of the layouts with buckets.
+// checkCompact names the first bad option of the layout with buckets.
 func (o *Options) checkCompact() error {
-	if !o.Layout.compact() {
+	if o.Layout != Compact {
 		switch {
 		case o.Secret != nil:
 			return input("Options.Secret",
@@ -162,28 +159,17 @@ func (o *Options) checkCompact() error {
 	return nil
 }
 
-// member reports whether a change makes its key a member, and nothing more.
-func (s *Store) member(c *dedup.Change) bool {
-	if c.State != dedup.StateSucceeded {
-		return false
-	}
-	return s.opts.Layout == Compact ||
-		c.Result == nil && !c.NoResult && c.Fingerprint == (dedup.Fingerprint{})
-}
+// member reports whether a change makes its key a member. A failure gets a record.
+func member(c *dedup.Change) bool { return c.State == dedup.StateSucceeded }
 
-// checkCompactFinish names what a layout with buckets refuses of a change.
+// checkCompactFinish names what the layout with buckets refuses of a change.
 func (s *Store) checkCompactFinish(c *dedup.Change) error {
 	if redisscript.Millis(c.Window) != s.buckets.window && c.State != dedup.StateReleased {
 		return input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", c.Window,
 			s.opts.Window))
 	}
-	if s.opts.Layout == Mixed {
-		return nil
-	}
 	switch {
-	case c.State == dedup.StateFailed:
-		return input("State", "is failed, which the layout Compact does not keep")
-	case len(c.Result) > 0:
+	case member(c) && len(c.Result) > 0:
 		return input("Result", "is set; the layout Compact keeps none")
 	case c.Fingerprint != (dedup.Fingerprint{}):
 		return input("Fingerprint", "is set; the layout Compact keeps none")
@@ -191,13 +177,16 @@ func (s *Store) checkCompactFinish(c *dedup.Change) error {
 	return nil
 }
 
-// checkCompactClaim names what a layout with buckets refuses of a claim.
+// checkCompactClaim names what the layout with buckets refuses of a claim.
 func (s *Store) checkCompactClaim(r *dedup.ClaimRequest) error {
 	switch {
+	case r.ResultLimit != 0:
+		return input("ResultLimit",
+			fmt.Sprintf("is %d; the layout Compact keeps no results", r.ResultLimit))
 	case r.Window != 0 && redisscript.Millis(r.Window) != s.buckets.window:
 		return input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", r.Window,
 			s.opts.Window))
-	case s.opts.Layout == Compact && r.Fingerprint != (dedup.Fingerprint{}):
+	case r.Fingerprint != (dedup.Fingerprint{}):
 		return input("Fingerprint", "is set; the layout Compact keeps none")
 	}
 	return nil

@@ -59,7 +59,7 @@ func (t *compactTrip) endApart(st *bucketStep) bool {
 	case t.s.ownEnd(c) && c.Landed && t.b.exact(t.at):
 		t.next = append(t.next, bucketStep{kind: addMember, item: st.item,
 			generation: t.b.generation(t.at), first: true, added: st.added, apart: true})
-	case c.State == dedup.StateReleased, !t.s.member(c) && c.Fence != 0 &&
+	case c.State == dedup.StateReleased, !member(c) && c.Fence != 0 &&
 		time.Now().Before(c.Until):
 		t.next = append(t.next, bucketStep{kind: endApart, item: st.item})
 	default:

@@ -20,39 +20,34 @@ import (
 func TestCompactWhileASlotMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	cluster := redistest.Cluster(t, server.Addrs)
-	eachOf(t, bucketLayouts, func(t *testing.T, layout redisadapter.Layout) {
-		opts := layoutOptions("ow"+layout.String(), layout)
-		opts.ExpectedKeys = 100 // one shard, and so one slot
-		m := &onTheMove{t, openWith(t, redistest.Backend{Client: cluster}, opts), layout}
-		m.cycle(1)
-		from, to := beginMoving(t, cluster, redisadapter.Key(m.Store, newID(1)))
-		m.duplicate(1)
-		m.cycle(2) // its lease is new, and the bucket is not
-		m.move(cluster, from, to)
-		m.duplicate(1)
-		m.duplicate(2)
-		m.cycle(3) // all of it is new here
-		m.duplicate(3)
-		m.release(4)
-		if layout == redisadapter.Mixed {
-			m.result(5)
-		}
-		slot := cluster.ClusterKeySlot(t.Context(), redisadapter.Key(m.Store, newID(1))).Val()
-		for _, node := range []*redis.Client{to, from} {
-			must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot,
-				"NODE", to.ClusterMyID(t.Context()).Val()).Err())
-		}
-		for n := 1; n <= 3; n++ {
-			m.duplicate(n)
-		}
-	})
+	opts := layoutOptions("ow", redisadapter.Compact)
+	opts.ExpectedKeys = 100 // one shard, and so one slot
+	m := &onTheMove{t, openWith(t, redistest.Backend{Client: cluster}, opts)}
+	m.cycle(1)
+	from, to := beginMoving(t, cluster, redisadapter.Key(m.Store, newID(1)))
+	m.duplicate(1)
+	m.cycle(2) // its lease is new, and the bucket is not
+	m.move(cluster, from, to)
+	m.duplicate(1)
+	m.duplicate(2)
+	m.cycle(3) // all of it is new here
+	m.duplicate(3)
+	m.release(4)
+	m.failure(5)
+	slot := cluster.ClusterKeySlot(t.Context(), redisadapter.Key(m.Store, newID(1))).Val()
+	for _, node := range []*redis.Client{to, from} {
+		must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot,
+			"NODE", to.ClusterMyID(t.Context()).Val()).Err())
+	}
+	for n := 1; n <= 3; n++ {
+		m.duplicate(n)
+	}
 }
 
 // onTheMove is a store whose slot moves.
 type onTheMove struct {
 	*testing.T
 	*redisadapter.Store
-	layout redisadapter.Layout
 }
 
 func (m *onTheMove) want(what string, n int, ok bool, a dedup.Answer) {
@@ -102,17 +97,18 @@ func (m *onTheMove) release(n int) {
 	m.want("claim of what was released", n, a.Outcome == dedup.Acquired && a.Record.Attempt == 2, a)
 }
 
-// result completes with a result, which Mixed keeps beside the lease.
-func (m *onTheMove) result(n int) {
+// failure fails for good, which is kept beside the lease.
+func (m *onTheMove) failure(n int) {
 	m.Helper()
 	c := done(n, m.claims(n))
-	c.Result = []byte("receipt")
+	c.State, c.Landed, c.Result = dedup.StateFailed, false, []byte("no such account")
 	a := m.Finish(m.Context(), []dedup.Change{c})[0]
-	m.want("complete with a result", n, a.Held && a.Written, a)
+	m.want("fail", n, a.Held && a.Written, a)
 	r := request(n)
 	r.Token[1] = 7
 	a = m.Claim(m.Context(), []dedup.ClaimRequest{r})[0]
-	m.want("replay", n, a.Outcome == dedup.Duplicate && string(a.Record.Result) == "receipt", a)
+	m.want("replay", n, a.Outcome == dedup.Duplicate && a.Record.State == dedup.StateFailed &&
+		string(a.Record.Result) == "no such account", a)
 }
 
 // move moves the keys of the slot that are there.

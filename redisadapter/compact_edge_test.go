@@ -14,67 +14,66 @@ import (
 
 // edge is a store on a server whose clock stands a moment before, or after, a generation
 // begins, and hours off ours.
-func edge(t *testing.T, layout redisadapter.Layout, from time.Duration) (*bench, time.Duration) {
+func edge(t *testing.T, from time.Duration) (*bench, time.Duration) {
 	t.Helper()
 	mini, client := redistest.Freeze(t)
 	const off = 5 * time.Hour
 	window := time.Hour
 	now := time.Now().Add(off)
 	mini.Advance(off + now.Truncate(window).Add(window+from).Sub(now))
-	store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", layout))
+	store := openWith(t, redistest.Backend{Client: client},
+		layoutOptions("ow", redisadapter.Compact))
 	return &bench{t, store, mini, client}, window
 }
 
 // TestRemembered walks along the window: a key is done for at least a window after its
 // end, at most for two and the skew, wherever the edges of generations lie.
 func TestRemembered(t *testing.T) {
-	for _, layout := range bucketLayouts {
-		for _, from := range []time.Duration{-30 * time.Minute, -time.Millisecond,
-			0, time.Millisecond, 30 * time.Minute} {
-			t.Run(layout.String()+"/"+from.String(), func(t *testing.T) {
-				b, window := edge(t, layout, from)
-				seasoned(t, b.Store)
-				b.finish(done(1, b.claim(request(1))))
-				other := request(1)
-				other.Token = dedup.Token{9}
-				passed := time.Duration(0)
-				wait := func(until time.Duration) {
-					b.mini.Advance(until - passed)
-					passed = until
+	for _, from := range []time.Duration{-30 * time.Minute, -time.Millisecond,
+		0, time.Millisecond, 30 * time.Minute} {
+		t.Run(from.String(), func(t *testing.T) {
+			b, window := edge(t, from)
+			seasoned(t, b.Store)
+			b.finish(done(1, b.claim(request(1))))
+			other := request(1)
+			other.Token = dedup.Token{9}
+			passed := time.Duration(0)
+			wait := func(until time.Duration) {
+				b.mini.Advance(until - passed)
+				passed = until
+			}
+			for _, at := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond,
+				window / 2, window - time.Millisecond, window} {
+				wait(at)
+				a := b.claim(other)
+				if a.Outcome != dedup.Duplicate || a.Record.State != dedup.StateSucceeded ||
+					a.Record.Remaining < window-at {
+					t.Fatalf("%v after its end: %+v", at, a)
 				}
-				for _, at := range []time.Duration{0, time.Millisecond, 2 * time.Millisecond,
-					window / 2, window - time.Millisecond, window} {
-					wait(at)
-					a := b.claim(other)
-					if a.Outcome != dedup.Duplicate || a.Record.State != dedup.StateSucceeded ||
-						a.Record.Remaining < window-at {
-						t.Fatalf("%v after its end: %+v", at, a)
-					}
-					other.LikelyDuplicate = !other.LikelyDuplicate
-					if rec := b.lookup(1); rec.State != dedup.StateSucceeded {
-						t.Fatalf("%v after its end it is %v", at, rec.State)
-					}
-					if n := b.client.Exists(t.Context(),
-						redisadapter.Key(b.Store, newID(1))).Val(); n != 0 {
-						t.Fatalf("%v after its end a duplicate has left its lease", at)
-					}
+				other.LikelyDuplicate = !other.LikelyDuplicate
+				if rec := b.lookup(1); rec.State != dedup.StateSucceeded {
+					t.Fatalf("%v after its end it is %v", at, rec.State)
 				}
-				wait(2*window + 2*redisadapter.Skew(b.Store))
-				if rec := b.lookup(1); rec.State != dedup.StateAbsent {
-					t.Errorf("after two windows it is %v", rec.State)
+				if n := b.client.Exists(t.Context(),
+					redisadapter.Key(b.Store, newID(1))).Val(); n != 0 {
+					t.Fatalf("%v after its end a duplicate has left its lease", at)
 				}
-				if a := b.claim(other); a.Outcome != dedup.Acquired {
-					t.Errorf("after two windows: %+v", a)
-				}
-			})
-		}
+			}
+			wait(2*window + 2*redisadapter.Skew(b.Store))
+			if rec := b.lookup(1); rec.State != dedup.StateAbsent {
+				t.Errorf("after two windows it is %v", rec.State)
+			}
+			if a := b.claim(other); a.Outcome != dedup.Acquired {
+				t.Errorf("after two windows: %+v", a)
+			}
+		})
 	}
 }
 
 // TestBucketsEnd: every bucket has an end, also one whose first member was added by a
 // process that did not know it was the first, or that a Forget has emptied.
 func TestBucketsEnd(t *testing.T) {
-	b, window := edge(t, redisadapter.Compact, time.Minute)
+	b, window := edge(t, time.Minute)
 	seasoned(t, b.Store)
 	buckets := func() (keys []string) {
 		for _, key := range b.mini.Keys() {

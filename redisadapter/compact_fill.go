@@ -19,7 +19,7 @@ const (
 	fillEvery  = time.Minute
 )
 
-// checkFill reports once when the buckets of the layouts Compact and Mixed have more members
+// checkFill reports once when the buckets of the layout Compact have more members
 // than they are made for. The current generation and the one before are sampled. What the
 // server does not answer is not known: other looks report that.
 func (w *watcher) checkFill(ctx context.Context) {

@@ -73,7 +73,7 @@ func TestFullBucketsAreReportedOnce(t *testing.T) {
 
 // TestBucketsOfTheLastGenerationAreSampled: it is the one that is complete.
 func TestBucketsOfTheLastGenerationAreSampled(t *testing.T) {
-	b, window := edge(t, redisadapter.Compact, -time.Minute)
+	b, window := edge(t, -time.Minute)
 	opts, h := layoutOptions("full", redisadapter.Compact), &heard{}
 	opts.ExpectedKeys, opts.OnFinding = 400, h.add
 	store := openWith(t, redistest.Backend{Client: b.client}, opts)

@@ -1,9 +1,14 @@
 package redisadapter_test
 
 import (
+	"context"
+	"errors"
 	"math"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -122,17 +127,17 @@ func TestBucketOptions(t *testing.T) {
 		}},
 		"layout": {"Options.Layout", func(o *redisadapter.Options) { o.Layout = 9 }},
 		"rich secret": {"Options.Secret", func(o *redisadapter.Options) {
-			o.Layout = redisadapter.Rich
+			o.Layout = redisadapter.Full
 		}},
 		"rich window": {"Options.Window", func(o *redisadapter.Options) {
-			o.Layout, o.Secret = redisadapter.SeenOnly, nil
+			o.Layout, o.Secret = redisadapter.Full, nil
 		}},
 		"rich keys": {"Options.ExpectedKeys", func(o *redisadapter.Options) {
-			o.Layout, o.Secret, o.Window = redisadapter.SeenOnly, nil, 0
+			o.Layout, o.Secret, o.Window = redisadapter.Full, nil, 0
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opts := layoutOptions("ow", redisadapter.Mixed)
+			opts := layoutOptions("ow", redisadapter.Compact)
 			c.change(&opts)
 			_, err := redisadapter.New(t.Context(), client, opts)
 			wantInput(t, err, c.field)
@@ -142,35 +147,56 @@ func TestBucketOptions(t *testing.T) {
 
 // TestCompactRefuses what it does not keep, before anything is written.
 func TestCompactRefuses(t *testing.T) {
-	for _, layout := range bucketLayouts {
-		_, client := redistest.Mini(t)
-		store := openWith(t, redistest.Backend{Client: client}, layoutOptions("ow", layout))
-		req := request(1)
-		req.Fingerprint = dedup.FingerprintOf([]byte("x"))
-		a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
-		if layout == redisadapter.Compact {
-			wantInput(t, a.Err, "Fingerprint")
-			a = store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
-		}
-		if a.Outcome != dedup.Acquired {
-			t.Fatalf("%+v", a)
-		}
-		for field, edit := range map[string]func(*dedup.Change){
-			"Window":      func(c *dedup.Change) { c.Window = time.Minute },
-			"State":       func(c *dedup.Change) { c.State, c.Landed = dedup.StateFailed, false },
-			"Result":      func(c *dedup.Change) { c.Result = []byte("x") },
-			"Fingerprint": func(c *dedup.Change) { c.Fingerprint = req.Fingerprint },
-		} {
-			if layout == redisadapter.Mixed && field != "Window" {
-				continue
-			}
-			end := done(1, a)
-			edit(&end)
-			wantInput(t, store.Finish(t.Context(), []dedup.Change{end})[0].Err, field)
-		}
-		if rec := store.Lookup(t.Context(),
-			[]dedup.ID{newID(1)})[0].Record; rec.State != dedup.StateInProgress {
-			t.Errorf("%v: it is %v", layout, rec.State)
-		}
+	_, client := redistest.Mini(t)
+	store := openWith(t, redistest.Backend{Client: client},
+		layoutOptions("ow", redisadapter.Compact))
+	req := request(1)
+	for field, edit := range map[string]func(*dedup.ClaimRequest){
+		"Fingerprint": func(r *dedup.ClaimRequest) {
+			r.Fingerprint = dedup.FingerprintOf([]byte("x"))
+		},
+		"ResultLimit": func(r *dedup.ClaimRequest) { r.ResultLimit = 1 },
+		"Window":      func(r *dedup.ClaimRequest) { r.Window = time.Minute },
+	} {
+		bad := req
+		edit(&bad)
+		wantInput(t, store.Claim(t.Context(), []dedup.ClaimRequest{bad})[0].Err, field)
 	}
+	a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+	require.Equal(t, dedup.Acquired, a.Outcome)
+	for field, edit := range map[string]func(*dedup.Change){
+		"Window":      func(c *dedup.Change) { c.Window = time.Minute },
+		"Result":      func(c *dedup.Change) { c.Result = []byte("x") },
+		"Fingerprint": func(c *dedup.Change) { c.Fingerprint = dedup.FingerprintOf([]byte("x")) },
+	} {
+		end := done(1, a)
+		edit(&end)
+		wantInput(t, store.Finish(t.Context(), []dedup.Change{end})[0].Err, field)
+	}
+	assert.Equal(t, dedup.StateInProgress,
+		store.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record.State)
+}
+
+// TestCompactKeepsFailures: what has failed for good is not tried again, and says why.
+func TestCompactKeepsFailures(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		store := openWith(t, b, layoutOptions(b.Prefix, redisadapter.Compact))
+		d, err := dedup.New(store, dedup.Config{Namespace: "failures", Window: time.Hour,
+			LeaseTTL: time.Minute, SeenOnly: true})
+		require.NoError(t, err)
+		effects := 0
+		for range 3 {
+			_, err = dedup.Do(t.Context(), d, "k", func(context.Context) (struct{}, error) {
+				effects++
+				return struct{}{}, dedup.Permanent(errors.New("no such account"))
+			})
+			assert.ErrorContains(t, err, "no such account")
+			assert.True(t, dedup.CanAck(err))
+		}
+		assert.Equal(t, 1, effects)
+		claim, err := d.ClaimBatch(t.Context(), []dedup.Request{{Key: "k", LikelyDuplicate: true}})
+		require.NoError(t, err)
+		assert.Equal(t, dedup.Duplicate, claim[0].Outcome)
+		require.NoError(t, d.Close(t.Context()))
+	})
 }

@@ -117,60 +117,56 @@ func TestEdgesOfGenerations(t *testing.T) {
 	window := 160 * time.Millisecond
 	behind := []time.Duration{0, 10 * time.Millisecond, 35 * time.Millisecond,
 		150 * time.Millisecond}
-	for _, layout := range bucketLayouts {
-		t.Run(layout.String(), func(t *testing.T) {
-			t.Parallel()
-			b := redistest.Open(t, "redis")
-			opts := layoutOptions(b.Prefix, layout)
-			opts.Window = window
-			stores := make([]*redisadapter.Store, len(behind))
-			for i := range stores {
-				stores[i] = openWith(t, b, opts)
-			}
-			ahead := serverAhead(t, b.Client)
-			var mu sync.Mutex
-			completed := make([]time.Time, keys)
-			second := 0
-			runners := make([]*runner, workers)
-			for w := range runners {
-				runners[w] = &runner{
-					store: stores[w%len(stores)], rnd: rand.New(rand.NewPCG(uint64(w), 2)),
-					ran: func(n int) {
-						mu.Lock()
-						defer mu.Unlock()
-						if done := completed[n]; !done.IsZero() && time.Since(done) < window {
-							second++
-							t.Errorf("key %d runs again %v after it was completed",
-								n, time.Since(done))
-						}
-					},
-					done: func(n int, sent time.Time) {
-						mu.Lock()
-						defer mu.Unlock()
-						completed[n] = sent
-					},
-				}
-			}
-			for first := 0; first < keys && !t.Failed(); first += wave {
-				// A moment before an edge, by the server's clock.
-				now := time.Now().Add(ahead)
-				next := now.Truncate(window).Add(window - time.Duration(first%30)*time.Millisecond)
-				<-time.After(next.Sub(now))
-				var all sync.WaitGroup
-				for w, r := range runners {
-					all.Go(func() {
-						off := behind[w%len(behind)]
-						redisadapter.SetClock(r.store, ahead-off, off+time.Millisecond)
-						for _, begin := range []int{0, wave / 2, 0} {
-							r.work(t, r.shuffled(first+begin, wave/2), window)
-						}
-					})
-				}
-				all.Wait()
-			}
-			t.Logf("%d second effects of %d keys", second, keys)
-		})
+	t.Parallel()
+	b := redistest.Open(t, "redis")
+	opts := layoutOptions(b.Prefix, redisadapter.Compact)
+	opts.Window = window
+	stores := make([]*redisadapter.Store, len(behind))
+	for i := range stores {
+		stores[i] = openWith(t, b, opts)
 	}
+	ahead := serverAhead(t, b.Client)
+	var mu sync.Mutex
+	completed := make([]time.Time, keys)
+	second := 0
+	runners := make([]*runner, workers)
+	for w := range runners {
+		runners[w] = &runner{
+			store: stores[w%len(stores)], rnd: rand.New(rand.NewPCG(uint64(w), 2)),
+			ran: func(n int) {
+				mu.Lock()
+				defer mu.Unlock()
+				if done := completed[n]; !done.IsZero() && time.Since(done) < window {
+					second++
+					t.Errorf("key %d runs again %v after it was completed",
+						n, time.Since(done))
+				}
+			},
+			done: func(n int, sent time.Time) {
+				mu.Lock()
+				defer mu.Unlock()
+				completed[n] = sent
+			},
+		}
+	}
+	for first := 0; first < keys && !t.Failed(); first += wave {
+		// A moment before an edge, by the server's clock.
+		now := time.Now().Add(ahead)
+		next := now.Truncate(window).Add(window - time.Duration(first%30)*time.Millisecond)
+		<-time.After(next.Sub(now))
+		var all sync.WaitGroup
+		for w, r := range runners {
+			all.Go(func() {
+				off := behind[w%len(behind)]
+				redisadapter.SetClock(r.store, ahead-off, off+time.Millisecond)
+				for _, begin := range []int{0, wave / 2, 0} {
+					r.work(t, r.shuffled(first+begin, wave/2), window)
+				}
+			})
+		}
+		all.Wait()
+	}
+	t.Logf("%d second effects of %d keys", second, keys)
 }
 
 // serverAhead is how far the server's clock is ahead of ours, by the answer that was the

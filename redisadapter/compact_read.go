@@ -2,7 +2,6 @@ package redisadapter
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -215,7 +214,7 @@ func (t *compactTrip) readEnd(st *bucketStep) {
 	}
 	// The script goes by its own clock: which bucket it was is certain while that cannot
 	// have come to the next generation.
-	if a.Written && t.s.member(c) && st.generation == t.present().UnixMilli()/t.b.window {
+	if a.Written && member(c) && st.generation == t.present().UnixMilli()/t.b.window {
 		t.b.ends.note(st.generation, t.places[st.item].shard, t.b.shards)
 	}
 	t.ended[st.item] = a
@@ -248,19 +247,11 @@ func (t *compactTrip) found(st *bucketStep) (generation int64, member bool, err 
 	return generation, member, err
 }
 
-// leased reads the reply to SET NX: whether the lease is ours, or what it holds. Compact
-// does not ask for that: nearly always it is a claim, which only the script can judge.
-func (t *compactTrip) leased(st *bucketStep) (won bool, value string, err error) {
-	value, absent, err := valueOf(st.cmd)
-	if t.s.opts.Layout == Compact {
-		return value == "OK", "", err
-	}
-	return absent, value, err
-}
-
-// readClaim reads the replies to SET NX and to the SISMEMBERs after it.
+// readClaim reads the replies to SET NX and to the SISMEMBERs after it. What a lease holds that
+// is not ours was not asked for: nearly always it is a claim, which only the script can judge.
 func (t *compactTrip) readClaim(st *bucketStep) {
-	won, value, err := t.leased(st)
+	value, _, err := valueOf(st.cmd)
+	won := value == "OK"
 	generation, member, unseen := t.found(st)
 	if err == nil {
 		err = unseen
@@ -276,35 +267,11 @@ func (t *compactTrip) readClaim(st *bucketStep) {
 		t.giveBack(st.item, generation)
 	case won && t.covered():
 		t.claimed[st.item] = acquired(&t.reqs[st.item], t.at)
-	case won:
-		t.claimByScript(st.item) // finds our own token, unless it finds a member
-	case value == "" || !t.met(st.item, value):
-		if member {
-			t.duplicate(st.item, generation)
-			return
-		}
+	case member:
+		t.duplicate(st.item, generation)
+	default: // if it was won the script finds our own token, unless it finds a member
 		t.claimByScript(st.item)
 	}
-}
-
-// met answers a claim that has found an end on record, and reports whether it has.
-func (t *compactTrip) met(i int, value string) bool {
-	rec, err := decodeRecord(value)
-	if err != nil {
-		t.claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w",
-			dedup.ErrUnreadable, err)}
-		return true
-	}
-	left, age, known := rec.remembered(t.at)
-	if !known {
-		return false
-	}
-	ans := dedup.Answer{Outcome: dedup.Duplicate, Record: rec.view(left, age)}
-	if rec.fingerprint.Conflicts(t.reqs[i].Fingerprint) {
-		ans.Outcome = dedup.Mismatch
-	}
-	t.claimed[i] = ans
-	return true
 }
 
 func (t *compactTrip) duplicate(i int, generation int64) {
@@ -328,11 +295,6 @@ func (t *compactTrip) readLook(st *bucketStep) {
 	if generation, member, _ := t.found(st); member {
 		t.duplicate(st.item, generation)
 		return
-	}
-	if st.cmd != nil {
-		if value, absent, err := valueOf(st.cmd); !absent && err == nil && t.met(st.item, value) {
-			return
-		}
 	}
 	t.next = append(t.next, bucketStep{kind: claimLease, item: st.item})
 }

@@ -218,8 +218,7 @@ func (t *compactTrip) write(l *lines, st *bucketStep) {
 		return
 	}
 	p := t.placeOf(st)
-	if st.kind != addMember && st.kind != seekApart &&
-		(st.kind != lookFirst || t.s.opts.Layout == Mixed) {
+	if st.kind != addMember && st.kind != seekApart && st.kind != lookFirst {
 		l.buf = t.b.appendLease(l.buf, p, t.idOf(st))
 		l.end()
 	}
@@ -257,19 +256,10 @@ func (t *compactTrip) command(ctx context.Context, l *lines, st *bucketStep) {
 	switch st.kind {
 	case claimLease:
 		ms := redisscript.Millis(t.reqs[st.item].Lease) + redisscript.Millis(t.reqs[st.item].Hold)
-		if t.s.opts.Layout == Mixed {
-			st.cmd = l.setClaim(ctx, ms)
-		} else {
-			st.cmd = redis.NewStringCmd(ctx,
-				l.carve("set", l.take(), l.take(), "px", l.millis(ms), "nx")...)
-		}
+		st.cmd = redis.NewStringCmd(ctx,
+			l.carve("set", l.take(), l.take(), "px", l.millis(ms), "nx")...)
 		st.seen = l.isMember(ctx, t.view.last-st.generation+1)
-	case lookFirst:
-		if t.s.opts.Layout == Mixed {
-			st.cmd = l.get(ctx)
-		}
-		st.seen = l.isMember(ctx, t.view.last-st.generation+1)
-	case seekApart:
+	case lookFirst, seekApart:
 		st.seen = l.isMember(ctx, t.view.last-st.generation+1)
 	case addMember:
 		t.addition(ctx, l, st)

@@ -20,59 +20,55 @@ import (
 // TestFullServerWithBuckets: a full server refuses SADD and obeys GETDEL. 1,000 claims
 // are completed all the same, and nobody gets one of them again.
 func TestFullServerWithBuckets(t *testing.T) {
-	for _, layout := range bucketLayouts {
-		t.Run(layout.String(), func(t *testing.T) {
-			_, client, _ := private(t)
-			ctx := t.Context()
-			store := openWith(t, redistest.Backend{Client: client},
-				layoutOptions("buckets", layout))
-			seasoned(t, store)
-			const claimed = 4 * batchSize
-			var ends []dedup.Change
-			for first := 0; first < claimed; first += batchSize {
-				for i, a := range store.Claim(ctx, requests(first)) {
-					ends = append(ends, done(first+i, a))
-				}
-			}
-			must(t, client.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
-			must(t, client.ConfigSet(ctx, "maxmemory", "100kb").Err())
-			for i, a := range store.Claim(ctx, requests(claimed)) {
-				if !errors.Is(a.Err, dedup.ErrStoreFull) {
-					t.Fatalf("new claim %d: %+v", i, a)
-				}
-			}
-			for i, a := range store.Renew(ctx, changes(0, 0)) {
-				if !a.Held {
-					t.Fatalf("renewal %d: %+v", i, a)
-				}
-			}
-			for i, a := range store.Finish(ctx, ends[:1000]) {
-				if !a.Held || !a.Written {
-					t.Fatalf("completion %d: %+v", i, a)
-				}
-			}
-			for n := range claimed / batchSize {
-				reqs := requests(n * batchSize)
-				for i := range reqs {
-					reqs[i].Token = dedup.Token{9}
-				}
-				for i, a := range store.Claim(ctx, reqs) {
-					want := dedup.Duplicate
-					if n*batchSize+i >= 1000 {
-						want = dedup.InFlight
-					}
-					if a.Outcome != want {
-						t.Fatalf("a second claim of key %d: %+v", n*batchSize+i, a)
-					}
-				}
-			}
-			release := change(1000, dedup.StateReleased)
-			if a := store.Finish(ctx, []dedup.Change{release})[0]; !a.Held {
-				t.Errorf("a release: %+v", a)
-			}
-			must(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
-		})
+	_, client, _ := private(t)
+	ctx := t.Context()
+	store := openWith(t, redistest.Backend{Client: client},
+		layoutOptions("buckets", redisadapter.Compact))
+	seasoned(t, store)
+	const claimed = 4 * batchSize
+	var ends []dedup.Change
+	for first := 0; first < claimed; first += batchSize {
+		for i, a := range store.Claim(ctx, requests(first)) {
+			ends = append(ends, done(first+i, a))
+		}
 	}
+	must(t, client.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
+	must(t, client.ConfigSet(ctx, "maxmemory", "100kb").Err())
+	for i, a := range store.Claim(ctx, requests(claimed)) {
+		if !errors.Is(a.Err, dedup.ErrStoreFull) {
+			t.Fatalf("new claim %d: %+v", i, a)
+		}
+	}
+	for i, a := range store.Renew(ctx, changes(0, 0)) {
+		if !a.Held {
+			t.Fatalf("renewal %d: %+v", i, a)
+		}
+	}
+	for i, a := range store.Finish(ctx, ends[:1000]) {
+		if !a.Held || !a.Written {
+			t.Fatalf("completion %d: %+v", i, a)
+		}
+	}
+	for n := range claimed / batchSize {
+		reqs := requests(n * batchSize)
+		for i := range reqs {
+			reqs[i].Token = dedup.Token{9}
+		}
+		for i, a := range store.Claim(ctx, reqs) {
+			want := dedup.Duplicate
+			if n*batchSize+i >= 1000 {
+				want = dedup.InFlight
+			}
+			if a.Outcome != want {
+				t.Fatalf("a second claim of key %d: %+v", n*batchSize+i, a)
+			}
+		}
+	}
+	release := change(1000, dedup.StateReleased)
+	if a := store.Finish(ctx, []dedup.Change{release})[0]; !a.Held {
+		t.Errorf("a release: %+v", a)
+	}
+	must(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
 }
 
 // complete claims and completes so many keys, in batches of a thousand.
@@ -92,7 +88,8 @@ func complete(t testing.TB, store *redisadapter.Store, from, n int, window time.
 			}
 			ends[i] = dedup.Change{
 				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
-				Until: until, State: dedup.StateSucceeded, Landed: true, Window: window,
+				Until: until, State: dedup.StateSucceeded, Landed: true, SeenOnly: true,
+				Window: window,
 			}
 		}
 		for i, a := range store.Finish(t.Context(), ends) {
@@ -154,7 +151,7 @@ func usedMemory(t testing.TB, client *redis.Client) int {
 // TestBytesPerKey holds what the package comment promises, with as many keys as expected.
 func TestBytesPerKey(t *testing.T) {
 	for layout, limit := range map[redisadapter.Layout]float64{redisadapter.Compact: 10.5,
-		redisadapter.SeenOnly: 220} {
+		redisadapter.Full: 220} {
 		t.Run(fmt.Sprint(layout), func(t *testing.T) {
 			if perKey, _ := bytesPerKey(t, layout, 50_000); perKey > limit {
 				t.Errorf("%.1f bytes per key, at most %v are promised", perKey, limit)

@@ -52,44 +52,40 @@ func learn(t *testing.T, s *redisadapter.Store, first int) {
 // TestClosedBucketsAreReadOnce: a new key is not asked for where it cannot be, a finished
 // one always is, and what was forgotten is new.
 func TestClosedBucketsAreReadOnce(t *testing.T) {
-	for _, layout := range bucketLayouts {
-		t.Run(layout.String(), func(t *testing.T) {
-			b, window := edge(t, layout, time.Minute)
-			seasoned(t, b.Store)
-			b.finish(done(1, b.claim(request(1))))
-			b.finish(done(2, b.claim(request(2))))
-			b.mini.Advance(window)
-			learn(t, b.Store, 40_000)
-			n := countLooks(b.client)
-			learn(t, b.Store, 50_000)
-			// Of 512 keys one in a few is asked for in both generations.
-			if got := n.one.Load(); got < 2*batchSize || got > 3*batchSize || n.whole.Load() != 0 {
-				t.Errorf("%d new keys were asked for %d times, buckets %d times", 2*batchSize,
-					got, n.whole.Load())
-			}
-			again := func(key int, want dedup.Outcome) {
-				t.Helper()
-				for _, likely := range []bool{true, false} {
-					req := request(key)
-					req.Token, req.LikelyDuplicate = dedup.Token{9}, likely
-					if a := b.claim(req); a.Outcome != want {
-						t.Errorf("key %d, likely=%t: %+v", key, likely, a)
-					}
-				}
-			}
-			again(1, dedup.Duplicate)
-			must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Minute)[0])
-			req := request(1)
-			req.Token = dedup.Token{8}
-			end := done(1, b.claim(req))
-			end.Token = req.Token
-			b.finish(end)
-			again(1, dedup.Duplicate)
-			again(2, dedup.Duplicate)
-			b.mini.Advance(window)
-			again(1, dedup.Duplicate)
-		})
+	b, window := edge(t, time.Minute)
+	seasoned(t, b.Store)
+	b.finish(done(1, b.claim(request(1))))
+	b.finish(done(2, b.claim(request(2))))
+	b.mini.Advance(window)
+	learn(t, b.Store, 40_000)
+	n := countLooks(b.client)
+	learn(t, b.Store, 50_000)
+	// Of 512 keys one in a few is asked for in both generations.
+	if got := n.one.Load(); got < 2*batchSize || got > 3*batchSize || n.whole.Load() != 0 {
+		t.Errorf("%d new keys were asked for %d times, buckets %d times", 2*batchSize,
+			got, n.whole.Load())
 	}
+	again := func(key int, want dedup.Outcome) {
+		t.Helper()
+		for _, likely := range []bool{true, false} {
+			req := request(key)
+			req.Token, req.LikelyDuplicate = dedup.Token{9}, likely
+			if a := b.claim(req); a.Outcome != want {
+				t.Errorf("key %d, likely=%t: %+v", key, likely, a)
+			}
+		}
+	}
+	again(1, dedup.Duplicate)
+	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Minute)[0])
+	req := request(1)
+	req.Token = dedup.Token{8}
+	end := done(1, b.claim(req))
+	end.Token = req.Token
+	b.finish(end)
+	again(1, dedup.Duplicate)
+	again(2, dedup.Duplicate)
+	b.mini.Advance(window)
+	again(1, dedup.Duplicate)
 }
 
 // TestOpenBucketsAreAsked: around an edge the newest generation that is looked at is one
@@ -97,7 +93,7 @@ func TestClosedBucketsAreReadOnce(t *testing.T) {
 func TestOpenBucketsAreAsked(t *testing.T) {
 	for _, from := range []time.Duration{-time.Second, 0, time.Second, 3 * time.Second} {
 		t.Run(from.String(), func(t *testing.T) {
-			b, _ := edge(t, redisadapter.Compact, from)
+			b, _ := edge(t, from)
 			other := openWith(t, redistest.Backend{Client: redistest.Client(t,
 				&redis.Options{Addr: b.mini.Addr()})}, layoutOptions("ow", redisadapter.Compact))
 			learn(t, b.Store, 40_000)
@@ -120,35 +116,31 @@ func TestOpenBucketsAreAsked(t *testing.T) {
 // whose bucket a process has read as a whole, and is put right. What was completed meanwhile
 // is in that bucket, and was granted again.
 func TestClosedBucketIsOpenAgain(t *testing.T) {
-	for _, layout := range bucketLayouts {
-		t.Run(layout.String(), func(t *testing.T) {
-			b, _ := edge(t, layout, -20*time.Second)
-			other := openWith(t, redistest.Backend{Client: redistest.Client(t,
-				&redis.Options{Addr: b.mini.Addr()})}, layoutOptions("ow", layout))
-			seasoned(t, b.Store)
-			b.mini.Advance(time.Minute)
-			learn(t, b.Store, 40_000)
-			b.mini.Advance(-50 * time.Second)
-			b.claim(request(39_999)) // it is at work, and has a reading
-			for key := range 50 {
-				claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
-				if a := other.Finish(t.Context(), []dedup.Change{done(key, claimed)})[0]; !a.Held {
-					t.Fatalf("%+v", a)
-				}
-			}
-			b.mini.Advance(50 * time.Second)
-			again := 0
-			for key := range 50 {
-				req := request(key)
-				req.Token = dedup.Token{9, 9}
-				if a := b.claim(req); a.Outcome == dedup.Acquired {
-					again++
-				}
-			}
-			if again > 0 {
-				t.Errorf("%d of 50 finished keys were granted again", again)
-			}
-		})
+	b, _ := edge(t, -20*time.Second)
+	other := openWith(t, redistest.Backend{Client: redistest.Client(t,
+		&redis.Options{Addr: b.mini.Addr()})}, layoutOptions("ow", redisadapter.Compact))
+	seasoned(t, b.Store)
+	b.mini.Advance(time.Minute)
+	learn(t, b.Store, 40_000)
+	b.mini.Advance(-50 * time.Second)
+	b.claim(request(39_999)) // it is at work, and has a reading
+	for key := range 50 {
+		claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
+		if a := other.Finish(t.Context(), []dedup.Change{done(key, claimed)})[0]; !a.Held {
+			t.Fatalf("%+v", a)
+		}
+	}
+	b.mini.Advance(50 * time.Second)
+	again := 0
+	for key := range 50 {
+		req := request(key)
+		req.Token = dedup.Token{9, 9}
+		if a := b.claim(req); a.Outcome == dedup.Acquired {
+			again++
+		}
+	}
+	if again > 0 {
+		t.Errorf("%d of 50 finished keys were granted again", again)
 	}
 }
 
@@ -164,45 +156,43 @@ func TestClockPutRight(t *testing.T) {
 	}
 	for name, idle := range map[string]time.Duration{"working": 6 * time.Second,
 		"idle": 11 * time.Second} {
-		for _, layout := range bucketLayouts {
-			t.Run(fmt.Sprint(name, "/", layout), func(t *testing.T) {
-				opts := layoutOptions(fmt.Sprintf("ow-%s-%v", name, layout), layout)
-				edge := time.Now().Truncate(opts.Window).Add(opts.Window)
-				clockAt := func(off time.Duration) { server.Shift(time.Until(edge.Add(off))) }
-				clockAt(-20 * time.Second)
-				mine := open(opts)
-				seasoned(t, mine)
-				clockAt(40 * time.Second)
-				redisadapter.Idle(mine, 6*time.Second)
-				learn(t, mine, 40_000)
+		t.Run(name, func(t *testing.T) {
+			opts := layoutOptions("ow-"+name, redisadapter.Compact)
+			edge := time.Now().Truncate(opts.Window).Add(opts.Window)
+			clockAt := func(off time.Duration) { server.Shift(time.Until(edge.Add(off))) }
+			clockAt(-20 * time.Second)
+			mine := open(opts)
+			seasoned(t, mine)
+			clockAt(40 * time.Second)
+			redisadapter.Idle(mine, 6*time.Second)
+			learn(t, mine, 40_000)
 
-				clockAt(-10 * time.Second)
-				other := open(opts)
-				if name == "working" {
-					redisadapter.Idle(mine, idle)
-					require.Equal(t, dedup.Acquired,
-						mine.Claim(t.Context(), []dedup.ClaimRequest{request(39_999)})[0].Outcome)
-				}
-				for key := range 50 {
-					claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
-					require.True(t, other.Finish(t.Context(),
-						[]dedup.Change{done(key, claimed)})[0].Held)
-				}
-
-				clockAt(40 * time.Second)
+			clockAt(-10 * time.Second)
+			other := open(opts)
+			if name == "working" {
 				redisadapter.Idle(mine, idle)
-				again := 0
-				for key := range 50 {
-					req := request(key)
-					req.Token = dedup.Token{9, 9}
-					if a := mine.Claim(t.Context(),
-						[]dedup.ClaimRequest{req})[0]; a.Outcome != dedup.Duplicate {
-						again++
-					}
+				require.Equal(t, dedup.Acquired,
+					mine.Claim(t.Context(), []dedup.ClaimRequest{request(39_999)})[0].Outcome)
+			}
+			for key := range 50 {
+				claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
+				require.True(t, other.Finish(t.Context(),
+					[]dedup.Change{done(key, claimed)})[0].Held)
+			}
+
+			clockAt(40 * time.Second)
+			redisadapter.Idle(mine, idle)
+			again := 0
+			for key := range 50 {
+				req := request(key)
+				req.Token = dedup.Token{9, 9}
+				if a := mine.Claim(t.Context(),
+					[]dedup.ClaimRequest{req})[0]; a.Outcome != dedup.Duplicate {
+					again++
 				}
-				assert.Zero(t, again, "of 50 finished keys were granted again")
-			})
-		}
+			}
+			assert.Zero(t, again, "of 50 finished keys were granted again")
+		})
 	}
 }
 
@@ -274,7 +264,7 @@ func TestAddToClosedBucket(t *testing.T) {
 func TestBucketTooLargeToRead(t *testing.T) {
 	for name, refused := range map[string]bool{"too large": false, "refused": true} {
 		t.Run(name, func(t *testing.T) {
-			b, window := edge(t, redisadapter.Compact, time.Minute)
+			b, window := edge(t, time.Minute)
 			opts := layoutOptions("large", redisadapter.Compact)
 			opts.ExpectedKeys = 10 // one shard
 			store := openWith(t, redistest.Backend{Client: b.client}, opts)
@@ -302,52 +292,50 @@ func TestBucketTooLargeToRead(t *testing.T) {
 // TestLeasesAreDroppedTogether: those of a batch go with one command, but for what is not
 // the claim any more.
 func TestLeasesAreDroppedTogether(t *testing.T) {
-	for _, layout := range bucketLayouts {
-		for _, problem := range []string{"", "mget", "del"} {
-			t.Run(fmt.Sprint(layout, "/", problem), func(t *testing.T) {
-				b, _ := edge(t, layout, time.Minute)
-				claims := b.Claim(t.Context(), requests(100))
-				ends := make([]dedup.Change, len(claims))
-				for i, a := range claims {
-					ends[i] = done(100+i, a)
-				}
-				// Somebody who lost the first key long ago has landed its effect.
-				landed := change(100, dedup.StateSucceeded)
-				landed.Token, landed.Landed, landed.Fence, landed.Attempt = dedup.Token{9},
-					true, 1, 1
-				if a := b.finish(landed); !a.Written || a.Held {
-					t.Fatalf("%+v", a)
-				}
-				single := 0
-				if problem != "" {
-					refuse(b.client, problem, refusal("NOPERM this user has no permissions"))
-				}
-				b.client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
-					next redis.ProcessPipelineHook) error {
-					for _, c := range cmds {
-						if c.Name() == "getdel" {
-							single++
-						}
-					}
-					return next(ctx, cmds)
-				}))
-				for i, a := range b.Finish(t.Context(), ends) {
-					if a.Held != (i != 0) {
-						t.Errorf("key %d: %+v", 100+i, a)
+	for _, problem := range []string{"", "mget", "del"} {
+		t.Run("refused="+problem, func(t *testing.T) {
+			b, _ := edge(t, time.Minute)
+			claims := b.Claim(t.Context(), requests(100))
+			ends := make([]dedup.Change, len(claims))
+			for i, a := range claims {
+				ends[i] = done(100+i, a)
+			}
+			// Somebody who lost the first key long ago has landed its effect.
+			landed := change(100, dedup.StateSucceeded)
+			landed.Token, landed.Landed, landed.Fence, landed.Attempt = dedup.Token{9},
+				true, 1, 1
+			if a := b.finish(landed); !a.Written || a.Held {
+				t.Fatalf("%+v", a)
+			}
+			single := 0
+			if problem != "" {
+				refuse(b.client, problem, refusal("NOPERM this user has no permissions"))
+			}
+			b.client.AddHook(pipelineHook(func(ctx context.Context, cmds []redis.Cmder,
+				next redis.ProcessPipelineHook) error {
+				for _, c := range cmds {
+					if c.Name() == "getdel" {
+						single++
 					}
 				}
-				if problem == "" && single != 1 || problem != "" && single < batchSize {
-					t.Errorf("%d leases were dropped one by one", single)
+				return next(ctx, cmds)
+			}))
+			for i, a := range b.Finish(t.Context(), ends) {
+				if a.Held != (i != 0) {
+					t.Errorf("key %d: %+v", 100+i, a)
 				}
-				for i := range ends {
-					left := b.client.Exists(t.Context(),
-						redisadapter.Key(b.Store, newID(100+i))).Val()
-					// the record of who landed
-					if want := int64(min(1, max(0, 1-i))); left != want {
-						t.Errorf("key %d: %d leases are left", 100+i, left)
-					}
+			}
+			if problem == "" && single != 1 || problem != "" && single < batchSize {
+				t.Errorf("%d leases were dropped one by one", single)
+			}
+			for i := range ends {
+				left := b.client.Exists(t.Context(),
+					redisadapter.Key(b.Store, newID(100+i))).Val()
+				// the record of who landed
+				if want := int64(min(1, max(0, 1-i))); left != want {
+					t.Errorf("key %d: %d leases are left", 100+i, left)
 				}
-			})
-		}
+			}
+		})
 	}
 }

@@ -12,14 +12,13 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// compactTrip is trip for the layouts with buckets: one call of Finish, Claim, or both,
+// compactTrip is trip for the layout Compact: one call of Finish, Claim, or both,
 // in rounds of one pipeline each.
 //
 //	add      SADD bucket (the first PEXPIREAT, too), then one MGET of all leases
 //	                                                -> drop | endScript
 //	claim    SET lease NX, SISMEMBER buckets        -> acquired | duplicate, giveBack | claimScript
-//	         (Mixed: SET lease NX GET)
-//	look     SISMEMBER buckets (Mixed: GET, too)    -> duplicate | claim
+//	look     SISMEMBER buckets                      -> duplicate | claim
 //	drop     one DEL of all leases, or GETDEL lease -> the answer to add stands | putBack
 //	giveBack GETDEL lease
 //
@@ -69,7 +68,7 @@ const (
 type bucketStep struct {
 	kind bucketKind
 	item int // of changes or of reqs
-	// cmd is SET, GET or GETDEL, and seen are the SISMEMBERs, or SADD and what goes with
+	// cmd is SET or GETDEL, and seen are the SISMEMBERs, or SADD and what goes with
 	// it, or the DEL of all.
 	cmd  *redis.StringCmd
 	seen []*redis.IntCmd
@@ -199,7 +198,7 @@ func (t *compactTrip) planEnds() {
 // makes its key a member. Nobody else can have the key, and no Forget cuts its owner off,
 // unless a newer generation has taken it over: then what the add finds is looked at.
 func (s *Store) ownEnd(c *dedup.Change) bool {
-	return s.member(c) && c.Fence != 0 && time.Now().Before(c.Until)
+	return member(c) && c.Fence != 0 && time.Now().Before(c.Until)
 }
 
 func (t *compactTrip) planClaims() {
@@ -253,7 +252,7 @@ func (t *compactTrip) callOf(st *bucketStep) redisscript.Call {
 	}
 	c := &t.changes[st.item]
 	call := finishCall(t.s, c).In(t.b.in(t.view, t.placeOf(st)))
-	if !t.s.member(c) {
+	if !member(c) {
 		return call
 	}
 	receipt := receiptLife

@@ -16,7 +16,7 @@ const ownsAtOnce = 64
 // over the change's own claim, and only what finish.lua would write: whatever else it
 // finds goes to finish.lua.
 func (s *Store) shortly(c *dedup.Change, at reading) bool {
-	return s.opts.Layout == Rich && at.known() &&
+	return at.known() &&
 		(c.State == dedup.StateSucceeded || c.State == dedup.StateFailed) &&
 		c.Fence != 0 && c.Fence <= redisscript.MaxFence
 }

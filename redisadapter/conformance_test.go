@@ -33,6 +33,19 @@ func TestConformance(t *testing.T) {
 			})
 		})
 	}
+	t.Run("without results", func(t *testing.T) {
+		t.Parallel()
+		h := harness(t, redistest.Open(t, "redis"), redisadapter.Full)
+		inner := h.New
+		h.New = func(t testing.TB) dedup.Store { return withoutResults{inner(t)} }
+		deduptest.Run(t, h)
+	})
+}
+
+// seenOnly is what a Deduper of a layout must be told.
+func seenOnly(store *redisadapter.Store) bool {
+	results, _ := store.Keeps()
+	return !results
 }
 
 // byHand moves the time of a harness by hand. Its walks go one after the other, in a Lua that is
@@ -63,29 +76,24 @@ func (s ticking) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration)
 	return s.Store.Forget(ctx, ids, hold)
 }
 
-// timeless does not let a store know how long a claim lasts. Then Mixed leaves a record
-// beside every member, and keeps for a while all that the suite looks for.
-type timeless struct{ dedup.Store }
+// withoutResults are the changes of a Deduper with SeenOnly, where they have no result. In Full
+// those are ended by plain commands.
+type withoutResults struct{ dedup.Store }
 
-func (s timeless) Windows() (window, hold time.Duration) {
-	return s.Store.(*redisadapter.Store).Windows()
-}
-
-func (s timeless) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (s withoutResults) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
 	changes = slices.Clone(changes)
 	for i := range changes {
-		changes[i].Until = time.Time{}
+		changes[i].SeenOnly = changes[i].Result == nil
 	}
 	return s.Store.Finish(ctx, changes)
 }
 
-var layouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact,
-	redisadapter.Mixed}
+var layouts = []redisadapter.Layout{redisadapter.Full, redisadapter.Compact}
 
 // layoutOptions are of a layout, with a window of an hour where it needs one.
 func layoutOptions(prefix string, layout redisadapter.Layout) redisadapter.Options {
 	opts := redisadapter.Options{Prefix: prefix, Layout: layout}
-	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+	if layout == redisadapter.Compact {
 		opts.Secret, opts.Window, opts.ExpectedKeys = []byte("sixteen bytes or more"),
 			time.Hour, 2000
 	}
@@ -112,16 +120,10 @@ func harness(t *testing.T, b redistest.Backend, layout redisadapter.Layout) dedu
 	if err != nil {
 		t.Fatal(err)
 	}
-	var tested dedup.Store = store
-	if layout == redisadapter.Mixed {
-		tested = timeless{store}
-	}
 	h := deduptest.Harness{
-		SeenOnly:   store.SeenOnly(),
 		DoneOnly:   layout == redisadapter.Compact,
-		OneWindow:  layout == redisadapter.Mixed,
 		WalkSteps:  walkSteps,
-		New:        func(testing.TB) dedup.Store { return tested },
+		New:        func(testing.TB) dedup.Store { return store },
 		Unreadable: make(map[string]func(testing.TB, dedup.Store, dedup.ID)),
 	}
 	for name, plant := range unreadable {

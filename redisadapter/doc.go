@@ -32,23 +32,22 @@
 // Redis 7.0 with 64 bits, for keys that have ended; a key in flight has a record in every
 // layout.
 //
-//	Options.Layout  keeps of a finished key                      bytes a key  completes with
-//	Rich            result or failure, fingerprint, origin       180 and more a script for many keys
-//	SeenOnly        that it is done, fingerprint, origin         180          SET GET
-//	Compact         that it is done                              9            SADD, then DEL
-//	Mixed           Compact without result and fingerprint,      9            as Compact, or a
-//	                Rich otherwise                               or as Rich   script
+//	Options.Layout  keeps of a finished key                  bytes a key   completes with
+//	Full            result or failure, fingerprint, origin   180 and more  a script for many keys;
+//	                                                                       SET GET without results
+//	Compact         that it has succeeded; a failure         9; 180        SADD, then DEL; a script
 //
-// Compact and Mixed put 8 bytes of a keyed digest into sets of integers ("buckets") named
-// "ow:{shard}:{generation}"; the lease of a key is named "ow:{shard}:digest", and so in
+// Without results is a Deduper with SeenOnly. Compact needs that, and no fingerprints. It puts
+// 8 bytes of a keyed digest into sets of integers ("buckets") named "ow:{shard}:{generation}";
+// the lease of a key, or the record of its failure, is named "ow:{shard}:digest", and so in
 // the same slot. A generation is as long as Options.Window and counted from 1970 by the
 // server's clock. What follows from that:
 //
 //   - A key is remembered for at least the Window from when its completion was called,
 //     and for at most two Windows and four seconds: as long as its generation and the
 //     next one last. So memory holds up to two Windows of keys, of 9 bytes each.
-//   - Attempt, fence, age, origin and label of a finished key are not kept: a Duplicate
-//     has Attempt 1, and Remaining is when its generation is given up. A completion by
+//   - Attempt, fence, age, origin and label of a key that has succeeded are not kept: a
+//     Duplicate has Attempt 1, and Remaining is when its generation is given up. A completion by
 //     a script (a fence that was read, a Mark, a late owner) leaves its record for half
 //     a minute, so that it recognises itself when it is sent again. The hot path is
 //     recognised by its time: sent again after its lease has ended it answers that the
@@ -162,21 +161,19 @@
 //	+eval +evalsha +get +mget +set +pttl +time +info +ping
 //	+sadd +sismember +srandmember +srem +pexpireat +getdel +del +exists +cluster|slots +asking
 //
-// Change the password, and "ow" if Options.Prefix is another. Those from sadd on are for Compact
-// and Mixed, the last two are for a Cluster. A client with a name also asks for +client|setname.
+// Change the password, and "ow" if Options.Prefix is another. Those from sadd on are for Compact,
+// the last two are for a Cluster. A client with a name also asks for +client|setname.
 // [Store.List] needs +scan +getrange besides (on a Cluster +cluster|myid), and [Store.Atomic]
 // +watch +unwatch +multi +exec and what its effects do.
 //
 // # Changing settings on live data
 //
-// The window of the layouts Rich and SeenOnly, leases, holds and limits are no part of what
-// is stored: change them any time, new records follow. Everything that decides where a
-// key is found, or what of it, is fixed for a prefix: the layout, and for Compact and
-// Mixed the secret, the window and the number of expected keys. (Of the latter, as many as
-// make the same number of shards: [Options.Shards].) New compares them with what "ow:layout"
-// says and refuses others with [ErrOtherLayout], which names both. Rich and SeenOnly, whose
-// records have one format, are two layouts all the same: a process with SeenOnly would end
-// without their results the keys that others repeat from the record. When "ow:layout" is
+// The window of the layout Full, leases, holds and limits are no part of what is stored:
+// change them any time, new records follow. Everything that decides where a key is found, or
+// what of it, is fixed for a prefix: the layout, and for Compact the secret, the window and the
+// number of expected keys. (Of the latter, as many as make the same number of shards:
+// [Options.Shards].) New compares them with what "ow:layout" says and refuses others with
+// [ErrOtherLayout], which names both. When "ow:layout" is
 // gone, with all other data (FLUSHALL) or evicted, the next New writes its own settings;
 // processes that are running look at it no more. Delete it by hand only with all keys
 // of the prefix. To change a setting, move to another prefix (or another server) with

@@ -149,7 +149,7 @@ func claimed(t *testing.T, store *redisadapter.Store, n int) []dedup.Change {
 func TestDurableConformance(t *testing.T) {
 	primary, _ := servertest.RedisPrimary(t)
 	client := redistest.Client(t, &redis.Options{Addr: primary})
-	store := waiting(t, client, servertest.Prefix(t), redisadapter.Rich)
+	store := waiting(t, client, servertest.Prefix(t), redisadapter.Full)
 	deduptest.Run(t, deduptest.Harness{New: func(testing.TB) dedup.Store { return store }})
 }
 
@@ -178,18 +178,14 @@ func TestDurabilityOptions(t *testing.T) {
 func TestDurableWhileASlotMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	cluster := redistest.Cluster(t, server.Addrs)
-	eachOf(t, []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly},
-		func(t *testing.T, layout redisadapter.Layout) {
-			opts := layoutOptions("ow"+layout.String(), layout)
-			opts.Durability.Replicas = 1
-			store := openWith(t, redistest.Backend{Client: cluster}, opts)
-			from, to := beginMoving(t, cluster, redisadapter.Key(store, newID(1)))
-			if a := claimOne(t, store, 1); a.Outcome != dedup.Acquired {
-				t.Errorf("%+v", a)
-			}
-			slot := cluster.ClusterKeySlot(t.Context(), redisadapter.Key(store, newID(1))).Val()
-			for _, node := range []*redis.Client{to, from} {
-				must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "STABLE").Err())
-			}
-		})
+	store := openWith(t, redistest.Backend{Client: cluster},
+		redisadapter.Options{Durability: redisadapter.Durability{Replicas: 1}})
+	from, to := beginMoving(t, cluster, redisadapter.Key(store, newID(1)))
+	if a := claimOne(t, store, 1); a.Outcome != dedup.Acquired {
+		t.Errorf("%+v", a)
+	}
+	slot := cluster.ClusterKeySlot(t.Context(), redisadapter.Key(store, newID(1))).Val()
+	for _, node := range []*redis.Client{to, from} {
+		must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "STABLE").Err())
+	}
 }

@@ -88,7 +88,7 @@ const (
 	CodeFlagged Code = "flagged_claims"
 	// CodeClock: the server's clock has jumped.
 	CodeClock Code = "clock_jump"
-	// CodeFullBuckets: buckets of the layouts Compact and Mixed hold more keys than they are
+	// CodeFullBuckets: buckets of the layout Compact hold more keys than they are
 	// made for.
 	CodeFullBuckets Code = "full_buckets"
 	// CodeUnreachable: the server does not answer the watcher.

@@ -31,10 +31,12 @@ const maxLayout = 1024
 // layoutKey is one key of a deployment, like forgetsKey.
 func (s *Store) layoutKey() string { return s.opts.Prefix + ":layout" }
 
-// settings are what all processes that share a prefix must agree on. The layout is one,
-// also where the format is the same: SeenOnly completes without the results and failures
-// that Rich must find again. A secret is not shown: 64 bits of a digest of what is
-// derived from it tell it from another.
+// earlier has the names of layouts before there were two, whose records are read as they are.
+var earlier = strings.NewReplacer("\nlayout rich\n", "\nlayout full\n",
+	"\nlayout seen_only\n", "\nlayout full\n", "\nlayout mixed\n", "\nlayout compact\n")
+
+// settings are what all processes that share a prefix must agree on. A secret is not shown:
+// 64 bits of a digest of what is derived from it tell it from another.
 func (s *Store) settings() string {
 	lines := []string{layoutHeader, "layout " + s.opts.Layout.String()}
 	if s.opts.Owned {
@@ -66,7 +68,7 @@ func (s *Store) agree(ctx context.Context) error {
 		return fmt.Errorf("redisadapter: layout of keys %q at %s: %w", s.opts.Prefix+":*",
 			address(client), wrap("layout", err))
 	}
-	if difference := settingsDiffer(stored, mine); difference != "" {
+	if difference := settingsDiffer(earlier.Replace(stored), mine); difference != "" {
 		return fmt.Errorf("%w: of keys %q at %s, %s; open them with the settings they have, or choose another Options.Prefix and go "+
 			"there with Moving (\"Changing settings on live data\" in the package comment)",
 			ErrOtherLayout, s.opts.Prefix+":*", address(client), difference)

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
@@ -60,7 +63,7 @@ func TestLayoutIsAgreed(t *testing.T) {
 			want string
 		}{
 			"layout": {redisadapter.Options{Prefix: b.Prefix},
-				"layout is compact, and Options say rich"},
+				"layout is compact, and Options say full"},
 			"window": {edit(func(o *redisadapter.Options) {
 				o.Window = 2 * time.Hour
 			}), "window_ms is 3600000, and Options say 7200000"},
@@ -68,9 +71,6 @@ func TestLayoutIsAgreed(t *testing.T) {
 			"secret": {edit(func(o *redisadapter.Options) {
 				o.Secret = []byte("fedcba9876543210")
 			}), "secret is "},
-			"mixed": {edit(func(o *redisadapter.Options) {
-				o.Layout = redisadapter.Mixed
-			}), "layout is compact, and Options say mixed"},
 		} {
 			t.Run(name, func(t *testing.T) { wantOtherLayout(t, b, c.opts, c.want) })
 		}
@@ -84,15 +84,27 @@ func TestLayoutIsAgreed(t *testing.T) {
 	})
 }
 
-// TestRichAndSeenOnlyAreTwo: SeenOnly would end without their results the keys of Rich.
-func TestRichAndSeenOnlyAreTwo(t *testing.T) {
-	for _, pair := range [][2]redisadapter.Layout{{redisadapter.Rich, redisadapter.SeenOnly},
-		{redisadapter.SeenOnly, redisadapter.Rich}} {
+// TestEarlierLayoutsAreOpened: the four layouts of before were two formats, which are read. All
+// else in the record must be the same.
+func TestEarlierLayoutsAreOpened(t *testing.T) {
+	for earlier, now := range map[string]redisadapter.Layout{"rich": redisadapter.Full,
+		"seen_only": redisadapter.Full, "mixed": redisadapter.Compact,
+		"compact": redisadapter.Compact} {
 		b := redistest.Open(t, "miniredis")
-		_, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, pair[0]))
-		must(t, err)
-		wantOtherLayout(t, b, layoutOptions(b.Prefix, pair[1]),
-			"layout is "+pair[0].String()+", and Options say "+pair[1].String())
+		key := b.Prefix + ":layout"
+		_, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, now))
+		require.NoError(t, err)
+		record := strings.Replace(b.Client.Get(t.Context(), key).Val(), now.String(), earlier, 1)
+		for range 2 {
+			require.NoError(t, b.Client.Set(t.Context(), key, record, 0).Err())
+			_, err = redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, now))
+			assert.NoError(t, err, earlier)
+			assert.Equal(t, record, b.Client.Get(t.Context(), key).Val(), "it is left as it is")
+		}
+		other := layouts[1-now]
+		wantOtherLayout(t, b, layoutOptions(b.Prefix, other),
+			"layout is "+now.String()+", and Options say "+other.String())
+		require.NoError(t, b.Client.Del(t.Context(), key).Err())
 	}
 }
 
@@ -119,8 +131,8 @@ func TestLayoutIsFirstComeFirstServed(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if got := slices.Collect(maps.Values(opened)); !slices.Equal(got, []int{3}) {
-			t.Errorf("opened %v, want all three of one layout", opened)
+		if got := slices.Collect(maps.Values(opened)); !slices.Equal(got, []int{6}) {
+			t.Errorf("opened %v, want all six of one layout", opened)
 		}
 	})
 }
@@ -128,18 +140,18 @@ func TestLayoutIsFirstComeFirstServed(t *testing.T) {
 // TestLayoutThatCannotBeRead is refused and not replaced: a later version wrote it, or
 // somebody who does not know of us.
 func TestLayoutThatCannotBeRead(t *testing.T) {
-	const rich = "onceward layout 1\nlayout rich\n"
+	const full = "onceward layout 1\nlayout full\n"
 	for name, c := range map[string]struct{ stored, want string }{
 		"later version": {"onceward layout 2\nlayout rich\n", "none that this version can read"},
-		"later setting": {rich + "hash sha3\n", "hash is sha3, and Options say not set"},
+		"later setting": {full + "hash sha3\n", "hash is sha3, and Options say not set"},
 		"empty":         {"", "none that this version can read"},
 		"foreign":       {"hello", "none that this version can read"},
-		"long": {rich + strings.Repeat("x", 5000),
+		"long": {full + strings.Repeat("x", 5000),
 			"none that this version can read (5030 bytes)"},
-		"truncated": {"onceward layout 1\n", "layout is not set, and Options say rich"},
+		"truncated": {"onceward layout 1\n", "layout is not set, and Options say full"},
 		"forges a line": {"onceward layout 1\nlayout rich\r\x1b[2J\n",
 			`layout is rich\r\x1b[2J, and`},
-		"without an end": {strings.TrimSuffix(rich, "\n"), "damaged"},
+		"without an end": {strings.TrimSuffix(full, "\n"), "damaged"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := redistest.Open(t, "miniredis")
@@ -172,7 +184,7 @@ func TestLayoutIsWrittenAgain(t *testing.T) {
 	mini.FlushAll()
 	_, err = redisadapter.New(t.Context(), client, redisadapter.Options{})
 	must(t, err)
-	wantOtherLayout(t, b, compactOptions("ow"), "layout is rich, and Options say compact")
+	wantOtherLayout(t, b, compactOptions("ow"), "layout is full, and Options say compact")
 }
 
 // TestLayoutIsNotWrittenToAWrongServer: one without our canary is none of ours.

@@ -18,7 +18,7 @@ import (
 func BenchmarkLone(b *testing.B) {
 	n := 0
 	b.Run("deduper", func(b *testing.B) {
-		d := newBenchDeduper(b, redisadapter.SeenOnly)
+		d := newBenchDeduper(b, true)
 		b.ReportAllocs()
 		for b.Loop() {
 			n++
@@ -36,7 +36,7 @@ func BenchmarkLone(b *testing.B) {
 		b.Run("store/ctx="+name, func(b *testing.B) {
 			backend := redistest.Open(b, "redis")
 			store, err := redisadapter.New(b.Context(), backend.Client,
-				redisadapter.Options{Prefix: backend.Prefix, Layout: redisadapter.SeenOnly})
+				redisadapter.Options{Prefix: backend.Prefix})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -16,8 +16,8 @@ const (
 var topologyLayouts = layouts
 
 var movingLayouts = [][2]redisadapter.Layout{
-	{redisadapter.Rich, redisadapter.Compact}, {redisadapter.Compact, redisadapter.Rich},
-	{redisadapter.Rich, redisadapter.Rich}, {redisadapter.Rich, redisadapter.SeenOnly},
+	{redisadapter.Full, redisadapter.Compact}, {redisadapter.Compact, redisadapter.Full},
+	{redisadapter.Full, redisadapter.Full},
 }
 
 const raceKeys = 4000

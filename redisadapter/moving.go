@@ -18,7 +18,7 @@ import (
 // A key is claimed in lead first, then in follow, and only who gets both has it. When
 // follow knows better (done, in flight, uncertain, another fingerprint), its answer
 // counts: what was claimed in lead is given back, and an end is copied into lead for the
-// time that is left of it, unless lead has the layout Compact or Mixed, which keeps every
+// time that is left of it, unless lead has the layout Compact, which keeps every
 // end for a whole Window. A claim is held only while it is held in both.
 //
 // An end is written into lead first. So a process that dies between the two leaves its
@@ -97,12 +97,20 @@ type moving struct {
 	claims       movingClaims
 }
 
-// SeenOnly reports whether results and failures would be lost in either store.
-func (m *moving) SeenOnly() bool { return seenOnly(m.lead) || seenOnly(m.follow) }
+// Keeps what both stores keep.
+func (m *moving) Keeps() (results, failures bool) {
+	results, failures = keeps(m.lead)
+	r, f := keeps(m.follow)
+	return results && r, failures && f
+}
 
-func seenOnly(store dedup.Store) bool {
-	s, ok := store.(interface{ SeenOnly() bool })
-	return ok && s.SeenOnly()
+func keeps(store dedup.Store) (results, failures bool) {
+	if s, ok := store.(interface {
+		Keeps() (results, failures bool)
+	}); ok {
+		return s.Keeps()
+	}
+	return true, true
 }
 
 // Windows are those that either store has for all keys.
@@ -230,15 +238,16 @@ func undone(rec dedup.Record) dedup.Record {
 func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answer) dedup.Change {
 	c := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Unused: true,
 		Hold: req.Hold, Fence: mine.Fence, Attempt: mine.Attempt}
-	rec, tiny := &b.Record, seenOnly(m.lead)
+	rec := &b.Record
+	results, failures := keeps(m.lead)
 	if b.Err != nil || b.Outcome != dedup.Duplicate || rec.Remaining <= 0 ||
-		tiny && rec.State == dedup.StateFailed || oneWindow(m.lead) {
+		!failures && rec.State == dedup.StateFailed || oneWindow(m.lead) {
 		return c
 	}
 	c.State, c.Unused, c.Window, c.Result, c.NoResult = rec.State, false, rec.Remaining, rec.Result,
 		rec.NoResult
 	c.Fingerprint, c.Origin, c.Label = rec.Fingerprint, rec.Origin, rec.Label
-	if tiny && len(c.Result) > 0 {
+	if !results && c.State == dedup.StateSucceeded && len(c.Result) > 0 {
 		c.Result, c.NoResult = nil, true
 	}
 	return c

@@ -34,7 +34,7 @@ func TestConformanceOfMoving(t *testing.T) {
 			old := harness(t, redistest.Backend{Client: client, Prefix: "old"}, pair[0])
 			next := harness(t, redistest.Backend{Client: client, Prefix: "next"}, pair[1])
 			deduptest.Run(t, byHand(mini, deduptest.Harness{
-				SeenOnly: old.SeenOnly || next.SeenOnly, DoneOnly: old.DoneOnly || next.DoneOnly,
+				DoneOnly:  old.DoneOnly || next.DoneOnly,
 				WalkSteps: walkSteps,
 				New: func(t testing.TB) dedup.Store {
 					return moving(t, old.New(t), next.New(t))
@@ -367,7 +367,7 @@ func TestMovingGivesBack(t *testing.T) {
 	for _, layout := range layouts {
 		t.Run(layout.String(), func(t *testing.T) {
 			b := redistest.Open(t, "miniredis")
-			old := openWith(t, b, layoutOptions("old", redisadapter.Rich))
+			old := openWith(t, b, layoutOptions("old", redisadapter.Full))
 			next := openWith(t, b, layoutOptions("next", layout))
 			m := moving(t, next, old)
 			wantOutcome(t, old, 1, dedup.Acquired)
@@ -377,7 +377,7 @@ func TestMovingGivesBack(t *testing.T) {
 				t.Errorf("%+v", a)
 			}
 			want := dedup.StateSucceeded
-			if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+			if layout == redisadapter.Compact {
 				want = dedup.StateReleased
 			}
 			rec := next.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record

@@ -20,7 +20,7 @@ func TestNewerRecordIsNeverRunAgain(t *testing.T) {
 			must(t, err)
 			d, err := dedup.New(store, dedup.Config{
 				Namespace: "newer", Window: time.Hour, LeaseTTL: 30 * time.Second,
-				SeenOnly: store.SeenOnly(),
+				SeenOnly: seenOnly(store),
 			})
 			must(t, err)
 			defer func() { must(t, d.Close(context.Background())) }()

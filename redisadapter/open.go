@@ -67,7 +67,7 @@ func newStore(client redis.UniversalClient, opts Options) *Store {
 		breaker: breaker{limit: opts.BreakerAfter, now: time.Now},
 		rooms:   newRooms(opts.MaxInFlight),
 	}
-	if opts.Layout.compact() {
+	if opts.Layout == Compact {
 		s.buckets, s.opts.Secret = newBuckets(&opts), nil
 	}
 	return s

@@ -15,34 +15,24 @@ const DefaultPrefix = "ow"
 type Layout uint8
 
 const (
-	// Rich keeps one record per key, with results, failures, fingerprints and the
-	// uncertain state. Completing runs a script. It is the default.
-	Rich Layout = iota
-	// SeenOnly keeps one record per key that says only that it is done, with the
-	// fingerprint and origin of its message. It needs dedup.Config.SeenOnly, and completes
-	// with one plain command.
-	SeenOnly
-	// Compact keeps 8 bytes per finished key, in sets of which each holds some hundred
-	// keys: about 10 bytes a key where a record takes 120 and more. It remembers only
-	// that a key is done, and needs dedup.Config.SeenOnly. Results, failures and
-	// fingerprints are refused. Options.Secret, Window and ExpectedKeys are required.
+	// Full keeps one record per key, with its result or failure, fingerprint, origin and
+	// label. It is the default. A Deduper with SeenOnly completes with a plain command.
+	Full Layout = iota
+	// Compact keeps 8 bytes per key that has succeeded, in sets of which each holds some
+	// hundred keys: about 10 bytes a key where a record takes 120 and more. It remembers only
+	// that a key is done, and needs dedup.Config.SeenOnly. A failure gets a record. Results
+	// and fingerprints are refused: with them a key would cost more than in Full.
+	// Options.Secret, Window and ExpectedKeys are required.
 	Compact
-	// Mixed keeps keys that end without result and fingerprint like Compact, and all
-	// others like Rich.
-	Mixed
 )
 
 // String returns the lower-case name.
 func (l Layout) String() string {
 	switch l {
-	case Rich:
-		return "rich"
-	case SeenOnly:
-		return "seen_only"
+	case Full:
+		return "full"
 	case Compact:
 		return "compact"
-	case Mixed:
-		return "mixed"
 	}
 	return fmt.Sprintf("layout(%d)", uint8(l))
 }
@@ -61,7 +51,7 @@ type Options struct {
 	Owned bool
 
 	// Layout says what is kept of a finished key. All processes that share a prefix must
-	// agree on it, or New returns [ErrOtherLayout]. Default Rich.
+	// agree on it, or New returns [ErrOtherLayout]. Default Full.
 	Layout Layout
 
 	// Durability makes every call that writes wait until replicas, or the disk, have it. The
@@ -104,23 +94,23 @@ type Options struct {
 	// BreakerAfter is how many calls in a row must fail to reach the server, until calls
 	// fail at once with [ErrBreakerOpen]; negative for never. Default DefaultBreakerAfter.
 	BreakerAfter int
-	// Secret keys the digests of the layouts Compact and Mixed, so that nobody who chooses
-	// keys can make two collide: at least 16 random bytes, the same in all processes that
-	// share a prefix. With another one, nothing would be found that was done before: New
-	// returns [ErrOtherLayout]. Required by those layouts, and an error with others.
+	// Secret keys the digests of the layout Compact, so that nobody who chooses keys can make
+	// two collide: at least 16 random bytes, the same in all processes that share a prefix.
+	// With another one, nothing would be found that was done before: New returns
+	// [ErrOtherLayout]. Required by Compact, and an error with Full.
 	Secret []byte
 
-	// Window is dedup.Config.Window, of which the layouts Compact and Mixed have one for all
-	// keys: a change with another is refused. At least 100 ms. The same in all processes
-	// that share a prefix. Required by those layouts, and an error with others.
+	// Window is dedup.Config.Window, of which the layout Compact has one for all keys: a
+	// change with another is refused. At least 100 ms. The same in all processes that share
+	// a prefix. Required by Compact, and an error with Full.
 	Window time.Duration
 
-	// ExpectedKeys is how many keys end within a Window, for the layouts Compact and Mixed:
-	// 1 to 4e9. Give it room: from 1.28 times as many on, buckets outgrow the server's compact
-	// encoding, and with 1.4 times as many a key takes eight times the memory (78 bytes); a
-	// number that is ten times too large costs 3 bytes a key. Three times the plan is good.
-	// The same in all processes that share a prefix: it decides where a key is found.
-	// Required by those layouts, and an error with others.
+	// ExpectedKeys is how many keys end within a Window, for the layout Compact: 1 to 4e9. Give
+	// it room: from 1.28 times as many on, buckets outgrow the server's compact encoding, and
+	// with 1.4 times as many a key takes eight times the memory (78 bytes); a number that is ten
+	// times too large costs 3 bytes a key. Three times the plan is good. The same in all
+	// processes that share a prefix: it decides where a key is found. Required by Compact, and an
+	// error with Full.
 	ExpectedKeys int
 }
 
@@ -132,9 +122,8 @@ func (o Options) complete() (Options, error) {
 	if problem := redisscript.PrefixProblem(o.Prefix); problem != "" {
 		return o, input("Options.Prefix", problem)
 	}
-	if o.Layout > Mixed {
-		return o, input("Options.Layout",
-			fmt.Sprintf("is %d; Rich, SeenOnly, Compact and Mixed are known", o.Layout))
+	if o.Layout > Compact {
+		return o, input("Options.Layout", fmt.Sprintf("is %d; Full and Compact are known", o.Layout))
 	}
 	if err := o.checkCompact(); err != nil {
 		return o, err

@@ -30,8 +30,7 @@ func TestOwnedIsAgreed(t *testing.T) {
 
 // TestOwnedIsWithheld prevents the use of a store past the one that wraps it.
 func TestOwnedIsWithheld(t *testing.T) {
-	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly,
-		redisadapter.Compact} {
+	for _, layout := range layouts {
 		t.Run(layout.String(), func(t *testing.T) {
 			b := redistest.Open(t, "miniredis")
 			opts := layoutOptions(b.Prefix, layout)

@@ -216,12 +216,12 @@ func digested(o dedup.Origin) dedup.Origin {
 }
 
 // completable reports whether a completion may overwrite whatever is there: the effect
-// has happened, so "done" is true whoever holds the key, and in this layout no record is
-// worth more than another. What it must not overwrite is put back by restore; so that this
-// is the rarest of things, a completion whose claim has ended by our clock, and may meet
-// the next owner's, goes to the script.
+// has happened, so "done" is true whoever holds the key, and a Deduper without results
+// writes no record that is worth more than another. What it must not overwrite is put back
+// by restore; so that this is the rarest of things, a completion whose claim has ended by our
+// clock, and may meet the next owner's, goes to the script.
 func (s *Store) completable(c *dedup.Change, at reading) bool {
-	return s.opts.Layout == SeenOnly && at.known() && c.Landed && c.Fence != 0 &&
+	return c.SeenOnly && c.Result == nil && at.known() && c.Landed && c.Fence != 0 &&
 		c.State == dedup.StateSucceeded && c.Window > 0 &&
 		time.Now().Before(c.Until)
 }

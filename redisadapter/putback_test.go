@@ -25,7 +25,7 @@ func TestPutBackKeepsTheLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mini, client := redistest.Freeze(t)
 			store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"},
-				redisadapter.Options{Layout: redisadapter.SeenOnly})
+				redisadapter.Options{})
 			b := &bench{t, store, mini, client}
 			first := b.claim(request(1))
 			mini.Advance(2 * time.Minute) // the lease of a minute lapses
@@ -37,8 +37,8 @@ func TestPutBackKeepsTheLease(t *testing.T) {
 				t.Fatalf("second: %+v", second)
 			}
 			late := change(1, dedup.StateSucceeded)
-			late.Landed, late.Fence, late.Window, late.Until = true, first.Record.Fence,
-				row.window, row.until
+			late.SeenOnly, late.Landed, late.Fence = true, true, first.Record.Fence
+			late.Window, late.Until = row.window, row.until
 			b.finish(late)
 			rec := b.lookup(1)
 			if rec.State != dedup.StateInProgress || rec.Remaining > time.Minute ||
@@ -64,14 +64,15 @@ func tokened(token byte) dedup.ClaimRequest {
 func TestPutBackKeepsTheExpiry(t *testing.T) {
 	mini, client := redistest.Freeze(t)
 	store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"},
-		redisadapter.Options{Layout: redisadapter.SeenOnly})
+		redisadapter.Options{})
 	b := &bench{t, store, mini, client}
 	first := b.claim(request(1))
 	key := redisadapter.Key(store, newID(1))
 	must(t, client.Set(t.Context(), key, "\x02 a record of version 2, which has taken the key over",
 		time.Hour).Err())
 	late := change(1, dedup.StateSucceeded)
-	late.Landed, late.Fence, late.Until = true, first.Record.Fence, time.Now().Add(time.Hour)
+	late.SeenOnly, late.Landed, late.Fence, late.Until = true, true, first.Record.Fence,
+		time.Now().Add(time.Hour)
 	b.Finish(t.Context(), []dedup.Change{late})
 	if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Hour {
 		t.Errorf("it expires in %v", ttl)

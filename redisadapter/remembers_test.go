@@ -98,14 +98,13 @@ func TestRemembersNothingWhereKeysAreEvicted(t *testing.T) {
 // The layouts with one window for all keys cannot keep what has ended for an hour and what has
 // failed for a day.
 func TestLeasesNeedARecordForEachKey(t *testing.T) {
-	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly,
-		redisadapter.Compact, redisadapter.Mixed} {
+	for _, layout := range layouts {
 		_, client := redistest.Mini(t)
 		leases, err := redisadapter.New(t.Context(), client, layoutOptions("ow", layout))
 		must(t, err)
 		_, err = dedup.New(dedup.Memory(100), dedup.Config{
 			Namespace: "n", Window: 24 * time.Hour, LeaseTTL: time.Minute, Leases: leases,
-			HotWindow: time.Hour, SeenOnly: layout != redisadapter.Rich,
+			HotWindow: time.Hour, SeenOnly: layout == redisadapter.Compact,
 		})
 		if leases.Shards() == 0 {
 			must(t, err)

@@ -13,10 +13,10 @@ const (
 
 // topologyLayouts are those that are run over every way to reach a server, one for records
 // and one for members; one server and a Cluster have all of them.
-var topologyLayouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.Compact}
+var topologyLayouts = []redisadapter.Layout{redisadapter.Full, redisadapter.Compact}
 
 // movingLayouts is the move that is run through the whole suite: from records to members.
-var movingLayouts = [][2]redisadapter.Layout{{redisadapter.Rich, redisadapter.Compact}}
+var movingLayouts = [][2]redisadapter.Layout{{redisadapter.Full, redisadapter.Compact}}
 
 // raceKeys is how many keys 64 workers race for.
 const raceKeys = 500

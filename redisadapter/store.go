@@ -36,7 +36,7 @@ type Store struct {
 	slotted atomic.Bool
 	// withheld is set while Options.Owned waits for Own.
 	withheld atomic.Bool
-	// buckets is nil in the layouts with a record per key.
+	// buckets is nil in the layout Full.
 	buckets *buckets
 }
 
@@ -47,15 +47,14 @@ func (s *Store) key(id dedup.ID) string {
 	return string(s.appendKey(make([]byte, 0, len(s.opts.Prefix)+25), id))
 }
 
-// SeenOnly reports whether the layout remembers of a finished key only that it is done.
-func (s *Store) SeenOnly() bool { return s.opts.Layout == SeenOnly || s.opts.Layout == Compact }
+// Keeps reports that the layout Compact keeps no results, and that both keep failures.
+func (s *Store) Keeps() (results, failures bool) { return s.opts.Layout != Compact, true }
 
-// Windows are Options.Window in the layouts Compact and Mixed, which have one for all keys, and
-// zero in the others; any hold will do.
+// Windows are Options.Window in the layout Compact, which has one for all keys, and zero in Full;
+// any hold will do.
 func (s *Store) Windows() (window, hold time.Duration) { return s.opts.Window, 0 }
 
-// Shards is the number of shards that the options ask for, in the layouts Compact and
-// Mixed; 0 in others.
+// Shards is the number of shards that the options ask for, in the layout Compact; 0 in Full.
 func (s *Store) Shards() int { return s.opts.Shards() }
 
 // Claim implements [dedup.Store].

@@ -32,7 +32,7 @@ const (
 // before they are granted.
 //
 // Each look is one INFO per server and one GET per canary (64 on a Cluster, in one
-// pipeline per master), and once a minute, in the layouts Compact and Mixed, a sample of 16
+// pipeline per master), and once a minute, in the layout Compact, a sample of 16
 // buckets in two generations, and happens every so often, with jitter; zero means
 // [DefaultWatch]. While a server does not answer, looks become rarer, up to every five
 // seconds. One watcher per process is enough; two do no harm.

@@ -23,11 +23,11 @@ func TestWindowOfTheStoreCounts(t *testing.T) {
 		redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 			store, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, layout))
 			require.NoError(t, err)
-			one := layout == redisadapter.Compact || layout == redisadapter.Mixed
+			one := layout == redisadapter.Compact
 			window, hold := store.Windows()
 			assert.Zero(t, hold)
 			cfg := dedup.Config{Namespace: "window", Window: time.Hour, LeaseTTL: time.Second,
-				SeenOnly: store.SeenOnly()}
+				SeenOnly: seenOnly(store)}
 			if one {
 				require.NotZero(t, window)
 				cfg.Window = 2 * window
@@ -94,7 +94,7 @@ func TestClaimIsRefusedForWhatItsEndWouldBe(t *testing.T) {
 					return "v", nil
 				})
 			}
-			if store.SeenOnly() {
+			if seenOnly(store) {
 				wantInput(t, err, "ResultLimit")
 				assert.Zero(t, effects)
 			} else {

@@ -18,10 +18,15 @@ func TestLinksOfLayouts(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t)})
 	defer func() { _ = client.Close() }()
 	for _, c := range []struct {
-		layout redisadapter.Layout
-		linked bool
-	}{{redisadapter.Rich, true}, {redisadapter.SeenOnly, true}, {redisadapter.Compact, false}} {
-		t.Run(c.layout.String(), func(t *testing.T) {
+		name             string
+		layout           redisadapter.Layout
+		seenOnly, linked bool
+	}{
+		{"full", redisadapter.Full, false, true},
+		{"full without results", redisadapter.Full, true, true},
+		{"compact", redisadapter.Compact, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: c.layout}
 			if c.layout == redisadapter.Compact {
 				opts.Secret, opts.Window, opts.ExpectedKeys =
@@ -32,7 +37,7 @@ func TestLinksOfLayouts(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := newProcess(t, store, func(cfg *dedup.Config) {
-				cfg.Window, cfg.SeenOnly = time.Hour, c.layout != redisadapter.Rich
+				cfg.Window, cfg.SeenOnly = time.Hour, c.seenOnly
 			})
 			for _, fails := range []bool{true, false, false} {
 				_, _ = telemetry.Do(t.Context(), p.tracer, p.d, secretKey,

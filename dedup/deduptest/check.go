@@ -95,11 +95,12 @@ func (c *check) finishes(changes ...dedup.Change) []dedup.Answer {
 	defer cancel()
 	changes = slices.Clone(changes)
 	for i := range changes {
-		if c.h.SeenOnly {
-			changes[i].Result = nil
+		if !c.h.DoneOnly {
+			continue
 		}
-		if c.h.DoneOnly {
-			changes[i].Fingerprint = dedup.Fingerprint{}
+		changes[i].Fingerprint = dedup.Fingerprint{}
+		if changes[i].State == dedup.StateSucceeded {
+			changes[i].Result = nil
 		}
 	}
 	return c.counted("Finish", c.store.Finish(ctx, changes), len(changes))

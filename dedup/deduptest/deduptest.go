@@ -51,8 +51,8 @@ type Harness struct {
 	// [DefaultWalkSteps].
 	WalkSteps int
 
-	// SeenOnly is for a store whose SeenOnly method answers true: it keeps neither results
-	// nor failures. The checks then store none.
+	// SeenOnly is for a store that keeps no failures either (see its method Keeps): the checks
+	// then store none. It implies DoneOnly.
 	SeenOnly bool
 
 	// OneWindow is for a store that has one window for all keys, and refuses others. It must
@@ -60,9 +60,9 @@ type Harness struct {
 	// store's own tests must.
 	OneWindow bool
 
-	// DoneOnly is for a store of that kind that keeps nothing at all of a finished key but
-	// that it is done: no attempt, fence, fingerprint, origin or label; and for longer than
-	// the window, perhaps. It implies SeenOnly and OneWindow.
+	// DoneOnly is for a store that keeps nothing at all of a succeeded key but that it is
+	// done: no result, attempt, fence, fingerprint, origin or label; and for longer than the
+	// window, perhaps. It implies OneWindow.
 	DoneOnly bool
 
 	// OnePartition is for a store that wants all claims of a key to come from one partition.
@@ -105,7 +105,8 @@ func (h Harness) withDefaults(t testing.TB) Harness {
 	if h.Lease < 0 || h.MaxResult < 0 || h.WalkSteps < 0 {
 		t.Fatal("deduptest: Harness.Lease, Harness.MaxResult and Harness.WalkSteps must not be negative")
 	}
-	h.SeenOnly, h.OneWindow = h.SeenOnly || h.DoneOnly, h.OneWindow || h.DoneOnly
+	h.DoneOnly = h.DoneOnly || h.SeenOnly
+	h.OneWindow = h.OneWindow || h.DoneOnly
 	if h.Lease == 0 {
 		h.Lease = DefaultLease
 	}

@@ -58,10 +58,14 @@ func (f *Faulty) Stats() Stats {
 	return stats
 }
 
-// SeenOnly reports what the store below does.
-func (f *Faulty) SeenOnly() bool {
-	s, ok := f.store.(interface{ SeenOnly() bool })
-	return ok && s.SeenOnly()
+// Keeps is what the store below keeps.
+func (f *Faulty) Keeps() (results, failures bool) {
+	if s, ok := f.store.(interface {
+		Keeps() (results, failures bool)
+	}); ok {
+		return s.Keeps()
+	}
+	return true, true
 }
 
 // Windows are those of the store below.

@@ -25,7 +25,7 @@ type reference struct {
 	result  string
 	from    dedup.Origin // of the newest claim
 	// what the store is spared: see Harness.
-	seenOnly, doneOnly bool
+	doneOnly bool
 	// resent says that the store is behind a client that may send a claim twice.
 	resent bool
 }
@@ -184,7 +184,7 @@ func (r *reference) end(c dedup.Change, late bool) {
 	if r.terminal() {
 		r.steps = ""
 	}
-	if r.result = string(c.Result); r.seenOnly {
+	if r.result = string(c.Result); r.doneOnly && r.state == dedup.StateSucceeded {
 		r.result = ""
 	}
 }
@@ -218,7 +218,7 @@ func (r *reference) forget(live bool) error {
 
 // expire makes the key absent. Only newest and floor outlive it.
 func (r *reference) expire() {
-	*r = reference{newest: r.newest, floor: r.floor, seenOnly: r.seenOnly, doneOnly: r.doneOnly}
+	*r = reference{newest: r.newest, floor: r.floor, doneOnly: r.doneOnly}
 }
 
 // matches compares a record with the reference. After an effect that landed late the

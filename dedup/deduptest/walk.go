@@ -51,8 +51,7 @@ type walker struct {
 func (c *check) walk(seed uint64) (*walker, error) {
 	w := &walker{c: c, risky: seed%2 == 0, moves: seed%4 < 2, waits: seed%3 == 1,
 		rng: rand.New(rand.NewPCG(seed, 0)), id: newID()}
-	w.model.seenOnly, w.model.doneOnly, w.model.resent = c.h.SeenOnly, c.h.DoneOnly,
-		c.h.Advance == nil
+	w.model.doneOnly, w.model.resent = c.h.DoneOnly, c.h.Advance == nil
 	for range 3 {
 		w.actors = append(w.actors, c.stranger(w.id))
 	}

@@ -61,7 +61,7 @@ func openOwned(ctx context.Context, s *harness.Setup, addr string,
 	o := &owner{client: server.NewClient(s, addr, 0, 0), prefix: "o" + harness.Fresh()[:8]}
 	opts := plan(o.prefix)
 	inner := must.Get(redisadapter.New(ctx, o.client, redisadapter.Options{
-		Prefix: o.prefix + "i", Owned: true, Layout: redisadapter.SeenOnly,
+		Prefix: o.prefix + "i", Owned: true,
 		OnFinding: func(redisadapter.Finding) {},
 	}))
 	must.Do(owned.Boot(ctx, o.client, opts))

@@ -53,7 +53,7 @@ func TestSidesCountEveryMessageOnce(t *testing.T) {
 // The groups run from their topic to their last row.
 func TestGroupsRun(t *testing.T) {
 	e := embedded(t)
-	e.choose = regexp.MustCompile("^(Redis batches, rich|by hand|adapter, rich)").MatchString
+	e.choose = regexp.MustCompile("^(Redis batches, full|by hand|adapter, full)").MatchString
 	match := regexp.MustCompile("^4 partitions, 100 B, 50 %|messages/s$")
 	groups := slices.DeleteFunc(e.groups(), func(g harness.Group) bool {
 		return !match.MatchString(g.Title)
@@ -110,15 +110,15 @@ func TestPairs(t *testing.T) {
 				goals[pair.Side]++
 			}
 		}
-		assert.Equal(t, []int{1, 1}, []int{goals[adapterSide("rich")],
+		assert.Equal(t, []int{1, 1}, []int{goals[adapterSide("full")],
 			goals[adapterSide("seen-only")]}, p.title())
 	}
 }
 
 // A side that is alone is compared with nothing, and has missed no goal.
 func TestPairsOfChosenSides(t *testing.T) {
-	rich := adapterSide("rich")
-	e := &env{choose: func(side string) bool { return side == rich || side == naiveSide }}
+	full := adapterSide("full")
+	e := &env{choose: func(side string) bool { return side == full || side == naiveSide }}
 	var rows []string
 	s := &harness.Setup{}
 	point{partitions: 4, value: 100}.compare(s)
@@ -126,7 +126,7 @@ func TestPairsOfChosenSides(t *testing.T) {
 		rows = append(rows, strings.Join([]string{p.Side, p.Against + p.Or, string(p.Goal)}, "; "))
 	}
 	assert.Equal(t, []string{
-		rich + "; ; ", rich + "; " + naiveSide + "; >= 6x (stretch 9x)", rich + "; ; ",
+		full + "; ; ", full + "; " + naiveSide + "; >= 6x (stretch 9x)", full + "; ; ",
 		naiveSide + "; ; ",
 	}, rows)
 }

@@ -37,7 +37,7 @@ func (e *env) callers(all *harness.Groups) {
 	for _, n := range []int{1, 4, 16, 64, 256, 1024} {
 		all.Add("callers", n, callersTitle(n), func(ctx context.Context, s *harness.Setup) {
 			compareCallers(s, callersTitle(n), n)
-			openCallers(ctx, s, e.redis.Addr, n, work.Distinct)
+			openCallers(ctx, s, e.redis.Addr, n, work.Layouts)
 		}).Detail = n == 4 || n == 16
 	}
 }
@@ -69,7 +69,7 @@ func compareCallers(s *harness.Setup, title string, n int) {
 		1: ">= 0.95x (stretch 1x)", 64: ">= 2.5x (stretch 4x)", 256: ">= 4x (stretch 6x)",
 		1024: ">= 5.5x (stretch 8x)",
 	}
-	for _, l := range work.Distinct {
+	for _, l := range work.Layouts {
 		// they compare two plain commands with two plain commands
 		name, goals := title, l == work.Plain
 		if n == 1 {

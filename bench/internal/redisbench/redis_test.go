@@ -66,7 +66,7 @@ func TestGoalsAreAllThere(t *testing.T) {
 // Memory is not measured in this process, and what stays for an hour is not for a server that
 // others use.
 func TestOthersServersAreNotFilled(t *testing.T) {
-	few := len(work.Distinct)
+	few := len(work.Layouts)
 	for _, c := range []struct {
 		own, isEmbedded bool
 		pattern         string

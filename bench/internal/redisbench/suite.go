@@ -168,7 +168,7 @@ const few = 10_000
 // remembered: what a duplicate costs when much is remembered. The few and the many live in
 // two databases of one server, so that both are asked in turn.
 func (e *env) remembered(all *harness.Groups) {
-	for _, l := range work.Distinct {
+	for _, l := range work.Layouts {
 		for _, grown := range e.grown {
 			title := fmt.Sprintf("growth %s -> %s keys, duplicate check, %s", harness.Short(few),
 				harness.Short(grown), l.Name)

@@ -120,7 +120,7 @@ func sides(r harness.Results, workload, unit string) (series []chart.Series) {
 }
 
 func latencies(r harness.Results) (series []chart.Series) {
-	for _, side := range []string{"onceward seen-only", "onceward rich", "plain go-redis",
+	for _, side := range []string{"onceward seen-only", "onceward full", "plain go-redis",
 		"rueidis, MaxFlushDelay 20µs"} {
 		p50 := designs.Styles[side]
 		p99 := p50

@@ -29,7 +29,7 @@ var areas = map[string]struct {
 	line    string
 }{
 	"redis":  {7, "| 256 callers, new keys |"},
-	"kafka":  {3, "| 4 partitions, 100 B, 0 % duplicates | adapter, rich |"},
+	"kafka":  {3, "| 4 partitions, 100 B, 0 % duplicates | adapter, full |"},
 	"bloom":  {3, "| memory, bytes per id of the window |"},
 	"outbox": {2, "| wake-up by polling, median |"},
 	"retry": {2, "| calls of the last of four layers, three attempts in each | header ignored " +
@@ -107,7 +107,7 @@ var sample = harness.Results{
 			Unit: "keys/s"},
 		{Name: "bytes", Workload: "memory", Side: "onceward seen-only", X: 1, Value: 9.02,
 			Unit: "B/key", Against: "string <1>", Goal: "<= 10 B"},
-		{Name: "hidden", Workload: "memory", Side: "onceward rich, 10 M remembered", X: 1,
+		{Name: "hidden", Workload: "memory", Side: "onceward full, 10 M remembered", X: 1,
 			Value: 9, Unit: "B/key", Goal: "<= 10 B"},
 	},
 }
@@ -152,8 +152,8 @@ var consumers = harness.Results{
 	Area: "kafka", Commit: "abc", Machine: "2 cores",
 	Versions: map[string]string{"sarama": "1", "go-redis": "9", "redis": "7"},
 	Rows: []harness.Row{
-		{Name: "4 partitions", Workload: "w", Side: "adapter, rich", Value: 80_000,
-			Unit: "messages/s", Against: "Redis batches, rich", AgainstValue: 100_000, Ratio: 0.81,
+		{Name: "4 partitions", Workload: "w", Side: "adapter, full", Value: 80_000,
+			Unit: "messages/s", Against: "Redis batches, full", AgainstValue: 100_000, Ratio: 0.81,
 			Spread: [2]float64{0.7, 0.9}, Rounds: 5, Goal: ">= 0.8x (stretch 0.9x)", OK: true,
 			Usage: harness.Usage{Allocs: 21, BrokerUS: 0.25}, Binds: "CPU of the client (...)"},
 		{Name: "4 partitions", Workload: "w", Side: "bare sarama loop", Value: 1.5e6,
@@ -167,7 +167,7 @@ func TestTableOfConsumers(t *testing.T) {
 
 | work | who | messages/s | allocations per message | compared with | ratio | goal | |
 |---|---|---|---|---|---|---|---|
-`+"| 4 partitions | adapter, rich | 80 k | 21.0 | Redis batches, rich (100 k/s) "+
+`+"| 4 partitions | adapter, full | 80 k | 21.0 | Redis batches, full (100 k/s) "+
 		"| 0.81x (0.70x to 0.90x) | >= 0.8x (stretch 0.9x) | yes |\n", table(consumers))
 }
 

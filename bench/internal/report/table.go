@@ -114,7 +114,7 @@ func table(r harness.Results) string {
 // nothing only one that does is news.
 func (r run) Tabled(row harness.Row) bool {
 	frugal := r.Area == "bloom" && row.Unit == harness.Allocs.Unit() && row.OK
-	return !frugal && !strings.Contains(row.Side, "onceward rich")
+	return !frugal && !strings.Contains(row.Side, "onceward full")
 }
 
 // Outside reports whether a row is of PostgreSQL with another number of connections than 8.

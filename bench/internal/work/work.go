@@ -129,15 +129,12 @@ type Layout struct {
 
 // Layouts that take part. The first is the one that runs where a family has room for one only.
 var (
-	Plain   = Layout{Name: "onceward seen-only", kind: redisadapter.SeenOnly, seenOnly: true}
-	Full    = Layout{Name: "onceward rich", kind: redisadapter.Rich}
+	Plain   = Layout{Name: "onceward seen-only", seenOnly: true} // Full without results
+	Full    = Layout{Name: "onceward full"}
 	Compact = Layout{Name: "onceward compact", kind: redisadapter.Compact, seenOnly: true,
 		expected: someKeys}
-	mixed = Layout{Name: "onceward mixed", kind: redisadapter.Mixed, expected: someKeys}
 
-	Layouts = []Layout{Plain, Full, Compact, mixed}
-	// Distinct are for families in which mixed does what Compact does.
-	Distinct = Layouts[:3]
+	Layouts = []Layout{Plain, Full, Compact}
 	// OfRecords keep a record per key, and the goals of speed are about them.
 	OfRecords = Layouts[:2]
 )

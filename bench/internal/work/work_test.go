@@ -66,7 +66,7 @@ func TestBucketsArePlanned(t *testing.T) {
 		l = l.Expecting(1234)
 		o := l.options(5)
 		assert.Equal(t, l.kind, o.Layout, l.Name)
-		buckets := l.kind == redisadapter.Compact || l.kind == redisadapter.Mixed
+		buckets := l.kind == redisadapter.Compact
 		assert.Equal(t, map[bool]int{true: 1234}[buckets], o.ExpectedKeys, l.Name)
 		assert.Equal(t, buckets, o.Window == 5, l.Name)
 		assert.Equal(t, buckets, len(o.Secret) >= 16, l.Name)

@@ -67,8 +67,8 @@ func (r *Report) check(t *testing.T, dup float64) {
 
 func TestRedis(t *testing.T) {
 	for _, args := range []string{
-		"-layout rich", "-layout rich -batch 16 -result 50", "-layout seen_only",
-		"-layout compact -batch 16", "-layout compact", "-layout mixed -result 10", "-rate 500",
+		"-layout full", "-layout full -batch 16 -result 50", "-layout compact -batch 16",
+		"-layout compact", "-rate 500",
 	} {
 		t.Run(args, func(t *testing.T) {
 			m := miniredis.RunT(t)
@@ -176,7 +176,7 @@ func TestInterrupted(t *testing.T) {
 // A killed run leaves nothing that stays: each key has an expiry.
 func TestKeysExpire(t *testing.T) {
 	m := miniredis.RunT(t)
-	for _, layout := range []string{"rich", "mixed"} {
+	for _, layout := range []string{"full", "compact"} {
 		o, err := ParseOptions([]string{"-redis", "redis://" + m.Addr(), "-for", "200ms",
 			"-layout", layout}, nil)
 		if err != nil {
@@ -402,7 +402,7 @@ var _ redis.Hook = (*counter)(nil)
 func TestPrint(t *testing.T) {
 	two := 2.0
 	r := Report{
-		Store: "redis rich", Rounds: 2, Batch: 1, Rate: 10, MaxMemory: 1e9,
+		Store: "redis full", Rounds: 2, Batch: 1, Rate: 10, MaxMemory: 1e9,
 		Onceward: Side{PerSecond: 1234.5, Latency: Latency{0.0123, 1.5, 20, 3000}, Commands: &two,
 			CPU: &two, BytesPerKey: &two, Errors: []Fault{{"timeout", 3, "i/o\ntimeout"}}},
 		Ratio: Ratio{0.5, 0.4, 0.6}, Notes: []string{"a note"},

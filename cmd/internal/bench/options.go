@@ -86,10 +86,10 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	o.Server.Flags(f)
 	f.StringVar(&o.Schema, "schema", "", "`schema` of the tables (default the connection's own)")
 	f.StringVar(&o.layout, "layout", "",
-		"`layout` of the keys in Redis: rich, seen_only, compact or mixed (default rich)")
+		"`layout` of the keys in Redis: full or compact (default full)")
 	f.DurationVar(&o.For, "for", defaultFor, "`time` of measuring, in all")
 	f.DurationVar(&o.Window, "window", 0,
-		fmt.Sprintf("`window` of the keys in Redis: when they expire at the latest, compact and mixed after two (default %v, or twice -for)", leastWindow))
+		fmt.Sprintf("`window` of the keys in Redis: when they expire at the latest, compact after two (default %v, or twice -for)", leastWindow))
 	f.IntVar(&o.Workers, "workers", 0,
 		fmt.Sprintf("`number` of operations that are under way at most (default %d; SQLite 1)",
 			defaultWorkers))
@@ -173,22 +173,20 @@ func (o *Options) readLayout() error {
 	if o.layout == "" {
 		return nil
 	}
-	for l := redisadapter.Rich; l <= redisadapter.Mixed; l++ {
+	for _, l := range []redisadapter.Layout{redisadapter.Full, redisadapter.Compact} {
 		if l.String() != o.layout {
 			continue
 		}
-		if o.Layout = l; o.Result > 0 && (l == redisadapter.SeenOnly || l == redisadapter.Compact) {
+		if o.Layout = l; o.Result > 0 && l == redisadapter.Compact {
 			return fmt.Errorf("-result: the layout %v keeps no results", l)
 		}
 		return nil
 	}
-	return fmt.Errorf("-layout is %q; rich, seen_only, compact and mixed are known", o.layout)
+	return fmt.Errorf("-layout is %q; full and compact are known", o.layout)
 }
 
 // bucketed tells that many keys share a set, which is planned by their number.
-func (o *Options) bucketed() bool {
-	return o.Layout == redisadapter.Compact || o.Layout == redisadapter.Mixed
-}
+func (o *Options) bucketed() bool { return o.Layout == redisadapter.Compact }
 
 // checkSchema asks sqladapter's own rule.
 func (o *Options) checkSchema() error {

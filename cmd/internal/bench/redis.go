@@ -121,7 +121,7 @@ func (r *onRedis) masters(ctx context.Context,
 	return fmt.Errorf("-redis: a %T cannot be measured", r.client)
 }
 
-// open has the layouts with buckets planned for the keys that come, or their sets would be too
+// open has the layout with buckets planned for the keys that come, or their sets would be too
 // small, or too large, to tell what a key takes.
 func (r *onRedis) open(ctx context.Context, warm bool, expected int) (ours, bare work, err error) {
 	opts := redisadapter.Options{ // what the server may lose is doctor's concern
@@ -131,7 +131,7 @@ func (r *onRedis) open(ctx context.Context, warm bool, expected int) (ours, bare
 	switch {
 	case warm:
 		opts.Prefix += ".warm"
-		opts.Layout = redisadapter.Rich
+		opts.Layout = redisadapter.Full
 	case r.o.bucketed():
 		opts.Window, opts.ExpectedKeys, opts.Secret = r.o.Window, expected, r.secret
 	}
@@ -146,8 +146,7 @@ func (r *onRedis) open(ctx context.Context, warm bool, expected int) (ours, bare
 	}
 	d, err := dedup.New(store, dedup.Config{
 		Namespace: "bench", Window: r.o.Window, LeaseTTL: lease, Hold: r.o.Window,
-		SeenOnly: !warm && (r.o.Layout == redisadapter.SeenOnly ||
-			r.o.Layout == redisadapter.Compact),
+		SeenOnly: !warm && r.o.Result == 0,
 	})
 	if err != nil {
 		return nil, nil, err

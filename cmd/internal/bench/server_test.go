@@ -60,7 +60,7 @@ func onServer(t *testing.T, args ...string) {
 
 func TestRedisServer(t *testing.T) {
 	url := "redis://" + servertest.Redis(t)
-	for _, layout := range []string{"rich", "seen_only", "compact", "mixed"} {
+	for _, layout := range []string{"full", "compact"} {
 		for _, batch := range []string{"1", "32"} {
 			t.Run(layout+" "+batch, func(t *testing.T) {
 				onServer(t, "-redis", url, "-layout", layout, "-batch", batch)
@@ -71,7 +71,7 @@ func TestRedisServer(t *testing.T) {
 
 func TestClusterServer(t *testing.T) {
 	nodes := servertest.RedisCluster(t)
-	for _, layout := range []string{"rich", "compact"} {
+	for _, layout := range []string{"full", "compact"} {
 		for _, batch := range []string{"1", "32"} {
 			t.Run(layout+" "+batch, func(t *testing.T) {
 				onServer(t, "-redis", "redis://"+nodes[0], "-redis-cluster", "-layout", layout,
@@ -109,7 +109,7 @@ func TestGuard(t *testing.T) {
 	refuses(t, "maxmemory-policy is allkeys-lru", "-redis", url+addr)
 	run(t, "-redis", url+addr, "-for", "200ms", "-force")
 	set("maxmemory-policy", "noeviction")
-	r := run(t, "-redis", url+addr, "-for", "2s", "-batch", "64", "-layout", "seen_only",
+	r := run(t, "-redis", url+addr, "-for", "2s", "-batch", "64", "-layout", "full",
 		"-max-keys", "40000")
 	if b := r.Onceward.BytesPerKey; r.Onceward.New >= leastCounted &&
 		(b == nil || *b < 100 || *b > 500) {

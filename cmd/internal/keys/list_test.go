@@ -28,7 +28,7 @@ func crowd(t *testing.T, n, others int) (r *rig, addr string, client *redis.Clie
 			t.Fatal(err)
 		}
 	}
-	r = onRedis(t, client, redisadapter.Rich, "-redis", "redis://"+server.Addr)
+	r = onRedis(t, client, redisadapter.Full, "-redis", "redis://"+server.Addr)
 	reqs := make([]dedup.ClaimRequest, n)
 	for i := range reqs {
 		id, _ := dedup.NewID("shop", "", fmt.Sprint(i))

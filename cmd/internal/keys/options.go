@@ -179,7 +179,7 @@ func (o *Options) flags(f *flag.FlagSet, r *raw) {
 		f.BoolVar(&o.Done, "done", false, "the effect has happened")
 		f.BoolVar(&o.Released, "released", false, "the effect has not happened, and may run again")
 		f.DurationVar(&o.Window, "window", 0,
-			"window of the Deduper, for which -done is remembered; known of a compact or mixed layout")
+			"window of the Deduper, for which -done is remembered; known of the layout compact")
 	}
 	if o.Command != "inspect" {
 		f.DurationVar(&o.Hold, "hold", defaultHold,

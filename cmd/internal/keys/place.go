@@ -30,7 +30,7 @@ func (p *Place) Flags(f *flag.FlagSet) {
 	p.Server.Flags(f)
 	f.StringVar(&p.Prefix, "prefix", redisadapter.DefaultPrefix, "`prefix` of the keys in Redis")
 	f.StringVar(&p.secretEnv, "secret-env",
-		"", "`variable` of the environment that holds the secret of a compact or mixed layout")
+		"", "`variable` of the environment that holds the secret of the layout compact")
 	f.StringVar(&p.Schema, "schema", "", "`schema` of the table (default the connection's own)")
 	f.StringVar(&p.Table, "table", "",
 		"`table` of the store (default onceward_claims, and onceward_marks where -marks is given)")

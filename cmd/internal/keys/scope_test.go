@@ -28,7 +28,7 @@ import (
 var twoStores = map[string]func(*testing.T) *rig{
 	"redis": func(t *testing.T) *rig {
 		addr := servertest.Redis(t)
-		return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich,
+		return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full,
 			"-redis", "redis://"+addr)
 	},
 	"sqlite": func(t *testing.T) *rig {

@@ -70,7 +70,7 @@ func (s *store) complete(ctx context.Context, o *Options) error {
 		return err
 	case len(found) == 0 && all:
 		more := ""
-		if s.layout == redisadapter.Compact || s.layout == redisadapter.Mixed {
+		if s.layout == redisadapter.Compact {
 			more = "; a key that is done cannot be found by a prefix in this layout"
 		}
 		return fmt.Errorf("no key in the store has an ID that begins with %s%s: %w", o.prefix,

@@ -44,7 +44,7 @@ func onRedis(t *testing.T, client redis.UniversalClient, layout redisadapter.Lay
 	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout,
 		OnFinding: func(redisadapter.Finding) {}}
 	flags = append(flags, "-prefix", opts.Prefix)
-	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+	if layout == redisadapter.Compact {
 		t.Setenv("SECRET", testSecret)
 		opts.Secret, opts.Window, opts.ExpectedKeys = []byte(testSecret), testWindow, 1000
 		flags = append(flags, "-secret-env", "SECRET")
@@ -85,8 +85,8 @@ func onSQL(t *testing.T, dialect sqladapter.Dialect, driver, dsn, flag string) *
 func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
 	t.Helper()
 	r := &rig{t: t, flags: flags, store: store}
-	layout, ok := store.(interface{ SeenOnly() bool })
-	small := ok && layout.SeenOnly()
+	layout, ok := store.(*redisadapter.Store)
+	small := ok && layout.Shards() > 0
 	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow,
 		LeaseTTL: time.Minute, KeepLabels: true, SeenOnly: small})
 	if err != nil {
@@ -227,12 +227,10 @@ func (r *rig) settle(doubtful string) {
 func TestRedisLayouts(t *testing.T) {
 	addr := servertest.Redis(t)
 	for layout, parts := range map[redisadapter.Layout][]string{
-		redisadapter.Rich: {"redis rich", "attempt", `308 bytes: "a\tresult!!!`,
+		redisadapter.Full: {"redis full", "attempt", `308 bytes: "a\tresult!!!`,
 			`!"...`, "ago"},
-		redisadapter.SeenOnly: {"redis seen_only", "not kept (seen_only)", "ago"},
 		redisadapter.Compact: {"redis compact", "attempt      not kept (compact)",
 			"done         not kept (compact)", "result       not kept (compact)", "kept for"},
-		redisadapter.Mixed: {"redis mixed", "308 bytes", "ago"},
 	} {
 		t.Run(layout.String(), func(t *testing.T) {
 			r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), layout, "-redis",
@@ -250,7 +248,7 @@ func TestRedisLayouts(t *testing.T) {
 func TestRedisCluster(t *testing.T) {
 	addrs := servertest.RedisCluster(t)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	r := onRedis(t, client, redisadapter.Rich, "-redis", "redis://"+addrs[0], "-redis-cluster")
+	r := onRedis(t, client, redisadapter.Full, "-redis", "redis://"+addrs[0], "-redis-cluster")
 	r.all()
 	single := *r
 	single.flags = append([]string{"-redis", "redis://" + addrs[0]}, r.flags[3:]...)
@@ -266,7 +264,7 @@ func TestRedisSentinel(t *testing.T) {
 	s := servertest.Private(t, servertest.KindRedisSentinel)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "onceward",
 		SentinelAddrs: s.Addrs[2:]})
-	onRedis(t, client, redisadapter.Rich,
+	onRedis(t, client, redisadapter.Full,
 		"-redis", "redis://"+s.Addrs[2]+"?master_name=onceward&addr="+s.Addrs[3]).all()
 }
 
@@ -443,7 +441,7 @@ func hangs(t *testing.T) (url string, asked <-chan struct{}) {
 // Nobody answers the question: the command ends with its context all the same.
 func TestInterruptedQuestion(t *testing.T) {
 	addr := servertest.Redis(t)
-	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis",
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full, "-redis",
 		"redis://"+addr)
 	ctx, cancel := context.WithCancel(t.Context())
 	terminal, typed := io.Pipe()
@@ -472,7 +470,7 @@ func (w *waiting) Write(b []byte) (int, error) {
 // More keys than the limit: the oldest of what was found, and a word that there are more.
 func TestLimit(t *testing.T) {
 	addr := servertest.Redis(t)
-	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich, "-redis",
+	r := onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full, "-redis",
 		"redis://"+addr)
 	reqs := make([]dedup.ClaimRequest, 250)
 	for i := range reqs {

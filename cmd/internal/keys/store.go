@@ -122,17 +122,16 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 		return opts, fmt.Errorf(
 			"-prefix: the keys of %q belong to package owned, which keeps some of them elsewhere: they cannot be looked into", o.Prefix)
 	}
-	known := false
-	for opts.Layout = redisadapter.Rich; opts.Layout <= redisadapter.Mixed; opts.Layout++ {
-		if known = opts.Layout.String() == set["layout"]; known {
-			break
-		}
-	}
-	if !known {
+	switch set["layout"] {
+	case "full", "rich", "seen_only": // the last two are names of before
+		opts.Layout = redisadapter.Full
+	case "compact", "mixed":
+		opts.Layout = redisadapter.Compact
+	default:
 		return opts, fmt.Errorf(
 			"-prefix: what layout the keys of %q have is not known to this version", o.Prefix)
 	}
-	if opts.Layout != redisadapter.Compact && opts.Layout != redisadapter.Mixed {
+	if opts.Layout != redisadapter.Compact {
 		if o.Secret != nil {
 			return opts, fmt.Errorf(
 				"-secret-env: the keys of %q have the layout %v, which needs none", o.Prefix,

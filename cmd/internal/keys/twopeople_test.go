@@ -65,7 +65,7 @@ func TestTwoPeople(t *testing.T) {
 	for name, on := range map[string]func(*testing.T) *rig{
 		"redis": func(t *testing.T) *rig {
 			addr := servertest.Redis(t)
-			return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Rich,
+			return onRedis(t, redis.NewClient(&redis.Options{Addr: addr}), redisadapter.Full,
 				"-redis", "redis://"+addr)
 		},
 		"postgres": func(t *testing.T) *rig {

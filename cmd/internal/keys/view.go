@@ -71,7 +71,7 @@ func (s *store) view(id dedup.ID, r *dedup.Record, now time.Time) View {
 		ID: hex.EncodeToString(id[:]), Store: s.title(), State: r.State.String(), Danger: r.Danger,
 		Label: r.Label, StepsBytes: len(r.Steps),
 		NoResult: r.NoResult, mark: s.marks != nil, layout: s.layout,
-		member: (s.layout == redisadapter.Compact || s.layout == redisadapter.Mixed) &&
+		member: s.layout == redisadapter.Compact &&
 			r.State == dedup.StateSucceeded && r.Fence == 0,
 	}
 	if r.State == dedup.StateAbsent {
@@ -189,10 +189,7 @@ func (v *View) owner(missing string) string {
 
 func (v *View) result(missing string) string {
 	switch {
-	case v.member || v.NoResult || v.layout == redisadapter.SeenOnly:
-		if v.layout == redisadapter.SeenOnly {
-			missing = "not kept (seen_only)"
-		}
+	case v.member || v.NoResult:
 		return missing
 	case v.ResultBytes == nil:
 		return "none"

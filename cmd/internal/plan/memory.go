@@ -119,21 +119,10 @@ func poisson(n, mean float64) float64 {
 
 func digits(n int64) int { return len(strconv.FormatInt(n, 10)) }
 
-// redis is what n keys of each generation take: one generation for the layouts with records.
+// redis is what n keys of each generation take: one generation for the layout with records.
 func (o *Options) redis(layout redisadapter.Layout, keys float64, shards, generations int) float64 {
-	result := o.Result
-	switch layout {
-	case redisadapter.Rich:
-	case redisadapter.SeenOnly:
-		result = 0
-	case redisadapter.Compact:
+	if layout == redisadapter.Compact {
 		return o.buckets(keys, shards, generations)
-	case redisadapter.Mixed:
-		if result == 0 && !o.Fingerprint {
-			return o.buckets(keys, shards, generations)
-		}
-		name := len(o.Prefix) + len(":{}:") + digits(int64(shards)) + digestText
-		return records(keys, name, o.record(result))
 	}
-	return records(keys, len(o.Prefix)+len(":{}")+digestText, o.record(result))
+	return records(keys, len(o.Prefix)+len(":{}")+digestText, o.record(o.Result))
 }

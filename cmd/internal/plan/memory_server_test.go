@@ -142,9 +142,8 @@ func used(t *testing.T, client *redis.Client) int {
 // TestMemory compares with servers of 100,000 keys; TestMemoryOfAMillion is the long one.
 func TestMemory(t *testing.T) {
 	for _, f := range []filling{
-		{layout: redisadapter.Rich, result: 1000, fingerprint: true},
-		{layout: redisadapter.SeenOnly}, {layout: redisadapter.Compact},
-		{layout: redisadapter.Mixed},
+		{layout: redisadapter.Full, result: 1000, fingerprint: true},
+		{layout: redisadapter.Full}, {layout: redisadapter.Compact},
 	} {
 		t.Run(f.String(), func(t *testing.T) { compareMemory(t, f, 100_000) })
 	}

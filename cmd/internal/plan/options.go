@@ -55,8 +55,8 @@ Reckons memory of Redis for each layout, Bloom filters, SQL rows and bytes, and 
 taking a new key for done. It asks no server.
 
 Bytes a key are of Redis 7.0 with a 64-bit jemalloc of quantum 16 (Debian's); the one that
-Redis brings along takes up to a tenth less. Rich and seen-only keep a window of keys,
-compact and mixed up to two. "maxmemory" has the spare on top, and 16 MiB for the server.
+Redis brings along takes up to a tenth less. Full keeps a window of keys, compact up
+to two. "maxmemory" has the spare on top, and 16 MiB for the server.
 
 Exit code: 0 success; 2 wrong flags.
 

@@ -66,7 +66,7 @@ const (
 	year       = 365.25 * 24 * 3600
 	// digestBits of a key's ID.
 	digestBits = 128
-	// memberBits of what compact and mixed keep.
+	// memberBits of what compact keeps.
 	memberBits = 64
 )
 
@@ -76,8 +76,7 @@ func New(o Options) (Plan, error) {
 		Rate: o.Rate, NewRate: o.newRate(), WindowMS: o.Window.Milliseconds(),
 		KeysInWindow: uint64(math.Ceil(o.keys())), Spare: o.Spare,
 	}
-	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly,
-		redisadapter.Compact, redisadapter.Mixed} {
+	for _, layout := range []redisadapter.Layout{redisadapter.Full, redisadapter.Compact} {
 		p.Redis = append(p.Redis, o.layout(layout))
 	}
 	if o.Key > 0 {
@@ -94,22 +93,14 @@ func New(o Options) (Plan, error) {
 	return p, nil
 }
 
-// asMembers reports whether a layout keeps finished keys in sets, of what is stored here.
-func (o *Options) asMembers(layout redisadapter.Layout) bool {
-	return layout == redisadapter.Compact ||
-		layout == redisadapter.Mixed && o.Result == 0 && !o.Fingerprint
-}
-
 // layout is the plan of one. Members are remembered for a window to two.
 func (o *Options) layout(layout redisadapter.Layout) Redis {
-	r := Redis{Layout: layout.String(), Keeps: o.keeps(layout)}
+	r := Redis{Layout: layout.String(), Keeps: keeps(layout)}
 	keys, generations, bits := math.Ceil(o.keys()), 1, digestBits
 	among := keys // those that a new key can be taken for
-	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+	if layout == redisadapter.Compact {
 		r.ExpectedKeys = int(math.Ceil(keys * (1 + o.Spare)))
 		r.Shards = redisadapter.Options{Layout: layout, ExpectedKeys: r.ExpectedKeys}.Shards()
-	}
-	if o.asMembers(layout) {
 		generations, bits = 2, memberBits
 		among = 2 * keys / float64(r.Shards)
 	}
@@ -127,20 +118,11 @@ func (r *Redis) fill(bytes, spare float64) {
 	r.MaxMemory = uint64(bytes*(1+spare)) + serverBase
 }
 
-func (o *Options) keeps(layout redisadapter.Layout) string {
-	switch layout {
-	case redisadapter.Rich:
-		return "result or failure"
-	case redisadapter.SeenOnly:
-		return "that it is done"
-	case redisadapter.Compact:
+func keeps(layout redisadapter.Layout) string {
+	if layout == redisadapter.Compact {
 		return "that it is done, as 8 bytes"
-	case redisadapter.Mixed:
 	}
-	if o.asMembers(layout) {
-		return "as compact: no results, no fingerprints"
-	}
-	return "as rich: results or fingerprints"
+	return "result or failure, fingerprint"
 }
 
 // recipe is SET NX of the key itself with a token of 28 bytes, as many people have it.

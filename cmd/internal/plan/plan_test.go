@@ -108,14 +108,14 @@ func TestPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	const keys = 1900 * 24 * 3600
-	if p.KeysInWindow != keys || p.NewRate != 1900 || len(p.Redis) != 5 || len(p.Bloom) != 2 ||
+	if p.KeysInWindow != keys || p.NewRate != 1900 || len(p.Redis) != 3 || len(p.Bloom) != 2 ||
 		len(p.SQL) != 4 {
 		t.Fatalf("%+v", p)
 	}
-	rich, compact, mixed := p.Redis[0], p.Redis[2], p.Redis[3]
-	if rich.Keys != keys || rich.Shards != 0 ||
-		math.Abs(rich.FalseDuplicate/(keys*math.Pow(2, -128))-1) > 1e-9 {
-		t.Errorf("rich: %+v", rich)
+	full, compact := p.Redis[0], p.Redis[1]
+	if full.Keys != keys || full.Shards != 0 ||
+		math.Abs(full.FalseDuplicate/(keys*math.Pow(2, -128))-1) > 1e-9 {
+		t.Errorf("full: %+v", full)
 	}
 	if compact.Keys != 2*keys || compact.ExpectedKeys != int(math.Ceil(keys*1.3)) ||
 		compact.Shards != (compact.ExpectedKeys+399)/400 {
@@ -123,9 +123,6 @@ func TestPlan(t *testing.T) {
 	}
 	if odds := 2 * 400 / 1.3 * math.Pow(2, -64); math.Abs(compact.FalseDuplicate/odds-1) > 0.01 {
 		t.Errorf("compact is wrong with odds of %g, want %g", compact.FalseDuplicate, odds)
-	}
-	if mixed.BytesPerKey != compact.BytesPerKey {
-		t.Errorf("mixed without results: %+v", mixed)
 	}
 	for _, r := range p.Redis {
 		if r.MaxMemory < uint64(1.3*float64(r.Bytes)) {
@@ -140,23 +137,6 @@ func TestPlan(t *testing.T) {
 	}
 	if s := p.SQL[1]; s.Retention != "generations" || s.Rows != 2*keys || s.Tables != 2 {
 		t.Errorf("%+v", s)
-	}
-}
-
-// With results, mixed keeps records.
-func TestMixedWithResults(t *testing.T) {
-	o, err := ParseOptions(strings.Fields(needed+"-result 100"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rich, mixed := p.Redis[0], p.Redis[3]
-	if mixed.BytesPerKey < rich.BytesPerKey || mixed.Keys != rich.Keys || mixed.Shards == 0 ||
-		mixed.FalseDuplicate != rich.FalseDuplicate {
-		t.Errorf("rich %+v, mixed %+v", rich, mixed)
 	}
 }
 
@@ -176,7 +156,7 @@ func TestCommand(t *testing.T) {
 	if code := Main(strings.Fields(needed), &out, &errOut); code != ExitDone {
 		t.Fatal(code, errOut.String())
 	}
-	for _, want := range []string{"3.6 M keys in a window of 1h0m0s", "seen_only", "MiB",
+	for _, want := range []string{"3.6 M keys in a window of 1h0m0s", "compact", "MiB",
 		"PostgreSQL"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -116,12 +116,12 @@ func (o *Options) redisFlags(f *flag.FlagSet, r *raw) {
 	f.DurationVar(&o.Window, "window", 0, "window of the consumer's Deduper")
 	f.StringVar(&o.Store.Prefix, "prefix", redisadapter.DefaultPrefix,
 		"`prefix` of the consumer's keys in Redis")
-	f.StringVar(&r.layout, "layout", "rich",
-		"`layout` of the consumer's keys: rich, seen-only, compact or mixed")
+	f.StringVar(&r.layout, "layout", "full",
+		"`layout` of the consumer's keys: full or compact")
 	f.StringVar(&r.secretEnv, "secret-env",
-		"", "`variable` of the environment that holds the secret of a compact or mixed layout")
+		"", "`variable` of the environment that holds the secret of the layout compact")
 	f.IntVar(&o.Store.ExpectedKeys, "expected-keys", 0,
-		"expected `keys` of a compact or mixed layout")
+		"expected `keys` of the layout compact")
 }
 
 func (o *Options) letterFlags(f *flag.FlagSet) {
@@ -147,12 +147,11 @@ func (o *Options) letterFlags(f *flag.FlagSet) {
 // resolve looks at what flags stand for.
 func (o *Options) resolve(r raw) error {
 	layouts := map[string]redisadapter.Layout{
-		"rich": redisadapter.Rich, "seen-only": redisadapter.SeenOnly,
-		"compact": redisadapter.Compact, "mixed": redisadapter.Mixed,
+		"full": redisadapter.Full, "compact": redisadapter.Compact,
 	}
 	layout, known := layouts[r.layout]
 	if !known {
-		return fmt.Errorf("-layout is %q; rich, seen-only, compact and mixed are known", r.layout)
+		return fmt.Errorf("-layout is %q; full and compact are known", r.layout)
 	}
 	o.Store.Layout = layout
 	if err := o.Kafka.Check(); err != nil {

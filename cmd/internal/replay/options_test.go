@@ -20,14 +20,14 @@ func TestParseOptions(t *testing.T) {
 	t.Setenv("REDIS_PASSWORD", "r")
 	t.Setenv("SECRET", "0123456789abcdef")
 	o, err := ParseOptions(strings.Fields(needed+
-		"-sasl-user u -sasl-password-env KAFKA_PASSWORD -redis-password-env REDIS_PASSWORD -layout mixed "+
+		"-sasl-user u -sasl-password-env KAFKA_PASSWORD -redis-password-env REDIS_PASSWORD -layout compact "+
 		"-secret-env SECRET -expected-keys 9 -id x -id y -tls -n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(o.Kafka.Brokers, []string{"a:1", "b:2"}) || o.Group != DefaultGroup ||
 		o.Kafka.SASL != (broker.SASL{User: "u", Password: "k"}) || o.RedisPassword != "r" ||
-		o.Store.Layout != redisadapter.Mixed || string(o.Store.Secret) != "0123456789abcdef" ||
+		o.Store.Layout != redisadapter.Compact || string(o.Store.Secret) != "0123456789abcdef" ||
 		o.Store.ExpectedKeys != 9 ||
 		!slices.Equal(o.IDs, []string{"x", "y"}) || !o.DryRun || !o.Kafka.TLS.On ||
 		o.Window != time.Hour || o.Store.Prefix != "ow" {

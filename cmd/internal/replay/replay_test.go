@@ -381,7 +381,7 @@ func TestMainRefuses(t *testing.T) {
 		{"-redis redis://127.0.0.1:1", "-redis: "},
 		{"-redis http://x", "-redis: "},
 		{"-prefix nobody", `nobody has kept records under "nobody"`},
-		{"-layout mixed", "Secret"},
+		{"-layout compact", "Secret"},
 		{"-layout seen-only", "layout"},
 		{"-namespace a/b", "Namespace"},
 		{"-group consumer", "has members"},

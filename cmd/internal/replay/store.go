@@ -46,7 +46,7 @@ func openStore(ctx context.Context, o Options) (_ *store, err error) {
 		return nil, fmt.Errorf(
 			"-prefix: nobody has kept records under %q in this Redis: it is another prefix, server or database, or this one was emptied", o.Store.Prefix)
 	}
-	compact := o.Store.Layout == redisadapter.Compact || o.Store.Layout == redisadapter.Mixed
+	compact := o.Store.Layout == redisadapter.Compact
 	if compact {
 		o.Store.Window = o.Window
 	}
@@ -62,7 +62,7 @@ func openStore(ctx context.Context, o Options) (_ *store, err error) {
 	}
 	d, err := dedup.New(s, dedup.Config{
 		Namespace: o.Namespace, Window: o.Window, Hold: hold, LeaseTTL: min(time.Minute, o.Window),
-		SeenOnly: o.Store.Layout == redisadapter.SeenOnly || o.Store.Layout == redisadapter.Compact,
+		SeenOnly: compact,
 	})
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.BoolVar(&o.Changes, "changes", false, "allow to resolve uncertain keys and to forget keys")
 	f.StringVar(&o.Namespace, "namespace", "", "`namespace` that a search begins with")
 	f.DurationVar(&o.Window, "window", 0,
-		"window that an uncertain key is remembered for as done; known of a compact or mixed layout")
+		"window that an uncertain key is remembered for as done; known of the layout compact")
 	f.DurationVar(&o.Hold, "hold", console.DefaultHold,
 		"hold of the Deduper: how long an owner from before can write nothing")
 	if err := flags.Parse(f, args, usage, out); err != nil {

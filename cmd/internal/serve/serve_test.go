@@ -157,9 +157,9 @@ func inSQLite(t *testing.T) (dedup.Store, []string) {
 // fill leaves the key doubtful of namespace shop uncertain.
 func fill(t *testing.T, store dedup.Store) {
 	t.Helper()
-	layout, ok := store.(interface{ SeenOnly() bool })
+	layout, ok := store.(*redisadapter.Store)
 	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow,
-		LeaseTTL: time.Minute, SeenOnly: ok && layout.SeenOnly()})
+		LeaseTTL: time.Minute, SeenOnly: ok && layout.Shards() > 0})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestSQLite(t *testing.T) {
 }
 
 func TestRedis(t *testing.T) {
-	for _, layout := range []redisadapter.Layout{redisadapter.Rich, redisadapter.Compact} {
+	for _, layout := range []redisadapter.Layout{redisadapter.Full, redisadapter.Compact} {
 		t.Run(layout.String(), func(t *testing.T) {
 			addr := servertest.Private(t, servertest.KindRedis).Addr
 			client := redis.NewClient(&redis.Options{Addr: addr})

@@ -221,7 +221,7 @@ func TestBrowserOverview(t *testing.T) {
 // TestBrowserChanges: over a real Redis, somebody without a mouse finds an uncertain key and
 // resolves it.
 func TestBrowserChanges(t *testing.T) {
-	r := newRig(t, onRedis(t, redisadapter.Rich))
+	r := newRig(t, onRedis(t, redisadapter.Full))
 	for i := range 5 {
 		r.doubt(fmt.Sprint("order-", i))
 	}
@@ -326,7 +326,7 @@ func TestBrowserFurther(t *testing.T) {
 // TestBrowserOtherSite: a page of another site sends the form with all its fields. It comes without
 // the cookie, and is refused.
 func TestBrowserOtherSite(t *testing.T) {
-	r := newRig(t, onRedis(t, redisadapter.Rich))
+	r := newRig(t, onRedis(t, redisadapter.Full))
 	b := openBrowser(t)
 	b.open(r.url + "change?do=done&id=" + id("doubtful"))
 	form := eval[string](b, `document.querySelector('form').innerHTML`)

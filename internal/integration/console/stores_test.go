@@ -37,7 +37,7 @@ const window = 24 * time.Hour
 
 // stores are those that the pages are tested over.
 var stores = map[string]func(t *testing.T) dedup.Store{
-	"redis rich":    func(t *testing.T) dedup.Store { return onRedis(t, redisadapter.Rich) },
+	"redis full":    func(t *testing.T) dedup.Store { return onRedis(t, redisadapter.Full) },
 	"redis compact": func(t *testing.T) dedup.Store { return onRedis(t, redisadapter.Compact) },
 	"sqlite": func(t *testing.T) dedup.Store {
 		db, err := sqladapter.OpenSQLite("sqlite", "file:"+filepath.Join(t.TempDir(), "claims.db")+
@@ -115,8 +115,8 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layout, ok := store.(interface{ SeenOnly() bool })
-	r := &rig{t: t, store: store, small: ok && layout.SeenOnly()}
+	layout, ok := store.(*redisadapter.Store)
+	r := &rig{t: t, store: store, small: ok && layout.Shards() > 0}
 	r.deduper, err = dedup.New(store, dedup.Config{
 		Namespace: "shop", Window: window, LeaseTTL: time.Minute, KeepLabels: true,
 		SeenOnly: r.small, Observer: observer,

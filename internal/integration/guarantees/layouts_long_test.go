@@ -4,6 +4,6 @@ package guarantees_test
 
 import "github.com/onceward/onceward/redisadapter"
 
-// layouts whose lives are taken through every fault.
-var layouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact,
-	redisadapter.Mixed}
+// kinds of Deduper whose lives are taken through every fault.
+var kinds = []kind{full, {"full without results", redisadapter.Full, true},
+	{"compact", redisadapter.Compact, true}}

@@ -2,7 +2,5 @@
 
 package guarantees_test
 
-import "github.com/onceward/onceward/redisadapter"
-
-// layouts whose lives are taken through every fault.
-var layouts = []redisadapter.Layout{redisadapter.Rich}
+// kinds of Deduper whose lives are taken through every fault.
+var kinds = []kind{full}

@@ -48,20 +48,29 @@ func (p *runner) effect(k string) {
 	p.effects[k]++
 }
 
+// kind of Deduper. Its completions are a script, a plain SET, or SADD.
+type kind struct {
+	name     string
+	layout   redisadapter.Layout
+	seenOnly bool
+}
+
+var full = kind{"full", redisadapter.Full, false}
+
 // life is what happens to a message: first in the process that meets the fault, then again in
 // another until that returns nil.
 type life struct {
-	name   string
-	layout redisadapter.Layout
-	keys   int
-	done   bool // the keys are done before the fault comes
+	name string
+	kind kind
+	keys int
+	done bool // the keys are done before the fault comes
 	// once says that no crash excuses a double; forgets, that first may have the keys forgotten.
 	once, forgets bool
 	atomic        bool // the effect is in Redis
 	first, again  func(ctx context.Context, p *runner) error
 }
 
-// lives are those of Rich, and with long those of every layout.
+// lives are those of Full, and with long those of every kind.
 func lives() []life {
 	all := []life{
 		{name: "steps", first: steps, again: steps},
@@ -73,21 +82,21 @@ func lives() []life {
 		{name: "marked", first: marked, again: marked},
 		{name: "forgotten", done: true, forgets: true, first: forgotten, again: single},
 	}
-	for _, layout := range layouts {
+	for _, k := range kinds {
 		all = append(all,
-			life{name: "single", layout: layout, first: single, again: single},
-			life{name: "batch", layout: layout, keys: 3, first: batch, again: batch},
-			life{name: "duplicate", layout: layout, done: true, first: single, again: single},
+			life{name: "single", kind: k, first: single, again: single},
+			life{name: "batch", kind: k, keys: 3, first: batch, again: batch},
+			life{name: "duplicate", kind: k, done: true, first: single, again: single},
 		)
-		if layout == redisadapter.SeenOnly || len(layouts) > 1 && layout == redisadapter.Rich {
-			all = append(all, life{name: "atomic", layout: layout, atomic: true, once: true,
+		if len(kinds) > 1 && k.layout == redisadapter.Full {
+			all = append(all, life{name: "atomic", kind: k, atomic: true, once: true,
 				first: inRedis, again: inRedis})
 		}
 	}
 	return all
 }
 
-func (l *life) String() string { return fmt.Sprintf("%s in %s", l.name, l.layout) }
+func (l *life) String() string { return fmt.Sprintf("%s in %s", l.name, l.kind.name) }
 
 // hasRun is nil for what may be acknowledged.
 func hasRun(err error) error {

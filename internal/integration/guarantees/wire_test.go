@@ -86,8 +86,8 @@ type wire struct {
 }
 
 func (w *wire) options() redisadapter.Options {
-	o := redisadapter.Options{Prefix: w.prefix, Layout: w.layout}
-	if w.layout == redisadapter.Compact || w.layout == redisadapter.Mixed {
+	o := redisadapter.Options{Prefix: w.prefix, Layout: w.kind.layout}
+	if w.kind.layout == redisadapter.Compact {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("sixteen bytes or more"), window, 1000
 	}
 	return o
@@ -99,7 +99,7 @@ func (w *wire) process(client *redis.Client, dead func() bool) *runner {
 	store, err := redisadapter.New(context.Background(), client, w.options())
 	must(w.t, err)
 	d, err := dedup.New(store, dedup.Config{
-		Namespace: "wire", Window: window, LeaseTTL: time.Minute, SeenOnly: store.SeenOnly(),
+		Namespace: "wire", Window: window, LeaseTTL: time.Minute, SeenOnly: w.kind.seenOnly,
 		Resolve: func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
 			if w.run.of(w.run.keys[0]) > 0 {
 				return dedup.StateSucceeded, nil, nil

@@ -54,8 +54,7 @@ func (r *troubledRedis) store(t *testing.T, client *redis.Client) dedup.Store {
 	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisadapter.New(t.Context(), client,
-		redisadapter.Options{Layout: redisadapter.SeenOnly,
-			OnFinding: func(redisadapter.Finding) {}})
+		redisadapter.Options{OnFinding: func(redisadapter.Finding) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

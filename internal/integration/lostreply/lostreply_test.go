@@ -21,11 +21,18 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// layouts are those whose claims and completions differ as commands: a completion is a
-// script, a plain SET, or SADD. With a result Mixed does what Rich does, and without what
-// Compact does.
-var layouts = []redisadapter.Layout{redisadapter.Rich, redisadapter.SeenOnly, redisadapter.Compact,
-	redisadapter.Mixed}
+// kind of Deduper: its completions are a script, a plain SET, or SADD.
+type kind struct {
+	name     string
+	layout   redisadapter.Layout
+	seenOnly bool
+}
+
+var kinds = []kind{
+	{"full", redisadapter.Full, false},
+	{"full without results", redisadapter.Full, true},
+	{"compact", redisadapter.Compact, true},
+}
 
 // losses notes the keys whose reply was lost, by what was asked.
 type losses struct {
@@ -93,14 +100,14 @@ func (l *losses) count(script string) int {
 
 // lossy makes a Deduper that talks to Redis through a proxy which drops replies of
 // claims and completions.
-func lossy(t *testing.T, layout redisadapter.Layout, probability float64) (*dedup.Deduper,
+func lossy(t *testing.T, k kind, probability float64) (*dedup.Deduper,
 	*losses, *redisproxy.Proxy) {
 	t.Helper()
 	proxy := redisproxy.Start(t, servertest.Redis(t))
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr()}) // default retries
 	t.Cleanup(func() { _ = client.Close() })
-	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout}
-	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: k.layout}
+	if k.layout == redisadapter.Compact {
 		opts.Secret, opts.Window, opts.ExpectedKeys = []byte("sixteen bytes or more"),
 			10*time.Minute, 20_000
 	}
@@ -110,7 +117,7 @@ func lossy(t *testing.T, layout redisadapter.Layout, probability float64) (*dedu
 	}
 	d, err := dedup.New(store, dedup.Config{
 		Namespace: "lost", Window: 10 * time.Minute, LeaseTTL: 30 * time.Second,
-		SeenOnly: store.SeenOnly(),
+		SeenOnly: k.seenOnly,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -143,16 +150,16 @@ func (l *losses) untilEnough(f func(caller, round int)) {
 // One by one: every claim is ours, every completion is confirmed.
 func TestOwnClaimsAreRecognised(t *testing.T) {
 	t.Parallel()
-	for _, layout := range layouts {
-		t.Run(layout.String(), func(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
 			t.Parallel() // they wait for retries, mostly
-			oneByOne(t, layout)
+			oneByOne(t, k)
 		})
 	}
 }
 
-func oneByOne(t *testing.T, layout redisadapter.Layout) {
-	d, l, proxy := lossy(t, layout, 0.1)
+func oneByOne(t *testing.T, k kind) {
+	d, l, proxy := lossy(t, k, 0.1)
 	var mu sync.Mutex
 	var v verdict
 	l.untilEnough(func(caller, round int) {
@@ -164,7 +171,7 @@ func oneByOne(t *testing.T, layout redisadapter.Layout) {
 		if !won {
 			return
 		}
-		err = c.Complete(t.Context(), receipt(layout, key))
+		err = c.Complete(t.Context(), k.receipt(key))
 		mu.Lock()
 		v.completed(key, err)
 		mu.Unlock()
@@ -175,26 +182,24 @@ func oneByOne(t *testing.T, layout redisadapter.Layout) {
 // In batches, where a lost reply takes those behind it in the pipeline along.
 func TestOwnClaimsAreRecognisedInBatches(t *testing.T) {
 	t.Parallel()
-	for _, layout := range layouts {
-		t.Run(layout.String(), func(t *testing.T) {
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
 			t.Parallel() // they wait for retries, mostly
-			inBatches(t, layout)
+			inBatches(t, k)
 		})
 	}
 }
 
 // receipt is the result that is kept with a key, where one is.
-func receipt(layout redisadapter.Layout, key string) []byte {
-	switch {
-	case layout == redisadapter.SeenOnly, layout == redisadapter.Compact,
-		layout == redisadapter.Mixed && len(key)%2 == 0:
+func (k kind) receipt(key string) []byte {
+	if k.seenOnly {
 		return nil
 	}
 	return []byte(key)
 }
 
-func inBatches(t *testing.T, layout redisadapter.Layout) {
-	d, l, proxy := lossy(t, layout, 0.1)
+func inBatches(t *testing.T, k kind) {
+	d, l, proxy := lossy(t, k, 0.1)
 	var mu sync.Mutex
 	var v verdict
 	l.untilEnough(func(caller, round int) {
@@ -208,7 +213,7 @@ func inBatches(t *testing.T, layout redisadapter.Layout) {
 			return
 		}
 		mu.Lock()
-		done := v.won(layout, claims)
+		done := v.won(k, claims)
 		mu.Unlock()
 		errs := d.CompleteBatch(t.Context(), done)
 		mu.Lock()
@@ -244,10 +249,10 @@ func (v *verdict) claimed(key string, c *dedup.Claim, err error) bool {
 }
 
 // won notes a batch of claims and returns what is to be completed.
-func (v *verdict) won(layout redisadapter.Layout, claims []*dedup.Claim) (done []dedup.Completion) {
+func (v *verdict) won(k kind, claims []*dedup.Claim) (done []dedup.Completion) {
 	for _, c := range claims {
 		if v.claimed(c.Key, c, nil) {
-			done = append(done, dedup.Completion{Claim: c, Result: receipt(layout, c.Key)})
+			done = append(done, dedup.Completion{Claim: c, Result: k.receipt(c.Key)})
 		}
 	}
 	return done

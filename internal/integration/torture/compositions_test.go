@@ -39,18 +39,16 @@ var compositions map[string]composition
 
 func init() { // the table refers to functions that refer to it
 	compositions = map[string]composition{
-		"rich": {level: "claimed", store: "redis, rich", needs: needRedis,
-			open: overRedis(redisadapter.Rich)},
-		"seen": {level: "claimed", store: "redis, seen only", needs: needRedis,
-			open: overRedis(redisadapter.SeenOnly)},
+		"full": {level: "claimed", store: "redis, full", needs: needRedis,
+			open: overRedis(redisadapter.Full, false)},
+		"seen": {level: "claimed", store: "redis, full, seen only", needs: needRedis,
+			open: overRedis(redisadapter.Full, true)},
 		"compact": {level: "claimed", store: "redis, compact", needs: needRedis,
-			open: overRedis(redisadapter.Compact)},
-		"mixed": {level: "claimed", store: "redis, mixed", needs: needRedis,
-			open: overRedis(redisadapter.Mixed)},
-		"waited": {level: "claimed", store: "redis, rich, WAIT 1", needs: needRedis, open: waited},
-		"cluster": {level: "claimed", store: "redis cluster, rich", needs: needCluster,
-			open: overRedis(redisadapter.Rich)},
-		"asked": {level: "asked", store: "redis, rich", needs: needRedis, open: asked},
+			open: overRedis(redisadapter.Compact, true)},
+		"waited": {level: "claimed", store: "redis, full, WAIT 1", needs: needRedis, open: waited},
+		"cluster": {level: "claimed", store: "redis cluster, full", needs: needCluster,
+			open: overRedis(redisadapter.Full, false)},
+		"asked": {level: "asked", store: "redis, full", needs: needRedis, open: asked},
 		"layered": {level: "claimed", store: "leases in redis, records in postgres",
 			needs: needRedis | needPostgres, open: layered},
 		"postgres": {
@@ -97,7 +95,7 @@ func (w *worker) redisStore(ctx context.Context, client redis.UniversalClient,
 	// A worker may start while its server evicts.
 	o := redisadapter.Options{Prefix: w.cfg.Prefix, Layout: layout, AllowEviction: true,
 		OnFinding: func(redisadapter.Finding) {}}
-	if layout == redisadapter.Compact || layout == redisadapter.Mixed {
+	if layout == redisadapter.Compact {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("a secret of these tests"), window, 20_000
 	}
 	return redisadapter.New(ctx, client, o)
@@ -135,7 +133,7 @@ func waited(ctx context.Context, w *worker) (handle, func(context.Context) error
 }
 
 // overRedis is level Claimed: the effect is elsewhere.
-func overRedis(layout redisadapter.Layout) func(context.Context, *worker) (handle,
+func overRedis(layout redisadapter.Layout, seenOnly bool) func(context.Context, *worker) (handle,
 	func(context.Context) error, error) {
 	return func(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
 		client := w.client()
@@ -144,7 +142,7 @@ func overRedis(layout redisadapter.Layout) func(context.Context, *worker) (handl
 			return nil, nil, err
 		}
 		cfg := w.config()
-		cfg.SeenOnly = store.SeenOnly()
+		cfg.SeenOnly = seenOnly
 		d, err := dedup.New(&recorder{Store: store, w: w}, cfg)
 		if err != nil {
 			return nil, nil, err
@@ -188,7 +186,7 @@ func (w *worker) result(m *delivery) []byte {
 // asked declares danger before the effect, and has a downstream that can be asked.
 func asked(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
 	client := w.client()
-	store, err := w.redisStore(ctx, client, redisadapter.Rich)
+	store, err := w.redisStore(ctx, client, redisadapter.Full)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -236,7 +234,7 @@ func (w *worker) had(key string) (had bool, err error) {
 // layered has leases in Redis in front of records in PostgreSQL.
 func layered(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
 	client := w.client()
-	leases, err := w.redisStore(ctx, client, redisadapter.Rich)
+	leases, err := w.redisStore(ctx, client, redisadapter.Full)
 	if err != nil {
 		return nil, nil, err
 	}

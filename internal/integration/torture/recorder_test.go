@@ -20,10 +20,14 @@ type recorder struct {
 	behind bool
 }
 
-// SeenOnly says what the store below says.
-func (r *recorder) SeenOnly() bool {
-	s, ok := r.Store.(interface{ SeenOnly() bool })
-	return ok && s.SeenOnly()
+// Keeps is what the store below keeps.
+func (r *recorder) Keeps() (results, failures bool) {
+	if s, ok := r.Store.(interface {
+		Keeps() (results, failures bool)
+	}); ok {
+		return s.Keeps()
+	}
+	return true, true
 }
 
 // Windows are those of the store below.

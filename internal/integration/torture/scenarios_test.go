@@ -57,7 +57,7 @@ func tolerated(claimed, asked []reason) map[string][]reason {
 }
 
 var (
-	onRedis        = []string{"rich", "seen", "compact", "mixed"}
+	onRedis        = []string{"full", "seen", "compact"}
 	inTransactions = []string{"postgres", "postgres simple", "postgres exec", "postgres describe",
 		"postgres uncached", "mariadb"}
 	anywhere = append(append([]string{}, onRedis...), "asked", "layered",
@@ -67,7 +67,7 @@ var (
 var rows = []row{
 	{
 		id: "X01", name: "nothing", compositions: anywhere,
-		smoke: []string{"rich", "compact", "postgres"}, soak: []string{"rich", "compact"},
+		smoke: []string{"full", "compact", "postgres"}, soak: []string{"full", "compact"},
 		sizes: map[string]size{
 			"smoke": {messages: 300, times: 3}, "ci": {messages: 500, times: 3},
 			"full": {messages: 100_000, times: 3}, "soak": {messages: 20_000, times: 4},
@@ -76,9 +76,9 @@ var rows = []row{
 	},
 	{
 		id: "X02-X11", name: "SIGKILL of itself at each of the points C1 to C10",
-		compositions: anywhere, smoke: []string{"rich", "asked", "layered", "postgres"},
+		compositions: anywhere, smoke: []string{"full", "asked", "layered", "postgres"},
 		fates: fates{crashes, 25},
-		soak:  []string{"rich", "asked", "layered"},
+		soak:  []string{"full", "asked", "layered"},
 		sizes: map[string]size{
 			"smoke": {messages: 750, times: 2}, "ci": {messages: 750, times: 2},
 			"soak": {messages: 3000, times: 2}, "full": {messages: 20_000, times: 2},
@@ -88,7 +88,7 @@ var rows = []row{
 	},
 	{
 		id: "X16", name: "SIGSTOP of itself for two leases, before, in and after the effect",
-		compositions: anywhere, smoke: []string{"rich", "postgres"}, fates: fates{pauses, 25},
+		compositions: anywhere, smoke: []string{"full", "postgres"}, fates: fates{pauses, 25},
 		sizes: map[string]size{"smoke": {messages: 150, times: 3},
 			"ci": {messages: 200, times: 3}, "full": {messages: 20_000, times: 3}},
 		allowed: tolerated([]reason{byPause}, []reason{byPause}),
@@ -96,7 +96,7 @@ var rows = []row{
 	},
 	{
 		id: "X12", name: "1 % of the replies dropped", compositions: onRedis,
-		smoke: []string{"rich"}, soak: []string{"rich"},
+		smoke: []string{"full"}, soak: []string{"full"},
 		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropReply, Probability: 0.01}),
 		counts:  []string{"replies dropped"},
 		sizes: map[string]size{
@@ -116,7 +116,7 @@ var rows = []row{
 	},
 	{
 		id: "X14-X15", name: "1 % of the requests dropped, and of the replies torn",
-		compositions: onRedis, smoke: []string{"mixed"},
+		compositions: onRedis, smoke: []string{"compact"},
 		nemeses: wire(redisproxy.Rule{Action: redisproxy.DropRequest, Probability: 0.01},
 			tear(1), tear(2), tear(3), tear(5), tear(9), tear(40)),
 		counts: []string{"requests dropped", "replies torn"},
@@ -125,8 +125,8 @@ var rows = []row{
 		allowed: tolerated([]reason{byOutage}, nil),
 	},
 	{
-		id: "X17", name: "Redis stopped for 1.5 s", compositions: onRedis, smoke: []string{"rich"},
-		nemeses: freeze, counts: []string{"frozen"}, soak: []string{"rich"},
+		id: "X17", name: "Redis stopped for 1.5 s", compositions: onRedis, smoke: []string{"full"},
+		nemeses: freeze, counts: []string{"frozen"}, soak: []string{"full"},
 		sizes: map[string]size{
 			"smoke": {messages: 500, times: 2, strikes: 1},
 			"ci":    {messages: 500, times: 2, strikes: 1},
@@ -139,7 +139,7 @@ var rows = []row{
 	{
 		id: "X18", name: "Redis killed and started, appendfsync always", compositions: onRedis,
 		smoke: []string{"compact"}, nemeses: restart, counts: []string{"killed"},
-		soak: []string{"rich", "compact"},
+		soak: []string{"full", "compact"},
 		sizes: map[string]size{
 			"smoke": {messages: 500, times: 2, strikes: 1},
 			"ci":    {messages: 600, times: 2, strikes: 2},
@@ -150,9 +150,9 @@ var rows = []row{
 		allowed:     tolerated([]reason{byOutage}, nil), bearsErrors: true,
 	},
 	{
-		id: "X18e", name: "the same, appendfsync everysec", compositions: []string{"rich"},
+		id: "X18e", name: "the same, appendfsync everysec", compositions: []string{"full"},
 		nemeses: restartEverysec, counts: []string{"killed"},
-		soak: []string{"rich"}, verdict: either,
+		soak: []string{"full"}, verdict: either,
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2, strikes: 1},
 			"ci":    {messages: 600, times: 2, strikes: 2},
@@ -164,7 +164,7 @@ var rows = []row{
 	},
 	{
 		id: "X19", name: "Redis killed and started, without persistence",
-		compositions: []string{"rich", "seen"}, smoke: []string{"seen"},
+		compositions: []string{"full", "seen"}, smoke: []string{"seen"},
 		nemeses: restartEmpty, counts: []string{"killed"}, verdict: porcupine.Illegal,
 		sizes: map[string]size{
 			"smoke": {messages: 500, times: 2, strikes: 1},
@@ -175,8 +175,8 @@ var rows = []row{
 		allowed:     tolerated([]reason{byOutage, byAmnesia}, nil), bearsErrors: true,
 	},
 	{
-		id: "X20", name: "FLUSHALL", compositions: []string{"rich", "seen", "layered"},
-		smoke:   []string{"rich"},
+		id: "X20", name: "FLUSHALL", compositions: []string{"full", "seen", "layered"},
+		smoke:   []string{"full"},
 		nemeses: flush, counts: []string{"FLUSHALL"}, verdict: porcupine.Illegal,
 		sizes: map[string]size{
 			"smoke": {messages: 500, times: 2, strikes: 2},
@@ -188,7 +188,7 @@ var rows = []row{
 	},
 	{
 		id: "X25", name: "Redis full for 1 s, noeviction", compositions: onRedis,
-		smoke: []string{"rich"}, nemeses: full, counts: []string{"full", "refused as full"},
+		smoke: []string{"full"}, nemeses: full, counts: []string{"full", "refused as full"},
 		sizes: map[string]size{
 			"smoke": {messages: 500, times: 2, strikes: 1},
 			"ci":    {messages: 500, times: 2, strikes: 1},
@@ -199,7 +199,7 @@ var rows = []row{
 	},
 	{
 		id: "X40", name: "processes killed and stopped, Redis stopped and killed",
-		compositions: []string{"rich", "compact", "asked"}, smoke: []string{"compact"},
+		compositions: []string{"full", "compact", "asked"}, smoke: []string{"compact"},
 		fates: fates{slices.Concat(crashes, pauses), 40}, counts: []string{"frozen", "killed"},
 		nemeses: func(c *conductor, s *servers, strikes int) []*nemesis {
 			return slices.Concat(restart(c, s, strikes), freeze(c, s, strikes))
@@ -249,7 +249,7 @@ var rows = []row{
 	},
 	{
 		id: "X22", name: "Redis primary killed, replica promoted",
-		compositions: []string{"rich", "seen"}, smoke: []string{"rich"},
+		compositions: []string{"full", "seen"}, smoke: []string{"full"},
 		pair: true, nemeses: promote,
 		counts: []string{"promoted"}, verdict: either,
 		sizes: map[string]size{
@@ -272,7 +272,7 @@ var rows = []row{
 		allowed: tolerated([]reason{byOutage}, nil), bearsErrors: true,
 	},
 	{
-		id: "X21", name: "keys evicted for 1 s", compositions: []string{"rich", "seen"},
+		id: "X21", name: "keys evicted for 1 s", compositions: []string{"full", "seen"},
 		smoke: []string{"seen"}, nemeses: evict, counts: []string{"evicting", "evicted"}, verdict: porcupine.Illegal,
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2, strikes: 1},
@@ -307,7 +307,7 @@ var rows = []row{
 		compositions: append(slices.Clone(onRedis), "postgres"),
 		smoke:        []string{"compact", "postgres"},
 		clock:        true, nemeses: shiftClock, counts: []string{"clock shifted"}, verdict: either,
-		soak: []string{"rich"},
+		soak: []string{"full"},
 		sizes: map[string]size{
 			"smoke": {messages: 400, times: 2, strikes: 4},
 			"ci":    {messages: 600, times: 2, strikes: 4},
@@ -328,7 +328,7 @@ var rows = []row{
 	},
 	{
 		id: "X34", name: "fifty keys, everybody at once", compositions: anywhere, capacity: 40,
-		smoke: []string{"rich", "compact", "mixed", "layered", "postgres"},
+		smoke: []string{"full", "compact", "layered", "postgres"},
 		sizes: map[string]size{
 			"smoke": {messages: 50, times: 20},
 			"ci":    {messages: 50, times: 40}, "full": {messages: 50, times: 10_000},
