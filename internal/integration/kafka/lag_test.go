@@ -1,6 +1,7 @@
 package kafka_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -136,6 +137,11 @@ func testLags(t *testing.T, addrs []string, topic string) {
 		if err := txn.EndTransaction(t.Context(), kgo.TransactionEndTry(committed)); err != nil {
 			t.Fatal(err)
 		}
+		// The broker answers before the mark is there.
+		eventually(t, 10*time.Second, func() (bool, string) {
+			end, err := native.GetOffset(topic, 0, sarama.OffsetNewest)
+			return err == nil && end == marks[committed]+1, fmt.Sprint("the log ends at ", end, err)
+		})
 		want("of a transaction", time.Hour)
 		commit(0, marks[committed])
 		want("a mark alone", 0)

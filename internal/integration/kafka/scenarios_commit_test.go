@@ -39,10 +39,7 @@ func crashBetweenRecordAndCommit(t *testing.T, f flavor) {
 	if at := s.committed(0) + s.committed(1); at != 0 {
 		t.Fatalf("%d offsets were committed in spite of the fault", at)
 	}
-	eventually(t, 10*time.Second, func() (bool, string) { // or the broker would take a late commit
-		left := s.assigned()
-		return len(left) == 0, fmt.Sprint("in the group still: ", left)
-	})
+	s.gone()
 	refused.Remove()
 
 	second := s.join(nil)

@@ -196,6 +196,7 @@ func crashAroundTheTransaction(t *testing.T, f flavor) {
 				})
 			}
 			first.crash()
+			s.gone()
 			refused.Remove()
 			second := s.join(nil)
 			s.wantAll(20*time.Second, second)

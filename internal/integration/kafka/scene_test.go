@@ -245,6 +245,16 @@ func (s *scene) committedToEnd() (bool, string) {
 	return true, ""
 }
 
+// gone waits until members that have crashed are out of the group: until then the broker would take
+// a commit of theirs that comes late.
+func (s *scene) gone() {
+	s.t.Helper()
+	eventually(s.t, 10*time.Second, func() (bool, string) {
+		left := s.assigned()
+		return len(left) == 0, fmt.Sprint("in the group still: ", left)
+	})
+}
+
 // assigned is which member has which partitions, as the broker knows it, in no order.
 func (s *scene) assigned() [][]int32 {
 	var all [][]int32

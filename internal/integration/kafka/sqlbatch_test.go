@@ -201,6 +201,7 @@ func sqlBatchCrash(t *testing.T, f flavor, after bool) {
 	waitFor(t, reached, "the member did not get so far")
 	first.crash()
 	close(crashed)
+	s.gone()
 	refused.Remove()
 	if len(s.ledger.missing(s.ids())) == len(s.ids()) {
 		t.Error("nothing was committed before the crash: nothing was delivered again")
