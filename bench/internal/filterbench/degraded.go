@@ -27,38 +27,30 @@ import (
 // that was damaged. An id that was fed and is called new would be a second effect.
 func (e *env) degraded(all *harness.Groups) {
 	keys := min(40_000, e.most())
-	add := func(title string, measure func(rows figures, keys int)) {
+	add := func(title string, measure func(s *harness.Setup, keys int)) {
 		all.Add("degraded", 0, title, func(_ context.Context, s *harness.Setup) {
-			measure(figures{s}, keys)
+			measure(s, keys)
 		})
 	}
-	add("ten times the plan, no more memory", func(rows figures, keys int) {
-		overloaded(rows, "10x the plan, no more memory", keys, 1)
+	add("ten times the plan, no more memory", func(s *harness.Setup, keys int) {
+		overloaded(s, "10x the plan, no more memory", keys, 1)
 	})
-	add("ten times the plan, 20 times the memory", func(rows figures, keys int) {
-		overloaded(rows, "10x the plan, up to 20x the memory", keys, 20)
+	add("ten times the plan, 20 times the memory", func(s *harness.Setup, keys int) {
+		overloaded(s, "10x the plan, up to 20x the memory", keys, 20)
 	})
 	add("crafted ids", crafted)
 	add("emptied", emptied)
 	add("damaged snapshot", damaged)
 }
 
-type figures struct{ *harness.Setup }
-
-func (f figures) add(name, side string, value float64, unit string, goal harness.Goal) {
-	f.Row(harness.Figure(name, side, value, unit, goal))
-}
-
-// none of what is counted here may be.
-func (f figures) none(name, side string, count int, unit string) {
-	f.add(name, side, float64(count), unit, harness.Goal("<= 0 "+unit))
+// none of what is counted may be there.
+func none(s *harness.Setup, name, side string, count int, unit string) {
+	s.Figure(name, side, float64(count), unit).Wants(harness.Goal("<= 0 " + unit))
 }
 
 func share(n, of int) float64 { return 100 * float64(n) / float64(of) }
 
-const noGoal harness.Goal = ""
-
-func overloaded(rows figures, name string, keys int, memory uint64) {
+func overloaded(s *harness.Setup, name string, keys int, memory uint64) {
 	o := options(keys)
 	plan := must.Get(o.Plan())
 	o.MaxBytes = int64(memory * plan.Bytes)
@@ -69,12 +61,12 @@ func overloaded(rows figures, name string, keys int, memory uint64) {
 	}
 	fed, fresh := answersOf(f, n, id), answersOf(f, n, unknown)
 	grown := float64(f.Stats().Bytes) / float64(plan.Bytes/uint64(plan.Generations))
-	rows.none(name+": ids that were fed and are New", "fed", fed[bloom.ProvenNew], "ids")
-	rows.add(name+": new ids that are New", "new", share(fresh[bloom.ProvenNew], n), "%", noGoal)
-	rows.add(name+": new ids that are Maybe", "maybe", share(fresh[bloom.Maybe], n), "%", noGoal)
-	rows.add(name+": new ids that are Unknown(Saturated)", "unknown",
-		share(fresh[bloom.Unknown], n), "%", noGoal)
-	rows.add(name+": memory of the generation", "memory", grown, "times the plan", noGoal)
+	none(s, name+": ids that were fed and are New", "fed", fed[bloom.ProvenNew], "ids")
+	s.Figure(name+": new ids that are New", "new", share(fresh[bloom.ProvenNew], n), "%")
+	s.Figure(name+": new ids that are Maybe", "maybe", share(fresh[bloom.Maybe], n), "%")
+	s.Figure(name+": new ids that are Unknown(Saturated)", "unknown",
+		share(fresh[bloom.Unknown], n), "%")
+	s.Figure(name+": memory of the generation", "memory", grown, "times the plan")
 }
 
 func answersOf(f *bloom.Filter, n int, id func(uint64) [16]byte) (count [3]int) {
@@ -86,7 +78,7 @@ func answersOf(f *bloom.Filter, n int, id func(uint64) [16]byte) (count [3]int) 
 }
 
 // crafted counts victims after an attacker, who knows one secret, had ids of his choice added.
-func crafted(rows figures, keys int) {
+func crafted(s *harness.Setup, keys int) {
 	const victims = 16
 	known := [16]byte{}
 	o := options(keys)
@@ -95,34 +87,33 @@ func crafted(rows figures, keys int) {
 	for n := range uint64(victims) {
 		ids = append(ids, craft(known, unknown(n), plan.Bits/512, n<<32)...)
 	}
-	rows.add("crafted ids that make one victim Maybe", "attacker", float64(len(ids))/victims, "ids",
-		noGoal)
-	under := func(name string, secret []byte, goal harness.Goal) {
+	s.Figure("crafted ids that make one victim Maybe", "attacker", float64(len(ids))/victims, "ids")
+	under := func(name string, secret []byte) *harness.Row {
 		o.Secret = secret
 		f, _ := open(o)
 		for _, id := range ids {
 			f.Add(id)
 		}
 		maybe := answersOf(f, victims, unknown)[bloom.Maybe]
-		rows.add(name, "victims", share(maybe, victims), "%", goal)
+		return s.Figure(name, "victims", share(maybe, victims), "%")
 	}
-	under("victims that are Maybe, secret known to the attacker", known[:], noGoal)
-	under("victims that are Maybe, random secret (default)", nil, "<= 0 %")
+	under("victims that are Maybe, secret known to the attacker", known[:])
+	under("victims that are Maybe, random secret (default)", nil).Wants("<= 0 %")
 }
 
 // emptied is a process that begins again, with and without a feed that is loading.
-func emptied(rows figures, keys int) {
+func emptied(s *harness.Setup, keys int) {
 	f := must.Get(bloom.New(options(keys)))
 	before := answersOf(f, keys, id)
 	f.Begin(bloom.Source{Name: source})
 	loading := answersOf(f, keys, id)
 	const fed = "ids that were fed to another process and are New"
-	rows.none("emptied, no feed: "+fed, "no feed", before[bloom.ProvenNew], "ids")
-	rows.none("emptied, loading: "+fed, "loading", loading[bloom.ProvenNew], "ids")
+	none(s, "emptied, no feed: "+fed, "no feed", before[bloom.ProvenNew], "ids")
+	none(s, "emptied, loading: "+fed, "loading", loading[bloom.ProvenNew], "ids")
 }
 
 // damaged flips a byte of a snapshot at a time.
-func damaged(rows figures, _ int) {
+func damaged(s *harness.Setup, _ int) {
 	const flips = 400
 	o := stored(400)
 	var good bytes.Buffer
@@ -139,7 +130,7 @@ func damaged(rows figures, _ int) {
 	}
 	// The one that was not damaged is loaded.
 	must.Get(g.Load(bytes.NewReader(good.Bytes()), bloom.Source{Name: source}))
-	rows.none(fmt.Sprintf("snapshots with a byte changed that were accepted, of %d", flips),
+	none(s, fmt.Sprintf("snapshots with a byte changed that were accepted, of %d", flips),
 		"damaged", accepted, "snapshots")
 }
 
@@ -179,6 +170,7 @@ func craft(secret, victim [16]byte, blocks, from uint64) (ids [][16]byte) {
 
 // rates: how often an id that was never added is Maybe, next to what was planned.
 func (e *env) rates(all *harness.Groups) {
+	const estimated = "estimated from the bits"
 	for _, goal := range []float64{1e-2, 1e-3, 1e-4} {
 		name := fmt.Sprintf("false positives at a goal of %g, ", goal)
 		all.Add("false positives", 0, fmt.Sprintf("false positives, planned %g", goal),
@@ -186,15 +178,11 @@ func (e *env) rates(all *harness.Groups) {
 				o := options(min(1_000_000, e.most())) // rates do not depend on it
 				o.FalsePositives = goal
 				f, asked := filled(o), uint64(float64(e.hits)/goal)
-				planned := f.Plan().FalsePositives
-				observed := float64(maybes(f, asked)) / float64(asked)
-				row := func(side string, rate float64, against string, other float64,
-					most harness.Goal) {
-					s.Row(harness.Compared(name+side, side, rate*1e6, "in a million", against,
-						other*1e6, most))
-				}
-				row("observed", observed, "planned", planned, "<= 1.5x")
-				row("estimated from the bits", f.Stats().Estimated, "observed", observed, noGoal)
+				observed := 1e6 * float64(maybes(f, asked)) / float64(asked)
+				s.Figure(name+"observed", "observed", observed, "in a million").
+					Next("planned", 1e6*f.Plan().FalsePositives).Wants("<= 1.5x")
+				s.Figure(name+estimated, estimated, 1e6*f.Stats().Estimated, "in a million").
+					Next("observed", observed)
 			}).X = goal
 	}
 }
@@ -255,13 +243,13 @@ func (e *env) measureRotation(ctx context.Context, s *harness.Setup) {
 	}
 	for _, side := range []string{rotating, first, parallel, quiet} {
 		all := slices.Sorted(slices.Values(took[side]))
-		row := func(which string, d time.Duration, goal harness.Goal) {
-			s.Row(harness.Figure(fmt.Sprintf("rotation, %s, %s of %d", side, which, len(all)),
-				side, float64(d.Nanoseconds())/1e3, "us", goal))
+		row := func(which string, d time.Duration) *harness.Row {
+			return s.Figure(fmt.Sprintf("rotation, %s, %s of %d", side, which, len(all)), side,
+				float64(d.Nanoseconds())/1e3, "us")
 		}
-		row("median", harness.Percentile(all, 0.5), noGoal)
-		row("slowest", all[len(all)-1], harness.When(side == rotating || side == parallel,
-			"<= 1000 us"))
+		row("median", harness.Percentile(all, 0.5))
+		row("slowest", all[len(all)-1]).
+			Wants(harness.When(side == rotating || side == parallel, "<= 1000 us"))
 	}
 }
 
@@ -323,11 +311,9 @@ func (e *env) measureSnapshots(ctx context.Context, s *harness.Setup) {
 	}
 	size := fmt.Sprintf("file of %.0f MB", float64(must.Get(file.Seek(0, io.SeekEnd)))/1e6)
 	for _, step := range steps {
-		row := harness.Figure(fmt.Sprintf("snapshot of a plan for %s ids, %s, %s",
-			harness.Short(e.most()), step.name, cmp.Or(step.of, size)), step.name,
-			harness.Median(step.took), "s", step.goal)
-		row.Rounds = e.rounds
-		s.Row(row)
+		s.Figure(fmt.Sprintf("snapshot of a plan for %s ids, %s, %s", harness.Short(e.most()),
+			step.name, cmp.Or(step.of, size)), step.name, harness.Median(step.took), "s").
+			Wants(step.goal).Rounds = e.rounds
 	}
 }
 

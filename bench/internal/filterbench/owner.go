@@ -185,24 +185,24 @@ func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
 		do()
 		return before.To(meter.Read(ctx), e.marks)
 	}
-	row := func(side string, goal harness.Goal, samples ...harness.Sample) {
+	row := func(side string, samples ...harness.Sample) *harness.Row {
 		var took []float64 // for all marks
 		for _, s := range samples {
 			took = append(took, float64(e.marks)/s.Rate)
 		}
 		usage := harness.UsageOf(samples)
-		r := harness.Figure(name+side, side, harness.Median(took), "s", goal)
+		r := s.Figure(name+side, side, harness.Median(took), "s")
 		r.Rounds, r.ClientUS, r.ServerUS = len(samples), usage.ClientUS, usage.ServerUS
-		s.Row(r)
+		return r
 	}
 	before := e.memoryOfRedis(ctx)
-	row("begun, marked and folded, in batches of 4096", noGoal, timed(func() {
+	row("begun, marked and folded, in batches of 4096", timed(func() {
 		o.markAll(ctx, e.marks)
 		o.fold(ctx)
 	}))
 	if before > 0 {
-		s.Row(harness.Figure(name+"memory of Redis", "memory of Redis",
-			float64(e.memoryOfRedis(ctx)-before)/float64(e.marks), "bytes/key", noGoal))
+		s.Figure(name+"memory of Redis", "memory of Redis",
+			float64(e.memoryOfRedis(ctx)-before)/float64(e.marks), "bytes/key")
 	}
 	var samples []harness.Sample
 	for range min(e.rounds, 3) { // acquired by others, one after the other
@@ -213,7 +213,7 @@ func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
 			"filterbench: %d members were loaded, of %d that are counted and %d that were marked",
 			s.Members, s.OfMembers, e.marks)
 	}
-	row("acquired and loaded from the sets", "<= 15 s", samples...)
+	row("acquired and loaded from the sets", samples...).Wants("<= 15 s")
 }
 
 // memoryOfRedis is 0 where it is unknown.

@@ -48,19 +48,16 @@ type Row struct {
 	Binds string `json:"binds,omitempty"`
 }
 
-// Figure is a row of something that is not timed in turn. Its workload and parameter are those of
-// the group that it is a row of.
-func Figure(name, side string, value float64, unit string, goal Goal) Row {
-	return Row{Name: name, Side: side, Value: value, Unit: unit, Rounds: 1, Goal: goal,
-		OK: goal.Reached(value, 0)}
+// Next compares the row with another value.
+func (r *Row) Next(against string, other float64) *Row {
+	r.Against, r.AgainstValue, r.Ratio = against, other, r.Value/other
+	r.Spread = [2]float64{r.Ratio, r.Ratio}
+	return r
 }
 
-// Compared is a Figure next to another value.
-func Compared(name, side string, value float64, unit, against string, other float64,
-	goal Goal) Row {
-	r := Figure(name, side, value, unit, goal)
-	r.Against, r.AgainstValue, r.Ratio = against, other, value/other
-	r.Spread, r.OK = [2]float64{r.Ratio, r.Ratio}, goal.Reached(value, r.Ratio)
+// Wants sets the goal, and whether it is reached.
+func (r *Row) Wants(g Goal) *Row {
+	r.Goal, r.OK = g, g.Reached(r.Value, r.Ratio)
 	return r
 }
 

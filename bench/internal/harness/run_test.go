@@ -194,9 +194,10 @@ func TestFailedGroupIsClosed(t *testing.T) {
 
 // Rows of what is not timed in turn are rows of their group.
 func TestFiguresBelongToTheirGroup(t *testing.T) {
-	rows := run(t, Runner{Rounds: 5}, Setup{
-		Rows: []Row{Figure("n", "s", 9, "B", "<= 10 B"),
-			Compared("n", "s", 9, "B", "other", 6, "<= 1x")}})
+	var s Setup
+	s.Figure("n", "s", 9, "B").Wants("<= 10 B")
+	s.Figure("n", "s", 9, "B").Next("other", 6).Wants("<= 1x")
+	rows := run(t, Runner{Rounds: 5}, s)
 	assert.Equal(t, []Row{
 		{Name: "n", Side: "s", Value: 9, Unit: "B", Rounds: 1, Goal: "<= 10 B", OK: true,
 			Workload: "w", X: 3},

@@ -142,6 +142,8 @@ type Group struct {
 type Setup struct {
 	Sides []Side
 	Pairs []Pair
+	// Metric of the pairs that Compare adds from now on.
+	Metric Metric
 	// Multiple that the number of keys of a timing must be of: batch size, callers.
 	Multiple int
 	// MinKeys of one timing, below which the workload is not what it says. It wins over
@@ -173,15 +175,20 @@ func (s *Setup) External(name string, sample func(context.Context) Sample) {
 	s.Sides = append(s.Sides, Side{Name: name, External: sample})
 }
 
-// Compare adds a row to be, of keys/s and without a goal unless the caller changes it, which may be
-// done until the next one is added. Against is a side, or empty.
+// Compare adds a row to be. It may be changed until the next one is added. Against is a side, or
+// empty.
 func (s *Setup) Compare(side, against string) *Pair {
-	s.Pairs = append(s.Pairs, Pair{Side: side, Against: against})
+	s.Pairs = append(s.Pairs, Pair{Side: side, Against: against, Metric: s.Metric})
 	return &s.Pairs[len(s.Pairs)-1]
 }
 
-// Row adds a row that is known.
-func (s *Setup) Row(rows ...Row) { s.Rows = append(s.Rows, rows...) }
+// Figure adds a row of something that is not timed in turn, of the group's workload and parameter
+// unless the caller changes it, which may be done until the next one is added.
+func (s *Setup) Figure(name, side string, value float64, unit string) *Row {
+	s.Rows = append(s.Rows,
+		Row{Name: name, Side: side, Value: value, Unit: unit, Rounds: 1, OK: true})
+	return &s.Rows[len(s.Rows)-1]
+}
 
 // Cleanup is what is called at the end of a group, or of a suite.
 type Cleanup struct{ deferred []func() error }

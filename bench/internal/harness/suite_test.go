@@ -16,7 +16,7 @@ func TestMeasure(t *testing.T) {
 	closed := false
 	server := &Server{Name: "fake", Kind: "a fake on loopback",
 		Version: func(context.Context) string { return "7" }}
-	open := func(_ context.Context, s *Setup) { s.Row(Figure("n", "s", 1, "B", "")) }
+	open := func(_ context.Context, s *Setup) { s.Figure("n", "s", 1, "B") }
 	suite := Suite{Area: "area", Open: func(_ context.Context, _ Options, b *Bench) {
 		b.Defer(func() error { closed = true; return nil })
 		b.Servers = []*Server{server, {Kind: "a test"}}

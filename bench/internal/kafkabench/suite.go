@@ -149,27 +149,25 @@ func (p point) sides() []side {
 }
 
 func (p point) compare(s *harness.Setup) {
-	add := func(side, against string) *harness.Pair {
-		return s.Compare(side, against).Called(p.title()).In(harness.Messages)
-	}
+	s.Metric = harness.Messages
 	for _, l := range layouts {
 		if l.detail && !p.central() {
 			continue
 		}
 		goals := p.central() && !l.detail // next to loops that are written by hand
 		ours := adapterSide(l.name)
-		add(ours, bareSide).Wants(">= 0.8x (stretch 0.9x)").Or = redisSide(l.name)
-		add(ours, naiveSide).Wants(harness.When(goals, ">= 6x (stretch 9x)"))
-		add(ours, byHandSide).Wants(harness.When(goals, ">= 0.65x (stretch 0.8x)"))
+		s.Compare(ours, bareSide).Wants(">= 0.8x (stretch 0.9x)").Or = redisSide(l.name)
+		s.Compare(ours, naiveSide).Wants(harness.When(goals, ">= 6x (stretch 9x)"))
+		s.Compare(ours, byHandSide).Wants(harness.When(goals, ">= 0.65x (stretch 0.8x)"))
 		if goals {
 			s.Compare(ours, byHandSide).Called(p.title() + ", client CPU").In(harness.ClientMicros).
 				Wants("<= 5.5 us (stretch 4.5 us)")
 		}
-		add(redisSide(l.name), "")
+		s.Compare(redisSide(l.name), "")
 	}
-	add(unclaimedSide, bareSide)
+	s.Compare(unclaimedSide, bareSide)
 	for _, side := range []string{bareSide, naiveSide, byHandSide} {
-		add(side, "")
+		s.Compare(side, "")
 	}
 }
 

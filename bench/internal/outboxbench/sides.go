@@ -225,9 +225,7 @@ func (e *env) wakeUp(ctx context.Context, setup *harness.Setup, t *tables, way s
 	}
 	cancel()
 	name := "wake-up by " + way + ", median"
-	row := harness.Figure(name, name, harness.Median(took), "ms", goal)
-	row.Spread = harness.Spread(took)
-	setup.Row(row)
+	setup.Figure(name, name, harness.Median(took), "ms").Wants(goal).Spread = harness.Spread(took)
 	must.Do(g.Wait())
 }
 

@@ -122,11 +122,10 @@ func (e *env) measureMemory(ctx context.Context, s *harness.Setup) {
 		err := must.Try(func() { k.fill(ctx, filling, e.fill) })
 		must.Do(errors.Join(err, filling.Close())) // connections have buffers
 		perKey := float64(e.redis.Memory(ctx)-before) / float64(e.fill)
-		if len(s.Rows) == 0 {
-			s.Row(harness.Figure(name, k.name, perKey, unit, k.goal))
-			continue
+		row := s.Figure(name, k.name, perKey, unit).Wants(k.goal)
+		if first := s.Rows[0]; len(s.Rows) > 1 {
+			row.Next(first.Side, first.Value)
 		}
-		s.Row(harness.Compared(name, k.name, perKey, unit, s.Rows[0].Side, s.Rows[0].Value, k.goal))
 	}
 	e.redis.Empty(ctx)
 }

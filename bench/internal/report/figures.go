@@ -20,13 +20,19 @@ type figure struct {
 	X, Y                    string // labels; of bars X alone
 	Unit                    string // of the rows; of bars empty: any
 	LogX, LogY, Even, Plain bool
-	// Series are the lines, where they are not a side of the family each: "latencies" or "streams".
-	Series string
+	Lines                   []line // where they are not the sides of the family
 	// Bars has one for each side but those of Without: its first row, or its first one At a
 	// parameter.
 	Bars    bool
 	At      *float64
 	Without []string
+}
+
+// line is a side of a family.
+type line struct {
+	Family, Side string
+	P50, P99     bool // its latency in milliseconds, and not its value
+	chart.Series
 }
 
 //go:embed figures.json
@@ -68,14 +74,14 @@ func figures(r harness.Results) (all []drawn) {
 func (f figure) lines(r harness.Results) ([]byte, error) {
 	l := chart.Lines{Title: f.Title, XLabel: f.X, YLabel: cmp.Or(f.Y, f.Unit), LogX: f.LogX,
 		LogY: f.LogY, Plain: f.Plain, Even: f.Even}
-	switch f.Series {
-	case "latencies":
-		l.Series = latencies(r)
-	case "streams":
-		l.Series = streams(r)
-	default:
+	for _, side := range f.Lines {
+		l.Series = append(l.Series, side.of(r, f.Unit))
+	}
+	if len(f.Lines) == 0 {
 		l.Series = sides(r, f.Family, f.Unit)
 	}
+	// A side of one parameter only is no line.
+	l.Series = slices.DeleteFunc(l.Series, func(s chart.Series) bool { return len(s.Points) < 2 })
 	return l.SVG()
 }
 
@@ -115,38 +121,20 @@ func sides(r harness.Results, workload, unit string) (series []chart.Series) {
 		}
 		series[i].Add(row.X, row.Value)
 	}
-	// A side of one parameter only is no line.
-	return slices.DeleteFunc(series, func(s chart.Series) bool { return len(s.Points) < 2 })
-}
-
-func latencies(r harness.Results) (series []chart.Series) {
-	for _, side := range []string{"onceward seen-only", "onceward full", "plain go-redis",
-		"rueidis, MaxFlushDelay 20µs"} {
-		p50 := designs.Styles[side]
-		p99 := p50
-		p50.Name, p99.Name, p99.Dashed, p99.Bold = side, side+", p99", true, false
-		for _, row := range (run{r}).Of("callers") {
-			if row.Side == side && row.P50Micros > 0 {
-				p50.Add(row.X, row.P50Micros/1e3)
-				p99.Add(row.X, row.P99Micros/1e3)
-			}
-		}
-		series = append(series, p50, p99)
-	}
 	return series
 }
 
-func streams(r harness.Results) (series []chart.Series) {
-	for i, m := range [][2]string{{"stream-batch", "batches of 256"}, {"stream-64", "64 callers"},
-		{"stream-1", "one caller"}} {
-		for _, s := range sides(r, m[0], "keys/s") {
-			off := strings.Contains(s.Name, "no local cache")
-			s.Name, s.Color, s.Bold, s.Dashed = m[1]+", cache", i, !off, off
-			if off {
-				s.Name = m[1] + ", no cache"
-			}
-			series = append(series, s)
+func (l line) of(r harness.Results, unit string) chart.Series {
+	for _, row := range (run{r}).Of(l.Family) {
+		switch {
+		case row.Side != l.Side:
+		case l.P50 && row.P50Micros > 0:
+			l.Add(row.X, row.P50Micros/1e3)
+		case l.P99 && row.P99Micros > 0:
+			l.Add(row.X, row.P99Micros/1e3)
+		case !l.P50 && !l.P99 && row.Unit == unit:
+			l.Add(row.X, row.Value)
 		}
 	}
-	return series
+	return l.Series
 }

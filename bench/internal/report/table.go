@@ -300,23 +300,20 @@ func (r run) Rate(p harness.Row, side string) harness.Row {
 // Ratio is that of two sides in the family and at the share of a row.
 func (r run) Ratio(p harness.Row, side, against string) string {
 	for _, row := range r.Of(p.Workload) {
-		if row.X != p.X || row.Side != side || row.Against != against ||
-			row.Unit != harness.Rate.Unit() {
-			continue
-		}
-		if row.Goal != "" && !row.OK {
+		if row.X == p.X && row.Side == side && row.Against == against && row.Unit == p.Unit {
+			if row.OK || row.Goal == "" {
+				return ratio(row.Ratio)
+			}
 			return ratio(row.Ratio) + " (missed: " + string(row.Goal) + ")"
 		}
-		return ratio(row.Ratio)
 	}
 	return ""
 }
 
 // Lookups are those in SQL, with and without a filter, at the share of a row.
 func (r run) Lookups(p harness.Row) string {
-	row, ok := r.Find("layered lookups", p.Side, "lookups", p.X)
-	if !ok {
-		return ""
+	if row, ok := r.Find("layered lookups", p.Side, "lookups", p.X); ok {
+		return number(row.Value) + ", " + number(row.AgainstValue)
 	}
-	return number(row.Value) + ", " + number(row.AgainstValue)
+	return ""
 }

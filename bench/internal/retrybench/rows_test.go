@@ -111,23 +111,22 @@ func row(rounds []Round, side, name, unit, against string, goal harness.Goal, of
 		v, a := of(r)
 		values, others = append(values, v), append(others, a)
 	}
-	r := harness.Compared(name, side, harness.Median(values), unit,
-		against, harness.Median(others), goal)
+	r := *(&harness.Setup{}).Figure(name, side, harness.Median(values), unit).
+		Next(against, harness.Median(others))
 	ratios := harness.Paired(values, others)
 	r.Ratio, r.Spread, r.Rounds, r.Workload = harness.Median(ratios), harness.Spread(ratios),
 		len(rounds), "retry"
-	r.OK = goal.Reached(r.Value, r.Ratio)
-	return r
+	return *r.Wants(goal)
 }
 
 // load are the rows of a line that a figure draws.
-func load(family, name, side string, slots []int, from, to int) (rows []harness.Row) {
+func load(family, name, side string, slots []int, from, to int) []harness.Row {
+	s := &harness.Setup{}
 	for second, n := range PerSecond(slots, to)[from:] {
-		r := harness.Figure(name+", "+side, side, float64(n), perSecond, "")
+		r := s.Figure(name+", "+side, side, float64(n), perSecond)
 		r.Workload, r.X = family, float64(from+second)
-		rows = append(rows, r)
 	}
-	return rows
+	return s.Rows
 }
 
 // Slot is the time over which load is counted.

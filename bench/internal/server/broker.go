@@ -27,28 +27,26 @@ const nodes = 3
 type Broker struct {
 	harness.Server
 	Addrs []string // host:port of its nodes
-	Own   bool     // nobody else uses it
 	Close func() error
 
 	pid int // of its own process; 0: none, or not ours
 }
 
-func newBroker(kind string, own bool, addrs []string, stop func() error) *Broker {
-	return &Broker{Server: harness.Server{Name: "kafka", Kind: kind}, Addrs: addrs, Own: own,
-		Close: stop}
+func newBroker(kind string, addrs []string, stop func() error) *Broker {
+	return &Broker{Server: harness.Server{Name: "kafka", Kind: kind}, Addrs: addrs, Close: stop}
 }
 
 // ConnectBroker uses a Kafka that runs already. Topics of the benchmarks are made there and
 // removed again.
 func ConnectBroker(addrs ...string) *Broker {
-	return newBroker("a Kafka that others use", false, addrs, func() error { return nil })
+	return newBroker("a Kafka that others use", addrs, func() error { return nil })
 }
 
 // EmbedBroker starts an embedded cluster in this process: its work counts as the client's.
 func EmbedBroker() *Broker {
 	cluster := must.Get(kfake.NewCluster(kfake.NumBrokers(nodes)))
-	return newBroker("embedded broker (kfake) in the client's process", true,
-		cluster.ListenAddrs(), func() error { cluster.Close(); return nil })
+	return newBroker("embedded broker (kfake) in the client's process", cluster.ListenAddrs(),
+		func() error { cluster.Close(); return nil })
 }
 
 // ServeBroker is the process that [StartBroker] starts: an embedded cluster that writes its
@@ -76,7 +74,7 @@ func StartBroker(ctx context.Context, program string, args ...string) (b *Broker
 	err = cmd.Start()
 	must.Do(errors.Join(err, to.Close(), out.SetReadDeadline(time.Now().Add(10*time.Second))))
 	kind := fmt.Sprintf("embedded broker of %d nodes (kfake) in a process of its own", nodes)
-	b = newBroker(kind, true, nil, func() error {
+	b = newBroker(kind, nil, func() error {
 		_ = stdin.Close() // which ends it; one that does not listen is killed
 		late := time.AfterFunc(5*time.Second, func() { _ = cmd.Process.Kill() })
 		defer late.Stop()

@@ -31,7 +31,6 @@ func TestStartBroker(t *testing.T) {
 	b, err := StartBroker(t.Context(), os.Args[0], BrokerArg)
 	require.NoError(t, err)
 	assert.Len(t, b.Addrs, nodes)
-	assert.True(t, b.Own)
 	log := Log{Topic: "t", IDs: [][]string{{"a", "b", "c"}, nil, {"d"}}, ValueSize: 30, Keys: 2}
 	b.Write(log)
 	for partition, ids := range log.IDs {
@@ -86,6 +85,5 @@ func TestStartBrokerOfSomethingElse(t *testing.T) {
 func TestOthersBroker(t *testing.T) {
 	b := ConnectBroker("127.0.0.1:1")
 	assert.Nil(t, b.CPU())
-	assert.False(t, b.Own)
 	assert.NoError(t, b.Close())
 }

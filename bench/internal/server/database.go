@@ -22,7 +22,6 @@ type Database struct {
 	harness.Server
 	Dialect sqladapter.Dialect
 	URL     string // for pgx, or the data source name of the others
-	Own     bool   // nobody else uses it
 
 	process // that was started here; SQLite has the folder of its file
 }
@@ -56,11 +55,11 @@ func OpenDatabase(ctx context.Context, b *harness.Bench, dialect sqladapter.Dial
 	case dialect == sqladapter.SQLite:
 		const set = "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)" +
 			"&_pragma=synchronous(FULL)"
-		s.dir, s.Own = must.Get(os.MkdirTemp("", "onceward-bench")), true
+		s.dir = must.Get(os.MkdirTemp("", "onceward-bench"))
 		s.URL = "file:" + filepath.Join(s.dir, "bench.db") + set
 		s.Kind = name + " in a file, every commit on disk"
 	case address == Private:
-		s.Own, s.Kind = true, name+" on loopback, every commit on disk"
+		s.Kind = name + " on loopback, every commit on disk"
 		s.URL = s.start(ctx, kinds[dialect].script)
 	}
 	if dialect == sqladapter.MySQL {

@@ -57,7 +57,6 @@ func TestFamilyTime(t *testing.T) {
 func TestSQLite(t *testing.T) {
 	s := OpenDatabase(t.Context(), &harness.Bench{}, sqladapter.SQLite, "")
 	assert.Nil(t, s.CPU(), "it has no process of its own")
-	assert.True(t, s.Own)
 	assert.Regexp(t, `^3\.`, s.Version(t.Context()))
 	require.NoError(t, s.Close())
 	assert.NoDirExists(t, s.dir)

@@ -129,8 +129,8 @@ func (e *env) size(all *harness.Groups, s *server.Database) {
 		}
 		before := bytes()
 		g.fill(ctx, g.marks, n)
-		setup.Row(harness.Figure(fmt.Sprintf("%s, table and indexes, %d keys in batches of %d",
-			title, n, typical), s.Name, (bytes()-before)/float64(n), "B/key", goal))
+		setup.Figure(fmt.Sprintf("%s, table and indexes, %d keys in batches of %d", title, n,
+			typical), s.Name, (bytes()-before)/float64(n), "B/key").Wants(goal)
 	})
 }
 
