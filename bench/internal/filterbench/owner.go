@@ -22,19 +22,13 @@ import (
 )
 
 const (
-	// freshMembers is how many keys a fresh set of ownedPlan has before it is folded.
-	freshMembers = 16 << 10
-	// ownedPlan is for how many keys a window a partition is planned: with 32 of them some twelve
-	// millions.
-	ownedPlan = 370_000
-	// ownedParts is how many partitions there are: each timing has some that nobody has used.
-	ownedParts = 256
-	// patience is for what takes milliseconds.
-	patience = time.Minute
-
-	ownedWindow = 24 * time.Hour
-	ownedHold   = time.Hour
-	ownedLease  = 30 * time.Second
+	freshMembers = 16 << 10    // of a set of ownedPlan before it is folded
+	ownedPlan    = 370_000     // keys a window of a partition: with 32 of them some twelve millions
+	ownedParts   = 256         // each timing has some that nobody has used
+	patience     = time.Minute // for what takes milliseconds
+	ownedWindow  = 24 * time.Hour
+	ownedHold    = time.Hour
+	ownedLease   = 30 * time.Second
 )
 
 type owner struct {

@@ -15,15 +15,13 @@ import (
 
 // Usage is what one key or message takes. A 0 is unknown.
 type Usage struct {
-	ClientUS float64 `json:"client_us,omitempty"` // CPU microseconds of this process
-	// CPU microseconds of Redis's thread, or of the database
-	ServerUS float64 `json:"server_us,omitempty"`
-	BrokerUS float64 `json:"broker_us,omitempty"` // CPU microseconds of the broker's process
-	// CPU microseconds of the whole machine, other programs included
-	BusyUS    float64 `json:"busy_us,omitempty"`
-	Allocs    float64 `json:"allocs,omitempty"` // heap allocations of this process
-	P50Micros float64 `json:"p50_us,omitempty"` // latency of one call, microseconds
-	P99Micros float64 `json:"p99_us,omitempty"` // latency of one call, microseconds
+	ClientUS  float64 `json:"client_us,omitempty"` // CPU microseconds of this process
+	ServerUS  float64 `json:"server_us,omitempty"` // of Redis's thread, or of the database
+	BrokerUS  float64 `json:"broker_us,omitempty"` // of the broker's process
+	BusyUS    float64 `json:"busy_us,omitempty"`   // of the machine, other programs included
+	Allocs    float64 `json:"allocs,omitempty"`    // heap allocations of this process
+	P50Micros float64 `json:"p50_us,omitempty"`    // latency of one call
+	P99Micros float64 `json:"p99_us,omitempty"`
 }
 
 func (u *Usage) figures() []*float64 {

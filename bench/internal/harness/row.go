@@ -22,8 +22,7 @@ type Results struct {
 	Machine  string            `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	Rows     []Row             `json:"rows"`
-	// LeftOut names what this run could not measure, and why.
-	LeftOut []string `json:"left_out,omitempty"`
+	LeftOut  []string          `json:"left_out,omitempty"` // what it could not measure, and why
 }
 
 // Row is one comparison: what a side reached, next to what another reached in the same
@@ -44,8 +43,7 @@ type Row struct {
 	Side     string  `json:"side,omitempty"`     // that did the work
 	X        float64 `json:"x"`                  // the parameter that the family varies
 	Usage
-	// Binds says which processor the side's rate is bounded by, and how busy each was.
-	Binds string `json:"binds,omitempty"`
+	Binds string `json:"binds,omitempty"` // the processor that bounds the rate; how busy each was
 }
 
 // Next compares the row with another value.

@@ -9,10 +9,8 @@ import (
 
 // Timing is the work of one timing of one side.
 type Timing struct {
-	// Keys to work on, fresh for every timing.
-	Keys []string
-	// Latency has a slot per key. A side that measures single calls fills it.
-	Latency []time.Duration
+	Keys    []string        // to work on, fresh for every timing
+	Latency []time.Duration // a slot per key, for a side that measures single calls
 }
 
 // Run does the work on all keys of a timing. Like everything that a group does it fails with
@@ -21,13 +19,10 @@ type Run = func(context.Context, *Timing)
 
 // Side is one way of doing a workload.
 type Side struct {
-	// Name of the side, as it stands in results and plots.
-	Name string
-	// Prepare brings the server to where the timing begins; it is not timed. Nil: nothing.
-	Prepare Run
+	Name    string // as it stands in results and plots
+	Prepare Run    // to where the timing begins; it is not timed. Nil: nothing
 	Run     Run
-	// MinKeys of one timing of this side, where the setup's are fewer.
-	MinKeys int
+	MinKeys int // of one timing of this side, where the setup's are fewer
 	// External measures elsewhere, such as in another program, and replaces Run.
 	External func(context.Context) Sample
 }
@@ -129,10 +124,8 @@ type Group struct {
 	Workload string  // the family
 	X        float64 // the parameter
 	Title    string  // for people, and for choosing
-	// Detail says that a quick run does without it: a point between others.
-	Detail bool
-	// Unable says why it cannot run on these servers; empty: it can.
-	Unable string
+	Detail   bool    // a quick run does without it: a point between others
+	Unable   string  // why it cannot run on these servers; empty: it can
 	// Open connects and prepares what the group needs. What it has deferred runs also after an
 	// error.
 	Open func(context.Context, *Setup)
@@ -140,26 +133,19 @@ type Group struct {
 
 // Setup is an opened group: the sides that are timed in turn, and the rows that come of it.
 type Setup struct {
-	Sides []Side
-	Pairs []Pair
-	// Metric of the pairs that Compare adds from now on.
-	Metric Metric
-	// Multiple that the number of keys of a timing must be of: batch size, callers.
-	Multiple int
+	Cleanup
+
+	Sides    []Side
+	Pairs    []Pair
+	Rows     []Row  // known when it was opened; they come after those of the pairs
+	Metric   Metric // of the pairs that Compare adds from now on
+	Multiple int    // that the number of keys of a timing must be of: batch size, callers
 	// MinKeys of one timing, below which the workload is not what it says. It wins over
 	// any MaxKeys.
-	MinKeys int
-	// MaxKeys of one timing; 0: the run's.
-	MaxKeys int
-	// Keys makes the keys of a timing. Nil: fresh ones.
-	Keys func(n int) []string
-	// ServerCPU reads that of the server that this group works on, where it is not the one of the
-	// run.
-	ServerCPU CPU
-	// Rows that were known when it was opened; they come after those of the pairs.
-	Rows []Row
-
-	Cleanup
+	MinKeys   int
+	MaxKeys   int                  // of one timing; 0: the run's
+	Keys      func(n int) []string // makes the keys of a timing. Nil: fresh ones
+	ServerCPU CPU                  // of the group's server, where it is not that of the run
 }
 
 // Side adds a side that only runs.

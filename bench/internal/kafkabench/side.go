@@ -42,9 +42,8 @@ const (
 	tail = 20_000
 	// far is env.gap of a run: more than the adapter has claimed of a partition, so that it is a
 	// duplicate of something done.
-	far = 1024
-	// least is the smallest number of messages that is timed.
-	least = 2000
+	far   = 1024
+	least = 2000 // messages of a timing
 )
 
 // side is one way of consuming a log. A further consumer, of another client or another

@@ -29,14 +29,13 @@ type sink struct {
 	rtt  time.Duration
 	want int64
 	got  atomic.Int64
-	all  chan struct{} // closed when want messages have come
+	all  func() // called when want messages have come
 }
 
 func (s *sink) Publish(ctx context.Context, messages []outbox.Message) []error {
 	s.wait(ctx)
-	n := int64(len(messages))
-	if got := s.got.Add(n); got >= s.want && got-n < s.want {
-		close(s.all)
+	if s.got.Add(int64(len(messages))) >= s.want {
+		s.all()
 	}
 	return nil
 }
@@ -58,10 +57,10 @@ func (t *tables) fill(ctx context.Context, timing *harness.Timing) {
 }
 
 func (t *tables) relays(ctx context.Context, n int, rtt time.Duration, timing *harness.Timing) {
-	s := &sink{rtt: rtt, want: int64(len(timing.Keys)), all: make(chan struct{})}
-	ctx, cancel := context.WithCancel(ctx)
+	running, cancel := context.WithCancel(ctx)
 	defer cancel()
-	g, running := errgroup.WithContext(ctx)
+	s := &sink{rtt: rtt, want: int64(len(timing.Keys)), all: cancel}
+	g, running := errgroup.WithContext(running)
 	for range n {
 		r := must.Get(outbox.NewRelay(outbox.RelayConfig{
 			Outbox: t.box, DB: t.db, Publisher: s, Workers: 1,
@@ -69,16 +68,10 @@ func (t *tables) relays(ctx context.Context, n int, rtt time.Duration, timing *h
 		}))
 		g.Go(func() error { return r.Run(running) })
 	}
-	select {
-	case <-s.all:
-	case <-running.Done():
-	}
-	cancel()
 	must.Do(g.Wait())
 	must.True(s.got.Load() == s.want, "%d messages were published of %d", s.got.Load(), s.want)
 	var left int
-	must.Do(t.db.QueryRowContext(context.WithoutCancel(ctx),
-		`SELECT count(*) FROM `+t.table).Scan(&left))
+	must.Do(t.db.QueryRowContext(ctx, `SELECT count(*) FROM `+t.table).Scan(&left))
 	must.True(left == 0, "%d messages are left", left)
 }
 
