@@ -94,13 +94,22 @@ type Pair struct {
 }
 
 // Called names the row.
-func (p *Pair) Called(name string) *Pair { p.Name = name; return p }
+func (p *Pair) Called(name string) *Pair {
+	p.Name = name
+	return p
+}
 
 // As says how the row calls what the side is compared with.
-func (p *Pair) As(text string) *Pair { p.Text = text; return p }
+func (p *Pair) As(text string) *Pair {
+	p.Text = text
+	return p
+}
 
 // In sets the metric.
-func (p *Pair) In(m Metric) *Pair { p.Metric = m; return p }
+func (p *Pair) In(m Metric) *Pair {
+	p.Metric = m
+	return p
+}
 
 // Wants sets the goal, and fails if it is none.
 func (p *Pair) Wants(g Goal) *Pair {

@@ -112,12 +112,13 @@ func (e *env) sides(name string) []string {
 
 // compare adds the medians of each side, and how they compare; last, the 99th percentiles.
 func (e *env) compare(s *harness.Setup, name string) {
-	for _, s.Metric = range []harness.Metric{harness.P50, harness.P99} {
+	for _, metric := range []harness.Metric{harness.P50, harness.P99} {
+		s.Metric = metric
 		for _, side := range e.sides(name) {
-			alone := s.Metric == harness.P50
+			alone := metric == harness.P50
 			for _, c := range family[name].pairs {
 				if c.side == side {
-					s.Compare(side, c.against).Wants(harness.When(s.Metric == harness.P50, c.goal))
+					s.Compare(side, c.against).Wants(harness.When(metric == harness.P50, c.goal))
 					alone = false
 				}
 			}

@@ -199,20 +199,16 @@ func span(micros float64) string {
 
 // number is a figure as people read it: 412 k, 1.25 M, 9.0.
 func number(v float64) string {
-	switch {
-	case v >= 1e6:
-		return fmt.Sprintf("%.2f M", v/1e6)
-	case v >= 1e4:
-		return fmt.Sprintf("%.0f k", v/1e3)
-	case v >= 1e3:
-		return fmt.Sprintf("%.1f k", v/1e3)
-	case v >= 100:
-		return fmt.Sprintf("%.0f", v)
-	case v >= 10:
-		return fmt.Sprintf("%.1f", v)
-	default:
-		return fmt.Sprintf("%.2f", v)
+	for _, form := range []struct {
+		from, unit float64
+		text       string
+	}{{1e6, 1e6, "%.2f M"}, {1e4, 1e3, "%.0f k"}, {1e3, 1e3, "%.1f k"}, {100, 1, "%.0f"},
+		{10, 1, "%.1f"}} {
+		if v >= form.from {
+			return fmt.Sprintf(form.text, v/form.unit)
+		}
 	}
+	return fmt.Sprintf("%.2f", v)
 }
 
 // ratio is 12.3x or 0.95x.
