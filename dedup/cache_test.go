@@ -138,7 +138,7 @@ func TestAgeGrowsInTheCache(t *testing.T) {
 		d := newDeduper(t, store, func(c *dedup.Config) {
 			c.CacheBytes, c.LateAfter, c.Observer = 64<<10, 40*time.Second, told.observer()
 		})
-		origin := dedup.WithOrigin(dedup.Origin{Source: "orders", Offset: 7})
+		origin := func(r *dedup.Request) { r.Origin = dedup.Origin{Source: "orders", Offset: 7} }
 		_, err := dedup.Do(t.Context(), d, "k", returns("v"), origin)
 		require.NoError(t, err)
 		for _, row := range []struct {

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Result is what [Do] returns.
+// Result is what [DoResult] returns.
 type Result[T any] struct {
 	// Value of the effect: this call's own, or the stored one for a Duplicate.
 	Value T
@@ -61,7 +61,14 @@ type Result[T any] struct {
 // also when ctx has ended: the effect has happened. For a request handler choose
 // Config.LeaseTTL below the time after which the sender gives up.
 func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error),
-	opts ...Option) (Result[T], error) {
+	opts ...Option) (T, error) {
+	res, err := DoResult(ctx, d, key, fn, opts...)
+	return res.Value, err
+}
+
+// DoResult is [Do] that also returns whether fn ran, which attempt it was, and what was found.
+func DoResult[T any](ctx context.Context, d *Deduper, key string,
+	fn func(context.Context) (T, error), opts ...Option) (Result[T], error) {
 	if err := d.check(ctx); err != nil {
 		return Result[T]{}, err
 	}

@@ -20,7 +20,7 @@ import (
 func do(t *testing.T, d *dedup.Deduper, key string,
 	fn func(context.Context) (string, error)) (dedup.Result[string], error) {
 	t.Helper()
-	return dedup.Do(t.Context(), d, key, fn)
+	return dedup.DoResult(t.Context(), d, key, fn)
 }
 
 func returns(value string) func(context.Context) (string, error) {
@@ -74,7 +74,7 @@ func TestDoRecordsAReplayedFailureOfAnInnerKey(t *testing.T) {
 	store := dedup.Memory(10)
 	d := newDeduper(t, store, nil)
 	outer := func(ctx context.Context) (string, error) {
-		res, err := dedup.Do(ctx, d, "inner", func(context.Context) (string, error) {
+		res, err := dedup.DoResult(ctx, d, "inner", func(context.Context) (string, error) {
 			return "", dedup.Permanent(errors.New("card declined"))
 		})
 		return res.Value, err
@@ -186,7 +186,7 @@ func TestDoAnswersEveryOutcome(t *testing.T) {
 		first := dedup.WithFingerprint([]byte("one"))
 		_, err = dedup.Do(t.Context(), a, "mismatch", ok, first)
 		require.NoError(t, err)
-		res, err = dedup.Do(t.Context(), b, "mismatch", mustNotRun(t),
+		res, err = dedup.DoResult(t.Context(), b, "mismatch", mustNotRun(t),
 			dedup.WithFingerprint([]byte("two")))
 		require.ErrorIs(t, err, dedup.ErrMismatch)
 		require.Equal(t, dedup.Mismatch, res.Outcome)

@@ -28,7 +28,7 @@ func replay[T any](t *testing.T, value T, stored []byte) {
 	d := newDeduper(t, store, nil)
 	runs := 0
 	for call := range 2 {
-		res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) {
+		res, err := dedup.DoResult(t.Context(), d, "k", func(context.Context) (T, error) {
 			runs++
 			return value, nil
 		})
@@ -50,7 +50,7 @@ func TestDoReplaysEveryKindOfResult(t *testing.T) {
 	t.Run("nil bytes", func(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
 		for range 2 {
-			res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) {
+			res, err := dedup.DoResult(t.Context(), d, "k", func(context.Context) ([]byte, error) {
 				return nil, nil
 			})
 			require.NoError(t, err)
@@ -87,7 +87,7 @@ func testNotKept[T any](t *testing.T, value T) {
 	t.Helper()
 	store := dedup.Memory(10)
 	d := newDeduper(t, store, func(c *dedup.Config) { c.ResultLimit = 100 })
-	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) {
+	res, err := dedup.DoResult(t.Context(), d, "k", func(context.Context) (T, error) {
 		return value, nil
 	})
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func testNotKept[T any](t *testing.T, value T) {
 	rec := wantState(t, store, "k", dedup.StateSucceeded)
 	require.True(t, rec.NoResult, "record %+v", rec)
 	require.Nil(t, rec.Result)
-	res, err = dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) {
+	res, err = dedup.DoResult(t.Context(), d, "k", func(context.Context) (T, error) {
 		t.Error("ran again")
 		return value, nil
 	})
@@ -128,7 +128,7 @@ func TestDoOfAnotherTypeIsUnreadable(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), nil)
 	_, err := do(t, d, "k", returns("not JSON"))
 	require.NoError(t, err)
-	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (receipt, error) {
+	res, err := dedup.DoResult(t.Context(), d, "k", func(context.Context) (receipt, error) {
 		t.Error("ran again")
 		return receipt{}, nil
 	})
@@ -165,7 +165,7 @@ func TestDoOverAMarkHasNoResult(t *testing.T) {
 					wantNoResult(t, d, &receipt{})
 					wantNoResult(t, d, "")
 					wantNoResult(t, d, []byte{})
-					res, err := dedup.Do(t.Context(), d, "k",
+					res, err := dedup.DoResult(t.Context(), d, "k",
 						func(context.Context) (struct{}, error) {
 							return struct{}{}, errors.New("ran")
 						})
@@ -179,7 +179,7 @@ func TestDoOverAMarkHasNoResult(t *testing.T) {
 
 func wantNoResult[T any](t *testing.T, d *dedup.Deduper, value T) {
 	t.Helper()
-	res, err := dedup.Do(t.Context(), d, "k", func(context.Context) (T, error) {
+	res, err := dedup.DoResult(t.Context(), d, "k", func(context.Context) (T, error) {
 		return value, errors.New("ran")
 	})
 	require.ErrorIs(t, err, dedup.ErrNoResult, "a %T", value)
@@ -191,7 +191,7 @@ func TestReplayedBytesBelongToTheirCaller(t *testing.T) {
 	d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) { c.CacheBytes = 64 << 10 })
 	value := []byte("abc")
 	get := func() []byte {
-		res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) {
+		res, err := dedup.DoResult(t.Context(), d, "k", func(context.Context) ([]byte, error) {
 			return value, nil
 		})
 		require.NoError(t, err)

@@ -34,7 +34,7 @@ func TestDoRunsOnceAndReplays(t *testing.T) {
 	runs := 0
 	charge := func(context.Context) (receipt, error) { runs++; return receipt{"ch_1"}, nil }
 	for i, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Duplicate} {
-		res, err := dedup.Do(t.Context(), d, "evt_1", charge)
+		res, err := dedup.DoResult(t.Context(), d, "evt_1", charge)
 		require.NoError(t, err, "call %d", i)
 		require.Equal(t, "ch_1", res.Value.Charge, "call %d", i)
 		require.Equal(t, want, res.Outcome, "call %d", i)
@@ -64,7 +64,7 @@ func TestDoRenewsWhileTheHandlerRuns(t *testing.T) {
 			require.ErrorIs(t, err, dedup.ErrInFlight, "second caller")
 		}
 		require.NoError(t, <-done)
-		res, err := dedup.Do(t.Context(), b, "evt_1", func(context.Context) (string, error) {
+		res, err := dedup.DoResult(t.Context(), b, "evt_1", func(context.Context) (string, error) {
 			return "twice", nil
 		})
 		require.NoError(t, err)

@@ -47,7 +47,7 @@ func ExampleDanger() {
 	defer func() { _ = d.Close(ctx) }()
 
 	for range 2 {
-		res, err := dedup.Do(ctx, d, "evt_1", func(ctx context.Context) (payment, error) {
+		res, err := dedup.DoResult(ctx, d, "evt_1", func(ctx context.Context) (payment, error) {
 			if err := dedup.Danger(ctx); err != nil {
 				return payment{}, dedup.NotBegun(err) // nothing has been sent
 			}

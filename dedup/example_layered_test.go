@@ -22,7 +22,7 @@ func ExampleConfig_leases() {
 	}
 	defer func() { _ = orders.Close(ctx) }()
 	for range 2 {
-		res, err := dedup.Do(ctx, orders, "order 4711", func(context.Context) (string, error) {
+		res, err := dedup.DoResult(ctx, orders, "order 4711", func(context.Context) (string, error) {
 			fmt.Println("shipping")
 			return "parcel 1", nil
 		})

@@ -26,7 +26,7 @@ func ExampleDo() {
 
 	type Receipt struct{ Charge string }
 	for range 2 {
-		res, err := dedup.Do(ctx, d, "evt_1", func(context.Context) (Receipt, error) {
+		receipt, err := dedup.Do(ctx, d, "evt_1", func(context.Context) (Receipt, error) {
 			fmt.Println("charging")
 			return Receipt{Charge: "ch_1"}, nil
 		})
@@ -34,12 +34,28 @@ func ExampleDo() {
 			fmt.Println(err) // not done: do not acknowledge
 			return
 		}
-		fmt.Println(res.Outcome, res.Value.Charge)
+		fmt.Println(receipt.Charge)
 	}
 	// Output:
 	// charging
-	// acquired ch_1
-	// duplicate ch_1
+	// ch_1
+	// ch_1
+}
+
+// DoResult tells who has run the effect.
+func ExampleDoResult() {
+	d, ctx := exampleDeduper(), context.Background()
+	defer func() { _ = d.Close(ctx) }()
+
+	for range 2 {
+		res, err := dedup.DoResult(ctx, d, "evt_1", func(context.Context) (string, error) {
+			return "ch_1", nil
+		})
+		fmt.Println(res.Outcome, res.Attempt, res.Value, err)
+	}
+	// Output:
+	// acquired 1 ch_1 <nil>
+	// duplicate 1 ch_1 <nil>
 }
 
 // A failure that no retry can fix is stored and replayed; any other one releases the

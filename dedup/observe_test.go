@@ -24,7 +24,7 @@ func failingOpen(told *journal) func(*dedup.Config) {
 func runs(t *testing.T, d *dedup.Deduper, key string, opts ...dedup.Option) int {
 	t.Helper()
 	n := 0
-	res, err := dedup.Do(t.Context(), d, key, func(context.Context) (string, error) {
+	res, err := dedup.DoResult(t.Context(), d, key, func(context.Context) (string, error) {
 		n++
 		return "v", nil
 	}, opts...)

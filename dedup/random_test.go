@@ -136,7 +136,7 @@ func TestRandomCallsOnARandomNetwork(t *testing.T) {
 					"seen before it landed, %v", err)
 				return
 			}
-			res, err := dedup.Do(ctx, d, name, r.handler(s))
+			res, err := dedup.DoResult(ctx, d, name, r.handler(s))
 			switch {
 			case err != nil:
 			case res.Outcome == dedup.Acquired && r.acked.Add(1) > 1:

@@ -48,7 +48,8 @@ type Request struct {
 	FirstOnly bool
 }
 
-// Option adds to the [Request] of a single call.
+// Option adds to the [Request] of a single call. A field that has no option of its own is set by a
+// func literal.
 type Option func(*Request)
 
 // WithScope sets Request.Scope.
@@ -58,9 +59,6 @@ func WithScope(scope string) Option { return func(r *Request) { r.Scope = scope 
 func WithFingerprint(payload []byte) Option {
 	return func(r *Request) { r.Fingerprint = FingerprintOf(payload) }
 }
-
-// WithOrigin sets Request.Origin.
-func WithOrigin(o Origin) Option { return func(r *Request) { r.Origin = o } }
 
 // WithLabel sets Request.Label.
 func WithLabel(label string) Option { return func(r *Request) { r.Label = label } }

@@ -25,7 +25,7 @@ func crowd(t *testing.T, d *dedup.Deduper,
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
-			res, err := dedup.Do(t.Context(), d, "k", fn)
+			res, err := dedup.DoResult(t.Context(), d, "k", fn)
 			assert.Equal(t, res.Outcome == dedup.Acquired || res.Outcome == dedup.Duplicate,
 				err == nil, err)
 			mu.Lock()
@@ -189,7 +189,7 @@ func TestFollowersDoNotShareTheirResult(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 10 {
 			wg.Go(func() {
-				res, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) {
+				res, err := dedup.DoResult(t.Context(), d, "k", func(context.Context) ([]byte, error) {
 					return nil, errNet
 				})
 				if !assert.True(t, err == nil && string(res.Value) == "abc",

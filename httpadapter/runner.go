@@ -86,7 +86,7 @@ func (c *claimed) Run(ctx context.Context, key string, effect Effect,
 	if effect == nil {
 		return dedup.Result[[]byte]{}, &dedup.InputError{Field: "Effect", Reason: "is nil"}
 	}
-	return dedup.Do(ctx, c.d, key, func(ctx context.Context) ([]byte, error) {
+	return dedup.DoResult(ctx, c.d, key, func(ctx context.Context) ([]byte, error) {
 		result, _, err := effect(ctx)
 		return result, err
 	}, opts...)

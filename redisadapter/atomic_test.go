@@ -123,8 +123,9 @@ func TestAtomicRecord(t *testing.T) {
 	eachTill(t, func(s *till) {
 		origin := dedup.Origin{Source: "topic", Partition: 3, Offset: 4}
 		atomic := s.claim(s.d, "atomic", dedup.WithFingerprint([]byte("p")),
-			dedup.WithOrigin(origin))
-		plain := s.claim(s.d, "plain", dedup.WithFingerprint([]byte("p")), dedup.WithOrigin(origin))
+			func(r *dedup.Request) { r.Origin = origin })
+		plain := s.claim(s.d, "plain", dedup.WithFingerprint([]byte("p")),
+			func(r *dedup.Request) { r.Origin = origin })
 		must(s, s.store.Atomic(s.Context(),
 			s.d, dedup.Completion{Claim: atomic, Result: []byte("receipt")}, s.incr("atomic")))
 		must(s, plain.Complete(s.Context(), []byte("receipt")))
@@ -137,7 +138,7 @@ func TestAtomicRecord(t *testing.T) {
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			s.Errorf("\n%+v, and Complete leaves\n%+v", got, want)
 		}
-		res, err := dedup.Do(s.Context(), s.d, "atomic", func(context.Context) (string, error) {
+		res, err := dedup.DoResult(s.Context(), s.d, "atomic", func(context.Context) (string, error) {
 			return "again", nil
 		})
 		if err != nil || res.Value != "receipt" {

@@ -46,8 +46,7 @@ func ExampleMoving_namespace() {
 	in := func(d *dedup.Deduper, key string,
 		effect func(context.Context) (string, error)) func(context.Context) (string, error) {
 		return func(ctx context.Context) (string, error) {
-			res, err := dedup.Do(ctx, d, key, effect)
-			return res.Value, err
+			return dedup.Do(ctx, d, key, effect)
 		}
 	}
 	steps := []func(key string) (string, error){

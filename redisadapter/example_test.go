@@ -34,14 +34,14 @@ func Example() {
 	defer func() { _ = d.Close(ctx) }()
 
 	for range 2 { // the same message, delivered twice
-		res, err := dedup.Do(ctx, d, "evt_4711", func(context.Context) (string, error) {
+		receipt, err := dedup.Do(ctx, d, "evt_4711", func(context.Context) (string, error) {
 			fmt.Println("charging")
 			return "receipt 1", nil
 		})
-		fmt.Println(res.Outcome, res.Value, err)
+		fmt.Println(receipt, err)
 	}
 	// Output:
 	// charging
-	// acquired receipt 1 <nil>
-	// duplicate receipt 1 <nil>
+	// receipt 1 <nil>
+	// receipt 1 <nil>
 }

@@ -106,7 +106,7 @@ func (r *relocation) deliver(t *testing.T, keys int, processes ...*dedup.Deduper
 			for _, n := range rand.Perm(keys) {
 				key := fmt.Sprint("key-", n)
 				for try := 0; ; try++ {
-					res, err := dedup.Do(t.Context(), d, key, r.effect(key))
+					res, err := dedup.DoResult(t.Context(), d, key, r.effect(key))
 					if err == nil && res.Value == key {
 						break
 					}

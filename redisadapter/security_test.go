@@ -137,7 +137,7 @@ func TestS11ForgetByLabel(t *testing.T) {
 		must(t, err)
 		t.Cleanup(func() { must(t, d.Close(context.Background())) })
 		run := func(tenant string, i int) dedup.Result[string] {
-			res, err := dedup.Do(t.Context(), d, fmt.Sprint("key-", i),
+			res, err := dedup.DoResult(t.Context(), d, fmt.Sprint("key-", i),
 				func(context.Context) (string, error) { return "private", nil },
 				dedup.WithScope(tenant), dedup.WithLabel(tenant))
 			must(t, err)

@@ -35,7 +35,7 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 			_, err := dedup.Do(t.Context(), d, key, func(context.Context) (string, error) {
 				shipped = append(shipped, payload)
 				return payload, nil
-			}, dedup.WithFingerprint([]byte(payload)), dedup.WithOrigin(at))
+			}, dedup.WithFingerprint([]byte(payload)), func(r *dedup.Request) { r.Origin = at })
 			if err != nil {
 				t.Error(err)
 			}

@@ -41,13 +41,20 @@ func NewTracer(provider trace.TracerProvider, name string) (*Tracer, error) {
 // Keys, labels and texts of errors are in no attribute. While the span is not sampled, all of this
 // is left out, and Do costs what starting that span costs. A nil tracer is dedup.Do alone.
 func Do[T any](ctx context.Context, t *Tracer, d *dedup.Deduper, key string,
+	fn func(context.Context) (T, error), opts ...dedup.Option) (T, error) {
+	res, err := DoResult(ctx, t, d, key, fn, opts...)
+	return res.Value, err
+}
+
+// DoResult is [dedup.DoResult] with the spans of [Do].
+func DoResult[T any](ctx context.Context, t *Tracer, d *dedup.Deduper, key string,
 	fn func(context.Context) (T, error), opts ...dedup.Option) (dedup.Result[T], error) {
 	if t == nil || d == nil || ctx == nil || fn == nil { // dedup.Do says which
-		return dedup.Do(ctx, d, key, fn, opts...)
+		return dedup.DoResult(ctx, d, key, fn, opts...)
 	}
 	ctx, whole := t.spans.Start(ctx, "onceward.do")
 	if !whole.IsRecording() {
-		return dedup.Do(ctx, d, key, fn, opts...)
+		return dedup.DoResult(ctx, d, key, fn, opts...)
 	}
 	defer whole.End() // also when fn panics
 	c := &traced[T]{ctx: ctx, spans: t.spans, whole: whole, fn: fn}
@@ -95,7 +102,7 @@ func (c *traced[T]) link(label string) {
 func (c *traced[T]) do(d *dedup.Deduper, key string, opts []dedup.Option) (dedup.Result[T], error) {
 	label := span.Label(c.whole.SpanContext())
 	if label == "" || !d.Config().KeepLabels {
-		return dedup.Do(c.ctx, d, key, c.effect, opts...)
+		return dedup.DoResult(c.ctx, d, key, c.effect, opts...)
 	}
 	ours := false // the label, and FirstOnly
 	first := func(r *dedup.Request) {
@@ -105,7 +112,7 @@ func (c *traced[T]) do(d *dedup.Deduper, key string, opts []dedup.Option) (dedup
 		r.Label, ours = label, !r.FirstOnly
 		r.FirstOnly = true
 	}
-	res, err := dedup.Do(c.ctx, d, key, c.effect, append(slices.Clip(opts), first)...)
+	res, err := dedup.DoResult(c.ctx, d, key, c.effect, append(slices.Clip(opts), first)...)
 	if !ours || c.complete != nil || !left(d, &res.Record, err) {
 		return res, err
 	}
@@ -114,7 +121,7 @@ func (c *traced[T]) do(d *dedup.Deduper, key string, opts []dedup.Option) (dedup
 		c.link(label)
 	}
 	again := func(r *dedup.Request) { r.Label = label }
-	return dedup.Do(c.ctx, d, key, c.effect, append(slices.Clip(opts), again)...)
+	return dedup.DoResult(c.ctx, d, key, c.effect, append(slices.Clip(opts), again)...)
 }
 
 // left reports whether a claim would have got the key, or Config.Resolve would have been asked,

@@ -58,7 +58,7 @@ func newProcess(t *testing.T, store dedup.Store, change func(*dedup.Config),
 
 func (p *process) do(fn func(context.Context) (string, error),
 	opts ...dedup.Option) (dedup.Result[string], error) {
-	return telemetry.Do(p.t.Context(), p.tracer, p.d, secretKey, fn, opts...)
+	return telemetry.DoResult(p.t.Context(), p.tracer, p.d, secretKey, fn, opts...)
 }
 
 func succeeds(context.Context) (string, error) { return "ch_1", nil }
@@ -438,7 +438,7 @@ func TestDoRefusesWhatDoRefuses(t *testing.T) {
 	if _, err := telemetry.Do(t.Context(), p.tracer, p.d, "", succeeds); !errors.As(err, &input) {
 		t.Errorf("no key: %v", err)
 	}
-	if res, err := telemetry.Do(t.Context(), nil, p.d, "k", succeeds); err != nil ||
+	if res, err := telemetry.DoResult(t.Context(), nil, p.d, "k", succeeds); err != nil ||
 		res.Value != "ch_1" {
 		t.Errorf("no tracer: %+v, %v", res, err)
 	}

@@ -140,7 +140,7 @@ func once[T any](o *Once, m *message.Message, run func() (T, error), hand func(T
 		opts = append(opts, dedup.WithFingerprint(m.Payload))
 	}
 	before := m.Context()
-	res, err := dedup.Do(before, o.d, key, func(ctx context.Context) (T, error) {
+	res, err := dedup.DoResult(before, o.d, key, func(ctx context.Context) (T, error) {
 		m.SetContext(ctx)
 		defer m.SetContext(before)
 		return run()
@@ -189,7 +189,7 @@ func Repository(d *dedup.Deduper, scope string) (middleware.ExpiringKeyRepositor
 // is any bytes, as those of watermill's hashers are, so its SHA-256 in hex is what is claimed.
 func (r repository) IsDuplicate(ctx context.Context, key string) (bool, error) {
 	sum := sha256.Sum256([]byte(key))
-	res, err := dedup.Do(ctx, r.d, hex.EncodeToString(sum[:]),
+	res, err := dedup.DoResult(ctx, r.d, hex.EncodeToString(sum[:]),
 		func(context.Context) (struct{}, error) {
 			return struct{}{}, nil
 		}, dedup.WithScope(r.scope))

@@ -34,7 +34,7 @@ func ExampleFaulty() {
 		fmt.Println(err)
 		return
 	}
-	res, err := dedup.Do(context.Background(), d, "evt_1", func(context.Context) (string, error) {
+	res, err := dedup.DoResult(context.Background(), d, "evt_1", func(context.Context) (string, error) {
 		return "charged", nil
 	})
 	fmt.Println(res.Value, res.Outcome, res.Attempt, err)

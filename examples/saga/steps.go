@@ -144,7 +144,7 @@ func (s *Steps) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.St
 // as done, or it is put on record as failed, and then a Charge that comes later finds that. One
 // that runs at the moment is waited for, by asking again.
 func (s *Steps) Refund(ctx context.Context, _ Trip) error {
-	charge, err := dedup.Do(ctx, s.once, key(ctx, "charge"), func(context.Context) (string, error) {
+	receipt, err := dedup.Do(ctx, s.once, key(ctx, "charge"), func(context.Context) (string, error) {
 		return "", dedup.Permanent(errUndone)
 	})
 	switch {
@@ -160,7 +160,7 @@ func (s *Steps) Refund(ctx context.Context, _ Trip) error {
 	}
 	_, err = dedup.Do(ctx, s.once, key(ctx, "refund"), func(ctx context.Context) (struct{}, error) {
 		attempt, _ := dedup.FromContext(ctx)
-		return struct{}{}, s.bank.refund(ctx, attempt.DownstreamKey("bank"), charge.Value)
+		return struct{}{}, s.bank.refund(ctx, attempt.DownstreamKey("bank"), receipt)
 	})
 	return verdict(err)
 }
@@ -177,5 +177,5 @@ func (s *Steps) Issue(ctx context.Context, trip Trip) (string, error) {
 			}
 			return ticket, err
 		})
-	return ticket.Value, verdict(err)
+	return ticket, verdict(err)
 }

@@ -102,7 +102,7 @@ func (e *env) openBusy(ctx context.Context, s *harness.Setup) {
 	d := work.Full.Open(ctx, s, e.redis.Addr, 0)
 	s.Side(doSide, work.Callers(1, func(ctx context.Context, key string) {
 		ran := false
-		must.Get(dedup.Do(ctx, d.Deduper, key, func(context.Context) (struct{}, error) {
+		must.Get(dedup.DoResult(ctx, d.Deduper, key, func(context.Context) (struct{}, error) {
 			ran = true
 			return struct{}{}, nil
 		}))

@@ -168,13 +168,13 @@ func one(ctx context.Context, d *dedup.Deduper, m message, result []byte) []erro
 	var outcome dedup.Outcome
 	if len(result) == 0 {
 		var res dedup.Result[struct{}]
-		res, err = dedup.Do(ctx, d, m.key, func(context.Context) (struct{}, error) {
+		res, err = dedup.DoResult(ctx, d, m.key, func(context.Context) (struct{}, error) {
 			return struct{}{}, nil
 		})
 		outcome = res.Outcome
 	} else {
 		var res dedup.Result[[]byte]
-		res, err = dedup.Do(ctx, d, m.key, func(context.Context) ([]byte, error) {
+		res, err = dedup.DoResult(ctx, d, m.key, func(context.Context) ([]byte, error) {
 			return result, nil
 		})
 		outcome = res.Outcome

@@ -104,7 +104,9 @@ func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
 		t.Fatal(err)
 	}
 	if flying, err := d.Claim(t.Context(), "flying",
-		dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}),
+		func(r *dedup.Request) {
+			r.Origin = dedup.Origin{Source: "orders", Partition: 3, Offset: 77, Generation: 5}
+		},
 		dedup.WithLabel("order 7")); err != nil || flying.Outcome != dedup.Acquired {
 		t.Fatal(err, flying)
 	}

@@ -40,7 +40,7 @@ func (r *runner) Run(ctx context.Context, key string, effect httpadapter.Effect,
 	// The adapter's label is for people. The span's takes its place, or a repetition had no link to
 	// the first attempt.
 	opts = append(slices.Clip(opts), func(r *dedup.Request) { r.Label = "" })
-	return telemetry.Do(ctx, r.t, r.d, key, func(ctx context.Context) ([]byte, error) {
+	return telemetry.DoResult(ctx, r.t, r.d, key, func(ctx context.Context) ([]byte, error) {
 		result, _, err := effect(ctx)
 		return result, err
 	}, opts...)

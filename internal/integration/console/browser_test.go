@@ -236,8 +236,10 @@ func TestBrowserChanges(t *testing.T) {
 			}
 			return nil, errors.New("the provider did not answer")
 		}, dedup.WithLabel("order 77"),
-		dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 41077,
-			Generation: 12}), dedup.WithFingerprint([]byte("77")))
+		func(r *dedup.Request) {
+			r.Origin = dedup.Origin{Source: "orders", Partition: 3, Offset: 41077,
+				Generation: 12}
+		}, dedup.WithFingerprint([]byte("77")))
 	if err == nil {
 		t.Fatal("the attempt succeeded")
 	}

@@ -136,7 +136,9 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 		t.Fatal(err)
 	}
 	if _, err := r.deduper.Claim(t.Context(), "flying", dedup.WithLabel("order 7"),
-		dedup.WithOrigin(dedup.Origin{Source: "orders", Partition: 3, Offset: 77})); err != nil {
+		func(r *dedup.Request) {
+			r.Origin = dedup.Origin{Source: "orders", Partition: 3, Offset: 77}
+		}); err != nil {
 		t.Fatal(err)
 	}
 	r.doubt("doubtful")

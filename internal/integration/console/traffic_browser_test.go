@@ -104,7 +104,7 @@ func (tr *traffic) consume(o order) {
 				return "", err
 			}
 			return "", errors.New("the provider did not answer")
-		}, dedup.WithOrigin(o.origin))
+		}, func(r *dedup.Request) { r.Origin = o.origin })
 	tr.recent = append(tr.recent, o)
 	tr.recent = tr.recent[max(0, len(tr.recent)-60):]
 }

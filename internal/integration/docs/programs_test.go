@@ -545,6 +545,6 @@ func TestNewcomer(t *testing.T) {
 			t.Errorf("%q, %v; want %q", out, err, want)
 		}
 	}
-	run("charging for evt_1", "acquired R-1")
-	run("duplicate R-1")
+	run("charging for evt_1", "R-1")
+	run("R-1")
 }

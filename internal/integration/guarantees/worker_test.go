@@ -179,7 +179,7 @@ func (w *worker) deliver(k string, handle func(ctx context.Context) (string, err
 	w.t.Helper()
 	for range 100 {
 		var err error
-		if res, err = dedup.Do(w.t.Context(), w.d, k, handle, opts...); dedup.CanAck(err) {
+		if res, err = dedup.DoResult(w.t.Context(), w.d, k, handle, opts...); dedup.CanAck(err) {
 			return res
 		}
 		if !errors.Is(err, dedup.ErrInFlight) {

@@ -87,7 +87,7 @@ func TestKilledAfterDanger(t *testing.T) {
 					t.Fatalf("nobody asks: %v", err)
 				}
 			}
-			res, err := dedup.Do(t.Context(), b.open(t, true), "order-1",
+			res, err := dedup.DoResult(t.Context(), b.open(t, true), "order-1",
 				func(ctx context.Context) (string, error) {
 					if err := dedup.Danger(ctx); err != nil {
 						return "", dedup.NotBegun(err)

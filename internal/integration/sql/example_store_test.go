@@ -40,7 +40,7 @@ func ExampleNewStore() {
 		log.Fatal(err)
 	}
 	for range 2 {
-		res, err := dedup.Do(ctx, payments, "order 4711", func(context.Context) (string, error) {
+		res, err := dedup.DoResult(ctx, payments, "order 4711", func(context.Context) (string, error) {
 			fmt.Println("charging")
 			return "receipt 1", nil
 		})
@@ -92,7 +92,7 @@ func ExampleNewResolver() {
 	}
 	resolved, err := resolver.Pass(ctx) // or Run, in a goroutine of yours
 	fmt.Println(resolved.Succeeded, err)
-	res, err := dedup.Do(ctx, payments, "order 4711", pay)
+	res, err := dedup.DoResult(ctx, payments, "order 4711", pay)
 	fmt.Println(res.Value, res.Outcome, err)
 	// Output:
 	// context deadline exceeded

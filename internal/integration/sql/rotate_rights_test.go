@@ -155,7 +155,7 @@ func TestAClockThatJumpsAheadExpiresNothing(t *testing.T) {
 	for _, message := range fresh {
 		deletes.wantFirst(t, message, false)
 		rotates.wantFirst(t, message, false)
-		res, err := dedup.Do(t.Context(), once, message, func(context.Context) (int, error) {
+		res, err := dedup.DoResult(t.Context(), once, message, func(context.Context) (int, error) {
 			return 2, nil
 		})
 		require.NoError(t, err)

@@ -123,7 +123,7 @@ func (j *payJob) deduper(t *testing.T) *dedup.Deduper {
 // pay charges once, by the book: Danger before the request. at is called at each point
 // where a worker may die.
 func (j *payJob) pay(ctx context.Context, d *dedup.Deduper, at func(point string)) (string, error) {
-	res, err := dedup.Do(ctx, d, j.Key, func(ctx context.Context) (string, error) {
+	res, err := dedup.DoResult(ctx, d, j.Key, func(ctx context.Context) (string, error) {
 		attempt, _ := dedup.FromContext(ctx)
 		at("before danger")
 		if err := dedup.Danger(ctx); err != nil {

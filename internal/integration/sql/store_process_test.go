@@ -60,9 +60,9 @@ func TestDoChild(t *testing.T) {
 			_, err := db.ExecContext(ctx, `INSERT INTO `+j.Ledger+` (message) VALUES ('`+key+`')`)
 			return "shipped " + key, err
 		}
-		res, err := dedup.Do(t.Context(), d, key, effect)
+		res, err := dedup.DoResult(t.Context(), d, key, effect)
 		for errors.Is(err, dedup.ErrInFlight) {
-			res, err = dedup.Do(t.Context(), d, key, effect)
+			res, err = dedup.DoResult(t.Context(), d, key, effect)
 		}
 		if err != nil || res.Value != "shipped "+key {
 			t.Errorf("%s: %q, %v", key, res.Value, err)
