@@ -22,10 +22,11 @@ func ExampleConfig_leases() {
 	}
 	defer func() { _ = orders.Close(ctx) }()
 	for range 2 {
-		res, err := dedup.DoResult(ctx, orders, "order 4711", func(context.Context) (string, error) {
-			fmt.Println("shipping")
-			return "parcel 1", nil
-		})
+		res, err := dedup.DoResult(ctx, orders, "order 4711",
+			func(context.Context) (string, error) {
+				fmt.Println("shipping")
+				return "parcel 1", nil
+			})
 		fmt.Println(res.Value, res.Outcome, err)
 	}
 	// Output:

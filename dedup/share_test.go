@@ -189,14 +189,13 @@ func TestFollowersDoNotShareTheirResult(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 10 {
 			wg.Go(func() {
-				res, err := dedup.DoResult(t.Context(), d, "k", func(context.Context) ([]byte, error) {
+				value, err := dedup.Do(t.Context(), d, "k", func(context.Context) ([]byte, error) {
 					return nil, errNet
 				})
-				if !assert.True(t, err == nil && string(res.Value) == "abc",
-					"%q, %v", res.Value, err) {
+				if !assert.True(t, err == nil && string(value) == "abc", "%q, %v", value, err) {
 					return
 				}
-				res.Value[0] = byte(i)
+				value[0] = byte(i)
 			})
 		}
 		wg.Wait()

@@ -138,11 +138,11 @@ func TestAtomicRecord(t *testing.T) {
 		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
 			s.Errorf("\n%+v, and Complete leaves\n%+v", got, want)
 		}
-		res, err := dedup.DoResult(s.Context(), s.d, "atomic", func(context.Context) (string, error) {
+		value, err := dedup.Do(s.Context(), s.d, "atomic", func(context.Context) (string, error) {
 			return "again", nil
 		})
-		if err != nil || res.Value != "receipt" {
-			s.Errorf("replayed %q, %v", res.Value, err)
+		if err != nil || value != "receipt" {
+			s.Errorf("replayed %q, %v", value, err)
 		}
 		must(s, s.atomic(atomic, s.incr("atomic"))) // has ended
 		s.wantCount("atomic", 1)

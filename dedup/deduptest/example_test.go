@@ -34,9 +34,8 @@ func ExampleFaulty() {
 		fmt.Println(err)
 		return
 	}
-	res, err := dedup.DoResult(context.Background(), d, "evt_1", func(context.Context) (string, error) {
-		return "charged", nil
-	})
+	res, err := dedup.DoResult(context.Background(), d, "evt_1",
+		func(context.Context) (string, error) { return "charged", nil })
 	fmt.Println(res.Value, res.Outcome, res.Attempt, err)
 	fmt.Println(store.Stats().Calls[deduptest.OpClaim], "claims,", store.Stats().LostReplies,
 		"reply lost")

@@ -40,10 +40,11 @@ func ExampleNewStore() {
 		log.Fatal(err)
 	}
 	for range 2 {
-		res, err := dedup.DoResult(ctx, payments, "order 4711", func(context.Context) (string, error) {
-			fmt.Println("charging")
-			return "receipt 1", nil
-		})
+		res, err := dedup.DoResult(ctx, payments, "order 4711",
+			func(context.Context) (string, error) {
+				fmt.Println("charging")
+				return "receipt 1", nil
+			})
 		fmt.Println(res.Value, res.Outcome, err)
 	}
 	swept, err := store.Sweep(ctx, 500) // or RunSweeper, in a goroutine of yours
