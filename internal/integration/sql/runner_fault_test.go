@@ -122,8 +122,8 @@ func (s *shop) runnersDeadlock(t *testing.T, swallow, undo bool) {
 	}
 	if err := s.db.QueryRowContext(t.Context(),
 		`SELECT sum(balance) FROM `+accounts).Scan(&sum); err != nil || sum != want ||
-		runs.Load() != 3 {
-		t.Errorf("the balances add up to %d after %d runs, %v; want %d after 3",
+		runs.Load() < 3 { // the one that runs again may meet the other again
+		t.Errorf("the balances add up to %d after %d runs, %v; want %d after 3 or more",
 			sum, runs.Load(), err, want)
 	}
 	s.wantEffects(t, done)
