@@ -144,9 +144,8 @@ func (s *Steps) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.St
 // as done, or it is put on record as failed, and then a Charge that comes later finds that. One
 // that runs at the moment is waited for, by asking again.
 func (s *Steps) Refund(ctx context.Context, _ Trip) error {
-	receipt, err := dedup.Do(ctx, s.once, key(ctx, "charge"), func(context.Context) (string, error) {
-		return "", dedup.Permanent(errUndone)
-	})
+	receipt, err := dedup.Do(ctx, s.once, key(ctx, "charge"),
+		func(context.Context) (string, error) { return "", dedup.Permanent(errUndone) })
 	switch {
 	case err == nil:
 	case errors.Is(err, dedup.ErrNoResult):
