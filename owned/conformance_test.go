@@ -101,7 +101,7 @@ func TestConformance(t *testing.T) {
 			s := &placing{open(t, b, suiteOptions(b.Prefix))}
 			ready(t, s.Store, Partition{Source: "payments/orders", Number: 3, Count: 4})
 			deduptest.Run(t, deduptest.Harness{
-				DoneOnly: true, OnePartition: true, WalkSteps: 10,
+				SeenOnly: true, OnePartition: true, WalkSteps: 10,
 				New: func(testing.TB) dedup.Store { return s },
 			})
 		})

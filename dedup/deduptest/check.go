@@ -99,7 +99,7 @@ func (c *check) finishes(changes ...dedup.Change) []dedup.Answer {
 			continue
 		}
 		changes[i].Fingerprint = dedup.Fingerprint{}
-		if changes[i].State == dedup.StateSucceeded {
+		if c.h.SeenOnly || changes[i].State == dedup.StateSucceeded {
 			changes[i].Result = nil
 		}
 	}
