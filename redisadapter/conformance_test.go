@@ -135,6 +135,13 @@ func harness(t *testing.T, b redistest.Backend, layout redisadapter.Layout) dedu
 	return h
 }
 
+func openWith(t testing.TB, b redistest.Backend, opts redisadapter.Options) *redisadapter.Store {
+	t.Helper()
+	store, err := redisadapter.New(t.Context(), b.Client, opts)
+	must(t, err)
+	return store
+}
+
 func open(t testing.TB, b redistest.Backend) *redisadapter.Store {
 	t.Helper()
 	store, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix})
