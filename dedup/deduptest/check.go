@@ -14,7 +14,7 @@ const (
 	// long is a lease, hold or window that no check outlives, fake clock or real.
 	long = time.Hour
 	// patience is how long one call of a healthy store may take.
-	patience = 30 * time.Second
+	patience = 2 * time.Minute
 )
 
 // check is one property under test: the test, the store, and calls that fail the test when an
