@@ -33,6 +33,20 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
+// beside is a directory with a clone in it, for the modules that the pages make next to one. There
+// is one for all: in a directory of its own, each program would compile the whole library anew.
+var beside string
+
+func TestMain(m *testing.M) {
+	code := 1
+	if dir, err := os.MkdirTemp("", "onceward-docs-"); err == nil {
+		beside = dir
+		code = m.Run()
+		_ = os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
 // programs builds the whole programs of a page, in their order, and returns where they are. They
 // are built as the page says: in a directory next to a clone, outside of this repository and its
 // workspace, by the commands of the page that make a module of them.
@@ -46,16 +60,21 @@ func programs(t *testing.T, page string, want int) (files []string) {
 		if !strings.HasPrefix(s.code, "package main\n") {
 			continue
 		}
-		dir := t.TempDir()
-		require.NoError(t, os.Symlink(clone, filepath.Join(dir, "onceward")))
+		left, err := filepath.Glob(filepath.Join(beside, "*"))
+		require.NoError(t, err)
+		for _, of := range left { // the program before
+			require.NoError(t, os.RemoveAll(of))
+		}
+		require.NoError(t, os.Symlink(clone, filepath.Join(beside, "onceward")))
+		program := filepath.Join(t.TempDir(), "program")
 		build := exec.CommandContext(t.Context(), "sh", "-ec",
 			strings.Replace(commands, "go mod tidy", "cp ../main.go .\ngo mod tidy", 1)+
-				"\ngo build -o ../program .")
-		build.Dir, build.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(s.code), 0o600))
+				"\ngo build -ldflags=-s -o "+program+" .")
+		build.Dir, build.Env = beside, append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+		require.NoError(t, os.WriteFile(filepath.Join(beside, "main.go"), []byte(s.code), 0o600))
 		out, err := build.CombinedOutput()
 		require.NoError(t, err, "%s:%d: %s", page, s.line, out)
-		files = append(files, filepath.Join(dir, "program"))
+		files = append(files, program)
 	}
 	require.Len(t, files, want, "programs of %s", page)
 	return files
@@ -482,7 +501,8 @@ func TestOperatingGuide(t *testing.T) {
 	files, listen, server := programs(t, "docs/guides/operating.md", 1), address(t),
 		miniredis.RunT(t)
 	command := filepath.Join(t.TempDir(), "onceward")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", command, "./cmd/onceward")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s", "-o", command,
+		"./cmd/onceward")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
