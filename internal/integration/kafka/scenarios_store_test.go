@@ -31,7 +31,7 @@ func storeIsDown(t *testing.T, f flavor) {
 
 // storeGoesDown and comes back while a member is at work.
 func storeGoesDown(t *testing.T, s *scene, down, up func()) {
-	const half = 200
+	const half = outageMessages / 2
 	// The lease is longer than the outage: who has had his effect can still record it.
 	m := s.join(brief, func(mc *memberConfig) {
 		mc.lease, mc.workers, mc.seenOnly = 30*time.Second, 2, true

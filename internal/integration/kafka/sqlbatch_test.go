@@ -152,7 +152,7 @@ func (s *batchShop) wantBatches(n int) {
 // offset is committed before its transaction.
 func TestSQLBatches(t *testing.T) {
 	eachFlavor(t, func(t *testing.T, f flavor) {
-		const n = 200
+		const n = batchMessages
 		s := newBatchShop(t, f, 2)
 		s.produceTwice(n)
 		m := s.joinBatches(moments{})
@@ -175,7 +175,7 @@ func TestSQLBatchCrash(t *testing.T) {
 }
 
 func sqlBatchCrash(t *testing.T, f flavor, after bool) {
-	const n = 200
+	const n = batchMessages
 	s := newBatchShop(t, f, 2)
 	// the crash comes before any commit of offsets
 	refused := s.cluster.Fault(commitFault(kerr.NotCoordinator, -1))
