@@ -20,8 +20,8 @@ import (
 // divided by the number of digests, and no more. With the 64 bits there are, and 400 keys
 // in each of two generations, that is 4e-17.
 func TestFalseDuplicates(t *testing.T) {
-	for _, c := range []struct{ shards, bits, members, asked int }{{1, 12, 300, 2000},
-		{8, 9, 300, 2000}} {
+	for _, c := range []struct{ shards, bits, members, asked int }{{1, 11, 300, 1000},
+		{8, 8, 300, 1000}} {
 		_, client := redistest.Mini(t)
 		opts := layoutOptions("ow", redisadapter.Compact)
 		opts.ExpectedKeys = 400 * c.shards

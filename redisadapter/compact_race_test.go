@@ -113,7 +113,7 @@ func TestOneEffectForEachKey(t *testing.T) {
 // allows. A second effect is wrong if it began before the window had passed since the
 // first was completed.
 func TestEdgesOfGenerations(t *testing.T) {
-	const keys, wave, workers = 1024, 128, 32
+	const keys, wave, workers = edgeKeys, 128, edgeWorkers
 	window := 160 * time.Millisecond
 	behind := []time.Duration{0, 10 * time.Millisecond, 35 * time.Millisecond,
 		150 * time.Millisecond}

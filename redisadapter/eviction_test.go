@@ -110,7 +110,7 @@ func TestNewRefusesEviction(t *testing.T) {
 // TestEvictionRepeatsNothing: with FailClosed no key is claimed again that was acknowledged,
 // and nobody calls Watch. The first row is what the guard is against.
 func TestEvictionRepeatsNothing(t *testing.T) {
-	const keys, batch = 120_000, 500
+	const keys, batch = evictionKeys, 500
 	for _, c := range []struct {
 		policy  string
 		amnesia redisadapter.Amnesia
@@ -122,6 +122,7 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 	} {
 		t.Run(c.policy+"/"+c.amnesia.String(), func(t *testing.T) {
 			client := small(t, c.policy)
+			require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", evictionMemory).Err())
 			opts := redisadapter.Options{
 				Amnesia: c.amnesia, AmnesiaFor: time.Hour,
 				AllowEviction: c.amnesia == redisadapter.GuardOff,

@@ -21,3 +21,7 @@ var movingLayouts = [][2]redisadapter.Layout{
 }
 
 const raceKeys = 4000
+
+const evictionKeys, evictionMemory = 120_000, "16mb"
+
+const edgeKeys, edgeWorkers = 1024, 32

@@ -7,7 +7,7 @@ import "github.com/onceward/onceward/redisadapter"
 // walkSteps keeps the suite's walks short: it runs over many stores. The build tag long
 // has the whole of them.
 const (
-	walkSteps   = 40
+	walkSteps   = 24
 	byHandSteps = 12
 )
 
@@ -19,4 +19,10 @@ var topologyLayouts = []redisadapter.Layout{redisadapter.Full, redisadapter.Comp
 var movingLayouts = [][2]redisadapter.Layout{{redisadapter.Full, redisadapter.Compact}}
 
 // raceKeys is how many keys 64 workers race for.
-const raceKeys = 500
+const raceKeys = 200
+
+// evictionKeys are more than a server of evictionMemory can keep.
+const evictionKeys, evictionMemory = 40_000, "5mb"
+
+// edgeKeys are the keys, 128 at each of the edges of generations, that edgeWorkers race for.
+const edgeKeys, edgeWorkers = 512, 16
