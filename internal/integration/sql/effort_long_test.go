@@ -12,6 +12,7 @@ const (
 	cutRounds        = 1200
 	stormRotations   = 600
 	mariadbRotations = 300
+	killedBeforeEach = true
 	stormControls    = true
 )
 

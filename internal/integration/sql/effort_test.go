@@ -10,8 +10,9 @@ const (
 	fireKills        = 12 // before, between and after the crashes
 	fireEvery        = 20 * time.Millisecond
 	cutRounds        = 36 // of each way to mark, on each engine and in each mode
-	stormRotations   = 40
-	mariadbRotations = 8
+	stormRotations   = 20
+	mariadbRotations = 6
+	killedBeforeEach = false // statement: for the database it is after the one before
 	stormControls    = false // rows that show what the storm does to marks that lack a guard
 )
 
