@@ -82,7 +82,7 @@ func TestKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeKafka()
-	const orders = 600
+	const orders = 240
 	dir := filepath.Join(t.TempDir(), servertest.Prefix(t))
 	start := func() *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
