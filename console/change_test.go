@@ -273,10 +273,10 @@ func finish(r *rig, state dedup.State) {
 	a := r.store.Store.Claim(context.Background(),
 		[]dedup.ClaimRequest{{ID: id, Token: dedup.Token{8}, Lease: time.Minute, Hold: time.Hour,
 			TakeUncertain: true}})[0]
-	c := dedup.Change{ID: id, Token: dedup.Token{8}, Fence: a.Record.Fence,
+	c := dedup.Finish{ID: id, Token: dedup.Token{8}, Fence: a.Record.Fence,
 		Attempt: a.Record.Attempt, Hold: time.Hour, Window: time.Hour, State: state,
 		NotBegun: state == dedup.StateReleased}
-	if b := r.store.Store.Finish(context.Background(), []dedup.Change{c})[0]; b.Err != nil ||
+	if b := r.store.Store.Finish(context.Background(), []dedup.Finish{c})[0]; b.Err != nil ||
 		!b.Written {
 		r.t.Errorf("%+v", b)
 	}

@@ -22,7 +22,7 @@
 //
 // Stores keep a digest of a key, its ID, and lists name that. A key is shown only to who has just
 // typed it in. Of a result its length is shown, unless Options.ShowResult makes a text of it.
-// Labels, which are kept in clear by a Deduper with KeepLabels, are shown. Owner tokens are not.
+// Labels, which are kept in clear by a Deduper with Labels, are shown. Owner tokens are not.
 //
 // # Cost
 //

@@ -36,7 +36,7 @@ var tallyTexts = [tallies]struct{ name, meaning string }{
 	uncertain:   {"found uncertain", "each claim that meets such a key counts again"},
 	leaseLost:   {"leases lost", "their attempts were cancelled"},
 	storeErrors: {"errors of the store", "questions it could not answer, or not yet"},
-	failedOpen:  {"failed open", "effects without a claim, as Config.FailOpen allows"},
+	failedOpen:  {"failed open", "effects without a claim, as the mode FailOpen allows"},
 	ageless: {"duplicates without an age",
 		"done in the same millisecond, or by a layout that does not keep when"},
 }

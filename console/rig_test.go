@@ -53,7 +53,7 @@ func (s *listedStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []de
 	return s.Store.Claim(ctx, reqs)
 }
 
-func (s *listedStore) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (s *listedStore) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	s.mu.Lock()
 	s.writes++
 	s.mu.Unlock()
@@ -144,7 +144,7 @@ func newRig(t *testing.T, o Options) *rig {
 		t.Fatal(err)
 	}
 	r.deduper, err = dedup.New(r.store,
-		dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, KeepLabels: true,
+		dedup.Config{Namespace: "shop", Window: testWindow, LeaseTTL: time.Minute, Labels: true,
 			Observer: observer})
 	if err != nil {
 		t.Fatal(err)

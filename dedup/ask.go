@@ -151,7 +151,7 @@ func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []Clai
 	// Read the clock after the renewal: it took time from all claims, also from those that
 	// it did not renew.
 	now := d.clock()
-	var back []Change
+	var back []Finish
 	for i := range out {
 		a := &out[i]
 		if a.answer.Outcome == Acquired && now >= a.validUntil {
@@ -184,18 +184,18 @@ func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []aske
 // renewMineOnce returns what has to be renewed again.
 func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []asked,
 	mine []int) (again []int) {
-	changes := make([]Change, len(mine))
+	renewals := make([]Renewal, len(mine))
 	for n, i := range mine {
-		changes[n] = Change{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL,
+		renewals[n] = Renewal{ID: reqs[i].ID, Token: reqs[i].Token, Lease: d.cfg.LeaseTTL,
 			Hold: d.cfg.Hold, Window: d.cfg.Window}
 	}
 	sent := d.clock()
-	for n, ans := range inBatches(ctx, d.cfg.StoreTimeout, changes, d.store.Renew) {
+	for n, ans := range inBatches(ctx, d.cfg.StoreTimeout, renewals, d.store.Renew) {
 		a := &out[mine[n]]
 		switch {
 		case ans.Err != nil:
 			if ctx.Err() == nil {
-				d.storeError(changes[n].ID, ans.Err)
+				d.storeError(renewals[n].ID, ans.Err)
 			}
 			a.renewal = ans.Err
 			again = append(again, mine[n])
@@ -214,7 +214,7 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []
 // asked. A request without an answer may have been executed too, or may be executed later:
 // the store returned because its context had ended, and may have left it on its way.
 func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
-	var back, late []Change
+	var back, late []Finish
 	for i, ans := range answers {
 		switch {
 		case ans.Outcome == Acquired:
@@ -231,15 +231,15 @@ func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
 }
 
 // releaseChange gives back a claim that no caller got, so that no effect has run.
-func (d *Deduper) releaseChange(req *ClaimRequest) Change {
-	return Change{ID: req.ID, Token: req.Token, State: StateReleased, Unused: true,
+func (d *Deduper) releaseChange(req *ClaimRequest) Finish {
+	return Finish{ID: req.ID, Token: req.Token, State: StateReleased, Unused: true,
 		Hold: d.cfg.Hold, Window: d.cfg.Window}
 }
 
 // giveBack releases claims that nobody works under, after their callers got their answers.
 // Only the time until the key can be claimed again depends on it. While the store does not
 // answer, the releases gather in orphans.
-func (d *Deduper) giveBack(changes []Change) {
+func (d *Deduper) giveBack(changes []Finish) {
 	if len(changes) == 0 {
 		return
 	}
@@ -257,7 +257,7 @@ func (d *Deduper) giveBack(changes []Change) {
 // giveBackLate is giveBack for claims that may still be on their way to the store, on
 // another connection than their release. One that was not there yet is released once
 // more, when it has either arrived or will not.
-func (d *Deduper) giveBackLate(changes []Change) {
+func (d *Deduper) giveBackLate(changes []Finish) {
 	if len(changes) == 0 {
 		return
 	}
@@ -277,7 +277,7 @@ func (d *Deduper) giveBackLate(changes []Change) {
 
 // release sends the releases and returns those that found nothing to release. Those that
 // were not answered are kept.
-func (d *Deduper) release(changes []Change) (missed []Change) {
+func (d *Deduper) release(changes []Finish) (missed []Finish) {
 	var answers []Answer
 	if len(changes) == 1 { // thousands of these may come at once
 		ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
@@ -286,7 +286,7 @@ func (d *Deduper) release(changes []Change) (missed []Change) {
 	} else {
 		answers = d.sendChanges(context.Background(), changes)
 	}
-	var unanswered []Change
+	var unanswered []Finish
 	for i, ans := range answers {
 		switch {
 		case ans.Err != nil:

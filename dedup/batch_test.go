@@ -274,7 +274,7 @@ func TestCompleteBatchSendsTheRestOnly(t *testing.T) {
 // halfway loses the answers of every batch from its middle on, until one item is left.
 type halfway struct{ *hooked }
 
-func (h *halfway) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (h *halfway) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	answers := h.hooked.Finish(ctx, changes)
 	if len(answers) == 1 {
 		return answers

@@ -27,8 +27,8 @@ func newCache(cfg *Config, store Store, life *life) *cache {
 		return nil
 	}
 	c := &cache{table: newCacheTable(cfg.CacheBytes), start: time.Now()}
-	if teller, ok := store.(forgetTeller); ok {
-		c.watch = newForgetWatch(teller, cfg, life, c)
+	if counter, ok := store.(ForgetCounter); ok {
+		c.watch = newForgetWatch(counter, cfg, life, c)
 	}
 	return c
 }
@@ -122,7 +122,7 @@ func (c *cache) learn(id ID, ans *Answer, asked stamp) {
 // done adds a key that this process finished. stored is what the store holds since: of a
 // change that was sent again it may be older than sent, and it may be bound to more than
 // the change says.
-func (c *cache) done(change *Change, stored *Record, sent stamp) {
+func (c *cache) done(change *Finish, stored *Record, sent stamp) {
 	if c == nil || !change.State.terminal() {
 		return
 	}

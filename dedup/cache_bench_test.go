@@ -54,7 +54,7 @@ func benchmarkCache(b *testing.B, keys int) {
 
 // finished is what the end of a Kafka message leaves behind.
 func finished(c *cache, id ID, result []byte) {
-	change := Change{
+	change := Finish{
 		ID: id, State: StateSucceeded, Attempt: 1, Fence: 1 << 40, Window: time.Hour,
 		Result: result, Origin: Origin{SourceDigest: 1, Partition: 2, Offset: 3, Generation: 4},
 	}

@@ -17,16 +17,11 @@ const (
 	forgetsAhead = forgetsEvery / 2
 )
 
-// forgetTeller is an optional interface of a [Store]; see the comment of Store.
-type forgetTeller interface {
-	Forgets(ctx context.Context) (uint64, error)
-}
-
 // forgetWatch looks whether another process has forgotten something, and then empties the
 // cache. It looks only while there are hits to serve, and has a goroutine only while it
 // looks. A nil watch is that of a store that cannot tell.
 type forgetWatch struct {
-	store   forgetTeller
+	store   ForgetCounter
 	cache   *cache
 	timeout time.Duration
 	life    *life
@@ -50,7 +45,7 @@ type forgetLook struct {
 	ok   bool // set before done is closed
 }
 
-func newForgetWatch(store forgetTeller, cfg *Config, life *life, c *cache) *forgetWatch {
+func newForgetWatch(store ForgetCounter, cfg *Config, life *life, c *cache) *forgetWatch {
 	w := &forgetWatch{store: store, cache: c, timeout: cfg.StoreTimeout, life: life,
 		failed: cfg.Observer.StoreError}
 	w.last.Store(int64(-forgetsEvery))

@@ -25,9 +25,7 @@ func tell() *telling { return &telling{hooked: hook()} }
 func (s *telling) Forgets(ctx context.Context) (uint64, error) {
 	c := s.begin(call{ctx: ctx, method: "Forgets", items: 1})
 	answers := around(s.hooked, c, func() []told {
-		n, err := s.inner.(interface {
-			Forgets(context.Context) (uint64, error)
-		}).Forgets(context.WithoutCancel(ctx))
+		n, err := s.inner.(dedup.ForgetCounter).Forgets(context.WithoutCancel(ctx))
 		return []told{{n + s.offset, err}}
 	}, func(err error) told { return told{0, err} })
 	return answers[0].n, answers[0].err

@@ -136,7 +136,7 @@ func TestAgeGrowsInTheCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, told := hook(), &journal{}
 		d := newDeduper(t, store, func(c *dedup.Config) {
-			c.CacheBytes, c.LateAfter, c.Observer = 64<<10, 40*time.Second, told.observer()
+			c.CacheBytes, c.Window, c.Observer = 64<<10, 80*time.Second, told.observer()
 		})
 		origin := func(r *dedup.Request) { r.Origin = dedup.Origin{Source: "orders", Offset: 7} }
 		_, err := dedup.Do(t.Context(), d, "k", returns("v"), origin)
@@ -149,7 +149,7 @@ func TestAgeGrowsInTheCache(t *testing.T) {
 			c := claim(t, d, "k", origin)
 			assert.Equal(t, row.age, c.Record.Age)
 			assert.Equal(t, row.cause, c.Cause)
-			assert.Equal(t, time.Hour-row.age, c.Record.Remaining)
+			assert.Equal(t, 80*time.Second-row.age, c.Record.Remaining)
 		}
 		assert.Equal(t, 1, store.count("Claim"), "claims reached the store")
 	})

@@ -98,7 +98,7 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 
 // claim is Claim for a call that has been checked and counted.
 func (d *Deduper) claim(ctx context.Context, key string, req *ClaimRequest) (*Claim, error) {
-	req.TakeUncertain = d.cfg.Resolve != nil && !d.cfg.ObserveOnly && !req.FirstOnly
+	req.TakeUncertain = d.cfg.Resolve != nil && d.cfg.Mode != Observe && !req.FirstOnly
 	c := d.claimWaiting(ctx, key, req)
 	if c.finding {
 		c = d.resolve(ctx, c)
@@ -172,7 +172,7 @@ func (d *Deduper) fill(ctx context.Context, c *Claim, ans *Answer, validUntil ti
 	cached bool) {
 	c.Outcome, c.Observed = ans.Outcome, ans.Outcome
 	c.Attempt, c.Record = ans.Record.Attempt, ans.Record
-	c.Cause = causeOf(ans.Outcome, &c.message.origin, &c.Record, d.cfg.LateAfter)
+	c.Cause = causeOf(ans.Outcome, &c.message.origin, &c.Record, d.cfg.Window/2)
 	c.validUntil = validUntil
 	if ans.Err != nil {
 		c.Outcome, c.Observed, c.err = Unknown, Unknown, unknown(ans.Err)
@@ -199,9 +199,9 @@ func (d *Deduper) overrule(ctx context.Context, c *Claim, cached bool) {
 		return
 	case c.left():
 		return // nobody would be held back: it is asked for again, and is claimed then
-	case d.cfg.ObserveOnly:
+	case d.cfg.Mode == Observe:
 		hook = d.cfg.Observer.WouldSkip
-	case c.Outcome == Unknown && d.cfg.FailOpen && passes(c.err) && ctx.Err() == nil:
+	case c.Outcome == Unknown && d.cfg.Mode == FailOpen && passes(c.err) && ctx.Err() == nil:
 		hook = d.cfg.Observer.FailedOpen
 	default:
 		return

@@ -161,7 +161,7 @@ func wantFreeNow(t *testing.T, store *hooked, key string) {
 func TestFailOpenDoesNotRunForACallerThatHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
-		d := newDeduper(t, store, func(c *dedup.Config) { c.FailOpen = true })
+		d := newDeduper(t, store, func(c *dedup.Config) { c.Mode = dedup.FailOpen })
 		store.setBefore(only("Claim", hang))
 		ctx, cancel := context.WithCancelCause(t.Context())
 		go func() { time.Sleep(time.Second); cancel(errors.New("bye")) }()

@@ -134,7 +134,7 @@ func TestHiddenClaimThatCannotBeRenewedIsNotUsed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := hook()
 			// FailOpen must not run the effect while another owner is known to exist.
-			d := newDeduper(t, store, func(c *dedup.Config) { c.FailOpen = true })
+			d := newDeduper(t, store, func(c *dedup.Config) { c.Mode = dedup.FailOpen })
 			store.setAfter(lostOnce)
 			store.setBefore(only("Renew", func(call) error {
 				store.setBefore(nil)

@@ -52,7 +52,7 @@ func TestCloseWaitsForHandlersAndKeptClaims(t *testing.T) {
 func TestEndOfAShadowClaimFreesClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
-		d := newDeduper(t, store, func(c *dedup.Config) { c.FailOpen = true })
+		d := newDeduper(t, store, func(c *dedup.Config) { c.Mode = dedup.FailOpen })
 		store.setBefore(only("Claim", down))
 		c := acquire(t, d, "k")
 		run, _ := c.KeepAlive(t.Context())
@@ -112,8 +112,8 @@ func TestCloseMayBeCalledConcurrently(t *testing.T) {
 func TestCloseThatGivesUpCancelsWhatStillRuns(t *testing.T) {
 	for name, change := range map[string]func(*dedup.Config){
 		"enforce":   nil,
-		"observe":   func(c *dedup.Config) { c.ObserveOnly = true },
-		"fail open": func(c *dedup.Config) { c.FailOpen = true },
+		"observe":   func(c *dedup.Config) { c.Mode = dedup.Observe },
+		"fail open": func(c *dedup.Config) { c.Mode = dedup.FailOpen },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

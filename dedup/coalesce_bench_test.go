@@ -16,20 +16,20 @@ func BenchmarkCoalescer(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	answers := make([]Answer, coalesceBatch)
-	nothing := func(_ context.Context, batch []Change) []Answer { return answers[:len(batch)] }
+	nothing := func(_ context.Context, batch []Finish) []Answer { return answers[:len(batch)] }
 	b.Run("bare", func(b *testing.B) {
 		send := nothing
 		b.ReportAllocs()
 		for b.Loop() {
-			send(ctx, []Change{{}})
+			send(ctx, []Finish{{}})
 		}
 	})
 	for _, callers := range []int{1, 8, 64, 256} {
 		b.Run(fmt.Sprint("callers/", callers), func(b *testing.B) {
 			var l life
 			l.init()
-			c := &coalescer[Change]{
-				send: nothing, id: func(c Change) ID {
+			c := &coalescer[Finish]{
+				send: nothing, id: func(c Finish) ID {
 					return c.ID
 				}, timeout: time.Second, life: &l, crowd: newCrowd(),
 			}

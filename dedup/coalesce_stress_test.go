@@ -25,7 +25,7 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 			c := newTestCoalescer(&batches{})
 			c.timeout = time.Minute
 			c.trip.time = time.Duration(spin) * 20 * time.Microsecond
-			c.send = func(ctx context.Context, batch []Change) []Answer {
+			c.send = func(ctx context.Context, batch []Finish) []Answer {
 				sent.Add(int64(len(batch)))
 				wantDistinct(t, batch)
 				answers := make([]Answer, len(batch))
@@ -44,7 +44,7 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 				}
 				return answers
 			}
-			c.orphans = func(reqs []Change, _ []Answer) { orphaned.Add(int64(len(reqs))) }
+			c.orphans = func(reqs []Finish, _ []Answer) { orphaned.Add(int64(len(reqs))) }
 			var wg sync.WaitGroup
 			for caller := range 200 {
 				wg.Go(func() {
@@ -85,7 +85,7 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 }
 
 // callAndMaybeLeave makes a call, which half of the callers may cancel at any moment.
-func callAndMaybeLeave(c *coalescer[Change], ch Change, leaving *sync.Map) Answer {
+func callAndMaybeLeave(c *coalescer[Finish], ch Finish, leaving *sync.Map) Answer {
 	if rand.IntN(2) == 0 {
 		return c.do(context.Background(), ch)
 	}
@@ -102,7 +102,7 @@ func callAndMaybeLeave(c *coalescer[Change], ch Change, leaving *sync.Map) Answe
 	return c.do(ctx, ch)
 }
 
-func wantDistinct(t *testing.T, batch []Change) {
+func wantDistinct(t *testing.T, batch []Finish) {
 	t.Helper()
 	seen := make(map[ID]bool, len(batch))
 	for _, ch := range batch {

@@ -17,12 +17,12 @@ import (
 // batches records what a coalescer sends.
 type batches struct {
 	mu   sync.Mutex
-	sent [][]Change
-	do   func([]Change) []Answer
+	sent [][]Finish
+	do   func([]Finish) []Answer
 }
 
 // send returns when ctx ends, as the contract of a store has it.
-func (b *batches) send(ctx context.Context, batch []Change) []Answer {
+func (b *batches) send(ctx context.Context, batch []Finish) []Answer {
 	b.mu.Lock()
 	b.sent = append(b.sent, slices.Clone(batch))
 	b.mu.Unlock()
@@ -43,8 +43,8 @@ func (b *batches) count() int {
 }
 
 // echo answers every item with its own attempt number, after a while.
-func echo(after time.Duration) func([]Change) []Answer {
-	return func(batch []Change) []Answer {
+func echo(after time.Duration) func([]Finish) []Answer {
+	return func(batch []Finish) []Answer {
 		time.Sleep(after)
 		answers := make([]Answer, len(batch))
 		for i, c := range batch {
@@ -54,20 +54,20 @@ func echo(after time.Duration) func([]Change) []Answer {
 	}
 }
 
-func newTestCoalescer(b *batches) *coalescer[Change] {
+func newTestCoalescer(b *batches) *coalescer[Finish] {
 	l := &life{}
 	l.init()
-	return &coalescer[Change]{
-		send: b.send, id: func(c Change) ID {
+	return &coalescer[Finish]{
+		send: b.send, id: func(c Finish) ID {
 			return c.ID
 		}, timeout: time.Second, life: l, crowd: newCrowd(),
 	}
 }
 
-func numbered(n int) Change { return Change{ID: ID{byte(n), byte(n >> 8)}, Attempt: n} }
+func numbered(n int) Finish { return Finish{ID: ID{byte(n), byte(n >> 8)}, Attempt: n} }
 
 // drained waits until the coalescer has no sender.
-func drained(t *testing.T, c *coalescer[Change]) {
+func drained(t *testing.T, c *coalescer[Finish]) {
 	t.Helper()
 	synctest.Wait()
 	c.mu.Lock()
@@ -75,7 +75,7 @@ func drained(t *testing.T, c *coalescer[Change]) {
 	assert.Equal(t, 0, c.senders, "when idle")
 	assert.Equal(t, 0, c.sent)
 	assert.False(t, c.gathering, "when idle")
-	assert.Equal(t, queue[Change]{}, c.queue)
+	assert.Equal(t, queue[Finish]{}, c.queue)
 	assert.Equal(t, 0, c.life.behind())
 	assert.Zero(t, c.crowd.n.Load())
 }
@@ -149,7 +149,7 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 		b := &batches{do: echo(time.Second / 2)}
 		c := newTestCoalescer(b)
 		var orphans atomic.Int32
-		c.orphans = func(reqs []Change, answers []Answer) {
+		c.orphans = func(reqs []Finish, answers []Answer) {
 			assert.Len(t, reqs, len(answers))
 			for i := range reqs {
 				orphans.Add(1)
@@ -203,14 +203,14 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 // A store that breaks its contract learns nothing about anybody.
 func TestAnswersOfTheWrongNumberAreUnknown(t *testing.T) {
 	for _, got := range []int{0, 1, 3} {
-		b := &batches{do: func([]Change) []Answer { return make([]Answer, got) }}
-		answers := answered(b.send(t.Context(), []Change{numbered(1), numbered(2)}), 2)
+		b := &batches{do: func([]Finish) []Answer { return make([]Answer, got) }}
+		answers := answered(b.send(t.Context(), []Finish{numbered(1), numbered(2)}), 2)
 		require.Len(t, answers, 2, "%d answers for two items became", got)
 		assert.True(t, OutcomeUnknown(answers[0].Err) && OutcomeUnknown(answers[1].Err),
 			"%d answers for two items became %+v", got, answers)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		b := &batches{do: func([]Change) []Answer { return nil }}
+		b := &batches{do: func([]Finish) []Answer { return nil }}
 		c := newTestCoalescer(b)
 		ans := c.do(context.Background(), numbered(1))
 		assert.True(t, OutcomeUnknown(ans.Err), "%+v", ans)
@@ -222,7 +222,7 @@ func TestAnswersOfTheWrongNumberAreUnknown(t *testing.T) {
 func TestBatchHasItsOwnDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{})
-		c.send = func(ctx context.Context, batch []Change) []Answer {
+		c.send = func(ctx context.Context, batch []Finish) []Answer {
 			<-ctx.Done()
 			return repeat(Answer{Err: ctx.Err()}, len(batch))
 		}

@@ -7,6 +7,22 @@ import (
 	"time"
 )
 
+// Mode is whether a Deduper skips duplicates.
+type Mode uint8
+
+const (
+	// Enforce skips duplicates, and runs nothing while the store cannot be asked.
+	Enforce Mode = iota
+	// Observe runs everything, as if there were no Deduper, and tells the Observer what would
+	// have been skipped. Claims that would have been won are taken and recorded, so that the
+	// report is true. A lost lease cancels no handler, and a record that could not be written
+	// causes no error.
+	Observe
+	// FailOpen is Enforce that runs the effect without a claim while the store cannot be asked,
+	// and tells Observer.FailedOpen. It is for effects that may happen twice.
+	FailOpen
+)
+
 // Config configures a [Deduper]. Namespace, Window and LeaseTTL have no default: they
 // are decisions.
 type Config struct {
@@ -142,26 +158,14 @@ type Config struct {
 	// Default 0: no cache. At least 64 KiB otherwise.
 	CacheBytes int
 
-	// LateAfter is the age beyond which a duplicate is classified as Late, at most
-	// Window. Default half of Window.
-	LateAfter time.Duration
+	// Mode says what is skipped, and what happens while the store cannot be asked. Default
+	// [Enforce].
+	Mode Mode
 
-	// ObserveOnly is Observe mode: everything runs, as if there were no Deduper, and the
-	// Observer is told what would have been skipped. Claims that would have been won are
-	// taken and recorded for real, so that the report is true; but a lost lease cancels
-	// no handler, and a record that could not be written fails nobody. Default false:
-	// Enforce mode, in which duplicates are skipped.
-	ObserveOnly bool
-
-	// FailOpen runs the effect without a claim when the store cannot be asked, and
-	// counts it through Observer.FailedOpen. Only for effects that may happen twice.
-	// Default false: fail closed.
-	FailOpen bool
-
-	// KeepLabels stores Request.Label in clear next to the key's digest. Adapters set labels by
+	// Labels stores Request.Label in clear next to the key's digest. Adapters set labels by
 	// which people recognize a key: method, path and Idempotency-Key of a request, provider,
 	// endpoint and id of a webhook, method and key of a gRPC call. Default false.
-	KeepLabels bool
+	Labels bool
 
 	// Observer is told what happens. Default: nobody.
 	Observer Observer
@@ -227,11 +231,8 @@ func (c Config) complete() (Config, error) {
 	case c.CacheBytes > 0 && c.CacheBytes < minCacheBytes:
 		return c, bad("CacheBytes", "is %d bytes; at least %d are needed, or 0 for no cache",
 			c.CacheBytes, minCacheBytes)
-	case c.LateAfter < 0:
-		return c, bad("LateAfter", "is %v; it must not be negative", c.LateAfter)
-	case c.LateAfter > c.Window:
-		return c, bad("LateAfter", "is %v, longer than Window (%v): no duplicate can be that late",
-			c.LateAfter, c.Window)
+	case c.Mode > FailOpen:
+		return c, bad("Mode", "is %d; Enforce, Observe and FailOpen are known", c.Mode)
 	}
 	return c, c.completeLayers()
 }
@@ -248,9 +249,6 @@ func (c *Config) setDefaults() {
 	}
 	if c.ResultLimit == 0 {
 		c.ResultLimit = defaultResultSize
-	}
-	if c.LateAfter == 0 {
-		c.LateAfter = c.Window / 2
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

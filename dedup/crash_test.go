@@ -22,7 +22,7 @@ type ledger struct {
 	recorded map[dedup.Token]bool
 }
 
-func (l *ledger) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (l *ledger) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	answers := l.Store.Finish(ctx, changes)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -26,7 +26,7 @@ func (g *gauge) in() {
 func (g *gauge) out() { g.now.Add(-1) }
 
 // looping has callers call again and again, and returns when all have stopped.
-func looping(c *coalescer[Change], callers, times int) {
+func looping(c *coalescer[Finish], callers, times int) {
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {
@@ -75,7 +75,7 @@ func TestBatchesUnderWayFollowTheRoundTrip(t *testing.T) {
 				c := newTestCoalescer(&batches{})
 				var direct, learnt gauge
 				g := &direct
-				c.send = func(_ context.Context, batch []Change) []Answer {
+				c.send = func(_ context.Context, batch []Finish) []Answer {
 					if len(batch) > 1 { // not those who came before the crowd
 						g.in()
 						defer g.out()
@@ -186,7 +186,7 @@ func TestClaimBeyondTheCrowdsLimitIsNotReleased(t *testing.T) {
 		assert.ErrorIs(t, err, errCrowded)
 		assert.True(t, OutcomeUnknown(err), err)
 		d.claims.crowd.limit = crowdLimit
-		d.ends.send = func(context.Context, []Change) []Answer {
+		d.ends.send = func(context.Context, []Finish) []Answer {
 			t.Error("a release was sent")
 			return nil
 		}
@@ -201,7 +201,7 @@ func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newTestCoalescer(&batches{})
 				var sends, panics, unknown atomic.Int32
-				c.send = func(context.Context, []Change) []Answer {
+				c.send = func(context.Context, []Finish) []Answer {
 					sends.Add(1)
 					time.Sleep(time.Millisecond)
 					panic(errBoom)
@@ -240,10 +240,10 @@ func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
 func TestLoneCallAllocatesOnce(t *testing.T) {
 	c := newTestCoalescer(&batches{})
 	answers := make([]Answer, 1)
-	c.send = func(context.Context, []Change) []Answer { return answers }
+	c.send = func(context.Context, []Finish) []Answer { return answers }
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	req := []Change{numbered(1)}
+	req := []Finish{numbered(1)}
 	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { c.doOne(ctx, req) }), 1.0)
 }
 
@@ -252,7 +252,7 @@ func TestLoneCallerReturnsWhenItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{do: echo(500 * time.Millisecond)})
 		var orphans int
-		c.orphans = func(reqs []Change, answers []Answer) {
+		c.orphans = func(reqs []Finish, answers []Answer) {
 			orphans += len(reqs)
 			assert.True(t, len(reqs) == 1 && reqs[0].Attempt == 7 &&
 				errors.Is(answers[0].Err, context.DeadlineExceeded), "%v, %v", reqs, answers)
@@ -274,7 +274,7 @@ func TestLoneCallerReturnsWhenItsContextEnds(t *testing.T) {
 func TestLoneCallHasADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{do: echo(time.Minute)})
-		c.orphans = func([]Change, []Answer) { t.Error("its caller is still there") }
+		c.orphans = func([]Finish, []Answer) { t.Error("its caller is still there") }
 		start := time.Now()
 		var left *abandonedError
 		ans := c.do(t.Context(), numbered(1))

@@ -30,7 +30,7 @@ import (
 // is not that of an attempt, or its attempt has ended. Danger is safe for concurrent use.
 //
 // Where the handler runs without a claim (Observe mode that would have skipped, or
-// Config.FailOpen) it writes nothing and returns nil, and in Observe mode it never fails
+// [FailOpen]) it writes nothing and returns nil, and in Observe mode it never fails
 // an attempt.
 func Danger(ctx context.Context) error {
 	c, err := claimUnder(ctx)
@@ -38,7 +38,7 @@ func Danger(ctx context.Context) error {
 		return err
 	}
 	errs := []error{c.danger(ctx)}
-	if c.d.cfg.ObserveOnly {
+	if c.d.cfg.Mode == Observe {
 		forgive(errs)
 	}
 	return errs[0]
@@ -51,7 +51,7 @@ func (c *Claim) danger(ctx context.Context) error {
 	if c.declared.Load() {
 		return nil
 	}
-	if err := c.tell(ctx, Change{Danger: true}); err != nil {
+	if err := c.tell(ctx, Renewal{Danger: true}); err != nil {
 		return err
 	}
 	c.declared.Store(true)
@@ -111,13 +111,13 @@ func (c *Claim) open() error {
 // tell renews the claim, and writes Danger or Steps of the attempt with it. Nil means that
 // the store has acknowledged the change, and that the claim was ours then. An answer that
 // takes longer than the lease says nothing about now.
-func (c *Claim) tell(ctx context.Context, change Change) error {
+func (c *Claim) tell(ctx context.Context, renewal Renewal) error {
 	cfg := &c.d.cfg
-	change.ID, change.Token, change.Fence, change.Attempt = c.id, c.token, c.fence, c.Attempt
-	change.Lease, change.Hold, change.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window
+	renewal.ID, renewal.Token, renewal.Fence = c.id, c.token, c.fence
+	renewal.Lease, renewal.Hold, renewal.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window
 	for try := 0; ; try++ {
 		sent := time.Now()
-		ans := c.d.notes.do(ctx, change)
+		ans := c.d.notes.do(ctx, renewal)
 		if ans.Err == nil && !ans.Held {
 			c.loseFound("another owner was found by what the attempt had to say")
 			return ErrLeaseLost
@@ -131,7 +131,7 @@ func (c *Claim) tell(ctx context.Context, change Change) error {
 			}
 			return nil
 		}
-		c.d.storeError(change.ID, ans.Err)
+		c.d.storeError(renewal.ID, ans.Err)
 		if !passes(ans.Err) || try+1 == askTimes ||
 			sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
 			return unknown(ans.Err)

@@ -24,8 +24,8 @@ type Deduper struct {
 	failures bool           // the store keeps them
 
 	claims *coalescer[ClaimRequest]
-	ends   *coalescer[Change]
-	notes  *coalescer[Change] // what attempts have to say while they run
+	ends   *coalescer[Finish]
+	notes  *coalescer[Renewal] // what attempts have to say while they run
 	reads  *coalescer[ID]
 
 	start    time.Time
@@ -54,17 +54,17 @@ func New(store Store, cfg Config) (*Deduper, error) {
 			return nil, err
 		}
 	}
-	results, failures := keeps(store)
-	if !results && !cfg.SeenOnly {
+	limits := LimitsOf(store)
+	if limits.NoResults && !cfg.SeenOnly {
 		return nil, &InputError{Field: "Config.SeenOnly",
 			Reason: "is not set, and the store keeps no results"}
 	}
-	if err := checkWindows(store, &cfg); err != nil {
+	if err := limits.check(&cfg); err != nil {
 		return nil, err
 	}
-	d := &Deduper{store: store, cfg: cfg, start: time.Now(), failures: failures}
+	d := &Deduper{store: store, cfg: cfg, start: time.Now(), failures: !limits.NoFailures}
 	d.recycle = func([]Answer) {}
-	if s, ok := store.(interface{ Recycle(answers []Answer) }); ok {
+	if s, ok := store.(Recycler); ok {
 		d.recycle = s.Recycle
 	}
 	d.life.init()
@@ -74,12 +74,12 @@ func New(store Store, cfg Config) (*Deduper, error) {
 		send: store.Claim, id: func(r ClaimRequest) ID { return r.ID },
 		orphans: d.releaseOrphans, timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
-	d.ends = &coalescer[Change]{
-		send: store.Finish, id: func(c Change) ID { return c.ID },
+	d.ends = &coalescer[Finish]{
+		send: store.Finish, id: func(c Finish) ID { return c.ID },
 		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
-	d.notes = &coalescer[Change]{
-		send: store.Renew, id: func(c Change) ID { return c.ID },
+	d.notes = &coalescer[Renewal]{
+		send: store.Renew, id: func(c Renewal) ID { return c.ID },
 		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
 	}
 	d.reads = &coalescer[ID]{
@@ -118,36 +118,6 @@ func checkStore(field string, store Store) error {
 	}
 	if m, ok := store.(*memoryStore); ok {
 		return m.checkCapacity()
-	}
-	return nil
-}
-
-// windowed is a [Store] with one window for all keys, or a longest hold.
-type windowed interface {
-	Windows() (window, hold time.Duration)
-}
-
-// windowsOf returns the window and the longest hold of a store; zero is any.
-func windowsOf(store Store) (window, hold time.Duration) {
-	if s, ok := store.(windowed); ok {
-		return s.Windows()
-	}
-	return 0, 0
-}
-
-// checkWindows refuses a window or hold that the store would refuse with each end, when the
-// effect has happened.
-func checkWindows(store Store, cfg *Config) error {
-	window, hold := windowsOf(store)
-	switch {
-	case window != 0 && window != cfg.Window:
-		return &InputError{Field: "Config.Window",
-			Reason: fmt.Sprintf("is %v; its store has one window for all keys, %v",
-				cfg.Window, window)}
-	case hold != 0 && hold < cfg.Hold:
-		return &InputError{Field: "Config.Hold",
-			Reason: fmt.Sprintf("is %v; its store keeps what is unfinished for %v at most",
-				cfg.Hold, hold)}
 	}
 	return nil
 }

@@ -6,12 +6,6 @@ import (
 	"slices"
 )
 
-// finishClaimer is a [Store] that ends and claims in one round trip.
-type finishClaimer interface {
-	FinishClaim(ctx context.Context, changes []Change, reqs []ClaimRequest) (ended,
-		claimed []Answer)
-}
-
 // CompleteAndClaim is [Deduper.CompleteBatch] of one batch and [Deduper.ClaimBatch] of the
 // next in one round trip, where the store can do that: a consumer that always has a next
 // batch saves half its round trips. The finished claims are on record when the call
@@ -31,14 +25,14 @@ func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 	}
 	defer d.life.leave()
 	b := d.planBatch(ctx, reqs)
-	store, ok := d.store.(finishClaimer)
+	store, ok := d.store.(FinishClaimer)
 	if !ok || len(b.send) == 0 || len(b.send) > storeBatch || len(done) == 0 ||
 		len(done) > storeBatch {
 		errs = d.CompleteBatch(ctx, done)
 		b.learn(ctx, d.sendClaims)
 		return errs, b.claims, nil
 	}
-	x := &exchange{d: d, store: store, changes: make(chan []Change), ended: make(chan []Answer, 1)}
+	x := &exchange{d: d, store: store, changes: make(chan []Finish), ended: make(chan []Answer, 1)}
 	errs = errorSlabs.get(len(done))
 	broke := make(chan *storePanic, 1)
 	d.life.begin() // Close waits for it, should the claims panic
@@ -70,14 +64,14 @@ func (x *exchange) end(ctx context.Context, done []Completion, errs []error) (br
 // of them has to send again, it does so by itself.
 type exchange struct {
 	d       *Deduper
-	store   finishClaimer
-	changes chan []Change // closed when the finish is over
+	store   FinishClaimer
+	changes chan []Finish // closed when the finish is over
 	ended   chan []Answer
 	// met is set by each side for itself: its first send is behind it.
 	finishMet, claimMet bool
 }
 
-func (x *exchange) finish(ctx context.Context, changes []Change) []Answer {
+func (x *exchange) finish(ctx context.Context, changes []Finish) []Answer {
 	if x.finishMet {
 		return x.d.sendChanges(ctx, changes)
 	}
@@ -106,7 +100,7 @@ func (x *exchange) claim(ctx context.Context, reqs []ClaimRequest) []Answer {
 
 // keepApart lets no request take over a claim that the same exchange ends. The store may
 // execute the request first, and then the finished effect would run again.
-func keepApart(changes []Change, reqs []ClaimRequest) {
+func keepApart(changes []Finish, reqs []ClaimRequest) {
 	if !slices.ContainsFunc(reqs, func(r ClaimRequest) bool { return r.TakeOverOlderGeneration }) {
 		return
 	}

@@ -19,7 +19,7 @@ type swapper struct {
 	lose  func() error
 }
 
-func (s *swapper) FinishClaim(ctx context.Context, changes []dedup.Change,
+func (s *swapper) FinishClaim(ctx context.Context, changes []dedup.Finish,
 	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	s.trips++
 	ended, claimed = s.inner.Finish(ctx, changes), s.inner.Claim(ctx, reqs)

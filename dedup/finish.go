@@ -91,7 +91,7 @@ func finishOne(ctx context.Context, done Completion) error {
 	d.life.hold()
 	defer d.life.leave()
 	errs := [1]error{d.endOne(ctx, &done)}
-	if d.cfg.ObserveOnly {
+	if d.cfg.Mode == Observe {
 		forgive(errs[:])
 	}
 	return errs[0]
@@ -99,7 +99,7 @@ func finishOne(ctx context.Context, done Completion) error {
 
 // endOne is finish for a single call.
 func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
-	change := make([]Change, 1) // the store may keep it
+	change := make([]Finish, 1) // the store may keep it
 	e := ending{change: &change[0]}
 	if send, err := d.beginEnd(done, &e); !send {
 		return err
@@ -120,7 +120,7 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 	}
 }
 
-func (d *Deduper) sendChanges(ctx context.Context, changes []Change) []Answer {
+func (d *Deduper) sendChanges(ctx context.Context, changes []Finish) []Answer {
 	return inBatches(ctx, d.cfg.StoreTimeout, changes, d.store.Finish)
 }
 
@@ -128,7 +128,7 @@ func (d *Deduper) sendChanges(ctx context.Context, changes []Change) []Answer {
 type ending struct {
 	index  int
 	claim  *Claim
-	change *Change
+	change *Finish
 	until  time.Duration // the end of the lease as it was when the end began, by Deduper.clock
 }
 
@@ -138,7 +138,7 @@ type ending struct {
 // store that renews and cannot record would hold its caller forever. A release does no more
 // than the end of the lease, and in Observe mode nobody is to wait.
 func (d *Deduper) worthTrying(e *ending, tries int) bool {
-	if (e.change.State == StateReleased || d.cfg.ObserveOnly) && tries >= askTimes {
+	if (e.change.State == StateReleased || d.cfg.Mode == Observe) && tries >= askTimes {
 		return false
 	}
 	return d.clock() < e.until
@@ -147,7 +147,7 @@ func (d *Deduper) worthTrying(e *ending, tries int) bool {
 // finish writes the ends and fills errs. Items without an answer are sent again with the
 // same token as long as they are worthTrying; then the answer stays unknown.
 func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
-	send func(context.Context, []Change) []Answer) {
+	send func(context.Context, []Finish) []Answer) {
 	todo, changes := d.beginEnds(done, errs)
 	begun, learnt := todo, len(todo) == 0
 	defer func() {
@@ -168,19 +168,19 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 			break
 		}
 		todo = slices.DeleteFunc(todo, func(e ending) bool { return !d.worthTrying(&e, try+1) })
-		batch = make([]Change, len(todo))
+		batch = make([]Finish, len(todo))
 		for n, e := range todo {
 			batch[n] = *e.change
 		}
 	}
-	if d.cfg.ObserveOnly {
+	if d.cfg.Mode == Observe {
 		forgive(errs)
 	}
 }
 
 // beginEnds makes the ends that are to be sent, with their changes, and answers the
 // others.
-func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, changes []Change) {
+func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, changes []Finish) {
 	todo, changes = endingSlabs.get(len(done)), changeSlabs.get(len(done))
 	n := 0
 	seen := newIDTable(len(done))
@@ -189,13 +189,13 @@ func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, cha
 		e := &todo[n]
 		e.index, e.change = i, &changes[n]
 		if send, err := d.beginEnd(&done[i], e); !send {
-			errs[i], changes[n] = err, Change{}
+			errs[i], changes[n] = err, Finish{}
 			continue
 		}
 		if _, twice := seen.add(&e.change.ID, i); twice {
 			errs[i] = &InputError{Field: "Completion",
 				Reason: "has the key of an earlier item of its batch"}
-			*e, changes[n] = ending{}, Change{}
+			*e, changes[n] = ending{}, Finish{}
 			continue
 		}
 		e.claim.endings.Add(1)
@@ -216,8 +216,8 @@ func forgive(errs []error) {
 
 // finishOnce sends the changes of todo. It returns what has to be sent again, and whether
 // all was answered.
-func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Change, errs []error,
-	send func(context.Context, []Change) []Answer) (again []ending, all bool) {
+func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Finish, errs []error,
+	send func(context.Context, []Finish) []Answer) (again []ending, all bool) {
 	sent := d.cache.now()
 	answers := send(ctx, changes)
 	all = true
@@ -296,7 +296,7 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 
 // change fills the zero change with what the store has to write for the completion. It does
 // so field by field: a literal would be made elsewhere first, and then copied.
-func (c *Claim) change(item *Completion, cfg *Config, change *Change) {
+func (c *Claim) change(item *Completion, cfg *Config, change *Finish) {
 	change.ID, change.Token, change.Fence, change.Attempt = c.id, c.token, c.fence, c.Attempt
 	change.Lease, change.Hold, change.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window
 	if m := c.message; m != &noMessage {
@@ -353,7 +353,7 @@ func (d *Deduper) settle(e *ending, ans *Answer, sent stamp) error {
 }
 
 // noteEnd tells this process of an end that the store has answered.
-func (d *Deduper) noteEnd(change *Change, ans *Answer, sent stamp) {
+func (d *Deduper) noteEnd(change *Finish, ans *Answer, sent stamp) {
 	if ans.Written {
 		d.cache.done(change, &ans.Record, sent)
 		if ended := d.cfg.Observer.Ended; ended != nil {

@@ -196,7 +196,7 @@ func TestClaimBatchTakesOver(t *testing.T) {
 // claimsFirst is a store that executes the claims of a FinishClaim before its ends.
 type claimsFirst struct{ *hooked }
 
-func (s *claimsFirst) FinishClaim(ctx context.Context, changes []dedup.Change,
+func (s *claimsFirst) FinishClaim(ctx context.Context, changes []dedup.Finish,
 	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	claimed = s.inner.Claim(ctx, reqs)
 	return s.inner.Finish(ctx, changes), claimed

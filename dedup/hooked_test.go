@@ -137,14 +137,14 @@ func (h *hooked) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	}, lostAnswer)
 }
 
-func (h *hooked) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	c := h.begin(call{ctx: ctx, method: "Renew", items: len(changes), token: changes[0].Token})
+func (h *hooked) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	c := h.begin(call{ctx: ctx, method: "Renew", items: len(renewals), token: renewals[0].Token})
 	return around(h, c, func() []dedup.Answer {
-		return h.inner.Renew(context.WithoutCancel(ctx), changes)
+		return h.inner.Renew(context.WithoutCancel(ctx), renewals)
 	}, lostAnswer)
 }
 
-func (h *hooked) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (h *hooked) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	c := h.begin(call{ctx: ctx, method: "Finish", items: len(changes), token: changes[0].Token,
 		state: changes[0].State})
 	return around(h, c, func() []dedup.Answer {

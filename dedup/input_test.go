@@ -65,10 +65,7 @@ func TestNewRefusesABadConfiguration(t *testing.T) {
 		"tiny cache": {"CacheBytes", func(c *dedup.Config) {
 			c.CacheBytes = 64<<10 - 1
 		}},
-		"negative late": {"LateAfter", func(c *dedup.Config) { c.LateAfter = -1 }},
-		"late beyond the window": {"LateAfter", func(c *dedup.Config) {
-			c.LateAfter = c.Window + 1
-		}},
+		"a mode that is none": {"Mode", func(c *dedup.Config) { c.Mode = dedup.FailOpen + 1 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := dedup.Config{Namespace: "test", Window: time.Hour, LeaseTTL: 10 * time.Second}
@@ -88,8 +85,8 @@ type pointerStore struct{ dedup.Store }
 type mapStore map[string]dedup.Store
 
 func (mapStore) Claim(context.Context, []dedup.ClaimRequest) []dedup.Answer { return nil }
-func (mapStore) Renew(context.Context, []dedup.Change) []dedup.Answer       { return nil }
-func (mapStore) Finish(context.Context, []dedup.Change) []dedup.Answer      { return nil }
+func (mapStore) Renew(context.Context, []dedup.Renewal) []dedup.Answer      { return nil }
+func (mapStore) Finish(context.Context, []dedup.Finish) []dedup.Answer      { return nil }
 func (mapStore) Lookup(context.Context, []dedup.ID) []dedup.Answer          { return nil }
 func (mapStore) Forget(context.Context, []dedup.ID, time.Duration) []error  { return nil }
 
@@ -129,10 +126,9 @@ func TestNewTakesTheLimitsThemselves(t *testing.T) {
 		"longest window":   func(c *dedup.Config) { c.Window = 10 * year },
 		"longest hold":     func(c *dedup.Config) { c.Hold = 10 * year },
 		"lease of window":  func(c *dedup.Config) { c.LeaseTTL = c.Window },
-		"late at window":   func(c *dedup.Config) { c.LateAfter = c.Window },
 		"longest name":     func(c *dedup.Config) { c.Namespace = strings.Repeat("n", 64) },
 		"every character":  func(c *dedup.Config) { c.Namespace = "azAZ09_.-" },
-		"observe":          func(c *dedup.Config) { c.ObserveOnly = true },
+		"observe":          func(c *dedup.Config) { c.Mode = dedup.Observe },
 		"endless patience": func(c *dedup.Config) { c.Wait = math.MaxInt64 },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +177,7 @@ func TestBadRequestsAreRefusedBeforeTheStoreIsAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := hook()
 			d := newDeduper(t, store, func(c *dedup.Config) {
-				c.KeepLabels, c.FailOpen = true, true
+				c.Labels, c.Mode = true, dedup.FailOpen
 			})
 			check := func(err error) {
 				t.Helper()

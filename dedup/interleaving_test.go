@@ -119,21 +119,22 @@ func (g *gated) Claim(_ context.Context, reqs []dedup.ClaimRequest) []dedup.Answ
 	})
 }
 
-func (g *gated) Renew(_ context.Context, changes []dedup.Change) []dedup.Answer {
+func (g *gated) Renew(_ context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	what := "renews"
-	if changes[0].Danger {
+	if renewals[0].Danger {
 		what = "declares"
 	}
 	return g.call(what, func(ctx context.Context) []dedup.Answer {
-		return g.w.change(&changes[0], func() []dedup.Answer { return g.Store.Renew(ctx, changes) })
+		c := change{token: renewals[0].Token, danger: renewals[0].Danger}
+		return g.w.change(c, func() []dedup.Answer { return g.Store.Renew(ctx, renewals) })
 	})
 }
 
-func (g *gated) Finish(_ context.Context, changes []dedup.Change) []dedup.Answer {
+func (g *gated) Finish(_ context.Context, changes []dedup.Finish) []dedup.Answer {
 	return g.call("ends "+changes[0].State.String(), func(ctx context.Context) []dedup.Answer {
-		return g.w.change(&changes[0], func() []dedup.Answer {
-			return g.Store.Finish(ctx, changes)
-		})
+		c := change{token: changes[0].Token, notBegun: changes[0].NotBegun,
+			landed: changes[0].Landed}
+		return g.w.change(c, func() []dedup.Answer { return g.Store.Finish(ctx, changes) })
 	})
 }
 
@@ -150,21 +151,27 @@ func (g *gated) call(what string, do func(context.Context) []dedup.Answer) []ded
 	return answers
 }
 
+// change is what a renewal or an end says.
+type change struct {
+	token                    dedup.Token
+	danger, notBegun, landed bool
+}
+
 // change executes a renewal or an end and looks at what it has done to the key.
-func (w *world) change(c *dedup.Change, do func() []dedup.Answer) []dedup.Answer {
+func (w *world) change(c change, do func() []dedup.Answer) []dedup.Answer {
 	before := w.look()
 	answers := do()
 	after := w.look()
 	held := answers[0].Held
 	switch {
-	case c.Token == w.owner && held && c.Danger:
+	case c.token == w.owner && held && c.danger:
 		w.declared = true
-	case c.Token == w.owner && held && c.NotBegun:
+	case c.token == w.owner && held && c.notBegun:
 		w.declared = false
-	case c.Token == w.owner:
+	case c.token == w.owner:
 	case held:
 		w.breaks("a late owner was told that it holds the key")
-	case c.Landed && after.State == dedup.StateSucceeded && before.State != dedup.StateFailed:
+	case c.landed && after.State == dedup.StateSucceeded && before.State != dedup.StateFailed:
 	case !reflect.DeepEqual(before, after):
 		w.breaks("a late owner has changed %+v to %+v", before, after)
 	}
@@ -507,13 +514,13 @@ func (s *ownerless) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedu
 	return answers
 }
 
-func (s *ownerless) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	changes = slices.Clone(changes)
-	changes[0].Token = s.owner
-	return s.Store.Renew(ctx, changes)
+func (s *ownerless) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	renewals = slices.Clone(renewals)
+	renewals[0].Token = s.owner
+	return s.Store.Renew(ctx, renewals)
 }
 
-func (s *ownerless) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (s *ownerless) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	changes = slices.Clone(changes)
 	changes[0].Token = s.owner
 	return s.Store.Finish(ctx, changes)
@@ -536,7 +543,7 @@ type hasty struct{ dedup.Store }
 func (s hasty) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	answers := s.Store.Claim(ctx, reqs)
 	if answers[0].Outcome == dedup.Acquired {
-		s.Finish(ctx, []dedup.Change{{ID: reqs[0].ID, Token: reqs[0].Token,
+		s.Finish(ctx, []dedup.Finish{{ID: reqs[0].ID, Token: reqs[0].Token,
 			State: dedup.StateSucceeded, Window: time.Hour}})
 	}
 	return answers

@@ -25,7 +25,7 @@ type layered struct {
 // layeredForgets is two layers that both tell caches of what is forgotten.
 type layeredForgets struct {
 	*layered
-	leases, store forgetTeller
+	leases, store ForgetCounter
 }
 
 // newLayered puts cfg.Leases in front of store. cfg is complete.
@@ -37,38 +37,23 @@ func newLayered(store Store, cfg *Config) (Store, error) {
 	if cfg.Filter != nil {
 		l.front = newFront(cfg)
 	}
-	a, ok1 := cfg.Leases.(forgetTeller)
-	b, ok2 := store.(forgetTeller)
+	a, ok1 := cfg.Leases.(ForgetCounter)
+	b, ok2 := store.(ForgetCounter)
 	if ok1 && ok2 {
 		return &layeredForgets{l, a, b}, nil
 	}
 	return l, nil
 }
 
-// Keeps what both keep.
-func (l *layered) Keeps() (results, failures bool) {
-	results, failures = keeps(l.leases)
-	r, f := keeps(l.store)
-	return results && r, failures && f
-}
-
-// keeps says what a store keeps of a finished key.
-func keeps(store Store) (results, failures bool) {
-	if s, ok := store.(interface {
-		Keeps() (results, failures bool)
-	}); ok {
-		return s.Keeps()
+// Limits are those of both; leases have no window.
+func (l *layered) Limits() Limits {
+	limits, leases := LimitsOf(l.store), LimitsOf(l.leases)
+	if limits.MaxHold == 0 || leases.MaxHold != 0 && leases.MaxHold < limits.MaxHold {
+		limits.MaxHold = leases.MaxHold
 	}
-	return true, true
-}
-
-// Windows are those that store has for all keys; leases have none.
-func (l *layered) Windows() (window, hold time.Duration) {
-	window, hold = windowsOf(l.store)
-	if _, other := windowsOf(l.leases); hold == 0 || other != 0 && other < hold {
-		hold = other
-	}
-	return window, hold
+	limits.NoResults = limits.NoResults || leases.NoResults
+	limits.NoFailures = limits.NoFailures || leases.NoFailures
+	return limits
 }
 
 // Forgets is another number when that of either store is.
@@ -83,8 +68,8 @@ func (l *layeredForgets) Forgets(ctx context.Context) (uint64, error) {
 
 // Renew implements [Store]: claims are in leases alone, and so is danger, for all of its
 // window.
-func (l *layered) Renew(ctx context.Context, changes []Change) []Answer {
-	return l.leases.Renew(ctx, changes)
+func (l *layered) Renew(ctx context.Context, renewals []Renewal) []Answer {
+	return l.leases.Renew(ctx, renewals)
 }
 
 // Lookup implements [Store]. Recently finished keys are in leases, all that succeeded are in

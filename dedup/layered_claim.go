@@ -58,7 +58,7 @@ func (l *layered) look(ctx context.Context, reqs []ClaimRequest, answers []Answe
 	if len(ids) == 0 {
 		return 0
 	}
-	var told []Change
+	var told []Finish
 	for n, found := range answered(l.store.Lookup(ctx, ids), len(ids)) {
 		i := at[n]
 		if verdicts != nil && verdicts[i].reason == verdictMaybe && found.Err == nil &&
@@ -74,7 +74,7 @@ func (l *layered) look(ctx context.Context, reqs []ClaimRequest, answers []Answe
 }
 
 // found answers a claim with the record of the key in store, and adds the change for leases.
-func (l *layered) found(told []Change, req *ClaimRequest, ans, found *Answer) []Change {
+func (l *layered) found(told []Finish, req *ClaimRequest, ans, found *Answer) []Finish {
 	rec, won := &found.Record, ans.Outcome == Acquired
 	switch {
 	case found.Err != nil:
@@ -110,19 +110,19 @@ func (l *layered) found(told []Change, req *ClaimRequest, ans, found *Answer) []
 // remember writes a record of store to leases, for the hot window. It ends the claim that was
 // won, or, where the key is uncertain, says that the effect has landed. The fence is that of
 // leases, so that leases refuses the change after a Forget in between.
-func (l *layered) remember(rec *Record, fence uint64, req *ClaimRequest, won bool) (c Change,
+func (l *layered) remember(rec *Record, fence uint64, req *ClaimRequest, won bool) (c Finish,
 	ok bool) {
-	c = Change{
+	c = Finish{
 		ID: req.ID, Token: req.Token, Fence: fence, Attempt: rec.Attempt, State: rec.State,
 		Landed: !won,
 		Lease:  req.Lease, Hold: req.Hold, Window: l.warm(rec.Remaining), Result: rec.Result,
 		NoResult: rec.NoResult, Fingerprint: rec.Fingerprint, Origin: rec.Origin, Label: rec.Label,
 	}
-	results, failures := keeps(l.leases)
-	if !results && rec.State == StateSucceeded {
+	limits := LimitsOf(l.leases)
+	if limits.NoResults && rec.State == StateSucceeded {
 		c.Result, c.NoResult = nil, c.NoResult || len(rec.Result) > 0
 	}
-	return c, won && failures || c.State == StateSucceeded
+	return c, won && !limits.NoFailures || c.State == StateSucceeded
 }
 
 // warm is how long leases remember what is to be remembered for window.
@@ -131,8 +131,8 @@ func (l *layered) warm(window time.Duration) time.Duration {
 }
 
 // unclaim gives back a claim under which nothing has begun.
-func unclaim(req *ClaimRequest, ans *Answer) Change {
-	return Change{
+func unclaim(req *ClaimRequest, ans *Answer) Finish {
+	return Finish{
 		ID: req.ID, Token: req.Token, Fence: ans.Record.Fence, State: StateReleased, Unused: true,
 		Hold: req.Hold, Window: req.Hold,
 	}

@@ -29,7 +29,7 @@ func (c *Config) completeLayers() error {
 	if err := checkStore("Config.Leases", c.Leases); err != nil {
 		return err
 	}
-	if window, _ := windowsOf(c.Leases); window != 0 {
+	if window := LimitsOf(c.Leases).Window; window != 0 {
 		return bad("Leases",
 			"has one window for all keys, and HotWindow and Window are two; it needs a layout with a record for each key")
 	}

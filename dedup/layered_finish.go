@@ -8,7 +8,7 @@ import (
 // Finish implements [Store]. Success costs one round trip to store, and then one to leases; a
 // handler that has read its fence, and Mark, one more to leases ahead of it. Releases and
 // failures are in leases alone.
-func (l *layered) Finish(ctx context.Context, changes []Change) []Answer {
+func (l *layered) Finish(ctx context.Context, changes []Finish) []Answer {
 	f := &layeredFinish{l: l, ctx: ctx, changes: changes, answers: make([]Answer, len(changes))}
 	f.plan()
 	f.claimMarks()
@@ -25,7 +25,7 @@ func (l *layered) Finish(ctx context.Context, changes []Change) []Answer {
 type layeredFinish struct {
 	l       *layered
 	ctx     context.Context //nolint:containedctx // of one call, and no longer than it
-	changes []Change
+	changes []Finish
 	answers []Answer
 
 	alone    []int // released, failed, or not to be told from that
@@ -33,7 +33,7 @@ type layeredFinish struct {
 	marks    []int // by somebody who never had a claim
 	early    []int // succeeded: sent to store less than a lease after the key was written to leases
 	late     []int // succeeded, perhaps longer after that
-	last     []Change
+	last     []Finish
 	lastAt   []int // of each of last; negative where its answer changes nothing
 }
 
@@ -69,8 +69,8 @@ func past(t time.Time) bool {
 }
 
 // pick copies the changes at items, which may be changed then.
-func (f *layeredFinish) pick(items []int, edit func(c *Change)) []Change {
-	picked := make([]Change, len(items))
+func (f *layeredFinish) pick(items []int, edit func(c *Finish)) []Finish {
+	picked := make([]Finish, len(items))
 	for n, i := range items {
 		picked[n] = f.changes[i]
 		if edit != nil {
@@ -116,12 +116,15 @@ func (f *layeredFinish) holdUnlanded() {
 	if len(f.unlanded) == 0 {
 		return
 	}
-	held := f.pick(f.unlanded, func(c *Change) {
-		c.State, c.Hold = StateAbsent, max(c.Hold, f.l.hot)
+	held := make([]Renewal, len(f.unlanded))
+	for n, i := range f.unlanded {
+		c := &f.changes[i]
+		held[n] = Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Lease: c.Lease,
+			Hold: max(c.Hold, f.l.hot), Window: c.Window}
 		if c.Lease <= 0 {
-			c.Lease = f.l.lease
+			held[n].Lease = f.l.lease
 		}
-	})
+	}
 	for n, ans := range answered(f.l.leases.Renew(f.ctx, held), len(held)) {
 		i := f.unlanded[n]
 		switch {
@@ -172,7 +175,7 @@ func (f *layeredFinish) land(items []int) []Answer {
 	if len(items) == 0 {
 		return nil
 	}
-	landed := f.pick(items, func(c *Change) { c.Landed = true })
+	landed := f.pick(items, func(c *Finish) { c.Landed = true })
 	return answered(f.l.store.Finish(f.ctx, landed), len(items))
 }
 

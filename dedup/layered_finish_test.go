@@ -1,7 +1,6 @@
 package dedup_test
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -270,9 +269,7 @@ func TestLayeredForgets(t *testing.T) {
 	store, err := dedup.NewLayered(records,
 		dedup.Config{Leases: leases, HotWindow: hot, LeaseTTL: hotLease})
 	require.NoError(t, err)
-	teller, ok := store.(interface {
-		Forgets(ctx context.Context) (uint64, error)
-	})
+	teller, ok := store.(dedup.ForgetCounter)
 	require.True(t, ok, "it does not tell")
 	seen := map[uint64]bool{}
 	for _, s := range []dedup.Store{store, leases, records, store} {
@@ -284,9 +281,7 @@ func TestLayeredForgets(t *testing.T) {
 	}
 	store, err = dedup.NewLayered(hook(), dedup.Config{Leases: leases})
 	require.NoError(t, err)
-	_, ok = store.(interface {
-		Forgets(ctx context.Context) (uint64, error)
-	})
+	_, ok = store.(dedup.ForgetCounter)
 	assert.False(t, ok, "it tells of one store alone")
 }
 

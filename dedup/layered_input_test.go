@@ -12,7 +12,7 @@ import (
 // oneWindow is a store like Redis in a compact layout.
 type oneWindow struct{ *hooked }
 
-func (oneWindow) Windows() (window, hold time.Duration) { return time.Hour, 0 }
+func (oneWindow) Limits() dedup.Limits { return dedup.Limits{Window: time.Hour} }
 
 // Each row is a configuration with which two processes, or two stores, would not agree on what
 // is remembered, or a filter that would be asked for nothing.
@@ -70,7 +70,7 @@ func TestNewRefusesBadLayers(t *testing.T) {
 // noFailures keeps nothing of a finished key but that it is done.
 type noFailures struct{ *hooked }
 
-func (noFailures) Keeps() (results, failures bool) { return false, false }
+func (noFailures) Limits() dedup.Limits { return dedup.Limits{NoResults: true, NoFailures: true} }
 
 func TestNewRefusesLeasesWithoutCapacity(t *testing.T) {
 	_, err := dedup.New(hook(), dedup.Config{

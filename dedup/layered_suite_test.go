@@ -18,9 +18,7 @@ type steady struct{ dedup.Store }
 func (steady) Remembers() time.Duration { return math.MaxInt64 }
 
 func (s steady) Forgets(ctx context.Context) (uint64, error) {
-	return s.Store.(interface {
-		Forgets(ctx context.Context) (uint64, error)
-	}).Forgets(ctx)
+	return s.Store.(dedup.ForgetCounter).Forgets(ctx)
 }
 
 // The composition is a Store like any other, and passes the same suite, with a filter that lets it

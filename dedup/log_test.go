@@ -30,8 +30,8 @@ func (s *losing) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	return s.Store.Claim(ctx, reqs)
 }
 
-func (s *losing) Renew(_ context.Context, changes []dedup.Change) []dedup.Answer {
-	return make([]dedup.Answer, len(changes))
+func (s *losing) Renew(_ context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	return make([]dedup.Answer, len(renewals))
 }
 
 // S-16, S-19: logs and errors name a key by the beginning of its digest. They contain no text of a

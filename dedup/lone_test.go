@@ -16,7 +16,7 @@ type steady struct {
 }
 
 func (s *steady) Claim(context.Context, []ClaimRequest) []Answer { return s.claimed[:] }
-func (s *steady) Finish(context.Context, []Change) []Answer      { return s.ended[:] }
+func (s *steady) Finish(context.Context, []Finish) []Answer      { return s.ended[:] }
 
 // A lone claim and completion make what somebody keeps, and nothing for a second try.
 func TestLoneCycleAllocatesWhatIsKept(t *testing.T) {

@@ -24,7 +24,7 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 	if err != nil {
 		return false, err
 	}
-	if !d.cfg.ObserveOnly && d.cfg.Observer.Claimed == nil && !d.life.closed() {
+	if d.cfg.Mode != Observe && d.cfg.Observer.Claimed == nil && !d.life.closed() {
 		// nothing is under way, so nothing counts
 		if mismatch, done := d.cache.holds(&id, &r.Fingerprint); done {
 			if mismatch {
@@ -50,7 +50,7 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 			d.storeError(req.ID, ans.Err)
 			c := Claim{id: id, err: unknown(ans.Err)}
 			c.fire(d.cfg.Observer.Claimed, false)
-			if d.cfg.ObserveOnly {
+			if d.cfg.Mode == Observe {
 				return false, nil
 			}
 			return false, c.err
@@ -67,12 +67,12 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 		d.cache.learn(req.ID, &ans, asking)
 	}
 	c := Claim{Outcome: ans.Outcome, Record: ans.Record,
-		id: id, Cause: causeOf(ans.Outcome, &req.Origin, &ans.Record, d.cfg.LateAfter)}
+		id: id, Cause: causeOf(ans.Outcome, &req.Origin, &ans.Record, d.cfg.Window/2)}
 	c.fire(d.cfg.Observer.Claimed, cached)
 	switch {
 	case ans.Outcome == Acquired:
 		return false, nil
-	case d.cfg.ObserveOnly:
+	case d.cfg.Mode == Observe:
 		c.fire(d.cfg.Observer.WouldSkip, cached)
 		return false, nil
 	case ans.Outcome == Mismatch:
@@ -105,7 +105,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		return false, err
 	}
 	defer d.life.leave()
-	var change Change
+	var change Finish
 	(&Claim{Attempt: 1, id: req.ID, token: newToken(),
 		message: req.message()}).change(&Completion{}, &d.cfg, &change)
 	change.Landed = true
@@ -119,7 +119,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		d.storeError(req.ID, ans.Err)
 		if !passes(ans.Err) || try+1 == askTimes ||
 			sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
-			if d.cfg.ObserveOnly {
+			if d.cfg.Mode == Observe {
 				return true, nil
 			}
 			return false, unknown(ans.Err)

@@ -143,7 +143,7 @@ func TestSeenDoesNotSendAnUncertainKeyToItsEffect(t *testing.T) {
 func TestLookupReadsAndChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
-		d := newDeduper(t, store, func(c *dedup.Config) { c.KeepLabels = true })
+		d := newDeduper(t, store, func(c *dedup.Config) { c.Labels = true })
 		rec, err := d.Lookup(t.Context(), "k")
 		require.NoError(t, err)
 		require.Equal(t, dedup.StateAbsent, rec.State)

@@ -99,10 +99,10 @@ func (r *memoryRecord) heldBy(token Token) bool {
 	return r != nil && r.state == StateInProgress && r.token == token
 }
 
-// holds reports whether the attempt of c owns the claim, lapsed or not. With the same token
-// and another fence it is another claim: see [Change].Fence.
-func (r *memoryRecord) holds(c *Change) bool {
-	return r.heldBy(c.Token) && (c.Fence == 0 || c.Fence == r.fence)
+// holds reports whether an attempt owns the claim, lapsed or not. With the same token and
+// another fence it is another claim: see [Finish].Fence.
+func (r *memoryRecord) holds(token Token, fence uint64) bool {
+	return r.heldBy(token) && (fence == 0 || fence == r.fence)
 }
 
 // uncertain reports whether an attempt has ended when the effect might have begun.
@@ -126,16 +126,16 @@ func (r *memoryRecord) bind(f Fingerprint, o Origin, label string) {
 }
 
 // Renew implements [Store].
-func (s *memoryStore) Renew(ctx context.Context, changes []Change) []Answer {
-	return memoryBatch(ctx, s, changes, s.renew)
+func (s *memoryStore) Renew(ctx context.Context, renewals []Renewal) []Answer {
+	return memoryBatch(ctx, s, renewals, s.renew)
 }
 
-func (s *memoryStore) renew(c *Change, now time.Duration) Answer {
+func (s *memoryStore) renew(c *Renewal, now time.Duration) Answer {
 	if err := memoryCheckLease(c.Lease, c.Hold); err != nil {
 		return Answer{Err: err}
 	}
 	rec := s.find(c.ID, now)
-	if !rec.holds(c) {
+	if !rec.holds(c.Token, c.Fence) {
 		return Answer{Record: rec.view(now)}
 	}
 	rec.danger = rec.danger || c.Danger

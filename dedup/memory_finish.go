@@ -8,17 +8,17 @@ import (
 )
 
 // Finish implements [Store].
-func (s *memoryStore) Finish(ctx context.Context, changes []Change) []Answer {
+func (s *memoryStore) Finish(ctx context.Context, changes []Finish) []Answer {
 	return memoryBatch(ctx, s, changes, s.finish)
 }
 
-func (s *memoryStore) finish(c *Change, now time.Duration) Answer {
+func (s *memoryStore) finish(c *Finish, now time.Duration) Answer {
 	if err := memoryCheckFinish(c); err != nil {
 		return Answer{Err: err}
 	}
 	rec := s.find(c.ID, now)
 	switch {
-	case rec.holds(c):
+	case rec.holds(c.Token, c.Fence):
 		s.end(rec, c, now)
 		return Answer{Held: true, Written: true, Record: rec.view(now)}
 	case rec != nil && rec.state == rec.reach(c) && rec.token == c.Token:
@@ -33,7 +33,7 @@ func (s *memoryStore) finish(c *Change, now time.Duration) Answer {
 
 // reach is the state in which c leaves the record: the release of what may have begun
 // makes it uncertain.
-func (r *memoryRecord) reach(c *Change) State {
+func (r *memoryRecord) reach(c *Finish) State {
 	if c.State == StateReleased && r.danger && !c.NotBegun {
 		return StateUncertain
 	}
@@ -51,7 +51,7 @@ func (r *memoryRecord) mayLand(fence uint64) bool {
 }
 
 // land records the effect of somebody who does not hold the key, or no longer.
-func (s *memoryStore) land(rec *memoryRecord, c *Change, now time.Duration) Answer {
+func (s *memoryStore) land(rec *memoryRecord, c *Finish, now time.Duration) Answer {
 	if rec == nil {
 		if err := s.checkCapacity(); err != nil {
 			return Answer{Err: err}
@@ -70,7 +70,7 @@ func (s *memoryStore) land(rec *memoryRecord, c *Change, now time.Duration) Answ
 }
 
 // end writes c into rec, whose token is already that of c.
-func (s *memoryStore) end(rec *memoryRecord, c *Change, now time.Duration) {
+func (s *memoryStore) end(rec *memoryRecord, c *Finish, now time.Duration) {
 	rec.state, rec.late = rec.reach(c), false
 	rec.bind(c.Fingerprint, c.Origin, c.Label)
 	rec.danger = rec.state == StateUncertain
@@ -91,7 +91,7 @@ func (s *memoryStore) end(rec *memoryRecord, c *Change, now time.Duration) {
 	s.schedule(rec, memoryAdd(now, c.Window))
 }
 
-func memoryCheckFinish(c *Change) error {
+func memoryCheckFinish(c *Finish) error {
 	switch c.State {
 	case StateSucceeded, StateFailed:
 		if c.Window <= 0 {
@@ -115,7 +115,7 @@ func memoryCheckFinish(c *Change) error {
 	return memoryCheckUnused(c)
 }
 
-func memoryCheckUnused(c *Change) error {
+func memoryCheckUnused(c *Finish) error {
 	switch {
 	case c.Unused && c.State != StateReleased:
 		return &InputError{Field: "Unused", Reason: "needs StateReleased"}

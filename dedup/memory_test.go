@@ -45,7 +45,7 @@ func memFinish(t *testing.T, s dedup.Store, n int, state dedup.State,
 	keep time.Duration) dedup.Answer {
 	t.Helper()
 	return s.Finish(t.Context(),
-		[]dedup.Change{{ID: memID(n), Token: memToken(n), State: state, Window: keep,
+		[]dedup.Finish{{ID: memID(n), Token: memToken(n), State: state, Window: keep,
 			Hold: keep}})[0]
 }
 
@@ -62,16 +62,17 @@ func TestMemoryFull(t *testing.T) {
 			a := memClaim(t, s, 9, time.Minute, time.Hour)
 			assert.Equal(t, dedup.Unknown, a.Outcome, "a new claim %s", when)
 			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a new claim %s", when)
-			landed := dedup.Change{ID: memID(9), Token: memToken(9), State: dedup.StateSucceeded,
+			landed := dedup.Finish{ID: memID(9), Token: memToken(9), State: dedup.StateSucceeded,
 				Window: time.Hour, Landed: true}
-			a = s.Finish(t.Context(), []dedup.Change{landed})[0]
+			a = s.Finish(t.Context(), []dedup.Finish{landed})[0]
 			assert.False(t, a.Written, "a landed effect of a new key %s", when)
 			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a landed effect of a new key %s", when)
 		}
 		full("with three claims")
 
-		renewal := dedup.Change{ID: memID(0), Token: memToken(0), Lease: time.Hour, Hold: time.Hour}
-		a := s.Renew(t.Context(), []dedup.Change{renewal})[0]
+		renewal := dedup.Renewal{ID: memID(0), Token: memToken(0), Lease: time.Hour,
+			Hold: time.Hour}
+		a := s.Renew(t.Context(), []dedup.Renewal{renewal})[0]
 		assert.True(t, a.Held, "renewal: %+v", a)
 		a = memFinish(t, s, 1, dedup.StateSucceeded, time.Hour)
 		assert.True(t, a.Held && a.Written, "completion: %+v", a)
@@ -139,7 +140,7 @@ func TestMemoryPlacesComeBack(t *testing.T) {
 func TestMemoryRefusesBadInput(t *testing.T) {
 	claim := dedup.ClaimRequest{ID: memID(1), Token: memToken(1), Lease: time.Minute,
 		Hold: time.Minute}
-	change := dedup.Change{ID: memID(1), Token: memToken(1), Lease: time.Minute, Hold: time.Minute,
+	change := dedup.Finish{ID: memID(1), Token: memToken(1), Lease: time.Minute, Hold: time.Minute,
 		Window: time.Minute, State: dedup.StateSucceeded}
 	ask := func(bend func(*dedup.ClaimRequest)) func(dedup.Store) error {
 		return func(s dedup.Store) error {
@@ -148,11 +149,11 @@ func TestMemoryRefusesBadInput(t *testing.T) {
 			return s.Claim(t.Context(), []dedup.ClaimRequest{req})[0].Err
 		}
 	}
-	end := func(bend func(*dedup.Change)) func(dedup.Store) error {
+	end := func(bend func(*dedup.Finish)) func(dedup.Store) error {
 		return func(s dedup.Store) error {
 			c := change
 			bend(&c)
-			return s.Finish(t.Context(), []dedup.Change{c})[0].Err
+			return s.Finish(t.Context(), []dedup.Finish{c})[0].Err
 		}
 	}
 	for name, row := range map[string]struct {
@@ -162,25 +163,25 @@ func TestMemoryRefusesBadInput(t *testing.T) {
 	}{
 		"no capacity":         {"capacity", 0, ask(func(*dedup.ClaimRequest) {})},
 		"negative capacity":   {"capacity", -1, ask(func(*dedup.ClaimRequest) {})},
-		"landed, no capacity": {"capacity", 0, end(func(c *dedup.Change) { c.Landed = true })},
+		"landed, no capacity": {"capacity", 0, end(func(c *dedup.Finish) { c.Landed = true })},
 		"no lease":            {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = 0 })},
 		"negative lease":      {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = -1 })},
 		"negative hold":       {"Hold", 9, ask(func(r *dedup.ClaimRequest) { r.Hold = -1 })},
-		"no window":           {"Window", 9, end(func(c *dedup.Change) { c.Window = 0 })},
-		"negative window": {"Window", 9, end(func(c *dedup.Change) {
+		"no window":           {"Window", 9, end(func(c *dedup.Finish) { c.Window = 0 })},
+		"negative window": {"Window", 9, end(func(c *dedup.Finish) {
 			c.State, c.Window = dedup.StateFailed, -1
 		})},
-		"release, bad hold": {"Hold", 9, end(func(c *dedup.Change) {
+		"release, bad hold": {"Hold", 9, end(func(c *dedup.Finish) {
 			c.State, c.Hold = dedup.StateReleased, -1
 		})},
-		"in progress is no end": {"State", 9, end(func(c *dedup.Change) {
+		"in progress is no end": {"State", 9, end(func(c *dedup.Finish) {
 			c.State = dedup.StateInProgress
 		})},
-		"a failure has no land": {"Landed", 9, end(func(c *dedup.Change) {
+		"a failure has no land": {"Landed", 9, end(func(c *dedup.Finish) {
 			c.State, c.Landed = dedup.StateFailed, true
 		})},
 		"renewal, no lease": {"Lease", 9, func(s dedup.Store) error {
-			return s.Renew(t.Context(), []dedup.Change{{ID: memID(1), Token: memToken(1)}})[0].Err
+			return s.Renew(t.Context(), []dedup.Renewal{{ID: memID(1), Token: memToken(1)}})[0].Err
 		}},
 		"forget, bad hold": {"hold", 9, func(s dedup.Store) error {
 			return s.Forget(t.Context(), []dedup.ID{memID(1)}, -1)[0]
@@ -221,11 +222,11 @@ func TestMemoryForgottenOwnerStaysOut(t *testing.T) {
 		a := s.Claim(t.Context(), []dedup.ClaimRequest{next})[0]
 		require.Equal(t, dedup.Acquired, a.Outcome, "claim after Forget")
 		require.Greater(t, a.Record.Fence, old.Record.Fence)
-		late := dedup.Change{
+		late := dedup.Finish{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence, Attempt: 1,
 			State: dedup.StateSucceeded, Window: time.Hour, Landed: true, Result: []byte("old"),
 		}
-		a = s.Finish(t.Context(), []dedup.Change{late})[0]
+		a = s.Finish(t.Context(), []dedup.Finish{late})[0]
 		assert.False(t, a.Written, "the forgotten owner wrote: %+v", a)
 		assert.Equal(t, dedup.StateInProgress, a.Record.State)
 	})
@@ -241,12 +242,12 @@ func TestMemoryLandedAgainIsNotHeld(t *testing.T) {
 		next := dedup.ClaimRequest{ID: memID(1), Token: memToken(2), Lease: time.Minute,
 			Hold: time.Hour}
 		s.Claim(t.Context(), []dedup.ClaimRequest{next})
-		late := dedup.Change{
+		late := dedup.Finish{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence,
 			State: dedup.StateSucceeded, Window: time.Hour, Landed: true,
 		}
 		for range 2 {
-			a := s.Finish(t.Context(), []dedup.Change{late})[0]
+			a := s.Finish(t.Context(), []dedup.Finish{late})[0]
 			assert.True(t, a.Written && !a.Held, "a landed effect: %+v", a)
 		}
 	})
@@ -258,11 +259,11 @@ func TestMemoryLandedFenceCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := dedup.Memory(10)
 		const fence = 1 << 60
-		late := dedup.Change{
+		late := dedup.Finish{
 			ID: memID(1), Token: memToken(1), Fence: fence, Attempt: 4,
 			State: dedup.StateSucceeded, Window: time.Second, Landed: true,
 		}
-		a := s.Finish(t.Context(), []dedup.Change{late})[0]
+		a := s.Finish(t.Context(), []dedup.Finish{late})[0]
 		assert.True(t, a.Written, "a landed effect: %+v", a)
 		assert.EqualValues(t, fence, a.Record.Fence)
 		assert.Equal(t, 4, a.Record.Attempt)
@@ -304,11 +305,11 @@ func TestMemoryForgetHoldsTheLongest(t *testing.T) {
 			require.NoError(t, s.Forget(t.Context(), []dedup.ID{memID(1)}, hold)[0])
 		}
 		time.Sleep(time.Minute)
-		late := dedup.Change{
+		late := dedup.Finish{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence,
 			State: dedup.StateSucceeded, Window: time.Hour, Landed: true,
 		}
-		a := s.Finish(t.Context(), []dedup.Change{late})[0]
+		a := s.Finish(t.Context(), []dedup.Finish{late})[0]
 		assert.False(t, a.Written, "a second, shorter Forget let the old owner in: %+v", a)
 	})
 }
@@ -319,7 +320,7 @@ func BenchmarkMemory(b *testing.B) {
 	for _, size := range []int{1, 100} {
 		b.Run(map[int]string{1: "single", 100: "batch=100"}[size], func(b *testing.B) {
 			s := dedup.Memory(math.MaxInt)
-			reqs, ends := make([]dedup.ClaimRequest, size), make([]dedup.Change, size)
+			reqs, ends := make([]dedup.ClaimRequest, size), make([]dedup.Finish, size)
 			result := bytes.Repeat([]byte{1}, 64)
 			n := 0
 			b.ReportAllocs()
@@ -328,7 +329,7 @@ func BenchmarkMemory(b *testing.B) {
 					n++
 					reqs[i] = dedup.ClaimRequest{ID: memID(n), Token: memToken(n),
 						Lease: time.Second}
-					ends[i] = dedup.Change{ID: memID(n), Token: memToken(n),
+					ends[i] = dedup.Finish{ID: memID(n), Token: memToken(n),
 						State: dedup.StateSucceeded, Window: 50 * time.Millisecond, Result: result}
 				}
 				s.Claim(b.Context(), reqs)

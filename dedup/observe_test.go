@@ -13,11 +13,11 @@ import (
 )
 
 func observing(told *journal) func(*dedup.Config) {
-	return func(c *dedup.Config) { c.ObserveOnly, c.Observer = true, told.observer() }
+	return func(c *dedup.Config) { c.Mode, c.Observer = dedup.Observe, told.observer() }
 }
 
 func failingOpen(told *journal) func(*dedup.Config) {
-	return func(c *dedup.Config) { c.FailOpen, c.Observer = true, told.observer() }
+	return func(c *dedup.Config) { c.Mode, c.Observer = dedup.FailOpen, told.observer() }
 }
 
 // runs counts how often Do runs its effect, and insists that it succeeds.

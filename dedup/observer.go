@@ -28,7 +28,7 @@ type Observer struct {
 	// StoreError: a store could not answer an item, or not yet. Err says why. ID is zero
 	// when the cache asked for Forgets.
 	StoreError func(Event)
-	// FailedOpen: the effect runs without a claim, as Config.FailOpen allows. The fields
+	// FailedOpen: the effect runs without a claim, as the mode [FailOpen] allows. The fields
 	// are those of Claimed.
 	FailedOpen func(Event)
 	// Filtered: a claim was answered by stores that have Config.Filter in front. Verdict,

@@ -40,8 +40,8 @@ const (
 	ProducerRetry Cause = "producer_retry"
 	// KeyReuse: the same key arrived with another fingerprint.
 	KeyReuse Cause = "key_reuse"
-	// Late: it arrived when Config.LateAfter had passed since the key was done, and so
-	// came closer to the end of the window than a duplicate should.
+	// Late: it arrived when more than half of Config.Window had passed since the key was done.
+	// The window may be too short for what is redelivered.
 	Late Cause = "late"
 )
 

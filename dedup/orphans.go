@@ -31,7 +31,7 @@ type orphans struct {
 }
 
 type orphan struct {
-	change Change
+	change Finish
 	until  time.Duration // by Deduper.clock
 	missed bool          // it was answered, and had nothing to release
 }
@@ -45,7 +45,7 @@ func (o *orphans) seeks() bool {
 }
 
 // keep has releases sent until they are answered.
-func (d *Deduper) keep(changes []Change) {
+func (d *Deduper) keep(changes []Finish) {
 	if len(changes) == 0 {
 		return
 	}
@@ -136,7 +136,7 @@ func (d *Deduper) seek() {
 // may come to it after the release that was sent later, on another connection. So a release
 // that found nothing to release is sent a second time.
 func (d *Deduper) releaseAgain(all []orphan) (left []orphan, answers bool) {
-	changes := make([]Change, len(all))
+	changes := make([]Finish, len(all))
 	for i := range all {
 		changes[i] = all[i].change
 	}

@@ -201,7 +201,7 @@ func (r *renewer) lose(k *kept, why string) {
 // canceled: a handler that sees the cancellation must not be able to complete as if
 // it had not. In Observe mode nobody is canceled, and nil keeps meaning success.
 func (r *renewer) abort(k *kept) bool {
-	if r.d.cfg.ObserveOnly {
+	if r.d.cfg.Mode == Observe {
 		return r.remove(k, nil)
 	}
 	k.claim.mu.Lock()
@@ -297,14 +297,14 @@ func (r *renewer) step() (time.Duration, bool) {
 func (r *renewer) send(batch []*kept) {
 	defer r.d.life.end()
 	cfg := r.d.cfg
-	changes := make([]Change, len(batch))
+	renewals := make([]Renewal, len(batch))
 	for i, k := range batch {
-		changes[i] = Change{ID: k.claim.id, Token: k.claim.token, Fence: k.claim.fence,
+		renewals[i] = Renewal{ID: k.claim.id, Token: k.claim.token, Fence: k.claim.fence,
 			Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window}
 	}
 	sent := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.StoreTimeout)
-	answers := answered(r.d.store.Renew(ctx, changes), len(changes))
+	answers := answered(r.d.store.Renew(ctx, renewals), len(renewals))
 	cancel()
 	until := sent.Add(cfg.LeaseTTL - margin(cfg.LeaseTTL))
 	for i, k := range batch {

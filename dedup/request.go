@@ -12,7 +12,7 @@ type Request struct {
 	Scope string
 	// Origin of the message; it explains later duplicates.
 	Origin Origin
-	// Label is kept in clear next to the digest when Config.KeepLabels is set: at most
+	// Label is kept in clear next to the digest when Config.Labels is set: at most
 	// 64 bytes of printable UTF-8. Never put personal data in it.
 	Label string
 	// Fingerprint of the payload; zero is compared with nothing.
@@ -96,7 +96,7 @@ func (d *Deduper) prepareAs(id ID, r *Request, req *ClaimRequest) error {
 		if err := checkText("Label", label, maxLabelBytes); err != nil {
 			return err
 		}
-		if !d.cfg.KeepLabels {
+		if !d.cfg.Labels {
 			label = ""
 		}
 	}

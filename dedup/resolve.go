@@ -107,7 +107,7 @@ func (d *Deduper) putBack(ctx context.Context, c *Claim) {
 // foundEnd records how the earlier attempt has ended, and makes its duplicate.
 func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Claim {
 	err := d.conclude(ctx, done)
-	var change Change
+	var change Finish
 	c.change(&done, &d.cfg, &change)
 	rec := Record{
 		State: change.State, Attempt: c.Attempt, Fence: c.fence, Result: change.Result,
@@ -127,7 +127,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 	}
 	return &Claim{
 		Key: c.Key, Outcome: Duplicate, Observed: Duplicate, Attempt: rec.Attempt, Record: rec,
-		Cause: causeOf(Duplicate, &c.message.origin, &rec, d.cfg.LateAfter), d: d, id: c.id,
+		Cause: causeOf(Duplicate, &c.message.origin, &rec, d.cfg.Window/2), d: d, id: c.id,
 		message: c.message,
 	}
 }

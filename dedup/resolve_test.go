@@ -425,7 +425,7 @@ func TestResolveIsNotForEverything(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) { // Observe mode runs, and reports
 		b := newBank(t, func(c *dedup.Config) {
-			c.ObserveOnly = true
+			c.Mode = dedup.Observe
 			c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
 				t.Error("asked")
 				return dedup.StateUncertain, nil, nil

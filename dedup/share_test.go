@@ -108,12 +108,12 @@ func TestConcurrentCallsRunEachEffectOnce(t *testing.T) {
 
 // The leader's caller goes away: one of those who waited for its answer asks itself.
 func TestFollowerTakesOverFromACancelledLeader(t *testing.T) {
-	for _, observeOnly := range []bool{false, true} {
-		t.Run(fmt.Sprint("observe only ", observeOnly), func(t *testing.T) {
+	for _, mode := range []dedup.Mode{dedup.Enforce, dedup.Observe} {
+		t.Run(fmt.Sprint("mode ", mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, seen := hook(), &journal{}
 				d := newDeduper(t, store, func(c *dedup.Config) {
-					c.ObserveOnly, c.Observer = observeOnly, seen.observer()
+					c.Mode, c.Observer = mode, seen.observer()
 				})
 				store.setBefore(only("Claim", func(c call) error {
 					if c.nth == 1 {

@@ -32,5 +32,5 @@ var (
 	errorSlabs   slabs[error]
 	indexSlabs   slabs[int]
 	endingSlabs  slabs[ending]
-	changeSlabs  slabs[Change]
+	changeSlabs  slabs[Finish]
 )

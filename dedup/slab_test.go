@@ -20,7 +20,7 @@ type reader struct {
 	dedup.Store
 	mu                   sync.Mutex
 	claims, sentClaims   []dedup.ClaimRequest
-	changes, sentChanges []dedup.Change
+	changes, sentChanges []dedup.Finish
 }
 
 func (r *reader) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
@@ -34,7 +34,7 @@ func (r *reader) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	return answers
 }
 
-func (r *reader) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (r *reader) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	answers := r.Store.Finish(ctx, changes)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -71,7 +71,7 @@ func cycle(t *testing.T, d *dedup.Deduper, n int, prefix string) {
 // of the next batch.
 func TestSlicesOfCallsThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
 	store := &reader{Store: dedup.Memory(1000)}
-	d := newDeduper(t, store, func(c *dedup.Config) { c.KeepLabels = true })
+	d := newDeduper(t, store, func(c *dedup.Config) { c.Labels = true })
 	for i := range 4 {
 		cycle(t, d, 8, fmt.Sprint("batch", i, "-"))
 	}
@@ -91,7 +91,7 @@ func TestSlicesOfCallsThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
 type noting struct {
 	dedup.Store
 	asked map[dedup.ID]dedup.ClaimRequest
-	ended map[dedup.ID]dedup.Change
+	ended map[dedup.ID]dedup.Finish
 }
 
 func (n *noting) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
@@ -101,7 +101,7 @@ func (n *noting) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	return n.Store.Claim(ctx, reqs)
 }
 
-func (n *noting) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (n *noting) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	for i := range changes {
 		n.ended[changes[i].ID] = changes[i]
 	}
@@ -112,8 +112,8 @@ func (n *noting) Finish(ctx context.Context, changes []dedup.Change) []dedup.Ans
 // between.
 func TestClaimsOutliveTheSlicesOfTheirBatch(t *testing.T) {
 	store := &noting{Store: dedup.Memory(1000), asked: map[dedup.ID]dedup.ClaimRequest{},
-		ended: map[dedup.ID]dedup.Change{}}
-	d := newDeduper(t, store, func(c *dedup.Config) { c.KeepLabels = true })
+		ended: map[dedup.ID]dedup.Finish{}}
+	d := newDeduper(t, store, func(c *dedup.Config) { c.Labels = true })
 	mixed := manyKeyed(8, "early")
 	// one says nothing
 	mixed[2], mixed[5] = dedup.Request{Key: "bare"}, dedup.Request{Key: "mixed4"}

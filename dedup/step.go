@@ -52,7 +52,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if err := checkText("Name", name, maxStepName); err != nil {
 		return zero, err
 	}
-	if c.shadow || c.d.cfg.ObserveOnly {
+	if c.shadow || c.d.cfg.Mode == Observe {
 		return fn(ctx)
 	}
 	if err := c.open(); err != nil {
@@ -120,7 +120,7 @@ func (c *Claim) tellSteps(ctx context.Context) error {
 		return err
 	}
 	blob, n := c.ownSteps().blob()
-	if err := c.tell(ctx, Change{Steps: blob}); err != nil {
+	if err := c.tell(ctx, Renewal{Steps: blob}); err != nil {
 		return err
 	}
 	c.ownSteps().told(n)

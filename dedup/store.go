@@ -25,30 +25,9 @@ type Token [16]byte
 // for concurrent use and measure every duration by the store's own clock. They leave the
 // slices of their arguments alone once they have answered every item without an error.
 //
-// A store may do more, and says so by having these methods too:
-//
-//   - Keeps() (results, failures bool): what it keeps of a finished key, besides that it is
-//     done; without the method both. [New] wants Config.SeenOnly for one without results. Where
-//     failures are not kept, Permanent releases the claim, and the message may be redelivered.
-//
-//   - Windows() (window, hold time.Duration): the one window that it has for all keys, and the
-//     longest hold. [New] then wants this Config.Window, and no longer Config.Hold; it would run
-//     effects whose records the store refuses. Zero, for either, is any: each change has its own.
-//
-//   - FinishClaim(context.Context, []Change, []ClaimRequest) ([]Answer, []Answer): Finish
-//     and Claim in one round trip, in that order; see [Deduper.CompleteAndClaim]. The
-//     claim of an ID that is among the changes may be answered as before its change.
-//
-//   - Forgets(context.Context) (uint64, error): a number that changes with every Forget, of
-//     any process, that was answered with nil, and that never has an old value again. It is
-//     asked for at most twice a second, and only by processes that answer duplicates from
-//     their cache (see Config.CacheBytes). A number that differs from the last one empties
-//     the cache. Without the method no entry of a cache lives longer than a minute.
-//
-//   - Recycle([]Answer): takes back answers that the store returned, to use the slice again.
-//     Nobody reads them any more. It may be called with fewer slices than were returned.
-//
-// A wrapper around a store hides its methods, unless it has them too.
+// A store may do less or more, and says so by implementing [Limiter], [FinishClaimer],
+// [ForgetCounter] or [Recycler]. A wrapper has to forward those that its store has, or a Deduper
+// cannot see them: deduptest.Wrapper fails a wrapper that drops one.
 type Store interface {
 	// Claim asks for the exclusive right to run the effect of each ID and sets
 	// Answer.Outcome:
@@ -78,35 +57,35 @@ type Store interface {
 	//   - unreachable, unreadable, full: [Unknown] with Answer.Err.
 	Claim(ctx context.Context, reqs []ClaimRequest) []Answer
 
-	// Renew makes the lease of each Change last Change.Lease from now, if its token
-	// still owns the claim: Answer.Held. It never creates and never revives: anything
-	// else is Held == false with a nil Err, and writes neither Danger nor Steps.
+	// Renew makes the lease of each claim last Renewal.Lease from now, if the token still owns
+	// the claim, and answers Held. It never creates a claim and never revives one: anything
+	// else is answered with Held false and a nil Err, and neither Danger nor Steps is written.
 	//
-	// A claim with Danger, declared by this Change or before, is remembered for at
-	// least Change.Window from now, and never for less than it was already.
-	Renew(ctx context.Context, changes []Change) []Answer
+	// A claim with Danger, declared by this Renewal or an earlier one, is remembered for at
+	// least Renewal.Window from now, and never for less than it was already.
+	Renew(ctx context.Context, renewals []Renewal) []Answer
 
-	// Finish ends each attempt: Change.State is StateSucceeded, StateFailed or
+	// Finish ends each attempt: Finish.State is StateSucceeded, StateFailed or
 	// StateReleased.
 	//
 	// With the owner's token (lapsed or not, as long as nobody took over) it writes
 	// and answers Held and Written. From anybody else it changes nothing and answers
 	// neither, with the Record that is stored. There are two exceptions. The same Finish
 	// sent again finds its own token's work and answers what the first send did. And a
-	// Change with Landed, whose State must be StateSucceeded, turns absent, in progress,
+	// Finish with Landed, whose State must be StateSucceeded, turns absent, in progress,
 	// released and uncertain into succeeded, and answers Written without Held. A Landed
-	// change never touches succeeded or failed. Nor does one whose fence is not zero and
+	// Finish never touches succeeded or failed. Nor does one whose fence is not zero and
 	// not above that of a Forget: the key keeps that floor while it is remembered.
 	//
 	// A claim with Danger is not released: it becomes StateUncertain, as the Record of
-	// the Answer shows, and is remembered for Change.Window at least. Only a Change with
+	// the Answer shows, and is remembered for Finish.Window at least. Only a Finish with
 	// NotBegun releases it, and withdraws the Danger. Steps outlive a release, and go
 	// when the key is succeeded or failed.
 	//
-	// An owner's Change with Unused leaves the key with one attempt less than the claim
+	// An owner's Finish with Unused leaves the key with one attempt less than the claim
 	// had counted, none when it was the first, also when it ends as uncertain: the next
 	// claim has the same number. The fence stays. Sent again it takes nothing away.
-	Finish(ctx context.Context, changes []Change) []Answer
+	Finish(ctx context.Context, ends []Finish) []Answer
 
 	// Lookup reads, and changes nothing.
 	Lookup(ctx context.Context, ids []ID) []Answer
@@ -180,65 +159,77 @@ func (r *ClaimRequest) takesOver(rec *Record) bool {
 		r.Origin.outranks(&rec.Origin)
 }
 
-// Change is one item of [Store.Renew] and [Store.Finish]. Its small fields stand together,
-// as those of [ClaimRequest], [Record] and [Answer] do: batches copy thousands of them.
-type Change struct {
+// Renewal is one item of [Store.Renew].
+type Renewal struct {
+	// ID of the key.
+	ID ID
+	// Token of the attempt.
+	Token Token
+	// Fence of the attempt. Renew holds only a claim that has this fence; see [Finish].Fence.
+	Fence uint64
+	// Lease is how long the claim lasts from now.
+	Lease time.Duration
+	// Hold is how much longer than its lease the claim is remembered.
+	Hold time.Duration
+	// Window is how long a claim with Danger is remembered at least.
+	Window time.Duration
+	// Steps replaces what the key keeps of finished steps, at most 64 KiB; nil leaves it.
+	// Steps only grow: one that is shorter than what is kept was sent earlier, has come late,
+	// and is ignored.
+	Steps []byte
+	// Danger declares that the irreversible part may begin. A Renewal without it does not
+	// withdraw it.
+	Danger bool
+}
+
+// Finish is one item of [Store.Finish]. Its small fields stand together, as those of
+// [ClaimRequest], [Record] and [Answer] do: batches copy thousands of them.
+type Finish struct {
 	// ID of the key.
 	ID ID
 	// Token of the attempt that asks.
 	Token Token
-	// Fence of that attempt; zero when it never had a claim. Renew and Finish hold only a
-	// claim that has this fence. A copy of the claim request may arrive late, after others have
-	// had the key. It gives the same token another claim, of which the owner knows nothing.
+	// Fence of that attempt; zero when it never had a claim. Only a claim that has this fence
+	// is held. A copy of the claim request may arrive late, after others have had the key. It
+	// gives the same token another claim, of which the owner knows nothing.
 	Fence uint64
-	// Attempt count of that attempt, written when a Landed change finds no record.
+	// Attempt count of that attempt, written when a Landed Finish finds no record.
 	Attempt int
-	// Lease is how long the claim lasts from now, for Renew. For Finish it is the lease with
-	// which the claim was won, or zero.
+	// Lease is the one with which the claim was won, or zero.
 	Lease time.Duration
-	// Hold is how long a released key keeps its attempt count and fence, and, for
-	// Renew, how much longer than its lease the claim is remembered.
+	// Hold is how long a released key keeps its attempt count and fence.
 	Hold time.Duration
-	// Window is how long a succeeded, failed or uncertain key is remembered, and, for
-	// Renew, one with Danger at least.
+	// Window is how long a succeeded, failed or uncertain key is remembered.
 	Window time.Duration
 	// Until is when the attempt's claim ends, on this process's monotonic clock. A store
-	// that finds this very change on record, and cannot tell any more whether the claim
+	// that finds this very Finish on record, and cannot tell any more whether the claim
 	// was still held when it was written, answers Held before that moment only.
 	Until time.Time
-	// With is to be done together with the write, or neither: see Completion.With. A
-	// store that does not know what it is must answer an [*InputError] and write nothing.
-	// Finish only, and then only with StateSucceeded.
+	// With is to be done together with the write, or neither: see Completion.With. It needs
+	// StateSucceeded. A store that does not know what it is must answer an [*InputError] and
+	// write nothing.
 	With any
 	// Result to store with StateSucceeded, or the error text with StateFailed.
 	Result []byte
-	// Steps replaces what the key keeps of finished steps, at most 64 KiB; nil leaves it.
-	// Renew only. Steps only grow: one that is shorter than what is kept was sent
-	// earlier, has come late, and is ignored.
-	Steps []byte
-	// Origin, Label and Fingerprint of the attempt.
+	// Origin of the attempt's message.
 	Origin Origin
 	// Label kept in clear.
 	Label string
 	// Fingerprint of the payload.
 	Fingerprint Fingerprint
-	// State to reach; Finish only.
+	// State to reach.
 	State State
 	// NoResult says that a result existed and is not kept.
 	NoResult bool
 	// SeenOnly says that the attempt's Deduper has Config.SeenOnly, and keeps no results.
-	// Finish only.
 	SeenOnly bool
 	// Landed says that the effect has happened, whoever owns the key now.
 	Landed bool
-	// Danger declares that the irreversible part may begin; Renew only. It is never
-	// withdrawn by a Renew without it.
-	Danger bool
-	// NotBegun withdraws Danger with StateReleased; Finish only.
+	// NotBegun withdraws Danger with StateReleased.
 	NotBegun bool
-	// Unused says that the attempt never began: it is not counted. Finish only, and then only
-	// with StateReleased and without NotBegun, because an attempt that never began knows
-	// nothing of earlier ones. A store answers anything else with an [*InputError].
+	// Unused says that the attempt never began: it is not counted. It needs StateReleased and
+	// excludes NotBegun, because an attempt that never began knows nothing of earlier ones. A
+	// store answers anything else with an [*InputError].
 	Unused bool
 }
 

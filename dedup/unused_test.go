@@ -123,7 +123,7 @@ func TestUnusedKeepsTheDangerOfAnEarlierAttempt(t *testing.T) {
 func TestUnusedInObserveMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
-		d := newDeduper(t, store, func(c *dedup.Config) { c.ObserveOnly = true })
+		d := newDeduper(t, store, func(c *dedup.Config) { c.Mode = dedup.Observe })
 		won := acquire(t, d, "k")
 		shadow := acquire(t, d, "k")
 		giveBack(t, d, shadow, nil)

@@ -18,7 +18,7 @@ type fixed struct {
 	window, hold time.Duration
 }
 
-func (f *fixed) Windows() (window, hold time.Duration) { return f.window, f.hold }
+func (f *fixed) Limits() dedup.Limits { return dedup.Limits{Window: f.window, MaxHold: f.hold} }
 
 // TestNewRefusesTheWindowOfItsStore: a Deduper that was made over a store that refuses its ends
 // would run every effect with every delivery.
@@ -99,10 +99,10 @@ func TestClaimsSayWhatTheirEndNeeds(t *testing.T) {
 type claimsSeen struct {
 	dedup.Store
 	reqs []dedup.ClaimRequest
-	ends []dedup.Change
+	ends []dedup.Finish
 }
 
-func (a *claimsSeen) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (a *claimsSeen) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	a.ends = append(a.ends, changes...)
 	return a.Store.Finish(ctx, changes)
 }

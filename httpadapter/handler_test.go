@@ -186,11 +186,11 @@ type deaf struct {
 	silent atomic.Bool
 }
 
-func (s *deaf) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (s *deaf) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	if !s.silent.Load() {
-		return s.Store.Renew(ctx, changes)
+		return s.Store.Renew(ctx, renewals)
 	}
-	answers := make([]dedup.Answer, len(changes))
+	answers := make([]dedup.Answer, len(renewals))
 	for i := range answers {
 		answers[i].Err = errors.New("deaf")
 	}

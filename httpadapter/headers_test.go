@@ -33,7 +33,7 @@ type noted struct {
 	results [][]byte
 }
 
-func (s *noted) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (s *noted) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	for _, c := range changes {
 		s.results = append(s.results, bytes.Clone(c.Result))
 	}

@@ -43,7 +43,7 @@ func DefaultRoute(r *http.Request) string { return normalHost(r) + requestPath(r
 // name is the ID of the request's record, for logs and answers.
 func (c *call) name() keyname.Name { return keyname.Of(c.m.run, c.scope, c.key) }
 
-// label is kept in clear where the Deduper has KeepLabels.
+// label is kept in clear where the Deduper has Labels.
 func (c *call) label() string {
 	return keyname.Label(c.r.Method+" "+c.r.URL.Path, c.key)
 }

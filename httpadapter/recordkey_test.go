@@ -24,7 +24,7 @@ func keyed(t *testing.T, cfg httpadapter.Config, handle http.HandlerFunc) (*serv
 	t.Helper()
 	store, log := dedup.Memory(1000), new(bytes.Buffer)
 	d, err := dedup.New(store, dedup.Config{Namespace: "payments", Window: 24 * time.Hour,
-		LeaseTTL: time.Minute, KeepLabels: true})
+		LeaseTTL: time.Minute, Labels: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	cfg.Logger = slog.New(slog.NewTextHandler(log, nil))

@@ -51,21 +51,21 @@ type Effect = func(ctx context.Context) (result []byte, undo bool, err error)
 // Claimed, or Asked with Config.Resolve: an effect can run again after a crash between it
 // and its record.
 //
-// A nil d is an [*dedup.InputError], and so is one with FailOpen, which would answer for
-// an effect without a record, or with ObserveOnly, which runs everything. With SeenOnly it
+// A nil d is an [*dedup.InputError], and so is one with the Mode FailOpen, which would answer for
+// an effect without a record, or Observe, which runs everything. With SeenOnly it
 // keeps no results, and ResultLimit is 0: that is for webhooks, and [New] refuses it.
 func Claimed(d *dedup.Deduper) (Runner, error) {
 	if d == nil {
 		return nil, &dedup.InputError{Field: "Deduper", Reason: "is nil"}
 	}
 	cfg := d.Config()
-	switch {
-	case cfg.FailOpen:
+	switch cfg.Mode {
+	case dedup.FailOpen:
 		return nil, &dedup.InputError{Field: "Deduper",
-			Reason: "has Config.FailOpen, which runs effects without a record; a request is answered only after its record"}
-	case cfg.ObserveOnly:
+			Reason: "has Config.Mode FailOpen, which runs effects without a record; a request is answered only after its record"}
+	case dedup.Observe:
 		return nil, &dedup.InputError{Field: "Deduper",
-			Reason: "has Config.ObserveOnly, which runs every duplicate and never fails for want of a record"}
+			Reason: "has Config.Mode Observe, which runs every duplicate and never fails for want of a record"}
 	}
 	run := &claimed{d: d, window: cfg.Window, limit: cfg.ResultLimit}
 	if cfg.SeenOnly {

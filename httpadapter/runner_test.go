@@ -47,8 +47,8 @@ func wantInputError(t *testing.T, err error, field string) {
 func TestClaimedRefusesWhatAnswersWithoutARecord(t *testing.T) {
 	for name, d := range map[string]*dedup.Deduper{
 		"nil":          nil,
-		"fail open":    newDeduper(t, func(c *dedup.Config) { c.FailOpen = true }),
-		"observe only": newDeduper(t, func(c *dedup.Config) { c.ObserveOnly = true }),
+		"fail open":    newDeduper(t, func(c *dedup.Config) { c.Mode = dedup.FailOpen }),
+		"observe only": newDeduper(t, func(c *dedup.Config) { c.Mode = dedup.Observe }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			run, err := httpadapter.Claimed(d)

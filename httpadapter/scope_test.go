@@ -115,7 +115,7 @@ func TestUnscoped(t *testing.T) {
 }
 
 // The principal is in nothing that the store is asked for, and the route only in the label, which
-// is kept where the Deduper has KeepLabels.
+// is kept where the Deduper has Labels.
 func TestScopeIsADigest(t *testing.T) {
 	seen := map[string]bool{}
 	run := &fake{do: func(_ context.Context, key string, _ httpadapter.Effect,

@@ -188,7 +188,7 @@ func TestMaxAttemptsDoesNotHoldBackAnObserver(t *testing.T) {
 			t.Fatal(err)
 		}
 		d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour,
-			LeaseTTL: lease, Hold: time.Hour, ObserveOnly: true})
+			LeaseTTL: lease, Hold: time.Hour, Mode: dedup.Observe})
 		if err != nil {
 			t.Fatal(err)
 		}

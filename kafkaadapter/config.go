@@ -131,7 +131,7 @@ type Config struct {
 	// mismatch, which goes to Park. A tombstone differs from an empty value. Default false.
 	Fingerprint bool
 
-	// Label is what claims keep of a message in clear, with the Deduper's Config.KeepLabels: at
+	// Label is what claims keep of a message in clear, with the Deduper's Config.Labels: at
 	// most 64 bytes of printable UTF-8, or it is left out. It is asked once for a message, when
 	// it is claimed first; a later claim of the id keeps the label of the first, where that is
 	// found. Package telemetry keeps the context of a trace in it. Never put personal data in

@@ -17,7 +17,7 @@ import (
 func labelled(asked *atomic.Int32) func(*rig, *Config) {
 	return func(r *rig, c *Config) {
 		d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour,
-			LeaseTTL: lease, Hold: time.Hour, KeepLabels: true})
+			LeaseTTL: lease, Hold: time.Hour, Labels: true})
 		if err != nil {
 			r.t.Fatal(err)
 		}

@@ -158,9 +158,9 @@ func (o *fakeOwner) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedu
 }
 
 // Finish implements dedup.Store: what is not owned is not recorded.
-func (o *fakeOwner) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (o *fakeOwner) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	answers := make([]dedup.Answer, len(changes))
-	var pass []dedup.Change
+	var pass []dedup.Finish
 	var at []int
 	o.mu.Lock()
 	slow := o.slow

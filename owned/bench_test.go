@@ -43,7 +43,7 @@ func BenchmarkCycle(b *testing.B) {
 	})
 	b.Run("claim,finish", func(b *testing.B) {
 		s, _ := benchStore(b)
-		reqs, changes := make([]dedup.ClaimRequest, batch), make([]dedup.Change, batch)
+		reqs, changes := make([]dedup.ClaimRequest, batch), make([]dedup.Finish, batch)
 		n := start()
 		for b.Loop() {
 			n = fill(s, reqs, changes, n)
@@ -61,8 +61,8 @@ func BenchmarkCycle(b *testing.B) {
 	})
 	b.Run("finishclaim", func(b *testing.B) {
 		s, o := benchStore(b)
-		reqs, changes := make([]dedup.ClaimRequest, batch), make([]dedup.Change, batch)
-		other := make([]dedup.Change, batch)
+		reqs, changes := make([]dedup.ClaimRequest, batch), make([]dedup.Finish, batch)
+		other := make([]dedup.Finish, batch)
 		n := start()
 		n = fill(s, reqs, changes, n)
 		s.Recycle(s.Claim(b.Context(), reqs))
@@ -100,7 +100,7 @@ func start() uint64 {
 }
 
 // fill makes the next keys.
-func fill(s *Store, reqs []dedup.ClaimRequest, changes []dedup.Change, n uint64) uint64 {
+func fill(s *Store, reqs []dedup.ClaimRequest, changes []dedup.Finish, n uint64) uint64 {
 	origin := dedup.Origin{Source: "group/topic", Partition: 3, Generation: 1}
 	until := time.Now().Add(time.Minute)
 	for i := range reqs {
@@ -111,7 +111,7 @@ func fill(s *Store, reqs []dedup.ClaimRequest, changes []dedup.Change, n uint64)
 		token := dedup.Token(id)
 		reqs[i] = dedup.ClaimRequest{ID: id, Token: token, Lease: 10 * time.Second, Hold: time.Hour,
 			Origin: origin}
-		changes[i] = dedup.Change{
+		changes[i] = dedup.Finish{
 			ID: id, Token: token, Attempt: 1, State: dedup.StateSucceeded, Lease: 10 * time.Second,
 			Hold: time.Hour, Window: s.opts.Window, Landed: true, Until: until, Origin: origin,
 		}

@@ -10,21 +10,33 @@ import (
 
 // Renew implements [dedup.Store]. A key that has begun without the inner store is held as long as
 // its partition is, which takes no trip; Danger and Steps make it a claim of the inner store.
-func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	out := answers(len(changes))
+func (s *Store) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	out := answers(len(renewals))
 	if refuseEnded(ctx, out) {
 		return out
 	}
-	f := &renewing{s: s, ctx: ctx, now: s.now(), items: make([]finish, len(changes))}
-	for i := range changes {
-		f.items[i] = finish{ch: &changes[i], ans: &out[i]}
+	f := &renewing{s: s, ctx: ctx, now: s.now(), items: make([]renewal, len(renewals))}
+	for i := range renewals {
+		f.items[i] = renewal{ch: &renewals[i], ans: &out[i]}
 	}
-	f.sort.sort(len(changes), func(i int) uint64 { return s.table.hash(&changes[i].ID) })
+	f.sort.sort(len(renewals), func(i int) uint64 { return s.table.hash(&renewals[i].ID) })
 	f.sort.each(s.table, f.meet)
 	f.hold()
 	f.promote()
 	f.inner()
 	return out
+}
+
+// renewal is one item of Renew on its way.
+type renewal struct {
+	ch    *dedup.Renewal
+	ans   *dedup.Answer
+	e     *entry
+	o     *Ownership
+	how   ending
+	fence uint64
+	runs  int
+	lapse time.Duration // when the touch was, as the time since Store.born
 }
 
 // renewing is one call of Renew.
@@ -33,7 +45,7 @@ type renewing struct {
 	ctx   context.Context
 	now   time.Duration
 	sort  byShard
-	items []finish
+	items []renewal
 }
 
 // meet decides about one renewal by the entry of its key. The shard's mutex is held.
@@ -44,10 +56,10 @@ func (f *renewing) meet(sh *shard, i int) {
 	case e == nil: // the inner store knows its claims also without us
 		it.how, it.fence = inside, it.ch.Fence
 		return
-	case !e.isOf(it.ch) && e.state == begun:
+	case !e.isOf(it.ch.Token, it.ch.Fence) && e.state == begun:
 		it.ans.Record = e.record(f.now)
 		return
-	case !e.isOf(it.ch):
+	case !e.isOf(it.ch.Token, it.ch.Fence):
 		it.how, it.fence = inside, it.ch.Fence
 		return
 	}
@@ -92,7 +104,7 @@ func (f *renewing) hold() {
 }
 
 // held answers one of them. The shard's mutex is held.
-func (f *renewing) held(it *finish, t *turn) {
+func (f *renewing) held(it *renewal, t *turn) {
 	it.how = replied
 	e := it.e
 	switch {
@@ -114,7 +126,7 @@ func (o *Ownership) covers(until time.Duration) bool { return until-o.s.now() <=
 // promote makes claims of the inner store of those that declare something.
 func (f *renewing) promote() {
 	var all []*promotion
-	var of []*finish
+	var of []*renewal
 	for i := range f.items {
 		if it := &f.items[i]; it.how == promoted {
 			all = append(all, &promotion{e: it.e, lease: it.ch.Lease, hold: it.ch.Hold})
@@ -139,19 +151,19 @@ func (f *renewing) promote() {
 // inner renews the claims of the inner store.
 func (f *renewing) inner() {
 	f.touch()
-	var changes []dedup.Change
-	var of []*finish
+	var inner []dedup.Renewal
+	var of []*renewal
 	for i := range f.items {
 		if it := &f.items[i]; it.how == inside {
 			ch := *it.ch
 			ch.Fence = it.fence
-			changes, of = append(changes, ch), append(of, it)
+			inner, of = append(inner, ch), append(of, it)
 		}
 	}
-	if len(changes) == 0 {
+	if len(inner) == 0 {
 		return
 	}
-	for n, ans := range f.s.inner.Renew(f.ctx, changes) {
+	for n, ans := range f.s.inner.Renew(f.ctx, inner) {
 		it := of[n]
 		*it.ans = ans
 		if ans.Err != nil {
@@ -165,7 +177,7 @@ func (f *renewing) inner() {
 }
 
 // renewed notes how long a claim of the inner store lasts.
-func (f *renewing) renewed(it *finish) {
+func (f *renewing) renewed(it *renewal) {
 	sh := f.s.table.shard(it.e.hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -175,7 +187,7 @@ func (f *renewing) renewed(it *finish) {
 // touch renews touches that are half a Hold old.
 func (f *renewing) touch() {
 	var all []touching
-	var of []*finish
+	var of []*renewal
 	for i := range f.items {
 		it := &f.items[i]
 		if it.how == inside && it.e != nil && f.now-it.lapse > f.s.opts.Hold/2 {
@@ -200,7 +212,7 @@ func (f *renewing) touch() {
 	}
 }
 
-func (f *renewing) touched(it *finish) {
+func (f *renewing) touched(it *renewal) {
 	sh := f.s.table.shard(it.e.hash)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

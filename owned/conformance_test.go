@@ -84,8 +84,8 @@ func (p *placing) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.
 	return p.Store.Claim(ctx, placed)
 }
 
-func (p *placing) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	placed := append([]dedup.Change(nil), changes...)
+func (p *placing) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+	placed := append([]dedup.Finish(nil), changes...)
 	for i := range placed {
 		p.place(&placed[i].Origin)
 	}

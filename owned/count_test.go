@@ -60,7 +60,7 @@ func TestInFlightIsBoundedForAll(t *testing.T) {
 func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 	for name, end := range map[string]func(w *world, s *Store, r *dedup.ClaimRequest){
 		"the same end twice in a batch": func(w *world, s *Store, r *dedup.ClaimRequest) {
-			for _, a := range s.Finish(w.Context(), []dedup.Change{success(r), success(r)}) {
+			for _, a := range s.Finish(w.Context(), []dedup.Finish{success(r), success(r)}) {
 				if a.Err != nil || !a.Held || !a.Written {
 					w.Errorf("an end: %+v", a)
 				}
@@ -71,10 +71,10 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 			w.finish(s, success(r))
 		},
 		"promoted while it is marked": func(w *world, s *Store, r *dedup.ClaimRequest) {
-			danger := dedup.Change{ID: r.ID, Token: r.Token, Attempt: 1, Lease: r.Lease,
-				Hold: r.Hold, Danger: true, Window: w.opts.Window, Origin: r.Origin}
+			danger := dedup.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
+				Danger: true, Window: w.opts.Window}
 			s.between = once(func() {
-				if a := s.Renew(w.Context(), []dedup.Change{danger})[0]; a.Err != nil || !a.Held {
+				if a := s.Renew(w.Context(), []dedup.Renewal{danger})[0]; a.Err != nil || !a.Held {
 					w.Errorf("Danger: %+v", a)
 				}
 			})
@@ -119,7 +119,7 @@ func TestABatchOverManyPartitions(t *testing.T) {
 		all = append(all, ready(t, s,
 			Partition{Source: only.Source, Number: number, Count: parts, Generation: 1}))
 	}
-	var ends []dedup.Change
+	var ends []dedup.Finish
 	for round := range 3 {
 		var reqs []dedup.ClaimRequest
 		for n := range 4 * parts {

@@ -32,7 +32,7 @@ type finishing struct {
 
 // finish is one change on its way.
 type finish struct {
-	ch    *dedup.Change
+	ch    *dedup.Finish
 	ans   *dedup.Answer
 	e     *entry
 	o     *Ownership // nil for a stranger of no partition that is held here
@@ -48,14 +48,14 @@ type finish struct {
 var finishings = sync.Pool{New: func() any { return new(finishing) }}
 
 // Finish implements [dedup.Store].
-func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (s *Store) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	ended, _ := s.FinishClaim(ctx, changes, nil)
 	return ended
 }
 
 // FinishClaim is Finish and Claim in one round trip for each partition's server: the marks of one
 // batch and the begin of the next are one turn.
-func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change,
+func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
 	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	ended, claimed = answers(len(changes)), answers(len(reqs))
 	if refuseEnded(ctx, ended, claimed) {
@@ -75,7 +75,7 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change,
 }
 
 // exchange is FinishClaim for what goes in one turn.
-func (s *Store) exchange(ctx context.Context, changes []dedup.Change, ended []dedup.Answer,
+func (s *Store) exchange(ctx context.Context, changes []dedup.Finish, ended []dedup.Answer,
 	reqs []dedup.ClaimRequest, claimed []dedup.Answer) {
 	c, _ := claimings.Get().(*claiming)
 	f, _ := finishings.Get().(*finishing)
@@ -119,7 +119,7 @@ func (f *finishing) free() {
 }
 
 // plan finds the entry of each change.
-func (f *finishing) plan(changes []dedup.Change, answers []dedup.Answer) {
+func (f *finishing) plan(changes []dedup.Finish, answers []dedup.Answer) {
 	f.items = resize(f.items, len(changes))
 	n := 0
 	for i := range changes {
@@ -136,7 +136,7 @@ func (f *finishing) plan(changes []dedup.Change, answers []dedup.Answer) {
 }
 
 // checkChange refuses what is not kept.
-func (s *Store) checkChange(c *dedup.Change) error {
+func (s *Store) checkChange(c *dedup.Finish) error {
 	switch {
 	case c.State != dedup.StateSucceeded && c.State != dedup.StateReleased:
 		return input("State", fmt.Sprintf("is %v; this store keeps only that a key has succeeded",
@@ -167,7 +167,7 @@ func (f *finishing) meet(sh *shard, i int) {
 	}
 	it.e, it.o = e, e.o
 	switch {
-	case !e.isOf(it.ch):
+	case !e.isOf(it.ch.Token, it.ch.Fence):
 		f.alien(it, e)
 	case e.state == ended:
 		f.again(it, e)

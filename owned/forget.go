@@ -91,7 +91,7 @@ func (s *Store) floor(ctx context.Context, id dedup.ID, hold time.Duration) erro
 	case ans.Outcome != dedup.Acquired:
 		return nil
 	}
-	return s.inner.Finish(ctx, []dedup.Change{{
+	return s.inner.Finish(ctx, []dedup.Finish{{
 		ID: id, Token: token, Fence: ans.Record.Fence, State: dedup.StateReleased, Unused: true,
 		Hold: hold, Window: s.opts.Window,
 	}})[0].Err

@@ -311,7 +311,7 @@ func (f *finishing) touch() {
 
 // end sends the changes to the inner store.
 func (f *finishing) end() {
-	var changes []dedup.Change
+	var changes []dedup.Finish
 	var of []*finish
 	f.each(inside, func(it *finish) {
 		ch := *it.ch

@@ -142,9 +142,7 @@ func (s *Store) lookInSets(ctx context.Context, all []int64) ([]elsewhere, error
 // a digest of the inner store's and of the number and epoch of every partition that is held. A
 // Forget in a partition that is not held raises its epoch: nobody here answers for it.
 func (s *Store) Forgets(ctx context.Context) (uint64, error) {
-	inner, ok := s.inner.(interface {
-		Forgets(context.Context) (uint64, error)
-	})
+	inner, ok := s.inner.(dedup.ForgetCounter)
 	if !ok {
 		return 0, errors.New("owned: the inner store does not count what it forgets")
 	}

@@ -70,7 +70,7 @@ func TestALostReplyOfAMark(t *testing.T) {
 		h := w.wired()
 		for _, r := range []*dedup.ClaimRequest{&again, &dead} {
 			h.lose = 1
-			if a := s.Finish(w.Context(), []dedup.Change{success(r)})[0]; !errors.Is(a.Err,
+			if a := s.Finish(w.Context(), []dedup.Finish{success(r)})[0]; !errors.Is(a.Err,
 				errNoReply) || a.Held || a.Written {
 				w.Errorf("a mark without a reply: %+v", a)
 			}

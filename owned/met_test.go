@@ -25,15 +25,15 @@ func TestAKeyThatWasMetIsFedBeforeItsEntryGoes(t *testing.T) {
 				synctest.Wait()
 				r := request(1)
 				w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
-				danger := dedup.Change{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
-					Steps: []byte("x"), Window: w.opts.Window, Origin: r.Origin}
-				if a := s.Renew(w.Context(), []dedup.Change{danger})[0]; a.Err != nil || !a.Held {
+				danger := dedup.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
+					Steps: []byte("x"), Window: w.opts.Window}
+				if a := s.Renew(w.Context(), []dedup.Renewal{danger})[0]; a.Err != nil || !a.Held {
 					w.Fatalf("it becomes a claim of the inner store: %+v", a)
 				}
 				end := func() {
 					back := success(&r)
 					back.State, back.Landed = dedup.StateReleased, false
-					if a := s.Finish(w.Context(), []dedup.Change{back})[0]; a.Err != nil ||
+					if a := s.Finish(w.Context(), []dedup.Finish{back})[0]; a.Err != nil ||
 						!a.Held {
 						w.Errorf("released: %+v", a)
 					}

@@ -24,13 +24,12 @@ func TestAMachineThatWasSuspendedHoldsNothing(t *testing.T) {
 		h := w.wired()
 		suspend()
 		h.lose = 1
-		renewal := dedup.Change{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
-			Origin: r.Origin}
-		if a := s.Renew(w.Context(), []dedup.Change{renewal})[0]; a.Held ||
+		renewal := dedup.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold}
+		if a := s.Renew(w.Context(), []dedup.Renewal{renewal})[0]; a.Held ||
 			!errors.Is(a.Err, errNoReply) {
 			w.Errorf("a renewal after a pause, with no word of Redis: %+v", a)
 		}
-		if a := s.Renew(w.Context(), []dedup.Change{renewal})[0]; !a.Held {
+		if a := s.Renew(w.Context(), []dedup.Renewal{renewal})[0]; !a.Held {
 			w.Errorf("a renewal that is answered: %+v", a)
 		}
 		h.before = once(suspend)

@@ -336,7 +336,7 @@ func (c *claiming) meetElsewhere(it *item, ans *dedup.Answer, found *elsewhere) 
 
 // giveBack ends the claims of the inner store that are not given to anybody.
 func (c *claiming) giveBack(todo []*item, answers []dedup.Answer, of []int) {
-	var changes []dedup.Change
+	var changes []dedup.Finish
 	for _, n := range of {
 		it := todo[n]
 		if answers[n].Err != nil {
@@ -345,7 +345,7 @@ func (c *claiming) giveBack(todo []*item, answers []dedup.Answer, of []int) {
 		if it.back == dedup.StateAbsent {
 			continue
 		}
-		changes = append(changes, dedup.Change{
+		changes = append(changes, dedup.Finish{
 			ID: it.req.ID, Token: it.req.Token, State: it.back,
 			Unused: it.back == dedup.StateReleased,
 			Landed: it.back == dedup.StateSucceeded, Hold: it.req.Hold, Window: c.s.opts.Window,

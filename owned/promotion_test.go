@@ -23,7 +23,7 @@ func (w *world) inTheWay(s *Store, n int) (give func()) {
 		back := success(&r)
 		back.State, back.Landed, back.Unused, back.Fence = dedup.StateReleased, false, true,
 			a.Record.Fence
-		if a := s.inner.Finish(w.Context(), []dedup.Change{back})[0]; !a.Written {
+		if a := s.inner.Finish(w.Context(), []dedup.Finish{back})[0]; !a.Written {
 			w.Fatalf("given back: %+v", a)
 		}
 	}
@@ -60,14 +60,14 @@ func TestARefusedPromotionIsNoCleanRelease(t *testing.T) {
 // store are not answered while another attempt has the key there; sent again they are carried out.
 func TestARefusedPromotionIsTriedAgain(t *testing.T) {
 	for name, send := range map[string]func(ctx context.Context, s *Store,
-		c dedup.Change) dedup.Answer{
-		"danger": func(ctx context.Context, s *Store, c dedup.Change) dedup.Answer {
-			c.State, c.Danger = dedup.StateInProgress, true
-			return s.Renew(ctx, []dedup.Change{c})[0]
+		c dedup.Finish) dedup.Answer{
+		"danger": func(ctx context.Context, s *Store, c dedup.Finish) dedup.Answer {
+			return s.Renew(ctx, []dedup.Renewal{{ID: c.ID, Token: c.Token, Fence: c.Fence,
+				Lease: c.Lease, Hold: c.Hold, Window: c.Window, Danger: true}})[0]
 		},
-		"release": func(ctx context.Context, s *Store, c dedup.Change) dedup.Answer {
+		"release": func(ctx context.Context, s *Store, c dedup.Finish) dedup.Answer {
 			c.State = dedup.StateReleased
-			return s.Finish(ctx, []dedup.Change{c})[0]
+			return s.Finish(ctx, []dedup.Finish{c})[0]
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -170,7 +170,7 @@ func TestLapsedAndBehind(t *testing.T) {
 		"an acquire": func(w *world, _ *Store, o *Ownership) { _ = o.reacquire(w.Context()) },
 		"marks first": func(w *world, s *Store, _ *Ownership) {
 			for i := range running { // each of them is a turn, by which the server counts up again
-				_ = s.Finish(w.Context(), []dedup.Change{success(&running[i])})
+				_ = s.Finish(w.Context(), []dedup.Finish{success(&running[i])})
 			}
 			w.claim(s, request(2))
 		},

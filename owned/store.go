@@ -97,29 +97,23 @@ func New(ctx context.Context, client redis.UniversalClient, inner dedup.Store,
 
 // checkInner refuses a store that would refuse the ends that are handed on to it.
 func checkInner(inner dedup.Store, opts *Options) error {
-	s, ok := inner.(interface {
-		Windows() (window, hold time.Duration)
-	})
-	if !ok {
-		return nil
-	}
-	window, hold := s.Windows()
-	switch {
-	case window != 0 && window != opts.Window:
-		return input("Options.Window",
-			fmt.Sprintf("is %v; Inner has one window for all keys, %v", opts.Window, window))
-	case hold != 0 && hold < opts.Hold:
-		return input("Options.Hold",
-			fmt.Sprintf("is %v; Inner keeps what is unfinished for %v at most", opts.Hold, hold))
+	switch limits := dedup.LimitsOf(inner); {
+	case limits.Window != 0 && limits.Window != opts.Window:
+		return input("Options.Window", fmt.Sprintf("is %v; Inner has one window for all keys, %v",
+			opts.Window, limits.Window))
+	case limits.MaxHold != 0 && limits.MaxHold < opts.Hold:
+		return input("Options.Hold", fmt.Sprintf(
+			"is %v; Inner keeps what is unfinished for %v at most", opts.Hold, limits.MaxHold))
 	}
 	return nil
 }
 
-// Keeps reports that of a finished key only that is remembered.
-func (s *Store) Keeps() (results, failures bool) { return false, false }
-
-// Windows are Options.Window and Options.Hold, which all keys have.
-func (s *Store) Windows() (window, hold time.Duration) { return s.opts.Window, s.opts.Hold }
+// Limits are Options.Window and Options.Hold, which all keys have. Of a finished key it is
+// remembered only that it is done.
+func (s *Store) Limits() dedup.Limits {
+	return dedup.Limits{Window: s.opts.Window, MaxHold: s.opts.Hold, NoResults: true,
+		NoFailures: true}
+}
 
 // owner is who holds the partition that an origin names.
 func (s *Store) owner(origin *dedup.Origin) (*Ownership, error) {

@@ -116,8 +116,8 @@ func request(n int) dedup.ClaimRequest {
 
 var nth atomic.Int64
 
-func success(r *dedup.ClaimRequest) dedup.Change {
-	return dedup.Change{
+func success(r *dedup.ClaimRequest) dedup.Finish {
+	return dedup.Finish{
 		ID: r.ID, Token: r.Token, Attempt: 1, State: dedup.StateSucceeded, Lease: r.Lease,
 		Hold: r.Hold, Window: time.Hour, Landed: true, Origin: r.Origin,
 	}
@@ -132,9 +132,9 @@ func (w *world) claim(s *Store, r dedup.ClaimRequest) dedup.Answer {
 	return a
 }
 
-func (w *world) finish(s *Store, c dedup.Change) dedup.Answer {
+func (w *world) finish(s *Store, c dedup.Finish) dedup.Answer {
 	w.Helper()
-	a := s.Finish(w.Context(), []dedup.Change{c})[0]
+	a := s.Finish(w.Context(), []dedup.Finish{c})[0]
 	if a.Err != nil {
 		w.Fatalf("Finish: %v", a.Err)
 	}
@@ -160,7 +160,7 @@ func TestAStaleOwnerChangesNothing(t *testing.T) {
 		w.wants("a new key", w.claim(old, r), dedup.Acquired, 1)
 		w.freeze(was, w.opts.Lease+time.Second)
 		is := w.own(next)
-		if a := old.Finish(t.Context(), []dedup.Change{success(&r)})[0]; a.Held || a.Written ||
+		if a := old.Finish(t.Context(), []dedup.Finish{success(&r)})[0]; a.Held || a.Written ||
 			a.Err != nil {
 			t.Errorf("a mark from a stale epoch: %+v", a)
 		}
@@ -259,31 +259,31 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		t := w.T
 		s := w.process()
 		w.own(s)
-		for field, bend := range map[string]func(r *dedup.ClaimRequest, c *dedup.Change){
-			"Lease": func(r *dedup.ClaimRequest, _ *dedup.Change) {
+		for field, bend := range map[string]func(r *dedup.ClaimRequest, c *dedup.Finish){
+			"Lease": func(r *dedup.ClaimRequest, _ *dedup.Finish) {
 				r.Lease = w.opts.Lease/3 + 1
 			},
-			"Hold": func(r *dedup.ClaimRequest, _ *dedup.Change) { r.Hold++ },
-			"Fingerprint": func(r *dedup.ClaimRequest, c *dedup.Change) {
+			"Hold": func(r *dedup.ClaimRequest, _ *dedup.Finish) { r.Hold++ },
+			"Fingerprint": func(r *dedup.ClaimRequest, c *dedup.Finish) {
 				r.Fingerprint[0], c.Fingerprint[0] = 1, 1
 			},
-			"Origin": func(r *dedup.ClaimRequest, c *dedup.Change) {
+			"Origin": func(r *dedup.ClaimRequest, c *dedup.Finish) {
 				r.Origin.Partition, c.Origin.Partition = 6, 6
 			},
-			"Window": func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Window = time.Minute },
-			"Result": func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Result = []byte("x") },
-			"State": func(_ *dedup.ClaimRequest, c *dedup.Change) {
+			"Window": func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.Window = time.Minute },
+			"Result": func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.Result = []byte("x") },
+			"State": func(_ *dedup.ClaimRequest, c *dedup.Finish) {
 				c.State = dedup.StateFailed
 			},
-			"Unused": func(_ *dedup.ClaimRequest, c *dedup.Change) { c.Unused = true },
-			"With":   func(_ *dedup.ClaimRequest, c *dedup.Change) { c.With = 1 },
+			"Unused": func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.Unused = true },
+			"With":   func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.With = 1 },
 		} {
 			r := request(len(field))
 			c := success(&r)
 			bend(&r, &c)
 			var bad *dedup.InputError
 			claimed := s.Claim(t.Context(), []dedup.ClaimRequest{r})[0].Err
-			ended := s.Finish(t.Context(), []dedup.Change{c})[0].Err
+			ended := s.Finish(t.Context(), []dedup.Finish{c})[0].Err
 			if err := errors.Join(claimed, ended); !errors.As(err, &bad) || bad.Field != field {
 				t.Errorf("%s: Claim says %v, Finish %v", field, claimed, ended)
 			}
@@ -299,7 +299,7 @@ func TestInFlightIsBounded(t *testing.T) {
 		s := w.process()
 		o := w.own(s)
 		var reqs []dedup.ClaimRequest
-		var ends []dedup.Change
+		var ends []dedup.Finish
 		for n := range 10 {
 			reqs = append(reqs, request(n))
 			ends = append(ends, success(&reqs[n]))

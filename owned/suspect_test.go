@@ -34,14 +34,14 @@ func TestSuspectsGoAfterTheHold(t *testing.T) {
 		for _, a := range s.Claim(w.Context(), both) {
 			w.wants("a new key", a, dedup.Acquired, 1)
 		}
-		lives := success(&both[1])
-		lives.State, lives.Landed = dedup.StateInProgress, false
+		lives := dedup.Renewal{ID: both[1].ID, Token: both[1].Token, Lease: both[1].Lease,
+			Hold: both[1].Hold}
 		pass(storyLease)
 		w.wants("its lease is over", w.claim(s, request(2)), dedup.Acquired, 2)
 		w.begins("at first", o, 2, 2)
 		renew := func() {
 			w.Helper()
-			if a := s.Renew(w.Context(), []dedup.Change{lives})[0]; !a.Held {
+			if a := s.Renew(w.Context(), []dedup.Renewal{lives})[0]; !a.Held {
 				w.Fatalf("renewed: %+v", a)
 			}
 		}
@@ -55,8 +55,7 @@ func TestSuspectsGoAfterTheHold(t *testing.T) {
 		pass(w.opts.Lease)
 		w.begins("after the hold", o, 1, 0)
 		w.wants("the key that died with its process", w.claim(s, request(1)), dedup.Acquired, 1)
-		lives.State, lives.Landed = dedup.StateSucceeded, true
-		w.finish(s, lives)
+		w.finish(s, success(&both[1]))
 		w.begins("when the batch has ended", o, 1, 0) // of the key that has just begun
 	})
 }

@@ -150,11 +150,11 @@ func (e *entry) shown() uint64 {
 	return e.fence
 }
 
-// isOf reports whether a change is about this very claim, while there is one: the same token may
-// have had another. See dedup.Change.
-func (e *entry) isOf(ch *dedup.Change) bool {
+// isOf reports whether an attempt has this very claim, while there is one: the same token may have
+// had another. See [dedup.Finish].Fence.
+func (e *entry) isOf(token dedup.Token, fence uint64) bool {
 	held := e.state == begun || e.state == claimed
-	return e.token == ch.Token && (!held || ch.Fence == 0 || ch.Fence == e.shown())
+	return e.token == token && (!held || fence == 0 || fence == e.shown())
 }
 
 // told gives a record of the inner store the fence that the caller of this claim was told.

@@ -45,7 +45,7 @@ func TestWhatIsOverIsLetGoOf(t *testing.T) {
 					w.Errorf("it is over: %v", err)
 				}
 				w.wants("another key", w.claim(s, request(2)), dedup.InFlight, 0)
-				if a := s.Finish(w.Context(), []dedup.Change{success(&r)})[0]; a.Err != nil {
+				if a := s.Finish(w.Context(), []dedup.Finish{success(&r)})[0]; a.Err != nil {
 					w.Errorf("an end: %+v", a)
 				}
 				o.Stats()

@@ -169,9 +169,11 @@ func everyCall(ctx context.Context, client redis.UniversalClient) error {
 		reqs := []dedup.ClaimRequest{request(n), request(n + 1)}
 		likely := []dedup.ClaimRequest{request(n + 2), request(n + 3)} // looked at by one MGET
 		likely[0].LikelyDuplicate, likely[1].LikelyDuplicate = true, true
-		done := []dedup.Change{change(n, dedup.StateSucceeded), change(n+1, dedup.StateReleased)}
+		done := []dedup.Finish{change(n, dedup.StateSucceeded), change(n+1, dedup.StateReleased)}
 		for _, answers := range [][]dedup.Answer{
-			store.Claim(ctx, reqs), store.Renew(ctx, done), store.Finish(ctx, done),
+			store.Claim(ctx, reqs),
+			store.Renew(ctx, []dedup.Renewal{renewalOf(done[0]), renewalOf(done[1])}),
+			store.Finish(ctx, done),
 			store.Claim(ctx, reqs), store.Lookup(ctx, ids), store.Claim(ctx, likely),
 		} {
 			for _, a := range answers {

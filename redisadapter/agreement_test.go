@@ -115,16 +115,17 @@ func TestLuaWritesWhatGoWrites(t *testing.T) {
 			c := change(n, []dedup.State{dedup.StateSucceeded, dedup.StateFailed,
 				dedup.StateReleased}[n%3])
 			c.Landed, c.NoResult = n%3 == 0, n&1 != 0
-			c.Danger = n&2 != 0
+			r := renewalOf(c)
+			r.Danger = n&2 != 0
 			if n&4 != 0 {
-				c.Steps = make([]byte, 1+n*50)
+				r.Steps = make([]byte, 1+n*50)
 			}
 			if n&8 != 0 {
 				c.Result = make([]byte, n*100)
 			}
-			store.Renew(t.Context(), []dedup.Change{c})
+			store.Renew(t.Context(), []dedup.Renewal{r})
 			same(n)
-			if a := store.Finish(t.Context(), []dedup.Change{c})[0]; !a.Held {
+			if a := store.Finish(t.Context(), []dedup.Finish{c})[0]; !a.Held {
 				t.Fatalf("%+v", a)
 			}
 			same(n)

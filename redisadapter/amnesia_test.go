@@ -72,7 +72,7 @@ func finishOne(t testing.TB, store *redisadapter.Store, n int) {
 	t.Helper()
 	c := change(n, dedup.StateSucceeded)
 	c.Landed = true
-	if a := store.Finish(t.Context(), []dedup.Change{c})[0]; !a.Written {
+	if a := store.Finish(t.Context(), []dedup.Finish{c})[0]; !a.Written {
 		t.Fatalf("finish %d: %+v", n, a)
 	}
 }
@@ -373,7 +373,7 @@ func TestSecondStore(t *testing.T) {
 	memory.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2)})
 	done := change(1, dedup.StateSucceeded)
 	done.Result = []byte("receipt")
-	memory.Finish(t.Context(), []dedup.Change{done})
+	memory.Finish(t.Context(), []dedup.Finish{done})
 	wantOutcome(t, store, 9, dedup.Acquired) // nothing is lost: it is not asked
 
 	must(t, client.FlushAll(t.Context()).Err())

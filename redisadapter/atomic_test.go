@@ -474,7 +474,7 @@ func TestAtomicInAnotherStore(t *testing.T) {
 // TestAtomicObserved: an observer stops nobody, and counts nobody out.
 func TestAtomicObserved(t *testing.T) {
 	eachTill(t, func(s *till) {
-		watcher := s.deduper(func(c *dedup.Config) { c.ObserveOnly = true })
+		watcher := s.deduper(func(c *dedup.Config) { c.Mode = dedup.Observe })
 		for n := range 3 {
 			if got, err := s.store.DoAtomic(s.Context(), watcher, dedup.Request{Key: "a"},
 				s.incr("a"), s.counter("a")); err != nil || got != dedup.Acquired {
@@ -488,7 +488,7 @@ func TestAtomicObserved(t *testing.T) {
 // TestAtomicObservedOutage: an observer is told of no record that could not be written, but
 // an effect that was not done, or may not have been, is no success in any mode.
 func TestAtomicObservedOutage(t *testing.T) {
-	observe := func(c *dedup.Config) { c.ObserveOnly = true }
+	observe := func(c *dedup.Config) { c.Mode = dedup.Observe }
 	effect := func(_ redis.Cmdable, write redis.Pipeliner) error {
 		return write.Incr(context.Background(), "effect").Err()
 	}
@@ -508,7 +508,7 @@ func TestAtomicObservedOutage(t *testing.T) {
 			&redis.Options{Addr: mini.Addr(), MaxRetries: -1, DialerRetries: 1})
 		store := open(t, redistest.Backend{Client: client, Prefix: "ow"})
 		d, err := dedup.New(store, dedup.Config{Namespace: "till", Window: time.Hour,
-			LeaseTTL: time.Minute, ObserveOnly: true})
+			LeaseTTL: time.Minute, Mode: dedup.Observe})
 		must(t, err)
 		c, err := d.Claim(t.Context(), "a")
 		must(t, err)

@@ -21,13 +21,13 @@ func BenchmarkCycle(b *testing.B) {
 		b.Run(fmt.Sprintf("scripts/%d", size), func(b *testing.B) {
 			backend := redistest.Open(b, "redis")
 			store := open(b, backend)
-			reqs, ends := make([]dedup.ClaimRequest, size), make([]dedup.Change, size)
+			reqs, ends := make([]dedup.ClaimRequest, size), make([]dedup.Finish, size)
 			perKey(b, size, func() {
 				for i := range reqs {
 					reqs[i] = dedup.ClaimRequest{Lease: 10 * time.Second, Hold: 10 * time.Second}
 					_, _ = rand.Read(reqs[i].ID[:])
 					_, _ = rand.Read(reqs[i].Token[:])
-					ends[i] = dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token,
+					ends[i] = dedup.Finish{ID: reqs[i].ID, Token: reqs[i].Token,
 						State: dedup.StateSucceeded, Window: 10 * time.Second}
 				}
 				for _, a := range store.Claim(b.Context(), reqs) {

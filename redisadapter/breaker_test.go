@@ -171,11 +171,11 @@ func TestBreakerLetsEndsThrough(t *testing.T) {
 	m := newMoody(t, redisadapter.Options{})
 	m.trip(t)
 	if err := m.store.Finish(t.Context(),
-		[]dedup.Change{change(1, dedup.StateSucceeded)})[0].Err; errors.Is(err,
+		[]dedup.Finish{change(1, dedup.StateSucceeded)})[0].Err; errors.Is(err,
 		redisadapter.ErrBreakerOpen) || err == nil {
 		t.Errorf("a completion: %v", err)
 	}
-	if err := m.store.Renew(t.Context(), []dedup.Change{change(1, 0)})[0].Err; errors.Is(err,
+	if err := m.store.Renew(t.Context(), []dedup.Renewal{renewal(1)})[0].Err; errors.Is(err,
 		redisadapter.ErrBreakerOpen) || err == nil {
 		t.Errorf("a renewal: %v", err)
 	}
@@ -183,7 +183,7 @@ func TestBreakerLetsEndsThrough(t *testing.T) {
 		t.Errorf("%d calls were sent", n)
 	}
 	m.say(redistest.Answer("held", 1000, 0, redisadapter.Golden(t, "succeeded_bare")))
-	m.store.Finish(t.Context(), []dedup.Change{change(1, dedup.StateSucceeded)})
+	m.store.Finish(t.Context(), []dedup.Finish{change(1, dedup.StateSucceeded)})
 	if m.store.Health().BreakerOpen {
 		t.Error("a completion was answered, and the breaker is still open")
 	}
@@ -248,7 +248,7 @@ func TestMaxInFlight(t *testing.T) {
 		return m.calls.Load() == bound*3/4
 	})
 	for range 20 {
-		callers.Go(func() { m.store.Renew(ctx, []dedup.Change{change(1, 0)}) })
+		callers.Go(func() { m.store.Renew(ctx, []dedup.Renewal{renewal(1)}) })
 	}
 	eventually(t, "all are under way", func() bool { return m.calls.Load() == bound })
 	cancel()

@@ -38,7 +38,7 @@ func claimCall(s *Store, r *dedup.ClaimRequest) redisscript.Call {
 	})
 }
 
-func renewCall(s *Store, c *dedup.Change) (redisscript.Call, error) {
+func renewCall(s *Store, c *dedup.Renewal) (redisscript.Call, error) {
 	if err := checkLease(c.Lease, c.Hold); err != nil {
 		return redisscript.Call{}, err
 	}
@@ -54,7 +54,7 @@ func renewCall(s *Store, c *dedup.Change) (redisscript.Call, error) {
 }
 
 // finishCall is for a change that checkFinish accepts.
-func finishCall(s *Store, c *dedup.Change) redisscript.Call {
+func finishCall(s *Store, c *dedup.Finish) redisscript.Call {
 	args := redisscript.FinishArgs{
 		Token: c.Token, Landed: c.Landed, Fence: c.Fence, Attempt: c.Attempt,
 		Fingerprint: encodeFingerprint(c.Fingerprint), Origin: encodeOrigin(c.Origin),
@@ -88,7 +88,7 @@ func forgetCall(hold time.Duration) func(*Store, *dedup.ID) (redisscript.Call, e
 }
 
 // checkFinish names what is wrong with a change, before anything is sent.
-func (s *Store) checkFinish(c *dedup.Change) error {
+func (s *Store) checkFinish(c *dedup.Finish) error {
 	switch c.State {
 	case dedup.StateSucceeded, dedup.StateFailed:
 		if c.Window <= 0 {
@@ -154,7 +154,7 @@ func encodeFingerprint(f dedup.Fingerprint) string {
 }
 
 // cloneResult is the result of a change that was written just now.
-func cloneResult(c *dedup.Change) []byte {
+func cloneResult(c *dedup.Finish) []byte {
 	if c.State == dedup.StateReleased {
 		return nil
 	}

@@ -62,7 +62,7 @@ func TestClusterBatches(t *testing.T) {
 	store := open(t, redistest.Backend{Client: client, Prefix: servertest.Prefix(t)})
 
 	var reqs []dedup.ClaimRequest
-	var ends []dedup.Change
+	var ends []dedup.Finish
 	for first := 0; first < 1024; first += batchSize {
 		reqs, ends = append(reqs, requests(first)...),
 			append(ends, changes(first, dedup.StateSucceeded)...)

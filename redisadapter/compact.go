@@ -160,10 +160,10 @@ func (o *Options) checkCompact() error {
 }
 
 // member reports whether a change makes its key a member. A failure gets a record.
-func member(c *dedup.Change) bool { return c.State == dedup.StateSucceeded }
+func member(c *dedup.Finish) bool { return c.State == dedup.StateSucceeded }
 
 // checkCompactFinish names what the layout with buckets refuses of a change.
-func (s *Store) checkCompactFinish(c *dedup.Change) error {
+func (s *Store) checkCompactFinish(c *dedup.Finish) error {
 	if redisscript.Millis(c.Window) != s.buckets.window && c.State != dedup.StateReleased {
 		return input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", c.Window,
 			s.opts.Window))

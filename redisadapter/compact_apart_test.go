@@ -82,7 +82,7 @@ func (m *onTheMove) cycle(n int) {
 	m.Helper()
 	c := done(n, m.claims(n))
 	for _, what := range []string{"complete", "complete again"} {
-		a := m.Finish(m.Context(), []dedup.Change{c})[0]
+		a := m.Finish(m.Context(), []dedup.Finish{c})[0]
 		m.want(what, n, a.Held && a.Written, a)
 	}
 }
@@ -91,7 +91,7 @@ func (m *onTheMove) release(n int) {
 	m.Helper()
 	c := done(n, m.claims(n))
 	c.State, c.Landed = dedup.StateReleased, false
-	a := m.Finish(m.Context(), []dedup.Change{c})[0]
+	a := m.Finish(m.Context(), []dedup.Finish{c})[0]
 	m.want("release", n, a.Held && a.Written, a)
 	a = claimOne(m.T, m.Store, n)
 	m.want("claim of what was released", n, a.Outcome == dedup.Acquired && a.Record.Attempt == 2, a)
@@ -102,7 +102,7 @@ func (m *onTheMove) failure(n int) {
 	m.Helper()
 	c := done(n, m.claims(n))
 	c.State, c.Landed, c.Result = dedup.StateFailed, false, []byte("no such account")
-	a := m.Finish(m.Context(), []dedup.Change{c})[0]
+	a := m.Finish(m.Context(), []dedup.Finish{c})[0]
 	m.want("fail", n, a.Held && a.Written, a)
 	r := request(n)
 	r.Token[1] = 7

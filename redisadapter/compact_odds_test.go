@@ -39,7 +39,7 @@ func TestFalseDuplicates(t *testing.T) {
 					reqs[i].ID = numbered(next + i)
 					reqs[i].LikelyDuplicate = i%2 == 0
 				}
-				var ends []dedup.Change
+				var ends []dedup.Finish
 				for i, a := range store.Claim(t.Context(), reqs) {
 					switch {
 					case a.Err != nil:
@@ -164,14 +164,14 @@ func TestCompactRefuses(t *testing.T) {
 	}
 	a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
 	require.Equal(t, dedup.Acquired, a.Outcome)
-	for field, edit := range map[string]func(*dedup.Change){
-		"Window":      func(c *dedup.Change) { c.Window = time.Minute },
-		"Result":      func(c *dedup.Change) { c.Result = []byte("x") },
-		"Fingerprint": func(c *dedup.Change) { c.Fingerprint = dedup.FingerprintOf([]byte("x")) },
+	for field, edit := range map[string]func(*dedup.Finish){
+		"Window":      func(c *dedup.Finish) { c.Window = time.Minute },
+		"Result":      func(c *dedup.Finish) { c.Result = []byte("x") },
+		"Fingerprint": func(c *dedup.Finish) { c.Fingerprint = dedup.FingerprintOf([]byte("x")) },
 	} {
 		end := done(1, a)
 		edit(&end)
-		wantInput(t, store.Finish(t.Context(), []dedup.Change{end})[0].Err, field)
+		wantInput(t, store.Finish(t.Context(), []dedup.Finish{end})[0].Err, field)
 	}
 	assert.Equal(t, dedup.StateInProgress,
 		store.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record.State)

@@ -37,7 +37,7 @@ func has(cmds []redis.Cmder, name string) bool {
 }
 
 // done is the landed end of a claim that lasts.
-func done(n int, a dedup.Answer) dedup.Change {
+func done(n int, a dedup.Answer) dedup.Finish {
 	c := change(n, dedup.StateSucceeded)
 	c.Landed, c.Fence, c.Attempt, c.Until, c.Window = true, a.Record.Fence, 1,
 		time.Now().Add(time.Minute), time.Hour
@@ -77,7 +77,7 @@ func season(t testing.TB, s *redisadapter.Store, first int) {
 // completeAll claims and completes the keys from first on.
 func completeAll(t testing.TB, s *redisadapter.Store, reqs []dedup.ClaimRequest, first int) {
 	t.Helper()
-	ends := make([]dedup.Change, len(reqs))
+	ends := make([]dedup.Finish, len(reqs))
 	for i, a := range s.Claim(t.Context(), reqs) {
 		ends[i] = done(first+i, a)
 	}
@@ -110,7 +110,7 @@ func TestMembershipIsReadUnderTheLease(t *testing.T) {
 					}
 					ended = true
 					_ = next(ctx, cmds[:cut])
-					if a := theirs.Finish(ctx, []dedup.Change{done(1, claimed)})[0]; !a.Held {
+					if a := theirs.Finish(ctx, []dedup.Finish{done(1, claimed)})[0]; !a.Held {
 						t.Errorf("%+v", a)
 					}
 					return next(ctx, cmds[cut:])
@@ -175,7 +175,7 @@ func TestRefusedAddKeepsTheLease(t *testing.T) {
 			claimed := store.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2)})
 			refuse(client, "sadd", problem)
 			for i, a := range store.Finish(t.Context(),
-				[]dedup.Change{done(1, claimed[0]), done(2, claimed[1])}) {
+				[]dedup.Finish{done(1, claimed[0]), done(2, claimed[1])}) {
 				var reply redis.Error
 				if errors.As(problem, &reply) && (!a.Held || !a.Written) ||
 					a.Err != nil && a.Written {
@@ -204,7 +204,7 @@ func TestPlainCommandsThatAreRefused(t *testing.T) {
 			seasoned(t, store)
 			first := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
 			refuse(client, name, refusal("TRYAGAIN Multiple keys request during rehashing of slot"))
-			if a := store.Finish(t.Context(), []dedup.Change{done(1, first)})[0]; !a.Held ||
+			if a := store.Finish(t.Context(), []dedup.Finish{done(1, first)})[0]; !a.Held ||
 				!a.Written {
 				t.Fatalf("%+v", a)
 			}
@@ -232,13 +232,13 @@ func TestCompletedTwice(t *testing.T) {
 		claimed := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
 		end := done(1, claimed)
 		for send := range 3 {
-			if a := store.Finish(t.Context(), []dedup.Change{end})[0]; !a.Held || !a.Written {
+			if a := store.Finish(t.Context(), []dedup.Finish{end})[0]; !a.Held || !a.Written {
 				t.Errorf("send %d: %+v", send, a)
 			}
 		}
 		late := end
 		late.Until = time.Now()
-		if a := store.Finish(t.Context(), []dedup.Change{late})[0]; a.Held || a.Written ||
+		if a := store.Finish(t.Context(), []dedup.Finish{late})[0]; a.Held || a.Written ||
 			a.Record.State != dedup.StateSucceeded {
 			t.Errorf("when its time is over: %+v", a)
 		}
@@ -280,7 +280,7 @@ func TestAddThatComesLate(t *testing.T) {
 			}
 			return next(ctx, cmds)
 		}))
-		a := store.Finish(t.Context(), []dedup.Change{end})[0]
+		a := store.Finish(t.Context(), []dedup.Finish{end})[0]
 		if a.Held || a.Written != taken {
 			t.Errorf("taken=%t: %+v", taken, a)
 		}
@@ -291,9 +291,9 @@ func TestAddThatComesLate(t *testing.T) {
 		if rec := other.Lookup(t.Context(), []dedup.ID{req.ID})[0].Record; rec.State != want {
 			t.Errorf("taken=%t: then it is %v", taken, rec.State)
 		}
-		if renewal := change(1, 0); taken {
+		if renewal := renewal(1); taken {
 			renewal.Token = dedup.Token{9}
-			if a := other.Renew(t.Context(), []dedup.Change{renewal})[0]; a.Held {
+			if a := other.Renew(t.Context(), []dedup.Renewal{renewal})[0]; a.Held {
 				t.Errorf("the owner that was overtaken still renews: %+v", a)
 			}
 		}

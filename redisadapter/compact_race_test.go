@@ -35,7 +35,7 @@ func (r *runner) work(t *testing.T, keys []int, window time.Duration) (finished 
 		}
 	}
 	asked := time.Now()
-	var ends []dedup.Change
+	var ends []dedup.Finish
 	var which []int
 	for i, a := range r.store.Claim(t.Context(), reqs) {
 		switch {

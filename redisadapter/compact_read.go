@@ -109,7 +109,7 @@ func (t *compactTrip) readAdd(st *bucketStep) {
 }
 
 // done is the answer to a change that has made its key a member.
-func (t *compactTrip) done(c *dedup.Change, held bool) dedup.Answer {
+func (t *compactTrip) done(c *dedup.Finish, held bool) dedup.Answer {
 	rec := doneRecord(c, t.at)
 	return dedup.Answer{Held: held, Written: true, Record: rec.view(c.Window, 0)}
 }

@@ -26,7 +26,7 @@ func TestFullServerWithBuckets(t *testing.T) {
 		layoutOptions("buckets", redisadapter.Compact))
 	seasoned(t, store)
 	const claimed = 4 * batchSize
-	var ends []dedup.Change
+	var ends []dedup.Finish
 	for first := 0; first < claimed; first += batchSize {
 		for i, a := range store.Claim(ctx, requests(first)) {
 			ends = append(ends, done(first+i, a))
@@ -39,7 +39,7 @@ func TestFullServerWithBuckets(t *testing.T) {
 			t.Fatalf("new claim %d: %+v", i, a)
 		}
 	}
-	for i, a := range store.Renew(ctx, changes(0, 0)) {
+	for i, a := range store.Renew(ctx, renewals(0)) {
 		if !a.Held {
 			t.Fatalf("renewal %d: %+v", i, a)
 		}
@@ -65,7 +65,7 @@ func TestFullServerWithBuckets(t *testing.T) {
 		}
 	}
 	release := change(1000, dedup.StateReleased)
-	if a := store.Finish(ctx, []dedup.Change{release})[0]; !a.Held {
+	if a := store.Finish(ctx, []dedup.Finish{release})[0]; !a.Held {
 		t.Errorf("a release: %+v", a)
 	}
 	must(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
@@ -75,7 +75,7 @@ func TestFullServerWithBuckets(t *testing.T) {
 func complete(t testing.TB, store *redisadapter.Store, from, n int, window time.Duration) {
 	t.Helper()
 	const size = 1000
-	reqs, ends := make([]dedup.ClaimRequest, size), make([]dedup.Change, size)
+	reqs, ends := make([]dedup.ClaimRequest, size), make([]dedup.Finish, size)
 	for first := from; first < from+n; first += size {
 		for i := range reqs {
 			reqs[i] = dedup.ClaimRequest{ID: numbered(first + i), Token: dedup.Token{1},
@@ -86,7 +86,7 @@ func complete(t testing.TB, store *redisadapter.Store, from, n int, window time.
 			if a.Outcome != dedup.Acquired {
 				t.Fatalf("key %d is taken for done, or worse: %+v", first+i, a)
 			}
-			ends[i] = dedup.Change{
+			ends[i] = dedup.Finish{
 				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
 				Until: until, State: dedup.StateSucceeded, Landed: true, SeenOnly: true,
 				Window: window,

@@ -99,7 +99,7 @@ func TestOpenBucketsAreAsked(t *testing.T) {
 			learn(t, b.Store, 40_000)
 			for key := range 64 {
 				claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
-				if a := other.Finish(t.Context(), []dedup.Change{done(key, claimed)})[0]; !a.Held {
+				if a := other.Finish(t.Context(), []dedup.Finish{done(key, claimed)})[0]; !a.Held {
 					t.Fatalf("%+v", a)
 				}
 				req := request(key)
@@ -126,7 +126,7 @@ func TestClosedBucketIsOpenAgain(t *testing.T) {
 	b.claim(request(39_999)) // it is at work, and has a reading
 	for key := range 50 {
 		claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
-		if a := other.Finish(t.Context(), []dedup.Change{done(key, claimed)})[0]; !a.Held {
+		if a := other.Finish(t.Context(), []dedup.Finish{done(key, claimed)})[0]; !a.Held {
 			t.Fatalf("%+v", a)
 		}
 	}
@@ -177,7 +177,7 @@ func TestClockPutRight(t *testing.T) {
 			for key := range 50 {
 				claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
 				require.True(t, other.Finish(t.Context(),
-					[]dedup.Change{done(key, claimed)})[0].Held)
+					[]dedup.Finish{done(key, claimed)})[0].Held)
 			}
 
 			clockAt(40 * time.Second)
@@ -249,7 +249,7 @@ func TestAddToClosedBucket(t *testing.T) {
 	}))
 	end := done(1, claimed)
 	end.Window = opts.Window
-	if a := mine.Finish(t.Context(), []dedup.Change{end})[0]; !a.Held || !a.Written {
+	if a := mine.Finish(t.Context(), []dedup.Finish{end})[0]; !a.Held || !a.Written {
 		t.Fatalf("%+v", a)
 	}
 	req := request(1)
@@ -296,7 +296,7 @@ func TestLeasesAreDroppedTogether(t *testing.T) {
 		t.Run("refused="+problem, func(t *testing.T) {
 			b, _ := edge(t, time.Minute)
 			claims := b.Claim(t.Context(), requests(100))
-			ends := make([]dedup.Change, len(claims))
+			ends := make([]dedup.Finish, len(claims))
 			for i, a := range claims {
 				ends[i] = done(100+i, a)
 			}

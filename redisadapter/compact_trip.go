@@ -197,7 +197,7 @@ func (t *compactTrip) planEnds() {
 // ownEnd reports whether a change is the end of a claim whose lease has not ended, and
 // makes its key a member. Nobody else can have the key, and no Forget cuts its owner off,
 // unless a newer generation has taken it over: then what the add finds is looked at.
-func (s *Store) ownEnd(c *dedup.Change) bool {
+func (s *Store) ownEnd(c *dedup.Finish) bool {
 	return member(c) && c.Fence != 0 && time.Now().Before(c.Until)
 }
 

@@ -15,14 +15,14 @@ const ownsAtOnce = 64
 // shortly reports whether a change may end its claim by complete.lua. That writes only
 // over the change's own claim, and only what finish.lua would write: whatever else it
 // finds goes to finish.lua.
-func (s *Store) shortly(c *dedup.Change, at reading) bool {
+func (s *Store) shortly(c *dedup.Finish, at reading) bool {
 	return at.known() &&
 		(c.State == dedup.StateSucceeded || c.State == dedup.StateFailed) &&
 		c.Fence != 0 && c.Fence <= redisscript.MaxFence
 }
 
 // endRecord is what the change's own claim becomes.
-func endRecord(c *dedup.Change, at reading) record {
+func endRecord(c *dedup.Finish, at reading) record {
 	r := doneRecord(c, at)
 	r.result = c.Result
 	if c.State == dedup.StateFailed {
@@ -101,7 +101,7 @@ func (t *trip) ownTexts(round []step) *lines {
 }
 
 // sectionsOf is the argument of complete.lua.
-func sectionsOf(c *dedup.Change) int {
+func sectionsOf(c *dedup.Finish) int {
 	flags := flagged(c.Fingerprint != dedup.Fingerprint{}, flagFingerprint) |
 		flagged(c.Origin != dedup.Origin{}, flagOrigin) | flagged(c.Label != "", flagLabel)
 	return int(flags / flagFingerprint)

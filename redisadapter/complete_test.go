@@ -28,7 +28,7 @@ func (s *scripts) count(ctx context.Context, cmds []redis.Cmder,
 }
 
 // ending is the end of a claim that was answered with a.
-func ending(n int, a dedup.Answer, state dedup.State, result string) dedup.Change {
+func ending(n int, a dedup.Answer, state dedup.State, result string) dedup.Finish {
 	c := change(n, state)
 	c.Fence, c.Attempt, c.Result = a.Record.Fence, a.Record.Attempt, []byte(result)
 	return c
@@ -44,7 +44,7 @@ func TestCompleteTogether(t *testing.T) {
 		for i := range reqs {
 			reqs[i].Label = []string{"", "a label"}[i/100%2]
 		}
-		ends := make([]dedup.Change, len(reqs))
+		ends := make([]dedup.Finish, len(reqs))
 		for i, a := range s.Claim(t.Context(), reqs) {
 			state := dedup.StateSucceeded
 			if i%7 == 0 {
@@ -77,7 +77,7 @@ func TestCompleteTogether(t *testing.T) {
 	})
 }
 
-func ids(changes []dedup.Change) []dedup.ID {
+func ids(changes []dedup.Finish) []dedup.ID {
 	out := make([]dedup.ID, len(changes))
 	for i := range changes {
 		out[i] = changes[i].ID
@@ -98,7 +98,7 @@ func TestCompleteTogetherLeavesOthers(t *testing.T) {
 		free := func(n int, by byte) dedup.Answer {
 			t.Helper()
 			release := ending(n, claims[n], dedup.StateReleased, "")
-			if a := s.Finish(t.Context(), []dedup.Change{release})[0]; !a.Written {
+			if a := s.Finish(t.Context(), []dedup.Finish{release})[0]; !a.Written {
 				t.Fatalf("release: %+v", a)
 			}
 			next := request(n)
@@ -109,7 +109,7 @@ func TestCompleteTogetherLeavesOthers(t *testing.T) {
 			}
 			return a
 		}
-		ends := make([]dedup.Change, len(reqs))
+		ends := make([]dedup.Finish, len(reqs))
 		free(taken, 2)
 		ends[bound].Token = dedup.Token{}
 		for i := range ends {
@@ -165,7 +165,7 @@ func TestCompleteApart(t *testing.T) {
 	b.Client.AddHook(pipelineHook(sent.count))
 	for round := range 2 {
 		reqs := requests(round * batchSize)
-		ends := make([]dedup.Change, len(reqs))
+		ends := make([]dedup.Finish, len(reqs))
 		for i, a := range s.Claim(t.Context(), reqs) {
 			ends[i] = ending(round*batchSize+i, a, dedup.StateSucceeded, "x")
 		}
@@ -194,7 +194,7 @@ func TestCompleteShortOfTime(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	s := open(t, b)
 	reqs := requests(0)
-	ends := make([]dedup.Change, len(reqs))
+	ends := make([]dedup.Finish, len(reqs))
 	for i, a := range s.Claim(t.Context(), reqs) {
 		ends[i] = ending(i, a, dedup.StateSucceeded, "x")
 	}

@@ -43,10 +43,7 @@ func TestConformance(t *testing.T) {
 }
 
 // seenOnly is what a Deduper of a layout must be told.
-func seenOnly(store *redisadapter.Store) bool {
-	results, _ := store.Keeps()
-	return !results
-}
+func seenOnly(store *redisadapter.Store) bool { return store.Limits().NoResults }
 
 // byHand moves the time of a harness by hand. Its walks go one after the other, in a Lua that is
 // interpreted in Go.
@@ -65,11 +62,7 @@ type ticking struct {
 	mini *redistest.Frozen
 }
 
-func (s ticking) Windows() (window, hold time.Duration) {
-	return s.Store.(interface {
-		Windows() (window, hold time.Duration)
-	}).Windows()
-}
+func (s ticking) Limits() dedup.Limits { return dedup.LimitsOf(s.Store) }
 
 func (s ticking) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
 	s.mini.Advance(time.Millisecond)
@@ -80,7 +73,7 @@ func (s ticking) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration)
 // those are ended by plain commands.
 type withoutResults struct{ dedup.Store }
 
-func (s withoutResults) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (s withoutResults) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	changes = slices.Clone(changes)
 	for i := range changes {
 		changes[i].SeenOnly = changes[i].Result == nil

@@ -121,10 +121,10 @@ func freshRequests(n int) []dedup.ClaimRequest {
 }
 
 // claimed sends the same claims again while the replica takes longer than Timeout.
-func claimed(t *testing.T, store *redisadapter.Store, n int) []dedup.Change {
+func claimed(t *testing.T, store *redisadapter.Store, n int) []dedup.Finish {
 	t.Helper()
 	reqs := freshRequests(n)
-	changes := make([]dedup.Change, n)
+	changes := make([]dedup.Finish, n)
 	var answers []dedup.Answer
 	eventually(t, "claims that a replica has", func() bool {
 		answers = store.Claim(t.Context(), reqs)
@@ -136,7 +136,7 @@ func claimed(t *testing.T, store *redisadapter.Store, n int) []dedup.Change {
 		if a.Outcome != dedup.Acquired {
 			t.Fatalf("%+v", a)
 		}
-		changes[i] = dedup.Change{
+		changes[i] = dedup.Finish{
 			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
 			State:  dedup.StateSucceeded,
 			Landed: true, Window: time.Hour, Until: time.Now().Add(time.Minute),

@@ -51,11 +51,18 @@ func request(n int) dedup.ClaimRequest {
 		Hold: time.Hour}
 }
 
-func change(n int, state dedup.State) dedup.Change {
-	return dedup.Change{
+func change(n int, state dedup.State) dedup.Finish {
+	return dedup.Finish{
 		ID: newID(n), Token: dedup.Token{byte(n), 1}, State: state, Lease: time.Minute,
 		Hold: time.Hour, Window: time.Hour,
 	}
+}
+
+func renewal(n int) dedup.Renewal { return renewalOf(change(n, 0)) }
+
+func renewalOf(c dedup.Finish) dedup.Renewal {
+	return dedup.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Lease: c.Lease, Hold: c.Hold,
+		Window: c.Window}
 }
 
 // TestServerErrors prevents a refusal from being taken for an answer: neither absent, nor
@@ -142,11 +149,11 @@ func allAnswers(t *testing.T, store *redisadapter.Store) (all []namedAnswer) {
 	}
 	ctx := t.Context()
 	add("Claim", store.Claim(ctx, []dedup.ClaimRequest{request(1), request(2)}))
-	add("Renew", store.Renew(ctx, []dedup.Change{change(1, 0), change(2, 0)}))
+	add("Renew", store.Renew(ctx, []dedup.Renewal{renewal(1), renewal(2)}))
 	for _, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed,
 		dedup.StateReleased} {
 		add("Finish "+state.String(),
-			store.Finish(ctx, []dedup.Change{change(1, state), change(2, state)}))
+			store.Finish(ctx, []dedup.Finish{change(1, state), change(2, state)}))
 	}
 	add("Lookup", store.Lookup(ctx, []dedup.ID{newID(1), newID(2)}))
 	return all
@@ -203,11 +210,11 @@ func TestStrangeAnswers(t *testing.T) {
 				t.Errorf("Claim: %+v", a)
 			}
 			if a := store.Finish(t.Context(),
-				[]dedup.Change{change(1, dedup.StateSucceeded)})[0]; a.Err == nil ||
+				[]dedup.Finish{change(1, dedup.StateSucceeded)})[0]; a.Err == nil ||
 				a.Written || a.Held {
 				t.Errorf("Finish: %+v", a)
 			}
-			if a := store.Renew(t.Context(), []dedup.Change{change(1, 0)})[0]; a.Err == nil ||
+			if a := store.Renew(t.Context(), []dedup.Renewal{renewal(1)})[0]; a.Err == nil ||
 				a.Held {
 				t.Errorf("Renew: %+v", a)
 			}

@@ -43,7 +43,7 @@ func crowdRequests(first, n int, attempt byte) []dedup.ClaimRequest {
 // record for certain to done, and returns how many were granted that were done before.
 func process(ctx context.Context, store *redisadapter.Store, reqs []dedup.ClaimRequest,
 	done map[dedup.ID]bool) (again int) {
-	var ends []dedup.Change
+	var ends []dedup.Finish
 	for i, a := range store.Claim(ctx, reqs) {
 		if a.Outcome != dedup.Acquired {
 			continue
@@ -51,7 +51,7 @@ func process(ctx context.Context, store *redisadapter.Store, reqs []dedup.ClaimR
 		if done[reqs[i].ID] {
 			again++
 		}
-		ends = append(ends, dedup.Change{
+		ends = append(ends, dedup.Finish{
 			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
 			State: dedup.StateSucceeded, Landed: true,
 			Lease: time.Minute, Hold: time.Hour, Window: time.Hour,

@@ -23,20 +23,20 @@ func ofGeneration(generation int32) dedup.ClaimRequest {
 // to or drops then is somebody else's.
 func TestPlainEndAfterATakeover(t *testing.T) {
 	for name, newer := range map[string]struct {
-		does    func(b *bench, c dedup.Change) // what the newer owner does before the end
+		does    func(b *bench, c dedup.Finish) // what the newer owner does before the end
 		written bool
 		state   dedup.State
 	}{
-		"at work": {func(*bench, dedup.Change) {}, true, dedup.StateSucceeded},
-		"released": {func(b *bench, c dedup.Change) {
+		"at work": {func(*bench, dedup.Finish) {}, true, dedup.StateSucceeded},
+		"released": {func(b *bench, c dedup.Finish) {
 			c.State = dedup.StateReleased
 			b.finish(c)
 		}, true, dedup.StateSucceeded},
-		"failed": {func(b *bench, c dedup.Change) {
+		"failed": {func(b *bench, c dedup.Finish) {
 			c.State, c.Result = dedup.StateFailed, []byte("51")
 			b.finish(c)
 		}, false, dedup.StateFailed},
-		"forgotten": {func(b *bench, c dedup.Change) {
+		"forgotten": {func(b *bench, c dedup.Finish) {
 			c.State = dedup.StateReleased
 			b.finish(c)
 			b.mini.Advance(time.Millisecond)
@@ -62,7 +62,7 @@ func TestPlainEndAfterATakeover(t *testing.T) {
 	}
 }
 
-func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Change), plain, written bool,
+func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Finish), plain, written bool,
 	state dedup.State) {
 	old := b.claim(ofGeneration(5))
 	next := b.claim(ofGeneration(6))
@@ -82,7 +82,7 @@ func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Change), plain, w
 	if rec := b.lookup(1); rec.State != state {
 		b.Errorf("then the key is %v", rec.State)
 	}
-	if a := b.Renew(b.Context(), []dedup.Change{theirs})[0]; a.Held || a.Err != nil {
+	if a := b.Renew(b.Context(), []dedup.Renewal{renewalOf(theirs)})[0]; a.Held || a.Err != nil {
 		b.Errorf("then the newer owner renews: %+v", a)
 	}
 	if b.Shards() > 0 && b.isMember() != (state == dedup.StateSucceeded) {

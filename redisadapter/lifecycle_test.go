@@ -50,9 +50,9 @@ func (b *bench) claim(req dedup.ClaimRequest) dedup.Answer {
 	return a
 }
 
-func (b *bench) finish(c dedup.Change) dedup.Answer {
+func (b *bench) finish(c dedup.Finish) dedup.Answer {
 	b.Helper()
-	a := b.Finish(b.Context(), []dedup.Change{c})[0]
+	a := b.Finish(b.Context(), []dedup.Finish{c})[0]
 	must(b, a.Err)
 	return a
 }
@@ -65,7 +65,7 @@ func (b *bench) lookup(n int) dedup.Record {
 }
 
 // by returns c as another attempt would send it.
-func by(token byte, c dedup.Change) dedup.Change {
+func by(token byte, c dedup.Finish) dedup.Finish {
 	c.Token = dedup.Token{0xff, token}
 	return c
 }
@@ -104,7 +104,7 @@ func TestDangerIsNeverTakenOver(t *testing.T) {
 	// The owner itself may come back, but its release does not make it runnable.
 	own := change(1, dedup.StateReleased)
 	own.Token = goldenToken
-	if a := b.Renew(b.Context(), []dedup.Change{own})[0]; !a.Held {
+	if a := b.Renew(b.Context(), []dedup.Renewal{renewalOf(own)})[0]; !a.Held {
 		t.Fatalf("renewed by its owner: %+v", a)
 	}
 	if left := b.client.PTTL(b.Context(), redisadapter.Key(b.Store, newID(1))).Val(); left < hold {
@@ -251,40 +251,40 @@ func TestStepsOutliveAttempts(t *testing.T) {
 // TestBadItems are answered beside good ones, and not sent.
 func TestBadItems(t *testing.T) {
 	b := newBench(t)
-	edit := func(c dedup.Change, f func(*dedup.Change)) dedup.Change { f(&c); return c }
+	edit := func(c dedup.Finish, f func(*dedup.Finish)) dedup.Finish { f(&c); return c }
 	for name, c := range map[string]struct {
-		change dedup.Change
+		change dedup.Finish
 		field  string
 	}{
-		"zero window": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) {
+		"zero window": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
 			c.Window = 0
 		}), "Window"},
-		"negative window": {edit(change(1, dedup.StateFailed), func(c *dedup.Change) {
+		"negative window": {edit(change(1, dedup.StateFailed), func(c *dedup.Finish) {
 			c.Window = -1
 		}), "Window"},
-		"negative hold": {edit(change(1, dedup.StateReleased), func(c *dedup.Change) {
+		"negative hold": {edit(change(1, dedup.StateReleased), func(c *dedup.Finish) {
 			c.Hold = -1
 		}), "Hold"},
 		"no end": {change(1, dedup.StateInProgress), "State"},
-		"landed release": {edit(change(1, dedup.StateReleased), func(c *dedup.Change) {
+		"landed release": {edit(change(1, dedup.StateReleased), func(c *dedup.Finish) {
 			c.Landed = true
 		}), "Landed"},
-		"huge fence": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) {
+		"huge fence": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
 			c.Landed, c.Fence = true, 1<<53
 		}), "Fence"},
-		"negative count": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) {
+		"negative count": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
 			c.Attempt = -1
 		}), "Attempt"},
-		"huge count": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) {
+		"huge count": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
 			c.Attempt = math.MaxInt64
 		}), "Attempt"},
-		"long label": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Change) {
+		"long label": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
 			c.Label = strings.Repeat("x", 65)
 		}), "Label"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			answers := b.Finish(t.Context(),
-				[]dedup.Change{c.change, change(2, dedup.StateReleased)})
+				[]dedup.Finish{c.change, change(2, dedup.StateReleased)})
 			wantInput(t, answers[0].Err, c.field)
 			must(t, answers[1].Err)
 		})
@@ -299,7 +299,7 @@ func TestBadItems(t *testing.T) {
 		wantInput(t, answers[0].Err, name)
 		must(t, answers[1].Err)
 	}
-	wantInput(t, b.Renew(t.Context(), []dedup.Change{{ID: newID(1)}})[0].Err, "Lease")
+	wantInput(t, b.Renew(t.Context(), []dedup.Renewal{{ID: newID(1)}})[0].Err, "Lease")
 	wantInput(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, -1)[0], "hold")
 	if rec := b.lookup(1); rec.State != dedup.StateAbsent {
 		t.Errorf("bad items have left %+v", rec)
@@ -318,7 +318,7 @@ func TestLongDurations(t *testing.T) {
 		}
 		c := change(1, dedup.StateSucceeded)
 		c.Window = math.MaxInt64
-		if a := store.Finish(t.Context(), []dedup.Change{c})[0]; !a.Written ||
+		if a := store.Finish(t.Context(), []dedup.Finish{c})[0]; !a.Written ||
 			a.Record.Remaining < 100*365*day {
 			t.Fatalf("%+v", a)
 		}
@@ -348,7 +348,7 @@ func TestUnreadableIsNeverOverwritten(t *testing.T) {
 				landed.Landed = true
 				answers := allAnswers(t, store)
 				answers = append(answers,
-					namedAnswer{"landed", store.Finish(t.Context(), []dedup.Change{landed})[0]})
+					namedAnswer{"landed", store.Finish(t.Context(), []dedup.Finish{landed})[0]})
 				for i, a := range answers {
 					if i%2 == 1 {
 						if a.Err != nil {

@@ -49,7 +49,7 @@ func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n in
 			}
 		}
 	}
-	var ends []dedup.Change
+	var ends []dedup.Finish
 	for i := range n {
 		done, failed, released := change(n+i, dedup.StateSucceeded),
 			change(2*n+i, dedup.StateFailed), change(3*n+i, dedup.StateReleased)

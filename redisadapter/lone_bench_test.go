@@ -50,7 +50,7 @@ func BenchmarkLone(b *testing.B) {
 				if a.Outcome != dedup.Acquired {
 					b.Fatalf("%+v", a)
 				}
-				f := store.Finish(ctx, []dedup.Change{{ID: id, Token: dedup.Token{1},
+				f := store.Finish(ctx, []dedup.Finish{{ID: id, Token: dedup.Token{1},
 					Fence: a.Record.Fence, Attempt: 1, State: dedup.StateSucceeded, Landed: true,
 					Window: time.Minute}})[0]
 				if !f.Held {

@@ -49,15 +49,14 @@ func Moving(lead, follow dedup.Store) (dedup.Store, error) {
 	case sameKeys(lead, follow):
 		return nil, input("Follow", "has the same keys as Lead; what is moved needs another prefix")
 	}
-	a, _ := windowsOf(lead)
-	b, _ := windowsOf(follow)
+	a, b := dedup.LimitsOf(lead).Window, dedup.LimitsOf(follow).Window
 	if a != 0 && b != 0 && a != b {
 		return nil, input("Follow",
 			fmt.Sprintf("has one window for all keys, %v, and Lead another, %v: move by way of a layout with a record for each key", b, a))
 	}
 	m := &moving{lead: lead, follow: follow}
-	told, ok1 := lead.(forgetter)
-	followed, ok2 := follow.(forgetter)
+	told, ok1 := lead.(dedup.ForgetCounter)
+	followed, ok2 := follow.(dedup.ForgetCounter)
 	if ok1 && ok2 {
 		return &movingForgets{m, told, followed}, nil
 	}
@@ -72,14 +71,9 @@ func sameKeys(lead, follow dedup.Store) bool {
 		(a == b || a.clock.client == b.clock.client && a.opts.Prefix == b.opts.Prefix)
 }
 
-// forgetter is a store that tells caches of what is forgotten.
-type forgetter interface {
-	Forgets(ctx context.Context) (uint64, error)
-}
-
 type movingForgets struct {
 	*moving
-	a, b forgetter
+	a, b dedup.ForgetCounter
 }
 
 // Forgets is another number when either store's is.
@@ -97,39 +91,16 @@ type moving struct {
 	claims       movingClaims
 }
 
-// Keeps what both stores keep.
-func (m *moving) Keeps() (results, failures bool) {
-	results, failures = keeps(m.lead)
-	r, f := keeps(m.follow)
-	return results && r, failures && f
-}
-
-func keeps(store dedup.Store) (results, failures bool) {
-	if s, ok := store.(interface {
-		Keeps() (results, failures bool)
-	}); ok {
-		return s.Keeps()
+// Limits are those of either store.
+func (m *moving) Limits() dedup.Limits {
+	limits, follow := dedup.LimitsOf(m.lead), dedup.LimitsOf(m.follow)
+	if limits.MaxHold == 0 || follow.MaxHold != 0 && follow.MaxHold < limits.MaxHold {
+		limits.MaxHold = follow.MaxHold
 	}
-	return true, true
-}
-
-// Windows are those that either store has for all keys.
-func (m *moving) Windows() (window, hold time.Duration) {
-	window, hold = windowsOf(m.lead)
-	other, longest := windowsOf(m.follow)
-	if hold == 0 || longest != 0 && longest < hold {
-		hold = longest
-	}
-	return max(window, other), hold
-}
-
-func windowsOf(store dedup.Store) (window, hold time.Duration) {
-	if s, ok := store.(interface {
-		Windows() (window, hold time.Duration)
-	}); ok {
-		return s.Windows()
-	}
-	return 0, 0
+	limits.Window = max(limits.Window, follow.Window)
+	limits.NoResults = limits.NoResults || follow.NoResults
+	limits.NoFailures = limits.NoFailures || follow.NoFailures
+	return limits
 }
 
 // Claim implements [dedup.Store].
@@ -147,7 +118,7 @@ func (m *moving) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	for n := range asked {
 		asked[n].Lease = shortened(asked[n].Lease, start)
 	}
-	var back []dedup.Change
+	var back []dedup.Finish
 	for n, b := range m.follow.Claim(ctx, asked) {
 		i := won[n]
 		switch {
@@ -235,38 +206,32 @@ func undone(rec dedup.Record) dedup.Record {
 
 // undo takes back a claim in lead that follow has not granted: an end is taken over from
 // there, where lead can keep it for what is left of it, so that the next time lead knows.
-func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answer) dedup.Change {
-	c := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Unused: true,
+func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answer) dedup.Finish {
+	c := dedup.Finish{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Unused: true,
 		Hold: req.Hold, Fence: mine.Fence, Attempt: mine.Attempt}
 	rec := &b.Record
-	results, failures := keeps(m.lead)
+	limits := dedup.LimitsOf(m.lead)
 	if b.Err != nil || b.Outcome != dedup.Duplicate || rec.Remaining <= 0 ||
-		!failures && rec.State == dedup.StateFailed || oneWindow(m.lead) {
+		limits.NoFailures && rec.State == dedup.StateFailed || limits.Window != 0 {
 		return c
 	}
 	c.State, c.Unused, c.Window, c.Result, c.NoResult = rec.State, false, rec.Remaining, rec.Result,
 		rec.NoResult
 	c.Fingerprint, c.Origin, c.Label = rec.Fingerprint, rec.Origin, rec.Label
-	if !results && c.State == dedup.StateSucceeded && len(c.Result) > 0 {
+	if limits.NoResults && c.State == dedup.StateSucceeded && len(c.Result) > 0 {
 		c.Result, c.NoResult = nil, true
 	}
 	return c
 }
 
-// oneWindow reports whether a store keeps every end for the same time.
-func oneWindow(store dedup.Store) bool {
-	window, _ := windowsOf(store)
-	return window != 0
-}
-
 // Renew implements [dedup.Store].
-func (m *moving) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (m *moving) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	start := time.Now()
-	inLead, inFollow := m.claims.split(changes)
+	inLead, inFollow := split(&m.claims, renewals, renewalOf)
 	answers := m.lead.Renew(ctx, inLead)
 	held := where(answers, func(a *dedup.Answer) bool { return a.Err == nil && a.Held })
 	lost := where(answers, func(a *dedup.Answer) bool { return a.Err == nil && !a.Held })
-	m.also(ctx, m.follow, answers, lost, func(i int) dedup.ID { return changes[i].ID })
+	m.also(ctx, m.follow, answers, lost, func(i int) dedup.ID { return renewals[i].ID })
 	if len(held) == 0 {
 		return answers
 	}
@@ -280,7 +245,7 @@ func (m *moving) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answ
 			b.Record = merge(answers[i].Record, b.Record)
 		}
 		if b.Held {
-			m.claims.extend(&changes[i])
+			m.claims.extend(&renewals[i])
 		}
 		answers[i] = b
 	}

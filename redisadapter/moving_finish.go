@@ -10,9 +10,9 @@ import (
 )
 
 // Finish implements [dedup.Store].
-func (m *moving) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (m *moving) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	answers := make([]dedup.Answer, len(changes))
-	inLead, inFollow := m.claims.split(changes)
+	inLead, inFollow := split(&m.claims, changes, endOf)
 	var owned, all, releases []int
 	for i := range changes {
 		switch c := &changes[i]; {
@@ -43,13 +43,15 @@ func (m *moving) Finish(ctx context.Context, changes []dedup.Change) []dedup.Ans
 // must not say "done" of what follow then gives to somebody else. It answers those that
 // are lost there, and returns the others.
 func (m *moving) certain(ctx context.Context, answers []dedup.Answer, changes,
-	inLead, inFollow []dedup.Change, owned []int) (held []int) {
+	inLead, inFollow []dedup.Finish, owned []int) (held []int) {
 	if len(owned) == 0 {
 		return nil
 	}
-	renewals := pick(inFollow, owned)
-	for n := range renewals {
-		renewals[n].Lease = m.claims.lease(renewals[n].Token)
+	renewals := make([]dedup.Renewal, len(owned))
+	for n, i := range owned {
+		c := &inFollow[i]
+		renewals[n] = dedup.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Hold: c.Hold,
+			Window: c.Window, Lease: m.claims.lease(c.Token)}
 	}
 	var lost []int
 	for n, r := range m.follow.Renew(ctx, renewals) {
@@ -87,7 +89,7 @@ func (m *moving) certain(ctx context.Context, answers []dedup.Answer, changes,
 
 // finishBoth writes into lead, then into follow what lead does not forbid.
 func (m *moving) finishBoth(ctx context.Context, answers []dedup.Answer, inLead,
-	inFollow []dedup.Change, all []int) {
+	inFollow []dedup.Finish, all []int) {
 	if len(all) == 0 {
 		return
 	}
@@ -114,7 +116,7 @@ func (m *moving) finishBoth(ctx context.Context, answers []dedup.Answer, inLead,
 
 // releaseBoth opens follow first, and then lead, which is the gate to both.
 func (m *moving) releaseBoth(ctx context.Context, answers []dedup.Answer, inLead,
-	inFollow []dedup.Change, releases []int) {
+	inFollow []dedup.Finish, releases []int) {
 	if len(releases) == 0 {
 		return
 	}
@@ -178,12 +180,12 @@ func (c *movingClaims) note(req *dedup.ClaimRequest, lead, follow uint64) {
 }
 
 // extend keeps a claim that was renewed.
-func (c *movingClaims) extend(change *dedup.Change) {
+func (c *movingClaims) extend(r *dedup.Renewal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if claim, ok := c.of[change.Token]; ok {
-		claim.until = time.Now().Add(change.Lease + change.Hold)
-		c.of[change.Token] = claim
+	if claim, ok := c.of[r.Token]; ok {
+		claim.until = time.Now().Add(r.Lease + r.Hold)
+		c.of[r.Token] = claim
 	}
 }
 
@@ -207,17 +209,23 @@ func (c *movingClaims) lease(token dedup.Token) time.Duration {
 	return movingLease
 }
 
-// split returns the changes as each store is to see them.
-func (c *movingClaims) split(changes []dedup.Change) (lead, follow []dedup.Change) {
-	lead, follow = append(lead, changes...), append(follow, changes...)
+// split returns renewals, or ends, as each store is to see them.
+func split[T any](c *movingClaims, items []T, attempt func(*T) (dedup.Token, *uint64)) (lead,
+	follow []T) {
+	lead, follow = append(lead, items...), append(follow, items...)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i := range changes {
+	for i := range items {
+		token, inLead := attempt(&lead[i])
+		_, inFollow := attempt(&follow[i])
 		// With another fence it is about another claim of the same token: it is shown to both.
-		if claim, ok := c.of[changes[i].Token]; ok &&
-			changes[i].Fence == max(claim.lead, claim.follow) {
-			lead[i].Fence, follow[i].Fence = claim.lead, claim.follow
+		if claim, ok := c.of[token]; ok && *inLead == max(claim.lead, claim.follow) {
+			*inLead, *inFollow = claim.lead, claim.follow
 		}
 	}
 	return lead, follow
 }
+
+func endOf(c *dedup.Finish) (token dedup.Token, fence *uint64) { return c.Token, &c.Fence }
+
+func renewalOf(r *dedup.Renewal) (token dedup.Token, fence *uint64) { return r.Token, &r.Fence }

@@ -13,7 +13,7 @@ import (
 func TestMovingFirstOnly(t *testing.T) {
 	released := func(b *bench) { b.finish(by(9, change(1, dedup.StateReleased))) }
 	uncertain := func(b *bench) {
-		b.Renew(b.Context(), []dedup.Change{{ID: newID(1), Token: dedup.Token{0xff, 9},
+		b.Renew(b.Context(), []dedup.Renewal{{ID: newID(1), Token: dedup.Token{0xff, 9},
 			Lease: time.Minute, Hold: time.Hour, Window: time.Hour, Danger: true}})
 		released(b)
 	}

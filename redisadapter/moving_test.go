@@ -231,11 +231,11 @@ func (d *doomed) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	return deadly(d, reqs, func() []dedup.Answer { return d.Store.Claim(ctx, reqs) })
 }
 
-func (d *doomed) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return deadly(d, changes, func() []dedup.Answer { return d.Store.Renew(ctx, changes) })
+func (d *doomed) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	return deadly(d, renewals, func() []dedup.Answer { return d.Store.Renew(ctx, renewals) })
 }
 
-func (d *doomed) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (d *doomed) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	return deadly(d, changes, func() []dedup.Answer {
 		answers := d.Store.Finish(ctx, changes)
 		d.life.mu.Lock()
@@ -314,7 +314,7 @@ func TestMovingForgetsEverywhere(t *testing.T) {
 	next := open(t, redistest.Backend{Client: client, Prefix: "next"})
 	for range 3 { // old is ahead
 		old.Claim(t.Context(), []dedup.ClaimRequest{request(1)})
-		old.Finish(t.Context(), []dedup.Change{change(1, dedup.StateReleased)})
+		old.Finish(t.Context(), []dedup.Finish{change(1, dedup.StateReleased)})
 	}
 	for name, m := range map[string]dedup.Store{"old leads": moving(t, old, next),
 		"next leads": moving(t, next, old)} {
@@ -326,7 +326,7 @@ func TestMovingForgetsEverywhere(t *testing.T) {
 		must(t, m.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
 		late := change(1, dedup.StateSucceeded)
 		late.Landed, late.Fence = true, a.Record.Fence
-		if a := m.Finish(t.Context(), []dedup.Change{late})[0]; a.Written || a.Held {
+		if a := m.Finish(t.Context(), []dedup.Finish{late})[0]; a.Written || a.Held {
 			t.Errorf("%s: %+v", name, a)
 		}
 		for where, store := range map[string]dedup.Store{"old": old, "next": next} {
@@ -347,7 +347,7 @@ func TestMovingCarriesEndsOver(t *testing.T) {
 		old.Claim(t.Context(), []dedup.ClaimRequest{request(n)})
 		done := change(n, state)
 		done.Result, done.Window = []byte("r"), 40*time.Minute
-		old.Finish(t.Context(), []dedup.Change{done})
+		old.Finish(t.Context(), []dedup.Finish{done})
 		again := request(n)
 		again.Token = dedup.Token{99}
 		for _, store := range []dedup.Store{moving(t, next, old), next} {

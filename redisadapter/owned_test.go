@@ -39,14 +39,14 @@ func TestOwnedIsWithheld(t *testing.T) {
 			must(t, err)
 			ctx, id := t.Context(), request(1).ID
 			done := change(1, dedup.StateSucceeded)
-			finished, claimed := store.FinishClaim(ctx, []dedup.Change{done},
+			finished, claimed := store.FinishClaim(ctx, []dedup.Finish{done},
 				[]dedup.ClaimRequest{request(1)})
 			_, forgets := store.Forgets(ctx)
 			_, list := store.List(ctx, redisadapter.ListOptions{})
 			for name, err := range map[string]error{
 				"Claim":                claimOne(t, store, 1).Err,
-				"Renew":                store.Renew(ctx, []dedup.Change{done})[0].Err,
-				"Finish":               store.Finish(ctx, []dedup.Change{done})[0].Err,
+				"Renew":                store.Renew(ctx, []dedup.Renewal{renewalOf(done)})[0].Err,
+				"Finish":               store.Finish(ctx, []dedup.Finish{done})[0].Err,
 				"Lookup":               store.Lookup(ctx, []dedup.ID{id})[0].Err,
 				"Forget":               store.Forget(ctx, []dedup.ID{id}, time.Minute)[0],
 				"FinishClaim":          finished[0].Err,

@@ -220,14 +220,14 @@ func digested(o dedup.Origin) dedup.Origin {
 // writes no record that is worth more than another. What it must not overwrite is put back
 // by restore; so that this is the rarest of things, a completion whose claim has ended by our
 // clock, and may meet the next owner's, goes to the script.
-func (s *Store) completable(c *dedup.Change, at reading) bool {
+func (s *Store) completable(c *dedup.Finish, at reading) bool {
 	return c.SeenOnly && c.Result == nil && at.known() && c.Landed && c.Fence != 0 &&
 		c.State == dedup.StateSucceeded && c.Window > 0 &&
 		time.Now().Before(c.Until)
 }
 
 // doneRecord is what a key becomes by a plain completion.
-func doneRecord(c *dedup.Change, at reading) record {
+func doneRecord(c *dedup.Finish, at reading) record {
 	return record{
 		state: redisscript.Succeeded, fence: c.Fence, attempt: uint32(c.Attempt),
 		span: uint64(max(at.millis(), 0)), kept: uint64(max(redisscript.Millis(c.Window), 1)),
@@ -237,7 +237,7 @@ func doneRecord(c *dedup.Change, at reading) record {
 }
 
 // doneView is a doneRecord as callers see it.
-func doneView(c *dedup.Change) dedup.Record {
+func doneView(c *dedup.Finish) dedup.Record {
 	return dedup.Record{
 		State: dedup.StateSucceeded, Attempt: c.Attempt, Fence: c.Fence, NoResult: c.NoResult,
 		Fingerprint: c.Fingerprint, Origin: digested(c.Origin), Label: c.Label, Remaining: c.Window,
@@ -246,7 +246,7 @@ func doneView(c *dedup.Change) dedup.Record {
 
 // claimOf reports whether a value is the claim of a change, which has a fence. It looks at
 // nothing else: what nearly every completion overwrites is not worth decoding.
-func claimOf(value string, c *dedup.Change) bool {
+func claimOf(value string, c *dedup.Finish) bool {
 	return len(value) >= headerSize+ownerRest && value[0] == recordVersion &&
 		value[1] == redisscript.InProgress &&
 		value[ownerAt:ownerAt+len(c.Token)] == string(c.Token[:]) &&

@@ -73,7 +73,7 @@ func TestPutBackKeepsTheExpiry(t *testing.T) {
 	late := change(1, dedup.StateSucceeded)
 	late.SeenOnly, late.Landed, late.Fence, late.Until = true, true, first.Record.Fence,
 		time.Now().Add(time.Hour)
-	b.Finish(t.Context(), []dedup.Change{late})
+	b.Finish(t.Context(), []dedup.Finish{late})
 	if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Hour {
 		t.Errorf("it expires in %v", ttl)
 	}

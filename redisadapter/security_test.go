@@ -133,7 +133,7 @@ func TestS11ForgetByLabel(t *testing.T) {
 		store := open(t, b)
 		d, err := dedup.New(store,
 			dedup.Config{Namespace: "s11", Window: time.Hour, LeaseTTL: time.Minute,
-				KeepLabels: true})
+				Labels: true})
 		must(t, err)
 		t.Cleanup(func() { must(t, d.Close(context.Background())) })
 		run := func(tenant string, i int) dedup.Result[string] {

@@ -35,12 +35,20 @@ func requests(first int) []dedup.ClaimRequest {
 	return reqs
 }
 
-func changes(first int, state dedup.State) []dedup.Change {
-	cs := make([]dedup.Change, batchSize)
+func changes(first int, state dedup.State) []dedup.Finish {
+	cs := make([]dedup.Finish, batchSize)
 	for i := range cs {
 		cs[i] = change(first+i, state)
 	}
 	return cs
+}
+
+func renewals(first int) []dedup.Renewal {
+	rs := make([]dedup.Renewal, batchSize)
+	for i := range rs {
+		rs[i] = renewal(first + i)
+	}
+	return rs
 }
 
 // TestFullServer prevents the worst answer of a full server: effects that have happened
@@ -67,7 +75,7 @@ func TestFullServer(t *testing.T) {
 			t.Fatalf("new claim %d: %+v", i, a)
 		}
 	}
-	for i, a := range store.Renew(ctx, changes(0, 0)) {
+	for i, a := range store.Renew(ctx, renewals(0)) {
 		if !a.Held {
 			t.Fatalf("renewal %d: %+v", i, a)
 		}
@@ -86,7 +94,7 @@ func TestFullServer(t *testing.T) {
 	}
 	landed := change(claimed+batchSize, dedup.StateSucceeded)
 	landed.Landed = true
-	if a := store.Finish(ctx, []dedup.Change{landed})[0]; !a.Written {
+	if a := store.Finish(ctx, []dedup.Finish{landed})[0]; !a.Written {
 		t.Errorf("a landed effect of a key that was not claimed: %+v", a)
 	}
 	for first, want := range map[int]dedup.Outcome{0: dedup.Duplicate, batchSize: dedup.Duplicate,

@@ -154,9 +154,9 @@ func (s *Store) giveBack(ctx context.Context, reqs []dedup.ClaimRequest, which [
 	if len(which) == 0 {
 		return
 	}
-	changes := make([]dedup.Change, len(which))
+	changes := make([]dedup.Finish, len(which))
 	for n, i := range which {
-		changes[n] = dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased,
+		changes[n] = dedup.Finish{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased,
 			Unused: true, Hold: reqs[i].Hold}
 	}
 	// The caller may be gone; its claims are held all the same.

@@ -40,19 +40,23 @@ type Store struct {
 	buckets *buckets
 }
 
-var _ dedup.Store = (*Store)(nil)
+var (
+	_ dedup.Store         = (*Store)(nil)
+	_ dedup.Limiter       = (*Store)(nil)
+	_ dedup.FinishClaimer = (*Store)(nil)
+	_ dedup.ForgetCounter = (*Store)(nil)
+	_ dedup.Recycler      = (*Store)(nil)
+)
 
 // key names a record.
 func (s *Store) key(id dedup.ID) string {
 	return string(s.appendKey(make([]byte, 0, len(s.opts.Prefix)+25), id))
 }
 
-// Keeps reports that the layout Compact keeps no results, and that both keep failures.
-func (s *Store) Keeps() (results, failures bool) { return s.opts.Layout != Compact, true }
-
-// Windows are Options.Window in the layout Compact, which has one for all keys, and zero in Full;
-// any hold will do.
-func (s *Store) Windows() (window, hold time.Duration) { return s.opts.Window, 0 }
+// Limits are Options.Window and no results in the layout Compact, and none in Full.
+func (s *Store) Limits() dedup.Limits {
+	return dedup.Limits{Window: s.opts.Window, NoResults: s.opts.Layout == Compact}
+}
 
 // Shards is the number of shards that the options ask for, in the layout Compact; 0 in Full.
 func (s *Store) Shards() int { return s.opts.Shards() }
@@ -82,9 +86,9 @@ var claimOutcomes = map[string]dedup.Outcome{
 }
 
 // Renew implements [dedup.Store].
-func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return batch(ctx, s, "renew", changes, renewCall,
-		func(_ *dedup.Change, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+func (s *Store) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	return batch(ctx, s, "renew", renewals, renewCall,
+		func(_ *dedup.Renewal, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
 			switch r.Answer {
 			case "held", "lost":
 				return dedup.Answer{Held: r.Answer == "held", Record: rec}, nil
@@ -97,7 +101,7 @@ func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answe
 func unexpected(r redisscript.Reply) error { return fmt.Errorf("script answered %q", r.Answer) }
 
 // Finish implements [dedup.Store].
-func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (s *Store) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	if tx := s.transactionOf(changes); tx != nil {
 		return tx.finish(ctx, &changes[0])
 	}
@@ -106,7 +110,7 @@ func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answ
 }
 
 // finished reads the answer to a Finish. What was written now comes without its result.
-func finished(c *dedup.Change, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+func finished(c *dedup.Finish, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
 	ans := dedup.Answer{Record: rec}
 	switch r.Answer {
 	case "held":

@@ -47,7 +47,7 @@ type transaction struct {
 
 // transactionOf is the transaction that a call of Finish is for, which then has no other
 // item: only Atomic makes one. Any other With is refused with its item.
-func (s *Store) transactionOf(changes []dedup.Change) *transaction {
+func (s *Store) transactionOf(changes []dedup.Finish) *transaction {
 	if len(changes) != 1 {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (s *Store) transactionOf(changes []dedup.Change) *transaction {
 }
 
 // finish is Finish with a transaction.
-func (t *transaction) finish(ctx context.Context, c *dedup.Change) []dedup.Answer {
+func (t *transaction) finish(ctx context.Context, c *dedup.Finish) []dedup.Answer {
 	answers := make([]dedup.Answer, 1)
 	t.asked = true
 	plain := *c
@@ -85,7 +85,7 @@ func (t *transaction) finish(ctx context.Context, c *dedup.Change) []dedup.Answe
 }
 
 // run tries until it is learnt what became of the transaction, or ctx ends.
-func (t *transaction) run(ctx context.Context, s *Store, c *dedup.Change) dedup.Answer {
+func (t *transaction) run(ctx context.Context, s *Store, c *dedup.Finish) dedup.Answer {
 	if err := s.mayTransact(ctx, c); err != nil {
 		return t.settle(err)
 	}
@@ -145,7 +145,7 @@ func (t *transaction) refused(err error) error {
 }
 
 // once is one WATCH and, if the claim is ours, one EXEC.
-func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Change) (ans dedup.Answer,
+func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Finish) (ans dedup.Answer,
 	err error) {
 	key := s.key(c.ID)
 	err = s.clock.client.Watch(ctx, func(tx *redis.Tx) error {
@@ -200,7 +200,7 @@ func meet(ctx context.Context, tx *redis.Tx, key string) (m watched, err error) 
 
 // judge answers where the transaction is not to be written: it has been already, or the
 // claim is somebody else's.
-func (t *transaction) judge(m watched, c *dedup.Change) (ans dedup.Answer, err error) {
+func (t *transaction) judge(m watched, c *dedup.Finish) (ans dedup.Answer, err error) {
 	switch {
 	case m.found && m.rec.state == redisscript.InProgress && m.rec.owner == c.Token:
 		return ans, nil
@@ -221,7 +221,7 @@ func (t *transaction) judge(m watched, c *dedup.Change) (ans dedup.Answer, err e
 }
 
 // completed is the record that an owner's completion leaves: what finish.lua writes.
-func (m *watched) completed(c *dedup.Change) record {
+func (m *watched) completed(c *dedup.Finish) record {
 	r := record{
 		state: redisscript.Succeeded, fence: m.rec.fence, attempt: m.rec.attempt,
 		owner: firstHalf(c.Token),
@@ -299,7 +299,7 @@ type multi struct{ proven atomic.Bool }
 // mayTransact finds out once whether the server lets this user use MULTI. It must not be
 // found out by the effect: where MULTI alone is refused, what follows it is executed, one
 // command after the other.
-func (s *Store) mayTransact(ctx context.Context, c *dedup.Change) error {
+func (s *Store) mayTransact(ctx context.Context, c *dedup.Finish) error {
 	if s.multi.proven.Load() {
 		return nil
 	}

@@ -27,7 +27,7 @@ type trip struct {
 	s       *Store
 	why     purpose
 	at      reading
-	changes []dedup.Change
+	changes []dedup.Finish
 	reqs    []dedup.ClaimRequest
 	ended   []dedup.Answer
 	claimed []dedup.Answer
@@ -77,7 +77,7 @@ func (st *step) calls() bool { return st.script != nil && st.nth == 0 }
 
 // FinishClaim is Finish and then Claim in one round trip. An ID that is in both may be
 // claimed first.
-func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Change,
+func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
 	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	if len(reqs) > 0 {
 		if why := s.guard.closed(ctx); why != nil {
@@ -440,7 +440,7 @@ func (t *trip) readEnd(st *step) {
 }
 
 // overwrote answers a plain completion that found old.
-func (t *trip) overwrote(st *step, c *dedup.Change, old *record, value string) dedup.Answer {
+func (t *trip) overwrote(st *step, c *dedup.Finish, old *record, value string) dedup.Answer {
 	terminal := old.state == redisscript.Succeeded || old.state == redisscript.Failed
 	switch {
 	case terminal && old.half() == [8]byte(c.Token[:8]):
@@ -474,7 +474,7 @@ func foreignKeep(value string, window time.Duration) time.Duration {
 
 // undo puts back what must not be overwritten, and shows it. How long it had to live is
 // not known: the reply to SET GET does not tell.
-func (t *trip) undo(st *step, c *dedup.Change, old *record, value string) dedup.Answer {
+func (t *trip) undo(st *step, c *dedup.Finish, old *record, value string) dedup.Answer {
 	left, age, known := old.remembered(t.at)
 	switch {
 	case !known && old.state == redisscript.InProgress:

@@ -24,8 +24,8 @@ func TestWindowOfTheStoreCounts(t *testing.T) {
 			store, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, layout))
 			require.NoError(t, err)
 			one := layout == redisadapter.Compact
-			window, hold := store.Windows()
-			assert.Zero(t, hold)
+			window := store.Limits().Window
+			assert.Zero(t, store.Limits().MaxHold)
 			cfg := dedup.Config{Namespace: "window", Window: time.Hour, LeaseTTL: time.Second,
 				SeenOnly: seenOnly(store)}
 			if one {

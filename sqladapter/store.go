@@ -144,13 +144,14 @@ func (s *Store) claimKnown(ctx context.Context, reqs []dedup.ClaimRequest, todo 
 }
 
 // Renew implements [dedup.Store]. About four round trips.
-func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return answer(ctx, len(changes), func(answers []dedup.Answer) {
-		todo := admit(answers, func(i int) error { return s.checkRenew(&changes[i]) })
+func (s *Store) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	return answer(ctx, len(renewals), func(answers []dedup.Answer) {
+		todo := admit(answers, func(i int) error { return s.checkRenew(&renewals[i]) })
 		s.settle(ctx, operation{
-			id: changeID(changes), size: func(i int) int { return len(changes[i].Steps) },
+			id:   func(i int) dedup.ID { return renewals[i].ID },
+			size: func(i int) int { return len(renewals[i].Steps) },
 			decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) {
-				return decideRenew(r, &changes[i], now)
+				return decideRenew(r, &renewals[i], now)
 			},
 		}, todo, answers)
 	})
@@ -158,9 +159,9 @@ func (s *Store) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answe
 
 // Finish implements [dedup.Store]. On PostgreSQL an owner's end with StateSucceeded or
 // StateFailed costs one round trip; the others, and those of other databases, about five.
-// Change.With is refused: an effect in this database is better recorded with [Marks], in its
+// Finish.With is refused: an effect in this database is better recorded with [Marks], in its
 // own transaction.
-func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (s *Store) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	return answer(ctx, len(changes), func(answers []dedup.Answer) {
 		todo := admit(answers, func(i int) error { return s.checkFinish(&changes[i]) })
 		todo = s.finishOwned(ctx, changes, todo, answers)
@@ -176,7 +177,7 @@ func (s *Store) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answ
 
 // finishOwned ends claims that their owners hold, where that is one statement, and returns
 // the rest.
-func (s *Store) finishOwned(ctx context.Context, changes []dedup.Change, todo []int,
+func (s *Store) finishOwned(ctx context.Context, changes []dedup.Finish, todo []int,
 	answers []dedup.Answer) []int {
 	quick, ok := s.dialect.(quickDialect)
 	if !ok {

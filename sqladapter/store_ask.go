@@ -44,7 +44,7 @@ func (p *pass) resolve(ctx context.Context, d Doubt) {
 	}
 	d.Record, d.Asked = ans.Record, d.Asked+1
 	d.Record.State = dedup.StateUncertain
-	change := dedup.Change{
+	change := dedup.Finish{
 		ID: d.ID, Token: claim.Token, Fence: ans.Record.Fence, Lease: p.cfg.Lease, Hold: p.cfg.Hold,
 		Window: p.cfg.Window,
 	}
@@ -70,7 +70,7 @@ func (s *Store) claimToAsk(ctx context.Context, req dedup.ClaimRequest) dedup.An
 // ask calls the user's function and keeps the claim alive meanwhile. That the effect has not
 // happened counts only if nobody has told the function to end, and what it found is written
 // only while the claim is held.
-func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Change,
+func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Finish,
 	until time.Time) (dedup.State, []byte) {
 	claimed, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -81,7 +81,8 @@ func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Change,
 	defer cancel()                              // also when Ask ends its goroutine
 	go func() {
 		defer close(stopped)
-		p.keep(stop, lose, change, until)
+		p.keep(stop, lose, dedup.Renewal{ID: change.ID, Token: change.Token,
+			Fence: change.Fence, Lease: change.Lease}, until)
 	}()
 	state, data, err := p.call(run, d)
 	cancel()
@@ -116,10 +117,10 @@ func (p *pass) call(ctx context.Context, d Doubt) (state dedup.State, data []byt
 }
 
 // keep renews the claim until ctx ends, and loses it when another owner is found, or when it
-// may have lapsed by this process's clock.
-func (p *pass) keep(ctx context.Context, lose context.CancelCauseFunc, change dedup.Change,
-	until time.Time) {
-	change.Hold, change.Window = 0, 0 // what is dangerous is not forgotten any earlier
+// may have lapsed by this process's clock. Without a Hold or a Window: an uncertain key is not
+// forgotten any earlier.
+func (p *pass) keep(ctx context.Context, lose context.CancelCauseFunc,
+	renewal dedup.Renewal, until time.Time) {
 	for {
 		pause := min(p.cfg.Lease/3, time.Until(until)/2)
 		if pause < p.cfg.Lease/50 {
@@ -131,7 +132,7 @@ func (p *pass) keep(ctx context.Context, lose context.CancelCauseFunc, change de
 		}
 		sent := time.Now()
 		within, cancel := context.WithDeadline(ctx, until)
-		ans := p.store.Renew(within, []dedup.Change{change})[0]
+		ans := p.store.Renew(within, []dedup.Renewal{renewal})[0]
 		cancel()
 		switch {
 		case ans.Err == nil && !ans.Held:
@@ -149,7 +150,7 @@ const writeTries = 3
 
 // write records what was found, also when the Resolver is being stopped: the claim would
 // lapse, but the answer would be lost.
-func (p *pass) write(ctx context.Context, change dedup.Change, state dedup.State, data []byte) {
+func (p *pass) write(ctx context.Context, change dedup.Finish, state dedup.State, data []byte) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.Lease)
 	defer cancel()
 	change.State, change.Result = state, data
@@ -162,7 +163,7 @@ func (p *pass) write(ctx context.Context, change dedup.Change, state dedup.State
 	}
 	var ans dedup.Answer
 	for try := range writeTries {
-		if ans = p.store.Finish(ctx, []dedup.Change{change})[0]; ans.Err == nil ||
+		if ans = p.store.Finish(ctx, []dedup.Finish{change})[0]; ans.Err == nil ||
 			!mayPass(ans.Err) {
 			break
 		}

@@ -84,7 +84,7 @@ func reqID(reqs []dedup.ClaimRequest) func(int) dedup.ID {
 	return func(i int) dedup.ID { return reqs[i].ID }
 }
 
-func changeID(changes []dedup.Change) func(int) dedup.ID {
+func changeID(changes []dedup.Finish) func(int) dedup.ID {
 	return func(i int) dedup.ID { return changes[i].ID }
 }
 

@@ -104,8 +104,8 @@ func (r *claimRow) lease(lease, hold time.Duration, now int64) {
 }
 
 // decideRenew is Store.Renew of one key.
-func decideRenew(r *claimRow, c *dedup.Change, now int64) (ans dedup.Answer, write bool) {
-	if !r.holds(c, now) {
+func decideRenew(r *claimRow, c *dedup.Renewal, now int64) (ans dedup.Answer, write bool) {
+	if !r.holds(c.Token, c.Fence, now) {
 		return dedup.Answer{Record: r.view(now)}, false
 	}
 	if c.Danger && !r.has(flagDanger) {

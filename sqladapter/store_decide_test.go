@@ -80,8 +80,8 @@ func (s decidingStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []d
 	})
 }
 
-func (s decidingStore) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return each(ctx, changes, func(c *dedup.Change) dedup.Answer {
+func (s decidingStore) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	return each(ctx, renewals, func(c *dedup.Renewal) dedup.Answer {
 		if err := s.checks.checkRenew(c); err != nil {
 			return dedup.Answer{Err: err}
 		}
@@ -91,8 +91,8 @@ func (s decidingStore) Renew(ctx context.Context, changes []dedup.Change) []dedu
 	})
 }
 
-func (s decidingStore) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return each(ctx, changes, func(c *dedup.Change) dedup.Answer {
+func (s decidingStore) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+	return each(ctx, changes, func(c *dedup.Finish) dedup.Answer {
 		if err := s.checks.checkFinish(c); err != nil {
 			return dedup.Answer{Err: err}
 		}

@@ -50,7 +50,7 @@ type quickDialect interface {
 	// insertClaims makes claims of keys that have no row.
 	insertClaims(reqs []*dedup.ClaimRequest) statement
 	// finishClaims ends claims that their owners hold, as succeeded or failed.
-	finishClaims(changes []*dedup.Change) statement
+	finishClaims(changes []*dedup.Finish) statement
 }
 
 var storeDialects = map[Dialect]func(storeNames) storeDialect{

@@ -10,9 +10,9 @@ import (
 )
 
 // decideFinish is Store.Finish of one key.
-func decideFinish(r *claimRow, c *dedup.Change, now int64) (ans dedup.Answer, write bool) {
+func decideFinish(r *claimRow, c *dedup.Finish, now int64) (ans dedup.Answer, write bool) {
 	switch {
-	case r.holds(c, now):
+	case r.holds(c.Token, c.Fence, now):
 		endClaim(r, c, now)
 		return dedup.Answer{Held: true, Written: true, Record: r.view(now)}, true
 	case !r.absent(now) && r.state == reach(r, c) && r.token == c.Token:
@@ -27,7 +27,7 @@ func decideFinish(r *claimRow, c *dedup.Change, now int64) (ans dedup.Answer, wr
 
 // reach is the state in which c leaves the row: the release of what may have begun makes
 // it uncertain.
-func reach(r *claimRow, c *dedup.Change) dedup.State {
+func reach(r *claimRow, c *dedup.Finish) dedup.State {
 	if c.State == dedup.StateReleased && r.has(flagDanger) && !c.NotBegun {
 		return dedup.StateUncertain
 	}
@@ -37,7 +37,7 @@ func reach(r *claimRow, c *dedup.Change) dedup.State {
 // mayLand reports whether an effect that has happened may still be put on record by
 // somebody who holds nothing. A floor refuses whoever owned the key before a Forget; it
 // stays when the key is claimed again, for the old owner may wake only then.
-func mayLand(r *claimRow, c *dedup.Change, now int64) bool {
+func mayLand(r *claimRow, c *dedup.Finish, now int64) bool {
 	if r.expires <= now {
 		return true
 	}
@@ -45,7 +45,7 @@ func mayLand(r *claimRow, c *dedup.Change, now int64) bool {
 }
 
 // landClaim records the effect of somebody who does not hold the key, or no longer.
-func landClaim(r *claimRow, c *dedup.Change, now int64) dedup.Answer {
+func landClaim(r *claimRow, c *dedup.Finish, now int64) dedup.Answer {
 	if r.expires <= now {
 		r.restart(now)
 	}
@@ -58,7 +58,7 @@ func landClaim(r *claimRow, c *dedup.Change, now int64) dedup.Answer {
 }
 
 // endClaim writes c into a row whose token is already that of c.
-func endClaim(r *claimRow, c *dedup.Change, now int64) {
+func endClaim(r *claimRow, c *dedup.Finish, now int64) {
 	r.state = reach(r, c)
 	r.bind(c.Fingerprint, c.Origin, c.Label)
 	r.set(flagLate, false)
@@ -82,7 +82,7 @@ func endClaim(r *claimRow, c *dedup.Change, now int64) {
 }
 
 // end keeps the result of an attempt that has succeeded or failed.
-func (r *claimRow) end(c *dedup.Change) {
+func (r *claimRow) end(c *dedup.Finish) {
 	r.result = bytes.Clone(c.Result)
 	r.set(flagNoResult, c.NoResult)
 	r.set(flagEmpty, c.Result != nil && len(c.Result) == 0)
@@ -101,7 +101,7 @@ func (s *Store) checkClaim(req *dedup.ClaimRequest) error {
 	return checkLabel(req.Label)
 }
 
-func (s *Store) checkRenew(c *dedup.Change) error {
+func (s *Store) checkRenew(c *dedup.Renewal) error {
 	if err := checkLease(c.Lease, c.Hold); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func checkLabel(label string) error {
 	return nil
 }
 
-func (s *Store) checkFinish(c *dedup.Change) error {
+func (s *Store) checkFinish(c *dedup.Finish) error {
 	if err := checkEnd(c); err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (s *Store) checkFinish(c *dedup.Change) error {
 	return checkLabel(c.Label)
 }
 
-func checkEnd(c *dedup.Change) error {
+func checkEnd(c *dedup.Finish) error {
 	switch c.State {
 	case dedup.StateSucceeded, dedup.StateFailed:
 		if c.Window <= 0 {

@@ -149,7 +149,7 @@ func (d *postgresStore) insertClaims(reqs []*dedup.ClaimRequest) statement {
 // by id alone: CASE keeps PostgreSQL, whose statistics are of a moment ago, from believing
 // that few rows are in progress, and comparing all of those with all. It does not return the
 // result that it was given.
-func (d *postgresStore) finishClaims(changes []*dedup.Change) statement {
+func (d *postgresStore) finishClaims(changes []*dedup.Finish) statement {
 	return statement{`WITH held AS MATERIALIZED (SELECT s.id, ` + postgresClock +
 		` AS now, v.state, v.flags, v.keep,` +
 		` v.fingerprint, v.origin, v.label, v.result FROM ` + d.names.table + ` AS s` +
@@ -166,38 +166,38 @@ func (d *postgresStore) finishClaims(changes []*dedup.Change) statement {
 		` FROM held AS v WHERE s.id = v.id` +
 		` RETURNING ` + postgresLean("s.") + `, v.now`,
 		[]any{
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
 				return append(b, uuidText(c.ID)...)
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
 				return append(b, uuidText(dedup.ID(c.Token))...)
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
 				return pgInt(b, int64(c.State))
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
 				return pgInt(b, endFlags(c))
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
 				return pgInt(b, bounded(micros(c.Window)))
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
 				return pgFingerprint(b, c.Fingerprint)
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
 				return pgBytes(b, packOrigin(c.Origin))
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte { return pgText(b, c.Label) }),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+			pgArray(changes, func(b []byte, c *dedup.Finish) []byte { return pgText(b, c.Label) }),
+			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
 				return pgBytes(b, c.Result)
 			}),
-			pgArray(changes, func(b []byte, c *dedup.Change) []byte {
+			pgArray(changes, func(b []byte, c *dedup.Finish) []byte {
 				return pgInt(b, int64(c.Fence)) // checkFinish has refused what does not fit
 			}),
 		}}
 }
 
-func endFlags(c *dedup.Change) int64 {
+func endFlags(c *dedup.Finish) int64 {
 	var r claimRow
 	r.end(c)
 	return int64(r.flags)

@@ -75,10 +75,10 @@ func (r *claimRow) heldBy(token dedup.Token, now int64) bool {
 	return !r.absent(now) && r.state == dedup.StateInProgress && r.token == token
 }
 
-// holds reports whether the attempt of c owns the claim, lapsed or not. With the same token
-// and another fence it is another claim: see [dedup.Change].Fence.
-func (r *claimRow) holds(c *dedup.Change, now int64) bool {
-	return r.heldBy(c.Token, now) && (c.Fence == 0 || c.Fence == uint64(r.fence)) // never negative
+// holds reports whether an attempt owns the claim, lapsed or not. With the same token and
+// another fence it is another claim: see [dedup.Finish].Fence.
+func (r *claimRow) holds(token dedup.Token, fence uint64, now int64) bool {
+	return r.heldBy(token, now) && (fence == 0 || fence == uint64(r.fence)) // never negative
 }
 
 // uncertain reports whether an attempt has ended when the effect might have begun.

@@ -57,7 +57,7 @@ func storeTexts(s *Store) []string {
 	}
 	if quick, ok := d.(quickDialect); ok {
 		texts = append(texts, quick.insertClaims(make([]*dedup.ClaimRequest, 0)).text,
-			quick.finishClaims(make([]*dedup.Change, 0)).text)
+			quick.finishClaims(make([]*dedup.Finish, 0)).text)
 	}
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
@@ -92,7 +92,7 @@ func TestSweepInPackets(t *testing.T) {
 	}
 }
 
-var scripted = dedup.Change{ID: dedup.ID{1}, Token: dedup.Token{2}, Lease: time.Minute,
+var scripted = dedup.Renewal{ID: dedup.ID{1}, Token: dedup.Token{2}, Lease: time.Minute,
 	Hold: time.Hour}
 
 // heldRow is the live claim of scripted, as a driver returns it.
@@ -156,7 +156,7 @@ func TestStoreTransaction(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store, s := scriptStore(t, tt.steps...)
 				s.commits = tt.commits
-				a := store.Renew(t.Context(), []dedup.Change{scripted})[0]
+				a := store.Renew(t.Context(), []dedup.Renewal{scripted})[0]
 				if a.Held != (tt.want == nil) || !isError(a.Err, tt.want) {
 					t.Errorf("held=%t, %v; want the error %v", a.Held, a.Err, tt.want)
 				}
@@ -191,7 +191,7 @@ func TestStoreLeavesWithItsContext(t *testing.T) {
 		defer cancel(nil)
 		time.AfterFunc(time.Second, func() { cancel(cause) })
 		began := time.Now()
-		a := store.Renew(ctx, []dedup.Change{scripted})[0]
+		a := store.Renew(ctx, []dedup.Renewal{scripted})[0]
 		if a.Held || !errors.Is(a.Err, cause) || !errors.Is(a.Err, context.Canceled) {
 			t.Errorf("held=%t, %v", a.Held, a.Err)
 		}
@@ -204,25 +204,25 @@ func TestStoreLeavesWithItsContext(t *testing.T) {
 // TestStoreBadInput: an item that is wrong in itself reaches no database, and fails no other.
 func TestStoreBadInput(t *testing.T) {
 	store, s := scriptStore(t)
-	bad := func(edit func(*dedup.Change)) dedup.Change {
-		c := dedup.Change{State: dedup.StateSucceeded, Window: time.Hour, Lease: time.Minute}
+	bad := func(edit func(*dedup.Finish)) dedup.Finish {
+		c := dedup.Finish{State: dedup.StateSucceeded, Window: time.Hour, Lease: time.Minute}
 		edit(&c)
 		return c
 	}
 	fields := []string{"Label", "Fence", "Attempt", "Result", "Window", "State"}
-	answers := store.Finish(t.Context(), []dedup.Change{
-		bad(func(c *dedup.Change) { c.Label = strings.Repeat("x", maxStoredLabel+1) }),
-		bad(func(c *dedup.Change) { c.Fence = 1 << 63 }),
-		bad(func(c *dedup.Change) { c.Attempt = 1 << 31 }),
-		bad(func(c *dedup.Change) { c.Result = make([]byte, DefaultMaxResult+1) }),
-		bad(func(c *dedup.Change) { c.Window = 0 }),
-		bad(func(c *dedup.Change) { c.State = dedup.StateUncertain }),
+	answers := store.Finish(t.Context(), []dedup.Finish{
+		bad(func(c *dedup.Finish) { c.Label = strings.Repeat("x", maxStoredLabel+1) }),
+		bad(func(c *dedup.Finish) { c.Fence = 1 << 63 }),
+		bad(func(c *dedup.Finish) { c.Attempt = 1 << 31 }),
+		bad(func(c *dedup.Finish) { c.Result = make([]byte, DefaultMaxResult+1) }),
+		bad(func(c *dedup.Finish) { c.Window = 0 }),
+		bad(func(c *dedup.Finish) { c.State = dedup.StateUncertain }),
 	})
 	for i, a := range answers {
 		wantField(t, a.Err, fields[i])
 	}
-	c := bad(func(c *dedup.Change) { c.Steps = make([]byte, maxStoredSteps+1) })
-	wantField(t, store.Renew(t.Context(), []dedup.Change{c})[0].Err, "Steps")
+	renewal := dedup.Renewal{Lease: time.Minute, Steps: make([]byte, maxStoredSteps+1)}
+	wantField(t, store.Renew(t.Context(), []dedup.Renewal{renewal})[0].Err, "Steps")
 	wantField(t, store.Forget(t.Context(), make([]dedup.ID, 1), -1)[0], "hold")
 	_, err := store.Sweep(t.Context(), 0)
 	wantField(t, err, "limit")

@@ -33,7 +33,7 @@ func (k RecordKey) ID(namespace string) (dedup.ID, error) {
 // name is the ID of the call's record, for logs and answers.
 func (c *call) name() keyname.Name { return keyname.Of(c.i.run, c.scope, c.key) }
 
-// label is kept in clear where the Deduper has KeepLabels.
+// label is kept in clear where the Deduper has Labels.
 func (c *call) label() string { return keyname.Label(c.method, c.key) }
 
 // warn logs what an operator may have to look into, with the ID to look it up by.

@@ -23,7 +23,7 @@ import (
 func TestRecordIsFoundFromACall(t *testing.T) {
 	store, log := dedup.Memory(100), new(bytes.Buffer)
 	d, err := dedup.New(store,
-		dedup.Config{Namespace: "grpc", Window: time.Hour, LeaseTTL: time.Minute, KeepLabels: true})
+		dedup.Config{Namespace: "grpc", Window: time.Hour, LeaseTTL: time.Minute, Labels: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(context.Background()) })
 	cfg := grpcadapter.Config{Name: "v2", Logger: slog.New(slog.NewTextHandler(log, nil))}

@@ -110,7 +110,7 @@ func (d *dedupMetrics) make(m *meter.Maker) {
 	d.storeErrors = m.Counter("onceward.dedup.store.errors", "{error}",
 		"Questions that a store could not answer, or not yet")
 	d.failedOpen = m.Counter("onceward.dedup.failed_open", "{claim}",
-		"Effects that ran without a claim, as Config.FailOpen allows")
+		"Effects that ran without a claim, as the mode FailOpen allows")
 	d.age = m.Histogram("onceward.dedup.duplicate.age",
 		"Time since the key of a duplicate was done, by the store's clock", ageBounds)
 

@@ -23,7 +23,7 @@ func TestReportOfObserveModeCatchesFalseDuplicates(t *testing.T) {
 			t.Fatal(err)
 		}
 		d, err := dedup.New(dedup.Memory(100), dedup.Config{
-			Namespace: "orders", Window: window, LeaseTTL: time.Minute, ObserveOnly: true,
+			Namespace: "orders", Window: window, LeaseTTL: time.Minute, Mode: dedup.Observe,
 			Observer: m.Observer(),
 		})
 		if err != nil {

@@ -132,10 +132,10 @@ func troubled(t *testing.T) (work func(i int), address string) {
 		c.CacheBytes = 1 << 20
 	})
 	observing := deduper(orders, dedup.Memory(100_000), func(c *dedup.Config) {
-		c.ObserveOnly = true
+		c.Mode = dedup.Observe
 	})
 	failing := deduper(payments, down, func(*dedup.Config) {})
-	open := deduper(payments, down, func(c *dedup.Config) { c.FailOpen = true })
+	open := deduper(payments, down, func(c *dedup.Config) { c.Mode = dedup.FailOpen })
 
 	budget, err := retry.NewBudget(retry.BudgetConfig{Floor: 3})
 	if err != nil {

@@ -28,7 +28,7 @@ func NewTracer(provider trace.TracerProvider, name string) (*Tracer, error) {
 // Do is [dedup.Do] with spans: onceward.do, and below it onceward.claim, onceward.handle around fn,
 // whose context has that span, and onceward.complete from the return of fn until it is recorded.
 //
-// With dedup.Config.KeepLabels, and unless the call has a label of its own, the record keeps the
+// With dedup.Config.Labels, and unless the call has a label of its own, the record keeps the
 // context of the span that claimed first: 55 bytes of label, if that span is sampled. A
 // duplicate, a call that finds the key in flight, a mismatch, an uncertain key, a retry and a
 // takeover then have a link to that span, in whichever process it was. To find it before it is
@@ -101,7 +101,7 @@ func (c *traced[T]) link(label string) {
 
 func (c *traced[T]) do(d *dedup.Deduper, key string, opts []dedup.Option) (dedup.Result[T], error) {
 	label := span.Label(c.whole.SpanContext())
-	if label == "" || !d.Config().KeepLabels {
+	if label == "" || !d.Config().Labels {
 		return dedup.DoResult(c.ctx, d, key, c.effect, opts...)
 	}
 	ours := false // the label, and FirstOnly

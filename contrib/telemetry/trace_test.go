@@ -45,7 +45,7 @@ func newProcess(t *testing.T, store dedup.Store, change func(*dedup.Config),
 		t.Fatal(err)
 	}
 	cfg := dedup.Config{Namespace: "payments", Window: window, LeaseTTL: tracedLease,
-		KeepLabels: true}
+		Labels: true}
 	if change != nil {
 		change(&cfg)
 	}
@@ -281,7 +281,7 @@ func TestLabelsOfOthers(t *testing.T) {
 		label  string
 	}{
 		{"a label of the call", nil, []dedup.Option{dedup.WithLabel("order 7")}, "order 7"},
-		{"no labels are kept", func(c *dedup.Config) { c.KeepLabels = false }, nil, ""},
+		{"no labels are kept", func(c *dedup.Config) { c.Labels = false }, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newProcess(t, dedup.Memory(10), c.change)
@@ -316,7 +316,7 @@ func TestFirstOnlyOfTheCallerIsKept(t *testing.T) {
 }
 
 func TestObserveModeRunsRetries(t *testing.T) {
-	p := newProcess(t, dedup.Memory(10), func(c *dedup.Config) { c.ObserveOnly = true })
+	p := newProcess(t, dedup.Memory(10), func(c *dedup.Config) { c.Mode = dedup.Observe })
 	_, _ = p.do(fails)
 	if res, err := p.do(succeeds); err != nil || res.Outcome != dedup.Acquired || res.Attempt != 2 {
 		t.Fatalf("%+v, %v", res, err)
@@ -483,7 +483,7 @@ func BenchmarkDo(b *testing.B) {
 			}
 			d, err := dedup.New(dedup.Memory(1000),
 				dedup.Config{Namespace: "payments", Window: window, LeaseTTL: time.Minute,
-					KeepLabels: true})
+					Labels: true})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -91,9 +91,9 @@ func checkBatchMixed(c *check) {
 		}
 	}
 
-	changes := make([]dedup.Change, len(members))
+	changes := make([]dedup.Finish, len(members))
 	for i, m := range members {
-		changes[i] = dedup.Change{ID: m.id, Token: m.now, State: dedup.StateSucceeded, Window: long,
+		changes[i] = dedup.Finish{ID: m.id, Token: m.now, State: dedup.StateSucceeded, Window: long,
 			Result: m.result(), Fingerprint: m.bound}
 	}
 	for i, a := range c.finishes(changes...) {
@@ -123,7 +123,7 @@ func checkBatchMixed(c *check) {
 func (c *check) prepare(members []member) {
 	c.Helper()
 	var reqs []dedup.ClaimRequest
-	var changes []dedup.Change
+	var changes []dedup.Finish
 	for _, m := range members {
 		if m.state == dedup.StateAbsent {
 			continue
@@ -135,7 +135,7 @@ func (c *check) prepare(members []member) {
 		}
 		reqs = append(reqs, req)
 		if m.state != dedup.StateInProgress {
-			change := dedup.Change{ID: m.id, Token: m.before, State: m.state, Window: long,
+			change := dedup.Finish{ID: m.id, Token: m.before, State: m.state, Window: long,
 				Hold: long, Fingerprint: m.bound}
 			if m.state != dedup.StateReleased {
 				change.Result = m.result()
@@ -161,7 +161,7 @@ func checkBatchEmpty(c *check) {
 	ctx, cancel := c.calm()
 	defer cancel()
 	if n := len(c.store.Claim(ctx, []dedup.ClaimRequest{})) +
-		len(c.store.Finish(ctx, []dedup.Change{})); n != 0 {
+		len(c.store.Finish(ctx, []dedup.Finish{})); n != 0 {
 		c.Errorf("empty batches have %d answers", n)
 	}
 }
@@ -185,8 +185,8 @@ func checkCancelled(c *check) {
 	}
 	refused("Claim", c.store.Claim(ctx,
 		[]dedup.ClaimRequest{fresh[0].request(), fresh[1].request()}), 2)
-	refused("Finish", c.store.Finish(ctx, []dedup.Change{live.change(dedup.StateSucceeded)}), 1)
-	refused("Renew", c.store.Renew(ctx, []dedup.Change{live.change(dedup.StateAbsent)}), 1)
+	refused("Finish", c.store.Finish(ctx, []dedup.Finish{live.change(dedup.StateSucceeded)}), 1)
+	refused("Renew", c.store.Renew(ctx, []dedup.Renewal{live.renewal()}), 1)
 	refused("Lookup", c.store.Lookup(ctx, []dedup.ID{live.id}), 1)
 	for i, err := range c.store.Forget(ctx, []dedup.ID{fresh[0].id, live.id}, long) {
 		if !errors.Is(err, context.Canceled) {

@@ -32,7 +32,7 @@ var batchMutants = []mutant{
 	}, []string{"batch/mixed", "batch/lookup_changes_nothing"}},
 
 	{"one held item fails its batch", func(b *broken) {
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 			answers := b.Store.Finish(ctx, changes)
 			if slices.ContainsFunc(answers, func(a dedup.Answer) bool { return !a.Written }) {
 				return slices.Repeat([]dedup.Answer{{}}, len(answers))
@@ -55,7 +55,7 @@ var batchMutants = []mutant{
 	}, []string{"batch/cancelled"}},
 
 	{"a cancelled end is executed", func(b *broken) {
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 			b.Store.Finish(context.WithoutCancel(ctx), changes)
 			return b.Store.Finish(ctx, changes)
 		}
@@ -69,7 +69,7 @@ var batchMutants = []mutant{
 		b.lookup = func(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 			for _, id := range ids {
 				if token, ok := o.of(id); ok {
-					b.Store.Renew(ctx, []dedup.Change{{ID: id, Token: token, Lease: DefaultLease,
+					b.Store.Renew(ctx, []dedup.Renewal{{ID: id, Token: token, Lease: DefaultLease,
 						Hold: long}})
 				}
 			}
@@ -104,13 +104,13 @@ func unreadableStore(as *dedup.Answer) Harness {
 		New: func(testing.TB) dedup.Store {
 			b := &broken{Store: dedup.Memory(1 << 16)}
 			eachClaim(b, func(req dedup.ClaimRequest, a *dedup.Answer) { bent(req.ID, a) })
-			eachFinish(b, func(_ context.Context, c dedup.Change, _ dedup.Record, a *dedup.Answer) {
+			eachFinish(b, func(_ context.Context, c dedup.Finish, _ dedup.Record, a *dedup.Answer) {
 				bent(c.ID, a)
 			})
-			b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-				answers := b.Store.Renew(ctx, changes)
-				for i := range changes {
-					bent(changes[i].ID, &answers[i])
+			b.renew = func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+				answers := b.Store.Renew(ctx, renewals)
+				for i := range renewals {
+					bent(renewals[i].ID, &answers[i])
 				}
 				return answers
 			}

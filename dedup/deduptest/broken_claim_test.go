@@ -55,9 +55,9 @@ var claimMutants = []mutant{
 	{"claim sent again extends the lease", func(b *broken) {
 		eachClaim(b, func(req dedup.ClaimRequest, a *dedup.Answer) {
 			if a.Mine {
-				change := dedup.Change{ID: req.ID, Token: req.Token, Lease: req.Lease,
+				renewal := dedup.Renewal{ID: req.ID, Token: req.Token, Lease: req.Lease,
 					Hold: req.Hold}
-				*a = b.Store.Renew(context.Background(), []dedup.Change{change})[0]
+				*a = b.Store.Renew(context.Background(), []dedup.Renewal{renewal})[0]
 				a.Outcome, a.Mine, a.Held = dedup.Acquired, true, false
 			}
 		})
@@ -69,9 +69,9 @@ var claimMutants = []mutant{
 			answers := b.Store.Claim(ctx, reqs)
 			for i := range answers {
 				if token, ok := o.of(reqs[i].ID); ok && answers[i].Outcome == dedup.InFlight {
-					change := dedup.Change{ID: reqs[i].ID, Token: token, State: dedup.StateReleased,
+					change := dedup.Finish{ID: reqs[i].ID, Token: token, State: dedup.StateReleased,
 						Hold: long}
-					b.Store.Finish(ctx, []dedup.Change{change})
+					b.Store.Finish(ctx, []dedup.Finish{change})
 					answers[i] = b.Store.Claim(ctx, reqs[i:i+1])[0]
 				}
 			}
@@ -103,7 +103,7 @@ var claimMutants = []mutant{
 	{"attempt counted when released", func(b *broken) {
 		released := map[dedup.ID]int{}
 		mu := make(chan struct{}, 1)
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 			answers := b.Store.Finish(ctx, changes)
 			mu <- struct{}{}
 			defer func() { <-mu }()
@@ -124,7 +124,7 @@ var claimMutants = []mutant{
 	}, []string{"time/takeover", "renew/extends"}},
 
 	{"attempt lost on release", func(b *broken) {
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 			answers := b.Store.Finish(ctx, changes)
 			for i, a := range answers {
 				if a.Held && changes[i].State == dedup.StateReleased {
@@ -200,7 +200,7 @@ var claimMutants = []mutant{
 				a.Outcome = dedup.Acquired
 			}
 		})
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 			<-time.After(time.Nanosecond) // in fake time: when everybody has claimed
 			return b.Store.Finish(ctx, changes)
 		}

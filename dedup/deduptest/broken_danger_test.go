@@ -9,14 +9,14 @@ import (
 )
 
 // eachRenewal bends every change on its way to Renew.
-func eachRenewal(bend func(*dedup.Change)) func(*broken) {
+func eachRenewal(bend func(*dedup.Renewal)) func(*broken) {
 	return func(b *broken) {
-		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			changes = append([]dedup.Change(nil), changes...)
-			for i := range changes {
-				bend(&changes[i])
+		b.renew = func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+			renewals = append([]dedup.Renewal(nil), renewals...)
+			for i := range renewals {
+				bend(&renewals[i])
 			}
-			return b.Store.Renew(ctx, changes)
+			return b.Store.Renew(ctx, renewals)
 		}
 	}
 }
@@ -35,9 +35,9 @@ func stepsOnTheSide(keep func(old, given []byte) []byte,
 				a.Record.Steps = show(a.Record, s)
 			}
 		}
-		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			answers := b.Store.Renew(ctx, changes)
-			for i, c := range changes {
+		b.renew = func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+			answers := b.Store.Renew(ctx, renewals)
+			for i, c := range renewals {
 				if answers[i].Held {
 					mu.Lock()
 					kept[c.ID] = keep(kept[c.ID], c.Steps)
@@ -75,7 +75,7 @@ func showSame(rec dedup.Record, kept []byte) []byte {
 }
 
 var dangerMutants = []mutant{
-	{"danger not kept", eachRenewal(func(c *dedup.Change) {
+	{"danger not kept", eachRenewal(func(c *dedup.Renewal) {
 		c.Danger = false
 	}), []string{"danger/kept", "uncertain/take"}},
 
@@ -89,27 +89,27 @@ var dangerMutants = []mutant{
 		}
 	}, []string{"danger/kept", "danger/life", "uncertain/take", "concurrent/random_walk"}},
 
-	{"danger released", eachChange(func(c *dedup.Change) {
+	{"danger released", eachChange(func(c *dedup.Finish) {
 		c.NotBegun = c.State == dedup.StateReleased
 	}),
 		[]string{"danger/kept", "danger/life", "uncertain/take"}},
 
-	{"danger not withdrawn", eachChange(func(c *dedup.Change) {
+	{"danger not withdrawn", eachChange(func(c *dedup.Finish) {
 		c.NotBegun = false
 	}), []string{"danger/ends"}},
 
 	{"danger withdrawn by a plain renewal", func(b *broken) {
-		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			answers := make([]dedup.Answer, len(changes))
-			for i, c := range changes {
+		b.renew = func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+			answers := make([]dedup.Answer, len(renewals))
+			for i, c := range renewals {
 				rec := b.state(ctx, c.ID)
-				if rec.Danger && !c.Danger && b.Store.Renew(ctx, changes[i:i+1])[0].Held {
-					c.State, c.NotBegun = dedup.StateReleased, true
-					b.Store.Finish(ctx, []dedup.Change{c})
+				if rec.Danger && !c.Danger && b.Store.Renew(ctx, renewals[i:i+1])[0].Held {
+					b.Store.Finish(ctx, []dedup.Finish{{ID: c.ID, Token: c.Token, Fence: c.Fence,
+						State: dedup.StateReleased, Hold: c.Hold, NotBegun: true}})
 					b.Store.Claim(ctx, []dedup.ClaimRequest{{ID: c.ID, Token: c.Token,
 						Lease: c.Lease, Hold: c.Hold}})
 				}
-				answers[i] = b.Store.Renew(ctx, changes[i:i+1])[0]
+				answers[i] = b.Store.Renew(ctx, renewals[i:i+1])[0]
 			}
 			return answers
 		}
@@ -119,18 +119,20 @@ var dangerMutants = []mutant{
 		r.Danger = r.Danger || r.State == dedup.StateSucceeded || r.State == dedup.StateFailed
 	}), []string{"danger/ends"}},
 
-	{"danger lives as long as its lease", eachRenewal(func(c *dedup.Change) {
+	{"danger lives as long as its lease", eachRenewal(func(c *dedup.Renewal) {
 		c.Window = 0
 	}), []string{"danger/life"}},
-	{"danger is never forgotten", eachRenewal(func(c *dedup.Change) {
+	{"danger is never forgotten", eachRenewal(func(c *dedup.Renewal) {
 		c.Window += 100 * long
 	}), []string{"danger/life"}},
 
 	{"danger and steps written without owner check", func(b *broken) {
-		bend := asOwner(b, func(c dedup.Change) bool { return c.Danger || c.Steps != nil })
-		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			answers := b.Store.Renew(ctx, changes)
-			b.Store.Renew(ctx, bend(changes))
+		bend := asOwner(b, renewalOf, func(r dedup.Renewal) bool {
+			return r.Danger || r.Steps != nil
+		})
+		b.renew = func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+			answers := b.Store.Renew(ctx, renewals)
+			b.Store.Renew(ctx, bend(renewals))
 			return answers
 		}
 	}, []string{"danger/late_owner"}},
@@ -155,9 +157,9 @@ var dangerMutants = []mutant{
 				if a.Outcome != dedup.Acquired || !a.Record.Danger || a.Mine {
 					continue
 				}
-				c := dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased,
+				c := dedup.Finish{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased,
 					Hold: long, NotBegun: true}
-				b.Store.Finish(ctx, []dedup.Change{c})
+				b.Store.Finish(ctx, []dedup.Finish{c})
 				answers[i].Record = b.Store.Claim(ctx, reqs[i:i+1])[0].Record
 				answers[i].Record.Danger = true // it does not show
 			}
@@ -181,10 +183,10 @@ var dangerMutants = []mutant{
 	{"landed refused when uncertain", refuseLanded(dedup.StateUncertain),
 		[]string{"uncertain/decided"}},
 
-	{"steps not kept", eachRenewal(func(c *dedup.Change) {
+	{"steps not kept", eachRenewal(func(c *dedup.Renewal) {
 		c.Steps = nil
 	}), []string{"steps/kept", "steps/outlive", "steps/not_shared"}},
-	{"steps cut", eachRenewal(func(c *dedup.Change) {
+	{"steps cut", eachRenewal(func(c *dedup.Renewal) {
 		c.Steps = c.Steps[:min(len(c.Steps), 1<<16-1)]
 	}), []string{"steps/kept"}},
 	{"steps that came late count", stepsOnTheSide(func(old, given []byte) []byte {

@@ -2,42 +2,53 @@ package deduptest
 
 import (
 	"context"
+	"slices"
 
 	"github.com/onceward/onceward/dedup"
 )
 
-// asOwner sends changes under the token of whoever owns the key: the store that has
-// forgotten to compare. Only those that pick says are bent.
-func asOwner(b *broken, pick func(dedup.Change) bool) func(changes []dedup.Change) []dedup.Change {
+// asOwner sends renewals or ends under the token of whoever owns the key: the store that has
+// forgotten to compare. Only those that pick says are bent, by what attempt points at.
+func asOwner[T any](b *broken, attempt func(*T) (dedup.ID, *dedup.Token, *uint64),
+	pick func(T) bool) func([]T) []T {
 	var o owners
 	b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 		return o.note(reqs, b.Store.Claim(ctx, reqs))
 	}
-	return func(changes []dedup.Change) []dedup.Change {
-		changes = append([]dedup.Change(nil), changes...)
-		for i := range changes {
-			if token, ok := o.of(changes[i].ID); ok && pick(changes[i]) {
-				changes[i].Token, changes[i].Fence = token, 0
+	return func(items []T) []T {
+		items = slices.Clone(items)
+		for i := range items {
+			id, token, fence := attempt(&items[i])
+			if owner, ok := o.of(id); ok && pick(items[i]) {
+				*token, *fence = owner, 0
 			}
 		}
-		return changes
+		return items
 	}
+}
+
+func endOf(c *dedup.Finish) (id dedup.ID, token *dedup.Token, fence *uint64) {
+	return c.ID, &c.Token, &c.Fence
+}
+
+func renewalOf(r *dedup.Renewal) (id dedup.ID, token *dedup.Token, fence *uint64) {
+	return r.ID, &r.Token, &r.Fence
 }
 
 // endsUncompared makes Finish skip the owner compare for one state.
 func endsUncompared(state dedup.State) func(*broken) {
 	return func(b *broken) {
-		bend := asOwner(b, func(c dedup.Change) bool { return c.State == state })
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+		bend := asOwner(b, endOf, func(c dedup.Finish) bool { return c.State == state })
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 			return b.Store.Finish(ctx, bend(changes))
 		}
 	}
 }
 
 // eachFinish bends every answer of Finish. The record is the one from before.
-func eachFinish(b *broken, bend func(ctx context.Context, c dedup.Change, before dedup.Record,
+func eachFinish(b *broken, bend func(ctx context.Context, c dedup.Finish, before dedup.Record,
 	a *dedup.Answer)) {
-	b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 		answers := make([]dedup.Answer, len(changes))
 		for i := range changes {
 			before := b.state(ctx, changes[i].ID)
@@ -51,8 +62,8 @@ func eachFinish(b *broken, bend func(ctx context.Context, c dedup.Change, before
 // refuseLanded makes Finish ignore Landed for keys in the given state.
 func refuseLanded(state dedup.State) func(*broken) {
 	return func(b *broken) {
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			changes = append([]dedup.Change(nil), changes...)
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+			changes = append([]dedup.Finish(nil), changes...)
 			for i := range changes {
 				if b.state(ctx, changes[i].ID).State == state {
 					changes[i].Landed = false
@@ -72,8 +83,8 @@ var finishMutants = []mutant{
 		[]string{"finish/late_owner", "finish/sent_again"}},
 
 	{"fence not compared on end", func(b *broken) {
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			changes = append([]dedup.Change(nil), changes...)
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+			changes = append([]dedup.Finish(nil), changes...)
 			for i := range changes {
 				changes[i].Fence = 0
 			}
@@ -81,13 +92,13 @@ var finishMutants = []mutant{
 		}
 	}, []string{"finish/other_claim"}},
 
-	{"fence not compared on renew", eachRenewal(func(c *dedup.Change) {
+	{"fence not compared on renew", eachRenewal(func(c *dedup.Renewal) {
 		c.Fence = 0
 	}), []string{"finish/other_claim"}},
 
 	{"writes without the unknown", func(b *broken) {
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			changes = append([]dedup.Change(nil), changes...)
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+			changes = append([]dedup.Finish(nil), changes...)
 			for i := range changes {
 				changes[i].With = nil
 			}
@@ -96,16 +107,16 @@ var finishMutants = []mutant{
 	}, []string{"finish/with_the_unknown"}},
 
 	{"owner not compared on renew", func(b *broken) {
-		bend := asOwner(b, func(dedup.Change) bool { return true })
-		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			return b.Store.Renew(ctx, bend(changes))
+		bend := asOwner(b, renewalOf, func(dedup.Renewal) bool { return true })
+		b.renew = func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+			return b.Store.Renew(ctx, bend(renewals))
 		}
 	}, []string{"renew/never_creates", "finish/late_owner"}},
 
 	{"renew creates", func(b *broken) {
-		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			answers := b.Store.Renew(ctx, changes)
-			for i, c := range changes {
+		b.renew = func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+			answers := b.Store.Renew(ctx, renewals)
+			for i, c := range renewals {
 				if answers[i].Record.State == dedup.StateAbsent && answers[i].Err == nil {
 					req := dedup.ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease,
 						Hold: c.Hold}
@@ -118,9 +129,9 @@ var finishMutants = []mutant{
 	}, []string{"renew/never_creates", "forget/older_owner"}},
 
 	{"renew revives what was released", func(b *broken) {
-		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			answers := b.Store.Renew(ctx, changes)
-			for i, c := range changes {
+		b.renew = func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+			answers := b.Store.Renew(ctx, renewals)
+			for i, c := range renewals {
 				if answers[i].Record.State == dedup.StateReleased {
 					req := dedup.ClaimRequest{ID: c.ID, Token: c.Token, Lease: c.Lease,
 						Hold: c.Hold}
@@ -132,9 +143,9 @@ var finishMutants = []mutant{
 	}, []string{"renew/never_creates"}},
 
 	{"renew does nothing", func(b *broken) {
-		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			answers := make([]dedup.Answer, len(changes))
-			for i, c := range changes {
+		b.renew = func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+			answers := make([]dedup.Answer, len(renewals))
+			for i, c := range renewals {
 				rec := b.state(ctx, c.ID)
 				answers[i] = dedup.Answer{Held: rec.State == dedup.StateInProgress, Record: rec}
 			}
@@ -143,11 +154,11 @@ var finishMutants = []mutant{
 	}, []string{"renew/extends", "renew/own_lapsed_claim"}},
 
 	{"renew refuses a lapsed lease", func(b *broken) {
-		b.renew = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			answers := make([]dedup.Answer, len(changes))
-			for i, c := range changes {
+		b.renew = func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+			answers := make([]dedup.Answer, len(renewals))
+			for i, c := range renewals {
 				if rec := b.state(ctx, c.ID); rec.Remaining > 0 {
-					answers[i] = b.Store.Renew(ctx, changes[i:i+1])[0]
+					answers[i] = b.Store.Renew(ctx, renewals[i:i+1])[0]
 				} else {
 					answers[i].Record = rec
 				}
@@ -157,7 +168,7 @@ var finishMutants = []mutant{
 	}, []string{"renew/own_lapsed_claim"}},
 
 	{"finish refuses a lapsed lease", func(b *broken) {
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 			answers := make([]dedup.Answer, len(changes))
 			for i, c := range changes {
 				if rec := b.state(ctx, c.ID); rec.State == dedup.StateInProgress &&
@@ -172,7 +183,7 @@ var finishMutants = []mutant{
 	}, []string{"renew/own_lapsed_claim"}},
 
 	{"finish writes nothing", func(b *broken) {
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 			answers := make([]dedup.Answer, len(changes))
 			for i, c := range changes {
 				answers[i] = dedup.Answer{Held: true, Written: true, Record: b.state(ctx, c.ID)}
@@ -182,7 +193,7 @@ var finishMutants = []mutant{
 	}, []string{"finish/owner", "finish/stranger", "batch/mixed"}},
 
 	{"finish sent again is foreign", func(b *broken) {
-		eachFinish(b, func(_ context.Context, _ dedup.Change, before dedup.Record,
+		eachFinish(b, func(_ context.Context, _ dedup.Finish, before dedup.Record,
 			a *dedup.Answer) {
 			if before.State != dedup.StateInProgress && before.State != dedup.StateAbsent {
 				a.Held, a.Written = false, false
@@ -191,51 +202,51 @@ var finishMutants = []mutant{
 	}, []string{"finish/sent_again", "landed/unfinished", "landed/without_claim"}},
 
 	{"finish sent again starts a new window", func(b *broken) {
-		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record,
+		eachFinish(b, func(ctx context.Context, c dedup.Finish, before dedup.Record,
 			a *dedup.Answer) {
 			if a.Written && before.State == dedup.StateSucceeded && !c.Landed {
 				c.Result = append(c.Result, '!')
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
-				b.Store.Finish(ctx, []dedup.Change{landedOf(c)})
+				b.Store.Finish(ctx, []dedup.Finish{landedOf(c)})
 			}
 		})
 	}, []string{"finish/sent_again"}},
 
 	{"finish creates", func(b *broken) {
-		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record,
+		eachFinish(b, func(ctx context.Context, c dedup.Finish, before dedup.Record,
 			a *dedup.Answer) {
 			if before.State == dedup.StateAbsent && !a.Written {
-				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
+				*a = b.Store.Finish(ctx, []dedup.Finish{landedOf(c)})[0]
 			}
 		})
 	}, []string{"finish/stranger", "forget/older_owner"}},
 
 	{"an owner may end twice", func(b *broken) {
-		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record,
+		eachFinish(b, func(ctx context.Context, c dedup.Finish, before dedup.Record,
 			a *dedup.Answer) {
 			if before.State == dedup.StateSucceeded && !a.Written && !c.Landed {
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
-				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
+				*a = b.Store.Finish(ctx, []dedup.Finish{landedOf(c)})[0]
 			}
 		})
 	}, []string{"finish/sent_again", "finish/late_owner"}},
 
 	{"landed overwrites succeeded", func(b *broken) {
-		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record,
+		eachFinish(b, func(ctx context.Context, c dedup.Finish, before dedup.Record,
 			a *dedup.Answer) {
 			if c.Landed && !a.Written && before.State == dedup.StateSucceeded {
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
-				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
+				*a = b.Store.Finish(ctx, []dedup.Finish{landedOf(c)})[0]
 			}
 		})
 	}, []string{"landed/finished", "landed/without_claim"}},
 
 	{"landed overwrites failed", func(b *broken) {
-		eachFinish(b, func(ctx context.Context, c dedup.Change, before dedup.Record,
+		eachFinish(b, func(ctx context.Context, c dedup.Finish, before dedup.Record,
 			a *dedup.Answer) {
 			if c.Landed && !a.Written && before.State == dedup.StateFailed {
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
-				*a = b.Store.Finish(ctx, []dedup.Change{landedOf(c)})[0]
+				*a = b.Store.Finish(ctx, []dedup.Finish{landedOf(c)})[0]
 			}
 		})
 	}, []string{"landed/finished"}},
@@ -248,14 +259,14 @@ var finishMutants = []mutant{
 		[]string{"landed/unfinished"}},
 
 	{"landed held by nobody is held", func(b *broken) {
-		eachFinish(b, func(_ context.Context, c dedup.Change, _ dedup.Record, a *dedup.Answer) {
+		eachFinish(b, func(_ context.Context, c dedup.Finish, _ dedup.Record, a *dedup.Answer) {
 			a.Held = a.Held || c.Landed && a.Written
 		})
 	}, []string{"landed/absent", "landed/unfinished", "landed/without_claim"}},
 }
 
 // landedOf is c as the effect of somebody who holds nothing and is older than nobody.
-func landedOf(c dedup.Change) dedup.Change {
+func landedOf(c dedup.Finish) dedup.Finish {
 	c.State, c.Landed, c.Fence = dedup.StateSucceeded, true, 0
 	return c
 }

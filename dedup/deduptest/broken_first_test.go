@@ -87,7 +87,7 @@ var firstMutants = []mutant{
 		bendsLeft(func(b *broken, ctx context.Context, req dedup.ClaimRequest, _ *dedup.Answer) {
 			req.FirstOnly = false
 			b.Store.Claim(ctx, []dedup.ClaimRequest{req})
-			b.Store.Finish(ctx, []dedup.Change{{ID: req.ID, Token: req.Token,
+			b.Store.Finish(ctx, []dedup.Finish{{ID: req.ID, Token: req.Token,
 				State: dedup.StateReleased, Hold: long, Window: long}})
 		}), []string{"first/left", "concurrent/random_walk"}},
 

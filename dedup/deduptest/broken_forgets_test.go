@@ -15,7 +15,7 @@ import (
 // bendForgets bends the number that a right store gives.
 func bendForgets(b *broken, bend func(uint64) uint64) {
 	b.told = func(ctx context.Context) (uint64, error) {
-		n, err := b.Store.(teller).Forgets(ctx)
+		n, err := b.Store.(dedup.ForgetCounter).Forgets(ctx)
 		return bend(n), err
 	}
 }
@@ -48,7 +48,7 @@ var forgetsMutants = []mutant{
 
 	{"tells those who are gone", func(b *broken) {
 		b.told = func(ctx context.Context) (uint64, error) {
-			return b.Store.(teller).Forgets(context.WithoutCancel(ctx))
+			return b.Store.(dedup.ForgetCounter).Forgets(context.WithoutCancel(ctx))
 		}
 	}, []string{"forget/told"}},
 }

@@ -20,9 +20,9 @@ func takesOver(when func(req dedup.ClaimRequest, rec dedup.Record) bool) func(*b
 				bent := req
 				bent.TakeOverOlderGeneration = false
 				if owned && live && req.TakeOverOlderGeneration && when(req, rec) {
-					release := dedup.Change{ID: req.ID, Token: token, State: dedup.StateReleased,
+					release := dedup.Finish{ID: req.ID, Token: token, State: dedup.StateReleased,
 						Hold: long, NotBegun: true}
-					b.Store.Finish(ctx, []dedup.Change{release})
+					b.Store.Finish(ctx, []dedup.Finish{release})
 				}
 				answers[i] = b.Store.Claim(ctx, []dedup.ClaimRequest{bent})[0]
 			}
@@ -102,7 +102,7 @@ var generationMutants = []mutant{
 	}, []string{"generation/takes_over"}},
 
 	{"who was taken over still holds", func(b *broken) {
-		eachFinish(b, func(_ context.Context, _ dedup.Change, before dedup.Record,
+		eachFinish(b, func(_ context.Context, _ dedup.Finish, before dedup.Record,
 			a *dedup.Answer) {
 			a.Held = a.Held || before.State == dedup.StateInProgress
 		})

@@ -41,7 +41,7 @@ func eachRecord(bend func(*dedup.Record)) func(*broken) {
 		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 			return bent(b.Store.Claim(ctx, reqs))
 		}
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 			return bent(b.Store.Finish(ctx, changes))
 		}
 		b.lookup = func(ctx context.Context, ids []dedup.ID) []dedup.Answer {
@@ -51,10 +51,10 @@ func eachRecord(bend func(*dedup.Record)) func(*broken) {
 }
 
 // eachChange bends every change on its way to Finish.
-func eachChange(bend func(*dedup.Change)) func(*broken) {
+func eachChange(bend func(*dedup.Finish)) func(*broken) {
 	return func(b *broken) {
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			changes = append([]dedup.Change(nil), changes...)
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+			changes = append([]dedup.Finish(nil), changes...)
 			for i := range changes {
 				bend(&changes[i])
 			}
@@ -74,7 +74,7 @@ func sharedResults(b *broken) {
 			a.Record.Result = kept[id]
 		}
 	}
-	b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 		answers := b.Store.Finish(ctx, changes)
 		for i := range changes {
 			if answers[i].Written {
@@ -106,8 +106,8 @@ var recordMutants = []mutant{
 				lease[req.ID] = req.Lease
 			}
 		})
-		b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-			changes = append([]dedup.Change(nil), changes...)
+		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+			changes = append([]dedup.Finish(nil), changes...)
 			mu.Lock()
 			for i := range changes {
 				if d, ok := lease[changes[i].ID]; ok {
@@ -119,35 +119,35 @@ var recordMutants = []mutant{
 		}
 	}, []string{"time/window_is_no_lease"}},
 
-	{"records are never forgotten", eachChange(func(c *dedup.Change) {
+	{"records are never forgotten", eachChange(func(c *dedup.Finish) {
 		c.Window += 100 * time.Hour
 	}),
 		[]string{"time/window_expiry", "batch/lookup_changes_nothing"}},
 
-	{"empty result becomes nil", eachChange(func(c *dedup.Change) {
+	{"empty result becomes nil", eachChange(func(c *dedup.Finish) {
 		if len(c.Result) == 0 {
 			c.Result = nil
 		}
 	}), []string{"result/byte_for_byte"}},
 
-	{"nil result becomes empty", eachChange(func(c *dedup.Change) {
+	{"nil result becomes empty", eachChange(func(c *dedup.Finish) {
 		if c.Result == nil {
 			c.Result = []byte{}
 		}
 	}), []string{"result/byte_for_byte", "result/not_kept"}},
 
-	{"large results cut", eachChange(func(c *dedup.Change) {
+	{"large results cut", eachChange(func(c *dedup.Finish) {
 		c.Result = c.Result[:min(len(c.Result), 1<<16-1)]
 	}),
 		[]string{"result/byte_for_byte"}},
 
-	{"text of failures dropped", eachChange(func(c *dedup.Change) {
+	{"text of failures dropped", eachChange(func(c *dedup.Finish) {
 		if c.State == dedup.StateFailed {
 			c.Result = nil
 		}
 	}), []string{"claim/stored_failure", "result/byte_for_byte"}},
 
-	{"NoResult dropped", eachChange(func(c *dedup.Change) {
+	{"NoResult dropped", eachChange(func(c *dedup.Finish) {
 		c.NoResult = false
 	}), []string{"result/not_kept"}},
 	{"results shared", sharedResults, []string{"result/not_shared"}},
@@ -171,7 +171,7 @@ var recordMutants = []mutant{
 		b.forget = func(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
 			for _, id := range ids {
 				if token, ok := o.of(id); ok {
-					b.Store.Finish(ctx, []dedup.Change{{ID: id, Token: token,
+					b.Store.Finish(ctx, []dedup.Finish{{ID: id, Token: token,
 						State: dedup.StateReleased, Hold: long}})
 				}
 			}

@@ -19,15 +19,15 @@ import (
 type broken struct {
 	dedup.Store
 	claim  func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer
-	renew  func(ctx context.Context, changes []dedup.Change) []dedup.Answer
-	finish func(ctx context.Context, changes []dedup.Change) []dedup.Answer
+	renew  func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer
+	finish func(ctx context.Context, changes []dedup.Finish) []dedup.Answer
 	lookup func(ctx context.Context, ids []dedup.ID) []dedup.Answer
 	forget func(ctx context.Context, ids []dedup.ID, hold time.Duration) []error
 	told   func(ctx context.Context) (uint64, error)
 	window time.Duration // that it says all keys have
 }
 
-func (b *broken) Windows() (window, hold time.Duration) { return b.window, 0 }
+func (b *broken) Limits() dedup.Limits { return dedup.Limits{Window: b.window} }
 
 func (b *broken) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	if b.claim != nil {
@@ -36,14 +36,14 @@ func (b *broken) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	return b.Store.Claim(ctx, reqs)
 }
 
-func (b *broken) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (b *broken) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	if b.renew != nil {
-		return b.renew(ctx, changes)
+		return b.renew(ctx, renewals)
 	}
-	return b.Store.Renew(ctx, changes)
+	return b.Store.Renew(ctx, renewals)
 }
 
-func (b *broken) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (b *broken) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	if b.finish != nil {
 		return b.finish(ctx, changes)
 	}
@@ -68,7 +68,7 @@ func (b *broken) Forgets(ctx context.Context) (uint64, error) {
 	if b.told != nil {
 		return b.told(ctx)
 	}
-	return b.Store.(teller).Forgets(ctx)
+	return b.Store.(dedup.ForgetCounter).Forgets(ctx)
 }
 
 // state is how a key stands.

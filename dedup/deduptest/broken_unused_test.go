@@ -17,7 +17,7 @@ func subtractsAgain(b *broken) {
 		defer mu.Unlock()
 		a.Record.Attempt = max(a.Record.Attempt-less[id], 0)
 	}
-	b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 		answers := make([]dedup.Answer, len(changes))
 		for i, c := range changes {
 			before := b.state(ctx, c.ID)
@@ -42,7 +42,7 @@ func subtractsAgain(b *broken) {
 }
 
 var unusedMutants = []mutant{
-	{"an unused attempt counts", eachChange(func(c *dedup.Change) {
+	{"an unused attempt counts", eachChange(func(c *dedup.Finish) {
 		c.Unused = c.Unused && (c.NotBegun || c.State != dedup.StateReleased)
 	}),
 		[]string{"unused/not_counted", "unused/sent_again", "unused/danger",
@@ -51,13 +51,13 @@ var unusedMutants = []mutant{
 	{"an unused attempt is taken away twice", subtractsAgain,
 		[]string{"unused/sent_again", "concurrent/random_walk"}},
 
-	{"an unused attempt withdraws danger", eachChange(func(c *dedup.Change) {
+	{"an unused attempt withdraws danger", eachChange(func(c *dedup.Finish) {
 		if c.Unused && c.State == dedup.StateReleased && !c.NotBegun {
 			c.Unused, c.NotBegun = false, true
 		}
 	}), []string{"unused/danger"}},
 
-	{"an attempt that has ended is unused", eachChange(func(c *dedup.Change) {
+	{"an attempt that has ended is unused", eachChange(func(c *dedup.Finish) {
 		c.Unused = c.Unused && c.State == dedup.StateReleased && !c.NotBegun
 	}), []string{"unused/contradiction"}},
 }

@@ -22,7 +22,7 @@ func refuseWindows(b *broken, claims, ends bool) {
 		}
 		return b.Store.Claim(ctx, reqs)
 	}
-	b.finish = func(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+	b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 		if ends && len(changes) == 1 && changes[0].Window != long {
 			return []dedup.Answer{refused}
 		}

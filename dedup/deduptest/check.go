@@ -90,7 +90,7 @@ func (c *check) claims(reqs ...dedup.ClaimRequest) []dedup.Answer {
 }
 
 // finishes is like claims.
-func (c *check) finishes(changes ...dedup.Change) []dedup.Answer {
+func (c *check) finishes(changes ...dedup.Finish) []dedup.Answer {
 	ctx, cancel := c.calm()
 	defer cancel()
 	changes = slices.Clone(changes)
@@ -107,10 +107,10 @@ func (c *check) finishes(changes ...dedup.Change) []dedup.Answer {
 }
 
 // renews is like claims.
-func (c *check) renews(changes ...dedup.Change) []dedup.Answer {
+func (c *check) renews(renewals ...dedup.Renewal) []dedup.Answer {
 	ctx, cancel := c.calm()
 	defer cancel()
-	return c.counted("Renew", c.store.Renew(ctx, changes), len(changes))
+	return c.counted("Renew", c.store.Renew(ctx, renewals), len(renewals))
 }
 
 // lookups is like claims.

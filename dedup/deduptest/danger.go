@@ -10,9 +10,9 @@ import (
 // lease.
 func (o *owner) declare(lease time.Duration) dedup.Answer {
 	o.c.Helper()
-	change := o.change(dedup.StateAbsent)
-	change.Lease, change.Danger = lease, true
-	return o.c.learnt("Renew with Danger", o.c.renews(change)[0])
+	renewal := o.renewal()
+	renewal.Lease, renewal.Danger = lease, true
+	return o.c.learnt("Renew with Danger", o.c.renews(renewal)[0])
 }
 
 // take asks for a key although it may be uncertain.
@@ -136,10 +136,10 @@ func checkDangerEnds(c *check) {
 // checkDangerLife declares danger under a short lease and a short hold, and outlives
 // both.
 func checkDangerLife(c *check) {
-	short := func(o *owner) dedup.Change {
-		change := o.change(dedup.StateAbsent)
-		change.Lease, change.Hold, change.Danger = c.h.Lease, c.h.Lease, true
-		return change
+	short := func(o *owner) dedup.Renewal {
+		renewal := o.renewal()
+		renewal.Lease, renewal.Hold, renewal.Danger = c.h.Lease, c.h.Lease, true
+		return renewal
 	}
 	// The claims have to live so long that Danger reaches even a server as slow as this one is
 	// now in time.
@@ -187,9 +187,9 @@ func checkDangerLate(c *check) {
 	refused := func(what string, o *owner) {
 		c.Helper()
 		before := c.lookup(o.id)
-		change := o.change(dedup.StateAbsent)
-		change.Danger, change.Steps = true, []byte("late")
-		if a := c.learnt("Renew", c.renews(change)[0]); a.Held {
+		renewal := o.renewal()
+		renewal.Danger, renewal.Steps = true, []byte("late")
+		if a := c.learnt("Renew", c.renews(renewal)[0]); a.Held {
 			c.Errorf("Danger %s: %s", what, describe(a))
 		}
 		c.wantUnchanged("Danger "+what, before, c.lookup(o.id))

@@ -51,7 +51,7 @@ type Harness struct {
 	// [DefaultWalkSteps].
 	WalkSteps int
 
-	// SeenOnly is for a store that keeps no failures either (see its method Keeps): the checks
+	// SeenOnly is for a store that keeps no failures either (see [dedup.Limits]): the checks
 	// then store none. It implies DoneOnly.
 	SeenOnly bool
 

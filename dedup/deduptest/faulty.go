@@ -58,23 +58,8 @@ func (f *Faulty) Stats() Stats {
 	return stats
 }
 
-// Keeps is what the store below keeps.
-func (f *Faulty) Keeps() (results, failures bool) {
-	if s, ok := f.store.(interface {
-		Keeps() (results, failures bool)
-	}); ok {
-		return s.Keeps()
-	}
-	return true, true
-}
-
-// Windows are those of the store below.
-func (f *Faulty) Windows() (window, hold time.Duration) {
-	if s, ok := f.store.(windowed); ok {
-		return s.Windows()
-	}
-	return 0, 0
-}
+// Limits are those of the store below.
+func (f *Faulty) Limits() dedup.Limits { return dedup.LimitsOf(f.store) }
 
 // Claim implements [dedup.Store].
 func (f *Faulty) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
@@ -82,12 +67,12 @@ func (f *Faulty) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 }
 
 // Renew implements [dedup.Store].
-func (f *Faulty) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return through(ctx, f, OpRenew, changes, f.store.Renew, unlearnt)
+func (f *Faulty) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	return through(ctx, f, OpRenew, renewals, f.store.Renew, unlearnt)
 }
 
 // Finish implements [dedup.Store].
-func (f *Faulty) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (f *Faulty) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	return through(ctx, f, OpFinish, changes, f.store.Finish, unlearnt)
 }
 

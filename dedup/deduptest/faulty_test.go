@@ -99,10 +99,10 @@ func TestFaultsOfEachMethod(t *testing.T) {
 			return f.Claim(ctx, []dedup.ClaimRequest{o.request()})[0].Err
 		},
 		OpRenew: func(ctx context.Context, f *Faulty, o *owner) error {
-			return f.Renew(ctx, []dedup.Change{o.change(dedup.StateAbsent)})[0].Err
+			return f.Renew(ctx, []dedup.Renewal{o.renewal()})[0].Err
 		},
 		OpFinish: func(ctx context.Context, f *Faulty, o *owner) error {
-			return f.Finish(ctx, []dedup.Change{o.change(dedup.StateSucceeded)})[0].Err
+			return f.Finish(ctx, []dedup.Finish{o.change(dedup.StateSucceeded)})[0].Err
 		},
 		OpLookup: func(ctx context.Context, f *Faulty, o *owner) error {
 			return f.Lookup(ctx, []dedup.ID{o.id})[0].Err

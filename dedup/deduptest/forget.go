@@ -84,13 +84,8 @@ func checkForgetFence(c *check) {
 	}
 }
 
-// teller is a store that tells caches of every Forget; see [dedup.Store].
-type teller interface {
-	Forgets(ctx context.Context) (uint64, error)
-}
-
 // told reads the number of Forgets.
-func (c *check) told(store teller) uint64 {
+func (c *check) told(store dedup.ForgetCounter) uint64 {
 	c.Helper()
 	ctx, cancel := c.calm()
 	defer cancel()
@@ -104,15 +99,15 @@ func (c *check) told(store teller) uint64 {
 // checkForgetTold holds for every store that keeps the same keys: another process asks
 // another one.
 func checkForgetTold(c *check) {
-	store, ok := c.store.(teller)
+	store, ok := c.store.(dedup.ForgetCounter)
 	if !ok {
 		return
 	}
-	tellers := []teller{store}
+	tellers := []dedup.ForgetCounter{store}
 	shared := c.ended(newID(), dedup.StateSucceeded, nil)
 	if other := c.h.New(c.TB); other.Lookup(c.Context(),
 		[]dedup.ID{shared.id})[0].Record.State == dedup.StateSucceeded {
-		if t, ok := other.(teller); ok {
+		if t, ok := other.(dedup.ForgetCounter); ok {
 			tellers = append(tellers, t)
 		}
 	}

@@ -54,9 +54,15 @@ func (o *owner) request() dedup.ClaimRequest {
 	return dedup.ClaimRequest{ID: o.id, Token: o.token, Lease: long, Hold: long}
 }
 
-// change reaches state, or renews, and outlives the check.
-func (o *owner) change(state dedup.State) dedup.Change {
-	change := dedup.Change{
+// renewal outlives the check.
+func (o *owner) renewal() dedup.Renewal {
+	return dedup.Renewal{ID: o.id, Token: o.token, Fence: o.fence, Lease: long, Hold: long,
+		Window: long}
+}
+
+// change reaches state, and outlives the check.
+func (o *owner) change(state dedup.State) dedup.Finish {
+	change := dedup.Finish{
 		ID: o.id, Token: o.token, Fence: o.fence, Attempt: o.attempt,
 		State: state, Lease: long, Hold: long, Window: long,
 	}
@@ -75,7 +81,7 @@ func (o *owner) granted(lease time.Duration, a dedup.Answer, sent time.Time) {
 }
 
 // landed is the change of an effect that has happened.
-func (o *owner) landed(result string) dedup.Change {
+func (o *owner) landed(result string) dedup.Finish {
 	change := o.change(dedup.StateSucceeded)
 	change.Landed, change.Result = true, []byte(result)
 	return change
@@ -101,7 +107,7 @@ func (o *owner) mustClaim(req dedup.ClaimRequest) dedup.Answer {
 	return a
 }
 
-func (o *owner) finish(change dedup.Change) dedup.Answer {
+func (o *owner) finish(change dedup.Finish) dedup.Answer {
 	o.c.Helper()
 	a := o.c.learnt("Finish", o.c.finishes(change)[0])
 	o.gaveUp(change, a)
@@ -110,14 +116,14 @@ func (o *owner) finish(change dedup.Change) dedup.Answer {
 
 // gaveUp ends the owner's time with its release or failure: nobody ends an attempt twice,
 // another way, and goes by the lease that it had.
-func (o *owner) gaveUp(change dedup.Change, a dedup.Answer) {
+func (o *owner) gaveUp(change dedup.Finish, a dedup.Answer) {
 	if change.State != dedup.StateSucceeded && a.Written {
 		o.until = time.Time{}
 	}
 }
 
 // mustFinish insists on an owner's end.
-func (o *owner) mustFinish(change dedup.Change) dedup.Answer {
+func (o *owner) mustFinish(change dedup.Finish) dedup.Answer {
 	o.c.Helper()
 	a := o.finish(change)
 	o.c.wantEnd("Finish as "+change.State.String(), a, true, true)
@@ -126,10 +132,10 @@ func (o *owner) mustFinish(change dedup.Change) dedup.Answer {
 
 func (o *owner) renew(lease time.Duration) dedup.Answer {
 	o.c.Helper()
-	change := o.change(dedup.StateAbsent)
-	change.Lease = lease
+	renewal := o.renewal()
+	renewal.Lease = lease
 	sent := o.c.now()
-	a := o.c.learnt("Renew", o.c.renews(change)[0])
+	a := o.c.learnt("Renew", o.c.renews(renewal)[0])
 	if a.Held {
 		o.until = sent.Add(lease)
 	}

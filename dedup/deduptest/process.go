@@ -81,12 +81,12 @@ func (p *process) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.
 }
 
 // Renew implements dedup.Store.
-func (p *process) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return meet(ctx, p, OpRenew, changes, p.store.Renew, unlearnt)
+func (p *process) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	return meet(ctx, p, OpRenew, renewals, p.store.Renew, unlearnt)
 }
 
 // Finish implements dedup.Store.
-func (p *process) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (p *process) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	return meet(ctx, p, OpFinish, changes, p.store.Finish, unlearnt)
 }
 

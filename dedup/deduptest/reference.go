@@ -39,8 +39,8 @@ func (r *reference) heldBy(token dedup.Token) bool {
 }
 
 // holds tells apart two claims that the same token was granted.
-func (r *reference) holds(c dedup.Change) bool {
-	return r.heldBy(c.Token) && (c.Fence == 0 || c.Fence == r.fence)
+func (r *reference) holds(token dedup.Token, fence uint64) bool {
+	return r.heldBy(token) && (fence == 0 || fence == r.fence)
 }
 
 // shown is the state that callers see.
@@ -123,8 +123,8 @@ func (r *reference) givesWay(req dedup.ClaimRequest) bool {
 }
 
 // renew compares the answer of a renewal and moves on.
-func (r *reference) renew(c dedup.Change, a dedup.Answer) error {
-	held := r.holds(c)
+func (r *reference) renew(c dedup.Renewal, a dedup.Answer) error {
+	held := r.holds(c.Token, c.Fence)
 	if a.Held != held {
 		return fmt.Errorf("want held=%t, got %s", held, describe(a))
 	}
@@ -138,10 +138,10 @@ func (r *reference) renew(c dedup.Change, a dedup.Answer) error {
 }
 
 // finish compares the answer of an end and moves on.
-func (r *reference) finish(c dedup.Change, a dedup.Answer) error {
+func (r *reference) finish(c dedup.Finish, a dedup.Answer) error {
 	held, written := false, false
 	switch {
-	case r.holds(c):
+	case r.holds(c.Token, c.Fence):
 		held, written = true, true
 		r.end(c, false)
 	case r.state == r.reach(c) && r.token == c.Token:
@@ -168,14 +168,14 @@ func (r *reference) finish(c dedup.Change, a dedup.Answer) error {
 }
 
 // reach is the state in which c leaves the key.
-func (r *reference) reach(c dedup.Change) dedup.State {
+func (r *reference) reach(c dedup.Finish) dedup.State {
 	if c.State == dedup.StateReleased && r.danger && !c.NotBegun {
 		return dedup.StateUncertain
 	}
 	return c.State
 }
 
-func (r *reference) end(c dedup.Change, late bool) {
+func (r *reference) end(c dedup.Finish, late bool) {
 	r.state, r.token, r.late, r.gone = r.reach(c), c.Token, late, false
 	r.danger = r.state == dedup.StateUncertain
 	if c.Unused {
@@ -195,8 +195,9 @@ func (r *reference) mayLand(fence uint64) bool {
 
 // disputed reports whether the contract leaves open what a landed change does: its
 // owner was forgotten, and something has happened to the key since.
-func (r *reference) disputed(c dedup.Change) bool {
-	return c.Landed && c.Fence != 0 && c.Fence <= r.floor && !r.gone && !r.terminal() && !r.holds(c)
+func (r *reference) disputed(c dedup.Finish) bool {
+	return c.Landed && c.Fence != 0 && c.Fence <= r.floor && !r.gone && !r.terminal() &&
+		!r.holds(c.Token, c.Fence)
 }
 
 // forget compares the answer of Forget and moves on.

@@ -12,9 +12,9 @@ const maxSteps = 64 << 10
 // note keeps steps with the claim of o.
 func (o *owner) note(steps []byte) dedup.Answer {
 	o.c.Helper()
-	change := o.change(dedup.StateAbsent)
-	change.Steps = steps
-	return o.c.learnt("Renew with Steps", o.c.renews(change)[0])
+	renewal := o.renewal()
+	renewal.Steps = steps
+	return o.c.learnt("Renew with Steps", o.c.renews(renewal)[0])
 }
 
 // mustNote insists on being heard.

@@ -30,7 +30,7 @@ func checkUnreadable(c *check, plant planter) {
 		c.wantEnd("Finish in a batch with an unreadable record", answers[1], true, true)
 	}
 	wantErr("a landed Finish", c.finishes(bad.landed("x"))[0])
-	answers = c.renews(bad.change(dedup.StateAbsent), right.change(dedup.StateAbsent))
+	answers = c.renews(bad.renewal(), right.renewal())
 	wantErr("Renew", answers[0])
 	if !answers[1].Held {
 		c.Errorf("Renew in a batch with an unreadable record: %s", describe(answers[1]))

@@ -7,7 +7,7 @@ import (
 )
 
 // unused is the change of an attempt whose turn never came.
-func (o *owner) unused() dedup.Change {
+func (o *owner) unused() dedup.Finish {
 	change := o.change(dedup.StateReleased)
 	change.Unused = true
 	return change

@@ -160,19 +160,19 @@ func (w *walker) claim(o *owner, req dedup.ClaimRequest) error {
 
 // randomRenewal sometimes lapses at once, declares danger, or has steps: more than there
 // are, or fewer, as if it came late.
-func (w *walker) randomRenewal(o *owner) dedup.Change {
-	change := o.change(dedup.StateAbsent)
+func (w *walker) randomRenewal(o *owner) dedup.Renewal {
+	renewal := o.renewal()
 	if w.rng.IntN(3) == 0 {
-		change.Lease = w.c.h.Lease
+		renewal.Lease = w.c.h.Lease
 	}
-	change.Danger = w.risky && w.rng.IntN(2) == 0
+	renewal.Danger = w.risky && w.rng.IntN(2) == 0
 	if w.rng.IntN(2) == 0 {
-		change.Steps = bytes.Repeat([]byte{byte('a' + len(w.way)%26)}, 1+w.rng.IntN(8))
+		renewal.Steps = bytes.Repeat([]byte{byte('a' + len(w.way)%26)}, 1+w.rng.IntN(8))
 	}
-	return change
+	return renewal
 }
 
-func (w *walker) renew(o *owner, change dedup.Change) error {
+func (w *walker) renew(o *owner, change dedup.Renewal) error {
 	sent := w.c.now()
 	a := w.c.renews(change)[0]
 	if a.Err != nil {
@@ -189,7 +189,7 @@ func (w *walker) renew(o *owner, change dedup.Change) error {
 	return err
 }
 
-func (w *walker) randomChange(o *owner) dedup.Change {
+func (w *walker) randomChange(o *owner) dedup.Finish {
 	// Mostly released: a walk that has reached a terminal state learns little there.
 	change := o.change(dedup.StateReleased)
 	switch w.rng.IntN(5) {
@@ -217,7 +217,7 @@ func (w *walker) randomChange(o *owner) dedup.Change {
 
 // finish ends the attempt, and lets the end be forgotten when expire is set and the end
 // was new.
-func (w *walker) finish(o *owner, change dedup.Change, expire bool) error {
+func (w *walker) finish(o *owner, change dedup.Finish, expire bool) error {
 	if expire = expire && (!w.c.h.OneWindow || change.State == dedup.StateReleased); expire {
 		change.Window, change.Hold = w.c.h.Lease, w.c.h.Lease
 	}

@@ -7,22 +7,14 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// windowed is a store with one window for all keys, or a longest hold; see [dedup.Store].
-type windowed interface {
-	Windows() (window, hold time.Duration)
-}
-
 // checkWindowTold expects a store to say which window it refuses, and to refuse it before the
 // effect.
 func checkWindowTold(c *check) {
-	store, ok := c.store.(windowed)
-	var window, hold time.Duration
-	if ok {
-		window, hold = store.Windows()
-	}
+	limits := dedup.LimitsOf(c.store)
+	window, hold := limits.Window, limits.MaxHold
 	switch {
 	case c.h.OneWindow && window != long:
-		c.Errorf("a store with one window for all keys says that it is %v (it has the method Windows: %t), want %v", window, ok, long)
+		c.Errorf("a store with one window for all keys says that it is %v, want %v", window, long)
 		return
 	case !c.h.OneWindow && window != 0:
 		c.Errorf("the store says that it has one window for all keys, %v; such a one is tested with Harness.OneWindow", window)

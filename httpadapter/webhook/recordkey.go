@@ -70,7 +70,7 @@ func (c *call) name() keyname.Name {
 	return keyname.Of(c.rc.run, k.Scope(), k.Key())
 }
 
-// label is kept in clear where the Deduper has KeepLabels.
+// label is kept in clear where the Deduper has Labels.
 func (c *call) label() string {
 	return keyname.Label(c.rc.provider.Name+" "+c.rc.cfg.Endpoint, c.id.ID)
 }

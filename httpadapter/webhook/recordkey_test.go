@@ -31,7 +31,7 @@ func TestRecordIsFoundFromAnEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := dedup.Memory(100)
-			run := claimed(t, store, func(c *dedup.Config) { c.KeepLabels = true })
+			run := claimed(t, store, func(c *dedup.Config) { c.Labels = true })
 			p := webhook.Provider{Name: "sender", Horizon: 1,
 				Verify: func(*webhook.Message) (webhook.Identity, error) {
 					return test.identity, nil

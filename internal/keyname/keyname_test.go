@@ -30,7 +30,7 @@ func TestOf(t *testing.T) {
 // Whatever a client sends, its label is one that a claim takes.
 func TestEveryLabelIsTaken(t *testing.T) {
 	d, err := dedup.New(dedup.Memory(1000),
-		dedup.Config{Namespace: "shop", Window: time.Hour, LeaseTTL: time.Minute, KeepLabels: true})
+		dedup.Config{Namespace: "shop", Window: time.Hour, LeaseTTL: time.Minute, Labels: true})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = d.Close(t.Context()) })
 	parts := []string{"", "POST /payments", "k1", strings.Repeat("a", 64), strings.Repeat("ü", 40),

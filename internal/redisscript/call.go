@@ -156,7 +156,7 @@ type FinishArgs struct {
 	// Keep is how long the record is remembered; at least a millisecond, since Redis
 	// knows no shorter expiry.
 	Keep time.Duration
-	// Landed, Fence and Attempt: see dedup.Change.
+	// Landed, Fence and Attempt: see dedup.Finish.
 	Landed  bool
 	Fence   uint64
 	Attempt int
@@ -168,7 +168,7 @@ type FinishArgs struct {
 	Result []byte
 	// Uncertain is how long the record is kept at least when it ends as uncertain.
 	Uncertain time.Duration
-	// NotBegun and Unused: see dedup.Change.
+	// NotBegun and Unused: see dedup.Finish.
 	NotBegun, Unused bool
 }
 

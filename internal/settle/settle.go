@@ -42,7 +42,7 @@ type Key struct {
 // Done records that the effect of an uncertain key has happened. The error is ErrMoved, or one of
 // the store: then it is unknown whether the change was made.
 func Done(ctx context.Context, store dedup.Store, k Key) error {
-	return k.end(ctx, store, func(c *dedup.Change) {
+	return k.end(ctx, store, func(c *dedup.Finish) {
 		c.State, c.Landed = dedup.StateSucceeded, true
 	})
 }
@@ -50,7 +50,7 @@ func Done(ctx context.Context, store dedup.Store, k Key) error {
 // Release records that the effect of an uncertain key has not happened, so that it may run again.
 // Errors are those of Done.
 func Release(ctx context.Context, store dedup.Store, k Key) error {
-	return k.end(ctx, store, func(c *dedup.Change) { c.NotBegun = true })
+	return k.end(ctx, store, func(c *dedup.Finish) { c.NotBegun = true })
 }
 
 // Forget makes a key claimable again and returns the state it then has: absent, or released where
@@ -85,7 +85,7 @@ func (k *Key) compare(ctx context.Context, store dedup.Store) error {
 }
 
 // end claims the uncertain key and ends the claim as how says.
-func (k *Key) end(ctx context.Context, store dedup.Store, how func(*dedup.Change)) error {
+func (k *Key) end(ctx context.Context, store dedup.Store, how func(*dedup.Finish)) error {
 	if k.Seen.State != dedup.StateUncertain {
 		return ErrMoved
 	}
@@ -104,7 +104,7 @@ func (k *Key) end(ctx context.Context, store dedup.Store, how func(*dedup.Change
 	case a.Outcome != dedup.Acquired:
 		return ErrMoved
 	}
-	c := dedup.Change{
+	c := dedup.Finish{
 		ID: k.ID, Token: req.Token, Fence: a.Record.Fence, Attempt: a.Record.Attempt, Hold: k.Hold,
 		Window: cmp.Or(k.Window, day),
 		Origin: req.Origin, Label: req.Label, Fingerprint: req.Fingerprint,
@@ -119,7 +119,7 @@ func (k *Key) end(ctx context.Context, store dedup.Store, how func(*dedup.Change
 	} else {
 		c.Unused = true
 	}
-	b := store.Finish(ctx, []dedup.Change{c})[0]
+	b := store.Finish(ctx, []dedup.Finish{c})[0]
 	switch {
 	case b.Err != nil:
 		return b.Err

@@ -36,14 +36,14 @@ func (s *between) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration
 	return s.Store.Forget(ctx, ids, hold)
 }
 
-func claim(t *testing.T, s dedup.Store, token byte) dedup.Change {
+func claim(t *testing.T, s dedup.Store, token byte) dedup.Finish {
 	t.Helper()
 	a := s.Claim(t.Context(),
 		[]dedup.ClaimRequest{{ID: key, Token: dedup.Token{token}, Lease: time.Minute,
 			Hold: time.Hour, TakeUncertain: true}})[0]
 	require.NoError(t, a.Err)
 	require.Equal(t, dedup.Acquired, a.Outcome)
-	return dedup.Change{ID: key, Token: dedup.Token{token}, Fence: a.Record.Fence,
+	return dedup.Finish{ID: key, Token: dedup.Token{token}, Fence: a.Record.Fence,
 		Attempt: a.Record.Attempt, Lease: time.Minute, Hold: time.Hour, Window: time.Hour}
 }
 
@@ -51,16 +51,17 @@ func claim(t *testing.T, s dedup.Store, token byte) dedup.Change {
 func doubt(t *testing.T, s dedup.Store, token byte) {
 	t.Helper()
 	c := claim(t, s, token)
-	c.Danger = true
-	require.True(t, s.Renew(t.Context(), []dedup.Change{c})[0].Held)
-	c.Danger, c.State = false, dedup.StateReleased
+	danger := dedup.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Lease: c.Lease, Hold: c.Hold,
+		Window: c.Window, Danger: true}
+	require.True(t, s.Renew(t.Context(), []dedup.Renewal{danger})[0].Held)
+	c.State = dedup.StateReleased
 	end(t, s, c)
 	require.Equal(t, dedup.StateUncertain, look(s).State)
 }
 
-func end(t *testing.T, s dedup.Store, c dedup.Change) {
+func end(t *testing.T, s dedup.Store, c dedup.Finish) {
 	t.Helper()
-	a := s.Finish(t.Context(), []dedup.Change{c})[0]
+	a := s.Finish(t.Context(), []dedup.Finish{c})[0]
 	require.NoError(t, a.Err)
 	require.True(t, a.Written)
 }
@@ -85,7 +86,7 @@ func TestAsItWasShown(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, dedup.StateReleased, is)
 	assert.Equal(t, dedup.StateReleased, look(s).State)
-	end(t, s, func() dedup.Change {
+	end(t, s, func() dedup.Finish {
 		c := claim(t, s, 2)
 		c.State = dedup.StateSucceeded
 		return c

@@ -357,7 +357,7 @@ func TestUnclaimed(t *testing.T) {
 			token := dedup.Token{1}
 			r.store.Claim(ctx, []dedup.ClaimRequest{{ID: key, Token: token, Lease: time.Second,
 				Hold: time.Minute}})
-			r.store.Finish(ctx, []dedup.Change{{ID: key, Token: token, State: dedup.StateSucceeded,
+			r.store.Finish(ctx, []dedup.Finish{{ID: key, Token: token, State: dedup.StateSucceeded,
 				Window: time.Hour}})
 			r.affect(m)
 			return nil

@@ -63,7 +63,7 @@ func first(m *Message) string {
 
 func (r *rig) keepingLabels() *dedup.Deduper {
 	d, err := dedup.New(r.store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: r.lease,
-		Hold: time.Minute, KeepLabels: true})
+		Hold: time.Minute, Labels: true})
 	if err != nil {
 		r.t.Fatal(err)
 	}

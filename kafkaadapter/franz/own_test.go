@@ -90,7 +90,7 @@ func (o *owner) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.An
 }
 
 // Finish implements dedup.Store.
-func (o *owner) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (o *owner) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	answers := make([]dedup.Answer, len(changes))
 	for i, c := range changes {
 		held := false

@@ -458,16 +458,16 @@ func (l *link) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Ans
 	return l.Store.Claim(ctx, reqs)
 }
 
-func (l *link) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (l *link) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	done, ok := l.alive()
 	defer done()
 	if !ok {
-		return unreachable(len(changes))
+		return unreachable(len(renewals))
 	}
-	return l.Store.Renew(ctx, changes)
+	return l.Store.Renew(ctx, renewals)
 }
 
-func (l *link) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (l *link) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	done, ok := l.alive()
 	defer done()
 	if !ok {

@@ -91,7 +91,7 @@ func (c *counted) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 	return c.Store.Lookup(ctx, ids)
 }
 
-func (c *counted) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (c *counted) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	if c.filter != nil {
 		for i := range changes {
 			c.filter.Add(changes[i].ID)

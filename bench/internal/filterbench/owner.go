@@ -231,7 +231,7 @@ func (e *env) oneGeneration(prefix string) owned.Options {
 // markAll begins and ends as many keys as there are to be marks, in the first partition.
 func (o *owner) markAll(ctx context.Context, marks int) {
 	var reqs [workers][]dedup.ClaimRequest
-	var changes [workers][]dedup.Change
+	var changes [workers][]dedup.Finish
 	work.Share(ctx, workers, marksAtOnce, marks, func(ctx context.Context, w, from, to int) {
 		mine := reqs[w][:0]
 		for n := uint64(from); n < uint64(to); n++ { // from 0
@@ -246,12 +246,12 @@ func (o *owner) markAll(ctx context.Context, marks int) {
 
 // mark begins keys and ends them. It uses changes, which it returns for the next time.
 func (o *owner) mark(ctx context.Context, reqs []dedup.ClaimRequest,
-	changes []dedup.Change) []dedup.Change {
+	changes []dedup.Finish) []dedup.Finish {
 	for i, a := range o.store.Claim(ctx, reqs) {
 		if a.Err != nil || a.Outcome != dedup.Acquired {
 			must.Do(fmt.Errorf("a new key is %v: %w", a.Outcome, errors.Join(a.Err)))
 		}
-		changes = append(changes, dedup.Change{
+		changes = append(changes, dedup.Finish{
 			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
 			State: dedup.StateSucceeded, Lease: reqs[i].Lease, Hold: reqs[i].Hold,
 			Window: ownedWindow, Landed: true, Until: time.Now().Add(reqs[i].Lease),

@@ -25,11 +25,11 @@ func (s *nullStore) Claim(_ context.Context, reqs []dedup.ClaimRequest) []dedup.
 	return answers
 }
 
-func (s *nullStore) Renew(_ context.Context, changes []dedup.Change) []dedup.Answer {
-	return s.held(len(changes))
+func (s *nullStore) Renew(_ context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	return s.held(len(renewals))
 }
 
-func (s *nullStore) Finish(_ context.Context, changes []dedup.Change) []dedup.Answer {
+func (s *nullStore) Finish(_ context.Context, changes []dedup.Finish) []dedup.Answer {
 	return s.held(len(changes))
 }
 

@@ -224,10 +224,8 @@ func (d *demo) workerConfig(c worker.Composition, t *topic) worker.Config {
 		Kafka:       d.backends.kafka, Topic: t.name, Group: t.group, Session: d.backends.session,
 		Redis: d.backends.redis, Namespace: t.name, Ledger: d.backends.place,
 		Window: window, Lease: d.options.Lease,
-		// The repetitions at the end of the stream are late, what a crash brings back is not.
-		LateAfter: 2*d.backends.session + 2*time.Second,
-		Fault:     d.options.Break,
-		Observe:   d.pages != nil,
+		Fault:   d.options.Break,
+		Observe: d.pages != nil,
 	}
 }
 

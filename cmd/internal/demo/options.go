@@ -78,7 +78,7 @@ func ParseOptions(args []string, out io.Writer) (Options, error) {
 	f.StringVar(&o.Key, "key", "",
 		"`field` of the file that holds a message's id; dots go inside: data.id")
 	f.IntVar(&o.Duplicates, "duplicates",
-		12, "`percent` of messages to repeat as retry, in another partition, and late")
+		12, "`percent` of messages to repeat as retry, in another partition, and at the end")
 	f.Uint64Var(&o.Seed, "seed", 1, "`seed` of the stream: the same gives the same stream")
 	f.StringVar(&kafka, "kafka", "", "bootstrap `addresses` host:port,... of a real Kafka")
 	f.StringVar(&redis, "redis", "",

@@ -55,7 +55,7 @@ func TestDemoInABrowser(t *testing.T) {
 		t.Errorf("%s: %v\n%s", question[1], err, answer)
 	}
 	metrics := get(ctx, t, url+"/metrics", "")
-	retries, late := row(t, out, "  producer retry"), row(t, out, "  late")
+	retries := row(t, out, "  producer retry")
 	for i, name := range []string{"atomic", "claimed"} {
 		// What a worker was about to tell when it was killed is missing.
 		near(t, metrics, 150, `onceward_dedup_ends_total{onceward_name="`+name+
@@ -64,8 +64,6 @@ func TestDemoInABrowser(t *testing.T) {
 		cached := strings.ReplaceAll(duplicates, `"false"`, `"true"`)
 		near(t, metrics, retries[i], strings.ReplaceAll(duplicates, "%", "producer_retry"),
 			strings.ReplaceAll(cached, "%", "producer_retry"))
-		near(t, metrics, late[i], strings.ReplaceAll(duplicates, "%", "late"),
-			strings.ReplaceAll(cached, "%", "late"))
 		near(t, metrics, 600, `onceward_dedup_window_seconds{onceward_name="`+name+`"}`)
 	}
 	page := get(ctx, t, url+"/", "")

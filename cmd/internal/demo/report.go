@@ -66,7 +66,6 @@ var lines = []line{
 	cause(dedup.ProducerRetry, "  producer retry"),
 	cause(dedup.RebalanceReplay, "  replay after crash or rebalance"),
 	cause(dedup.BrokerRedelivery, "  broker redelivery"),
-	cause(dedup.Late, "  late"),
 	cause(dedup.KeyReuse, "  key reuse"),
 	cause("other_source", "  another topic or group"),
 	{"given back or died with a worker", number(column.unfinished), true},

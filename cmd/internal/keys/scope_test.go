@@ -106,7 +106,7 @@ func TestKeysWithAScope(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := on(t)
 			d, err := dedup.New(r.store, dedup.Config{Namespace: "shop", Window: testWindow,
-				LeaseTTL: time.Minute, KeepLabels: true})
+				LeaseTTL: time.Minute, Labels: true})
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = d.Close(context.Background()) })
 			run, err := httpadapter.Claimed(d)

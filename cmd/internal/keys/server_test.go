@@ -88,7 +88,7 @@ func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
 	layout, ok := store.(*redisadapter.Store)
 	small := ok && layout.Shards() > 0
 	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow,
-		LeaseTTL: time.Minute, KeepLabels: true, SeenOnly: small})
+		LeaseTTL: time.Minute, Labels: true, SeenOnly: small})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,9 +125,9 @@ func (r *rig) doubt(key string) {
 	if a.Outcome != dedup.Acquired {
 		r.t.Fatalf("%+v", a)
 	}
-	c := dedup.Change{ID: id, Token: req.Token, Fence: a.Record.Fence, Lease: short,
+	c := dedup.Renewal{ID: id, Token: req.Token, Fence: a.Record.Fence, Lease: short,
 		Hold: time.Hour, Window: testWindow, Danger: true}
-	if a := r.store.Renew(r.t.Context(), []dedup.Change{c})[0]; !a.Held {
+	if a := r.store.Renew(r.t.Context(), []dedup.Renewal{c})[0]; !a.Held {
 		r.t.Fatalf("%+v", a)
 	}
 	for r.stateOf(key) != dedup.StateUncertain {

@@ -51,9 +51,9 @@ func (r *rig) claim(key string, token dedup.Token) (dedup.ID, dedup.Record) {
 func (r *rig) work(key string, token dedup.Token) {
 	r.t.Helper()
 	id, rec := r.claim(key, token)
-	c := dedup.Change{ID: id, Token: token, Fence: rec.Fence, Attempt: rec.Attempt,
+	c := dedup.Finish{ID: id, Token: token, Fence: rec.Fence, Attempt: rec.Attempt,
 		State: dedup.StateSucceeded, Window: testWindow, Hold: time.Hour}
-	a := r.store.Finish(r.t.Context(), []dedup.Change{c})[0]
+	a := r.store.Finish(r.t.Context(), []dedup.Finish{c})[0]
 	require.NoError(r.t, a.Err)
 	require.True(r.t, a.Held)
 }
@@ -127,10 +127,10 @@ func twoPeople(t *testing.T, r *rig) {
 			if test.is == dedup.StateInProgress {
 				id, _ := dedup.NewID("shop", "", key)
 				a := r.store.Lookup(t.Context(), []dedup.ID{id})[0]
-				c := dedup.Change{ID: id, Token: worker, Fence: a.Record.Fence,
+				c := dedup.Finish{ID: id, Token: worker, Fence: a.Record.Fence,
 					Attempt: a.Record.Attempt, State: dedup.StateSucceeded, Window: testWindow,
 					Hold: time.Hour}
-				assert.True(t, r.store.Finish(t.Context(), []dedup.Change{c})[0].Held,
+				assert.True(t, r.store.Finish(t.Context(), []dedup.Finish{c})[0].Held,
 					"the worker has lost its claim")
 			}
 		})

@@ -87,7 +87,7 @@ const batch = 1000
 func fill(t *testing.T, store *redisadapter.Store, f filling, first, end int,
 	window time.Duration) {
 	t.Helper()
-	reqs, ends := make([]dedup.ClaimRequest, batch), make([]dedup.Change, batch)
+	reqs, ends := make([]dedup.ClaimRequest, batch), make([]dedup.Finish, batch)
 	result := make([]byte, f.result)
 	for ; first < end; first += batch {
 		for i := range reqs {
@@ -103,7 +103,7 @@ func fill(t *testing.T, store *redisadapter.Store, f filling, first, end int,
 			if a.Outcome != dedup.Acquired {
 				t.Fatalf("key %d: %+v", first+i, a)
 			}
-			ends[i] = dedup.Change{
+			ends[i] = dedup.Finish{
 				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
 				Until: until, State: dedup.StateSucceeded,
 				Landed: true, Window: window, Fingerprint: reqs[i].Fingerprint,

@@ -29,7 +29,7 @@ func TestRequests(t *testing.T) {
 	}
 	d, err := dedup.New(dedup.Memory(100),
 		dedup.Config{Namespace: "payments", Window: time.Hour, LeaseTTL: time.Minute,
-			KeepLabels: true})
+			Labels: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func New(provider trace.TracerProvider, cfg Config) (*Tracer, error) {
 // A duplicate has skip TOPIC, below a claim of its own and with a link to that of the first; a
 // message that is put aside has park TOPIC, likewise. The first one's claim is found in its
 // record's label, 55 bytes, so the links between processes, and those of duplicates, need
-// dedup.Config.KeepLabels. Of what is done, redisadapter's layout Compact keeps no label. A
+// dedup.Config.Labels. Of what is done, redisadapter's layout Compact keeps no label. A
 // claim that is not sampled has none. Where cfg.Label is set it stays, and there are no links.
 //
 // Ids, keys and texts of errors are in no attribute.

@@ -118,7 +118,7 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 	layout, ok := store.(*redisadapter.Store)
 	r := &rig{t: t, store: store, small: ok && layout.Shards() > 0}
 	r.deduper, err = dedup.New(store, dedup.Config{
-		Namespace: "shop", Window: window, LeaseTTL: time.Minute, KeepLabels: true,
+		Namespace: "shop", Window: window, LeaseTTL: time.Minute, Labels: true,
 		SeenOnly: r.small, Observer: observer,
 	})
 	if err != nil {

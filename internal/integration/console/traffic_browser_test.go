@@ -169,7 +169,7 @@ func (l *listing) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.
 	return answers
 }
 
-func (l *listing) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (l *listing) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	answers := l.Store.Finish(ctx, changes)
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -277,9 +277,9 @@ func (s *service) serve(ctx context.Context, traffic *sync.WaitGroup) {
 		s.t.Fatal(err)
 	}
 	emails := s.deduper(plain,
-		dedup.Config{Namespace: "emails", FailOpen: true, Observer: s.metrics("emails").Observer()})
+		dedup.Config{Namespace: "emails", Mode: dedup.FailOpen, Observer: s.metrics("emails").Observer()})
 	webhooks := s.deduper(plain,
-		dedup.Config{Namespace: "webhooks", ObserveOnly: true,
+		dedup.Config{Namespace: "webhooks", Mode: dedup.Observe,
 			Observer: s.metrics("webhooks").Observer()})
 	traffic.Go(func() { s.wave(ctx, 5, 15, func(i int) { s.call(ctx, checkout, i) }) })
 	traffic.Go(func() { s.wave(ctx, 3, 4, func(i int) { s.deliver(ctx, emails, i, 10, 0) }) })

@@ -139,14 +139,14 @@ func (w *worker) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 }
 
 // Renew implements dedup.Store.
-func (w *worker) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return calls(w, changes, func() []dedup.Answer {
-		return w.Store.Renew(ctx, changes)
+func (w *worker) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	return calls(w, renewals, func() []dedup.Answer {
+		return w.Store.Renew(ctx, renewals)
 	}, dedup.Answer{Err: errDead})
 }
 
 // Finish implements dedup.Store.
-func (w *worker) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (w *worker) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	return calls(w, changes, func() []dedup.Answer {
 		return w.Store.Finish(ctx, changes)
 	}, dedup.Answer{Err: errDead})

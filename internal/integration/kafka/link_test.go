@@ -130,16 +130,16 @@ func (m *mortal) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 	return m.Store.Claim(ctx, reqs)
 }
 
-func (m *mortal) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (m *mortal) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	done, ok := m.reach()
 	defer done()
 	if !ok {
-		return dead(len(changes))
+		return dead(len(renewals))
 	}
-	return m.Store.Renew(ctx, changes)
+	return m.Store.Renew(ctx, renewals)
 }
 
-func (m *mortal) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (m *mortal) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	done, ok := m.reach()
 	defer done()
 	if !ok {

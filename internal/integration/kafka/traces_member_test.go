@@ -56,7 +56,7 @@ type finishing struct {
 	before func()
 }
 
-func (f finishing) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (f finishing) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	f.before()
 	return f.Store.Finish(ctx, changes)
 }
@@ -69,7 +69,7 @@ func (m *tracedMember) run(ctx context.Context) error {
 		return err
 	}
 	cfg := dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: 30 * time.Second,
-		Hold: 10 * time.Minute, KeepLabels: true}
+		Hold: 10 * time.Minute, Labels: true}
 	var store dedup.Store = records
 	if m.finishes != nil {
 		// for which the next one waits

@@ -68,11 +68,11 @@ func (ts *troubledStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) [
 	return ts.pass(ctx, len(reqs), func() []dedup.Answer { return ts.Store.Claim(ctx, reqs) })
 }
 
-func (ts *troubledStore) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	return ts.pass(ctx, len(changes), func() []dedup.Answer { return ts.Store.Renew(ctx, changes) })
+func (ts *troubledStore) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	return ts.pass(ctx, len(renewals), func() []dedup.Answer { return ts.Store.Renew(ctx, renewals) })
 }
 
-func (ts *troubledStore) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (ts *troubledStore) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	return ts.pass(ctx, len(changes), func() []dedup.Answer {
 		return ts.Store.Finish(ctx, changes)
 	})

@@ -31,7 +31,7 @@ var errCrash = errors.New("the process has died")
 // that dies in between. What it would have done after that, others do here.
 type dying struct{ *redisadapter.Store }
 
-func (d dying) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (d dying) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	if changes[0].Landed && rand.IntN(8) == 0 {
 		answers := make([]dedup.Answer, len(changes))
 		for i := range answers {

@@ -48,13 +48,13 @@ func (w *witness) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.
 }
 
 // Finish implements [dedup.Store].
-func (w *witness) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (w *witness) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	ended, _ := w.FinishClaim(ctx, changes, nil)
 	return ended
 }
 
 // FinishClaim is both in one trip.
-func (w *witness) FinishClaim(ctx context.Context, changes []dedup.Change,
+func (w *witness) FinishClaim(ctx context.Context, changes []dedup.Finish,
 	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	ended, claimed = w.Store.FinishClaim(ctx, changes, reqs)
 	w.mu.Lock()
@@ -95,13 +95,13 @@ func (w *witness) begins(where place, m message, run uint64) bool {
 }
 
 // Renew implements [dedup.Store].
-func (w *witness) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (w *witness) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	sent := time.Now().UnixNano()
-	answers := w.Store.Renew(ctx, changes)
+	answers := w.Store.Renew(ctx, renewals)
 	var records []record
 	w.mu.Lock()
-	for i := range changes {
-		if h := w.held[changes[i].Token]; h != nil && h.run > 0 && answers[i].Held {
+	for i := range renewals {
+		if h := w.held[renewals[i].Token]; h != nil && h.run > 0 && answers[i].Held {
 			records = append(records, record{kind: renewed, seq: h.run, from: sent})
 		}
 	}

@@ -215,7 +215,7 @@ func TestLeastRights(t *testing.T) {
 							return err
 						}
 						return store.Finish(ctx,
-							[]dedup.Change{{ID: id, Token: token, State: dedup.StateSucceeded,
+							[]dedup.Finish{{ID: id, Token: token, State: dedup.StateSucceeded,
 								Window: time.Hour}})[0].Err
 					}},
 				{"Store.Sweep", rights(my("SELECT, UPDATE, DELETE", "SELECT, DELETE"), claims),

@@ -85,19 +85,20 @@ func uncertainKey(t *testing.T, store *sqladapter.Store) dedup.ID {
 		t.Fatal(err)
 	}
 	token := dedup.Token{1}
-	change := dedup.Change{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour,
+	danger := dedup.Renewal{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour,
 		Window: time.Hour, Danger: true}
 	for _, ans := range []dedup.Answer{
 		store.Claim(t.Context(),
 			[]dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0],
-		store.Renew(t.Context(), []dedup.Change{change})[0],
+		store.Renew(t.Context(), []dedup.Renewal{danger})[0],
 	} {
 		if ans.Err != nil {
 			t.Fatal(ans.Err)
 		}
 	}
-	change.Danger, change.State = false, dedup.StateReleased
-	if ans := store.Finish(t.Context(), []dedup.Change{change})[0]; ans.Err != nil ||
+	change := dedup.Finish{ID: id, Token: token, State: dedup.StateReleased, Hold: time.Hour,
+		Window: time.Hour}
+	if ans := store.Finish(t.Context(), []dedup.Finish{change})[0]; ans.Err != nil ||
 		ans.Record.State != dedup.StateUncertain {
 		t.Fatalf("%+v, want an uncertain key", ans)
 	}

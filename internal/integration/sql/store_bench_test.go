@@ -88,9 +88,9 @@ func claimAndComplete(store dedup.Store, reqs []dedup.ClaimRequest) error {
 	if err := firstError(store.Claim(context.Background(), reqs)); err != nil {
 		return err
 	}
-	changes := make([]dedup.Change, len(reqs))
+	changes := make([]dedup.Finish, len(reqs))
 	for i, r := range reqs {
-		changes[i] = dedup.Change{ID: r.ID, Token: r.Token, State: dedup.StateSucceeded,
+		changes[i] = dedup.Finish{ID: r.ID, Token: r.Token, State: dedup.StateSucceeded,
 			Window: 72 * time.Hour, Landed: true}
 	}
 	return firstError(store.Finish(context.Background(), changes))

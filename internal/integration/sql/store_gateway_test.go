@@ -112,7 +112,7 @@ func (j *payJob) deduper(t *testing.T) *dedup.Deduper {
 	t.Helper()
 	db := openDB(t, j.Driver, j.DSN)
 	d, err := dedup.New(newStore(t, db, j.Dialect, j.Table), dedup.Config{
-		Namespace: "payments", Window: payWindow, LeaseTTL: payLease, KeepLabels: true,
+		Namespace: "payments", Window: payWindow, LeaseTTL: payLease, Labels: true,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -163,7 +163,7 @@ func passOn(t *testing.T, store dedup.Store, keys []*passed) (unknown int64) {
 	}
 	answers, n := untilLearnt(t, reqs, store.Claim)
 	unknown += n
-	var changes []dedup.Change
+	var changes []dedup.Finish
 	for i, a := range answers {
 		if a.Outcome != dedup.Acquired {
 			continue
@@ -172,7 +172,7 @@ func passOn(t *testing.T, store dedup.Store, keys []*passed) (unknown int64) {
 			t.Errorf("%d owners at a time", n)
 		}
 		keys[i].acquired.Add(1)
-		changes = append(changes, dedup.Change{ID: reqs[i].ID, Token: reqs[i].Token,
+		changes = append(changes, dedup.Finish{ID: reqs[i].ID, Token: reqs[i].Token,
 			State: dedup.StateReleased, Hold: time.Hour})
 	}
 	for i := range answers { // once a release is on its way, the next owner may come

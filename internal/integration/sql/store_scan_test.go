@@ -19,11 +19,11 @@ const scanWindow = 10 * time.Hour
 // time for it.
 func landed(t testing.TB, store dedup.Store, window time.Duration, n int) (ids []dedup.ID) {
 	t.Helper()
-	var changes []dedup.Change
+	var changes []dedup.Finish
 	for range n {
 		id := randomID()
 		ids = append(ids, id)
-		changes = append(changes, dedup.Change{
+		changes = append(changes, dedup.Finish{
 			ID: id, Token: randomToken(), State: dedup.StateSucceeded, Landed: true, Window: window,
 			Hold: time.Hour,
 		})
@@ -83,16 +83,16 @@ func TestScan(t *testing.T) {
 		age(t, db, e, table, 25*time.Hour, long...)
 		failed, released, uncertain := mustAcquire(t, store, randomID()),
 			mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID())
-		end(t, store, dedup.Change{ID: failed.ID, Token: failed.Token, State: dedup.StateFailed,
+		end(t, store, dedup.Finish{ID: failed.ID, Token: failed.Token, State: dedup.StateFailed,
 			Window: scanWindow})
-		end(t, store, dedup.Change{ID: released.ID, Token: released.Token,
+		end(t, store, dedup.Finish{ID: released.ID, Token: released.Token,
 			State: dedup.StateReleased, Hold: time.Hour})
-		danger := dedup.Change{ID: uncertain.ID, Token: uncertain.Token, Lease: time.Minute,
+		danger := dedup.Renewal{ID: uncertain.ID, Token: uncertain.Token, Lease: time.Minute,
 			Danger: true, Window: scanWindow}
-		if a := store.Renew(t.Context(), []dedup.Change{danger})[0]; !a.Held {
+		if a := store.Renew(t.Context(), []dedup.Renewal{danger})[0]; !a.Held {
 			t.Fatalf("Renew: %+v", a)
 		}
-		end(t, store, dedup.Change{ID: uncertain.ID, Token: uncertain.Token,
+		end(t, store, dedup.Finish{ID: uncertain.ID, Token: uncertain.Token,
 			State: dedup.StateReleased, Window: scanWindow})
 		if err := store.Forget(t.Context(), landed(t, store, scanWindow, 1),
 			time.Hour)[0]; err != nil {

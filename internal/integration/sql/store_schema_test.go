@@ -103,7 +103,7 @@ func TestStoreList(t *testing.T) {
 		want := map[dedup.ID]dedup.State{}
 		for n := range 20 {
 			req := mustAcquire(t, store, randomID())
-			change := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateSucceeded,
+			change := dedup.Finish{ID: req.ID, Token: req.Token, State: dedup.StateSucceeded,
 				Lease: time.Hour, Hold: time.Hour, Window: time.Hour}
 			switch n % 4 {
 			case 0:
@@ -114,8 +114,8 @@ func TestStoreList(t *testing.T) {
 				change.State = dedup.StateReleased
 				end(t, store, change)
 			case 3:
-				change.Danger = true
-				store.Renew(t.Context(), []dedup.Change{change})
+				store.Renew(t.Context(), []dedup.Renewal{{ID: req.ID, Token: req.Token,
+					Lease: time.Hour, Hold: time.Hour, Window: time.Hour, Danger: true}})
 				change.State = dedup.StateReleased
 				end(t, store, change)
 				want[req.ID] = dedup.StateUncertain

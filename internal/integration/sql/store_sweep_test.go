@@ -50,21 +50,21 @@ func TestSweep(t *testing.T) {
 		store, _, _ := openStore(t, e)
 		lapsing := func(danger bool) dedup.ClaimRequest {
 			req := mustAcquire(t, store, randomID())
-			change := dedup.Change{ID: req.ID, Token: req.Token, Lease: short, Hold: time.Hour,
+			change := dedup.Renewal{ID: req.ID, Token: req.Token, Lease: short, Hold: time.Hour,
 				Danger: danger, Window: time.Hour, Steps: []byte("charge")}
-			if a := store.Renew(t.Context(), []dedup.Change{change})[0]; !a.Held {
+			if a := store.Renew(t.Context(), []dedup.Renewal{change})[0]; !a.Held {
 				t.Fatalf("Renew: %+v", a)
 			}
 			return req
 		}
 		live, released, done := mustAcquire(t, store, randomID()),
 			mustAcquire(t, store, randomID()), mustAcquire(t, store, randomID())
-		end(t, store, dedup.Change{ID: released.ID, Token: released.Token,
+		end(t, store, dedup.Finish{ID: released.ID, Token: released.Token,
 			State: dedup.StateReleased, Hold: time.Hour})
-		end(t, store, dedup.Change{ID: done.ID, Token: done.Token, State: dedup.StateSucceeded,
+		end(t, store, dedup.Finish{ID: done.ID, Token: done.Token, State: dedup.StateSucceeded,
 			Window: time.Hour})
 		expired := mustAcquire(t, store, randomID())
-		end(t, store, dedup.Change{ID: expired.ID, Token: expired.Token,
+		end(t, store, dedup.Finish{ID: expired.ID, Token: expired.Token,
 			State: dedup.StateSucceeded, Window: short, Result: []byte("x")})
 		plain, dangerous := lapsing(false), lapsing(true)
 
@@ -85,13 +85,14 @@ func TestSweep(t *testing.T) {
 				rec.Remaining < time.Minute {
 				t.Errorf("a claim that was given back is left with %+v", rec)
 			}
-			late := dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased,
-				Lease: time.Hour, Unused: true}
-			if a := store.Finish(t.Context(), []dedup.Change{late})[0]; a.Held || a.Written ||
+			late := dedup.Finish{ID: req.ID, Token: req.Token, State: dedup.StateReleased,
+				Unused: true}
+			if a := store.Finish(t.Context(), []dedup.Finish{late})[0]; a.Held || a.Written ||
 				a.Err != nil {
 				t.Errorf("the end of an owner whose claim was given back: %+v", a)
 			}
-			if a := store.Renew(t.Context(), []dedup.Change{late})[0]; a.Held || a.Err != nil {
+			renewal := dedup.Renewal{ID: req.ID, Token: req.Token, Lease: time.Hour}
+			if a := store.Renew(t.Context(), []dedup.Renewal{renewal})[0]; a.Held || a.Err != nil {
 				t.Errorf("the renewal of an owner whose claim was given back: %+v", a)
 			}
 			if a := lookupOne(t, store, req.ID); a.Attempt != rec.Attempt || a.State != rec.State {
@@ -105,9 +106,9 @@ func TestSweep(t *testing.T) {
 	})
 }
 
-func end(t *testing.T, store dedup.Store, c dedup.Change) {
+func end(t *testing.T, store dedup.Store, c dedup.Finish) {
 	t.Helper()
-	if a := store.Finish(t.Context(), []dedup.Change{c})[0]; !a.Held || !a.Written {
+	if a := store.Finish(t.Context(), []dedup.Finish{c})[0]; !a.Held || !a.Written {
 		t.Fatalf("Finish: %+v", a)
 	}
 }
@@ -169,7 +170,7 @@ func renewInATightLoop(t *testing.T, store dedup.Store, rounds int) {
 		}
 		sent := time.Now()
 		a := store.Renew(t.Context(),
-			[]dedup.Change{{ID: id, Token: token, Lease: short, Hold: time.Hour}})[0]
+			[]dedup.Renewal{{ID: id, Token: token, Lease: short, Hold: time.Hour}})[0]
 		switch {
 		case a.Err != nil:
 			t.Errorf("Renew: %v", a.Err)
@@ -207,7 +208,7 @@ func TestRunSweeper(t *testing.T) {
 	const n = 7
 	for range n {
 		req := mustAcquire(t, store, randomID())
-		end(t, store, dedup.Change{ID: req.ID, Token: req.Token, State: dedup.StateReleased,
+		end(t, store, dedup.Finish{ID: req.ID, Token: req.Token, State: dedup.StateReleased,
 			Hold: short})
 	}
 	for t.Context().Err() == nil && removed.Load() < n {

@@ -20,25 +20,8 @@ type recorder struct {
 	behind bool
 }
 
-// Keeps is what the store below keeps.
-func (r *recorder) Keeps() (results, failures bool) {
-	if s, ok := r.Store.(interface {
-		Keeps() (results, failures bool)
-	}); ok {
-		return s.Keeps()
-	}
-	return true, true
-}
-
-// Windows are those of the store below.
-func (r *recorder) Windows() (window, hold time.Duration) {
-	if s, ok := r.Store.(interface {
-		Windows() (window, hold time.Duration)
-	}); ok {
-		return s.Windows()
-	}
-	return 0, 0
-}
+// Limits are those of the store below.
+func (r *recorder) Limits() dedup.Limits { return dedup.LimitsOf(r.Store) }
 
 func short(t dedup.Token) uint64 { return binary.LittleEndian.Uint64(t[:8]) | 1 }
 
@@ -120,19 +103,19 @@ func (r *recorder) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup
 }
 
 // Renew implements dedup.Store.
-func (r *recorder) Renew(ctx context.Context, changes []dedup.Change) []dedup.Answer {
-	calls, _ := r.call(len(changes), func(i int) (dedup.ID, record) {
-		c := &changes[i]
+func (r *recorder) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	calls, _ := r.call(len(renewals), func(i int) (dedup.ID, record) {
+		c := &renewals[i]
 		return c.ID, record{op: opRenew, token: short(c.Token), arg: int64(c.Lease),
 			flags: bit(c.Danger, flagDanger)}
 	})
-	answers := r.Store.Renew(ctx, changes)
+	answers := r.Store.Renew(ctx, renewals)
 	r.answer(calls, answers)
 	return answers
 }
 
 // Finish implements dedup.Store.
-func (r *recorder) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (r *recorder) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	calls, of := r.call(len(changes), func(i int) (dedup.ID, record) {
 		c := &changes[i]
 		note := record{op: opFinish, token: short(c.Token),

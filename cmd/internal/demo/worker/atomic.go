@@ -52,7 +52,7 @@ func (w *worker) atomically(ctx context.Context, marks *sqladapter.Marks, m *kaf
 			return false, err
 		}
 		if !mark.First() {
-			cause, err := w.whyDuplicate(ctx, tx, m.ConsumerMessage, m.ID, mark.Age)
+			cause, err := w.whyDuplicate(ctx, tx, m.ConsumerMessage, m.ID)
 			if err != nil {
 				return false, err
 			}

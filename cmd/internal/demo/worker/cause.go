@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"time"
 
 	"github.com/IBM/sarama"
 
@@ -13,10 +12,7 @@ import (
 // whyDuplicate explains a duplicate by the effect it found, in the order that a Deduper
 // has: the Atomic and Naive compositions keep no origin, but the ledger has it.
 func (w *worker) whyDuplicate(ctx context.Context, q ledger.Queryer, m *sarama.ConsumerMessage,
-	id string, age time.Duration) (dedup.Cause, error) {
-	if age > w.cfg.LateAfter {
-		return dedup.Late, nil
-	}
+	id string) (dedup.Cause, error) {
 	first, ok, err := w.ledger.First(ctx, q, string(w.cfg.Composition), id)
 	switch {
 	case err != nil:

@@ -29,7 +29,6 @@ func (w *worker) runClaimed(ctx context.Context) error {
 		Namespace: w.cfg.Namespace,
 		Window:    w.cfg.Window,
 		LeaseTTL:  w.cfg.Lease,
-		LateAfter: w.cfg.LateAfter,
 		Observer: telemetry.Join(w.observer(), dedup.Observer{
 			Ended:      func(e dedup.Event) { w.gate.leave(gateKey(e.ID)) },
 			LeaseLost:  w.leaseLost,
@@ -95,12 +94,12 @@ func (w *worker) broken(s dedup.Store) dedup.Store {
 type forgetful struct{ dedup.Store }
 
 // Finish implements dedup.Store.
-func (f forgetful) Finish(ctx context.Context, changes []dedup.Change) []dedup.Answer {
+func (f forgetful) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	answers := make([]dedup.Answer, len(changes))
 	for i, c := range changes {
 		answers[i] = dedup.Answer{Held: true, Written: true}
 		if c.State != dedup.StateSucceeded {
-			answers[i] = f.Store.Finish(ctx, []dedup.Change{c})[0]
+			answers[i] = f.Store.Finish(ctx, []dedup.Finish{c})[0]
 		}
 	}
 	return answers

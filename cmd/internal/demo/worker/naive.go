@@ -90,7 +90,7 @@ func (h *naiveHandler) handle(ctx context.Context, m *sarama.ConsumerMessage) er
 	fresh, err := h.redis.SetNX(ctx, key, began.UnixMilli(), w.cfg.Window).Result()
 	if err != nil || !fresh {
 		w.gate.failed(place, victim)
-		return errors.Join(err, h.tellSkipped(ctx, m, id, key, err == nil))
+		return errors.Join(err, h.tellSkipped(ctx, m, id, err == nil))
 	}
 	w.stand(victim, BeforeEffect, id)
 	if err := w.ledger.Append(ctx, w.ledger.DB, string(Naive), w.row(m, id)); err != nil {
@@ -102,16 +102,12 @@ func (h *naiveHandler) handle(ctx context.Context, m *sarama.ConsumerMessage) er
 	return nil
 }
 
-func (h *naiveHandler) tellSkipped(ctx context.Context, m *sarama.ConsumerMessage, id, key string,
+func (h *naiveHandler) tellSkipped(ctx context.Context, m *sarama.ConsumerMessage, id string,
 	skipped bool) error {
 	if !skipped {
 		return nil
 	}
-	since, err := h.redis.Get(ctx, key).Int64()
-	if err != nil {
-		return err
-	}
-	cause, err := h.w.whyDuplicate(ctx, h.w.ledger.DB, m, id, time.Since(time.UnixMilli(since)))
+	cause, err := h.w.whyDuplicate(ctx, h.w.ledger.DB, m, id)
 	if err != nil {
 		return err
 	}

@@ -75,12 +75,10 @@ type Config struct {
 	Namespace string
 	// Ledger to write.
 	Ledger ledger.Place
-	// Window, Lease and LateAfter are those of dedup.Config.
+	// Window and Lease are those of dedup.Config.
 	Window time.Duration
 	// Lease of a claim.
 	Lease time.Duration
-	// LateAfter is the age from which a duplicate counts as late.
-	LateAfter time.Duration
 	// Fault of this worker.
 	Fault Fault
 	// Observe asks for Told events.

@@ -4,7 +4,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/IBM/sarama"
 
@@ -45,7 +44,7 @@ func TestWhyDuplicate(t *testing.T) {
 	if err := l.Create(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w := &worker{ledger: l, cfg: Config{Composition: Atomic, LateAfter: time.Minute}}
+	w := &worker{ledger: l, cfg: Config{Composition: Atomic}}
 	w.generation.Store(5)
 	if err := l.Append(t.Context(), l.DB, string(Atomic),
 		ledger.Row{ID: "a", Partition: 1, Offset: 10, Generation: 5}); err != nil {
@@ -56,18 +55,16 @@ func TestWhyDuplicate(t *testing.T) {
 		generation int32
 		partition  int32
 		offset     int64
-		age        time.Duration
 		want       dedup.Cause
 	}{
-		{"same place, same generation", 5, 1, 10, time.Second, dedup.BrokerRedelivery},
-		{"same place, next generation", 6, 1, 10, time.Second, dedup.RebalanceReplay},
-		{"another offset", 5, 1, 11, time.Second, dedup.ProducerRetry},
-		{"another partition", 6, 2, 10, time.Second, dedup.ProducerRetry},
-		{"late", 6, 1, 10, time.Hour, dedup.Late},
+		{"same place, same generation", 5, 1, 10, dedup.BrokerRedelivery},
+		{"same place, next generation", 6, 1, 10, dedup.RebalanceReplay},
+		{"another offset", 5, 1, 11, dedup.ProducerRetry},
+		{"another partition", 6, 2, 10, dedup.ProducerRetry},
 	} {
 		w.generation.Store(test.generation)
 		m := &sarama.ConsumerMessage{Partition: test.partition, Offset: test.offset}
-		if got, err := w.whyDuplicate(t.Context(), l.DB, m, "a", test.age); err != nil ||
+		if got, err := w.whyDuplicate(t.Context(), l.DB, m, "a"); err != nil ||
 			got != test.want {
 			t.Errorf("%s: %q, %v; want %q", test.name, got, err, test.want)
 		}

@@ -1,0 +1,77 @@
+package dedup
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Limiter is a [Store] that does not do everything that the contract allows to ask for.
+type Limiter interface {
+	// Limits are the same for the life of the store.
+	Limits() Limits
+}
+
+// Limits are what [New] has to know of a store, because it refuses an end only when the effect
+// has happened. The zero Limits are those of a store without any.
+type Limits struct {
+	// Window is the one window of all keys, and zero means any: New wants this Config.Window.
+	Window time.Duration
+	// MaxHold is the longest Config.Hold; zero means any.
+	MaxHold time.Duration
+	// NoResults says that the result of a success is not kept: New wants Config.SeenOnly.
+	NoResults bool
+	// NoFailures says that a failure for good is not kept. [Permanent] then releases the claim,
+	// and the message may be redelivered.
+	NoFailures bool
+}
+
+// LimitsOf returns the limits of a store: none, when it is no [Limiter].
+func LimitsOf(store Store) Limits {
+	if s, ok := store.(Limiter); ok {
+		return s.Limits()
+	}
+	return Limits{}
+}
+
+// check refuses a window or hold that the store would refuse with each end, when the effect has
+// happened.
+func (l Limits) check(cfg *Config) error {
+	switch {
+	case l.Window != 0 && l.Window != cfg.Window:
+		return &InputError{Field: "Config.Window",
+			Reason: fmt.Sprintf("is %v; its store has one window for all keys, %v",
+				cfg.Window, l.Window)}
+	case l.MaxHold != 0 && l.MaxHold < cfg.Hold:
+		return &InputError{Field: "Config.Hold",
+			Reason: fmt.Sprintf("is %v; its store keeps what is unfinished for %v at most",
+				cfg.Hold, l.MaxHold)}
+	}
+	return nil
+}
+
+// FinishClaimer is a [Store] that ends and claims in one round trip; see
+// [Deduper.CompleteAndClaim].
+type FinishClaimer interface {
+	// FinishClaim is Finish and Claim, in that order. The claim of an ID that is among the ends
+	// may be answered as it was before its end.
+	FinishClaim(ctx context.Context, ends []Finish, reqs []ClaimRequest) (ended,
+		claimed []Answer)
+}
+
+// ForgetCounter is a [Store] that lets the caches of other processes notice a Forget.
+type ForgetCounter interface {
+	// Forgets returns a number that changes with every Forget, of any process, that was
+	// answered with nil, and that never has an old value again. It is asked for at most twice a
+	// second, and only by processes that answer duplicates from their cache (see
+	// Config.CacheBytes). A number that differs from the last one empties the cache. Without the
+	// method no entry of a cache lives longer than a minute.
+	Forgets(ctx context.Context) (uint64, error)
+}
+
+// Recycler is a [Store] that uses its answers again.
+type Recycler interface {
+	// Recycle takes back answers that the store returned. Nobody reads them any more. It may be
+	// called with fewer slices than were returned.
+	Recycle(answers []Answer)
+}

@@ -1,0 +1,80 @@
+package deduptest
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// transparent hides nothing.
+type transparent struct{ dedup.Store }
+
+func (w transparent) Limits() dedup.Limits { return dedup.LimitsOf(w.Store) }
+
+func (w transparent) FinishClaim(ctx context.Context, ends []dedup.Finish,
+	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+	return w.Store.(dedup.FinishClaimer).FinishClaim(ctx, ends, reqs)
+}
+
+func (w transparent) Forgets(ctx context.Context) (uint64, error) {
+	return w.Store.(dedup.ForgetCounter).Forgets(ctx)
+}
+
+func (w transparent) Recycle(answers []dedup.Answer) { w.Store.(dedup.Recycler).Recycle(answers) }
+
+// The methods that a wrapper may get wrong.
+type (
+	unlimited  struct{ transparent }
+	apart      struct{ transparent }
+	stuck      struct{ transparent }
+	wasteful   struct{ transparent }
+	forgetless struct {
+		dedup.Store
+		dedup.Limiter
+		dedup.FinishClaimer
+		dedup.Recycler
+	}
+)
+
+func (unlimited) Limits() dedup.Limits { return dedup.Limits{} }
+
+func (w apart) FinishClaim(ctx context.Context, ends []dedup.Finish,
+	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+	return w.Finish(ctx, ends), w.Claim(ctx, reqs)
+}
+
+func (stuck) Forgets(context.Context) (uint64, error) { return 7, nil }
+
+func (wasteful) Recycle([]dedup.Answer) {}
+
+func TestWrapper(t *testing.T) {
+	Wrapper(t, func(s dedup.Store) dedup.Store { return transparent{s} })
+	for name, tt := range map[string]struct {
+		wrap func(dedup.Store) dedup.Store
+		says string
+	}{
+		"bare":       {func(s dedup.Store) dedup.Store { return struct{ dedup.Store }{s} }, "Limiter"},
+		"limits":     {func(s dedup.Store) dedup.Store { return unlimited{transparent{s}} }, "Limiter"},
+		"two calls":  {func(s dedup.Store) dedup.Store { return apart{transparent{s}} }, "FinishClaimer"},
+		"one number": {func(s dedup.Store) dedup.Store { return stuck{transparent{s}} }, "ForgetCounter"},
+		"garbage":    {func(s dedup.Store) dedup.Store { return wasteful{transparent{s}} }, "Recycler"},
+		"no number": {func(s dedup.Store) dedup.Store {
+			w := transparent{s}
+			return forgetless{s, w, w, w}
+		}, "ForgetCounter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &recorder{TB: t}
+			Wrapper(r, tt.wrap)
+			require.True(t, r.Failed())
+			assert.Contains(t, r.messages[0], tt.says)
+		})
+	}
+	r := &recorder{TB: t}
+	Wrapper(r, func(s dedup.Store) dedup.Store { return struct{ dedup.Store }{s} })
+	assert.Len(t, r.messages, 4, "one for each that is hidden")
+}
