@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 . scripts/lib/tool.sh
 
 bin=$(tool golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
-# All modules at once: what one of them uses of another is looked at once.
+# All modules at once: what one of them uses of another is looked at once. As the tests are built,
+# with -race: what is compiled for one need not be compiled for the other.
 mapfile -t dirs < <(modules)
-"$bin" run "$@" "${dirs[@]/%//...}"
+GOFLAGS="${GOFLAGS:-} -race" "$bin" run "$@" "${dirs[@]/%//...}"

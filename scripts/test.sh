@@ -100,21 +100,33 @@ packages() {
 }
 
 # test_modules: the packages of all modules in one go, two at a time on two cores: most of what they
-# do is to wait for servers. More than three at a time are more than these can bear.
+# do is to wait for servers. More than three at a time are more than these can bear. The libraries go
+# next to them, one package at a time; their events come when the others are through, because two
+# programs would tear each other's lines.
 test_modules() {
-  local dirs=() dir cores code=0
+  local dirs=() dir cores code=0 events
   cores=$(getconf _NPROCESSORS_ONLN)
-  local run=(test -json -p $((cores < 3 ? cores : 3)) "${flags[@]}")
   while read -r dir; do
     if wanted "$dir" && ! library "$dir"; then dirs+=("./$dir"); fi
   done < <(packages)
+  events=$(mktemp "${TMPDIR:-/tmp}/onceward-libraries.XXXXXX")
+  test_libraries > "$events" &
   # shellcheck disable=SC2086
-  go "${run[@]}" ${TESTFLAGS:-} "${dirs[@]}" || code=$?
+  go test -json -p $((cores < 3 ? cores : 3)) "${flags[@]}" ${TESTFLAGS:-} "${dirs[@]}" || code=$?
+  wait $! || code=$?
+  cat "$events"
+  rm -f "$events"
+  return $code
+}
+
+# test_libraries: the nested modules that users import, each alone.
+test_libraries() {
+  local dir code=0
   while read -r dir; do
     dir=${dir#"$PWD/"}
     if wanted "$dir" && library "$dir"; then
       # shellcheck disable=SC2086
-      GOWORK=off go -C "$dir" "${run[@]}" ${TESTFLAGS:-} ./... || code=$?
+      GOWORK=off go -C "$dir" test -json -p 1 "${flags[@]}" ${TESTFLAGS:-} ./... || code=$?
     fi
   done < <(modules)
   return $code
