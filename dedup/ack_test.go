@@ -74,22 +74,21 @@ func TestWhatToDoAboutEachError(t *testing.T) {
 		"in flight":                    {inFlight, again},
 		"another payload":              {mismatch, park},
 		"uncertain":                    {asked(nil), park},
-		"uncertain, and asked about":   {asked(answering(dedup.StateUncertain, "")), again},
+		"uncertain, and asked about":   {asked(answering(dedup.Resolution{})), again},
 		"uncertain, and nobody will know": {asked(resolving(fruitless(dedup.Permanent(errOwn)))),
 			park},
 		"uncertain for an unknown outcome": {asked(resolving(fruitless(dedup.ErrUnknown))), again},
 		"uncertain for another's result":   {asked(resolving(fruitless(dedup.ErrNoResult))), again},
 		"uncertain for a lost lease": {asked(resolving(fruitless(dedup.ErrLeaseLost))),
 			again},
-		"uncertain, and a bad Resolve": {asked(answering(dedup.StateInProgress, "")), park},
-		"a store that is down":         {refused(errNet), unknown},
-		"a store that is full":         {refused(dedup.ErrStoreFull), unknown},
-		"a claim that is refused":      {refused(&dedup.InputError{Field: "Hold"}), park},
-		"an unreadable record":         {refused(dedup.ErrUnreadable), park},
-		"a value of another type":      {otherType, park},
-		"a caller that has left":       {leaves, unknown},
-		"a bad key":                    {badKey, park},
-		"closed":                       {closed, park},
+		"a store that is down":    {refused(errNet), unknown},
+		"a store that is full":    {refused(dedup.ErrStoreFull), unknown},
+		"a claim that is refused": {refused(&dedup.InputError{Field: "Hold"}), park},
+		"an unreadable record":    {refused(dedup.ErrUnreadable), park},
+		"a value of another type": {otherType, park},
+		"a caller that has left":  {leaves, unknown},
+		"a bad key":               {badKey, park},
+		"closed":                  {closed, park},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -199,9 +198,9 @@ func asked(change func(*dedup.Config)) func(*testing.T) error {
 	}
 }
 
-func fruitless(err error) func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-	return func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-		return 0, nil, err
+func fruitless(err error) func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+	return func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+		return dedup.Resolution{}, err
 	}
 }
 

@@ -91,13 +91,12 @@ type Config struct {
 	// saying how. It asks the downstream whether the effect has happened, best by the
 	// Attempt.DownstreamKey that the effect was sent with, and answers
 	//
-	//   - StateSucceeded: it has happened; the bytes are its result (what Do stores: for
-	//     most types JSON). They are recorded, and the caller gets them as a Duplicate.
-	//   - StateFailed: it has failed for good; the bytes are the text of the failure. Where the
-	//     store keeps no failures the caller gets it too, and the next call asks again.
-	//   - StateReleased: it has not happened and will not: the caller may run it again.
-	//   - StateUncertain, or an error: still unknown. The key stays uncertain, and the
-	//     next call asks again.
+	//   - [Happened] with the result, which is recorded. The caller gets it as a Duplicate.
+	//   - [FailedForGood] with the text of the failure, which is recorded. Where the store keeps
+	//     no failures the caller gets it too, and the next call asks again.
+	//   - [DidNotHappen]: the caller may run the effect again.
+	//   - the zero Resolution, or an error: still unknown. The key stays uncertain, and the next
+	//     call asks again.
 	//
 	// One caller at a time asks, in all processes. It takes the key over for that, which
 	// counts as an attempt, and others find the key in flight. ctx carries that attempt,
@@ -106,14 +105,14 @@ type Config struct {
 	// the key uncertain and is passed on. Do and Claim use it. ClaimBatch, Seen and Mark never
 	// wait for a downstream, and Observe mode changes nothing: they answer Uncertain.
 	//
-	// After StateReleased the key stays dangerous: when the next attempt ends without
+	// After DidNotHappen the key stays dangerous: when the next attempt ends without
 	// success, a failure for good or NotBegun, even before it has called Danger again, it
 	// is asked about again.
 	//
 	// Default nil: nobody is asked, and the key is Uncertain until Mark or Forget. A Resolve
-	// that always answers StateReleased runs the effect again at once. That takes the very risk
+	// that always answers DidNotHappen runs the effect again at once. That takes the very risk
 	// for which Danger was called.
-	Resolve func(ctx context.Context, key string, rec Record) (State, []byte, error)
+	Resolve func(ctx context.Context, key string, rec Record) (Resolution, error)
 
 	// Wait is how long a call waits for a key that is in flight elsewhere before it
 	// answers InFlight. One of the waiters of a key polls for all of them, with jitter

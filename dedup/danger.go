@@ -63,7 +63,7 @@ func (c *Claim) danger(ctx context.Context) error {
 // [Danger] withdrawn. NotBegun(nil) is nil. It changes nothing for an attempt without
 // Danger.
 //
-// Only an attempt that knows it may say so. After a Resolve that answered StateReleased
+// Only an attempt that knows it may say so. After a Resolve that answered [DidNotHappen]
 // it also speaks for the attempts before. A failure for good stays one: an error for which
 // [IsPermanent] is true is recorded, wrapped in NotBegun or not.
 func NotBegun(err error) error {

@@ -43,12 +43,12 @@ func runAsked(t *testing.T, c crash) (run askedRun) {
 	shared := dedup.Memory(10)
 	a, b := newProcess(t, shared), newProcess(t, shared)
 	b.d = newDeduper(t, b.store, func(cfg *dedup.Config) {
-		cfg.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+		cfg.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
 			run.questions++
 			if run.effects > 0 {
-				return dedup.StateSucceeded, []byte("v"), nil
+				return dedup.Happened([]byte("v")), nil
 			}
-			return dedup.StateReleased, nil, nil
+			return dedup.DidNotHappen(), nil
 		}
 	})
 	a.arm(c)

@@ -154,9 +154,9 @@ func TestDoOverAMarkHasNoResult(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, cache of %d", name, cache), func(t *testing.T) {
 				d := newDeduper(t, dedup.Memory(10), func(c *dedup.Config) {
 					c.CacheBytes = cache
-					c.Resolve = func(context.Context, string, dedup.Record) (dedup.State,
-						[]byte, error) {
-						return dedup.StateSucceeded, nil, nil
+					c.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution,
+						error) {
+						return dedup.Happened(nil), nil
 					}
 				})
 				end(t, d)

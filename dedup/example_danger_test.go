@@ -20,14 +20,14 @@ func (p payments) charge(ctx context.Context) (string, error) {
 }
 
 // find answers what a Deduper wants to know of an uncertain key.
-func (p payments) find(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
+func (p payments) find(ctx context.Context, _ string, _ dedup.Record) (dedup.Resolution, error) {
 	a, _ := dedup.FromContext(ctx)
 	charge, ok := p[a.DownstreamKey("payments", "charge")]
 	if !ok {
-		return dedup.StateReleased, nil, nil // it never got there: run it again
+		return dedup.DidNotHappen(), nil // it never got there: run it again
 	}
 	result, err := json.Marshal(payment{charge})
-	return dedup.StateSucceeded, result, err
+	return dedup.Happened(result), err
 }
 
 type payment struct{ Charge string }
@@ -68,8 +68,8 @@ func ExampleDanger() {
 func ExampleConfig_resolve() {
 	hold := dedup.Config{}
 	rerun := dedup.Config{
-		Resolve: func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-			return dedup.StateReleased, nil, nil // may run twice
+		Resolve: func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+			return dedup.DidNotHappen(), nil // may run twice
 		},
 	}
 	ask := dedup.Config{Resolve: payments{}.find}

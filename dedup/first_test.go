@@ -207,9 +207,9 @@ func TestFirstOnlyDoesNotResolve(t *testing.T) {
 		store := hook()
 		asked := 0
 		d := newDeduper(t, store, func(c *dedup.Config) {
-			c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+			c.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
 				asked++
-				return dedup.StateSucceeded, nil, nil
+				return dedup.Happened(nil), nil
 			}
 		})
 		c := acquire(t, d, "k")

@@ -253,14 +253,14 @@ func (g *gated) rests() {
 }
 
 // resolve asks the downstream, which knows.
-func (g *gated) resolve(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+func (g *gated) resolve(context.Context, string, dedup.Record) (dedup.Resolution, error) {
 	g.w.mu.Lock()
 	defer g.w.mu.Unlock()
 	if g.w.effects > 0 {
-		return dedup.StateSucceeded, []byte("v"), nil
+		return dedup.Happened([]byte("v")), nil
 	}
 	g.asked = true
-	return dedup.StateReleased, nil, nil
+	return dedup.DidNotHappen(), nil
 }
 
 func (w *world) join(t *testing.T, name string, p plan) *gated {

@@ -160,22 +160,22 @@ func TestRandomDangerOnARandomNetwork(t *testing.T) {
 		paid := make([]atomic.Int32, 4)
 		s := newStorm(t, seed, func(s *storm, c *dedup.Config) {
 			c.SeenOnly = seed%3 == 0
-			c.Resolve = func(ctx context.Context, key string, _ dedup.Record) (dedup.State,
-				[]byte, error) {
+			c.Resolve = func(ctx context.Context, key string, _ dedup.Record) (dedup.Resolution,
+				error) {
 				s.pause(2 * lease)
 				n, err := strconv.Atoi(key)
 				switch s.n(8) {
 				case 0:
-					return dedup.StateUncertain, nil, err
+					return dedup.Resolution{}, err
 				case 1:
-					return dedup.StateAbsent, nil, errNet
+					return dedup.Resolution{}, errNet
 				case 2:
 					panic("resolver")
 				}
 				if paid[n].Load() > 0 {
-					return dedup.StateSucceeded, nil, err
+					return dedup.Happened(nil), err
 				}
-				return dedup.StateReleased, nil, err
+				return dedup.DidNotHappen(), err
 			}
 		})
 		s.calls(120, len(paid), func(ctx context.Context, d *dedup.Deduper, key int) {

@@ -3,8 +3,35 @@ package dedup
 import (
 	"context"
 	"errors"
-	"fmt"
 )
+
+// Resolution is what Config.Resolve has found out about an uncertain key: [Happened],
+// [FailedForGood] or [DidNotHappen]. The zero Resolution is "still unknown".
+type Resolution struct {
+	state State // StateAbsent is unknown
+	data  []byte
+}
+
+// Happened says that the effect has happened. The result, which may be nil, is what [Do] stores:
+// for most types JSON.
+func Happened(result []byte) Resolution { return Resolution{StateSucceeded, result} }
+
+// FailedForGood says that the effect has failed, and that no retry can change it. Duplicates get
+// the text replayed as a [*FailedError], cut at 1 KiB.
+func FailedForGood(text string) Resolution { return Resolution{StateFailed, []byte(text)} }
+
+// DidNotHappen says that the effect has not happened, and that no request is on its way which could
+// still make it happen: it may run again.
+func DidNotHappen() Resolution { return Resolution{state: StateReleased} }
+
+// End returns the state that a key reaches by the resolution, with its result or the text of its
+// failure: StateSucceeded, StateFailed or StateReleased; StateUncertain when it is still unknown.
+func (r Resolution) End() (State, []byte) {
+	if r.state == StateAbsent {
+		return StateUncertain, nil
+	}
+	return r.state, r.data
+}
 
 // unresolvedError is ErrUncertain of a key that was asked about in vain: unlike one that
 // nobody asks about, asking again may help. The cause is about the question, not the key: a
@@ -63,14 +90,15 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 	}()
 	rec := c.Record
 	rec.State = StateUncertain
-	state, data, err := StateUncertain, []byte(nil), context.Cause(run)
+	var found Resolution
+	err := context.Cause(run)
 	if err == nil {
-		state, data, err = d.cfg.Resolve(run, c.Key, rec)
+		found, err = d.cfg.Resolve(run, c.Key, rec)
 	}
 	returned = true
 
 	ended := context.Cause(run)
-	switch {
+	switch state, data := found.End(); {
 	case err == nil && state == StateSucceeded:
 		return d.foundEnd(ctx, c, Completion{Claim: c, Result: data})
 	case err == nil && state == StateFailed:
@@ -85,14 +113,8 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 		c.kept = nil // for the caller's KeepAlive
 		c.mu.Unlock()
 		return c
-	case err == nil && state == StateUncertain:
-		err = errStillUnknown
 	case err == nil:
-		d.putBack(ctx, c)
-		bad := &InputError{Field: "Config.Resolve",
-			Reason: fmt.Sprintf("answered %v; succeeded, failed, released and uncertain are known",
-				state)}
-		return c.foundNothing(Uncertain, fmt.Errorf("%w: %w", ErrUncertain, bad))
+		err = errStillUnknown
 	}
 	d.putBack(ctx, c)
 	return c.foundNothing(Uncertain, &unresolvedError{err})

@@ -17,16 +17,13 @@ import (
 )
 
 // answering is a Resolve that knows.
-func answering(state dedup.State, data string) func(*dedup.Config) {
-	return resolving(func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-		if data == "" {
-			return state, nil, nil
-		}
-		return state, []byte(data), nil
+func answering(found dedup.Resolution) func(*dedup.Config) {
+	return resolving(func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+		return found, nil
 	})
 }
 
-func resolving(fn func(context.Context, string, dedup.Record) (dedup.State, []byte,
+func resolving(fn func(context.Context, string, dedup.Record) (dedup.Resolution,
 	error)) func(*dedup.Config) {
 	return func(c *dedup.Config) { c.Resolve = fn }
 }
@@ -57,7 +54,7 @@ func newBankOf(t *testing.T, over func(*hooked) dedup.Store, change func(*dedup.
 func TestResolveThatKnows(t *testing.T) {
 	t.Run("succeeded", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBank(t, answering(dedup.StateSucceeded, "ch_1"))
+			b := newBank(t, answering(dedup.Happened([]byte("ch_1"))))
 			res, err := do(t, b.d, "k", mustNotRun(t))
 			require.NoError(t, err)
 			assert.Equal(t, "ch_1", res.Value)
@@ -75,7 +72,7 @@ func TestResolveThatKnows(t *testing.T) {
 	})
 	t.Run("failed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBank(t, answering(dedup.StateFailed, "card refused"))
+			b := newBank(t, answering(dedup.FailedForGood("card refused")))
 			for range 2 {
 				_, err := do(t, b.d, "k", mustNotRun(t))
 				var failed *dedup.FailedError
@@ -89,7 +86,7 @@ func TestResolveThatKnows(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBankOf(t, func(store *hooked) dedup.Store { return noFailures{store} },
 				func(c *dedup.Config) {
-					answering(dedup.StateFailed, "card refused")(c)
+					answering(dedup.FailedForGood("card refused"))(c)
 					c.SeenOnly = true
 				})
 			for range 2 { // a nil error would have the caller acknowledge a success
@@ -106,7 +103,7 @@ func TestResolveThatKnows(t *testing.T) {
 	})
 	t.Run("large result", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBank(t, answering(dedup.StateSucceeded, strings.Repeat("x", 1<<20)))
+			b := newBank(t, answering(dedup.Happened([]byte(strings.Repeat("x", 1<<20)))))
 			_, err := do(t, b.d, "k", mustNotRun(t))
 			require.ErrorIs(t, err, dedup.ErrNoResult)
 			wantState(t, b.store, "k", dedup.StateSucceeded)
@@ -114,7 +111,7 @@ func TestResolveThatKnows(t *testing.T) {
 	})
 	t.Run("released", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBank(t, answering(dedup.StateReleased, ""))
+			b := newBank(t, answering(dedup.DidNotHappen()))
 			res, err := do(t, b.d, "k", returns("v"))
 			require.NoError(t, err)
 			assert.Equal(t, dedup.Acquired, res.Outcome)
@@ -127,7 +124,7 @@ func TestResolveThatKnows(t *testing.T) {
 // Claim by hand may keep alive and end what is to run again.
 func TestResolveThenClaimByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBank(t, answering(dedup.StateReleased, ""))
+		b := newBank(t, answering(dedup.DidNotHappen()))
 		c := acquire(t, b.d, "k")
 		assert.True(t, c.Record.Danger, "%+v", c.Record)
 		assert.Equal(t, 2, c.Attempt)
@@ -165,7 +162,7 @@ func TestARerunStaysDangerous(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBank(t, answering(dedup.StateReleased, ""))
+				b := newBank(t, answering(dedup.DidNotHappen()))
 				test.end(b)
 				wantState(t, b.store, "k", test.want)
 			})
@@ -180,26 +177,19 @@ func fails(err error) func(context.Context) (string, error) {
 // A key that is still unknown stays uncertain, and the next call asks about it.
 func TestResolveThatDoesNotKnow(t *testing.T) {
 	for name, test := range map[string]struct {
-		resolve   func(context.Context, string, dedup.Record) (dedup.State, []byte, error)
+		resolve   func(context.Context, string, dedup.Record) (dedup.Resolution, error)
 		cause     error
 		retryable bool
 	}{
-		"still unknown": {func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-			return dedup.StateUncertain, nil, nil
+		"still unknown": {func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+			return dedup.Resolution{}, nil
 		}, nil, true},
-		"error": {func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-			return dedup.StateSucceeded, []byte("no"), errNet
+		"error": {func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+			return dedup.Happened([]byte("no")), errNet
 		}, errNet, true},
-		"nobody will know": {func(context.Context, string, dedup.Record) (dedup.State,
-			[]byte, error) {
-			return dedup.StateUncertain, nil, dedup.Permanent(errNet)
+		"nobody will know": {func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+			return dedup.Resolution{}, dedup.Permanent(errNet)
 		}, errNet, false},
-		"nonsense": {func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-			return dedup.StateInProgress, nil, nil
-		}, nil, false},
-		"nothing": {func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-			return 0, nil, nil
-		}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -229,10 +219,10 @@ func TestResolveThatPanics(t *testing.T) {
 	}, "goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.State,
-					[]byte, error) {
+				b := newBank(t, resolving(func(context.Context, string, dedup.Record) (
+					dedup.Resolution, error) {
 					end()
-					return dedup.StateReleased, nil, nil
+					return dedup.DidNotHappen(), nil
 				}))
 				went := false
 				apart(func() {
@@ -250,12 +240,12 @@ func TestResolveThatPanics(t *testing.T) {
 func TestOneAsksAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asking, questions atomic.Int32
-		ask := func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+		ask := func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
 			assert.EqualValues(t, 1, asking.Add(1), "two ask at a time")
 			time.Sleep(3 * lease) // longer than the lease, which is renewed meanwhile
 			asking.Add(-1)
 			questions.Add(1)
-			return dedup.StateSucceeded, []byte("ch_1"), nil
+			return dedup.Happened([]byte("ch_1")), nil
 		}
 		b := newBank(t, resolving(ask))
 		other := newDeduper(t, b.store.inner, resolving(ask))
@@ -291,8 +281,8 @@ func TestWhatResolveIsTold(t *testing.T) {
 		})
 		require.ErrorIs(t, err, errBusy)
 		d := newDeduper(t, store,
-			resolving(func(ctx context.Context, key string, rec dedup.Record) (dedup.State,
-				[]byte, error) {
+			resolving(func(ctx context.Context, key string, rec dedup.Record) (dedup.Resolution,
+				error) {
 				a, ok := dedup.FromContext(ctx)
 				assert.True(t, ok)
 				assert.Equal(t, "k", key)
@@ -302,7 +292,7 @@ func TestWhatResolveIsTold(t *testing.T) {
 				assert.True(t, rec.Danger, "record %+v", rec)
 				assert.Equal(t, 2, rec.Attempt)
 				wantStep(t, ctx, "order", "o_1", &n)
-				return dedup.StateSucceeded, nil, nil
+				return dedup.Happened(nil), nil
 			}))
 		require.Equal(t, dedup.Duplicate, claim(t, d, "k").Outcome)
 		assert.Equal(t, 1, n, "the step")
@@ -313,12 +303,12 @@ func TestWhatResolveIsTold(t *testing.T) {
 func TestResolveThatLosesItsClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bank
-		b = newBank(t, resolving(func(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
-			[]byte, error) {
+		b = newBank(t, resolving(func(ctx context.Context, _ string, _ dedup.Record) (
+			dedup.Resolution, error) {
 			b.store.setBefore(only("Renew", down))
 			<-ctx.Done()
 			require.ErrorIs(t, context.Cause(ctx), dedup.ErrLeaseLost)
-			return dedup.StateReleased, nil, nil
+			return dedup.DidNotHappen(), nil
 		}))
 		_, err := b.d.Claim(t.Context(), "k")
 		assert.True(t, dedup.OutcomeUnknown(err), "got %v", err)
@@ -336,11 +326,11 @@ func TestResolveThatIsInterrupted(t *testing.T) {
 				b := &bank{store: hook()}
 				d, err := dedup.New(b.store, dedup.Config{
 					Namespace: "test", Window: time.Hour, LeaseTTL: 10 * time.Second,
-					Resolve: func(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
-						[]byte, error) {
+					Resolve: func(ctx context.Context, _ string, _ dedup.Record) (dedup.Resolution,
+						error) {
 						close(asking)
 						<-ctx.Done()
-						return dedup.StateReleased, nil, ctx.Err()
+						return dedup.DidNotHappen(), ctx.Err()
 					},
 				})
 				require.NoError(t, err)
@@ -371,10 +361,10 @@ func TestResolveThatIsInterrupted(t *testing.T) {
 func TestResolveThatCannotBeRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bank
-		b = newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.State,
-			[]byte, error) {
+		b = newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.Resolution,
+			error) {
 			b.store.setBefore(down)
-			return dedup.StateSucceeded, nil, nil
+			return dedup.Happened(nil), nil
 		}))
 		_, err := b.d.Claim(t.Context(), "k")
 		assert.True(t, dedup.OutcomeUnknown(err), "got %v", err)
@@ -389,11 +379,11 @@ func TestResolveThatCannotBeRecorded(t *testing.T) {
 func TestResolveThatIsOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *bank
-		b = newBank(t, resolving(func(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
-			[]byte, error) {
+		b = newBank(t, resolving(func(ctx context.Context, _ string, _ dedup.Record) (
+			dedup.Resolution, error) {
 			_, err := newDeduper(t, b.store.inner, nil).Mark(context.WithoutCancel(ctx), "k")
 			assert.NoError(t, err)
-			return dedup.StateFailed, []byte("no"), nil
+			return dedup.FailedForGood("no"), nil
 		}))
 		c := claim(t, b.d, "k")
 		require.Equal(t, dedup.Duplicate, c.Outcome)
@@ -404,10 +394,10 @@ func TestResolveThatIsOvertaken(t *testing.T) {
 // Calls that never wait for a downstream answer Uncertain, and no other key is asked about.
 func TestResolveIsNotForEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.State,
-			[]byte, error) {
+		b := newBank(t, resolving(func(context.Context, string, dedup.Record) (dedup.Resolution,
+			error) {
 			t.Error("asked")
-			return dedup.StateUncertain, nil, nil
+			return dedup.Resolution{}, nil
 		}))
 		require.Equal(t, dedup.Uncertain, claimBatch(t, b.d, keyed("k"))[0].Outcome)
 		_, err := b.d.Seen(t.Context(), "k")
@@ -426,9 +416,9 @@ func TestResolveIsNotForEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // Observe mode runs, and reports
 		b := newBank(t, func(c *dedup.Config) {
 			c.Mode = dedup.Observe
-			c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+			c.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
 				t.Error("asked")
-				return dedup.StateUncertain, nil, nil
+				return dedup.Resolution{}, nil
 			}
 		})
 		assert.Equal(t, 1, runs(t, b.d, "k"))

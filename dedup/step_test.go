@@ -63,7 +63,7 @@ func TestStepsSurviveWhatIsNoEnd(t *testing.T) {
 			wantStep(t, ctx, "mail", "sent", &runs)
 		})
 		wantState(t, store, "k", dedup.StateUncertain)
-		asking := newDeduper(t, store, answering(dedup.StateReleased, ""))
+		asking := newDeduper(t, store, answering(dedup.DidNotHappen()))
 		res, err := do(t, asking, "k", func(ctx context.Context) (string, error) {
 			wantStep(t, ctx, "charge", "ch_1", &runs)
 			wantStep(t, ctx, "mail", "sent", &runs)

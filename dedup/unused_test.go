@@ -100,8 +100,8 @@ func TestUnusedKeepsTheDangerOfAnEarlierAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, func(c *dedup.Config) {
-			c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-				return dedup.StateReleased, nil, nil
+			c.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+				return dedup.DidNotHappen(), nil
 			}
 		})
 		_, err := do(t, d, "k", func(ctx context.Context) (string, error) {

@@ -112,11 +112,11 @@ func TestResolveWithAnAnswer(t *testing.T) {
 			var m *httpadapter.Middleware
 			body := "found"
 			d := newDeduper(t, func(c *dedup.Config) {
-				c.Resolve = func(ctx context.Context, key string, rec dedup.Record) (dedup.State,
-					[]byte, error) {
+				c.Resolve = func(ctx context.Context, key string, rec dedup.Record) (
+					dedup.Resolution, error) {
 					h := http.Header{"Location": {"/payments/7"}, "Set-Cookie": {"secret"}}
 					data, err := m.EncodeResponse(ctx, 201, h, []byte(body))
-					return dedup.StateSucceeded, data, err
+					return dedup.Happened(data), err
 				}
 			})
 			s := newServiceOver(t, d, cfg, func(w http.ResponseWriter, r *http.Request) {

@@ -157,8 +157,8 @@ func TestSilenceWhileTheStoreIsAway(t *testing.T) {
 // What Config.Resolve finds out is what the retry of a silent request gets.
 func TestSilenceIsResolved(t *testing.T) {
 	d := newDeduper(t, func(c *dedup.Config) {
-		c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-			return dedup.StateReleased, nil, nil
+		c.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+			return dedup.DidNotHappen(), nil
 		}
 	})
 	silent := true

@@ -135,17 +135,17 @@ func (x *randomRun) park(ctx context.Context, m *Message, _ error) error {
 }
 
 // resolve finds out, or does not.
-func (x *randomRun) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
-	[]byte, error) {
+func (x *randomRun) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.Resolution,
+	error) {
 	if x.isCalm() {
-		return dedup.StateReleased, nil, nil
+		return dedup.DidNotHappen(), nil
 	}
 	if x.n(3) == 0 {
 		<-time.After(time.Duration(x.n(8)) * time.Second)
 	}
-	states := []dedup.State{dedup.StateReleased, dedup.StateSucceeded, dedup.StateFailed,
-		dedup.StateUncertain}
-	return states[x.n(len(states))], nil, nil
+	found := []dedup.Resolution{dedup.DidNotHappen(), dedup.Happened(nil), dedup.FailedForGood(""),
+		{}}
+	return found[x.n(len(found))], nil
 }
 
 // fault is what becomes of a call of the store.

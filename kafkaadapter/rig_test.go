@@ -89,15 +89,14 @@ func newRig(t *testing.T, partitions int32, handler Handler, change func(*rig, *
 func (r *rig) otherProcess() *dedup.Deduper { return r.process(nil) }
 
 // process is a Deduper with a resolver.
-func (r *rig) process(resolve func(context.Context, string, dedup.Record) (dedup.State, []byte,
+func (r *rig) process(resolve func(context.Context, string, dedup.Record) (dedup.Resolution,
 	error)) *dedup.Deduper {
 	return r.over(r.store, resolve)
 }
 
 // over is a Deduper over the store as one process sees it.
 func (r *rig) over(store dedup.Store,
-	resolve func(context.Context, string, dedup.Record) (dedup.State, []byte,
-		error)) *dedup.Deduper {
+	resolve func(context.Context, string, dedup.Record) (dedup.Resolution, error)) *dedup.Deduper {
 	d, err := dedup.New(store, dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: lease,
 		Hold: time.Hour, Resolve: resolve})
 	if err != nil {

@@ -69,12 +69,12 @@ func TestNotBegunIsRetried(t *testing.T) {
 // Somebody can be asked: the worker does, and as long as the answer is open.
 func TestUncertainIsAskedAbout(t *testing.T) {
 	for name, test := range map[string]struct {
-		state dedup.State
+		found dedup.Resolution
 		runs  int
 	}{
-		"happened":     {dedup.StateSucceeded, 1},
-		"failed":       {dedup.StateFailed, 1},
-		"not happened": {dedup.StateReleased, 2},
+		"happened":     {dedup.Happened(nil), 1},
+		"failed":       {dedup.FailedForGood(""), 1},
+		"not happened": {dedup.DidNotHappen(), 2},
 	} {
 		for _, when := range []string{"by its own member", "after a crash elsewhere"} {
 			t.Run(name+", "+when, func(t *testing.T) {
@@ -84,17 +84,17 @@ func TestUncertainIsAskedAbout(t *testing.T) {
 					fails = 0
 				}
 				inBubble(t, 1, dangerous(t, fails, plain), func(r *rig, c *Config) {
-					r.dedup = r.process(func(context.Context, string, dedup.Record) (dedup.State,
-						[]byte, error) {
+					r.dedup = r.process(func(context.Context, string, dedup.Record) (
+						dedup.Resolution, error) {
 						if questions++; questions <= 2 {
-							return dedup.StateUncertain, nil, errBroken
+							return dedup.Resolution{}, errBroken
 						}
-						return test.state, nil, nil
+						return test.found, nil
 					})
 					c.Deduper = r.dedup
 					c.Park = func(_ context.Context, m *Message, reason error) error {
 						var failed *dedup.FailedError
-						if m.ID != "m" || test.state != dedup.StateFailed ||
+						if m.ID != "m" || name != "failed" ||
 							!errors.As(reason, &failed) {
 							t.Errorf("%s was parked: %v", m.ID, reason)
 						}
@@ -114,7 +114,7 @@ func TestUncertainIsAskedAbout(t *testing.T) {
 					if questions != 3 {
 						t.Errorf("%d questions", questions)
 					}
-					if (parked == 1) != (test.state == dedup.StateFailed) {
+					if (parked == 1) != (name == "failed") {
 						t.Errorf("parked %d times", parked)
 					}
 				})
@@ -143,9 +143,8 @@ func TestFoundFailureIsParkedByTheNextOwner(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)
 	inBubble(t, 1, nil, func(r *rig, c *Config) {
-		r.dedup = r.process(func(context.Context, string, dedup.Record) (dedup.State,
-			[]byte, error) {
-			return dedup.StateFailed, []byte("declined"), nil
+		r.dedup = r.process(func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+			return dedup.FailedForGood("declined"), nil
 		})
 		c.Deduper = r.dedup
 		c.Park = func(_ context.Context, m *Message, reason error) error {

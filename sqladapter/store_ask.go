@@ -84,18 +84,15 @@ func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Finish,
 		p.keep(stop, lose, dedup.Renewal{ID: change.ID, Token: change.Token,
 			Fence: change.Fence, Lease: change.Lease}, until)
 	}()
-	state, data, err := p.call(run, d)
+	found, err := p.call(run, d)
 	cancel()
 	<-stopped
 	lost := context.Cause(run)
-	switch {
+	switch state, data := found.End(); {
 	case err != nil:
 	case state == dedup.StateSucceeded, state == dedup.StateFailed, state == dedup.StateReleased &&
 		lost == nil:
 		return state, data
-	case state != dedup.StateReleased && state != dedup.StateUncertain:
-		err = inputError("ResolverConfig.Ask",
-			"answered "+state.String()+"; succeeded, failed, released and uncertain are known")
 	default:
 		err = lost
 	}
@@ -106,10 +103,10 @@ func (p *pass) ask(ctx context.Context, d Doubt, change dedup.Finish,
 }
 
 // call makes an error of a panic: the process has other work than this key.
-func (p *pass) call(ctx context.Context, d Doubt) (state dedup.State, data []byte, err error) {
+func (p *pass) call(ctx context.Context, d Doubt) (found dedup.Resolution, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			state, data, err = dedup.StateUncertain, nil,
+			found, err = dedup.Resolution{},
 				fmt.Errorf("it has panicked: %v\n%s", v, debug.Stack())
 		}
 	}()

@@ -70,14 +70,13 @@ type ResolverConfig struct {
 	// Policy for uncertain keys. Default: [PolicyAsk].
 	Policy Policy
 	// Ask finds out how the attempt in doubt has ended, most often by the idempotency key that
-	// it gave to the downstream, and answers as dedup.Config.Resolve does:
-	// dedup.StateSucceeded with the result, dedup.StateFailed with the text of the failure,
-	// dedup.StateReleased when the effect has not happened and cannot happen any more, and
-	// dedup.StateUncertain, or an error, when it does not know. ctx ends with the Resolver, and
+	// it gave to the downstream, and answers as dedup.Config.Resolve does: dedup.Happened,
+	// dedup.FailedForGood, dedup.DidNotHappen, or the zero Resolution or an error when it does
+	// not know. ctx ends with the Resolver, and
 	// with cause dedup.ErrLeaseLost when the key is lost, and after Timeout. It is called from
 	// several goroutines at a time, but in all processes together for one key by one. A panic is
 	// an error. One that does not return keeps its key, and the next pass. No default.
-	Ask func(ctx context.Context, d Doubt) (dedup.State, []byte, error)
+	Ask func(ctx context.Context, d Doubt) (dedup.Resolution, error)
 	// Window is how long a key that has succeeded or failed is remembered: that of the
 	// Deduper. No default.
 	Window time.Duration

@@ -10,8 +10,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-func askNobody(context.Context, Doubt) (dedup.State, []byte, error) {
-	return dedup.StateUncertain, nil, nil
+func askNobody(context.Context, Doubt) (dedup.Resolution, error) {
+	return dedup.Resolution{}, nil
 }
 
 func TestResolverConfig(t *testing.T) {

@@ -160,10 +160,10 @@ func TestResolve(t *testing.T) {
 		"error": status.Error(codes.AlreadyExists, "found")} {
 		t.Run(name, func(t *testing.T) {
 			d := newDeduper(t, func(c *dedup.Config) {
-				c.Resolve = func(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
-					[]byte, error) {
+				c.Resolve = func(ctx context.Context, _ string, _ dedup.Record) (dedup.Resolution,
+					error) {
 					data, err := grpcadapter.EncodeResponse(ctx, wrapperspb.String("found"), end)
-					return dedup.StateSucceeded, data, err
+					return dedup.Happened(data), err
 				}
 			})
 			cfg := grpcadapter.Config{Seal: [][]byte{bytes.Repeat([]byte{1}, 32)}}

@@ -206,25 +206,25 @@ func TestUncertainKeyIsLinkedToTheFirst(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		resolve dedup.State
+		resolve []dedup.Resolution // empty: nobody is asked
 		want    string
 	}{
-		{"and held", dedup.StateAbsent,
+		{"and held", nil,
 			"onceward.do{attempt=1,error.type=uncertain,outcome=uncertain} Error"},
-		{"and found not to have happened", dedup.StateReleased,
+		{"and found not to have happened", []dedup.Resolution{dedup.DidNotHappen()},
 			"onceward.do{attempt=2,outcome=acquired} Unset"},
 		// and nobody knows its value
-		{"and found to have happened", dedup.StateSucceeded,
+		{"and found to have happened", []dedup.Resolution{dedup.Happened(nil)},
 			"onceward.do{attempt=2,cause=producer_retry,error.type=no_result,outcome=duplicate} Error"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			store := dedup.Memory(10)
 			p := newProcess(t, store, nil)
 			other := newProcess(t, store, func(cfg *dedup.Config) {
-				if c.resolve != dedup.StateAbsent {
-					cfg.Resolve = func(context.Context, string, dedup.Record) (dedup.State,
-						[]byte, error) {
-						return c.resolve, nil, nil
+				if len(c.resolve) > 0 {
+					cfg.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution,
+						error) {
+						return c.resolve[0], nil
 					}
 				}
 			})

@@ -127,17 +127,16 @@ func (s *Steps) Charge(ctx context.Context, trip Trip) error {
 }
 
 // resolve finds out about a charge of which nobody knows.
-func (s *Steps) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.State,
-	[]byte, error) {
+func (s *Steps) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.Resolution, error) {
 	attempt, _ := dedup.FromContext(ctx)
 	receipt, found, err := s.bank.find(ctx, attempt.DownstreamKey("bank"))
 	switch {
 	case err != nil:
-		return dedup.StateUncertain, nil, err
+		return dedup.Resolution{}, err
 	case found:
-		return dedup.StateSucceeded, []byte(receipt), nil
+		return dedup.Happened([]byte(receipt)), nil
 	}
-	return dedup.StateReleased, nil, nil
+	return dedup.DidNotHappen(), nil
 }
 
 // Refund gives the money back, if it was taken. It ends the charge first: either that is on record

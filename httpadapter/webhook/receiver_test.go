@@ -275,8 +275,8 @@ func TestInFlight(t *testing.T) {
 // delivery until it gives the endpoint up.
 func TestAnOperatorsFailureIsAcknowledged(t *testing.T) {
 	run := claimed(t, dedup.Memory(100), func(c *dedup.Config) {
-		c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-			return dedup.StateFailed, []byte("the account is closed"), nil
+		c.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+			return dedup.FailedForGood("the account is closed"), nil
 		}
 	})
 	e := newEndpoint(t, run, provider(t, "standard-webhooks", secret),

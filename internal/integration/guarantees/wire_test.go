@@ -100,11 +100,11 @@ func (w *wire) process(client *redis.Client, dead func() bool) *runner {
 	must(w.t, err)
 	d, err := dedup.New(store, dedup.Config{
 		Namespace: "wire", Window: window, LeaseTTL: time.Minute, SeenOnly: w.kind.seenOnly,
-		Resolve: func(context.Context, string, dedup.Record) (dedup.State, []byte, error) {
+		Resolve: func(context.Context, string, dedup.Record) (dedup.Resolution, error) {
 			if w.run.of(w.run.keys[0]) > 0 {
-				return dedup.StateSucceeded, nil, nil
+				return dedup.Happened(nil), nil
 			}
-			return dedup.StateReleased, nil, nil
+			return dedup.DidNotHappen(), nil
 		},
 	})
 	must(w.t, err)

@@ -58,7 +58,7 @@ type ledger interface {
 
 // open connects. resolve may be nil; it is of no use with Atomic.
 func (s settings) open(ctx context.Context,
-	resolve func(context.Context, string, dedup.Record) (dedup.State, []byte, error)) (*place,
+	resolve func(context.Context, string, dedup.Record) (dedup.Resolution, error)) (*place,
 	error) {
 	p := &place{settings: s, expire: func(context.Context) error { return nil }}
 	err := p.connect(ctx)

@@ -120,18 +120,18 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 }
 
 // resolve looks into the ledger, as it would ask who was paid.
-func (w *worker) resolve(ctx context.Context, key string, _ dedup.Record) (dedup.State,
-	[]byte, error) {
+func (w *worker) resolve(ctx context.Context, key string, _ dedup.Record) (dedup.Resolution,
+	error) {
 	booked, err := w.place.ledger.counts(ctx)
 	switch {
 	case err != nil:
-		return dedup.StateUncertain, nil, err
+		return dedup.Resolution{}, err
 	case booked[key] == 0:
-		return dedup.StateReleased, nil, nil
+		return dedup.DidNotHappen(), nil
 	}
 	result, err := w.m.EncodeResponse(ctx, http.StatusCreated,
 		http.Header{"Location": {"/orders/" + key}}, []byte("found in the ledger"))
-	return dedup.StateSucceeded, result, err
+	return dedup.Happened(result), err
 }
 
 // stopping is a Runner that stops between an effect and its record.

@@ -67,7 +67,7 @@ type memberConfig struct {
 	// Settings of the Deduper.
 	lease    time.Duration // default 1 s
 	seenOnly bool
-	resolve  func(ctx context.Context, key string, rec dedup.Record) (dedup.State, []byte, error)
+	resolve  func(ctx context.Context, key string, rec dedup.Record) (dedup.Resolution, error)
 
 	// Settings of the client.
 	instance  string        // makes the member a static one

@@ -133,13 +133,12 @@ func crashAfterDangerIsAsked(t *testing.T, f flavor) {
 	var asked atomic.Int64
 	resolve := func(mc *memberConfig) {
 		mc.workers = all
-		mc.resolve = func(_ context.Context, key string, _ dedup.Record) (dedup.State,
-			[]byte, error) {
+		mc.resolve = func(_ context.Context, key string, _ dedup.Record) (dedup.Resolution, error) {
 			asked.Add(1)
 			if s.effectsOf(key) > 0 {
-				return dedup.StateSucceeded, nil, nil
+				return dedup.Happened(nil), nil
 			}
-			return dedup.StateReleased, nil, nil
+			return dedup.DidNotHappen(), nil
 		}
 	}
 	first := s.join(dangerous(handle), resolve)

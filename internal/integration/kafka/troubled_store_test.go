@@ -69,7 +69,9 @@ func (ts *troubledStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) [
 }
 
 func (ts *troubledStore) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
-	return ts.pass(ctx, len(renewals), func() []dedup.Answer { return ts.Store.Renew(ctx, renewals) })
+	return ts.pass(ctx, len(renewals), func() []dedup.Answer {
+		return ts.Store.Renew(ctx, renewals)
+	})
 }
 
 func (ts *troubledStore) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {

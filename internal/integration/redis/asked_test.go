@@ -35,16 +35,16 @@ func (b *bank) pay(ctx context.Context) (string, error) {
 }
 
 // resolve asks the bank.
-func (b *bank) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.State, []byte, error) {
+func (b *bank) resolve(ctx context.Context, _ string, _ dedup.Record) (dedup.Resolution, error) {
 	a, _ := dedup.FromContext(ctx)
 	n, err := b.client.HGet(ctx, b.ledger(), a.DownstreamKey("bank")).Int()
 	switch {
 	case errors.Is(err, redis.Nil):
-		return dedup.StateReleased, nil, nil
+		return dedup.DidNotHappen(), nil
 	case err != nil:
-		return dedup.StateUncertain, nil, err
+		return dedup.Resolution{}, err
 	}
-	return dedup.StateSucceeded, fmt.Appendf(nil, "paid %d", n), nil
+	return dedup.Happened(fmt.Appendf(nil, "paid %d", n)), nil
 }
 
 func (b *bank) open(t *testing.T, resolve bool) *dedup.Deduper {

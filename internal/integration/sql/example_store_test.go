@@ -81,11 +81,11 @@ func ExampleNewResolver() {
 
 	resolver, err := sqladapter.NewResolver(store, sqladapter.ResolverConfig{
 		Window: cfg.Window,
-		Ask: func(_ context.Context, d sqladapter.Doubt) (dedup.State, []byte, error) {
+		Ask: func(_ context.Context, d sqladapter.Doubt) (dedup.Resolution, error) {
 			if receipt, charged := gateway[d.DownstreamKey("charge")]; charged {
-				return dedup.StateSucceeded, []byte(receipt), nil
+				return dedup.Happened([]byte(receipt)), nil
 			}
-			return dedup.StateReleased, nil, nil
+			return dedup.DidNotHappen(), nil
 		},
 	})
 	if err != nil {

@@ -40,12 +40,12 @@ func TestResolverAskThatGoesWrong(t *testing.T) {
 					default:
 					}
 				},
-				Ask: func(ctx context.Context, _ sqladapter.Doubt) (dedup.State, []byte, error) {
+				Ask: func(ctx context.Context, _ sqladapter.Doubt) (dedup.Resolution, error) {
 					if asks.Add(1) == 1 {
 						tt.wrong(ctx)
-						return dedup.StateUncertain, nil, ctx.Err()
+						return dedup.Resolution{}, ctx.Err()
 					}
-					return dedup.StateSucceeded, []byte("receipt"), nil
+					return dedup.Happened([]byte("receipt")), nil
 				},
 			})
 			if err != nil {

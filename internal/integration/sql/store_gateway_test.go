@@ -205,7 +205,7 @@ func resolverOf(t *testing.T, store *sqladapter.Store, g *gateway,
 	cfg := sqladapter.ResolverConfig{
 		Window: payWindow, Lease: payLease, Every: 50 * time.Millisecond,
 		Wait: 20 * time.Millisecond, Failed: func(err error) { t.Logf("resolver: %v", err) },
-		Ask: func(ctx context.Context, d sqladapter.Doubt) (dedup.State, []byte, error) {
+		Ask: func(ctx context.Context, d sqladapter.Doubt) (dedup.Resolution, error) {
 			key := d.DownstreamKey("charge")
 			g.one(t, key, true)
 			defer g.one(t, key, false)
@@ -215,13 +215,13 @@ func resolverOf(t *testing.T, store *sqladapter.Store, g *gateway,
 			status, receipt, err := call(ctx, http.MethodGet, g.url+"/"+key)
 			switch {
 			case err != nil:
-				return dedup.StateUncertain, nil, err
+				return dedup.Resolution{}, err
 			case status == http.StatusOK:
-				return dedup.StateSucceeded, []byte(receipt), nil
+				return dedup.Happened([]byte(receipt)), nil
 			case status == http.StatusNotFound:
-				return dedup.StateReleased, nil, nil
+				return dedup.DidNotHappen(), nil
 			}
-			return dedup.StateUncertain, nil, nil
+			return dedup.Resolution{}, nil
 		},
 	}
 	edit(&cfg)
@@ -394,7 +394,7 @@ func TestGatewayPolicies(t *testing.T) {
 			cfg.Wait, cfg.MaxWait = time.Nanosecond, time.Nanosecond
 			alarms(cfg, &told)
 			ask := cfg.Ask
-			cfg.Ask = func(ctx context.Context, d sqladapter.Doubt) (dedup.State, []byte, error) {
+			cfg.Ask = func(ctx context.Context, d sqladapter.Doubt) (dedup.Resolution, error) {
 				if asks++; d.Asked != asks {
 					t.Errorf("ask %d is told to be number %d", asks, d.Asked)
 				}

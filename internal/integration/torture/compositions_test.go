@@ -191,15 +191,15 @@ func asked(ctx context.Context, w *worker) (handle, func(context.Context) error,
 		return nil, nil, err
 	}
 	cfg := w.config()
-	cfg.Resolve = func(_ context.Context, key string, _ dedup.Record) (dedup.State, []byte, error) {
+	cfg.Resolve = func(_ context.Context, key string, _ dedup.Record) (dedup.Resolution, error) {
 		had, err := w.had(key)
 		switch {
 		case err != nil:
-			return dedup.StateUncertain, nil, err
+			return dedup.Resolution{}, err
 		case had:
-			return dedup.StateSucceeded, []byte("receipt"), nil
+			return dedup.Happened([]byte("receipt")), nil
 		}
-		return dedup.StateReleased, nil, nil
+		return dedup.DidNotHappen(), nil
 	}
 	d, err := dedup.New(&recorder{Store: store, w: w}, cfg)
 	if err != nil {
