@@ -23,7 +23,7 @@ func ExampleConfig_own() {
 	ctx := context.Background()
 	client := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	inner, err := redisadapter.New(ctx, client,
-		redisadapter.Options{Prefix: "payments", Owned: true})
+		redisadapter.Options{Prefix: "payments", WrappedBy: owned.Name})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func fill(s *Store, reqs []dedup.ClaimRequest, changes []dedup.Finish, n uint64)
 func benchStore(b *testing.B) (*Store, *Ownership) {
 	back := redistest.Open(b, "redis")
 	inner, err := redisadapter.New(b.Context(), back.Client.(*redis.Client),
-		redisadapter.Options{Prefix: back.Prefix + "-in", Owned: true})
+		redisadapter.Options{Prefix: back.Prefix + "-in", WrappedBy: Name})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func suiteOptions(prefix string) Options {
 func open(t testing.TB, b redistest.Backend, o Options) *Store {
 	t.Helper()
 	inner, err := redisadapter.New(t.Context(), b.Client,
-		redisadapter.Options{Prefix: b.Prefix + "-in", Owned: true})
+		redisadapter.Options{Prefix: b.Prefix + "-in", WrappedBy: Name})
 	must(t, err)
 	return over(t, b, inner, o)
 }

@@ -8,7 +8,7 @@
 // [dedup.Store], so a dedup.Deduper goes on top, and Origin.Source and Origin.Partition of its
 // requests name the partition.
 //
-//	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "pay", Owned: true})
+//	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "pay", WrappedBy: owned.Name})
 //	store, err := owned.New(ctx, client, inner, opts) // owned.Boot was called once, by hand
 //	own, err := store.Acquire(ctx, owned.Partition{Source: "group/topic", Number: 7, Count: 32})
 //	d, err := dedup.New(store, dedup.Config{Namespace: "pay", Window: opts.Window, Hold: opts.Hold, LeaseTTL: opts.Lease / 3, SeenOnly: true})

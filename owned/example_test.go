@@ -21,7 +21,8 @@ func ExampleStore_Acquire() {
 		Secret: []byte("at least 16 random bytes"), Window: 24 * time.Hour, Hold: time.Hour,
 		Lease: 30 * time.Second, ExpectedKeys: 1_000_000,
 	}
-	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "pay", Owned: true})
+	inner, err := redisadapter.New(ctx, client,
+		redisadapter.Options{Prefix: "pay", WrappedBy: owned.Name})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -13,6 +13,10 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
+// Name is the name under which a Store claims the keys of its inner store: what
+// redisadapter.Options.WrappedBy has to say.
+const Name = "owned"
+
 // ErrClosed is the answer of a Store after Close.
 var ErrClosed = errors.New("owned: closed")
 
@@ -87,8 +91,8 @@ func New(ctx context.Context, client redis.UniversalClient, inner dedup.Store,
 	if err := s.agree(ctx); err != nil {
 		return nil, err
 	}
-	if o, ok := inner.(interface{ Own() error }); ok {
-		if err := o.Own(); err != nil {
+	if o, ok := inner.(interface{ OpenFor(wrapper string) error }); ok {
+		if err := o.OpenFor(Name); err != nil {
 			return nil, err
 		}
 	}

@@ -54,7 +54,7 @@ func story(t *testing.T, tell func(w *world)) {
 func (w *world) process() *Store {
 	w.Helper()
 	inner, err := redisadapter.New(w.Context(), w.client,
-		redisadapter.Options{Prefix: "in", Owned: true})
+		redisadapter.Options{Prefix: "in", WrappedBy: Name})
 	must(w, err)
 	s, err := New(w.Context(), w.client, inner, w.opts)
 	must(w, err)

@@ -144,7 +144,7 @@ func (b *breaker) open() bool {
 // errors say about the server. A refusal is the error that every item has then.
 func (s *Store) call(why purpose, do func(), errs func(yield func(error) bool)) error {
 	if s.withheld.Load() {
-		return errWithheld
+		return s.withheldError()
 	}
 	if s.opts.BreakerAfter < 0 {
 		do()

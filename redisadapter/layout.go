@@ -39,8 +39,8 @@ var earlier = strings.NewReplacer("\nlayout rich\n", "\nlayout full\n",
 // 64 bits of a digest of what is derived from it tell it from another.
 func (s *Store) settings() string {
 	lines := []string{layoutHeader, "layout " + s.opts.Layout.String()}
-	if s.opts.Owned {
-		lines = append(lines, "owned 1")
+	if s.opts.WrappedBy != "" {
+		lines = append(lines, "wrapped_by "+s.opts.WrappedBy)
 	}
 	if b := s.buckets; b != nil {
 		sum := sha256.Sum256(append([]byte("onceward/layout/1:"), b.secret[:]...))

@@ -95,7 +95,7 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 		return Page{}, input("Context", "is nil")
 	}
 	if s.withheld.Load() {
-		return Page{}, errWithheld
+		return Page{}, s.withheldError()
 	}
 	at, err := opts.complete()
 	if err != nil {

@@ -52,7 +52,7 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 	if err := s.inspect(ctx); err != nil {
 		return nil, err
 	}
-	s.withheld.Store(opts.Owned)
+	s.withheld.Store(opts.WrappedBy != "")
 	return s, nil
 }
 

@@ -43,12 +43,13 @@ type Options struct {
 	// '.', '-'. Two deployments that share a server need two. Default DefaultPrefix.
 	Prefix string
 
-	// Owned says that the keys of the prefix belong to package owned, which gives some of them
-	// away without a claim here. It is in the record of the layout: who asks for the keys with
-	// it, or without, as nobody before, gets [ErrOtherLayout]. And so that nobody uses such a
-	// store past its owner, every call is refused with an [*dedup.InputError] until [Store.Own].
-	// Default false: the keys are shared.
-	Owned bool
+	// WrappedBy names the store that wraps this one, where the keys of the prefix may be claimed
+	// only through the wrapper: for example, because it gives out some keys without a claim
+	// here. It has 1-64 bytes of letters, digits, '_', '.', '-'. The name is part of the
+	// layout's record: New refuses a process that gives another name, or none, with
+	// [ErrOtherLayout]. Every call of this store is refused with an [*dedup.InputError] until
+	// the wrapper calls [Store.OpenFor]. Default "": the store is used as it is.
+	WrappedBy string
 
 	// Layout says what is kept of a finished key. All processes that share a prefix must
 	// agree on it, or New returns [ErrOtherLayout]. Default Full.
@@ -121,6 +122,9 @@ func (o Options) complete() (Options, error) {
 	}
 	if problem := redisscript.PrefixProblem(o.Prefix); problem != "" {
 		return o, input("Options.Prefix", problem)
+	}
+	if problem := redisscript.PrefixProblem(o.WrappedBy); o.WrappedBy != "" && problem != "" {
+		return o, input("Options.WrappedBy", problem)
 	}
 	if o.Layout > Compact {
 		return o, input("Options.Layout", fmt.Sprintf("is %d; Full and Compact are known", o.Layout))

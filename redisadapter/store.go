@@ -34,7 +34,7 @@ type Store struct {
 	near    near
 	// slotted is set when a server has refused a script for its keys' slots.
 	slotted atomic.Bool
-	// withheld is set while Options.Owned waits for Own.
+	// withheld is set while Options.WrappedBy waits for OpenFor.
 	withheld atomic.Bool
 	// buckets is nil in the layout Full.
 	buckets *buckets

@@ -55,7 +55,7 @@ func openOwned(ctx context.Context, s *harness.Setup, addr string,
 	o := &owner{client: server.NewClient(s, addr, 0, 0), prefix: "o" + harness.Fresh()[:8]}
 	opts := plan(o.prefix)
 	inner := must.Get(redisadapter.New(ctx, o.client, redisadapter.Options{
-		Prefix: o.prefix + "i", Owned: true,
+		Prefix: o.prefix + "i", WrappedBy: owned.Name,
 		OnFinding: func(redisadapter.Finding) {},
 	}))
 	must.Do(owned.Boot(ctx, o.client, opts))

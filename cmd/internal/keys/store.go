@@ -118,9 +118,10 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
 		set[name] = value
 	}
-	if set["owned"] != "" {
+	if wrapper := set["wrapped_by"]; wrapper != "" {
 		return opts, fmt.Errorf(
-			"-prefix: the keys of %q belong to package owned, which keeps some of them elsewhere: they cannot be looked into", o.Prefix)
+			"-prefix: the keys of %q are claimed through the store %q, which may keep some of them elsewhere: they cannot be looked into",
+			o.Prefix, wrapper)
 	}
 	switch set["layout"] {
 	case "full", "rich", "seen_only": // the last two are names of before

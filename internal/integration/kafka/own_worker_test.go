@@ -56,7 +56,7 @@ func workOwned(ctx context.Context, cfg workerConfig) (err error) {
 	client := redis.NewClient(&redis.Options{Addr: cfg.Redis})
 	defer func() { _ = client.Close() }()
 	inner, err := redisadapter.New(ctx, client,
-		redisadapter.Options{Prefix: cfg.Prefix + "in", Owned: true})
+		redisadapter.Options{Prefix: cfg.Prefix + "in", WrappedBy: owned.Name})
 	if err != nil {
 		return err
 	}

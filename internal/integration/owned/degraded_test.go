@@ -113,7 +113,7 @@ func (s *solo) boot() { s.t.Helper(); s.must(owned.Boot(s.t.Context(), s.client,
 func (s *solo) open() {
 	s.t.Helper()
 	inner, err := redisadapter.New(s.t.Context(), s.client,
-		redisadapter.Options{Prefix: "solo-inner", Owned: true})
+		redisadapter.Options{Prefix: "solo-inner", WrappedBy: owned.Name})
 	s.must(err)
 	s.store, err = owned.New(s.t.Context(), s.client, inner, s.opts)
 	s.must(err)

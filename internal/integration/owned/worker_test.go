@@ -173,7 +173,7 @@ func (w *worker) open(ctx context.Context) error {
 	client.AddHook(w.wire)
 	for source := range w.cfg.Sources {
 		inner, err := redisadapter.New(ctx,
-			client, redisadapter.Options{Prefix: prefixOf(uint8(source)) + "-inner", Owned: true})
+			client, redisadapter.Options{Prefix: prefixOf(uint8(source)) + "-inner", WrappedBy: owned.Name})
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package redisadapter_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -9,32 +10,34 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestOwnedIsAgreed prevents a consumer that claims each key from running beside an owner
-// that claims none.
-func TestOwnedIsAgreed(t *testing.T) {
+// TestWrapperIsAgreed prevents a consumer that claims each key here from running next to one
+// that claims keys through a wrapper, or through another wrapper.
+func TestWrapperIsAgreed(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		forgetLayout(t, b)
 		shared := redisadapter.Options{Prefix: b.Prefix}
-		owned := redisadapter.Options{Prefix: b.Prefix, Owned: true}
+		wrapped := redisadapter.Options{Prefix: b.Prefix, WrappedBy: "shell"}
+		other := redisadapter.Options{Prefix: b.Prefix, WrappedBy: "husk"}
 		for range 2 {
-			_, err := redisadapter.New(t.Context(), b.Client, owned)
+			_, err := redisadapter.New(t.Context(), b.Client, wrapped)
 			must(t, err)
 		}
-		wantOtherLayout(t, b, shared, "owned is 1, and Options say not set")
+		wantOtherLayout(t, b, shared, "wrapped_by is shell, and Options say not set")
+		wantOtherLayout(t, b, other, "wrapped_by is shell, and Options say husk")
 		must(t, b.Client.Del(t.Context(), b.Prefix+":layout").Err())
 		_, err := redisadapter.New(t.Context(), b.Client, shared)
 		must(t, err)
-		wantOtherLayout(t, b, owned, "owned is not set, and Options say 1")
+		wantOtherLayout(t, b, wrapped, "wrapped_by is not set, and Options say shell")
 	})
 }
 
-// TestOwnedIsWithheld prevents the use of a store past the one that wraps it.
-func TestOwnedIsWithheld(t *testing.T) {
+// TestWrappedIsWithheld prevents the use of a store past the one that wraps it.
+func TestWrappedIsWithheld(t *testing.T) {
 	for _, layout := range layouts {
 		t.Run(layout.String(), func(t *testing.T) {
 			b := redistest.Open(t, "miniredis")
 			opts := layoutOptions(b.Prefix, layout)
-			opts.Owned = true
+			opts.WrappedBy = "shell"
 			store, err := redisadapter.New(t.Context(), b.Client, opts)
 			must(t, err)
 			ctx, id := t.Context(), request(1).ID
@@ -52,24 +55,36 @@ func TestOwnedIsWithheld(t *testing.T) {
 				"FinishClaim":          finished[0].Err,
 				"claim of FinishClaim": claimed[0].Err, "Forgets": forgets, "List": list,
 			} {
-				if wantInput(t, err, "Options.Owned"); dedup.CanRetry(err) {
+				if wantInput(t, err, "Options.WrappedBy"); dedup.CanRetry(err) {
 					t.Errorf("%s: %v is worth a retry", name, err)
 				}
 			}
 			if keys := b.Client.Keys(ctx, b.Prefix+"*").Val(); len(keys) != 1 {
 				t.Errorf("keys %q: want the layout alone", keys)
 			}
-			must(t, store.Own())
-			must(t, store.Own())
+			wantInput(t, store.OpenFor("husk"), "Options.WrappedBy")
+			wantInput(t, claimOne(t, store, 1).Err, "Options.WrappedBy")
+			must(t, store.OpenFor("shell"))
+			must(t, store.OpenFor("shell"))
 			wantOutcome(t, store, 1, dedup.Acquired)
 		})
 	}
 }
 
-func TestOwnNeedsOwned(t *testing.T) {
+func TestOpenForNeedsWrappedBy(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	store, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix})
 	must(t, err)
-	wantInput(t, store.Own(), "Options.Owned")
+	wantInput(t, store.OpenFor("shell"), "Options.WrappedBy")
 	wantOutcome(t, store, 1, dedup.Acquired)
+}
+
+// TestWrapperHasAPlainName prevents a name that writes more lines into the record of the layout.
+func TestWrapperHasAPlainName(t *testing.T) {
+	b := redistest.Open(t, "miniredis")
+	for _, name := range []string{"a b", "shell\nlayout full", strings.Repeat("x", 65)} {
+		_, err := redisadapter.New(t.Context(), b.Client,
+			redisadapter.Options{Prefix: b.Prefix, WrappedBy: name})
+		wantInput(t, err, "Options.WrappedBy")
+	}
 }
