@@ -42,7 +42,7 @@ type layeredFinish struct {
 func (f *layeredFinish) plan() {
 	for i := range f.changes {
 		c := &f.changes[i]
-		if err := memoryCheckFinish(c); err != nil {
+		if err := c.Check(); err != nil {
 			f.answers[i].Err = err
 			continue
 		}

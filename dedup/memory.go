@@ -131,7 +131,7 @@ func (s *memoryStore) Renew(ctx context.Context, renewals []Renewal) []Answer {
 }
 
 func (s *memoryStore) renew(c *Renewal, now time.Duration) Answer {
-	if err := memoryCheckLease(c.Lease, c.Hold); err != nil {
+	if err := c.Check(); err != nil {
 		return Answer{Err: err}
 	}
 	rec := s.find(c.ID, now)
@@ -202,7 +202,7 @@ func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
 }
 
 // Remembers returns for how long this store has kept everything that was written to it: since
-// it was made. See Config.Filter.
+// it was made. See package layered.
 func (s *memoryStore) Remembers() time.Duration { return time.Since(s.start) }
 
 // Recycle takes answers back that have been read; see [Store].

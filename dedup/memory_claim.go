@@ -16,7 +16,7 @@ func (s *memoryStore) Claim(ctx context.Context, reqs []ClaimRequest) []Answer {
 }
 
 func (s *memoryStore) claim(req *ClaimRequest, now time.Duration) Answer {
-	if err := memoryCheckLease(req.Lease, req.Hold); err != nil {
+	if err := req.Check(); err != nil {
 		return Answer{Err: err}
 	}
 	if err := s.checkCapacity(); err != nil {
@@ -99,16 +99,6 @@ func (s *memoryStore) checkCapacity() error {
 	if s.capacity < 1 {
 		return &InputError{Field: "capacity",
 			Reason: fmt.Sprintf("of Memory is %d, at least 1 is needed", s.capacity)}
-	}
-	return nil
-}
-
-func memoryCheckLease(lease, hold time.Duration) error {
-	if lease <= 0 {
-		return &InputError{Field: "Lease", Reason: "is not positive"}
-	}
-	if hold < 0 {
-		return &InputError{Field: "Hold", Reason: "is negative"}
 	}
 	return nil
 }

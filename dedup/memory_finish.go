@@ -13,7 +13,7 @@ func (s *memoryStore) Finish(ctx context.Context, changes []Finish) []Answer {
 }
 
 func (s *memoryStore) finish(c *Finish, now time.Duration) Answer {
-	if err := memoryCheckFinish(c); err != nil {
+	if err := memoryCheckEnd(c); err != nil {
 		return Answer{Err: err}
 	}
 	rec := s.find(c.ID, now)
@@ -91,36 +91,10 @@ func (s *memoryStore) end(rec *memoryRecord, c *Finish, now time.Duration) {
 	s.schedule(rec, memoryAdd(now, c.Window))
 }
 
-func memoryCheckFinish(c *Finish) error {
-	switch c.State {
-	case StateSucceeded, StateFailed:
-		if c.Window <= 0 {
-			return &InputError{Field: "Window", Reason: "is not positive"}
-		}
-	case StateReleased:
-		if c.Hold < 0 {
-			return &InputError{Field: "Hold", Reason: "is negative"}
-		}
-	default:
-		return &InputError{Field: "State",
-			Reason: "is " + c.State.String() + ", which does not end an attempt"}
-	}
+func memoryCheckEnd(c *Finish) error {
 	if c.With != nil {
 		return &InputError{Field: "Completion.With",
 			Reason: fmt.Sprintf("is a %T, of which this store knows nothing", c.With)}
 	}
-	if c.Landed && c.State != StateSucceeded {
-		return &InputError{Field: "Landed", Reason: "needs StateSucceeded"}
-	}
-	return memoryCheckUnused(c)
-}
-
-func memoryCheckUnused(c *Finish) error {
-	switch {
-	case c.Unused && c.State != StateReleased:
-		return &InputError{Field: "Unused", Reason: "needs StateReleased"}
-	case c.Unused && c.NotBegun:
-		return &InputError{Field: "Unused", Reason: "is set, and so is NotBegun"}
-	}
-	return nil
+	return c.Check()
 }

@@ -10,22 +10,11 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// What the contract of dedup.Store allows.
-const (
-	maxLabel = 64
-	maxSteps = 64 << 10
-)
-
 func (s *Store) checkClaim(r *dedup.ClaimRequest) error {
-	if err := checkLease(r.Lease, r.Hold); err != nil {
+	if err := r.Check(); err != nil || s.buckets == nil {
 		return err
 	}
-	if s.buckets != nil {
-		if err := s.checkCompactClaim(r); err != nil {
-			return err
-		}
-	}
-	return checkLabel(r.Label)
+	return s.checkCompactClaim(r)
 }
 
 func claimCall(s *Store, r *dedup.ClaimRequest) redisscript.Call {
@@ -39,13 +28,8 @@ func claimCall(s *Store, r *dedup.ClaimRequest) redisscript.Call {
 }
 
 func renewCall(s *Store, c *dedup.Renewal) (redisscript.Call, error) {
-	if err := checkLease(c.Lease, c.Hold); err != nil {
+	if err := c.Check(); err != nil {
 		return redisscript.Call{}, err
-	}
-	if len(c.Steps) > maxSteps {
-		return redisscript.Call{},
-			input("Steps", fmt.Sprintf("has %d bytes, at most %d are allowed",
-				len(c.Steps), maxSteps))
 	}
 	return redisscript.NewDeclare(s.key(c.ID), &redisscript.RenewArgs{
 		Token: c.Token, Lease: c.Lease, Hold: c.Hold, Danger: c.Danger, Window: c.Window,
@@ -89,55 +73,19 @@ func forgetCall(hold time.Duration) func(*Store, *dedup.ID) (redisscript.Call, e
 
 // checkFinish names what is wrong with a change, before anything is sent.
 func (s *Store) checkFinish(c *dedup.Finish) error {
-	switch c.State {
-	case dedup.StateSucceeded, dedup.StateFailed:
-		if c.Window <= 0 {
-			return input("Window", "is not positive")
-		}
-	case dedup.StateReleased:
-		if c.Hold < 0 {
-			return input("Hold", "is negative")
-		}
-	default:
-		return input("State", "is "+c.State.String()+", which is no end")
+	if err := c.Check(); err != nil {
+		return err
 	}
 	switch {
 	case c.With != nil:
 		return input("Completion.With",
 			fmt.Sprintf("is a %T, and not a transaction of this store", c.With))
-	case c.Landed && c.State != dedup.StateSucceeded:
-		return input("Landed", "needs StateSucceeded")
 	case c.Landed && c.Fence > redisscript.MaxFence:
 		return input("Fence", fmt.Sprintf("is larger than %d", uint64(redisscript.MaxFence)))
-	case c.Unused && c.State != dedup.StateReleased:
-		return input("Unused", "needs StateReleased")
-	case c.Unused && c.NotBegun:
-		return input("Unused", "is set, and so is NotBegun")
 	case c.Attempt < 0 || c.Attempt > math.MaxInt32:
 		return input("Attempt", "is out of range")
-	}
-	if s.buckets != nil {
-		if err := s.checkCompactFinish(c); err != nil {
-			return err
-		}
-	}
-	return checkLabel(c.Label)
-}
-
-func checkLease(lease, hold time.Duration) error {
-	if lease <= 0 {
-		return input("Lease", "is not positive")
-	}
-	if hold < 0 {
-		return input("Hold", "is negative")
-	}
-	return nil
-}
-
-func checkLabel(label string) error {
-	if len(label) > maxLabel {
-		return input("Label", fmt.Sprintf("has %d bytes, at most %d are allowed",
-			len(label), maxLabel))
+	case s.buckets != nil:
+		return s.checkCompactFinish(c)
 	}
 	return nil
 }

@@ -146,7 +146,7 @@ func (s *Store) claimKnown(ctx context.Context, reqs []dedup.ClaimRequest, todo 
 // Renew implements [dedup.Store]. About four round trips.
 func (s *Store) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	return answer(ctx, len(renewals), func(answers []dedup.Answer) {
-		todo := admit(answers, func(i int) error { return s.checkRenew(&renewals[i]) })
+		todo := admit(answers, func(i int) error { return renewals[i].Check() })
 		s.settle(ctx, operation{
 			id:   func(i int) dedup.ID { return renewals[i].ID },
 			size: func(i int) int { return len(renewals[i].Steps) },

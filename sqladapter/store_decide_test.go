@@ -82,7 +82,7 @@ func (s decidingStore) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []d
 
 func (s decidingStore) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	return each(ctx, renewals, func(c *dedup.Renewal) dedup.Answer {
-		if err := s.checks.checkRenew(c); err != nil {
+		if err := c.Check(); err != nil {
 			return dedup.Answer{Err: err}
 		}
 		return s.do(s.t, c.ID, func(row *claimRow, now int64) (dedup.Answer, bool) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -90,7 +89,7 @@ func (r *claimRow) end(c *dedup.Finish) {
 
 // checkClaim refuses what the table cannot hold, or the contract does not know.
 func (s *Store) checkClaim(req *dedup.ClaimRequest) error {
-	if err := checkLease(req.Lease, req.Hold); err != nil {
+	if err := req.Check(); err != nil {
 		return err
 	}
 	if req.ResultLimit > s.maxResult {
@@ -98,52 +97,17 @@ func (s *Store) checkClaim(req *dedup.ClaimRequest) error {
 			fmt.Sprintf("is %d bytes; at most %d are kept (StoreConfig.MaxResult)", req.ResultLimit,
 				s.maxResult))
 	}
-	return checkLabel(req.Label)
-}
-
-func (s *Store) checkRenew(c *dedup.Renewal) error {
-	if err := checkLease(c.Lease, c.Hold); err != nil {
-		return err
-	}
-	if len(c.Steps) > maxStoredSteps {
-		return inputError("Steps",
-			fmt.Sprintf("has %d bytes; at most %d are kept", len(c.Steps), maxStoredSteps))
-	}
-	return nil
-}
-
-func checkLease(lease, hold time.Duration) error {
-	switch {
-	case lease <= 0:
-		return inputError("Lease", "is not positive")
-	case hold < 0:
-		return inputError("Hold", "is negative")
-	}
-	return nil
-}
-
-func checkLabel(label string) error {
-	if len(label) > maxStoredLabel {
-		return inputError("Label",
-			fmt.Sprintf("has %d bytes; at most %d are kept", len(label), maxStoredLabel))
-	}
 	return nil
 }
 
 func (s *Store) checkFinish(c *dedup.Finish) error {
-	if err := checkEnd(c); err != nil {
+	if err := c.Check(); err != nil {
 		return err
 	}
 	switch {
 	case c.With != nil:
 		return inputError("Completion.With",
 			fmt.Sprintf("is a %T, of which this store knows nothing", c.With))
-	case c.Landed && c.State != dedup.StateSucceeded:
-		return inputError("Landed", "needs StateSucceeded")
-	case c.Unused && c.State != dedup.StateReleased:
-		return inputError("Unused", "needs StateReleased")
-	case c.Unused && c.NotBegun:
-		return inputError("Unused", "is set, and so is NotBegun")
 	case c.Fence > math.MaxInt64:
 		return inputError("Fence",
 			fmt.Sprintf("is %d; at most %d fits", c.Fence, int64(math.MaxInt64)))
@@ -153,22 +117,6 @@ func (s *Store) checkFinish(c *dedup.Finish) error {
 	case len(c.Result) > s.maxResult:
 		return inputError("Result",
 			fmt.Sprintf("has %d bytes; at most %d are kept", len(c.Result), s.maxResult))
-	}
-	return checkLabel(c.Label)
-}
-
-func checkEnd(c *dedup.Finish) error {
-	switch c.State {
-	case dedup.StateSucceeded, dedup.StateFailed:
-		if c.Window <= 0 {
-			return inputError("Window", "is not positive")
-		}
-	case dedup.StateReleased:
-		if c.Hold < 0 {
-			return inputError("Hold", "is negative")
-		}
-	default:
-		return inputError("State", "is "+c.State.String()+", which is no end")
 	}
 	return nil
 }

@@ -19,11 +19,7 @@ const (
 	flagsKnown   = 1<<iota - 1
 )
 
-const (
-	maxStoredLabel = 64
-	maxStoredSteps = 64 << 10
-	maxAsked       = math.MaxInt16
-)
+const maxAsked = math.MaxInt16
 
 // claimRow is a row of the store's table. Instants are microseconds since 1970 by the
 // clock of the database. A row in StateAbsent holds nothing but a fence and a floor: it is

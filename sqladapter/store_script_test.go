@@ -211,7 +211,7 @@ func TestStoreBadInput(t *testing.T) {
 	}
 	fields := []string{"Label", "Fence", "Attempt", "Result", "Window", "State"}
 	answers := store.Finish(t.Context(), []dedup.Finish{
-		bad(func(c *dedup.Finish) { c.Label = strings.Repeat("x", maxStoredLabel+1) }),
+		bad(func(c *dedup.Finish) { c.Label = strings.Repeat("x", 65) }),
 		bad(func(c *dedup.Finish) { c.Fence = 1 << 63 }),
 		bad(func(c *dedup.Finish) { c.Attempt = 1 << 31 }),
 		bad(func(c *dedup.Finish) { c.Result = make([]byte, DefaultMaxResult+1) }),
@@ -221,7 +221,7 @@ func TestStoreBadInput(t *testing.T) {
 	for i, a := range answers {
 		wantField(t, a.Err, fields[i])
 	}
-	renewal := dedup.Renewal{Lease: time.Minute, Steps: make([]byte, maxStoredSteps+1)}
+	renewal := dedup.Renewal{Lease: time.Minute, Steps: make([]byte, 64<<10+1)}
 	wantField(t, store.Renew(t.Context(), []dedup.Renewal{renewal})[0].Err, "Steps")
 	wantField(t, store.Forget(t.Context(), make([]dedup.ID, 1), -1)[0], "hold")
 	_, err := store.Sweep(t.Context(), 0)
