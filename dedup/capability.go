@@ -17,8 +17,11 @@ type Limiter interface {
 type Limits struct {
 	// Window is the one window of all keys, and zero means any: New wants this Config.Window.
 	Window time.Duration
-	// MaxHold is the longest Config.Hold; zero means any.
-	MaxHold time.Duration
+	// MaxLease is the longest Config.LeaseTTL; zero means any.
+	MaxLease time.Duration
+	// MinHold is the shortest Config.Hold, and MaxHold the longest, where zero means any. The
+	// default of Config.Hold is MinHold at least.
+	MinHold, MaxHold time.Duration
 	// NoResults says that the result of a success is not kept: New wants Config.SeenOnly.
 	NoResults bool
 	// NoFailures says that a failure for good is not kept. [Permanent] then releases the claim,
@@ -42,6 +45,12 @@ func (l Limits) check(cfg *Config) error {
 		return &InputError{Field: "Config.Window",
 			Reason: fmt.Sprintf("is %v; its store has one window for all keys, %v",
 				cfg.Window, l.Window)}
+	case l.MaxLease != 0 && l.MaxLease < cfg.LeaseTTL:
+		return &InputError{Field: "Config.LeaseTTL",
+			Reason: fmt.Sprintf("is %v; its store is made for %v at most", cfg.LeaseTTL, l.MaxLease)}
+	case cfg.Hold < l.MinHold:
+		return &InputError{Field: "Config.Hold",
+			Reason: fmt.Sprintf("is %v; its store needs %v at least", cfg.Hold, l.MinHold)}
 	case l.MaxHold != 0 && l.MaxHold < cfg.Hold:
 		return &InputError{Field: "Config.Hold",
 			Reason: fmt.Sprintf("is %v; its store keeps what is unfinished for %v at most",

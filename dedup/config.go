@@ -44,48 +44,8 @@ type Config struct {
 
 	// Hold is how much longer than its lease, or after its release, an unfinished key
 	// keeps its attempt count and fence. It must exceed the longest retry backoff. At
-	// most ten years. Default: the larger of ten leases and one hour. With Leases it is at
-	// least HotWindow, and is raised to it.
+	// most ten years. Default: the larger of ten leases and one hour.
 	Hold time.Duration
-
-	// Leases keeps the claims, and for HotWindow the finished keys, in front of the store given
-	// to [New]. That store then keeps only records, for all of Window. So leases and recent
-	// records are in Redis, in about one round trip a call, and weeks of records in a database.
-	// A claim of a key that Leases does not know costs a Lookup of the store, unless Filter can
-	// prove that it would find nothing. An end is written to the store first, and is on record
-	// when the store has it: its row decides between two attempts that ended one key. Failures
-	// for good are kept by Leases alone.
-	//
-	// Two processes of one namespace must have the same Leases and the same store, or neither.
-	// A process that uses the store alone does not see the claims in Leases, and runs effects at
-	// the same time as their owners. So switch all processes at once, and wait for a LeaseTTL in
-	// between. Keys that the store holds as uncertain from before stay so until Mark or Forget.
-	// Completion.With is refused. Leases is any Store, a Redis with a record for each key best.
-	// A store that has a single window for all keys is refused.
-	//
-	// Default nil: the store keeps both.
-	Leases Store
-
-	// HotWindow is how long Leases remembers finished keys and their claims. Duplicates that
-	// arrive within it cost no request to the store. At least ten LeaseTTL, and less than Window.
-	// To raise it while a Filter is in use, unset the Filter in every process, raise HotWindow in
-	// every process, and set the Filter again: a process with the shorter HotWindow would break
-	// the promise that the Filter relies on. Required with Leases, and an error without.
-	HotWindow time.Duration
-
-	// Filter saves the Lookup of the store for keys that it can prove absent. It must be fed
-	// everything that the store holds, by whomever it was written: package bloom's Filter, that
-	// follows the store with Filter.Follow, is one. It must remember for Window. While the
-	// filter lags behind the store by HotWindow less a LeaseTTL and one percent, it proves no
-	// key new; that time includes the longest that a commit may hang. A program that writes to
-	// the store without going through Leases makes the filter wrong.
-	//
-	// It is asked only if Leases has a method Remembers() time.Duration, which returns how far
-	// back Leases certainly still has everything that was written to it. redisadapter's Store
-	// has it, with the amnesia guard. The filter is asked again after the claim was answered.
-	// It never decides that a key is a duplicate, and a second attempt is always looked up.
-	// Needs Leases. Default nil: the store is always asked.
-	Filter Filter
 
 	// Resolve finds out about an uncertain key: an attempt ended after [Danger] without
 	// saying how. It asks the downstream whether the effect has happened, best by the
@@ -124,10 +84,10 @@ type Config struct {
 	// InFlight at once. Default 1000.
 	MaxWaiters int
 
-	// StoreTimeout bounds one round trip to the store. With Leases it bounds one call, which may
-	// take up to three round trips. While the store is down, a claim fails after up to four
-	// StoreTimeouts and less than 100 ms of backoff. Default: a third of LeaseTTL, at most two
-	// seconds. It must be shorter than LeaseTTL.
+	// StoreTimeout bounds one round trip to the store. For two stores that are one (package
+	// layered) it bounds one call, which may take up to three round trips. While the store is
+	// down, a claim fails after up to four StoreTimeouts and less than 100 ms of backoff.
+	// Default: a third of LeaseTTL, at most two seconds. It must be shorter than LeaseTTL.
 	StoreTimeout time.Duration
 
 	// ResultLimit bounds a stored result in bytes. A larger one is not kept: the key is
@@ -233,7 +193,7 @@ func (c Config) complete() (Config, error) {
 	case c.Mode > FailOpen:
 		return c, bad("Mode", "is %d; Enforce, Observe and FailOpen are known", c.Mode)
 	}
-	return c, c.completeLayers()
+	return c, nil
 }
 
 func (c *Config) setDefaults() {

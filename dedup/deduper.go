@@ -45,16 +45,14 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	if err := checkStore("Store", store); err != nil {
 		return nil, err
 	}
+	limits, anyHold := LimitsOf(store), cfg.Hold == 0
 	cfg, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Leases != nil {
-		if store, err = newLayered(store, &cfg); err != nil {
-			return nil, err
-		}
+	if anyHold {
+		cfg.Hold = max(cfg.Hold, limits.MinHold)
 	}
-	limits := LimitsOf(store)
 	if limits.NoResults && !cfg.SeenOnly {
 		return nil, &InputError{Field: "Config.SeenOnly",
 			Reason: "is not set, and the store keeps no results"}

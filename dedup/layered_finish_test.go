@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 )
 
 // writes lists what was written to either store, in order.
@@ -266,8 +267,8 @@ func TestLayeredLookupAndForget(t *testing.T) {
 // A cache in another process is emptied by either store's Forget.
 func TestLayeredForgets(t *testing.T) {
 	leases, records := steady{dedup.Memory(100)}, dedup.Memory(100)
-	store, err := dedup.NewLayered(records,
-		dedup.Config{Leases: leases, HotWindow: hot, LeaseTTL: hotLease})
+	cfg := layered.Config{HotWindow: hot, LeaseTTL: hotLease}
+	store, err := layered.New(leases, records, cfg)
 	require.NoError(t, err)
 	teller, ok := store.(dedup.ForgetCounter)
 	require.True(t, ok, "it does not tell")
@@ -279,7 +280,7 @@ func TestLayeredForgets(t *testing.T) {
 		seen[n] = true
 		s.Forget(t.Context(), []dedup.ID{{1}}, time.Minute)
 	}
-	store, err = dedup.NewLayered(hook(), dedup.Config{Leases: leases})
+	store, err = layered.New(leases, hook(), cfg)
 	require.NoError(t, err)
 	_, ok = store.(dedup.ForgetCounter)
 	assert.False(t, ok, "it tells of one store alone")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 )
 
 const (
@@ -92,6 +93,9 @@ type layers struct {
 	records *hooked
 	filter  *exact
 	told    journal
+	untold  bool // leases do not say what they remember
+	// unfiltered: cold is always asked
+	unfiltered bool
 }
 
 func newLayers(t *testing.T) *layers {
@@ -103,13 +107,29 @@ func newLayers(t *testing.T) *layers {
 // deduper is one process.
 func (l *layers) deduper(change func(*dedup.Config)) *dedup.Deduper {
 	l.t.Helper()
-	return newDeduper(l.t, l.records, func(c *dedup.Config) {
-		c.Window, c.LeaseTTL, c.HotWindow = 1000*time.Hour, hotLease, hot
-		c.Leases, c.Filter, c.Observer = l.leases, l.filter, l.told.observer()
+	return newDeduper(l.t, l.store(), func(c *dedup.Config) {
+		c.Window, c.LeaseTTL, c.Observer = 1000*time.Hour, hotLease, l.told.observer()
 		if change != nil {
 			change(c)
 		}
 	})
+}
+
+// store is what a process has.
+func (l *layers) store() dedup.Store {
+	l.t.Helper()
+	var front dedup.Store = l.leases
+	if l.untold {
+		front = l.leases.hooked
+	}
+	cfg := layered.Config{HotWindow: hot, LeaseTTL: hotLease, Filter: l.filter,
+		Observer: l.told.observer()}
+	if l.unfiltered {
+		cfg.Filter = nil
+	}
+	store, err := layered.New(front, l.records, cfg)
+	require.NoError(l.t, err)
+	return store
 }
 
 // forgetCalls begins to count anew.

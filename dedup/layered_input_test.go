@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 )
 
 // oneWindow is a store like Redis in a compact layout.
@@ -17,65 +18,63 @@ func (oneWindow) Limits() dedup.Limits { return dedup.Limits{Window: time.Hour} 
 // Each row is a configuration with which two processes, or two stores, would not agree on what
 // is remembered, or a filter that would be asked for nothing.
 func TestNewRefusesBadLayers(t *testing.T) {
-	store := hook()
+	cold := hook()
 	for name, row := range map[string]struct {
+		hot    dedup.Store
+		cold   dedup.Store
 		field  string
-		change func(*dedup.Config)
+		change func(*layered.Config)
 	}{
-		"filter without leases": {"Filter", func(c *dedup.Config) {
-			c.Leases, c.HotWindow = nil, 0
-		}},
-		"nil filter of its type": {"Filter", func(c *dedup.Config) {
+		"nil filter of its type": {field: "layered.Config.Filter", change: func(c *layered.Config) {
 			c.Filter = (*exact)(nil)
 		}},
-		"hot window without leases": {"HotWindow", func(c *dedup.Config) {
-			c.Leases, c.Filter = nil, nil
+		"no hot window": {field: "layered.Config.HotWindow", change: func(c *layered.Config) {
+			c.HotWindow = 0
 		}},
-		"no hot window": {"HotWindow", func(c *dedup.Config) { c.HotWindow = 0 }},
-		"negative hot window": {"HotWindow", func(c *dedup.Config) {
-			c.HotWindow = -time.Hour
+		"negative hot window": {field: "layered.Config.HotWindow",
+			change: func(c *layered.Config) { c.HotWindow = -time.Hour }},
+		"hot window of nine leases": {field: "layered.Config.HotWindow",
+			change: func(c *layered.Config) { c.HotWindow = 10*c.LeaseTTL - 1 }},
+		"no lease": {field: "layered.Config.LeaseTTL", change: func(c *layered.Config) {
+			c.LeaseTTL = 0
 		}},
-		"hot window of nine leases": {"HotWindow", func(c *dedup.Config) {
-			c.HotWindow = 10*c.LeaseTTL - 1
-		}},
-		"hot window of the window": {"HotWindow", func(c *dedup.Config) {
-			c.HotWindow = c.Window
-		}},
-		"nil leases of their type": {"Leases", func(c *dedup.Config) {
-			c.Leases = (*pointerStore)(nil)
-		}},
-		"leases that are the store": {"Leases", func(c *dedup.Config) { c.Leases = store }},
-		"leases with a window": {"Leases", func(c *dedup.Config) {
-			c.Leases = oneWindow{hook()}
-		}},
-		"results that leases lose": {"SeenOnly", func(c *dedup.Config) {
-			c.Leases = &noFailures{hook()}
-		}},
-		"window that leases are not": {"Window", func(c *dedup.Config) { c.Window = -1 }},
+		"a short hold":      {hot: &fixed{Store: hook(), hold: time.Minute}, field: "layered.Config.HotWindow"},
+		"nil hot of a type": {hot: (*pointerStore)(nil), field: "Hot"},
+		"nil cold":          {cold: (*pointerStore)(nil), field: "Cold"},
+		"one store":         {hot: cold, field: "Hot"},
+		"hot with a window": {hot: oneWindow{hook()}, field: "Hot"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := dedup.Config{
-				Namespace: "test", Window: 24 * time.Hour, LeaseTTL: time.Minute,
-				Leases: hook(), HotWindow: time.Hour, Filter: &exact{store: store},
+			cfg := layered.Config{HotWindow: time.Hour, LeaseTTL: time.Minute,
+				Filter: &exact{store: cold}}
+			if row.change != nil {
+				row.change(&cfg)
 			}
-			row.change(&cfg)
-			d, err := dedup.New(store, cfg)
-			wantInput(t, err, "Config."+row.field)
-			require.Nil(t, d, "a Deduper beside the error")
-			require.Equal(t, 0, store.count())
+			if row.hot == nil {
+				row.hot = hook()
+			}
+			if row.cold == nil {
+				row.cold = cold
+			}
+			store, err := layered.New(row.hot, row.cold, cfg)
+			wantInput(t, err, row.field)
+			require.Nil(t, store, "a store beside the error")
+			require.Equal(t, 0, cold.count())
 		})
 	}
+}
+
+// Results that one of the two does not keep are kept by neither.
+func TestLayeredResultsThatHotLoses(t *testing.T) {
+	store, err := layered.New(&noFailures{hook()}, hook(),
+		layered.Config{HotWindow: time.Hour, LeaseTTL: time.Minute})
+	require.NoError(t, err)
+	_, err = dedup.New(store, dedup.Config{Namespace: "test", Window: 24 * time.Hour,
+		LeaseTTL: time.Minute})
+	wantInput(t, err, "Config.SeenOnly")
 }
 
 // noFailures keeps nothing of a finished key but that it is done.
 type noFailures struct{ *hooked }
 
 func (noFailures) Limits() dedup.Limits { return dedup.Limits{NoResults: true, NoFailures: true} }
-
-func TestNewRefusesLeasesWithoutCapacity(t *testing.T) {
-	_, err := dedup.New(hook(), dedup.Config{
-		Namespace: "test", Window: 24 * time.Hour, LeaseTTL: time.Minute, Leases: dedup.Memory(0),
-		HotWindow: time.Hour,
-	})
-	wantInput(t, err, "capacity")
-}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/layered"
 )
 
 // steady are leases that never lose anything.
@@ -28,10 +29,9 @@ func TestLayeredKeepsTheContract(t *testing.T) {
 	deduptest.Run(t, deduptest.Harness{Lease: lease, WalkSteps: 100,
 		New: func(t testing.TB) dedup.Store {
 			records := dedup.Memory(1 << 16)
-			store, err := dedup.NewLayered(records, dedup.Config{
-				Leases: steady{dedup.Memory(1 << 16)}, HotWindow: time.Hour, LeaseTTL: lease,
-				Filter: &exact{store: records},
-			})
+			store, err := layered.New(steady{dedup.Memory(1 << 16)}, records,
+				layered.Config{HotWindow: time.Hour, LeaseTTL: lease,
+					Filter: &exact{store: records}})
 			require.NoError(t, err)
 			return store
 		}})

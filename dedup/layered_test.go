@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 )
 
 // The filter saves lookups: a new key costs none, and no other request but its claim.
@@ -22,11 +23,8 @@ func TestLayeredSavesLookups(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLayers(t)
-				d := l.deduper(func(c *dedup.Config) {
-					if !row.filter {
-						c.Filter = nil
-					}
-				})
+				l.unfiltered = !row.filter
+				d := l.deduper(nil)
 				var reqs []dedup.Request
 				for n := range 100 {
 					reqs = append(reqs, keyed(fmt.Sprint(n)))
@@ -130,13 +128,28 @@ func TestLayeredCrashBetweenTheEnds(t *testing.T) {
 	}
 }
 
-// A hold that is shorter than the hot window would have leases forget a claim that the filter is
-// still behind of.
+// A hold that is shorter than the hot window would have hot forget a claim that the filter is still
+// behind of.
 func TestLayeredHoldCoversTheHotWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
 		l.filter.lags(hot / 2)
-		d := l.deduper(func(c *dedup.Config) { c.Hold = time.Second })
+		cfg := dedup.Config{Namespace: "test", Window: 1000 * time.Hour, LeaseTTL: hotLease}
+		cfg.Hold = hot - 1
+		_, err := dedup.New(l.store(), cfg)
+		wantInput(t, err, "Config.Hold")
+		cfg.Hold, cfg.LeaseTTL = 0, hotLease+1
+		_, err = dedup.New(l.store(), cfg)
+		wantInput(t, err, "Config.LeaseTTL")
+		store, err := layered.New(hook(), hook(), layered.Config{HotWindow: 6 * time.Hour,
+			LeaseTTL: hotLease})
+		require.NoError(t, err)
+		cfg.LeaseTTL = hotLease
+		assert.Equal(t, 6*time.Hour, newDeduper(t, store, func(c *dedup.Config) {
+			*c = cfg
+		}).Config().Hold)
+
+		d := l.deduper(nil)
 		c := acquire(t, d, "k")
 		l.crashes(true)
 		complete(t, c)
@@ -156,8 +169,8 @@ func TestLayeredAfterALoss(t *testing.T) {
 		reason  string
 	}{
 		// Of what was remembered before the loss nothing is.
-		"at once":       {ended + time.Second, 0, "leases_forgot"},
-		"a lease later": {flushed + hotLease, 0, "leases_forgot"},
+		"at once":       {ended + time.Second, 0, "hot_forgot"},
+		"a lease later": {flushed + hotLease, 0, "hot_forgot"},
 		"the scan began before the end": {20 * time.Minute,
 			20*time.Minute - ended + time.Second, "expired"},
 		"the scan began just after the end": {20 * time.Minute,
@@ -200,7 +213,7 @@ func TestLayeredLossDuringTheClaim(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		l.leases.setBefore(only("Claim", func(call) error { l.leases.flush(); return nil }))
 		require.Equal(t, dedup.Duplicate, claim(t, d, "k").Outcome)
-		l.wantVerdict("unknown", "leases_forgot", 0, dedup.Duplicate)
+		l.wantVerdict("unknown", "hot_forgot", 0, dedup.Duplicate)
 	})
 }
 
@@ -208,9 +221,10 @@ func TestLayeredLossDuringTheClaim(t *testing.T) {
 func TestLayeredLeasesThatDoNotTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLayers(t)
-		d := l.deduper(func(c *dedup.Config) { c.Leases = l.leases.hooked })
+		l.untold = true
+		d := l.deduper(nil)
 		l.once(d, "k")
-		l.wantVerdict("unknown", "leases_unknown", 0, dedup.Acquired)
+		l.wantVerdict("unknown", "hot_unknown", 0, dedup.Acquired)
 		assert.Equal(t, 1, l.records.count("Lookup"))
 		assert.Equal(t, 0, l.filter.asked)
 	})

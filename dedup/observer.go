@@ -31,7 +31,7 @@ type Observer struct {
 	// FailedOpen: the effect runs without a claim, as the mode [FailOpen] allows. The fields
 	// are those of Claimed.
 	FailedOpen func(Event)
-	// Filtered: a claim was answered by stores that have Config.Filter in front. Verdict,
+	// Filtered: a claim was answered by two stores with a filter: see package layered. Verdict,
 	// Reason, Saved and Outcome are set; a maybe that became Acquired was a false positive.
 	Filtered func(Event)
 	// FilterState: the filter has rotated, grown, become saturated, or lost or gained its

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 )
 
 // fixed is a store with one window for all keys, and a longest hold, that refuses ends with
@@ -42,18 +43,20 @@ func TestNewRefusesTheWindowOfItsStore(t *testing.T) {
 			field: "Config.Hold"},
 		"layers, leases' hold": {store: &fixed{hold: day}, leases: &fixed{hold: time.Hour},
 			field: "Config.Hold"},
-		"layers, leases' alone": {store: &fixed{}, leases: &fixed{window: day},
-			field: "Config.Leases"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := dedup.Config{Namespace: "test", Window: day, Hold: 2 * time.Hour,
 				LeaseTTL: time.Minute}
 			row.store.Store = dedup.Memory(10)
+			var store dedup.Store = row.store
 			if row.leases != nil {
 				row.leases.Store = dedup.Memory(10)
-				cfg.Leases, cfg.HotWindow = row.leases, time.Hour
+				var err error
+				store, err = layered.New(row.leases, row.store,
+					layered.Config{HotWindow: time.Hour, LeaseTTL: time.Minute})
+				require.NoError(t, err)
 			}
-			_, err := dedup.New(row.store, cfg)
+			_, err := dedup.New(store, cfg)
 			if row.field == "" {
 				require.NoError(t, err)
 				return

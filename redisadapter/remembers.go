@@ -27,7 +27,7 @@ func (m *memory) lapsed() {
 //
 // Losses are noticed with a batch of claims that wins some, so ask after that was answered.
 // What was lost before this process began counts only if it is not acknowledged yet. It asks
-// nobody; this is the method that dedup.Config.Leases with a Filter looks for.
+// nobody; this is the method that package layered with a Filter looks for.
 func (s *Store) Remembers() time.Duration {
 	m := &s.guard.memory
 	if !s.guard.on() || m.evict.Load() {

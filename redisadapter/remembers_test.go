@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -102,14 +103,12 @@ func TestLeasesNeedARecordForEachKey(t *testing.T) {
 		_, client := redistest.Mini(t)
 		leases, err := redisadapter.New(t.Context(), client, layoutOptions("ow", layout))
 		must(t, err)
-		_, err = dedup.New(dedup.Memory(100), dedup.Config{
-			Namespace: "n", Window: 24 * time.Hour, LeaseTTL: time.Minute, Leases: leases,
-			HotWindow: time.Hour, SeenOnly: layout == redisadapter.Compact,
-		})
+		_, err = layered.New(leases, dedup.Memory(100), layered.Config{HotWindow: time.Hour,
+			LeaseTTL: time.Minute})
 		if leases.Shards() == 0 {
 			must(t, err)
 		} else {
-			wantInput(t, err, "Config.Leases")
+			wantInput(t, err, "Hot")
 		}
 	}
 }

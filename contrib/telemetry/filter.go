@@ -28,7 +28,7 @@ const (
 // else's may have any word.
 var reasonNames = []string{
 	"none", "loading", "not_covered", "expired", "lost", "shared", "saturated", "other_key",
-	"leases_unknown", "leases_forgot", other,
+	"hot_unknown", "hot_forgot", other,
 }
 
 func reasonName(reason string) string {

@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -119,11 +120,12 @@ func (e *env) newLayers(ctx context.Context, s *harness.Setup, filter bool) *lay
 	client := server.NewClient(s, e.redis.Addr, 0, 0)
 	o := redisadapter.Options{Prefix: name, Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour}
 	must.Do(redisadapter.Boot(ctx, client, o))
-	cfg.Leases, cfg.HotWindow = must.Get(redisadapter.New(ctx, client, o)), 6*time.Hour
+	layers := layered.Config{HotWindow: 6 * time.Hour, LeaseTTL: cfg.LeaseTTL}
 	if filter {
-		cfg.Filter = l.records.filter
+		layers.Filter = l.records.filter
 	}
-	l.Deduper = work.Open(s, l.records, cfg)
+	store := must.Get(layered.New(must.Get(redisadapter.New(ctx, client, o)), l.records, layers))
+	l.Deduper = work.Open(s, store, cfg)
 	return l
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
@@ -332,10 +333,13 @@ func (s *service) openCheckout(ctx context.Context, traffic *sync.WaitGroup) *de
 			},
 		})
 	})
-	return s.deduper(records, dedup.Config{
-		Namespace: "checkout", Leases: leases, HotWindow: 30 * time.Second, Filter: filter,
-		CacheBytes: 1 << 20, Observer: s.checkout.Observer(),
-	})
+	store, err := layered.New(leases, records, layered.Config{HotWindow: 30 * time.Second,
+		LeaseTTL: lease, Filter: filter, Observer: s.checkout.Observer()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.deduper(store, dedup.Config{Namespace: "checkout", CacheBytes: 1 << 20,
+		Observer: s.checkout.Observer()})
 }
 
 // call is a request of a client, which comes again when its answer is lost, and now and then twice

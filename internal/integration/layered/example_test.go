@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -55,12 +56,17 @@ func Example() {
 		log.Print(err)
 	}()
 
-	orders, err := dedup.New(records, dedup.Config{
-		Namespace: "orders", Window: window, LeaseTTL: 30 * time.Second,
-		Leases: leases, HotWindow: 6 * time.Hour, Filter: filter,
+	store, err := layered.New(leases, records, layered.Config{
+		HotWindow: 6 * time.Hour, LeaseTTL: 30 * time.Second, Filter: filter,
 		Observer: dedup.Observer{Filtered: func(e dedup.Event) {
 			log.Print(e.Verdict, e.Reason, e.Saved)
 		}},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	orders, err := dedup.New(store, dedup.Config{
+		Namespace: "orders", Window: window, LeaseTTL: 30 * time.Second,
 	})
 	if err != nil {
 		log.Fatal(err)

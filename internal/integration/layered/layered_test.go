@@ -57,7 +57,7 @@ func TestLayers(t *testing.T) {
 			}
 			s.pause.Unlock()
 			s.until("the loss is noticed", func(*process) bool {
-				return s.total("leases_forgot") > 0
+				return s.total("hot_forgot") > 0
 			})
 			saved = s.saved()
 			s.until("lookups are saved after it", func(p *process) bool {
@@ -201,7 +201,7 @@ func (s *stream) check() {
 	}
 	s.t.Logf("%d messages, %d doubled, %d under leases that may have lapsed; %d lookups saved, %d maybe, %d behind, %d after the loss",
 		len(s.effects), doubled, len(s.excused), s.saved(), asked, s.total("expired"),
-		s.total("leases_forgot"))
+		s.total("hot_forgot"))
 	if len(s.effects)-len(s.excused) < 20 || asked == 0 {
 		s.t.Error("nothing is shown: the machine is too slow")
 	}

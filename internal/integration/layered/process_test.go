@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -82,10 +83,15 @@ func start(t *testing.T, client redis.UniversalClient, records *sqladapter.Store
 	}
 	follow(t, filter, records, stalled)
 	p := &process{}
-	p.d, err = dedup.New(records, dedup.Config{
-		Namespace: "orders", Window: window, LeaseTTL: lease, StoreTimeout: lease * 9 / 10,
-		Leases: dying{leases}, HotWindow: hot, Filter: filter,
+	store, err := layered.New(dying{leases}, records, layered.Config{
+		HotWindow: hot, LeaseTTL: lease, Filter: filter,
 		Observer: dedup.Observer{Filtered: p.filtered},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.d, err = dedup.New(store, dedup.Config{
+		Namespace: "orders", Window: window, LeaseTTL: lease, StoreTimeout: lease * 9 / 10,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -50,7 +51,7 @@ func init() { // the table refers to functions that refer to it
 			open: overRedis(redisadapter.Full, false)},
 		"asked": {level: "asked", store: "redis, full", needs: needRedis, open: asked},
 		"layered": {level: "claimed", store: "leases in redis, records in postgres",
-			needs: needRedis | needPostgres, open: layered},
+			needs: needRedis | needPostgres, open: twoLayers},
 		"postgres": {
 			level: "atomic", store: "postgres", needs: needPostgres, atomic: true,
 			open: inTransaction(onPostgres),
@@ -231,8 +232,8 @@ func (w *worker) had(key string) (had bool, err error) {
 	return had, err
 }
 
-// layered has leases in Redis in front of records in PostgreSQL.
-func layered(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
+// twoLayers has leases in Redis in front of records in PostgreSQL.
+func twoLayers(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
 	client := w.client()
 	leases, err := w.redisStore(ctx, client, redisadapter.Full)
 	if err != nil {
@@ -248,9 +249,14 @@ func layered(ctx context.Context, w *worker) (handle, func(context.Context) erro
 		return nil, nil, err
 	}
 	cfg := w.config()
-	cfg.Leases, cfg.HotWindow, cfg.StoreTimeout = &recorder{Store: leases, w: w}, 10*time.Minute,
-		w.cfg.Lease*2/3
-	d, err := dedup.New(&recorder{Store: records, w: w, behind: true}, cfg)
+	cfg.StoreTimeout = w.cfg.Lease * 2 / 3
+	store, err := layered.New(&recorder{Store: leases, w: w},
+		&recorder{Store: records, w: w, behind: true},
+		layered.Config{HotWindow: 10 * time.Minute, LeaseTTL: cfg.LeaseTTL})
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := dedup.New(store, cfg)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,251 @@
+// Package layered makes one [dedup.Store] of two: a hot one with the claims and the recently
+// finished keys, and a cold one with all that have succeeded. Redis in front of PostgreSQL is the
+// usual pair. A filter such as package bloom's saves the lookups of new keys in the cold store.
+package layered
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Config says how two stores are one. HotWindow and LeaseTTL have no default.
+type Config struct {
+	// HotWindow is how long the hot store remembers finished keys and their claims. Duplicates
+	// that come later are found in the cold one. It is at least ten LeaseTTLs, and shorter than
+	// the Window of the Dedupers.
+	//
+	// To raise it while a Filter is in use, unset the Filter in every process, raise HotWindow in
+	// every process, and set the Filter again: a process with the shorter HotWindow would break
+	// the promise that the Filter relies on.
+	HotWindow time.Duration
+	// LeaseTTL is that of the Dedupers over the store, or longer.
+	LeaseTTL time.Duration
+	// Filter saves the Lookup of the cold store for keys that it can prove absent. It must be fed
+	// everything that the cold store holds, by whomever it was written: package bloom's Filter,
+	// which follows the store with Filter.Follow, is one. It must remember for the Window of the
+	// Dedupers. While the filter lags behind the store by HotWindow less a LeaseTTL and one
+	// percent, it proves no key new; that time includes the longest that a commit may hang. A
+	// program that writes to the cold store without the hot one makes the filter wrong.
+	//
+	// It is asked only if the hot store has a method Remembers() time.Duration, which returns how
+	// far back it certainly still has everything that was written to it. redisadapter's Store
+	// has it, with the amnesia guard. The filter is asked again after the claim was answered. It
+	// never decides that a key is a duplicate, and a second attempt is always looked up. Default
+	// nil: the cold store is always asked.
+	Filter Filter
+	// Observer gets Filtered and FilterState. Its other hooks are those of a Deduper.
+	Observer dedup.Observer
+}
+
+// minLeases is how many leases a hot window has at least. A record may reach the cold store late by
+// a lease, and that must be little compared with the window.
+const minLeases = 10
+
+// New returns a store made of hot and cold. hot is any store with a window for each key, a Redis in
+// the layout Full best; cold is mostly sqladapter's Store. The error is an [*dedup.InputError] for
+// a bad field of cfg, a nil store, twice the same one, and a hot store that cannot remember for
+// HotWindow.
+//
+// A claim of a key that hot does not know costs a Lookup in cold, unless the Filter can prove that
+// there is no record. Success is written to cold, and then to hot for HotWindow. Releases and
+// failures for good are kept by hot alone, for as long as the Deduper asks for. Completion.With is
+// refused.
+//
+// All processes of one namespace must have the same two stores, or neither of them layered. A
+// process that uses cold alone does not see the claims in hot, and runs effects at the same time as
+// others. A claim that hot loses is as lost as in that store alone; a success is still in cold.
+func New(hot, cold dedup.Store, cfg Config) (dedup.Store, error) {
+	if err := cfg.check(hot, cold); err != nil {
+		return nil, err
+	}
+	l := &layers{hot: hot, cold: cold, warmFor: cfg.HotWindow, lease: cfg.LeaseTTL}
+	if cfg.Filter != nil {
+		l.stage = newFilterStage(hot, &cfg)
+	}
+	a, ok1 := hot.(dedup.ForgetCounter)
+	b, ok2 := cold.(dedup.ForgetCounter)
+	if ok1 && ok2 {
+		return &forgetting{l, a, b}, nil
+	}
+	return l, nil
+}
+
+func (c *Config) check(hot, cold dedup.Store) error {
+	bad := func(field, format string, args ...any) error {
+		return &dedup.InputError{Field: field, Reason: fmt.Sprintf(format, args...)}
+	}
+	limits := dedup.LimitsOf
+	switch {
+	case isNil(hot):
+		return bad("Hot", "is nil")
+	case isNil(cold):
+		return bad("Cold", "is nil")
+	case same(hot, cold):
+		return bad("Hot", "is the cold store itself")
+	case limits(hot).Window != 0:
+		return bad("Hot",
+			"has one window for all keys, and two are needed: HotWindow and the Window of the Dedupers")
+	case c.LeaseTTL <= 0:
+		return bad("layered.Config.LeaseTTL", "is %v; it must be positive", c.LeaseTTL)
+	case c.HotWindow < minLeases*c.LeaseTTL:
+		return bad("layered.Config.HotWindow", "is %v; at least %d LeaseTTLs (%v) are needed",
+			c.HotWindow, minLeases, minLeases*c.LeaseTTL)
+	case limits(hot).MaxHold != 0 && limits(hot).MaxHold < c.HotWindow:
+		return bad("layered.Config.HotWindow",
+			"is %v; the hot store keeps what is unfinished for %v at most", c.HotWindow,
+			limits(hot).MaxHold)
+	case c.Filter != nil && isNil(c.Filter):
+		return bad("layered.Config.Filter", "is a nil %T", c.Filter)
+	}
+	return nil
+}
+
+// isNil reports whether an interface is nil, or holds a nil of its type.
+func isNil(value any) bool {
+	switch v := reflect.ValueOf(value); v.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Pointer, reflect.Map, reflect.Func, reflect.Slice, reflect.Chan:
+		return v.IsNil()
+	}
+	return false
+}
+
+// same reports whether two stores are one.
+func same(a, b dedup.Store) bool {
+	t := reflect.TypeOf(a)
+	return t.Kind() == reflect.Pointer && t == reflect.TypeOf(b) && a == b
+}
+
+// layers is one [dedup.Store] made of two. hot keeps every claim, and for the hot window the
+// finished keys. cold keeps the keys that succeeded for all of their window.
+//
+// The two must agree on the order of their writes. An end goes to cold first: should the process
+// die in between, the claim lapses, the next one is a second attempt, and second attempts look into
+// cold. A record is written to cold less than a lease after hot learned of its key; a later one is
+// written to hot first. So a record of a key that hot has forgotten was written at least the hot
+// window less a lease ago, and a filter that lags by less has it.
+type layers struct {
+	hot, cold      dedup.Store
+	warmFor, lease time.Duration // Config.HotWindow and LeaseTTL
+	stage          *filterStage  // nil: cold is always asked
+}
+
+// forgetting is two layers of which both count what is forgotten, for caches.
+type forgetting struct {
+	*layers
+	hot, cold dedup.ForgetCounter
+}
+
+// Limits are those of both, and that hot has to remember all that is written to it for the hot
+// window. It has no window of its own.
+func (l *layers) Limits() dedup.Limits {
+	limits, hot := dedup.LimitsOf(l.cold), dedup.LimitsOf(l.hot)
+	limits.MinHold, limits.MaxLease = l.warmFor, l.lease
+	if limits.MaxHold == 0 || hot.MaxHold != 0 && hot.MaxHold < limits.MaxHold {
+		limits.MaxHold = hot.MaxHold
+	}
+	limits.NoResults = limits.NoResults || hot.NoResults
+	limits.NoFailures = limits.NoFailures || hot.NoFailures
+	return limits
+}
+
+// Forgets is another number when that of either store is.
+func (l *forgetting) Forgets(ctx context.Context) (uint64, error) {
+	a, err := l.hot.Forgets(ctx)
+	if err != nil {
+		return 0, err
+	}
+	b, err := l.cold.Forgets(ctx)
+	return a*0x9e3779b97f4a7c15 ^ bits.RotateLeft64(b, 31), err
+}
+
+// Renew implements [dedup.Store]: claims are in hot alone, and so is danger, for all of its window.
+func (l *layers) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	return l.hot.Renew(ctx, renewals)
+}
+
+// Lookup implements [dedup.Store]. Recently finished keys are in hot, all that succeeded are in
+// cold, and unfinished keys are in hot again.
+func (l *layers) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+	answers := answered(l.hot.Lookup(ctx, ids), len(ids))
+	var rest []dedup.ID
+	var at []int
+	for i := range answers {
+		if ans := &answers[i]; ans.Err == nil && !done(ans.Record.State) {
+			rest, at = append(rest, ids[i]), append(at, i)
+		}
+	}
+	if len(rest) == 0 {
+		return answers
+	}
+	for n, found := range answered(l.cold.Lookup(ctx, rest), len(rest)) {
+		ans := &answers[at[n]]
+		if found.Err != nil || done(found.Record.State) || ans.Record.State == dedup.StateAbsent {
+			*ans = found
+		}
+	}
+	return answers
+}
+
+// Forget implements [dedup.Store]. The record in cold goes first: as long as the hot record
+// answers, nobody runs a key that is only half forgotten. After an error the record in cold may
+// be gone; forgetting again is harmless.
+func (l *layers) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	errs := make([]error, len(ids))
+	var todo []dedup.ID
+	var at []int
+	for i, ans := range answered(l.hot.Lookup(ctx, ids), len(ids)) {
+		switch {
+		case ans.Err != nil:
+			errs[i] = ans.Err
+		case ans.Record.State == dedup.StateInProgress && ans.Record.Remaining > 0:
+			errs[i] = dedup.ErrInFlight
+		default:
+			todo, at = append(todo, ids[i]), append(at, i)
+		}
+	}
+	for _, store := range []dedup.Store{l.cold, l.hot} {
+		if len(todo) == 0 {
+			break
+		}
+		todo, at = forgetIn(ctx, store, todo, at, hold, errs)
+	}
+	return errs
+}
+
+// forgetIn forgets ids, notes what went wrong in errs[at], and returns what is left.
+func forgetIn(ctx context.Context, store dedup.Store, ids []dedup.ID, at []int, hold time.Duration,
+	errs []error) (todo []dedup.ID, left []int) {
+	found := store.Forget(ctx, ids, hold)
+	if len(found) != len(ids) {
+		found = make([]error, len(ids))
+		for i := range found {
+			found[i] = dedup.ErrUnknown
+		}
+	}
+	for n, err := range found {
+		if errs[at[n]] = err; err == nil {
+			todo, left = append(todo, ids[n]), append(left, at[n])
+		}
+	}
+	return todo, left
+}
+
+// answered makes a store that breaks its contract harmless: nothing is known of its items.
+func answered(answers []dedup.Answer, want int) []dedup.Answer {
+	if len(answers) == want {
+		return answers
+	}
+	return slices.Repeat([]dedup.Answer{{Err: fmt.Errorf("%w: store gave %d answers for %d items",
+		dedup.ErrUnknown, len(answers), want)}}, want)
+}
+
+// done reports whether a key has reached its end.
+func done(s dedup.State) bool { return s == dedup.StateSucceeded || s == dedup.StateFailed }

@@ -1,0 +1,175 @@
+package layered
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// The opinions on a claim, as an Observer is told.
+const (
+	opinionNew     = "new"
+	opinionMaybe   = "maybe"
+	opinionUnknown = "unknown"
+
+	// Reasons of this package why nothing is known. A filter has its own.
+	reasonUntold = "hot_unknown" // hot does not say what it remembers
+	reasonForgot = "hot_forgot"  // it has lost too much recently
+)
+
+// toldEvery is how often claims have the state of the filter told.
+const toldEvery = time.Minute
+
+// filterStage is the filter in front of a store that keeps records, and what is known of it.
+type filterStage struct {
+	filter    Filter
+	remembers func() time.Duration // of hot; nil: it does not say
+	wrong     func(n int)
+	state     func() (fill, estimated, observed float64, reason string) // nil: it does not say
+	observer  *dedup.Observer
+	hot       time.Duration
+	lease     time.Duration
+	made      time.Time
+	told      atomic.Int64 // when the state was told, since made
+}
+
+// opinion on one key.
+type opinion struct {
+	fresh  bool   // it is certainly in no record
+	reason string // else why it may be in one; opinionMaybe when the filter has its bits
+	saved  bool
+}
+
+func newFilterStage(hot dedup.Store, cfg *Config) *filterStage {
+	f := &filterStage{filter: cfg.Filter, wrong: func(int) {}, observer: &cfg.Observer,
+		hot: cfg.HotWindow, lease: cfg.LeaseTTL, made: time.Now()}
+	if l, ok := hot.(interface{ Remembers() time.Duration }); ok {
+		f.remembers = l.Remembers
+	}
+	if w, ok := cfg.Filter.(interface{ Wrong(n int) }); ok {
+		f.wrong = w.Wrong
+	}
+	hook := cfg.Observer.FilterState
+	if hook == nil {
+		return f
+	}
+	if s, ok := cfg.Filter.(interface {
+		State() (fill, estimated, observed float64, reason string)
+	}); ok {
+		f.state = s.State
+	}
+	if s, ok := cfg.Filter.(interface {
+		OnState(fn func(fill, estimated, observed float64, reason string))
+	}); ok {
+		s.OnState(func(fill, estimated, observed float64, reason string) {
+			hook(dedup.Event{Fill: fill, Estimated: estimated, Observed: observed, Reason: reason})
+		})
+	}
+	return f
+}
+
+// behind is how far the filter may lag behind the writes to the store. Hot remembers a key
+// for the hot window after the last write to it, unless it has lost data since; and a record
+// is sent to the store within a lease of that write. So the record of a key that hot does
+// not know was sent longer ago than this, or not at all. Zero and less is never.
+func (f *filterStage) behind() (time.Duration, string) {
+	if f.remembers == nil {
+		return 0, reasonUntold
+	}
+	kept := min(f.hot, f.remembers())
+	return kept - f.lease - drift(kept), reasonForgot
+}
+
+// drift is what two clocks may differ by in the course of d: 1 %, and 2 ms for timers.
+func drift(d time.Duration) time.Duration { return d/100 + 2*time.Millisecond }
+
+// ask is what can be said of the keys now.
+func (f *filterStage) ask(reqs []dedup.ClaimRequest) []opinion {
+	if f == nil {
+		return nil
+	}
+	opinions := make([]opinion, len(reqs))
+	behind, reason := f.behind()
+	for i := range reqs {
+		opinions[i] = f.judge(reqs[i].ID, behind, reason)
+	}
+	return opinions
+}
+
+func (f *filterStage) judge(id dedup.ID, behind time.Duration, reason string) opinion {
+	if behind <= 0 {
+		return opinion{reason: reason}
+	}
+	absent, why := f.filter.Absent(id, behind)
+	return opinion{fresh: absent, reason: why}
+}
+
+// askAgain looks once more at the keys that are about to be granted as new. The answer from
+// before the claim is about a time before it: meanwhile hot has forgotten more records,
+// and may have lost data.
+func (f *filterStage) askAgain(reqs []dedup.ClaimRequest, answers []dedup.Answer,
+	opinions []opinion) {
+	if f == nil {
+		return
+	}
+	behind, reason := f.behind()
+	for i := range opinions {
+		if v := &opinions[i]; v.fresh && first(&answers[i]) {
+			*v = f.judge(reqs[i].ID, behind, reason)
+		}
+	}
+}
+
+// first reports whether a claim was won of a key that hot knows nothing of. Anything else
+// may have been tried before, and have come as far as its record.
+func first(ans *dedup.Answer) bool {
+	return ans.Err == nil && ans.Outcome == dedup.Acquired && !ans.Mine && ans.Record.Attempt == 1
+}
+
+// settle reports the opinions to the observer, and the wrong ones to the filter.
+func (f *filterStage) settle(reqs []dedup.ClaimRequest, answers []dedup.Answer,
+	opinions []opinion, wrong int) {
+	if f == nil {
+		return
+	}
+	if wrong > 0 {
+		f.wrong(wrong)
+	}
+	if hook := f.observer.Filtered; hook != nil {
+		for i := range opinions {
+			hook(opinions[i].event(reqs[i].ID, &answers[i]))
+		}
+	}
+	f.reportState()
+}
+
+func (v *opinion) event(id dedup.ID, ans *dedup.Answer) dedup.Event {
+	e := dedup.Event{ID: id, Outcome: ans.Outcome, Err: ans.Err}
+	switch {
+	case v.fresh:
+		e.Verdict = opinionNew
+	case v.reason == opinionMaybe:
+		e.Verdict = opinionMaybe
+	default:
+		e.Verdict, e.Reason = opinionUnknown, v.reason
+	}
+	if v.saved {
+		e.Saved = 1
+	}
+	return e
+}
+
+// reportState reports the state of the filter, once a minute while there are claims.
+func (f *filterStage) reportState() {
+	hook := f.observer.FilterState
+	if hook == nil || f.state == nil {
+		return
+	}
+	now, last := int64(time.Since(f.made)), f.told.Load()
+	if now-last < int64(toldEvery) || !f.told.CompareAndSwap(last, now) {
+		return
+	}
+	fill, estimated, observed, reason := f.state()
+	hook(dedup.Event{Fill: fill, Estimated: estimated, Observed: observed, Reason: reason})
+}
