@@ -16,6 +16,7 @@ require (
 	github.com/gofiber/storage/redis/v3 v3.4.3
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/onceward/onceward v0.0.0
+	github.com/onceward/onceward/contrib/owned v0.0.0
 	github.com/onceward/onceward/outbox/pgxlisten v0.0.0
 	github.com/onceward/onceward/sqladapter/pgxv5 v0.0.0
 	github.com/prometheus/procfs v0.22.0
@@ -92,6 +93,8 @@ require (
 )
 
 replace github.com/onceward/onceward => ../
+
+replace github.com/onceward/onceward/contrib/owned => ../contrib/owned
 
 replace github.com/onceward/onceward/outbox/pgxlisten => ../outbox/pgxlisten
 

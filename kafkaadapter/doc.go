@@ -85,12 +85,12 @@
 //
 // # Owned partitions
 //
-// With Config.Own a member owns the partitions that it is assigned, and a key that is new needs
-// no claim of its own (level Owned; see package owned, whose Store the Deduper is over then).
-// A partition is acquired before its first message is claimed and released after its last record
-// and its last commit; after a crash nobody works on it before its lease is over, or with
-// owned.Options.TakeOverOlderGeneration at once. The number of partitions is asked for at each
-// assignment. Which records lie where their key says is up to Config.Partitioner.
+// With Config.Own a member owns the partitions that it is assigned, and a key that is new needs no
+// claim of its own. The Deduper's store must be one that knows the owners of partitions: it decides
+// what an owner may begin. A partition is acquired before its first message is claimed and released
+// after its last record and its last commit; after a crash nobody works on it before Own gives it
+// to another member. The number of partitions is asked for at each assignment. Which records lie
+// where their key says is up to Config.Partitioner.
 //
 // It is for topics whose messages have keys. In a topic of several partitions a message without
 // a key may lie in any of them: each is misplaced, and every message of the topic is then looked
@@ -100,8 +100,8 @@
 // number until the partition is assigned anew: what has moved there is misplaced until then.
 //
 // A partition that is lost (somebody else took it, or Redis was away for longer than the lease)
-// is not given up: its handlers are cancelled at once, with dedup.ErrLeaseLost and
-// owned.ErrLost as the cause, nothing of it begins, and it is acquired again. The other
+// is not given up: its handlers are cancelled at once, with dedup.ErrLeaseLost and the cause of the
+// Ownership's context as the cause, nothing of it begins, and it is acquired again. The other
 // partitions do not notice. When the group has given it away the group will say so; to leave the
 // session would make the group rebalance for every short outage of Redis.
 //

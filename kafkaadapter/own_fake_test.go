@@ -17,8 +17,8 @@ var (
 	errFakeReleased = errors.New("the partition was released")
 )
 
-// fakeOwner gives partitions away, and is the store of who has them: it answers as package
-// owned does, and complains of whatever that could not stand.
+// fakeOwner gives partitions away, and is the store of who has them: it answers as a store
+// of owners must, and complains of whatever that could not stand.
 type fakeOwner struct {
 	dedup.Store
 	r *rig

@@ -48,7 +48,7 @@ shard() {
       internal/integration/sqlmigrate/* | internal/integration/outbox/*) echo sql ;;
     httpadapter/* | retry/* | contrib/grpcadapter/* | internal/integration/http/* | console/* | \
       internal/integration/console/*) echo http ;;
-    redisadapter/* | lease/* | owned/* | internal/redis* | internal/integration/redis/* | \
+    redisadapter/* | lease/* | contrib/owned/* | internal/redis* | internal/integration/redis/* | \
       internal/integration/layered/* | internal/integration/lostreply/*) echo redis ;;
     *) echo rest ;;
   esac

@@ -63,11 +63,6 @@ var table = map[string]rule{
 			"internal/redisproxy", "internal/servertest", miniredis},
 	},
 	"bloom": {imports: []string{bits}},
-	"owned": {
-		imports: []string{"bloom", "dedup", "internal/backoff", "internal/redisscript", goRedis},
-		tests: []string{"dedup/deduptest", "internal/redisproxy", "internal/redistest",
-			"internal/servertest", "redisadapter", miniredis},
-	},
 	"lease": {
 		imports: []string{"internal/backoff", "internal/redisscript", goRedis},
 		tests: []string{"dedup", "internal/redistest", "internal/redisproxy",
@@ -98,7 +93,7 @@ var table = map[string]rule{
 			"kafkaadapter/internal/msgid", "kafkaadapter/internal/partition",
 			"kafkaadapter/internal/setting", sarama,
 		},
-		tests: []string{"dedup/deduptest", "internal/servertest", "owned", "redisadapter",
+		tests: []string{"dedup/deduptest", "internal/servertest", "redisadapter",
 			"sqladapter", goRedis},
 	},
 	"kafkaadapter/franz": {
@@ -141,6 +136,13 @@ var table = map[string]rule{
 	"contrib/grpcadapter": {imports: []string{"dedup", "httpadapter", "internal/detached",
 		"internal/keyname", "internal/quota", "internal/sealed", grpcGo, protobuf, genproto}},
 	"contrib/watermilladapter": {imports: []string{"dedup", watermill}},
+	"contrib/owned": {
+		imports: []string{"bloom", "contrib/owned/internal/script", "dedup", goRedis},
+		tests: []string{"dedup/deduptest", "internal/redistest", "internal/servertest",
+			"kafkaadapter", "redisadapter", sarama},
+	},
+	"contrib/owned/internal/script": {imports: []string{goRedis},
+		tests: []string{"internal/redistest", "internal/servertest"}},
 	"console": {imports: []string{"dedup", "internal/keyname",
 		"internal/keyspec", "internal/settle"},
 		tests: []string{"httpadapter", "httpadapter/webhook"}},
@@ -213,7 +215,7 @@ var table = map[string]rule{
 // libraries are nested modules that users import. They keep the rules of the table; programs and
 // tests may import them, and no other library but those of needs.
 var libraries = []string{
-	"contrib/grpcadapter", "contrib/telemetry", "contrib/watermilladapter",
+	"contrib/grpcadapter", "contrib/owned", "contrib/telemetry", "contrib/watermilladapter",
 	"kafkaadapter/franz", "outbox/franzpub", "outbox/pgxlisten", "outbox/saramapub",
 	"sqladapter/pgxv5",
 }

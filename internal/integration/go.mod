@@ -23,6 +23,7 @@ require (
 	github.com/labstack/echo/v5 v5.4.4
 	github.com/microsoft/go-mssqldb v1.11.2
 	github.com/onceward/onceward v0.0.0
+	github.com/onceward/onceward/contrib/owned v0.0.0
 	github.com/onceward/onceward/kafkaadapter/franz v0.0.0
 	github.com/onceward/onceward/outbox/franzpub v0.0.0
 	github.com/onceward/onceward/outbox/pgxlisten v0.0.0
@@ -71,7 +72,6 @@ require (
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/otlptranslator v1.0.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
-	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
@@ -156,6 +156,8 @@ require (
 )
 
 replace github.com/onceward/onceward => ../../
+
+replace github.com/onceward/onceward/contrib/owned => ../../contrib/owned
 
 replace github.com/onceward/onceward/kafkaadapter/franz => ../../kafkaadapter/franz
 

@@ -19,10 +19,6 @@ type Call struct {
 	Args    []any
 	// many are the keys of a call that has several, in place of Key.
 	many []any
-	// rest is what is sent in its place to a server that is full; see [Runner.RunOwn].
-	rest *Call
-	// reads has the buckets that are read beside the script; see [NewOwnAsk].
-	reads *OwnAsk
 }
 
 // keys are what the script gets as KEYS.

@@ -72,16 +72,6 @@ func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder,
 		r.exec(ctx, after, last)
 		return nil
 	}
-	replies := make([]Reply, len(calls))
-	for i, cmd := range r.evaluate(ctx, calls, after, last) {
-		replies[i] = parse(cmd)
-	}
-	return replies
-}
-
-// evaluate is Send, of one call at least, and returns the commands as they were answered.
-func (r *Runner) evaluate(ctx context.Context, calls []Call, after []redis.Cmder,
-	last func() []redis.Cmder) []*redis.Cmd {
 	if r.wait != nil && len(after) == 0 && onlyRead(calls) {
 		r = &Runner{client: r.client}
 	}
@@ -97,13 +87,17 @@ func (r *Runner) evaluate(ctx context.Context, calls []Call, after []redis.Cmder
 		r.plain.Store(true)
 		return c.eval(ctx, true)
 	})
-	return cmds
+	replies := make([]Reply, len(calls))
+	for i, cmd := range cmds {
+		replies[i] = parse(cmd)
+	}
+	return replies
 }
 
 // onlyRead reports whether no call can write.
 func onlyRead(calls []Call) bool {
 	for _, c := range calls {
-		if c.Script != Lookup && c.Script != ownAskScript {
+		if c.Script != Lookup {
 			return false
 		}
 	}

@@ -67,11 +67,6 @@ func loadAfter(name string, preludes ...string) *Script {
 	return &Script{Name: name, full: newSource(shebang + plain), plain: newSource(plain)}
 }
 
-// strict is the script without its flags: a server that has no memory left does not begin it.
-func strict(s *Script) *Script {
-	return &Script{Name: s.Name, full: newSource("#!lua\n" + s.plain.text), plain: s.plain}
-}
-
 // file reads an embedded file; its absence is a mistake in this package.
 func file(name string) string {
 	text, err := files.ReadFile("lua/" + name + ".lua")

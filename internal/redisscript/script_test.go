@@ -9,12 +9,6 @@ import (
 
 var all = []*Script{Claim, Renew, Finish, Lookup, Forget, Restore, Drop, Forgets, Complete}
 
-// own are the scripts of owned partitions.
-var own = []*Script{
-	ownAcquireScript, ownTurnScript, ownBeginScript, ownAskScript, ownFoldScript, ownReleaseScript,
-	ownRemapScript, ownForgetScript,
-}
-
 // TestScriptsTouchOneKey prevents a script that works on one server and answers
 // CROSSSLOT on a Cluster.
 func TestScriptsTouchOneKey(t *testing.T) {
@@ -56,31 +50,6 @@ func TestScriptsWriteWithAnEnd(t *testing.T) {
 	}
 }
 
-// TestOwnScriptsWriteWithAnEnd is the same for owned partitions, whose head and run alone
-// have none: each SADD, or loop of them, and each APPEND is followed by its PEXPIREAT.
-func TestOwnScriptsWriteWithAnEnd(t *testing.T) {
-	call := regexp.MustCompile(`redis\.call\('([A-Z]+)', (KEYS\[\w+\])?[^\n]*`)
-	for _, s := range own {
-		for _, m := range call.FindAllStringSubmatch(s.plain.text, -1) {
-			switch _, after, _ := strings.Cut(s.plain.text, m[0]); m[1] {
-			case "HSET", "HSETNX", "HDEL", "HINCRBY":
-				if m[2] != "KEYS[1]" && m[2] != "KEYS[3]" {
-					t.Errorf("%s: %s", s.Name, m[0])
-				}
-			case "SADD", "APPEND":
-				next, _, _ := strings.Cut(after, "redis.call('PEXPIREAT', "+m[2])
-				if strings.Contains(next, "redis.call") || next == after {
-					t.Errorf("%s: %s, then %s", s.Name, m[0], next)
-				}
-			case "SET":
-				if !strings.Contains(m[0], "'PX'") && !strings.Contains(m[0], "'KEEPTTL'") {
-					t.Errorf("%s: %s", s.Name, m[0])
-				}
-			}
-		}
-	}
-}
-
 // TestOnlyNewClaimsAreRefusedWhenFull pins the flags that decide what a full server does.
 func TestOnlyNewClaimsAreRefusedWhenFull(t *testing.T) {
 	want := map[*Script]string{
@@ -89,14 +58,8 @@ func TestOnlyNewClaimsAreRefusedWhenFull(t *testing.T) {
 		Complete: "#!lua flags=allow-oom", Forget: "#!lua flags=allow-oom",
 		Restore: "#!lua flags=allow-oom",
 		Forgets: "#!lua flags=allow-oom", Drop: "#!lua flags=allow-oom",
-
-		ownAcquireScript: "#!lua flags=allow-oom", ownTurnScript: "#!lua flags=allow-oom",
-		ownBeginScript: "#!lua",
-		ownAskScript:   "#!lua flags=no-writes", ownFoldScript: "#!lua flags=allow-oom",
-		ownReleaseScript: "#!lua flags=allow-oom",
-		ownRemapScript:   "#!lua flags=allow-oom", ownForgetScript: "#!lua flags=allow-oom",
 	}
-	for _, s := range append(all, own...) {
+	for _, s := range all {
 		shebang := ""
 		if strings.HasPrefix(s.full.text, "#!") {
 			shebang, _, _ = strings.Cut(s.full.text, "\n")

@@ -185,7 +185,7 @@ type Config struct {
 
 	// Own, if set, makes this member the owner of each partition that it is assigned, before
 	// the first of its messages is claimed, so that new keys need no claim of their own: see
-	// the package documentation, and package owned, whose Store the Deduper has to be over. It
+	// the package documentation. The Deduper's store must be one that knows these owners. Own
 	// is called again, with a backoff of at most a second, while it returns an error; the
 	// partition is paused meanwhile ([Progress].NotOwned). An [*dedup.InputError] stops the
 	// consumer. It must return soon when its context ends, and may be called for several

@@ -24,8 +24,8 @@ type Assigned struct {
 	Generation int32
 }
 
-// Ownership is the exclusive right to a partition, as Config.Own acquires it. It is an
-// *owned.Ownership in most cases. Its methods are called from several goroutines.
+// Ownership is the exclusive right to a partition, as Config.Own acquires it. Its
+// methods are called from several goroutines.
 type Ownership interface {
 	// Context ends when the partition is lost, and when it was released. What runs is cancelled
 	// when it is lost, with a cause that wraps dedup.ErrLeaseLost and that of this context;

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/peer"
 	"github.com/onceward/onceward/bench/internal/work"
+	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/owned"
 )
 
 // Sides of a stream over partitions that have one owner, and over a shared Redis.

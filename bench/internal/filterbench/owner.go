@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,9 +17,8 @@ import (
 	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
+	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/internal/redisscript"
-	"github.com/onceward/onceward/owned"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -134,12 +135,17 @@ func (o *owner) unfolded(ctx context.Context, number int32) (sets uint64) {
 	tag := sha256.Sum256(binary.BigEndian.AppendUint32([]byte(ownedSource+"\x00"), counted))
 	fields := must.Get(o.client.HGetAll(ctx,
 		fmt.Sprintf("%s:{%x}:head", o.prefix, tag[:8])).Result())
-	head := must.Get(redisscript.ReadOwnHead(fields))
-	must.True(head != nil, "filterbench: partition %d has no head", number)
-	for _, g := range head.Gens {
-		if g.Newest > g.Folded+1 {
-			sets += g.Newest - g.Folded - 1
+	must.True(len(fields) > 0, "filterbench: partition %d has no head", number)
+	for name, newest := range fields {
+		gen, ok := strings.CutPrefix(name, "new:")
+		if !ok {
+			continue
 		}
+		full := max(must.Get(strconv.ParseUint(newest, 10, 64)), 1) - 1
+		if folded := fields["fold:"+gen]; folded != "" {
+			full -= min(full, must.Get(strconv.ParseUint(folded, 10, 64)))
+		}
+		sets += full
 	}
 	return sets
 }

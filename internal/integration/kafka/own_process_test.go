@@ -15,11 +15,11 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/kafkaadapter"
-	"github.com/onceward/onceward/owned"
 )
 
 const ownedPartitions = 4

@@ -13,11 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/franz"
-	"github.com/onceward/onceward/owned"
 	"github.com/onceward/onceward/redisadapter"
 )
 

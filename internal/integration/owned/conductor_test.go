@@ -17,8 +17,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/internal/servertest"
-	"github.com/onceward/onceward/owned"
 )
 
 // slots is how many processes there are at a time.

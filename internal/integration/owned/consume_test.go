@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/owned"
 )
 
 // tend has a partition, or tries to get it, for as long as it is wanted.

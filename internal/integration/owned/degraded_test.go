@@ -13,9 +13,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
-	"github.com/onceward/onceward/owned"
 	"github.com/onceward/onceward/redisadapter"
 )
 

@@ -6,12 +6,26 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/onceward/onceward/internal/redisscript"
 )
 
+// batchCall is what a turn brings: the number of its marks and touches, begins as pairs of a field
+// and ids, and ended fields.
+type batchCall struct {
+	marks, touches int
+	begins, ended  []any
+}
+
+// args are a turn's arguments, as the header of batch.lua counts them.
+func (b *batchCall) args() []any {
+	second := time.Second.Milliseconds()
+	args := []any{string(make([]byte, 16)), uint64(77), uint64(5), second, uint64(6), second,
+		second, int64(0), uint64(0), strings.Repeat("12345678", b.marks),
+		strings.Repeat("12345678", b.touches), len(b.begins) / 2}
+	return append(append(args, b.begins...), b.ended...)
+}
+
 // noted is what is written down when Redis answers a turn.
-func noted(t *testing.T, change func(args []any) []any, turn *redisscript.OwnTurn,
+func noted(t *testing.T, change func(args []any) []any, turn *batchCall,
 	reply ...any) (all []record) {
 	t.Helper()
 	dir := t.TempDir()
@@ -23,11 +37,7 @@ func noted(t *testing.T, change func(args []any) []any, turn *redisscript.OwnTur
 	w := newWire(l, []string{"rows"})
 	w.expect(place{0, 3})
 	tag := tagOf("rows", sourceName(0), 3)
-	call := redisscript.NewOwnTurn(redisscript.OwnKeys{Head: tag + ":head", Own: tag + ":own",
-		Run: tag + ":run"},
-		redisscript.OwnSelf{Token: [16]byte{1}, Epoch: 77, MapVersion: 5, Seq: 6,
-			Lease: time.Second, Slice: time.Second, Keep: time.Second}, turn)
-	args := call.Args
+	args := turn.args()
 	if change != nil {
 		args = change(args)
 	}
@@ -41,7 +51,7 @@ func noted(t *testing.T, change func(args []any) []any, turn *redisscript.OwnTur
 	return all
 }
 
-// answerOf is what own.lua returns: of it only word, epoch and seq are looked at.
+// answerOf is what head.lua returns: of it only word, epoch and seq are looked at.
 func answerOf(word string) []any {
 	return []any{word, int64(1), int64(0), int64(0), int64(0), int64(0), int64(99), int64(0),
 		int64(12), int64(0), int64(0), int64(0), int64(0), ""}
@@ -50,22 +60,20 @@ func answerOf(word string) []any {
 // TestWireSeesEveryTurn: whatever an accepted turn carries, it is written down with the epoch that
 // it named, or nothing would tell that a mark was taken from an old one.
 func TestWireSeesEveryTurn(t *testing.T) {
-	for name, turn := range map[string]redisscript.OwnTurn{
-		"marks":   {Marks: []int64{2, 4, 6}},
-		"touches": {Touches: []int64{2}},
-		"a begin": {Begin: []redisscript.OwnField{{Name: redisscript.OwnFieldName(77, 1),
-			Blob: redisscript.OwnBlob(8)}}},
-		"an end": {Ended: []string{redisscript.OwnFieldName(77, 1)}},
-		"all": {Marks: []int64{2}, Touches: []int64{4},
-			Begin: []redisscript.OwnField{{Name: "77:2", Blob: "12345678"}},
-			Ended: []string{"77:1"}},
+	for name, turn := range map[string]batchCall{
+		"marks":   {marks: 3},
+		"touches": {touches: 1},
+		"a begin": {begins: []any{"77:1", "12345678"}},
+		"an end":  {ended: []any{"77:1"}},
+		"all": {marks: 1, touches: 1, begins: []any{"77:2", "12345678"},
+			ended: []any{"77:1"}},
 		"nothing: it renews": {},
 	} {
 		for _, word := range []string{"done", "lapsed", "shared", "behind"} {
 			all := noted(t, nil, &turn, answerOf(word)...)
 			if len(all) != 1 || all[0].kind != wrote || all[0].epoch != 77 || all[0].seq != 12 ||
 				all[0].part != 3 || all[0].from != 40 ||
-				all[0].key != uint64(len(turn.Marks)) || all[0].attempt == 1 != (word != "lapsed") {
+				all[0].key != uint64(turn.marks) || all[0].attempt == 1 != (word != "lapsed") {
 				t.Errorf("a turn with %s, answered %q, is noted as %+v", name, word, all)
 			}
 		}
@@ -79,8 +87,7 @@ func TestWireSeesEveryTurn(t *testing.T) {
 
 // TestWireKnowsTheLayout: a turn that is laid out otherwise ends the process that sent it.
 func TestWireKnowsTheLayout(t *testing.T) {
-	full := redisscript.OwnTurn{Marks: []int64{2},
-		Begin: []redisscript.OwnField{{Name: "77:2", Blob: "12345678"}}, Ended: []string{"77:1"}}
+	full := batchCall{marks: 1, begins: []any{"77:2", "12345678"}, ended: []any{"77:1"}}
 	for name, change := range map[string]func(args []any) []any{
 		"one argument less at the end": func(args []any) []any {
 			return append(args[:11:11], args[12:]...)

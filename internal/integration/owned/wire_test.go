@@ -183,7 +183,7 @@ type turnArgs struct {
 	marks, touches, begins, ended int
 }
 
-// The places of a turn's arguments, as the header of own_turn.lua counts them from 1. What is
+// The places of a turn's arguments, as the header of batch.lua counts them from 1. What is
 // judged rests on them, so whatever does not look like it should is an error.
 const (
 	argToken, argEpoch                    = 0, 1

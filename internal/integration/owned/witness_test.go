@@ -5,8 +5,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/owned"
 )
 
 // witness stands between a Deduper and its Store. It notes for how long each claim was held, and on

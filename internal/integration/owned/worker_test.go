@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/owned"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -173,7 +173,8 @@ func (w *worker) open(ctx context.Context) error {
 	client.AddHook(w.wire)
 	for source := range w.cfg.Sources {
 		inner, err := redisadapter.New(ctx,
-			client, redisadapter.Options{Prefix: prefixOf(uint8(source)) + "-inner", WrappedBy: owned.Name})
+			client, redisadapter.Options{Prefix: prefixOf(uint8(source)) + "-inner",
+				WrappedBy: owned.Name})
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,264 @@
+package owned
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+)
+
+// remaps bounds how often the map is read again during one Acquire: each time it has changed.
+const remaps = 8
+
+// Acquire takes a partition: its epoch is raised, and what an owner from before had begun is read.
+// The marks are loaded while it works already, with claims of the inner store until that is done.
+// It takes three or four round trips, more when the mapping changes. It does not wait: a partition
+// that somebody holds, be it by this Store, is a [*HeldError].
+//
+// A partition without a record, or one of which Redis has lost marks, is [ErrAmnesia]; fewer
+// partitions than are on record are [ErrCount]; another mapping than on record, while any partition
+// of the source is held, is [ErrMapping], and changes nothing; a bad field is a
+// [*dedup.InputError]. Another error says that Redis could not be asked: ask again. What may have
+// been acquired in vain lapses after Options.Lease.
+func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
+	if ctx == nil {
+		return nil, input("Context", "is nil")
+	}
+	p, err := p.complete()
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.newOwnership(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.reserve(o); err != nil {
+		return nil, err
+	}
+	if err := o.begin(ctx); err != nil {
+		o.end(err)
+		s.unreserve(o)
+		return nil, err
+	}
+	if err := s.hold(o); err != nil {
+		return nil, errors.Join(err, o.Release(ctx))
+	}
+	return o, nil
+}
+
+func (s *Store) newOwnership(p Partition) (*Ownership, error) {
+	o := &Ownership{
+		s: s, part: p, names: newNames(s.opts.Prefix, p.Source, p.Number),
+		settled: make(chan struct{}), sets: make(map[int64]*generation),
+		suspects: make(map[int64]*suspect), begins: make(map[*begin]struct{}),
+	}
+	if _, err := rand.Read(o.token[:]); err != nil {
+		return nil, fmt.Errorf("owned: token: %w", err)
+	}
+	filter, err := bloom.New(s.opts.filter(o.heardClock, o.tell))
+	if err != nil {
+		return nil, fmt.Errorf("owned: filter: %w", err)
+	}
+	o.filter.Store(filter)
+	o.ctx, o.end = context.WithCancelCause(context.Background())
+	return o, nil
+}
+
+// heardClock is the filter's clock: the server's, as last heard.
+func (o *Ownership) heardClock() time.Duration {
+	return time.Duration(o.clock.Load()) * time.Millisecond
+}
+
+// begin acquires, and reads what is there.
+func (o *Ownership) begin(ctx context.Context) error {
+	reply, err := o.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(), Epoch: reply.Epoch,
+		Seq: reply.Seq}))
+	if err := o.read(ctx); err != nil {
+		return err
+	}
+	o.tellMet()
+	return nil
+}
+
+// sourceName is how the partition is called in snapshots.
+func (o *Ownership) sourceName() string {
+	return fmt.Sprintf("%s/%d", o.part.Source, o.part.Number)
+}
+
+// acquire raises the epoch.
+func (o *Ownership) acquire(ctx context.Context) (script.Reply, error) {
+	for range remaps {
+		m, err := o.s.registry.mapped(ctx, &o.part)
+		if err != nil {
+			return script.Reply{}, err
+		}
+		o.mu.Lock()
+		o.mapver = m.version
+		self := o.selfLocked()
+		o.mu.Unlock()
+		sent := o.s.moment()
+		reply := o.s.send(ctx, script.NewAcquire(o.keys(), self, script.Claim{
+			Hold: o.s.opts.Hold, Generation: o.part.Generation,
+			TakeOver: o.s.opts.TakeOverOlderGeneration,
+		}))[0]
+		if reply.Err == nil && reply.Answer == script.AnswerRemapped {
+			if err := o.s.registry.level(ctx, &o.part, m, reply.MapVersion); err != nil {
+				return script.Reply{}, err
+			}
+			continue
+		}
+		return reply, o.acquired(&reply, sent)
+	}
+	return script.Reply{}, errors.New("owned: Acquire: the mapping changes all the time")
+}
+
+// acquired takes in the answer.
+func (o *Ownership) acquired(r *script.Reply, sent moment) error {
+	switch {
+	case r.Err != nil:
+		return fmt.Errorf("owned: Acquire: %w", r.Err)
+	case r.Answer == script.AnswerHeld:
+		return &HeldError{Remaining: r.Left}
+	case r.Answer == script.AnswerAmnesia:
+		return ErrAmnesia
+	case r.Answer != script.AnswerAcquired && r.Answer != script.AnswerMine:
+		return fmt.Errorf("owned: Acquire: script answered %q", r.Answer)
+	}
+	o.mu.Lock()
+	o.epoch, o.seq = r.Epoch, r.Seq
+	o.mu.Unlock()
+	o.heard(r)
+	o.prolong(sent)
+	return nil
+}
+
+// read learns what is there after the epoch was raised: nobody else adds to it any more. Nothing is
+// granted before: a key that an owner from before has begun would look new.
+func (o *Ownership) read(ctx context.Context) error {
+	head, run, err := o.s.readPartition(ctx, &o.names)
+	switch {
+	case err != nil:
+		return err
+	case head == nil || head.Lost:
+		return ErrAmnesia
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if head.Epoch != o.epoch {
+		return ErrLost
+	}
+	o.head = head
+	o.gen = max(o.gen, head.Gen)
+	o.sharedUntil = max(o.sharedUntil, head.SharedUntil)
+	for gen, sets := range head.Gens {
+		o.sets[gen] = newGeneration(sets, o.s.opts.setMembers())
+	}
+	for _, b := range run {
+		o.takeOver(&b)
+	}
+	o.recalled = head.Forgets
+	return nil
+}
+
+// newGeneration begins a set of its own with the next mark: to those that are there nothing is
+// added any more, so that the loader can count them. full is how many members a set gets.
+func newGeneration(sets script.Gen, full int) *generation {
+	return &generation{Gen: sets, folding: sets.Folded > 0 || sets.Kept > 0, written: full}
+}
+
+// takeOver makes suspects of what was begun before. The mutex is held.
+func (o *Ownership) takeOver(b *script.Begun) {
+	batch := &begin{name: b.Name, from: b.Epoch}
+	batch.fill(len(b.IDs))
+	batch.ready.Store(true)
+	batch.at.Store(b.At.Milliseconds())
+	for place, member := range b.IDs {
+		o.suspect(member, share{of: batch, place: place})
+	}
+}
+
+// reacquire takes the partition again when its lease has lapsed. The filter stays as it is when
+// nobody was there, the epoch before is ours, and the server has every turn that it had answered:
+// each of them, and this call, counts one up. Otherwise the partition is lost. Where nothing is
+// learnt, the epoch may be another by now, and still ours: whoever is called stale by it asks
+// again.
+func (o *Ownership) reacquire(ctx context.Context) error {
+	before := o.self().Epoch
+	o.again.Lock()
+	defer o.again.Unlock()
+	if err := o.lostFor(); err != nil {
+		return err
+	}
+	if o.gaveUp {
+		return ErrReleased
+	}
+	if o.self().Epoch != before {
+		return nil // by somebody else here, meanwhile
+	}
+	sent, self := o.s.moment(), o.self()
+	reply := o.s.send(ctx, script.NewAcquire(o.keys(), self, script.Claim{
+		Hold: o.s.opts.Hold, Generation: o.part.Generation,
+		TakeOver: o.s.opts.TakeOverOlderGeneration, Mine: before,
+	}))[0]
+	o.unlearnt = reply.Err != nil
+	if reply.Err == nil && (reply.Answer == script.AnswerAcquired ||
+		reply.Answer == script.AnswerMine) {
+		o.given = reply.Epoch
+	}
+	switch {
+	case reply.Err != nil:
+		return reply.Err
+	case (reply.Answer == script.AnswerAcquired || reply.Answer == script.AnswerMine) &&
+		reply.Seq <= self.Seq:
+		o.lose(errBehind)
+		return errBehind
+	case reply.Answer == script.AnswerAcquired && reply.Before == before:
+		return o.unbroken(&reply, sent)
+	case reply.Answer == script.AnswerMine && reply.Epoch == before:
+		return o.acquired(&reply, sent) // it had not lapsed
+	case reply.Answer == script.AnswerMine: // by an earlier call, whose answer we have not got
+		head, _, err := o.s.readPartition(ctx, &o.names)
+		if err != nil {
+			o.unlearnt = true
+			return err
+		}
+		if head != nil && head.Epoch == reply.Epoch && head.Since <= before {
+			return o.unbroken(&reply, sent)
+		}
+	case reply.Answer == script.AnswerAmnesia:
+		o.lose(ErrAmnesia)
+		return ErrAmnesia
+	}
+	o.lose(ErrLost)
+	return ErrLost
+}
+
+// unbroken takes in that nobody has had the partition since it was ours.
+func (o *Ownership) unbroken(r *script.Reply, sent moment) error {
+	o.s.opts.Logger.Warn("owned: the lease of a partition had lapsed, and nobody was there",
+		"source", o.part.Source, "partition", o.part.Number)
+	return o.acquired(r, sent)
+}
+
+// ours reports whether a call that was stale is worth sending again. It asks for the partition once
+// more where it is not known what became of the last time; err is why that is not known still.
+func (o *Ownership) ours(ctx context.Context) (again bool, err error) {
+	o.again.Lock()
+	unlearnt := o.unlearnt
+	o.again.Unlock()
+	if unlearnt {
+		err = o.reacquire(ctx)
+	}
+	if o.lostFor() != nil {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,200 @@
+package owned
+
+import (
+	"sync/atomic"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+)
+
+// begin is a batch of keys that began together: a field of the partition's run. It goes as a whole,
+// when the last of them has ended. A key is told by its place in the batch: ended twice, it has
+// ended once.
+type begin struct {
+	name  string
+	blob  string        // the ids, for who sends it again
+	ready atomic.Bool   // blob is there
+	fence atomic.Uint64 // of its claims, once it was answered
+	at    atomic.Int64  // when it began: ms since 1970, by the server's clock
+	from  uint64        // the epoch of an owner from before; 0 for one of ours
+
+	// Under Ownership.mu, once others know of it.
+	left []uint64 // a bit for each place whose key has not ended
+	n    int      // how many those are
+	// by place, of the attempts that this process has; nil for a batch of an owner from before
+	entries []*entry
+	sending int   // calls that have it in a turn: until then it may come on record
+	again   bool  // it was sent more than once
+	naming  *turn // the last that took its field off the record
+}
+
+// fill gives a new batch n places.
+func (b *begin) fill(n int) {
+	b.left, b.n = make([]uint64, (n+63)/64), n
+	for place := range n {
+		b.left[place/64] |= 1 << (place % 64)
+	}
+}
+
+// share is a key's place in a batch.
+type share struct {
+	of    *begin
+	place int
+	took  bool // in turn.name
+}
+
+func (s share) left() bool { return s.of.left[s.place/64]>>(s.place%64)&1 != 0 }
+
+// flip ends a key that has not ended, and back.
+func (s share) flip() { s.of.left[s.place/64] ^= 1 << (s.place % 64) }
+
+// newBegin names one: no two have the same name. It is being sent until o.sent.
+func (o *Ownership) newBegin() *begin {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fields++
+	b := &begin{name: script.FieldName(o.epoch, o.fields), sending: 1}
+	b.at.Store(o.clock.Load())
+	o.begins[b] = struct{}{}
+	return b
+}
+
+// resending notes that one more call sends a batch.
+func (o *Ownership) resending(b *begin) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	b.sending++
+	b.again = true
+}
+
+// sent notes that a call has its answer, or will get none. A field that is taken off the record
+// before may come back.
+func (o *Ownership) sent(all []*begin) {
+	if len(all) == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, b := range all {
+		if b.sending--; b.sending == 0 && b.n == 0 {
+			o.whole(b, nil)
+		}
+	}
+}
+
+// whole lets go of a batch all of whose keys have ended, with the turn if that took its field
+// along. The mutex is held.
+func (o *Ownership) whole(b *begin, with *turn) {
+	delete(o.begins, b)
+	if b.ready.Load() && (with == nil || b.naming != with || b.again) {
+		o.over = append(o.over, b.name)
+	}
+}
+
+// settle notes that a key of a batch has ended, unless it had. The mutex is held.
+func (o *Ownership) settle(s share) { o.settleWith(s, nil) }
+
+func (o *Ownership) settleWith(s share, with *turn) {
+	if s.of == nil || !s.left() {
+		return
+	}
+	s.flip()
+	s.let()
+	if s.of.n--; s.of.n == 0 && s.of.sending == 0 {
+		o.whole(s.of, with)
+	}
+}
+
+// let forgets which entry had the place. The Ownership's mutex is held.
+func (s share) let() {
+	if s.of.entries != nil {
+		s.of.entries[s.place] = nil
+	}
+}
+
+// settleAll notes which keys have ended with a turn.
+func (o *Ownership) settleAll(all []share, with *turn) {
+	if len(all) == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range all {
+		o.settleWith(s, with)
+	}
+}
+
+// name takes the fields along all of whose keys that have not ended are marked in the turn. It
+// tries: it ends them, and takes that back. The Ownership's mutex is held.
+func (t *turn) name() {
+	for i := range t.settled {
+		s := &t.settled[i]
+		if s.of.naming == t {
+			s.of.naming = nil
+		}
+		if s.took = s.left(); s.took {
+			s.flip()
+			s.of.n--
+		}
+	}
+	for _, s := range t.settled {
+		if s.took && s.of.n == 0 && s.of.sending == 0 && s.of.naming != t {
+			s.of.naming = t
+			t.Ended = append(t.Ended, s.of.name)
+		}
+	}
+	for _, s := range t.settled {
+		if s.took {
+			s.flip()
+			s.of.n++
+		}
+	}
+}
+
+// leave takes an entry out of the batch in which it had begun. Whoever gets its share settles it,
+// or makes it a suspect's. The shard's mutex is held.
+func (e *entry) leave() share {
+	if e.batch == nil {
+		return share{}
+	}
+	s := share{of: e.batch, place: int(e.place)}
+	e.fence, e.batch = s.of.fence.Load(), nil
+	e.o.inFlight.Add(-1)
+	return s
+}
+
+// settle notes that a key that had begun has ended. Its shard's mutex is held.
+func (e *entry) settle() {
+	s := e.leave()
+	if s.of == nil {
+		return
+	}
+	e.o.mu.Lock()
+	defer e.o.mu.Unlock()
+	e.o.settle(s)
+}
+
+// suspected makes a suspect of a key whose attempt lost it. Its shard's mutex is held.
+func (e *entry) suspected() {
+	s := e.leave()
+	if s.of == nil {
+		return
+	}
+	e.o.mu.Lock()
+	defer e.o.mu.Unlock()
+	e.o.suspect(e.member, s)
+	s.let()
+}
+
+// reserve takes room for n more keys in flight, or for as many as there is.
+func (o *Ownership) reserve(n int) int {
+	for {
+		was := o.inFlight.Load()
+		room := min(int64(n), int64(o.s.opts.InFlight)-was)
+		if room <= 0 {
+			return 0
+		}
+		if o.inFlight.CompareAndSwap(was, was+room) {
+			return int(room)
+		}
+	}
+}

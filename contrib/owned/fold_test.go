@@ -1,0 +1,230 @@
+package owned
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+// counts fails when head counts other members than there are, or one of the IDs is in no set.
+func (o *Ownership) counts(t testing.TB, marked []dedup.ID) {
+	t.Helper()
+	head := o.state(t)
+	r := reader{o.s.client}
+	there := map[int64]bool{}
+	for gen, g := range head.Gens {
+		l := o.loader()
+		for kind, sets := range map[string]script.Gen{"fresh": {Folded: g.Folded,
+			Newest: g.Newest}, "kept": {Kept: 1}} {
+			keys, err := l.keys(gen, sets)
+			noErr(t, err)
+			if kind == "fresh" && g.Folded > 0 {
+				keys = keys[:g.Newest-g.Folded]
+			}
+			cards, err := r.count(t.Context(), keys)
+			noErr(t, err)
+			found := int64(0)
+			noErr(t, r.each(t.Context(), keys, cards, func(members []int64) error {
+				found += int64(len(members))
+				for _, m := range members {
+					there[m] = true
+				}
+				return nil
+			}))
+			if want := map[string]int64{"fresh": g.Fresh, "kept": g.Kept}[kind]; found != want {
+				t.Errorf("generation %d: head counts %d %s members, and %d are there", gen,
+					want, kind, found)
+			}
+		}
+	}
+	for i := range marked {
+		if m := o.s.members.of(&marked[i]); !there[m] {
+			t.Fatalf("of %d marks that of %d is gone", len(marked), i)
+		}
+	}
+}
+
+// fewBuckets are options with two pipelines of buckets.
+func fewBuckets(prefix string) Options {
+	o := setOptions(prefix)
+	o.ExpectedKeys = 480
+	return o
+}
+
+// filled is an owner with two full sets and one that is written to.
+func filled(t testing.TB, client redis.UniversalClient, prefix string) (*Ownership, []dedup.ID) {
+	t.Helper()
+	o := takeLoaded(t, plainStore(t, client, fewBuckets(prefix)), somePartition)
+	o.foldAtOnce = 40
+	ids := idsOf(t, "marked", 90)
+	o.mark(t, ids[:60]) // two calls
+	o.nextSet()
+	o.mark(t, ids[60:80])
+	o.nextSet()
+	o.mark(t, ids[80:])
+	return o, ids
+}
+
+// TestFold: marks move to buckets, all of them, and are found there.
+func TestFold(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		o, ids := filled(t, b.Client, b.Prefix)
+		noErr(t, o.fold(t.Context()))
+		if g := o.state(t).Gens[o.genNow()]; g.Folded != 2 || g.Newest != 3 || g.Kept != 80 ||
+			g.Fresh != 10 {
+			t.Errorf("head counts %+v", g)
+		}
+		if g := o.sets[o.genNow()]; g.Folded != 2 || !g.folding {
+			t.Errorf("the owner knows of %+v", g)
+		}
+		o.counts(t, ids)
+		found, err := o.s.askForeign(t.Context(), []spot{{names: o.names}}, membersOf(o, ids))
+		noErr(t, err)
+		for i, f := range found {
+			if !f.done {
+				t.Fatalf("mark %d is not found", i)
+			}
+		}
+		noErr(t, o.fold(t.Context())) // nothing is left to do
+		o.counts(t, ids)
+	})
+}
+
+func membersOf(o *Ownership, ids []dedup.ID) []int64 {
+	all := make([]int64, len(ids))
+	for i := range ids {
+		all[i] = o.s.members.of(&ids[i])
+	}
+	return all
+}
+
+// TestFoldKilledAnywhere cuts the owner off at every command of a fold. The next owner finds every
+// mark, and folds what was left.
+func TestFoldKilledAnywhere(t *testing.T) {
+	_, client := redistest.Mini(t)
+	for _, after := range []bool{false, true} {
+		for at := int64(1); ; at++ {
+			o, ids := filled(t, client, fmt.Sprintf("f%t%d", after, at))
+			// a slow answer is no cut
+			dying := redistest.Client(t,
+				&redis.Options{Addr: client.Options().Addr, MaxRetries: -1,
+					ReadTimeout: time.Minute})
+			s := &saboteur{at: at, after: after}
+			dying.AddHook(s)
+			whole, runner := o.s.client, o.s.runner
+			o.s.client, o.s.runner = dying, script.NewRunner(dying)
+			err := o.fold(t.Context())
+			o.s.client, o.s.runner = whole, runner
+			if s.struck.Load() != (err != nil) {
+				t.Errorf("cut at %d, %t: %v", at, after, err)
+			}
+			o.counts(t, ids)
+			letGo(t, o)
+			next := takeLoaded(t, o.s, somePartition)
+			next.knows(t, ids)
+			noErr(t, next.fold(t.Context()))
+			next.counts(t, ids)
+			if g := next.state(t).Gens[next.genNow()]; g.Folded != 2 || g.Kept != 80 {
+				t.Errorf("cut at %d, %t: the next owner folds to %+v", at, after, g)
+			}
+			letGo(t, next)
+			// miniredis sorts all its keys with every command
+			noErr(t, client.FlushAll(t.Context()).Err())
+			if !s.struck.Load() {
+				if at < 5 {
+					t.Errorf("a fold takes %d commands: the test does not cut where it should",
+						at-1)
+				}
+				break
+			}
+		}
+	}
+}
+
+// TestFoldWhileForgetting has keys forgotten before each command of a fold: none of them comes
+// back, and no other one goes.
+func TestFoldWhileForgetting(t *testing.T) {
+	_, client := redistest.Mini(t)
+	for step := int64(1); ; step++ {
+		o, ids := filled(t, client, fmt.Sprint("forget", step))
+		hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr})
+		steps := &stepper{do: func(int64) {}}
+		hooked.AddHook(steps)
+		whole, runner := o.s.client, o.s.runner
+		forgotten := []int{0, 59, 70, 89}
+		steps.do = func(n int64) {
+			if n != step {
+				return
+			}
+			other := plainStore(t, client, fewBuckets(o.s.opts.Prefix))
+			for _, i := range forgotten {
+				for _, err := range other.Forget(t.Context(), ids[i:i+1], 0) {
+					noErr(t, err)
+				}
+			}
+		}
+		o.s.client, o.s.runner = hooked, script.NewRunner(hooked)
+		noErr(t, o.fold(t.Context()))
+		o.s.client, o.s.runner = whole, runner
+		if steps.n.Load() < step {
+			if step < 5 {
+				t.Errorf("a fold takes %d commands: the test does not step in between", step-1)
+			}
+			letGo(t, o)
+			return
+		}
+		var left []dedup.ID
+		for i, id := range ids {
+			if i != 0 && i != 59 && i != 70 && i != 89 {
+				left = append(left, id)
+			}
+		}
+		o.counts(t, left)
+		if g := o.state(t).Gens[o.genNow()]; g.Folded != 2 || g.Fresh+g.Kept != 86 {
+			t.Errorf("step %d: folded to %+v", step, g)
+		}
+		letGo(t, o)
+		noErr(t, client.FlushAll(t.Context()).Err()) // as above
+	}
+}
+
+// TestFoldStale: an owner from before folds nothing, and hears that he is one.
+func TestFoldStale(t *testing.T) {
+	_, client := redistest.Mini(t)
+	o, ids := filled(t, client, "stale")
+	client.HIncrBy(t.Context(), o.names.head, "epoch", 1)
+	if err := o.fold(t.Context()); !errors.Is(err, ErrLost) || !errors.Is(o.lostFor(), ErrLost) {
+		t.Errorf("fold: %v, and lost: %v", err, o.lostFor())
+	}
+	if g := o.state(t).Gens[o.genNow()]; g.Folded != 0 || g.Kept != 0 {
+		t.Errorf("folded to %+v", g)
+	}
+	o.counts(t, ids)
+}
+
+// TestFoldPhantom: a set that was named, and never begun, is not folded: the server would wait for
+// the fold of it for ever when it is begun later.
+func TestFoldPhantom(t *testing.T) {
+	_, client := redistest.Mini(t)
+	o, ids := filled(t, client, "phantom")
+	o.mu.Lock()
+	o.sets[o.gen].Newest += 2
+	o.mu.Unlock()
+	noErr(t, o.fold(t.Context()))
+	more := idsOf(t, "more", 10)
+	o.mark(t, more)
+	o.nextSet()
+	o.mark(t, idsOf(t, "last", 10))
+	noErr(t, o.fold(t.Context()))
+	if g := o.state(t).Gens[o.genNow()]; g.Newest != 6 || g.Folded != 5 || g.Kept != 100 {
+		t.Errorf("folded to %+v", g)
+	}
+	o.counts(t, append(ids, more...))
+}

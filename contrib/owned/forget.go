@@ -1,0 +1,178 @@
+package owned
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+	"github.com/onceward/onceward/dedup"
+)
+
+// forgetTries bounds how often the head of a partition is read again because it has changed.
+const forgetTries = 8
+
+// Forget implements [dedup.Store]. It asks the inner store and every partition on record: three
+// round trips, and two for each partition.
+func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	errs := make([]error, len(ids))
+	for i := range ids {
+		if errs[i] = ctx.Err(); errs[i] != nil {
+			continue
+		}
+		errs[i] = s.forget(ctx, ids[i], hold)
+	}
+	return errs
+}
+
+func (s *Store) forget(ctx context.Context, id dedup.ID, hold time.Duration) error {
+	if s.isLive(&id) {
+		return dedup.ErrInFlight
+	}
+	spots, err := s.everywhere(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.floor(ctx, id, hold); err != nil {
+		return err
+	}
+	if err := s.inner.Forget(ctx, []dedup.ID{id}, hold)[0]; err != nil {
+		return err
+	}
+	for i := range spots {
+		if err := s.erase(ctx, &spots[i], s.members.of(&id)); err != nil {
+			return err
+		}
+	}
+	if !s.forgotten(&id) {
+		return dedup.ErrInFlight
+	}
+	member := s.members.of(&id)
+	for _, o := range s.sorted() {
+		o.mu.Lock()
+		o.clear(member)
+		o.mu.Unlock()
+	}
+	return nil
+}
+
+// isLive reports whether an attempt here has the key under a live lease.
+func (s *Store) isLive(id *dedup.ID) bool {
+	hash := s.table.hash(id)
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(hash, id)
+	return e != nil && e.isLive(s.now())
+}
+
+// isLive reports whether nobody but this entry keeps the key from beginning.
+func (e *entry) isLive(now time.Duration) bool {
+	return (e.state == begun || e.state == asking) && e.until > now
+}
+
+// floor makes the inner store give out a fence for the key: it keeps that as a floor when it
+// forgets, and of a key that was new it has never heard.
+func (s *Store) floor(ctx context.Context, id dedup.ID, hold time.Duration) error {
+	var token dedup.Token
+	if _, err := rand.Read(token[:]); err != nil {
+		return fmt.Errorf("owned: token: %w", err)
+	}
+	lease := s.opts.Lease / leaseRequests
+	ans := s.inner.Claim(ctx,
+		[]dedup.ClaimRequest{{ID: id, Token: token, Lease: lease, Hold: hold}})[0]
+	switch {
+	case ans.Err != nil:
+		return ans.Err
+	case ans.Outcome == dedup.InFlight:
+		return dedup.ErrInFlight
+	case ans.Outcome != dedup.Acquired:
+		return nil
+	}
+	return s.inner.Finish(ctx, []dedup.Finish{{
+		ID: id, Token: token, Fence: ans.Record.Fence, State: dedup.StateReleased, Unused: true,
+		Hold: hold, Window: s.opts.Window,
+	}})[0].Err
+}
+
+// erase takes the mark out of one partition.
+func (s *Store) erase(ctx context.Context, at *spot, member int64) error {
+	for range forgetTries {
+		head, _, err := s.readPartition(ctx, &at.names)
+		if err != nil {
+			return err
+		}
+		if head == nil {
+			return ErrAmnesia
+		}
+		o := s.holder(at.place)
+		call := s.eraser(at, head, member, o)
+		reply := s.send(ctx, call)[0]
+		switch {
+		case reply.Err != nil:
+			return reply.Err
+		case reply.Answer == script.AnswerStale:
+			continue
+		case reply.Answer == script.AnswerInFlight:
+			return dedup.ErrInFlight
+		case reply.Answer == script.AnswerAmnesia:
+			return ErrAmnesia
+		}
+		if o != nil {
+			o.heard(&reply)
+		}
+		return nil
+	}
+	return errors.New("owned: Forget: the partition changes all the time")
+}
+
+// holder is who holds a partition here, or nil.
+func (s *Store) holder(at place) *Ownership {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if o := s.held[at]; o != nil && o.lostFor() == nil {
+		return o
+	}
+	return nil
+}
+
+// eraser names every set in which a member may be.
+func (s *Store) eraser(at *spot, head *script.State, member int64,
+	o *Ownership) script.Call {
+	e := script.Forget{ID: member, Gen: head.Gen, Newest: head.Gens[head.Gen].Newest}
+	if o != nil {
+		e.Token = o.token
+	}
+	bucket := s.members.bucket(member)
+	for gen, sets := range head.Gens {
+		for n := sets.Folded + 1; n <= sets.Newest; n++ {
+			e.Fresh = append(e.Fresh, script.Set{Key: at.fresh(gen, n), Gen: gen})
+		}
+		if sets.Folded > 0 || sets.Kept > 0 || sets.Newest > 0 {
+			e.Buckets = append(e.Buckets, script.Set{Key: at.bucket(gen, bucket), Gen: gen})
+		}
+	}
+	return script.NewForget(script.Keys{Head: at.head, Own: at.own, Run: at.run},
+		&e)
+}
+
+// forgotten takes out what the table kept of a key. It is false, and the entry stays, when the key
+// has begun meanwhile, or is about to: to the filter it is not new any more, and the inner store
+// has never heard of it, so that another claim would be granted beside the handler. A claim that
+// the inner store has given since it forgot the key is that one's to judge.
+func (s *Store) forgotten(id *dedup.ID) bool {
+	hash := s.table.hash(id)
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	switch e, now := sh.find(hash, id), s.now(); {
+	case e == nil, e.state == claimed && e.until > now:
+	case e.isLive(now):
+		return false
+	case e.state != asking:
+		sh.expire(e)
+	}
+	return true
+}

@@ -1,0 +1,160 @@
+package script
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What one pipeline reads of buckets: bucketsAtOnce times bucketStart at most, which is 4 MiB,
+// however many keys are asked for. Buckets are planned to have an eighth of bucketStart. Of one
+// that has more the start is read, and then all of it, unless that was enough: in pieces it could
+// lose a member, for a forget moves up those behind. So one bucket above bytesAtOnce is the only
+// thing that is larger, and stands alone.
+const (
+	bucketsAtOnce = 512
+	bucketStart   = 8 << 10
+	bytesAtOnce   = bucketsAtOnce * bucketStart
+)
+
+// look is a bucket that an ask of an owner names, and what was read of it.
+type look struct {
+	bucket *Bucket
+	of     *Ask
+	reply  *Reply // of the ask
+	cmd    redis.Cmder
+}
+
+// looks are the buckets of all asks of owners, of which replies will be the answers.
+func looks(calls []Call, replies []Reply) (all []look) {
+	for i := range calls {
+		q := calls[i].reads
+		if q == nil {
+			continue
+		}
+		for b := range q.Buckets {
+			all = append(all, look{bucket: &q.Buckets[b], of: q, reply: &replies[i]})
+		}
+	}
+	return all
+}
+
+// read makes the commands that read so many bytes of each, or all where one pipeline is for one
+// bucket.
+func read(ctx context.Context, some []look, size int) []redis.Cmder {
+	end := size - 1
+	if size >= bytesAtOnce {
+		end = -1
+	}
+	cmds := make([]redis.Cmder, len(some))
+	for i := range some {
+		// GET says of what is not there that it failed, and MGET of what is no bucket that it is
+		// not there.
+		cmds[i] = redis.NewStringCmd(ctx, "getrange", some[i].bucket.Key, 0, end)
+		some[i].cmd = cmds[i]
+	}
+	return cmds
+}
+
+// readBuckets finishes the asks of owners whose scripts have answered. The first of all, beside,
+// were read in the pipeline of the scripts; where members have moved that is not heeded.
+func (r *Runner) readBuckets(ctx context.Context, all []look, beside int) {
+	first, rest := all[:beside], all[beside:]
+	moved := func(l look) bool { return l.reply.Moved }
+	again := filter(first, moved)
+	larger := search(filter(first, func(l look) bool { return !moved(l) }), bucketStart)
+	clear(first)
+	r.readFrom(ctx, larger, bucketStart*8)
+	r.readFrom(ctx, again, bucketStart)
+	r.readFrom(ctx, rest, bucketStart)
+}
+
+// readFrom reads buckets up to a size, bytesAtOnce in one pipeline, and goes on with those that are
+// larger. Who was found meanwhile is not looked for.
+func (r *Runner) readFrom(ctx context.Context, all []look, size int) {
+	atOnce := max(1, bytesAtOnce/size)
+	for len(all) > 0 {
+		var some []look
+		for len(all) > 0 && len(some) < atOnce {
+			if all[0].wanted() {
+				some = append(some, all[0])
+			}
+			all = all[1:]
+		}
+		r.exec(ctx, read(ctx, some, size))
+		r.readFrom(ctx, search(some, size), size*8)
+	}
+}
+
+func filter(all []look, which func(look) bool) []look {
+	return slices.DeleteFunc(slices.Clone(all), func(l look) bool { return !which(l) })
+}
+
+// wanted reports whether one of the IDs that may be in the bucket was not found.
+func (l *look) wanted() bool {
+	answered := l.reply.Err == nil && l.reply.Answer == AnswerFound &&
+		len(l.reply.Found) == len(l.of.IDs)
+	return answered && slices.ContainsFunc(l.bucket.Of, func(at int) bool {
+		return !l.reply.Found[at].Done()
+	})
+}
+
+// search looks in what was read of each for those that have no mark yet, and returns the buckets
+// that may have more: of which it was as much as was asked for. What was read is dropped.
+func search(some []look, size int) (larger []look) {
+	for i := range some {
+		l := &some[i]
+		cmd := l.cmd
+		l.cmd = nil
+		if !l.wanted() {
+			continue
+		}
+		blob, err := bucketBlob(cmd)
+		if err != nil {
+			*l.reply = Reply{Err: fmt.Errorf("bucket %s: %w", l.bucket.Key, err)}
+			continue
+		}
+		for _, at := range l.bucket.Of {
+			if l.reply.Found[at].Done() {
+				continue
+			}
+			if f := searchBucket(blob, l.of.IDs[at]); f != 0 {
+				l.reply.Found[at] = f
+			}
+		}
+		if len(blob) >= size && size < bytesAtOnce && l.wanted() {
+			larger = append(larger, *l)
+		}
+	}
+	return larger
+}
+
+func bucketBlob(cmd redis.Cmder) (string, error) {
+	read, ok := cmd.(*redis.StringCmd)
+	switch blob, err := read.Result(); {
+	case !ok || err != nil:
+		return "", unreadable(cmd.Err())
+	case len(blob)%8 != 0:
+		return "", fmt.Errorf("%w: members of %d bytes", ErrUnreadable, len(blob))
+	default:
+		return blob, nil
+	}
+}
+
+// searchBucket tells what a bucket has of an id: a mark, or else a touch.
+func searchBucket(blob string, id int64) (found IDState) {
+	for id := done(id); len(blob) >= 8; blob = blob[8:] {
+		member := int64(binary.BigEndian.Uint64([]byte(blob[:8]))) // 64 bits either way
+		if done(member) != id {
+			continue
+		}
+		if member == id {
+			return 1
+		}
+		found = 2
+	}
+	return found
+}

@@ -1,0 +1,145 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Reply is what a script of owned partitions returned, or why that is not known. What a
+// script does not tell is zero; without a head, all but Answer and Now.
+type Reply struct {
+	Answer string
+	// Now is the server's clock, as the time since 1970.
+	Now time.Duration
+	// Left is for how long another holds the partition.
+	Left time.Duration
+	// SharedUntil is until when the partition is shared, as the time since 1970.
+	SharedUntil time.Duration
+	// Gen is the newest generation of the partition; with AnswerEdge, the one to name.
+	Gen int64
+	// Newest is the newest fresh set: of the generation that a turn named, else of Gen.
+	Newest uint64
+	// Epoch the partition has, and Before it was acquired.
+	Epoch, Before uint64
+	// Seq grows by one with each acquire, turn and release; a turn that finds it lower
+	// than its owner has heard tells that the server has lost some.
+	Seq uint64
+	// Fence grows with each turn, and is never that of another one.
+	Fence uint64
+	// Forgets grows with each forget.
+	Forgets    uint64
+	MapVersion uint64
+	// Found tells for each id of a query, or for the one of a forget, what was found.
+	Found []IDState
+	// Live tells a foreign query that somebody holds the partition.
+	Live bool
+	// Moved tells an owner that asks that a generation was folded further than it knew.
+	Moved bool
+	// Err is set when the script was refused, or may or may not have run.
+	Err error
+}
+
+// IDState is what was found of an id.
+type IDState uint8
+
+// Done reports whether the id has a mark.
+func (f IDState) Done() bool { return f&1 != 0 }
+
+// Touched reports whether the inner store was, or may have been, asked for the id. Of one
+// that is done it is not told.
+func (f IDState) Touched() bool { return f&2 != 0 }
+
+// Begun reports whether the id is in a begin of the ownership that the partition has, or had last.
+func (f IDState) Begun() bool { return f&4 != 0 }
+
+// Runs is the number of further epochs in whose begins the id is, at most 31.
+func (f IDState) Runs() int { return int(f >> 3) }
+
+func (r *Runner) send(ctx context.Context, calls []Call) []Reply {
+	replies := r.answers(ctx, calls)
+	var rest []Call
+	var of []int
+	for i := range replies {
+		if calls[i].rest != nil && redis.HasErrorPrefix(replies[i].Err, "OOM") {
+			rest, of = append(rest, *calls[i].rest), append(of, i)
+		}
+	}
+	for i, reply := range r.answers(ctx, rest) {
+		if reply.Answer == AnswerDone {
+			reply.Answer = AnswerFull
+		}
+		replies[of[i]] = reply
+	}
+	return replies
+}
+
+func (r *Runner) answers(ctx context.Context, calls []Call) []Reply {
+	if len(calls) == 0 {
+		return nil
+	}
+	replies := make([]Reply, len(calls))
+	all := looks(calls, replies)
+	beside := min(len(all), bucketsAtOnce)
+	for i, cmd := range r.evaluate(ctx, calls, read(ctx, all[:beside], bucketStart)) {
+		replies[i] = parse(cmd)
+	}
+	r.readBuckets(ctx, all, beside)
+	return replies
+}
+
+// ErrUnreadable is in the Err of a Reply when a key holds something that no version of the scripts
+// has written that they know.
+var ErrUnreadable = errors.New("unreadable record")
+
+// unreadable recognizes a key that holds another type.
+func unreadable(err error) error {
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	return err
+}
+
+// values is how many values these scripts return: an answer, numbers, what was found.
+const values = 14
+
+// parse reads them. The value comes before the error: when a connection breaks in mid-pipeline,
+// go-redis marks all its commands with that, also those whose replies it has read. A command that
+// was answered on an earlier try keeps that answer; every later try is harmless.
+func parse(cmd *redis.Cmd) Reply {
+	v, answered := cmd.Val().([]any)
+	switch err := cmd.Err(); {
+	case err != nil && !answered:
+		return Reply{Err: unreadable(err)}
+	case !answered:
+		return Reply{Err: fmt.Errorf("script returned %T", cmd.Val())}
+	case len(v) != values:
+		return Reply{Err: fmt.Errorf("script returned %d values, not %d", len(v), values)}
+	}
+	answer, ok1 := v[0].(string)
+	found, ok2 := v[values-1].(string)
+	var n [values - 2]int64
+	for i := range n {
+		var ok bool
+		if n[i], ok = v[i+1].(int64); !ok {
+			return Reply{Err: fmt.Errorf("script returned %T as value %d", v[i+1], i+1)}
+		}
+	}
+	switch {
+	case !ok1 || !ok2:
+		return Reply{Err: fmt.Errorf("script returned (%T, .. %T)", v[0], v[values-1])}
+	case answer == "unreadable":
+		return Reply{Err: fmt.Errorf("%w: a head of version %d", ErrUnreadable, n[1])}
+	}
+	return Reply{
+		Answer: answer, Now: FromMillis(n[0]), Left: FromMillis(n[1]),
+		SharedUntil: FromMillis(n[2]), Gen: n[3], Newest: uint64(n[4]),
+		Epoch: uint64(n[5]), Before: uint64(n[6]), Seq: uint64(n[7]), Fence: uint64(n[8]),
+		Forgets: uint64(n[9]),
+		// The scripts count from 0.
+		MapVersion: uint64(n[10]), Live: n[11] == 1, Moved: n[11] == 2, Found: []IDState(found),
+	}
+}

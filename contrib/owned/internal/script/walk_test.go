@@ -1,0 +1,280 @@
+package script_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+// TestWalk has three owners and a stranger do what they like, in the belief of some time
+// ago, and send old calls again, and compares every answer and all that is stored with a
+// model. Beside the model it holds what has been promised: nothing marked is lost, counts
+// are exact, and what has begun is on record.
+func TestWalk(t *testing.T) {
+	for _, name := range redistest.Backends {
+		t.Run(name, func(t *testing.T) {
+			b, steps := redistest.Open(t, name), 400
+			w := newWalk(t, b)
+			if name == "miniredis" {
+				frozen, client := redistest.Freeze(t)
+				b.Client, steps = client, 1000
+				w = newWalk(t, b)
+				w.advance = frozen.Advance
+			}
+			for n := 0; n < steps || w.advance != nil && w.missing() != "" && n < 5*steps; n++ {
+				w.step()
+				if t.Failed() {
+					t.Fatalf("seed %d, after\n%v", w.seed, w.log[max(0, len(w.log)-12):])
+				}
+			}
+			t.Logf("seed %d: %v", w.seed, w.answers)
+			if missing := w.missing(); w.advance != nil && missing != "" {
+				t.Errorf("seed %d: never met: %s", w.seed, missing)
+			}
+		})
+	}
+}
+
+// missing is an answer that was not met: a walk may go nowhere.
+func (w *walk) missing() string {
+	for _, answer := range []string{
+		"acquire held", "acquire acquired", "acquire mine", "acquire remapped", "acquire amnesia",
+		"turn done", "turn stale", "turn edge",
+		"turn lapsed", "turn shared", "turn behind", "ask found", "ask moved", "ask stale",
+		"ask amnesia", "fold folded", "fold forgot",
+		"fold stale", "release released", "release stale", "remap mapped", "forget forgotten",
+		"forget stale", "forget in_flight",
+	} {
+		if w.answers[answer] == 0 {
+			return answer
+		}
+	}
+	return ""
+}
+
+// walk is a partition, its model, and who does what to it.
+type walk struct {
+	*part
+	*rand.Rand
+	seed    uint64
+	m       *model
+	advance func(time.Duration) // nil where the clock is the server's own
+	selves  []script.Owner
+	old     []op
+	fields  uint64
+	log     []string
+	answers map[string]int
+	// kept are the members that were accepted and not forgotten, with their generation.
+	kept map[int64]map[int64]bool
+	// seen are the keys of all sets there may be, and of all buckets.
+	seen, seenBuckets map[string]bool
+	// fences that were given out, and the largest epoch.
+	fence, epoch uint64
+}
+
+const (
+	walkIDs   = 40
+	walkSlice = 20 * time.Millisecond
+	walkHold  = 40 * time.Millisecond
+)
+
+func newWalk(t *testing.T, b redistest.Backend) *walk {
+	seed := rand.Uint64()
+	w := &walk{
+		part: newPart(t, b, "walk"), Rand: rand.New(rand.NewPCG(seed, 1)), seed: seed,
+		m: newModel(), answers: make(map[string]int), kept: make(map[int64]map[int64]bool),
+		seen: make(map[string]bool), seenBuckets: make(map[string]bool),
+	}
+	for i := range 3 {
+		w.selves = append(w.selves, script.Owner{
+			Token: [16]byte{byte(i + 1)}, MapVersion: 1, Lease: time.Minute, Slice: walkSlice,
+			Keep: time.Minute,
+		})
+	}
+	return w
+}
+
+// step does one thing and compares.
+func (w *walk) step() {
+	w.t.Helper()
+	switch n := w.IntN(80); {
+	case n == 0:
+		w.must(w.client.Del(w.t.Context(), w.keys.Own).Err())
+		w.m.own = ""
+		return
+	case n <= 2 && w.advance != nil:
+		d := []time.Duration{time.Millisecond, walkSlice, 30 * time.Second}[w.IntN(3)]
+		w.log = append(w.log, fmt.Sprint("\nadvance ", d))
+		w.advance(d)
+		return
+	case n == 3 && w.m.head != nil && w.IntN(4) == 0: // a server's clock was ahead
+		w.m.head.Gen += 2
+		w.poke("g", w.m.head.Gen)
+		return
+	case n == 4 && w.m.head != nil && w.IntN(2) == 0: // a tail is lost
+		w.m.head.Seq -= min(w.m.head.Seq, 5)
+		w.poke("seq", w.m.head.Seq)
+		return
+	}
+	o := w.next()
+	if w.old = append(w.old, o); w.IntN(6) == 0 {
+		return // it is sent later, if at all
+	}
+	r := w.call(o.call)
+	w.m.expire(r.Now)
+	want := o.model(r.Now)
+	w.log = append(w.log, fmt.Sprintf("\n%s %v -> %+v", o.name, o.call.Args(), r))
+	w.answers[o.name+" "+r.Answer]++
+	if r.Moved {
+		w.answers["ask moved"]++
+	}
+	if diff := want.Left - r.Left; diff >= -2*time.Millisecond && diff < time.Minute {
+		want.Left = r.Left
+	}
+	if fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
+		w.t.Errorf("%s answered\n%+v, want\n%+v", o.name, r, want)
+	}
+	if o.after != nil {
+		o.after(r)
+	}
+	w.compare(r.Now)
+	w.invariants(r)
+}
+
+// next picks an operation: one of before, sent again, or another.
+func (w *walk) next() op {
+	self := &w.selves[w.IntN(len(w.selves))]
+	if w.IntN(4) > 0 {
+		self = w.owner(self)
+	}
+	if w.m.head == nil || w.IntN(60) == 0 {
+		return w.remapOp()
+	}
+	switch n := w.IntN(100); {
+	case n < 20 && len(w.old) > 0:
+		return w.old[len(w.old)-1-w.IntN(min(len(w.old), 40))]
+	case n < 26:
+		return w.acquireOp(self)
+	case n < 60:
+		return w.turnOp(self)
+	case n < 72:
+		return w.askOp()
+	case n < 90:
+		return w.foldOp(self)
+	case n < 92:
+		return w.releaseOp(*self)
+	}
+	return w.forgetOp()
+}
+
+// compare reads all there is.
+func (w *walk) compare(now time.Duration) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	for key := range w.m.sets {
+		w.seen[key] = true
+	}
+	for key := range w.m.buckets {
+		w.seenBuckets[key] = true
+	}
+	pipe := w.client.Pipeline()
+	head, run, own := pipe.HGetAll(ctx, w.keys.Head), pipe.HGetAll(ctx, w.keys.Run),
+		pipe.Get(ctx, w.keys.Own)
+	sets := make(map[string]*redis.StringSliceCmd)
+	for key := range w.seen {
+		sets[key] = pipe.SMembers(ctx, key)
+	}
+	buckets := make(map[string]*redis.StringCmd)
+	for key := range w.seenBuckets {
+		buckets[key] = pipe.Get(ctx, key)
+	}
+	_, _ = pipe.Exec(ctx) // own may be absent: all are looked at
+	state, err := script.ReadHead(head.Val())
+	w.must(err)
+	if got, want := fmt.Sprintf("%+v", state), fmt.Sprintf("%+v", w.m.head); got != want {
+		w.t.Errorf("head is\n%s, want\n%s", got, want)
+	}
+	begun := make(map[string]string)
+	for name, b := range w.m.run {
+		begun[name] = string(binary.BigEndian.AppendUint64(nil, uint64(b.at.Milliseconds()))) +
+			b.blob
+	}
+	if got := run.Val(); !maps.Equal(got, begun) {
+		w.t.Errorf("run is %q, want %q", got, begun)
+	}
+	if got := own.Val(); got != w.m.own {
+		w.t.Errorf("own is %q, want %q", got, w.m.own)
+	}
+	for key, cmd := range sets {
+		var want []string
+		for m := range w.m.sets[key].members {
+			want = append(want, rawMembers(m))
+		}
+		got := cmd.Val()
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			w.t.Errorf("at %v, %s has %q, want %q, until %v", now, key, got, want,
+				w.m.sets[key].ends)
+		}
+		if len(want) == 0 {
+			delete(w.seen, key)
+		}
+	}
+	for key, cmd := range buckets {
+		b := w.m.buckets[key]
+		if got := cmd.Val(); got != rawMembers(b.members...) {
+			w.t.Errorf("at %v, %s has %q, want %v, until %v", now, key, got, b.members, b.ends)
+		}
+		if len(b.members) == 0 {
+			delete(w.seenBuckets, key)
+		}
+	}
+}
+
+// invariants hold of what compare has found to be there, whatever the model says.
+func (w *walk) invariants(r script.Reply) {
+	w.t.Helper()
+	if w.m.head == nil {
+		return
+	}
+	listed := make(map[int64]map[int64]bool) // members by generation
+	for g, of := range w.m.head.Gens {
+		if time.Duration(g+3)*walkSlice+time.Minute <= r.Now {
+			continue // over, and its sets with it
+		}
+		listed[g] = make(map[int64]bool)
+		fresh, kept := int64(0), int64(0)
+		for n := of.Folded + 1; n <= of.Newest; n++ {
+			for m := range w.m.sets[w.set("f", g, int(n))].members {
+				listed[g][m] = true
+				fresh++
+			}
+		}
+		for i := range 3 {
+			for _, m := range w.m.buckets[w.set("b", g, i)].members {
+				listed[g][m] = true
+				kept++
+			}
+		}
+		if of.Fresh+of.Kept > fresh+kept || !w.m.bore && (of.Fresh != fresh || of.Kept != kept) {
+			w.t.Errorf("head counts %+v of generation %d, there are %d and %d", of, g, fresh, kept)
+		}
+	}
+	for member, gens := range w.kept {
+		for g := range gens {
+			if in, live := listed[g]; live && !in[member] {
+				w.t.Errorf("member %d of generation %d is in no set that head names", member, g)
+			}
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+)
+
+const (
+	// remapBatch is how many partitions are told of a change in one pipeline.
+	remapBatch = 256
+	// mapTries bounds how often a change is begun or gone on with in one call: each time somebody
+	// else has written the record in between.
+	mapTries = 64
+)
+
+// errMapBusy: the record was another one each time.
+var errMapBusy = errors.New("owned: the map record changes all the time")
+
+// span is for how long nobody may say New after keys have moved: what was marked under the mapping
+// before is remembered that long, and so is what was begun under it. It is a step longer, as
+// Misplaced counts on what all were told a step ago, and a partition that was born since was not
+// told by it.
+func (r *registry) span() time.Duration {
+	return script.FromMillis(r.settings.window + r.settings.hold + r.settings.window/
+		shareSteps + 1)
+}
+
+// mapped returns the map version under which a partition is claimed. It puts a source that is new
+// on record, begins a change of its count or its mapping, and goes on with one that was begun. A
+// lower count than there was is [ErrCount], another mapping while a partition is held [ErrMapping];
+// no record, or no head where one must be, is [ErrAmnesia]. One round trip where nothing has
+// changed; with a change, three and one for each 256 partitions.
+//
+// A change has three steps: (1) the record says `changing`, with a new version and count; (2) every
+// partition is told of the version, and to be shared for a span: from here on no begin is accepted
+// anywhere; (3) the record says `steady`. Nothing is granted under a count before (3), for a
+// partition that was not told yet may still mark keys that have moved. Whoever meets `changing`
+// goes on from (2), whatever has become of who began it: each step can be done again.
+func (r *registry) mapped(ctx context.Context, p *Partition) (mapSource, error) {
+	for range mapTries {
+		m, text, err := r.read(ctx)
+		switch {
+		case err != nil:
+			return mapSource{}, err
+		case m == nil:
+			return mapSource{}, fmt.Errorf("%w: %s is gone", ErrAmnesia, r.key)
+		}
+		was, known := m.sources[p.Source]
+		if known {
+			r.see(p.Source, was)
+		}
+		switch {
+		case was.changing:
+			err = r.finish(ctx, p.Source, was)
+		case known && p.Count < was.count:
+			return mapSource{}, fmt.Errorf("%w: %q has had %d, and Partition.Count is %d",
+				ErrCount, p.Source, was.count, p.Count)
+		case known && p.Count == was.count && p.Mapping == was.mapping:
+			return was, nil
+		default:
+			err = r.begin(ctx, p, m, text)
+		}
+		if err != nil {
+			return mapSource{}, err
+		}
+	}
+	return mapSource{}, errMapBusy
+}
+
+// begin is step 1. It is nil also when the record was written meanwhile: read it again.
+func (r *registry) begin(ctx context.Context, p *Partition, m *mapRecord, text string) error {
+	was, known := m.sources[p.Source]
+	if known && p.Mapping != was.mapping {
+		if err := r.refuseMapping(ctx, p, was); err != nil {
+			return err
+		}
+	}
+	next := r.change(was, p)
+	done, err := r.swap(ctx, text, m.with(p.Source, next))
+	if done {
+		r.tellRemap(p.Source, was, next)
+	}
+	return err
+}
+
+// change is the line of a source that is to become as p says. A source that is new has no marks
+// that could lie elsewhere: it need not be shared.
+func (r *registry) change(was mapSource, p *Partition) mapSource {
+	next := mapSource{changing: true, version: was.version + 1, count: p.Count, before: was.count,
+		mapping: p.Mapping}
+	if was.count > 0 {
+		next.span = r.span()
+	}
+	return next
+}
+
+// finish does steps 2 and 3 of a change. It is nil also when somebody else has changed the line
+// meanwhile: read it again.
+func (r *registry) finish(ctx context.Context, source string, s mapSource) error {
+	told, err := r.tell(ctx, source, s, nil)
+	if err != nil {
+		return err
+	}
+	next := s
+	switch {
+	case told.version > s.version || told.used && s.before == 0 && s.span == 0:
+		// Partitions know of a map that the record does not: it was lost, and what it said with it.
+		next.version, next.span = max(told.version, s.version)+1, r.span()
+	default:
+		next.changing = false
+	}
+	return r.replace(ctx, source, s, next)
+}
+
+// replace puts another line in place of a line that is still the same. When it is not, it does
+// nothing.
+func (r *registry) replace(ctx context.Context, source string, s, next mapSource) error {
+	for range mapTries {
+		m, text, err := r.read(ctx)
+		if err != nil {
+			return err
+		}
+		if m == nil || m.sources[source] != s {
+			return nil
+		}
+		done, err := r.swap(ctx, text, m.with(source, next))
+		if done && next.version > s.version {
+			r.tellRemap(source, s, next)
+		}
+		if done || err != nil {
+			return err
+		}
+	}
+	return errMapBusy
+}
+
+// told is what the partitions of a source have answered.
+type told struct {
+	version uint64 // the largest that one of them knows
+	used    bool   // one of them has had an owner
+}
+
+// tell is step 2: every partition learns of the version, and is shared for the span. The partitions
+// from s.before on get a head where they have none. hear, which may be nil, is called with every
+// reply.
+func (r *registry) tell(ctx context.Context, source string, s mapSource,
+	hear func(number int32, reply *script.Reply)) (told, error) {
+	var all told
+	for from := int32(0); from < s.count; from += r.batch {
+		to := min(from+r.batch, s.count)
+		calls := make([]script.Call, 0, to-from)
+		for number := from; number < to; number++ {
+			calls = append(calls, r.remap(source, number, script.Remap{
+				MapVersion: s.version, Span: s.span, Bear: number >= s.before,
+			}))
+		}
+		for i, reply := range r.runner.Run(ctx, calls) {
+			number := from + int32(i) // below maxCount
+			if err := all.take(&reply, s.before, number); err != nil {
+				return all, fmt.Errorf("owned: remap of partition %d of %q: %w",
+					number, source, err)
+			}
+			if hear != nil {
+				hear(number, &reply)
+			}
+		}
+	}
+	return all, nil
+}
+
+// take takes in what one partition has answered. Those below before have a head.
+func (t *told) take(reply *script.Reply, before, number int32) error {
+	switch {
+	case reply.Err != nil:
+		return reply.Err
+	case reply.Answer == script.AnswerAmnesia && number < before:
+		return fmt.Errorf("%w: it has no head", ErrAmnesia)
+	case reply.Answer == script.AnswerAmnesia:
+		t.used = true // it has a head, which says lost
+	case reply.Answer != script.AnswerMapped:
+		return fmt.Errorf("script answered %q", reply.Answer)
+	}
+	t.version = max(t.version, reply.MapVersion)
+	t.used = t.used || reply.Seq > 0 || reply.Gen > 0
+	return nil
+}
+
+func (r *registry) remap(source string, number int32, m script.Remap) script.Call {
+	n := newNames(r.prefix, source, number)
+	return script.NewRemap(script.Keys{Head: n.head, Own: n.own, Run: n.run}, m)
+}
+
+// level deals with a partition that knows another version than the line of its source says. An
+// earlier one: its server has lost what it was told, and is told again. A later one: a change is
+// under way, or the record has lost it, and gets a version above all. Either way it is nil when the
+// record is to be read again.
+func (r *registry) level(ctx context.Context, p *Partition, s mapSource, knows uint64) error {
+	if knows > s.version {
+		next := s
+		next.changing, next.version, next.before, next.span = true, knows+1, s.count, r.span()
+		// when it is still the same: a change is on record before it is told
+		return r.replace(ctx, p.Source, s, next)
+	}
+	call := r.remap(p.Source, p.Number, script.Remap{MapVersion: s.version, Span: r.span()})
+	reply := r.runner.Run(ctx, []script.Call{call})[0]
+	var all told
+	if err := all.take(&reply, s.count, p.Number); err != nil {
+		return fmt.Errorf("owned: remap of partition %d of %q: %w", p.Number, p.Source, err)
+	}
+	return nil
+}
+
+// settled returns the record when no source changes: changes that were begun are gone on with.
+func (r *registry) settled(ctx context.Context) (*mapRecord, error) {
+	for range mapTries {
+		m, _, err := r.read(ctx)
+		switch {
+		case err != nil:
+			return nil, err
+		case m == nil:
+			return nil, fmt.Errorf("%w: %s is gone", ErrAmnesia, r.key)
+		}
+		changing := false
+		for source, s := range m.sources {
+			r.see(source, s)
+			if s.changing {
+				changing = true
+				if err := r.finish(ctx, source, s); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if !changing {
+			return m, nil
+		}
+	}
+	return nil, errMapBusy
+}
+
+// agree compares the servers and the record with what the Store needs.
+func (s *Store) agree(ctx context.Context) error { return s.registry.agree(ctx) }
+
+// everywhere returns all partitions of all sources on record. One round trip, unless a mapping
+// changes.
+func (s *Store) everywhere(ctx context.Context) ([]spot, error) {
+	m, err := s.registry.settled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []spot
+	for source, line := range m.sources {
+		for number := range line.count {
+			p := Partition{Source: source, Number: number}
+			all = append(all, spot{p.place(), newNames(s.opts.Prefix, source, number)})
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,485 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/internal/servertest"
+)
+
+// mapOptions are for tests that let no generation end.
+func mapOptions(prefix string) Options {
+	o, err := Options{
+		Prefix: prefix, Secret: []byte("0123456789abcdef"), Window: 10 * time.Hour,
+		Hold: 2 * time.Hour, Lease: time.Hour / 4, ExpectedKeys: 10000,
+	}.complete()
+	if err != nil {
+		panic(err)
+	}
+	return o
+}
+
+// booted is the registry of a new deployment.
+func booted(t *testing.T, b redistest.Backend) *registry {
+	t.Helper()
+	o := mapOptions(b.Prefix)
+	if err := Boot(t.Context(), b.Client, o); err != nil {
+		t.Fatal(err)
+	}
+	return newRegistry(b.Client, &o)
+}
+
+func mustMap(t *testing.T, r *registry, p Partition) mapSource {
+	t.Helper()
+	s, err := r.mapped(t.Context(), &p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// lines are the line of a source, and what the partitions' heads hold.
+func (r *registry) lines(t *testing.T, source string) (mapSource, []*script.State) {
+	t.Helper()
+	m, _, err := r.read(t.Context())
+	if err != nil || m == nil {
+		t.Fatal(m, err)
+	}
+	s := m.sources[source]
+	heads, err := r.heads(t.Context(), source, s.count)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, heads
+}
+
+// sound fails when something may be granted although a partition does not know of the mapping yet.
+func (r *registry) sound(t *testing.T, source string) {
+	t.Helper()
+	s, heads := r.lines(t, source)
+	if s.changing {
+		return
+	}
+	for i, h := range heads {
+		switch {
+		case h == nil:
+			t.Errorf("steady, and partition %d has no head", i)
+		case h.MapVersion != s.version:
+			t.Errorf("steady in version %d, and partition %d knows %d", s.version, i, h.MapVersion)
+		case s.span > 0 && h.SharedUntil < time.Duration(
+			time.Now().Add(s.span-time.Minute).UnixNano()):
+			t.Errorf("steady after a change, and partition %d is shared until %v",
+				i, time.UnixMilli(h.SharedUntil.Milliseconds()))
+		}
+	}
+}
+
+// ownPartition acquires a partition under a map version.
+func ownPartition(t *testing.T, r *registry, source string, number int32,
+	version uint64) script.Reply {
+	t.Helper()
+	n := newNames(r.prefix, source, number)
+	keys := script.Keys{Head: n.head, Own: n.own, Run: n.run}
+	self := script.Owner{Token: [16]byte{1, byte(number)}, MapVersion: version,
+		Lease: time.Minute}
+	reply := r.runner.Run(t.Context(),
+		[]script.Call{script.NewAcquire(keys,
+			self, script.Claim{Hold: time.Hour})})[0]
+	if reply.Err != nil {
+		t.Fatal(reply.Err)
+	}
+	return reply
+}
+
+func TestMapping(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		r := booted(t, b)
+		p := Partition{Source: "g/t", Number: 1, Count: 4, Mapping: "m"}
+		first := mustMap(t, r, p)
+		if first.changing || first.version != 1 || first.count != 4 || first.span != 0 {
+			t.Errorf("a new source is %+v", first)
+		}
+		r.sound(t, "g/t")
+		if _, heads := r.lines(t, "g/t"); heads[0].SharedUntil != 0 {
+			t.Error("a new source is shared")
+		}
+		if again := mustMap(t, r, p); again != first {
+			t.Errorf("the second time it is %+v", again)
+		}
+		if got := ownPartition(t, r, "g/t", 1, 1); got.Answer != script.AnswerAcquired {
+			t.Fatalf("acquire answered %+v", got)
+		}
+
+		p.Count = remapBatch + 4 // more than one pipeline
+		more := mustMap(t, r, p)
+		if more.changing || more.version != 2 || more.before != 4 || more.span != r.span() {
+			t.Errorf("with more partitions it is %+v", more)
+		}
+		r.sound(t, "g/t")
+		if got := ownPartition(t, r, "g/t", 0, 1); got.Answer != script.AnswerRemapped {
+			t.Errorf("an acquire under the version before answered %+v", got)
+		}
+
+		p.Count = 4
+		if _, err := r.mapped(t.Context(), &p); !errors.Is(err, ErrCount) {
+			t.Errorf("a lower count: %v", err)
+		}
+		p.Count, p.Mapping = remapBatch+8, "other"
+		before, _ := r.lines(t, "g/t")
+		if _, err := r.mapped(t.Context(), &p); !errors.Is(err, ErrMapping) {
+			t.Errorf("another mapping while a partition is held: %v", err)
+		}
+		if s, _ := r.lines(t, "g/t"); s != before {
+			t.Errorf("a mapping that was refused has made it %+v", s)
+		}
+		p.Count = remapBatch + 4
+		n := newNames(r.prefix, "g/t", 1)
+		noErr(t, b.Client.Del(t.Context(), n.own).Err())
+		if moved := mustMap(t, r, p); moved.version != 3 || moved.before != remapBatch+4 ||
+			moved.span != r.span() {
+			t.Errorf("another mapping is %+v", moved)
+		}
+		r.sound(t, "g/t")
+		mustMap(t, r, Partition{Source: "g/u", Count: 1, Mapping: "m"})
+		if s, _ := r.lines(t, "g/t"); s.version != 3 {
+			t.Errorf("another source has changed it to %+v", s)
+		}
+	})
+}
+
+// saboteur cuts the connection of the n-th command or pipeline: before it is sent, or before its
+// reply is read.
+type saboteur struct {
+	at     int64
+	after  bool
+	seen   atomic.Int64
+	struck atomic.Bool
+	commands
+}
+
+type commands struct{}
+
+func (commands) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+var errCut = errors.New("cut by the test")
+
+func (s *saboteur) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return s.strike(func() error { return next(ctx, cmd) }, []redis.Cmder{cmd})
+	}
+}
+
+func (s *saboteur) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return s.strike(func() error { return next(ctx, cmds) }, cmds)
+	}
+}
+
+// strike fails from the n-th on: who was killed sends nothing more.
+func (s *saboteur) strike(do func() error, cmds []redis.Cmder) error {
+	n := s.seen.Add(1)
+	if n < s.at || s.at == 0 {
+		return do()
+	}
+	s.struck.Store(true)
+	if n == s.at && s.after {
+		_ = do()
+	}
+	for _, cmd := range cmds {
+		if c, ok := cmd.(*redis.Cmd); ok {
+			c.SetVal(nil)
+		}
+		cmd.SetErr(errCut)
+	}
+	return errCut
+}
+
+// TestMappingKilledAnywhere cuts off the process that changes the mapping at every command, before
+// it is sent and before it is answered. Whatever is left behind, nothing is granted while a
+// partition has not heard of the change, and who comes next goes on with it.
+func TestMappingKilledAnywhere(t *testing.T) {
+	_, client := redistest.Mini(t)
+	for _, from := range []int32{0, 3} {
+		for _, after := range []bool{false, true} {
+			for at := int64(1); ; at++ {
+				b := redistest.Backend{Client: client,
+					Prefix: fmt.Sprintf("k%d%t%d", from, after, at)}
+				r := booted(t, b)
+				p := Partition{Source: "g/t", Count: max(from, 1), Mapping: "m"}
+				if from > 0 {
+					mustMap(t, r, p)
+				}
+				p.Count = 8
+				if !killedMapping(t, r, p, at, after) {
+					if at < 9 {
+						t.Errorf("a change takes %d commands: the test does not cut where it should", at)
+					}
+					break
+				}
+			}
+		}
+	}
+}
+
+// killedMapping changes the mapping with a client that is cut off, and then with one that is not.
+func killedMapping(t *testing.T, r *registry, p Partition, at int64, after bool) bool {
+	t.Helper()
+	addr := r.client.(*redis.Client).Options().Addr
+	dying := redistest.Client(t, &redis.Options{Addr: addr, MaxRetries: -1})
+	s := &saboteur{at: at, after: after}
+	dying.AddHook(s)
+	o := mapOptions(r.prefix)
+	theirs := newRegistry(dying, &o)
+	theirs.batch = 2
+	_, err := theirs.mapped(t.Context(), &p)
+	if s.struck.Load() != (err != nil) {
+		t.Errorf("cut at %d, %t: %v", at, after, err)
+	}
+	r.sound(t, p.Source)
+	if got := mustMap(t, r, p); got.count != p.Count || got.changing {
+		t.Errorf("cut at %d, %t: the next one made it %+v", at, after, got)
+	}
+	r.sound(t, p.Source)
+	return s.struck.Load()
+}
+
+// TestMappingRaces has several processes change the count at once: all end under one version.
+func TestMappingRaces(t *testing.T) {
+	_, client := redistest.Mini(t)
+	r := booted(t, redistest.Backend{Client: client, Prefix: "race"})
+	for count := int32(1); count <= 8; count++ {
+		got := make(chan mapSource, 4)
+		for range cap(got) {
+			go func() {
+				o := mapOptions("race")
+				s, err := newRegistry(client, &o).mapped(context.WithoutCancel(t.Context()),
+					&Partition{Source: "s", Count: count, Mapping: "m"})
+				if err != nil {
+					t.Error(err)
+				}
+				got <- s
+			}()
+		}
+		first := <-got
+		for range cap(got) - 1 {
+			if s := <-got; s != first {
+				t.Errorf("of %d partitions: %+v and %+v", count, first, s)
+			}
+		}
+		if first.version != uint64(count) {
+			t.Errorf("%d changes end in version %d", count, first.version)
+		}
+		r.sound(t, "s")
+	}
+}
+
+// TestMappingSlowFinisher has one process stand still between the steps while others go on: its
+// late step 3 must not end a change that it has not told anybody of.
+func TestMappingSlowFinisher(t *testing.T) {
+	_, client := redistest.Mini(t)
+	r := booted(t, redistest.Backend{Client: client, Prefix: "slow"})
+	mustMap(t, r, Partition{Source: "s", Count: 2, Mapping: "m"})
+	m, text, err := r.read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	third := r.change(m.sources["s"], &Partition{Count: 3, Mapping: "m"})
+	if done, err := r.swap(t.Context(), text, m.with("s", third)); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	mustMap(t, r, Partition{Source: "s", Count: 3, Mapping: "m"}) // another one ends it
+	m, text, _ = r.read(t.Context())
+	fourth := r.change(m.sources["s"], &Partition{Count: 4, Mapping: "m"})
+	if done, err := r.swap(t.Context(), text, m.with("s", fourth)); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	if err := r.finish(t.Context(), "s", third); err != nil { // and here comes the first
+		t.Fatal(err)
+	}
+	if s, _ := r.lines(t, "s"); s != fourth {
+		t.Errorf("the late end of a change has made it %+v", s)
+	}
+}
+
+// TestMapLost has the record go while the partitions stay. What it said of the mapping is not known
+// any more, so nothing may be New for a span; and the partitions, which know a later version than
+// the new record, must be there to be acquired again.
+func TestMapLost(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		r := booted(t, b)
+		p := Partition{Source: "s", Count: 2, Mapping: "m"}
+		mustMap(t, r, p)
+		p.Count = 3
+		mustMap(t, r, p)
+		ownPartition(t, r, "s", 0, 2)
+		if err := b.Client.Del(t.Context(), r.key).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.mapped(t.Context(), &p); !errors.Is(err, ErrAmnesia) {
+			t.Errorf("without the record: %v", err)
+		}
+		if err := r.agree(t.Context()); !errors.Is(err, ErrNotBooted) {
+			t.Errorf("New without the record: %v", err)
+		}
+		r = booted(t, b)
+		if s := mustMap(t, r, p); s.version <= 2 || s.span != r.span() {
+			t.Errorf("born anew as %+v", s)
+		}
+		r.sound(t, "s")
+	})
+}
+
+// TestMapLostEarly is TestMapLost where no partition has seen a second version: only that one was
+// in use tells.
+func TestMapLostEarly(t *testing.T) {
+	_, client := redistest.Mini(t)
+	b := redistest.Backend{Client: client, Prefix: "early"}
+	r := booted(t, b)
+	p := Partition{Source: "s", Count: 2, Mapping: "m"}
+	mustMap(t, r, p)
+	ownPartition(t, r, "s", 1, 1)
+	client.Del(t.Context(), r.key)
+	r = booted(t, b)
+	if s := mustMap(t, r, p); s.span != r.span() {
+		t.Errorf("born anew as %+v", s)
+	}
+	r.sound(t, "s")
+}
+
+// TestBootMends has heads go. Nobody changes the mapping past a partition that has lost its marks;
+// Boot bears it anew, to be shared.
+func TestBootMends(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		r := booted(t, b)
+		p := Partition{Source: "s", Count: 3, Mapping: "m"}
+		mustMap(t, r, p)
+		gone, lost := newNames(r.prefix, "s", 1), newNames(r.prefix, "s", 2)
+		b.Client.Del(t.Context(), gone.head)
+		r.runner.Run(t.Context(),
+			[]script.Call{r.remap("s", 2, script.Remap{MapVersion: 1, Lost: true})})
+		p.Count = 4
+		if _, err := r.mapped(t.Context(), &p); !errors.Is(err, ErrAmnesia) {
+			t.Errorf("a change past a partition without a head: %v", err)
+		}
+		r = booted(t, b)
+		for _, n := range []names{gone, lost} {
+			heads, err := readHeads(t.Context(), b.Client, []string{n.head})
+			if err != nil || heads[0] == nil || heads[0].Lost ||
+				heads[0].SharedUntil < time.Duration(time.Now().UnixNano())+r.span()-time.Minute {
+				t.Errorf("mended to %+v, %v", heads[0], err)
+			}
+		}
+		if s := mustMap(t, r, p); s.count != 4 || s.changing {
+			t.Errorf("after Boot it is %+v", s)
+		}
+		r.sound(t, "s")
+	})
+}
+
+// TestAgreement: New names what is another one in the record.
+func TestAgreement(t *testing.T) {
+	_, client := redistest.Mini(t)
+	mine := mapOptions("agree")
+	if err := newRegistry(client, &mine).agree(t.Context()); !errors.Is(err, ErrNotBooted) {
+		t.Errorf("before Boot: %v", err)
+	}
+	booted(t, redistest.Backend{Client: client, Prefix: "agree"})
+	for field, change := range map[string]func(o *Options){
+		"Secret":       func(o *Options) { o.Secret = []byte("another one, also long enough") },
+		"KeyID":        func(o *Options) { o.KeyID = "other" },
+		"Window":       func(o *Options) { o.Window += time.Hour },
+		"Hold":         func(o *Options) { o.Hold += time.Hour },
+		"Slices":       func(o *Options) { o.Slices++ },
+		"ExpectedKeys": func(o *Options) { o.ExpectedKeys *= 2 },
+	} {
+		other := mapOptions("agree")
+		change(&other)
+		for name, err := range map[string]error{
+			"New":  newRegistry(client, &other).agree(t.Context()),
+			"Boot": Boot(t.Context(), client, other),
+		} {
+			if !errors.Is(err, ErrOtherSettings) ||
+				!strings.Contains(err.Error(), "Options."+field) {
+				t.Errorf("%s with another %s: %v", name, field, err)
+			}
+		}
+	}
+	if err := newRegistry(client, &mine).agree(t.Context()); err != nil {
+		t.Errorf("with the same: %v", err)
+	}
+	client.Set(t.Context(), mapKey("agree"), "onceward owned map 2\n", 0)
+	if err := newRegistry(client, &mine).agree(t.Context()); !errors.Is(err, errMap) {
+		t.Errorf("a record of another version: %v", err)
+	}
+}
+
+// TestEverywhere lists what is on record, and goes on with a change that somebody has left.
+func TestEverywhere(t *testing.T) {
+	_, client := redistest.Mini(t)
+	r := booted(t, redistest.Backend{Client: client, Prefix: "all"})
+	mustMap(t, r, Partition{Source: "a", Count: 2, Mapping: "m"})
+	m, text, err := r.read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := m.with("b", r.change(mapSource{}, &Partition{Count: 1, Mapping: "m"}))
+	if done, err := r.swap(t.Context(), text, left); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	s := newStore(client, nil, mapOptions("all"))
+	all, err := s.everywhere(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[place]string{}
+	for _, spot := range all {
+		got[spot.place] = spot.head
+	}
+	want := map[place]string{}
+	for _, p := range []Partition{{Source: "a"}, {Source: "a", Number: 1}, {Source: "b"}} {
+		n := newNames("all", p.Source, p.Number)
+		want[p.place()] = n.head
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	r.sound(t, "b")
+}
+
+// TestServersThatForget: a mark that is evicted, or that a replica has not got yet, is a second
+// effect.
+func TestServersThatForget(t *testing.T) {
+	server := servertest.Private(t, servertest.KindRedis)
+	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
+	o := mapOptions("forget")
+	if err := Boot(t.Context(), client, o); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ConfigSet(t.Context(), "maxmemory-policy", "volatile-ttl").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for name, err := range map[string]error{"Boot": Boot(t.Context(), client, o),
+		"New": newRegistry(client, &o).agree(t.Context())} {
+		if !errors.Is(err, ErrEvicts) || !strings.Contains(err.Error(), "volatile-ttl") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	reading := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr},
+		ReadOnly: true})
+	defer func() { _ = reading.Close() }()
+	var input *dedup.InputError
+	if err := Boot(t.Context(), reading, o); !errors.As(err, &input) || input.Field != "Client" {
+		t.Errorf("a client that reads from replicas: %v", err)
+	}
+}

@@ -1,0 +1,218 @@
+package owned
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+	"github.com/onceward/onceward/dedup"
+)
+
+// Defaults of Options.
+const (
+	DefaultPrefix   = "owp"
+	DefaultInFlight = 4096
+)
+
+const (
+	// minSecret bounds Options.Secret, maxKeyID Options.KeyID, maxExpected Options.ExpectedKeys
+	// and maxInFlight Options.InFlight.
+	minSecret   = 16
+	maxKeyID    = 64
+	maxExpected = 4_000_000_000
+	maxInFlight = 1 << 20
+	// minLease is ten times what a round trip may take on a good day.
+	minLease = 100 * time.Millisecond
+	// leasesPerSlice is how many leases fit a generation at least: the filter's clock, which is
+	// heard with each renewal, may be late by up to one slice.
+	leasesPerSlice = 4
+	// leaseRequests is how many of a request's leases the partition's lease must hold: an answer
+	// may come two of them late and still be a grant.
+	leaseRequests = 3
+	// keysPerBucket is how many members a bucket is planned to have: all of it is sent for a look
+	// at one, and Lua, which looks in it for others than the owner, hashes all of it.
+	keysPerBucket = 128
+	// foldsPerSlice is how many fresh sets a generation is planned to fill: each fold then brings a
+	// bucket some twenty members, and those of one set take 56 bytes each, which is 2.5 for each
+	// key of a window of four slices. setMembers is how many one has at least.
+	foldsPerSlice = 6
+	setMembers    = 16 << 10
+	// maxSpan bounds Window and Hold: ten years, as dedup.Config does.
+	maxSpan = 10 * 365 * 24 * time.Hour
+)
+
+// Options of [Boot] and [New]. All processes of one prefix have the same Secret, KeyID, Window,
+// Hold, Slices and ExpectedKeys: New refuses others.
+type Options struct {
+	// Prefix begins the name of every key that this package writes: 1-64 bytes of letters, digits,
+	// '_', '.', '-'. It must differ from that of the inner store. Default DefaultPrefix.
+	Prefix string
+	// Secret keys the digests by which marks are stored and filtered, so that nobody who chooses
+	// keys can make two collide: at least 16 random bytes. Required.
+	Secret []byte
+	// KeyID names the Secret in snapshots: at most 64 bytes of letters, digits, '_', '.', '-'.
+	// Default: 8 hex digits of a digest of the secret.
+	KeyID string
+	// Window is dedup.Config.Window and Hold dedup.Config.Hold, of which all keys have the same; a
+	// call with another is refused. Both required; at most ten years each.
+	Window, Hold time.Duration
+	// Lease is how long a partition is held without renewal, and so for how long after a crash
+	// nobody works on it. At least three times dedup.Config.LeaseTTL, and at most a quarter of a
+	// generation, which is (Window+Hold)/Slices. At least 100 ms. Required.
+	Lease time.Duration
+	// ExpectedKeys is how many keys end in one partition within a Window, 1 to 4e9. With more,
+	// filter and sets take more memory and more time, and stay right. Required.
+	ExpectedKeys int
+	// InFlight bounds the keys of a partition that have begun without a claim of the inner store:
+	// what a crash can run a second time. Those above it are claimed there. Default
+	// DefaultInFlight, at most 2^20.
+	InFlight int
+	// Slices is the number of generations that Window+Hold is cut into, 1 to bloom.MaxSlices.
+	// Default bloom.DefaultSlices.
+	Slices int
+	// FalsePositives is the filter's goal: how often a new key is claimed all the same. Default
+	// bloom.DefaultFalsePositives.
+	FalsePositives float64
+	// MaxBytes bounds the bits of one partition's filter; see bloom.Options. Default twice the
+	// plan.
+	MaxBytes int64
+	// Snapshots keeps filters across processes, so that an owner need not read every mark when it
+	// begins. Default nil: filters are loaded from the marks.
+	Snapshots Snapshots
+	// TakeOverOlderGeneration acquires a partition at once that is held in an older
+	// Partition.Generation, in place of waiting for its lease to end. The older owner hears of it
+	// with its next turn: this adds "a rebalance while a handler still runs" to the ways in which
+	// an effect can run twice. Default false.
+	TakeOverOlderGeneration bool
+	// Observer is told of Filtered, by the goroutine that claims, and of FilterState, in order and
+	// by a goroutine of its own: either may call the Store and its partitions, but for
+	// [Store.Close]. The other hooks are the Deduper's. Default: nobody.
+	Observer dedup.Observer
+	// Logger gets warnings: partitions lost, data lost, mappings that change. Default: discarded.
+	Logger *slog.Logger
+}
+
+// Snapshots keeps named blobs: files, or keys of a server; see [Dir] and [InRedis]. A blob is the
+// bits of a filter's generation: with the Secret it tells which keys are done, and without it
+// nothing. It only makes loading shorter. One that is missing, damaged or older is told to the
+// Logger, and the marks are read in its place. Methods may be called from several goroutines at
+// once, for names that differ.
+type Snapshots interface {
+	// Load returns what Store kept under the name, or an error that is fs.ErrNotExist. It is read
+	// to its end at most once, and closed.
+	Load(ctx context.Context, name string) (io.ReadCloser, error)
+	// Store replaces what is kept under the name by all that r has, or leaves it as it was. Nobody
+	// asks for it after keep.
+	Store(ctx context.Context, name string, keep time.Duration, r io.Reader) error
+}
+
+// complete returns the options with their defaults, or names the first bad one.
+func (o Options) complete() (Options, error) {
+	o.Prefix = cmp.Or(o.Prefix, DefaultPrefix)
+	o.InFlight = cmp.Or(o.InFlight, DefaultInFlight)
+	o.Slices = cmp.Or(o.Slices, bloom.DefaultSlices)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if problem := script.PrefixProblem(o.Prefix); problem != "" {
+		return o, input("Options.Prefix", problem)
+	}
+	if len(o.Secret) < minSecret {
+		return o, input("Options.Secret",
+			fmt.Sprintf("has %d bytes; at least %d are needed", len(o.Secret), minSecret))
+	}
+	if o.KeyID == "" {
+		o.KeyID = hex.EncodeToString(derive("key id", o.Secret)[:4])
+	}
+	if problem := script.PrefixProblem(o.KeyID); problem != "" {
+		return o, input("Options.KeyID", problem)
+	}
+	if err := o.checkTimes(); err != nil {
+		return o, err
+	}
+	if err := o.checkSizes(); err != nil {
+		return o, err
+	}
+	if _, err := bloom.New(o.filter(nil, nil)); err != nil {
+		return o, input("Options", "make no filter: "+err.Error())
+	}
+	return o, nil
+}
+
+func (o *Options) checkTimes() error {
+	switch {
+	case o.Window <= 0 || o.Window > maxSpan:
+		return input("Options.Window",
+			fmt.Sprintf("is %v; it must be positive and at most %v", o.Window, maxSpan))
+	case o.Hold <= 0 || o.Hold > maxSpan:
+		return input("Options.Hold",
+			fmt.Sprintf("is %v; it must be positive and at most %v", o.Hold, maxSpan))
+	case o.Slices < 1 || o.Slices > bloom.MaxSlices:
+		return input("Options.Slices",
+			fmt.Sprintf("is %d; 1 to %d are possible", o.Slices, bloom.MaxSlices))
+	case o.Lease < minLease:
+		return input("Options.Lease",
+			fmt.Sprintf("is %v; at least %v is needed", o.Lease, minLease))
+	case leasesPerSlice*o.Lease > o.slice():
+		return input("Options.Lease",
+			fmt.Sprintf("is %v, above a quarter of a generation of %v, which is (Window+Hold)/Slices", o.Lease, o.slice()))
+	}
+	return nil
+}
+
+func (o *Options) checkSizes() error {
+	switch {
+	case o.ExpectedKeys < 1 || int64(o.ExpectedKeys) > maxExpected:
+		return input("Options.ExpectedKeys",
+			fmt.Sprintf("is %d; the number of keys of a partition in a window is needed, 1 to %d",
+				o.ExpectedKeys, int64(maxExpected)))
+	case o.InFlight < 1 || o.InFlight > maxInFlight:
+		return input("Options.InFlight",
+			fmt.Sprintf("is %d; 1 to %d are possible", o.InFlight, maxInFlight))
+	}
+	return nil
+}
+
+// slice is the length of a generation, in whole milliseconds, which is what servers count in.
+func (o *Options) slice() time.Duration {
+	each := (o.Window + o.Hold + time.Duration(o.Slices) - 1) / time.Duration(o.Slices)
+	return script.FromMillis(script.Millis(each))
+}
+
+// sliceKeys is how many keys a generation is planned to have.
+func (o *Options) sliceKeys() float64 {
+	return float64(o.ExpectedKeys) * o.slice().Seconds() / o.Window.Seconds()
+}
+
+// buckets is the number of buckets of a generation.
+func (o *Options) buckets() int { return max(1, int(math.Ceil(o.sliceKeys()/keysPerBucket))) }
+
+// setMembers is how many members a fresh set gets before the next one is begun, and it can be
+// folded.
+func (o *Options) setMembers() int { return max(setMembers, int(o.sliceKeys()/foldsPerSlice)) }
+
+// filter is what a partition's filter is made of.
+func (o *Options) filter(clock func() time.Duration, tell func(bloom.Event)) bloom.Options {
+	return bloom.Options{
+		Window: o.slice() * time.Duration(o.Slices), Slices: o.Slices,
+		Rate: float64(o.ExpectedKeys) / o.Window.Seconds(), FalsePositives: o.FalsePositives,
+		MaxBytes: o.MaxBytes, Secret: derive("filter", o.Secret)[:16], KeyID: o.KeyID, Clock: clock,
+		OnEvent: tell,
+	}
+}
+
+// derive makes a secret for one purpose.
+func derive(purpose string, secret []byte) []byte {
+	sum := sha256.Sum256(append([]byte("onceward/owned/1/"+purpose+":"), secret...))
+	return sum[:]
+}
+
+func input(field, reason string) error { return &dedup.InputError{Field: field, Reason: reason} }

@@ -1,0 +1,381 @@
+package owned
+
+import (
+	"errors"
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+	"github.com/onceward/onceward/dedup"
+)
+
+// grant answers what was proven new.
+func (c *claiming) grant() {
+	for _, p := range c.parts {
+		if len(p.turn.begins) == 0 {
+			continue
+		}
+		refused := p.granted()
+		fence := p.turn.reply.Fence
+		for _, i := range p.items {
+			it := &c.items[i]
+			if it.way != proven && it.way != resent {
+				continue
+			}
+			if refused != nil {
+				c.refuse(it, refused)
+				continue
+			}
+			it.ans.Outcome, it.ans.Mine = dedup.Acquired, it.way == resent
+			it.ans.Record = dedup.Record{State: dedup.StateInProgress, Attempt: 1, Fence: fence,
+				Remaining: it.req.Lease, Origin: digested(&it.req.Origin)}
+			c.done(it, 1)
+		}
+	}
+}
+
+// digested is an origin as a store gives it back.
+func digested(o *dedup.Origin) dedup.Origin {
+	d := *o
+	d.Source, d.SourceDigest = "", o.Digest()
+	return d
+}
+
+// refuse deals with a key whose begin is not on record, or may not be. What is not known stays as
+// it is: the same claim sends the same begin again.
+func (c *claiming) refuse(it *item, why error) {
+	switch {
+	case errors.Is(why, errElsewhere):
+		c.unbegin(it)
+		c.drop(it)
+		*it.ans = elsewhereAnswer(c.s.opts.Lease)
+	case errors.Is(why, errShared):
+		c.unbegin(it)
+		it.way, it.says, it.why = ordinary, bloom.Unknown, bloom.Shared
+		return
+	case errors.Is(why, dedup.ErrStoreFull) && it.way == proven:
+		c.unbegin(it)
+		c.drop(it)
+		it.ans.Err = why
+	default:
+		it.ans.Err = why
+	}
+	c.done(it, 0)
+}
+
+// unbegin takes a key out of a batch that did not begin.
+func (c *claiming) unbegin(it *item) {
+	sh := c.s.table.shard(it.e.hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if it.e.state != begun {
+		return
+	}
+	it.e.settle()
+	it.e.state = asking
+}
+
+// drop takes an entry out that nobody was told of.
+func (c *claiming) drop(it *item) {
+	if it.e == nil || !it.listed {
+		return
+	}
+	sh := c.s.table.shard(it.e.hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if it.e.state == asking {
+		sh.drop(it.e)
+	}
+}
+
+// found takes in what the sets say.
+func (c *claiming) found() {
+	for _, p := range c.parts {
+		for n, it := range p.asked {
+			r := &p.ask.reply
+			switch {
+			case r.Err != nil:
+				c.drop(it)
+				it.ans.Err = r.Err
+				c.done(it, 0)
+			case len(r.Found) == 0:
+				c.drop(it)
+				*it.ans = elsewhereAnswer(c.s.opts.Lease)
+				c.done(it, 0)
+			case r.Found[n].Done():
+				c.drop(it)
+				*it.ans = dedup.Answer{Outcome: dedup.Duplicate, Record: c.s.doneRecord()}
+				c.cleared(it)
+				c.done(it, 0)
+			default:
+				it.way, it.found = ordinary, r.Found[n]
+			}
+		}
+	}
+}
+
+// cleared notes that a suspect has turned out to be done.
+func (c *claiming) cleared(it *item) {
+	if it.runs == 0 {
+		return
+	}
+	o := it.part.o
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.clear(it.member)
+}
+
+// doneRecord is what is known of a mark.
+func (s *Store) doneRecord() dedup.Record {
+	return dedup.Record{State: dedup.StateSucceeded, Attempt: 1, Remaining: s.opts.Window}
+}
+
+// rest sends what is left to the inner store: touched first, so that a later owner asks there too.
+func (c *claiming) rest() {
+	c.leave()
+	todo := c.touch()
+	if len(todo) == 0 {
+		return
+	}
+	reqs := make([]dedup.ClaimRequest, len(todo))
+	for n, it := range todo {
+		reqs[n], it.todo = *it.req, int32(n+1) // the index of an item
+	}
+	answers := c.s.inner.Claim(c.ctx, reqs)
+	c.elsewhere(todo, answers)
+	for n, it := range todo {
+		c.passed(it, &answers[n])
+	}
+}
+
+// touch touches the keys that go to the inner store, and returns those that may.
+func (c *claiming) touch() []*item {
+	var todo []*item
+	var turns []*turn
+	for i := range c.items {
+		it := &c.items[i]
+		if it.way != ordinary {
+			continue
+		}
+		p := it.part
+		if !p.touching {
+			p.turn, p.touching = turn{o: p.o}, true
+			turns = append(turns, &p.turn)
+		}
+		p.turn.touches = append(p.turn.touches, member{is: it.member})
+		todo = append(todo, it)
+	}
+	if len(todo) == 0 {
+		return nil
+	}
+	c.s.trip(c.ctx, turns, nil)
+	n := 0
+	for _, it := range todo {
+		t := &it.part.turn
+		it.part.shared = it.part.shared || t.reply.Answer == script.AnswerShared
+		switch {
+		case t.didTouch():
+			todo[n] = it
+			n++
+			continue
+		case t.reply.Err != nil:
+			it.ans.Err = t.reply.Err
+		default:
+			*it.ans = elsewhereAnswer(c.s.opts.Lease)
+		}
+		c.drop(it)
+		c.done(it, 0)
+	}
+	return todo[:n]
+}
+
+// leave answers those that want only a key without attempts, and have met one that was begun: by a
+// look at the inner store, which knows of the attempts after that.
+func (c *claiming) leave() {
+	var ids []dedup.ID
+	var of []*item
+	for i := range c.items {
+		if it := &c.items[i]; it.way == ordinary && it.req.FirstOnly && it.runs > 0 {
+			ids, of = append(ids, it.req.ID), append(of, it)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	for n, ans := range c.s.inner.Lookup(c.ctx, ids) {
+		it := of[n]
+		rec := ans.Record
+		if rec.State == dedup.StateAbsent {
+			rec = dedup.Record{State: dedup.StateInProgress}
+		}
+		c.s.outward(&it.req.ID, &rec, it.runs)
+		switch {
+		case ans.Err != nil:
+			it.ans.Err = ans.Err
+		case rec.State == dedup.StateSucceeded || rec.State == dedup.StateFailed:
+			*it.ans = dedup.Answer{Outcome: dedup.Duplicate, Record: rec}
+		case rec.State == dedup.StateUncertain:
+			*it.ans = dedup.Answer{Outcome: dedup.Uncertain, Record: rec}
+		default:
+			if rec.State != dedup.StateInProgress {
+				rec.Remaining = 0
+			}
+			*it.ans = dedup.Answer{Outcome: dedup.InFlight, Record: rec}
+		}
+		c.drop(it)
+		it.way = answered
+		c.done(it, 0)
+	}
+}
+
+// passed takes in what the inner store has said.
+func (c *claiming) passed(it *item, ans *dedup.Answer) {
+	*it.ans = *ans
+	if ans.Err != nil {
+		c.drop(it)
+		c.done(it, 0)
+		return
+	}
+	if ans.Outcome != dedup.Acquired {
+		c.s.outward(&it.req.ID, &it.ans.Record, it.runs)
+		c.drop(it)
+		if ans.Outcome == dedup.Duplicate {
+			c.cleared(it)
+		}
+		c.done(it, 0)
+		return
+	}
+	it.ans.Record.Attempt += it.runs
+	c.keep(it, ans)
+	if it.says == bloom.Maybe && !it.found.Touched() && it.runs == 0 {
+		it.part.o.filter.Wrong(1)
+	}
+	c.done(it, 0)
+}
+
+// keep notes a claim that the inner store has given. Its fence is the larger of both: that of a
+// touch grows from one window to the next, the inner store's from one claim to the next.
+func (c *claiming) keep(it *item, ans *dedup.Answer) {
+	s := c.s
+	hash := s.table.hash(&it.req.ID)
+	sh := s.table.shard(hash)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e := sh.find(hash, &it.req.ID)
+	switch {
+	case e != nil && e.token == it.req.Token && e.state == claimed && ans.Mine:
+		it.ans.Record.Fence = e.fence
+		return
+	case e != nil && e != it.e && e.state == begun && e.until > s.now():
+		// Our lease was over before the answer came, and who has begun since keeps the key.
+		*it.ans = dedup.Answer{Outcome: dedup.InFlight, Record: e.record(s.now())}
+		return
+	case e != nil && e != it.e:
+		sh.drop(e)
+		e.suspected()
+		e = nil
+	}
+	if e == nil {
+		e = c.entry(it, hash)
+		sh.put(e)
+	}
+	e.state, e.runs, e.inner, e.attempt = claimed, it.runs, ans.Record.Fence, it.ans.Record.Attempt
+	e.fence = max(ans.Record.Fence, it.part.turn.reply.Fence)
+	e.touched = it.part.turn.sent
+	it.ans.Record.Fence = e.fence
+}
+
+// elsewhere looks, where the partition is shared, for keys that were granted in all other
+// partitions. After the claim: a begin and its mark change places in one script, and no begin comes
+// any more.
+func (c *claiming) elsewhere(todo []*item, answers []dedup.Answer) {
+	for _, p := range c.parts {
+		if !p.shared {
+			continue
+		}
+		var of []int
+		var all []int64
+		for _, i := range p.items {
+			n := int(c.items[i].todo) - 1
+			if n >= 0 && answers[n].Outcome == dedup.Acquired && answers[n].Err == nil {
+				of, all = append(of, n), append(all, todo[n].member)
+			}
+		}
+		if len(of) == 0 {
+			continue
+		}
+		found, err := p.o.elsewhere(c.ctx, all)
+		for i, n := range of {
+			if err != nil {
+				answers[n] = dedup.Answer{Err: err}
+				continue
+			}
+			c.meetElsewhere(todo[n], &answers[n], &found[i])
+		}
+		c.giveBack(todo, answers, of)
+	}
+}
+
+// meetElsewhere changes the answer of a key that another partition knows.
+func (c *claiming) meetElsewhere(it *item, ans *dedup.Answer, found *elsewhere) {
+	switch {
+	case found.done:
+		it.back = dedup.StateSucceeded
+		*ans = dedup.Answer{Outcome: dedup.Duplicate, Record: c.s.doneRecord()}
+	case found.live:
+		it.back = dedup.StateReleased
+		*ans = elsewhereAnswer(c.s.opts.Lease)
+	default:
+		it.runs += found.runs
+		// as leave answers: nobody is in the way, and this was no attempt
+		if it.req.FirstOnly && found.runs > 0 {
+			it.back = dedup.StateReleased
+			*ans = dedup.Answer{Outcome: dedup.InFlight,
+				Record: dedup.Record{State: dedup.StateInProgress, Attempt: ans.Record.Attempt - 1}}
+		}
+	}
+}
+
+// giveBack ends the claims of the inner store that are not given to anybody.
+func (c *claiming) giveBack(todo []*item, answers []dedup.Answer, of []int) {
+	var changes []dedup.Finish
+	for _, n := range of {
+		it := todo[n]
+		if answers[n].Err != nil {
+			it.back = dedup.StateReleased
+		}
+		if it.back == dedup.StateAbsent {
+			continue
+		}
+		changes = append(changes, dedup.Finish{
+			ID: it.req.ID, Token: it.req.Token, State: it.back,
+			Unused: it.back == dedup.StateReleased,
+			Landed: it.back == dedup.StateSucceeded, Hold: it.req.Hold, Window: c.s.opts.Window,
+			Origin: it.req.Origin, Until: c.s.born.Add(c.now + it.req.Lease),
+		})
+	}
+	if len(changes) > 0 {
+		c.s.inner.Finish(c.ctx, changes) // what is not learnt lapses with its lease
+	}
+}
+
+// done counts one answer, of which the observer is told in the end.
+func (c *claiming) done(it *item, saved int) {
+	it.part.o.stats.count(it.says, saved)
+	it.saved, it.over = saved, true
+}
+
+// tell tells the observer of all answers. No lock is held: it may release a partition, and may
+// panic.
+func (c *claiming) tell() {
+	hook := c.s.opts.Observer.Filtered
+	if hook == nil {
+		return
+	}
+	for i := range c.items {
+		if it := &c.items[i]; it.over {
+			hook(dedup.Event{
+				ID: it.req.ID, Outcome: it.ans.Outcome, Verdict: it.says.String(),
+				Reason: it.why.String(), Saved: it.saved, Err: it.ans.Err,
+			})
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceward/onceward/bloom"
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+)
+
+// What is wrong with a partition; test with errors.Is.
+var (
+	// ErrLost: the partition is not ours any more, or its source has more partitions by now than it
+	// was acquired under: acquire it again, with the new Partition.Count. It is the cause with
+	// which Ownership.Context ends.
+	ErrLost = errors.New("owned: partition lost")
+	// ErrAmnesia: Redis has lost marks of the partition. Nobody acquires it until an operator has
+	// called [Boot].
+	ErrAmnesia = errors.New("owned: Redis has lost what it knew of the partition")
+	// ErrCount: the source has had more partitions than Partition.Count says.
+	ErrCount = errors.New("owned: fewer partitions than are on record")
+	// ErrMapping: the source has another Partition.Mapping, and somebody holds a partition of it.
+	// All have the same; another one is taken in when none is held.
+	ErrMapping = errors.New("owned: the source has another mapping")
+	// ErrReleased is the cause with which Ownership.Context ends after Release.
+	ErrReleased = errors.New("owned: partition released")
+)
+
+// HeldError is the answer of Acquire when somebody else holds the partition.
+type HeldError struct {
+	// Remaining is how much longer the lease lasts, unless it is renewed.
+	Remaining time.Duration
+}
+
+// Error implements error.
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("owned: partition is held for another %v", e.Remaining)
+}
+
+// spot is a partition on record.
+type spot struct {
+	place
+	names
+}
+
+// elsewhere is what the other partitions know of a member.
+type elsewhere struct {
+	done bool // marked
+	live bool // begun under an owner that lives
+	runs int  // dead epochs in whose begins it is
+}
+
+// Ownership is the right to a partition, from Acquire to Release or to its loss. Its methods may be
+// called from any goroutine.
+type Ownership struct {
+	s     *Store
+	part  Partition
+	names names
+	token [16]byte
+
+	ctx     context.Context
+	end     context.CancelCauseFunc
+	working sync.WaitGroup // the loader, and what runs beside renewals
+	settled chan struct{}  // closed when the loader has ended
+
+	valid  atomic.Pointer[moment] // until when we hold the partition
+	filter lossy
+	feed   atomic.Pointer[bloom.Feed]
+	loaded atomic.Bool
+
+	clock    atomic.Int64 // ms since 1970, as last heard of the server
+	inFlight atomic.Int64 // keys that began without a claim of the inner store, and have not ended
+	stats    counters
+	loading  loading
+	saver    saver
+
+	foldAtOnce int // other than the constant in tests
+
+	again  sync.Mutex // one acquires again at a time
+	gaveUp bool       // under again: Release was sent
+	// under again: the last epoch that was given to us again, also where it was not used
+	given    uint64
+	unlearnt bool // under again: it was acquired again, or not: there was no answer
+
+	gate     sync.RWMutex // held to read from before a begin until it is answered; Release takes it
+	released atomic.Bool  // nothing begins any more
+	renewing atomic.Bool  // a renewal is under way
+	tending  atomic.Bool  // sets are folded, or snapshots saved
+	tended   time.Duration
+	reported time.Duration // when the observer was told last
+
+	mu          sync.Mutex // taken inside a shard's, never around it
+	epoch       uint64
+	seq         uint64 // the largest heard
+	mapver      uint64
+	sharedUntil time.Duration // of the server's clock, since 1970
+	forgets     uint64
+	gen         int64 // the newest generation heard of
+	sets        map[int64]*generation
+	fields      uint64              // number of the last begin
+	begins      map[*begin]struct{} // that were named here, and have keys that have not ended
+	// fields all of whose keys have ended: they go with the next turn
+	over      []string
+	suspects  map[int64]*suspect // by member
+	suspected atomic.Int64       // how many those are
+	recalled  uint64             // what was forgotten when run was read last
+	head      *script.State
+	why       error // why it is over; nil while it is not
+}
+
+// generation is what the owner knows of the sets of one.
+type generation struct {
+	script.Gen
+	written int              // members sent to the newest fresh set by us
+	folding bool             // buckets may have members
+	sent    map[uint64]*sent // what is in the fresh sets of ours, by their number
+}
+
+// Context ends when the partition is lost (its cause is then [ErrLost], or [ErrAmnesia]) or
+// released ([ErrReleased]). Handlers of the partition's messages run under it.
+func (o *Ownership) Context() context.Context { return o.ctx }
+
+// keys are those that every script of the partition needs.
+func (o *Ownership) keys() script.Keys {
+	return script.Keys{Head: o.names.head, Own: o.names.own, Run: o.names.run}
+}
+
+// self is who we are, as far as is known by now.
+func (o *Ownership) self() script.Owner {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.selfLocked()
+}
+
+func (o *Ownership) selfLocked() script.Owner {
+	return script.Owner{
+		Token: o.token, Epoch: o.epoch, MapVersion: o.mapver, Seq: o.seq,
+		Lease: o.s.opts.Lease, Slice: o.s.opts.slice(), Keep: o.s.opts.Window + o.s.opts.Hold,
+	}
+}
+
+// heard takes in what every reply tells.
+func (o *Ownership) heard(r *script.Reply) {
+	if r.Err != nil || r.Answer == script.AnswerAmnesia {
+		return
+	}
+	now := r.Now.Milliseconds()
+	for {
+		was := o.clock.Load()
+		if was >= now || o.clock.CompareAndSwap(was, now) {
+			break
+		}
+	}
+	defer o.heardMap(r.MapVersion)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sharedUntil = max(o.sharedUntil, r.SharedUntil)
+	o.forgets = max(o.forgets, r.Forgets)
+	// By the clock, too: what a filter is fed goes to a generation that it has, and head's may be
+	// an old one.
+	o.gen = max(o.gen, r.Gen, int64(r.Now/o.s.opts.slice()))
+	if r.Epoch == o.epoch && r.Answer != script.AnswerBehind {
+		o.seq = max(o.seq, r.Seq)
+	}
+}
+
+// prolong notes that the partition is ours for a lease less its margin from sent on.
+func (o *Ownership) prolong(sent moment) {
+	lease := o.s.opts.Lease
+	until := sent.add(lease - margin(lease))
+	for {
+		was := o.valid.Load()
+		if was != nil && !was.before(until) {
+			return
+		}
+		if o.valid.CompareAndSwap(was, &until) {
+			break
+		}
+	}
+	if o.loaded.Load() {
+		o.openFeed()
+	}
+}
+
+// openFeed says to the filter until when every mark passes it.
+func (o *Ownership) openFeed() {
+	if feed := o.feed.Load(); feed != nil {
+		_ = feed.Open(time.Now().Add(o.left())) // a dead feed opens nothing
+	}
+}
+
+// margin is by how much a lease is cut short on its owner's clock, as in package dedup.
+func margin(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
+
+// lose ends the ownership: nothing of it is New any more, and its handlers are cancelled.
+func (o *Ownership) lose(why error) {
+	o.mu.Lock()
+	first := o.why == nil
+	if first {
+		o.why = why
+	}
+	o.mu.Unlock()
+	if !first {
+		return
+	}
+	if feed := o.feed.Load(); feed != nil {
+		feed.Lost(bloom.Lost)
+	}
+	o.end(why)
+	o.letGo()
+	if !errors.Is(why, ErrReleased) {
+		o.stats.lost.Add(1)
+		o.s.opts.Logger.Warn("owned: partition lost", "source", o.part.Source, "partition",
+			o.part.Number, "why", why)
+	}
+}
+
+// beside runs f beside the partition's work, unless that is over: Release waits for it.
+func (o *Ownership) beside(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.why == nil {
+		o.working.Go(f)
+	}
+}
+
+// lost reports why the ownership is over, or nil.
+func (o *Ownership) lostFor() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.why
+}
+
+// isShared reports whether nobody may begin without a claim of the inner store.
+func (o *Ownership) isShared() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.sharedUntil > time.Duration(o.clock.Load())*time.Millisecond
+}

@@ -1,0 +1,74 @@
+package owned
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+	"github.com/onceward/onceward/dedup"
+)
+
+// maxSource bounds the names of a source and of a mapping, in bytes, and maxCount the partitions of
+// one.
+const (
+	maxSource  = 512
+	maxMapping = 64
+	maxCount   = 1 << 20
+)
+
+// Partition names what [Store.Acquire] asks for: all keys of Source that the partitioner gives
+// Number when there are Count partitions.
+type Partition struct {
+	// Source is dedup.Origin.Source of the requests: for Kafka "group/topic". 1 to 512 bytes of
+	// UTF-8.
+	Source string
+	// Number of the partition, from 0 and below Count; dedup.Origin.Partition of the requests.
+	Number int32
+	// Count of the partitions that Source has now, at most 2^20. It may grow: see the package
+	// comment.
+	Count int32
+	// Mapping names the function from keys to partitions, at most 64 bytes of letters, digits, '_',
+	// '.', '-': another one moves keys, and is taken in when nobody holds a partition of Source.
+	// Default "default".
+	Mapping string
+	// Generation orders owners for Options.TakeOverOlderGeneration; for Kafka that of the consumer
+	// group. Default 0: unknown, which takes over from nobody.
+	Generation int32
+}
+
+// complete returns the partition with its defaults, or names the first bad field.
+func (p Partition) complete() (Partition, error) {
+	if p.Mapping == "" {
+		p.Mapping = "default"
+	}
+	switch {
+	case p.Source == "" || len(p.Source) > maxSource || !utf8.ValidString(p.Source):
+		return p, input("Partition.Source",
+			fmt.Sprintf("has %d bytes; 1 to %d of UTF-8 are needed", len(p.Source), maxSource))
+	case p.Count < 1 || p.Count > maxCount:
+		return p, input("Partition.Count",
+			fmt.Sprintf("is %d; the number of partitions of the source is needed, 1 to %d",
+				p.Count, maxCount))
+	case p.Number < 0 || p.Number >= p.Count:
+		return p, input("Partition.Number",
+			fmt.Sprintf("is %d; with a Count of %d it is 0 to %d", p.Number, p.Count, p.Count-1))
+	case p.Generation < 0:
+		return p, input("Partition.Generation",
+			fmt.Sprintf("is %d; it must not be negative", p.Generation))
+	}
+	if problem := script.PrefixProblem(p.Mapping); problem != "" {
+		return p, input("Partition.Mapping", problem)
+	}
+	return p, nil
+}
+
+// place is a partition without its owner: what requests and records call by its source and number.
+type place struct {
+	source uint64 // dedup.Origin.Digest
+	number int32
+}
+
+func (p *Partition) place() place {
+	o := dedup.Origin{Source: p.Source}
+	return place{source: o.Digest(), number: p.Number}
+}

@@ -1,0 +1,147 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+	"github.com/onceward/onceward/dedup"
+)
+
+// inTheWay has another attempt claim a key at the inner store, as one in another partition of a
+// shared source does before it looks for the key there. give gives it back.
+func (w *world) inTheWay(s *Store, n int) (give func()) {
+	w.Helper()
+	r := request(n)
+	a := s.inner.Claim(w.Context(), []dedup.ClaimRequest{r})[0]
+	w.wants("at the inner store", a, dedup.Acquired, 1)
+	return func() {
+		w.Helper()
+		back := success(&r)
+		back.State, back.Landed, back.Unused, back.Fence = dedup.StateReleased, false, true,
+			a.Record.Fence
+		if a := s.inner.Finish(w.Context(), []dedup.Finish{back})[0]; !a.Written {
+			w.Fatalf("given back: %+v", a)
+		}
+	}
+}
+
+// TestARefusedPromotionIsNoCleanRelease: the inner store has the key in flight for another attempt,
+// for a moment. What still runs here stays on record: the next owner must know that it was begun.
+func TestARefusedPromotionIsNoCleanRelease(t *testing.T) {
+	story(t, func(w *world) {
+		s, next := w.process(), w.process()
+		o := w.own(s)
+		w.wants("a new key", w.claim(s, request(1)), dedup.Acquired, 1)
+		give := w.inTheWay(s, 1)
+		if err := o.Release(w.Context()); err == nil {
+			w.Error("released clean")
+		}
+		if n := w.client.HLen(w.Context(), o.names.run).Val(); n != 1 {
+			w.Errorf("%d begins are on record, want 1", n)
+		}
+		var held *HeldError
+		if _, err := next.Acquire(w.Context(), only); !errors.As(err, &held) {
+			w.Errorf("its lease runs still: %v", err)
+		}
+		give()
+		pass(w.opts.Lease)
+		if st := w.own(next).Stats(); st.Suspects != 1 {
+			w.Errorf("want one suspect: %+v", st)
+		}
+		w.wants("the next attempt", w.claim(next, request(1)), dedup.Acquired, 2)
+	})
+}
+
+// TestARefusedPromotionIsTriedAgain: Danger and a release of a key that begins without the inner
+// store are not answered while another attempt has the key there; sent again they are carried out.
+func TestARefusedPromotionIsTriedAgain(t *testing.T) {
+	for name, send := range map[string]func(ctx context.Context, s *Store,
+		c dedup.Finish) dedup.Answer{
+		"danger": func(ctx context.Context, s *Store, c dedup.Finish) dedup.Answer {
+			return s.Renew(ctx, []dedup.Renewal{{ID: c.ID, Token: c.Token, Fence: c.Fence,
+				Lease: c.Lease, Hold: c.Hold, Window: c.Window, Danger: true}})[0]
+		},
+		"release": func(ctx context.Context, s *Store, c dedup.Finish) dedup.Answer {
+			c.State = dedup.StateReleased
+			return s.Finish(ctx, []dedup.Finish{c})[0]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			story(t, func(w *world) {
+				s := w.process()
+				o := w.own(s)
+				r := request(1)
+				w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
+				give := w.inTheWay(s, 1)
+				c := success(&r)
+				c.Landed = false
+				if a := send(w.Context(), s, c); a.Err == nil || a.Held || a.Written {
+					w.Errorf("while another has the key: %+v", a)
+				}
+				w.wants("it is begun still", w.claim(s, request(1)), dedup.InFlight, 1)
+				if n := w.client.HLen(w.Context(), o.names.run).Val(); n != 1 {
+					w.Errorf("%d begins are on record, want 1", n)
+				}
+				give()
+				if a := send(w.Context(), s, c); a.Err != nil || !a.Held {
+					w.Errorf("sent again: %+v", a)
+				}
+			})
+		})
+	}
+}
+
+// firstLost loses the first reply of the next pipeline of scripts.
+type firstLost struct {
+	commands
+	armed bool
+}
+
+func (h *firstLost) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *firstLost) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		if script, ok := cmds[0].(*redis.Cmd); ok && h.armed {
+			h.armed = false
+			script.SetVal(nil)
+			script.SetErr(errNoReply)
+		}
+		return err
+	}
+}
+
+// TestEachTouchIsToldOfItsOwnTurn: above 4096 they take several turns, each of which is answered
+// for itself. Who believed another's answer would ask the inner store for a key without a touch,
+// which a later owner takes for new.
+func TestEachTouchIsToldOfItsOwnTurn(t *testing.T) {
+	story(t, func(w *world) {
+		s := w.process()
+		o := w.own(s)
+		touches := func() []touching {
+			all := make([]touching, script.MaxMembers+10)
+			for i := range all {
+				all[i] = touching{o: o, member: member{is: int64(2 * i)}}
+			}
+			return all
+		}
+		s.touch(w.Context(), touches()) // the server has the scripts
+		lost := &firstLost{armed: true}
+		w.client.AddHook(lost)
+		all := touches()
+		s.touch(w.Context(), all)
+		if lost.armed {
+			w.Fatal("it was one turn: nothing was lost")
+		}
+		for i, a := range all {
+			if first := i < script.MaxMembers; first != errors.Is(a.err, errNoReply) ||
+				first == a.written || first != (a.fence == 0) {
+				w.Fatalf("touch %d: written %t, fence %d, %v", i, a.written, a.fence, a.err)
+			}
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package owned
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+	"github.com/onceward/onceward/dedup"
+)
+
+// What is wrong with a prefix; test with errors.Is.
+var (
+	// ErrNotBooted: the prefix has no map record. Either this is the first start of a deployment,
+	// and [Boot] was forgotten, or Redis has lost all it had. Nobody but the operator can tell.
+	ErrNotBooted = errors.New("owned: the prefix was not booted")
+	// ErrOtherSettings: the marks of the prefix were made with other options. The text names them.
+	ErrOtherSettings = errors.New("owned: the prefix has other settings")
+)
+
+// registry is the map record of a prefix, and the way to it.
+type registry struct {
+	client   redis.UniversalClient
+	runner   *script.Runner
+	prefix   string
+	key      string
+	settings mapSettings
+	batch    int32 // partitions that are told of a change in one pipeline
+
+	log   *slog.Logger
+	state func(dedup.Event) // Observer.FilterState, may be nil
+
+	mu    sync.Mutex
+	known map[string]mapSource // as the record had it last, when it was steady
+	told  map[string]uint64    // the version of each source that the operator was told of
+
+	sharing chan struct{}        // has room for the one who says that records are misplaced
+	shared  map[string]extension // by source; his who is in sharing
+}
+
+// newRegistry is for options that are complete, and have their Secret.
+func newRegistry(client redis.UniversalClient, o *Options) *registry {
+	return &registry{
+		client: client, runner: script.NewRunner(client), prefix: o.Prefix,
+		key: mapKey(o.Prefix), batch: remapBatch, log: o.Logger, state: o.Observer.FilterState,
+		known: make(map[string]mapSource), told: make(map[string]uint64),
+		sharing: make(chan struct{}, 1), shared: make(map[string]extension),
+		settings: mapSettings{
+			secret: hex.EncodeToString(derive("map", o.Secret)[:8]), keyID: o.KeyID,
+			window: script.Millis(o.Window), hold: script.Millis(o.Hold),
+			slices: o.Slices, buckets: o.buckets(),
+		},
+	}
+}
+
+// read returns the record and its text; nil and "" when there is none. One round trip.
+func (r *registry) read(ctx context.Context) (*mapRecord, string, error) {
+	type got struct {
+		text string
+		err  error
+	}
+	g, err := script.Within(ctx, func() (g got) {
+		g.text, g.err = r.client.Get(ctx, r.key).Result()
+		return g
+	})
+	if err = errors.Join(err, g.err); errors.Is(err, redis.Nil) {
+		return nil, "", nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("owned: reading %s: %w", r.key, err)
+	}
+	m, err := r.check(g.text)
+	return m, g.text, err
+}
+
+// check reads the text and compares its settings with ours.
+func (r *registry) check(text string) (*mapRecord, error) {
+	m, err := readMap(text)
+	if err != nil {
+		return nil, fmt.Errorf("owned: %s: %w", r.key, err)
+	}
+	if difference := m.settings.differ(&r.settings); difference != "" {
+		return nil, fmt.Errorf("%w: of %s, %s", ErrOtherSettings, r.key, difference)
+	}
+	return m, nil
+}
+
+// swap replaces the record, if it is what was read; text is "" for none. It reports whether it has:
+// where not, read it again. One round trip.
+func (r *registry) swap(ctx context.Context, text string, next *mapRecord) (bool, error) {
+	value := next.String()
+	if len(value) > maxMap {
+		return false, fmt.Errorf(
+			"owned: %s would have %d bytes, at most %d are allowed: too many sources", r.key,
+			len(value), maxMap)
+	}
+	swapped, err := r.runner.Swap(ctx, r.key, text, value)
+	if err != nil {
+		return false, fmt.Errorf("owned: writing %s: %w", r.key, err)
+	}
+	return swapped, nil
+}
+
+// see takes in the line of a source: it keeps one that is steady, and tells of a change that
+// somebody else has begun.
+func (r *registry) see(source string, s mapSource) {
+	r.mu.Lock()
+	was, known := r.known[source]
+	if !s.changing && s.version >= was.version {
+		r.known[source] = s
+	}
+	r.mu.Unlock()
+	if known && s.version > was.version {
+		r.tellRemap(source, was, s)
+	}
+}
+
+// firstTo reports whether nobody here has told of this version of the map, and leaves it to the
+// caller.
+func (r *registry) firstTo(source string, version uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if version <= r.told[source] {
+		return false
+	}
+	r.told[source] = version
+	return true
+}
+
+// current is the line of a source as it was read last. It may be behind: the partitions answer with
+// the version that they know.
+func (r *registry) current(source string) mapSource {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known[source]
+}

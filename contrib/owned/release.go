@@ -1,0 +1,145 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+)
+
+// Release gives the partition up: call it after the last Finish of what should be marked. Claims
+// that still run become claims of the inner store first, under the same tokens, so that the next
+// owner finds them in flight and has no suspects; Context ends. It takes one round trip, and two
+// more when something still runs. Where that fails the partition is renewed no more and lapses, and
+// the error says why. It is nil for a partition that was lost or released before.
+func (o *Ownership) Release(ctx context.Context) error {
+	if ctx == nil {
+		return input("Context", "is nil")
+	}
+	if !o.stop() && o.lostFor() == nil {
+		select { // somebody else is at it
+		case <-o.ctx.Done():
+		case <-ctx.Done():
+			return fmt.Errorf("owned: Release: %w", context.Cause(ctx))
+		}
+	}
+	defer o.letGoAll()
+	if why := o.lostFor(); why != nil {
+		o.working.Wait()
+		if !errors.Is(why, ErrReleased) {
+			_ = o.giveUp(ctx) // where it is still ours, nobody need wait for its end
+		}
+		return nil
+	}
+	err := o.handOver(ctx, ErrReleased)
+	o.working.Wait()
+	if err != nil {
+		return fmt.Errorf("owned: Release: %w", err)
+	}
+	return nil
+}
+
+// stop lets nothing begin any more, and reports whether it is the first to do so, who hands over.
+func (o *Ownership) stop() bool {
+	o.gate.Lock()
+	defer o.gate.Unlock()
+	return o.released.CompareAndSwap(false, true)
+}
+
+// handOver gives the partition up after stop. Context ends for that reason, also where it fails.
+func (o *Ownership) handOver(ctx context.Context, why error) error {
+	err := o.promoteAll(ctx)
+	if err == nil {
+		err = o.giveUp(ctx)
+	}
+	o.lose(why)
+	return err
+}
+
+// heardMap takes in which version of the map the partition knows. A later one than it was acquired
+// under says that keys have moved: some of those that come here belong to another partition, where
+// nobody looks for their marks once the source is not shared any more. So it ends, as by Release,
+// and is acquired again under the count there is.
+func (o *Ownership) heardMap(version uint64) {
+	o.mu.Lock()
+	was := o.mapver
+	o.mu.Unlock()
+	if version <= was || o.released.Load() {
+		return
+	}
+	o.beside(func() { // not here: whoever hears it may hold the gate
+		if !o.stop() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(o.ctx, o.s.opts.Lease/renewals)
+		defer cancel()
+		err := o.handOver(ctx,
+			fmt.Errorf("%w: its source has version %d of the map by now, and it was acquired under %d", ErrLost, version, was))
+		if err != nil {
+			o.s.opts.Logger.Warn("owned: a partition was not handed over, and lapses", "source",
+				o.part.Source, "partition", o.part.Number, "error", err)
+		}
+	})
+}
+
+// promoteAll makes claims of the inner store of everything that has begun and not ended.
+func (o *Ownership) promoteAll(ctx context.Context) error {
+	var all []*promotion
+	now := o.s.now()
+	for _, e := range o.begun() {
+		sh := o.s.table.shard(e.hash)
+		sh.mu.Lock()
+		switch {
+		case e.state != begun:
+		case e.batch.fence.Load() == 0: // nobody was told of it
+			e.settle()
+			sh.drop(e)
+		default:
+			all = append(all, &promotion{e: e, lease: max(e.until-now, time.Millisecond),
+				hold: e.hold})
+		}
+		sh.mu.Unlock()
+	}
+	o.s.promote(ctx, all)
+	for _, p := range all {
+		if p.err != nil {
+			return p.err
+		}
+		if p.stale {
+			return ErrLost
+		}
+	}
+	return nil
+}
+
+// begun are the entries whose keys have begun here, and perhaps not ended.
+func (o *Ownership) begun() []*entry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []*entry
+	for b := range o.begins {
+		for _, e := range b.entries {
+			if e != nil {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
+
+// giveUp releases the partition at Redis. From here on it is not acquired again: a renewal that is
+// under way finds that nobody holds it, and would take it for a whole lease.
+func (o *Ownership) giveUp(ctx context.Context) error {
+	o.again.Lock()
+	o.gaveUp = true
+	given := o.given
+	o.again.Unlock()
+	o.mu.Lock()
+	self, over := o.selfLocked(), o.over
+	o.mu.Unlock()
+	self.Epoch = max(self.Epoch, given)
+	reply := o.s.send(ctx, script.NewRelease(o.keys(), self, over))[0]
+	return reply.Err
+}

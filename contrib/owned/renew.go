@@ -1,0 +1,196 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+)
+
+const (
+	// renewals is how often a partition is renewed within its lease, and triesOf how often within
+	// that a renewal that was not answered is tried again.
+	renewals = 3
+	triesOf  = 20
+	// tendEvery is how often snapshots are looked at.
+	tendEvery = time.Minute
+	// tellEvery is how often the observer is told how a filter is.
+	tellEvery = time.Minute
+)
+
+// The wait before another try to load a filter is random, so that members that met the same failure
+// do not come back in step. Its bound doubles from shortestLoadWait to longestLoadWait.
+const (
+	shortestLoadWait = 100 * time.Millisecond
+	longestLoadWait  = 10 * time.Second
+)
+
+func loadWait(try int) time.Duration {
+	return rand.N(min(shortestLoadWait<<min(try, 10), longestLoadWait))
+}
+
+// keepLoading loads the filter, again and again until it is done or the partition is over. Until
+// then every claim asks the stores.
+func (o *Ownership) keepLoading() {
+	for try := 0; ; try++ {
+		err := o.load(o.ctx)
+		switch {
+		case err == nil:
+			o.loaded.Store(true)
+			o.openFeed()
+			return
+		case errors.Is(err, ErrAmnesia):
+			o.lose(ErrAmnesia)
+			return
+		case o.ctx.Err() != nil:
+			return
+		}
+		o.s.opts.Logger.Warn("owned: a filter could not be loaded", "source", o.part.Source,
+			"partition", o.part.Number, "error", err)
+		o.tellState(0, 0, "loading", err)
+		select {
+		case <-o.ctx.Done():
+			return
+		case <-time.After(loadWait(try)):
+		}
+	}
+}
+
+// keepRenewing renews what is held, until the Store is closed. It is the one goroutine of the
+// Store; each batch of renewals has one of its own, so that a server that hangs delays no other.
+func (s *Store) keepRenewing(over chan struct{}) {
+	defer close(over)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var swept time.Duration
+	for {
+		select {
+		case <-timer.C:
+		case <-s.wake:
+		}
+		s.mu.RLock()
+		closed := s.closed
+		s.mu.RUnlock()
+		if closed {
+			return
+		}
+		now := s.now()
+		next := s.renewDue(now)
+		if now-swept >= s.opts.Lease {
+			s.sweep(now)
+			for _, o := range s.sorted() {
+				o.acquit()
+			}
+			swept = now
+		}
+		timer.Reset(next)
+	}
+}
+
+// renewDue renews what is due and returns how long to wait for the next.
+func (s *Store) renewDue(now time.Duration) time.Duration {
+	lease := s.opts.Lease
+	next := min(lease/renewals, tellEvery)
+	var due []*Ownership
+	for _, o := range s.sorted() {
+		o.report(now)
+		o.tend(now)
+		wait := o.left() - lease + lease/renewals + margin(lease)
+		switch {
+		case wait > 0:
+			next = min(next, wait)
+		case o.renewing.CompareAndSwap(false, true):
+			due = append(due, o)
+			next = min(next, lease/triesOf)
+		default:
+			next = min(next, lease/triesOf)
+		}
+	}
+	if len(due) > 0 {
+		s.working.Go(func() { s.renew(due) })
+	}
+	return next
+}
+
+// renew sends a turn without items for each.
+func (s *Store) renew(all []*Ownership) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Lease/4)
+	defer cancel()
+	turns := make([]*turn, len(all))
+	for i, o := range all {
+		turns[i] = &turn{o: o}
+	}
+	s.trip(ctx, turns, nil)
+	for i, t := range turns {
+		if t.reply.Err == nil && t.reply.Answer == script.AnswerLapsed {
+			_ = all[i].reacquire(ctx) // what was not learnt is tried again
+		}
+		_ = all[i].recall(ctx) // likewise
+		all[i].renewing.Store(false)
+	}
+}
+
+// report tells the observer how the filter is, once a minute.
+func (o *Ownership) report(now time.Duration) {
+	if o.s.opts.Observer.FilterState == nil || now-o.reported < tellEvery {
+		return
+	}
+	o.reported = now
+	o.beside(func() {
+		st, reason := o.filter.Stats(), ""
+		switch {
+		case !o.loaded.Load():
+			reason = "loading"
+		case o.isShared():
+			reason = "shared"
+		}
+		o.tellState(st.Fill, st.Estimated, reason, nil)
+	})
+}
+
+// tend folds sets and saves snapshots beside the work of the partition.
+func (o *Ownership) tend(now time.Duration) {
+	if !o.loaded.Load() || o.released.Load() ||
+		!o.foldable() && now-o.tended < min(tendEvery, o.s.opts.slice()/4) {
+		return
+	}
+	if !o.tending.CompareAndSwap(false, true) {
+		return
+	}
+	o.tended = now
+	o.beside(func() {
+		defer o.tending.Store(false)
+		err := errors.Join(o.fold(o.ctx), o.save(o.ctx))
+		if err != nil && o.ctx.Err() == nil {
+			o.s.opts.Logger.Warn("owned: marks could not be folded, or a snapshot not saved",
+				"source", o.part.Source, "partition", o.part.Number, "error", err)
+		}
+	})
+}
+
+// foldable reports whether there is a set that nothing is written to any more.
+func (o *Ownership) foldable() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, g := range o.sets {
+		if g.Newest > g.Folded+1 {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep drops entries a Hold after their lease: their attempts are forgotten, as everywhere.
+func (s *Store) sweep(now time.Duration) {
+	s.table.each(func(e *entry) bool {
+		if !e.expired(now) {
+			return true
+		}
+		if e.state == begun {
+			e.settle()
+		}
+		return false
+	})
+}

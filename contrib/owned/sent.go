@@ -1,0 +1,70 @@
+package owned
+
+import (
+	"slices"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+)
+
+// sent is what turns that were answered have put into one fresh set: its members, as long as every
+// turn that named the set was answered, and nothing was forgotten since it began. So it is folded
+// without being read.
+type sent struct {
+	members []int64
+	forgets uint64 // as they were known before the first of them was sent
+}
+
+// next begins a fresh set. The Ownership's mutex is held.
+func (g *generation) next(forgets uint64) {
+	g.Newest++
+	g.written = 0
+	if g.sent == nil {
+		g.sent = make(map[uint64]*sent)
+	}
+	g.sent[g.Newest] = &sent{forgets: forgets}
+}
+
+// noteSent takes in what a turn has put into its set. One that was not answered may have put
+// something in or not: then nobody knows what the set holds without reading it.
+func (o *Ownership) noteSent(t *turn) {
+	if len(t.Marks)+len(t.Touches) == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	g := o.sets[t.Gen]
+	if g == nil || g.sent[t.N] == nil {
+		return
+	}
+	switch s := g.sent[t.N]; {
+	case t.reply.Err != nil:
+		delete(g.sent, t.N)
+	case t.wrote():
+		for _, id := range t.Marks {
+			s.members = append(s.members, script.Marked(id))
+		}
+		if t.didTouch() {
+			for _, id := range t.Touches {
+				s.members = append(s.members, script.Touched(id))
+			}
+		}
+	}
+}
+
+// takeSent returns the members of a set, each once and in order, if they are known without reading
+// it; and never again.
+func (o *Ownership) takeSent(gen int64, n uint64) (members []int64, known bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	g := o.sets[gen]
+	if g == nil || g.sent[n] == nil {
+		return nil, false
+	}
+	s := g.sent[n]
+	delete(g.sent, n)
+	if s.forgets != o.forgets {
+		return nil, false
+	}
+	slices.SortFunc(s.members, byBucket)
+	return slices.Compact(s.members), true
+}

@@ -1,0 +1,351 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
+)
+
+// begin puts a batch on record as the owner does, and returns the name of its field.
+func (o *Ownership) beginOf(t testing.TB, ids ...dedup.ID) string {
+	t.Helper()
+	o.mu.Lock()
+	o.fields++
+	f := script.Field{Name: script.FieldName(o.epoch, o.fields),
+		Blob: script.Blob(membersOf(o, ids)...)}
+	o.mu.Unlock()
+	reply := o.s.send(t.Context(),
+		script.NewBatch(o.keys(), o.self(),
+			&script.Batch{Begin: []script.Field{f}}))[0]
+	if reply.Err != nil || reply.Answer != script.AnswerDone {
+		t.Fatalf("a begin was answered %+v", reply)
+	}
+	return f.Name
+}
+
+// endOf marks what has begun, in one script.
+func (o *Ownership) endOf(t testing.TB, field string, ids ...dedup.ID) {
+	t.Helper()
+	o.mu.Lock()
+	gen, n := o.set(len(ids))
+	o.mu.Unlock()
+	reply := o.s.send(t.Context(), script.NewBatch(o.keys(), o.self(), &script.Batch{
+		Fresh: o.names.fresh(gen, n), Gen: gen, N: n, Ended: []string{field},
+		Marks: membersOf(o, ids),
+	}))[0]
+	if reply.Err != nil || reply.Answer != script.AnswerDone {
+		t.Fatalf("an end was answered %+v", reply)
+	}
+}
+
+// owners are one process for each of the partitions of one source.
+func owners(t testing.TB, client redis.UniversalClient, prefix string, n int32) []*Ownership {
+	t.Helper()
+	var all []*Ownership
+	for number := range n {
+		s := plainStore(t, client, fewBuckets(prefix))
+		all = append(all, takeLoaded(t, s, Partition{Source: "g/t", Number: number, Count: n}))
+	}
+	return all
+}
+
+// TestElsewhere: what the others have done, have begun while they live, or had begun when they
+// died.
+func TestElsewhere(t *testing.T) {
+	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
+		all := owners(t, b.Client, b.Prefix, 3)
+		ids := idsOf(t, "k", 5)
+		all[1].mark(t, ids[:1])
+		all[1].nextSet()
+		all[1].mark(t, idsOf(t, "more", 3)) // and folded below
+		noErr(t, all[1].fold(t.Context()))
+		all[2].beginOf(t, ids[1])
+		all[1].beginOf(t, ids[2])
+		noErr(t, b.Client.Del(t.Context(), all[1].names.own).Err()) // dies
+		again := takeLoaded(t, plainStore(t, b.Client, fewBuckets(b.Prefix)),
+			Partition{Source: "g/t", Number: 1, Count: 3})
+		again.beginOf(t, ids[2], ids[3])
+		noErr(t, b.Client.Del(t.Context(), again.names.own).Err())
+		all[0].mark(t, ids[4:]) // his own, which is no answer
+		found, err := all[0].elsewhere(t.Context(), membersOf(all[0], ids))
+		noErr(t, err)
+		want := []elsewhere{{done: true}, {live: true}, {runs: 2}, {runs: 1}, {}}
+		if !slices.Equal(found, want) {
+			t.Errorf("found %+v, want %+v", found, want)
+		}
+	})
+}
+
+// TestElsewhereWhileItEnds has a key end in another partition while it is looked for: between the
+// look at head and the ask it goes from run to a set that was begun after, or to a bucket. Whoever
+// misses it there runs it a second time.
+func TestElsewhereWhileItEnds(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, o *Ownership, field string, id dedup.ID){
+		"in the same set": func(t *testing.T, o *Ownership, field string, id dedup.ID) {
+			o.endOf(t, field, id)
+		},
+		"in a new set": func(t *testing.T, o *Ownership, field string, id dedup.ID) {
+			o.nextSet()
+			o.endOf(t, field, id)
+		},
+		"in a bucket": func(t *testing.T, o *Ownership, field string, id dedup.ID) {
+			o.endOf(t, field, id)
+			o.nextSet()
+			o.mark(t, idsOf(t, "later", 1))
+			noErr(t, o.fold(t.Context()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, client := redistest.Mini(t)
+			for step := int64(1); step < 8; step++ {
+				all := owners(t, client, fmt.Sprint("p", step), 2)
+				all[1].mark(t, idsOf(t, "earlier", 3))
+				id := idsOf(t, "k", 1)[0]
+				field := all[1].beginOf(t, id)
+				hooked := redistest.Client(t, &redis.Options{Addr: client.Options().Addr})
+				hooked.AddHook(&stepper{do: func(n int64) {
+					if n == step {
+						end(t, all[1], field, id)
+					}
+				}})
+				all[0].s.client, all[0].s.runner = hooked, script.NewRunner(hooked)
+				found, err := all[0].elsewhere(t.Context(), []int64{all[0].s.members.of(&id)})
+				all[0].s.client, all[0].s.runner = client, script.NewRunner(client)
+				noErr(t, err)
+				if !found[0].done && !found[0].live {
+					t.Errorf("step %d: found %+v", step, found[0])
+				}
+				for _, o := range all {
+					letGo(t, o)
+				}
+			}
+		})
+	}
+}
+
+// TestElsewhereCountGrows: a partition that was not there when this one was acquired is looked in.
+func TestElsewhereCountGrows(t *testing.T) {
+	_, client := redistest.Mini(t)
+	all := owners(t, client, "grow", 2)
+	s := plainStore(t, client, fewBuckets("grow"))
+	third := takeLoaded(t, s, Partition{Source: "g/t", Number: 2, Count: 3})
+	id := idsOf(t, "k", 1)[0]
+	third.mark(t, []dedup.ID{id})
+	found, err := all[0].elsewhere(t.Context(), []int64{s.members.of(&id)})
+	noErr(t, err)
+	if !found[0].done {
+		t.Error("a partition that is new was not asked")
+	}
+}
+
+// TestElsewhereLostRemap: a server that has lost what it was told of the mapping is told again, and
+// shared.
+func TestElsewhereLostRemap(t *testing.T) {
+	_, client := redistest.Mini(t)
+	owners(t, client, "behind", 2)
+	s := plainStore(t, client, fewBuckets("behind"))
+	noErr(t, s.Close(t.Context()))
+	s = plainStore(t, client, fewBuckets("behind"))
+	first := takeLoaded(t, s, Partition{Source: "g/t", Number: 2, Count: 3})
+	client.HSet(t.Context(), first.nameOf(1).head, "mapver", 1, "shared", 0)
+	_, err := first.elsewhere(t.Context(), []int64{2})
+	noErr(t, err)
+	heads, err := readHeads(t.Context(), client, []string{first.nameOf(1).head})
+	noErr(t, err)
+	if h := heads[0]; h.MapVersion != 2 ||
+		h.SharedUntil < time.Duration(time.Now().UnixNano())+s.registry.span()-time.Minute {
+		t.Errorf("its head is %+v", h)
+	}
+}
+
+func (o *Ownership) nameOf(number int32) names {
+	return newNames(o.s.opts.Prefix, o.part.Source, number)
+}
+
+// TestElsewhereAmnesia: where marks were lost nobody can say that there are none.
+func TestElsewhereAmnesia(t *testing.T) {
+	_, client := redistest.Mini(t)
+	all := owners(t, client, "gone", 2)
+	client.Del(t.Context(), all[1].names.head)
+	if _, err := all[0].elsewhere(t.Context(), []int64{2}); !errors.Is(err, ErrAmnesia) {
+		t.Errorf("without a head: %v", err)
+	}
+}
+
+// TestElsewhereMany asks for more than fits one call, and more partitions than fit one pipeline.
+func TestElsewhereMany(t *testing.T) {
+	_, client := redistest.Mini(t)
+	s := plainStore(t, client, fewBuckets("many"))
+	last := takeLoaded(t, s, Partition{Source: "g/t", Number: partsAtOnce + 5,
+		Count: partsAtOnce + 6})
+	first := takeLoaded(t, s, Partition{Source: "g/t", Number: 0, Count: partsAtOnce + 6})
+	ids := idsOf(t, "k", askAtOnce+10)
+	last.mark(t, ids[3:])
+	found, err := first.elsewhere(t.Context(), membersOf(first, ids))
+	noErr(t, err)
+	for i, f := range found {
+		if f.done != (i >= 3) {
+			t.Errorf("%d: %+v", i, f)
+		}
+	}
+}
+
+// TestMisplaced: when it returns, no partition of the source accepts a begin. The next ones are
+// free until a sixteenth of the window has passed.
+func TestMisplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := redistest.Bubble(t)
+		opts := fewBuckets("mis")
+		opts.Window = 16 * time.Hour
+		var mu sync.Mutex
+		var told []string
+		opts.Observer.FilterState = func(e dedup.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, e.Reason)
+		}
+		s := plainStore(t, client, opts)
+		s.registry.batch = 1 // a pipe holds nothing: both ends would be writing
+		o := takeLoaded(t, s, Partition{Source: "g/t", Number: 0, Count: 3})
+		id := idsOf(t, "k", 1)[0]
+		o.beginOf(t, id)
+		steps := &stepper{do: func(int64) {}}
+		client.AddHook(steps)
+		mu.Lock()
+		told = nil
+		mu.Unlock()
+		noErr(t, o.Misplaced(t.Context()))
+		synctest.Wait()
+		mu.Lock()
+		if !slices.Contains(told, "shared") {
+			t.Errorf("the observer was told %q", told)
+		}
+		mu.Unlock()
+		span := opts.Window + opts.Hold
+		until := func() (least time.Duration) {
+			heads, err := s.registry.heads(t.Context(), "g/t", 3)
+			noErr(t, err)
+			least = heads[0].SharedUntil
+			for _, h := range heads {
+				least = min(least, h.SharedUntil)
+			}
+			return least - time.Duration(time.Now().UnixNano())
+		}
+		if got := until(); got < span+time.Hour-time.Second {
+			t.Errorf("shared for %v, want a step more than %v", got, span)
+		}
+		reply := s.send(t.Context(),
+			script.NewBatch(o.keys(), o.self(), &script.Batch{
+				Begin: []script.Field{{Name: "1:99", Blob: script.Blob(2)}},
+			}))[0]
+		if reply.Answer != script.AnswerShared {
+			t.Errorf("a begin was answered %+v", reply)
+		}
+		if !o.isShared() {
+			t.Error("the owner has not heard of it")
+		}
+		before := steps.n.Load()
+		time.Sleep(time.Hour - time.Minute)
+		renewed := steps.n.Load()
+		for range 5 {
+			noErr(t, o.Misplaced(t.Context()))
+		}
+		if got := steps.n.Load(); got != renewed {
+			t.Errorf("%d commands within a step; %d renewals", got-before, renewed-before)
+		}
+		time.Sleep(2 * time.Minute)
+		noErr(t, o.Misplaced(t.Context()))
+		if got := until(); got < span+time.Hour-time.Second {
+			t.Errorf("after a step shared for %v", got)
+		}
+		letGo(t, o)
+		if err := o.Misplaced(t.Context()); !errors.Is(err, ErrReleased) {
+			t.Errorf("after Release: %v", err)
+		}
+	})
+}
+
+// TestMisplacedKilledAnywhere: it never returns nil before all partitions have heard of it.
+func TestMisplacedKilledAnywhere(t *testing.T) {
+	_, client := redistest.Mini(t)
+	for _, after := range []bool{false, true} {
+		for at := int64(1); ; at++ {
+			prefix := fmt.Sprintf("m%t%d", after, at)
+			s := plainStore(t, client, fewBuckets(prefix))
+			o := takeLoaded(t, s, Partition{Source: "g/t", Number: 0, Count: 5})
+			plainStore(t, client, fewBuckets(prefix)).mustMap(t, 7)
+			dying := redistest.Client(t,
+				&redis.Options{Addr: client.Options().Addr, MaxRetries: -1})
+			hook := &saboteur{at: at, after: after}
+			dying.AddHook(hook)
+			whole := s.registry.client
+			s.registry.client, s.registry.runner, s.registry.batch = dying,
+				script.NewRunner(dying), 2
+			err := o.Misplaced(t.Context())
+			s.registry.client, s.registry.runner = whole, script.NewRunner(whole)
+			if err == nil == hook.struck.Load() {
+				t.Errorf("cut at %d, %t: %v", at, after, err)
+			}
+			if err != nil {
+				// it has heard that there are more
+				if err = o.Misplaced(t.Context()); errors.Is(err, ErrLost) {
+					letGo(t, o)
+					o = takeLoaded(t, s, Partition{Source: "g/t", Number: 0, Count: 7})
+					err = o.Misplaced(t.Context())
+				}
+				noErr(t, err)
+			}
+			heads, err := s.registry.heads(t.Context(), "g/t", 7)
+			noErr(t, err)
+			for i, h := range heads {
+				if h.SharedUntil < time.Duration(time.Now().Add(s.opts.Window+
+					s.opts.Hold).UnixNano()) {
+					t.Errorf("cut at %d, %t: partition %d is shared until %v", at, after,
+						i, h.SharedUntil)
+				}
+			}
+			letGo(t, o)
+			if !hook.struck.Load() {
+				if at < 6 {
+					t.Errorf("it takes %d commands: the test does not cut where it should", at-1)
+				}
+				break
+			}
+		}
+	}
+}
+
+// mustMap raises the count of partitions.
+func (s *Store) mustMap(t testing.TB, count int32) {
+	t.Helper()
+	_, err := s.registry.mapped(t.Context(),
+		&Partition{Source: "g/t", Count: count, Mapping: "default"})
+	noErr(t, err)
+}
+
+// TestMisplacedWaits for who is at it, until its context ends.
+func TestMisplacedWaits(t *testing.T) {
+	_, client := redistest.Mini(t)
+	o := takeLoaded(t, plainStore(t, client, fewBuckets("wait")), somePartition)
+	o.s.registry.sharing <- struct{}{}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errCut)
+	if err := o.Misplaced(ctx); !errors.Is(err, errCut) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	<-o.s.registry.sharing
+	if err := o.Misplaced(nil); err == nil { //nolint:staticcheck // that is the point
+		t.Error("no error without a context")
+	}
+}

@@ -1,0 +1,133 @@
+package owned
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+)
+
+// saver says which generations have a snapshot, and since when others were over.
+type saver struct {
+	mu    sync.Mutex
+	saved map[int64]bool
+	over  map[int64]time.Time // by generation: when head was heard to have passed it
+}
+
+// add notes that a generation has a snapshot that says all of it.
+func (v *saver) add(gen int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.saved == nil {
+		v.saved = make(map[int64]bool)
+	}
+	v.saved[gen] = true
+}
+
+// has reports whether a generation has one.
+func (v *saver) has(gen int64) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.saved[gen]
+}
+
+// due returns which of the generations are to be saved: those that were over two leases ago, so
+// that a renewal has made head pass them a lease ago. A failover of a server whose replica is less
+// than that behind takes none of it back; and what head has passed, nobody writes to any more,
+// whatever clock a promoted server has.
+func (v *saver) due(over []int64, lease time.Duration) (gens []int64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	since := make(map[int64]time.Time, len(over))
+	for _, gen := range over {
+		at, known := v.over[gen]
+		if !known {
+			at = time.Now()
+		}
+		since[gen] = at
+		if !v.saved[gen] && time.Since(at) >= 2*lease {
+			gens = append(gens, gen)
+		}
+	}
+	v.over = since
+	return gens
+}
+
+// snapshotName names the snapshot of a generation.
+func (o *Ownership) snapshotName(gen int64) string {
+	return o.names.tag + ":" + strconv.FormatInt(gen, 10) + ":" + o.s.opts.KeyID
+}
+
+// save writes a snapshot of each generation that is over, folded and not saved yet. It only makes
+// the next load shorter: an error of it changes nothing else.
+func (o *Ownership) save(ctx context.Context) error {
+	if o.s.opts.Snapshots == nil {
+		return nil
+	}
+	var errs []error
+	for _, gen := range o.saver.due(o.overGenerations(), o.s.opts.Lease) {
+		err := o.saveGeneration(ctx, gen)
+		if err == nil {
+			o.saver.add(gen)
+			continue
+		}
+		errs = append(errs, fmt.Errorf("owned: snapshot of generation %d: %w", gen, err))
+	}
+	return errors.Join(errs...)
+}
+
+// overGenerations are those of the filter that head has passed, and whose sets are all folded: in
+// order.
+func (o *Ownership) overGenerations() (gens []int64) {
+	oldest, _, _, _ := o.filter.Where([16]byte{})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for gen, g := range o.sets {
+		if gen >= oldest && gen < o.gen && g.Newest > 0 && g.Folded >= g.Newest {
+			gens = append(gens, gen)
+		}
+	}
+	slices.Sort(gens)
+	return gens
+}
+
+// saveGeneration writes one. That it is closed, and so proves anything to who loads it, is decided
+// when Save begins: by then the partition must be ours. What it goes through is the newest sequence
+// heard: a server that has lost turns by then has a lower one, and the snapshot is refused.
+func (o *Ownership) saveGeneration(ctx context.Context, gen int64) error {
+	if o.left() <= 0 {
+		return errors.New("the partition's lease is over")
+	}
+	o.mu.Lock()
+	seq := o.seq
+	o.mu.Unlock()
+	filter, feed := o.filter.Load(), o.feed.Load()
+	if filter == nil || feed == nil {
+		return errNoFilter
+	}
+	if err := feed.Covered(gen, seq); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := filter.Save(&b, gen); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
+	defer cancel()
+	stored, err := script.Within(ctx, func() error {
+		return o.s.opts.Snapshots.Store(ctx, o.snapshotName(gen), o.snapshotKeep(gen), &b)
+	})
+	return errors.Join(err, stored)
+}
+
+// snapshotKeep is for how long from now the generation is in a filter.
+func (o *Ownership) snapshotKeep(gen int64) time.Duration {
+	slice := o.s.opts.slice()
+	return max(time.Duration(gen+int64(o.s.opts.Slices)+2)*slice-o.heardClock(), slice)
+}

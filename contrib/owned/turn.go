@@ -1,0 +1,299 @@
+package owned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/contrib/owned/internal/script"
+)
+
+// resends bounds how often one turn is sent: again in another generation, or after its partition
+// was acquired again.
+const resends = 5
+
+// errBehind: a server was promoted that is behind. What else it has lost is not known.
+var errBehind = fmt.Errorf("%w: the server has lost turns that it had answered", ErrLost)
+
+// turn is what one call has to write in one partition, in one script.
+type turn struct {
+	o       *Ownership
+	begins  []*begin
+	marks   []member
+	touches []member
+	settled []share // of the marks
+	others  int     // fields in Ended of which no key is marked here
+
+	script.Batch // as it was sent last
+	sent         time.Duration
+	epoch, seq   uint64 // what it was sent with
+	reply        script.Reply
+}
+
+// member is one on its way into a set, and into the filter before.
+type member struct {
+	is int64
+	e  *entry // nil for who holds nothing
+}
+
+func (t *turn) empty() bool {
+	return len(t.begins)+len(t.marks)+len(t.touches) == 0
+}
+
+// call names the set, feeds the filter and makes the script's call. In that order: a member that
+// the store has and the filter denies would be a second effect.
+func (t *turn) call() script.Call {
+	o := t.o
+	o.mu.Lock()
+	self := o.selfLocked()
+	t.epoch, t.seq = self.Epoch, self.Seq
+	t.Begin, t.Ended = t.Begin[:0], t.Ended[:0]
+	t.Ended = append(t.Ended, o.over...)
+	o.over, t.others = nil, len(t.Ended)
+	t.name()
+	if n := len(t.marks) + len(t.touches); n > 0 {
+		t.Gen, t.N = o.set(n)
+		t.Fresh = o.names.fresh(t.Gen, t.N)
+	}
+	gen := o.gen
+	o.mu.Unlock()
+	for _, b := range t.begins {
+		t.Begin = append(t.Begin, script.Field{Name: b.name, Blob: b.blob})
+	}
+	t.Marks = o.feedAll(t.Marks[:0], gen, t.marks)
+	t.Touches = o.feedAll(t.Touches[:0], gen, t.touches)
+	return script.NewBatch(o.keys(), self, &t.Batch)
+}
+
+// feedAll feeds members to the filter and returns them as the script takes them.
+func (o *Ownership) feedAll(to []int64, gen int64, all []member) []int64 {
+	for i := range all {
+		o.add(gen, all[i].is, all[i].e)
+		to = append(to, all[i].is)
+	}
+	return to
+}
+
+// add feeds a member to the generation that its mark is going to, unless that has it already.
+func (o *Ownership) add(gen, member int64, e *entry) {
+	if e != nil && e.gen.Load() == gen+1 {
+		return
+	}
+	if feed := o.feed.Load(); feed != nil {
+		_ = feed.Add(gen, filterKey(member)) // a feed that is dead has a filter that nobody asks
+	}
+	if e != nil {
+		e.gen.Store(gen + 1)
+	}
+}
+
+// set names the fresh set that takes n more members. The mutex is held.
+func (o *Ownership) set(n int) (gen int64, nth uint64) {
+	g := o.sets[o.gen]
+	if g == nil {
+		g = &generation{}
+		o.sets[o.gen] = g
+		o.forgetSets()
+	}
+	if g.Newest == g.Folded || g.written+n > o.s.opts.setMembers() && g.written > 0 {
+		g.next(o.forgets)
+	}
+	g.written += n
+	return o.gen, g.Newest
+}
+
+// forgetSets drops what is out of every window. The mutex is held.
+func (o *Ownership) forgetSets() {
+	for gen := range o.sets {
+		if gen < o.gen-int64(o.s.opts.Slices)-2 {
+			delete(o.sets, gen)
+		}
+	}
+}
+
+// trip sends turns and asks in one pipeline. Turns go again that were named for another generation
+// or whose lease had lapsed, and asks whose sets have moved to buckets that were not named.
+func (s *Store) trip(ctx context.Context, turns []*turn, asks []*ask) {
+	for n := 1; ; n++ {
+		s.round(ctx, turns, asks)
+		asks = some(asks, (*ask).again)
+		if n == resends {
+			break
+		}
+		turns = some(turns, func(t *turn) bool { return t.again(ctx) })
+		if len(turns)+len(asks) == 0 {
+			return
+		}
+	}
+	for _, a := range asks {
+		a.reply = script.Reply{Err: errors.New("owned: ask: sets are folded all the time")}
+	}
+}
+
+// some returns those that are, in a list of its own.
+func some[T any](all []T, are func(T) bool) (list []T) {
+	for _, one := range all {
+		if are(one) {
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
+// round is one pipeline.
+func (s *Store) round(ctx context.Context, turns []*turn, asks []*ask) {
+	calls := make([]script.Call, 0, len(turns)+len(asks))
+	for _, t := range turns {
+		calls = append(calls, t.call())
+	}
+	for _, a := range asks {
+		calls = append(calls, a.call())
+	}
+	sent := s.moment()
+	replies := s.send(ctx, calls...)
+	for i, t := range turns {
+		t.take(&replies[i], sent)
+	}
+	for i, a := range asks {
+		a.take(&replies[len(turns)+i])
+	}
+}
+
+// again reports whether the turn is worth sending again.
+func (t *turn) again(ctx context.Context) bool {
+	switch {
+	case t.reply.Err != nil:
+		return false
+	case t.reply.Answer == script.AnswerEdge:
+		return true
+	case t.reply.Answer == script.AnswerLapsed:
+		return len(t.begins)+len(t.touches) > 0 && t.o.reacquire(ctx) == nil
+	case t.reply.Answer == script.AnswerStale:
+		// it may have been acquired again while the turn was under way
+		again, err := t.o.ours(ctx)
+		t.reply.Err = err
+		return again
+	}
+	return false
+}
+
+// take takes in the answer.
+func (t *turn) take(r *script.Reply, sent moment) {
+	o := t.o
+	t.reply, t.sent = *r, sent.mono
+	o.heard(r)
+	o.noteSent(t)
+	switch {
+	case r.Err != nil, r.Answer == script.AnswerEdge, r.Answer == script.AnswerStale:
+		t.back()
+	case t.wrote() && r.Answer != script.AnswerLapsed:
+		o.prolong(sent)
+	}
+	switch r.Answer {
+	case script.AnswerDone:
+		for _, b := range t.begins {
+			b.at.Store(r.Now.Milliseconds())
+		}
+	case script.AnswerLapsed: // it says so first, and counts all the same
+		if r.Seq <= t.seq {
+			o.lose(errBehind)
+		}
+	case script.AnswerEdge:
+		o.edge(t.Gen, t.N, r.Gen)
+	case script.AnswerStale:
+		o.staleIn(t.epoch)
+	case script.AnswerBehind:
+		o.lose(errBehind)
+	case script.AnswerAmnesia:
+		o.lose(ErrAmnesia)
+	}
+}
+
+// staleIn takes in that the partition has another epoch: it is lost, unless we have acquired it
+// again while the call was under way. An acquire that is not answered yet may be what raised the
+// epoch, so it is waited for; where that got no answer, another call tells.
+func (o *Ownership) staleIn(epoch uint64) {
+	o.again.Lock()
+	defer o.again.Unlock()
+	if o.self().Epoch == epoch && !o.unlearnt {
+		o.lose(ErrLost)
+	}
+}
+
+// edge leaves a set to which nothing may be written any more, for the generation that the server is
+// in. That is an earlier one when a server was promoted whose clock is behind, and head has not
+// come further: nothing is written to the later ones there.
+func (o *Ownership) edge(gen int64, nth uint64, is int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if gen == o.gen && is < gen {
+		o.gen = is
+		return
+	}
+	if g := o.sets[gen]; gen == o.gen && g != nil && g.Newest == nth {
+		g.next(o.forgets)
+	}
+}
+
+// back puts the fields back that ended elsewhere: they go with another turn.
+func (t *turn) back() {
+	if t.others == 0 {
+		return
+	}
+	t.o.mu.Lock()
+	defer t.o.mu.Unlock()
+	t.o.over = append(t.o.over, t.Ended[:t.others]...)
+}
+
+// wrote reports whether the marks are on record, and the fields gone.
+func (t *turn) wrote() bool {
+	if t.reply.Err != nil {
+		return false
+	}
+	switch t.reply.Answer {
+	case script.AnswerDone, script.AnswerShared, script.AnswerBehind, script.AnswerFull,
+		script.AnswerLapsed:
+		return true
+	}
+	return false
+}
+
+// began reports whether the begins are on record.
+func (t *turn) began() bool { return t.reply.Err == nil && t.reply.Answer == script.AnswerDone }
+
+// didTouch reports whether the touches are on record.
+func (t *turn) didTouch() bool { return t.wrote() && t.reply.Answer != script.AnswerLapsed }
+
+// send sends calls in one pipeline. It returns when ctx ends.
+func (s *Store) send(ctx context.Context, calls ...script.Call) []script.Reply {
+	return s.runner.Run(ctx, calls)
+}
+
+// readPartition reads head and run of a partition. The head is nil when there is none.
+func (s *Store) readPartition(ctx context.Context, n *names) (*script.State,
+	[]script.Begun, error) {
+	type hashes struct{ head, run map[string]string }
+	got, err := script.Within(ctx, func() (h struct {
+		hashes
+		err error
+	}) {
+		pipe := s.client.Pipeline()
+		head, run := pipe.HGetAll(ctx, n.head), pipe.HGetAll(ctx, n.run)
+		_, h.err = script.Exec(ctx, s.client, pipe)
+		h.head, h.run = head.Val(), run.Val()
+		return h
+	})
+	if err == nil {
+		err = got.err
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("owned: reading a partition: %w", err)
+	}
+	head, err := script.ReadHead(got.head)
+	if err != nil {
+		return nil, nil, err
+	}
+	run, err := script.ReadRun(got.run)
+	return head, run, err
+}
