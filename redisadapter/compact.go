@@ -14,11 +14,14 @@ import (
 
 const (
 	// keysPerBucket is how many members a bucket is planned to have. Redis keeps sets of up
-	// to 512 integers as sorted arrays (set-max-intset-entries); with a mean of 400, one
-	// bucket in 3e7 is larger, and costs eight times the memory.
-	keysPerBucket = 400
-	// minSecret bounds Options.Secret, and maxExpected Options.ExpectedKeys: ten million
-	// shards, whose bookkeeping takes 1.25 MB a generation.
+	// to 512 integers as sorted arrays (set-max-intset-entries), and a larger set costs eight
+	// times the memory. The mean is for 0.1 to 2 times as many keys as planned. With a tenth
+	// of them a bucket has 23 members to share what the bucket itself costs, 112 to 144
+	// bytes: a larger mean is cheaper. With twice as many, 3 buckets in 100 have more than 512
+	// members, which costs 2 bytes a key: with a larger mean it soon costs 30.
+	keysPerBucket = 235
+	// minSecret bounds Options.Secret, and maxExpected Options.ExpectedKeys: 17 million
+	// shards, whose bookkeeping takes 2.1 MB a generation.
 	minSecret   = 16
 	maxExpected = 4_000_000_000
 	// minWindow bounds Options.Window: below it, edges are all there is.
@@ -117,7 +120,7 @@ func (b *buckets) in(v generations, p place) *redisscript.Buckets {
 	}
 }
 
-// Shards is the number of shards of the layout Compact: as many as give each bucket 400 of the
+// Shards is the number of shards of the layout Compact: as many as give each bucket 235 of the
 // ExpectedKeys. Zero for Full.
 func (o Options) Shards() int {
 	if o.Layout != Compact {

@@ -8,6 +8,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
+// KeysPerBucket is how many members a bucket is planned to have.
+const KeysPerBucket = keysPerBucket
+
 // SetClock makes a store believe that the server's clock is so far ahead of ours, until
 // the next reading.
 func SetClock(s *Store, ahead, by time.Duration) {

@@ -30,7 +30,7 @@ func filled(t *testing.T, expected int) (*redisadapter.Store, *redis.Client, *he
 // watcher, before memory runs out.
 func TestFullBucketsAreFound(t *testing.T) {
 	t.Parallel()
-	store, _, h := filled(t, 2*400)
+	store, _, h := filled(t, 2*redisadapter.KeysPerBucket)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- store.Watch(ctx, 5*time.Millisecond) }()
@@ -43,7 +43,7 @@ func TestFullBucketsAreFound(t *testing.T) {
 // the others is chance.
 func TestFullBucketsAreReportedOnce(t *testing.T) {
 	t.Parallel()
-	store, client, h := filled(t, 3*400) // 341 keys a bucket
+	store, client, h := filled(t, 3*redisadapter.KeysPerBucket) // 341 keys a bucket
 	look := redisadapter.LooksAtBuckets(store)
 	look(t.Context())
 	assert.Zero(t, h.count(redisadapter.CodeFullBuckets))
@@ -75,7 +75,7 @@ func TestFullBucketsAreReportedOnce(t *testing.T) {
 func TestBucketsOfTheLastGenerationAreSampled(t *testing.T) {
 	b, window := edge(t, -time.Minute)
 	opts, h := layoutOptions("full", redisadapter.Compact), &heard{}
-	opts.ExpectedKeys, opts.OnFinding = 400, h.add
+	opts.ExpectedKeys, opts.OnFinding = redisadapter.KeysPerBucket, h.add
 	store := openWith(t, redistest.Backend{Client: b.client}, opts)
 	season(t, store, 20_000)
 	b.mini.Advance(window)

@@ -20,7 +20,7 @@ func TestGoldenPlaces(t *testing.T) {
 		opts := Options{Prefix: "ns", Layout: layout}
 		if layout == Compact {
 			opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"),
-				72*time.Hour, 1e6
+				72*time.Hour, 2500*keysPerBucket
 		}
 		s := &Store{opts: opts}
 		if layout == Compact {

@@ -17,14 +17,14 @@ import (
 
 // TestFalseDuplicates counts how often a key that was never seen is taken for done, with
 // digests cut so short that it happens: as often as the number of members of its shard
-// divided by the number of digests, and no more. With the 64 bits there are, and 400 keys
-// in each of two generations, that is 4e-17.
+// divided by the number of digests, and no more. With the 64 bits there are, and 235 keys
+// in each of two generations, that is 2.5e-17.
 func TestFalseDuplicates(t *testing.T) {
 	for _, c := range []struct{ shards, bits, members, asked int }{{1, 11, 300, 1000},
 		{8, 8, 300, 1000}} {
 		_, client := redistest.Mini(t)
 		opts := layoutOptions("ow", redisadapter.Compact)
-		opts.ExpectedKeys = 400 * c.shards
+		opts.ExpectedKeys = redisadapter.KeysPerBucket * c.shards
 		store := openWith(t, redistest.Backend{Client: client}, opts)
 		redisadapter.Truncate(store, c.bits)
 		if store.Shards() != c.shards {

@@ -45,7 +45,7 @@ func done(n int, a dedup.Answer) dedup.Finish {
 	return c
 }
 
-// seasonKeys are enough for every bucket of layoutOptions, of which there are five, to have its
+// seasonKeys are enough for every bucket of layoutOptions, of which there are nine, to have its
 // end.
 const seasonKeys = 64
 

@@ -183,7 +183,7 @@ func (t *compactTrip) sift(st *bucketStep, p place) {
 }
 
 // readWhole has the first bucket that is looked at read as a whole, if that is due: few in
-// one round, because that takes as long as twenty claims.
+// one round, because that takes as long as twelve claims.
 func (t *compactTrip) readWhole(ctx context.Context, st *bucketStep, out *plainCommands,
 	items int) {
 	if st.kind != claimLease && st.kind != lookFirst || !t.b.closed(t.at, st.generation) {
@@ -191,7 +191,7 @@ func (t *compactTrip) readWhole(ctx context.Context, st *bucketStep, out *plainC
 	}
 	p := t.placeOf(st)
 	known := t.b.sieve.of(st.generation, p, t.b.shards)
-	if known == nil || !known.due() || len(t.reads) > items/32 {
+	if known == nil || !known.due() || len(t.reads) > items/20 {
 		return
 	}
 	known.asked.Store(0)

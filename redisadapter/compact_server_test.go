@@ -2,14 +2,14 @@ package redisadapter_test
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -18,7 +18,7 @@ import (
 )
 
 // TestFullServerWithBuckets: a full server refuses SADD and obeys GETDEL. 1,000 claims
-// are completed all the same, and nobody gets one of them again.
+// are still completed, and nobody gets one of them again.
 func TestFullServerWithBuckets(t *testing.T) {
 	_, client, _ := private(t)
 	ctx := t.Context()
@@ -32,22 +32,16 @@ func TestFullServerWithBuckets(t *testing.T) {
 			ends = append(ends, done(first+i, a))
 		}
 	}
-	must(t, client.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
-	must(t, client.ConfigSet(ctx, "maxmemory", "100kb").Err())
+	require.NoError(t, client.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
+	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "100kb").Err())
 	for i, a := range store.Claim(ctx, requests(claimed)) {
-		if !errors.Is(a.Err, dedup.ErrStoreFull) {
-			t.Fatalf("new claim %d: %+v", i, a)
-		}
+		require.ErrorIs(t, a.Err, dedup.ErrStoreFull, "new claim %d", i)
 	}
 	for i, a := range store.Renew(ctx, renewals(0)) {
-		if !a.Held {
-			t.Fatalf("renewal %d: %+v", i, a)
-		}
+		require.True(t, a.Held, "renewal %d: %+v", i, a)
 	}
 	for i, a := range store.Finish(ctx, ends[:1000]) {
-		if !a.Held || !a.Written {
-			t.Fatalf("completion %d: %+v", i, a)
-		}
+		require.True(t, a.Held && a.Written, "completion %d: %+v", i, a)
 	}
 	for n := range claimed / batchSize {
 		reqs := requests(n * batchSize)
@@ -59,33 +53,35 @@ func TestFullServerWithBuckets(t *testing.T) {
 			if n*batchSize+i >= 1000 {
 				want = dedup.InFlight
 			}
-			if a.Outcome != want {
-				t.Fatalf("a second claim of key %d: %+v", n*batchSize+i, a)
-			}
+			require.Equal(t, want, a.Outcome, "a second claim of key %d: %+v", n*batchSize+i, a)
 		}
 	}
 	release := change(1000, dedup.StateReleased)
-	if a := store.Finish(ctx, []dedup.Finish{release})[0]; !a.Held {
-		t.Errorf("a release: %+v", a)
-	}
-	must(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
+	a := store.Finish(ctx, []dedup.Finish{release})[0]
+	assert.True(t, a.Held, "a release: %+v", a)
+	require.NoError(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
 }
 
 // complete claims and completes so many keys, in batches of a thousand.
 func complete(t testing.TB, store *redisadapter.Store, from, n int, window time.Duration) {
 	t.Helper()
-	const size = 1000
-	reqs, ends := make([]dedup.ClaimRequest, size), make([]dedup.Finish, size)
+	completeInBatches(t, store, from, n, 1000, window)
+}
+
+// completeInBatches claims and completes n keys, and at most size of them at a time.
+func completeInBatches(t testing.TB, store *redisadapter.Store, from, n, size int,
+	window time.Duration) {
+	t.Helper()
 	for first := from; first < from+n; first += size {
+		reqs := make([]dedup.ClaimRequest, min(size, from+n-first))
+		ends := make([]dedup.Finish, len(reqs))
 		for i := range reqs {
 			reqs[i] = dedup.ClaimRequest{ID: numbered(first + i), Token: dedup.Token{1},
 				Lease: time.Minute, Hold: time.Minute}
 		}
 		until := time.Now().Add(time.Minute)
 		for i, a := range store.Claim(t.Context(), reqs) {
-			if a.Outcome != dedup.Acquired {
-				t.Fatalf("key %d is taken for done, or worse: %+v", first+i, a)
-			}
+			require.Equal(t, dedup.Acquired, a.Outcome, "key %d: %+v", first+i, a)
 			ends[i] = dedup.Finish{
 				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
 				Until: until, State: dedup.StateSucceeded, Landed: true, SeenOnly: true,
@@ -93,9 +89,7 @@ func complete(t testing.TB, store *redisadapter.Store, from, n int, window time.
 			}
 		}
 		for i, a := range store.Finish(t.Context(), ends) {
-			if !a.Held || !a.Written {
-				t.Fatalf("key %d: %+v", first+i, a)
-			}
+			require.True(t, a.Held && a.Written, "key %d: %+v", first+i, a)
 		}
 	}
 }
@@ -129,23 +123,15 @@ func privateClient(t testing.TB) *redis.Client {
 	t.Helper()
 	client := redistest.Client(t,
 		&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
-	must(t, client.ConfigSet(t.Context(), "appendonly", "no").Err())
+	require.NoError(t, client.ConfigSet(t.Context(), "appendonly", "no").Err())
 	return client
 }
 
 func usedMemory(t testing.TB, client *redis.Client) int {
 	t.Helper()
-	info, err := client.Info(t.Context(), "memory").Result()
-	must(t, err)
-	for line := range strings.Lines(info) {
-		if value, found := strings.CutPrefix(strings.TrimSpace(line), "used_memory:"); found {
-			n, err := strconv.Atoi(value)
-			must(t, err)
-			return n
-		}
-	}
-	t.Fatal("INFO memory has no used_memory")
-	return 0
+	n, err := strconv.Atoi(infoOf(t, client, "memory", "used_memory"))
+	require.NoError(t, err)
+	return n
 }
 
 // TestBytesPerKey holds what the package comment promises, with as many keys as expected.
@@ -153,9 +139,8 @@ func TestBytesPerKey(t *testing.T) {
 	for layout, limit := range map[redisadapter.Layout]float64{redisadapter.Compact: 10.5,
 		redisadapter.Full: 220} {
 		t.Run(fmt.Sprint(layout), func(t *testing.T) {
-			if perKey, _ := bytesPerKey(t, layout, 50_000); perKey > limit {
-				t.Errorf("%.1f bytes per key, at most %v are promised", perKey, limit)
-			}
+			perKey, _ := bytesPerKey(t, layout, 50_000)
+			assert.LessOrEqual(t, perKey, limit, "bytes per key that are promised")
 		})
 	}
 }

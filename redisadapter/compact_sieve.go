@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// sieveBits are the bits that are kept of a bucket. Of 400 members one absent key in
-	// eleven meets a bit that is set, and asks the server like a member.
-	sieveBits = 4096
+	// sieveBits are the bits that are kept of a bucket. Of 235 members one absent key in
+	// nine meets a bit that is set, and asks the server like a member.
+	sieveBits = 2048
 	// sieveShards bounds what a process keeps: 16 MiB of bits in each of two generations.
-	sieveShards = 1 << 15
+	sieveShards = 1 << 16
 	// sieveAfter is how often a bucket is asked before it is read as a whole, which costs
 	// the server as much as that.
-	sieveAfter = 16
+	sieveAfter = 10
 	// sieveMost is how many members a bucket has at most that is kept.
 	sieveMost = 1024
 	// sieveLife is how long bits are believed. Nobody adds to the buckets; but somebody

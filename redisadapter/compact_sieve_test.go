@@ -231,7 +231,7 @@ func TestAddToClosedBucket(t *testing.T) {
 	t.Parallel()
 	mini, client := redistest.Mini(t)
 	opts := layoutOptions("ow", redisadapter.Compact)
-	opts.Window, opts.ExpectedKeys = 2*time.Second, 400 // one shard
+	opts.Window, opts.ExpectedKeys = 2*time.Second, 10 // one shard
 	mine := openWith(t, redistest.Backend{Client: client}, opts)
 	other := openWith(t,
 		redistest.Backend{Client: redistest.Client(t, &redis.Options{Addr: mini.Addr()})}, opts)

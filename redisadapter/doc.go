@@ -54,13 +54,14 @@
 //     key is done, and not that it was us. Before that it takes the end of a newer
 //     generation, which has taken the key over (TakeOverOlderGeneration), for its own.
 //   - A key that was never seen is taken for done with odds of members/2^64, the members
-//     being those of its shard alone: 4e-17 with 400 in each of two generations.
+//     being those of its shard alone: 2.5e-17 with 235 in each of two generations.
 //   - Secret, Window and ExpectedKeys must be the same in all processes: they decide where
-//     a key is found. With more keys than ExpectedKeys a bucket outgrows
-//     set-max-intset-entries (512) and takes eight times the memory. It stays correct.
-//   - A process keeps up to 528 bytes for each bucket of the generation before, 400 keys,
-//     that it asks often, so as not to ask for new keys there: 17 MB at most, and nothing
-//     beyond 13 million ExpectedKeys.
+//     a key is found. With more than twice as many keys as ExpectedKeys a
+//     bucket outgrows set-max-intset-entries (512) and takes eight times the memory. It
+//     stays correct.
+//   - A process keeps up to 272 bytes for each bucket of the generation before, 235 keys,
+//     that it asks often, so as not to ask for new keys there: 18 MB at most, and nothing
+//     beyond 15 million ExpectedKeys.
 //   - The clocks of masters, and of a replica that is promoted, may differ by two seconds
 //     (a quarter of the Window, if that is less). A clock that goes back over the edge of a
 //     generation by more than that does not find what was recorded behind the edge, and

@@ -106,12 +106,11 @@ type Options struct {
 	// a prefix. Required by Compact, and an error with Full.
 	Window time.Duration
 
-	// ExpectedKeys is how many keys end within a Window, for the layout Compact: 1 to 4e9. Give
-	// it room: from 1.28 times as many on, buckets outgrow the server's compact encoding, and
-	// with 1.4 times as many a key takes eight times the memory (78 bytes); a number that is ten
-	// times too large costs 3 bytes a key. Three times the plan is good. The same in all
-	// processes that share a prefix: it decides where a key is found. Required by Compact, and an
-	// error with Full.
+	// ExpectedKeys is how many keys end within a Window, for the layout Compact: 1 to 4e9.
+	// With half to twice as many keys a key takes 9 to 11 bytes, and with a tenth of them 14
+	// or 15. With more than twice as many, buckets outgrow the server's compact encoding: with
+	// 2.5 times as many a key takes 78 bytes. The same in all processes that share a prefix: it
+	// decides where a key is found. Required by Compact, and an error with Full.
 	ExpectedKeys int
 }
 

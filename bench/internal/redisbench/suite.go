@@ -70,7 +70,7 @@ func newEnv(redis *server.Redis, o harness.Options) *env {
 func (e *env) groups() (all harness.Groups) {
 	for _, add := range []func(*harness.Groups){
 		e.batches, e.duplicates, e.callers, e.busy, e.delayed, e.streams, e.local, e.peers,
-		e.results, e.memory, e.compactCPU, e.remembered,
+		e.results, e.memory, e.unplanned, e.compactCPU, e.remembered,
 	} {
 		add(&all)
 	}
@@ -117,17 +117,41 @@ func (e *env) keepers() []keeper {
 func (e *env) measureMemory(ctx context.Context, s *harness.Setup) {
 	const name, unit = "bytes per remembered key", "B/key"
 	for _, k := range e.keepers() {
-		e.redis.Empty(ctx)
-		before, filling := e.redis.Memory(ctx), &harness.Setup{}
-		err := must.Try(func() { k.fill(ctx, filling, e.fill) })
-		must.Do(errors.Join(err, filling.Close())) // connections have buffers
-		perKey := float64(e.redis.Memory(ctx)-before) / float64(e.fill)
-		row := s.Figure(name, k.name, perKey, unit).Wants(k.goal)
+		row := s.Figure(name, k.name, e.perKey(ctx, e.fill, k.fill), unit).Wants(k.goal)
 		if first := s.Rows[0]; len(s.Rows) > 1 {
 			row.Next(first.Side, first.Value)
 		}
 	}
 	e.redis.Empty(ctx)
+}
+
+// perKey empties the server, fills it, and returns what it has allocated for each of n keys.
+func (e *env) perKey(ctx context.Context, n int,
+	fill func(ctx context.Context, s *harness.Setup, n int)) float64 {
+	e.redis.Empty(ctx)
+	before, filling := e.redis.Memory(ctx), &harness.Setup{}
+	err := must.Try(func() { fill(ctx, filling, n) })
+	must.Do(errors.Join(err, filling.Close())) // connections have buffers
+	return float64(e.redis.Memory(ctx)-before) / float64(n)
+}
+
+// unplanned measures the bytes of a key when more or fewer keys come than Compact is planned for.
+func (e *env) unplanned(all *harness.Groups) {
+	planned := e.fill
+	all.Add("memory-unplanned", planned, fmt.Sprintf("bytes per remembered key, planned for %s keys",
+		harness.Short(planned)), func(ctx context.Context, s *harness.Setup) {
+		fill := func(ctx context.Context, filling *harness.Setup, n int) {
+			work.Compact.Expecting(planned).UnderDefault().
+				Open(ctx, filling, e.redis.Addr, 0, work.Day).Fill(ctx, n)
+		}
+		e.perKey(ctx, planned/100, fill) // a server has a histogram for each command that it has met
+		for _, load := range []float64{0.1, 0.5, 1, 1.5, 2} {
+			perKey := e.perKey(ctx, int(load*float64(planned)), fill)
+			s.Figure(fmt.Sprintf("bytes per remembered key, compact, %g times the plan", load),
+				work.Compact.Name, perKey, "B/key").Wants("<= 14 B (stretch 10 B)")
+		}
+		e.redis.Empty(ctx)
+	}).Unable = e.needsMemory()
 }
 
 // fillRaw remembers keys of a form that has their number.

@@ -4,6 +4,7 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,6 +126,7 @@ type Layout struct {
 	seenOnly bool // which the Deduper has to know
 	// expected is how many keys end within a window; layouts with buckets are planned by it.
 	expected int
+	prefix   string // empty for one that no other plan has
 }
 
 // Layouts that take part. The first is the one that runs where a family has room for one only.
@@ -151,6 +153,13 @@ func (l Layout) Expecting(n int) Layout {
 	return l
 }
 
+// UnderDefault has the default prefix, for a server that holds nothing else: the bytes of a name
+// count for a bucket with few keys.
+func (l Layout) UnderDefault() Layout {
+	l.prefix = redisadapter.DefaultPrefix
+	return l
+}
+
 // options of the store of a Deduper with that window.
 func (l Layout) options(window time.Duration) redisadapter.Options {
 	o := redisadapter.Options{
@@ -166,6 +175,7 @@ func (l Layout) options(window time.Duration) redisadapter.Options {
 		o.Prefix += strconv.FormatUint(
 			uint64(crc32.ChecksumIEEE(fmt.Append(nil, l.expected, window)))%(36*36), 36)
 	}
+	o.Prefix = cmp.Or(l.prefix, o.Prefix)
 	return o
 }
 
@@ -174,6 +184,9 @@ func Cached(c *dedup.Config) { c.CacheBytes = 32 << 20 }
 
 // Long is a window that no measurement outlives.
 func Long(c *dedup.Config) { c.Window = time.Hour }
+
+// Day is a window that people set.
+func Day(c *dedup.Config) { c.Window = 24 * time.Hour }
 
 // Deduper is an opened layout.
 type Deduper struct{ *dedup.Deduper }

@@ -70,5 +70,7 @@ func TestBucketsArePlanned(t *testing.T) {
 		assert.Equal(t, map[bool]int{true: 1234}[buckets], o.ExpectedKeys, l.Name)
 		assert.Equal(t, buckets, o.Window == 5, l.Name)
 		assert.Equal(t, buckets, len(o.Secret) >= 16, l.Name)
+		assert.NotEqual(t, redisadapter.DefaultPrefix, o.Prefix, l.Name)
+		assert.Equal(t, redisadapter.DefaultPrefix, l.UnderDefault().options(5).Prefix, l.Name)
 	}
 }

@@ -118,10 +118,10 @@ func TestPlan(t *testing.T) {
 		t.Errorf("full: %+v", full)
 	}
 	if compact.Keys != 2*keys || compact.ExpectedKeys != int(math.Ceil(keys*1.3)) ||
-		compact.Shards != (compact.ExpectedKeys+399)/400 {
+		compact.Shards != (compact.ExpectedKeys+234)/235 {
 		t.Errorf("compact: %+v", compact)
 	}
-	if odds := 2 * 400 / 1.3 * math.Pow(2, -64); math.Abs(compact.FalseDuplicate/odds-1) > 0.01 {
+	if odds := 2 * 235 / 1.3 * math.Pow(2, -64); math.Abs(compact.FalseDuplicate/odds-1) > 0.01 {
 		t.Errorf("compact is wrong with odds of %g, want %g", compact.FalseDuplicate, odds)
 	}
 	for _, r := range p.Redis {
