@@ -29,8 +29,8 @@ const (
 	// maxSkew is by how much the clocks of two servers may differ: of two masters, or of a
 	// master and the replica that is promoted in its place.
 	maxSkew = 2 * time.Second
-	// receiptLife is how long a record is left beside a member that a script has added, so
-	// that the same change, sent again, recognises itself. Longer than package dedup and
+	// receiptLife is how long a record is left next to a member that a script has added, so
+	// that the same change, sent again, recognizes itself. Longer than package dedup and
 	// the client go on sending.
 	receiptLife = 30 * time.Second
 	// ownBy is how much longer a claim must last for its lease to be dropped without a

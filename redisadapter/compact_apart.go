@@ -10,10 +10,10 @@ import (
 // there, and those that do not exist count as there. A script for a lease and its buckets
 // is refused by both (TRYAGAIN), until the slot has moved: that may take minutes.
 //
-// A command for one key is always answered, by whoever has it. So what else is done at one
-// moment is done one after the other, each step when the reply to the one before has come:
-// the lease is claimed, then membership is read; the member is added, then the lease is
-// dropped. Those are the orders that make the layout correct.
+// A command for one key is always answered, by the master that has the key. So the steps that are
+// otherwise taken at one moment are taken one after the other, each when the reply to the one
+// before has come. The lease is claimed, then membership is read; the member is added, then the
+// lease is dropped. Those are the orders that make the layout correct.
 //
 //	claimApart  claim.lua for the lease alone  -> the answer, or acquired: seekApart
 //	seekApart   SISMEMBER in each bucket       -> acquired | duplicate, giveBack
@@ -50,9 +50,9 @@ func (t *compactTrip) readSeekApart(st *bucketStep) {
 	t.next = append(t.next, bucketStep{kind: giveBackWithScript, item: st.item})
 }
 
-// endApart ends without a script for lease and buckets, if that is safe: what makes its key
-// a member only as long as the lease is ours for certain, and what keeps the record where
-// the lease is, or gives it up, also when nobody could have the key but us.
+// endApart ends without a script for lease and buckets, if that is safe. A change that makes its
+// key a member is safe only as long as the lease is ours for certain. A change that keeps a record
+// where the lease is, or gives the lease up, is also safe when nobody could have the key but us.
 func (t *compactTrip) endApart(st *bucketStep) bool {
 	c := &t.changes[st.item]
 	switch {

@@ -15,8 +15,8 @@ import (
 )
 
 // TestCompactWhileASlotMoves: a slot is on the move for as long as the test lasts, with
-// buckets here and there. Nobody is told that something is not known, and every key is
-// done once: what was done before, what is in flight, what is released, what fails.
+// buckets here and there. Nobody is told that something is not known. Every key is done once,
+// whether it was done before, is in flight, is released, or fails.
 func TestCompactWhileASlotMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	cluster := redistest.Cluster(t, server.Addrs)
@@ -97,7 +97,7 @@ func (m *onTheMove) release(n int) {
 	m.want("claim of what was released", n, a.Outcome == dedup.Acquired && a.Record.Attempt == 2, a)
 }
 
-// failure fails for good, which is kept beside the lease.
+// failure fails for good, which is kept next to the lease.
 func (m *onTheMove) failure(n int) {
 	m.Helper()
 	c := done(n, m.claims(n))

@@ -113,7 +113,7 @@ func TestBucketsEnd(t *testing.T) {
 	b.finish(end)
 	bounded("after that")
 
-	// Lost, and made anew by a plain command: the next generation mends it.
+	// Lost, and made anew by a plain command: the next generation gives it an end.
 	must(t, b.client.Persist(t.Context(), key).Err())
 	b.mini.Advance(window)
 	season(t, b.Store, 10_000)

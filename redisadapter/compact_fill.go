@@ -20,8 +20,8 @@ const (
 )
 
 // checkFill reports once when the buckets of the layout Compact have more members
-// than they are made for. The current generation and the one before are sampled. What the
-// server does not answer is not known: other looks report that.
+// than they are made for. The current generation and the one before are sampled. A
+// server that does not answer is reported by other looks.
 func (w *watcher) checkFill(ctx context.Context) {
 	b := w.s.buckets
 	if b == nil || !w.sampled.IsZero() && time.Since(w.sampled) < fillEvery {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestFalseDuplicates counts how often a key that was never seen is taken for done, with
-// digests cut so short that it happens: as often as the number of members of its shard
+// digests cut so short that it happens. That is as often as the number of members of its shard
 // divided by the number of digests, and no more. With the 64 bits there are, and 235 keys
 // in each of two generations, that is 2.5e-17.
 func TestFalseDuplicates(t *testing.T) {
@@ -177,7 +177,7 @@ func TestCompactRefuses(t *testing.T) {
 		store.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record.State)
 }
 
-// TestCompactKeepsFailures: what has failed for good is not tried again, and says why.
+// TestCompactKeepsFailures: a key that has failed for good is not tried again, and says why.
 func TestCompactKeepsFailures(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store := openWith(t, b, layoutOptions(b.Prefix, redisadapter.Compact))

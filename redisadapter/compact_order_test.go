@@ -133,7 +133,7 @@ func TestMembershipIsReadUnderTheLease(t *testing.T) {
 	}
 }
 
-// refusal is what a server answers in place of obeying.
+// refusal is what a server answers instead of obeying.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
@@ -193,8 +193,8 @@ func TestRefusedAddKeepsTheLease(t *testing.T) {
 	}
 }
 
-// TestPlainCommandsThatAreRefused: whatever the server says of a part of a claim, nobody
-// gets in who has not asked for all of it.
+// TestPlainCommandsThatAreRefused: whatever the server says of a part of a claim, a caller that
+// has not asked for all of it does not get the key.
 func TestPlainCommandsThatAreRefused(t *testing.T) {
 	for _, name := range []string{"set", "sismember", "getdel"} {
 		t.Run(name, func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 type runner struct {
 	store *redisadapter.Store
 	rnd   *rand.Rand
-	// ran is told of every effect, between claim and completion.
+	// ran is called for every effect, between claim and completion.
 	ran  func(n int)
 	done func(n int, sent time.Time)
 }

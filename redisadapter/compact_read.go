@@ -32,7 +32,7 @@ func (t *compactTrip) read(st *bucketStep) {
 	case dropWithScript:
 		t.dropped(st, st.reply.Record, st.reply.Record)
 	case putBack:
-		// Whether it worked or not: the answer tells what was found.
+		// Whether it worked or not: the answer has what was found.
 	case lookFirst:
 		t.readLook(st)
 	case claimLease:
@@ -100,10 +100,11 @@ func (t *compactTrip) readAdd(st *bucketStep) {
 	if st.first {
 		t.b.ends.note(st.generation, t.places[st.item].shard, t.b.shards)
 	}
-	// Executed before our lease has ended. What was a member before is our own earlier send:
-	// nobody else can have completed, but one who landed late, and has left a record, or a
-	// newer generation that took the key over. That it has, and is done, cannot be told;
-	// that it is at work is seen when the lease is dropped.
+	// Executed before our lease has ended. A key that was a member before is so by our own
+	// earlier send. Nobody else can have completed it, except an owner that landed late and
+	// has left a record, or a newer generation that took the key over. A newer generation
+	// that is done cannot be told from us; one that is at work is seen when the lease is
+	// dropped.
 	t.ended[st.item] = t.done(c, true)
 	t.drop(st, n == 1 || st.added)
 }
@@ -114,9 +115,9 @@ func (t *compactTrip) done(c *dedup.Finish, held bool) dedup.Answer {
 	return dedup.Answer{Held: held, Written: true, Record: rec.view(c.Window, 0)}
 }
 
-// drop gives the lease of a finished key up. One that was seen to be our own after the
-// add is dropped with those of the whole batch: as long as it lasts nobody forgets its key,
-// and who wants to take it over, or lands late, finds the member and writes nothing.
+// drop gives the lease of a finished key up. A lease that was seen to be our own after the
+// add is dropped with those of the whole batch. As long as it lasts nobody forgets its key. An
+// owner that wants to take the key over, or lands late, finds the member and writes nothing.
 func (t *compactTrip) drop(add *bucketStep, added bool) {
 	st := bucketStep{kind: dropLease, item: add.item, added: added, lease: add.lease,
 		apart: add.apart}
@@ -247,8 +248,9 @@ func (t *compactTrip) found(st *bucketStep) (generation int64, member bool, err 
 	return generation, member, err
 }
 
-// readClaim reads the replies to SET NX and to the SISMEMBERs after it. What a lease holds that
-// is not ours was not asked for: nearly always it is a claim, which only the script can judge.
+// readClaim reads the replies to SET NX and to the SISMEMBERs after it. It does not
+// know the value of a lease that is not ours: nearly always that is a claim, which only the script
+// can judge.
 func (t *compactTrip) readClaim(st *bucketStep) {
 	value, _, err := valueOf(st.cmd)
 	won := value == "OK"
@@ -289,8 +291,8 @@ func (t *compactTrip) giveBack(i int, generation int64) {
 	t.next = append(t.next, st)
 }
 
-// readLook reads what a likely duplicate was looked up by. Not found is no answer: it
-// was read without a lease.
+// readLook reads what a likely duplicate was looked up by. Not found does not
+// answer the request: membership was read without a lease.
 func (t *compactTrip) readLook(st *bucketStep) {
 	if generation, member, _ := t.found(st); member {
 		t.duplicate(st.item, generation)

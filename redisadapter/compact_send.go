@@ -202,7 +202,8 @@ func (t *compactTrip) readWhole(ctx context.Context, st *bucketStep, out *plainC
 	out.add(bucket, cmd)
 }
 
-// keepReads keeps what was read of buckets. What was refused is asked for again some time.
+// keepReads keeps what was read of buckets. A read that was refused is due again
+// later.
 func (t *compactTrip) keepReads() {
 	for _, r := range t.reads {
 		if members, err := r.cmd.Result(); err == nil {
@@ -286,7 +287,7 @@ func (t *compactTrip) addition(ctx context.Context, l *lines, st *bucketStep) {
 }
 
 // together makes the commands that a round has one of, after all others: MGET of the leases
-// that lie beside what is added, and DEL of those that are known to be our own.
+// that lie next to what is added, and DEL of those that are known to be our own.
 func (t *compactTrip) together(ctx context.Context, round []bucketStep, out *plainCommands) {
 	look, drop := []any{"mget"}, []any{"del"}
 	for i := range round {

@@ -26,11 +26,11 @@ const (
 	sieveGap = clockLimit
 )
 
-// sieve knows, of generations that nobody adds to any more, much of what is not in their
-// buckets, so that a claim of a new key need not ask: a bucket that is read once in a
-// while is never in the server's caches, and costs it as much as the claim itself.
+// sieve is a filter of the buckets of generations that nobody adds to any more. It knows of most
+// new keys that they are not in a bucket, so that their claims need not ask. A bucket that is read
+// once in a while is never in the server's caches, and costs it as much as the claim itself.
 //
-// A key that it does not know to be absent is asked for: what is taken out of a bucket,
+// A key that it does not know to be absent is asked for. So a member that is taken out of a bucket,
 // or lost, makes no difference.
 type sieve struct {
 	mu   sync.Mutex

@@ -89,7 +89,8 @@ func TestClosedBucketsAreReadOnce(t *testing.T) {
 }
 
 // TestOpenBucketsAreAsked: around an edge the newest generation that is looked at is one
-// ahead of that which is added to. What is added after a bucket was asked often is found.
+// ahead of that which is added to. A key that is added after a bucket was asked often is
+// found.
 func TestOpenBucketsAreAsked(t *testing.T) {
 	for _, from := range []time.Duration{-time.Second, 0, time.Second, 3 * time.Second} {
 		t.Run(from.String(), func(t *testing.T) {
@@ -113,8 +114,8 @@ func TestOpenBucketsAreAsked(t *testing.T) {
 }
 
 // TestClosedBucketIsOpenAgain: the server's clock steps back over the edge of a generation,
-// whose bucket a process has read as a whole, and is put right. What was completed meanwhile
-// is in that bucket, and was granted again.
+// whose bucket a process has read as a whole, and is put right. A key that was completed
+// meanwhile is in that bucket, and was granted again.
 func TestClosedBucketIsOpenAgain(t *testing.T) {
 	b, _ := edge(t, -20*time.Second)
 	other := openWith(t, redistest.Backend{Client: redistest.Client(t,
@@ -331,7 +332,7 @@ func TestLeasesAreDroppedTogether(t *testing.T) {
 			for i := range ends {
 				left := b.client.Exists(t.Context(),
 					redisadapter.Key(b.Store, newID(100+i))).Val()
-				// the record of who landed
+				// the record of the owner that landed
 				if want := int64(min(1, max(0, 1-i))); left != want {
 					t.Errorf("key %d: %d leases are left", 100+i, left)
 				}

@@ -24,10 +24,10 @@ import (
 //
 // While a slot is on the move: see compact_apart.go.
 //
-// Two orders make it correct. Nobody answers Acquired who has not read membership after
-// the lease was his: in one pipeline on one connection that is the order of the commands,
-// everywhere else one script does both. And no lease is dropped before the server has
-// answered that the member was added: so whoever wins the lease after that sees it.
+// Two orders make it correct. Acquired is answered only if membership was read after the lease was
+// ours. In one pipeline on one connection that is the order of the commands; everywhere else one
+// script does both. And a lease is dropped only after the server has answered that the member was
+// added. So an owner that wins the lease after that sees the member.
 type compactTrip struct {
 	*trip
 	b      *buckets
@@ -114,7 +114,7 @@ func newCompactTrip(ctx context.Context, shared *trip) *compactTrip {
 	n := len(shared.changes) + len(shared.reqs)
 	t := &compactTrip{trip: shared, b: shared.s.buckets, places: make([]place, n),
 		next: make([]bucketStep, 0, n)}
-	// Read anew: what has passed since is counted from before the reading.
+	// Read anew: the time that has passed since is counted from before the reading.
 	before := time.Now()
 	t.know(t.s.clock.now(ctx), before)
 	t.watch(ctx)
@@ -142,7 +142,7 @@ func (t *compactTrip) run(ctx context.Context) {
 }
 
 // know goes by another reading, which was begun at a time: whatever this process has
-// waited for since, the server's clock has gone on.
+// waited for since, the server's clock has run on.
 func (t *compactTrip) know(at reading, took time.Time) {
 	t.at, t.took, t.view, t.moved = at, took, t.b.view(at), reading{}
 	t.b.recheck(at)
@@ -263,7 +263,7 @@ func (t *compactTrip) callOf(st *bucketStep) redisscript.Call {
 	return call.Into(st.generation, receipt, st.added)
 }
 
-// fail answers the items of a round that was not learnt.
+// fail answers the items of a round whose replies did not come.
 func (t *compactTrip) fail(round []bucketStep, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
@@ -286,7 +286,7 @@ func (e *edgeError) Error() string {
 		e.at.UTC().Format(time.RFC3339Nano))
 }
 
-// atEdge returns the reading that a server has answered in place of a script's answer.
+// atEdge returns the reading that a server has answered instead of a script's answer.
 func atEdge(err error, sent time.Time) (reading, bool) {
 	var edge *edgeError
 	if !errors.As(err, &edge) {

@@ -14,7 +14,7 @@ type generations struct{ first, last int64 }
 
 // view returns the view of a reading of the server's clock, which has passed by at most
 // the reading's error. Nearly always that is two generations. The skew on both sides is
-// for the clocks of other servers: who adds may go by one that is ahead, or behind.
+// for the clocks of other servers: an add may go by one that is ahead, or behind.
 func (b *buckets) view(at reading) generations {
 	if !at.known() {
 		return generations{} // covers nothing: the server answers with its time
@@ -45,7 +45,7 @@ func (b *buckets) remembered(at reading, generation int64) time.Duration {
 }
 
 // finite remembers, of the newest two generations, which buckets have been given their
-// end by this process. What is lost here costs a script per bucket.
+// end by this process. A loss of this costs a script per bucket.
 type finite struct {
 	mu   sync.Mutex
 	gens [2]atomic.Pointer[endBits]
