@@ -49,8 +49,8 @@ type buckets struct {
 	mask uint64
 	// ends remembers which buckets have been given their end.
 	ends finite
-	// sieve remembers what is not in buckets that are closed.
-	sieve sieve
+	// filter remembers what is not in buckets that are closed.
+	filter closedBucketFilter
 	// dropBy is how much longer a member must last for its lease to be dropped by a plain
 	// command, which a client may send again after its reply was lost.
 	dropBy time.Duration
@@ -62,12 +62,12 @@ func newBuckets(o *Options) *buckets {
 	return &buckets{
 		prefix: o.Prefix, secret: sha256.Sum256(append([]byte("onceward/compact/1:"), o.Secret...)),
 		shards: uint64(o.Shards()), window: window, skew: min(maxSkew.Milliseconds(), window/4),
-		mask: 1<<64 - 1, dropBy: time.Minute, sieve: sieve{life: sieveLife},
+		mask: 1<<64 - 1, dropBy: time.Minute, filter: closedBucketFilter{life: filterLife},
 	}
 }
 
-// place is where a key is found.
-type place struct {
+// bucketPosition is where a key is found.
+type bucketPosition struct {
 	shard  uint64
 	member int64
 }
@@ -75,12 +75,12 @@ type place struct {
 // place digests an ID. The input of the hash has a fixed length, so there is nothing to
 // append to it; the member and the shard are other bits of it, so that only keys of one
 // shard can collide.
-func (b *buckets) place(id dedup.ID) place {
+func (b *buckets) place(id dedup.ID) bucketPosition {
 	var text [sha256.Size + len(id)]byte
 	copy(text[:], b.secret[:])
 	copy(text[sha256.Size:], id[:])
 	h := sha256.Sum256(text[:])
-	return place{
+	return bucketPosition{
 		shard:  binary.BigEndian.Uint64(h[8:]) % b.shards,
 		member: int64(binary.BigEndian.Uint64(h[:]) & b.mask),
 	}
@@ -88,19 +88,19 @@ func (b *buckets) place(id dedup.ID) place {
 
 // appendTag appends what all keys of a shard begin with. The shard is in braces, so that
 // a bucket and the leases of its keys share a slot.
-func (b *buckets) appendTag(buf []byte, p place) []byte {
+func (b *buckets) appendTag(buf []byte, p bucketPosition) []byte {
 	buf = append(append(buf, b.prefix...), ":{"...)
 	return append(strconv.AppendUint(buf, p.shard, 10), "}:"...)
 }
 
 // appendLease appends the name of the lease, or of the record, of a key. It has 22
 // characters behind the tag, and a bucket at most 19 digits.
-func (b *buckets) appendLease(buf []byte, p place, id dedup.ID) []byte {
+func (b *buckets) appendLease(buf []byte, p bucketPosition, id dedup.ID) []byte {
 	return base64.RawURLEncoding.AppendEncode(b.appendTag(buf, p), id[:])
 }
 
 // appendBucket appends the name of a bucket.
-func (b *buckets) appendBucket(buf []byte, p place, generation int64) []byte {
+func (b *buckets) appendBucket(buf []byte, p bucketPosition, generation int64) []byte {
 	return strconv.AppendInt(b.appendTag(buf, p), generation, 10)
 }
 
@@ -109,7 +109,7 @@ func (b *buckets) appendBucket(buf []byte, p place, generation int64) []byte {
 func (b *buckets) end(generation int64) int64 { return (generation+2)*b.window + 2*b.skew }
 
 // in names the buckets of a view for a script.
-func (b *buckets) in(v generations, p place) *redisscript.Buckets {
+func (b *buckets) in(v generations, p bucketPosition) *redisscript.Buckets {
 	keys := make([]string, 0, v.last-v.first+1)
 	for g := v.first; g <= v.last; g++ {
 		keys = append(keys, string(b.appendBucket(nil, p, g)))

@@ -19,13 +19,13 @@ import (
 //	seekApart   SISMEMBER in each bucket       -> acquired | duplicate, giveBack
 //	addMember   SADD bucket                    -> drop
 //	endApart    finish.lua for the lease alone
-func (t *compactTrip) claimApart(i int) {
+func (t *compactExchange) claimApart(i int) {
 	t.next = append(t.next, bucketStep{kind: claimApart, item: i})
 }
 
 // readClaimApart reads what the script says of the lease. Acquired does not hold before
 // membership has been read.
-func (t *compactTrip) readClaimApart(st *bucketStep) {
+func (t *compactExchange) readClaimApart(st *bucketStep) {
 	a := answer("claim", &t.reqs[st.item], st.reply, claimedBy)
 	t.claimed[st.item] = a
 	if a.Err == nil && a.Outcome == dedup.Acquired {
@@ -34,7 +34,7 @@ func (t *compactTrip) readClaimApart(st *bucketStep) {
 }
 
 // readSeekApart reads membership that was asked for when the lease was ours.
-func (t *compactTrip) readSeekApart(st *bucketStep) {
+func (t *compactExchange) readSeekApart(st *bucketStep) {
 	generation, member, err := t.found(st)
 	if err == nil && !member && !t.covered() {
 		err = &edgeError{t.present()}
@@ -53,7 +53,7 @@ func (t *compactTrip) readSeekApart(st *bucketStep) {
 // endApart ends without a script for lease and buckets, if that is safe. A change that makes its
 // key a member is safe only as long as the lease is ours for certain. A change that keeps a record
 // where the lease is, or gives the lease up, is also safe when nobody could have the key but us.
-func (t *compactTrip) endApart(st *bucketStep) bool {
+func (t *compactExchange) endApart(st *bucketStep) bool {
 	c := &t.changes[st.item]
 	switch {
 	case t.s.ownEnd(c) && c.Landed && t.b.exact(t.at):

@@ -30,10 +30,10 @@ func Idle(s *Store, d time.Duration) {
 	s.clock.est.server, s.clock.est.received = s.clock.est.server.Add(-d),
 		s.clock.est.received.Add(-d)
 	s.clock.mu.Unlock()
-	for i := range s.buckets.sieve.gens {
-		slot := &s.buckets.sieve.gens[i]
+	for i := range s.buckets.filter.gens {
+		slot := &s.buckets.filter.gens[i]
 		if g := slot.Load(); g != nil {
-			older := &sievedBuckets{generation: g.generation, since: g.since.Add(-d),
+			older := &filteredGeneration{generation: g.generation, since: g.since.Add(-d),
 				buckets: g.buckets}
 			older.confirmed.Store(g.confirmed.Load())
 			slot.Store(older)
@@ -57,7 +57,7 @@ func Truncate(s *Store, bits int) { s.buckets.mask = 1<<bits - 1 }
 func DropByScript(s *Store) { s.buckets.dropBy = math.MaxInt64 }
 
 // LookEverywhere makes a store ask the server also for what it knows not to be there.
-func LookEverywhere(s *Store) { s.buckets.sieve.life = 0 }
+func LookEverywhere(s *Store) { s.buckets.filter.life = 0 }
 
 // Bucket is the key of the bucket in which a key finished at a time, and Member what it
 // holds then.

@@ -53,7 +53,7 @@ func (w *watcher) fill(ctx context.Context, b *buckets, generation int64) (mean,
 	cmds := make([]*redis.StringSliceCmd, 0, n)
 	_, err := w.s.guard.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i := range n {
-			p := place{shard: (first + i*(b.shards/n)) % b.shards}
+			p := bucketPosition{shard: (first + i*(b.shards/n)) % b.shards}
 			cmds = append(cmds, pipe.SRandMemberN(ctx, string(b.appendBucket(nil, p, generation)),
 				fillCount))
 		}

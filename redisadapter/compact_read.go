@@ -11,7 +11,7 @@ import (
 )
 
 // read draws the conclusions of one step.
-func (t *compactTrip) read(st *bucketStep) {
+func (t *compactExchange) read(st *bucketStep) {
 	switch st.kind {
 	case addMember:
 		t.readAdd(st)
@@ -65,7 +65,7 @@ func (t *compactTrip) read(st *bucketStep) {
 
 // again reports whether a script is to be sent once more, because the clock of its
 // server is elsewhere than we thought.
-func (t *compactTrip) again(err error) bool {
+func (t *compactExchange) again(err error) bool {
 	now := time.Now()
 	at, edge := atEdge(err, t.took)
 	if !edge || t.edges >= maxEdges*(1+len(t.changes)+len(t.reqs)) {
@@ -78,7 +78,7 @@ func (t *compactTrip) again(err error) bool {
 
 // readAdd reads the reply to SADD. The lease is dropped only in the next round: a
 // server may refuse the one command and obey the other.
-func (t *compactTrip) readAdd(st *bucketStep) {
+func (t *compactExchange) readAdd(st *bucketStep) {
 	c := &t.changes[st.item]
 	n, err := st.seen[0].Result()
 	for _, end := range st.seen[1:] {
@@ -110,7 +110,7 @@ func (t *compactTrip) readAdd(st *bucketStep) {
 }
 
 // done is the answer to a change that has made its key a member.
-func (t *compactTrip) done(c *dedup.Finish, held bool) dedup.Answer {
+func (t *compactExchange) done(c *dedup.Finish, held bool) dedup.Answer {
 	rec := doneRecord(c, t.at)
 	return dedup.Answer{Held: held, Written: true, Record: rec.view(c.Window, 0)}
 }
@@ -118,7 +118,7 @@ func (t *compactTrip) done(c *dedup.Finish, held bool) dedup.Answer {
 // drop gives the lease of a finished key up. A lease that was seen to be our own after the
 // add is dropped with those of the whole batch. As long as it lasts nobody forgets its key. An
 // owner that wants to take the key over, or lands late, finds the member and writes nothing.
-func (t *compactTrip) drop(add *bucketStep, added bool) {
+func (t *compactExchange) drop(add *bucketStep, added bool) {
 	st := bucketStep{kind: dropLease, item: add.item, added: added, lease: add.lease,
 		apart: add.apart}
 	switch {
@@ -132,13 +132,13 @@ func (t *compactTrip) drop(add *bucketStep, added bool) {
 
 // lasts reports whether the claim of an add does, until a command to drop its lease has
 // been executed for certain, or given up.
-func (t *compactTrip) lasts(add *bucketStep) bool {
+func (t *compactExchange) lasts(add *bucketStep) bool {
 	return time.Until(t.changes[add.item].Until) > ownBy
 }
 
 // own reports whether the lease of an add is still the claim, which was looked at when the
 // member was there.
-func (t *compactTrip) own(add *bucketStep) bool {
+func (t *compactExchange) own(add *bucketStep) bool {
 	if add.lease == nil || t.leases == nil {
 		return false
 	}
@@ -151,7 +151,7 @@ func (t *compactTrip) own(add *bucketStep) bool {
 
 // dropped looks at the lease that was dropped after the add. It is nearly always our own
 // claim, or gone with an earlier send; written is what there is now.
-func (t *compactTrip) dropped(st *bucketStep, found, written string) {
+func (t *compactExchange) dropped(st *bucketStep, found, written string) {
 	if found == "" {
 		return
 	}
@@ -187,14 +187,14 @@ func (t *compactTrip) dropped(st *bucketStep, found, written string) {
 
 // putBack puts back what was dropped and is not ours, and takes the member out again if
 // remove is set.
-func (t *compactTrip) putBack(st *bucketStep, written, old string, keep time.Duration,
+func (t *compactExchange) putBack(st *bucketStep, written, old string, keep time.Duration,
 	remove bool) {
 	t.next = append(t.next, bucketStep{kind: putBack, item: st.item, written: written, old: old,
 		keep: keep, added: remove})
 }
 
 // readEnd reads the answer of the script.
-func (t *compactTrip) readEnd(st *bucketStep) {
+func (t *compactExchange) readEnd(st *bucketStep) {
 	c := &t.changes[st.item]
 	if st.reply.Answer == "member" {
 		// Before the end of its claim that can only be an earlier send of the owner's, or the
@@ -224,7 +224,7 @@ func (t *compactTrip) readEnd(st *bucketStep) {
 // careful reports whether a plain command that was refused is to be replaced by the
 // script. A full server obeys that. A node of a Cluster has been asked directly: only the
 // client follows to where the slot has gone, and never with half of an item's commands.
-func (t *compactTrip) careful(err error) bool {
+func (t *compactExchange) careful(err error) bool {
 	var refusal redis.Error
 	if errors.As(err, &refusal) {
 		return true
@@ -235,7 +235,7 @@ func (t *compactTrip) careful(err error) bool {
 // found reads the SISMEMBERs: the generation the key is a member of, if there is one.
 // Only replies without error count. After a connection has broken, those that were read
 // before may be older than the claim that was sent again.
-func (t *compactTrip) found(st *bucketStep) (generation int64, member bool, err error) {
+func (t *compactExchange) found(st *bucketStep) (generation int64, member bool, err error) {
 	for i, cmd := range st.seen {
 		n, e := cmd.Result()
 		switch {
@@ -251,7 +251,7 @@ func (t *compactTrip) found(st *bucketStep) (generation int64, member bool, err 
 // readClaim reads the replies to SET NX and to the SISMEMBERs after it. It does not
 // know the value of a lease that is not ours: nearly always that is a claim, which only the script
 // can judge.
-func (t *compactTrip) readClaim(st *bucketStep) {
+func (t *compactExchange) readClaim(st *bucketStep) {
 	value, _, err := valueOf(st.cmd)
 	won := value == "OK"
 	generation, member, unseen := t.found(st)
@@ -276,14 +276,14 @@ func (t *compactTrip) readClaim(st *bucketStep) {
 	}
 }
 
-func (t *compactTrip) duplicate(i int, generation int64) {
+func (t *compactExchange) duplicate(i int, generation int64) {
 	t.claimed[i] = dedup.Answer{Outcome: dedup.Duplicate,
 		Record: t.b.memberRecord(t.at, generation)}
 }
 
 // giveBack gives the lease of a key up that is a member. As long as it is one, whose
 // lease a late command hits does not matter; near its end only the script may.
-func (t *compactTrip) giveBack(i int, generation int64) {
+func (t *compactExchange) giveBack(i int, generation int64) {
 	st := bucketStep{kind: giveBack, item: i}
 	if t.b.remembered(t.at, generation) <= t.b.dropBy {
 		st.kind = giveBackWithScript
@@ -293,7 +293,7 @@ func (t *compactTrip) giveBack(i int, generation int64) {
 
 // readLook reads what a likely duplicate was looked up by. Not found does not
 // answer the request: membership was read without a lease.
-func (t *compactTrip) readLook(st *bucketStep) {
+func (t *compactExchange) readLook(st *bucketStep) {
 	if generation, member, _ := t.found(st); member {
 		t.duplicate(st.item, generation)
 		return

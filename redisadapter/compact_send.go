@@ -12,7 +12,7 @@ import (
 )
 
 // send makes one round, and returns at the latest when ctx ends.
-func (t *compactTrip) send(ctx context.Context, round []bucketStep) error {
+func (t *compactExchange) send(ctx context.Context, round []bucketStep) error {
 	var calls []redisscript.Call
 	for i := range round {
 		if round[i].scripted() {
@@ -38,7 +38,7 @@ func (t *compactTrip) send(ctx context.Context, round []bucketStep) error {
 }
 
 // claimsIn yields the requests that a round is about.
-func (t *compactTrip) claimsIn(round []bucketStep) iter.Seq[int] {
+func (t *compactExchange) claimsIn(round []bucketStep) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := range round {
 			switch st := &round[i]; st.kind {
@@ -117,14 +117,14 @@ func byNode(ctx context.Context, cluster *redis.ClusterClient,
 	return nodes
 }
 
-// bucketRead is a bucket that is read as a whole, for the sieve.
+// bucketRead is a bucket that is read as a whole, for the filter.
 type bucketRead struct {
-	into *sievedBucket
+	into *filteredBucket
 	cmd  *redis.StringSliceCmd
 }
 
 // commands builds the plain commands of a round.
-func (t *compactTrip) commands(ctx context.Context, round []bucketStep) plainCommands {
+func (t *compactExchange) commands(ctx context.Context, round []bucketStep) plainCommands {
 	n, single := 0, 0
 	for i := range round {
 		if !round[i].scripted() {
@@ -172,10 +172,10 @@ func (p *plainCommands) add(key string, cmd redis.Cmder) {
 }
 
 // sift leaves out the generations, from the first on, which are known not to have the key.
-func (t *compactTrip) sift(st *bucketStep, p place) {
+func (t *compactExchange) sift(st *bucketStep, p bucketPosition) {
 	for st.generation = t.view.first; st.generation < t.view.last &&
 		t.b.closed(t.at, st.generation); st.generation++ {
-		known := t.b.sieve.of(st.generation, p, t.b.shards)
+		known := t.b.filter.of(st.generation, p, t.b.shards)
 		if known == nil || !known.lacks(p.member) {
 			return
 		}
@@ -184,27 +184,27 @@ func (t *compactTrip) sift(st *bucketStep, p place) {
 
 // readWhole has the first bucket that is looked at read as a whole, if that is due: few in
 // one round, because that takes as long as twelve claims.
-func (t *compactTrip) readWhole(ctx context.Context, st *bucketStep, out *plainCommands,
+func (t *compactExchange) readWhole(ctx context.Context, st *bucketStep, out *plainCommands,
 	items int) {
 	if st.kind != claimLease && st.kind != lookFirst || !t.b.closed(t.at, st.generation) {
 		return
 	}
 	p := t.placeOf(st)
-	known := t.b.sieve.of(st.generation, p, t.b.shards)
+	known := t.b.filter.of(st.generation, p, t.b.shards)
 	if known == nil || !known.due() || len(t.reads) > items/20 {
 		return
 	}
 	known.asked.Store(0)
 	bucket := string(t.b.appendBucket(nil, p, st.generation))
 	// With more members than it is asked for it answers with some.
-	cmd := redis.NewStringSliceCmd(ctx, "srandmember", bucket, sieveMost+1)
+	cmd := redis.NewStringSliceCmd(ctx, "srandmember", bucket, filterMembers+1)
 	t.reads = append(t.reads, bucketRead{known, cmd})
 	out.add(bucket, cmd)
 }
 
 // keepReads keeps what was read of buckets. A read that was refused is due again
 // later.
-func (t *compactTrip) keepReads() {
+func (t *compactExchange) keepReads() {
 	for _, r := range t.reads {
 		if members, err := r.cmd.Result(); err == nil {
 			r.into.keep(members)
@@ -214,7 +214,7 @@ func (t *compactTrip) keepReads() {
 }
 
 // write adds the texts of a step, in the order in which command takes them.
-func (t *compactTrip) write(l *lines, st *bucketStep) {
+func (t *compactExchange) write(l *lines, st *bucketStep) {
 	if !st.single() {
 		return
 	}
@@ -253,7 +253,7 @@ func (t *compactTrip) write(l *lines, st *bucketStep) {
 }
 
 // command makes the commands of a step.
-func (t *compactTrip) command(ctx context.Context, l *lines, st *bucketStep) {
+func (t *compactExchange) command(ctx context.Context, l *lines, st *bucketStep) {
 	switch st.kind {
 	case claimLease:
 		ms := redisscript.Millis(t.reqs[st.item].Lease) + redisscript.Millis(t.reqs[st.item].Hold)
@@ -271,7 +271,7 @@ func (t *compactTrip) command(ctx context.Context, l *lines, st *bucketStep) {
 
 // addition is SADD, and when that may be the first to its bucket, what gives the bucket its
 // end, and the one before it, should somebody have made that without.
-func (t *compactTrip) addition(ctx context.Context, l *lines, st *bucketStep) {
+func (t *compactExchange) addition(ctx context.Context, l *lines, st *bucketStep) {
 	if st.look {
 		st.lease = l.take()
 	}
@@ -288,7 +288,7 @@ func (t *compactTrip) addition(ctx context.Context, l *lines, st *bucketStep) {
 
 // together makes the commands that a round has one of, after all others: MGET of the leases
 // that lie next to what is added, and DEL of those that are known to be our own.
-func (t *compactTrip) together(ctx context.Context, round []bucketStep, out *plainCommands) {
+func (t *compactExchange) together(ctx context.Context, round []bucketStep, out *plainCommands) {
 	look, drop := []any{"mget"}, []any{"del"}
 	for i := range round {
 		switch st := &round[i]; {

@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// compactTrip is trip for the layout Compact: one call of Finish, Claim, or both,
+// compactExchange is trip for the layout Compact: one call of Finish, Claim, or both,
 // in rounds of one pipeline each.
 //
 //	add      SADD bucket (the first PEXPIREAT, too), then one MGET of all leases
@@ -28,12 +28,12 @@ import (
 // ours. In one pipeline on one connection that is the order of the commands; everywhere else one
 // script does both. And a lease is dropped only after the server has answered that the member was
 // added. So an owner that wins the lease after that sees the member.
-type compactTrip struct {
+type compactExchange struct {
 	*trip
 	b      *buckets
 	took   time.Time // before at was read
 	view   generations
-	places []place // of the changes, then of the requests
+	places []bucketPosition // of the changes, then of the requests
 	next   []bucketStep
 	reads  []bucketRead // of the round
 	// leases is the MGET of those of a round's adds.
@@ -110,9 +110,9 @@ func (st *bucketStep) ofChange() bool { return st.kind <= putBack }
 // elsewhere: the second try has that very server's time.
 const maxEdges = 4
 
-func newCompactTrip(ctx context.Context, shared *trip) *compactTrip {
+func newCompactExchange(ctx context.Context, shared *trip) *compactExchange {
 	n := len(shared.changes) + len(shared.reqs)
-	t := &compactTrip{trip: shared, b: shared.s.buckets, places: make([]place, n),
+	t := &compactExchange{trip: shared, b: shared.s.buckets, places: make([]bucketPosition, n),
 		next: make([]bucketStep, 0, n)}
 	// Read anew: the time that has passed since is counted from before the reading.
 	before := time.Now()
@@ -122,7 +122,7 @@ func newCompactTrip(ctx context.Context, shared *trip) *compactTrip {
 }
 
 // run makes the rounds.
-func (t *compactTrip) run(ctx context.Context) {
+func (t *compactExchange) run(ctx context.Context) {
 	t.planEnds()
 	t.planClaims()
 	for len(t.next) > 0 {
@@ -143,38 +143,38 @@ func (t *compactTrip) run(ctx context.Context) {
 
 // know goes by another reading, which was begun at a time: whatever this process has
 // waited for since, the server's clock has run on.
-func (t *compactTrip) know(at reading, took time.Time) {
+func (t *compactExchange) know(at reading, took time.Time) {
 	t.at, t.took, t.view, t.moved = at, took, t.b.view(at), reading{}
 	t.b.recheck(at)
 }
 
 // present is the latest that the server's clock can be at now.
-func (t *compactTrip) present() time.Time {
+func (t *compactExchange) present() time.Time {
 	since := time.Since(t.took)
 	return t.at.at.Add(t.at.error + since + since/clockDrift + time.Millisecond)
 }
 
 // covered reports whether the view still covers the present, whatever the commands that
 // were sent have waited for: only then is what they have not found not there.
-func (t *compactTrip) covered() bool {
+func (t *compactExchange) covered() bool {
 	return t.at.known() && t.view.covers(t.b, t.present())
 }
 
-func (t *compactTrip) placeOf(st *bucketStep) place {
+func (t *compactExchange) placeOf(st *bucketStep) bucketPosition {
 	if st.ofChange() {
 		return t.places[st.item]
 	}
 	return t.places[len(t.changes)+st.item]
 }
 
-func (t *compactTrip) idOf(st *bucketStep) dedup.ID {
+func (t *compactExchange) idOf(st *bucketStep) dedup.ID {
 	if st.ofChange() {
 		return t.changes[st.item].ID
 	}
 	return t.reqs[st.item].ID
 }
 
-func (t *compactTrip) planEnds() {
+func (t *compactExchange) planEnds() {
 	for i := range t.changes {
 		c := &t.changes[i]
 		if err := t.s.checkFinish(c); err != nil {
@@ -201,7 +201,7 @@ func (s *Store) ownEnd(c *dedup.Finish) bool {
 	return member(c) && c.Fence != 0 && time.Now().Before(c.Until)
 }
 
-func (t *compactTrip) planClaims() {
+func (t *compactExchange) planClaims() {
 	for i := range t.reqs {
 		r := &t.reqs[i]
 		if err := t.s.checkClaim(r); err != nil {
@@ -222,16 +222,16 @@ func (t *compactTrip) planClaims() {
 
 // endByScript ends by the script, which compares the token, and whose add a full server
 // does not refuse.
-func (t *compactTrip) endByScript(i int, added bool) {
+func (t *compactExchange) endByScript(i int, added bool) {
 	t.next = append(t.next, bucketStep{kind: endWithScript, item: i, added: added})
 }
 
-func (t *compactTrip) claimByScript(i int) {
+func (t *compactExchange) claimByScript(i int) {
 	t.next = append(t.next, bucketStep{kind: claimWithScript, item: i})
 }
 
 // callOf makes the script's call of a step, with the view of now.
-func (t *compactTrip) callOf(st *bucketStep) redisscript.Call {
+func (t *compactExchange) callOf(st *bucketStep) redisscript.Call {
 	switch st.kind {
 	case claimWithScript:
 		return claimCall(t.s, &t.reqs[st.item]).In(t.b.in(t.view, t.placeOf(st)))
@@ -264,7 +264,7 @@ func (t *compactTrip) callOf(st *bucketStep) redisscript.Call {
 }
 
 // fail answers the items of a round whose replies did not come.
-func (t *compactTrip) fail(round []bucketStep, err error) {
+func (t *compactExchange) fail(round []bucketStep, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
 		case addMember, endWithScript, endApart:

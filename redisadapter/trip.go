@@ -118,7 +118,7 @@ func (t *trip) refuse(why error) {
 func (t *trip) run(ctx context.Context) {
 	t.at = t.s.clock.now(ctx)
 	if t.s.buckets != nil {
-		newCompactTrip(ctx, t).run(ctx)
+		newCompactExchange(ctx, t).run(ctx)
 		return
 	}
 	t.next = stepSlabs.get(len(t.changes) + len(t.reqs))[:0]

@@ -8,75 +8,76 @@ import (
 )
 
 const (
-	// sieveBits are the bits that are kept of a bucket. Of 235 members one absent key in
+	// filterBits are the bits that are kept of a bucket. Of 235 members one absent key in
 	// nine meets a bit that is set, and asks the server like a member.
-	sieveBits = 2048
-	// sieveShards bounds what a process keeps: 16 MiB of bits in each of two generations.
-	sieveShards = 1 << 16
-	// sieveAfter is how often a bucket is asked before it is read as a whole, which costs
+	filterBits = 2048
+	// filterShards bounds what a process keeps: 16 MiB of bits in each of two generations.
+	filterShards = 1 << 16
+	// filterAfter is how often a bucket is asked before it is read as a whole, which costs
 	// the server as much as that.
-	sieveAfter = 10
-	// sieveMost is how many members a bucket has at most that is kept.
-	sieveMost = 1024
-	// sieveLife is how long bits are believed. Nobody adds to the buckets; but somebody
+	filterAfter = 10
+	// filterMembers is how many members a bucket has at most that is kept.
+	filterMembers = 1024
+	// filterLife is how long bits are believed. Nobody adds to the buckets; but somebody
 	// may have given a server that was empty its data back.
-	sieveLife = time.Minute
-	// sieveGap is how long bits are believed without a reading of the server's clock that
+	filterLife = time.Minute
+	// filterGap is how long bits are believed without a reading of the server's clock that
 	// calls their generation closed.
-	sieveGap = clockLimit
+	filterGap = clockLimit
 )
 
-// sieve is a filter of the buckets of generations that nobody adds to any more. It knows of most
-// new keys that they are not in a bucket, so that their claims need not ask. A bucket that is read
-// once in a while is never in the server's caches, and costs it as much as the claim itself.
+// closedBucketFilter is a filter of the buckets of generations that nobody adds to any more. It
+// knows of most new keys that they are not in a bucket, so that their claims need not ask. A bucket
+// that is read once in a while is never in the server's caches, and costs it as much as the claim
+// itself.
 //
 // A key that it does not know to be absent is asked for. So a member that is taken out of a bucket,
 // or lost, makes no difference.
-type sieve struct {
+type closedBucketFilter struct {
 	mu   sync.Mutex
-	gens [2]atomic.Pointer[sievedBuckets]
+	gens [2]atomic.Pointer[filteredGeneration]
 	life time.Duration
 }
 
-// sievedBuckets are those of one generation, by shard.
-type sievedBuckets struct {
+// filteredGeneration are those of one generation, by shard.
+type filteredGeneration struct {
 	generation int64
 	since      time.Time
 	confirmed  atomic.Int64 // when the generation was last found closed, after since
-	buckets    []sievedBucket
+	buckets    []filteredBucket
 }
 
-type sievedBucket struct {
+type filteredBucket struct {
 	asked atomic.Uint32 // since it was last read, or was to be
-	bits  atomic.Pointer[sieved]
+	bits  atomic.Pointer[bucketBits]
 }
 
-// sieved has a bit for each value of the lower bits of a digest that is a member.
-type sieved [sieveBits / 64]uint64
+// bucketBits has a bit for each value of the lower bits of a digest that is a member.
+type bucketBits [filterBits / 64]uint64
 
-func (s *sieved) bit(member int64) (word *uint64, mask uint64) {
-	i := uint64(member) % sieveBits
+func (s *bucketBits) bit(member int64) (word *uint64, mask uint64) {
+	i := uint64(member) % filterBits
 	return &s[i/64], 1 << (i % 64)
 }
 
 // of returns what is known of a bucket, nil when there are too many.
-func (s *sieve) of(generation int64, p place, shards uint64) *sievedBucket {
-	if shards > sieveShards {
+func (f *closedBucketFilter) of(generation int64, p bucketPosition, shards uint64) *filteredBucket {
+	if shards > filterShards {
 		return nil
 	}
-	slot := &s.gens[generation&1]
-	current := func(g *sievedBuckets) bool {
-		return g != nil && g.generation == generation && time.Since(g.since) < s.life
+	slot := &f.gens[generation&1]
+	current := func(g *filteredGeneration) bool {
+		return g != nil && g.generation == generation && time.Since(g.since) < f.life
 	}
 	g := slot.Load()
 	if !current(g) {
-		s.mu.Lock()
+		f.mu.Lock()
 		if g = slot.Load(); !current(g) {
-			g = &sievedBuckets{generation: generation, since: time.Now(),
-				buckets: make([]sievedBucket, shards)}
+			g = &filteredGeneration{generation: generation, since: time.Now(),
+				buckets: make([]filteredBucket, shards)}
 			slot.Store(g)
 		}
-		s.mu.Unlock()
+		f.mu.Unlock()
 	}
 	return &g.buckets[p.shard]
 }
@@ -94,14 +95,14 @@ func (b *buckets) recheck(at reading) {
 	if !at.known() {
 		return
 	}
-	for i := range b.sieve.gens {
-		slot := &b.sieve.gens[i]
+	for i := range b.filter.gens {
+		slot := &b.filter.gens[i]
 		g := slot.Load()
 		if g == nil {
 			continue
 		}
 		age := time.Since(g.since)
-		if !b.closed(at, g.generation) || age-time.Duration(g.confirmed.Load()) > sieveGap {
+		if !b.closed(at, g.generation) || age-time.Duration(g.confirmed.Load()) > filterGap {
 			slot.CompareAndSwap(g, nil)
 			continue
 		}
@@ -110,7 +111,7 @@ func (b *buckets) recheck(at reading) {
 }
 
 // lacks reports whether the bucket is known not to have the digest.
-func (b *sievedBucket) lacks(member int64) bool {
+func (b *filteredBucket) lacks(member int64) bool {
 	bits := b.bits.Load()
 	if bits == nil {
 		return false
@@ -120,17 +121,17 @@ func (b *sievedBucket) lacks(member int64) bool {
 }
 
 // due counts a look at the bucket, and reports whether it should be read as a whole.
-func (b *sievedBucket) due() bool {
-	return b.bits.Load() == nil && b.asked.Add(1) >= sieveAfter
+func (b *filteredBucket) due() bool {
+	return b.bits.Load() == nil && b.asked.Add(1) >= filterAfter
 }
 
 // keep keeps what was read. Of a bucket that has too many members, or one which is none,
 // nothing can be said.
-func (b *sievedBucket) keep(members []string) {
-	bits := new(sieved)
+func (b *filteredBucket) keep(members []string) {
+	bits := new(bucketBits)
 	for _, text := range members {
 		member, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || len(members) > sieveMost {
+		if err != nil || len(members) > filterMembers {
 			for i := range bits {
 				bits[i] = ^uint64(0)
 			}
