@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -60,9 +62,8 @@ func TestAmnesiaUnderWork(t *testing.T) {
 		}
 		close(slow.goOn)
 		synctest.Wait()
-		if cause := context.Cause(is.Context()); !errors.Is(cause, ErrAmnesia) {
-			w.Errorf("three marks are gone, and the partition ended with %v", cause)
-		}
+		cause := context.Cause(is.Context())
+		assert.ErrorIs(w, cause, ErrAmnesia, "three marks are gone, and the partition ended")
 	})
 }
 
@@ -119,9 +120,8 @@ func TestAmnesiaBesideAForget(t *testing.T) {
 				h.before = func() {
 					left := w.client.SCard(w.Context(), fresh).Val()
 					must(w, errors.Join(other.Forget(w.Context(), []dedup.ID{request(3).ID}, 0)...))
-					if now := w.client.SCard(w.Context(), fresh).Val(); !gone && now != left-1 {
-						w.Errorf("of %d marks %d are left", left, now)
-					}
+					now := w.client.SCard(w.Context(), fresh).Val()
+					assert.False(w, !gone && now != left-1, "of %d marks %d are left", left, now)
 					w.claim(next, request(10))
 				}
 				h.after = func() {
@@ -140,14 +140,11 @@ func TestAmnesiaBesideAForget(t *testing.T) {
 				_, err := next.Acquire(w.Context(), only)
 				must(w, err)
 				synctest.Wait()
-				if h.afterTx != nil {
-					w.Error("head was not read again: the test does not step in between")
-				}
+				assert.Nil(w, h.afterTx,
+					"head was not read again: the test does not step in between")
 				is := next.held[only.place()]
-				if cause := context.Cause(is.Context()); errors.Is(cause, ErrAmnesia) != gone ||
-					is.loaded.Load() == gone {
-					w.Errorf("loaded: %t, and the partition ended with %v", is.loaded.Load(), cause)
-				}
+				assert.Equal(w, gone, errors.Is(context.Cause(is.Context()), ErrAmnesia))
+				assert.NotEqual(w, gone, is.loaded.Load())
 			})
 		})
 	}
@@ -172,23 +169,20 @@ func TestAPauseInALoad(t *testing.T) {
 		h.after = func() {
 			is := next.held[only.place()]
 			w.freeze(is, slice+2*time.Second)
-			if w.client.Exists(w.Context(), fresh).Val() != 0 {
-				w.Error("the set is not over: the test does not pause where it should")
-			}
+			assert.Zero(w, w.client.Exists(w.Context(), fresh).Val(),
+				"the set is not over: the test does not pause where it should")
 		}
 		w.client.AddHook(h)
 		h.armed.Store(true)
 		is, err := next.Acquire(w.Context(), only)
 		must(w, err)
 		synctest.Wait()
-		if h.armed.Load() {
-			w.Fatal("nothing was loaded")
-		}
+		require.False(w, h.armed.Load(), "nothing was loaded")
 		pass(slice + 4*time.Second)
 		synctest.Wait()
-		if cause := context.Cause(is.Context()); cause != nil || !is.loaded.Load() {
-			w.Errorf("loaded: %t, and the partition ended with %v", is.loaded.Load(), cause)
-		}
+		cause := context.Cause(is.Context())
+		assert.True(w, cause == nil && is.loaded.Load(),
+			"loaded: %t, and the partition ended with %v", is.loaded.Load(), cause)
 		w.wants("a new key", w.claim(next, request(2)), dedup.Acquired, 1)
 	})
 }
@@ -204,8 +198,8 @@ func TestAPromotedServerIsBehind(t *testing.T) {
 	o := takeLoaded(t, plainStore(t, client, setOptions("promoted")), somePartition)
 	m.SetTime(at.Add(-time.Second))
 	o.mark(t, idsOf(t, "k", 1))
-	if g := o.state(t); g.Gen != 19999 || g.Gens[19999].Fresh != 1 {
-		t.Errorf("its head is %+v", g)
-	}
+	g := o.state(t)
+	assert.EqualValues(t, 19999, g.Gen, "its head")
+	assert.EqualValues(t, 1, g.Gens[19999].Fresh)
 	letGo(t, o)
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/internal/redistest"
@@ -38,9 +40,7 @@ func TestAsksAndFoldsDoNotWaitForEachOther(t *testing.T) {
 					}
 					s.trip(ctx, nil, asks)
 					for _, one := range asks {
-						if one.reply.Err != nil {
-							t.Errorf("ask: %v", one.reply.Err)
-						}
+						assert.NoError(t, one.reply.Err)
 					}
 				})
 			}
@@ -95,9 +95,9 @@ func TestAskWhileFolding(t *testing.T) {
 			o.s.client, o.s.runner = whole, runner
 			noErr(t, a.reply.Err)
 			for i, f := range a.reply.Found {
-				if !f.Done() {
-					t.Fatalf("folded before command %d, begun %t: of %d marks that of %d is not found", step, begun, len(ids), i)
-				}
+				require.True(t, f.Done(),
+					"folded before command %d, begun %t: of %d marks that of %d is not found", step,
+					begun, len(ids), i)
 			}
 			letGo(t, o)
 			if steps.n.Load() < step {

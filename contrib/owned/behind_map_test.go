@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/redistest"
 )
@@ -19,9 +21,7 @@ func TestAHeadBehindTheMap(t *testing.T) {
 			noErr(t, Boot(t.Context(), c, o))
 			heads, err := readHeads(t.Context(), c, []string{newNames(o.Prefix, "g/t", 1).head})
 			noErr(t, err)
-			if heads[0].MapVersion != 2 {
-				t.Errorf("after Boot its head is %+v", heads[0])
-			}
+			assert.EqualValues(t, 2, heads[0].MapVersion, "after Boot its head")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -36,10 +36,10 @@ func TestAHeadBehindTheMap(t *testing.T) {
 				p.Count = 3
 				o := takeLoaded(t, s, p)
 				h := o.state(t)
-				if h.MapVersion != 2 || h.SharedUntil < time.Duration(time.Now().UnixNano())+
-					s.registry.span()-time.Minute || !o.isShared() {
-					t.Errorf("its head is %+v", h)
-				}
+				assert.EqualValues(t, 2, h.MapVersion, "its head")
+				assert.GreaterOrEqual(t, h.SharedUntil, time.Duration(time.Now().UnixNano())+
+					s.registry.span()-time.Minute)
+				assert.True(t, o.isShared(), "its head is %+v", h)
 				letGo(t, o)
 			})
 		})
@@ -58,9 +58,7 @@ func TestAMapBehindItsHeads(t *testing.T) {
 		heads, err := s.registry.heads(t.Context(), "g/t", 3)
 		noErr(t, err)
 		for i, h := range heads {
-			if h.MapVersion != 2 {
-				t.Fatalf("partition %d has not heard of the change: %+v", i, h)
-			}
+			require.EqualValues(t, 2, h.MapVersion, "partition %d has not heard of the change", i)
 		}
 		noErr(t, b.Client.Set(t.Context(), s.registry.key, before, 0).Err())
 		for number := range int32(2) { // long ago
@@ -68,9 +66,9 @@ func TestAMapBehindItsHeads(t *testing.T) {
 				"shared", 0).Err())
 		}
 		o := takeLoaded(t, s, p)
-		if h := o.state(t); h.MapVersion < 3 || !o.isShared() {
-			t.Errorf("its head is %+v", h)
-		}
+		h := o.state(t)
+		assert.GreaterOrEqual(t, h.MapVersion, uint64(3), "its head")
+		assert.True(t, o.isShared(), "its head is %+v", h)
 		s.registry.sound(t, "g/t")
 		letGo(t, o)
 	})

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -49,9 +51,7 @@ func BenchmarkCycle(b *testing.B) {
 			n = fill(s, reqs, changes, n)
 			got := s.Claim(b.Context(), reqs)
 			for i := range got {
-				if got[i].Outcome != dedup.Acquired {
-					b.Fatalf("%+v", got[i])
-				}
+				require.Equal(b, dedup.Acquired, got[i].Outcome)
 				changes[i].Fence = got[i].Record.Fence
 			}
 			s.Recycle(got)
@@ -74,9 +74,8 @@ func BenchmarkCycle(b *testing.B) {
 			changes, other = other, changes
 		}
 		perKey(b, batch)
-		if st := o.Stats(); st.Saved < st.New*99/100 {
-			b.Errorf("%+v", st)
-		}
+		st := o.Stats()
+		assert.GreaterOrEqual(b, st.Saved, st.New*99/100)
 	})
 }
 
@@ -86,9 +85,7 @@ func perKey(b *testing.B, batch int) {
 
 func finished(b *testing.B, s *Store, got []dedup.Answer) {
 	for i := range got {
-		if !got[i].Held {
-			b.Fatalf("%+v", got[i])
-		}
+		require.True(b, got[i].Held, "%+v", got[i])
 	}
 	s.Recycle(got)
 }
@@ -123,26 +120,18 @@ func benchStore(b *testing.B) (*Store, *Ownership) {
 	back := redistest.Open(b, "redis")
 	inner, err := redisadapter.New(b.Context(), back.Client.(*redis.Client),
 		redisadapter.Options{Prefix: back.Prefix + "-in", WrappedBy: Name})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	opts := Options{
 		Prefix: back.Prefix, Secret: []byte("0123456789abcdef"), Window: 24 * time.Hour,
 		Hold: time.Hour, Lease: 30 * time.Second, ExpectedKeys: 10_000_000,
 	}
-	if err := Boot(b.Context(), back.Client, opts); err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, Boot(b.Context(), back.Client, opts))
 	s, err := New(b.Context(), back.Client, inner, opts)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	b.Cleanup(func() { _ = s.Close(context.Background()) })
 	o, err := s.Acquire(b.Context(),
 		Partition{Source: "group/topic", Number: 3, Count: 8, Generation: 1})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	o.working.Wait() // for the loader
 	return s, o
 }

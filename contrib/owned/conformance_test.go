@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/internal/redistest"
@@ -34,18 +37,14 @@ func over(t testing.TB, b redistest.Backend, inner dedup.Store, o Options) *Stor
 	s, err := New(t.Context(), b.Client, inner, o)
 	must(t, err)
 	t.Cleanup(func() {
-		if err := s.Close(context.Background()); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		assert.NoError(t, s.Close(context.Background()))
 	})
 	return s
 }
 
 func must(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // ready acquires a partition and waits until its filter is loaded.
@@ -54,9 +53,7 @@ func ready(t testing.TB, s *Store, p Partition) *Ownership {
 	o, err := s.Acquire(t.Context(), p)
 	must(t, err)
 	o.working.Wait() // for the loader
-	if !o.loaded.Load() {
-		t.Fatal("the filter was not loaded")
-	}
+	require.True(t, o.loaded.Load(), "the filter was not loaded")
 	return o
 }
 

@@ -3,6 +3,9 @@ package owned
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 )
@@ -39,18 +42,14 @@ func TestInFlightIsBoundedForAll(t *testing.T) {
 		for _, a := range append(s.Claim(w.Context(), reqs), second...) {
 			w.wants("a new key", a, dedup.Acquired, 1)
 		}
-		if st := o.Stats(); st.InFlight != 4 || st.Saved != 4 {
-			w.Errorf("want 4 in flight of 8 that were new: %+v", st)
-		}
+		st := o.Stats()
+		assert.Equal(w, 4, st.InFlight, "want 4 in flight of 8 that were new")
+		assert.EqualValues(w, 4, st.Saved)
 		for _, r := range append(reqs, more...) {
 			w.finish(s, success(&r))
 		}
-		if st := o.Stats(); st.InFlight != 0 {
-			w.Errorf("all have ended: %+v", st)
-		}
-		if n := w.begunLeft(o); n != 0 {
-			w.Errorf("%d begins are left on record", n)
-		}
+		assert.Equal(w, 0, o.Stats().InFlight, "all have ended")
+		assert.Zero(w, w.begunLeft(o), "begins are left on record")
 	})
 }
 
@@ -61,9 +60,7 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 	for name, end := range map[string]func(w *world, s *Store, r *dedup.ClaimRequest){
 		"the same end twice in a batch": func(w *world, s *Store, r *dedup.ClaimRequest) {
 			for _, a := range s.Finish(w.Context(), []dedup.Finish{success(r), success(r)}) {
-				if a.Err != nil || !a.Held || !a.Written {
-					w.Errorf("an end: %+v", a)
-				}
+				assert.True(w, a.Err == nil && a.Held && a.Written, "an end: %+v", a)
 			}
 		},
 		"the same end twice at a time": func(w *world, s *Store, r *dedup.ClaimRequest) {
@@ -74,9 +71,8 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 			danger := dedup.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
 				Danger: true, Window: w.opts.Window}
 			s.between = once(func() {
-				if a := s.Renew(w.Context(), []dedup.Renewal{danger})[0]; a.Err != nil || !a.Held {
-					w.Errorf("Danger: %+v", a)
-				}
+				a := s.Renew(w.Context(), []dedup.Renewal{danger})[0]
+				assert.True(w, a.Err == nil && a.Held, "Danger: %+v", a)
 			})
 			w.finish(s, success(r))
 		},
@@ -90,18 +86,14 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 					w.wants("a new key", a, dedup.Acquired, 1)
 				}
 				end(w, s, &reqs[0])
-				if n := w.begunLeft(o); n != 1 || o.Stats().InFlight != 1 {
-					w.Errorf("one of two has ended: %d begins are on record, %d keys in flight",
-						n, o.Stats().InFlight)
-				}
+				assert.EqualValues(w, 1, w.begunLeft(o), "one of two has ended")
+				assert.Equal(w, 1, o.Stats().InFlight)
 				w.finish(s, success(&reqs[1]))
 				third := request(3)
 				w.claim(s, third) // what ended beside a turn goes with the next
 				w.finish(s, success(&third))
-				if n := w.begunLeft(o); n != 0 || o.Stats().InFlight != 0 {
-					w.Errorf("all have ended: %d begins are on record, %d keys in flight",
-						n, o.Stats().InFlight)
-				}
+				assert.Zero(w, w.begunLeft(o), "all have ended")
+				assert.Equal(w, 0, o.Stats().InFlight)
 			})
 		})
 	}
@@ -127,14 +119,12 @@ func TestABatchOverManyPartitions(t *testing.T) {
 		}
 		ended, claimed := s.FinishClaim(t.Context(), ends, reqs)
 		for _, a := range claimed {
-			if a.Err != nil || a.Outcome != dedup.Acquired {
-				t.Errorf("a new key: %+v", a)
-			}
+			require.NoError(t, a.Err)
+			assert.Equal(t, dedup.Acquired, a.Outcome, "a new key")
 		}
 		for _, a := range ended {
-			if a.Err != nil || !a.Held || !a.Written {
-				t.Errorf("an end: %+v", a)
-			}
+			require.NoError(t, a.Err)
+			assert.True(t, a.Held && a.Written, "an end: %+v", a)
 		}
 		ends = ends[:0]
 		for i := range reqs {
@@ -143,8 +133,12 @@ func TestABatchOverManyPartitions(t *testing.T) {
 	}
 	for _, o := range all {
 		left := b.Client.HLen(t.Context(), o.names.run).Val()
-		if st := o.Stats(); st.Saved != 12 || st.InFlight != 4 || left != 1 {
-			t.Errorf("partition %d: want 12 that were new, the last 4 in flight in one begin, and have %d: %+v", o.part.Number, left, st)
-		}
+		st := o.Stats()
+		assert.EqualValues(t, 12, st.Saved,
+			"partition %d: want 12 that were new, the last 4 in flight in one begin", o.part.Number)
+		assert.Equal(t, 4, st.InFlight,
+			"partition %d: want 12 that were new, the last 4 in flight in one begin", o.part.Number)
+		assert.EqualValues(t, 1, left,
+			"partition %d: want 12 that were new, the last 4 in flight in one begin", o.part.Number)
 	}
 }

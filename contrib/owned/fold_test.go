@@ -1,12 +1,13 @@
 package owned
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"
@@ -38,16 +39,13 @@ func (o *Ownership) counts(t testing.TB, marked []dedup.ID) {
 				}
 				return nil
 			}))
-			if want := map[string]int64{"fresh": g.Fresh, "kept": g.Kept}[kind]; found != want {
-				t.Errorf("generation %d: head counts %d %s members, and %d are there", gen,
-					want, kind, found)
-			}
+			want := map[string]int64{"fresh": g.Fresh, "kept": g.Kept}[kind]
+			assert.Equal(t, want, found, "generation %d: what head counts of %s", gen, kind)
 		}
 	}
 	for i := range marked {
-		if m := o.s.members.of(&marked[i]); !there[m] {
-			t.Fatalf("of %d marks that of %d is gone", len(marked), i)
-		}
+		m := o.s.members.of(&marked[i])
+		require.True(t, there[m], "of %d marks that of %d is gone", len(marked), i)
 	}
 }
 
@@ -77,10 +75,11 @@ func TestFold(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		o, ids := filled(t, b.Client, b.Prefix)
 		noErr(t, o.fold(t.Context()))
-		if g := o.state(t).Gens[o.genNow()]; g.Folded != 2 || g.Newest != 3 || g.Kept != 80 ||
-			g.Fresh != 10 {
-			t.Errorf("head counts %+v", g)
-		}
+		g := o.state(t).Gens[o.genNow()]
+		assert.EqualValues(t, 2, g.Folded, "what head counts")
+		assert.EqualValues(t, 3, g.Newest)
+		assert.EqualValues(t, 80, g.Kept)
+		assert.EqualValues(t, 10, g.Fresh)
 		if g := o.sets[o.genNow()]; g.Folded != 2 || !g.folding {
 			t.Errorf("the owner knows of %+v", g)
 		}
@@ -88,9 +87,7 @@ func TestFold(t *testing.T) {
 		found, err := o.s.askForeign(t.Context(), []spot{{names: o.names}}, membersOf(o, ids))
 		noErr(t, err)
 		for i, f := range found {
-			if !f.done {
-				t.Fatalf("mark %d is not found", i)
-			}
+			require.True(t, f.done, "mark %d is not found", i)
 		}
 		noErr(t, o.fold(t.Context())) // nothing is left to do
 		o.counts(t, ids)
@@ -122,26 +119,21 @@ func TestFoldKilledAnywhere(t *testing.T) {
 			o.s.client, o.s.runner = dying, script.NewRunner(dying)
 			err := o.fold(t.Context())
 			o.s.client, o.s.runner = whole, runner
-			if s.struck.Load() != (err != nil) {
-				t.Errorf("cut at %d, %t: %v", at, after, err)
-			}
+			assert.Equal(t, err != nil, s.struck.Load(), "cut at %d, %t", at, after)
 			o.counts(t, ids)
 			letGo(t, o)
 			next := takeLoaded(t, o.s, somePartition)
 			next.knows(t, ids)
 			noErr(t, next.fold(t.Context()))
 			next.counts(t, ids)
-			if g := next.state(t).Gens[next.genNow()]; g.Folded != 2 || g.Kept != 80 {
-				t.Errorf("cut at %d, %t: the next owner folds to %+v", at, after, g)
-			}
+			g := next.state(t).Gens[next.genNow()]
+			assert.EqualValues(t, 2, g.Folded, "cut at %d, %t: the next owner folds", at, after)
+			assert.EqualValues(t, 80, g.Kept, "cut at %d, %t: the next owner folds", at, after)
 			letGo(t, next)
 			// miniredis sorts all its keys with every command
 			noErr(t, client.FlushAll(t.Context()).Err())
 			if !s.struck.Load() {
-				if at < 5 {
-					t.Errorf("a fold takes %d commands: the test does not cut where it should",
-						at-1)
-				}
+				assert.GreaterOrEqual(t, at, int64(5), "the test does not cut where it should")
 				break
 			}
 		}
@@ -174,9 +166,7 @@ func TestFoldWhileForgetting(t *testing.T) {
 		noErr(t, o.fold(t.Context()))
 		o.s.client, o.s.runner = whole, runner
 		if steps.n.Load() < step {
-			if step < 5 {
-				t.Errorf("a fold takes %d commands: the test does not step in between", step-1)
-			}
+			assert.GreaterOrEqual(t, step, int64(5), "the test does not step in between")
 			letGo(t, o)
 			return
 		}
@@ -187,9 +177,9 @@ func TestFoldWhileForgetting(t *testing.T) {
 			}
 		}
 		o.counts(t, left)
-		if g := o.state(t).Gens[o.genNow()]; g.Folded != 2 || g.Fresh+g.Kept != 86 {
-			t.Errorf("step %d: folded to %+v", step, g)
-		}
+		g := o.state(t).Gens[o.genNow()]
+		assert.EqualValues(t, 2, g.Folded, "step %d: folded", step)
+		assert.EqualValues(t, 86, g.Fresh+g.Kept, "step %d: folded", step)
 		letGo(t, o)
 		noErr(t, client.FlushAll(t.Context()).Err()) // as above
 	}
@@ -200,12 +190,11 @@ func TestFoldStale(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o, ids := filled(t, client, "stale")
 	client.HIncrBy(t.Context(), o.names.head, "epoch", 1)
-	if err := o.fold(t.Context()); !errors.Is(err, ErrLost) || !errors.Is(o.lostFor(), ErrLost) {
-		t.Errorf("fold: %v, and lost: %v", err, o.lostFor())
-	}
-	if g := o.state(t).Gens[o.genNow()]; g.Folded != 0 || g.Kept != 0 {
-		t.Errorf("folded to %+v", g)
-	}
+	assert.ErrorIs(t, o.fold(t.Context()), ErrLost)
+	assert.ErrorIs(t, o.lostFor(), ErrLost)
+	g := o.state(t).Gens[o.genNow()]
+	assert.Zero(t, g.Folded)
+	assert.Zero(t, g.Kept)
 	o.counts(t, ids)
 }
 
@@ -223,8 +212,9 @@ func TestFoldPhantom(t *testing.T) {
 	o.nextSet()
 	o.mark(t, idsOf(t, "last", 10))
 	noErr(t, o.fold(t.Context()))
-	if g := o.state(t).Gens[o.genNow()]; g.Newest != 6 || g.Folded != 5 || g.Kept != 100 {
-		t.Errorf("folded to %+v", g)
-	}
+	g := o.state(t).Gens[o.genNow()]
+	assert.EqualValues(t, 6, g.Newest)
+	assert.EqualValues(t, 5, g.Folded)
+	assert.EqualValues(t, 100, g.Kept)
 	o.counts(t, append(ids, more...))
 }

@@ -1,9 +1,10 @@
 package owned
 
 import (
-	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -34,19 +35,14 @@ func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 			cut.do = func(int64) {}
 			o.renewing.Store(false)
 			if !struck {
-				if step < 4 {
-					w.Errorf("it takes %d steps: the test does not cut where it should", step-1)
-				}
+				assert.GreaterOrEqual(w, step, int64(4), "the test does not cut where it should")
 				continue
 			}
-			if !errors.Is(err, dedup.ErrInFlight) {
-				w.Errorf("step %d: forgotten with %v while it runs", step, err)
-			}
+			assert.ErrorIs(w, err, dedup.ErrInFlight, "step %d: forgotten while it runs", step)
 			w.wants(fmt.Sprint("beside its handler, step ", step), w.claim(s, request(int(step))),
 				dedup.InFlight, 1)
-			if a := w.finish(s, success(&r)); !a.Held || !a.Written {
-				w.Errorf("its end, step %d: %+v", step, a)
-			}
+			a := w.finish(s, success(&r))
+			assert.True(w, a.Held && a.Written, "its end, step %d: %+v", step, a)
 			w.wants("and then", w.claim(s, request(int(step))), dedup.Duplicate, 0)
 		}
 	})
@@ -64,10 +60,9 @@ func TestLookupAfterAForgetElsewhere(t *testing.T) {
 		look := func(when string, want dedup.State) {
 			w.Helper()
 			for _, at := range []*Store{s, other} {
-				if a := at.Lookup(w.Context(), []dedup.ID{r.ID})[0]; a.Err != nil ||
-					a.Record.State != want {
-					w.Errorf("%s: %v, %v; want %v", when, a.Record.State, a.Err, want)
-				}
+				a := at.Lookup(w.Context(), []dedup.ID{r.ID})[0]
+				assert.True(w, a.Err == nil && a.Record.State == want, "%s: %v, %v; want %v", when,
+					a.Record.State, a.Err, want)
 			}
 		}
 		look("done", dedup.StateSucceeded)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 )
@@ -42,9 +44,8 @@ func TestABatchWaitsForNoRelease(t *testing.T) {
 	}()
 	select {
 	case got := <-answers:
-		if got[0].Outcome != dedup.Acquired || got[1].Outcome != dedup.InFlight {
-			t.Errorf("want a claim, and one that is elsewhere: %+v", got)
-		}
+		assert.Equal(t, dedup.Acquired, got[0].Outcome, "want a claim, and one that is elsewhere")
+		assert.Equal(t, dedup.InFlight, got[1].Outcome)
 		if !second.gate.TryLock() {
 			t.Error("the gate of the partition that is not released is still held")
 		} else {
@@ -66,8 +67,7 @@ func TestNobodyIsCalledUnderTheGate(t *testing.T) {
 		told, fatal := 0, false
 		w.opts.Observer = dedup.Observer{Filtered: func(dedup.Event) {
 			told++
-			if !o.gate.TryLock() {
-				w.Error("the hook was called under the gate")
+			if !assert.True(w, o.gate.TryLock(), "the hook was called under the gate") {
 				return
 			}
 			o.gate.Unlock()
@@ -79,14 +79,10 @@ func TestNobodyIsCalledUnderTheGate(t *testing.T) {
 		o = w.own(s)
 		w.wants("a new key", w.claim(s, request(1)), dedup.Acquired, 1)
 		w.wants("the same key", w.claim(s, request(1)), dedup.InFlight, 1)
-		if told != 1 {
-			w.Errorf("told %d times, want once", told)
-		}
+		assert.Equal(w, 1, told)
 		panics := func(claim func()) {
 			defer func() {
-				if recover() == nil {
-					w.Error("the panic was swallowed")
-				}
+				assert.NotNil(w, recover(), "the panic was swallowed")
 				if !o.gate.TryLock() {
 					w.Error("a panic has left the gate locked")
 					o.gate.RUnlock()
@@ -118,9 +114,7 @@ func TestAReleaseLooksAtItsOwnKeys(t *testing.T) {
 	second := ready(t, s, twoParts(1))
 	mine, other := request(1), at(request(2), 1)
 	for _, a := range s.Claim(t.Context(), []dedup.ClaimRequest{mine, other}) {
-		if a.Outcome != dedup.Acquired {
-			t.Errorf("a new key: %+v", a)
-		}
+		assert.Equal(t, dedup.Acquired, a.Outcome, "a new key")
 	}
 	its := s.table.shard(s.table.hash(&mine.ID))
 	for i := range s.table.shards {
@@ -141,11 +135,10 @@ func TestAReleaseLooksAtItsOwnKeys(t *testing.T) {
 			sh.mu.Unlock()
 		}
 	}
-	if a := s.Lookup(t.Context(),
-		[]dedup.ID{mine.ID})[0]; a.Record.State != dedup.StateInProgress || a.Err != nil {
-		t.Errorf("what still runs is a claim of the inner store: %+v", a)
-	}
-	if n := second.Stats().InFlight; n != 1 {
-		t.Errorf("the other partition has %d keys in flight, want 1", n)
-	}
+	a := s.Lookup(t.Context(),
+		[]dedup.ID{mine.ID})[0]
+	assert.Equal(t, dedup.StateInProgress, a.Record.State,
+		"what still runs is a claim of the inner store")
+	assert.NoError(t, a.Err)
+	assert.Equal(t, 1, second.Stats().InFlight, "the other partition")
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -22,9 +24,9 @@ func TestCrashedKeysReachTheirCap(t *testing.T) {
 		for _, r := range []dedup.ClaimRequest{done, killer, beside} {
 			w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
 		}
-		if st := o.Stats(); st.Saved != 3 || st.InFlight != 3 {
-			t.Errorf("three keys were to be new: %+v", st)
-		}
+		st := o.Stats()
+		assert.EqualValues(t, 3, st.Saved, "three keys were to be new")
+		assert.Equal(t, 3, st.InFlight)
 		w.finish(s, success(&done))
 		for attempt := 2; attempt <= 4; attempt++ {
 			w.crash(s)
@@ -36,19 +38,15 @@ func TestCrashedKeysReachTheirCap(t *testing.T) {
 			ahead.FirstOnly = true
 			a := w.claim(s, ahead)
 			w.wants("claimed ahead", a, dedup.InFlight, attempt-1)
-			if a.Record.Remaining > 0 {
-				t.Errorf("nobody is in the way, and Remaining is %v", a.Record.Remaining)
-			}
+			assert.LessOrEqual(t, a.Record.Remaining, time.Duration(0),
+				"nobody is in the way")
 			w.wants("after a crash", w.claim(s, request(2)), dedup.Acquired, attempt)
-			if st := o.Stats(); st.Suspects != 2 {
-				t.Errorf("attempt %d: want two suspects: %+v", attempt, st)
-			}
+			assert.Equal(t, 2, o.Stats().Suspects, "attempt %d: want two suspects", attempt)
 		}
 		last := request(3)
 		w.wants("the neighbour", w.claim(s, last), dedup.Acquired, 2)
-		if a := w.finish(s, success(&last)); !a.Held || !a.Written {
-			t.Errorf("the end of a suspect: %+v", a)
-		}
+		a := w.finish(s, success(&last))
+		assert.True(t, a.Held && a.Written, "the end of a suspect: %+v", a)
 		w.wants("the neighbour again", w.claim(s, request(3)), dedup.Duplicate, 0)
 	})
 }
@@ -65,23 +63,17 @@ func TestAHandlerRunsOnPastRelease(t *testing.T) {
 		w.wants("a key ahead", w.claim(old, unused), dedup.Acquired, 1)
 		back := success(&unused)
 		back.State, back.Landed, back.Unused = dedup.StateReleased, false, true
-		if a := w.finish(old, back); !a.Held || !a.Written {
-			t.Errorf("given back: %+v", a)
-		}
+		a := w.finish(old, back)
+		assert.True(t, a.Held && a.Written, "given back: %+v", a)
 		must(t, was.Release(t.Context()))
 		must(t, was.Release(t.Context()))
-		if cause := context.Cause(was.Context()); !errors.Is(cause, ErrReleased) {
-			t.Errorf("Context ended with %v", cause)
-		}
+		assert.ErrorIs(t, context.Cause(was.Context()), ErrReleased, "Context ended")
 		is := w.own(next)
-		if st := is.Stats(); st.Suspects != 0 {
-			t.Errorf("a clean handover leaves suspects: %+v", st)
-		}
+		assert.Equal(t, 0, is.Stats().Suspects, "a clean handover leaves suspects")
 		w.wants("what still runs", w.claim(next, request(1)), dedup.InFlight, 1)
 		w.wants("what was given back", w.claim(next, request(2)), dedup.Acquired, 1)
-		if a := w.finish(old, success(&slow)); !a.Held || !a.Written {
-			t.Errorf("the end of what ran on: %+v", a)
-		}
+		a = w.finish(old, success(&slow))
+		assert.True(t, a.Held && a.Written, "the end of what ran on: %+v", a)
 		w.wants("and then", w.claim(next, request(1)), dedup.Duplicate, 0)
 	})
 }
@@ -98,24 +90,19 @@ func TestTwoMembersOfOneStore(t *testing.T) {
 		for name, s := range map[string]*Store{"the same Store": s, "another": w.process()} {
 			log.Reset()
 			var held *HeldError
-			if _, err := s.Acquire(w.Context(), only); !errors.As(err, &held) ||
-				held.Remaining <= 0 || held.Remaining > w.opts.Lease {
-				w.Errorf("from %s: %v", name, err)
-			}
-			if log.Len() > 0 {
-				w.Errorf("from %s, what was never ours: %s", name, &log)
-			}
+			_, err := s.Acquire(w.Context(), only)
+			assert.True(w, errors.As(err, &held) && held.Remaining > 0 &&
+				held.Remaining <= w.opts.Lease, "from %s: %v", name, err)
+			assert.Zero(w, log.Len(), "from %s, what was never ours", name)
 		}
 		reserved := Partition{Source: only.Source, Number: 3, Count: 4}
 		s.taken[reserved.place()] = true
 		var held *HeldError
-		if _, err := s.Acquire(w.Context(), reserved); !errors.As(err, &held) ||
-			held.Remaining != w.opts.Lease {
-			w.Errorf("while it is acquired: %v", err)
-		}
+		_, err := s.Acquire(w.Context(), reserved)
+		assert.True(w, errors.As(err, &held) && held.Remaining == w.opts.Lease,
+			"while it is acquired: %v", err)
 		must(w, o.Release(w.Context()))
-		if _, err := s.Acquire(w.Context(), only); err != nil {
-			w.Errorf("after Release: %v", err)
-		}
+		_, err = s.Acquire(w.Context(), only)
+		assert.NoError(w, err, "after Release")
 	})
 }

@@ -2,7 +2,6 @@ package owned
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/contrib/owned/internal/script"
@@ -37,18 +38,14 @@ func plainStore(t testing.TB, client redis.UniversalClient, o Options) *Store {
 	s, err := New(t.Context(), client, dedup.Memory(1<<16), o)
 	noErr(t, err)
 	t.Cleanup(func() {
-		if err := s.Close(context.Background()); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		assert.NoError(t, s.Close(context.Background()))
 	})
 	return s
 }
 
 func noErr(t testing.TB, err error) {
 	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 }
 
 // takeLoaded acquires a partition and waits until its filter is loaded. It folds and saves nothing
@@ -68,9 +65,7 @@ func takeTended(t testing.TB, s *Store, p Partition) *Ownership {
 	o, err := s.Acquire(t.Context(), p)
 	noErr(t, err)
 	<-o.settled
-	if !o.loaded.Load() {
-		t.Fatal("the filter was not loaded")
-	}
+	require.True(t, o.loaded.Load(), "the filter was not loaded")
 	return o
 }
 
@@ -95,9 +90,7 @@ func (o *Ownership) mark(t testing.TB, ids []dedup.ID) {
 			one.marks = append(one.marks, member{is: o.s.members.of(&some[i])})
 		}
 		o.s.trip(t.Context(), []*turn{one}, nil)
-		if !one.wrote() {
-			t.Fatalf("marks were answered %+v", one.reply)
-		}
+		require.True(t, one.wrote(), "marks were answered %+v", one.reply)
 	}
 }
 
@@ -131,12 +124,8 @@ func (o *Ownership) knows(t testing.TB, marked []dedup.ID) {
 			t.Fatalf("the filter does not know: %v", why)
 		}
 	}
-	if wrong > 0 {
-		t.Errorf("%d of %d keys that are marked are proven new", wrong, len(marked))
-	}
-	if proven < 950 {
-		t.Errorf("only %d of 1000 keys that are not marked are new", proven)
-	}
+	assert.Zero(t, wrong, "keys that are marked are proven new")
+	assert.GreaterOrEqual(t, proven, 950, "of 1000 keys that are not marked")
 }
 
 // state is what head holds.
@@ -164,16 +153,17 @@ func TestLoad(t *testing.T) {
 		o.mark(t, ids[2500:2600])
 		noErr(t, o.fold(t.Context()))
 		o.mark(t, ids[2600:]) // one set above what is read at once
-		if g := o.state(t).Gens[o.genNow()]; g.Folded != 2 || g.Kept != 2500 || g.Fresh != 6500 {
-			t.Errorf("head counts %+v", g)
-		}
+		g := o.state(t).Gens[o.genNow()]
+		assert.EqualValues(t, 2, g.Folded, "what head counts")
+		assert.EqualValues(t, 2500, g.Kept)
+		assert.EqualValues(t, 6500, g.Fresh)
 		letGo(t, o)
 
 		next := takeLoaded(t, plainStore(t, b.Client, setOptions(b.Prefix)), somePartition)
 		next.knows(t, ids)
-		if n, of := next.loading.members.Load(), next.loading.of.Load(); n != 9000 || of != 9000 {
-			t.Errorf("loaded %d of %d", n, of)
-		}
+		n, of := next.loading.members.Load(), next.loading.of.Load()
+		assert.EqualValues(t, 9000, n)
+		assert.EqualValues(t, 9000, of)
 		letGo(t, next)
 	})
 }
@@ -207,17 +197,17 @@ func TestLoadGenerations(t *testing.T) {
 					o.nextSet()
 					o.mark(t, more[40:])
 					ids = append(ids, more...)
-					if opts.Snapshots != nil && round > 2 && !o.saver.has(o.genNow()-2) {
-						t.Errorf("round %d: the generation before the last was not loaded from a snapshot", round)
-					}
+					assert.False(t, opts.Snapshots != nil && round > 2 &&
+						!o.saver.has(o.genNow()-2),
+						"round %d: the generation before the last was not loaded from a snapshot",
+						round)
 					time.Sleep(slice)
 					letGo(t, o)
 					noErr(t, s.Close(t.Context()))
 				}
 				for _, key := range m.Keys() {
-					if m.TTL(key) == 0 && key != "gens:map" && key != newTestNames("gens").head {
-						t.Errorf("%s has no end", key)
-					}
+					assert.False(t, m.TTL(key) == 0 && key != "gens:map" &&
+						key != newTestNames("gens").head, "%s has no end", key)
 				}
 			})
 		})
@@ -276,9 +266,7 @@ func loadSteps(t *testing.T,
 		o.knows(t, ids)
 		letGo(t, o)
 		if steps.n.Load() < step {
-			if step < 5 {
-				t.Errorf("a load takes %d commands: the test does not step in between", step-1)
-			}
+			assert.GreaterOrEqual(t, step, int64(5), "the test does not step in between")
 			return
 		}
 	}
@@ -294,10 +282,10 @@ func TestLoadWhileMarking(t *testing.T) {
 		o.mark(t, more[25:])
 		t.Cleanup(func() {
 			for i := range more {
-				if a, _ := o.filter.Check(
-					filterKey(o.s.members.of(&more[i]))); a == bloom.ProvenNew {
-					t.Errorf("step %d: a mark of the load's time is proven new", step)
-				}
+				a, _ := o.filter.Check(
+					filterKey(o.s.members.of(&more[i])))
+				assert.NotEqual(t, bloom.ProvenNew, a,
+					"step %d: a mark of the load's time is proven new", step)
 			}
 		})
 	})
@@ -331,14 +319,10 @@ func TestLoadStale(t *testing.T) {
 	o.mark(t, idsOf(t, "marked", 10))
 	l := o.loader()
 	l.epoch++
-	if err := l.load(t.Context()); !errors.Is(err, ErrLost) {
-		t.Errorf("in another epoch: %v", err)
-	}
+	assert.ErrorIs(t, l.load(t.Context()), ErrLost, "in another epoch")
 	l = o.loader()
 	o.filter.Load().Begin(bloom.Source{Name: "newer"})
-	if err := l.load(t.Context()); !errors.Is(err, ErrLost) {
-		t.Errorf("with a feed that is dead: %v", err)
-	}
+	assert.ErrorIs(t, l.load(t.Context()), ErrLost, "with a feed that is dead")
 }
 
 // TestAmnesia has members go behind our back. The owner to come finds fewer than head counts, and
@@ -358,9 +342,8 @@ func TestAmnesia(t *testing.T) {
 				o.names.bucket(o.genNow(), o.s.members.bucket(o.s.members.of(&id)))).Err())
 		},
 		"one member": func(t *testing.T, o *Ownership, c redis.UniversalClient) {
-			if n := c.SPop(t.Context(), o.names.fresh(o.genNow(), 2)).Val(); n == "" {
-				t.Fatal("no member")
-			}
+			n := c.SPop(t.Context(), o.names.fresh(o.genNow(), 2)).Val()
+			require.NotEmpty(t, n, "no member")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -381,17 +364,12 @@ func TestAmnesia(t *testing.T) {
 					<-o.settled
 					err = context.Cause(o.Context())
 				}
-				if !errors.Is(err, ErrAmnesia) {
-					t.Fatalf("the first owner after it: %v", err)
-				}
-				if _, err := s.Acquire(t.Context(), somePartition); !errors.Is(err, ErrAmnesia) {
-					t.Errorf("the second: %v", err)
-				}
+				require.ErrorIs(t, err, ErrAmnesia, "the first owner after it")
+				_, err = s.Acquire(t.Context(), somePartition)
+				assert.ErrorIs(t, err, ErrAmnesia, "the second")
 				noErr(t, Boot(t.Context(), b.Client, opts))
 				o = waitReady(t, s)
-				if !o.isShared() {
-					t.Error("after Boot it is not shared")
-				}
+				assert.True(t, o.isShared(), "after Boot it is not shared")
 				letGo(t, o)
 			})
 		})
@@ -414,18 +392,12 @@ func TestAmnesiaIsWrittenDown(t *testing.T) {
 	client.Del(t.Context(), o.names.fresh(o.genNow(), 1))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := o.writeLost(ctx, ErrAmnesia); err == nil || errors.Is(err, ErrAmnesia) {
-		t.Errorf("not written: %v", err)
-	}
-	if o.state(t).Lost {
-		t.Fatal("lost without a trip")
-	}
-	if err := o.load(t.Context()); !errors.Is(err, ErrAmnesia) {
-		t.Errorf("load: %v", err)
-	}
-	if !o.state(t).Lost {
-		t.Error("it is not written down")
-	}
+	err := o.writeLost(ctx, ErrAmnesia)
+	assert.Error(t, err, "not written")
+	assert.NotErrorIs(t, err, ErrAmnesia)
+	require.False(t, o.state(t).Lost, "lost without a trip")
+	assert.ErrorIs(t, o.load(t.Context()), ErrAmnesia)
+	assert.True(t, o.state(t).Lost, "it is not written down")
 }
 
 // TestLoadRefusesWhatItCannotRead: neither "absent" nor "there".
@@ -453,12 +425,11 @@ func TestLoadRefusesWhatItCannotRead(t *testing.T) {
 			o.feed.Store(o.filter.Load().Begin(bloom.Source{Name: o.sourceName(), Epoch: o.epoch}))
 			noErr(t, spoil(t.Context(), o, client))
 			defer client.HSet(t.Context(), o.names.head, "version", "1")
-			if err := o.load(t.Context()); err == nil || errors.Is(err, ErrAmnesia) {
-				t.Errorf("load: %v", err)
-			}
-			if a, why := o.filter.Check([16]byte{}); a != bloom.Unknown {
-				t.Errorf("the filter says %v, %v", a, why)
-			}
+			err := o.load(t.Context())
+			assert.Error(t, err)
+			assert.NotErrorIs(t, err, ErrAmnesia)
+			a, _ := o.filter.Check([16]byte{})
+			assert.Equal(t, bloom.Unknown, a, "the filter says")
 		})
 	}
 }
@@ -471,8 +442,6 @@ func TestReleaseIsNotAcquiredAgain(t *testing.T) {
 	o := takeLoaded(t, s, somePartition)
 	noErr(t, o.giveUp(t.Context()))
 	s.renew([]*Ownership{o})
-	if got := client.Exists(t.Context(), o.names.own).Val(); got != 0 {
-		t.Error("it is held again")
-	}
+	assert.Zero(t, client.Exists(t.Context(), o.names.own).Val(), "it is held again")
 	letGo(t, o)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -70,24 +71,20 @@ func TestALostReplyOfAMark(t *testing.T) {
 		h := w.wired()
 		for _, r := range []*dedup.ClaimRequest{&again, &dead} {
 			h.lose = 1
-			if a := s.Finish(w.Context(), []dedup.Finish{success(r)})[0]; !errors.Is(a.Err,
-				errNoReply) || a.Held || a.Written {
-				w.Errorf("a mark without a reply: %+v", a)
-			}
+			a := s.Finish(w.Context(), []dedup.Finish{success(r)})[0]
+			assert.ErrorIs(w, a.Err, errNoReply, "a mark without a reply")
+			assert.True(w, !a.Held && !a.Written, "a mark without a reply: %+v", a)
 		}
-		if a := w.finish(s, success(&again)); !a.Held || !a.Written {
-			w.Errorf("the mark sent again: %+v", a)
-		}
+		a := w.finish(s, success(&again))
+		assert.True(w, a.Held && a.Written, "the mark sent again: %+v", a)
 		w.wants("before its lease is over", w.claim(s, request(2)), dedup.InFlight, 1)
 		pass(storyLease)
 		w.wants("when its lease is over", w.claim(s, request(2)), dedup.Duplicate, 0)
 		w.wants("the other one", w.claim(s, request(1)), dedup.Duplicate, 0)
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		if o.inFlight.Load() != 0 || len(o.suspects) != 0 {
-			w.Errorf("both have ended, and %d are in flight, %d suspects", o.inFlight.Load(),
-				len(o.suspects))
-		}
+		assert.Zero(w, o.inFlight.Load(), "both have ended")
+		assert.Empty(w, o.suspects)
 	})
 }
 
@@ -100,20 +97,16 @@ func TestALostReplyOfABegin(t *testing.T) {
 		h := w.wired()
 		r := request(1)
 		h.lose = 1
-		if a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]; !errors.Is(a.Err, errNoReply) {
-			w.Errorf("a begin without a reply: %+v", a)
-		}
+		a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]
+		assert.ErrorIs(w, a.Err, errNoReply, "a begin without a reply")
 		w.wants("somebody else", w.claim(s, request(1)), dedup.InFlight, 1)
 		w.wants("the same claim", w.claim(s, r), dedup.Acquired, 1)
-		if n := w.client.HLen(w.Context(), o.names.run).Val(); n != 2 {
-			w.Errorf("%d begins are on record, want 2", n)
-		}
-		if a := w.finish(s, success(&r)); !a.Held {
-			w.Errorf("its end: %+v", a)
-		}
-		if n := w.client.HLen(w.Context(), o.names.run).Val(); n != 1 {
-			w.Errorf("%d begins are left on record, want 1", n)
-		}
+		n := w.client.HLen(w.Context(), o.names.run).Val()
+		assert.EqualValues(w, 2, n, "begins on record")
+		a = w.finish(s, success(&r))
+		assert.True(w, a.Held, "its end: %+v", a)
+		n = w.client.HLen(w.Context(), o.names.run).Val()
+		assert.EqualValues(w, 1, n, "begins on record")
 	})
 }
 
@@ -128,10 +121,9 @@ func TestALateGrantIsNotGiven(t *testing.T) {
 		o.renewing.Store(true)
 		h.delay = w.opts.Lease - storyLease
 		r := request(1)
-		if a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]; a.Outcome == dedup.Acquired ||
-			!errors.Is(a.Err, errLate) {
-			w.Errorf("a late grant: %+v", a)
-		}
+		a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]
+		assert.NotEqual(w, dedup.Acquired, a.Outcome, "a late grant")
+		assert.ErrorIs(w, a.Err, errLate)
 		back := success(&r)
 		back.State, back.Landed, back.Unused = dedup.StateReleased, false, true
 		w.finish(s, back)

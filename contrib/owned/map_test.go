@@ -1,10 +1,12 @@
 package owned
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var goldenMap = mapRecord{
@@ -30,20 +32,13 @@ source steady 7 12 8 4200000 murmur2 "group/topic"
 
 // TestMapRecord pins the format: processes of two versions read one record.
 func TestMapRecord(t *testing.T) {
-	if got := goldenMap.String(); got != goldenMapText {
-		t.Errorf("written as\n%s", got)
-	}
+	assert.Equal(t, goldenMapText, goldenMap.String())
 	m, err := readMap(goldenMapText)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m.settings != goldenMap.settings || len(m.sources) != 2 {
-		t.Errorf("read as %+v", m)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, goldenMap.settings, m.settings)
+	assert.Len(t, m.sources, 2)
 	for name, s := range goldenMap.sources {
-		if m.sources[name] != s {
-			t.Errorf("%q is read as %+v, want %+v", name, m.sources[name], s)
-		}
+		assert.Equal(t, s, m.sources[name], "%q is read", name)
 	}
 }
 
@@ -51,9 +46,7 @@ func TestMapRecord(t *testing.T) {
 // from being read by half: a source that is not seen would be mapped anew, as if it had no marks.
 func TestMapRecordRefused(t *testing.T) {
 	replace := func(old, with string) string {
-		if !strings.Contains(goldenMapText, old) {
-			t.Fatalf("no %q", old)
-		}
+		require.Contains(t, goldenMapText, old, "no %q", old)
 		return strings.Replace(goldenMapText, old, with, 1)
 	}
 	for name, text := range map[string]string{
@@ -78,9 +71,8 @@ func TestMapRecordRefused(t *testing.T) {
 		"cut":                goldenMapText[:len(goldenMapText)-1],
 		"too long":           goldenMapText + strings.Repeat("x", maxMap),
 	} {
-		if m, err := readMap(text); !errors.Is(err, errMap) {
-			t.Errorf("%s: read as %v, %v", name, m, err)
-		}
+		_, err := readMap(text)
+		assert.ErrorIs(t, err, errMap, "%s", name)
 	}
 }
 
@@ -94,8 +86,6 @@ func FuzzMapRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if m.String() != text {
-			t.Errorf("read and written as %q", m.String())
-		}
+		assert.Equal(t, text, m.String(), "read and written")
 	})
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"
@@ -34,18 +34,14 @@ func mapOptions(prefix string) Options {
 func booted(t *testing.T, b redistest.Backend) *registry {
 	t.Helper()
 	o := mapOptions(b.Prefix)
-	if err := Boot(t.Context(), b.Client, o); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Boot(t.Context(), b.Client, o))
 	return newRegistry(b.Client, &o)
 }
 
 func mustMap(t *testing.T, r *registry, p Partition) mapSource {
 	t.Helper()
 	s, err := r.mapped(t.Context(), &p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s
 }
 
@@ -53,14 +49,11 @@ func mustMap(t *testing.T, r *registry, p Partition) mapSource {
 func (r *registry) lines(t *testing.T, source string) (mapSource, []*script.State) {
 	t.Helper()
 	m, _, err := r.read(t.Context())
-	if err != nil || m == nil {
-		t.Fatal(m, err)
-	}
+	require.NoError(t, err)
+	require.NotNil(t, m)
 	s := m.sources[source]
 	heads, err := r.heads(t.Context(), source, s.count)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return s, heads
 }
 
@@ -96,9 +89,7 @@ func ownPartition(t *testing.T, r *registry, source string, number int32,
 	reply := r.runner.Run(t.Context(),
 		[]script.Call{script.NewAcquire(keys,
 			self, script.Claim{Hold: time.Hour})})[0]
-	if reply.Err != nil {
-		t.Fatal(reply.Err)
-	}
+	require.NoError(t, reply.Err)
 	return reply
 }
 
@@ -107,54 +98,48 @@ func TestMapping(t *testing.T) {
 		r := booted(t, b)
 		p := Partition{Source: "g/t", Number: 1, Count: 4, Mapping: "m"}
 		first := mustMap(t, r, p)
-		if first.changing || first.version != 1 || first.count != 4 || first.span != 0 {
-			t.Errorf("a new source is %+v", first)
-		}
+		assert.False(t, first.changing, "a new source is %+v", first)
+		assert.EqualValues(t, 1, first.version)
+		assert.EqualValues(t, 4, first.count)
+		assert.Zero(t, first.span)
 		r.sound(t, "g/t")
-		if _, heads := r.lines(t, "g/t"); heads[0].SharedUntil != 0 {
-			t.Error("a new source is shared")
-		}
-		if again := mustMap(t, r, p); again != first {
-			t.Errorf("the second time it is %+v", again)
-		}
-		if got := ownPartition(t, r, "g/t", 1, 1); got.Answer != script.AnswerAcquired {
-			t.Fatalf("acquire answered %+v", got)
-		}
+		_, heads := r.lines(t, "g/t")
+		assert.Zero(t, heads[0].SharedUntil, "a new source is shared")
+		assert.Equal(t, first, mustMap(t, r, p), "the second time")
+		got := ownPartition(t, r, "g/t", 1, 1)
+		require.Equal(t, script.AnswerAcquired, got.Answer, "acquire answered")
 
 		p.Count = remapBatch + 4 // more than one pipeline
 		more := mustMap(t, r, p)
-		if more.changing || more.version != 2 || more.before != 4 || more.span != r.span() {
-			t.Errorf("with more partitions it is %+v", more)
-		}
+		assert.False(t, more.changing, "with more partitions it is %+v", more)
+		assert.EqualValues(t, 2, more.version)
+		assert.EqualValues(t, 4, more.before)
+		assert.Equal(t, r.span(), more.span)
 		r.sound(t, "g/t")
-		if got := ownPartition(t, r, "g/t", 0, 1); got.Answer != script.AnswerRemapped {
-			t.Errorf("an acquire under the version before answered %+v", got)
-		}
+		got = ownPartition(t, r, "g/t", 0, 1)
+		assert.Equal(t, script.AnswerRemapped, got.Answer,
+			"an acquire under the version before")
 
 		p.Count = 4
-		if _, err := r.mapped(t.Context(), &p); !errors.Is(err, ErrCount) {
-			t.Errorf("a lower count: %v", err)
-		}
+		_, err := r.mapped(t.Context(), &p)
+		assert.ErrorIs(t, err, ErrCount, "a lower count")
 		p.Count, p.Mapping = remapBatch+8, "other"
 		before, _ := r.lines(t, "g/t")
-		if _, err := r.mapped(t.Context(), &p); !errors.Is(err, ErrMapping) {
-			t.Errorf("another mapping while a partition is held: %v", err)
-		}
-		if s, _ := r.lines(t, "g/t"); s != before {
-			t.Errorf("a mapping that was refused has made it %+v", s)
-		}
+		_, err = r.mapped(t.Context(), &p)
+		assert.ErrorIs(t, err, ErrMapping, "another mapping while a partition is held")
+		s, _ := r.lines(t, "g/t")
+		assert.Equal(t, before, s, "a mapping that was refused has made it")
 		p.Count = remapBatch + 4
 		n := newNames(r.prefix, "g/t", 1)
 		noErr(t, b.Client.Del(t.Context(), n.own).Err())
-		if moved := mustMap(t, r, p); moved.version != 3 || moved.before != remapBatch+4 ||
-			moved.span != r.span() {
-			t.Errorf("another mapping is %+v", moved)
-		}
+		moved := mustMap(t, r, p)
+		assert.EqualValues(t, 3, moved.version, "another mapping")
+		assert.EqualValues(t, remapBatch+4, moved.before)
+		assert.Equal(t, r.span(), moved.span)
 		r.sound(t, "g/t")
 		mustMap(t, r, Partition{Source: "g/u", Count: 1, Mapping: "m"})
-		if s, _ := r.lines(t, "g/t"); s.version != 3 {
-			t.Errorf("another source has changed it to %+v", s)
-		}
+		s, _ = r.lines(t, "g/t")
+		assert.EqualValues(t, 3, s.version, "another source changes nothing")
 	})
 }
 
@@ -222,9 +207,7 @@ func TestMappingKilledAnywhere(t *testing.T) {
 				}
 				p.Count = 8
 				if !killedMapping(t, r, p, at, after) {
-					if at < 9 {
-						t.Errorf("a change takes %d commands: the test does not cut where it should", at)
-					}
+					assert.GreaterOrEqual(t, at, int64(9), "the test does not cut where it should")
 					break
 				}
 			}
@@ -243,13 +226,11 @@ func killedMapping(t *testing.T, r *registry, p Partition, at int64, after bool)
 	theirs := newRegistry(dying, &o)
 	theirs.batch = 2
 	_, err := theirs.mapped(t.Context(), &p)
-	if s.struck.Load() != (err != nil) {
-		t.Errorf("cut at %d, %t: %v", at, after, err)
-	}
+	assert.Equal(t, err != nil, s.struck.Load(), "cut at %d, %t", at, after)
 	r.sound(t, p.Source)
-	if got := mustMap(t, r, p); got.count != p.Count || got.changing {
-		t.Errorf("cut at %d, %t: the next one made it %+v", at, after, got)
-	}
+	got := mustMap(t, r, p)
+	assert.Equal(t, p.Count, got.count, "cut at %d, %t: the next one made it", at, after)
+	assert.False(t, got.changing, "cut at %d, %t: the next one made it", at, after)
 	r.sound(t, p.Source)
 	return s.struck.Load()
 }
@@ -265,21 +246,15 @@ func TestMappingRaces(t *testing.T) {
 				o := mapOptions("race")
 				s, err := newRegistry(client, &o).mapped(context.WithoutCancel(t.Context()),
 					&Partition{Source: "s", Count: count, Mapping: "m"})
-				if err != nil {
-					t.Error(err)
-				}
+				assert.NoError(t, err)
 				got <- s
 			}()
 		}
 		first := <-got
 		for range cap(got) - 1 {
-			if s := <-got; s != first {
-				t.Errorf("of %d partitions: %+v and %+v", count, first, s)
-			}
+			assert.Equal(t, first, <-got, "of %d partitions", count)
 		}
-		if first.version != uint64(count) {
-			t.Errorf("%d changes end in version %d", count, first.version)
-		}
+		assert.Equal(t, uint64(count), first.version, "the version after %d changes", count)
 		r.sound(t, "s")
 	}
 }
@@ -291,25 +266,22 @@ func TestMappingSlowFinisher(t *testing.T) {
 	r := booted(t, redistest.Backend{Client: client, Prefix: "slow"})
 	mustMap(t, r, Partition{Source: "s", Count: 2, Mapping: "m"})
 	m, text, err := r.read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	third := r.change(m.sources["s"], &Partition{Count: 3, Mapping: "m"})
-	if done, err := r.swap(t.Context(), text, m.with("s", third)); !done || err != nil {
-		t.Fatal(done, err)
-	}
+	done, err := r.swap(t.Context(), text, m.with("s", third))
+	require.True(t, done)
+	require.NoError(t, err)
 	mustMap(t, r, Partition{Source: "s", Count: 3, Mapping: "m"}) // another one ends it
 	m, text, _ = r.read(t.Context())
 	fourth := r.change(m.sources["s"], &Partition{Count: 4, Mapping: "m"})
-	if done, err := r.swap(t.Context(), text, m.with("s", fourth)); !done || err != nil {
-		t.Fatal(done, err)
-	}
+	done, err = r.swap(t.Context(), text, m.with("s", fourth))
+	require.True(t, done)
+	require.NoError(t, err)
 	if err := r.finish(t.Context(), "s", third); err != nil { // and here comes the first
 		t.Fatal(err)
 	}
-	if s, _ := r.lines(t, "s"); s != fourth {
-		t.Errorf("the late end of a change has made it %+v", s)
-	}
+	s, _ := r.lines(t, "s")
+	assert.Equal(t, fourth, s, "the late end of a change has made it")
 }
 
 // TestMapLost has the record go while the partitions stay. What it said of the mapping is not known
@@ -323,19 +295,14 @@ func TestMapLost(t *testing.T) {
 		p.Count = 3
 		mustMap(t, r, p)
 		ownPartition(t, r, "s", 0, 2)
-		if err := b.Client.Del(t.Context(), r.key).Err(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.mapped(t.Context(), &p); !errors.Is(err, ErrAmnesia) {
-			t.Errorf("without the record: %v", err)
-		}
-		if err := r.agree(t.Context()); !errors.Is(err, ErrNotBooted) {
-			t.Errorf("New without the record: %v", err)
-		}
+		require.NoError(t, b.Client.Del(t.Context(), r.key).Err())
+		_, err := r.mapped(t.Context(), &p)
+		assert.ErrorIs(t, err, ErrAmnesia, "without the record")
+		assert.ErrorIs(t, r.agree(t.Context()), ErrNotBooted, "New without the record")
 		r = booted(t, b)
-		if s := mustMap(t, r, p); s.version <= 2 || s.span != r.span() {
-			t.Errorf("born anew as %+v", s)
-		}
+		s := mustMap(t, r, p)
+		assert.Greater(t, s.version, uint64(2), "born anew")
+		assert.Equal(t, r.span(), s.span)
 		r.sound(t, "s")
 	})
 }
@@ -351,9 +318,7 @@ func TestMapLostEarly(t *testing.T) {
 	ownPartition(t, r, "s", 1, 1)
 	client.Del(t.Context(), r.key)
 	r = booted(t, b)
-	if s := mustMap(t, r, p); s.span != r.span() {
-		t.Errorf("born anew as %+v", s)
-	}
+	assert.Equal(t, r.span(), mustMap(t, r, p).span, "born anew")
 	r.sound(t, "s")
 }
 
@@ -369,20 +334,20 @@ func TestBootMends(t *testing.T) {
 		r.runner.Run(t.Context(),
 			[]script.Call{r.remap("s", 2, script.Remap{MapVersion: 1, Lost: true})})
 		p.Count = 4
-		if _, err := r.mapped(t.Context(), &p); !errors.Is(err, ErrAmnesia) {
-			t.Errorf("a change past a partition without a head: %v", err)
-		}
+		_, err := r.mapped(t.Context(), &p)
+		assert.ErrorIs(t, err, ErrAmnesia, "a change past a partition without a head")
 		r = booted(t, b)
 		for _, n := range []names{gone, lost} {
 			heads, err := readHeads(t.Context(), b.Client, []string{n.head})
-			if err != nil || heads[0] == nil || heads[0].Lost ||
-				heads[0].SharedUntil < time.Duration(time.Now().UnixNano())+r.span()-time.Minute {
-				t.Errorf("mended to %+v, %v", heads[0], err)
-			}
+			require.NoError(t, err)
+			require.NotNil(t, heads[0])
+			assert.False(t, heads[0].Lost)
+			assert.GreaterOrEqual(t, heads[0].SharedUntil,
+				time.Duration(time.Now().UnixNano())+r.span()-time.Minute)
 		}
-		if s := mustMap(t, r, p); s.count != 4 || s.changing {
-			t.Errorf("after Boot it is %+v", s)
-		}
+		s := mustMap(t, r, p)
+		assert.EqualValues(t, 4, s.count, "after Boot")
+		assert.False(t, s.changing, "after Boot it is %+v", s)
 		r.sound(t, "s")
 	})
 }
@@ -391,9 +356,7 @@ func TestBootMends(t *testing.T) {
 func TestAgreement(t *testing.T) {
 	_, client := redistest.Mini(t)
 	mine := mapOptions("agree")
-	if err := newRegistry(client, &mine).agree(t.Context()); !errors.Is(err, ErrNotBooted) {
-		t.Errorf("before Boot: %v", err)
-	}
+	assert.ErrorIs(t, newRegistry(client, &mine).agree(t.Context()), ErrNotBooted, "before Boot")
 	booted(t, redistest.Backend{Client: client, Prefix: "agree"})
 	for field, change := range map[string]func(o *Options){
 		"Secret":       func(o *Options) { o.Secret = []byte("another one, also long enough") },
@@ -409,19 +372,14 @@ func TestAgreement(t *testing.T) {
 			"New":  newRegistry(client, &other).agree(t.Context()),
 			"Boot": Boot(t.Context(), client, other),
 		} {
-			if !errors.Is(err, ErrOtherSettings) ||
-				!strings.Contains(err.Error(), "Options."+field) {
-				t.Errorf("%s with another %s: %v", name, field, err)
-			}
+			assert.ErrorIs(t, err, ErrOtherSettings, "%s with another %s", name, field)
+			assert.ErrorContains(t, err, "Options."+field, "%s with another %s", name, field)
 		}
 	}
-	if err := newRegistry(client, &mine).agree(t.Context()); err != nil {
-		t.Errorf("with the same: %v", err)
-	}
+	assert.NoError(t, newRegistry(client, &mine).agree(t.Context()), "with the same")
 	client.Set(t.Context(), mapKey("agree"), "onceward owned map 2\n", 0)
-	if err := newRegistry(client, &mine).agree(t.Context()); !errors.Is(err, errMap) {
-		t.Errorf("a record of another version: %v", err)
-	}
+	err := newRegistry(client, &mine).agree(t.Context())
+	assert.ErrorIs(t, err, errMap, "a record of another version")
 }
 
 // TestEverywhere lists what is on record, and goes on with a change that somebody has left.
@@ -430,18 +388,14 @@ func TestEverywhere(t *testing.T) {
 	r := booted(t, redistest.Backend{Client: client, Prefix: "all"})
 	mustMap(t, r, Partition{Source: "a", Count: 2, Mapping: "m"})
 	m, text, err := r.read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	left := m.with("b", r.change(mapSource{}, &Partition{Count: 1, Mapping: "m"}))
-	if done, err := r.swap(t.Context(), text, left); !done || err != nil {
-		t.Fatal(done, err)
-	}
+	done, err := r.swap(t.Context(), text, left)
+	require.True(t, done)
+	require.NoError(t, err)
 	s := newStore(client, nil, mapOptions("all"))
 	all, err := s.everywhere(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	got := map[place]string{}
 	for _, spot := range all {
 		got[spot.place] = spot.head
@@ -451,9 +405,7 @@ func TestEverywhere(t *testing.T) {
 		n := newNames("all", p.Source, p.Number)
 		want[p.place()] = n.head
 	}
-	if !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	assert.Equal(t, want, got)
 	r.sound(t, "b")
 }
 
@@ -463,23 +415,17 @@ func TestServersThatForget(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
 	o := mapOptions("forget")
-	if err := Boot(t.Context(), client, o); err != nil {
-		t.Fatal(err)
-	}
-	if err := client.ConfigSet(t.Context(), "maxmemory-policy", "volatile-ttl").Err(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, Boot(t.Context(), client, o))
+	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", "volatile-ttl").Err())
 	for name, err := range map[string]error{"Boot": Boot(t.Context(), client, o),
 		"New": newRegistry(client, &o).agree(t.Context())} {
-		if !errors.Is(err, ErrEvicts) || !strings.Contains(err.Error(), "volatile-ttl") {
-			t.Errorf("%s: %v", name, err)
-		}
+		assert.ErrorIs(t, err, ErrEvicts, name)
+		assert.ErrorContains(t, err, "volatile-ttl", name)
 	}
 	reading := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr},
 		ReadOnly: true})
 	defer func() { _ = reading.Close() }()
 	var input *dedup.InputError
-	if err := Boot(t.Context(), reading, o); !errors.As(err, &input) || input.Field != "Client" {
-		t.Errorf("a client that reads from replicas: %v", err)
-	}
+	require.ErrorAs(t, Boot(t.Context(), reading, o), &input, "a client that reads from replicas")
+	assert.Equal(t, "Client", input.Field)
 }

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -27,16 +30,14 @@ func TestAKeyThatWasMetIsFedBeforeItsEntryGoes(t *testing.T) {
 				w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
 				danger := dedup.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
 					Steps: []byte("x"), Window: w.opts.Window}
-				if a := s.Renew(w.Context(), []dedup.Renewal{danger})[0]; a.Err != nil || !a.Held {
-					w.Fatalf("it becomes a claim of the inner store: %+v", a)
-				}
+				a := s.Renew(w.Context(), []dedup.Renewal{danger})[0]
+				require.NoError(w, a.Err)
+				require.True(w, a.Held, "it becomes a claim of the inner store: %+v", a)
 				end := func() {
 					back := success(&r)
 					back.State, back.Landed = dedup.StateReleased, false
-					if a := s.Finish(w.Context(), []dedup.Finish{back})[0]; a.Err != nil ||
-						!a.Held {
-						w.Errorf("released: %+v", a)
-					}
+					a := s.Finish(w.Context(), []dedup.Finish{back})[0]
+					assert.True(w, a.Err == nil && a.Held, "released: %+v", a)
 				}
 				// as when others have ended
 				goes := func() { s.table.each(func(e *entry) bool { return e.id != r.ID }) }
@@ -66,12 +67,10 @@ func TestAKeyThatWasMetIsFedBeforeItsEntryGoes(t *testing.T) {
 					s.met, s.between = once(func() { end(); goes(); claim() }), nil
 				}
 				first := w.claim(s, from(1))
-				if (first.Outcome == dedup.Acquired) == (second.Outcome == dedup.Acquired) {
-					w.Errorf("want one of the two to get the key: %+v, %+v", first, second)
-				}
-				if st := o.Stats(); st.Saved != 0 && !kind.same {
-					w.Errorf("none was new: %+v", st)
-				}
+				assert.NotEqual(w, second.Outcome == dedup.Acquired,
+					first.Outcome == dedup.Acquired, "want one of the two to get the key")
+				st := o.Stats()
+				assert.False(w, st.Saved != 0 && !kind.same, "none was new: %+v", st)
 			})
 		})
 	}

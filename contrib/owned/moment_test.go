@@ -1,10 +1,11 @@
 package owned
 
 import (
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -25,30 +26,20 @@ func TestAMachineThatWasSuspendedHoldsNothing(t *testing.T) {
 		suspend()
 		h.lose = 1
 		renewal := dedup.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold}
-		if a := s.Renew(w.Context(), []dedup.Renewal{renewal})[0]; a.Held ||
-			!errors.Is(a.Err, errNoReply) {
-			w.Errorf("a renewal after a pause, with no word of Redis: %+v", a)
-		}
-		if a := s.Renew(w.Context(), []dedup.Renewal{renewal})[0]; !a.Held {
-			w.Errorf("a renewal that is answered: %+v", a)
-		}
+		a := s.Renew(w.Context(), []dedup.Renewal{renewal})[0]
+		assert.False(w, a.Held, "a renewal after a pause, with no word of Redis: %+v", a)
+		assert.ErrorIs(w, a.Err, errNoReply)
+		a = s.Renew(w.Context(), []dedup.Renewal{renewal})[0]
+		assert.True(w, a.Held, "a renewal that is answered: %+v", a)
 		h.before = once(suspend)
-		if a := s.Claim(w.Context(), []dedup.ClaimRequest{request(2)})[0]; !errors.Is(a.Err,
-			errLate) {
-			w.Errorf("a begin that was answered before the pause: %+v", a)
-		}
-		if left := o.left(); left > 0 {
-			w.Errorf("the partition is held for another %v", left)
-		}
+		a = s.Claim(w.Context(), []dedup.ClaimRequest{request(2)})[0]
+		assert.ErrorIs(w, a.Err, errLate, "a begin that was answered before the pause")
+		assert.LessOrEqual(w, o.left(), time.Duration(0), "the partition is held no longer")
 		o.renewing.Store(false)
-		if next := s.renewDue(s.now()); next > w.opts.Lease/triesOf {
-			w.Errorf("the next look is in %v: a renewal is due", next)
-		}
+		assert.LessOrEqual(w, s.renewDue(s.now()), w.opts.Lease/triesOf, "the next look")
 		s.working.Wait()
 		was := o.Stats().Saved
 		w.wants("a key after the renewal", w.claim(s, request(3)), dedup.Acquired, 1)
-		if st := o.Stats(); st.Saved != was+1 {
-			w.Errorf("it was to be new: %+v", st)
-		}
+		assert.Equal(w, was+1, o.Stats().Saved, "it was to be new")
 	})
 }

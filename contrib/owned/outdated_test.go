@@ -2,10 +2,12 @@ package owned
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -33,25 +35,22 @@ func TestAnOldCountEnds(t *testing.T) {
 					pass(w.opts.Lease)
 				}
 				synctest.Wait()
-				if cause := context.Cause(o.Context()); !errors.Is(cause, ErrLost) {
-					w.Fatalf("under the count before, Context ended with %v", cause)
-				}
-				if a := w.finish(old, success(&r)); !a.Held || !a.Written {
-					w.Errorf("the end of what it had begun: %+v", a)
-				}
+				cause := context.Cause(o.Context())
+				require.ErrorIs(w, cause, ErrLost, "under the count before, Context ended")
+				a := w.finish(old, success(&r))
+				assert.True(w, a.Held && a.Written, "the end of what it had begun: %+v", a)
 				must(w, o.Release(w.Context()))
-				if _, err := old.Acquire(w.Context(), only); !errors.Is(err, ErrCount) {
-					w.Errorf("acquired again under the count before: %v", err)
-				}
+				_, err = old.Acquire(w.Context(), only)
+				assert.ErrorIs(w, err, ErrCount, "acquired again under the count before")
 				again := only
 				again.Count = 2
 				is, err := old.Acquire(w.Context(), again)
 				must(w, err)
 				synctest.Wait()
 				w.wants("the key", w.claim(old, request(1)), dedup.Duplicate, 0)
-				if st := is.Stats(); st.Suspects != 0 || !st.Shared {
-					w.Errorf("after the change: %+v", st)
-				}
+				st := is.Stats()
+				assert.Equal(w, 0, st.Suspects, "after the change")
+				assert.True(w, st.Shared, "after the change: %+v", st)
 			})
 		})
 	}
@@ -76,10 +75,9 @@ func TestMisplacedBesideABirth(t *testing.T) {
 		must(w, o.Misplaced(w.Context()))
 		_, heads := other.registry.lines(w.T, only.Source)
 		for i, h := range heads {
-			if left := h.SharedUntil - time.Duration(time.Now().UnixNano()); left < w.opts.Window+
-				w.opts.Hold {
-				w.Errorf("a record is to be misplaced, and partition %d is shared for %v more, want %v", i, left, w.opts.Window+w.opts.Hold)
-			}
+			left := h.SharedUntil - time.Duration(time.Now().UnixNano())
+			assert.GreaterOrEqual(w, left, w.opts.Window+
+				w.opts.Hold, "a record is to be misplaced, and partition %d is shared", i)
 		}
 		o.renewing.Store(false)
 	})

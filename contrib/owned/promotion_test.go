@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"
@@ -23,9 +25,8 @@ func (w *world) inTheWay(s *Store, n int) (give func()) {
 		back := success(&r)
 		back.State, back.Landed, back.Unused, back.Fence = dedup.StateReleased, false, true,
 			a.Record.Fence
-		if a := s.inner.Finish(w.Context(), []dedup.Finish{back})[0]; !a.Written {
-			w.Fatalf("given back: %+v", a)
-		}
+		a := s.inner.Finish(w.Context(), []dedup.Finish{back})[0]
+		require.True(w, a.Written, "given back: %+v", a)
 	}
 }
 
@@ -37,21 +38,15 @@ func TestARefusedPromotionIsNoCleanRelease(t *testing.T) {
 		o := w.own(s)
 		w.wants("a new key", w.claim(s, request(1)), dedup.Acquired, 1)
 		give := w.inTheWay(s, 1)
-		if err := o.Release(w.Context()); err == nil {
-			w.Error("released clean")
-		}
-		if n := w.client.HLen(w.Context(), o.names.run).Val(); n != 1 {
-			w.Errorf("%d begins are on record, want 1", n)
-		}
+		assert.Error(w, o.Release(w.Context()), "released clean")
+		n := w.client.HLen(w.Context(), o.names.run).Val()
+		assert.EqualValues(w, 1, n, "begins on record")
 		var held *HeldError
-		if _, err := next.Acquire(w.Context(), only); !errors.As(err, &held) {
-			w.Errorf("its lease runs still: %v", err)
-		}
+		_, err := next.Acquire(w.Context(), only)
+		assert.ErrorAs(w, err, &held, "its lease runs still")
 		give()
 		pass(w.opts.Lease)
-		if st := w.own(next).Stats(); st.Suspects != 1 {
-			w.Errorf("want one suspect: %+v", st)
-		}
+		assert.Equal(w, 1, w.own(next).Stats().Suspects, "want one suspect")
 		w.wants("the next attempt", w.claim(next, request(1)), dedup.Acquired, 2)
 	})
 }
@@ -79,17 +74,15 @@ func TestARefusedPromotionIsTriedAgain(t *testing.T) {
 				give := w.inTheWay(s, 1)
 				c := success(&r)
 				c.Landed = false
-				if a := send(w.Context(), s, c); a.Err == nil || a.Held || a.Written {
-					w.Errorf("while another has the key: %+v", a)
-				}
+				a := send(w.Context(), s, c)
+				assert.Error(w, a.Err, "while another")
+				assert.True(w, !a.Held && !a.Written, "while another has the key: %+v", a)
 				w.wants("it is begun still", w.claim(s, request(1)), dedup.InFlight, 1)
-				if n := w.client.HLen(w.Context(), o.names.run).Val(); n != 1 {
-					w.Errorf("%d begins are on record, want 1", n)
-				}
+				n := w.client.HLen(w.Context(), o.names.run).Val()
+				assert.EqualValues(w, 1, n, "begins on record")
 				give()
-				if a := send(w.Context(), s, c); a.Err != nil || !a.Held {
-					w.Errorf("sent again: %+v", a)
-				}
+				a = send(w.Context(), s, c)
+				assert.True(w, a.Err == nil && a.Held, "sent again: %+v", a)
 			})
 		})
 	}
@@ -134,14 +127,12 @@ func TestEachTouchIsToldOfItsOwnTurn(t *testing.T) {
 		w.client.AddHook(lost)
 		all := touches()
 		s.touch(w.Context(), all)
-		if lost.armed {
-			w.Fatal("it was one turn: nothing was lost")
-		}
+		require.False(w, lost.armed, "it was one turn: nothing was lost")
 		for i, a := range all {
-			if first := i < script.MaxMembers; first != errors.Is(a.err, errNoReply) ||
-				first == a.written || first != (a.fence == 0) {
-				w.Fatalf("touch %d: written %t, fence %d, %v", i, a.written, a.fence, a.err)
-			}
+			first := i < script.MaxMembers
+			require.Equal(w, errors.Is(a.err, errNoReply), first, "touch %d: written", i)
+			require.NotEqual(w, a.written, first, "touch %d: written", i)
+			require.Equal(w, a.fence == 0, first, "touch %d: written", i)
 		}
 	})
 }

@@ -2,10 +2,11 @@ package owned
 
 import (
 	"context"
-	"errors"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"
@@ -65,15 +66,10 @@ func TestMarksBesideAnAcquire(t *testing.T) {
 		<-slow.there
 		marked := make(chan dedup.Answer)
 		go func() { marked <- w.finish(s, success(&r)) }()
-		if err := <-acquired; err != nil {
-			w.Errorf("nobody was there: %v", err)
-		}
-		if a := <-marked; !a.Held || !a.Written {
-			w.Errorf("a mark that was sent meanwhile: %+v", a)
-		}
-		if err := context.Cause(o.Context()); err != nil {
-			w.Errorf("the partition was acquired again, and ended with %v", err)
-		}
+		assert.NoError(w, <-acquired, "nobody was there")
+		a := <-marked
+		assert.True(w, a.Held && a.Written, "a mark that was sent meanwhile: %+v", a)
+		assert.NoError(w, context.Cause(o.Context()), "the partition was acquired again, and ended")
 		w.wants("the key", w.claim(s, request(1)), dedup.Duplicate, 0)
 	})
 }
@@ -90,16 +86,13 @@ func TestALostReplyOfAnAcquire(t *testing.T) {
 			s.Claim(w.Context(), []dedup.ClaimRequest{request(3)})
 		},
 		"a fold": func(w *world, _ *Store, o *Ownership) {
-			if _, err := o.move(w.Context(), &script.Fold{Gen: o.gen, N: 1},
-				nil); err == nil {
-				w.Error("a fold under the epoch before")
-			}
+			_, err := o.move(w.Context(), &script.Fold{Gen: o.gen, N: 1},
+				nil)
+			assert.Error(w, err, "a fold under the epoch before")
 		},
 		"another one": func(w *world, _ *Store, o *Ownership) {
 			w.wired().lose = 1
-			if err := o.reacquire(w.Context()); !errors.Is(err, errNoReply) {
-				w.Errorf("acquired once more: %v", err)
-			}
+			assert.ErrorIs(w, o.reacquire(w.Context()), errNoReply, "acquired once more")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -115,16 +108,13 @@ func TestALostReplyOfAnAcquire(t *testing.T) {
 				w.freeze(o, w.opts.Lease+1)
 				o.renewing.Store(true)
 				h.lose = 1
-				if err := o.reacquire(w.Context()); !errors.Is(err, errNoReply) {
-					w.Fatalf("acquired again: %v", err)
-				}
+				require.ErrorIs(w, o.reacquire(w.Context()), errNoReply, "acquired again")
 				after(w, s, o)
-				if a := w.finish(s, success(&r)); !a.Held || !a.Written {
-					w.Errorf("nobody was there, and the mark was refused: %+v", a)
-				}
-				if err := context.Cause(o.Context()); err != nil {
-					w.Errorf("nobody was there, and the partition ended with %v", err)
-				}
+				a := w.finish(s, success(&r))
+				assert.True(w, a.Held && a.Written,
+					"nobody was there, and the mark was refused: %+v", a)
+				err := context.Cause(o.Context())
+				assert.NoError(w, err, "nobody was there, and the partition ended")
 				w.wants("the key", w.claim(s, request(1)), dedup.Duplicate, 0)
 				w.wants("another new key", w.claim(s, request(4)), dedup.Acquired, 1)
 				must(w, o.Release(w.Context()))
@@ -147,13 +137,10 @@ func TestALostReplyBehindAnotherOwner(t *testing.T) {
 		o.renewing.Store(true)
 		must(w, w.own(other).Release(w.Context()))
 		h.lose = 1
-		if err := o.reacquire(w.Context()); !errors.Is(err, errNoReply) {
-			w.Fatalf("acquired again: %v", err)
-		}
+		require.ErrorIs(w, o.reacquire(w.Context()), errNoReply, "acquired again")
 		s.renew([]*Ownership{o})
-		if cause := context.Cause(o.Context()); !errors.Is(cause, ErrLost) {
-			w.Errorf("somebody else was there, and Context ended with %v", cause)
-		}
+		cause := context.Cause(o.Context())
+		assert.ErrorIs(w, cause, ErrLost, "somebody else was there, and Context ended")
 		must(w, o.Release(w.Context()))
 		w.own(s)
 	})
@@ -192,9 +179,8 @@ func TestLapsedAndBehind(t *testing.T) {
 				w.freeze(o, w.opts.Lease+1)
 				must(w, w.client.HIncrBy(w.Context(), o.names.head, "seq", -3).Err())
 				work(w, s, o)
-				if cause := context.Cause(o.Context()); !errors.Is(cause, ErrLost) {
-					w.Errorf("three turns are lost, and Context ended with %v", cause)
-				}
+				cause := context.Cause(o.Context())
+				assert.ErrorIs(w, cause, ErrLost, "three turns are lost, and Context ended")
 				must(w, o.Release(w.Context()))
 				w.own(s)
 			})

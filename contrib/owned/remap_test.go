@@ -3,7 +3,6 @@ package owned
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"strings"
@@ -11,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 )
@@ -33,30 +34,25 @@ func TestTwoMappings(t *testing.T) {
 		record := func() string { return w.client.Get(w.Context(), mapKey(w.opts.Prefix)).Val() }
 		before := record()
 		for _, s := range []*Store{second, first} {
-			if _, err := s.Acquire(w.Context(), theirs); !errors.Is(err, ErrMapping) ||
-				!strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), `"b"`) {
-				w.Errorf("another mapping while a partition is held: %v", err)
-			}
+			_, err := s.Acquire(w.Context(), theirs)
+			assert.ErrorIs(w, err, ErrMapping, "another mapping while a partition is held")
+			assert.ErrorContains(w, err, `"a"`)
+			assert.ErrorContains(w, err, `"b"`)
 		}
-		if after := record(); after != before {
-			w.Errorf("what was refused has changed the record from\n%s to\n%s", before, after)
-		}
+		assert.Equal(w, before, record(), "what was refused has changed the record")
 		pass(w.opts.Lease)
 		w.wants("at the first", w.claim(first, request(1)), dedup.Acquired, 1)
-		if st := o.Stats(); context.Cause(o.Context()) != nil || st.Shared || st.Saved != 1 {
-			w.Errorf("the first is to go on: %v, %+v", context.Cause(o.Context()), st)
-		}
+		st := o.Stats()
+		assert.True(w, context.Cause(o.Context()) == nil && !st.Shared && st.Saved == 1,
+			"the first is to continue: %v, %+v", context.Cause(o.Context()), st)
 
 		must(w, o.Release(w.Context())) // nobody holds anything: the mapping changes
 		is, err := second.Acquire(w.Context(), theirs)
 		must(w, err)
-		if !is.Stats().Shared {
-			w.Error("keys have moved, and the source is not shared")
-		}
+		assert.True(w, is.Stats().Shared, "keys have moved, and the source is not shared")
 		mine.Count = 3
-		if _, err := first.Acquire(w.Context(), mine); !errors.Is(err, ErrMapping) {
-			w.Errorf("the mapping before: %v", err)
-		}
+		_, err = first.Acquire(w.Context(), mine)
+		assert.ErrorIs(w, err, ErrMapping, "the mapping before")
 	})
 }
 
@@ -78,9 +74,8 @@ func TestAChangeIsLoud(t *testing.T) {
 		s := w.process()
 		s.registry.batch = 1
 		w.own(s)
-		if shared != 0 || strings.Contains(text.String(), "WARN") {
-			w.Errorf("a source that is new: told of shared %d times, and %s", shared, text.String())
-		}
+		assert.Equal(w, 0, shared, "the observer of a source that is new")
+		assert.NotContains(w, text.String(), "WARN")
 		more := only
 		more.Number, more.Count = 1, 3
 		_, err := s.Acquire(w.Context(), more)
@@ -88,19 +83,13 @@ func TestAChangeIsLoud(t *testing.T) {
 		synctest.Wait()
 		mu.Lock()
 		defer mu.Unlock()
-		if shared != 1 {
-			w.Errorf("the observer was told %d times that it is shared", shared)
-		}
+		assert.Equal(w, 1, shared, "the observer was told")
 		log := text.String()
 		for _, want := range []string{"level=WARN", "source=" + only.Source, "partitions=3",
 			"before=1", "span=" + s.registry.span().String()} {
-			if !strings.Contains(log, want) {
-				w.Errorf("of the change %s is not told: %s", want, log)
-			}
+			assert.Contains(w, log, want, "the log of the change")
 		}
-		if n := strings.Count(log, "mapping of a source"); n != 1 {
-			w.Errorf("it was told %d times", n)
-		}
+		assert.Equal(w, 1, strings.Count(log, "mapping of a source"), "how often it was told")
 	})
 }
 
@@ -166,28 +155,23 @@ func TestEveryMemberTellsOfAChange(t *testing.T) {
 		last := own(late, at(1, 4))
 		for name, h := range map[string]*heard{"who was there": heardThere,
 			"who began it": heardBegan} {
-			if lines := h.lines("level=WARN", "mapping of a source", "source="+only.Source,
-				"partitions=4", "before=2"); len(lines) != 1 {
-				w.Errorf("%s told of the change %d times: %q", name, len(lines), lines)
-			}
+			lines := h.lines("level=WARN", "mapping of a source", "source="+only.Source,
+				"partitions=4", "before=2")
+			assert.Len(w, lines, 1, "how often %s told of the change", name)
 		}
-		if lines := heardLate.lines("level=WARN", "source is shared", "source="+only.Source,
-			"until="); len(lines) != 1 {
-			w.Errorf("who came late told of it %d times: %q", len(lines), lines)
-		}
+		lines := heardLate.lines("level=WARN", "source is shared", "source="+only.Source,
+			"until=")
+		assert.Len(w, lines, 1, "how often the member that came late told of it")
 		for name, h := range map[string]*heard{"who was there": heardThere,
 			"who began it": heardBegan, "who came late": heardLate} {
-			if lines := h.lines("shared"); len(lines) > 1 {
-				w.Errorf("%s tells it twice: %q", name, lines)
-			}
+			assert.LessOrEqual(w, len(h.lines("shared")), 1, "%s tells it twice", name)
 		}
 
 		pass(there.registry.span() + time.Minute)
 		after, heardAfter := member()
 		must(w, last.Release(w.Context()))
 		own(after, at(1, 4))
-		if lines := heardAfter.lines("level=WARN"); len(lines) != 0 {
-			w.Errorf("all is over, and somebody who starts now warns: %q", lines)
-		}
+		lines = heardAfter.lines("level=WARN")
+		assert.Empty(w, lines, "all is over, and somebody who starts now warns")
 	})
 }

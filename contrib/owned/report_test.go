@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -30,8 +32,7 @@ func TestTheFilterIsToldOnceAMinute(t *testing.T) {
 		pass(5*time.Minute + 30*time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		if len(told) != 5 || told[4].Fill <= 0 || told[4].Reason != "" {
-			w.Errorf("told in five minutes: %+v", told)
-		}
+		assert.True(w, len(told) == 5 && told[4].Fill > 0 && told[4].Reason == "",
+			"told in five minutes: %+v", told)
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -80,9 +82,7 @@ func TestFoldKnowsWhatWasSent(t *testing.T) {
 				one := &turn{o: o, marks: []member{{is: o.s.members.of(&ids[30])}}}
 				o.s.trip(t.Context(), []*turn{one}, nil)
 				s.lose = nil
-				if one.wrote() {
-					t.Fatal("the answer has come")
-				}
+				require.False(t, one.wrote(), "the answer has come")
 			}},
 		"forgotten here": {reads: true,
 			before: func(t *testing.T, o *Ownership, _ *scans, ids []dedup.ID) {
@@ -111,9 +111,7 @@ func TestFoldKnowsWhatWasSent(t *testing.T) {
 			o.mark(t, idsOf(t, "next", 1))
 			s.n.Store(0)
 			noErr(t, o.fold(t.Context()))
-			if got := s.n.Load() > 0; got != tc.reads {
-				t.Errorf("the set was read: %t", got)
-			}
+			assert.Equal(t, tc.reads, s.n.Load() > 0, "the set was read")
 			marked := ids[:30]
 			if name == "an answer lost" {
 				marked = ids
@@ -122,9 +120,9 @@ func TestFoldKnowsWhatWasSent(t *testing.T) {
 				marked = tc.left(marked)
 			}
 			o.counts(t, marked)
-			if g := o.state(t).Gens[o.genNow()]; g.Folded != 1 || g.Kept != int64(len(marked)) {
-				t.Errorf("folded to %+v", g)
-			}
+			g := o.state(t).Gens[o.genNow()]
+			assert.EqualValues(t, 1, g.Folded)
+			assert.Equal(t, int64(len(marked)), g.Kept)
 			letGo(t, o)
 		})
 	}
@@ -146,18 +144,15 @@ func TestFoldReadsWhatWasNotAnswered(t *testing.T) {
 	s.lose = nil
 	word := uint64(o.s.members.of(&ids[0])) // 64 bits either way
 	member := binary.BigEndian.AppendUint64(nil, word)
-	if n, err := client.SRem(t.Context(), o.names.fresh(o.genNow(), 1), member).Result(); n != 1 ||
-		err != nil {
-		t.Fatalf("%d, %v", n, err)
-	}
+	n, err := client.SRem(t.Context(), o.names.fresh(o.genNow(), 1), member).Result()
+	require.EqualValues(t, 1, n)
+	require.NoError(t, err)
 	o.nextSet()
 	o.mark(t, idsOf(t, "next", 1))
 	noErr(t, o.fold(t.Context()))
 	found, err := o.s.askForeign(t.Context(), []spot{{names: o.names}}, membersOf(o, ids[30:]))
 	noErr(t, err)
-	if !found[0].done {
-		t.Error("the mark whose answer was lost is gone")
-	}
+	assert.True(t, found[0].done, "the mark whose answer was lost is gone")
 }
 
 // TestFoldOfTouches: a key whose inner store is to be asked is not done, wherever it lies. Taken
@@ -186,8 +181,7 @@ func TestFoldOfTouches(t *testing.T) {
 	o.s.trip(t.Context(), nil, []*ask{a})
 	noErr(t, a.reply.Err)
 	for i, f := range a.reply.Found {
-		if f.Done() != (i%2 == 0) || f.Touched() != (i%2 == 1) {
-			t.Errorf("key %d: done %t, touched %t", i, f.Done(), f.Touched())
-		}
+		assert.Equal(t, i%2 == 0, f.Done())
+		assert.Equal(t, i%2 == 1, f.Touched())
 	}
 }

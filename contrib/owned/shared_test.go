@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"
@@ -28,9 +29,8 @@ func (o *Ownership) beginOf(t testing.TB, ids ...dedup.ID) string {
 	reply := o.s.send(t.Context(),
 		script.NewBatch(o.keys(), o.self(),
 			&script.Batch{Begin: []script.Field{f}}))[0]
-	if reply.Err != nil || reply.Answer != script.AnswerDone {
-		t.Fatalf("a begin was answered %+v", reply)
-	}
+	require.NoError(t, reply.Err)
+	require.Equal(t, script.AnswerDone, reply.Answer, "the answer to a begin")
 	return f.Name
 }
 
@@ -44,9 +44,8 @@ func (o *Ownership) endOf(t testing.TB, field string, ids ...dedup.ID) {
 		Fresh: o.names.fresh(gen, n), Gen: gen, N: n, Ended: []string{field},
 		Marks: membersOf(o, ids),
 	}))[0]
-	if reply.Err != nil || reply.Answer != script.AnswerDone {
-		t.Fatalf("an end was answered %+v", reply)
-	}
+	require.NoError(t, reply.Err)
+	require.Equal(t, script.AnswerDone, reply.Answer, "the answer to an end")
 }
 
 // owners are one process for each of the partitions of one source.
@@ -81,9 +80,7 @@ func TestElsewhere(t *testing.T) {
 		found, err := all[0].elsewhere(t.Context(), membersOf(all[0], ids))
 		noErr(t, err)
 		want := []elsewhere{{done: true}, {live: true}, {runs: 2}, {runs: 1}, {}}
-		if !slices.Equal(found, want) {
-			t.Errorf("found %+v, want %+v", found, want)
-		}
+		assert.Equal(t, want, found)
 	})
 }
 
@@ -123,9 +120,8 @@ func TestElsewhereWhileItEnds(t *testing.T) {
 				found, err := all[0].elsewhere(t.Context(), []int64{all[0].s.members.of(&id)})
 				all[0].s.client, all[0].s.runner = client, script.NewRunner(client)
 				noErr(t, err)
-				if !found[0].done && !found[0].live {
-					t.Errorf("step %d: found %+v", step, found[0])
-				}
+				assert.False(t, !found[0].done && !found[0].live, "step %d: found %+v", step,
+					found[0])
 				for _, o := range all {
 					letGo(t, o)
 				}
@@ -144,9 +140,7 @@ func TestElsewhereCountGrows(t *testing.T) {
 	third.mark(t, []dedup.ID{id})
 	found, err := all[0].elsewhere(t.Context(), []int64{s.members.of(&id)})
 	noErr(t, err)
-	if !found[0].done {
-		t.Error("a partition that is new was not asked")
-	}
+	assert.True(t, found[0].done, "a partition that is new was not asked")
 }
 
 // TestElsewhereLostRemap: a server that has lost what it was told of the mapping is told again, and
@@ -163,10 +157,10 @@ func TestElsewhereLostRemap(t *testing.T) {
 	noErr(t, err)
 	heads, err := readHeads(t.Context(), client, []string{first.nameOf(1).head})
 	noErr(t, err)
-	if h := heads[0]; h.MapVersion != 2 ||
-		h.SharedUntil < time.Duration(time.Now().UnixNano())+s.registry.span()-time.Minute {
-		t.Errorf("its head is %+v", h)
-	}
+	h := heads[0]
+	assert.EqualValues(t, 2, h.MapVersion, "its head")
+	assert.GreaterOrEqual(t, h.SharedUntil,
+		time.Duration(time.Now().UnixNano())+s.registry.span()-time.Minute)
 }
 
 func (o *Ownership) nameOf(number int32) names {
@@ -178,9 +172,8 @@ func TestElsewhereAmnesia(t *testing.T) {
 	_, client := redistest.Mini(t)
 	all := owners(t, client, "gone", 2)
 	client.Del(t.Context(), all[1].names.head)
-	if _, err := all[0].elsewhere(t.Context(), []int64{2}); !errors.Is(err, ErrAmnesia) {
-		t.Errorf("without a head: %v", err)
-	}
+	_, err := all[0].elsewhere(t.Context(), []int64{2})
+	assert.ErrorIs(t, err, ErrAmnesia, "without a head")
 }
 
 // TestElsewhereMany asks for more than fits one call, and more partitions than fit one pipeline.
@@ -195,9 +188,7 @@ func TestElsewhereMany(t *testing.T) {
 	found, err := first.elsewhere(t.Context(), membersOf(first, ids))
 	noErr(t, err)
 	for i, f := range found {
-		if f.done != (i >= 3) {
-			t.Errorf("%d: %+v", i, f)
-		}
+		assert.Equal(t, i >= 3, f.done)
 	}
 }
 
@@ -228,9 +219,7 @@ func TestMisplaced(t *testing.T) {
 		noErr(t, o.Misplaced(t.Context()))
 		synctest.Wait()
 		mu.Lock()
-		if !slices.Contains(told, "shared") {
-			t.Errorf("the observer was told %q", told)
-		}
+		assert.Contains(t, told, "shared", "the observer was told")
 		mu.Unlock()
 		span := opts.Window + opts.Hold
 		until := func() (least time.Duration) {
@@ -242,37 +231,24 @@ func TestMisplaced(t *testing.T) {
 			}
 			return least - time.Duration(time.Now().UnixNano())
 		}
-		if got := until(); got < span+time.Hour-time.Second {
-			t.Errorf("shared for %v, want a step more than %v", got, span)
-		}
+		assert.GreaterOrEqual(t, until(), span+time.Hour-time.Second)
 		reply := s.send(t.Context(),
 			script.NewBatch(o.keys(), o.self(), &script.Batch{
 				Begin: []script.Field{{Name: "1:99", Blob: script.Blob(2)}},
 			}))[0]
-		if reply.Answer != script.AnswerShared {
-			t.Errorf("a begin was answered %+v", reply)
-		}
-		if !o.isShared() {
-			t.Error("the owner has not heard of it")
-		}
-		before := steps.n.Load()
+		assert.Equal(t, script.AnswerShared, reply.Answer, "the answer to a begin")
+		assert.True(t, o.isShared(), "the owner has not heard of it")
 		time.Sleep(time.Hour - time.Minute)
 		renewed := steps.n.Load()
 		for range 5 {
 			noErr(t, o.Misplaced(t.Context()))
 		}
-		if got := steps.n.Load(); got != renewed {
-			t.Errorf("%d commands within a step; %d renewals", got-before, renewed-before)
-		}
+		assert.Equal(t, renewed, steps.n.Load(), "commands within a step")
 		time.Sleep(2 * time.Minute)
 		noErr(t, o.Misplaced(t.Context()))
-		if got := until(); got < span+time.Hour-time.Second {
-			t.Errorf("after a step shared for %v", got)
-		}
+		assert.GreaterOrEqual(t, until(), span+time.Hour-time.Second, "after a step shared")
 		letGo(t, o)
-		if err := o.Misplaced(t.Context()); !errors.Is(err, ErrReleased) {
-			t.Errorf("after Release: %v", err)
-		}
+		assert.ErrorIs(t, o.Misplaced(t.Context()), ErrReleased, "after Release")
 	})
 }
 
@@ -294,9 +270,7 @@ func TestMisplacedKilledAnywhere(t *testing.T) {
 				script.NewRunner(dying), 2
 			err := o.Misplaced(t.Context())
 			s.registry.client, s.registry.runner = whole, script.NewRunner(whole)
-			if err == nil == hook.struck.Load() {
-				t.Errorf("cut at %d, %t: %v", at, after, err)
-			}
+			assert.NotEqual(t, hook.struck.Load(), err == nil, "cut at %d, %t", at, after)
 			if err != nil {
 				// it has heard that there are more
 				if err = o.Misplaced(t.Context()); errors.Is(err, ErrLost) {
@@ -309,17 +283,12 @@ func TestMisplacedKilledAnywhere(t *testing.T) {
 			heads, err := s.registry.heads(t.Context(), "g/t", 7)
 			noErr(t, err)
 			for i, h := range heads {
-				if h.SharedUntil < time.Duration(time.Now().Add(s.opts.Window+
-					s.opts.Hold).UnixNano()) {
-					t.Errorf("cut at %d, %t: partition %d is shared until %v", at, after,
-						i, h.SharedUntil)
-				}
+				assert.GreaterOrEqual(t, h.SharedUntil, time.Duration(time.Now().Add(s.opts.Window+
+					s.opts.Hold).UnixNano()), "cut at %d, %t: partition %d is shared until", at, after, i)
 			}
 			letGo(t, o)
 			if !hook.struck.Load() {
-				if at < 6 {
-					t.Errorf("it takes %d commands: the test does not cut where it should", at-1)
-				}
+				assert.GreaterOrEqual(t, at, int64(6), "the test does not cut where it should")
 				break
 			}
 		}
@@ -341,9 +310,7 @@ func TestMisplacedWaits(t *testing.T) {
 	o.s.registry.sharing <- struct{}{}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errCut)
-	if err := o.Misplaced(ctx); !errors.Is(err, errCut) {
-		t.Errorf("with a context that has ended: %v", err)
-	}
+	assert.ErrorIs(t, o.Misplaced(ctx), errCut, "with a context that has ended")
 	<-o.s.registry.sharing
 	if err := o.Misplaced(nil); err == nil { //nolint:staticcheck // that is the point
 		t.Error("no error without a context")

@@ -1,8 +1,9 @@
 package owned
 
 import (
-	"errors"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -23,13 +24,9 @@ func TestABeginOutlivesALapse(t *testing.T) {
 		}
 		found, err := all[0].elsewhere(t.Context(), membersOf(all[0], []dedup.ID{id}))
 		noErr(t, err)
-		if want := (elsewhere{live: true}); found[0] != want {
-			t.Errorf("found %+v, want %+v", found[0], want)
-		}
-		if err := all[0].s.Forget(t.Context(), []dedup.ID{id}, storyHold)[0]; !errors.Is(err,
-			dedup.ErrInFlight) {
-			t.Errorf("forgotten in another process: %v", err)
-		}
+		assert.Equal(t, (elsewhere{live: true}), found[0])
+		err = all[0].s.Forget(t.Context(), []dedup.ID{id}, storyHold)[0]
+		assert.ErrorIs(t, err, dedup.ErrInFlight, "forgotten in another process")
 		owner.endOf(t, field, id)
 
 		field = owner.beginOf(t, id)
@@ -37,8 +34,7 @@ func TestABeginOutlivesALapse(t *testing.T) {
 		takeLoaded(t, plainStore(t, b.Client, fewBuckets(b.Prefix)), owner.part)
 		found, err = all[0].elsewhere(t.Context(), membersOf(all[0], []dedup.ID{id}))
 		noErr(t, err)
-		if found[0].live || found[0].runs != 1 {
-			t.Errorf("%s of an owner that was replaced: %+v", field, found[0])
-		}
+		assert.False(t, found[0].live, "%s of an owner that was replaced", field)
+		assert.Equal(t, 1, found[0].runs, "%s of an owner that was replaced", field)
 	})
 }

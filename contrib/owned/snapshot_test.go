@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -37,32 +39,27 @@ func readAll(t testing.TB, s Snapshots, name string) ([]byte, error) {
 func keepsBlobs(t *testing.T, s Snapshots, prefix string) {
 	t.Helper()
 	name := prefix + ":{0123456789abcdef}:-12:key.id"
-	if _, err := readAll(t, s, name); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("of what was not stored: %v", err)
-	}
+	_, err := readAll(t, s, name)
+	assert.ErrorIs(t, err, fs.ErrNotExist, "of what was not stored")
 	old, large := []byte("old"), bytes.Repeat([]byte("0123456789abcdef"), pieceBytes/16*2+5)
 	for _, blob := range [][]byte{old, large, old, large[:pieceBytes], large} {
 		noErr(t, s.Store(t.Context(), name, time.Hour, bytes.NewReader(blob)))
-		if got, err := readAll(t, s, name); err != nil || !bytes.Equal(got, blob) {
-			t.Errorf("of %d bytes %d came back, %v", len(blob), len(got), err)
-		}
+		got, err := readAll(t, s, name)
+		assert.NoError(t, err)
+		assert.Equal(t, blob, got)
 	}
 	broken := io.MultiReader(bytes.NewReader(large[:pieceBytes+9]), iotest.ErrReader(errCut))
-	if err := s.Store(t.Context(), name, time.Hour, broken); !errors.Is(err, errCut) {
-		t.Errorf("from a reader that fails: %v", err)
-	}
+	err = s.Store(t.Context(), name, time.Hour, broken)
+	assert.ErrorIs(t, err, errCut, "from a reader that fails")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Store(ctx, name, time.Hour, bytes.NewReader(old)); !errors.Is(err,
-		context.Canceled) {
-		t.Errorf("with a context that has ended: %v", err)
-	}
-	if got, err := readAll(t, s, name); err != nil || !bytes.Equal(got, large) {
-		t.Errorf("after stores that failed %d bytes came back, %v", len(got), err)
-	}
-	if _, err := readAll(t, s, name+"x"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("under another name: %v", err)
-	}
+	err = s.Store(ctx, name, time.Hour, bytes.NewReader(old))
+	assert.ErrorIs(t, err, context.Canceled, "with a context that has ended")
+	got, err := readAll(t, s, name)
+	assert.NoError(t, err)
+	assert.Equal(t, large, got, "after stores that failed")
+	_, err = readAll(t, s, name+"x")
+	assert.ErrorIs(t, err, fs.ErrNotExist, "under another name")
 }
 
 func TestDir(t *testing.T) {
@@ -73,20 +70,15 @@ func TestDir(t *testing.T) {
 	noErr(t, s.Store(t.Context(), name, time.Hour, strings.NewReader("x")))
 	entries, err := os.ReadDir(path)
 	noErr(t, err)
-	if len(entries) != 2 {
-		t.Errorf("the directory has %v", entries)
-	}
+	assert.Len(t, entries, 2, "the directory")
 	for _, e := range entries {
 		info, err := e.Info()
 		noErr(t, err)
-		if info.Mode() != 0o600 {
-			t.Errorf("%s has mode %v", e.Name(), info.Mode())
-		}
+		assert.EqualValues(t, 0o600, info.Mode(), "the mode of %s", e.Name())
 	}
-	if err := Dir(filepath.Join(path, "none")).Store(t.Context(), name, time.Hour,
-		strings.NewReader("x")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("in no directory: %v", err)
-	}
+	err = Dir(filepath.Join(path, "none")).Store(t.Context(), name, time.Hour,
+		strings.NewReader("x"))
+	assert.ErrorIs(t, err, fs.ErrNotExist, "in no directory")
 }
 
 // TestDirPrunes: what nobody asks for any more goes, and nothing else.
@@ -109,10 +101,9 @@ func TestDirPrunes(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	if got, want := fmt.Sprint(left),
-		"[alive.snapshot new.snapshot other other.part written.snapshot.2.part]"; got != want {
-		t.Errorf("left are %s, want %s", got, want)
-	}
+	got, want := fmt.Sprint(left),
+		"[alive.snapshot new.snapshot other other.part written.snapshot.2.part]"
+	assert.Equal(t, want, got)
 }
 
 func TestInRedis(t *testing.T) {
@@ -123,27 +114,23 @@ func TestInRedis(t *testing.T) {
 		text := b.Client.Get(t.Context(), index(name)).Val()
 		p, err := readPieces(name, text)
 		noErr(t, err)
-		if p.n != 3 {
-			t.Errorf("it has %d pieces", p.n)
-		}
+		assert.Equal(t, 3, p.n)
 		for _, key := range []string{index(name), p.key(0), p.key(2)} {
-			if ttl := b.Client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Hour {
-				t.Errorf("%s ends in %v", key, ttl)
-			}
+			ttl := b.Client.PTTL(t.Context(), key).Val()
+			assert.Positive(t, ttl, "%s ends", key)
+			assert.LessOrEqual(t, ttl, time.Hour, "%s ends", key)
 		}
 		noErr(t, b.Client.Del(t.Context(), p.key(1)).Err())
-		if _, err := readAll(t, s, name); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("with a piece missing: %v", err)
-		}
+		_, err = readAll(t, s, name)
+		assert.ErrorIs(t, err, io.ErrUnexpectedEOF, "with a piece missing")
 		for _, text := range []string{"", "x", "x 0", "x -1", "x 4097", " 1"} {
 			noErr(t, b.Client.Set(t.Context(), index(name), text, time.Hour).Err())
-			if _, err := readAll(t, s, name); err == nil || errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("of %q: %v", text, err)
-			}
+			_, err := readAll(t, s, name)
+			assert.Error(t, err, "of %q", text)
+			assert.NotErrorIs(t, err, fs.ErrNotExist, "of %q", text)
 		}
-		if err := s.Store(t.Context(), name, time.Hour, strings.NewReader("")); err == nil {
-			t.Error("nothing was stored")
-		}
+		err = s.Store(t.Context(), name, time.Hour, strings.NewReader(""))
+		assert.Error(t, err, "nothing was stored")
 	})
 }
 
@@ -216,9 +203,8 @@ func newEra(t *testing.T, snapshots bool) *era {
 	time.Sleep(time.Hour) // a slice
 	o.mark(t, e.ids[300:])
 	time.Sleep(30 * time.Minute)
-	if saved := e.blobs.has(e.name); saved != snapshots {
-		t.Fatalf("of the generation that is over there is a snapshot: %t", saved)
-	}
+	saved := e.blobs.has(e.name)
+	require.Equal(t, snapshots, saved, "of the generation that is over there is a snapshot")
 	letGo(t, o)
 	noErr(t, s.Close(t.Context()))
 	return e
@@ -242,9 +228,7 @@ func (e *era) next(t *testing.T) (fromSnapshot bool) {
 func (e *era) inPieces(t *testing.T, n int, without ...int) {
 	t.Helper()
 	p, blob := &pieces{e.name, "cut", n}, e.blobs.all[e.name]
-	if len(blob) <= 2*400 {
-		t.Fatalf("it has %d bytes", len(blob))
-	}
+	require.Greater(t, len(blob), 2*400)
 	for i := range n {
 		end := 400 * (i + 1)
 		if i == 2 {
@@ -269,9 +253,7 @@ func TestSnapshotInRedis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEra(t, true)
 		e.inPieces(t, 3)
-		if !e.next(t) {
-			t.Errorf("it was not used: %s", e.log)
-		}
+		assert.True(t, e.next(t), "it was not used: %s", e.log)
 	})
 }
 
@@ -279,9 +261,7 @@ func TestSnapshotInRedis(t *testing.T) {
 func TestSnapshotIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEra(t, true)
-		if !e.next(t) {
-			t.Errorf("the snapshot was not used: %s", e.log)
-		}
+		assert.True(t, e.next(t), "the snapshot was not used: %s", e.log)
 		n := newNames("era", somePartition.Source, 0)
 		for i := range e.opts.buckets() {
 			e.client.Del(t.Context(), n.bucket(e.gen, i))
@@ -290,9 +270,7 @@ func TestSnapshotIsUsed(t *testing.T) {
 		o, err := s.Acquire(t.Context(), somePartition)
 		noErr(t, err)
 		o.working.Wait()
-		if err := o.lostFor(); !errors.Is(err, ErrAmnesia) {
-			t.Errorf("with a snapshot, and without the sets: %v", err)
-		}
+		assert.ErrorIs(t, o.lostFor(), ErrAmnesia, "with a snapshot, and without the sets")
 	})
 }
 
@@ -331,16 +309,11 @@ func TestSnapshotIsRefused(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := newEra(t, true)
 				change(t, e)
-				if e.next(t) {
-					t.Error("it was used")
-				}
-				if told := strings.Contains(e.log.String(),
-					"of no use"); told != (name != "missing" && name != "unreachable") {
-					t.Errorf("told: %s", e.log)
-				}
-				if strings.Contains(e.log.String(), "could not be loaded") {
-					t.Errorf("the load has failed: %s", e.log)
-				}
+				assert.False(t, e.next(t), "it was used")
+				told := strings.Contains(e.log.String(),
+					"of no use")
+				assert.Equal(t, name != "missing" && name != "unreachable", told, "told: %s", e.log)
+				assert.NotContains(t, e.log.String(), "could not be loaded", "the load has failed")
 			})
 		})
 	}
@@ -371,9 +344,7 @@ func TestSnapshotOlderThanTheLastMark(t *testing.T) {
 		letGo(t, o)
 		noErr(t, s.Close(t.Context()))
 		e.gen = gen
-		if e.next(t) {
-			t.Error("it was used")
-		}
+		assert.False(t, e.next(t), "it was used")
 	})
 }
 
@@ -383,12 +354,8 @@ func TestSnapshotHangs(t *testing.T) {
 		e := newEra(t, true)
 		e.opts.Snapshots = hanging{}
 		began := time.Now()
-		if e.next(t) {
-			t.Error("it was used")
-		}
-		if took := time.Since(began); took > 3*snapshotTimeout {
-			t.Errorf("it took %v", took)
-		}
+		assert.False(t, e.next(t), "it was used")
+		assert.LessOrEqual(t, time.Since(began), 3*snapshotTimeout, "it took")
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -68,9 +70,7 @@ func (w *world) own(s *Store) *Ownership {
 	o, err := s.Acquire(w.Context(), only)
 	must(w, err)
 	synctest.Wait()
-	if !o.loaded.Load() {
-		w.Fatal("the filter was not loaded")
-	}
+	require.True(w, o.loaded.Load(), "the filter was not loaded")
 	return o
 }
 
@@ -126,27 +126,23 @@ func success(r *dedup.ClaimRequest) dedup.Finish {
 func (w *world) claim(s *Store, r dedup.ClaimRequest) dedup.Answer {
 	w.Helper()
 	a := s.Claim(w.Context(), []dedup.ClaimRequest{r})[0]
-	if a.Err != nil {
-		w.Fatalf("Claim: %v", a.Err)
-	}
+	require.NoError(w, a.Err)
 	return a
 }
 
 func (w *world) finish(s *Store, c dedup.Finish) dedup.Answer {
 	w.Helper()
 	a := s.Finish(w.Context(), []dedup.Finish{c})[0]
-	if a.Err != nil {
-		w.Fatalf("Finish: %v", a.Err)
-	}
+	require.NoError(w, a.Err)
 	return a
 }
 
 // wants insists on the outcome and the attempt of a claim.
 func (w *world) wants(what string, a dedup.Answer, outcome dedup.Outcome, attempt int) {
 	w.Helper()
-	if a.Outcome != outcome || attempt > 0 && a.Record.Attempt != attempt {
-		w.Errorf("%s: want %v, attempt %d, got %+v", what, outcome, attempt, a)
-	}
+	assert.Equal(w, outcome, a.Outcome, what)
+	assert.False(w, attempt > 0 && a.Record.Attempt != attempt, "%s: want %v, attempt %d, got %+v",
+		what, outcome, attempt, a)
 }
 
 // TestAStaleOwnerChangesNothing: an owner that was frozen past its lease, and replaced, neither
@@ -160,22 +156,16 @@ func TestAStaleOwnerChangesNothing(t *testing.T) {
 		w.wants("a new key", w.claim(old, r), dedup.Acquired, 1)
 		w.freeze(was, w.opts.Lease+time.Second)
 		is := w.own(next)
-		if a := old.Finish(t.Context(), []dedup.Finish{success(&r)})[0]; a.Held || a.Written ||
-			a.Err != nil {
-			t.Errorf("a mark from a stale epoch: %+v", a)
-		}
-		if cause := context.Cause(was.Context()); !errors.Is(cause, ErrLost) {
-			t.Errorf("the stale owner's Context ended with %v", cause)
-		}
-		if st := was.Stats(); st.Stale != 1 {
-			t.Errorf("the mark was to be counted: %+v", st)
-		}
+		a := old.Finish(t.Context(), []dedup.Finish{success(&r)})[0]
+		assert.True(t, !a.Held && !a.Written && a.Err == nil, "a mark from a stale epoch: %+v", a)
+		assert.ErrorIs(t, context.Cause(was.Context()), ErrLost, "the stale owner's Context ended")
+		assert.EqualValues(t, 1, was.Stats().Stale, "the mark was to be counted")
 		w.wants("a claim at the stale owner", w.claim(old, request(2)), dedup.InFlight, 0)
 		w.wants("the key at the new owner", w.claim(next, request(1)), dedup.Acquired, 2)
 		w.wants("another key there", w.claim(next, request(2)), dedup.Acquired, 1)
-		if st := is.Stats(); st.Saved != 1 || st.Epoch <= was.Stats().Epoch {
-			t.Errorf("only the key that nobody had begun is new: %+v", st)
-		}
+		st := is.Stats()
+		assert.EqualValues(t, 1, st.Saved, "only the key that nobody had begun is new")
+		assert.Greater(t, st.Epoch, was.Stats().Epoch)
 	})
 }
 
@@ -192,12 +182,11 @@ func TestALapsedOwnerGoesOn(t *testing.T) {
 		w.freeze(o, w.opts.Lease+time.Second)
 		w.wants("the next key", w.claim(s, request(2)), dedup.Acquired, 1)
 		after := o.Stats()
-		if after.Epoch <= before.Epoch || after.Saved != 2 || o.Context().Err() != nil {
-			t.Errorf("want a new epoch and two keys that were new: %+v", after)
-		}
-		if a := w.finish(s, success(&r)); !a.Held || !a.Written {
-			t.Errorf("a key that was begun in the epoch before: %+v", a)
-		}
+		assert.Greater(t, after.Epoch, before.Epoch, "want a new epoch and two keys that were new")
+		assert.EqualValues(t, 2, after.Saved)
+		assert.NoError(t, o.Context().Err())
+		a := w.finish(s, success(&r))
+		assert.True(t, a.Held && a.Written, "a key that was begun in the epoch before: %+v", a)
 		w.wants("it", w.claim(s, request(1)), dedup.Duplicate, 0)
 	})
 }
@@ -224,9 +213,7 @@ func TestTwoRaceForOnePartition(t *testing.T) {
 				t.Errorf("want a HeldError, got %v", errs[i])
 			}
 		}
-		if won != 1 {
-			t.Errorf("%d of three hold the partition", won)
-		}
+		assert.Equal(t, 1, won)
 	})
 }
 
@@ -239,16 +226,13 @@ func TestAnOlderGenerationIsTakenOver(t *testing.T) {
 		newer := only
 		newer.Generation++
 		var held *HeldError
-		if _, err := w.process().Acquire(t.Context(), newer); !errors.As(err, &held) {
-			t.Errorf("without the option: %v", err)
-		}
+		_, err := w.process().Acquire(t.Context(), newer)
+		assert.ErrorAs(t, err, &held, "without the option")
 		w.opts.TakeOverOlderGeneration = true
-		if _, err := w.process().Acquire(t.Context(), only); !errors.As(err, &held) {
-			t.Errorf("from the same generation: %v", err)
-		}
-		if _, err := w.process().Acquire(t.Context(), newer); err != nil {
-			t.Errorf("from an older generation: %v", err)
-		}
+		_, err = w.process().Acquire(t.Context(), only)
+		assert.ErrorAs(t, err, &held, "from the same generation")
+		_, err = w.process().Acquire(t.Context(), newer)
+		assert.NoError(t, err, "from an older generation")
 		w.wants("at the old owner", w.claim(old, request(1)), dedup.InFlight, 0)
 	})
 }
@@ -284,9 +268,9 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			var bad *dedup.InputError
 			claimed := s.Claim(t.Context(), []dedup.ClaimRequest{r})[0].Err
 			ended := s.Finish(t.Context(), []dedup.Finish{c})[0].Err
-			if err := errors.Join(claimed, ended); !errors.As(err, &bad) || bad.Field != field {
-				t.Errorf("%s: Claim says %v, Finish %v", field, claimed, ended)
-			}
+			err := errors.Join(claimed, ended)
+			assert.True(t, errors.As(err, &bad) && bad.Field == field,
+				"%s: Claim says %v, Finish %v", field, claimed, ended)
 		}
 	})
 }
@@ -307,23 +291,18 @@ func TestInFlightIsBounded(t *testing.T) {
 		for _, a := range s.Claim(t.Context(), reqs) {
 			w.wants("a new key", a, dedup.Acquired, 1)
 		}
-		if st := o.Stats(); st.InFlight != 4 || st.Saved != 4 || st.New != 10 {
-			t.Errorf("want 4 in flight of 10 that were new: %+v", st)
-		}
+		st := o.Stats()
+		assert.Equal(t, 4, st.InFlight, "want 4 in flight of 10 that were new")
+		assert.EqualValues(t, 4, st.Saved)
+		assert.EqualValues(t, 10, st.New)
 		for _, a := range s.Finish(t.Context(), ends) {
-			if !a.Held || !a.Written {
-				t.Errorf("an end: %+v", a)
-			}
+			assert.True(t, a.Held && a.Written, "an end: %+v", a)
 		}
-		if st := o.Stats(); st.InFlight != 0 {
-			t.Errorf("all have ended: %+v", st)
-		}
+		assert.Equal(t, 0, o.Stats().InFlight, "all have ended")
 		for n := range 10 {
 			w.wants(fmt.Sprint("key ", n), w.claim(s, request(n)), dedup.Duplicate, 0)
 		}
-		if left := w.client.HLen(t.Context(), o.names.run).Val(); left != 0 {
-			t.Errorf("%d begins are left on record", left)
-		}
+		assert.Zero(t, w.client.HLen(t.Context(), o.names.run).Val(), "begins are left on record")
 	})
 }
 
@@ -340,9 +319,8 @@ func TestGenerationsPass(t *testing.T) {
 		w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
 		// the mark goes to another generation than the owner names first
 		time.Sleep(2 * time.Second)
-		if a := w.finish(s, success(&r)); !a.Held {
-			t.Errorf("a mark at the edge: %+v", a)
-		}
+		a := w.finish(s, success(&r))
+		assert.True(t, a.Held, "a mark at the edge: %+v", a)
 		for range 60 {
 			time.Sleep(time.Minute - time.Second)
 			w.wants("within the window", w.claim(s, request(1)), dedup.Duplicate, 0)
@@ -354,9 +332,7 @@ func TestGenerationsPass(t *testing.T) {
 			w.finish(s, success(&other))
 		}
 		w.wants("long after the window", w.claim(s, request(1)), dedup.Acquired, 1)
-		if st := o.Stats(); st.Filter.Rotations < 7 {
-			t.Errorf("generations were to pass: %+v", st)
-		}
+		assert.GreaterOrEqual(t, o.Stats().Filter.Rotations, uint64(7), "generations were to pass")
 	})
 }
 
@@ -380,8 +356,6 @@ func TestTheEntryComesBeforeTheFilter(t *testing.T) {
 			}
 		}
 		a := w.claim(s, request(1))
-		if a.Outcome == second.Outcome {
-			t.Errorf("both got the key, or none: %+v %+v", a, second)
-		}
+		assert.NotEqual(t, second.Outcome, a.Outcome, "both got the key, or none")
 	})
 }

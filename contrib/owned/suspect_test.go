@@ -4,6 +4,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -11,10 +14,8 @@ import (
 func (w *world) begins(when string, o *Ownership, fields int64, suspects int) {
 	w.Helper()
 	n, st := w.client.HLen(w.Context(), o.names.run).Val(), o.Stats()
-	if n != fields || st.Suspects != suspects {
-		w.Errorf("%s: %d begins on record, want %d; %d suspects, want %d", when, n, fields,
-			st.Suspects, suspects)
-	}
+	assert.Equal(w, fields, n, when)
+	assert.Equal(w, suspects, st.Suspects, when)
 }
 
 // TestSuspectsGoAfterTheHold: an attempt that died is forgotten a Hold after it began, also where
@@ -41,9 +42,8 @@ func TestSuspectsGoAfterTheHold(t *testing.T) {
 		w.begins("at first", o, 2, 2)
 		renew := func() {
 			w.Helper()
-			if a := s.Renew(w.Context(), []dedup.Renewal{lives})[0]; !a.Held {
-				w.Fatalf("renewed: %+v", a)
-			}
+			a := s.Renew(w.Context(), []dedup.Renewal{lives})[0]
+			require.True(w, a.Held, "renewed: %+v", a)
 		}
 		renew()
 		for range int(storyHold/storyLease) + 2 {
@@ -93,17 +93,15 @@ func TestFirstOnlyMeetsASuspectOfAnotherPartition(t *testing.T) {
 			ahead.FirstOnly = true
 			a := w.claim(s, ahead)
 			w.wants("claimed ahead", a, dedup.InFlight, 1)
-			if a.Record.Remaining > 0 {
-				w.Errorf("nobody is in the way, and Remaining is %v", a.Record.Remaining)
-			}
+			assert.True(w, a.Record.Remaining <= 0, "nobody is in the way, and Remaining is %v",
+				a.Record.Remaining)
 		}
 		ahead := requestIn(0, 2)
 		ahead.FirstOnly = true
 		w.wants("a key that nobody has begun", w.claim(s, ahead), dedup.Acquired, 1)
 		r := requestIn(0, 1)
 		w.wants("in its turn", w.claim(s, r), dedup.Acquired, 2)
-		if a := w.finish(s, success(&r)); !a.Held || !a.Written {
-			w.Errorf("its end: %+v", a)
-		}
+		a := w.finish(s, success(&r))
+		assert.True(w, a.Held && a.Written, "its end: %+v", a)
 	})
 }

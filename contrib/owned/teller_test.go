@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 )
@@ -20,9 +22,7 @@ func TestAFilterHookMayCallBack(t *testing.T) {
 			o.mu.Lock()
 			o.gen++
 			o.mu.Unlock()
-			if a := s.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]; a.Err != nil {
-				t.Error(a.Err)
-			}
+			assert.NoError(t, s.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0].Err)
 		},
 		"a partition that is lost": func(_ *testing.T, _ *Store, o *Ownership) {
 			o.staleIn(o.self().Epoch)
@@ -94,15 +94,12 @@ func TestCloseWaitsForTheObserver(t *testing.T) {
 		s.teller.tell(dedup.Event{})
 	}
 	s.teller.mu.Lock()
-	if n := len(s.teller.events); n != untold {
-		t.Errorf("%d events are kept for an observer that hangs, want %d", n, untold)
-	}
+	assert.Equal(t, untold, len(s.teller.events))
 	s.teller.mu.Unlock()
 	close(leave)
 	must(t, s.Close(t.Context()))
 	s.teller.mu.Lock()
 	defer s.teller.mu.Unlock()
-	if len(s.teller.events) > 0 || s.teller.over != nil {
-		t.Error("the Store is closed, and there is something to tell")
-	}
+	assert.Empty(t, s.teller.events, "the Store is closed, and there is something to tell")
+	assert.Nil(t, s.teller.over)
 }

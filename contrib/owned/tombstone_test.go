@@ -9,6 +9,8 @@ import (
 	"time"
 	"weak"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -37,17 +39,13 @@ func TestWhatIsOverIsLetGoOf(t *testing.T) {
 				for range 3 { // pools are emptied by the second
 					runtime.GC()
 				}
-				if filter.Value() != nil {
-					w.Error("the filter is still there")
-				}
-				if err := context.Cause(o.Context()); !errors.Is(err, ErrReleased) &&
-					!errors.Is(err, ErrLost) {
-					w.Errorf("it is over: %v", err)
-				}
+				assert.Nil(w, filter.Value(), "the filter is still there")
+				err := context.Cause(o.Context())
+				assert.False(w, !errors.Is(err, ErrReleased) &&
+					!errors.Is(err, ErrLost), "it is over: %v", err)
 				w.wants("another key", w.claim(s, request(2)), dedup.InFlight, 0)
-				if a := s.Finish(w.Context(), []dedup.Finish{success(&r)})[0]; a.Err != nil {
-					w.Errorf("an end: %+v", a)
-				}
+				a := s.Finish(w.Context(), []dedup.Finish{success(&r)})[0]
+				assert.NoError(w, a.Err, "an end")
 				o.Stats()
 				w.own(s)
 				w.wants("when it is acquired again", w.claim(s, request(3)), dedup.Acquired, 1)

@@ -1,8 +1,9 @@
 package script_test
 
 import (
-	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/internal/redistest"
@@ -46,20 +47,18 @@ func TestAsk(t *testing.T) {
 		} {
 			p.unchanged(func() {
 				r := p.want(script.AnswerFound, script.NewAsk(p.keys, &c.ask))
-				if !slices.Equal(r.Found, c.want) || r.Live != c.ask.Foreign {
-					t.Errorf("%s: live %t, found %v, want %v", name, r.Live, r.Found, c.want)
-				}
+				assert.Equal(t, c.want, r.Found, "%s", name)
+				assert.Equal(t, c.ask.Foreign, r.Live, "%s", name)
 			}, p.fresh(1), p.fresh(2), p.bucket(1), p.bucket(2))
 		}
-		if f := script.IDState(begun | 2*other); !f.Begun() || f.Runs() != 2 || f.Done() ||
-			f.Touched() {
-			t.Errorf("%d is read as %t %t %t %d", f, f.Done(), f.Touched(), f.Begun(), f.Runs())
-		}
+		f := script.IDState(begun | 2*other)
+		assert.Equal(t, 2, f.Runs())
+		assert.True(t, f.Begun() && !f.Done() && !f.Touched(), "%d is read as %t %t %t %d", f,
+			f.Done(), f.Touched(), f.Begun(), f.Runs())
 
 		p.lapse()
-		if r := p.want(script.AnswerFound, script.NewAsk(p.keys, &foreign)); r.Live {
-			t.Error("nobody lives, and somebody is found")
-		}
+		r := p.want(script.AnswerFound, script.NewAsk(p.keys, &foreign))
+		assert.False(t, r.Live, "nobody lives, and somebody is found")
 		p.want(script.AnswerFound,
 			script.NewAsk(p.keys, &script.Ask{Epoch: p.self.Epoch}))
 	})
@@ -98,9 +97,9 @@ func TestAskRefuses(t *testing.T) {
 				if r := p.want(c.foreign,
 					script.NewAsk(p.keys, &ask)); r.Answer == script.AnswerStale {
 					h := p.head()
-					if r.Gen != h.Gen || r.Newest != h.Gens[h.Gen].Newest || r.Epoch != h.Epoch {
-						t.Errorf("answered %+v, head %+v", r, h)
-					}
+					assert.Equal(t, h.Gen, r.Gen)
+					assert.Equal(t, h.Gens[h.Gen].Newest, r.Newest)
+					assert.Equal(t, h.Epoch, r.Epoch)
 				}
 			})
 		}
@@ -116,10 +115,8 @@ func TestAskIsAligned(t *testing.T) {
 			Epoch: p.self.Epoch, Foreign: true, Gen: p.g,
 			IDs: []int64{0x0506070809020304, 0x0203040506070808, 0x0806040200020406, 0},
 		}
-		if got := p.want(script.AnswerFound,
-			script.NewAsk(p.keys, &ask)).Found; !slices.Equal(got,
-			[]script.IDState{0, 0, 4, 0}) {
-			t.Errorf("found %v", got)
-		}
+		got := p.want(script.AnswerFound,
+			script.NewAsk(p.keys, &ask)).Found
+		assert.Equal(t, []script.IDState{0, 0, 4, 0}, got)
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/internal/redistest"
@@ -141,9 +143,8 @@ func (p *part) wantTurned(turn *script.Batch, does int, r script.Reply,
 		run[turn.Begin[0].Name] = []int64{8, 10}
 	}
 	p.wantMembers(turn.Fresh, set...)
-	if got := p.begun(); !maps.EqualFunc(got, run, slices.Equal) {
-		p.t.Errorf("run has %v, want %v", got, run)
-	}
+	got := p.begun()
+	assert.True(p.t, maps.EqualFunc(got, run, slices.Equal), "run has %v, want %v", got, run)
 	if got, want := p.renewed(), does&doesLease != 0; got != want {
 		p.t.Errorf("renewed: %t, want %t", got, want)
 	}
@@ -157,14 +158,13 @@ func (p *part) wantTurned(turn *script.Batch, does int, r script.Reply,
 		want.Fence = max(before.Fence+1, uint64(r.Now/time.Millisecond)*1024)
 		want.Gens = map[int64]script.Gen{p.g: {Newest: 1, Fresh: int64(len(set))}}
 	}
-	if fmt.Sprint(*h) != fmt.Sprint(want) {
-		p.t.Errorf("head is\n%+v, want\n%+v", *h, want)
-	}
-	if r.Seq != h.Seq || r.Fence != h.Fence || r.Epoch != h.Epoch || r.MapVersion != h.MapVersion ||
-		r.SharedUntil != h.SharedUntil ||
-		r.Gen != max(h.Gen, p.g) {
-		p.t.Errorf("answered %+v over head %+v", r, h)
-	}
+	assert.Equal(p.t, fmt.Sprint(want), fmt.Sprint(*h))
+	assert.Equal(p.t, h.Seq, r.Seq)
+	assert.Equal(p.t, h.Fence, r.Fence)
+	assert.Equal(p.t, h.Epoch, r.Epoch)
+	assert.Equal(p.t, h.MapVersion, r.MapVersion)
+	assert.Equal(p.t, h.SharedUntil, r.SharedUntil)
+	assert.Equal(p.t, max(h.Gen, p.g), r.Gen)
 }
 
 // rob has another take the partition over.
@@ -198,31 +198,24 @@ func TestBatchAgain(t *testing.T) {
 		turn.Begin = []script.Field{{Name: name, Blob: script.Blob(8)}}
 		call := script.NewBatch(p.keys, p.self, turn)
 		first, again := p.want(script.AnswerDone, call), p.want(script.AnswerDone, call)
-		if again.Fence <= first.Fence || again.Seq != first.Seq+1 {
-			t.Errorf("first %+v, again %+v", first, again)
-		}
+		assert.Greater(t, again.Fence, first.Fence)
+		assert.Equal(t, first.Seq+1, again.Seq)
 		p.wantMembers(p.fresh(1), 2, 3, 4)
-		if g := p.head().Gens[p.g]; g != (script.Gen{Newest: 1, Fresh: 3}) {
-			t.Errorf("counted %+v", g)
-		}
+		assert.Equal(t, script.Gen{Newest: 1, Fresh: 3}, p.head().Gens[p.g])
 
 		end := p.turn(2, []int64{8}, nil)
 		end.Ended = []string{name}
 		p.want(script.AnswerDone, script.NewBatch(p.keys, p.self, end))
 		p.want(script.AnswerDone, call)
-		if got := p.begun(); len(got) != 1 || !slices.Equal(got[name], []int64{8}) {
-			t.Errorf("run has %v", got)
-		}
-		if g := p.head().Gens[p.g]; g != (script.Gen{Newest: 2, Fresh: 4}) {
-			t.Errorf("counted %+v", g)
-		}
+		got := p.begun()
+		require.Len(t, got, 1)
+		assert.Equal(t, []int64{8}, got[name])
+		assert.Equal(t, script.Gen{Newest: 2, Fresh: 4}, p.head().Gens[p.g])
 
 		p.want(script.AnswerReleased, script.NewRelease(p.keys, p.self, []string{name}))
 		p.want(script.AnswerLapsed, call)
 		p.acquire()
-		if got := p.begun(); len(got) != 0 {
-			t.Errorf("a turn of one who has released begins: %v", got)
-		}
+		assert.Empty(t, p.begun(), "a turn of one who has released begins")
 		p.unchanged(func() { p.want(script.AnswerStale, call) }, p.fresh(1))
 	})
 }
@@ -234,12 +227,10 @@ func TestBatchWithoutMarks(t *testing.T) {
 		p.shorten()
 		r := p.want(script.AnswerDone,
 			script.NewBatch(p.keys, p.self, &script.Batch{}))
-		if !p.renewed() || r.Gen != p.g || p.head().Gen != p.g {
-			t.Errorf("answered %+v, head %+v, lease %v", r, p.head(), p.lease())
-		}
-		if n := p.client.Exists(t.Context(), p.fresh(1), p.keys.Run).Val(); n != 0 {
-			t.Errorf("%d sets were made", n)
-		}
+		assert.True(t, p.renewed())
+		assert.Equal(t, p.g, r.Gen)
+		assert.Equal(t, p.g, p.head().Gen)
+		assert.Zero(t, p.client.Exists(t.Context(), p.fresh(1), p.keys.Run).Val(), "sets were made")
 	})
 }
 
@@ -254,12 +245,8 @@ func TestBeginNeverOverwritten(t *testing.T) {
 		r := p.runner.Run(t.Context(),
 			[]script.Call{script.NewBatch(p.keys, p.self,
 				&script.Batch{Begin: f})})[0]
-		if r.Err == nil {
-			t.Errorf("answered %+v", r)
-		}
-		if got := p.client.HGet(t.Context(), p.keys.Run, name).Val(); got != at {
-			t.Errorf("the field was %x, is %x", at, got)
-		}
+		assert.Error(t, r.Err)
+		assert.Equal(t, at, p.client.HGet(t.Context(), p.keys.Run, name).Val(), "the field")
 	})
 }
 
@@ -283,23 +270,19 @@ func TestMembersAreExact(t *testing.T) {
 		}
 		p.want(script.AnswerDone, script.NewBatch(p.keys, p.self, turn))
 		slices.Sort(members)
-		if got := p.members(p.fresh(1)); !slices.Equal(got, members) {
-			t.Errorf("%d members are not the %d that were added", len(got), len(members))
-		}
+		assert.Equal(t, members, p.members(p.fresh(1)))
 		ask := &script.Ask{Epoch: p.self.Epoch, Foreign: true, Gen: p.g, Newest: 1,
 			IDs: append(ids, 2), Fresh: []string{p.fresh(9), p.fresh(1), p.fresh(1)}}
 		for i, f := range p.want(script.AnswerFound, script.NewAsk(p.keys, ask)).Found {
-			if all := f.Done() && f.Begun(); all != (i < len(ids)) || f.Touched() || f > 7 {
-				t.Fatalf("id %d: found %d", i, f)
-			}
+			require.Equal(t, i < len(ids), f.Done() && f.Begun())
+			require.False(t, f.Touched())
+			require.LessOrEqual(t, f, script.IDState(7))
 		}
 		p.want(script.AnswerFolded, script.NewFold(p.keys, p.self, &script.Fold{
 			Fresh: p.fresh(1), Gen: p.g, N: 1, Count: len(members), Last: true,
 			Buckets: []script.Fill{{Key: p.bucket(1), Members: members}},
 		}))
-		if got := p.members(p.bucket(1)); !slices.Equal(got, members) {
-			t.Errorf("%d members are not the %d that were folded", len(got), len(members))
-		}
+		assert.Equal(t, members, p.members(p.bucket(1)))
 		list := &script.Ask{Epoch: p.self.Epoch, IDs: ask.IDs, Fresh: []string{p.fresh(9)},
 			Buckets: []script.Bucket{{Key: p.bucket(9)},
 				{Key: p.bucket(1), Of: []int{0, 0}}, {Key: p.bucket(1)}}}
@@ -308,16 +291,13 @@ func TestMembersAreExact(t *testing.T) {
 				append(list.Buckets[2].Of, len(ids)-i)
 		}
 		for i, f := range p.want(script.AnswerFound, script.NewAsk(p.keys, list)).Found {
-			if f.Done() != (i < len(ids)) || f > 1 {
-				t.Fatalf("id %d: found %d", i, f)
-			}
+			require.Equal(t, i < len(ids), f.Done())
+			require.LessOrEqual(t, f, script.IDState(1))
 		}
 		turn.Begin = nil
 		turn.N, turn.Fresh = 2, p.fresh(2)
 		p.want(script.AnswerDone, script.NewBatch(p.keys, p.self, turn))
-		if got := p.begun(); len(got) != 0 {
-			t.Errorf("%d fields are left", len(got))
-		}
+		assert.Empty(t, p.begun(), "fields are left")
 	})
 }
 
@@ -344,14 +324,12 @@ func TestFullServer(t *testing.T) {
 		script.NewBatch(p.keys, p.self, &script.Batch{}), later})
 	for i, want := range []string{script.AnswerFull, script.AnswerFull, script.AnswerDone,
 		script.AnswerStale} {
-		if replies[i].Err != nil || replies[i].Answer != want {
-			t.Errorf("turn %d: %+v, want %q", i, replies[i], want)
-		}
+		require.NoError(t, replies[i].Err, "turn %d", i)
+		assert.Equal(t, want, replies[i].Answer, "turn %d", i)
 	}
 	p.wantMembers(turn.Fresh, 2, 5)
-	if got := p.begun(); len(got) != 0 || !p.renewed() {
-		t.Errorf("run has %v, lease %v", got, p.lease())
-	}
+	assert.Empty(t, p.begun())
+	assert.True(t, p.renewed())
 	p.want(script.AnswerReleased, script.NewRelease(p.keys, p.self, nil))
 	p.want(script.AnswerAcquired,
 		script.NewAcquire(p.keys, p.self, script.Claim{Hold: hold}))

@@ -3,13 +3,13 @@ package script_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/internal/redistest"
@@ -65,10 +65,9 @@ type ownBench struct {
 func (o *ownBench) call(b *testing.B, c script.Call) script.Reply {
 	b.Helper()
 	r := o.runner.Run(b.Context(), []script.Call{c})[0]
-	if r.Err != nil || slices.Contains([]string{script.AnswerStale, script.AnswerEdge,
-		script.AnswerGrown}, r.Answer) {
-		b.Fatalf("%+v", r)
-	}
+	require.NoError(b, r.Err)
+	require.NotContains(b, []string{script.AnswerStale, script.AnswerEdge,
+		script.AnswerGrown}, r.Answer)
 	return r
 }
 
@@ -121,9 +120,7 @@ func (o *ownBench) info(b *testing.B, section, name string) float64 {
 		_, after, _ = strings.Cut(after, "usec=")
 	}
 	v, err := strconv.ParseFloat(after[:strings.IndexAny(after, ",\r")], 64)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	return v
 }
 
@@ -145,9 +142,8 @@ func (o *ownBench) set(b *testing.B) {
 			done.Set(b.Context(), key, "1", 10*time.Minute)
 		}
 		_, _ = claim.Exec(b.Context()) // nil, which is an error, where there was none
-		if _, err := done.Exec(b.Context()); err != nil {
-			b.Fatal(err)
-		}
+		_, err := done.Exec(b.Context())
+		require.NoError(b, err)
 	})
 	o.client.FlushDB(b.Context()) // of its own server
 	o.call(b, script.NewRemap(o.keys, script.Remap{Bear: true}))
@@ -240,10 +236,9 @@ func (o *ownBench) fold(b *testing.B, per int) {
 // poke writes a field of the generation past the scripts.
 func (o *ownBench) poke(b *testing.B, field string, v uint64) {
 	b.Helper()
-	if err := o.client.HSet(b.Context(), o.keys.Head, field+strconv.FormatInt(o.g, 10),
-		v).Err(); err != nil {
-		b.Fatal(err)
-	}
+	err := o.client.HSet(b.Context(), o.keys.Head, field+strconv.FormatInt(o.g, 10),
+		v).Err()
+	require.NoError(b, err)
 }
 
 // ask looks for a batch in four fresh sets; so many of its ids are in the first.
@@ -297,9 +292,7 @@ func (o *ownBench) askBuckets(b *testing.B, full int, foreign bool) {
 	o.perKey(b, ownBatch, nil, func() {
 		r := o.call(b, script.NewAsk(o.keys, q))
 		for _, f := range r.Found {
-			if !f.Done() {
-				b.Fatal("not found")
-			}
+			require.True(b, f.Done(), "not found")
 		}
 	})
 }

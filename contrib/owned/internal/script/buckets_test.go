@@ -3,10 +3,11 @@ package script_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/internal/redistest"
@@ -65,19 +66,18 @@ func TestAskCannotRead(t *testing.T) {
 			}
 			r := p.runner.Run(t.Context(),
 				[]script.Call{script.NewAsk(p.keys, &ask)})[0]
-			if r.Err == nil || !c.foreign && !errors.Is(r.Err, script.ErrUnreadable) ||
-				len(r.Found) > 0 {
-				t.Errorf("%s: answered %+v", name, r)
-			}
+			assert.Error(t, r.Err, "%s", name)
+			assert.False(t, !c.foreign && !errors.Is(r.Err, script.ErrUnreadable),
+				"%s: answered %+v", name, r)
+			assert.Empty(t, r.Found, "%s", name)
 			if c.foreign {
 				continue // what Lua is not asked for it does not read
 			}
 			ask.Buckets[1].Of = []int{0, 1}
-			if r := p.want(script.AnswerFound,
-				script.NewAsk(p.keys, &ask)); !slices.Equal(r.Found,
-				[]script.IDState{1, 1, 0}) {
-				t.Errorf("%s: all of its ids were found before, and the answer is %+v", name, r)
-			}
+			r = p.want(script.AnswerFound,
+				script.NewAsk(p.keys, &ask))
+			assert.Equal(t, []script.IDState{1, 1, 0}, r.Found,
+				"%s: all of its ids were found before, and the answer", name)
 		}
 	})
 }
@@ -96,9 +96,9 @@ func TestAskReadFails(t *testing.T) {
 		}
 		return runner.Run(t.Context(), []script.Call{script.NewAsk(p.keys, &q)})[0]
 	}
-	if r := ask(); r.Err != nil || !slices.Equal(r.Found, []script.IDState{1, 1, 1}) {
-		t.Fatalf("answered %+v", r)
-	}
+	r := ask()
+	require.NoError(t, r.Err)
+	require.Equal(t, []script.IDState{1, 1, 1}, r.Found)
 	refused := errors.New("TRYAGAIN Multiple keys request during rehashing of slot")
 	hook.after = func(cmds []redis.Cmder) {
 		for _, cmd := range cmds {
@@ -108,9 +108,10 @@ func TestAskReadFails(t *testing.T) {
 			}
 		}
 	}
-	if r := ask(); !errors.Is(r.Err, refused) || r.Answer != "" || len(r.Found) > 0 {
-		t.Errorf("a bucket was not read, and the answer is %+v", r)
-	}
+	r = ask()
+	assert.ErrorIs(t, r.Err, refused, "a bucket was not read")
+	assert.Empty(t, r.Answer)
+	assert.Empty(t, r.Found)
 }
 
 // TestAskReadsBeforeTheScript: the server does not know the script yet. The buckets are read, a
@@ -125,10 +126,9 @@ func TestAskReadsBeforeTheScript(t *testing.T) {
 			return
 		}
 		folded = true
-		if get, ok := cmds[len(cmds)-1].(*redis.StringCmd); !ok || get.Val() != "" ||
-			!redis.HasErrorPrefix(cmds[0].Err(), "NOSCRIPT") {
-			t.Errorf("the first pipeline is %v", cmds)
-		}
+		get, ok := cmds[len(cmds)-1].(*redis.StringCmd)
+		assert.True(t, ok && get.Val() == "" && redis.HasErrorPrefix(cmds[0].Err(), "NOSCRIPT"),
+			"the first pipeline is %v", cmds)
 		p.want(script.AnswerFolded, script.NewFold(p.keys, p.self, &script.Fold{
 			Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 1, Last: true,
 			Buckets: []script.Fill{{Key: p.bucket(0), Members: []int64{2}}},
@@ -141,10 +141,8 @@ func TestAskReadsBeforeTheScript(t *testing.T) {
 			Buckets:  []script.Bucket{{Key: p.bucket(0), Of: []int{0}}},
 			FoldedTo: []script.FoldedTo{{Gen: p.g}},
 		})})[0]
-	if r.Err != nil || !r.Moved || !slices.Equal(r.Found, []script.IDState{1}) {
-		t.Errorf("the mark was there all the time, and the answer is %+v", r)
-	}
-	if !folded {
-		t.Error("nothing was folded in between")
-	}
+	require.NoError(t, r.Err)
+	assert.True(t, r.Moved, "the mark was there all the time, and the answer is %+v", r)
+	assert.Equal(t, []script.IDState{1}, r.Found)
+	assert.True(t, folded, "nothing was folded in between")
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
@@ -28,9 +30,8 @@ func bounded(t *testing.T, hook *pipelines, read map[string]int) {
 				read[fmt.Sprint(get.Args()[1])]++
 			}
 		}
-		if n > mostBuckets || bytes > mostBytes {
-			t.Errorf("one pipeline brings %d buckets of %d bytes", n, bytes)
-		}
+		assert.LessOrEqual(t, n, mostBuckets, "of one pipeline")
+		assert.LessOrEqual(t, bytes, mostBytes)
 	}
 }
 
@@ -72,13 +73,10 @@ func TestAskIsBounded(t *testing.T) {
 			read := map[string]int{}
 			bounded(t, hook, read)
 			r := runner.Run(t.Context(), []script.Call{script.NewAsk(p.keys, q)})[0]
-			if r.Err != nil || r.Moved != c.moved ||
-				!slices.Equal(r.Found, slices.Repeat([]script.IDState{1}, c.buckets)) {
-				t.Errorf("moved %t, found %v, %v", r.Moved, r.Found, r.Err)
-			}
-			if len(read) != c.buckets {
-				t.Errorf("%d buckets were read, want %d", len(read), c.buckets)
-			}
+			require.NoError(t, r.Err)
+			assert.Equal(t, c.moved, r.Moved)
+			assert.Equal(t, slices.Repeat([]script.IDState{1}, c.buckets), r.Found)
+			assert.Len(t, read, c.buckets)
 		})
 	}
 }
@@ -92,15 +90,11 @@ func TestAskOfSeveralIsBounded(t *testing.T) {
 	bounded(t, hook, read)
 	call := script.NewAsk(p.keys, q)
 	for i, r := range runner.Run(t.Context(), []script.Call{call, call, call}) {
-		if r.Err != nil || !slices.Equal(r.Found,
-			slices.Repeat([]script.IDState{1}, len(q.IDs))) {
-			t.Errorf("ask %d: found %v, %v", i, r.Found, r.Err)
-		}
+		require.NoError(t, r.Err, "ask %d", i)
+		assert.Equal(t, slices.Repeat([]script.IDState{1}, len(q.IDs)), r.Found, "ask %d", i)
 	}
-	if read[p.bucket(0)] != 3 || read[p.bucket(mostBuckets-2)] != 3 {
-		t.Errorf("buckets were read %d and %d times, want 3", read[p.bucket(0)],
-			read[p.bucket(mostBuckets-2)])
-	}
+	assert.Equal(t, 3, read[p.bucket(0)], "buckets were read")
+	assert.Equal(t, 3, read[p.bucket(mostBuckets-2)])
 }
 
 // TestAskReadsOnAfterATouch: the end of a large bucket has the mark of what its beginning says
@@ -111,11 +105,10 @@ func TestAskReadsOnAfterATouch(t *testing.T) {
 	others := strings.Repeat(rawMembers(2), 4<<10)
 	p.must(p.client.Set(t.Context(), p.bucket(0),
 		rawMembers(q.IDs[0]+1)+others+rawMembers(q.IDs[0]), 0).Err())
-	if r := runner.Run(t.Context(),
-		[]script.Call{script.NewAsk(p.keys, q)})[0]; r.Err != nil ||
-		!slices.Equal(r.Found, []script.IDState{1}) {
-		t.Errorf("answered %+v", r)
-	}
+	r := runner.Run(t.Context(),
+		[]script.Call{script.NewAsk(p.keys, q)})[0]
+	require.NoError(t, r.Err)
+	assert.Equal(t, []script.IDState{1}, r.Found)
 }
 
 // TestAskSkipsWhatIsFound: an ID that is found in one pipeline is not looked for in the next.
@@ -130,12 +123,9 @@ func TestAskSkipsWhatIsFound(t *testing.T) {
 	read := map[string]int{}
 	bounded(t, hook, read)
 	r := runner.Run(t.Context(), []script.Call{script.NewAsk(p.keys, q)})[0]
-	if r.Err != nil || !slices.Equal(r.Found, slices.Repeat([]script.IDState{1}, mostBuckets)) {
-		t.Errorf("found %v, %v", r.Found, r.Err)
-	}
-	if len(read) != mostBuckets {
-		t.Errorf("%d buckets were read, want %d", len(read), mostBuckets)
-	}
+	require.NoError(t, r.Err)
+	assert.Equal(t, slices.Repeat([]script.IDState{1}, mostBuckets), r.Found)
+	assert.Len(t, read, mostBuckets)
 }
 
 // TestAskFailsLate: a bucket of a later pipeline cannot be read, and nothing is read for an ask
@@ -157,12 +147,9 @@ func TestAskFailsLate(t *testing.T) {
 			}
 		}
 	}
-	if r := runner.Run(t.Context(),
-		[]script.Call{script.NewAsk(p.keys, q)})[0]; !errors.Is(r.Err, refused) ||
-		len(r.Found) > 0 {
-		t.Errorf("a bucket was not read, and the answer is %+v", r)
-	}
-	if len(read) != 2*mostBuckets {
-		t.Errorf("%d buckets were read, want %d", len(read), 2*mostBuckets)
-	}
+	r := runner.Run(t.Context(),
+		[]script.Call{script.NewAsk(p.keys, q)})[0]
+	assert.ErrorIs(t, r.Err, refused, "a bucket was not read")
+	assert.Empty(t, r.Found)
+	assert.Len(t, read, 2*mostBuckets)
 }

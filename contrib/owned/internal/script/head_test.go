@@ -3,9 +3,11 @@ package script_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/internal/redistest"
@@ -75,33 +77,31 @@ func TestAcquire(t *testing.T) {
 				case script.AnswerAcquired:
 					ask()
 					h := p.head()
-					if r.Before != first || r.Epoch <= first ||
-						r.Epoch < uint64(r.Now/time.Millisecond)*1024 || h.Epoch != r.Epoch {
-						t.Errorf("epoch %d, head's %d; before %d, was %d", r.Epoch, h.Epoch,
-							r.Before, first)
-					}
-					if h.Generation != c.claim.Generation || r.Seq != before.Seq+1 ||
-						h.Seq != r.Seq || !p.renewed() {
-						t.Errorf("%+v, head %+v, lease %v", r, h, p.lease())
-					}
-					if again := p.want(script.AnswerMine, call); again.Epoch != r.Epoch ||
-						again.Before != 0 {
-						t.Errorf("sent again: %+v", again)
-					}
+					assert.Equal(t, r.Before, first)
+					assert.Greater(t, r.Epoch, first)
+					assert.GreaterOrEqual(t, r.Epoch, uint64(r.Now/time.Millisecond)*1024)
+					assert.Equal(t, r.Epoch, h.Epoch)
+					assert.Equal(t, c.claim.Generation, h.Generation)
+					assert.Equal(t, before.Seq+1, r.Seq)
+					assert.Equal(t, r.Seq, h.Seq)
+					assert.True(t, p.renewed())
+					again := p.want(script.AnswerMine, call)
+					assert.Equal(t, r.Epoch, again.Epoch, "sent again")
+					assert.Zero(t, again.Before)
 				case script.AnswerMine:
 					ask()
-					if h := p.head(); r.Epoch != first || h.Epoch != first || h.Generation != 5 ||
-						!p.renewed() || r.Seq != before.Seq+1 || h.Seq != r.Seq {
-						t.Errorf("%+v, head %+v, lease %v", r, h, p.lease())
-					}
+					h := p.head()
+					assert.Equal(t, first, r.Epoch)
+					assert.Equal(t, first, h.Epoch)
+					assert.EqualValues(t, 5, h.Generation)
+					assert.True(t, p.renewed())
+					assert.Equal(t, before.Seq+1, r.Seq)
+					assert.Equal(t, r.Seq, h.Seq)
 				default:
 					p.unchanged(ask)
-					if p.renewed() {
-						t.Error("the lease was renewed")
-					}
-					if c.want == script.AnswerHeld && (r.Left <= 0 || r.Left > leaseTime/2) {
-						t.Errorf("left %v", r.Left)
-					}
+					assert.False(t, p.renewed(), "the lease was renewed")
+					assert.False(t, c.want == script.AnswerHeld &&
+						(r.Left <= 0 || r.Left > leaseTime/2), "left %v", r.Left)
 				}
 			})
 		}
@@ -130,15 +130,12 @@ func TestAcquireDropsOldBegins(t *testing.T) {
 		young := put(2, hold-time.Minute)
 		claim := script.NewAcquire(p.keys, p.self, script.Claim{Hold: hold})
 		p.want(script.AnswerMine, claim)
-		if got := p.begun(); len(got) != 2 {
-			t.Errorf("mine has dropped begins: %v", got)
-		}
+		assert.Len(t, p.begun(), 2, "mine has dropped begins")
 		p.lapse()
 		p.want(script.AnswerAcquired, claim)
-		if got, want := p.begun(),
-			map[string][]int64{young: {4}}; fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("run has %v, want %v", got, want)
-		}
+		got, want := p.begun(),
+			map[string][]int64{young: {4}}
+		assert.Equal(t, fmt.Sprint(want), fmt.Sprint(got))
 	})
 }
 
@@ -164,10 +161,9 @@ func TestAcquireGoesOn(t *testing.T) {
 			t.Helper()
 			ask := script.Ask{Epoch: p.self.Epoch, Foreign: true, Gen: p.head().Gen,
 				IDs: []int64{2, 4, 6}}
-			if r := p.want(script.AnswerFound,
-				script.NewAsk(p.keys, &ask)); !slices.Equal(r.Found, want) {
-				t.Errorf("found %v, want %v", r.Found, want)
-			}
+			r := p.want(script.AnswerFound,
+				script.NewAsk(p.keys, &ask))
+			assert.Equal(t, want, r.Found)
 		}
 		forget := func(want string) {
 			t.Helper()
@@ -177,18 +173,17 @@ func TestAcquireGoesOn(t *testing.T) {
 		for range 2 {
 			goOn()
 		}
-		if h := p.head(); h.Since != since || h.Epoch != p.self.Epoch {
-			t.Errorf("since %d, epoch %d; want %d and %d", h.Since, h.Epoch, since, p.self.Epoch)
-		}
+		h := p.head()
+		assert.Equal(t, since, h.Since)
+		assert.Equal(t, p.self.Epoch, h.Epoch)
 		p.begin(3, 2, 6)
 		find(4|8, 4, 4)
 		forget(script.AnswerInFlight)
 
 		p.self.Epoch--
 		goOn() // another came between
-		if h := p.head(); h.Since != h.Epoch {
-			t.Errorf("since %d, epoch %d", h.Since, h.Epoch)
-		}
+		h = p.head()
+		assert.Equal(t, h.Epoch, h.Since)
 		find(2*8, 0, 8)
 		forget(script.AnswerForgotten)
 	})
@@ -219,24 +214,21 @@ func TestRelease(t *testing.T) {
 				}
 				before := p.head()
 				r := p.want(c.want, call)
-				if h := p.head(); h.Seq != before.Seq+1 || r.Seq != h.Seq ||
-					h.Epoch != p.self.Epoch {
-					t.Errorf("was %+v, is %+v", before, h)
-				}
-				if got, want := p.begun(),
-					(map[string][]int64{left: {4}}); fmt.Sprint(got) != fmt.Sprint(want) {
-					t.Errorf("run has %v, want %v", got, want)
-				}
-				if p.lease() > 0 {
-					t.Error("it is still held")
-				}
+				h := p.head()
+				assert.Equal(t, before.Seq+1, h.Seq)
+				assert.Equal(t, h.Seq, r.Seq)
+				assert.Equal(t, p.self.Epoch, h.Epoch)
+				got, want := p.begun(),
+					(map[string][]int64{left: {4}})
+				assert.Equal(t, fmt.Sprint(want), fmt.Sprint(got))
+				assert.LessOrEqual(t, p.lease(), time.Duration(0), "it is still held")
 				p.want(script.AnswerReleased, call)
 				p.want(script.AnswerLapsed,
 					script.NewBatch(p.keys, p.self, &script.Batch{}))
 				old := p.self.Epoch
-				if r := p.acquire(); r.Before != old || r.Epoch <= old {
-					t.Errorf("acquired %+v after epoch %d", r, old)
-				}
+				r = p.acquire()
+				assert.Equal(t, r.Before, old)
+				assert.Greater(t, r.Epoch, old)
 			})
 		}
 	})
@@ -248,30 +240,32 @@ func TestRemap(t *testing.T) {
 		p.want(script.AnswerAmnesia,
 			script.NewRemap(p.keys,
 				script.Remap{MapVersion: 3, Span: time.Hour, Lost: true}))
-		if h := p.head(); h != nil {
-			t.Fatalf("made %+v", h)
-		}
+		require.Nil(t, p.head())
 		r := p.remap(script.Remap{MapVersion: 3, Bear: true})
-		if h := p.head(); h.MapVersion != 3 || h.SharedUntil != 0 ||
-			h.Epoch != uint64(r.Now/time.Millisecond)*1024 || r.Epoch != h.Epoch || h.Lost {
-			t.Errorf("bore %+v, answered %+v", h, r)
-		}
+		h := p.head()
+		assert.EqualValues(t, 3, h.MapVersion)
+		assert.Zero(t, h.SharedUntil)
+		assert.Equal(t, uint64(r.Now/time.Millisecond)*1024, h.Epoch)
+		assert.Equal(t, h.Epoch, r.Epoch)
+		assert.False(t, h.Lost)
 		born := p.head().Epoch
 		r = p.remap(script.Remap{MapVersion: 4, Span: time.Hour, Bear: true})
-		if h := p.head(); h.MapVersion != 4 || h.SharedUntil != r.Now+time.Hour ||
-			r.SharedUntil != h.SharedUntil || h.Epoch != born {
-			t.Errorf("moved to %+v, answered %+v", h, r)
-		}
+		h = p.head()
+		assert.EqualValues(t, 4, h.MapVersion)
+		assert.Equal(t, r.Now+time.Hour, h.SharedUntil)
+		assert.Equal(t, h.SharedUntil, r.SharedUntil)
+		assert.Equal(t, born, h.Epoch)
 		until := r.SharedUntil
 		r = p.remap(script.Remap{MapVersion: 2, Span: time.Minute})
-		if h := p.head(); h.MapVersion != 4 || h.SharedUntil != until || r.MapVersion != 4 ||
-			r.SharedUntil != until {
-			t.Errorf("moved back to %+v, answered %+v", h, r)
-		}
-		if r := p.remap(script.Remap{Span: 2 * time.Hour}); r.SharedUntil != r.Now+
-			2*time.Hour || r.MapVersion != 4 {
-			t.Errorf("answered %+v", r)
-		}
+		h = p.head()
+		assert.EqualValues(t, 4, h.MapVersion, "moved back")
+		assert.Equal(t, until, h.SharedUntil)
+		assert.EqualValues(t, 4, r.MapVersion)
+		assert.Equal(t, until, r.SharedUntil)
+		r = p.remap(script.Remap{Span: 2 * time.Hour})
+		assert.Equal(t, r.Now+
+			2*time.Hour, r.SharedUntil)
+		assert.EqualValues(t, 4, r.MapVersion)
 	})
 }
 
@@ -284,27 +278,25 @@ func TestLost(t *testing.T) {
 		p.must(p.client.SRem(t.Context(), p.fresh(1), rawMembers(6)).Err())
 		p.remap(script.Remap{MapVersion: 1, Lost: true})
 		p.remap(script.Remap{MapVersion: 1, Span: time.Hour})
-		if h := p.head(); !h.Lost || h.Gens[p.g].Fresh != 3 {
-			t.Errorf("head %+v", h)
-		}
+		h := p.head()
+		assert.True(t, h.Lost, "head %+v", h)
+		assert.EqualValues(t, 3, h.Gens[p.g].Fresh)
 		p.unchanged(func() {
 			p.want(script.AnswerAmnesia,
 				script.NewRemap(p.keys, script.Remap{MapVersion: 1, Bear: true}))
 		})
 		p.markAs(script.AnswerShared, 1, 8) // what had begun is still marked
 		r := p.remap(script.Remap{MapVersion: 1, Bear: true, Span: 2 * time.Hour})
-		h := p.head()
-		if h.Lost || h.SharedUntil != r.Now+2*time.Hour ||
-			h.Gens[p.g] != (script.Gen{Newest: 1}) {
-			t.Errorf("head %+v", h)
-		}
+		h = p.head()
+		assert.False(t, h.Lost, "head %+v", h)
+		assert.Equal(t, r.Now+2*time.Hour, h.SharedUntil)
+		assert.Equal(t, script.Gen{Newest: 1}, h.Gens[p.g])
 		p.want(script.AnswerFolded, script.NewFold(p.keys, p.self, &script.Fold{
 			Fresh: p.fresh(1), Gen: p.g, N: 1, Count: 3, Last: true,
 			Buckets: []script.Fill{{Key: p.bucket(1), Members: []int64{2, 4, 8}}},
 		}))
-		if g := p.head().Gens[p.g]; g.Fresh+g.Kept > 3 {
-			t.Errorf("head counts %+v of 3", g)
-		}
+		g := p.head().Gens[p.g]
+		assert.LessOrEqual(t, g.Fresh+g.Kept, int64(3), "what head counts")
 		p.lapse()
 		p.acquire()
 	})
@@ -327,9 +319,9 @@ func TestClockBack(t *testing.T) {
 	p.acquire()
 	r := p.want(script.AnswerDone,
 		script.NewBatch(p.keys, p.self, p.turn(1, []int64{4}, nil)))
-	if r.Gen != p.g || r.Epoch != epoch+1 || r.Fence != fence+1 {
-		t.Errorf("answered %+v after epoch %d, fence %d, generation %d", r, epoch, fence, p.g)
-	}
+	assert.Equal(t, p.g, r.Gen)
+	assert.Equal(t, epoch+1, r.Epoch)
+	assert.Equal(t, fence+1, r.Fence)
 }
 
 // TestUnreadable prevents a partition of another version that is taken for empty.
@@ -357,14 +349,12 @@ func TestUnreadable(t *testing.T) {
 			for call, c := range calls {
 				r := p.runner.Run(t.Context(), []script.Call{c})[0]
 				// miniredis tells no type of error from within a script.
-				if r.Err == nil || !errors.Is(r.Err, script.ErrUnreadable) &&
-					(name == "version" || b.Name != "miniredis") {
-					t.Errorf("%s, %s: %+v", name, call, r)
-				}
+				assert.Error(t, r.Err, "%s, %s: %+v", name, call, r)
+				assert.False(t, !errors.Is(r.Err, script.ErrUnreadable) &&
+					(name == "version" || b.Name != "miniredis"), "%s, %s: %+v", name, call, r)
 			}
-			if b.Client.Exists(t.Context(), p.fresh(1)).Val() > 0 {
-				t.Errorf("%s: something was written", name)
-			}
+			assert.Zero(t, b.Client.Exists(t.Context(), p.fresh(1)).Val(),
+				"%s: something was written", name)
 		}
 	})
 }

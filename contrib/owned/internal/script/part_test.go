@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/internal/redistest"
@@ -56,18 +58,14 @@ func held(t *testing.T, b redistest.Backend, name string) *part {
 func (p *part) call(c script.Call) script.Reply {
 	p.t.Helper()
 	r := p.runner.Run(p.t.Context(), []script.Call{c})[0]
-	if r.Err != nil {
-		p.t.Fatalf("error: %v", r.Err)
-	}
+	require.NoError(p.t, r.Err)
 	return r
 }
 
 func (p *part) want(answer string, c script.Call) script.Reply {
 	p.t.Helper()
 	r := p.call(c)
-	if r.Answer != answer {
-		p.t.Fatalf("answered %+v, want %q", r, answer)
-	}
+	require.Equal(p.t, answer, r.Answer)
 	return r
 }
 
@@ -124,9 +122,7 @@ func (p *part) lapse() { p.must(p.client.Del(p.t.Context(), p.keys.Own).Err()) }
 
 func (p *part) must(err error) {
 	p.t.Helper()
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	require.NoError(p.t, err)
 }
 
 // head is what head holds.
@@ -175,9 +171,7 @@ func (p *part) members(key string) []int64 {
 
 func (p *part) wantMembers(key string, want ...int64) {
 	p.t.Helper()
-	if got := p.members(key); !slices.Equal(got, want) {
-		p.t.Errorf("%s has %v, want %v", key, got, want)
-	}
+	assert.Equal(p.t, want, p.members(key), key)
 }
 
 // lease is what the lease has left.
@@ -206,9 +200,7 @@ func (p *part) unchanged(f func(), sets ...string) {
 	p.t.Helper()
 	before := p.dump(sets...)
 	f()
-	if after := p.dump(sets...); after != before {
-		p.t.Errorf("was\n%s\nis\n%s", before, after)
-	}
+	assert.Equal(p.t, before, p.dump(sets...))
 }
 
 // each runs a story on every kind of Redis.

@@ -1,10 +1,12 @@
 package script_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/internal/redistest"
@@ -24,47 +26,40 @@ func TestReadOwnHead(t *testing.T) {
 		Gens: map[int64]script.Gen{6: {Newest: 1},
 			7: {Newest: 3, Folded: 2, Fresh: -9, Kept: 10}},
 	}
-	if err != nil || fmt.Sprint(*h) != fmt.Sprint(want) {
-		t.Errorf("read %+v, %v, want %+v", h, err, want)
-	}
-	if h, err := script.ReadHead(nil); h != nil || err != nil {
-		t.Errorf("no head is read as %+v, %v", h, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprint(want), fmt.Sprint(*h))
+	h, err = script.ReadHead(nil)
+	assert.Nil(t, h, "no head is read")
+	assert.NoError(t, err)
 	for name, value := range map[string]string{"version": "2", "epoch": "x", "g": "",
 		"new:7": "1.5", "fresh:x": "1"} {
 		old := fields[name]
 		fields[name] = value
-		if h, err := script.ReadHead(fields); !errors.Is(err, script.ErrUnreadable) {
-			t.Errorf("%s %q is read as %+v, %v", name, value, h, err)
-		}
+		_, err := script.ReadHead(fields)
+		assert.ErrorIs(t, err, script.ErrUnreadable, "%s %q is read", name, value)
 		if fields[name] = old; old == "" {
 			delete(fields, name)
 		}
 	}
 	delete(fields, "version")
-	if _, err := script.ReadHead(fields); !errors.Is(err, script.ErrUnreadable) {
-		t.Errorf("no version: %v", err)
-	}
+	_, err = script.ReadHead(fields)
+	assert.ErrorIs(t, err, script.ErrUnreadable, "no version")
 }
 
 func TestReadOwnRun(t *testing.T) {
 	run, err := script.ReadRun(map[string]string{"9:1": script.Blob(1000, 4, -6),
 		"12:0": script.Blob(2000)})
-	if want := "[{12:0 12 2s []} {9:1 9 1s [4 -6]}]"; err != nil || fmt.Sprint(run) != want {
-		t.Errorf("read %v, %v, want %s", run, err, want)
-	}
+	want := "[{12:0 12 2s []} {9:1 9 1s [4 -6]}]"
+	require.NoError(t, err)
+	assert.Equal(t, want, fmt.Sprint(run))
 	for _, name := range []string{"9", ":1", "x:1", "-9:1"} {
-		if run, err := script.ReadRun(
-			map[string]string{name: script.Blob(1)}); !errors.Is(err,
-			script.ErrUnreadable) {
-			t.Errorf("%q is read as %v, %v", name, run, err)
-		}
+		_, err := script.ReadRun(
+			map[string]string{name: script.Blob(1)})
+		assert.ErrorIs(t, err, script.ErrUnreadable, "%q is read", name)
 	}
 	for _, blob := range []string{"", "1234567", "123456789"} {
-		if run, err := script.ReadRun(map[string]string{"9:1": blob}); !errors.Is(err,
-			script.ErrUnreadable) {
-			t.Errorf("%q is read as %v, %v", blob, run, err)
-		}
+		_, err := script.ReadRun(map[string]string{"9:1": blob})
+		assert.ErrorIs(t, err, script.ErrUnreadable, "%q is read", blob)
 	}
 }
 
@@ -75,10 +70,9 @@ func FuzzReadOwn(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, value, field, blob string) {
 		_, _ = script.ReadHead(map[string]string{"version": "1", name: value})
 		_, _ = script.ReadRun(map[string]string{field: blob})
-		if members, err := script.ReadMembers(blob); err == nil &&
-			rawMembers(members...) != blob {
-			t.Errorf("%q is read as %v", blob, members)
-		}
+		members, err := script.ReadMembers(blob)
+		assert.False(t, err == nil &&
+			rawMembers(members...) != blob, "%q is read as %v", blob, members)
 	})
 }
 
@@ -114,9 +108,7 @@ func TestOddReplies(t *testing.T) {
 			r := runner.Run(t.Context(),
 				[]script.Call{script.NewRemap(script.Keys{Head: "h"},
 					script.Remap{})})[0]
-			if r.Err == nil {
-				t.Errorf("no error: %+v", r)
-			}
+			assert.Error(t, r.Err, "no error")
 		})
 	}
 }

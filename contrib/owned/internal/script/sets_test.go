@@ -2,9 +2,10 @@ package script_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/internal/redistest"
@@ -30,9 +31,7 @@ func TestFold(t *testing.T) {
 		} {
 			for range 2 { // sent again
 				p.want(script.AnswerFolded, script.NewFold(p.keys, p.self, c.fold))
-				if g := p.head().Gens[p.g]; g != c.want {
-					t.Errorf("last %t: head has %+v, want %+v", c.fold.Last, g, c.want)
-				}
+				assert.Equal(t, c.want, p.head().Gens[p.g])
 			}
 		}
 		p.wantMembers(p.fresh(1))
@@ -48,10 +47,9 @@ func TestFold(t *testing.T) {
 		second := &script.Fold{Fresh: p.fresh(2), Gen: p.g, N: 2, Count: 2, Last: true,
 			Buckets: []script.Fill{{Key: p.bucket(1), Members: []int64{2, 8}}}}
 		p.want(script.AnswerFolded, script.NewFold(p.keys, p.self, second))
-		if g, want := p.head().Gens[p.g],
-			(script.Gen{Newest: 2, Folded: 2, Kept: 5}); g != want {
-			t.Errorf("head has %+v, want %+v", g, want)
-		}
+		g, want := p.head().Gens[p.g],
+			(script.Gen{Newest: 2, Folded: 2, Kept: 5})
+		assert.Equal(t, want, g)
 		p.wantMembers(p.bucket(1), 2, 2, 7, 8) // 2 was in both sets, and is counted so
 	})
 }
@@ -105,10 +103,9 @@ func TestFoldRefuses(t *testing.T) {
 		f := &script.Fold{Fresh: p.fresh(2), Gen: p.g, N: 2, Count: 1, Last: true,
 			Buckets: []script.Fill{{Key: p.bucket(1), Members: []int64{4}}}}
 		p.unchanged(func() {
-			if r := p.runner.Run(t.Context(),
-				[]script.Call{script.NewFold(p.keys, p.self, f)})[0]; r.Err == nil {
-				t.Errorf("a set that was not the oldest: %+v", r)
-			}
+			r := p.runner.Run(t.Context(),
+				[]script.Call{script.NewFold(p.keys, p.self, f)})[0]
+			assert.Error(t, r.Err, "a set that was not the oldest")
 		}, p.fresh(2), p.bucket(1))
 	})
 }
@@ -224,18 +221,15 @@ func TestForgetTakesBeginsOfTheDead(t *testing.T) {
 		forget := &script.Forget{ID: 2, Gen: p.head().Gen, Token: p.self.Token}
 		p.want(script.AnswerForgotten, script.NewForget(p.keys, forget))
 		want := map[string][]int64{dead: {0x0200000000000000, 4}, lives: {2, 6}}
-		if got := p.begun(); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s and %s were of the dead; run has %v, want %v", dead, alone, got, want)
-		}
-		if got := p.client.HGet(t.Context(), p.keys.Run, dead).Val()[:8]; got != at {
-			t.Errorf("it began at %x, and now at %x", at, got)
-		}
+		got := p.begun()
+		assert.Equal(t, fmt.Sprint(want), fmt.Sprint(got), "the run: %s and %s were of the dead",
+			dead, alone)
+		assert.Equal(t, at, p.client.HGet(t.Context(), p.keys.Run, dead).Val()[:8],
+			"the time of the begin")
 		p.lapse()
 		p.want(script.AnswerForgotten, script.NewForget(p.keys, forget))
 		want[lives] = []int64{6}
-		if got := p.begun(); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("nobody lives, and run has %v, want %v", got, want)
-		}
+		assert.Equal(t, fmt.Sprint(want), fmt.Sprint(p.begun()), "the run when nobody lives")
 	})
 }
 
@@ -250,28 +244,22 @@ func (p *part) wantForgotten(f *script.Forget, found, raises, begun bool) {
 		}
 		r := p.want(script.AnswerForgotten, script.NewForget(p.keys, f))
 		h := p.head()
-		if r.Found[0].Done() != (found && again == 0) || r.Forgets != before.Forgets+1+again ||
-			h.Forgets != r.Forgets {
-			p.t.Errorf("answered %+v, head %+v", r, h)
-		}
-		if h.Epoch != r.Epoch || (h.Epoch > asked) != raises {
-			p.t.Errorf("the epoch was %d, is %d, answered %d", asked, h.Epoch, r.Epoch)
-		}
+		assert.Equal(p.t, found && again == 0, r.Found[0].Done())
+		assert.Equal(p.t, before.Forgets+1+again, r.Forgets)
+		assert.Equal(p.t, r.Forgets, h.Forgets)
+		assert.Equal(p.t, r.Epoch, h.Epoch, "the epoch")
+		assert.Equal(p.t, raises, h.Epoch > asked)
 	}
 	for _, key := range []string{p.fresh(2), p.bucket(1)} {
-		if slices.Contains(p.members(key), f.ID) {
-			p.t.Errorf("%s still has it", key)
-		}
+		assert.NotContains(p.t, p.members(key), f.ID, "%s still has it", key)
 	}
 	h := p.head()
-	if g := h.Gens[p.g]; g.Fresh != int64(len(p.members(p.fresh(2)))) ||
-		g.Kept != int64(len(p.members(p.bucket(1)))) {
-		p.t.Errorf("head counts %+v, there are %v and %v", g, p.members(p.fresh(2)),
-			p.members(p.bucket(1)))
-	}
-	if got := p.members(p.fresh(2)); !slices.Contains(got, 3) || !slices.Contains(got, 7) {
-		p.t.Errorf("touches were forgotten: %v", got)
-	}
+	g := h.Gens[p.g]
+	assert.Equal(p.t, int64(len(p.members(p.fresh(2)))), g.Fresh, "what head counts")
+	assert.Equal(p.t, int64(len(p.members(p.bucket(1)))), g.Kept)
+	got := p.members(p.fresh(2))
+	assert.Contains(p.t, got, int64(3), "touches were forgotten")
+	assert.Contains(p.t, got, int64(7))
 }
 
 // TestSetsEnd prevents a set that stays for ever: one that a forget has emptied loses
@@ -284,9 +272,9 @@ func TestSetsEnd(t *testing.T) {
 			t.Helper()
 			at := p.client.PExpireTime(t.Context(), key).Val()
 			// miniredis keeps what is left of it, and its clock runs on
-			if diff := at - end(g); diff.Abs() > 100*time.Millisecond {
-				t.Errorf("%s ends at %v, want %v", key, at, end(g))
-			}
+			diff := at - end(g)
+			assert.LessOrEqual(t, diff.Abs(), 100*time.Millisecond, "%s ends at %v, want %v", key,
+				at, end(g))
 		}
 		forget := func(newest uint64, fresh, buckets []script.Set) {
 			t.Helper()
@@ -344,24 +332,19 @@ func TestGenerationsOver(t *testing.T) {
 		p.want(script.AnswerAcquired,
 			script.NewAcquire(p.keys, p.self, script.Claim{Hold: hold}))
 		p.self.Epoch = p.head().Epoch
-		if r := p.want(script.AnswerEdge,
-			script.NewBatch(p.keys, p.self, p.turn(1, []int64{2}, nil))); r.Gen != p.g+1 {
-			t.Errorf("told %d at %d", r.Gen, p.g+1)
-		}
+		r := p.want(script.AnswerEdge,
+			script.NewBatch(p.keys, p.self, p.turn(1, []int64{2}, nil)))
+		assert.Equal(t, p.g+1, r.Gen)
 		p.g++
 		p.mark(1, p.g*2)
 		_, counted := p.head().Gens[first]
 		there := client.Exists(t.Context(), p.set("f", first, 2), p.set("b", first, 1)).Val() > 0
-		if counted != there {
-			t.Errorf("%d slices later: counted %t, there %t", p.g-first, counted, there)
-		}
-		if g, want := p.head().Gens[p.g], (script.Gen{Newest: 1, Fresh: 1}); g != want {
-			t.Errorf("head has %+v, want %+v", g, want)
-		}
+		assert.Equal(t, there, counted, "%d slices later: counted next to there", p.g-first)
+		g, want := p.head().Gens[p.g], (script.Gen{Newest: 1, Fresh: 1})
+		assert.Equal(t, want, g)
 	}
-	if client.Exists(t.Context(), p.set("f", first, 2)).Val() > 0 {
-		t.Error("the first generation never ended")
-	}
+	assert.Zero(t, client.Exists(t.Context(), p.set("f", first, 2)).Val(),
+		"the first generation never ended")
 	// What comes late for it makes nothing anew.
 	late := &script.Fold{Fresh: p.set("f", first, 2), Gen: first, N: 2, Count: 0,
 		Last: true}
@@ -384,11 +367,7 @@ func TestForgetIsAligned(t *testing.T) {
 					Buckets: []script.Set{{Key: p.bucket(1), Gen: p.g}}}))
 		}
 		p.wantMembers(p.bucket(1), 0x0102030405060708, 0x0902030405060708)
-		if left := p.client.PTTL(t.Context(), p.bucket(1)).Val(); left <= 0 {
-			t.Errorf("the bucket ends in %v", left)
-		}
-		if kept := p.head().Gens[p.g].Kept; kept != -2 {
-			t.Errorf("head counts %d", kept)
-		}
+		assert.Positive(t, p.client.PTTL(t.Context(), p.bucket(1)).Val(), "the bucket ends")
+		assert.EqualValues(t, -2, p.head().Gens[p.g].Kept, "what head counts")
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
@@ -40,9 +42,8 @@ func (w *walk) acquireOp(self *script.Owner) op {
 	return op{"acquire", script.NewAcquire(w.keys, asked, c),
 		func(now time.Duration) script.Reply { return w.m.acquire(asked, c, now) },
 		func(r script.Reply) {
-			if r.Answer == script.AnswerAcquired && r.Epoch <= w.epoch {
-				w.t.Errorf("epoch %d after %d", r.Epoch, w.epoch)
-			}
+			assert.False(w.t, r.Answer == script.AnswerAcquired && r.Epoch <= w.epoch,
+				"epoch %d after %d", r.Epoch, w.epoch)
 			if r.Answer == script.AnswerAcquired || r.Answer == script.AnswerMine {
 				self.Epoch, self.Seq, w.epoch = r.Epoch, r.Seq, max(w.epoch, r.Epoch)
 			}
@@ -101,9 +102,7 @@ func (w *walk) turned(self *script.Owner, sent script.Owner,
 	default:
 		return
 	}
-	if r.Fence <= w.fence {
-		w.t.Errorf("fence %d after %d", r.Fence, w.fence)
-	}
+	assert.Greater(w.t, r.Fence, w.fence)
 	w.fence = r.Fence
 	if sent.Epoch == self.Epoch && w.IntN(2) == 0 {
 		self.Seq = max(self.Seq, r.Seq)
@@ -127,9 +126,9 @@ func (w *walk) turned(self *script.Owner, sent script.Owner,
 		if r.Answer != script.AnswerDone {
 			break
 		}
-		if got, ok := stored[b.Name]; !ok || script.Blob(got...) != b.Blob {
-			w.t.Errorf("begin %s is not on record", b.Name)
-		}
+		got, ok := stored[b.Name]
+		assert.True(w.t, ok, "begin %s is not on record", b.Name)
+		assert.Equal(w.t, b.Blob, script.Blob(got...), "begin %s is not on record", b.Name)
 	}
 }
 
@@ -242,14 +241,11 @@ func (w *walk) forgetOp() op {
 			if r.Answer == script.AnswerForgotten {
 				delete(w.kept, f.ID)
 				for key, s := range w.m.sets {
-					if s.members[f.ID] {
-						w.t.Errorf("%d is forgotten, and in %s", f.ID, key)
-					}
+					assert.False(w.t, s.members[f.ID], "%d is forgotten, and in %s", f.ID, key)
 				}
 				for key, b := range w.m.buckets {
-					if slices.Contains(b.members, f.ID) {
-						w.t.Errorf("%d is forgotten, and in %s", f.ID, key)
-					}
+					assert.NotContains(w.t, b.members, f.ID, "%d is forgotten, and in %s", f.ID,
+						key)
 				}
 			}
 		}}

@@ -3,13 +3,14 @@ package script_test
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/internal/redistest"
@@ -32,14 +33,13 @@ func TestWalk(t *testing.T) {
 			}
 			for n := 0; n < steps || w.advance != nil && w.missing() != "" && n < 5*steps; n++ {
 				w.step()
-				if t.Failed() {
-					t.Fatalf("seed %d, after\n%v", w.seed, w.log[max(0, len(w.log)-12):])
-				}
+				require.False(t, t.Failed(), "seed %d, after\n%v", w.seed,
+					w.log[max(0, len(w.log)-12):])
 			}
 			t.Logf("seed %d: %v", w.seed, w.answers)
-			if missing := w.missing(); w.advance != nil && missing != "" {
-				t.Errorf("seed %d: never met: %s", w.seed, missing)
-			}
+			missing := w.missing()
+			assert.False(t, w.advance != nil && missing != "", "seed %d: never met: %s", w.seed,
+				missing)
 		})
 	}
 }
@@ -140,9 +140,7 @@ func (w *walk) step() {
 	if diff := want.Left - r.Left; diff >= -2*time.Millisecond && diff < time.Minute {
 		want.Left = r.Left
 	}
-	if fmt.Sprintf("%+v", r) != fmt.Sprintf("%+v", want) {
-		w.t.Errorf("%s answered\n%+v, want\n%+v", o.name, r, want)
-	}
+	assert.Equal(w.t, fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", r), "%s answered", o.name)
 	if o.after != nil {
 		o.after(r)
 	}
@@ -200,20 +198,15 @@ func (w *walk) compare(now time.Duration) {
 	_, _ = pipe.Exec(ctx) // own may be absent: all are looked at
 	state, err := script.ReadHead(head.Val())
 	w.must(err)
-	if got, want := fmt.Sprintf("%+v", state), fmt.Sprintf("%+v", w.m.head); got != want {
-		w.t.Errorf("head is\n%s, want\n%s", got, want)
-	}
+	got, want := fmt.Sprintf("%+v", state), fmt.Sprintf("%+v", w.m.head)
+	assert.Equal(w.t, want, got)
 	begun := make(map[string]string)
 	for name, b := range w.m.run {
 		begun[name] = string(binary.BigEndian.AppendUint64(nil, uint64(b.at.Milliseconds()))) +
 			b.blob
 	}
-	if got := run.Val(); !maps.Equal(got, begun) {
-		w.t.Errorf("run is %q, want %q", got, begun)
-	}
-	if got := own.Val(); got != w.m.own {
-		w.t.Errorf("own is %q, want %q", got, w.m.own)
-	}
+	assert.Equal(w.t, begun, run.Val())
+	assert.Equal(w.t, w.m.own, own.Val())
 	for key, cmd := range sets {
 		var want []string
 		for m := range w.m.sets[key].members {
@@ -222,19 +215,14 @@ func (w *walk) compare(now time.Duration) {
 		got := cmd.Val()
 		slices.Sort(want)
 		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			w.t.Errorf("at %v, %s has %q, want %q, until %v", now, key, got, want,
-				w.m.sets[key].ends)
-		}
+		assert.ElementsMatch(w.t, want, got, "at %v, %s", now, key)
 		if len(want) == 0 {
 			delete(w.seen, key)
 		}
 	}
 	for key, cmd := range buckets {
 		b := w.m.buckets[key]
-		if got := cmd.Val(); got != rawMembers(b.members...) {
-			w.t.Errorf("at %v, %s has %q, want %v, until %v", now, key, got, b.members, b.ends)
-		}
+		assert.Equal(w.t, rawMembers(b.members...), cmd.Val(), "at %v, %s", now, key)
 		if len(b.members) == 0 {
 			delete(w.seenBuckets, key)
 		}
@@ -266,15 +254,15 @@ func (w *walk) invariants(r script.Reply) {
 				kept++
 			}
 		}
-		if of.Fresh+of.Kept > fresh+kept || !w.m.bore && (of.Fresh != fresh || of.Kept != kept) {
-			w.t.Errorf("head counts %+v of generation %d, there are %d and %d", of, g, fresh, kept)
-		}
+		assert.LessOrEqual(w.t, of.Fresh+of.Kept, fresh+kept, "what head counts")
+		assert.False(w.t, !w.m.bore && (of.Fresh != fresh || of.Kept != kept),
+			"head counts %+v of generation %d, there are %d and %d", of, g, fresh, kept)
 	}
 	for member, gens := range w.kept {
 		for g := range gens {
-			if in, live := listed[g]; live && !in[member] {
-				w.t.Errorf("member %d of generation %d is in no set that head names", member, g)
-			}
+			in, live := listed[g]
+			assert.False(w.t, live && !in[member],
+				"member %d of generation %d is in no set that head names", member, g)
 		}
 	}
 }
