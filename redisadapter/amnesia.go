@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/preflight"
 )
 
 // ErrAmnesia: the server has lost claims or records, or may have. A claim is Unknown
@@ -27,8 +28,8 @@ const (
 	// Options.AmnesiaFor is over or an operator calls [Acknowledge]. New accepts a server
 	// that may evict keys only with it: see Options.AllowEviction.
 	FailClosed
-	// RunAndFlag grants claims and reports each batch of them: Findings with
-	// CodeFlagged, and Health.Flagged.
+	// RunAndFlag grants claims and reports each batch of them: in a finding with the code
+	// flagged_claims, and in Health.Flagged.
 	RunAndFlag
 	// SecondStore asks Options.Second about each claim before it is granted.
 	SecondStore
@@ -79,7 +80,7 @@ type guard struct {
 	window     time.Duration
 	suspectFor time.Duration
 	second     Second
-	report     func(Finding)
+	report     func(preflight.Finding)
 
 	view    atomic.Pointer[view]
 	suspect atomic.Pointer[time.Time] // until when; nil: not
@@ -228,11 +229,12 @@ func (g *guard) adopt(now time.Time, sights []sight, fresh int) {
 	switch {
 	case next.lost() && (!before.lost() || fresh > 0 && time.Since(g.reported) > remarkAfter):
 		g.reported = time.Now()
-		g.report(finding(CodeAmnesia, "",
+		g.report(advices.Finding(codeAmnesia, "",
 			"of %d canaries %d are missing or changed; claims follow %s for %v",
 			len(sights), fresh, g.policy, time.Until(next.until).Round(time.Second)))
 	case !next.lost() && before != nil && !before.until.IsZero():
-		g.report(finding(CodeRecovered, "", "the loss is acknowledged, or %v ago", g.window))
+		g.report(advices.Finding(codeRecovered, "", "the loss is acknowledged, or %v ago",
+			g.window))
 	}
 }
 

@@ -14,22 +14,23 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
 // heard collects findings.
 type heard struct {
 	mu   sync.Mutex
-	list []redisadapter.Finding
+	list []preflight.Finding
 }
 
-func (h *heard) add(f redisadapter.Finding) {
+func (h *heard) add(f preflight.Finding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.list = append(h.list, f)
 }
 
-func (h *heard) count(code redisadapter.Code) (n int) {
+func (h *heard) count(code string) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range h.list {
@@ -138,7 +139,7 @@ func TestNoCanary(t *testing.T) {
 			}
 		}
 		wantOutcome(t, store, 1, dedup.Acquired)
-		if h.count(redisadapter.CodeAmnesia) > 0 || store.Health().Amnesia {
+		if h.count("amnesia") > 0 || store.Health().Amnesia {
 			t.Errorf("amnesia on a healthy server: %v", h.list)
 		}
 	})
@@ -187,7 +188,7 @@ func TestCanaryMissing(t *testing.T) {
 		wantOutcome(t, other, 1, dedup.Duplicate)
 		late, _ := reopen(t, b.Client, opts)
 		wantAmnesia(t, late, 4)
-		if n := h.count(redisadapter.CodeAmnesia); n != 1 || !store.Health().Amnesia ||
+		if n := h.count("amnesia"); n != 1 || !store.Health().Amnesia ||
 			store.Health().Remaining < 59*time.Minute {
 			t.Errorf("%d findings, health %+v", n, store.Health())
 		}
@@ -198,7 +199,7 @@ func TestCanaryMissing(t *testing.T) {
 				return claimOne(t, s, 4).Outcome != dedup.Unknown
 			})
 		}
-		if h.count(redisadapter.CodeRecovered) != 1 || store.Health().Amnesia {
+		if h.count("recovered") != 1 || store.Health().Amnesia {
 			t.Errorf("after the acknowledgement: %v, %+v", h.list, store.Health())
 		}
 	})
@@ -337,8 +338,8 @@ func TestRunAndFlag(t *testing.T) {
 	for n := range 3 {
 		wantOutcome(t, store, 10+n, dedup.Acquired)
 	}
-	if store.Health().Flagged != 3 || h.count(redisadapter.CodeFlagged) != 3 ||
-		h.count(redisadapter.CodeAmnesia) != 1 {
+	if store.Health().Flagged != 3 || h.count("flagged_claims") != 3 ||
+		h.count("amnesia") != 1 {
 		t.Errorf("after: %+v, %v", store.Health(), h.list)
 	}
 }
@@ -441,10 +442,10 @@ func TestIdentity(t *testing.T) {
 			default:
 				wantOutcome(t, store, 2, dedup.Acquired)
 			}
-			if got := h.count(redisadapter.CodeSuspect) > 0; got != c.suspect {
+			if got := h.count("suspect") > 0; got != c.suspect {
 				t.Errorf("findings %v", h.list)
 			}
-			if got := h.count(redisadapter.CodeAmnesia) > 0; got != c.lost {
+			if got := h.count("amnesia") > 0; got != c.lost {
 				t.Errorf("findings %v", h.list)
 			}
 			if c.lost {

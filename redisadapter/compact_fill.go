@@ -38,7 +38,7 @@ func (w *watcher) checkFill(ctx context.Context) {
 	}
 	full := mean > fillLimit
 	if full && !w.full {
-		w.s.guard.report(finding(CodeFullBuckets, "",
+		w.s.guard.report(advices.Finding(codeFullBuckets, "",
 			"%d sampled buckets under %q hold %d members or more on average; they are made for %d",
 			sampled, w.s.opts.Prefix, mean, keysPerBucket))
 	}

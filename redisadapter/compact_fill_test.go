@@ -34,7 +34,7 @@ func TestFullBucketsAreFound(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- store.Watch(ctx, 5*time.Millisecond) }()
-	eventually(t, "the finding", func() bool { return h.count(redisadapter.CodeFullBuckets) == 1 })
+	eventually(t, "the finding", func() bool { return h.count("full_buckets") == 1 })
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 }
@@ -46,19 +46,19 @@ func TestFullBucketsAreReportedOnce(t *testing.T) {
 	store, client, h := filled(t, 3*redisadapter.KeysPerBucket) // 341 keys a bucket
 	look := redisadapter.LooksAtBuckets(store)
 	look(t.Context())
-	assert.Zero(t, h.count(redisadapter.CodeFullBuckets))
+	assert.Zero(t, h.count("full_buckets"))
 
 	large := redisadapter.Bucket(store, newID(1), client.Time(t.Context()).Val())
 	for n := range 100 {
 		require.NoError(t, client.SAdd(t.Context(), large, n).Err())
 	}
 	look(t.Context())
-	assert.Zero(t, h.count(redisadapter.CodeFullBuckets), "one bucket is larger")
+	assert.Zero(t, h.count("full_buckets"), "one bucket is larger")
 
 	season(t, store, 50_000)
 	look(t.Context())
 	look(t.Context())
-	assert.Equal(t, 1, h.count(redisadapter.CodeFullBuckets))
+	assert.Equal(t, 1, h.count("full_buckets"))
 
 	for n := range 64 { // every bucket is that of one of them
 		bucket := redisadapter.Bucket(store, newID(n), client.Time(t.Context()).Val())
@@ -68,7 +68,7 @@ func TestFullBucketsAreReportedOnce(t *testing.T) {
 	season(t, store, 70_000)
 	season(t, store, 60_000)
 	look(t.Context())
-	assert.Equal(t, 2, h.count(redisadapter.CodeFullBuckets))
+	assert.Equal(t, 2, h.count("full_buckets"))
 }
 
 // TestBucketsOfTheLastGenerationAreSampled: it is the one that is complete.
@@ -82,5 +82,5 @@ func TestBucketsOfTheLastGenerationAreSampled(t *testing.T) {
 	require.Equal(t, dedup.Acquired,
 		store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0].Outcome)
 	redisadapter.LooksAtBuckets(store)(t.Context())
-	assert.Equal(t, 1, h.count(redisadapter.CodeFullBuckets))
+	assert.Equal(t, 1, h.count("full_buckets"))
 }

@@ -79,7 +79,7 @@
 // So its clock must be slewed and not stepped. A step ahead ends leases whose owners are at
 // work, which then have a second effect, and forgets what had less than that to live. After
 // a step back a key whose owner died stays in flight for as much longer. [Store.Watch]
-// reports steps ([CodeClock]).
+// reports steps (clock_jump).
 //
 // # When Redis loses data, or is away
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -79,7 +80,7 @@ func evicted(t *testing.T, client *redis.Client) (n uint64) {
 func TestNewRefusesEviction(t *testing.T) {
 	client := small(t, "allkeys-lru")
 	open := func(opts redisadapter.Options) error {
-		opts.OnFinding = func(redisadapter.Finding) {}
+		opts.OnFinding = func(preflight.Finding) {}
 		_, err := redisadapter.New(t.Context(), client, opts)
 		return err
 	}
@@ -88,7 +89,7 @@ func TestNewRefusesEviction(t *testing.T) {
 	var refused *redisadapter.RefusedError
 	err := open(redisadapter.Options{})
 	require.ErrorAs(t, err, &refused)
-	assert.Equal(t, []redisadapter.Code{redisadapter.CodeEvictionPolicy}, codes(refused.Findings))
+	assert.Equal(t, []string{"eviction_policy"}, codes(refused.Findings))
 	for _, part := range []string{
 		"allkeys-lru", "16777216", "maxmemory-policy noeviction", "CONFIG SET", "ElastiCache",
 		"parameter group", "MemoryDB",
@@ -126,7 +127,7 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 			opts := redisadapter.Options{
 				Amnesia: c.amnesia, AmnesiaFor: time.Hour,
 				AllowEviction: c.amnesia == redisadapter.GuardOff,
-				OnFinding:     func(redisadapter.Finding) {},
+				OnFinding:     func(preflight.Finding) {},
 			}
 			require.NoError(t, redisadapter.Boot(t.Context(), client, opts))
 			store, err := redisadapter.New(t.Context(), client, opts)
@@ -180,8 +181,8 @@ func TestEvictionBeforeTheStart(t *testing.T) {
 	fill()
 	next, h := reopen(t, client, failClosed)
 	wantAmnesia(t, next, 3)
-	assert.NotZero(t, h.count(redisadapter.CodeAmnesia))
-	assert.Equal(t, 1, h.count(redisadapter.CodeEvicted)-1, "Preflight's and the guard's")
+	assert.NotZero(t, h.count("amnesia"))
+	assert.Equal(t, 1, h.count("evicted_keys")-1, "Preflight's and the guard's")
 
 	require.NoError(t, redisadapter.Acknowledge(t.Context(), client, failClosed))
 	last, _ := reopen(t, client, failClosed)
@@ -197,7 +198,7 @@ func TestPolicyOfARunningServer(t *testing.T) {
 	closed, _ := guarded(t, client, failClosed)
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
 	eventually(t, "it is reported", func() bool {
-		return h.count(redisadapter.CodeEvictionPolicy) == 1
+		return h.count("eviction_policy") == 1
 	})
 	wantOutcome(t, plain, 1, dedup.Acquired)
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory", "2500kb").Err())
@@ -227,7 +228,7 @@ func TestGuardNeedsInfo(t *testing.T) {
 	h := &heard{}
 	_, err := redisadapter.New(ctx, few, redisadapter.Options{OnFinding: h.add})
 	require.NoError(t, err)
-	assert.Equal(t, []redisadapter.Code{redisadapter.CodeNotLearned}, codes(h.list))
+	assert.Equal(t, []string{"not_learned"}, codes(h.list))
 	found, err := redisadapter.Preflight(ctx, few)
 	require.NoError(t, err)
 	require.Len(t, found, 1)

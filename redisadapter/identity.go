@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/preflight"
 )
 
 // servers are the masters that have been seen, by run id. A run id lasts as long as the
@@ -47,7 +49,7 @@ func (g *guard) dialled() bool { return connections(g.client) != g.conns.Load() 
 
 // lookDue reports whether the servers must be asked again before claims are granted: each
 // time while one of them may evict keys, so that no claim is granted after an eviction that
-// is not accounted for, and otherwise every DefaultWatch, because an operator may change the
+// is not accounted for, and otherwise every defaultWatch, because an operator may change the
 // policy of a running server. That look is made by the call that wins claims, and not by a
 // goroutine: New starts none, and nobody would stop it.
 func (g *guard) lookDue() bool {
@@ -55,7 +57,7 @@ func (g *guard) lookDue() bool {
 		return true
 	}
 	last := g.looked.Load()
-	if last != nil && time.Since(*last) < DefaultWatch {
+	if last != nil && time.Since(*last) < defaultWatch {
 		return false
 	}
 	now := time.Now()
@@ -107,7 +109,8 @@ func (g *guard) meet(ctx context.Context, heard map[string]info, conns uint64) e
 
 // compareServers returns what is new about servers, and whether they have lost keys that
 // the guard does not know of.
-func (g *guard) compareServers(heard map[string]info, conns uint64) (found []Finding, lost bool) {
+func (g *guard) compareServers(heard map[string]info,
+	conns uint64) (found []preflight.Finding, lost bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	first := g.known.runs == nil
@@ -128,13 +131,13 @@ func (g *guard) compareServers(heard map[string]info, conns uint64) (found []Fin
 			g.known.runs[run] = is
 		}
 		if !first && (!seen || is.replication != i["master_replid"]) {
-			found = append(found, finding(CodeSuspect, addr,
+			found = append(found, advices.Finding(codeSuspect, addr,
 				"run id %s, replication id %s have not been seen before", run, i["master_replid"]))
 			g.known.owed = g.known.owed || !seen && forgetful(i, time.Since(g.known.asked))
 		}
 		is.replication = i["master_replid"]
 		if evicted > is.reported {
-			found = append(found, finding(CodeEvicted,
+			found = append(found, advices.Finding(codeEvicted,
 				addr, "%d keys have been evicted since the last look", evicted-is.reported))
 			is.reported = evicted
 		}
@@ -142,12 +145,14 @@ func (g *guard) compareServers(heard map[string]info, conns uint64) (found []Fin
 	}
 	g.evicts.Store(evicts)
 	g.known.asked = time.Now()
-	if slices.ContainsFunc(found, func(f Finding) bool { return f.Code == CodeSuspect }) {
+	if slices.ContainsFunc(found, isSuspect) {
 		g.beSuspicious()
 	}
 	g.conns.Store(conns)
 	return found, lost || g.known.owed
 }
+
+func isSuspect(f preflight.Finding) bool { return f.Code == codeSuspect }
 
 // newServer is the state of a server that was not seen before. What it has evicted by then
 // counts if it may have been ours: of the first servers, what the guard's record does not

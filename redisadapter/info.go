@@ -3,6 +3,7 @@ package redisadapter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,6 +55,18 @@ func askInfo(ctx context.Context, client redis.UniversalClient) (info, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	return fields, nil
+}
+
+// serverInfo is askInfo of a server that may refuse INFO: it then has the field infoError alone.
+func serverInfo(ctx context.Context, client redis.UniversalClient, addr string) (info, error) {
+	fields, err := askInfo(ctx, client)
+	if infoRefused(err) {
+		return info{infoError: err.Error()}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
 	}
 	return fields, nil
 }

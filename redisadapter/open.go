@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/preflight"
 )
 
 // New returns a Store over client, after having looked at the server: it must answer, be
@@ -111,7 +112,7 @@ func (s *Store) join(ctx context.Context) error {
 type inspection struct {
 	embedded bool
 	servers  []info
-	findings []Finding
+	findings []preflight.Finding
 	err      error
 }
 
@@ -162,14 +163,7 @@ func inspectServer(ctx context.Context, client redis.UniversalClient, addr strin
 		}
 		return nil, fmt.Errorf("redisadapter: Redis at %s cannot be reached%s: %w", addr, hint, err)
 	}
-	fields, err := askInfo(ctx, client)
-	if infoRefused(err) {
-		return info{infoError: err.Error()}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
-	}
-	return fields, nil
+	return serverInfo(ctx, client, addr)
 }
 
 // address is what the client was told to connect to.

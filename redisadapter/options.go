@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/preflight"
 )
 
 // DefaultPrefix begins the name of every key, unless Options.Prefix says otherwise.
@@ -72,7 +73,7 @@ type Options struct {
 	Strict bool
 	// OnFinding hears what New, Watch and the amnesia guard find; it must not block and
 	// may be called by several goroutines. Default: findings are logged through slog.
-	OnFinding func(Finding)
+	OnFinding func(preflight.Finding)
 
 	// Amnesia says what happens to claims when the server has lost data. Anything but
 	// GuardOff needs a canary (see [Boot]) and INFO, and costs one GET per server and batch

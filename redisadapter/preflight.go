@@ -1,11 +1,9 @@
 package redisadapter
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,7 +11,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/internal/advice"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/preflight"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 //
 // The error says that a server could not be asked; the findings are then those of the others. One
 // round trip per server, at the same time, and a new connection to a server that Sentinels name.
-func Preflight(ctx context.Context, client redis.UniversalClient) ([]Finding, error) {
+func Preflight(ctx context.Context, client redis.UniversalClient) ([]preflight.Finding, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
 	}
@@ -44,12 +44,9 @@ func Preflight(ctx context.Context, client redis.UniversalClient) ([]Finding, er
 	findings := checkClient(client)
 	_, err := eachServer(ctx, client,
 		func(ctx context.Context, addr string, node redis.UniversalClient) error {
-			fields, err := askInfo(ctx, node)
-			if infoRefused(err) {
-				fields, err = info{infoError: err.Error()}, nil
-			}
+			fields, err := serverInfo(ctx, node, addr)
 			if err != nil {
-				return fmt.Errorf("redisadapter: INFO of Redis at %s: %w", addr, err)
+				return err
 			}
 			found := checkServer(ctx, addr, node, fields)
 			mu.Lock()
@@ -59,48 +56,46 @@ func Preflight(ctx context.Context, client redis.UniversalClient) ([]Finding, er
 		})
 	mu.Lock() // go-redis waits for all its visits, but the race detector wants to know
 	defer mu.Unlock()
-	slices.SortStableFunc(findings, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(b.Severity, a.Severity), strings.Compare(a.Server, b.Server))
-	})
+	advice.Sort(findings)
 	return findings, err
 }
 
 // checkClient looks at the settings of the client.
-func checkClient(client redis.UniversalClient) []Finding {
+func checkClient(client redis.UniversalClient) []preflight.Finding {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
 		return nil
 	}
-	var found []Finding
+	r := advice.Report{Table: advices}
 	opts := cluster.Options()
 	if opts.ReadOnly || opts.RouteByLatency || opts.RouteRandomly {
-		found = append(found, finding(CodeReplicaReads,
-			"", "ReadOnly is %t, RouteByLatency %t, RouteRandomly %t",
-			opts.ReadOnly, opts.RouteByLatency, opts.RouteRandomly))
+		r.Add(codeReplicaReads, "ReadOnly is %t, RouteByLatency %t, RouteRandomly %t",
+			opts.ReadOnly, opts.RouteByLatency, opts.RouteRandomly)
 	}
 	if opts.ClusterStateReloadInterval > maxReload {
-		found = append(found, finding(CodeClusterReload, "", "ClusterStateReloadInterval is %v",
-			opts.ClusterStateReloadInterval))
+		r.Add(codeClusterReload, "ClusterStateReloadInterval is %v",
+			opts.ClusterStateReloadInterval)
 	}
-	return found
+	return r.Findings
 }
 
 // checkServer looks at one server, and at the way to it.
-func checkServer(ctx context.Context, addr string, node redis.UniversalClient, i info) []Finding {
+func checkServer(ctx context.Context, addr string, node redis.UniversalClient,
+	i info) []preflight.Finding {
 	if i.embedded() {
 		return nil
 	}
-	addr = destination(ctx, addr, node)
-	var found []Finding
-	for _, check := range []func(string, info) []Finding{checkLearned, checkKind, checkMemory,
-		checkPersistence, checkReplicas} {
-		found = append(found, check(addr, i)...)
-	}
+	r := &advice.Report{Table: advices, Server: destination(ctx, addr, node)}
+	checkLearned(r, i)
+	checkKind(r, i)
+	checkMemory(r, i)
+	checkPersistence(r, i)
+	checkReplicas(r, i)
 	if c, ok := node.(*redis.Client); ok && c.Options().TLSConfig == nil &&
-		c.Options().Network != "unix" && remote(addr) {
-		found = append(found, finding(CodePlaintext, addr, "the connection is not encrypted"))
+		c.Options().Network != "unix" && remote(r.Server) {
+		r.Add(codePlaintext, "the connection is not encrypted")
 	}
-	return found
+	return r.Findings
 }
 
 // byName is what go-redis calls the address of a client that asks Sentinels for one.
@@ -134,31 +129,29 @@ func remote(addr string) bool {
 }
 
 // checkLearned looks at what the server does not say of itself.
-func checkLearned(addr string, i info) (found []Finding) {
+func checkLearned(r *advice.Report, i info) {
 	if why, refused := i[infoError]; refused {
-		return append(found, finding(CodeNotLearned, addr, "INFO is refused: %s", why))
+		r.Add(codeNotLearned, "INFO is refused: %s", why)
+		return
 	}
 	if names := i.missing(); len(names) > 0 {
-		found = append(found, finding(CodeNotLearned, addr, "INFO does not say %s",
-			strings.Join(names, ", ")))
+		r.Add(codeNotLearned, "INFO does not say %s",
+			strings.Join(names, ", "))
 	}
-	return found
 }
 
 // checkKind looks at version, role and readiness.
-func checkKind(addr string, i info) (found []Finding) {
+func checkKind(r *advice.Report, i info) {
 	if problem := versionProblem(i); problem != "" {
-		found = append(found, finding(CodeVersion, addr, "%s", problem))
+		r.Add(codeVersion, "%s", problem)
 	}
 	if role := i["role"]; role == "slave" || role == "replica" {
-		found = append(found, finding(CodeRole, addr,
-			"its role is %s, its master %s:%s, the link %s",
-			role, i["master_host"], i["master_port"], i["master_link_status"]))
+		r.Add(codeRole, "its role is %s, its master %s:%s, the link %s",
+			role, i["master_host"], i["master_port"], i["master_link_status"])
 	}
 	if i["loading"] == "1" || i["async_loading"] == "1" {
-		found = append(found, finding(CodeLoading, addr, "it is reading its data set"))
+		r.Add(codeLoading, "it is reading its data set")
 	}
-	return found
 }
 
 // versionProblem says what is wrong with the version, or nothing: about a server that does
@@ -174,7 +167,7 @@ func versionProblem(i info) string {
 	return ""
 }
 
-// atLeast compares the first two numbers of a version. What is no version is older.
+// atLeast compares the first two numbers of a version. A text that is not a version is older.
 func atLeast(version string, major, minor int) bool {
 	first, rest, _ := strings.Cut(version, ".")
 	second, _, _ := strings.Cut(rest, ".")
@@ -187,53 +180,46 @@ func atLeast(version string, major, minor int) bool {
 }
 
 // checkMemory looks at what happens, or has happened, when memory is full.
-func checkMemory(addr string, i info) (found []Finding) {
+func checkMemory(r *advice.Report, i info) {
 	limit, known := i.count("maxmemory")
 	if policy := i["maxmemory_policy"]; policy != "" && policy != "noeviction" {
 		switch {
 		case known && limit > 0:
-			found = append(found, finding(CodeEvictionPolicy, addr,
-				"maxmemory-policy is %s, maxmemory %d bytes", policy, limit))
+			r.Add(codeEvictionPolicy, "maxmemory-policy is %s, maxmemory %d bytes", policy, limit)
 		case known:
-			found = append(found, finding(CodeEvictionUnlimited, addr,
-				"maxmemory-policy is %s, and maxmemory 0", policy))
+			r.Add(codeEvictionUnlimited, "maxmemory-policy is %s, and maxmemory 0", policy)
 		}
 	}
 	if n, _ := i.count("evicted_keys"); n > 0 {
-		found = append(found, finding(CodeEvicted, addr,
-			"%d keys have been evicted since it was started", n))
+		r.Add(codeEvicted, "%d keys have been evicted since it was started", n)
 	}
 	switch used, _ := i.count("used_memory"); {
 	case known && limit == 0:
-		found = append(found, finding(CodeNoMaxMemory, addr, "maxmemory is 0"))
+		r.Add(codeNoMaxMemory, "maxmemory is 0")
 	case known && used > limit/100*nearLimit:
-		found = append(found, finding(CodeMemory, addr, "%d of %d bytes are used", used, limit))
+		r.Add(codeMemory, "%d of %d bytes are used", used, limit)
 	}
-	return found
 }
 
 // checkPersistence looks at what a restart leaves. INFO does not say whether snapshots
 // are configured; they would leave the state of minutes ago.
-func checkPersistence(addr string, i info) (found []Finding) {
+func checkPersistence(r *advice.Report, i info) {
 	replicas, _ := i.count("connected_slaves")
 	switch {
 	case i["aof_enabled"] == "0" && replicas > 0:
-		found = append(found, finding(CodeRestartWipes,
-			addr, "appendonly is no, and %d replicas follow", replicas))
+		r.Add(codeRestartWipes, "appendonly is no, and %d replicas follow", replicas)
 	case i["aof_enabled"] == "0":
-		found = append(found, finding(CodeNoPersistence, addr, "appendonly is no"))
+		r.Add(codeNoPersistence, "appendonly is no")
 	}
 	if status := i["aof_last_write_status"]; i["aof_enabled"] == "1" && status != "" &&
 		status != "ok" {
-		found = append(found, finding(CodeAppendFailed,
-			addr, "the last write to the append-only file was %q", status))
+		r.Add(codeAppendFailed, "the last write to the append-only file was %q", status)
 	}
-	return found
 }
 
 // checkReplicas looks at the replicas that a master knows, in lines such as
 // "slave0:ip=10.0.0.1,port=6379,state=online,offset=1,lag=0".
-func checkReplicas(addr string, i info) (found []Finding) {
+func checkReplicas(r *advice.Report, i info) {
 	count, _ := i.count("connected_slaves")
 	for n := range min(count, 64) {
 		line := i[fmt.Sprintf("slave%d", n)]
@@ -247,10 +233,8 @@ func checkReplicas(addr string, i info) (found []Finding) {
 		}
 		lag, err := strconv.Atoi(link["lag"])
 		if link["state"] != "online" || err != nil || lag > maxLag {
-			found = append(found, finding(CodeReplicaLink,
-				addr, "replica %s:%s is %s, last heard of %s s ago",
-				link["ip"], link["port"], link["state"], link["lag"]))
+			r.Add(codeReplicaLink, "replica %s:%s is %s, last heard of %s s ago",
+				link["ip"], link["port"], link["state"], link["lag"])
 		}
 	}
-	return found
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -56,8 +57,8 @@ func infoServer(t *testing.T, reply func() string) *redis.Options {
 	})
 }
 
-func codes(findings []redisadapter.Finding) []redisadapter.Code {
-	out := []redisadapter.Code{}
+func codes(findings []preflight.Finding) []string {
+	out := []string{}
 	for _, f := range findings {
 		out = append(out, f.Code)
 	}
@@ -72,8 +73,8 @@ func TestPreflight(t *testing.T) {
 		"master_link_status": "up"}
 	for name, c := range map[string]struct {
 		fields      fields
-		want        redisadapter.Code
-		severity    redisadapter.Severity
+		want        string
+		severity    preflight.Severity
 		lax, strict bool // refused
 		detail      string
 	}{
@@ -82,50 +83,50 @@ func TestPreflight(t *testing.T) {
 		"valkey": {fields{"redis_version": "7.2.4", "server_name": "valkey",
 			"valkey_version": "8.1.0"}, "", 0, false, false, ""},
 		"allkeys-lru": {fields{"maxmemory_policy": "allkeys-lru"},
-			redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "allkeys-lru"},
+			"eviction_policy", preflight.Critical, true, true, "allkeys-lru"},
 		"volatile-ttl": {fields{"maxmemory_policy": "volatile-ttl"},
-			redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "volatile-ttl"},
+			"eviction_policy", preflight.Critical, true, true, "volatile-ttl"},
 		"volatile-lru": {fields{"maxmemory_policy": "volatile-lru"},
-			redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "volatile-lru"},
+			"eviction_policy", preflight.Critical, true, true, "volatile-lru"},
 		"a policy to come": {fields{"maxmemory_policy": "allkeys-lrm"},
-			redisadapter.CodeEvictionPolicy, redisadapter.Critical, true, true, "allkeys-lrm"},
+			"eviction_policy", preflight.Critical, true, true, "allkeys-lrm"},
 		"and no limit": {fields{"maxmemory_policy": "allkeys-lru", "maxmemory": "0"},
-			redisadapter.CodeEvictionUnlimited, redisadapter.Warning, false, false, "allkeys-lru"},
-		"policy is not said": {fields{"maxmemory_policy": ""}, redisadapter.CodeNotLearned,
-			redisadapter.Warning, false, false, "maxmemory_policy"},
+			"eviction_policy_unlimited", preflight.Warning, false, false, "allkeys-lru"},
+		"policy is not said": {fields{"maxmemory_policy": ""}, "not_learned",
+			preflight.Warning, false, false, "maxmemory_policy"},
 		"limit is not said": {fields{"maxmemory_policy": "allkeys-lru", "maxmemory": ""},
-			redisadapter.CodeNotLearned, redisadapter.Warning, false, false, "maxmemory"},
-		"version is not said": {fields{"redis_version": ""}, redisadapter.CodeNotLearned,
-			redisadapter.Warning, false, false, "redis_version"},
-		"no persistence": {fields{"aof_enabled": "0"}, redisadapter.CodeNoPersistence,
-			redisadapter.Warning, false, true, "appendonly"},
+			"not_learned", preflight.Warning, false, false, "maxmemory"},
+		"version is not said": {fields{"redis_version": ""}, "not_learned",
+			preflight.Warning, false, false, "redis_version"},
+		"no persistence": {fields{"aof_enabled": "0"}, "no_persistence",
+			preflight.Warning, false, true, "appendonly"},
 		"and replicas": {fields{"aof_enabled": "0", "connected_slaves": "2"},
-			redisadapter.CodeRestartWipes, redisadapter.Critical, false, true, "2 replicas"},
+			"no_persistence_with_replicas", preflight.Critical, false, true, "2 replicas"},
 		"append fails": {fields{"aof_last_write_status": "err"},
-			redisadapter.CodeAppendFailed, redisadapter.Warning, false, true, "err"},
-		"redis 6": {fields{"redis_version": "6.2.14"}, redisadapter.CodeVersion,
-			redisadapter.Critical, true, true, "6.2.14"},
+			"append_failed", preflight.Warning, false, true, "err"},
+		"redis 6": {fields{"redis_version": "6.2.14"}, "version",
+			preflight.Critical, true, true, "6.2.14"},
 		"valkey 7.1": {fields{"redis_version": "7.2.4", "server_name": "valkey",
-			"valkey_version": "7.1.9"}, redisadapter.CodeVersion, redisadapter.Critical, true,
+			"valkey_version": "7.1.9"}, "version", preflight.Critical, true,
 			true, "Valkey"},
-		"replica": {replica, redisadapter.CodeRole, redisadapter.Critical, true,
+		"replica": {replica, "replica_role", preflight.Critical, true,
 			true, "10.0.0.1:6379"},
-		"replica, new name": {fields{"role": "replica"}, redisadapter.CodeRole,
-			redisadapter.Critical, true, true, "replica"},
-		"loading": {fields{"loading": "1"}, redisadapter.CodeLoading,
-			redisadapter.Critical, false, true, "reading"},
-		"no maxmemory": {fields{"maxmemory": "0"}, redisadapter.CodeNoMaxMemory,
-			redisadapter.Note, false, false, "0"},
-		"nearly full": {fields{"used_memory": "910000"}, redisadapter.CodeMemory,
-			redisadapter.Warning, false, false, "910000"},
-		"has evicted": {fields{"evicted_keys": "7"}, redisadapter.CodeEvicted,
-			redisadapter.Warning, false, true, "7 keys"},
+		"replica, new name": {fields{"role": "replica"}, "replica_role",
+			preflight.Critical, true, true, "replica"},
+		"loading": {fields{"loading": "1"}, "loading",
+			preflight.Critical, false, true, "reading"},
+		"no maxmemory": {fields{"maxmemory": "0"}, "no_maxmemory",
+			preflight.Note, false, false, "0"},
+		"nearly full": {fields{"used_memory": "910000"}, "memory_near_limit",
+			preflight.Warning, false, false, "910000"},
+		"has evicted": {fields{"evicted_keys": "7"}, "evicted_keys",
+			preflight.Warning, false, true, "7 keys"},
 		"replica is syncing": {fields{"connected_slaves": "1",
 			"slave0": "ip=10.0.0.2,port=6379,state=wait_bgsave,offset=0,lag=0"},
-			redisadapter.CodeReplicaLink, redisadapter.Warning, false, false, "wait_bgsave"},
+			"replica_link", preflight.Warning, false, false, "wait_bgsave"},
 		"replica lags": {fields{"connected_slaves": "1",
 			"slave0": "ip=10.0.0.2,port=6379,state=online,offset=0,lag=60"},
-			redisadapter.CodeReplicaLink, redisadapter.Warning, false, false, "60 s"},
+			"replica_link", preflight.Warning, false, false, "60 s"},
 		"replica is well": {fields{"connected_slaves": "1",
 			"slave0": "ip=10.0.0.2,port=6379,state=online,offset=9,lag=1"}, "", 0, false,
 			false, ""},
@@ -137,12 +138,12 @@ func TestPreflight(t *testing.T) {
 			}))
 			found, err := redisadapter.Preflight(t.Context(), client)
 			must(t, err)
-			want := []redisadapter.Code{}
+			want := []string{}
 			if c.want != "" {
 				want = append(want, c.want)
 			}
-			if c.want == redisadapter.CodeEvictionUnlimited {
-				want = append(want, redisadapter.CodeNoMaxMemory)
+			if c.want == "eviction_policy_unlimited" {
+				want = append(want, "no_maxmemory")
 				// it is the row "no maxmemory"
 				found[1].Detail, found[1].Severity = c.detail, c.severity
 			}
@@ -156,9 +157,9 @@ func TestPreflight(t *testing.T) {
 				}
 			}
 			for strict, refused := range map[bool]bool{false: c.lax, true: c.strict} {
-				var heard []redisadapter.Finding
+				var heard []preflight.Finding
 				_, err := redisadapter.New(t.Context(), client, redisadapter.Options{
-					Strict: strict, OnFinding: func(f redisadapter.Finding) {
+					Strict: strict, OnFinding: func(f preflight.Finding) {
 						heard = append(heard, f)
 					},
 				})
@@ -194,7 +195,7 @@ func TestPreflightPlaintext(t *testing.T) {
 			client := redistest.Client(t, &opts)
 			found, err := redisadapter.Preflight(t.Context(), client)
 			must(t, err)
-			if got := slices.Contains(codes(found), redisadapter.CodePlaintext); got != plaintext ||
+			if got := slices.Contains(codes(found), "plaintext"); got != plaintext ||
 				len(found) > 1 {
 				t.Errorf("found %v", found)
 			}
@@ -254,7 +255,7 @@ func TestPreflightBySentinel(t *testing.T) {
 			t.Cleanup(func() { must(t, client.Close()) })
 			found, err := redisadapter.Preflight(t.Context(), client)
 			must(t, err)
-			if got := slices.Contains(codes(found), redisadapter.CodePlaintext); got != plaintext ||
+			if got := slices.Contains(codes(found), "plaintext"); got != plaintext ||
 				plaintext && found[0].Server != master+":6379" {
 				t.Errorf("found %v", found)
 			}
@@ -272,14 +273,14 @@ func TestPreflightOfClusterClient(t *testing.T) {
 	addrs := servertest.RedisCluster(t)
 	for name, c := range map[string]struct {
 		opts redis.ClusterOptions
-		want redisadapter.Code
+		want string
 	}{
 		"good":    {redis.ClusterOptions{ClusterStateReloadInterval: time.Second}, ""},
-		"default": {redis.ClusterOptions{}, redisadapter.CodeClusterReload},
+		"default": {redis.ClusterOptions{}, "cluster_reload_interval"},
 		"read-only": {redis.ClusterOptions{ClusterStateReloadInterval: time.Second,
-			ReadOnly: true}, redisadapter.CodeReplicaReads},
+			ReadOnly: true}, "replica_reads"},
 		"by latency": {redis.ClusterOptions{ClusterStateReloadInterval: time.Second,
-			RouteByLatency: true}, redisadapter.CodeReplicaReads},
+			RouteByLatency: true}, "replica_reads"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.opts.Addrs = addrs
@@ -288,10 +289,10 @@ func TestPreflightOfClusterClient(t *testing.T) {
 			found, err := redisadapter.Preflight(t.Context(), client)
 			must(t, err)
 			masters := 0
-			var of []redisadapter.Code
+			var of []string
 			for _, f := range found {
 				switch f.Code {
-				case redisadapter.CodeNoMaxMemory:
+				case "no_maxmemory":
 					masters++
 				default:
 					of = append(of, f.Code)
@@ -303,13 +304,13 @@ func TestPreflightOfClusterClient(t *testing.T) {
 			var refused *redisadapter.RefusedError
 			_, err = redisadapter.New(t.Context(), client, redisadapter.Options{
 				Prefix: servertest.Prefix(t), AllowEviction: true,
-				OnFinding: func(redisadapter.Finding) {},
+				OnFinding: func(preflight.Finding) {},
 			})
-			if errors.As(err, &refused) != (c.want == redisadapter.CodeReplicaReads) {
+			if errors.As(err, &refused) != (c.want == "replica_reads") {
 				t.Errorf("New: %v", err)
 			}
 			if c.want == "" && len(of) > 0 ||
-				c.want != "" && !slices.Equal(of, []redisadapter.Code{c.want}) {
+				c.want != "" && !slices.Equal(of, []string{c.want}) {
 				t.Errorf("found %v, want %q", of, c.want)
 			}
 		})
@@ -339,30 +340,30 @@ func TestPreflightOfServers(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisPair)
 	primary := redistest.Client(t, &redis.Options{Addr: server.Addrs[0]})
 	replica := redistest.Client(t, &redis.Options{Addr: server.Addrs[1]})
-	want := func(client *redis.Client, want ...redisadapter.Code) {
+	want := func(client *redis.Client, want ...string) {
 		t.Helper()
 		found, err := redisadapter.Preflight(t.Context(), client)
 		must(t, err)
-		found = slices.DeleteFunc(found, func(f redisadapter.Finding) bool {
-			return f.Code == redisadapter.CodeNoMaxMemory
+		found = slices.DeleteFunc(found, func(f preflight.Finding) bool {
+			return f.Code == "no_maxmemory"
 		})
 		if !slices.Equal(codes(found), want) {
 			t.Errorf("found %v, want %v", found, want)
 		}
 	}
 	want(primary)
-	want(replica, redisadapter.CodeRole)
+	want(replica, "replica_role")
 	if _, err := redisadapter.New(t.Context(), replica, redisadapter.Options{}); err == nil {
 		t.Error("New takes a replica")
 	}
 	must(t, primary.ConfigSet(t.Context(), "appendonly", "no").Err())
-	want(primary, redisadapter.CodeRestartWipes)
+	want(primary, "no_persistence_with_replicas")
 	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-random",
 		"allkeys-lfu"} {
 		must(t, primary.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
 		must(t, primary.ConfigSet(t.Context(), "maxmemory", "0").Err())
-		want(primary, redisadapter.CodeRestartWipes, redisadapter.CodeEvictionUnlimited)
+		want(primary, "no_persistence_with_replicas", "eviction_policy_unlimited")
 		must(t, primary.ConfigSet(t.Context(), "maxmemory", "1gb").Err())
-		want(primary, redisadapter.CodeEvictionPolicy, redisadapter.CodeRestartWipes)
+		want(primary, "eviction_policy", "no_persistence_with_replicas")
 	}
 }

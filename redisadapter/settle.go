@@ -61,7 +61,8 @@ func (s *Store) judge(ctx context.Context, t *trip, granted []int, why error) (b
 	switch s.guard.policy {
 	case RunAndFlag:
 		s.guard.flagged.Add(uint64(len(granted)))
-		s.guard.report(finding(CodeFlagged, "", "%d claims are granted: %v", len(granted), why))
+		s.guard.report(advices.Finding(codeFlagged, "", "%d claims are granted: %v", len(granted),
+			why))
 		return nil
 	case SecondStore:
 		return s.askSecond(ctx, t, granted, why)

@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// DefaultWatch is how often [Store.Watch] looks by default, on average: what happens
-	// is noticed within a second.
-	DefaultWatch = 400 * time.Millisecond
+	// defaultWatch is how often [Store.Watch] looks by default, on average: an event is noticed
+	// within a second.
+	defaultWatch = 400 * time.Millisecond
 
 	// watchCap is how rarely a server that is down is asked.
 	watchCap = 5 * time.Second
 	// clockMargin is by how much a server's clock may move against ours between two
-	// looks, beside the time that the look took.
+	// looks, in addition to the time that the look took.
 	clockMargin = 500 * time.Millisecond
 )
 
 // Watch looks at the server, or at every master of a Cluster, until ctx ends, and then returns the
-// cause. Run it in a goroutine of your own: New starts none. It reports through Options.OnFinding,
-// once per event: evictions, memory running out, another or a restarted server, a master that
-// became a replica, a clock that jumped, a server that does not answer, a policy that evicts,
-// buckets that outgrow what they are made for. With Options.Amnesia it also reads all canaries, so
-// that a loss is noticed while no claims are made. Claims need no watcher: they look themselves
-// before they are granted.
+// cause. Run it in a goroutine of your own: New starts none. It reports each event once, through
+// Options.OnFinding: evictions, memory that runs out, another or a restarted server, a master that
+// became a replica, and a clock that jumped. It also reports a server that does not answer, a
+// policy that evicts, and buckets that outgrow what they are made for. With Options.Amnesia it also
+// reads all canaries, so that a loss is noticed while no claims are made. Claims need no watcher:
+// they look themselves before they are granted.
 //
-// Each look is one INFO per server and one GET per canary (64 on a Cluster, in one
-// pipeline per master), and once a minute, in the layout Compact, a sample of 16
-// buckets in two generations, and happens every so often, with jitter; zero means
-// [DefaultWatch]. While a server does not answer, looks become rarer, up to every five
-// seconds. One watcher per process is enough; two do no harm.
+// Every is the mean time between two looks, with jitter; zero means 400 ms. A look is one INFO per
+// server and one GET per canary (64 on a Cluster, in one pipeline per master). In the layout
+// Compact it is also, once a minute, a sample of 16 buckets in two generations. While a server does
+// not answer, looks become rarer, up to every five seconds. One watcher per process is enough; two
+// do no harm.
 func (s *Store) Watch(ctx context.Context, every time.Duration) error {
 	if ctx == nil {
 		return input("Context", "is nil")
@@ -44,7 +44,7 @@ func (s *Store) Watch(ctx context.Context, every time.Duration) error {
 		return input("every", "is negative")
 	}
 	if every == 0 {
-		every = DefaultWatch
+		every = defaultWatch
 	}
 	w := &watcher{s: s, every: every, began: time.Now(), last: make(map[string]observed)}
 	failures := 0
@@ -93,7 +93,7 @@ func (w *watcher) pause(failures int) time.Duration {
 
 func (w *watcher) failed(err error, before int) {
 	if before == 0 {
-		w.s.guard.report(finding(CodeUnreachable, address(w.s.guard.client), "%v", err))
+		w.s.guard.report(advices.Finding(codeUnreachable, address(w.s.guard.client), "%v", err))
 	}
 }
 
@@ -153,8 +153,8 @@ func (w *watcher) checkCanaries(ctx context.Context, seen map[string]info) {
 	for addr := range seen {
 		is := w.last[addr]
 		if !held[addr] && !is.bare && !is.replica {
-			g.report(finding(CodeNoCanary, addr, "none of the %d canaries lies in its slots",
-				len(g.keys)))
+			g.report(advices.Finding(codeNoCanary, addr,
+				"none of the %d canaries lies in its slots", len(g.keys)))
 		}
 		is.bare = !held[addr]
 		w.last[addr] = is
@@ -183,19 +183,21 @@ func (w *watcher) compare(addr string, a asked) {
 	is := w.observe(a)
 	is.bare = was.bare
 	if known && is.evicts && !was.evicts {
-		report(finding(CodeEvictionPolicy, addr, "maxmemory-policy is %s now, and maxmemory %s",
-			a.fields["maxmemory_policy"], a.fields["maxmemory"]))
+		report(advices.Finding(codeEvictionPolicy, addr,
+			"maxmemory-policy is %s now, and maxmemory %s", a.fields["maxmemory_policy"],
+			a.fields["maxmemory"]))
 	}
 	if is.short && !was.short {
-		report(finding(CodeMemory, addr, "%s of %s bytes are used", a.fields["used_memory"],
+		report(advices.Finding(codeMemory, addr, "%s of %s bytes are used", a.fields["used_memory"],
 			a.fields["maxmemory"]))
 	}
 	if is.replica && !was.replica {
-		report(finding(CodeRole, addr, "its role is %s now", a.fields["role"]))
+		report(advices.Finding(codeRole, addr, "its role is %s now", a.fields["role"]))
 	}
 	jump := is.clock - was.clock
 	if known && was.timed && is.timed && jump.Abs() > clockMargin+was.took+is.took {
-		report(finding(CodeClock, addr, "its clock has jumped by %v", jump.Round(time.Millisecond)))
+		report(advices.Finding(codeClock, addr, "its clock has jumped by %v",
+			jump.Round(time.Millisecond)))
 	}
 	w.last[addr] = is
 }

@@ -27,14 +27,14 @@ func TestWatchAfterAFailover(t *testing.T) {
 	eventually(t, "a failover", func() bool {
 		return replica.Do(ctx, "CLUSTER", "FAILOVER").Err() == nil
 	})
-	eventually(t, "it is noticed", func() bool { return h.count(redisadapter.CodeSuspect) > 0 })
+	eventually(t, "it is noticed", func() bool { return h.count("suspect") > 0 })
 	begin := time.Now()
 	eventually(t, "the client's picture is new", func() bool {
 		return time.Since(begin) > 2*time.Second
 	})
 	cancel()
 	<-done
-	if h.count(redisadapter.CodeNoCanary) > 0 || h.count(redisadapter.CodeAmnesia) > 0 {
+	if h.count("canary_not_everywhere") > 0 || h.count("amnesia") > 0 {
 		t.Errorf("findings %v", h.list)
 	}
 }

@@ -18,16 +18,16 @@ import (
 func TestWatchTells(t *testing.T) {
 	for name, c := range map[string]struct {
 		then map[string]string
-		want redisadapter.Code
+		want string
 	}{
-		"evictions": {map[string]string{"evicted_keys": "5"}, redisadapter.CodeEvicted},
-		"memory":    {map[string]string{"used_memory": "950000"}, redisadapter.CodeMemory},
+		"evictions": {map[string]string{"evicted_keys": "5"}, "evicted_keys"},
+		"memory":    {map[string]string{"used_memory": "950000"}, "memory_near_limit"},
 		"policy": {map[string]string{"maxmemory_policy": "allkeys-lru"},
-			redisadapter.CodeEvictionPolicy},
-		"role":           {map[string]string{"role": "slave"}, redisadapter.CodeRole},
-		"another":        {map[string]string{"run_id": "r9"}, redisadapter.CodeSuspect},
-		"clock ahead":    {map[string]string{"ahead": "5s"}, redisadapter.CodeClock},
-		"clock behind":   {map[string]string{"ahead": "-5s"}, redisadapter.CodeClock},
+			"eviction_policy"},
+		"role":           {map[string]string{"role": "slave"}, "replica_role"},
+		"another":        {map[string]string{"run_id": "r9"}, "suspect"},
+		"clock ahead":    {map[string]string{"ahead": "5s"}, "clock_jump"},
+		"clock behind":   {map[string]string{"ahead": "-5s"}, "clock_jump"},
 		"clock a little": {map[string]string{"ahead": "50ms"}, ""},
 		"late answer":    {map[string]string{"late": "1200ms"}, ""},
 		"nothing":        {nil, ""},
@@ -110,20 +110,20 @@ func TestWatchOfAnotherServer(t *testing.T) {
 			store, err := redisadapter.New(t.Context(),
 				client, redisadapter.Options{OnFinding: h.add})
 			must(t, err)
-			before := h.count(redisadapter.CodeEvicted) // by New
+			before := h.count("evicted_keys") // by New
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error, 1)
 			go func() { done <- store.Watch(ctx, 5*time.Millisecond) }()
 			eventually(t, "some rounds", func() bool { return rounds.Load() > 3 })
 			turned.Store(true)
 			eventually(t, "the other server", func() bool {
-				return h.count(redisadapter.CodeSuspect) == 1
+				return h.count("suspect") == 1
 			})
 			now := rounds.Load()
 			eventually(t, "some more", func() bool { return rounds.Load() > now+3 })
 			cancel()
 			<-done
-			if got := h.count(redisadapter.CodeEvicted) > before; got != c.lost {
+			if got := h.count("evicted_keys") > before; got != c.lost {
 				t.Errorf("findings %v", h.list)
 			}
 		})
@@ -162,7 +162,7 @@ func TestWatchBacksOff(t *testing.T) {
 	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	if h.count(redisadapter.CodeUnreachable) != 1 {
+	if h.count("unreachable") != 1 {
 		t.Errorf("findings %v", h.list)
 	}
 }

@@ -1,15 +1,15 @@
 package sqladapter
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
+	"github.com/onceward/onceward/internal/advice"
 	"github.com/onceward/onceward/internal/sqlname"
+	"github.com/onceward/onceward/preflight"
 )
 
 // PreflightConfig says what [Preflight] looks at. Dialect is required.
@@ -31,72 +31,70 @@ type PreflightConfig struct {
 // It sees what a fresh session has. Not seen are what a pool in between (PgBouncer) does, disks
 // that lie about what they have written, and standbys that lag. The error says that something
 // could not be asked; the findings are then what was seen before. Some ten round trips.
-func Preflight(ctx context.Context, db *sql.DB, cfg PreflightConfig) ([]Finding, error) {
-	check, err := preflights(ctx, db, cfg)
-	if err != nil {
+func Preflight(ctx context.Context, db *sql.DB,
+	cfg PreflightConfig) ([]preflight.Finding, error) {
+	if err := cfg.check(ctx, db); err != nil {
 		return nil, err
 	}
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sqladapter: preflight: %w", err)
 	}
-	p := &preflight{conn: conn, db: db, cfg: cfg}
-	err = check(ctx, p)
+	in := &inspection{Report: advice.Report{Table: advices}, conn: conn, db: db, cfg: cfg}
+	err = in.look(ctx)
 	if closed := conn.Close(); err == nil {
 		err = closed
 	}
-	for i := range p.found {
-		p.found[i].Server = p.server
-	}
-	slices.SortStableFunc(p.found, func(a, b Finding) int {
-		return cmp.Compare(b.Severity, a.Severity)
-	})
+	advice.Sort(in.Findings)
 	if err != nil {
-		return p.found, fmt.Errorf("sqladapter: preflight: %w", err)
+		return in.Findings, fmt.Errorf("sqladapter: preflight: %w", err)
 	}
-	return p.found, nil
+	return in.Findings, nil
 }
 
-func preflights(ctx context.Context, db *sql.DB,
-	cfg PreflightConfig) (func(context.Context, *preflight) error, error) {
+func (cfg *PreflightConfig) check(ctx context.Context, db *sql.DB) error {
 	switch {
 	case ctx == nil:
-		return nil, inputError("ctx", "is nil")
+		return inputError("ctx", "is nil")
 	case db == nil:
-		return nil, inputError("db", "is nil")
+		return inputError("db", "is nil")
 	case cfg.Schema != "" && !sqlname.Valid(cfg.Schema):
-		return nil, inputError("Schema", sqlname.Form)
+		return inputError("Schema", sqlname.Form)
+	case cfg.Dialect != Postgres && cfg.Dialect != MySQL && cfg.Dialect != SQLite:
+		return inputError("Dialect", "must be Postgres, MySQL or SQLite")
 	}
 	for _, table := range cfg.Tables {
 		if !sqlname.Valid(table) {
-			return nil, inputError("Tables", sqlname.Form)
+			return inputError("Tables", sqlname.Form)
 		}
 	}
-	switch cfg.Dialect {
+	return nil
+}
+
+// inspection is a preflight under way, on one session.
+type inspection struct {
+	advice.Report
+	conn *sql.Conn
+	db   *sql.DB
+	cfg  PreflightConfig
+}
+
+// look asks the server and reads the tables. It asks for the name of the server first: all findings
+// have it.
+func (in *inspection) look(ctx context.Context) error {
+	switch in.cfg.Dialect {
 	case Postgres:
-		return preflightPostgres, nil
+		return in.postgres(ctx)
 	case MySQL:
-		return preflightMySQL, nil
-	case SQLite:
-		return preflightSQLite, nil
+		return in.mysql(ctx)
+	default:
+		return in.sqlite(ctx)
 	}
-	return nil, inputError("Dialect", "must be Postgres, MySQL or SQLite")
 }
-
-// preflight is one under way, on one session.
-type preflight struct {
-	conn   *sql.Conn
-	db     *sql.DB
-	cfg    PreflightConfig
-	server string
-	found  []Finding
-}
-
-func (p *preflight) add(found ...Finding) { p.found = append(p.found, found...) }
 
 // settings reads names and values.
-func (p *preflight) settings(ctx context.Context, query string) (map[string]string, error) {
-	rows, err := p.conn.QueryContext(ctx, query)
+func (in *inspection) settings(ctx context.Context, query string) (map[string]string, error) {
+	rows, err := in.conn.QueryContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
@@ -124,54 +122,55 @@ type shape struct {
 // keyColumn is a column of text in a unique index.
 type keyColumn struct {
 	name, collation string
-	severity        Severity
+	severity        preflight.Severity
 }
 
 // agedBy are the columns that retention goes by.
 const agedBy = `'stamp', 'created_at', 'expires'`
 
 // judge says what the shape of a table means.
-func (p *preflight) judge(table string, s shape) {
+func (in *inspection) judge(table string, s shape) {
 	if s.missing {
-		p.add(finding(CodeNoTable, "there is no table %s", table))
+		in.Add(codeNoTable, "there is no table %s", table)
 		return
 	}
 	if s.unlogged {
-		p.add(finding(CodeUnlogged, "table %s is unlogged", table))
+		in.Add(codeUnlogged, "table %s is unlogged", table)
 	}
 	if s.engine != "" && !strings.EqualFold(s.engine, "InnoDB") {
-		p.add(finding(CodeEngine, "table %s has the engine %s", table, s.engine))
+		in.Add(codeEngine, "table %s has the engine %s", table, s.engine)
 	}
 	if s.unique == 0 {
-		p.add(finding(CodeNoUniqueIndex,
-			"table %s has no primary key and no unique index that is valid", table))
+		in.Add(codeNoUniqueIndex,
+			"table %s has no primary key and no unique index that is valid", table)
 	}
 	if s.aged && s.plain == 0 {
-		p.add(finding(CodeNoRetentionIndex, "table %s has no index beside its key", table))
+		in.Add(codeNoRetentionIndex, "table %s has no index other than its key", table)
 	}
 	for _, k := range s.keys {
-		p.add(finding(CodeCollation, "column %s of table %s has the collation %s", k.name,
-			table, k.collation).as(k.severity))
+		in.Add(codeCollation, "column %s of table %s has the collation %s", k.name, table,
+			k.collation).Severity = k.severity
 	}
 }
 
 // tables looks at each.
-func (p *preflight) tables(ctx context.Context,
+func (in *inspection) tables(ctx context.Context,
 	look func(ctx context.Context, table string) (shape, error)) error {
-	for _, table := range p.cfg.Tables {
+	for _, table := range in.cfg.Tables {
 		s, err := look(ctx, table)
 		if err != nil {
 			return fmt.Errorf("table %s: %w", table, err)
 		}
-		p.judge(table, s)
+		in.judge(table, s)
 	}
 	return nil
 }
 
 // keysOf reads name and collation of columns; judge says what is wrong with one, or not.
-func (p *preflight) keysOf(ctx context.Context, judge func(collation string) (Severity, bool),
-	query string, args ...any) (keys []keyColumn, err error) {
-	rows, err := p.conn.QueryContext(ctx, query, args...)
+func (in *inspection) keysOf(ctx context.Context,
+	judge func(collation string) (preflight.Severity, bool), query string,
+	args ...any) (keys []keyColumn, err error) {
+	rows, err := in.conn.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -190,8 +189,9 @@ func (p *preflight) keysOf(ctx context.Context, judge func(collation string) (Se
 }
 
 // scan reads one row, and reports whether there is one.
-func (p *preflight) scan(ctx context.Context, query string, args []any, dest ...any) (bool, error) {
-	err := p.conn.QueryRowContext(ctx, query, args...).Scan(dest...)
+func (in *inspection) scan(ctx context.Context, query string, args []any,
+	dest ...any) (bool, error) {
+	err := in.conn.QueryRowContext(ctx, query, args...).Scan(dest...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}

@@ -5,113 +5,113 @@ import (
 	"context"
 	"strconv"
 	"strings"
+
+	"github.com/onceward/onceward/preflight"
 )
 
 // longLockWait is from where a wait for another's lock is long, in seconds.
 const longLockWait = 30
 
-func preflightMySQL(ctx context.Context, p *preflight) error {
+func (in *inspection) mysql(ctx context.Context) error {
 	// With autocommit off what is asked here opens a transaction, which must not go to the pool.
-	defer func() { _, _ = p.conn.ExecContext(context.WithoutCancel(ctx), rollbackNow) }()
-	if _, err := p.scan(ctx, `SELECT CONCAT(@@hostname, ':', @@port)`, nil, &p.server); err != nil {
+	defer func() { _, _ = in.conn.ExecContext(context.WithoutCancel(ctx), rollbackNow) }()
+	if _, err := in.scan(ctx, `SELECT CONCAT(@@hostname, ':', @@port)`, nil, &in.Server); err != nil {
 		return err
 	}
 	// Of the session, where there is a value of its own.
-	settings, err := p.settings(ctx,
+	settings, err := in.settings(ctx,
 		`SHOW VARIABLES WHERE Variable_name IN ('innodb_flush_log_at_trx_commit', 'sync_binlog',`+
 			` 'log_bin', 'autocommit', 'innodb_lock_wait_timeout', 'tx_isolation', 'transaction_isolation', 'read_only')`)
 	if err != nil {
 		return err
 	}
-	p.add(mysqlSettings(settings)...)
-	p.foundRows(ctx)
-	return p.tables(ctx, p.mysqlTable)
+	in.mysqlSettings(settings)
+	in.foundRows(ctx)
+	return in.tables(ctx, in.mysqlTable)
 }
 
 // mysqlSettings judges what SHOW VARIABLES says.
-func mysqlSettings(settings map[string]string) (found []Finding) {
+func (in *inspection) mysqlSettings(settings map[string]string) {
 	if v := settings["innodb_flush_log_at_trx_commit"]; v != "1" {
-		found = append(found, finding(CodeFlushLog, "innodb_flush_log_at_trx_commit is %s", v))
+		in.Add(codeFlushLog, "innodb_flush_log_at_trx_commit is %s", v)
 	}
 	if v := settings["sync_binlog"]; v != "1" && settings["log_bin"] == "ON" {
-		found = append(found, finding(CodeSyncBinlog,
-			"sync_binlog is %s, and there is a binary log", v))
+		in.Add(codeSyncBinlog, "sync_binlog is %s, and there is a binary log", v)
 	}
 	if settings["read_only"] == "ON" {
-		found = append(found, finding(CodeReadOnly, "read_only is ON"))
+		in.Add(codeReadOnly, "read_only is ON")
 	}
 	if settings["autocommit"] == "ON" {
-		found = append(found, finding(CodeAutocommit, "autocommit is on"))
+		in.Add(codeAutocommit, "autocommit is on")
 	}
 	if v, err := strconv.Atoi(settings["innodb_lock_wait_timeout"]); err == nil &&
 		v > longLockWait {
-		found = append(found, finding(CodeLockWait, "innodb_lock_wait_timeout is %d s", v))
+		in.Add(codeLockWait, "innodb_lock_wait_timeout is %d s", v)
 	}
 	// MariaDB has the second, or both
 	level := cmp.Or(settings["transaction_isolation"], settings["tx_isolation"])
 	if level == "REPEATABLE-READ" || level == "SERIALIZABLE" {
-		f := finding(CodeIsolation, "the isolation of transactions is %s", level)
-		f.Why = "more is locked, gaps too; transactions of your own that save results, and meet duplicates without one, can deadlock"
+		f := in.Add(codeIsolation, "the isolation of transactions is %s", level)
+		f.Why = "more is locked, gaps too; transactions of your own can deadlock that save results, " +
+			"and meet duplicates without one"
 		f.Fix = "begin those at READ COMMITTED, or set it as the default; Do and DoBatch need neither"
-		found = append(found, f)
 	}
-	return found
 }
 
 // foundRows changes a row of a temporary table into itself: zero rows are changed, unless the
 // connection counts those that were found.
-func (p *preflight) foundRows(ctx context.Context) {
+func (in *inspection) foundRows(ctx context.Context) {
 	unseen := func(err error) {
-		p.add(finding(CodeNotSeen,
-			"whether the connection sets clientFoundRows was not found out: %v", err))
+		in.Add(codeNotSeen,
+			"whether the connection sets clientFoundRows was not found out: %v", err)
 	}
 	for _, statement := range []string{
 		`CREATE TEMPORARY TABLE onceward_preflight (x INT) ENGINE=InnoDB`,
 		`INSERT INTO onceward_preflight VALUES (1)`,
 	} {
-		if _, err := p.conn.ExecContext(ctx, statement); err != nil {
+		if _, err := in.conn.ExecContext(ctx, statement); err != nil {
 			unseen(err)
 			return
 		}
 	}
 	defer func() {
-		_, _ = p.conn.ExecContext(context.WithoutCancel(ctx),
+		_, _ = in.conn.ExecContext(context.WithoutCancel(ctx),
 			`DROP TEMPORARY TABLE onceward_preflight`)
 	}()
-	result, err := p.conn.ExecContext(ctx, `UPDATE onceward_preflight SET x = x`)
+	result, err := in.conn.ExecContext(ctx, `UPDATE onceward_preflight SET x = x`)
 	if err != nil {
 		unseen(err)
 		return
 	}
 	if n, err := result.RowsAffected(); err != nil || n != 0 {
-		p.add(finding(CodeFoundRows,
-			"an UPDATE that changes nothing says that it has changed %d rows", n))
+		in.Add(codeFoundRows,
+			"an UPDATE that changes nothing says that it has changed %d rows", n)
 	}
 }
 
-func (p *preflight) mysqlTable(ctx context.Context, table string) (s shape, err error) {
-	name := []any{p.cfg.Schema, table}
-	const in = ` WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?`
+func (in *inspection) mysqlTable(ctx context.Context, table string) (s shape, err error) {
+	name := []any{in.cfg.Schema, table}
+	const where = ` WHERE table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND table_name = ?`
 	var kind string
-	there, err := p.scan(ctx,
-		`SELECT COALESCE(engine, ''), table_type FROM information_schema.tables`+in, name,
+	there, err := in.scan(ctx,
+		`SELECT COALESCE(engine, ''), table_type FROM information_schema.tables`+where, name,
 		&s.engine, &kind)
 	if err != nil || !there {
 		return shape{missing: !there}, err
 	}
 	if kind == "VIEW" {
-		return p.mysqlGenerations(ctx, table)
+		return in.mysqlGenerations(ctx, table)
 	}
-	if _, err := p.scan(ctx,
+	if _, err := in.scan(ctx,
 		`SELECT COUNT(DISTINCT IF(non_unique = 0, index_name, NULL)), COUNT(DISTINCT IF(non_unique = 1, index_name, NULL))`+
-			` FROM information_schema.statistics`+in, name, &s.unique, &s.plain); err != nil {
+			` FROM information_schema.statistics`+where, name, &s.unique, &s.plain); err != nil {
 		return s, err
 	}
-	if _, err := p.scan(ctx, `SELECT COUNT(*) > 0 FROM information_schema.columns`+
-		in+` AND column_name IN (`+agedBy+`)`, name, &s.aged); err != nil {
+	if _, err := in.scan(ctx, `SELECT COUNT(*) > 0 FROM information_schema.columns`+
+		where+` AND column_name IN (`+agedBy+`)`, name, &s.aged); err != nil {
 		return s, err
 	}
-	s.keys, err = p.keysOf(ctx, mysqlCollation,
+	s.keys, err = in.keysOf(ctx, mysqlCollation,
 		`SELECT DISTINCT c.column_name, c.collation_name FROM information_schema.columns c`+
 			` JOIN information_schema.statistics i USING (table_schema, table_name, column_name)`+
 			` WHERE c.table_schema = COALESCE(NULLIF(?, ''), DATABASE()) AND c.table_name = ?`+
@@ -121,20 +121,20 @@ func (p *preflight) mysqlTable(ctx context.Context, table string) (s shape, err 
 
 // mysqlGenerations looks behind the view that [Generations] have for people. Theirs need no index
 // by age.
-func (p *preflight) mysqlGenerations(ctx context.Context, table string) (shape, error) {
-	t, err := newTableName(MySQL, p.cfg.Schema, table)
+func (in *inspection) mysqlGenerations(ctx context.Context, table string) (shape, error) {
+	t, err := newTableName(MySQL, in.cfg.Schema, table)
 	if err != nil {
 		return shape{}, err
 	}
-	s, err := p.mysqlTable(ctx, bareName(newTurns(t).open.marks))
+	s, err := in.mysqlTable(ctx, bareName(newTurns(t).open.marks))
 	s.aged = false
 	return s, err
 }
 
 // mysqlCollation: a binary one still takes a text and the same with spaces at its end for one.
-func mysqlCollation(name string) (Severity, bool) {
+func mysqlCollation(name string) (preflight.Severity, bool) {
 	if strings.HasSuffix(name, "_bin") {
-		return Warning, true
+		return preflight.Warning, true
 	}
-	return Critical, true
+	return preflight.Critical, true
 }

@@ -8,15 +8,24 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/advice"
+	"github.com/onceward/onceward/preflight"
 )
 
-func codesOf(found []Finding) string {
+func codesOf(found []preflight.Finding) string {
 	var codes []string
 	for _, f := range found {
-		codes = append(codes, f.Severity.String()+" "+string(f.Code))
+		codes = append(codes, f.Severity.String()+" "+f.Code)
 	}
 	return strings.Join(codes, ", ")
+}
+
+func newInspection() *inspection {
+	return &inspection{Report: advice.Report{Table: advices}}
 }
 
 // TestSettings: each setting by itself, and nothing of those that are well.
@@ -31,8 +40,9 @@ func TestSettings(t *testing.T) {
 			"innodb_lock_wait_timeout": "5", "tx_isolation": "READ-COMMITTED", "read_only": "OFF"},
 		"sqlite": {"journal_mode": "wal", "synchronous": "2", "busy_timeout": "5000"},
 	}
-	judges := map[string]func(map[string]string) []Finding{"postgres": postgresSettings,
-		"mysql": mysqlSettings, "sqlite": sqliteSettings}
+	judges := map[string]func(*inspection, map[string]string){
+		"postgres": (*inspection).postgresSettings, "mysql": (*inspection).mysqlSettings,
+		"sqlite": (*inspection).sqliteSettings}
 	for _, tt := range []struct{ engine, set, to, want string }{
 		{"postgres", "", "", ""},
 		{"postgres", "synchronous_commit", "off", "warning synchronous_commit"},
@@ -66,15 +76,14 @@ func TestSettings(t *testing.T) {
 			settings[name] = value
 		}
 		settings[tt.set] = tt.to
-		if got := codesOf(judges[tt.engine](settings)); got != tt.want {
-			t.Errorf("%s, %s = %s: %q, want %q", tt.engine, tt.set, tt.to, got, tt.want)
-		}
+		in := newInspection()
+		judges[tt.engine](in, settings)
+		assert.Equal(t, tt.want, codesOf(in.Findings), "%s: %s = %s", tt.engine, tt.set, tt.to)
 	}
-	log := mysqlSettings(map[string]string{"innodb_flush_log_at_trx_commit": "1",
-		"sync_binlog": "0", "log_bin": "OFF"})
-	if len(log) != 0 {
-		t.Errorf("without a binary log: %v", log)
-	}
+	in := newInspection()
+	in.mysqlSettings(map[string]string{"innodb_flush_log_at_trx_commit": "1", "sync_binlog": "0",
+		"log_bin": "OFF"})
+	assert.Empty(t, in.Findings, "without a binary log")
 }
 
 func TestJudge(t *testing.T) {
@@ -86,33 +95,17 @@ func TestJudge(t *testing.T) {
 		"critical no_unique_index":   {plain: 1, engine: "innodb"},
 		"warning no_retention_index": {unique: 1, aged: true},
 		"critical collation, warning collation": {unique: 1,
-			keys: []keyColumn{{"a", "ci", Critical}, {"b", "bin", Warning}}},
+			keys: []keyColumn{{"a", "ci", preflight.Critical}, {"b", "bin", preflight.Warning}}},
 	} {
-		p := &preflight{}
-		if p.judge("t", s); codesOf(p.found) != want {
-			t.Errorf("%+v: %q, want %q", s, codesOf(p.found), want)
-		}
+		in := newInspection()
+		in.judge("t", s)
+		assert.Equal(t, want, codesOf(in.Findings), "%+v", s)
 	}
 }
 
-func TestAdvices(t *testing.T) {
-	for code, a := range advices {
-		f := finding(code, "x is %d", 7)
-		f.Server = "here"
-		if a.why == "" || a.fix == "" ||
-			f.String() != a.severity.String()+": "+string(code)+" at here: x is 7; "+a.why+
-				"; "+a.fix {
-			t.Errorf("%s", f)
-		}
-	}
-	if Severity(9).String() != "severity(9)" {
-		t.Error(Severity(9))
-	}
-}
-
-// TestPreflightOfMySQLFails: a server that has everything wrong, tells what it is asked for, and
-// knows MySQL's own names; then it takes no temporary table, and fails. What was seen is told all
-// the same, and no transaction goes back to the pool.
+// TestPreflightOfMySQLFails: everything is wrong with a server. It answers only the settings that
+// it is asked for, by MySQL's own names. Then it refuses a temporary table, and fails. The findings
+// until then are returned with the error, and no transaction goes back to the pool.
 func TestPreflightOfMySQLFails(t *testing.T) {
 	broken := errors.New("broken")
 	db, _ := openScript(t,
@@ -139,38 +132,38 @@ func TestPreflightOfMySQLFails(t *testing.T) {
 		PreflightConfig{Dialect: MySQL, Tables: []string{"marks"}})
 	const want = "critical read_only, warning innodb_flush_log_at_trx_commit, warning sync_binlog, " +
 		"note autocommit, note innodb_lock_wait_timeout, note isolation, note not_seen"
-	if !errors.Is(err, broken) || codesOf(found) != want {
-		t.Errorf("%q, %v; want %q", codesOf(found), err, want)
-	}
+	require.ErrorIs(t, err, broken)
+	assert.Equal(t, want, codesOf(found))
 	for _, f := range found {
-		if f.Server != "db:3306" || strings.Contains(f.Detail, "is ,") { // what was not asked for
-			t.Errorf("%s", f)
-		}
+		assert.Equal(t, "db:3306", f.Server)
+		assert.NotContains(t, f.Detail, "is ,", "a setting that was not asked for")
 	}
 }
 
 func TestPreflightRefuses(t *testing.T) {
 	db, _ := openScript(t)
-	for field, call := range map[string]func() ([]Finding, error){
-		"ctx": func() ([]Finding, error) { return Preflight(nil, db, PreflightConfig{Dialect: Postgres}) }, //nolint:staticcheck // nil on purpose
-		"db": func() ([]Finding, error) {
+	for field, call := range map[string]func() ([]preflight.Finding, error){
+		"ctx": func() ([]preflight.Finding, error) {
+			return Preflight(nil, db, PreflightConfig{Dialect: Postgres}) //nolint:staticcheck // nil on purpose
+		},
+		"db": func() ([]preflight.Finding, error) {
 			return Preflight(context.Background(), (*sql.DB)(nil),
 				PreflightConfig{Dialect: Postgres})
 		},
-		"Dialect": func() ([]Finding, error) {
+		"Dialect": func() ([]preflight.Finding, error) {
 			return Preflight(t.Context(), db, PreflightConfig{})
 		},
-		"Schema": func() ([]Finding, error) {
+		"Schema": func() ([]preflight.Finding, error) {
 			return Preflight(t.Context(), db, PreflightConfig{Dialect: SQLite, Schema: `"`})
 		},
-		"Tables": func() ([]Finding, error) {
+		"Tables": func() ([]preflight.Finding, error) {
 			return Preflight(t.Context(), db,
 				PreflightConfig{Dialect: SQLite, Tables: []string{"a", "b'"}})
 		},
 	} {
+		_, err := call()
 		var input *dedup.InputError
-		if _, err := call(); !errors.As(err, &input) || input.Field != field {
-			t.Errorf("%s: %v", field, err)
-		}
+		require.ErrorAs(t, err, &input, field)
+		assert.Equal(t, field, input.Field)
 	}
 }

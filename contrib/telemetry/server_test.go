@@ -28,6 +28,7 @@ import (
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/retry"
 )
@@ -190,8 +191,7 @@ func troubled(t *testing.T) (work func(i int), address string) {
 			Reason: "saturated"})
 		payments.OnRetry(retry.Event{})
 		payments.OnRetry(retry.Event{GaveUp: retry.BudgetEmpty})
-		inRedis.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted,
-			Severity: redisadapter.Warning})
+		inRedis.OnFinding(preflight.Finding{Code: "evicted_keys", Severity: preflight.Warning})
 	}, strings.TrimPrefix(server.URL, "http://")
 }
 

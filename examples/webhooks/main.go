@@ -30,6 +30,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
 	"github.com/onceward/onceward/httpadapter/webhook"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -60,7 +61,7 @@ func run(listen, address string, try bool) error {
 	// here.
 	var options redisadapter.Options
 	if address == "" {
-		options.OnFinding = func(redisadapter.Finding) {}
+		options.OnFinding = func(preflight.Finding) {}
 	}
 	store, err := redisadapter.New(ctx, client, options)
 	if err != nil {

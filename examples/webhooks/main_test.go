@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter/webhook"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -52,7 +53,7 @@ func forEach(t *testing.T, test func(t *testing.T, e *effects, base string)) {
 			t.Cleanup(closeRedis)
 			e := &effects{}
 			store, err := redisadapter.New(t.Context(),
-				client, redisadapter.Options{OnFinding: func(redisadapter.Finding) {}})
+				client, redisadapter.Options{OnFinding: func(preflight.Finding) {}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -123,4 +123,5 @@ var allowedNames = map[string]string{
 	"examples/saga: Trip":          "a journey",
 	"kafkaadapter/franz: NewShare": "as Share",
 	"kafkaadapter/franz: Share":    "Kafka's share groups",
+	"preflight: Finding":           "linters and scanners report findings",
 }

@@ -58,7 +58,8 @@ var table = map[string]rule{
 		imports: []string{"dedup"},
 	},
 	"redisadapter": {
-		imports: []string{"dedup", "internal/backoff", "internal/redisscript", goRedis},
+		imports: []string{"dedup", "internal/advice", "internal/backoff", "internal/redisscript",
+			"preflight", goRedis},
 		tests: []string{"dedup/deduptest", "dedup/layered", "internal/redistest",
 			"internal/redisproxy", "internal/servertest", miniredis},
 	},
@@ -69,8 +70,8 @@ var table = map[string]rule{
 			"internal/servertest", miniredis},
 	},
 	"sqladapter": {
-		imports: []string{"dedup", "internal/backoff", "internal/sqlerr", "internal/sqlmigrate",
-			"internal/sqlname"},
+		imports: []string{"dedup", "internal/advice", "internal/backoff", "internal/sqlerr",
+			"internal/sqlmigrate", "internal/sqlname", "preflight"},
 		tests: []string{"dedup/deduptest", "internal/servertest"},
 	},
 	"sqladapter/pgxv5": {
@@ -146,18 +147,19 @@ var table = map[string]rule{
 	"console": {imports: []string{"dedup", "internal/keyname",
 		"internal/keyspec", "internal/settle"},
 		tests: []string{"httpadapter", "httpadapter/webhook"}},
+	"preflight": {},
 	"retry": {imports: []string{"internal/backoff"},
 		tests: []string{"dedup", "httpadapter"}},
 
 	"contrib/telemetry": {
 		imports: []string{"dedup", "outbox", "retry", "contrib/telemetry/internal/meter",
 			"contrib/telemetry/internal/span", otelAPI, otelMetric, otelTrace},
-		tests: []string{"dedup/deduptest", "kafkaadapter", "redisadapter",
+		tests: []string{"dedup/deduptest", "kafkaadapter", "preflight", "redisadapter",
 			"contrib/telemetry/redismetric", "contrib/telemetry/saramametric",
 			"contrib/telemetry/internal/metrictest", "internal/servertest", goRedis, otel,
 			prometheus, yaml},
 	},
-	"contrib/telemetry/redismetric": {imports: []string{"redisadapter",
+	"contrib/telemetry/redismetric": {imports: []string{"preflight", "redisadapter",
 		"contrib/telemetry/internal/meter", otelAPI, otelMetric},
 		tests: []string{"internal/servertest", "contrib/telemetry/internal/metrictest",
 			goRedis, otel}},
@@ -185,6 +187,7 @@ var table = map[string]rule{
 		tests: []string{otel}},
 	"contrib/telemetry/internal/meter": {imports: []string{otelAPI, otelMetric}},
 
+	"internal/advice":   {imports: []string{"preflight"}},
 	"internal/backoff":  {},
 	"internal/sealed":   {imports: []string{"dedup"}},
 	"internal/settle":   {imports: []string{"dedup"}},

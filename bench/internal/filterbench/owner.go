@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/contrib/owned"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -57,7 +58,7 @@ func openOwned(ctx context.Context, s *harness.Setup, addr string,
 	opts := plan(o.prefix)
 	inner := must.Get(redisadapter.New(ctx, o.client, redisadapter.Options{
 		Prefix: o.prefix + "i", WrappedBy: owned.Name,
-		OnFinding: func(redisadapter.Finding) {},
+		OnFinding: func(preflight.Finding) {},
 	}))
 	must.Do(owned.Boot(ctx, o.client, opts))
 	o.store = must.Get(owned.New(ctx, o.client, inner, opts))

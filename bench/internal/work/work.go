@@ -22,6 +22,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/resp"
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -167,7 +168,7 @@ func (l Layout) options(window time.Duration) redisadapter.Options {
 		// A prefix has one layout. These are as long as the default one, or keys would be larger.
 		Prefix: fmt.Sprint("o", int(l.kind)),
 		// a server without persistence is what is wanted here
-		OnFinding: func(redisadapter.Finding) {},
+		OnFinding: func(preflight.Finding) {},
 	}
 	if l.expected > 0 {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("secret of the benchmarks"), window, l.expected

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -126,7 +127,7 @@ func (r *onRedis) masters(ctx context.Context,
 func (r *onRedis) open(ctx context.Context, warm bool, expected int) (ours, bare work, err error) {
 	opts := redisadapter.Options{ // what the server may lose is doctor's concern
 		Prefix: r.prefix, Layout: r.o.Layout, AllowEviction: true,
-		OnFinding: func(redisadapter.Finding) {},
+		OnFinding: func(preflight.Finding) {},
 	}
 	switch {
 	case warm:

@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/contrib/telemetry"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -55,7 +56,7 @@ func openPages(ctx context.Context, address string, addrs []string, namespace st
 	p.closers = append(p.closers, client.Close)
 	// a demo keeps nothing that matters
 	store, err := redisadapter.New(ctx, client,
-		redisadapter.Options{OnFinding: func(redisadapter.Finding) {}})
+		redisadapter.Options{OnFinding: func(preflight.Finding) {}})
 	if err != nil {
 		return nil, err
 	}

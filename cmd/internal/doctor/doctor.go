@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -141,11 +142,7 @@ func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
 	defer func() { _ = client.Close() }()
 	defer server.CutOff(ctx, client)()
 	found, err := redisadapter.Preflight(ctx, client)
-	all := make([]Finding, 0, len(found))
-	for _, f := range found {
-		all = append(all, Finding{f.Severity.String(), string(f.Code), f.Server, f.Detail,
-			f.Why, f.Fix})
-	}
+	all := fromPreflight(found)
 	if s := o.Server.Sentinels(); s != nil {
 		all = append(all, sentinels(ctx, s)...)
 	}
@@ -156,6 +153,15 @@ func (o *Options) lookAtRedis(ctx context.Context) ([]Finding, error) {
 		err = server.ErrClustered
 	}
 	return all, err
+}
+
+// fromPreflight turns the findings of an adapter into those of the report.
+func fromPreflight(found []preflight.Finding) []Finding {
+	all := make([]Finding, len(found))
+	for i, f := range found {
+		all[i] = Finding{f.Severity.String(), f.Code, f.Server, f.Detail, f.Why, f.Fix}
+	}
+	return all
 }
 
 // sentinels asks each whether enough of them see each other for a failover.
@@ -211,11 +217,7 @@ func (o *Options) lookAtSQL(ctx context.Context) ([]Finding, error) {
 	defer func() { _ = db.Close() }()
 	found, err := sqladapter.Preflight(ctx, db,
 		sqladapter.PreflightConfig{Dialect: o.Server.Dialect(), Schema: o.Schema, Tables: o.Tables})
-	all := make([]Finding, 0, len(found))
-	for _, f := range found {
-		all = append(all, Finding{f.Severity.String(), string(f.Code), f.Server, f.Detail,
-			f.Why, f.Fix})
-	}
+	all := fromPreflight(found)
 	plain, failed := o.plainSQL()
 	all = append(all, plain...)
 	if err == nil {

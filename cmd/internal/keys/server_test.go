@@ -20,6 +20,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -42,7 +43,7 @@ func onRedis(t *testing.T, client redis.UniversalClient, layout redisadapter.Lay
 	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
 	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout,
-		OnFinding: func(redisadapter.Finding) {}}
+		OnFinding: func(preflight.Finding) {}}
 	flags = append(flags, "-prefix", opts.Prefix)
 	if layout == redisadapter.Compact {
 		t.Setenv("SECRET", testSecret)

@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/console"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/sqlmigrate"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -112,7 +113,7 @@ func (o *Options) layout(text string) (redisadapter.Options, error) {
 	// What the server may lose is doctor's concern: an operator needs these commands most when it
 	// does.
 	opts := redisadapter.Options{Prefix: o.Prefix, AllowEviction: true,
-		OnFinding: func(redisadapter.Finding) {}}
+		OnFinding: func(preflight.Finding) {}}
 	set := make(map[string]string)
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")

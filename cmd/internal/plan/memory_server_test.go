@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -57,7 +58,7 @@ func compareMemory(t *testing.T, f filling, n int) {
 	if err := client.ConfigSet(t.Context(), "appendonly", "no").Err(); err != nil {
 		t.Fatal(err)
 	}
-	opts := redisadapter.Options{Layout: f.layout, OnFinding: func(redisadapter.Finding) {}}
+	opts := redisadapter.Options{Layout: f.layout, OnFinding: func(preflight.Finding) {}}
 	if planned.Shards > 0 {
 		opts.Window, opts.ExpectedKeys, opts.Secret = o.Window, planned.ExpectedKeys,
 			[]byte("0123456789abcdef")

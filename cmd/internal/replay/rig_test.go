@@ -18,6 +18,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/kafkaadapter"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -62,7 +63,7 @@ func newRigOn(t *testing.T, config func() *sarama.Config, opts ...kfake.Opt) *ri
 	client := redis.NewClient(&redis.Options{Addr: r.redis.Addr()})
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisadapter.New(t.Context(), client,
-		redisadapter.Options{OnFinding: func(redisadapter.Finding) {}})
+		redisadapter.Options{OnFinding: func(preflight.Finding) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

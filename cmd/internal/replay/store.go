@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/cmd/internal/server"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/lease"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -51,7 +52,7 @@ func openStore(ctx context.Context, o Options) (_ *store, err error) {
 		o.Store.Window = o.Window
 	}
 	// The server's health is the consumer's concern.
-	o.Store.AllowEviction, o.Store.OnFinding = true, func(redisadapter.Finding) {}
+	o.Store.AllowEviction, o.Store.OnFinding = true, func(preflight.Finding) {}
 	opened, err := redisadapter.New(ctx, client, o.Store)
 	if err != nil {
 		return nil, err

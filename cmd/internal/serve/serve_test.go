@@ -24,6 +24,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -248,7 +249,7 @@ func TestRedis(t *testing.T) {
 			client := redis.NewClient(&redis.Options{Addr: addr})
 			t.Cleanup(func() { _ = client.Close() })
 			opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout,
-				OnFinding: func(redisadapter.Finding) {}}
+				OnFinding: func(preflight.Finding) {}}
 			flags := []string{"-redis", "redis://" + addr, "-prefix", opts.Prefix, "-changes",
 				"-window", "24h"}
 			if layout == redisadapter.Compact {

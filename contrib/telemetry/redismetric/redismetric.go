@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/onceward/onceward/contrib/telemetry/internal/meter"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -19,18 +20,12 @@ const (
 )
 
 // codes are all values of onceward.redis.code, but for "other".
-var codes = []redisadapter.Code{
-	redisadapter.CodeVersion, redisadapter.CodeRole, redisadapter.CodeLoading,
-	redisadapter.CodeEvictionPolicy, redisadapter.CodeEvicted,
-	redisadapter.CodeEvictionUnlimited, redisadapter.CodeNotLearned,
-	redisadapter.CodeNoMaxMemory, redisadapter.CodeMemory, redisadapter.CodeNoPersistence,
-	redisadapter.CodeRestartWipes,
-	redisadapter.CodeAppendFailed, redisadapter.CodeReplicaLink, redisadapter.CodePlaintext,
-	redisadapter.CodeClusterReload,
-	redisadapter.CodeReplicaReads, redisadapter.CodeNoCanary, redisadapter.CodeAmnesia,
-	redisadapter.CodeSuspect,
-	redisadapter.CodeRecovered, redisadapter.CodeFlagged, redisadapter.CodeClock,
-	redisadapter.CodeFullBuckets, redisadapter.CodeUnreachable,
+var codes = []string{
+	"version", "replica_role", "loading", "eviction_policy", "eviction_policy_unlimited",
+	"not_learned", "evicted_keys", "no_maxmemory", "memory_near_limit", "no_persistence",
+	"no_persistence_with_replicas", "append_failed", "replica_link", "plaintext",
+	"cluster_reload_interval", "replica_reads", "canary_not_everywhere", "amnesia", "suspect",
+	"recovered", "flagged_claims", "clock_jump", "full_buckets", "unreachable",
 }
 
 // Metrics counts findings and observes a store, under one name. Make it with [New]. All methods
@@ -38,7 +33,7 @@ var codes = []redisadapter.Code{
 type Metrics struct {
 	maker    *meter.Maker
 	findings metric.Int64Counter
-	found    map[redisadapter.Code]map[redisadapter.Severity][]metric.AddOption
+	found    map[string]map[preflight.Severity][]metric.AddOption
 }
 
 // New makes the instruments at the provider. Name is what telemetry.Config.Name is, and the same
@@ -50,33 +45,32 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 		return nil, err
 	}
 	m := &Metrics{maker: maker,
-		found: map[redisadapter.Code]map[redisadapter.Severity][]metric.AddOption{}}
+		found: map[string]map[preflight.Severity][]metric.AddOption{}}
 	m.findings = maker.Counter("onceward.redis.findings", "{finding}",
 		"What New, Watch and the amnesia guard have found about a server")
-	for _, code := range append([]redisadapter.Code{other}, codes...) {
-		m.found[code] = map[redisadapter.Severity][]metric.AddOption{}
-		for s := redisadapter.Note; s <= redisadapter.Critical; s++ {
+	for _, code := range append([]string{other}, codes...) {
+		m.found[code] = map[preflight.Severity][]metric.AddOption{}
+		for s := preflight.Note; s <= preflight.Critical; s++ {
 			m.found[code][s] = maker.Add(codeKey.String(string(code)),
 				severityKey.String(s.String()))
 		}
 	}
 	// A series that appears with its first event has not risen: a rule would miss that one.
-	m.findings.Add(context.Background(), 0,
-		m.found[redisadapter.CodeEvicted][redisadapter.Warning]...)
+	m.findings.Add(context.Background(), 0, m.found["evicted_keys"][preflight.Warning]...)
 	return m, maker.Err()
 }
 
 // other stands for a code that this version does not know.
-const other redisadapter.Code = "other"
+const other = "other"
 
 // OnFinding is for redisadapter.Options.OnFinding. With it the store no longer logs findings, whose
 // texts say what to do: who wants them in a log calls this in a function that logs them, too.
-func (m *Metrics) OnFinding(f redisadapter.Finding) {
+func (m *Metrics) OnFinding(f preflight.Finding) {
 	found, known := m.found[f.Code]
 	if !known {
 		found = m.found[other]
 	}
-	m.findings.Add(context.Background(), 1, found[min(f.Severity, redisadapter.Critical)]...)
+	m.findings.Add(context.Background(), 1, found[min(f.Severity, preflight.Critical)]...)
 }
 
 // ObserveStore has the health of a store collected, until Close; it asks nobody. One store for each

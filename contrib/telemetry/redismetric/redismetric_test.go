@@ -8,10 +8,13 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/onceward/onceward/contrib/telemetry/internal/metrictest"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -27,13 +30,13 @@ func observed(t *testing.T) (*Metrics, func() map[string]float64) {
 
 func TestFindings(t *testing.T) {
 	m, collect := observed(t)
-	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeAmnesia,
-		Severity: redisadapter.Critical, Server: "10.0.0.1:6379"})
-	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning,
+	m.OnFinding(preflight.Finding{Code: "amnesia", Severity: preflight.Critical,
+		Server: "10.0.0.1:6379"})
+	m.OnFinding(preflight.Finding{Code: "evicted_keys", Severity: preflight.Warning,
 		Detail: "3 keys"})
-	m.OnFinding(redisadapter.Finding{Code: redisadapter.CodeEvicted, Severity: redisadapter.Warning,
+	m.OnFinding(preflight.Finding{Code: "evicted_keys", Severity: preflight.Warning,
 		Detail: "4 keys"})
-	m.OnFinding(redisadapter.Finding{Code: "made_up", Severity: 9})
+	m.OnFinding(preflight.Finding{Code: "made_up", Severity: 9})
 	got := collect()
 	if len(got) != 3 || got["onceward.redis.findings{redis.code=amnesia,redis.severity=critical}"] != 1 || got["onceward.redis.findings{redis.code=evicted_keys,redis.severity=warning}"] != 2 ||
 		got["onceward.redis.findings{redis.code=other,redis.severity=critical}"] != 1 {
@@ -43,21 +46,15 @@ func TestFindings(t *testing.T) {
 
 // A code that package redisadapter has and this one does not would be counted as "other".
 func TestEveryCodeIsKnown(t *testing.T) {
-	source, err := os.ReadFile("../../../redisadapter/finding.go")
-	if err != nil {
-		t.Fatal(err)
+	source, err := os.ReadFile("../../../redisadapter/advice.go")
+	require.NoError(t, err)
+	var declared []string
+	for _, code := range regexp.MustCompile(`(?m)^\tcode\w+ += "(\w+)"`).FindAllStringSubmatch(
+		string(source), -1) {
+		declared = append(declared, code[1])
 	}
-	found := regexp.MustCompile(`(?m)^\tCode\w+ +Code = "(\w+)"`).FindAllStringSubmatch(
-		string(source), -1)
-	if len(found) < 20 {
-		t.Fatalf("only %d codes in finding.go: it is written otherwise", len(found))
-	}
-	m, _ := observed(t)
-	for _, code := range found {
-		if _, known := m.found[redisadapter.Code(code[1])]; !known {
-			t.Errorf("%s is not known", code[1])
-		}
-	}
+	require.Greater(t, len(declared), 20, "advice.go is written otherwise")
+	assert.ElementsMatch(t, declared, codes)
 }
 
 func TestHealth(t *testing.T) {
@@ -110,7 +107,7 @@ func TestStoreOfAServer(t *testing.T) {
 	m, collect := observed(t)
 	told := 0
 	store, err := redisadapter.New(t.Context(), client,
-		redisadapter.Options{Prefix: servertest.Prefix(t), OnFinding: func(f redisadapter.Finding) {
+		redisadapter.Options{Prefix: servertest.Prefix(t), OnFinding: func(f preflight.Finding) {
 			told++
 			m.OnFinding(f)
 		}})

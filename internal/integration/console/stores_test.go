@@ -29,6 +29,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisproxy"
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -60,7 +61,7 @@ func onRedis(t *testing.T, layout redisadapter.Layout) *redisadapter.Store {
 		servertest.KindRedis).Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	opts := redisadapter.Options{Prefix: servertest.Prefix(t), Layout: layout,
-		OnFinding: func(redisadapter.Finding) {}}
+		OnFinding: func(preflight.Finding) {}}
 	if layout == redisadapter.Compact {
 		opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"), window, 1000
 	}
@@ -283,7 +284,7 @@ func crowdedRig(t *testing.T) (*rig, *redisproxy.Proxy) {
 	}
 	store, err := redisadapter.New(t.Context(), client,
 		redisadapter.Options{Prefix: servertest.Prefix(t),
-			OnFinding: func(redisadapter.Finding) {}})
+			OnFinding: func(preflight.Finding) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +330,7 @@ func TestServerIsGone(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: servertest.Redis(t), MaxRetries: -1})
 	store, err := redisadapter.New(t.Context(), client,
 		redisadapter.Options{Prefix: servertest.Prefix(t),
-			OnFinding: func(redisadapter.Finding) {}})
+			OnFinding: func(preflight.Finding) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

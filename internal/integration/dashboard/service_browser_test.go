@@ -30,6 +30,7 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/retry"
 	"github.com/onceward/onceward/sqladapter"
@@ -273,7 +274,7 @@ func (s *service) serve(ctx context.Context, traffic *sync.WaitGroup) {
 	}
 	checkout := s.openCheckout(ctx, traffic)
 	plain, err := redisadapter.New(ctx, s.client,
-		redisadapter.Options{Prefix: "plain", OnFinding: func(redisadapter.Finding) {}})
+		redisadapter.Options{Prefix: "plain", OnFinding: func(preflight.Finding) {}})
 	if err != nil {
 		s.t.Fatal(err)
 	}

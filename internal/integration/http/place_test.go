@@ -18,6 +18,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/httpadapter"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -106,7 +107,7 @@ func (p *place) connectRedis(ctx context.Context) (err error) {
 	p.ledger = inRedis{p.redis, p.Prefix + "-effects"}
 	p.raw = p.rawRedis
 	p.store, err = redisadapter.New(ctx, p.redis,
-		redisadapter.Options{Prefix: p.Prefix, OnFinding: func(redisadapter.Finding) {}})
+		redisadapter.Options{Prefix: p.Prefix, OnFinding: func(preflight.Finding) {}})
 	return err
 }
 

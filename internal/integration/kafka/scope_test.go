@@ -20,6 +20,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/kafkaadapter"
 	"github.com/onceward/onceward/kafkaadapter/franz"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -49,7 +50,7 @@ func newScopeRun(t *testing.T, topics ...string) *scopeRun {
 		ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisadapter.New(t.Context(), client,
-		redisadapter.Options{Prefix: r.name, OnFinding: func(redisadapter.Finding) {}})
+		redisadapter.Options{Prefix: r.name, OnFinding: func(preflight.Finding) {}})
 	require.NoError(t, err)
 	r.dedup, err = dedup.New(store,
 		dedup.Config{Namespace: "t", Window: time.Hour, LeaseTTL: 10 * time.Second,

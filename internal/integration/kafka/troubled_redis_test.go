@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -54,7 +55,7 @@ func (r *troubledRedis) store(t *testing.T, client *redis.Client) dedup.Store {
 	t.Helper()
 	t.Cleanup(func() { _ = client.Close() })
 	store, err := redisadapter.New(t.Context(), client,
-		redisadapter.Options{OnFinding: func(redisadapter.Finding) {}})
+		redisadapter.Options{OnFinding: func(preflight.Finding) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/layered"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -72,7 +73,7 @@ func start(t *testing.T, client redis.UniversalClient, records *sqladapter.Store
 	t.Helper()
 	leases, err := redisadapter.New(t.Context(), client, redisadapter.Options{
 		Amnesia: redisadapter.RunAndFlag, AmnesiaFor: window,
-		OnFinding: func(redisadapter.Finding) {},
+		OnFinding: func(preflight.Finding) {},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -22,7 +23,7 @@ const (
 func claimed(ctx context.Context, w *worker) (handle, func() error, error) {
 	client := redis.NewClient(&redis.Options{Addr: w.cfg.Redis, ContextTimeoutEnabled: true})
 	store, err := redisadapter.New(ctx, client,
-		redisadapter.Options{Prefix: w.cfg.Prefix, OnFinding: func(redisadapter.Finding) {}})
+		redisadapter.Options{Prefix: w.cfg.Prefix, OnFinding: func(preflight.Finding) {}})
 	if err != nil {
 		return nil, nil, err
 	}

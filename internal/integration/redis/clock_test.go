@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -20,11 +21,11 @@ func TestClockThatJumps(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindRedisClock)
 	client := single(t, &redis.Options{Addr: server.Addr})
-	jumps := make(chan redisadapter.Finding, 100)
+	jumps := make(chan preflight.Finding, 100)
 	store, err := redisadapter.New(t.Context(), client, redisadapter.Options{
 		Prefix: servertest.Prefix(t),
-		OnFinding: func(f redisadapter.Finding) {
-			if f.Code == redisadapter.CodeClock {
+		OnFinding: func(f preflight.Finding) {
+			if f.Code == "clock_jump" {
 				jumps <- f
 			}
 		},

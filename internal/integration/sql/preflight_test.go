@@ -11,6 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/sqladapter"
 )
 
@@ -23,7 +24,7 @@ func wantFindings(t *testing.T, db *sql.DB, cfg sqladapter.PreflightConfig, want
 	}
 	var got []string
 	for i, f := range found {
-		got = append(got, f.Severity.String()+" "+string(f.Code))
+		got = append(got, f.Severity.String()+" "+f.Code)
 		if f.Detail == "" || f.Why == "" || f.Fix == "" ||
 			i > 0 && f.Severity > found[i-1].Severity {
 			t.Errorf("finding %d: %s", i, f)
@@ -144,8 +145,8 @@ func TestPreflightPostgres(t *testing.T) {
 		"warning synchronous_commit", "note isolation")
 	execAll(t, db, `ALTER DATABASE onceward SET default_transaction_read_only = on`)
 	found, err := sqladapter.Preflight(t.Context(), open("exec"), pg())
-	if err != nil || !slices.ContainsFunc(found, func(f sqladapter.Finding) bool {
-		return f.Code == sqladapter.CodeReadOnly && strings.HasPrefix(f.Server, "127.0.0.1:") &&
+	if err != nil || !slices.ContainsFunc(found, func(f preflight.Finding) bool {
+		return f.Code == "read_only" && strings.HasPrefix(f.Server, "127.0.0.1:") &&
 			strings.HasSuffix(f.Detail,
 				"default_transaction_read_only is on, transaction_read_only on")
 	}) {

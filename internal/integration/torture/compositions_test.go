@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/layered"
+	"github.com/onceward/onceward/preflight"
 	"github.com/onceward/onceward/redisadapter"
 	"github.com/onceward/onceward/sqladapter"
 )
@@ -95,7 +96,7 @@ func (w *worker) redisStore(ctx context.Context, client redis.UniversalClient,
 	layout redisadapter.Layout) (*redisadapter.Store, error) {
 	// A worker may start while its server evicts.
 	o := redisadapter.Options{Prefix: w.cfg.Prefix, Layout: layout, AllowEviction: true,
-		OnFinding: func(redisadapter.Finding) {}}
+		OnFinding: func(preflight.Finding) {}}
 	if layout == redisadapter.Compact {
 		o.Secret, o.Window, o.ExpectedKeys = []byte("a secret of these tests"), window, 20_000
 	}
@@ -120,7 +121,7 @@ func overPostgres(mode pgx.QueryExecMode) composition {
 func waited(ctx context.Context, w *worker) (handle, func(context.Context) error, error) {
 	client := w.client()
 	store, err := redisadapter.New(ctx, client, redisadapter.Options{
-		Prefix: w.cfg.Prefix, OnFinding: func(redisadapter.Finding) {},
+		Prefix: w.cfg.Prefix, OnFinding: func(preflight.Finding) {},
 		Durability: redisadapter.Durability{Replicas: 1, Timeout: w.cfg.Timeout / 2},
 	})
 	if err != nil {

@@ -1,0 +1,14 @@
+package sqladapter
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestAdvices(t *testing.T) {
+	for code, f := range advices {
+		assert.NotEmpty(t, f.Why, code)
+		assert.NotEmpty(t, f.Fix, code)
+	}
+}
