@@ -80,9 +80,8 @@ func TestFold(t *testing.T) {
 		assert.EqualValues(t, 3, g.Newest)
 		assert.EqualValues(t, 80, g.Kept)
 		assert.EqualValues(t, 10, g.Fresh)
-		if g := o.sets[o.genNow()]; g.Folded != 2 || !g.folding {
-			t.Errorf("the owner knows of %+v", g)
-		}
+		assert.EqualValues(t, 2, o.sets[o.genNow()].Folded, "as the owner knows")
+		assert.True(t, o.sets[o.genNow()].folding, "as the owner knows")
 		o.counts(t, ids)
 		found, err := o.s.askForeign(t.Context(), []spot{{names: o.names}}, membersOf(o, ids))
 		noErr(t, err)

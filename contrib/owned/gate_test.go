@@ -46,9 +46,8 @@ func TestABatchWaitsForNoRelease(t *testing.T) {
 	case got := <-answers:
 		assert.Equal(t, dedup.Acquired, got[0].Outcome, "want a claim, and one that is elsewhere")
 		assert.Equal(t, dedup.InFlight, got[1].Outcome)
-		if !second.gate.TryLock() {
-			t.Error("the gate of the partition that is not released is still held")
-		} else {
+		if assert.True(t, second.gate.TryLock(),
+			"the gate of the partition that is not released is still held") {
 			second.gate.Unlock()
 		}
 		first.gate.RUnlock()

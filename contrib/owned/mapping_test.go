@@ -277,9 +277,7 @@ func TestMappingSlowFinisher(t *testing.T) {
 	done, err = r.swap(t.Context(), text, m.with("s", fourth))
 	require.True(t, done)
 	require.NoError(t, err)
-	if err := r.finish(t.Context(), "s", third); err != nil { // and here comes the first
-		t.Fatal(err)
-	}
+	require.NoError(t, r.finish(t.Context(), "s", third)) // and here comes the first
 	s, _ := r.lines(t, "s")
 	assert.Equal(t, fourth, s, "the late end of a change has made it")
 }

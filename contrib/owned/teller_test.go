@@ -2,7 +2,6 @@ package owned
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -87,9 +86,8 @@ func TestCloseWaitsForTheObserver(t *testing.T) {
 	<-entered
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Close(ended); !errors.Is(err, context.Canceled) { // it returns
-		t.Errorf("Close, while the observer hangs: %v", err)
-	}
+	// It returns.
+	assert.ErrorIs(t, s.Close(ended), context.Canceled, "Close, while the observer hangs")
 	for range 3 * untold { // more than are kept
 		s.teller.tell(dedup.Event{})
 	}

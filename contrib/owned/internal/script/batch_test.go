@@ -145,9 +145,7 @@ func (p *part) wantTurned(turn *script.Batch, does int, r script.Reply,
 	p.wantMembers(turn.Fresh, set...)
 	got := p.begun()
 	assert.True(p.t, maps.EqualFunc(got, run, slices.Equal), "run has %v, want %v", got, run)
-	if got, want := p.renewed(), does&doesLease != 0; got != want {
-		p.t.Errorf("renewed: %t, want %t", got, want)
-	}
+	assert.Equal(p.t, does&doesLease != 0, p.renewed(), "renewed")
 	if before == nil {
 		return
 	}
