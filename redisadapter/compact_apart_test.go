@@ -2,11 +2,12 @@ package redisadapter_test
 
 import (
 	"net"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -36,7 +37,7 @@ func TestCompactWhileASlotMoves(t *testing.T) {
 	m.failure(5)
 	slot := cluster.ClusterKeySlot(t.Context(), redisadapter.Key(m.Store, newID(1))).Val()
 	for _, node := range []*redis.Client{to, from} {
-		must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot,
+		require.NoError(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot,
 			"NODE", to.ClusterMyID(t.Context()).Val()).Err())
 	}
 	for n := 1; n <= 3; n++ {
@@ -52,9 +53,8 @@ type onTheMove struct {
 
 func (m *onTheMove) want(what string, n int, ok bool, a dedup.Answer) {
 	m.Helper()
-	if a.Err != nil || !ok {
-		m.Errorf("%s %d: %+v", what, n, a)
-	}
+	assert.NoError(m, a.Err, "%s %d", what, n)
+	assert.True(m, ok, "%s %d: %+v", what, n, a)
 }
 
 func (m *onTheMove) duplicate(n int) {
@@ -116,16 +116,13 @@ func (m *onTheMove) move(cluster *redis.ClusterClient, from, to *redis.Client) {
 	m.Helper()
 	slot := int(cluster.ClusterKeySlot(m.Context(), redisadapter.Key(m.Store, newID(1))).Val())
 	keys, err := from.ClusterGetKeysInSlot(m.Context(), slot, 100).Result()
-	must(m.T, err)
-	if len(keys) == 0 {
-		m.Fatal("nothing to move")
-	}
+	require.NoError(m, err)
+	require.NotEmpty(m, keys, "nothing to move")
 	host, port, err := net.SplitHostPort(to.Options().Addr)
-	must(m.T, err)
+	require.NoError(m, err)
 	for _, key := range keys {
-		if got, err := from.Migrate(m.Context(), host, port, key,
-			0, time.Second).Result(); err != nil || !strings.Contains(got, "OK") {
-			m.Fatalf("MIGRATE %s: %q, %v", key, got, err)
-		}
+		got, err := from.Migrate(m.Context(), host, port, key, 0, time.Second).Result()
+		require.NoError(m, err, "MIGRATE %s", key)
+		require.Contains(m, got, "OK", "MIGRATE %s", key)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
@@ -55,7 +56,7 @@ func serverTime(b *testing.B, client *redis.Client) (sum time.Duration) {
 	b.Helper()
 	for _, field := range []string{"used_cpu_user", "used_cpu_sys"} {
 		seconds, err := strconv.ParseFloat(infoOf(b, client, "cpu", field), 64)
-		must(b, err)
+		require.NoError(b, err)
 		sum += time.Duration(seconds * float64(time.Second))
 	}
 	return sum

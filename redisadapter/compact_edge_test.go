@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -46,26 +48,21 @@ func TestRemembered(t *testing.T) {
 				window / 2, window - time.Millisecond, window} {
 				wait(at)
 				a := b.claim(other)
-				if a.Outcome != dedup.Duplicate || a.Record.State != dedup.StateSucceeded ||
-					a.Record.Remaining < window-at {
-					t.Fatalf("%v after its end: %+v", at, a)
-				}
+				require.Equal(t, dedup.Duplicate, a.Outcome, "%v after its end: %+v", at, a)
+				require.Equal(t, dedup.StateSucceeded, a.Record.State, "%v after its end", at)
+				require.GreaterOrEqual(t, a.Record.Remaining, window-at, "%v after its end", at)
 				other.LikelyDuplicate = !other.LikelyDuplicate
-				if rec := b.lookup(1); rec.State != dedup.StateSucceeded {
-					t.Fatalf("%v after its end it is %v", at, rec.State)
-				}
-				if n := b.client.Exists(t.Context(),
-					redisadapter.Key(b.Store, newID(1))).Val(); n != 0 {
-					t.Fatalf("%v after its end a duplicate has left its lease", at)
-				}
+				rec := b.lookup(1)
+				require.Equal(t, dedup.StateSucceeded, rec.State, "%v after its end", at)
+				n := b.client.Exists(t.Context(),
+					redisadapter.Key(b.Store, newID(1))).Val()
+				require.Zero(t, n, "%v after its end a duplicate has left its lease", at)
 			}
 			wait(2*window + 2*redisadapter.Skew(b.Store))
-			if rec := b.lookup(1); rec.State != dedup.StateAbsent {
-				t.Errorf("after two windows it is %v", rec.State)
-			}
-			if a := b.claim(other); a.Outcome != dedup.Acquired {
-				t.Errorf("after two windows: %+v", a)
-			}
+			rec := b.lookup(1)
+			assert.Equal(t, dedup.StateAbsent, rec.State, "after two windows")
+			a := b.claim(other)
+			assert.Equal(t, dedup.Acquired, a.Outcome, "after two windows: %+v", a)
 		})
 	}
 }
@@ -83,15 +80,13 @@ func TestBucketsEnd(t *testing.T) {
 		}
 		return keys
 	}
-	if len(buckets()) != b.Shards() {
-		t.Fatalf("%d buckets of %d shards", len(buckets()), b.Shards())
-	}
+	require.Len(t, buckets(), b.Shards())
 	bounded := func(when string) {
 		t.Helper()
 		for _, key := range buckets() {
-			if left := b.client.PTTL(t.Context(), key).Val(); left < window || left > 3*window {
-				t.Errorf("%s: %s is kept for %v", when, key, left)
-			}
+			left := b.client.PTTL(t.Context(), key).Val()
+			assert.GreaterOrEqual(t, left, window, "%s: %s", when, key)
+			assert.LessOrEqual(t, left, 3*window, "%s: %s", when, key)
 		}
 	}
 	bounded("at first")
@@ -104,7 +99,7 @@ func TestBucketsEnd(t *testing.T) {
 			b.client.SRem(t.Context(), key, m)
 		}
 	}
-	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0])
+	require.NoError(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0])
 	bounded("after the last member was forgotten")
 	again := request(1)
 	again.Token = dedup.Token{9}
@@ -114,16 +109,14 @@ func TestBucketsEnd(t *testing.T) {
 	bounded("after that")
 
 	// Lost, and made anew by a plain command: the next generation gives it an end.
-	must(t, b.client.Persist(t.Context(), key).Err())
+	require.NoError(t, b.client.Persist(t.Context(), key).Err())
 	b.mini.Advance(window)
 	season(t, b.Store, 10_000)
-	if left := b.client.PTTL(t.Context(), key).Val(); left <= 0 || left > 2*window {
-		t.Errorf("a bucket without an end is kept for %v", left)
-	}
+	left := b.client.PTTL(t.Context(), key).Val()
+	assert.Positive(t, left, "a bucket without an end")
+	assert.LessOrEqual(t, left, 2*window, "a bucket without an end")
 	b.mini.Advance(4 * window)
-	if keys := b.mini.Keys(); len(keys) != 2 { // the number of Forgets, and the layout
-		t.Errorf("long after there are %v", keys)
-	}
+	assert.Len(t, b.mini.Keys(), 2, "long after there are the number of Forgets, and the layout")
 }
 
 // TestOverfullBucket costs memory, and nothing else.
@@ -139,24 +132,19 @@ func TestOverfullBucket(t *testing.T) {
 				reqs[i].Token = dedup.Token{9}
 			}
 			for i, a := range store.Claim(t.Context(), reqs) {
-				if a.Outcome != dedup.Duplicate {
-					t.Fatalf("key %d: %+v", i, a)
-				}
+				require.Equal(t, dedup.Duplicate, a.Outcome, "key %d: %+v", i, a)
 			}
 			for i, a := range store.Claim(t.Context(), requests(40_000+first*batchSize)) {
-				if a.Outcome != dedup.Acquired {
-					t.Fatalf("a fresh key, %d: %+v", i, a)
-				}
+				require.Equal(t, dedup.Acquired, a.Outcome, "a fresh key, %d: %+v", i, a)
 			}
 		}
 		if backend.Name == "redis" {
 			client := backend.Client.(*redis.Client)
 			at, err := client.Time(t.Context()).Result()
-			must(t, err)
-			if kind := client.ObjectEncoding(t.Context(),
-				redisadapter.Bucket(store, newID(1), at)).Val(); kind != "hashtable" {
-				t.Errorf("the bucket is a %s: the test says little", kind)
-			}
+			require.NoError(t, err)
+			kind := client.ObjectEncoding(t.Context(),
+				redisadapter.Bucket(store, newID(1), at)).Val()
+			assert.Equal(t, "hashtable", kind, "with another encoding the test says little")
 		}
 	})
 }
@@ -165,7 +153,7 @@ func TestOverfullBucket(t *testing.T) {
 func (b *bench) serverTime() time.Time {
 	b.Helper()
 	at, err := b.client.Time(b.Context()).Result()
-	must(b, err)
+	require.NoError(b, err)
 	return at
 }
 

@@ -42,9 +42,7 @@ func learn(t *testing.T, s *redisadapter.Store, first int) {
 	t.Helper()
 	for n := range 2 {
 		for i, a := range s.Claim(t.Context(), requests(first+n*batchSize)) {
-			if a.Outcome != dedup.Acquired {
-				t.Fatalf("key %d: %+v", first+n*batchSize+i, a)
-			}
+			require.Equal(t, dedup.Acquired, a.Outcome, "key %d: %+v", first+n*batchSize+i, a)
 		}
 	}
 }
@@ -61,22 +59,21 @@ func TestClosedBucketsAreReadOnce(t *testing.T) {
 	n := countLooks(b.client)
 	learn(t, b.Store, 50_000)
 	// Of 512 keys one in a few is asked for in both generations.
-	if got := n.one.Load(); got < 2*batchSize || got > 3*batchSize || n.whole.Load() != 0 {
-		t.Errorf("%d new keys were asked for %d times, buckets %d times", 2*batchSize,
-			got, n.whole.Load())
-	}
+	got := n.one.Load()
+	assert.GreaterOrEqual(t, got, int32(2*batchSize))
+	assert.LessOrEqual(t, got, int32(3*batchSize))
+	assert.Zero(t, n.whole.Load(), "buckets were read again")
 	again := func(key int, want dedup.Outcome) {
 		t.Helper()
 		for _, likely := range []bool{true, false} {
 			req := request(key)
 			req.Token, req.LikelyDuplicate = dedup.Token{9}, likely
-			if a := b.claim(req); a.Outcome != want {
-				t.Errorf("key %d, likely=%t: %+v", key, likely, a)
-			}
+			a := b.claim(req)
+			assert.Equal(t, want, a.Outcome, "key %d, likely=%t: %+v", key, likely, a)
 		}
 	}
 	again(1, dedup.Duplicate)
-	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Minute)[0])
+	require.NoError(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Minute)[0])
 	req := request(1)
 	req.Token = dedup.Token{8}
 	end := done(1, b.claim(req))
@@ -100,14 +97,13 @@ func TestOpenBucketsAreAsked(t *testing.T) {
 			learn(t, b.Store, 40_000)
 			for key := range 64 {
 				claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
-				if a := other.Finish(t.Context(), []dedup.Finish{done(key, claimed)})[0]; !a.Held {
-					t.Fatalf("%+v", a)
-				}
+				a := other.Finish(t.Context(), []dedup.Finish{done(key, claimed)})[0]
+				require.True(t, a.Held, "%+v", a)
 				req := request(key)
 				req.Token = dedup.Token{9, 9}
-				if a := b.claim(req); a.Outcome != dedup.Duplicate {
-					t.Fatalf("key %d was completed after its bucket was asked often: %+v", key, a)
-				}
+				a = b.claim(req)
+				require.Equal(t, dedup.Duplicate, a.Outcome,
+					"key %d was completed after its bucket was asked often: %+v", key, a)
 			}
 		})
 	}
@@ -127,9 +123,8 @@ func TestClosedBucketIsOpenAgain(t *testing.T) {
 	b.claim(request(39_999)) // it is at work, and has a reading
 	for key := range 50 {
 		claimed := other.Claim(t.Context(), []dedup.ClaimRequest{request(key)})[0]
-		if a := other.Finish(t.Context(), []dedup.Finish{done(key, claimed)})[0]; !a.Held {
-			t.Fatalf("%+v", a)
-		}
+		a := other.Finish(t.Context(), []dedup.Finish{done(key, claimed)})[0]
+		require.True(t, a.Held, "%+v", a)
 	}
 	b.mini.Advance(50 * time.Second)
 	again := 0
@@ -140,9 +135,7 @@ func TestClosedBucketIsOpenAgain(t *testing.T) {
 			again++
 		}
 	}
-	if again > 0 {
-		t.Errorf("%d of 50 finished keys were granted again", again)
-	}
+	assert.Zero(t, again, "of 50 finished keys were granted again")
 }
 
 // TestClockPutRight is TestClosedBucketIsOpenAgain on a real server, whose clock is not read for
@@ -212,17 +205,16 @@ func TestClosedIsAfterTheLastAdd(t *testing.T) {
 			at := edge.Add(off)
 			if redisadapter.AddCounts(s, edge.Add(-1), at) {
 				counted++
-				if redisadapter.Closed(s, edge.Add(-1), at.Add(skew)) {
-					t.Errorf("window %v: an add counts %v after its generation, when others do not look any more", window, off)
-				}
+				assert.False(t, redisadapter.Closed(s, edge.Add(-1), at.Add(skew)),
+					"window %v: an add counts %v after its generation, when others look no more",
+					window, off)
 			}
 			if redisadapter.Closed(s, edge.Add(-1), at) {
 				closed++
 			}
 		}
-		if counted == 0 || closed == 0 {
-			t.Errorf("window %v: %d moments count, %d are closed", window, counted, closed)
-		}
+		assert.NotZero(t, counted, "window %v: moments that count", window)
+		assert.NotZero(t, closed, "window %v: moments that are closed", window)
 	}
 }
 
@@ -250,15 +242,13 @@ func TestAddToClosedBucket(t *testing.T) {
 	}))
 	end := done(1, claimed)
 	end.Window = opts.Window
-	if a := mine.Finish(t.Context(), []dedup.Finish{end})[0]; !a.Held || !a.Written {
-		t.Fatalf("%+v", a)
-	}
+	a := mine.Finish(t.Context(), []dedup.Finish{end})[0]
+	require.True(t, a.Held && a.Written, "%+v", a)
 	req := request(1)
 	req.Token = dedup.Token{9}
-	if a := other.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; !late ||
-		a.Outcome != dedup.Duplicate {
-		t.Errorf("late=%t: %+v", late, a)
-	}
+	a = other.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+	assert.True(t, late, "the add came late")
+	assert.Equal(t, dedup.Duplicate, a.Outcome, "%+v", a)
 }
 
 // TestBucketTooLargeToRead is asked for each key, like one that cannot be read at all.
@@ -278,13 +268,9 @@ func TestBucketTooLargeToRead(t *testing.T) {
 			learn(t, store, 40_000)
 			n := countLooks(b.client)
 			learn(t, store, 50_000)
-			if got := n.one.Load(); got != 4*batchSize {
-				t.Errorf("%d new keys were asked for %d times", 2*batchSize, got)
-			}
+			assert.EqualValues(t, 4*batchSize, n.one.Load(), "%d new keys", 2*batchSize)
 			for i, a := range store.Claim(t.Context(), requests(20_000)) {
-				if a.Outcome != dedup.Duplicate {
-					t.Fatalf("key %d: %+v", 20_000+i, a)
-				}
+				require.Equal(t, dedup.Duplicate, a.Outcome, "key %d: %+v", 20_000+i, a)
 			}
 		})
 	}
@@ -305,9 +291,8 @@ func TestLeasesAreDroppedTogether(t *testing.T) {
 			landed := change(100, dedup.StateSucceeded)
 			landed.Token, landed.Landed, landed.Fence, landed.Attempt = dedup.Token{9},
 				true, 1, 1
-			if a := b.finish(landed); !a.Written || a.Held {
-				t.Fatalf("%+v", a)
-			}
+			a := b.finish(landed)
+			require.True(t, a.Written && !a.Held, "%+v", a)
 			single := 0
 			if problem != "" {
 				refuse(b.client, problem, refusal("NOPERM this user has no permissions"))
@@ -322,20 +307,19 @@ func TestLeasesAreDroppedTogether(t *testing.T) {
 				return next(ctx, cmds)
 			}))
 			for i, a := range b.Finish(t.Context(), ends) {
-				if a.Held != (i != 0) {
-					t.Errorf("key %d: %+v", 100+i, a)
-				}
+				assert.Equal(t, i != 0, a.Held, "key %d: %+v", 100+i, a)
 			}
-			if problem == "" && single != 1 || problem != "" && single < batchSize {
-				t.Errorf("%d leases were dropped one by one", single)
+			if problem == "" {
+				assert.Equal(t, 1, single, "leases that were dropped one by one")
+			} else {
+				assert.GreaterOrEqual(t, single, batchSize, "leases that were dropped one by one")
 			}
 			for i := range ends {
 				left := b.client.Exists(t.Context(),
 					redisadapter.Key(b.Store, newID(100+i))).Val()
 				// the record of the owner that landed
-				if want := int64(min(1, max(0, 1-i))); left != want {
-					t.Errorf("key %d: %d leases are left", 100+i, left)
-				}
+				want := int64(min(1, max(0, 1-i)))
+				assert.Equal(t, want, left, "leases of key %d that are left", 100+i)
 			}
 		})
 	}

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -29,9 +32,7 @@ func TestGoldenPlaces(t *testing.T) {
 		fmt.Fprintf(&got, "%s\n%s", s.layoutKey(), s.settings())
 		for _, key := range []string{"order-4711", "größer"} {
 			id, err := dedup.NewID("ns", "tenant", key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			require.NoError(t, err)
 			if layout != Compact {
 				fmt.Fprintf(&got, "%s\n", s.key(id))
 				continue
@@ -42,12 +43,8 @@ func TestGoldenPlaces(t *testing.T) {
 		}
 	}
 	want, err := os.ReadFile(filepath.Join("testdata", "places.golden"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.String() != string(want) {
-		t.Errorf("got\n%s\nwant\n%s", &got, want)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, string(want), got.String())
 }
 
 // FuzzSettingsDiffer: two settings are the same only where their texts are, so no process
@@ -67,11 +64,8 @@ func FuzzSettingsDiffer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stored string) {
 		difference := settingsDiffer(stored, mine)
-		if (difference == "") != (stored == mine) {
-			t.Fatalf("%q: %q", stored, difference)
-		}
-		if strings.ContainsAny(difference, "\n\r\x00\x1b") {
-			t.Fatalf("%q puts more than a line into an error: %q", stored, difference)
-		}
+		require.Equal(t, stored == mine, difference == "", "%q: %q", stored, difference)
+		require.False(t, strings.ContainsAny(difference, "\n\r\x00\x1b"),
+			"%q puts more than a line into an error: %q", stored, difference)
 	})
 }

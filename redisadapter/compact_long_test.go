@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -20,19 +23,15 @@ func TestTenMillionKeys(t *testing.T) {
 	if text := os.Getenv("ONCEWARD_KEYS"); text != "" {
 		var err error
 		n, err = strconv.Atoi(text)
-		must(t, err)
+		require.NoError(t, err)
 	}
 	perKey, store := bytesPerKey(t, redisadapter.Compact, n)
-	if perKey > 10 {
-		t.Errorf("%.2f bytes per key", perKey)
-	}
+	assert.LessOrEqual(t, perKey, 10.0, "bytes per key")
 	fresh := 0
 	for first := n; first < 2*n; first += batchSize {
 		fresh += freshOf(t, store, first)
 	}
-	if fresh != (n+batchSize-1)/batchSize*batchSize {
-		t.Errorf("%d of %d keys that were never seen", fresh, n)
-	}
+	assert.Equal(t, (n+batchSize-1)/batchSize*batchSize, fresh, "keys that were never seen")
 	fmt.Fprintf(os.Stderr,
 		"%d keys: %.2f bytes per key; %d lookups of fresh keys without a false duplicate\n",
 		n, perKey, fresh)
@@ -45,7 +44,7 @@ func freshOf(t *testing.T, store *redisadapter.Store, first int) (fresh int) {
 		ids[i] = numbered(first + i)
 	}
 	for _, a := range store.Lookup(t.Context(), ids) {
-		must(t, a.Err)
+		require.NoError(t, a.Err)
 		if a.Record.State == dedup.StateAbsent {
 			fresh++
 		}

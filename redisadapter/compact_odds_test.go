@@ -27,9 +27,7 @@ func TestFalseDuplicates(t *testing.T) {
 		opts.ExpectedKeys = redisadapter.KeysPerBucket * c.shards
 		store := openWith(t, redistest.Backend{Client: client}, opts)
 		redisadapter.Truncate(store, c.bits)
-		if store.Shards() != c.shards {
-			t.Fatalf("%d shards", store.Shards())
-		}
+		require.Equal(t, c.shards, store.Shards())
 		next := 0
 		claim := func(n int, complete bool) (duplicates int) {
 			for end := next + n; next < end; next += batchSize {
@@ -41,9 +39,8 @@ func TestFalseDuplicates(t *testing.T) {
 				}
 				var ends []dedup.Finish
 				for i, a := range store.Claim(t.Context(), reqs) {
+					require.NoError(t, a.Err)
 					switch {
-					case a.Err != nil:
-						t.Fatal(a.Err)
 					case a.Outcome == dedup.Duplicate:
 						duplicates++
 					case complete:
@@ -53,9 +50,7 @@ func TestFalseDuplicates(t *testing.T) {
 					}
 				}
 				for _, a := range store.Finish(t.Context(), ends) {
-					if !a.Written {
-						t.Fatalf("%+v", a)
-					}
+					require.True(t, a.Written, "%+v", a)
 				}
 			}
 			return duplicates
@@ -70,9 +65,7 @@ func TestFalseDuplicates(t *testing.T) {
 		within := 5 * (math.Sqrt(want) + want/math.Sqrt(members))
 		t.Logf("%d shards, %d bits, %.0f members: %.0f of %.0f false duplicates, %.0f expected",
 			c.shards, c.bits, members, false2, asked, want)
-		if math.Abs(false2-want) > within {
-			t.Errorf("%.0f false duplicates, %.0f±%.0f expected", false2, want, within)
-		}
+		assert.InDelta(t, want, false2, within, "false duplicates")
 	}
 }
 
@@ -89,16 +82,13 @@ func TestDigestIsKeyed(t *testing.T) {
 	at := time.Now()
 	same := 0
 	for n := range 1000 {
-		if redisadapter.Member(one, newID(n)) == redisadapter.Member(other, newID(n)) {
-			t.Errorf("key %d has the same digest with another secret", n)
-		}
+		assert.NotEqual(t, redisadapter.Member(other, newID(n)), redisadapter.Member(one, newID(n)),
+			"key %d has the same digest with another secret", n)
 		if redisadapter.Bucket(one, newID(n), at) == redisadapter.Bucket(other, newID(n), at) {
 			same++
 		}
 	}
-	if same > 5 {
-		t.Errorf("%d of 1000 keys have the same bucket, of 10,000", same)
-	}
+	assert.LessOrEqual(t, same, 5, "of 1000 keys have the same bucket, of 17,000")
 }
 
 // TestBucketOptions names every bad option, and those that a layout has no use for.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -59,9 +61,7 @@ func seasoned(t testing.TB, stores ...*redisadapter.Store) {
 		for key := range seasonKeys {
 			shards[redisadapter.Bucket(s, newID(first+key), time.Time{})] = true
 		}
-		if len(shards) != s.Shards() {
-			t.Fatalf("%d of %d buckets have their end", len(shards), s.Shards())
-		}
+		require.Len(t, shards, s.Shards(), "buckets that will have their end")
 		completeAll(t, s, requests(first)[:seasonKeys], first)
 	}
 }
@@ -82,9 +82,7 @@ func completeAll(t testing.TB, s *redisadapter.Store, reqs []dedup.ClaimRequest,
 		ends[i] = done(first+i, a)
 	}
 	for i, a := range s.Finish(t.Context(), ends) {
-		if !a.Held || !a.Written {
-			t.Fatalf("key %d: %+v", first+i, a)
-		}
+		require.True(t, a.Held && a.Written, "key %d: %+v", first+i, a)
 	}
 }
 
@@ -110,23 +108,18 @@ func TestMembershipIsReadUnderTheLease(t *testing.T) {
 					}
 					ended = true
 					_ = next(ctx, cmds[:cut])
-					if a := theirs.Finish(ctx, []dedup.Finish{done(1, claimed)})[0]; !a.Held {
-						t.Errorf("%+v", a)
-					}
+					a := theirs.Finish(ctx, []dedup.Finish{done(1, claimed)})[0]
+					assert.True(t, a.Held, "%+v", a)
 					return next(ctx, cmds[cut:])
 				}))
 				req := request(1)
 				req.Token, req.LikelyDuplicate = dedup.Token{9}, likely
 				a := mine.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
-				if a.Outcome == dedup.Acquired || a.Err != nil {
-					t.Errorf("claimed while it was completed: %+v", a)
-				}
-				if !ended && (!likely || cut != 2) {
-					t.Error("no pipeline was cut")
-				}
-				if a := mine.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; ended &&
-					a.Outcome != dedup.Duplicate {
-					t.Errorf("and then: %+v", a)
+				assert.NoError(t, a.Err, "claimed while it was completed")
+				assert.NotEqual(t, dedup.Acquired, a.Outcome, "claimed while it was completed: %+v", a)
+				assert.True(t, ended || likely && cut == 2, "no pipeline was cut")
+				if a := mine.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; ended {
+					assert.Equal(t, dedup.Duplicate, a.Outcome, "and then: %+v", a)
 				}
 			})
 		}
@@ -177,16 +170,18 @@ func TestRefusedAddKeepsTheLease(t *testing.T) {
 			for i, a := range store.Finish(t.Context(),
 				[]dedup.Finish{done(1, claimed[0]), done(2, claimed[1])}) {
 				var reply redis.Error
-				if errors.As(problem, &reply) && (!a.Held || !a.Written) ||
-					a.Err != nil && a.Written {
-					t.Errorf("item %d: %+v", i, a)
+				if errors.As(problem, &reply) {
+					assert.True(t, a.Held && a.Written, "item %d: %+v", i, a)
+				}
+				if a.Err != nil {
+					assert.False(t, a.Written, "item %d: %+v", i, a)
 				}
 				req := request(1 + i)
 				req.Token = dedup.Token{9}
-				if b := store.Claim(t.Context(),
-					[]dedup.ClaimRequest{req})[0]; b.Outcome == dedup.Acquired ||
-					a.Written && b.Outcome != dedup.Duplicate {
-					t.Errorf("item %d, then another's claim: %+v", i, b)
+				b := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+				assert.NotEqual(t, dedup.Acquired, b.Outcome, "item %d, another's claim: %+v", i, b)
+				if a.Written {
+					assert.Equal(t, dedup.Duplicate, b.Outcome, "item %d: %+v", i, b)
 				}
 			}
 		})
@@ -204,16 +199,13 @@ func TestPlainCommandsThatAreRefused(t *testing.T) {
 			seasoned(t, store)
 			first := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
 			refuse(client, name, refusal("TRYAGAIN Multiple keys request during rehashing of slot"))
-			if a := store.Finish(t.Context(), []dedup.Finish{done(1, first)})[0]; !a.Held ||
-				!a.Written {
-				t.Fatalf("%+v", a)
-			}
-			for turn, want := range []dedup.Outcome{dedup.Duplicate, dedup.Acquired} {
-				req := request(1 + turn)
+			a := store.Finish(t.Context(), []dedup.Finish{done(1, first)})[0]
+			require.True(t, a.Held && a.Written, "%+v", a)
+			for i, want := range []dedup.Outcome{dedup.Duplicate, dedup.Acquired} {
+				req := request(1 + i)
 				req.Token = dedup.Token{9}
-				if a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]; a.Outcome != want {
-					t.Errorf("key %d: %+v", 1+turn, a)
-				}
+				a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+				assert.Equal(t, want, a.Outcome, "key %d: %+v", 1+i, a)
 			}
 		})
 	}
@@ -232,19 +224,16 @@ func TestCompletedTwice(t *testing.T) {
 		claimed := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
 		end := done(1, claimed)
 		for send := range 3 {
-			if a := store.Finish(t.Context(), []dedup.Finish{end})[0]; !a.Held || !a.Written {
-				t.Errorf("send %d: %+v", send, a)
-			}
+			a := store.Finish(t.Context(), []dedup.Finish{end})[0]
+			assert.True(t, a.Held && a.Written, "send %d: %+v", send, a)
 		}
 		late := end
 		late.Until = time.Now()
-		if a := store.Finish(t.Context(), []dedup.Finish{late})[0]; a.Held || a.Written ||
-			a.Record.State != dedup.StateSucceeded {
-			t.Errorf("when its time is over: %+v", a)
-		}
-		if n := client.Exists(t.Context(), redisadapter.Key(store, request(1).ID)).Val(); n != 0 {
-			t.Error("the lease is still there")
-		}
+		a := store.Finish(t.Context(), []dedup.Finish{late})[0]
+		assert.False(t, a.Held || a.Written, "when its time is over: %+v", a)
+		assert.Equal(t, dedup.StateSucceeded, a.Record.State, "when its time is over")
+		n := client.Exists(t.Context(), redisadapter.Key(store, request(1).ID)).Val()
+		assert.Zero(t, n, "the lease is still there")
 	}
 }
 
@@ -269,33 +258,28 @@ func TestAddThatComesLate(t *testing.T) {
 				if taken {
 					again := request(1)
 					again.Token = dedup.Token{9}
-					if a := other.Claim(ctx,
-						[]dedup.ClaimRequest{again})[0]; a.Outcome != dedup.Acquired {
-						t.Errorf("%+v", a)
-					}
+					a := other.Claim(ctx, []dedup.ClaimRequest{again})[0]
+					assert.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
 				} else {
-					must(t, other.Forget(ctx, []dedup.ID{req.ID}, time.Hour)[0])
+					require.NoError(t, other.Forget(ctx, []dedup.ID{req.ID}, time.Hour)[0])
 				}
 				<-time.After(time.Until(end.Until))
 			}
 			return next(ctx, cmds)
 		}))
 		a := store.Finish(t.Context(), []dedup.Finish{end})[0]
-		if a.Held || a.Written != taken {
-			t.Errorf("taken=%t: %+v", taken, a)
-		}
+		assert.False(t, a.Held, "taken=%t: %+v", taken, a)
+		assert.Equal(t, taken, a.Written, "%+v", a)
 		want := dedup.StateAbsent
 		if taken {
 			want = dedup.StateSucceeded
 		}
-		if rec := other.Lookup(t.Context(), []dedup.ID{req.ID})[0].Record; rec.State != want {
-			t.Errorf("taken=%t: then it is %v", taken, rec.State)
-		}
+		rec := other.Lookup(t.Context(), []dedup.ID{req.ID})[0].Record
+		assert.Equal(t, want, rec.State, "taken=%t", taken)
 		if renewal := renewal(1); taken {
 			renewal.Token = dedup.Token{9}
-			if a := other.Renew(t.Context(), []dedup.Renewal{renewal})[0]; a.Held {
-				t.Errorf("the owner that was overtaken still renews: %+v", a)
-			}
+			a := other.Renew(t.Context(), []dedup.Renewal{renewal})[0]
+			assert.False(t, a.Held, "the owner that was overtaken still renews: %+v", a)
 		}
 	}
 }

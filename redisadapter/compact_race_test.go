@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -38,12 +40,13 @@ func (r *runner) work(t *testing.T, keys []int, window time.Duration) (finished 
 	var ends []dedup.Finish
 	var which []int
 	for i, a := range r.store.Claim(t.Context(), reqs) {
-		switch {
-		case a.Err != nil:
-			t.Errorf("claim: %v", a.Err)
-		case a.Outcome == dedup.Duplicate:
+		if !assert.NoError(t, a.Err, "claim") {
+			continue
+		}
+		switch a.Outcome {
+		case dedup.Duplicate:
 			finished++
-		case a.Outcome == dedup.Acquired:
+		case dedup.Acquired:
 			r.ran(keys[i])
 			end := done(keys[i], a)
 			end.Token, end.Until, end.Window = reqs[i].Token, asked.Add(reqs[i].Lease), window
@@ -55,9 +58,8 @@ func (r *runner) work(t *testing.T, keys []int, window time.Duration) (finished 
 	}
 	sent := time.Now()
 	for i, a := range r.store.Finish(t.Context(), ends) {
-		if a.Err != nil || !a.Held || !a.Written {
-			t.Errorf("finish: %+v", a)
-		}
+		assert.NoError(t, a.Err, "finish")
+		assert.True(t, a.Held && a.Written, "finish: %+v", a)
 		r.done(which[i], sent)
 	}
 	return finished
@@ -100,9 +102,7 @@ func TestOneEffectForEachKey(t *testing.T) {
 			}
 			all.Wait()
 			for n := range effects {
-				if got := effects[n].Load(); got != 1 {
-					t.Errorf("key %d had %d effects", n, got)
-				}
+				assert.EqualValues(t, 1, effects[n].Load(), "effects of key %d", n)
 			}
 		})
 	}
@@ -136,10 +136,10 @@ func TestEdgesOfGenerations(t *testing.T) {
 			ran: func(n int) {
 				mu.Lock()
 				defer mu.Unlock()
-				if done := completed[n]; !done.IsZero() && time.Since(done) < window {
+				ago := time.Since(completed[n])
+				again := !completed[n].IsZero() && ago < window
+				if !assert.False(t, again, "key %d runs again %v after it was completed", n, ago) {
 					second++
-					t.Errorf("key %d runs again %v after it was completed",
-						n, time.Since(done))
 				}
 			},
 			done: func(n int, sent time.Time) {
@@ -178,7 +178,7 @@ func serverAhead(t *testing.T, client redis.UniversalClient) time.Duration {
 		before := time.Now()
 		at, err := client.Time(t.Context()).Result()
 		took := time.Since(before)
-		must(t, err)
+		require.NoError(t, err)
 		if took < shortest {
 			ahead, shortest = at.Sub(before.Add(took/2)), took
 		}
