@@ -104,12 +104,28 @@ func NewStore(db *sql.DB, cfg StoreConfig) (*Store, error) {
 
 // Claim implements [dedup.Store]. Keys that are new cost one round trip on PostgreSQL, those
 // that are done or in flight two; a claim that is taken over, and on MySQL every one that is
-// won, about six. ClaimRequest.LikelyDuplicate of all items saves the first.
+// won, about six. With ClaimRequest.LikelyDuplicate a key is looked for first: one round trip if
+// it is done or in flight, two on PostgreSQL if it is new after all.
 func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	return answer(ctx, len(reqs), func(answers []dedup.Answer) {
-		todo := admit(answers, func(i int) error { return s.checkClaim(&reqs[i]) })
-		todo = s.claimFresh(ctx, reqs, todo, answers)
-		s.claimKnown(ctx, reqs, todo, answers)
+		var fresh, known []int
+		for _, i := range admit(answers, func(i int) error { return s.checkClaim(&reqs[i]) }) {
+			if reqs[i].LikelyDuplicate {
+				known = append(known, i)
+			} else {
+				fresh = append(fresh, i)
+			}
+		}
+		op := operation{
+			id: reqID(reqs), size: noSize, creates: func(int) bool { return true }, fresh: true,
+			decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) {
+				return decideClaim(r, &reqs[i], now)
+			},
+		}
+		tried := s.claimFresh(ctx, reqs, fresh, answers)
+		mine := s.peek(ctx, op, append(tried, known...), answers)
+		mine = s.claimMistaken(ctx, reqs, mine, answers)
+		s.settle(ctx, op, mine, answers)
 	})
 }
 
@@ -117,8 +133,7 @@ func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.An
 func (s *Store) claimFresh(ctx context.Context, reqs []dedup.ClaimRequest, todo []int,
 	answers []dedup.Answer) []int {
 	quick, ok := s.dialect.(quickDialect)
-	known := !slices.ContainsFunc(todo, func(i int) bool { return !reqs[i].LikelyDuplicate })
-	if !ok || known {
+	if !ok || len(todo) == 0 {
 		return todo
 	}
 	return s.quickly(ctx, todo, answers, reqID(reqs),
@@ -130,17 +145,14 @@ func (s *Store) claimFresh(ctx context.Context, reqs []dedup.ClaimRequest, todo 
 		})
 }
 
-// claimKnown looks first, without a lock, and opens a transaction for those keys alone that
-// may be had.
-func (s *Store) claimKnown(ctx context.Context, reqs []dedup.ClaimRequest, todo []int,
-	answers []dedup.Answer) {
-	op := operation{
-		id: reqID(reqs), size: noSize, creates: func(int) bool { return true }, fresh: true,
-		decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) {
-			return decideClaim(r, &reqs[i], now)
-		},
-	}
-	s.settle(ctx, op, s.peek(ctx, op, todo, answers), answers)
+// claimMistaken is claimFresh for those that were taken for duplicates, and that a look has found
+// to be free.
+func (s *Store) claimMistaken(ctx context.Context, reqs []dedup.ClaimRequest, todo []int,
+	answers []dedup.Answer) []int {
+	likely := func(i int) bool { return reqs[i].LikelyDuplicate }
+	rest := slices.DeleteFunc(slices.Clone(todo), likely)
+	mistaken := slices.DeleteFunc(todo, func(i int) bool { return !likely(i) })
+	return append(rest, s.claimFresh(ctx, reqs, mistaken, answers)...)
 }
 
 // Renew implements [dedup.Store]. About four round trips.
