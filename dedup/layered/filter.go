@@ -10,8 +10,8 @@ import "time"
 // twice per claim. Its size and its false positives cost lookups, never correctness; a filter that
 // says absent of a key that has a record runs its effect again.
 //
-// A filter may have more methods. Wrong(n int) is called after n keys for which its reason was
-// "maybe" turned out to be unknown to the store. The method
+// A filter may have more methods. [Front] calls Add(id [16]byte). Wrong(n int) is called after n
+// keys for which its reason was "maybe" turned out to be unknown to the store. The method
 //
 //	OnState(func(fill, estimated, observed float64, reason string))
 //

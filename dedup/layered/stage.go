@@ -42,13 +42,10 @@ type opinion struct {
 }
 
 func newFilterStage(hot dedup.Store, cfg *Config) *filterStage {
-	f := &filterStage{filter: cfg.Filter, wrong: func(int) {}, observer: &cfg.Observer,
+	f := &filterStage{filter: cfg.Filter, wrong: wrongOf(cfg.Filter), observer: &cfg.Observer,
 		hot: cfg.HotWindow, lease: cfg.LeaseTTL, made: time.Now()}
 	if l, ok := hot.(interface{ Remembers() time.Duration }); ok {
 		f.remembers = l.Remembers
-	}
-	if w, ok := cfg.Filter.(interface{ Wrong(n int) }); ok {
-		f.wrong = w.Wrong
 	}
 	hook := cfg.Observer.FilterState
 	if hook == nil {
@@ -67,6 +64,14 @@ func newFilterStage(hot dedup.Store, cfg *Config) *filterStage {
 		})
 	}
 	return f
+}
+
+// wrongOf is the method Wrong of a filter, or does nothing.
+func wrongOf(filter Filter) func(n int) {
+	if w, ok := filter.(interface{ Wrong(n int) }); ok {
+		return w.Wrong
+	}
+	return func(int) {}
 }
 
 // behind is how far the filter may lag behind the writes to the store. Hot remembers a key

@@ -52,7 +52,7 @@ var table = map[string]rule{
 	"dedup": {
 		tests: []string{"dedup/deduptest", "dedup/layered"},
 	},
-	"dedup/layered": {imports: []string{"dedup"}},
+	"dedup/layered": {imports: []string{"dedup"}, tests: []string{"bloom", "dedup/deduptest"}},
 	"dedup/deduptest": {
 		role:    testOnly,
 		imports: []string{"dedup"},

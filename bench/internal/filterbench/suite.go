@@ -70,7 +70,7 @@ func (e *env) groups() (all harness.Groups) {
 	families := []func(*harness.Groups){e.answers, e.memory, e.rates, e.rotation, e.snapshots,
 		e.degraded}
 	if e.redis != nil && e.records != nil {
-		families = append(families, e.layered)
+		families = append(families, e.layered, e.front)
 	}
 	if e.redis != nil {
 		families = append(families, e.owned)

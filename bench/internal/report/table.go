@@ -229,7 +229,7 @@ func micros(v float64) string {
 // ReplaceFront returns docs/front.md with the tables of results between its markers.
 func ReplaceFront(page []byte, r harness.Results) (_ []byte, err error) {
 	for _, name := range []string{"answers", "rotation", "owned", "owned CPU", "owned load",
-		"layered", "goals that are missed"} {
+		"layered", "front", "goals that are missed"} {
 		if page, err = replace(page, name, "bloom", filled(name, run{r})); err != nil {
 			return nil, err
 		}
@@ -270,6 +270,16 @@ func (r run) Streams() (all []harness.Row) {
 	for _, row := range slices.Concat(r.Of("owned"), r.Of("owned, old duplicates")) {
 		if row.Side == "onceward owned" && row.Unit == harness.Rate.Unit() &&
 			row.Against == "raw RESP, two commands a key" {
+			all = append(all, row)
+		}
+	}
+	return all
+}
+
+// Fronts are the rows of a filter in front of one store.
+func (r run) Fronts() (all []harness.Row) {
+	for _, row := range r.Rows {
+		if row.Side == "onceward, Front" && row.Against != "" {
 			all = append(all, row)
 		}
 	}

@@ -45,7 +45,8 @@ var packages = func() map[string]string {
 		all[name] = path
 	}
 	for _, name := range []string{
-		"dedup", "dedup/deduptest", "redisadapter", "sqladapter", "sqladapter/pgxv5", "outbox",
+		"dedup", "dedup/deduptest", "dedup/layered", "redisadapter", "sqladapter",
+		"sqladapter/pgxv5", "outbox",
 		"outbox/saramapub", "outbox/franzpub", "outbox/pgxlisten",
 		"kafkaadapter", "kafkaadapter/txn", "kafkaadapter/franz", "httpadapter",
 		"httpadapter/webhook", "contrib/grpcadapter", "lease", "bloom", "retry",

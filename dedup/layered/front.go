@@ -1,0 +1,191 @@
+package layered
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Front returns store with a filter before it. It may be wrong in one direction only, and nothing
+// depends on it but speed:
+//
+//   - A claim of a key whose bits the filter has is sent as [dedup.ClaimRequest].LikelyDuplicate:
+//     the store looks before it writes. All other claims are sent as they are. The store decides
+//     in both cases, so any filter may be used here, also one that lags behind.
+//   - A Lookup, and so [dedup.Deduper.Seen], of a key that the filter proves absent at this very
+//     moment is answered without the store. Only a filter that gets every write before it
+//     is sent can prove that: bloom's Filter after Rebuild and Feed.Open, in the one process that
+//     writes to the store. With Filter.Follow every Lookup is sent.
+//
+// If the filter has a method Add(id [16]byte), as bloom's Filter has, it is called with the ID of
+// every claim, renewal and end before that is sent. The filter has to remember a key for the
+// Window of the Dedupers and their LeaseTTL, or for their Hold if that is longer.
+//
+// The store that is returned can do what store can do besides. The error is an [*dedup.InputError]
+// for a nil store or filter.
+func Front(store dedup.Store, filter Filter) (dedup.Store, error) {
+	switch {
+	case isNil(store):
+		return nil, &dedup.InputError{Field: "store", Reason: "is nil"}
+	case isNil(filter):
+		return nil, &dedup.InputError{Field: "filter", Reason: "is nil"}
+	}
+	f := &filtered{store: store, filter: filter, wrong: wrongOf(filter), add: func([16]byte) {}}
+	if a, ok := filter.(interface{ Add(id [16]byte) }); ok {
+		f.add = a.Add
+	}
+	pairs, inPairs := store.(dedup.FinishClaimer)
+	counter, counts := store.(dedup.ForgetCounter)
+	switch both := (filteredPairs{f, pairs}); {
+	case inPairs && counts:
+		return struct {
+			*filtered
+			filteredPairs
+			dedup.ForgetCounter
+		}{f, both, counter}, nil
+	case inPairs:
+		return struct {
+			*filtered
+			filteredPairs
+		}{f, both}, nil
+	case counts:
+		return struct {
+			*filtered
+			dedup.ForgetCounter
+		}{f, counter}, nil
+	}
+	return f, nil
+}
+
+// filtered is a store behind a filter.
+type filtered struct {
+	store  dedup.Store
+	filter Filter
+	add    func(id [16]byte)
+	wrong  func(n int)
+}
+
+// Limits are those of the store.
+func (f *filtered) Limits() dedup.Limits { return dedup.LimitsOf(f.store) }
+
+// Recycle implements [dedup.Recycler].
+func (f *filtered) Recycle(answers []dedup.Answer) {
+	if r, ok := f.store.(dedup.Recycler); ok {
+		r.Recycle(answers)
+	}
+}
+
+// Claim implements [dedup.Store].
+func (f *filtered) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	sent, maybe := f.claims(reqs)
+	answers := f.store.Claim(ctx, sent)
+	f.judge(maybe, answers, first)
+	return answers
+}
+
+// claims asks the filter about claims, and tells it of them.
+func (f *filtered) claims(reqs []dedup.ClaimRequest) (sent []dedup.ClaimRequest, maybe []int) {
+	for i := range reqs {
+		// However far the filter lags: the store decides.
+		if _, reason := f.filter.Absent(reqs[i].ID, math.MaxInt64); reason == opinionMaybe {
+			maybe = append(maybe, i)
+		}
+	}
+	for i := range reqs { // after all questions: a batch may have a key twice
+		f.add(reqs[i].ID)
+	}
+	if len(maybe) == 0 {
+		return reqs, nil
+	}
+	sent = slices.Clone(reqs) // the caller's are still read by others
+	for _, i := range maybe {
+		sent[i].LikelyDuplicate = true
+	}
+	return sent, maybe
+}
+
+// judge tells the filter how often it had the bits of a key that the store did not know.
+func (f *filtered) judge(maybe []int, answers []dedup.Answer, unknown func(*dedup.Answer) bool) {
+	wrong := 0
+	for _, i := range maybe {
+		if i < len(answers) && unknown(&answers[i]) {
+			wrong++
+		}
+	}
+	if wrong > 0 {
+		f.wrong(wrong)
+	}
+}
+
+// Renew implements [dedup.Store].
+func (f *filtered) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
+	for i := range renewals {
+		f.add(renewals[i].ID)
+	}
+	return f.store.Renew(ctx, renewals)
+}
+
+// Finish implements [dedup.Store].
+func (f *filtered) Finish(ctx context.Context, ends []dedup.Finish) []dedup.Answer {
+	f.ends(ends)
+	return f.store.Finish(ctx, ends)
+}
+
+// ends tells the filter of ends.
+func (f *filtered) ends(ends []dedup.Finish) {
+	for i := range ends {
+		f.add(ends[i].ID)
+	}
+}
+
+// Lookup implements [dedup.Store].
+func (f *filtered) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
+	answers := make([]dedup.Answer, len(ids))
+	var rest []dedup.ID
+	var at, maybe []int
+	for i, id := range ids {
+		absent, reason := f.filter.Absent(id, 0)
+		if absent {
+			continue
+		}
+		if reason == opinionMaybe {
+			maybe = append(maybe, len(rest))
+		}
+		rest, at = append(rest, id), append(at, i)
+	}
+	if len(rest) == 0 {
+		return answers
+	}
+	found := answered(f.store.Lookup(ctx, rest), len(rest))
+	for n, i := range at {
+		answers[i] = found[n]
+	}
+	f.judge(maybe, found, func(ans *dedup.Answer) bool {
+		return ans.Err == nil && ans.Record.State == dedup.StateAbsent
+	})
+	return answers
+}
+
+// Forget implements [dedup.Store].
+func (f *filtered) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
+	return f.store.Forget(ctx, ids, hold)
+}
+
+// filteredPairs adds to a filtered store that its store ends and claims in one round trip.
+type filteredPairs struct {
+	f     *filtered
+	store dedup.FinishClaimer
+}
+
+// FinishClaim implements [dedup.FinishClaimer].
+func (p filteredPairs) FinishClaim(ctx context.Context, ends []dedup.Finish,
+	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+	sent, maybe := p.f.claims(reqs)
+	p.f.ends(ends)
+	ended, claimed = p.store.FinishClaim(ctx, ends, sent)
+	p.f.judge(maybe, claimed, first)
+	return ended, claimed
+}

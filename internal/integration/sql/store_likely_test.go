@@ -1,0 +1,102 @@
+package sql_test
+
+import (
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
+	"github.com/onceward/onceward/internal/servertest"
+	"github.com/onceward/onceward/sqladapter"
+)
+
+// TestLikelyDuplicates counts what a claim costs, and what a filter in front of the store saves.
+func TestLikelyDuplicates(t *testing.T) {
+	_, _, table := openStore(t,
+		storePostgres("", map[string]string{"default_query_exec_mode": "cache_statement"}))
+	u, err := url.Parse(postgresURL(t, servertest.Postgres(t), "cache_statement"))
+	require.NoError(t, err)
+	p := newTurns(t, u.Host)
+	u.Host = p.addr
+	db := openDB(t, "pgx", u.String())
+	db.SetMaxOpenConns(1)
+	store := newStore(t, db, sqladapter.Postgres, table)
+	seen := &seenFilter{}
+	front, err := layered.Front(store, seen)
+	require.NoError(t, err)
+
+	id := func() dedup.ID { return randomID() }
+	req := func(id dedup.ID, likely bool) dedup.ClaimRequest {
+		return dedup.ClaimRequest{ID: id, Token: randomToken(), Lease: time.Minute,
+			LikelyDuplicate: likely}
+	}
+	known := id()
+	require.Equal(t, dedup.Acquired,
+		front.Claim(t.Context(), []dedup.ClaimRequest{req(known, false)})[0].Outcome)
+	for _, tt := range []struct {
+		name  string
+		store dedup.Store
+		reqs  func() []dedup.ClaimRequest
+		turns int
+		want  []dedup.Outcome
+	}{
+		{"new", store, func() []dedup.ClaimRequest {
+			return []dedup.ClaimRequest{req(id(), false)}
+		}, 1, []dedup.Outcome{dedup.Acquired}},
+		{"known", store, func() []dedup.ClaimRequest {
+			return []dedup.ClaimRequest{req(known, false)}
+		}, 2, []dedup.Outcome{dedup.InFlight}},
+		{"known, as expected", store, func() []dedup.ClaimRequest {
+			return []dedup.ClaimRequest{req(known, true)}
+		}, 1, []dedup.Outcome{dedup.InFlight}},
+		{"new, and not expected", store, func() []dedup.ClaimRequest {
+			return []dedup.ClaimRequest{req(id(), true)}
+		}, 2, []dedup.Outcome{dedup.Acquired}},
+		{"of both kinds, as expected", store, func() []dedup.ClaimRequest {
+			return []dedup.ClaimRequest{req(known, true), req(id(), false)}
+		}, 2, []dedup.Outcome{dedup.InFlight, dedup.Acquired}},
+		{"of both kinds, and not expected", store, func() []dedup.ClaimRequest {
+			return []dedup.ClaimRequest{req(known, false), req(id(), true)}
+		}, 3, []dedup.Outcome{dedup.InFlight, dedup.Acquired}},
+		{"new, behind a filter", front, func() []dedup.ClaimRequest {
+			return []dedup.ClaimRequest{req(id(), false)}
+		}, 1, []dedup.Outcome{dedup.Acquired}},
+		{"known, behind a filter", front, func() []dedup.ClaimRequest {
+			return []dedup.ClaimRequest{req(known, false)}
+		}, 1, []dedup.Outcome{dedup.InFlight}},
+	} {
+		for range 2 { // statements are prepared in the first
+			p.arm(0, turnUnsent, nil)
+			var got []dedup.Outcome
+			for i, ans := range tt.store.Claim(t.Context(), tt.reqs()) {
+				require.NoError(t, ans.Err, fmt.Sprint(tt.name, " ", i))
+				got = append(got, ans.Outcome)
+			}
+			assert.Equal(t, tt.want, got, tt.name)
+		}
+		turns, _ := p.counted()
+		assert.Equal(t, tt.turns, turns, tt.name)
+	}
+}
+
+// seenFilter knows what it was told.
+type seenFilter struct{ ids map[[16]byte]bool }
+
+func (f *seenFilter) Add(id [16]byte) {
+	if f.ids == nil {
+		f.ids = map[[16]byte]bool{}
+	}
+	f.ids[id] = true
+}
+
+func (f *seenFilter) Absent(id [16]byte, _ time.Duration) (bool, string) {
+	if f.ids[id] {
+		return false, "maybe"
+	}
+	return true, ""
+}
