@@ -54,12 +54,12 @@ func (s *Store) newOwnership(p Partition) (*Ownership, error) {
 	o := &Ownership{
 		s: s, part: p, names: newNames(s.opts.Prefix, p.Source, p.Number),
 		settled: make(chan struct{}), sets: make(map[int64]*generation),
-		suspects: make(map[int64]*suspect), begins: make(map[*begin]struct{}),
+		suspects: make(map[int64]*openAttempt), begins: make(map[*begin]struct{}),
 	}
 	if _, err := rand.Read(o.token[:]); err != nil {
 		return nil, fmt.Errorf("owned: token: %w", err)
 	}
-	filter, err := bloom.New(s.opts.filter(o.heardClock, o.tell))
+	filter, err := bloom.New(s.opts.filter(o.serverClock, o.notifyFilter))
 	if err != nil {
 		return nil, fmt.Errorf("owned: filter: %w", err)
 	}
@@ -68,8 +68,8 @@ func (s *Store) newOwnership(p Partition) (*Ownership, error) {
 	return o, nil
 }
 
-// heardClock is the filter's clock: the server's, as last heard.
-func (o *Ownership) heardClock() time.Duration {
+// serverClock is the filter's clock: the server's, as last heard.
+func (o *Ownership) serverClock() time.Duration {
 	return time.Duration(o.clock.Load()) * time.Millisecond
 }
 
@@ -84,7 +84,7 @@ func (o *Ownership) begin(ctx context.Context) error {
 	if err := o.read(ctx); err != nil {
 		return err
 	}
-	o.tellMet()
+	o.logShared()
 	return nil
 }
 
@@ -121,7 +121,7 @@ func (o *Ownership) acquire(ctx context.Context) (script.Reply, error) {
 }
 
 // acquired takes in the answer.
-func (o *Ownership) acquired(r *script.Reply, sent moment) error {
+func (o *Ownership) acquired(r *script.Reply, sent instant) error {
 	switch {
 	case r.Err != nil:
 		return fmt.Errorf("owned: Acquire: %w", r.Err)
@@ -135,7 +135,7 @@ func (o *Ownership) acquired(r *script.Reply, sent moment) error {
 	o.mu.Lock()
 	o.epoch, o.seq = r.Epoch, r.Seq
 	o.mu.Unlock()
-	o.heard(r)
+	o.noteReply(r)
 	o.prolong(sent)
 	return nil
 }
@@ -181,15 +181,15 @@ func (o *Ownership) takeOver(b *script.Begun) {
 	batch.ready.Store(true)
 	batch.at.Store(b.At.Milliseconds())
 	for place, member := range b.IDs {
-		o.suspect(member, share{of: batch, place: place})
+		o.suspect(member, batchSlot{of: batch, place: place})
 	}
 }
 
 // reacquire takes the partition again when its lease has lapsed. The filter stays as it is when
-// nobody was there, the epoch before is ours, and the server has every turn that it had answered:
-// each of them, and this call, counts one up. Otherwise the partition is lost. Where nothing is
-// learnt, the epoch may be another by now, and still ours: whoever is called stale by it asks
-// again.
+// nobody was there, the epoch before is ours, and the server has every batch write that it had
+// answered: each of them, and this call, counts one up. Otherwise the partition is lost. Where
+// nothing is learnt, the epoch may be another by now, and still ours: whoever is called stale by it
+// asks again.
 func (o *Ownership) reacquire(ctx context.Context) error {
 	before := o.self().Epoch
 	o.again.Lock()
@@ -242,7 +242,7 @@ func (o *Ownership) reacquire(ctx context.Context) error {
 }
 
 // unbroken takes in that nobody has had the partition since it was ours.
-func (o *Ownership) unbroken(r *script.Reply, sent moment) error {
+func (o *Ownership) unbroken(r *script.Reply, sent instant) error {
 	o.s.opts.Logger.Warn("owned: the lease of a partition had lapsed, and nobody was there",
 		"source", o.part.Source, "partition", o.part.Number)
 	return o.acquired(r, sent)

@@ -12,16 +12,16 @@ import (
 // ask looks for IDs in the sets of one partition.
 type ask struct {
 	o     *Ownership
-	items []sought
+	items []lookup
 
 	epoch  uint64
 	unread []int64 // generations of which no buckets were named
 	reply  script.Reply
 }
 
-// sought is an ID that is asked for, and the generations in which it may be: bit i of in says that
+// lookup is an ID that is asked for, and the generations in which it may be: bit i of in says that
 // generation oldest+i may have it.
-type sought struct {
+type lookup struct {
 	member int64
 	oldest int64
 	in     uint64
@@ -31,7 +31,7 @@ type sought struct {
 const anywhere = ^uint64(0)
 
 // maybe reports whether it may be in a generation.
-func (s *sought) maybe(gen int64) bool {
+func (s *lookup) maybe(gen int64) bool {
 	return s.in == anywhere || gen >= s.oldest && gen <= s.oldest+63 && s.in>>(gen-s.oldest)&1 == 1
 }
 
@@ -115,7 +115,7 @@ func (a *ask) again() bool {
 // take takes in the answer.
 func (a *ask) take(r *script.Reply) {
 	a.reply = *r
-	a.o.heard(r)
+	a.o.noteReply(r)
 	switch {
 	case r.Err != nil:
 	case r.Answer == script.AnswerStale:

@@ -36,9 +36,9 @@ func TestAsksAndFoldsDoNotWaitForEachOther(t *testing.T) {
 				all.Go(func() {
 					asks := []*ask{{o: order[0]}, {o: order[1]}}
 					for _, one := range asks {
-						one.items = []sought{{member: 2, in: anywhere}}
+						one.items = []lookup{{member: 2, in: anywhere}}
 					}
-					s.trip(ctx, nil, asks)
+					s.roundTrip(ctx, nil, asks)
 					for _, one := range asks {
 						assert.NoError(t, one.reply.Err)
 					}
@@ -89,9 +89,9 @@ func TestAskWhileFolding(t *testing.T) {
 			o.s.client, o.s.runner = hooked, script.NewRunner(hooked)
 			a := &ask{o: o}
 			for _, m := range membersOf(o, ids) {
-				a.items = append(a.items, sought{member: m, in: anywhere})
+				a.items = append(a.items, lookup{member: m, in: anywhere})
 			}
-			o.s.trip(t.Context(), nil, []*ask{a})
+			o.s.roundTrip(t.Context(), nil, []*ask{a})
 			o.s.client, o.s.runner = whole, runner
 			noErr(t, a.reply.Err)
 			for i, f := range a.reply.Found {

@@ -22,9 +22,9 @@ type begin struct {
 	n    int      // how many those are
 	// by place, of the attempts that this process has; nil for a batch of an owner from before
 	entries []*entry
-	sending int   // calls that have it in a turn: until then it may come on record
-	again   bool  // it was sent more than once
-	naming  *turn // the last that took its field off the record
+	sending int         // calls that have it in a batch write: until then it may come on record
+	again   bool        // it was sent more than once
+	naming  *batchWrite // the last that took its field off the record
 }
 
 // fill gives a new batch n places.
@@ -35,17 +35,17 @@ func (b *begin) fill(n int) {
 	}
 }
 
-// share is a key's place in a batch.
-type share struct {
+// batchSlot is a key's place in a batch.
+type batchSlot struct {
 	of    *begin
 	place int
 	took  bool // in turn.name
 }
 
-func (s share) left() bool { return s.of.left[s.place/64]>>(s.place%64)&1 != 0 }
+func (s batchSlot) left() bool { return s.of.left[s.place/64]>>(s.place%64)&1 != 0 }
 
 // flip ends a key that has not ended, and back.
-func (s share) flip() { s.of.left[s.place/64] ^= 1 << (s.place % 64) }
+func (s batchSlot) flip() { s.of.left[s.place/64] ^= 1 << (s.place % 64) }
 
 // newBegin names one: no two have the same name. It is being sent until o.sent.
 func (o *Ownership) newBegin() *begin {
@@ -81,9 +81,9 @@ func (o *Ownership) sent(all []*begin) {
 	}
 }
 
-// whole lets go of a batch all of whose keys have ended, with the turn if that took its field
-// along. The mutex is held.
-func (o *Ownership) whole(b *begin, with *turn) {
+// whole lets go of a batch all of whose keys have ended, with the batch write if that took its
+// field along. The mutex is held.
+func (o *Ownership) whole(b *begin, with *batchWrite) {
 	delete(o.begins, b)
 	if b.ready.Load() && (with == nil || b.naming != with || b.again) {
 		o.over = append(o.over, b.name)
@@ -91,9 +91,9 @@ func (o *Ownership) whole(b *begin, with *turn) {
 }
 
 // settle notes that a key of a batch has ended, unless it had. The mutex is held.
-func (o *Ownership) settle(s share) { o.settleWith(s, nil) }
+func (o *Ownership) settle(s batchSlot) { o.settleWith(s, nil) }
 
-func (o *Ownership) settleWith(s share, with *turn) {
+func (o *Ownership) settleWith(s batchSlot, with *batchWrite) {
 	if s.of == nil || !s.left() {
 		return
 	}
@@ -105,14 +105,14 @@ func (o *Ownership) settleWith(s share, with *turn) {
 }
 
 // let forgets which entry had the place. The Ownership's mutex is held.
-func (s share) let() {
+func (s batchSlot) let() {
 	if s.of.entries != nil {
 		s.of.entries[s.place] = nil
 	}
 }
 
-// settleAll notes which keys have ended with a turn.
-func (o *Ownership) settleAll(all []share, with *turn) {
+// settleAll notes which keys have ended with a batch write.
+func (o *Ownership) settleAll(all []batchSlot, with *batchWrite) {
 	if len(all) == 0 {
 		return
 	}
@@ -123,9 +123,9 @@ func (o *Ownership) settleAll(all []share, with *turn) {
 	}
 }
 
-// name takes the fields along all of whose keys that have not ended are marked in the turn. It
-// tries: it ends them, and takes that back. The Ownership's mutex is held.
-func (t *turn) name() {
+// name takes the fields along all of whose keys that have not ended are marked in the batch write.
+// It tries: it ends them, and takes that back. The Ownership's mutex is held.
+func (t *batchWrite) name() {
 	for i := range t.settled {
 		s := &t.settled[i]
 		if s.of.naming == t {
@@ -152,11 +152,11 @@ func (t *turn) name() {
 
 // leave takes an entry out of the batch in which it had begun. Whoever gets its share settles it,
 // or makes it a suspect's. The shard's mutex is held.
-func (e *entry) leave() share {
+func (e *entry) leave() batchSlot {
 	if e.batch == nil {
-		return share{}
+		return batchSlot{}
 	}
-	s := share{of: e.batch, place: int(e.place)}
+	s := batchSlot{of: e.batch, place: int(e.place)}
 	e.fence, e.batch = s.of.fence.Load(), nil
 	e.o.inFlight.Add(-1)
 	return s

@@ -17,11 +17,11 @@ import (
 func TestAHeadBehindTheMap(t *testing.T) {
 	for name, mend := range map[string]func(t *testing.T, client redis.UniversalClient, o Options){
 		"Acquire": func(*testing.T, redis.UniversalClient, Options) {},
-		"Boot": func(t *testing.T, c redis.UniversalClient, o Options) {
-			noErr(t, Boot(t.Context(), c, o))
+		"Init": func(t *testing.T, c redis.UniversalClient, o Options) {
+			noErr(t, Init(t.Context(), c, o))
 			heads, err := readHeads(t.Context(), c, []string{newNames(o.Prefix, "g/t", 1).head})
 			noErr(t, err)
-			assert.EqualValues(t, 2, heads[0].MapVersion, "after Boot its head")
+			assert.EqualValues(t, 2, heads[0].MapVersion, "after Init its head")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

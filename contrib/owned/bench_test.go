@@ -125,7 +125,7 @@ func benchStore(b *testing.B) (*Store, *Ownership) {
 		Prefix: back.Prefix, Secret: []byte("0123456789abcdef"), Window: 24 * time.Hour,
 		Hold: time.Hour, Lease: 30 * time.Second, ExpectedKeys: 10_000_000,
 	}
-	require.NoError(b, Boot(b.Context(), back.Client, opts))
+	require.NoError(b, Init(b.Context(), back.Client, opts))
 	s, err := New(b.Context(), back.Client, inner, opts)
 	require.NoError(b, err)
 	b.Cleanup(func() { _ = s.Close(context.Background()) })

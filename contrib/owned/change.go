@@ -9,7 +9,7 @@ import (
 )
 
 // Renew implements [dedup.Store]. A key that has begun without the inner store is held as long as
-// its partition is, which takes no trip; Danger and Steps make it a claim of the inner store.
+// its partition is, which takes no round trip; Danger and Steps make it a claim of the inner store.
 func (s *Store) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	out := answers(len(renewals))
 	if refuseEnded(ctx, out) {
@@ -33,7 +33,7 @@ type renewal struct {
 	ans   *dedup.Answer
 	e     *entry
 	o     *Ownership
-	how   ending
+	how   completion
 	fence uint64
 	runs  int
 	lapse time.Duration // when the touch was, as the time since Store.born
@@ -66,7 +66,7 @@ func (f *renewing) meet(sh *shard, i int) {
 	it.e, it.o = e, e.o
 	switch {
 	case e.state == ended && e.end != passed:
-		it.ans.Record = e.ending(f.s, f.now)
+		it.ans.Record = e.endRecord(f.s, f.now)
 	case e.state == asking:
 	case e.state == begun && (it.ch.Danger || it.ch.Steps != nil):
 		it.how = promoted
@@ -79,17 +79,17 @@ func (f *renewing) meet(sh *shard, i int) {
 
 // hold renews the keys that are held with their partitions.
 func (f *renewing) hold() {
-	turns := make(map[*Ownership]*turn)
-	var order []*turn
+	turns := make(map[*Ownership]*batchWrite)
+	var order []*batchWrite
 	for i := range f.items {
 		it := &f.items[i]
 		if it.how == marking && !it.o.covers(f.now+it.ch.Lease) && turns[it.o] == nil {
-			turns[it.o] = &turn{o: it.o}
+			turns[it.o] = &batchWrite{o: it.o}
 			order = append(order, turns[it.o])
 		}
 	}
 	if len(order) > 0 {
-		f.s.trip(f.ctx, order, nil)
+		f.s.roundTrip(f.ctx, order, nil)
 	}
 	for _, t := range order {
 		if t.reply.Err == nil && t.reply.Answer == script.AnswerLapsed {
@@ -104,7 +104,7 @@ func (f *renewing) hold() {
 }
 
 // held answers one of them. The shard's mutex is held.
-func (f *renewing) held(it *renewal, t *turn) {
+func (f *renewing) held(it *renewal, t *batchWrite) {
 	it.how = replied
 	e := it.e
 	switch {

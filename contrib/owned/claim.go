@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// atOnce bounds the items that are sent in one turn.
+// atOnce bounds the items that are sent in one batch write.
 const atOnce = script.MaxMembers
 
 // Why a claim that was proven new is not given.
@@ -22,22 +22,22 @@ var (
 	errLate = errors.New("owned: the begin was answered too late for its lease")
 	// errUnderWay: the same claim is being sent by somebody else here.
 	errUnderWay = errors.New("owned: the same claim is under way")
-	// errElsewhere: the partition was lost.
-	errElsewhere = errors.New("owned: the partition is held elsewhere")
+	// errRemoteOwner: the partition was lost.
+	errRemoteOwner = errors.New("owned: the partition is held elsewhere")
 	// errShared: others may have begun keys of the partition.
 	errShared = errors.New("owned: the partition is shared")
 )
 
-// way is how a request is answered.
-type way uint8
+// claimPath is how a request is answered.
+type claimPath uint8
 
 const (
-	answered way = iota // it is
-	proven              // New: a begin is enough
-	resent              // New, and an earlier send of the same claim was not answered
-	perhaps             // the sets are asked first
-	ordinary            // the inner store is asked
-	left                // FirstOnly has met an attempt: the inner store is looked at
+	answered claimPath = iota // it is
+	proven                    // New: a begin is enough
+	resent                    // New, and an earlier send of the same claim was not answered
+	perhaps                   // the sets are asked first
+	ordinary                  // the inner store is asked
+	left                      // FirstOnly has met an attempt: the inner store is looked at
 )
 
 // claiming is one call of Claim, for one or several partitions.
@@ -66,13 +66,13 @@ type item struct {
 	e      *entry
 	met    *entry // instead of making one
 	member int64
-	way    way
+	way    claimPath
 	place  int32 // in its part's begin
 	listed bool  // e is in the table
 	todo   int32 // one more than its index among those that go to the inner store
 	found  script.IDState
 	runs   int
-	sought sought
+	lookup lookup
 	back   dedup.State // that the claim of the inner store is ended with
 	saved  int         // as an observer is told
 	over   bool        // it is answered, and the observer to be told
@@ -136,14 +136,14 @@ func (c *claiming) grouped() {
 // refusal answers a request whose partition is not held: one that was lost is somebody else's, and
 // what was never acquired is a mistake.
 func refusal(err error, lease time.Duration) dedup.Answer {
-	if errors.Is(err, errElsewhere) {
-		return elsewhereAnswer(lease)
+	if errors.Is(err, errRemoteOwner) {
+		return remoteOwnerAnswer(lease)
 	}
 	return dedup.Answer{Err: err}
 }
 
-// elsewhereAnswer is InFlight and never Unknown: with FailOpen that would run beside an owner.
-func elsewhereAnswer(lease time.Duration) dedup.Answer {
+// remoteOwnerAnswer is InFlight and never Unknown: with FailOpen that would run beside an owner.
+func remoteOwnerAnswer(lease time.Duration) dedup.Answer {
 	return dedup.Answer{Outcome: dedup.InFlight,
 		Record: dedup.Record{State: dedup.StateInProgress, Attempt: 1, Remaining: lease}}
 }
@@ -221,7 +221,7 @@ func (c *claiming) feed() {
 func (c *claiming) filter(p *part) bool {
 	c.queries, c.asked = c.queries[:0], c.asked[:0]
 	for _, i := range p.items {
-		if it := &c.items[i]; it.way == perhaps && it.sought.in == 0 {
+		if it := &c.items[i]; it.way == perhaps && it.lookup.in == 0 {
 			c.queries = append(c.queries, bloom.Query{ID: filterKey(it.member)})
 			c.asked = append(c.asked, i)
 		}
@@ -263,7 +263,7 @@ func (c *claiming) commit(_ *shard, i int) {
 	default: // its lease has lapsed meanwhile, and somebody else has the key
 		it.way = answered
 		it.part.giveUp(it.place)
-		*it.ans = elsewhereAnswer(it.req.Lease)
+		*it.ans = remoteOwnerAnswer(it.req.Lease)
 	}
 }
 
@@ -325,7 +325,7 @@ func (c *claiming) again(it *item, e *entry) {
 		it.part.resend(e.batch, it.req.Lease)
 	case e.state == asking:
 		it.way = perhaps
-		it.sought = sought{member: it.member, in: anywhere}
+		it.lookup = lookup{member: it.member, in: anywhere}
 	default:
 		it.way, it.runs = ordinary, e.runs
 		it.met, c.met = e, true
@@ -370,10 +370,10 @@ func (e *entry) record(now time.Duration) dedup.Record {
 
 // judge says how a key without an attempt is to be asked for.
 func (c *claiming) judge(it *item, oldest int64, q *bloom.Query) {
-	it.sought = sought{member: it.member, oldest: oldest, in: q.In}
+	it.lookup = lookup{member: it.member, oldest: oldest, in: q.In}
 	it.says, it.why = q.Answer, q.Reason
 	if it.says == bloom.Unknown {
-		it.sought.in = anywhere
+		it.lookup.in = anywhere
 	}
 	if it.runs = it.part.o.runs(it.member); it.runs > 0 {
 		if it.says == bloom.ProvenNew {
@@ -400,20 +400,20 @@ func (c *claiming) judge(it *item, oldest int64, q *bloom.Query) {
 	}
 }
 
-// send begins what is new and looks for what may not be, in one trip for all partitions. Finished
-// keys are marked in the same turns.
+// send begins what is new and looks for what may not be, in one round trip for all partitions.
+// Finished keys are marked in the same batch writes.
 func (c *claiming) send() {
-	var turns []*turn
+	var turns []*batchWrite
 	var asks []*ask
 	for _, p := range c.parts {
 		p.prepare(c)
-		if !p.turn.empty() {
-			turns = append(turns, &p.turn)
+		if !p.write.empty() {
+			turns = append(turns, &p.write)
 		}
 	}
 	for i := range c.items {
 		if it := &c.items[i]; it.way == perhaps {
-			it.part.ask.items = append(it.part.ask.items, it.sought)
+			it.part.ask.items = append(it.part.ask.items, it.lookup)
 			it.part.asked = append(it.part.asked, it)
 		}
 	}
@@ -423,6 +423,6 @@ func (c *claiming) send() {
 		}
 	}
 	if len(turns)+len(asks) > 0 {
-		c.s.trip(c.ctx, turns, asks)
+		c.s.roundTrip(c.ctx, turns, asks)
 	}
 }

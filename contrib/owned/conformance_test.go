@@ -33,7 +33,7 @@ func open(t testing.TB, b redistest.Backend, o Options) *Store {
 
 func over(t testing.TB, b redistest.Backend, inner dedup.Store, o Options) *Store {
 	t.Helper()
-	must(t, Boot(t.Context(), b.Client, o))
+	must(t, Init(t.Context(), b.Client, o))
 	s, err := New(t.Context(), b.Client, inner, o)
 	must(t, err)
 	t.Cleanup(func() {

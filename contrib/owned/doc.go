@@ -9,7 +9,7 @@
 // requests name the partition.
 //
 //	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "pay", WrappedBy: owned.Name})
-//	store, err := owned.New(ctx, client, inner, opts) // owned.Boot was called once, by hand
+//	store, err := owned.New(ctx, client, inner, opts) // owned.Init was called once, by hand
 //	own, err := store.Acquire(ctx, owned.Partition{Source: "group/topic", Number: 7, Count: 32})
 //	d, err := dedup.New(store, dedup.Config{Namespace: "pay", Window: opts.Window, Hold: opts.Hold, LeaseTTL: opts.Lease / 3, SeenOnly: true})
 //	// claim, run and complete batches of partition 7 as long as own.Context() lasts

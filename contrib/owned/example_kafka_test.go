@@ -16,7 +16,7 @@ import (
 )
 
 // A consumer that owns its partitions: a message whose key is new needs no claim of its own. The
-// producers use the Java client's partitioner. Before the first start of all, owned.Boot was called
+// producers use the Java client's partitioner. Before the first start of all, owned.Init was called
 // with the same options.
 func Example_kafka() {
 	const window, hold = 8 * 24 * time.Hour, time.Hour

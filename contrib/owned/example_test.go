@@ -26,7 +26,7 @@ func ExampleStore_Acquire() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// owned.Boot was called when it was deployed first
+	// owned.Init was called when it was deployed first
 	store, err := owned.New(ctx, client, inner, opts)
 	if err != nil {
 		log.Fatal(err)

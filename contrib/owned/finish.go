@@ -10,15 +10,15 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// ending says how a change is carried out.
-type ending uint8
+// completion says how a change is carried out.
+type completion uint8
 
 const (
-	replied  ending = iota // it is answered
-	marking                // a mark in the sets
-	promoted               // the claim is made at the inner store first, and then ended there
-	inside                 // the inner store has the claim
-	stranger               // of who holds nothing here
+	replied  completion = iota // it is answered
+	marking                    // a mark in the sets
+	promoted                   // the claim is made at the inner store first, and then ended there
+	inside                     // the inner store has the claim
+	stranger                   // of who holds nothing here
 )
 
 // finishing is one call of Finish.
@@ -36,10 +36,10 @@ type finish struct {
 	ans   *dedup.Answer
 	e     *entry
 	o     *Ownership // nil for a stranger of no partition that is held here
-	how   ending
-	share share // of e, when it was found
-	part  *part // in whose turn it is marked
-	known bool  // the inner store knows the key: the sets need not be asked
+	how   completion
+	share batchSlot // of e, when it was found
+	part  *part     // in whose turn it is marked
+	known bool      // the inner store knows the key: the sets need not be asked
 	fence uint64
 	runs  int
 	lapse time.Duration // when the touch was, as the time since Store.born
@@ -54,7 +54,7 @@ func (s *Store) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answ
 }
 
 // FinishClaim is Finish and Claim in one round trip for each partition's server: the marks of one
-// batch and the begin of the next are one turn.
+// batch and the begin of the next are one batch write.
 func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
 	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	ended, claimed = answers(len(changes)), answers(len(reqs))
@@ -74,7 +74,7 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
 	return ended, claimed
 }
 
-// exchange is FinishClaim for what goes in one turn.
+// exchange is FinishClaim for what goes in one batch write.
 func (s *Store) exchange(ctx context.Context, changes []dedup.Finish, ended []dedup.Answer,
 	reqs []dedup.ClaimRequest, claimed []dedup.Answer) {
 	c, _ := claimings.Get().(*claiming)
@@ -87,7 +87,7 @@ func (s *Store) exchange(ctx context.Context, changes []dedup.Finish, ended []de
 	c.found()
 	f.rest()
 	c.rest()
-	c.tell()
+	c.notify()
 	f.free()
 	c.free()
 }
@@ -178,7 +178,7 @@ func (f *finishing) meet(sh *shard, i int) {
 	case e.state == asking:
 		it.how = stranger
 	case it.ch.State == dedup.StateSucceeded:
-		it.how, it.share = marking, share{of: e.batch, place: int(e.place)}
+		it.how, it.share = marking, batchSlot{of: e.batch, place: int(e.place)}
 	default:
 		it.how = promoted
 	}
@@ -208,12 +208,12 @@ func (f *finishing) again(it *finish, e *entry) {
 	default:
 		same := e.end == marked && it.ch.State == dedup.StateSucceeded ||
 			e.end == unused && it.ch.Unused
-		*it.ans = dedup.Answer{Held: same, Written: same, Record: e.ending(f.s, f.now)}
+		*it.ans = dedup.Answer{Held: same, Written: same, Record: e.endRecord(f.s, f.now)}
 	}
 }
 
-// ending is the record of an entry that has ended here.
-func (e *entry) ending(s *Store, now time.Duration) dedup.Record {
+// endRecord is the record of an entry that has ended here.
+func (e *entry) endRecord(s *Store, now time.Duration) dedup.Record {
 	if e.end == unused {
 		rec := e.record(now)
 		rec.State, rec.Attempt, rec.Remaining = dedup.StateReleased, 0, e.until+e.hold-now
@@ -222,8 +222,8 @@ func (e *entry) ending(s *Store, now time.Duration) dedup.Record {
 	return s.doneRecord()
 }
 
-// unused gives a key back whose turn never came: no trip, and no attempt. The shard's mutex is
-// held.
+// unused gives a key back whose batch write never came: no round trip, and no attempt. The shard's
+// mutex is held.
 func (f *finishing) unused(sh *shard, it *finish, e *entry) {
 	if e.state == asking {
 		sh.drop(e)
@@ -231,7 +231,7 @@ func (f *finishing) unused(sh *shard, it *finish, e *entry) {
 		e.until, e.hold = f.now, it.ch.Hold
 		e.close(sh, unused)
 	}
-	*it.ans = dedup.Answer{Held: true, Written: true, Record: e.ending(f.s, f.now)}
+	*it.ans = dedup.Answer{Held: true, Written: true, Record: e.endRecord(f.s, f.now)}
 	if e.state == gone {
 		it.ans.Record = dedup.Record{}
 	}
@@ -243,7 +243,7 @@ func (e *entry) close(sh *shard, how end) {
 	sh.linger(e, how)
 }
 
-// mark puts the marks into the turns of their partitions.
+// mark puts the marks into the batch writes of their partitions.
 func (f *finishing) mark(c *claiming) {
 	for i := range f.items {
 		it := &f.items[i]
@@ -251,7 +251,7 @@ func (f *finishing) mark(c *claiming) {
 			continue
 		}
 		it.part = c.part(it.o)
-		t := &it.part.turn
+		t := &it.part.write
 		t.marks = append(t.marks, member{is: it.e.member, e: it.e})
 		t.settled = append(t.settled, it.share)
 	}
@@ -276,13 +276,13 @@ func (f *finishing) marked(c *claiming) {
 		}
 	})
 	for _, p := range c.parts {
-		p.o.settleAll(p.settled, &p.turn)
+		p.o.settleAll(p.settled, &p.write)
 	}
 }
 
 // ended answers one mark. The shard's mutex is held.
 func (f *finishing) ended(sh *shard, it *finish, p *part) {
-	t, e := &p.turn, it.e
+	t, e := &p.write, it.e
 	switch {
 	case e.state == claimed && e.token == it.ch.Token:
 		// a release has promoted it while the mark was under way
@@ -293,7 +293,7 @@ func (f *finishing) ended(sh *shard, it *finish, p *part) {
 		it.ans.Held, it.ans.Written, it.ans.Record = true, true, f.s.doneRecord()
 	case t.wrote() && e.state == ended && e.end == marked:
 		// by the same change, sent twice at a time
-		*it.ans = dedup.Answer{Held: true, Written: true, Record: e.ending(f.s, f.now)}
+		*it.ans = dedup.Answer{Held: true, Written: true, Record: e.endRecord(f.s, f.now)}
 	case t.wrote(): // others had taken it over
 		*it.ans = dedup.Answer{Written: true, Record: f.s.doneRecord()}
 	case t.reply.Err != nil:

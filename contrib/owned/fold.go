@@ -57,10 +57,10 @@ func (o *Ownership) full() (all []full) {
 }
 
 // foldSet folds one set, and reports whether the next one may be: a set that the server has not
-// seen, because the turn that was to begin it never came, is not folded. forgets is read before the
-// set: a member that was forgotten after it was read must not come back. It is not read where it is
-// known what went into it; the script compares how many members there are, and how often something
-// was forgotten.
+// seen, because the batch write that was to begin it never came, is not folded. forgets is read
+// before the set: a member that was forgotten after it was read must not come back. It is not read
+// where it is known what went into it; the script compares how many members there are, and how
+// often something was forgotten.
 func (o *Ownership) foldSet(ctx context.Context, gen int64, n uint64) (bool, error) {
 	o.beginFolding(gen)
 	for range foldTries {
@@ -131,7 +131,7 @@ func (o *Ownership) move(ctx context.Context, fold *script.Fold,
 		if reply.Err != nil {
 			return reply, fmt.Errorf("owned: fold: %w", reply.Err)
 		}
-		o.heard(&reply)
+		o.noteReply(&reply)
 		switch {
 		case reply.Answer == script.AnswerStale:
 			o.staleIn(self.Epoch)

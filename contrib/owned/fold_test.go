@@ -83,7 +83,8 @@ func TestFold(t *testing.T) {
 		assert.EqualValues(t, 2, o.sets[o.genNow()].Folded, "as the owner knows")
 		assert.True(t, o.sets[o.genNow()].folding, "as the owner knows")
 		o.counts(t, ids)
-		found, err := o.s.askForeign(t.Context(), []spot{{names: o.names}}, membersOf(o, ids))
+		found, err := o.s.askForeign(t.Context(), []partitionRecord{{names: o.names}},
+			membersOf(o, ids))
 		noErr(t, err)
 		for i, f := range found {
 			require.True(t, f.done, "mark %d is not found", i)

@@ -98,7 +98,7 @@ func (s *Store) floor(ctx context.Context, id dedup.ID, hold time.Duration) erro
 }
 
 // erase takes the mark out of one partition.
-func (s *Store) erase(ctx context.Context, at *spot, member int64) error {
+func (s *Store) erase(ctx context.Context, at *partitionRecord, member int64) error {
 	for range forgetTries {
 		head, _, err := s.readPartition(ctx, &at.names)
 		if err != nil {
@@ -107,7 +107,7 @@ func (s *Store) erase(ctx context.Context, at *spot, member int64) error {
 		if head == nil {
 			return ErrAmnesia
 		}
-		o := s.holder(at.place)
+		o := s.holder(at.partitionKey)
 		call := s.eraser(at, head, member, o)
 		reply := s.send(ctx, call)[0]
 		switch {
@@ -121,7 +121,7 @@ func (s *Store) erase(ctx context.Context, at *spot, member int64) error {
 			return ErrAmnesia
 		}
 		if o != nil {
-			o.heard(&reply)
+			o.noteReply(&reply)
 		}
 		return nil
 	}
@@ -129,7 +129,7 @@ func (s *Store) erase(ctx context.Context, at *spot, member int64) error {
 }
 
 // holder is who holds a partition here, or nil.
-func (s *Store) holder(at place) *Ownership {
+func (s *Store) holder(at partitionKey) *Ownership {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if o := s.held[at]; o != nil && o.lostFor() == nil {
@@ -139,7 +139,7 @@ func (s *Store) holder(at place) *Ownership {
 }
 
 // eraser names every set in which a member may be.
-func (s *Store) eraser(at *spot, head *script.State, member int64,
+func (s *Store) eraser(at *partitionRecord, head *script.State, member int64,
 	o *Ownership) script.Call {
 	e := script.Forget{ID: member, Gen: head.Gen, Newest: head.Gens[head.Gen].Newest}
 	if o != nil {

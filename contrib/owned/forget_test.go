@@ -22,7 +22,7 @@ func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 		for step, struck := int64(1), true; struck; step++ {
 			struck = false
 			r := request(int(step))
-			o.renewing.Store(true) // its turns are no steps
+			o.renewing.Store(true) // its batch writes are no steps
 			first := cut.n.Load()
 			cut.do = func(n int64) {
 				if n != first+step || struck {

@@ -21,7 +21,7 @@ func (f *finishing) rest() {
 	f.end()
 }
 
-func (f *finishing) any(how ...ending) bool {
+func (f *finishing) any(how ...completion) bool {
 	for i := range f.items {
 		for _, h := range how {
 			if f.items[i].how == h {
@@ -33,7 +33,7 @@ func (f *finishing) any(how ...ending) bool {
 }
 
 // each calls fn with the changes that are carried out so.
-func (f *finishing) each(how ending, fn func(it *finish)) {
+func (f *finishing) each(how completion, fn func(it *finish)) {
 	for i := range f.items {
 		if f.items[i].how == how {
 			fn(&f.items[i])
@@ -172,15 +172,15 @@ type touching struct {
 	err     error
 }
 
-// touch writes touches, in one trip for all partitions.
+// touch writes touches, in one round trip for all partitions.
 func (s *Store) touch(ctx context.Context, all []touching) {
-	turns := make(map[*Ownership]*turn, 1) // the last of each partition
-	of := make([]*turn, len(all))
-	var order []*turn
+	turns := make(map[*Ownership]*batchWrite, 1) // the last of each partition
+	of := make([]*batchWrite, len(all))
+	var order []*batchWrite
 	for n := range all {
 		t := turns[all[n].o]
 		if t == nil || len(t.touches) == script.MaxMembers {
-			t = &turn{o: all[n].o}
+			t = &batchWrite{o: all[n].o}
 			turns[all[n].o] = t
 			order = append(order, t)
 		}
@@ -188,7 +188,7 @@ func (s *Store) touch(ctx context.Context, all []touching) {
 		of[n] = t
 	}
 	if len(order) > 0 {
-		s.trip(ctx, order, nil)
+		s.roundTrip(ctx, order, nil)
 	}
 	for n := range all {
 		t := of[n]
@@ -221,12 +221,12 @@ func (f *finishing) strangers() {
 	for o, all := range byOwner {
 		a := &ask{o: o}
 		for _, it := range all {
-			a.items = append(a.items, sought{member: f.s.members.of(&it.ch.ID), in: anywhere})
+			a.items = append(a.items, lookup{member: f.s.members.of(&it.ch.ID), in: anywhere})
 		}
 		asks = append(asks, a)
 	}
 	if len(asks) > 0 {
-		f.s.trip(f.ctx, nil, asks)
+		f.s.roundTrip(f.ctx, nil, asks)
 	}
 	for _, a := range asks {
 		for n, it := range byOwner[a.o] {
@@ -243,7 +243,7 @@ func (f *finishing) asked(it *finish, a *ask, n int) {
 	case a.reply.Err != nil:
 		it.ans.Err = a.reply.Err
 	case len(a.reply.Found) == 0:
-		it.ans.Err = errElsewhere
+		it.ans.Err = errRemoteOwner
 	case a.reply.Found[n].Done():
 		it.ans.Record = f.s.doneRecord()
 	default:

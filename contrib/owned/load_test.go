@@ -34,7 +34,7 @@ func setOptions(prefix string) Options {
 // plainStore is a Store over an inner one that nobody asks.
 func plainStore(t testing.TB, client redis.UniversalClient, o Options) *Store {
 	t.Helper()
-	noErr(t, Boot(t.Context(), client, o))
+	noErr(t, Init(t.Context(), client, o))
 	s, err := New(t.Context(), client, dedup.Memory(1<<16), o)
 	noErr(t, err)
 	t.Cleanup(func() {
@@ -85,11 +85,11 @@ func idsOf(t testing.TB, name string, n int) []dedup.ID {
 func (o *Ownership) mark(t testing.TB, ids []dedup.ID) {
 	t.Helper()
 	for some := range slices.Chunk(ids, script.MaxMembers) {
-		one := &turn{o: o}
+		one := &batchWrite{o: o}
 		for i := range some {
 			one.marks = append(one.marks, member{is: o.s.members.of(&some[i])})
 		}
-		o.s.trip(t.Context(), []*turn{one}, nil)
+		o.s.roundTrip(t.Context(), []*batchWrite{one}, nil)
 		require.True(t, one.wrote(), "marks were answered %+v", one.reply)
 	}
 }
@@ -326,7 +326,7 @@ func TestLoadStale(t *testing.T) {
 }
 
 // TestAmnesia has members go behind our back. The owner to come finds fewer than head counts, and
-// keeps everybody from the partition until an operator has called Boot.
+// keeps everybody from the partition until an operator has called Init.
 func TestAmnesia(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, o *Ownership,
 		client redis.UniversalClient){
@@ -367,9 +367,9 @@ func TestAmnesia(t *testing.T) {
 				require.ErrorIs(t, err, ErrAmnesia, "the first owner after it")
 				_, err = s.Acquire(t.Context(), somePartition)
 				assert.ErrorIs(t, err, ErrAmnesia, "the second")
-				noErr(t, Boot(t.Context(), b.Client, opts))
+				noErr(t, Init(t.Context(), b.Client, opts))
 				o = waitReady(t, s)
-				assert.True(t, o.isShared(), "after Boot it is not shared")
+				assert.True(t, o.isShared(), "after Init it is not shared")
 				letGo(t, o)
 			})
 		})
@@ -395,7 +395,7 @@ func TestAmnesiaIsWrittenDown(t *testing.T) {
 	err := o.writeLost(ctx, ErrAmnesia)
 	assert.Error(t, err, "not written")
 	assert.NotErrorIs(t, err, ErrAmnesia)
-	require.False(t, o.state(t).Lost, "lost without a trip")
+	require.False(t, o.state(t).Lost, "lost without a round trip")
 	assert.ErrorIs(t, o.load(t.Context()), ErrAmnesia)
 	assert.True(t, o.state(t).Lost, "it is not written down")
 }

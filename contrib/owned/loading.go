@@ -33,7 +33,7 @@ func (o *Ownership) loader() *loader {
 		reader: reader{o.s.client}, names: &o.names, buckets: opts.buckets(), slice: opts.slice(),
 		keep:   opts.Window + opts.Hold,
 		filter: o.filter.Load(), feed: o.feed.Load(), name: o.sourceName(), epoch: o.self().Epoch,
-		clock: o.heardClock, hear: o.hearClock, open: o.openFeed,
+		clock: o.serverClock, hear: o.hearClock, open: o.openFeed,
 		first: o.head, snapshots: opts.Snapshots, snapshotName: o.snapshotName, log: opts.Logger,
 		progress: &o.loading, saver: &o.saver,
 	}
@@ -47,7 +47,7 @@ func (o *Ownership) hearClock(ctx context.Context) error {
 	if reply.Err != nil {
 		return fmt.Errorf("owned: load: %w", reply.Err)
 	}
-	o.heard(&reply)
+	o.noteReply(&reply)
 	return nil
 }
 
@@ -56,7 +56,7 @@ func (o *Ownership) hearClock(ctx context.Context) error {
 // begins again.
 func (o *Ownership) writeLost(ctx context.Context, amnesia error) error {
 	o.s.opts.Logger.Error(
-		"owned: Redis has lost marks: nobody acquires the partition until Boot was called",
+		"owned: Redis has lost marks: nobody acquires the partition until Init was called",
 		"source", o.part.Source, "partition", o.part.Number, "error", amnesia)
 	reply := o.s.send(ctx, script.NewRemap(o.keys(),
 		script.Remap{MapVersion: o.self().MapVersion, Lost: true}))[0]

@@ -10,8 +10,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// Lookup implements [dedup.Store]. A key that this process has in flight costs no trip; others are
-// asked of the inner store, and where that knows of no end, of every partition on record.
+// Lookup implements [dedup.Store]. A key that this process has in flight costs no round trip;
+// others are asked of the inner store, and where that knows of no end, of every partition on
+// record.
 func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 	out := answers(len(ids))
 	if refuseEnded(ctx, out) {
@@ -43,7 +44,7 @@ func (s *Store) tabled(id *dedup.ID) (dedup.Record, bool) {
 		// others may have forgotten it since
 		return dedup.Record{}, false
 	case e.state == ended:
-		return e.ending(s, s.now()), true
+		return e.endRecord(s, s.now()), true
 	}
 	return e.record(s.now()), true
 }
@@ -87,7 +88,7 @@ func (s *Store) lookup(ctx context.Context, ids []dedup.ID, at []int, out []dedu
 		case a.Record.State != dedup.StateAbsent:
 			s.outward(&ids[i], &a.Record, found[n].runs)
 		case found[n].live:
-			a.Record = elsewhereAnswer(s.opts.Lease).Record
+			a.Record = remoteOwnerAnswer(s.opts.Lease).Record
 		case found[n].runs > 0:
 			a.Record = dedup.Record{State: dedup.StateInProgress, Attempt: found[n].runs}
 		}
@@ -96,39 +97,39 @@ func (s *Store) lookup(ctx context.Context, ids []dedup.ID, at []int, out []dedu
 
 // lookInSets looks for members in every partition on record. Of those that are held here, what has
 // begun is in the table and among the suspects; of the others it is on record.
-func (s *Store) lookInSets(ctx context.Context, all []int64) ([]elsewhere, error) {
+func (s *Store) lookInSets(ctx context.Context, all []int64) ([]remoteState, error) {
 	spots, err := s.everywhere(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var asks []*ask
-	var foreign []spot
+	var foreign []partitionRecord
 	for i := range spots {
-		if o := s.holder(spots[i].place); o != nil {
+		if o := s.holder(spots[i].partitionKey); o != nil {
 			a := &ask{o: o}
 			for _, member := range all {
-				a.items = append(a.items, sought{member: member, in: anywhere})
+				a.items = append(a.items, lookup{member: member, in: anywhere})
 			}
 			asks = append(asks, a)
 			continue
 		}
 		foreign = append(foreign, spots[i])
 	}
-	found := make([]elsewhere, len(all))
+	found := make([]remoteState, len(all))
 	if len(foreign) > 0 {
 		if found, err = s.askForeign(ctx, foreign, all); err != nil {
 			return nil, err
 		}
 	}
 	if len(asks) > 0 {
-		s.trip(ctx, nil, asks)
+		s.roundTrip(ctx, nil, asks)
 	}
 	for _, a := range asks {
 		if a.reply.Err != nil {
 			return nil, a.reply.Err
 		}
 		if len(a.reply.Found) == 0 {
-			return nil, errElsewhere
+			return nil, errRemoteOwner
 		}
 		for n, member := range all {
 			found[n].done = found[n].done || a.reply.Found[n].Done()
@@ -169,14 +170,14 @@ func (s *Store) Forgets(ctx context.Context) (uint64, error) {
 
 // refresh hears of every partition that is held how often something was forgotten.
 func (s *Store) refresh(ctx context.Context) error {
-	var turns []*turn
+	var turns []*batchWrite
 	for _, o := range s.sorted() {
-		turns = append(turns, &turn{o: o})
+		turns = append(turns, &batchWrite{o: o})
 	}
 	if len(turns) == 0 {
 		return nil
 	}
-	s.trip(ctx, turns, nil)
+	s.roundTrip(ctx, turns, nil)
 	for _, t := range turns {
 		if t.reply.Err != nil {
 			return t.reply.Err

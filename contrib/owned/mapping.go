@@ -82,7 +82,7 @@ func (r *registry) begin(ctx context.Context, p *Partition, m *mapRecord, text s
 	next := r.change(was, p)
 	done, err := r.swap(ctx, text, m.with(p.Source, next))
 	if done {
-		r.tellRemap(p.Source, was, next)
+		r.logRemap(p.Source, was, next)
 	}
 	return err
 }
@@ -101,7 +101,7 @@ func (r *registry) change(was mapSource, p *Partition) mapSource {
 // finish does steps 2 and 3 of a change. It is nil also when somebody else has changed the line
 // meanwhile: read it again.
 func (r *registry) finish(ctx context.Context, source string, s mapSource) error {
-	told, err := r.tell(ctx, source, s, nil)
+	told, err := r.announce(ctx, source, s, nil)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (r *registry) replace(ctx context.Context, source string, s, next mapSource
 		}
 		done, err := r.swap(ctx, text, m.with(source, next))
 		if done && next.version > s.version {
-			r.tellRemap(source, s, next)
+			r.logRemap(source, s, next)
 		}
 		if done || err != nil {
 			return err
@@ -138,18 +138,18 @@ func (r *registry) replace(ctx context.Context, source string, s, next mapSource
 	return errMapBusy
 }
 
-// told is what the partitions of a source have answered.
-type told struct {
+// mapReplies is what the partitions of a source have answered.
+type mapReplies struct {
 	version uint64 // the largest that one of them knows
 	used    bool   // one of them has had an owner
 }
 
-// tell is step 2: every partition learns of the version, and is shared for the span. The partitions
-// from s.before on get a head where they have none. hear, which may be nil, is called with every
-// reply.
-func (r *registry) tell(ctx context.Context, source string, s mapSource,
-	hear func(number int32, reply *script.Reply)) (told, error) {
-	var all told
+// announce is step 2: every partition learns of the version, and is shared for the span. The
+// partitions from s.before on get a head where they have none. hear, which may be nil, is called
+// with every reply.
+func (r *registry) announce(ctx context.Context, source string, s mapSource,
+	hear func(number int32, reply *script.Reply)) (mapReplies, error) {
+	var all mapReplies
 	for from := int32(0); from < s.count; from += r.batch {
 		to := min(from+r.batch, s.count)
 		calls := make([]script.Call, 0, to-from)
@@ -173,7 +173,7 @@ func (r *registry) tell(ctx context.Context, source string, s mapSource,
 }
 
 // take takes in what one partition has answered. Those below before have a head.
-func (t *told) take(reply *script.Reply, before, number int32) error {
+func (t *mapReplies) take(reply *script.Reply, before, number int32) error {
 	switch {
 	case reply.Err != nil:
 		return reply.Err
@@ -207,7 +207,7 @@ func (r *registry) level(ctx context.Context, p *Partition, s mapSource, knows u
 	}
 	call := r.remap(p.Source, p.Number, script.Remap{MapVersion: s.version, Span: r.span()})
 	reply := r.runner.Run(ctx, []script.Call{call})[0]
-	var all told
+	var all mapReplies
 	if err := all.take(&reply, s.count, p.Number); err != nil {
 		return fmt.Errorf("owned: remap of partition %d of %q: %w", p.Number, p.Source, err)
 	}
@@ -246,16 +246,16 @@ func (s *Store) agree(ctx context.Context) error { return s.registry.agree(ctx) 
 
 // everywhere returns all partitions of all sources on record. One round trip, unless a mapping
 // changes.
-func (s *Store) everywhere(ctx context.Context) ([]spot, error) {
+func (s *Store) everywhere(ctx context.Context) ([]partitionRecord, error) {
 	m, err := s.registry.settled(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []spot
+	var all []partitionRecord
 	for source, line := range m.sources {
 		for number := range line.count {
 			p := Partition{Source: source, Number: number}
-			all = append(all, spot{p.place(), newNames(s.opts.Prefix, source, number)})
+			all = append(all, partitionRecord{p.place(), newNames(s.opts.Prefix, source, number)})
 		}
 	}
 	return all, nil

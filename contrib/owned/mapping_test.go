@@ -34,7 +34,7 @@ func mapOptions(prefix string) Options {
 func booted(t *testing.T, b redistest.Backend) *registry {
 	t.Helper()
 	o := mapOptions(b.Prefix)
-	require.NoError(t, Boot(t.Context(), b.Client, o))
+	require.NoError(t, Init(t.Context(), b.Client, o))
 	return newRegistry(b.Client, &o)
 }
 
@@ -296,7 +296,7 @@ func TestMapLost(t *testing.T) {
 		require.NoError(t, b.Client.Del(t.Context(), r.key).Err())
 		_, err := r.mapped(t.Context(), &p)
 		assert.ErrorIs(t, err, ErrAmnesia, "without the record")
-		assert.ErrorIs(t, r.agree(t.Context()), ErrNotBooted, "New without the record")
+		assert.ErrorIs(t, r.agree(t.Context()), ErrNotInitialized, "New without the record")
 		r = booted(t, b)
 		s := mustMap(t, r, p)
 		assert.Greater(t, s.version, uint64(2), "born anew")
@@ -321,7 +321,7 @@ func TestMapLostEarly(t *testing.T) {
 }
 
 // TestBootMends has heads go. Nobody changes the mapping past a partition that has lost its marks;
-// Boot bears it anew, to be shared.
+// Init bears it anew, to be shared.
 func TestBootMends(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		r := booted(t, b)
@@ -344,8 +344,8 @@ func TestBootMends(t *testing.T) {
 				time.Duration(time.Now().UnixNano())+r.span()-time.Minute)
 		}
 		s := mustMap(t, r, p)
-		assert.EqualValues(t, 4, s.count, "after Boot")
-		assert.False(t, s.changing, "after Boot it is %+v", s)
+		assert.EqualValues(t, 4, s.count, "after Init")
+		assert.False(t, s.changing, "after Init it is %+v", s)
 		r.sound(t, "s")
 	})
 }
@@ -354,7 +354,8 @@ func TestBootMends(t *testing.T) {
 func TestAgreement(t *testing.T) {
 	_, client := redistest.Mini(t)
 	mine := mapOptions("agree")
-	assert.ErrorIs(t, newRegistry(client, &mine).agree(t.Context()), ErrNotBooted, "before Boot")
+	assert.ErrorIs(t, newRegistry(client, &mine).agree(t.Context()), ErrNotInitialized,
+		"before Init")
 	booted(t, redistest.Backend{Client: client, Prefix: "agree"})
 	for field, change := range map[string]func(o *Options){
 		"Secret":       func(o *Options) { o.Secret = []byte("another one, also long enough") },
@@ -368,7 +369,7 @@ func TestAgreement(t *testing.T) {
 		change(&other)
 		for name, err := range map[string]error{
 			"New":  newRegistry(client, &other).agree(t.Context()),
-			"Boot": Boot(t.Context(), client, other),
+			"Init": Init(t.Context(), client, other),
 		} {
 			assert.ErrorIs(t, err, ErrOtherSettings, "%s with another %s", name, field)
 			assert.ErrorContains(t, err, "Options."+field, "%s with another %s", name, field)
@@ -394,11 +395,11 @@ func TestEverywhere(t *testing.T) {
 	s := newStore(client, nil, mapOptions("all"))
 	all, err := s.everywhere(t.Context())
 	require.NoError(t, err)
-	got := map[place]string{}
+	got := map[partitionKey]string{}
 	for _, spot := range all {
-		got[spot.place] = spot.head
+		got[spot.partitionKey] = spot.head
 	}
-	want := map[place]string{}
+	want := map[partitionKey]string{}
 	for _, p := range []Partition{{Source: "a"}, {Source: "a", Number: 1}, {Source: "b"}} {
 		n := newNames("all", p.Source, p.Number)
 		want[p.place()] = n.head
@@ -413,9 +414,9 @@ func TestServersThatForget(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedis)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr})
 	o := mapOptions("forget")
-	require.NoError(t, Boot(t.Context(), client, o))
+	require.NoError(t, Init(t.Context(), client, o))
 	require.NoError(t, client.ConfigSet(t.Context(), "maxmemory-policy", "volatile-ttl").Err())
-	for name, err := range map[string]error{"Boot": Boot(t.Context(), client, o),
+	for name, err := range map[string]error{"Init": Init(t.Context(), client, o),
 		"New": newRegistry(client, &o).agree(t.Context())} {
 		assert.ErrorIs(t, err, ErrEvicts, name)
 		assert.ErrorContains(t, err, "volatile-ttl", name)
@@ -424,6 +425,6 @@ func TestServersThatForget(t *testing.T) {
 		ReadOnly: true})
 	defer func() { _ = reading.Close() }()
 	var input *dedup.InputError
-	require.ErrorAs(t, Boot(t.Context(), reading, o), &input, "a client that reads from replicas")
+	require.ErrorAs(t, Init(t.Context(), reading, o), &input, "a client that reads from replicas")
 	assert.Equal(t, "Client", input.Field)
 }

@@ -49,7 +49,7 @@ const (
 	maxSpan = 10 * 365 * 24 * time.Hour
 )
 
-// Options of [Boot] and [New]. All processes of one prefix have the same Secret, KeyID, Window,
+// Options of [Init] and [New]. All processes of one prefix have the same Secret, KeyID, Window,
 // Hold, Slices and ExpectedKeys: New refuses others.
 type Options struct {
 	// Prefix begins the name of every key that this package writes: 1-64 bytes of letters, digits,
@@ -89,8 +89,8 @@ type Options struct {
 	Snapshots Snapshots
 	// TakeOverOlderGeneration acquires a partition at once that is held in an older
 	// Partition.Generation, in place of waiting for its lease to end. The older owner hears of it
-	// with its next turn: this adds "a rebalance while a handler still runs" to the ways in which
-	// an effect can run twice. Default false.
+	// with its next batch write: this adds "a rebalance while a handler still runs" to the ways in
+	// which an effect can run twice. Default false.
 	TakeOverOlderGeneration bool
 	// Observer is told of Filtered, by the goroutine that claims, and of FilterState, in order and
 	// by a goroutine of its own: either may call the Store and its partitions, but for

@@ -10,11 +10,11 @@ import (
 // grant answers what was proven new.
 func (c *claiming) grant() {
 	for _, p := range c.parts {
-		if len(p.turn.begins) == 0 {
+		if len(p.write.begins) == 0 {
 			continue
 		}
 		refused := p.granted()
-		fence := p.turn.reply.Fence
+		fence := p.write.reply.Fence
 		for _, i := range p.items {
 			it := &c.items[i]
 			if it.way != proven && it.way != resent {
@@ -43,10 +43,10 @@ func digested(o *dedup.Origin) dedup.Origin {
 // it is: the same claim sends the same begin again.
 func (c *claiming) refuse(it *item, why error) {
 	switch {
-	case errors.Is(why, errElsewhere):
+	case errors.Is(why, errRemoteOwner):
 		c.unbegin(it)
 		c.drop(it)
-		*it.ans = elsewhereAnswer(c.s.opts.Lease)
+		*it.ans = remoteOwnerAnswer(c.s.opts.Lease)
 	case errors.Is(why, errShared):
 		c.unbegin(it)
 		it.way, it.says, it.why = ordinary, bloom.Unknown, bloom.Shared
@@ -98,7 +98,7 @@ func (c *claiming) found() {
 				c.done(it, 0)
 			case len(r.Found) == 0:
 				c.drop(it)
-				*it.ans = elsewhereAnswer(c.s.opts.Lease)
+				*it.ans = remoteOwnerAnswer(c.s.opts.Lease)
 				c.done(it, 0)
 			case r.Found[n].Done():
 				c.drop(it)
@@ -140,7 +140,7 @@ func (c *claiming) rest() {
 		reqs[n], it.todo = *it.req, int32(n+1) // the index of an item
 	}
 	answers := c.s.inner.Claim(c.ctx, reqs)
-	c.elsewhere(todo, answers)
+	c.askOthers(todo, answers)
 	for n, it := range todo {
 		c.passed(it, &answers[n])
 	}
@@ -149,7 +149,7 @@ func (c *claiming) rest() {
 // touch touches the keys that go to the inner store, and returns those that may.
 func (c *claiming) touch() []*item {
 	var todo []*item
-	var turns []*turn
+	var turns []*batchWrite
 	for i := range c.items {
 		it := &c.items[i]
 		if it.way != ordinary {
@@ -157,19 +157,19 @@ func (c *claiming) touch() []*item {
 		}
 		p := it.part
 		if !p.touching {
-			p.turn, p.touching = turn{o: p.o}, true
-			turns = append(turns, &p.turn)
+			p.write, p.touching = batchWrite{o: p.o}, true
+			turns = append(turns, &p.write)
 		}
-		p.turn.touches = append(p.turn.touches, member{is: it.member})
+		p.write.touches = append(p.write.touches, member{is: it.member})
 		todo = append(todo, it)
 	}
 	if len(todo) == 0 {
 		return nil
 	}
-	c.s.trip(c.ctx, turns, nil)
+	c.s.roundTrip(c.ctx, turns, nil)
 	n := 0
 	for _, it := range todo {
-		t := &it.part.turn
+		t := &it.part.write
 		it.part.shared = it.part.shared || t.reply.Answer == script.AnswerShared
 		switch {
 		case t.didTouch():
@@ -179,7 +179,7 @@ func (c *claiming) touch() []*item {
 		case t.reply.Err != nil:
 			it.ans.Err = t.reply.Err
 		default:
-			*it.ans = elsewhereAnswer(c.s.opts.Lease)
+			*it.ans = remoteOwnerAnswer(c.s.opts.Lease)
 		}
 		c.drop(it)
 		c.done(it, 0)
@@ -278,15 +278,15 @@ func (c *claiming) keep(it *item, ans *dedup.Answer) {
 		sh.put(e)
 	}
 	e.state, e.runs, e.inner, e.attempt = claimed, it.runs, ans.Record.Fence, it.ans.Record.Attempt
-	e.fence = max(ans.Record.Fence, it.part.turn.reply.Fence)
-	e.touched = it.part.turn.sent
+	e.fence = max(ans.Record.Fence, it.part.write.reply.Fence)
+	e.touched = it.part.write.sent
 	it.ans.Record.Fence = e.fence
 }
 
-// elsewhere looks, where the partition is shared, for keys that were granted in all other
+// askOthers looks, where the partition is shared, for keys that were granted in all other
 // partitions. After the claim: a begin and its mark change places in one script, and no begin comes
 // any more.
-func (c *claiming) elsewhere(todo []*item, answers []dedup.Answer) {
+func (c *claiming) askOthers(todo []*item, answers []dedup.Answer) {
 	for _, p := range c.parts {
 		if !p.shared {
 			continue
@@ -302,27 +302,27 @@ func (c *claiming) elsewhere(todo []*item, answers []dedup.Answer) {
 		if len(of) == 0 {
 			continue
 		}
-		found, err := p.o.elsewhere(c.ctx, all)
+		found, err := p.o.askOthers(c.ctx, all)
 		for i, n := range of {
 			if err != nil {
 				answers[n] = dedup.Answer{Err: err}
 				continue
 			}
-			c.meetElsewhere(todo[n], &answers[n], &found[i])
+			c.meetRemote(todo[n], &answers[n], &found[i])
 		}
 		c.giveBack(todo, answers, of)
 	}
 }
 
-// meetElsewhere changes the answer of a key that another partition knows.
-func (c *claiming) meetElsewhere(it *item, ans *dedup.Answer, found *elsewhere) {
+// meetRemote changes the answer of a key that another partition knows.
+func (c *claiming) meetRemote(it *item, ans *dedup.Answer, found *remoteState) {
 	switch {
 	case found.done:
 		it.back = dedup.StateSucceeded
 		*ans = dedup.Answer{Outcome: dedup.Duplicate, Record: c.s.doneRecord()}
 	case found.live:
 		it.back = dedup.StateReleased
-		*ans = elsewhereAnswer(c.s.opts.Lease)
+		*ans = remoteOwnerAnswer(c.s.opts.Lease)
 	default:
 		it.runs += found.runs
 		// as leave answers: nobody is in the way, and this was no attempt
@@ -363,9 +363,9 @@ func (c *claiming) done(it *item, saved int) {
 	it.saved, it.over = saved, true
 }
 
-// tell tells the observer of all answers. No lock is held: it may release a partition, and may
+// notify tells the observer of all answers. No lock is held: it may release a partition, and may
 // panic.
-func (c *claiming) tell() {
+func (c *claiming) notify() {
 	hook := c.s.opts.Observer.Filtered
 	if hook == nil {
 		return

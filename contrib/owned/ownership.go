@@ -19,7 +19,7 @@ var (
 	// which Ownership.Context ends.
 	ErrLost = errors.New("owned: partition lost")
 	// ErrAmnesia: Redis has lost marks of the partition. Nobody acquires it until an operator has
-	// called [Boot].
+	// called [Init].
 	ErrAmnesia = errors.New("owned: Redis has lost what it knew of the partition")
 	// ErrCount: the source has had more partitions than Partition.Count says.
 	ErrCount = errors.New("owned: fewer partitions than are on record")
@@ -41,14 +41,14 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("owned: partition is held for another %v", e.Remaining)
 }
 
-// spot is a partition on record.
-type spot struct {
-	place
+// partitionRecord is a partition on record.
+type partitionRecord struct {
+	partitionKey
 	names
 }
 
-// elsewhere is what the other partitions know of a member.
-type elsewhere struct {
+// remoteState is what the other partitions know of a member.
+type remoteState struct {
 	done bool // marked
 	live bool // begun under an owner that lives
 	runs int  // dead epochs in whose begins it is
@@ -67,7 +67,7 @@ type Ownership struct {
 	working sync.WaitGroup // the loader, and what runs beside renewals
 	settled chan struct{}  // closed when the loader has ended
 
-	valid  atomic.Pointer[moment] // until when we hold the partition
+	valid  atomic.Pointer[instant] // until when we hold the partition
 	filter lossy
 	feed   atomic.Pointer[bloom.Feed]
 	loaded atomic.Bool
@@ -103,11 +103,11 @@ type Ownership struct {
 	sets        map[int64]*generation
 	fields      uint64              // number of the last begin
 	begins      map[*begin]struct{} // that were named here, and have keys that have not ended
-	// fields all of whose keys have ended: they go with the next turn
+	// fields all of whose keys have ended: they go with the next batch write
 	over      []string
-	suspects  map[int64]*suspect // by member
-	suspected atomic.Int64       // how many those are
-	recalled  uint64             // what was forgotten when run was read last
+	suspects  map[int64]*openAttempt // by member
+	suspected atomic.Int64           // how many those are
+	recalled  uint64                 // what was forgotten when run was read last
 	head      *script.State
 	why       error // why it is over; nil while it is not
 }
@@ -115,9 +115,9 @@ type Ownership struct {
 // generation is what the owner knows of the sets of one.
 type generation struct {
 	script.Gen
-	written int              // members sent to the newest fresh set by us
-	folding bool             // buckets may have members
-	sent    map[uint64]*sent // what is in the fresh sets of ours, by their number
+	written int                     // members sent to the newest fresh set by us
+	folding bool                    // buckets may have members
+	sent    map[uint64]*sentMembers // what is in the fresh sets of ours, by their number
 }
 
 // Context ends when the partition is lost (its cause is then [ErrLost], or [ErrAmnesia]) or
@@ -143,8 +143,8 @@ func (o *Ownership) selfLocked() script.Owner {
 	}
 }
 
-// heard takes in what every reply tells.
-func (o *Ownership) heard(r *script.Reply) {
+// noteReply takes in what every reply tells.
+func (o *Ownership) noteReply(r *script.Reply) {
 	if r.Err != nil || r.Answer == script.AnswerAmnesia {
 		return
 	}
@@ -155,7 +155,7 @@ func (o *Ownership) heard(r *script.Reply) {
 			break
 		}
 	}
-	defer o.heardMap(r.MapVersion)
+	defer o.noteMap(r.MapVersion)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.sharedUntil = max(o.sharedUntil, r.SharedUntil)
@@ -169,7 +169,7 @@ func (o *Ownership) heard(r *script.Reply) {
 }
 
 // prolong notes that the partition is ours for a lease less its margin from sent on.
-func (o *Ownership) prolong(sent moment) {
+func (o *Ownership) prolong(sent instant) {
 	lease := o.s.opts.Lease
 	until := sent.add(lease - margin(lease))
 	for {

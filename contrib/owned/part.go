@@ -11,14 +11,14 @@ import (
 // part is what a call has to do with one partition.
 type part struct {
 	o        *Ownership
-	items    []int32 // indexes of its items, in their order
-	n        int     // how many those are
-	settled  []share // of what was marked
-	turn     turn
+	items    []int32     // indexes of its items, in their order
+	n        int         // how many those are
+	settled  []batchSlot // of what was marked
+	write    batchWrite
 	ask      ask
 	asked    []*item // in the order of ask.items
 	begin    *begin
-	sending  []*begin // that are in the turn
+	sending  []*begin // that are in the batch write
 	news     int
 	room     int           // reserved for begins
 	lease    time.Duration // the longest of those that begin
@@ -35,7 +35,7 @@ func (c *claiming) partOf(origin *dedup.Origin) (*part, error) {
 	}
 	p := c.part(o)
 	if !p.gate() {
-		return nil, errElsewhere
+		return nil, errRemoteOwner
 	}
 	return p, nil
 }
@@ -45,7 +45,7 @@ func (c *claiming) part(o *Ownership) *part {
 		return p
 	}
 	p := &part{o: o, shared: o.isShared()}
-	p.turn.o, p.ask.o = o, o
+	p.write.o, p.ask.o = o, o
 	c.parts = append(c.parts, p)
 	if c.of == nil && len(c.parts) > fewParts {
 		c.of = make(map[*Ownership]*part)
@@ -110,18 +110,18 @@ func (p *part) giveUp(place int32) {
 	p.o.inFlight.Add(-1)
 	p.o.mu.Lock()
 	defer p.o.mu.Unlock()
-	p.o.settle(share{of: p.begin, place: int(place)})
+	p.o.settle(batchSlot{of: p.begin, place: int(place)})
 }
 
-// resend puts an unanswered begin into the turn once more, under its name.
+// resend puts an unanswered begin into the batch write once more, under its name.
 func (p *part) resend(b *begin, lease time.Duration) {
 	p.lease = max(p.lease, lease)
-	for _, known := range p.turn.begins {
+	for _, known := range p.write.begins {
 		if known == b {
 			return
 		}
 	}
-	p.turn.begins = append(p.turn.begins, b)
+	p.write.begins = append(p.write.begins, b)
 	p.sending = append(p.sending, b)
 	p.o.resending(b)
 }
@@ -146,12 +146,12 @@ func (p *part) prepare(c *claiming) {
 	}
 	p.begin.blob = string(blob)
 	p.begin.ready.Store(true)
-	p.turn.begins = append(p.turn.begins, p.begin)
+	p.write.begins = append(p.write.begins, p.begin)
 }
 
 // granted says what became of the begins of one partition: nil when they are on record in time.
 func (p *part) granted() (refused error) {
-	t, o := &p.turn, p.o
+	t, o := &p.write, p.o
 	switch {
 	case len(t.begins) == 0:
 		return nil
@@ -163,7 +163,7 @@ func (p *part) granted() (refused error) {
 		p.shared = true
 		return errShared
 	case !t.began():
-		return errElsewhere
+		return errRemoteOwner
 	}
 	if p.lease > o.left() {
 		return errLate

@@ -62,13 +62,14 @@ func (p Partition) complete() (Partition, error) {
 	return p, nil
 }
 
-// place is a partition without its owner: what requests and records call by its source and number.
-type place struct {
+// partitionKey is a partition without its owner: what requests and records call by its source and
+// number.
+type partitionKey struct {
 	source uint64 // dedup.Origin.Digest
 	number int32
 }
 
-func (p *Partition) place() place {
+func (p *Partition) place() partitionKey {
 	o := dedup.Origin{Source: p.Source}
-	return place{source: o.Digest(), number: p.Number}
+	return partitionKey{source: o.Digest(), number: p.Number}
 }

@@ -108,9 +108,9 @@ func (h *firstLost) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// TestEachTouchIsToldOfItsOwnTurn: above 4096 they take several turns, each of which is answered
-// for itself. Who believed another's answer would ask the inner store for a key without a touch,
-// which a later owner takes for new.
+// TestEachTouchIsToldOfItsOwnTurn: above 4096 they take several batch writes, each of which is
+// answered for itself. Who believed another's answer would ask the inner store for a key without a
+// touch, which a later owner takes for new.
 func TestEachTouchIsToldOfItsOwnTurn(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()

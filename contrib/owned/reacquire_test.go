@@ -12,7 +12,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// slowAcquire holds back what Redis has answered to Acquire, until it has called a turn stale.
+// slowAcquire holds back what Redis has answered to Acquire, until it has called a batch write
+// stale.
 type slowAcquire struct {
 	armed   chan struct{} // its answer is held back once this is closed
 	there   chan struct{} // closed when it is
@@ -146,9 +147,9 @@ func TestALostReplyBehindAnotherOwner(t *testing.T) {
 	})
 }
 
-// TestLapsedAndBehind: the lease ran out, and a server was promoted meanwhile that has lost turns
-// that were answered. Nobody was there, but the filter has what the server has not, and the server
-// may have lost what others were told: the owner begins anew, whichever it asks first.
+// TestLapsedAndBehind: the lease ran out, and a server was promoted meanwhile that has lost batch
+// writes that were answered. Nobody was there, but the filter has what the server has not, and the
+// server may have lost what others were told: the owner begins anew, whichever it asks first.
 func TestLapsedAndBehind(t *testing.T) {
 	var running []dedup.ClaimRequest // begun before
 	for name, work := range map[string]func(w *world, s *Store, o *Ownership){
@@ -156,7 +157,7 @@ func TestLapsedAndBehind(t *testing.T) {
 		"a renewal":  func(_ *world, s *Store, o *Ownership) { s.renew([]*Ownership{o}) },
 		"an acquire": func(w *world, _ *Store, o *Ownership) { _ = o.reacquire(w.Context()) },
 		"marks first": func(w *world, s *Store, _ *Ownership) {
-			for i := range running { // each of them is a turn, by which the server counts up again
+			for i := range running { // each is a write, by which the server counts up again
 				_ = s.Finish(w.Context(), []dedup.Finish{success(&running[i])})
 			}
 			w.claim(s, request(2))

@@ -16,9 +16,10 @@ import (
 
 // What is wrong with a prefix; test with errors.Is.
 var (
-	// ErrNotBooted: the prefix has no map record. Either this is the first start of a deployment,
-	// and [Boot] was forgotten, or Redis has lost all it had. Nobody but the operator can tell.
-	ErrNotBooted = errors.New("owned: the prefix was not booted")
+	// ErrNotInitialized: the prefix has no map record. Either this is the first start of a
+	// deployment, and [Init] was forgotten, or Redis has lost all it had. Nobody but the operator
+	// can tell.
+	ErrNotInitialized = errors.New("owned: the prefix was not initialized")
 	// ErrOtherSettings: the marks of the prefix were made with other options. The text names them.
 	ErrOtherSettings = errors.New("owned: the prefix has other settings")
 )
@@ -116,7 +117,7 @@ func (r *registry) see(source string, s mapSource) {
 	}
 	r.mu.Unlock()
 	if known && s.version > was.version {
-		r.tellRemap(source, was, s)
+		r.logRemap(source, was, s)
 	}
 }
 

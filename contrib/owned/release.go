@@ -58,11 +58,11 @@ func (o *Ownership) handOver(ctx context.Context, why error) error {
 	return err
 }
 
-// heardMap takes in which version of the map the partition knows. A later one than it was acquired
+// noteMap takes in which version of the map the partition knows. A later one than it was acquired
 // under says that keys have moved: some of those that come here belong to another partition, where
 // nobody looks for their marks once the source is not shared any more. So it ends, as by Release,
 // and is acquired again under the count there is.
-func (o *Ownership) heardMap(version uint64) {
+func (o *Ownership) noteMap(version uint64) {
 	o.mu.Lock()
 	was := o.mapver
 	o.mu.Unlock()

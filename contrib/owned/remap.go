@@ -15,7 +15,7 @@ import (
 // refuseMapping is [ErrMapping] while somebody holds a partition of a source whose mapping is to be
 // another one. Two processes that differ would else change it back and forth, and the source would
 // be shared for ever. It takes nobody's place: who acquires right after it was asked learns of the
-// change, and has to be refused in his turn. One round trip for each 256 partitions.
+// change, and has to be refused in its batch write. One round trip for each 256 partitions.
 func (r *registry) refuseMapping(ctx context.Context, p *Partition, was mapSource) error {
 	for from := int32(0); from < was.count; from += r.batch {
 		number, err := r.holds(ctx, p.Source, from, min(from+r.batch, was.count))
@@ -56,9 +56,9 @@ func (r *registry) holds(ctx context.Context, source string, from, to int32) (in
 	return -1, nil
 }
 
-// tellRemap is loud, as a source that is shared costs more than one without owners: for the span.
+// logRemap is loud, as a source that is shared costs more than one without owners: for the span.
 // Every process tells it, as soon as it knows, and once. A source that is new is not shared.
-func (r *registry) tellRemap(source string, was, next mapSource) {
+func (r *registry) logRemap(source string, was, next mapSource) {
 	if next.span == 0 || !r.firstTo(source, next.version) {
 		return
 	}
@@ -70,9 +70,9 @@ func (r *registry) tellRemap(source string, was, next mapSource) {
 	}
 }
 
-// tellMet is tellRemap of a process that starts while the source is shared: what was before it does
-// not know.
-func (o *Ownership) tellMet() {
+// logShared is tellRemap of a process that starts while the source is shared: what was before it
+// does not know.
+func (o *Ownership) logShared() {
 	self := o.self()
 	if !o.isShared() || !o.s.registry.firstTo(o.part.Source, self.MapVersion) {
 		return
@@ -84,5 +84,5 @@ func (o *Ownership) tellMet() {
 		"owned: a source is shared, since its mapping was changed or a record was misplaced: every key of it is claimed at the inner store",
 		"source", o.part.Source, "until", time.Unix(0, int64(until)), "partitions", o.part.Count,
 		"mapping", o.part.Mapping)
-	o.tellState(0, 0, "shared", nil)
+	o.notifyState(0, 0, "shared", nil)
 }

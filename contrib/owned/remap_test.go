@@ -93,20 +93,20 @@ func TestAChangeIsLoud(t *testing.T) {
 	})
 }
 
-// heard is a Logger whose warnings are counted by what they begin with.
-type heard struct {
+// logLines is a Logger whose warnings are counted by what they begin with.
+type logLines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (h *heard) Write(b []byte) (int, error) {
+func (h *logLines) Write(b []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.text.Write(b)
 }
 
 // lines are those that have all of these.
-func (h *heard) lines(with ...string) (lines []string) {
+func (h *logLines) lines(with ...string) (lines []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for line := range strings.Lines(h.text.String()) {
@@ -124,8 +124,8 @@ func (h *heard) lines(with ...string) (lines []string) {
 // that the source is shared, each once.
 func TestEveryMemberTellsOfAChange(t *testing.T) {
 	story(t, func(w *world) {
-		member := func() (*Store, *heard) {
-			h := new(heard)
+		member := func() (*Store, *logLines) {
+			h := new(logLines)
 			w.opts.Logger = slog.New(slog.NewTextHandler(h, nil))
 			s := w.process()
 			s.registry.batch = 1
@@ -153,7 +153,7 @@ func TestEveryMemberTellsOfAChange(t *testing.T) {
 		late, heardLate := member()
 		must(w, own(late, at(1, 4)).Release(w.Context()))
 		last := own(late, at(1, 4))
-		for name, h := range map[string]*heard{"who was there": heardThere,
+		for name, h := range map[string]*logLines{"who was there": heardThere,
 			"who began it": heardBegan} {
 			lines := h.lines("level=WARN", "mapping of a source", "source="+only.Source,
 				"partitions=4", "before=2")
@@ -162,7 +162,7 @@ func TestEveryMemberTellsOfAChange(t *testing.T) {
 		lines := heardLate.lines("level=WARN", "source is shared", "source="+only.Source,
 			"until=")
 		assert.Len(w, lines, 1, "how often the member that came late told of it")
-		for name, h := range map[string]*heard{"who was there": heardThere,
+		for name, h := range map[string]*logLines{"who was there": heardThere,
 			"who began it": heardBegan, "who came late": heardLate} {
 			assert.LessOrEqual(w, len(h.lines("shared")), 1, "%s tells it twice", name)
 		}

@@ -16,8 +16,8 @@ const (
 	triesOf  = 20
 	// tendEvery is how often snapshots are looked at.
 	tendEvery = time.Minute
-	// tellEvery is how often the observer is told how a filter is.
-	tellEvery = time.Minute
+	// notifyEvery is how often the observer is told how a filter is.
+	notifyEvery = time.Minute
 )
 
 // The wait before another try to load a filter is random, so that members that met the same failure
@@ -49,7 +49,7 @@ func (o *Ownership) keepLoading() {
 		}
 		o.s.opts.Logger.Warn("owned: a filter could not be loaded", "source", o.part.Source,
 			"partition", o.part.Number, "error", err)
-		o.tellState(0, 0, "loading", err)
+		o.notifyState(0, 0, "loading", err)
 		select {
 		case <-o.ctx.Done():
 			return
@@ -92,7 +92,7 @@ func (s *Store) keepRenewing(over chan struct{}) {
 // renewDue renews what is due and returns how long to wait for the next.
 func (s *Store) renewDue(now time.Duration) time.Duration {
 	lease := s.opts.Lease
-	next := min(lease/renewals, tellEvery)
+	next := min(lease/renewals, notifyEvery)
 	var due []*Ownership
 	for _, o := range s.sorted() {
 		o.report(now)
@@ -114,15 +114,15 @@ func (s *Store) renewDue(now time.Duration) time.Duration {
 	return next
 }
 
-// renew sends a turn without items for each.
+// renew sends a batch write without items for each.
 func (s *Store) renew(all []*Ownership) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Lease/4)
 	defer cancel()
-	turns := make([]*turn, len(all))
+	turns := make([]*batchWrite, len(all))
 	for i, o := range all {
-		turns[i] = &turn{o: o}
+		turns[i] = &batchWrite{o: o}
 	}
-	s.trip(ctx, turns, nil)
+	s.roundTrip(ctx, turns, nil)
 	for i, t := range turns {
 		if t.reply.Err == nil && t.reply.Answer == script.AnswerLapsed {
 			_ = all[i].reacquire(ctx) // what was not learnt is tried again
@@ -134,7 +134,7 @@ func (s *Store) renew(all []*Ownership) {
 
 // report tells the observer how the filter is, once a minute.
 func (o *Ownership) report(now time.Duration) {
-	if o.s.opts.Observer.FilterState == nil || now-o.reported < tellEvery {
+	if o.s.opts.Observer.FilterState == nil || now-o.reported < notifyEvery {
 		return
 	}
 	o.reported = now
@@ -146,7 +146,7 @@ func (o *Ownership) report(now time.Duration) {
 		case o.isShared():
 			reason = "shared"
 		}
-		o.tellState(st.Fill, st.Estimated, reason, nil)
+		o.notifyState(st.Fill, st.Estimated, reason, nil)
 	})
 }
 

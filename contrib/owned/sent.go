@@ -6,10 +6,10 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// sent is what turns that were answered have put into one fresh set: its members, as long as every
-// turn that named the set was answered, and nothing was forgotten since it began. So it is folded
-// without being read.
-type sent struct {
+// sentMembers is what batch writes that were answered have put into one fresh set: its members, as
+// long as every batch write that named the set was answered, and nothing was forgotten since it
+// began. So it is folded without being read.
+type sentMembers struct {
 	members []int64
 	forgets uint64 // as they were known before the first of them was sent
 }
@@ -19,14 +19,14 @@ func (g *generation) next(forgets uint64) {
 	g.Newest++
 	g.written = 0
 	if g.sent == nil {
-		g.sent = make(map[uint64]*sent)
+		g.sent = make(map[uint64]*sentMembers)
 	}
-	g.sent[g.Newest] = &sent{forgets: forgets}
+	g.sent[g.Newest] = &sentMembers{forgets: forgets}
 }
 
-// noteSent takes in what a turn has put into its set. One that was not answered may have put
+// noteSent takes in what a batch write has put into its set. One that was not answered may have put
 // something in or not: then nobody knows what the set holds without reading it.
-func (o *Ownership) noteSent(t *turn) {
+func (o *Ownership) noteSent(t *batchWrite) {
 	if len(t.Marks)+len(t.Touches) == 0 {
 		return
 	}

@@ -63,9 +63,9 @@ func (s *scans) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestFoldKnowsWhatWasSent: a set all of whose turns were answered is folded without being read,
-// and one of which something is not known is read: what a lost answer hides would be gone with the
-// set.
+// TestFoldKnowsWhatWasSent: a set all of whose batch writes were answered is folded without being
+// read, and one of which something is not known is read: what a lost answer hides would be gone
+// with the set.
 func TestFoldKnowsWhatWasSent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(t *testing.T, o *Ownership, s *scans, ids []dedup.ID)
@@ -79,8 +79,8 @@ func TestFoldKnowsWhatWasSent(t *testing.T) {
 		"an answer lost": {reads: true,
 			before: func(t *testing.T, o *Ownership, s *scans, ids []dedup.ID) {
 				s.lose = func(cmds []redis.Cmder) bool { return true }
-				one := &turn{o: o, marks: []member{{is: o.s.members.of(&ids[30])}}}
-				o.s.trip(t.Context(), []*turn{one}, nil)
+				one := &batchWrite{o: o, marks: []member{{is: o.s.members.of(&ids[30])}}}
+				o.s.roundTrip(t.Context(), []*batchWrite{one}, nil)
 				s.lose = nil
 				require.False(t, one.wrote(), "the answer has come")
 			}},
@@ -139,8 +139,8 @@ func TestFoldReadsWhatWasNotAnswered(t *testing.T) {
 	ids := idsOf(t, "marked", 31)
 	o.mark(t, ids[:30])
 	s.lose = func([]redis.Cmder) bool { return true }
-	one := &turn{o: o, marks: []member{{is: o.s.members.of(&ids[30])}}}
-	o.s.trip(t.Context(), []*turn{one}, nil)
+	one := &batchWrite{o: o, marks: []member{{is: o.s.members.of(&ids[30])}}}
+	o.s.roundTrip(t.Context(), []*batchWrite{one}, nil)
 	s.lose = nil
 	word := uint64(o.s.members.of(&ids[0])) // 64 bits either way
 	member := binary.BigEndian.AppendUint64(nil, word)
@@ -150,7 +150,8 @@ func TestFoldReadsWhatWasNotAnswered(t *testing.T) {
 	o.nextSet()
 	o.mark(t, idsOf(t, "next", 1))
 	noErr(t, o.fold(t.Context()))
-	found, err := o.s.askForeign(t.Context(), []spot{{names: o.names}}, membersOf(o, ids[30:]))
+	found, err := o.s.askForeign(t.Context(), []partitionRecord{{names: o.names}},
+		membersOf(o, ids[30:]))
 	noErr(t, err)
 	assert.True(t, found[0].done, "the mark whose answer was lost is gone")
 }
@@ -161,7 +162,7 @@ func TestFoldOfTouches(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o := takeLoaded(t, plainStore(t, client, fewBuckets("sent")), somePartition)
 	ids := idsOf(t, "touched", 20)
-	one := &turn{o: o}
+	one := &batchWrite{o: o}
 	for i := range ids {
 		m := member{is: o.s.members.of(&ids[i])}
 		if i%2 == 0 {
@@ -170,15 +171,15 @@ func TestFoldOfTouches(t *testing.T) {
 			one.touches = append(one.touches, m)
 		}
 	}
-	o.s.trip(t.Context(), []*turn{one}, nil)
+	o.s.roundTrip(t.Context(), []*batchWrite{one}, nil)
 	o.nextSet()
 	o.mark(t, idsOf(t, "next", 1))
 	noErr(t, o.fold(t.Context()))
 	a := &ask{o: o}
 	for _, m := range membersOf(o, ids) {
-		a.items = append(a.items, sought{member: m, in: anywhere})
+		a.items = append(a.items, lookup{member: m, in: anywhere})
 	}
-	o.s.trip(t.Context(), nil, []*ask{a})
+	o.s.roundTrip(t.Context(), nil, []*ask{a})
 	noErr(t, a.reply.Err)
 	for i, f := range a.reply.Found {
 		assert.Equal(t, i%2 == 0, f.Done())

@@ -23,23 +23,24 @@ const (
 	shareSteps = 16
 )
 
-// elsewhere looks for members in all other partitions of the source. It is called after the inner
+// askOthers looks for members in all other partitions of the source. It is called after the inner
 // store has granted the claim: a begin and its mark change places in one script, in which one ask
 // looks for both, and where the partition is shared no begin comes any more.
 //
 // The partitions answer with the version of the map that they know. A later one than ours says that
 // there may be more of them; an earlier one that its server has lost what it was told.
-func (o *Ownership) elsewhere(ctx context.Context, members []int64) ([]elsewhere, error) {
+func (o *Ownership) askOthers(ctx context.Context, members []int64) ([]remoteState, error) {
 	r := o.s.registry
 	for range mapTries {
 		m := r.current(o.part.Source)
-		spots := make([]spot, 0, m.count)
+		spots := make([]partitionRecord, 0, m.count)
 		for number := range m.count {
 			if number != o.part.Number {
-				spots = append(spots, spot{names: newNames(r.prefix, o.part.Source, number)})
+				spots = append(spots,
+					partitionRecord{names: newNames(r.prefix, o.part.Source, number)})
 			}
 		}
-		f := foreign{s: o.s, found: make([]elsewhere, len(members)), lowest: m.version,
+		f := foreign{s: o.s, found: make([]remoteState, len(members)), lowest: m.version,
 			highest: m.version}
 		if err := f.ask(ctx, spots, members); err != nil {
 			return nil, err
@@ -50,7 +51,7 @@ func (o *Ownership) elsewhere(ctx context.Context, members []int64) ([]elsewhere
 			_, err = r.settled(ctx)
 		case f.lowest < m.version:
 			m.before, m.span = m.count, r.span()
-			_, err = r.tell(ctx, o.part.Source, m, nil)
+			_, err = r.announce(ctx, o.part.Source, m, nil)
 		default:
 			return f.found, nil
 		}
@@ -63,9 +64,9 @@ func (o *Ownership) elsewhere(ctx context.Context, members []int64) ([]elsewhere
 
 // askForeign looks for members in partitions, of which others may be the owners. Two round trips
 // for each 64 partitions and 128 members, more where a set is begun or an owner comes meanwhile.
-func (s *Store) askForeign(ctx context.Context, spots []spot,
-	members []int64) ([]elsewhere, error) {
-	f := foreign{s: s, found: make([]elsewhere, len(members))}
+func (s *Store) askForeign(ctx context.Context, spots []partitionRecord,
+	members []int64) ([]remoteState, error) {
+	f := foreign{s: s, found: make([]remoteState, len(members))}
 	err := f.ask(ctx, spots, members)
 	return f.found, err
 }
@@ -73,12 +74,12 @@ func (s *Store) askForeign(ctx context.Context, spots []spot,
 // foreign is a question to partitions of others.
 type foreign struct {
 	s     *Store
-	found []elsewhere
+	found []remoteState
 	// The versions of the map that were answered.
 	lowest, highest uint64
 }
 
-func (f *foreign) ask(ctx context.Context, spots []spot, members []int64) error {
+func (f *foreign) ask(ctx context.Context, spots []partitionRecord, members []int64) error {
 	for from := 0; from < len(members); from += askAtOnce {
 		to := min(from+askAtOnce, len(members))
 		for some := range slices.Chunk(spots, partsAtOnce) {
@@ -92,8 +93,8 @@ func (f *foreign) ask(ctx context.Context, spots []spot, members []int64) error 
 
 // some asks a few partitions. One whose newest fresh set is another one by then, or whose epoch, is
 // asked again: a begin may be gone from its run, and its mark be in a set that was not named.
-func (f *foreign) some(ctx context.Context, spots []spot, members []int64,
-	found []elsewhere) error {
+func (f *foreign) some(ctx context.Context, spots []partitionRecord, members []int64,
+	found []remoteState) error {
 	for range askTries {
 		keys := make([]string, len(spots))
 		for i := range spots {
@@ -112,7 +113,7 @@ func (f *foreign) some(ctx context.Context, spots []spot, members []int64,
 				return err
 			}
 		}
-		var stale []spot
+		var stale []partitionRecord
 		for i, reply := range f.s.send(ctx, calls...) {
 			switch {
 			case reply.Err == nil && reply.Answer == script.AnswerStale:
@@ -160,7 +161,7 @@ func (f *foreign) call(n *names, head *script.State,
 
 // take adds what one partition has answered. What is begun there without an owner who lives is an
 // attempt of which nobody knows how it ended.
-func (f *foreign) take(reply *script.Reply, found []elsewhere) error {
+func (f *foreign) take(reply *script.Reply, found []remoteState) error {
 	switch {
 	case reply.Err != nil:
 		return reply.Err
@@ -216,13 +217,13 @@ func (o *Ownership) Misplaced(ctx context.Context) error {
 		}
 		at := time.Now()
 		m.before, m.span = m.count, r.span()
-		told, err := r.tell(ctx, o.part.Source, m, o.hearTold)
+		told, err := r.announce(ctx, o.part.Source, m, o.hearTold)
 		if err != nil {
 			return err
 		}
 		if told.version == m.version {
 			r.shared[o.part.Source] = extension{at, m.version}
-			o.tellShared(at.Add(m.span))
+			o.notifyShared(at.Add(m.span))
 			return nil
 		}
 		if _, err := r.settled(ctx); err != nil { // there are more partitions
@@ -249,14 +250,14 @@ func sinceOn(at time.Time) time.Duration {
 // hearTold takes in what the own partition has answered.
 func (o *Ownership) hearTold(number int32, reply *script.Reply) {
 	if number == o.part.Number {
-		o.heard(reply)
+		o.noteReply(reply)
 	}
 }
 
-// tellShared is loud: a source that is shared costs more than one without owners.
-func (o *Ownership) tellShared(until time.Time) {
+// notifyShared is loud: a source that is shared costs more than one without owners.
+func (o *Ownership) notifyShared(until time.Time) {
 	o.s.opts.Logger.Warn(
 		"owned: a record lies in another partition than its key belongs to: every key of the source is claimed at the inner store",
 		"source", o.part.Source, "partition", o.part.Number, "until", until)
-	o.tellState(0, 0, "shared", nil)
+	o.notifyState(0, 0, "shared", nil)
 }

@@ -77,9 +77,9 @@ func TestElsewhere(t *testing.T) {
 		again.beginOf(t, ids[2], ids[3])
 		noErr(t, b.Client.Del(t.Context(), again.names.own).Err())
 		all[0].mark(t, ids[4:]) // his own, which is no answer
-		found, err := all[0].elsewhere(t.Context(), membersOf(all[0], ids))
+		found, err := all[0].askOthers(t.Context(), membersOf(all[0], ids))
 		noErr(t, err)
-		want := []elsewhere{{done: true}, {live: true}, {runs: 2}, {runs: 1}, {}}
+		want := []remoteState{{done: true}, {live: true}, {runs: 2}, {runs: 1}, {}}
 		assert.Equal(t, want, found)
 	})
 }
@@ -117,7 +117,7 @@ func TestElsewhereWhileItEnds(t *testing.T) {
 					}
 				}})
 				all[0].s.client, all[0].s.runner = hooked, script.NewRunner(hooked)
-				found, err := all[0].elsewhere(t.Context(), []int64{all[0].s.members.of(&id)})
+				found, err := all[0].askOthers(t.Context(), []int64{all[0].s.members.of(&id)})
 				all[0].s.client, all[0].s.runner = client, script.NewRunner(client)
 				noErr(t, err)
 				assert.False(t, !found[0].done && !found[0].live, "step %d: found %+v", step,
@@ -138,7 +138,7 @@ func TestElsewhereCountGrows(t *testing.T) {
 	third := takeLoaded(t, s, Partition{Source: "g/t", Number: 2, Count: 3})
 	id := idsOf(t, "k", 1)[0]
 	third.mark(t, []dedup.ID{id})
-	found, err := all[0].elsewhere(t.Context(), []int64{s.members.of(&id)})
+	found, err := all[0].askOthers(t.Context(), []int64{s.members.of(&id)})
 	noErr(t, err)
 	assert.True(t, found[0].done, "a partition that is new was not asked")
 }
@@ -153,7 +153,7 @@ func TestElsewhereLostRemap(t *testing.T) {
 	s = plainStore(t, client, fewBuckets("behind"))
 	first := takeLoaded(t, s, Partition{Source: "g/t", Number: 2, Count: 3})
 	client.HSet(t.Context(), first.nameOf(1).head, "mapver", 1, "shared", 0)
-	_, err := first.elsewhere(t.Context(), []int64{2})
+	_, err := first.askOthers(t.Context(), []int64{2})
 	noErr(t, err)
 	heads, err := readHeads(t.Context(), client, []string{first.nameOf(1).head})
 	noErr(t, err)
@@ -172,7 +172,7 @@ func TestElsewhereAmnesia(t *testing.T) {
 	_, client := redistest.Mini(t)
 	all := owners(t, client, "gone", 2)
 	client.Del(t.Context(), all[1].names.head)
-	_, err := all[0].elsewhere(t.Context(), []int64{2})
+	_, err := all[0].askOthers(t.Context(), []int64{2})
 	assert.ErrorIs(t, err, ErrAmnesia, "without a head")
 }
 
@@ -185,7 +185,7 @@ func TestElsewhereMany(t *testing.T) {
 	first := takeLoaded(t, s, Partition{Source: "g/t", Number: 0, Count: partsAtOnce + 6})
 	ids := idsOf(t, "k", askAtOnce+10)
 	last.mark(t, ids[3:])
-	found, err := first.elsewhere(t.Context(), membersOf(first, ids))
+	found, err := first.askOthers(t.Context(), membersOf(first, ids))
 	noErr(t, err)
 	for i, f := range found {
 		assert.Equal(t, i >= 3, f.done)

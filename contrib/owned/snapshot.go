@@ -99,7 +99,7 @@ func (o *Ownership) overGenerations() (gens []int64) {
 
 // saveGeneration writes one. That it is closed, and so proves anything to who loads it, is decided
 // when Save begins: by then the partition must be ours. What it goes through is the newest sequence
-// heard: a server that has lost turns by then has a lower one, and the snapshot is refused.
+// heard: a server that has lost batch writes by then has a lower one, and the snapshot is refused.
 func (o *Ownership) saveGeneration(ctx context.Context, gen int64) error {
 	if o.left() <= 0 {
 		return errors.New("the partition's lease is over")
@@ -129,5 +129,5 @@ func (o *Ownership) saveGeneration(ctx context.Context, gen int64) error {
 // snapshotKeep is for how long from now the generation is in a filter.
 func (o *Ownership) snapshotKeep(gen int64) time.Duration {
 	slice := o.s.opts.slice()
-	return max(time.Duration(gen+int64(o.s.opts.Slices)+2)*slice-o.heardClock(), slice)
+	return max(time.Duration(gen+int64(o.s.opts.Slices)+2)*slice-o.serverClock(), slice)
 }

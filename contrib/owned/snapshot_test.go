@@ -168,9 +168,9 @@ func (b *blobs) has(name string) bool {
 	return b.all[name] != nil
 }
 
-// era is a partition whose first generation is over and saved, and then what its snapshot has
+// epochs is a partition whose first generation is over and saved, and then what its snapshot has
 // become.
-type era struct {
+type epochs struct {
 	client *redis.Client
 	opts   Options
 	blobs  *blobs
@@ -181,10 +181,10 @@ type era struct {
 }
 
 // newEra runs in a bubble.
-func newEra(t *testing.T, snapshots bool) *era {
+func newEra(t *testing.T, snapshots bool) *epochs {
 	t.Helper()
 	_, client := redistest.Bubble(t)
-	e := &era{client: client, opts: fewBuckets("era"), blobs: &blobs{all: map[string][]byte{}},
+	e := &epochs{client: client, opts: fewBuckets("era"), blobs: &blobs{all: map[string][]byte{}},
 		ids: idsOf(t, "k", 400), log: &bytes.Buffer{}}
 	e.opts.Hold, e.opts.Lease = 3*time.Hour, 10*time.Minute
 	e.opts.Logger = slog.New(slog.NewTextHandler(e.log, nil))
@@ -212,7 +212,7 @@ func newEra(t *testing.T, snapshots bool) *era {
 
 // next is the owner to come, which knows all marks, and whether it had generation gen from a
 // snapshot.
-func (e *era) next(t *testing.T) (fromSnapshot bool) {
+func (e *epochs) next(t *testing.T) (fromSnapshot bool) {
 	t.Helper()
 	e.log.Reset()
 	s := plainStore(t, e.client, e.opts)
@@ -225,7 +225,7 @@ func (e *era) next(t *testing.T) (fromSnapshot bool) {
 }
 
 // inPieces moves the snapshot to Redis, in n pieces of 400 bytes and without one of them.
-func (e *era) inPieces(t *testing.T, n int, without ...int) {
+func (e *epochs) inPieces(t *testing.T, n int, without ...int) {
 	t.Helper()
 	p, blob := &pieces{e.name, "cut", n}, e.blobs.all[e.name]
 	require.Greater(t, len(blob), 2*400)
@@ -277,21 +277,23 @@ func TestSnapshotIsUsed(t *testing.T) {
 // TestSnapshotIsRefused: whatever a snapshot is, the marks are known; and what is wrong with it is
 // told.
 func TestSnapshotIsRefused(t *testing.T) {
-	for name, change := range map[string]func(t *testing.T, e *era){
-		"missing":   func(_ *testing.T, e *era) { delete(e.blobs.all, e.name) },
-		"truncated": func(_ *testing.T, e *era) { e.blobs.all[e.name] = e.blobs.all[e.name][:900] },
-		"flipped":   func(_ *testing.T, e *era) { e.blobs.all[e.name][700] ^= 4 },
-		"empty":     func(_ *testing.T, e *era) { e.blobs.all[e.name] = nil },
-		"of another generation": func(_ *testing.T, e *era) {
+	for name, change := range map[string]func(t *testing.T, e *epochs){
+		"missing": func(_ *testing.T, e *epochs) { delete(e.blobs.all, e.name) },
+		"truncated": func(_ *testing.T, e *epochs) {
+			e.blobs.all[e.name] = e.blobs.all[e.name][:900]
+		},
+		"flipped": func(_ *testing.T, e *epochs) { e.blobs.all[e.name][700] ^= 4 },
+		"empty":   func(_ *testing.T, e *epochs) { e.blobs.all[e.name] = nil },
+		"of another generation": func(_ *testing.T, e *epochs) {
 			e.blobs.all[e.name] = e.blobs.all[strings.Replace(e.name, fmt.Sprint(":", e.gen),
 				fmt.Sprint(":", e.gen+1), 1)]
 		},
-		"unreachable": func(_ *testing.T, e *era) { e.blobs.err = errCut },
-		"newer than head": func(t *testing.T, e *era) {
+		"unreachable": func(_ *testing.T, e *epochs) { e.blobs.err = errCut },
+		"newer than head": func(t *testing.T, e *epochs) {
 			n := newNames("era", somePartition.Source, 0)
 			noErr(t, e.client.HSet(t.Context(), n.head, "seq", 2).Err())
 		},
-		"of another partition": func(t *testing.T, e *era) {
+		"of another partition": func(t *testing.T, e *epochs) {
 			s := plainStore(t, e.client, e.opts)
 			s.registry.batch = 1
 			o := takeTended(t, s, Partition{Source: "other", Count: 1})
@@ -300,10 +302,10 @@ func TestSnapshotIsRefused(t *testing.T) {
 			e.blobs.all[e.name] = b.Bytes()
 			letGo(t, o)
 		},
-		"in Redis, a piece is gone":        func(t *testing.T, e *era) { e.inPieces(t, 3, 1) },
-		"in Redis, the last piece is gone": func(t *testing.T, e *era) { e.inPieces(t, 3, 2) },
-		"in Redis, cut short":              func(t *testing.T, e *era) { e.inPieces(t, 2) },
-		"in Redis, an empty piece":         func(t *testing.T, e *era) { e.inPieces(t, 3, -1) },
+		"in Redis, a piece is gone":        func(t *testing.T, e *epochs) { e.inPieces(t, 3, 1) },
+		"in Redis, the last piece is gone": func(t *testing.T, e *epochs) { e.inPieces(t, 3, 2) },
+		"in Redis, cut short":              func(t *testing.T, e *epochs) { e.inPieces(t, 2) },
+		"in Redis, an empty piece":         func(t *testing.T, e *epochs) { e.inPieces(t, 3, -1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

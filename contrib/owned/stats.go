@@ -12,14 +12,14 @@ import (
 
 // counters of one ownership.
 type counters struct {
-	verdicts [3]atomic.Uint64 // by bloom.Answer
-	saved    atomic.Uint64
-	stale    atomic.Uint64
-	lost     atomic.Uint64
+	answers [3]atomic.Uint64 // by bloom.Answer
+	saved   atomic.Uint64
+	stale   atomic.Uint64
+	lost    atomic.Uint64
 }
 
 func (c *counters) count(says bloom.Answer, saved int) {
-	c.verdicts[says].Add(1)
+	c.answers[says].Add(1)
 	c.saved.Add(uint64(saved)) // 0 or 1
 }
 
@@ -50,8 +50,8 @@ type Stats struct {
 // Stats returns the figures of the partition: call it once a minute, not once a message.
 func (o *Ownership) Stats() Stats {
 	s := Stats{
-		New: o.stats.verdicts[bloom.ProvenNew].Load(), Maybe: o.stats.verdicts[bloom.Maybe].Load(),
-		Unknown: o.stats.verdicts[bloom.Unknown].Load(), Saved: o.stats.saved.Load(),
+		New: o.stats.answers[bloom.ProvenNew].Load(), Maybe: o.stats.answers[bloom.Maybe].Load(),
+		Unknown: o.stats.answers[bloom.Unknown].Load(), Saved: o.stats.saved.Load(),
 		Stale:    o.stats.stale.Load(),
 		InFlight: int(o.inFlight.Load()), Loaded: o.loaded.Load(), Shared: o.isShared(),
 		Filter: o.filter.Stats(),
@@ -66,13 +66,13 @@ func (o *Ownership) Stats() Stats {
 // stale counts an end that was refused. The Deduper tells its observer.
 func (o *Ownership) stale() { o.stats.stale.Add(1) }
 
-// tell translates what the filter tells.
-func (o *Ownership) tell(e bloom.Event) {
-	o.tellState(e.Fill, e.Estimated, e.Reason.String(), nil)
+// notifyFilter translates what the filter tells.
+func (o *Ownership) notifyFilter(e bloom.Event) {
+	o.notifyState(e.Fill, e.Estimated, e.Reason.String(), nil)
 }
 
-// tellState tells the observer how the filter is.
-func (o *Ownership) tellState(fill, estimated float64, reason string, err error) {
+// notifyState tells the observer how the filter is.
+func (o *Ownership) notifyState(fill, estimated float64, reason string, err error) {
 	hook := o.s.opts.Observer.FilterState
 	if hook == nil || o.filter.Load() == nil {
 		return

@@ -38,14 +38,14 @@ type Store struct {
 
 	mu sync.RWMutex
 	// the newest of each partition, also when it has been lost or released
-	held   map[place]*Ownership
-	taken  map[place]bool // somebody here is acquiring it
+	held   map[partitionKey]*Ownership
+	taken  map[partitionKey]bool // somebody here is acquiring it
 	closed bool
 	wake   chan struct{} // to the goroutine that renews
 	over   chan struct{} // closed when that has ended; nil while there is none
 
-	working sync.WaitGroup // renewals under way; the goroutine that renews begins them
-	teller  teller         // of Options.Observer.FilterState
+	working  sync.WaitGroup // renewals under way; the goroutine that renews begins them
+	notifier notifier       // of Options.Observer.FilterState
 }
 
 // newStore is for options that are complete.
@@ -55,20 +55,21 @@ func newStore(client redis.UniversalClient, inner dedup.Store, opts Options) *St
 		wall: time.Now,
 		members: members{secret: [32]byte(derive("member", opts.Secret)),
 			buckets: uint64(opts.buckets())},
-		table: newTable(), held: make(map[place]*Ownership), taken: make(map[place]bool),
-		wake: make(chan struct{}, 1),
+		table: newTable(), held: make(map[partitionKey]*Ownership),
+		taken: make(map[partitionKey]bool),
+		wake:  make(chan struct{}, 1),
 	}
 	if hook := opts.Observer.FilterState; hook != nil {
-		s.teller.hook, opts.Observer.FilterState = hook, s.teller.tell
+		s.notifier.hook, opts.Observer.FilterState = hook, s.notifier.notify
 	}
 	s.opts, s.registry = opts, newRegistry(client, &opts)
 	return s
 }
 
 // New returns a Store over inner, which keeps the claims that cannot do without one. It looks at
-// the record that [Boot] has made: without it the answer is [ErrNotBooted], and other settings than
-// its are [ErrOtherSettings]. A server that may evict keys is [ErrEvicts]. A nil client or inner,
-// one that reads from replicas, and a bad option, are a [*dedup.InputError].
+// the record that [Init] has made: without it the answer is [ErrNotInitialized], and other settings
+// than its are [ErrOtherSettings]. A server that may evict keys is [ErrEvicts]. A nil client or
+// inner, one that reads from replicas, and a bad option, are a [*dedup.InputError].
 func New(ctx context.Context, client redis.UniversalClient, inner dedup.Store,
 	opts Options) (*Store, error) {
 	if ctx == nil {
@@ -121,7 +122,7 @@ func (s *Store) Limits() dedup.Limits {
 
 // owner is who holds the partition that an origin names.
 func (s *Store) owner(origin *dedup.Origin) (*Ownership, error) {
-	at := place{source: origin.Digest(), number: origin.Partition}
+	at := partitionKey{source: origin.Digest(), number: origin.Partition}
 	s.mu.RLock()
 	o := s.held[at]
 	s.mu.RUnlock()
@@ -129,7 +130,7 @@ func (s *Store) owner(origin *dedup.Origin) (*Ownership, error) {
 	case o == nil:
 		return nil, input("Origin", "names a partition that was never acquired here")
 	case o.released.Load() || o.lostFor() != nil:
-		return nil, errElsewhere
+		return nil, errRemoteOwner
 	}
 	return o, nil
 }
@@ -211,7 +212,7 @@ func (s *Store) Close(ctx context.Context) error {
 		<-over
 		s.working.Wait()
 	}
-	if err := s.teller.wait(ctx); err != nil {
+	if err := s.notifier.wait(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("owned: Close: telling the observer: %w", err))
 	}
 	return errors.Join(errs...)

@@ -47,7 +47,7 @@ func story(t *testing.T, tell func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := redistest.Bubble(t)
 		w := &world{T: t, client: client, opts: storyOptions()}
-		must(t, Boot(t.Context(), client, w.opts))
+		must(t, Init(t.Context(), client, w.opts))
 		tell(w)
 	})
 }

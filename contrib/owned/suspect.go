@@ -2,14 +2,14 @@ package owned
 
 import "context"
 
-// suspect is a key that was begun and is not known to have ended: by an owner from before, or by an
-// attempt here whose lease has lapsed.
-type suspect struct {
-	of []share // its places in begins
+// openAttempt is a key that was begun and is not known to have ended: by an owner from before, or
+// by an attempt here whose lease has lapsed.
+type openAttempt struct {
+	of []batchSlot // its places in begins
 }
 
 // runs is how many attempts began so: the epochs, for owners from before.
-func (s *suspect) runs() (n int) {
+func (s *openAttempt) runs() (n int) {
 	for i, in := range s.of {
 		if in.of.from == 0 || !fromEpoch(s.of[:i], in.of.from) {
 			n++
@@ -18,7 +18,7 @@ func (s *suspect) runs() (n int) {
 	return n
 }
 
-func fromEpoch(all []share, epoch uint64) bool {
+func fromEpoch(all []batchSlot, epoch uint64) bool {
 	for _, in := range all {
 		if in.of.from == epoch {
 			return true
@@ -28,10 +28,10 @@ func fromEpoch(all []share, epoch uint64) bool {
 }
 
 // suspect notes one more attempt that is not known to have ended. The mutex is held.
-func (o *Ownership) suspect(member int64, in share) {
+func (o *Ownership) suspect(member int64, in batchSlot) {
 	s := o.suspects[member]
 	if s == nil {
-		s = &suspect{}
+		s = &openAttempt{}
 		o.suspects[member] = s
 		o.suspected.Add(1)
 	}
@@ -46,7 +46,7 @@ func (o *Ownership) clear(member int64) {
 }
 
 // dismiss takes a suspect out of those of its batches for which over is true. The mutex is held.
-func (o *Ownership) dismiss(member int64, s *suspect, over func(b *begin) bool) {
+func (o *Ownership) dismiss(member int64, s *openAttempt, over func(b *begin) bool) {
 	left := s.of[:0]
 	for _, in := range s.of {
 		if over(in.of) {
@@ -63,8 +63,8 @@ func (o *Ownership) dismiss(member int64, s *suspect, over func(b *begin) bool) 
 }
 
 // acquit forgets the attempts that began a Hold ago, by the server's clock. Their fields leave the
-// record with the next turn: to other partitions of a shared source their keys would look begun for
-// as long as we live.
+// record with the next batch write: to other partitions of a shared source their keys would look
+// begun for as long as we live.
 func (o *Ownership) acquit() {
 	if o.suspected.Load() == 0 {
 		return
@@ -103,7 +103,7 @@ func (o *Ownership) recall(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if head == nil || head.Epoch != o.epoch {
-		return nil // the next turn tells
+		return nil // the next batch write tells
 	}
 	o.recalled = forgets
 	for member, s := range o.suspects {

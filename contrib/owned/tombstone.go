@@ -69,7 +69,7 @@ func (o *Ownership) letGoAll() {
 	o.letGo()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.suspects, o.begins = make(map[int64]*suspect), make(map[*begin]struct{})
+	o.suspects, o.begins = make(map[int64]*openAttempt), make(map[*begin]struct{})
 	o.suspected.Store(0)
 	for _, g := range o.sets {
 		g.sent = nil

@@ -56,7 +56,7 @@ func TestWindowOfTheStoreCounts(t *testing.T) {
 func TestNewRefusesAnInnerStoreWithAnotherWindow(t *testing.T) {
 	b := redistest.Open(t, redistest.Backends[0])
 	o := suiteOptions(b.Prefix)
-	require.NoError(t, Boot(t.Context(), b.Client, o))
+	require.NoError(t, Init(t.Context(), b.Client, o))
 	inner, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{
 		Prefix: b.Prefix + "-in", Layout: redisadapter.Compact,
 		Secret: []byte("a secret of the tests"), Window: 2 * time.Hour, ExpectedKeys: 100,

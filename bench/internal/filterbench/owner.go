@@ -60,7 +60,7 @@ func openOwned(ctx context.Context, s *harness.Setup, addr string,
 		Prefix: o.prefix + "i", WrappedBy: owned.Name,
 		OnFinding: func(preflight.Finding) {},
 	}))
-	must.Do(owned.Boot(ctx, o.client, opts))
+	must.Do(owned.Init(ctx, o.client, opts))
 	o.store = must.Get(owned.New(ctx, o.client, inner, opts))
 	s.Defer(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -76,7 +76,7 @@ func newOwnedGroup(t *testing.T, client string, brokers []string, addr string) *
 		}
 		_ = c.Close()
 	})
-	if err := owned.Boot(t.Context(), c, ownedOptions(name)); err != nil {
+	if err := owned.Init(t.Context(), c, ownedOptions(name)); err != nil {
 		t.Fatal(err)
 	}
 	createTopic(t, brokers, g.cfg.Topic, ownedPartitions, 1)

@@ -87,7 +87,7 @@ func newConductor(t *testing.T, cfg settings, seed uint64, plan *plan) *conducto
 		c.count = append(c.count, s.Partitions)
 		c.must(c.feed.setCount(uint8(source), s.Partitions))
 		c.must(os.MkdirAll(snapshotDir(c.cfg.Dir, uint8(source)), 0o700))
-		c.must(owned.Boot(t.Context(), c.client, c.cfg.options(uint8(source))))
+		c.must(owned.Init(t.Context(), c.client, c.cfg.options(uint8(source))))
 	}
 	c.invent(plan)
 	for i := range c.slots {

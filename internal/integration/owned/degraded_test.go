@@ -108,7 +108,7 @@ func (s *solo) must(err error) {
 	}
 }
 
-func (s *solo) boot() { s.t.Helper(); s.must(owned.Boot(s.t.Context(), s.client, s.opts)) }
+func (s *solo) boot() { s.t.Helper(); s.must(owned.Init(s.t.Context(), s.client, s.opts)) }
 
 func (s *solo) open() {
 	s.t.Helper()

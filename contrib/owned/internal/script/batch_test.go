@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// What a turn does, of all that the one of TestBatch is to do.
+// What a batch write does, of all that the one of TestBatch is to do.
 const (
 	doesMarks = 1 << iota
 	doesTouches
@@ -27,7 +27,7 @@ const (
 	doesSeq
 )
 
-// TestBatch has one turn with everything in it meet everything that may be there.
+// TestBatch has one batch write with everything in it meet everything that may be there.
 func TestBatch(t *testing.T) {
 	const marks, ended, begins, seq, rest = doesMarks, doesEnded, doesBegins,
 		doesSeq, doesMarks | doesTouches | doesEnded | doesLease | doesSeq
@@ -123,7 +123,7 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// wantTurned compares what is stored with what a turn that was answered r was to do, over a
+// wantTurned compares what is stored with what a batch write that was answered r was to do, over a
 // head as it was before.
 func (p *part) wantTurned(turn *script.Batch, does int, r script.Reply,
 	before *script.State) {
@@ -186,7 +186,7 @@ func (p *part) forgetNothing() {
 			&script.Forget{ID: 1000, Gen: h.Gen, Newest: h.Gens[h.Gen].Newest}))
 }
 
-// TestBatchAgain has turns come twice, and late: the counts stay exact, and all that can
+// TestBatchAgain has batch writes come twice, and late: the counts stay exact, and all that can
 // come back is a begin that has ended.
 func TestBatchAgain(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {

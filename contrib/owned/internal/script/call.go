@@ -28,18 +28,18 @@ var (
 // The answers of the scripts of owned partitions. The headers of the scripts say which of
 // them each has, and what it has then done.
 const (
-	AnswerDone      = "done"      // turn: all was done
+	AnswerDone      = "done"      // batch: all was done
 	AnswerAcquired  = "acquired"  // acquire: a new epoch
 	AnswerMine      = "mine"      // acquire: this token has it already, in the epoch it has
 	AnswerHeld      = "held"      // acquire: another holds it, for Left
 	AnswerRemapped  = "remapped"  // acquire: the map has another version
 	AnswerAmnesia   = "amnesia"   // there is no head, or it says that data were lost
 	AnswerStale     = "stale"     // the epoch is another; ask, forget: or the newest fresh set
-	AnswerEdge      = "edge"      // turn: another generation, or a set folded by now; nothing done
-	AnswerLapsed    = "lapsed"    // turn: the lease ran out and nobody came: no begins, no touches
-	AnswerShared    = "shared"    // turn: no begins; all else was done
-	AnswerBehind    = "behind"    // turn: the server has lost turns: no begins; all else was done
-	AnswerFull      = "full"      // turn: the server is full: no begins; all else was done
+	AnswerEdge      = "edge"      // batch: another generation, or a set folded by now; nothing done
+	AnswerLapsed    = "lapsed"    // batch: the lease ran out and nobody came: no begins, no touches
+	AnswerShared    = "shared"    // batch: no begins; all else was done
+	AnswerBehind    = "behind"    // batch: the server has lost writes: no begins; all else was done
+	AnswerFull      = "full"      // batch: the server is full: no begins; all else was done
 	AnswerFound     = "found"     // ask
 	AnswerFolded    = "folded"    // fold: done, now or before
 	AnswerForgot    = "forgot"    // fold: something was forgotten since; nothing done
@@ -50,7 +50,7 @@ const (
 	AnswerInFlight  = "in_flight" // forget: begun, and not marked, by an owner that lives
 )
 
-// MaxMembers is how many marks and touches one turn may have together.
+// MaxMembers is how many marks and touches one batch write may have together.
 const MaxMembers = 4096
 
 // Keys are the keys that every partition has.
@@ -109,7 +109,7 @@ func Blob(ids ...int64) string {
 	return encodeMembers(ids, done)
 }
 
-// Batch is what one turn of an owner does.
+// Batch is what one batch write of an owner does.
 type Batch struct {
 	// Fresh is the key of fresh set N, from 1, of generation Gen: for the marks and
 	// touches. Without any, the three are not looked at.
@@ -123,7 +123,7 @@ type Batch struct {
 	Marks, Touches []int64
 }
 
-// NewBatch renews the partition and does what the turn says.
+// NewBatch renews the partition and does what the batch write says.
 func NewBatch(k Keys, self Owner, t *Batch) Call {
 	call := batchCall(batchScript, k, self, t, nil)
 	if len(t.Begin) > 0 {

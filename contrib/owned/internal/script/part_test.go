@@ -86,7 +86,7 @@ func (p *part) set(kind string, g int64, n int) string {
 	return fmt.Sprintf("%s:%s:%d:%d", p.keys.Head, kind, g, n)
 }
 
-// turn is one of the newest generation, into fresh set n.
+// turn is one batch write of the newest generation, into fresh set n.
 func (p *part) turn(n int, marks, touches []int64) *script.Batch {
 	return &script.Batch{Fresh: p.fresh(n), Gen: p.g, N: uint64(n), Marks: marks,
 		Touches: touches}

@@ -21,14 +21,14 @@ type Reply struct {
 	SharedUntil time.Duration
 	// Gen is the newest generation of the partition; with AnswerEdge, the one to name.
 	Gen int64
-	// Newest is the newest fresh set: of the generation that a turn named, else of Gen.
+	// Newest is the newest fresh set: of the generation that a batch write named, else of Gen.
 	Newest uint64
 	// Epoch the partition has, and Before it was acquired.
 	Epoch, Before uint64
-	// Seq grows by one with each acquire, turn and release; a turn that finds it lower
+	// Seq grows by one with each acquire, batch write and release; a write that finds it lower
 	// than its owner has heard tells that the server has lost some.
 	Seq uint64
-	// Fence grows with each turn, and is never that of another one.
+	// Fence grows with each batch write, and is never that of another one.
 	Fence uint64
 	// Forgets grows with each forget.
 	Forgets    uint64

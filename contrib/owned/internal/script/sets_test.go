@@ -38,7 +38,7 @@ func TestFold(t *testing.T) {
 		p.wantMembers(p.fresh(2), 2, 8)
 		p.wantMembers(p.bucket(1), 2, 7)
 		p.wantMembers(p.bucket(2), 4)
-		// A fold that comes late does nothing, and a turn does not write to what is folded.
+		// A fold that comes late does nothing, and a batch write does not write to what is folded.
 		p.unchanged(func() {
 			p.want(script.AnswerFolded, script.NewFold(p.keys, p.self, half))
 		}, p.bucket(1))
@@ -326,7 +326,7 @@ func TestGenerationsOver(t *testing.T) {
 	}))
 	p.mark(2, 4)
 	for p.g < first+8 {
-		// A turn of the generation before is told so, and the next one raises g.
+		// A batch write of the generation before is told so, and the next one raises g.
 		frozen.Advance(slice)
 		p.lapse()
 		p.want(script.AnswerAcquired,

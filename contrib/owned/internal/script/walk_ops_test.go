@@ -94,7 +94,7 @@ func (w *walk) turnOp(self *script.Owner) op {
 		func(r script.Reply) { w.turned(self, sent, turn, r) }}
 }
 
-// turned notes what a turn has promised.
+// turned notes what a batch write has promised.
 func (w *walk) turned(self *script.Owner, sent script.Owner,
 	turn *script.Batch, r script.Reply) {
 	switch r.Answer {

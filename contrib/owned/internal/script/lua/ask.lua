@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- ask looks for ids in sets of a partition. Who does not hold the partition also looks
--- for them in run, in the same script: a begin and its mark change places in one turn, and
+-- for them in run, in the same script: a begin and its mark change places in one batch write, and
 -- whoever looks first in one and then in the other may miss both. That holds only while
 -- the newest fresh set is among those that are looked in. The owner reads the buckets
 -- himself, which is cheaper: NewAsk says why he may.

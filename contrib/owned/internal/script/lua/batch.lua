@@ -18,7 +18,7 @@
 --                   the answer), or the set was folded; nothing was done
 --          lapsed   the lease ran out, and nobody came: no begin was written and no touch,
 --                   and the lease is not renewed; the rest was done
---          behind   seq is lower than the owner's: the server has lost turns. No begin was
+--          behind   seq is lower than the owner's: the server has lost batch writes. No begin was
 --                   written, and seq stays; the rest was done
 --          shared   nobody may begin yet, or the map has another version: no begin was
 --                   written; the rest was done
@@ -87,7 +87,7 @@ if own then
 end
 
 if current > h.g then
-  -- What head says of generations that are over goes with the first turn of a new one.
+  -- What head says of generations that are over goes with the first batch write of a new one.
   local over = {}
   for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
     local of = string.match(field, ':(%d+)$')

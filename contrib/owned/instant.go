@@ -2,21 +2,21 @@ package owned
 
 import "time"
 
-// moment is a time since Store.born by both clocks: the monotonic one stands still while a machine
+// instant is a time since Store.born by both clocks: the monotonic one stands still while a machine
 // is suspended, and the wall clock can be set back. A time is over when either says so.
-type moment struct{ mono, wall time.Duration }
+type instant struct{ mono, wall time.Duration }
 
-func (m moment) add(d time.Duration) moment { return moment{m.mono + d, m.wall + d} }
+func (m instant) add(d time.Duration) instant { return instant{m.mono + d, m.wall + d} }
 
 // before reports which of two was taken first: a suspended machine's clock may stand still between
 // them.
-func (m moment) before(other moment) bool {
+func (m instant) before(other instant) bool {
 	return m.mono < other.mono || m.mono == other.mono && m.wall < other.wall
 }
 
 // moment is now.
-func (s *Store) moment() moment {
-	return moment{mono: s.now(), wall: s.wall().Round(0).Sub(s.born.Round(0))}
+func (s *Store) moment() instant {
+	return instant{mono: s.now(), wall: s.wall().Round(0).Sub(s.born.Round(0))}
 }
 
 // now is the monotonic time since the Store was made: what is over by it alone is over late, never

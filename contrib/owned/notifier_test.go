@@ -27,7 +27,7 @@ func TestAFilterHookMayCallBack(t *testing.T) {
 			o.staleIn(o.self().Epoch)
 		},
 		"beside, as once a minute": func(_ *testing.T, _ *Store, o *Ownership) {
-			o.beside(func() { o.tellState(0, 0, "", nil) })
+			o.beside(func() { o.notifyState(0, 0, "", nil) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,15 +89,15 @@ func TestCloseWaitsForTheObserver(t *testing.T) {
 	// It returns.
 	assert.ErrorIs(t, s.Close(ended), context.Canceled, "Close, while the observer hangs")
 	for range 3 * untold { // more than are kept
-		s.teller.tell(dedup.Event{})
+		s.notifier.notify(dedup.Event{})
 	}
-	s.teller.mu.Lock()
-	assert.Equal(t, untold, len(s.teller.events))
-	s.teller.mu.Unlock()
+	s.notifier.mu.Lock()
+	assert.Equal(t, untold, len(s.notifier.events))
+	s.notifier.mu.Unlock()
 	close(leave)
 	must(t, s.Close(t.Context()))
-	s.teller.mu.Lock()
-	defer s.teller.mu.Unlock()
-	assert.Empty(t, s.teller.events, "the Store is closed, and there is something to tell")
-	assert.Nil(t, s.teller.over)
+	s.notifier.mu.Lock()
+	defer s.notifier.mu.Unlock()
+	assert.Empty(t, s.notifier.events, "the Store is closed, and there is something to tell")
+	assert.Nil(t, s.notifier.over)
 }

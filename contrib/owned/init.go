@@ -16,21 +16,21 @@ import (
 // effect. The text names the server and its maxmemory-policy.
 var ErrEvicts = errors.New("owned: the server may evict keys")
 
-// Boot prepares a prefix: it writes the record of how keys are mapped to partitions, which [New]
+// Init prepares a prefix: it writes the record of how keys are mapped to partitions, which [New]
 // and [Store.Acquire] want. Call it once, by hand or from the step that deploys for the first time,
 // and never when a process starts: a server that has lost everything looks like a new one, and a
-// Boot on every start would call it one.
+// Init on every start would call it one.
 //
-// Where the record exists, Boot mends what was lost: a partition of which Redis has lost marks, or
+// Where the record exists, Init mends what was lost: a partition of which Redis has lost marks, or
 // all, can be acquired again afterwards, and every key of it is claimed at the inner store for
 // Window+Hold. Effects whose marks were lost run again when they are redelivered: to accept that is
-// what Boot is called for. When the record itself was lost with everything else, nothing says that
+// what Init is called for. When the record itself was lost with everything else, nothing says that
 // there was anything: what the inner store has is then asked for only where a mark says so, and an
 // inner store on another server should begin anew, too.
 //
-// Other options than those of the first Boot are [ErrOtherSettings]. A few round trips, and one for
+// Other options than those of the first Init are [ErrOtherSettings]. A few round trips, and one for
 // each 256 partitions on record. Calling it again is harmless.
-func Boot(ctx context.Context, client redis.UniversalClient, opts Options) error {
+func Init(ctx context.Context, client redis.UniversalClient, opts Options) error {
 	if ctx == nil {
 		return input("Context", "is nil")
 	}
@@ -83,7 +83,7 @@ func (r *registry) mend(ctx context.Context, m *mapRecord) error {
 		}
 		for _, reply := range r.runner.Run(ctx, calls) {
 			if reply.Err != nil || reply.Answer != script.AnswerMapped {
-				return fmt.Errorf("owned: Boot of a partition of %q: script answered %q: %w",
+				return fmt.Errorf("owned: Init of a partition of %q: script answered %q: %w",
 					source, reply.Answer, reply.Err)
 			}
 		}
@@ -145,7 +145,7 @@ func (r *registry) agree(ctx context.Context) error {
 	}
 	m, _, err := r.read(ctx)
 	if err == nil && m == nil {
-		err = fmt.Errorf("%w: there is no %s; see Boot", ErrNotBooted, r.key)
+		err = fmt.Errorf("%w: there is no %s; see Init", ErrNotInitialized, r.key)
 	}
 	return err
 }

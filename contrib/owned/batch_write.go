@@ -9,21 +9,21 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// resends bounds how often one turn is sent: again in another generation, or after its partition
-// was acquired again.
+// resends bounds how often one batch write is sent: again in another generation, or after its
+// partition was acquired again.
 const resends = 5
 
 // errBehind: a server was promoted that is behind. What else it has lost is not known.
-var errBehind = fmt.Errorf("%w: the server has lost turns that it had answered", ErrLost)
+var errBehind = fmt.Errorf("%w: the server has lost batch writes that it had answered", ErrLost)
 
-// turn is what one call has to write in one partition, in one script.
-type turn struct {
+// batchWrite is what one call has to write in one partition, in one script.
+type batchWrite struct {
 	o       *Ownership
 	begins  []*begin
 	marks   []member
 	touches []member
-	settled []share // of the marks
-	others  int     // fields in Ended of which no key is marked here
+	settled []batchSlot // of the marks
+	others  int         // fields in Ended of which no key is marked here
 
 	script.Batch // as it was sent last
 	sent         time.Duration
@@ -37,13 +37,13 @@ type member struct {
 	e  *entry // nil for who holds nothing
 }
 
-func (t *turn) empty() bool {
+func (t *batchWrite) empty() bool {
 	return len(t.begins)+len(t.marks)+len(t.touches) == 0
 }
 
 // call names the set, feeds the filter and makes the script's call. In that order: a member that
 // the store has and the filter denies would be a second effect.
-func (t *turn) call() script.Call {
+func (t *batchWrite) call() script.Call {
 	o := t.o
 	o.mu.Lock()
 	self := o.selfLocked()
@@ -112,16 +112,17 @@ func (o *Ownership) forgetSets() {
 	}
 }
 
-// trip sends turns and asks in one pipeline. Turns go again that were named for another generation
-// or whose lease had lapsed, and asks whose sets have moved to buckets that were not named.
-func (s *Store) trip(ctx context.Context, turns []*turn, asks []*ask) {
+// roundTrip sends batch writes and asks in one pipeline. Batch writes go again that were named for
+// another generation or whose lease had lapsed, and asks whose sets have moved to buckets that were
+// not named.
+func (s *Store) roundTrip(ctx context.Context, turns []*batchWrite, asks []*ask) {
 	for n := 1; ; n++ {
 		s.round(ctx, turns, asks)
 		asks = some(asks, (*ask).again)
 		if n == resends {
 			break
 		}
-		turns = some(turns, func(t *turn) bool { return t.again(ctx) })
+		turns = some(turns, func(t *batchWrite) bool { return t.again(ctx) })
 		if len(turns)+len(asks) == 0 {
 			return
 		}
@@ -142,7 +143,7 @@ func some[T any](all []T, are func(T) bool) (list []T) {
 }
 
 // round is one pipeline.
-func (s *Store) round(ctx context.Context, turns []*turn, asks []*ask) {
+func (s *Store) round(ctx context.Context, turns []*batchWrite, asks []*ask) {
 	calls := make([]script.Call, 0, len(turns)+len(asks))
 	for _, t := range turns {
 		calls = append(calls, t.call())
@@ -160,8 +161,8 @@ func (s *Store) round(ctx context.Context, turns []*turn, asks []*ask) {
 	}
 }
 
-// again reports whether the turn is worth sending again.
-func (t *turn) again(ctx context.Context) bool {
+// again reports whether the batch write is worth sending again.
+func (t *batchWrite) again(ctx context.Context) bool {
 	switch {
 	case t.reply.Err != nil:
 		return false
@@ -170,7 +171,7 @@ func (t *turn) again(ctx context.Context) bool {
 	case t.reply.Answer == script.AnswerLapsed:
 		return len(t.begins)+len(t.touches) > 0 && t.o.reacquire(ctx) == nil
 	case t.reply.Answer == script.AnswerStale:
-		// it may have been acquired again while the turn was under way
+		// it may have been acquired again while the batch write was under way
 		again, err := t.o.ours(ctx)
 		t.reply.Err = err
 		return again
@@ -179,10 +180,10 @@ func (t *turn) again(ctx context.Context) bool {
 }
 
 // take takes in the answer.
-func (t *turn) take(r *script.Reply, sent moment) {
+func (t *batchWrite) take(r *script.Reply, sent instant) {
 	o := t.o
 	t.reply, t.sent = *r, sent.mono
-	o.heard(r)
+	o.noteReply(r)
 	o.noteSent(t)
 	switch {
 	case r.Err != nil, r.Answer == script.AnswerEdge, r.Answer == script.AnswerStale:
@@ -236,8 +237,8 @@ func (o *Ownership) edge(gen int64, nth uint64, is int64) {
 	}
 }
 
-// back puts the fields back that ended elsewhere: they go with another turn.
-func (t *turn) back() {
+// back puts the fields back that ended elsewhere: they go with another batch write.
+func (t *batchWrite) back() {
 	if t.others == 0 {
 		return
 	}
@@ -247,7 +248,7 @@ func (t *turn) back() {
 }
 
 // wrote reports whether the marks are on record, and the fields gone.
-func (t *turn) wrote() bool {
+func (t *batchWrite) wrote() bool {
 	if t.reply.Err != nil {
 		return false
 	}
@@ -260,10 +261,12 @@ func (t *turn) wrote() bool {
 }
 
 // began reports whether the begins are on record.
-func (t *turn) began() bool { return t.reply.Err == nil && t.reply.Answer == script.AnswerDone }
+func (t *batchWrite) began() bool {
+	return t.reply.Err == nil && t.reply.Answer == script.AnswerDone
+}
 
 // didTouch reports whether the touches are on record.
-func (t *turn) didTouch() bool { return t.wrote() && t.reply.Answer != script.AnswerLapsed }
+func (t *batchWrite) didTouch() bool { return t.wrote() && t.reply.Answer != script.AnswerLapsed }
 
 // send sends calls in one pipeline. It returns when ctx ends.
 func (s *Store) send(ctx context.Context, calls ...script.Call) []script.Reply {

@@ -10,11 +10,11 @@ import (
 // untold bounds the events that wait for an observer that hangs: the older ones are dropped.
 const untold = 256
 
-// teller hands an observer what the filters tell, in order, from a goroutine that lives while there
-// is something to tell. An event comes up anywhere: while a batch keeps a release waiting, while a
-// partition is acquired again, beside work that a release waits for. There a hook that releases the
-// partition would wait for itself.
-type teller struct {
+// notifier hands an observer what the filters tell, in order, from a goroutine that lives while
+// there is something to tell. An event comes up anywhere: while a batch keeps a release waiting,
+// while a partition is acquired again, beside work that a release waits for. There a hook that
+// releases the partition would wait for itself.
+type notifier struct {
 	hook func(dedup.Event)
 
 	mu     sync.Mutex
@@ -22,7 +22,7 @@ type teller struct {
 	over   chan struct{} // closed when all is told; nil while nothing is to be
 }
 
-func (t *teller) tell(e dedup.Event) {
+func (t *notifier) notify(e dedup.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.events) == untold {
@@ -35,7 +35,7 @@ func (t *teller) tell(e dedup.Event) {
 	}
 }
 
-func (t *teller) run(over chan struct{}) {
+func (t *notifier) run(over chan struct{}) {
 	defer close(over)
 	for {
 		e, ok := t.next()
@@ -47,7 +47,7 @@ func (t *teller) run(over chan struct{}) {
 }
 
 // next is the oldest event. Without one the goroutine is over.
-func (t *teller) next() (e dedup.Event, ok bool) {
+func (t *notifier) next() (e dedup.Event, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.events) == 0 {
@@ -59,7 +59,7 @@ func (t *teller) next() (e dedup.Event, ok bool) {
 }
 
 // wait returns when all is told, or ctx ends.
-func (t *teller) wait(ctx context.Context) error {
+func (t *notifier) wait(ctx context.Context) error {
 	t.mu.Lock()
 	over := t.over
 	t.mu.Unlock()
