@@ -6,7 +6,7 @@ import (
 )
 
 // The codes of what [Preflight] finds. docs/command.md says what each means. Metrics and alarms
-// read them: a code does not change.
+// read them, so a code does not change.
 const (
 	codeVersion           = "version"
 	codeRole              = "replica_role"

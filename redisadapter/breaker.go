@@ -306,12 +306,12 @@ func judgeOne(took time.Duration, err error) verdict {
 		return nothing // not sent, or no fault of the server
 	}
 	switch Classify(err) {
-	case ClassContext:
+	case classContext:
 		if errors.Is(err, context.DeadlineExceeded) && took >= patience {
 			return silent
 		}
 		return nothing
-	case ClassTimeout, ClassNetwork:
+	case classTimeout, classNetwork:
 		return silent
 	}
 	return answered

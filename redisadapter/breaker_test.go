@@ -93,7 +93,7 @@ func TestBreaker(t *testing.T) {
 		m.store.Lookup(t.Context(), []dedup.ID{newID(1)})[0],
 	} {
 		if !errors.Is(a.Err, redisadapter.ErrBreakerOpen) ||
-			redisadapter.Classify(a.Err) != redisadapter.ClassBreaker ||
+			redisadapter.Classify(a.Err) != "breaker" ||
 			!dedup.CanRetry(a.Err) || a.Outcome != dedup.Unknown {
 			t.Errorf("while it is open: %+v", a)
 		}

@@ -199,7 +199,7 @@ func sightOf(cmd *redis.StringCmd) sight {
 		return sight{value: value}
 	case errors.Is(err, redis.Nil):
 		return sight{missing: true}
-	case Classify(err) == ClassUnreadable: // of another type: it is not ours any more
+	case Classify(err) == classUnreadable: // of another type: it is not ours any more
 		return sight{}
 	}
 	return sight{err: err}

@@ -229,7 +229,7 @@ func (t *compactExchange) careful(err error) bool {
 	if errors.As(err, &refusal) {
 		return true
 	}
-	return t.s.guard.cluster != nil && Classify(err) != ClassContext
+	return t.s.guard.cluster != nil && Classify(err) != classContext
 }
 
 // found reads the SISMEMBERs: the generation the key is a member of, if there is one.

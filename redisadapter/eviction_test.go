@@ -210,7 +210,7 @@ func TestPolicyOfARunningServer(t *testing.T) {
 	eventually(t, "claims notice", func() bool {
 		n++
 		return redisadapter.Classify(closed.Claim(t.Context(),
-			crowdRequests(n, 1, 1))[0].Err) == redisadapter.ClassAmnesia
+			crowdRequests(n, 1, 1))[0].Err) == "amnesia"
 	})
 	wantOutcome(t, plain, 2, dedup.Acquired)
 }

@@ -26,7 +26,7 @@ func (c *canaries) evictionsKey() string { return c.prefix + ":evictions" }
 // readEvictions returns the record, by run id. What cannot be read as one is none.
 func (c *canaries) readEvictions(ctx context.Context) (map[string]uint64, error) {
 	value, err := c.client.Get(ctx, c.evictionsKey()).Result()
-	if err != nil && !errors.Is(err, redis.Nil) && Classify(err) != ClassUnreadable {
+	if err != nil && !errors.Is(err, redis.Nil) && Classify(err) != classUnreadable {
 		return nil, err
 	}
 	return parseEvictions(value), nil

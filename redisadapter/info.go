@@ -83,7 +83,7 @@ func infoRefused(err error) bool {
 		return false
 	}
 	class := Classify(err)
-	return class == ClassDenied || class == ClassOther
+	return class == classDenied || class == classOther
 }
 
 // missing lists the fields that the server does not have, of those by which it says whether

@@ -313,7 +313,7 @@ func (l *lister) read(ctx context.Context, names []string, found []Entry) error 
 	for i, cmd := range heads {
 		head, err := cmd.Result()
 		switch {
-		case Classify(err) == ClassUnreadable:
+		case Classify(err) == classUnreadable:
 			l.page.Foreign++
 		case err != nil:
 			return err
@@ -352,7 +352,7 @@ func (l *lister) add(e Entry, get *redis.StringCmd, pttl *redis.DurationCmd) err
 	switch {
 	case err == redis.Nil: //nolint:errorlint // go-redis returns it as it is
 		return nil
-	case Classify(err) == ClassUnreadable:
+	case Classify(err) == classUnreadable:
 		l.page.Foreign++
 		return nil
 	case err != nil:

@@ -171,7 +171,7 @@ func TestScanKeys(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, _, _, _, err := store.ScanKeys(ctx, "", 0, time.Hour, states,
-		each); redisadapter.Classify(err) != redisadapter.ClassContext {
+		each); redisadapter.Classify(err) != "context" {
 		t.Error(err)
 	}
 }

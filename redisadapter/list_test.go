@@ -237,7 +237,7 @@ func TestListRefusesBadInput(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := store.List(ctx,
-		redisadapter.ListOptions{}); redisadapter.Classify(err) != redisadapter.ClassContext {
+		redisadapter.ListOptions{}); redisadapter.Classify(err) != "context" {
 		t.Errorf("%v", err)
 	}
 }

@@ -111,5 +111,5 @@ func late(err error) bool {
 		return false
 	}
 	class := Classify(err)
-	return class == ClassContext || class == ClassTimeout
+	return class == classContext || class == classTimeout
 }

@@ -139,7 +139,7 @@ func TestCancelledCallerLeavesANearServerThatHangs(t *testing.T) {
 	eventually(t, "the claim arrives", func() bool { return n.claims.Load() > before })
 	cancel(gone)
 	ans := <-answer // would hang
-	if redisadapter.Classify(ans.Err) != redisadapter.ClassContext {
+	if redisadapter.Classify(ans.Err) != "context" {
 		t.Errorf("answered %v", ans.Err)
 	}
 	if sent := n.claims.Load() - before; sent > 2 {
@@ -181,7 +181,7 @@ func TestDeadlineOfACallToANearServer(t *testing.T) {
 	defer goOn()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if ans := n.claim(ctx); redisadapter.Classify(ans.Err) != redisadapter.ClassContext {
+	if ans := n.claim(ctx); redisadapter.Classify(ans.Err) != "context" {
 		t.Errorf("answered %v", ans.Err)
 	}
 	if !redisadapter.Near(n.store) {

@@ -78,7 +78,7 @@ func TestNewUnreachable(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), addr) || !errors.As(err, &dial) {
 				t.Fatalf("error %v", err)
 			}
-			if c := redisadapter.Classify(err); c != redisadapter.ClassNetwork {
+			if c := redisadapter.Classify(err); c != "network" {
 				t.Errorf("class %s", c)
 			}
 		})

@@ -134,9 +134,9 @@ func isRefusal(err error) bool {
 // refused returns why the same commands would be refused again, nil when they may not be.
 func (t *transaction) refused(err error) error {
 	switch Classify(err) {
-	case ClassFull, ClassDenied, ClassUnreadable, ClassOther:
+	case classFull, classDenied, classUnreadable, classOther:
 		return wrap("atomic", err)
-	case ClassMoved:
+	case classMoved:
 		if t.moved++; t.moved >= movedTries {
 			return fmt.Errorf("redisadapter: atomic: a key of the effect is not in the claim's slot (see HashTag): %w", err)
 		}
@@ -313,7 +313,7 @@ func (s *Store) mayTransact(ctx context.Context, c *dedup.Finish) error {
 		s.multi.proven.Store(true)
 		return nil
 	}
-	if Classify(err) == ClassDenied || strings.Contains(err.Error(), "NOPERM") { // in an EXECABORT
+	if Classify(err) == classDenied || strings.Contains(err.Error(), "NOPERM") { // in an EXECABORT
 		return refusal{err}
 	}
 	return err

@@ -332,7 +332,7 @@ func (t *trip) readClaim(st *step) {
 	switch {
 	case absent:
 		t.claimed[st.item] = acquired(&t.reqs[st.item], t.at)
-	case err != nil && Classify(err) == ClassFull:
+	case err != nil && Classify(err) == classFull:
 		// At full memory the script still tells duplicates, and refuses new claims.
 		t.claimByScript(st.item)
 	case err != nil:
@@ -418,7 +418,7 @@ func (t *trip) readEnd(st *step) {
 	case absent:
 		t.ended[st.item] = dedup.Answer{Written: true, Record: doneView(c)}
 		return
-	case err != nil && Classify(err) == ClassFull:
+	case err != nil && Classify(err) == classFull:
 		t.endByScript(st.item)
 		return
 	case err != nil:

@@ -68,8 +68,8 @@ func (r *onRedis) kind(err error) string {
 	if name := commonKind(err); name != "" {
 		return name
 	}
-	if class := redisadapter.Classify(err); class != redisadapter.ClassNone {
-		return string(class)
+	if class := redisadapter.Classify(err); class != "" {
+		return class
 	}
 	return "other"
 }

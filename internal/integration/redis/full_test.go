@@ -84,7 +84,7 @@ func fill(t *testing.T, client *redis.Client) (wantFull func()) {
 	ballast := strings.Repeat("x", piece)
 	for i := 0; ; i++ {
 		err := client.Set(t.Context(), fmt.Sprintf("ballast-%d", i), ballast, 0).Err()
-		if redisadapter.Classify(err) == redisadapter.ClassFull {
+		if redisadapter.Classify(err) == "full" {
 			break
 		}
 		must(t, err)
@@ -176,7 +176,7 @@ func refused(t *testing.T, d *dedup.Deduper, name string, n int) {
 	wantFullError := func(err error) {
 		t.Helper()
 		if !errors.Is(err, dedup.ErrStoreFull) || !dedup.OutcomeUnknown(err) ||
-			redisadapter.Classify(err) != redisadapter.ClassFull {
+			redisadapter.Classify(err) != "full" {
 			t.Fatalf("a new claim at full memory: %v", err)
 		}
 	}

@@ -186,8 +186,8 @@ func (l *load) note(call string, sent time.Time, err error) {
 		l.troubles[call+" lease lost"]++
 	case dedup.OutcomeUnknown(err):
 		class := redisadapter.Classify(err)
-		l.troubles[call+" unknown: "+string(class)]++
-		if class == redisadapter.ClassOther {
+		l.troubles[call+" unknown: "+class]++
+		if class == "other" {
 			l.troubles[err.Error()]++
 		}
 	default:
