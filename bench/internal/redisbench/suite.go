@@ -137,7 +137,7 @@ func (e *env) perKey(ctx context.Context, n int,
 
 // unplanned measures the bytes of a key when more or fewer keys come than Compact is planned for.
 func (e *env) unplanned(all *harness.Groups) {
-	planned := e.fill
+	planned := e.fill / 2
 	all.Add("memory-unplanned", planned, fmt.Sprintf("bytes per remembered key, planned for %s keys",
 		harness.Short(planned)), func(ctx context.Context, s *harness.Setup) {
 		fill := func(ctx context.Context, filling *harness.Setup, n int) {
