@@ -14,7 +14,7 @@ import (
 )
 
 // ErrAmnesia: the server has lost claims or records, or may have. A claim is Unknown
-// with it while [FailClosed] stands; what is on record still answers Duplicate.
+// with it while [FailClosed] stands. A key that is on record still answers Duplicate.
 var ErrAmnesia = errors.New("redisadapter: the server has lost data")
 
 // Amnesia is what happens to claims when the server has lost data.
@@ -57,14 +57,14 @@ type Second interface {
 }
 
 const (
-	// DefaultSuspectFor is how long claims are refused after a failover or restart that
+	// defaultSuspectFor is how long claims are refused after a failover or restart that
 	// kept the canary: replication lags by less than a second on a healthy link, a
 	// failover takes a few, and appendfsync everysec may lose two.
-	DefaultSuspectFor = 2 * time.Second
+	defaultSuspectFor = 2 * time.Second
 
 	// rereadAfter is how often a store that refuses claims looks whether it may stop.
 	rereadAfter = 500 * time.Millisecond
-	// remarkAfter is how often a loss that goes on (evictions) is written down again.
+	// remarkAfter is how often a loss that continues (evictions) is written down again.
 	remarkAfter = time.Minute
 )
 
@@ -100,7 +100,7 @@ type guard struct {
 	known    servers
 }
 
-// view is what was last learnt of the canaries. It is never changed.
+// view is what was last learned of the canaries. It is never changed.
 type view struct {
 	values []string  // what the canaries must hold
 	until  time.Time // zero: nothing is lost
@@ -148,7 +148,7 @@ func (g *guard) look(ctx context.Context) error {
 	return g.reread(ctx)
 }
 
-// reread needs mu. What is missing, or changed without an acknowledgement, is written
+// reread needs mu. A canary that is missing, or changed without an acknowledgement, is written
 // down as lost, and then read again: another process may have been faster.
 func (g *guard) reread(ctx context.Context) error {
 	g.read = time.Now()
@@ -171,7 +171,7 @@ func (g *guard) reread(ctx context.Context) error {
 	return nil
 }
 
-// compare finds the canaries that tell of a loss which nobody has written down yet.
+// compare finds the canaries that show a loss which nobody has written down yet.
 func (g *guard) compare(sights []sight) (missing, changed []int) {
 	before := g.view.Load()
 	for i, s := range sights {
@@ -190,8 +190,8 @@ func (g *guard) compare(sights []sight) (missing, changed []int) {
 	return missing, changed
 }
 
-// mark writes a loss down for all processes. When that fails (memory is full) this one
-// knows all the same.
+// mark writes a loss down for all processes. When that fails (memory is full), this process
+// still knows.
 func (g *guard) mark(ctx context.Context, now time.Time, missing, changed []int) {
 	g.marked = time.Now()
 	value := func() string { return newCanary(canaryLost, now) }
@@ -223,7 +223,7 @@ func (g *guard) adopt(now time.Time, sights []sight, fresh int) {
 	}
 	if fresh > 0 || next.lost() && !before.lost() ||
 		before != nil && !slices.Equal(before.values, next.values) {
-		g.memory.lapsed() // before the view is seen, that who acts on it knows
+		g.memory.lapsed() // before anybody acts on the new view
 	}
 	g.view.Store(next)
 	switch {

@@ -190,7 +190,7 @@ func TestEffectErrorIsNotTheServers(t *testing.T) {
 	// of another system, which the effect has asked
 	down := &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
 	c := s.claim(s.d, "a")
-	for range redisadapter.DefaultBreakerAfter {
+	for range 8 {
 		err := s.atomic(c, func(redis.Cmdable, redis.Pipeliner) error { return down })
 		if !errors.Is(err, down) {
 			t.Fatal(err)

@@ -27,10 +27,10 @@ func (e notSentError) Error() string { return string(e) }
 func (notSentError) NotSent() bool { return true }
 
 const (
-	// DefaultMaxInFlight is the bound of pipelines under way.
-	DefaultMaxInFlight = 64
-	// DefaultBreakerAfter is how many calls in a row must fail to reach the server.
-	DefaultBreakerAfter = 8
+	// defaultMaxInFlight is the bound of pipelines under way.
+	defaultMaxInFlight = 64
+	// defaultBreakerAfter is how many calls in a row must fail to reach the server.
+	defaultBreakerAfter = 8
 
 	// endsWhileOpen is how many completions and renewals are tried at once while the
 	// breaker is open.
@@ -41,8 +41,8 @@ const (
 )
 
 // breakerWait is how long the breaker stays open: 125-250 ms, then 250-500 ms. A probe costs a
-// server nothing, and until it comes back nobody works. It must also be short beside the second for
-// which go-redis refuses to dial: a probe that meets this would wait once more.
+// server nothing, and until it comes back nobody works. It must also be short next to the second
+// for which go-redis refuses to dial: a probe that meets this would wait once more.
 var breakerWait = backoff.Policy{Base: 250 * time.Millisecond, Cap: 500 * time.Millisecond,
 	Kind: backoff.Equal}
 
@@ -101,7 +101,7 @@ func (b *breaker) enter(why purpose) (pass, error) {
 		ErrBreakerOpen, b.failures, left.Round(time.Millisecond))
 }
 
-// verdict is what a call has learnt about the server.
+// verdict is what a call has learned about the server.
 type verdict uint8
 
 const (
@@ -238,7 +238,7 @@ func (s *Store) send(ctx context.Context, why purpose, calls []redisscript.Call,
 	return replies, err
 }
 
-// sendNear is near.send for who has found room.
+// sendNear is near.send for a caller that has found room.
 func (s *Store) sendNear(ctx context.Context, why purpose, calls []redisscript.Call,
 	after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, bool) {
 	defer s.rooms.leave(why)
@@ -247,7 +247,7 @@ func (s *Store) sendNear(ctx context.Context, why purpose, calls []redisscript.C
 
 // inRoom sends and returns at the latest when ctx ends: go-redis by itself reads on until
 // its ReadTimeout. The pipeline is then left behind in its goroutine, keeps its room until
-// the client's own timeouts end it, and must not touch what the caller goes on to use.
+// the client's own timeouts end it, and must not touch what the caller uses afterwards.
 func (s *Store) inRoom(ctx context.Context, why purpose,
 	send func() []redisscript.Reply) ([]redisscript.Reply, error) {
 	if err := s.rooms.enter(ctx, why); err != nil {

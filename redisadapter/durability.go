@@ -10,12 +10,12 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// DefaultWaitTimeout is the default of Durability.Timeout.
-const DefaultWaitTimeout = 500 * time.Millisecond
+// defaultWaitTimeout is the default of Durability.Timeout.
+const defaultWaitTimeout = 500 * time.Millisecond
 
-// ErrNotDurable is in the error of what was executed, but had not reached as many
-// replicas, or the disk, as [Options.Durability] asks for. It may be lost with its server,
-// so nothing is told of it: a claim is not granted, and is given back; an end is not
+// ErrNotDurable is in the error of a write that was executed, but had not reached as many
+// replicas, or the disk, as [Options.Durability] asks for. It may be lost with its server, so
+// the store does not rely on it: a claim is not granted, and is given back; an end is not
 // confirmed, and is sent again.
 var ErrNotDurable = redisscript.ErrShort
 
@@ -40,7 +40,7 @@ type Durability struct {
 	Disk bool
 	// Timeout bounds the waiting. It must be shorter than the client's ReadTimeout, and than
 	// dedup.Config.StoreTimeout, or a slow replica is taken for a dead server. Default
-	// DefaultWaitTimeout.
+	// 500 ms.
 	Timeout time.Duration
 }
 
@@ -59,7 +59,7 @@ func (d *Durability) complete() error {
 	case d.Timeout > 0 && !d.waits():
 		return input("Options.Durability.Timeout", "is set, and there is nothing to wait for")
 	case d.Timeout == 0:
-		d.Timeout = DefaultWaitTimeout
+		d.Timeout = defaultWaitTimeout
 	}
 	return nil
 }

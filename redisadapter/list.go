@@ -15,13 +15,10 @@ import (
 )
 
 const (
-	// DefaultListLimit is the default of ListOptions.Limit.
-	DefaultListLimit = 100
-	// DefaultListScan is the default of ListOptions.Scan.
-	DefaultListScan = 10_000
-
-	maxListLimit = 10_000
-	maxListScan  = 1_000_000
+	defaultListLimit = 100
+	defaultListScan  = 10_000
+	maxListLimit     = 10_000
+	maxListScan      = 1_000_000
 	// The COUNT of a SCAN, at least and at most: the more names it looks at, the fewer round
 	// trips, and the longer everybody else waits for the server. A thousand among two million
 	// took 0.8 ms on a busy machine.
@@ -34,10 +31,10 @@ type ListOptions struct {
 	// Cursor is Page.Cursor of the page before. Default: the first page.
 	Cursor string
 	// Limit ends a page when it has so many entries. A SCAN is taken whole, so there may
-	// be some more. At most 10 000. Default DefaultListLimit.
+	// be some more. At most 10 000. Default 100.
 	Limit int
 	// Scan ends a page when so many names have been looked at, whether any was listed or
-	// not: it bounds the work of one call. At most a million. Default DefaultListScan.
+	// not: it bounds the work of one call. At most a million. Default 10 000.
 	Scan int
 	// Time ends a page when so much time has passed, with what was found until then; the
 	// round trips that are under way are waited for. Each page looks at some names. Default
@@ -57,7 +54,7 @@ type Page struct {
 	// of letters, digits and dots, and good for as long as the servers stay what they are;
 	// see List.
 	Cursor string
-	// Foreign counts values under names of ours that are no records of a version known
+	// Foreign counts values under names of ours that are not records of a version known
 	// here.
 	Foreign int
 	// Looked is about how many names this page has looked at, and Total how many the servers
@@ -78,9 +75,9 @@ type Entry struct {
 // those that somebody has to find out about. It does a bounded amount of work; call it
 // again with the cursor of the page, until that is empty.
 //
-// It goes over the names with SCAN, never KEYS, and so a key that is in the state from the
-// first page to the last is listed at least once, and perhaps more often; one that enters
-// or leaves the state meanwhile may or may not be. On a Cluster it goes from master to
+// It goes over the names with SCAN, never KEYS. So a key that is in the state from the
+// first page to the last is listed at least once, and perhaps more often. A key that enters
+// or leaves the state meanwhile may or may not be listed. On a Cluster it goes from master to
 // master. When one has failed over or was restarted, it is begun again, as it must; keys
 // whose slot moves to a master that was listed already are missed.
 //
@@ -121,10 +118,10 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	return got.page, nil
 }
 
-// Keys is [Store.List] for package console, which knows of stores no more than package dedup: it
-// calls each for the keys of a page, and returns the cursor of the next one, empty when this was
-// the last, and how much could not be read. limit is ListOptions.Limit. Errors are those of List;
-// each has not been called then.
+// Keys is [Store.List] for package console, which knows of stores no more than package dedup. It
+// calls each for the keys of a page. It returns the cursor of the next page, which is empty when
+// this was the last, and how many values could not be read. limit is ListOptions.Limit. Errors are
+// those of List; each has not been called then.
 func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []dedup.State,
 	each func(dedup.ID, dedup.Record)) (next string, foreign int, err error) {
 	page, err := s.List(ctx, ListOptions{Cursor: cursor, Limit: limit, States: states})
@@ -137,9 +134,9 @@ func (s *Store) Keys(ctx context.Context, cursor string, limit int, states []ded
 	return page.Cursor, page.Foreign, nil
 }
 
-// ScanKeys is Keys that ends after a time, with what it has found by then, and tells how far it has
+// ScanKeys is Keys that ends after a time, with what it has found by then, and says how far it has
 // looked: limit and budget are ListOptions.Limit and Time, and looked and total are Page.Looked and
-// Total. Where budget is positive it looks at up to a million names in place of DefaultListScan.
+// Total. Where budget is positive it looks at up to a million names instead of 10 000.
 func (s *Store) ScanKeys(ctx context.Context, cursor string, limit int, budget time.Duration,
 	states []dedup.State, each func(dedup.ID, dedup.Record)) (next string, looked, total int64,
 	foreign int, err error) {
@@ -177,10 +174,10 @@ func (o *ListOptions) complete() (position, error) {
 		}
 	}
 	if o.Limit == 0 {
-		o.Limit = DefaultListLimit
+		o.Limit = defaultListLimit
 	}
 	if o.Scan == 0 {
-		o.Scan = DefaultListScan
+		o.Scan = defaultListScan
 	}
 	if len(o.States) == 0 {
 		o.States = []dedup.State{dedup.StateInProgress, dedup.StateUncertain}
@@ -205,7 +202,7 @@ func (l *lister) full() bool {
 	return late || l.budget <= 0 || len(l.page.Entries) >= l.opts.Limit
 }
 
-// run goes on at a position until the page is full, and notes where it has come to.
+// run continues at a position until the page is full, and notes where it has come to.
 func (l *lister) run(ctx context.Context, at position) error {
 	nodes, err := masters(ctx, l.s.clock.client)
 	if err != nil {
@@ -271,7 +268,7 @@ func (l *lister) step(ctx context.Context, node *master, cursor uint64) (uint64,
 	return next, err
 }
 
-// idOf reads the ID in the name of a record: <prefix>:{<ID>}, or of a lease beside its
+// idOf reads the ID in the name of a record: <prefix>:{<ID>}, or of a lease next to its
 // shard, <prefix>:{<shard>}:<ID>. Other names under the prefix are not of records.
 func idOf(prefix, name string) (id dedup.ID, ok bool) {
 	rest, ok := strings.CutPrefix(name, prefix+":{")

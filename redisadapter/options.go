@@ -83,7 +83,7 @@ type Options struct {
 	// that was lost would have been remembered. Required with Amnesia.
 	AmnesiaFor time.Duration
 	// SuspectFor is how long claims count as unsafe after a failover, or a restart that
-	// kept the canary: by how much a replica may lag. Default DefaultSuspectFor.
+	// kept the canary: by how much a replica may lag. Default 2 s.
 	SuspectFor time.Duration
 	// Second is asked before claims are granted; required with SecondStore.
 	Second Second
@@ -91,10 +91,10 @@ type Options struct {
 	// MaxInFlight bounds the pipelines that are under way at once, those included that
 	// were left behind when their context ended. Claims and lookups take at most three
 	// quarters of them. A call waits for its turn until its context ends. Default
-	// DefaultMaxInFlight.
+	// 64.
 	MaxInFlight int
 	// BreakerAfter is how many calls in a row must fail to reach the server, until calls
-	// fail at once with [ErrBreakerOpen]; negative for never. Default DefaultBreakerAfter.
+	// fail at once with [ErrBreakerOpen]; negative for never. Default 8.
 	BreakerAfter int
 	// Secret keys the digests of the layout Compact, so that nobody who chooses keys can make
 	// two collide: at least 16 random bytes, the same in all processes that share a prefix.
@@ -157,9 +157,9 @@ func (o Options) completeGuard() (Options, error) {
 	case o.MaxInFlight < 0:
 		return o, input("Options.MaxInFlight", "is negative")
 	}
-	o.MaxInFlight = cmp.Or(o.MaxInFlight, DefaultMaxInFlight)
-	o.BreakerAfter = cmp.Or(o.BreakerAfter, DefaultBreakerAfter)
-	o.SuspectFor = cmp.Or(o.SuspectFor, DefaultSuspectFor)
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultMaxInFlight)
+	o.BreakerAfter = cmp.Or(o.BreakerAfter, defaultBreakerAfter)
+	o.SuspectFor = cmp.Or(o.SuspectFor, defaultSuspectFor)
 	if o.OnFinding == nil {
 		o.OnFinding = logFinding
 	}

@@ -1,0 +1,38 @@
+package redisadapter
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestDefaultsAreDocumented: users cannot read the constants, so the comments have to be right.
+func TestDefaultsAreDocumented(t *testing.T) {
+	for _, d := range []struct {
+		file, field string
+		value       any
+	}{
+		{"options.go", "SuspectFor", defaultSuspectFor},
+		{"options.go", "MaxInFlight", defaultMaxInFlight},
+		{"options.go", "BreakerAfter", defaultBreakerAfter},
+		{"list.go", "Limit", defaultListLimit},
+		{"list.go", "Scan", defaultListScan},
+		{"durability.go", "Timeout", defaultWaitTimeout},
+	} {
+		source, err := os.ReadFile(d.file)
+		require.NoError(t, err)
+		found := regexp.MustCompile(`Default(?:\n\t//)? ([0-9][\w ]*)\.\n\t` + d.field + ` `).
+			FindStringSubmatch(string(source))
+		require.NotNil(t, found, "%s does not say the default of %s", d.file, d.field)
+		assert.Equal(t, fmt.Sprint(d.value), strings.ReplaceAll(found[1], " ", ""), d.field)
+	}
+	source, err := os.ReadFile("watch.go")
+	require.NoError(t, err)
+	assert.Contains(t, strings.ReplaceAll(string(source), " ", ""),
+		"zeromeans"+fmt.Sprint(defaultWatch), "Watch")
+}
