@@ -19,11 +19,11 @@ const remaps = 8
 // It takes three or four round trips, more when the mapping changes. It does not wait: a partition
 // that somebody holds, be it by this Store, is a [*HeldError].
 //
-// A partition without a record, or one of which Redis has lost marks, is [ErrAmnesia]; fewer
-// partitions than are on record are [ErrCount]; another mapping than on record, while any partition
-// of the source is held, is [ErrMapping], and changes nothing; a bad field is a
-// [*dedup.InputError]. Another error says that Redis could not be asked: ask again. What may have
-// been acquired in vain lapses after Options.Lease.
+// A partition without a record, or one of which Redis has lost marks, is [ErrAmnesia]. Fewer
+// partitions than are on record are [ErrCount]. Another mapping than on record, while any
+// partition of the source is held, is [ErrMapping], and changes nothing. A bad field is a
+// [*dedup.InputError]. Another error says that Redis could not be asked: ask again. A partition
+// that may have been acquired in vain lapses after Options.Lease.
 func (s *Store) Acquire(ctx context.Context, p Partition) (*Ownership, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
@@ -188,8 +188,8 @@ func (o *Ownership) takeOver(b *script.Begun) {
 // reacquire takes the partition again when its lease has lapsed. The filter stays as it is when
 // nobody was there, the epoch before is ours, and the server has every batch write that it had
 // answered: each of them, and this call, counts one up. Otherwise the partition is lost. Where
-// nothing is learnt, the epoch may be another by now, and still ours: whoever is called stale by it
-// asks again.
+// nothing is learned, the epoch may be another by now, and still ours: whoever is called stale by
+// it asks again.
 func (o *Ownership) reacquire(ctx context.Context) error {
 	before := o.self().Epoch
 	o.again.Lock()

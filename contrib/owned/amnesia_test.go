@@ -97,8 +97,8 @@ func (h *between) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// TestAmnesiaBesideAForget: keys that were forgotten after the partition was acquired are no
-// amnesia, and hide none: what is missing is not made up for by what the owner adds.
+// TestAmnesiaBesideAForget: keys that were forgotten after the partition was acquired do not
+// count as amnesia, and do not hide one: marks that the owner adds do not make up for lost ones.
 func TestAmnesiaBesideAForget(t *testing.T) {
 	for name, gone := range map[string]bool{"all are there": false, "marks are gone": true} {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestAmnesiaBesideAForget(t *testing.T) {
 }
 
 // TestAPauseInALoad: the process stands still while it loads, until the sets of a generation that
-// it was about to count are over. That is no amnesia.
+// it was about to count are over. No mark was lost by that.
 func TestAPauseInALoad(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()

@@ -37,7 +37,7 @@ func (s *lookup) maybe(gen int64) bool {
 
 // call names the sets, newest first. The fresh ones are looked in for all IDs, which is one command
 // each; a bucket for those that it may have, once its generation is being folded. It keeps no fold
-// waiting: the answer tells of sets that were folded meanwhile.
+// waiting: the answer names the sets that were folded meanwhile.
 func (a *ask) call() script.Call {
 	o := a.o
 	q := script.Ask{IDs: make([]int64, len(a.items))}

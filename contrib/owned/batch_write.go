@@ -13,7 +13,7 @@ import (
 // partition was acquired again.
 const resends = 5
 
-// errBehind: a server was promoted that is behind. What else it has lost is not known.
+// errBehind: a server was promoted that is behind. It is not known what else it has lost.
 var errBehind = fmt.Errorf("%w: the server has lost batch writes that it had answered", ErrLost)
 
 // batchWrite is what one call has to write in one partition, in one script.
@@ -34,7 +34,7 @@ type batchWrite struct {
 // member is one on its way into a set, and into the filter before.
 type member struct {
 	is int64
-	e  *entry // nil for who holds nothing
+	e  *entry // nil for a caller that holds nothing
 }
 
 func (t *batchWrite) empty() bool {
@@ -196,7 +196,7 @@ func (t *batchWrite) take(r *script.Reply, sent instant) {
 		for _, b := range t.begins {
 			b.at.Store(r.Now.Milliseconds())
 		}
-	case script.AnswerLapsed: // it says so first, and counts all the same
+	case script.AnswerLapsed: // it says so first, and counts anyway
 		if r.Seq <= t.seq {
 			o.lose(errBehind)
 		}

@@ -11,7 +11,7 @@ import (
 // ended once.
 type begin struct {
 	name  string
-	blob  string        // the ids, for who sends it again
+	blob  string        // the ids, for a caller that sends it again
 	ready atomic.Bool   // blob is there
 	fence atomic.Uint64 // of its claims, once it was answered
 	at    atomic.Int64  // when it began: ms since 1970, by the server's clock

@@ -11,7 +11,7 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestAHeadBehindTheMap: a server has lost what it was told of the mapping, and the map, on another
+// TestAHeadBehindTheMap: a server has lost what it heard of the mapping, and the map, on another
 // server, has not. Its partition can be acquired, as shared: it may have granted under the version
 // before.
 func TestAHeadBehindTheMap(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// BenchmarkCycle is a batch of new keys, claimed and finished, beside the two plain commands a key
+// BenchmarkCycle is a batch of new keys, claimed and finished, next to the two plain commands a key
 // that such a cycle takes at least without an owner.
 func BenchmarkCycle(b *testing.B) {
 	const batch = 256

@@ -142,7 +142,8 @@ func refusal(err error, lease time.Duration) dedup.Answer {
 	return dedup.Answer{Err: err}
 }
 
-// remoteOwnerAnswer is InFlight and never Unknown: with FailOpen that would run beside an owner.
+// remoteOwnerAnswer is InFlight and never Unknown: with FailOpen the effect would run next to that
+// of an owner.
 func remoteOwnerAnswer(lease time.Duration) dedup.Answer {
 	return dedup.Answer{Outcome: dedup.InFlight,
 		Record: dedup.Record{State: dedup.StateInProgress, Attempt: 1, Remaining: lease}}

@@ -58,8 +58,8 @@ func ready(t testing.TB, s *Store, p Partition) *Ownership {
 }
 
 // placing is a Store whose callers name all kinds of partitions, or none: all keys are of the one
-// that is held. Whoever names another one is of no generation: he takes nothing over, and nobody
-// takes over from him.
+// that is held. A caller that names another one is of no generation: it takes nothing over,
+// and nobody takes over from it.
 type placing struct{ *Store }
 
 func (p *placing) place(o *dedup.Origin) {

@@ -90,7 +90,7 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 				assert.Equal(w, 1, o.Stats().InFlight)
 				w.finish(s, success(&reqs[1]))
 				third := request(3)
-				w.claim(s, third) // what ended beside a batch write goes with the next
+				w.claim(s, third) // what ended during a batch write goes with the next
 				w.finish(s, success(&third))
 				assert.Zero(w, w.begunLeft(o), "all have ended")
 				assert.Equal(w, 0, o.Stats().InFlight)

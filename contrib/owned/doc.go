@@ -1,11 +1,11 @@
 // Package owned runs keys without a claim for each, in partitions that have one owner at a time.
 //
-// A consumer of a partitioned stream that holds a partition knows which of its keys are new: a
-// filter proves it (package bloom), because every mark of the partition passed it, and the marks of
-// those who held it before were loaded. A new key is begun and marked with its whole batch, in one
-// script for each; the others, those that the filter cannot prove new or that somebody has begun
-// before, are claimed at an ordinary store, the inner one, as without this package. [Store] is a
-// [dedup.Store], so a dedup.Deduper goes on top, and Origin.Source and Origin.Partition of its
+// A consumer of a partitioned stream that holds a partition knows which of its keys are new. A
+// filter proves it (package bloom): every mark of the partition passed it, and the marks of earlier
+// owners were loaded. A new key is begun and marked with its whole batch, in one script for each.
+// The other keys, those that the filter cannot prove new or that somebody has begun before, are
+// claimed at an ordinary store, the inner one, as without this package. [Store] is a [dedup.Store],
+// so a dedup.Deduper is put over it, and Origin.Source and Origin.Partition of its
 // requests name the partition.
 //
 //	inner, err := redisadapter.New(ctx, client, redisadapter.Options{Prefix: "pay", WrappedBy: owned.Name})
@@ -22,30 +22,31 @@
 //  1. its process died, or lost the partition, after the effect and before the mark's answer: at
 //     most what was in flight, which by hand is one batch and in the Kafka adapter at most
 //     Options.InFlight messages of a partition;
-//  2. a paused owner's handler goes on past its lease, unless the effect checks the fence;
+//  2. a paused owner's handler continues past its lease, unless the effect checks the fence;
 //  3. Redis lost an acknowledged write at failover;
 //  4. Options.TakeOverOlderGeneration took the partition from an owner whose handler was still
 //     running.
 //
 // It breaks, without being noticed, if one id is produced under two keys that different partitions
-// get within a window, if a tool writes these keys in Redis, if Redis' clock jumps ahead (the
-// window is shorter by as much, and rotation stands still until that time has come), or if a Forget
-// overtakes the lost reply of its key's mark, whose retry marks it again.
+// get within a window, or if a tool writes these keys in Redis. It also breaks if Redis' clock
+// jumps ahead: the window is shorter by as much, and rotation stands still until that time has
+// come. And it breaks if a Forget overtakes the lost reply of its key's mark, whose retry marks it
+// again.
 //
 // # After a crash
 //
-// The partition can be acquired when its lease is over. What the owner had begun and not marked is
-// on record, id by id: these keys are suspects, which only the inner store gives out, and the
+// The partition can be acquired when its lease is over. The keys that the owner had begun and not
+// marked are on record, id by id: they are suspects, which only the inner store gives out, and the
 // attempt that was begun counts. So a key that kills its process reaches its cap, and its
-// neighbours do not. A clean [Ownership.Release] leaves no suspects: what still runs becomes a
+// neighbors do not. A clean [Ownership.Release] leaves no suspects: what still runs becomes a
 // claim of the inner store first.
 //
-// # What it keeps
+// # Records
 //
-// Of a finished key only that it is done: results, failures and fingerprints are refused. A mark is
-// 63 bits of a digest under Options.Secret. That a key which is asked for in the sets meets
-// another's mark has odds of the number of marks in the window over 2^63, and the sets are asked
-// only for keys that the filter cannot prove new.
+// A finished key is known only to be done: results, failures and fingerprints are refused. A mark
+// is 63 bits of a digest under Options.Secret. A key that is looked for in the sets meets another
+// key's mark with odds of the number of marks in the window over 2^63. The sets are asked only for
+// keys that the filter cannot prove new.
 //
 // # Which keys
 //

@@ -66,7 +66,7 @@ func run(ctx context.Context, d *dedup.Deduper, keys []string) {
 	}
 	for _, err := range d.CompleteBatch(ctx, done) {
 		if err != nil {
-			log.Print(err) // not on record: the message comes again
+			log.Print(err) // not on record: the message is redelivered
 		}
 	}
 }

@@ -18,7 +18,7 @@ const (
 	marking                    // a mark in the sets
 	promoted                   // the claim is made at the inner store first, and then ended there
 	inside                     // the inner store has the claim
-	stranger                   // of who holds nothing here
+	stranger                   // its caller holds nothing here
 )
 
 // finishing is one call of Finish.
@@ -93,7 +93,7 @@ func (s *Store) exchange(ctx context.Context, changes []dedup.Finish, ended []de
 }
 
 // gated is what keeps a release waiting. A hook of the filter's may panic here: the gates are
-// opened all the same.
+// opened anyway.
 func (c *claiming) gated(f *finishing, reqs []dedup.ClaimRequest, claimed []dedup.Answer) {
 	defer c.ungate()
 	c.plan(reqs, claimed)

@@ -109,7 +109,7 @@ func TestFoldKilledAnywhere(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for at := int64(1); ; at++ {
 			o, ids := filled(t, client, fmt.Sprintf("f%t%d", after, at))
-			// a slow answer is no cut
+			// a slow answer is not a cut
 			dying := redistest.Client(t,
 				&redis.Options{Addr: client.Options().Addr, MaxRetries: -1,
 					ReadTimeout: time.Minute})
@@ -185,7 +185,7 @@ func TestFoldWhileForgetting(t *testing.T) {
 	}
 }
 
-// TestFoldStale: an owner from before folds nothing, and hears that he is one.
+// TestFoldStale: an owner from before folds nothing, and hears that it is one.
 func TestFoldStale(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o, ids := filled(t, client, "stale")
@@ -199,7 +199,7 @@ func TestFoldStale(t *testing.T) {
 }
 
 // TestFoldPhantom: a set that was named, and never begun, is not folded: the server would wait for
-// the fold of it for ever when it is begun later.
+// the fold of it forever when it is begun later.
 func TestFoldPhantom(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o, ids := filled(t, client, "phantom")

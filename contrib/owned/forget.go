@@ -159,9 +159,9 @@ func (s *Store) eraser(at *partitionRecord, head *script.State, member int64,
 }
 
 // forgotten takes out what the table kept of a key. It is false, and the entry stays, when the key
-// has begun meanwhile, or is about to: to the filter it is not new any more, and the inner store
-// has never heard of it, so that another claim would be granted beside the handler. A claim that
-// the inner store has given since it forgot the key is that one's to judge.
+// has begun meanwhile, or is about to: it is not new to the filter any more, and the inner store
+// has never heard of it. Without the entry another claim would be granted next to the handler. A
+// claim that the inner store has given since it forgot the key is that one's to judge.
 func (s *Store) forgotten(id *dedup.ID) bool {
 	hash := s.table.hash(id)
 	sh := s.table.shard(hash)

@@ -9,9 +9,9 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// TestAKeyThatBeginsBesideAForget: a claim is granted between any two steps of a Forget in the same
-// process. Its entry is all that keeps a second claim from beginning beside the handler, and Forget
-// says so.
+// TestAKeyThatBeginsBesideAForget: a claim is granted between any two steps of a Forget in the
+// same process. Its entry is all that keeps a second claim from beginning next to the handler, and
+// Forget says so.
 func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -22,7 +22,7 @@ func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 		for step, struck := int64(1), true; struck; step++ {
 			struck = false
 			r := request(int(step))
-			o.renewing.Store(true) // its batch writes are no steps
+			o.renewing.Store(true) // its batch writes do not count as steps
 			first := cut.n.Load()
 			cut.do = func(n int64) {
 				if n != first+step || struck {
@@ -48,8 +48,8 @@ func TestAKeyThatBeginsBesideAForget(t *testing.T) {
 	})
 }
 
-// TestLookupAfterAForgetElsewhere: what the owner remembers of an end for who sends it again is no
-// answer for who asks what is on record.
+// TestLookupAfterAForgetElsewhere: the owner remembers something of an end is for a caller that
+// sends it again. It does not answer a caller that asks what is on record.
 func TestLookupAfterAForgetElsewhere(t *testing.T) {
 	story(t, func(w *world) {
 		s, other := w.process(), w.process()
@@ -73,7 +73,7 @@ func TestLookupAfterAForgetElsewhere(t *testing.T) {
 }
 
 // TestAForgottenKeyIsNoSuspect, neither of the owner when another process forgot it, nor of the
-// owners to come. What else was in its batch is one still.
+// owners to come. The other keys of its batch still are.
 func TestAForgottenKeyIsNoSuspect(t *testing.T) {
 	story(t, func(w *world) {
 		dead, s, other := w.process(), w.process(), w.process()

@@ -78,7 +78,7 @@ func TestAHandlerRunsOnPastRelease(t *testing.T) {
 	})
 }
 
-// TestTwoMembersOfOneStore: two consumers of one process may share a Store. Who comes second waits
+// TestTwoMembersOfOneStore: two consumers of one process may share a Store. The second waits
 // for the first, as in another process: it is told for how long, and nothing is lost by it.
 func TestTwoMembersOfOneStore(t *testing.T) {
 	story(t, func(w *world) {

@@ -18,15 +18,15 @@ var ErrEvicts = errors.New("owned: the server may evict keys")
 
 // Init prepares a prefix: it writes the record of how keys are mapped to partitions, which [New]
 // and [Store.Acquire] want. Call it once, by hand or from the step that deploys for the first time,
-// and never when a process starts: a server that has lost everything looks like a new one, and a
-// Init on every start would call it one.
+// and never when a process starts. A server that has lost everything looks like a new one, and an
+// Init on every start would take it for one.
 //
-// Where the record exists, Init mends what was lost: a partition of which Redis has lost marks, or
-// all, can be acquired again afterwards, and every key of it is claimed at the inner store for
-// Window+Hold. Effects whose marks were lost run again when they are redelivered: to accept that is
-// what Init is called for. When the record itself was lost with everything else, nothing says that
-// there was anything: what the inner store has is then asked for only where a mark says so, and an
-// inner store on another server should begin anew, too.
+// Where the record exists, Init repairs what was lost: a partition of which Redis has lost marks,
+// or all, can be acquired again afterwards, and every key of it is claimed at the inner store for
+// Window+Hold. Effects whose marks were lost run again when they are redelivered: to accept that
+// is what Init is called for. When the record itself was lost with everything else, nothing says
+// that there was anything. The inner store is then asked only where a mark says so, and an inner
+// store on another server should begin anew, too.
 //
 // Other options than those of the first Init are [ErrOtherSettings]. A few round trips, and one for
 // each 256 partitions on record. Calling it again is harmless.
@@ -64,7 +64,7 @@ func (r *registry) boot(ctx context.Context) error {
 }
 
 // mend bears the partitions that have no head, or one that says lost, and tells those of the map
-// that have lost what they were told. It comes before changes are gone on with: these stop at such
+// that have lost what they were told. It comes before changes are continued: these stop at such
 // a partition.
 func (r *registry) mend(ctx context.Context, m *mapRecord) error {
 	for source, s := range m.sources {

@@ -9,8 +9,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// rest carries out what is no mark: changes that the inner store gets, and those of who holds
-// nothing.
+// rest carries out the changes that are not marks: those that the inner store gets, and those of a
+// caller that holds nothing.
 func (f *finishing) rest() {
 	if !f.any(promoted, inside, stranger) {
 		return
@@ -199,8 +199,8 @@ func (s *Store) touch(ctx context.Context, all []touching) {
 	}
 }
 
-// strangers sorts out the changes of who holds nothing: what is done in the sets stays as it is,
-// the rest is for the inner store.
+// strangers sorts out the changes of a caller that holds nothing: keys that are done in the sets
+// stay as they are, the rest is for the inner store.
 func (f *finishing) strangers() {
 	byOwner := make(map[*Ownership][]*finish)
 	var nowhere []*finish

@@ -19,8 +19,8 @@ func (s *Store) moment() instant {
 	return instant{mono: s.now(), wall: s.wall().Round(0).Sub(s.born.Round(0))}
 }
 
-// now is the monotonic time since the Store was made: what is over by it alone is over late, never
-// early.
+// now is the monotonic time since the Store was made: a time that is over by it alone is over
+// late, never early.
 func (s *Store) now() time.Duration { return time.Since(s.born) }
 
 // left is for how long from now the partition is held.

@@ -11,7 +11,7 @@ import (
 )
 
 // TestAMachineThatWasSuspendedHoldsNothing: its monotonic clock has stood still, and Redis' has
-// not. What was answered before is believed no more; what is answered after is.
+// not. An answer from before is not believed any more; an answer from after is.
 func TestAMachineThatWasSuspendedHoldsNothing(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()
@@ -19,7 +19,7 @@ func TestAMachineThatWasSuspendedHoldsNothing(t *testing.T) {
 		s.wall = func() time.Time { return time.Now().Add(time.Duration(slept.Load())) }
 		suspend := func() { slept.Add(int64(w.opts.Lease)) }
 		o := w.own(s)
-		o.renewing.Store(true) // nobody renews beside
+		o.renewing.Store(true) // nobody else renews
 		r := request(1)
 		w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
 		h := w.wired()

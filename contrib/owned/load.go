@@ -61,11 +61,12 @@ type loading struct {
 
 // load feeds all marks and touches that the partition has within the window, newest generation
 // first, and then says that everything is covered. From the acquire on, every mark passes the feed
-// before it is sent, and nobody else writes any: so what is not in the sets when they are read has
-// been fed.
+// before it is sent, and nobody else writes any: so a mark that is not in the sets when they are
+// read has been fed.
 //
-// What head counted when the partition was acquired is compared with the sets that it named: nobody
-// adds to those any more. A member of ours, in a set of ours, would make up for one that was lost.
+// The counts of head when the partition was acquired are compared with the sets that it named:
+// nobody adds to those any more. A member of ours, in a set of ours, would make up for one that
+// was lost.
 //
 // Fewer members than head counts are [ErrAmnesia], unless some were forgotten meanwhile, as a
 // Forget counts down, or their sets are over by then: this process may have stood still. An epoch
@@ -102,8 +103,8 @@ func (l *loader) load(ctx context.Context) error {
 }
 
 // base sees to it that first is known as it is after the forgets that head has seen, and returns a
-// head that has seen the same. What the sets that were there had then is what head counts less what
-// is in ours: both are read in one transaction.
+// head that has seen the same. The sets that were there had then as many members as head counts
+// less those in ours: both are read in one transaction.
 func (l *loader) base(ctx context.Context, head *script.State) (*script.State,
 	error) {
 	for range loadTries {
@@ -207,7 +208,7 @@ func (l *loader) alive() (oldest, newest int64) {
 	return oldest, oldest + int64(l.filter.Plan().Generations) - 1
 }
 
-// feedAll feeds what head tells of. fewer says of which generation members are missing.
+// feedAll feeds what head names. fewer says of which generation members are missing.
 func (l *loader) feedAll(ctx context.Context, head *script.State) (fewer *missing,
 	err error) {
 	l.progress.members.Store(0)
@@ -310,7 +311,7 @@ func (l *loader) generation(ctx context.Context, head *script.State, gen int64,
 }
 
 // keys names the sets of a generation that may have members. Buckets are empty until the first
-// fold, of which the count tells when it has not come to its end.
+// fold, of which the count says when it has not come to its end.
 func (l *loader) keys(gen int64, sets script.Gen) ([]stored, error) {
 	if sets.Newest < sets.Folded || sets.Newest-sets.Folded > maxFresh {
 		return nil, fmt.Errorf("%w: head of %s has fresh sets %d to %d in generation %d",

@@ -141,7 +141,7 @@ func letGo(t testing.TB, o *Ownership) {
 	noErr(t, o.Release(t.Context()))
 }
 
-// TestLoad: what one owner has marked and folded is not new for the next one.
+// TestLoad: keys that one owner has marked and folded are not new for the next one.
 func TestLoad(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		o := takeLoaded(t, plainStore(t, b.Client, setOptions(b.Prefix)), somePartition)
@@ -376,7 +376,7 @@ func TestAmnesia(t *testing.T) {
 	}
 }
 
-// waitReady acquires as soon as the lease of who was here before is over.
+// waitReady acquires as soon as the lease of the owner before is over.
 func waitReady(t *testing.T, s *Store) *Ownership {
 	t.Helper()
 	_ = s.client.Del(t.Context(), newNames(s.opts.Prefix, somePartition.Source, 0).own).Err()

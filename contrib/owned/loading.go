@@ -39,8 +39,8 @@ func (o *Ownership) loader() *loader {
 	}
 }
 
-// hearClock asks the server for its clock. What else is to be said of the answer, the next one
-// says, too.
+// hearClock asks the server for its clock. The next answer says whatever else is to be
+// said.
 func (o *Ownership) hearClock(ctx context.Context) error {
 	reply := o.s.send(ctx, script.NewAsk(o.keys(),
 		&script.Ask{Epoch: o.self().Epoch}))[0]
@@ -52,7 +52,7 @@ func (o *Ownership) hearClock(ctx context.Context) error {
 }
 
 // writeLost keeps everybody from acquiring the partition: else every owner to come would work until
-// his load finds the same. When it cannot be written the answer is another error, and the load
+// its load finds the same. When it cannot be written the answer is another error, and the load
 // begins again.
 func (o *Ownership) writeLost(ctx context.Context, amnesia error) error {
 	o.s.opts.Logger.Error(

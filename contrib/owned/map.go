@@ -116,7 +116,8 @@ func readMap(text string) (*mapRecord, error) {
 	return m, nil
 }
 
-// read reads one line. What is left out, or out of order, shows when the whole is written again.
+// read reads one line. A field that is left out, or out of order, shows when the whole is written
+// again.
 func (m *mapRecord) read(line string) (err error) {
 	name, value, _ := strings.Cut(line, " ")
 	s := &m.settings

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// remapBatch is how many partitions are told of a change in one pipeline.
+	// remapBatch is how many partitions hear of a change in one pipeline.
 	remapBatch = 256
-	// mapTries bounds how often a change is begun or gone on with in one call: each time somebody
+	// mapTries bounds how often a change is begun or continued in one call: each time somebody
 	// else has written the record in between.
 	mapTries = 64
 )
@@ -20,8 +20,8 @@ const (
 // errMapBusy: the record was another one each time.
 var errMapBusy = errors.New("owned: the map record changes all the time")
 
-// span is for how long nobody may say New after keys have moved: what was marked under the mapping
-// before is remembered that long, and so is what was begun under it. It is a step longer, as
+// span is for how long nobody may say New after keys have moved: marks under the mapping before
+// are remembered that long, and so are begins under it. It is a step longer, as
 // Misplaced counts on what all were told a step ago, and a partition that was born since was not
 // told by it.
 func (r *registry) span() time.Duration {
@@ -30,16 +30,17 @@ func (r *registry) span() time.Duration {
 }
 
 // mapped returns the map version under which a partition is claimed. It puts a source that is new
-// on record, begins a change of its count or its mapping, and goes on with one that was begun. A
+// on record, begins a change of its count or its mapping, and continues one that was begun. A
 // lower count than there was is [ErrCount], another mapping while a partition is held [ErrMapping];
 // no record, or no head where one must be, is [ErrAmnesia]. One round trip where nothing has
 // changed; with a change, three and one for each 256 partitions.
 //
-// A change has three steps: (1) the record says `changing`, with a new version and count; (2) every
-// partition is told of the version, and to be shared for a span: from here on no begin is accepted
-// anywhere; (3) the record says `steady`. Nothing is granted under a count before (3), for a
-// partition that was not told yet may still mark keys that have moved. Whoever meets `changing`
-// goes on from (2), whatever has become of who began it: each step can be done again.
+// A change has three steps. (1) The record says `changing`, with a new version and count. (2)
+// Every partition hears of the version, and that it is shared for a span: from here on no begin is
+// accepted anywhere. (3) The record says `steady`. Nothing is granted under a count before (3),
+// for a partition that was not told yet may still mark keys that have moved. Whoever meets
+// `changing` continues from (2), whatever has become of the process that began it: each step can
+// be done again.
 func (r *registry) mapped(ctx context.Context, p *Partition) (mapSource, error) {
 	for range mapTries {
 		m, text, err := r.read(ctx)
@@ -116,7 +117,7 @@ func (r *registry) finish(ctx context.Context, source string, s mapSource) error
 	return r.replace(ctx, source, s, next)
 }
 
-// replace puts another line in place of a line that is still the same. When it is not, it does
+// replace replaces a line that is still the same by another. When it is not, it does
 // nothing.
 func (r *registry) replace(ctx context.Context, source string, s, next mapSource) error {
 	for range mapTries {
@@ -214,7 +215,7 @@ func (r *registry) level(ctx context.Context, p *Partition, s mapSource, knows u
 	return nil
 }
 
-// settled returns the record when no source changes: changes that were begun are gone on with.
+// settled returns the record when no source changes: changes that were begun are continued.
 func (r *registry) settled(ctx context.Context) (*mapRecord, error) {
 	for range mapTries {
 		m, _, err := r.read(ctx)

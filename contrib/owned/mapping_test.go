@@ -171,7 +171,7 @@ func (s *saboteur) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// strike fails from the n-th on: who was killed sends nothing more.
+// strike fails from the n-th on: a process that was killed sends nothing more.
 func (s *saboteur) strike(do func() error, cmds []redis.Cmder) error {
 	n := s.seen.Add(1)
 	if n < s.at || s.at == 0 {
@@ -192,7 +192,7 @@ func (s *saboteur) strike(do func() error, cmds []redis.Cmder) error {
 
 // TestMappingKilledAnywhere cuts off the process that changes the mapping at every command, before
 // it is sent and before it is answered. Whatever is left behind, nothing is granted while a
-// partition has not heard of the change, and who comes next goes on with it.
+// partition has not heard of the change, and who comes next continues it.
 func TestMappingKilledAnywhere(t *testing.T) {
 	_, client := redistest.Mini(t)
 	for _, from := range []int32{0, 3} {
@@ -282,9 +282,9 @@ func TestMappingSlowFinisher(t *testing.T) {
 	assert.Equal(t, fourth, s, "the late end of a change has made it")
 }
 
-// TestMapLost has the record go while the partitions stay. What it said of the mapping is not known
-// any more, so nothing may be New for a span; and the partitions, which know a later version than
-// the new record, must be there to be acquired again.
+// TestMapLost has the record go while the partitions stay. The mapping that it recorded is not
+// known any more, so nothing may be New for a span; and the partitions, which know a later version
+// than the new record, must be there to be acquired again.
 func TestMapLost(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		r := booted(t, b)
@@ -381,7 +381,7 @@ func TestAgreement(t *testing.T) {
 	assert.ErrorIs(t, err, errMap, "a record of another version")
 }
 
-// TestEverywhere lists what is on record, and goes on with a change that somebody has left.
+// TestEverywhere lists what is on record, and continues a change that somebody has left.
 func TestEverywhere(t *testing.T) {
 	_, client := redistest.Mini(t)
 	r := booted(t, redistest.Backend{Client: client, Prefix: "all"})

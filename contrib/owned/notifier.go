@@ -12,7 +12,7 @@ const untold = 256
 
 // notifier hands an observer what the filters tell, in order, from a goroutine that lives while
 // there is something to tell. An event comes up anywhere: while a batch keeps a release waiting,
-// while a partition is acquired again, beside work that a release waits for. There a hook that
+// while a partition is acquired again, next to work that a release waits for. There a hook that
 // releases the partition would wait for itself.
 type notifier struct {
 	hook func(dedup.Event)

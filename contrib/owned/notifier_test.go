@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestAFilterHookMayCallBack: what a filter tells comes up while a batch keeps a release waiting,
-// while a partition is acquired again, and beside work that a release waits for. A hook that calls
+// TestAFilterHookMayCallBack: an event of a filter comes up while a batch keeps a release waiting,
+// while a partition is acquired again, and next to work that a release waits for. A hook that calls
 // back then waited for itself.
 func TestAFilterHookMayCallBack(t *testing.T) {
 	for name, trigger := range map[string]func(t *testing.T, s *Store, o *Ownership){
@@ -27,7 +27,7 @@ func TestAFilterHookMayCallBack(t *testing.T) {
 			o.staleIn(o.self().Epoch)
 		},
 		"beside, as once a minute": func(_ *testing.T, _ *Store, o *Ownership) {
-			o.beside(func() { o.notifyState(0, 0, "", nil) })
+			o.alongside(func() { o.notifyState(0, 0, "", nil) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,8 +40,8 @@ const (
 	// keysPerBucket is how many members a bucket is planned to have: all of it is sent for a look
 	// at one, and Lua, which looks in it for others than the owner, hashes all of it.
 	keysPerBucket = 128
-	// foldsPerSlice is how many fresh sets a generation is planned to fill: each fold then brings a
-	// bucket some twenty members, and those of one set take 56 bytes each, which is 2.5 for each
+	// foldsPerSlice is how many fresh sets a generation is planned to fill. Each fold then brings a
+	// bucket some twenty members. The members of one set take 56 bytes each, which is 2.5 for each
 	// key of a window of four slices. setMembers is how many one has at least.
 	foldsPerSlice = 6
 	setMembers    = 16 << 10
@@ -72,13 +72,13 @@ type Options struct {
 	// filter and sets take more memory and more time, and stay right. Required.
 	ExpectedKeys int
 	// InFlight bounds the keys of a partition that have begun without a claim of the inner store:
-	// what a crash can run a second time. Those above it are claimed there. Default
+	// a crash can run these a second time. Those above it are claimed there. Default
 	// DefaultInFlight, at most 2^20.
 	InFlight int
 	// Slices is the number of generations that Window+Hold is cut into, 1 to bloom.MaxSlices.
 	// Default bloom.DefaultSlices.
 	Slices int
-	// FalsePositives is the filter's goal: how often a new key is claimed all the same. Default
+	// FalsePositives is the filter's goal: how often a new key is claimed anyway. Default
 	// bloom.DefaultFalsePositives.
 	FalsePositives float64
 	// MaxBytes bounds the bits of one partition's filter; see bloom.Options. Default twice the
@@ -88,11 +88,11 @@ type Options struct {
 	// begins. Default nil: filters are loaded from the marks.
 	Snapshots Snapshots
 	// TakeOverOlderGeneration acquires a partition at once that is held in an older
-	// Partition.Generation, in place of waiting for its lease to end. The older owner hears of it
+	// Partition.Generation, instead of waiting for its lease to end. The older owner hears of it
 	// with its next batch write: this adds "a rebalance while a handler still runs" to the ways in
 	// which an effect can run twice. Default false.
 	TakeOverOlderGeneration bool
-	// Observer is told of Filtered, by the goroutine that claims, and of FilterState, in order and
+	// Observer hears of Filtered, by the goroutine that claims, and of FilterState, in order and
 	// by a goroutine of its own: either may call the Store and its partitions, but for
 	// [Store.Close]. The other hooks are the Deduper's. Default: nobody.
 	Observer dedup.Observer
@@ -101,7 +101,7 @@ type Options struct {
 }
 
 // Snapshots keeps named blobs: files, or keys of a server; see [Dir] and [InRedis]. A blob is the
-// bits of a filter's generation: with the Secret it tells which keys are done, and without it
+// bits of a filter's generation: with the Secret it shows which keys are done, and without it
 // nothing. It only makes loading shorter. One that is missing, damaged or older is told to the
 // Logger, and the marks are read in its place. Methods may be called from several goroutines at
 // once, for names that differ.

@@ -39,8 +39,8 @@ func digested(o *dedup.Origin) dedup.Origin {
 	return d
 }
 
-// refuse deals with a key whose begin is not on record, or may not be. What is not known stays as
-// it is: the same claim sends the same begin again.
+// refuse deals with a key whose begin is not on record, or may not be. A key of which that is not
+// known stays as it is: the same claim sends the same begin again.
 func (c *claiming) refuse(it *item, why error) {
 	switch {
 	case errors.Is(why, errRemoteOwner):
@@ -73,7 +73,7 @@ func (c *claiming) unbegin(it *item) {
 	it.e.state = asking
 }
 
-// drop takes an entry out that nobody was told of.
+// drop takes an entry out that nobody heard of.
 func (c *claiming) drop(it *item) {
 	if it.e == nil || !it.listed {
 		return
@@ -325,7 +325,7 @@ func (c *claiming) meetRemote(it *item, ans *dedup.Answer, found *remoteState) {
 		*ans = remoteOwnerAnswer(c.s.opts.Lease)
 	default:
 		it.runs += found.runs
-		// as leave answers: nobody is in the way, and this was no attempt
+		// as leave answers: nobody is in the way, and this did not count as an attempt
 		if it.req.FirstOnly && found.runs > 0 {
 			it.back = dedup.StateReleased
 			*ans = dedup.Answer{Outcome: dedup.InFlight,
@@ -353,7 +353,7 @@ func (c *claiming) giveBack(todo []*item, answers []dedup.Answer, of []int) {
 		})
 	}
 	if len(changes) > 0 {
-		c.s.inner.Finish(c.ctx, changes) // what is not learnt lapses with its lease
+		c.s.inner.Finish(c.ctx, changes) // what is not learned lapses with its lease
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 )
 
 // TestAnOldCountEnds: of the keys that a partition has under an old count some belong to another
-// one by now. There nobody looks for their marks once the source is not shared any more, so who
-// still has the old count must not go on, be it idle or at work. What it had begun is recorded, and
-// is no suspect.
+// one by now. There nobody looks for their marks once the source is not shared any more, so an
+// owner with the old count must stop, be it idle or at work. The keys that it had begun are
+// recorded, and are not suspects.
 func TestAnOldCountEnds(t *testing.T) {
 	for name, work := range map[string]bool{"idle": false, "at work": true} {
 		t.Run(name, func(t *testing.T) {
@@ -57,8 +57,8 @@ func TestAnOldCountEnds(t *testing.T) {
 }
 
 // TestMisplacedBesideABirth: a partition that is born after all were told that records are
-// misplaced, and before the next time. Who has not heard of it does not tell it: it must be shared
-// long enough by itself.
+// misplaced, and before the next time. A process that has not heard of the partition does not tell
+// it: it must be shared long enough by itself.
 func TestMisplacedBesideABirth(t *testing.T) {
 	story(t, func(w *world) {
 		s, other := w.process(), w.process()

@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// What is wrong with a partition; test with errors.Is.
+// Errors of a partition; test with errors.Is.
 var (
 	// ErrLost: the partition is not ours any more, or its source has more partitions by now than it
 	// was acquired under: acquire it again, with the new Partition.Count. It is the cause with
@@ -64,7 +64,7 @@ type Ownership struct {
 
 	ctx     context.Context
 	end     context.CancelCauseFunc
-	working sync.WaitGroup // the loader, and what runs beside renewals
+	working sync.WaitGroup // the loader, and what runs next to renewals
 	settled chan struct{}  // closed when the loader has ended
 
 	valid  atomic.Pointer[instant] // until when we hold the partition
@@ -160,8 +160,8 @@ func (o *Ownership) noteReply(r *script.Reply) {
 	defer o.mu.Unlock()
 	o.sharedUntil = max(o.sharedUntil, r.SharedUntil)
 	o.forgets = max(o.forgets, r.Forgets)
-	// By the clock, too: what a filter is fed goes to a generation that it has, and head's may be
-	// an old one.
+	// By the clock, too: a filter is fed into a generation that it has, and head's may be an old
+	// one.
 	o.gen = max(o.gen, r.Gen, int64(r.Now/o.s.opts.slice()))
 	if r.Epoch == o.epoch && r.Answer != script.AnswerBehind {
 		o.seq = max(o.seq, r.Seq)
@@ -196,7 +196,7 @@ func (o *Ownership) openFeed() {
 // margin is by how much a lease is cut short on its owner's clock, as in package dedup.
 func margin(lease time.Duration) time.Duration { return lease/100 + 2*time.Millisecond }
 
-// lose ends the ownership: nothing of it is New any more, and its handlers are cancelled.
+// lose ends the ownership: nothing of it is New any more, and its handlers are canceled.
 func (o *Ownership) lose(why error) {
 	o.mu.Lock()
 	first := o.why == nil
@@ -219,8 +219,8 @@ func (o *Ownership) lose(why error) {
 	}
 }
 
-// beside runs f beside the partition's work, unless that is over: Release waits for it.
-func (o *Ownership) beside(f func()) {
+// alongside runs f next to the partition's work, unless that is over: Release waits for it.
+func (o *Ownership) alongside(f func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.why == nil {

@@ -76,7 +76,7 @@ func (c *claiming) known(o *Ownership) *part {
 
 // gate keeps the partition from being released before its begins are answered. It is false when it
 // was released or lost meanwhile, or is being released: it waits for nobody. Two batches that hold
-// a gate each, and wait for the other's behind a release of it, would wait for ever.
+// a gate each, and wait for the other's behind a release of it, would wait forever.
 func (p *part) gate() bool {
 	if p.gated {
 		return true

@@ -30,8 +30,9 @@ func (w *world) inTheWay(s *Store, n int) (give func()) {
 	}
 }
 
-// TestARefusedPromotionIsNoCleanRelease: the inner store has the key in flight for another attempt,
-// for a moment. What still runs here stays on record: the next owner must know that it was begun.
+// TestARefusedPromotionIsNoCleanRelease: the inner store has the key in flight for another
+// attempt, for a moment. A key that still runs here stays on record: the next owner must know that
+// it was begun.
 func TestARefusedPromotionIsNoCleanRelease(t *testing.T) {
 	story(t, func(w *world) {
 		s, next := w.process(), w.process()
@@ -109,8 +110,8 @@ func (h *firstLost) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 // TestEachTouchIsToldOfItsOwnTurn: above 4096 they take several batch writes, each of which is
-// answered for itself. Who believed another's answer would ask the inner store for a key without a
-// touch, which a later owner takes for new.
+// answered for itself. A touch that believed another's answer would ask the inner store for a key
+// without a touch, which a later owner takes for new.
 func TestEachTouchIsToldOfItsOwnTurn(t *testing.T) {
 	story(t, func(w *world) {
 		s := w.process()

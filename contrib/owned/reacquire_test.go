@@ -126,8 +126,8 @@ func TestALostReplyOfAnAcquire(t *testing.T) {
 }
 
 // TestALostReplyBehindAnotherOwner: the answer to an acquire was lost, and somebody else had the
-// partition between the lapse and that. What he has begun and marked is not known here: the owner
-// begins anew.
+// partition between the lapse and that. The keys that this other owner has begun and marked are
+// not known here: the owner begins anew.
 func TestALostReplyBehindAnotherOwner(t *testing.T) {
 	story(t, func(w *world) {
 		h := w.wired()

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// What is wrong with a prefix; test with errors.Is.
+// Errors of a prefix; test with errors.Is.
 var (
 	// ErrNotInitialized: the prefix has no map record. Either this is the first start of a
 	// deployment, and [Init] was forgotten, or Redis has lost all it had. Nobody but the operator
@@ -31,17 +31,17 @@ type registry struct {
 	prefix   string
 	key      string
 	settings mapSettings
-	batch    int32 // partitions that are told of a change in one pipeline
+	batch    int32 // partitions that hear of a change in one pipeline
 
 	log   *slog.Logger
 	state func(dedup.Event) // Observer.FilterState, may be nil
 
 	mu    sync.Mutex
 	known map[string]mapSource // as the record had it last, when it was steady
-	told  map[string]uint64    // the version of each source that the operator was told of
+	told  map[string]uint64    // the version of each source that the operator heard of
 
 	sharing chan struct{}        // has room for the one who says that records are misplaced
-	shared  map[string]extension // by source; his who is in sharing
+	shared  map[string]extension // by source; of the call that is in sharing
 }
 
 // newRegistry is for options that are complete, and have their Secret.
@@ -107,7 +107,7 @@ func (r *registry) swap(ctx context.Context, text string, next *mapRecord) (bool
 	return swapped, nil
 }
 
-// see takes in the line of a source: it keeps one that is steady, and tells of a change that
+// see takes in the line of a source: it keeps one that is steady, and reports a change that
 // somebody else has begun.
 func (r *registry) see(source string, s mapSource) {
 	r.mu.Lock()
@@ -121,7 +121,7 @@ func (r *registry) see(source string, s mapSource) {
 	}
 }
 
-// firstTo reports whether nobody here has told of this version of the map, and leaves it to the
+// firstTo reports whether nobody here has reported this version of the map, and leaves it to the
 // caller.
 func (r *registry) firstTo(source string, version uint64) bool {
 	r.mu.Lock()

@@ -69,7 +69,7 @@ func (o *Ownership) noteMap(version uint64) {
 	if version <= was || o.released.Load() {
 		return
 	}
-	o.beside(func() { // not here: whoever hears it may hold the gate
+	o.alongside(func() { // not here: whoever hears it may hold the gate
 		if !o.stop() {
 			return
 		}
@@ -93,7 +93,7 @@ func (o *Ownership) promoteAll(ctx context.Context) error {
 		sh.mu.Lock()
 		switch {
 		case e.state != begun:
-		case e.batch.fence.Load() == 0: // nobody was told of it
+		case e.batch.fence.Load() == 0: // nobody heard of it
 			e.settle()
 			sh.drop(e)
 		default:

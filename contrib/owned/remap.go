@@ -12,15 +12,16 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// refuseMapping is [ErrMapping] while somebody holds a partition of a source whose mapping is to be
-// another one. Two processes that differ would else change it back and forth, and the source would
-// be shared for ever. It takes nobody's place: who acquires right after it was asked learns of the
-// change, and has to be refused in its batch write. One round trip for each 256 partitions.
+// refuseMapping is [ErrMapping] while somebody holds a partition of a source whose mapping is to
+// be another one. Two processes that differ would else change it back and forth, and the source
+// would be shared forever. It takes nobody's place: an owner that acquires right after it was
+// asked learns of the change, and has to be refused in its batch write. One round trip for each
+// 256 partitions.
 func (r *registry) refuseMapping(ctx context.Context, p *Partition, was mapSource) error {
 	for from := int32(0); from < was.count; from += r.batch {
 		number, err := r.holds(ctx, p.Source, from, min(from+r.batch, was.count))
 		if err != nil {
-			return fmt.Errorf("owned: who holds partitions of %q: %w", p.Source, err)
+			return fmt.Errorf("owned: finding the holders of partitions of %q: %w", p.Source, err)
 		}
 		if number >= 0 {
 			return fmt.Errorf("%w: %q has %q, Partition.Mapping is %q, and partition %d is held",
@@ -70,8 +71,8 @@ func (r *registry) logRemap(source string, was, next mapSource) {
 	}
 }
 
-// logShared is tellRemap of a process that starts while the source is shared: what was before it
-// does not know.
+// logShared is logRemap of a process that starts while the source is shared: it does not know what
+// was before.
 func (o *Ownership) logShared() {
 	self := o.self()
 	if !o.isShared() || !o.s.registry.firstTo(o.part.Source, self.MapVersion) {

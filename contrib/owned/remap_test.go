@@ -17,7 +17,7 @@ import (
 )
 
 // TestTwoMappings: of two processes that map keys otherwise the second is refused, as long as
-// anything is held, and the first goes on as if nobody had come. Each would else take the mapping
+// anything is held, and the first continues as if nobody had come. Each would else take the mapping
 // back from the other.
 func TestTwoMappings(t *testing.T) {
 	story(t, func(w *world) {
@@ -57,7 +57,7 @@ func TestTwoMappings(t *testing.T) {
 }
 
 // TestAChangeIsLoud: from a change of the count on every key is claimed at the inner store, for
-// more than a Window. Who operates it is told why, at once, and once.
+// more than a Window. The operator hears why, at once, and once.
 func TestAChangeIsLoud(t *testing.T) {
 	story(t, func(w *world) {
 		var mu sync.Mutex
@@ -119,9 +119,9 @@ func (h *logLines) lines(with ...string) (lines []string) {
 	return lines
 }
 
-// TestEveryMemberTellsOfAChange: who begins a change is one of many, and the operator may look at
-// the log of another. A member that was there tells what has changed, one that starts meanwhile
-// that the source is shared, each once.
+// TestEveryMemberTellsOfAChange: the member that begins a change is one of many, and the operator
+// may look at the log of another. A member that was there reports what has changed, one that starts
+// meanwhile that the source is shared, each once.
 func TestEveryMemberTellsOfAChange(t *testing.T) {
 	story(t, func(w *world) {
 		member := func() (*Store, *logLines) {

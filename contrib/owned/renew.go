@@ -125,9 +125,9 @@ func (s *Store) renew(all []*Ownership) {
 	s.roundTrip(ctx, turns, nil)
 	for i, t := range turns {
 		if t.reply.Err == nil && t.reply.Answer == script.AnswerLapsed {
-			_ = all[i].reacquire(ctx) // what was not learnt is tried again
+			_ = all[i].reacquire(ctx) // what was not learned is tried again
 		}
-		_ = all[i].recall(ctx) // likewise
+		_ = all[i].recall(ctx) // as above
 		all[i].renewing.Store(false)
 	}
 }
@@ -138,7 +138,7 @@ func (o *Ownership) report(now time.Duration) {
 		return
 	}
 	o.reported = now
-	o.beside(func() {
+	o.alongside(func() {
 		st, reason := o.filter.Stats(), ""
 		switch {
 		case !o.loaded.Load():
@@ -150,7 +150,7 @@ func (o *Ownership) report(now time.Duration) {
 	})
 }
 
-// tend folds sets and saves snapshots beside the work of the partition.
+// tend folds sets and saves snapshots next to the work of the partition.
 func (o *Ownership) tend(now time.Duration) {
 	if !o.loaded.Load() || o.released.Load() ||
 		!o.foldable() && now-o.tended < min(tendEvery, o.s.opts.slice()/4) {
@@ -160,7 +160,7 @@ func (o *Ownership) tend(now time.Duration) {
 		return
 	}
 	o.tended = now
-	o.beside(func() {
+	o.alongside(func() {
 		defer o.tending.Store(false)
 		err := errors.Join(o.fold(o.ctx), o.save(o.ctx))
 		if err != nil && o.ctx.Err() == nil {

@@ -133,8 +133,8 @@ func (r reader) buckets(ctx context.Context, keys []string, yield func([]int64) 
 	return nil
 }
 
-// scan reads a set piece by piece. SSCAN may tell of a member twice while the set grows, and does
-// tell of each that is there all the time.
+// scan reads a set piece by piece. SSCAN may name a member twice while the set grows, and does
+// name each that is there all the time.
 func (r reader) scan(ctx context.Context, key string) ([]int64, error) {
 	type page struct {
 		keys   []string

@@ -131,7 +131,7 @@ func (f *foreign) some(ctx context.Context, spots []partitionRecord, members []i
 	return errors.New("owned: a partition changes all the time that it is asked")
 }
 
-// call looks in all sets that head tells of. The buckets of a generation are looked in also where
+// call looks in all sets that head names. The buckets of a generation are looked in also where
 // head knows of no fold: one may come between.
 func (f *foreign) call(n *names, head *script.State,
 	members []int64) (script.Call, error) {
@@ -159,8 +159,8 @@ func (f *foreign) call(n *names, head *script.State,
 	return script.NewAsk(script.Keys{Head: n.head, Own: n.own, Run: n.run}, &q), nil
 }
 
-// take adds what one partition has answered. What is begun there without an owner who lives is an
-// attempt of which nobody knows how it ended.
+// take adds what one partition has answered. A key that is begun there without an owner who lives
+// is an attempt of which nobody knows how it ended.
 func (f *foreign) take(reply *script.Reply, found []remoteState) error {
 	switch {
 	case reply.Err != nil:

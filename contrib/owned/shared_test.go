@@ -76,7 +76,7 @@ func TestElsewhere(t *testing.T) {
 			Partition{Source: "g/t", Number: 1, Count: 3})
 		again.beginOf(t, ids[2], ids[3])
 		noErr(t, b.Client.Del(t.Context(), again.names.own).Err())
-		all[0].mark(t, ids[4:]) // his own, which is no answer
+		all[0].mark(t, ids[4:]) // its own, which does not count as an answer
 		found, err := all[0].askOthers(t.Context(), membersOf(all[0], ids))
 		noErr(t, err)
 		want := []remoteState{{done: true}, {live: true}, {runs: 2}, {runs: 1}, {}}
@@ -143,7 +143,7 @@ func TestElsewhereCountGrows(t *testing.T) {
 	assert.True(t, found[0].done, "a partition that is new was not asked")
 }
 
-// TestElsewhereLostRemap: a server that has lost what it was told of the mapping is told again, and
+// TestElsewhereLostRemap: a server that has lost what it heard of the mapping is told again, and
 // shared.
 func TestElsewhereLostRemap(t *testing.T) {
 	_, client := redistest.Mini(t)
@@ -303,7 +303,7 @@ func (s *Store) mustMap(t testing.TB, count int32) {
 	noErr(t, err)
 }
 
-// TestMisplacedWaits for who is at it, until its context ends.
+// TestMisplacedWaits for the call that is under way, until its context ends.
 func TestMisplacedWaits(t *testing.T) {
 	_, client := redistest.Mini(t)
 	o := takeLoaded(t, plainStore(t, client, fewBuckets("wait")), somePartition)

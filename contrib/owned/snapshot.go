@@ -97,9 +97,10 @@ func (o *Ownership) overGenerations() (gens []int64) {
 	return gens
 }
 
-// saveGeneration writes one. That it is closed, and so proves anything to who loads it, is decided
-// when Save begins: by then the partition must be ours. What it goes through is the newest sequence
-// heard: a server that has lost batch writes by then has a lower one, and the snapshot is refused.
+// saveGeneration writes one. Whether it is closed, and so proves anything to a process that loads
+// it, is decided when Save begins: by then the partition must be ours. It covers everything up to
+// the newest sequence number heard: a server that has lost batch writes by then has a lower one,
+// and the snapshot is refused.
 func (o *Ownership) saveGeneration(ctx context.Context, gen int64) error {
 	if o.left() <= 0 {
 		return errors.New("the partition's lease is over")

@@ -31,7 +31,7 @@ func Dir(path string) Snapshots { return dir(path) }
 
 type dir string
 
-// path escapes everything that could leave the directory or be no file name.
+// path escapes everything that could leave the directory or make a bad file name.
 func (d dir) path(name string) string {
 	return filepath.Join(string(d), url.QueryEscape(name)+snapshotSuffix)
 }
@@ -87,8 +87,8 @@ func (d dir) sync() error {
 }
 
 // prune removes what nobody asks for any more: snapshots whose time, which is that of their last
-// change, has come, and what a process that died has left half-written. What cannot be removed
-// stays.
+// change, has come, and what a process that died has left half-written. A file that cannot be
+// removed stays.
 func (d dir) prune(now time.Time) {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {

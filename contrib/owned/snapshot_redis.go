@@ -25,10 +25,10 @@ const (
 )
 
 // InRedis keeps snapshots in Redis, in pieces of 256 KiB under keys that begin with the name of
-// their partition and are in its slot: next to the sets, of which they take a fifth of the memory,
-// or on another server. All of them have an end. A snapshot is at most 1 GiB.
+// their partition and are in its slot. They are next to the sets, of which they take a fifth of the
+// memory, or on another server. All of them have an end. A snapshot is at most 1 GiB.
 //
-// The pieces have names that nobody else has, and a key that names them is written last: who reads
+// The pieces have names that nobody else has, and a key that names them is written last: a reader
 // meanwhile finds the snapshot from before, or a piece missing.
 func InRedis(client redis.UniversalClient) Snapshots { return inRedis{client} }
 

@@ -34,12 +34,12 @@ type Stats struct {
 	// InFlight keys have begun without a claim of the inner store and have not ended; Suspects are
 	// known to have begun, by an owner from before for the most part, and not known to have ended.
 	InFlight, Suspects int
-	// Loaded tells that every mark is in the filter: before, nothing is New.
+	// Loaded reports that every mark is in the filter: before, nothing is New.
 	Loaded bool
 	// Members of the partition's sets that are in the filter by now, of so many that Redis counts:
 	// how far the loading is.
 	Members, OfMembers int64
-	// Shared tells that every key is claimed at the inner store: see the package comment.
+	// Shared reports that every key is claimed at the inner store: see the package comment.
 	Shared bool
 	// Epoch of the partition.
 	Epoch uint64

@@ -169,7 +169,7 @@ func (s *Store) hold(o *Ownership) error {
 		return ErrClosed
 	}
 	s.held[at] = o
-	o.beside(func() {
+	o.alongside(func() {
 		defer close(o.settled)
 		o.keepLoading()
 	})
@@ -189,9 +189,10 @@ func (s *Store) nudge() {
 	}
 }
 
-// Close releases every partition that is held, and waits for what goes on beside, and, until ctx
-// ends, for the observer to hear the rest: a hook that calls it waits for itself. It is idempotent;
-// what it could not release lapses. Requests are answered as for partitions that were lost.
+// Close releases every partition that is held, and waits for the goroutines that it began, and,
+// until ctx ends, for the observer to hear the rest: a hook that calls it waits for itself. It is
+// idempotent; a partition that it could not release lapses. Requests are answered as for
+// partitions that were lost.
 func (s *Store) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

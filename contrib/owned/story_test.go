@@ -19,7 +19,7 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// What the stories use: a partition, and the times of a small deployment.
+// The stories use a partition, and the times of a small deployment.
 var only = Partition{Source: "group/topic", Number: 0, Count: 1, Generation: 1}
 
 const (
@@ -275,7 +275,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	})
 }
 
-// TestInFlightIsBounded: what is above the bound is claimed at the inner store, and is no suspect.
+// TestInFlightIsBounded: a key above the bound is claimed at the inner store, and is not a suspect.
 func TestInFlightIsBounded(t *testing.T) {
 	story(t, func(w *world) {
 		t := w.T

@@ -78,7 +78,7 @@ func (o *Ownership) acquit() {
 }
 
 // recall reads again what was begun by owners from before, when something was forgotten since: a
-// key that another process has forgotten is no suspect any more.
+// key that another process has forgotten is not a suspect any more.
 func (o *Ownership) recall(ctx context.Context) error {
 	o.mu.Lock()
 	forgets, recalled := o.forgets, o.recalled

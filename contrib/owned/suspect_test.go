@@ -20,7 +20,7 @@ func (w *world) begins(when string, o *Ownership, fields int64, suspects int) {
 
 // TestSuspectsGoAfterTheHold: an attempt that died is forgotten a Hold after it began, also where
 // the owner lives for longer, and leaves the record: another partition of a shared source would
-// find it begun for ever.
+// find it begun forever.
 func TestSuspectsGoAfterTheHold(t *testing.T) {
 	story(t, func(w *world) {
 		dead := w.process()
@@ -77,8 +77,8 @@ func requestIn(number int32, n int) dedup.ClaimRequest {
 	return r
 }
 
-// TestFirstOnlyMeetsASuspectOfAnotherPartition: who claims ahead of time leaves a key alone that
-// died elsewhere, and counts no attempt: it may be what kills its process, and is run on its own.
+// TestFirstOnlyMeetsASuspectOfAnotherPartition: a claim ahead of time leaves a key alone that
+// died elsewhere, and counts no attempt: the key may kill its process, and is run on its own.
 func TestFirstOnlyMeetsASuspectOfAnotherPartition(t *testing.T) {
 	story(t, func(w *world) {
 		dead, s := w.process(), w.process()

@@ -11,7 +11,8 @@ import (
 
 const (
 	shards = 16
-	// lingering bounds the ended entries of a shard that are kept for who sends their end again.
+	// lingering bounds the ended entries of a shard that are kept for a caller that sends their
+	// end again.
 	lingering = 64
 	// minHeads is how many chains a shard begins with: a power of two.
 	minHeads = 64
@@ -21,10 +22,10 @@ const (
 type state uint8
 
 const (
-	asking  state = iota // it was made before the filter was asked, and nobody was told of it yet
+	asking  state = iota // it was made before the filter was asked, and nobody heard of it yet
 	begun                // the filter had proven it new; granted when its batch has a fence
 	claimed              // the inner store has the claim
-	ended                // as its end says; kept for a while for who sends it again
+	ended                // as its end says; kept for a while for a caller that sends it again
 	gone                 // not in the table any more
 )
 
@@ -83,7 +84,7 @@ type shard struct {
 	n     int
 	ended [lingering]*entry // a ring
 	at    int
-	_     [64]byte // no cache line with the neighbour's mutex
+	_     [64]byte // no cache line with the neighbor's mutex
 }
 
 func newTable() *table {
@@ -113,7 +114,7 @@ func (s *shard) find(hash uint64, id *dedup.ID) *entry {
 	return nil
 }
 
-// live is find for who asks at now: an entry whose hold is over is dropped, as everywhere.
+// live is find at the time now: an entry whose hold is over is dropped, as everywhere.
 func (s *shard) live(hash uint64, id *dedup.ID, now time.Duration) *entry {
 	e := s.find(hash, id)
 	if e != nil && e.expired(now) {
@@ -123,7 +124,8 @@ func (s *shard) live(hash uint64, id *dedup.ID, now time.Duration) *entry {
 	return e
 }
 
-// expired reports whether the attempts of the key are forgotten. What others are at work on is not.
+// expired reports whether the attempts of the key are forgotten. Those of a key that others are at
+// work on are not.
 func (e *entry) expired(now time.Duration) bool {
 	switch {
 	case e.state == begun, e.state == ended && e.end == unused:

@@ -7,7 +7,7 @@ import (
 	"github.com/onceward/onceward/bloom"
 )
 
-// lossy is a partition's filter for as long as the partition is held. The Store goes on knowing
+// lossy is a partition's filter for as long as the partition is held. The Store still knows
 // partitions that were, and entries of the table point at them; the filter, which is all their
 // memory, is let go of. Without it nothing is known.
 type lossy struct{ atomic.Pointer[bloom.Filter] }

@@ -15,7 +15,8 @@ import (
 )
 
 // TestWhatIsOverIsLetGoOf: a filter has megabytes, and a member of a group that is rebalanced for
-// weeks has held every partition. What was held is still elsewhere, and no mistake of the caller's.
+// weeks has held every partition. A partition that was held is still held elsewhere, and asking
+// for it is not the caller's mistake.
 func TestWhatIsOverIsLetGoOf(t *testing.T) {
 	for name, end := range map[string]func(w *world, o *Ownership){
 		"released": func(w *world, o *Ownership) { must(w, o.Release(w.Context())) },

@@ -8,15 +8,15 @@ import (
 type Ask struct {
 	// Epoch of head: the owner's, or as it was read.
 	Epoch uint64
-	// Foreign is for who does not hold the partition: it also looks in run, and needs Gen
+	// Foreign is for a caller that does not hold the partition: it also looks in run, and needs Gen
 	// and Newest as they were read in head: the newest fresh set of generation Gen, or 0.
 	Foreign bool
 	Gen     int64
 	Newest  uint64
 	IDs     []int64
 	// Fresh sets are looked in for all ids, a bucket for those that may be in it, after all
-	// of them. Those in which most will be found stand first: who is found is not looked for
-	// again.
+	// of them. Those in which most will be found stand first: an id that is found is not
+	// looked for again.
 	Fresh   []string
 	Buckets []Bucket
 	// FoldedTo tells, of an owner's ask, to where each generation was folded when the sets were
@@ -38,11 +38,11 @@ type FoldedTo struct {
 
 // NewAsk looks for ids in the sets that are named. It writes nothing.
 //
-// A foreign ask is one script. That of an owner looks in the fresh sets by script, and reads
-// the buckets by plain commands behind it, to search them here: Lua hashes all of a string
+// A foreign ask is one script. That of an owner looks in the fresh sets by script. It reads
+// the buckets by plain commands behind the script, to search them here: Lua hashes all of a string
 // that it is given, which costs more than the claim that the ask is to save.
 //
-// An id that was marked in one of the generations named is found all the same, whatever
+// An id that was marked in one of the generations named is found anyway, whatever
 // comes in between. Members move one way only: a fold adds them to their buckets, and then
 // removes the set. Say that the script finds the epoch to be the owner's.
 //
@@ -51,13 +51,13 @@ type FoldedTo struct {
 //     named, and a bucket is read after that, be it before the script or after it. Whether
 //     go-redis, a Cluster or a missing script has changed the order does not matter.
 //   - It does find one (Moved): what left the fresh sets before the script is in its bucket
-//     since before the script. So what was read beside it is read once more after its answer.
+//     since before the script. So the buckets read with it are read once more after its answer.
 //     A generation of which no buckets were named has to be asked for again by the owner.
-//   - Another owner comes after the script: he moves members to buckets, which are then read
-//     with more in them, and what he marks is marked after the ask. Who comes before the
-//     script has raised the epoch: it answers AnswerStale.
-//   - A forget, or the end of a generation, removes an id from all sets at once. Who is not
-//     found for that reason is not there.
+//   - Another owner comes after the script: it moves members to buckets, which are then read
+//     with more in them, and what it marks is marked after the ask. An owner that comes before
+//     the script has raised the epoch: it answers AnswerStale.
+//   - A forget, or the end of a generation, removes an id from all sets at once. An id that is
+//     not found for that reason is not there.
 //
 // The first buckets are read in the pipeline of the scripts, each 512 further ones in another;
 // bucket.go has the bound of the memory.

@@ -17,7 +17,7 @@ import (
 	"github.com/onceward/onceward/internal/servertest"
 )
 
-// What a batch write does, of all that the one of TestBatch is to do.
+// The effects of a batch write, of all that the one of TestBatch is to have.
 const (
 	doesMarks = 1 << iota
 	doesTouches

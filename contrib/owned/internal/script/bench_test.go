@@ -22,7 +22,7 @@ const (
 	ownSet   = 16 << 10
 )
 
-// Benchmark tells what a key costs a Redis of its own: exec-ns is the time of the
+// Benchmark reports what a key costs a Redis of its own: exec-ns is the time of the
 // commands (INFO commandstats), cpu-ns all of its CPU, with what the protocol takes.
 func Benchmark(b *testing.B) {
 	client := redistest.Client(b,

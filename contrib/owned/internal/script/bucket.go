@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What one pipeline reads of buckets: bucketsAtOnce times bucketStart at most, which is 4 MiB,
+// Of buckets one pipeline reads bucketsAtOnce times bucketStart at most, which is 4 MiB,
 // however many keys are asked for. Buckets are planned to have an eighth of bucketStart. Of one
 // that has more the start is read, and then all of it, unless that was enough: in pieces it could
 // lose a member, for a forget moves up those behind. So one bucket above bytesAtOnce is the only
@@ -51,7 +51,7 @@ func read(ctx context.Context, some []look, size int) []redis.Cmder {
 	}
 	cmds := make([]redis.Cmder, len(some))
 	for i := range some {
-		// GET says of what is not there that it failed, and MGET of what is no bucket that it is
+		// GET says of what is not there that it failed, and MGET says of another type that it is
 		// not there.
 		cmds[i] = redis.NewStringCmd(ctx, "getrange", some[i].bucket.Key, 0, end)
 		some[i].cmd = cmds[i]
@@ -59,8 +59,8 @@ func read(ctx context.Context, some []look, size int) []redis.Cmder {
 	return cmds
 }
 
-// readBuckets finishes the asks of owners whose scripts have answered. The first of all, beside,
-// were read in the pipeline of the scripts; where members have moved that is not heeded.
+// readBuckets finishes the asks of owners whose scripts have answered. The first of all were
+// read in the pipeline of the scripts; where members have moved, they are read again.
 func (r *Runner) readBuckets(ctx context.Context, all []look, beside int) {
 	first, rest := all[:beside], all[beside:]
 	moved := func(l look) bool { return l.reply.Moved }
@@ -72,8 +72,8 @@ func (r *Runner) readBuckets(ctx context.Context, all []look, beside int) {
 	r.readFrom(ctx, rest, bucketStart)
 }
 
-// readFrom reads buckets up to a size, bytesAtOnce in one pipeline, and goes on with those that are
-// larger. Who was found meanwhile is not looked for.
+// readFrom reads buckets up to a size, bytesAtOnce in one pipeline, and reads on in those that are
+// larger. It does not look for ids that were found meanwhile.
 func (r *Runner) readFrom(ctx context.Context, all []look, size int) {
 	atOnce := max(1, bytesAtOnce/size)
 	for len(all) > 0 {
@@ -103,7 +103,8 @@ func (l *look) wanted() bool {
 }
 
 // search looks in what was read of each for those that have no mark yet, and returns the buckets
-// that may have more: of which it was as much as was asked for. What was read is dropped.
+// that may have more: of which it was as much as was asked for. The bytes that were read are
+// dropped.
 func search(some []look, size int) (larger []look) {
 	for i := range some {
 		l := &some[i]
@@ -144,7 +145,7 @@ func bucketBlob(cmd redis.Cmder) (string, error) {
 	}
 }
 
-// searchBucket tells what a bucket has of an id: a mark, or else a touch.
+// searchBucket reports what a bucket has of an id: a mark, or else a touch.
 func searchBucket(blob string, id int64) (found IDState) {
 	for id := done(id); len(blob) >= 8; blob = blob[8:] {
 		member := int64(binary.BigEndian.Uint64([]byte(blob[:8]))) // 64 bits either way

@@ -14,13 +14,13 @@ import (
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 )
 
-// What one pipeline may bring, as the documentation says.
+// One pipeline may bring so much, as the documentation says.
 const (
 	mostBuckets = 512
 	mostBytes   = 4 << 20
 )
 
-// bounded counts the buckets that are read, and tells of a pipeline that brings too much.
+// bounded counts the buckets that are read, and reports a pipeline that brings too much.
 func bounded(t *testing.T, hook *pipelines, read map[string]int) {
 	hook.after = func(cmds []redis.Cmder) {
 		n, bytes := 0, 0

@@ -113,8 +113,8 @@ func (p *part) remap(m script.Remap) script.Reply {
 	return p.want(script.AnswerMapped, script.NewRemap(p.keys, m))
 }
 
-// TestAcquireDropsOldBegins prevents a run that grows for ever, and one that loses what
-// is not old, or belongs to an epoch that goes on.
+// TestAcquireDropsOldBegins prevents a run that grows forever, and one that loses what
+// is not old, or belongs to an epoch that continues.
 func TestAcquireDropsOldBegins(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
@@ -139,9 +139,9 @@ func TestAcquireDropsOldBegins(t *testing.T) {
 	})
 }
 
-// TestAcquireGoesOn: who says that the epoch before is his is the same owner still. What he
-// began in it is alive, and is not dropped however old it is; when he is gone, or another came
-// between, it is not.
+// TestAcquireGoesOn: a caller that names the epoch before as its own is still the same owner. A
+// batch that it began in that epoch is alive, and is not dropped however old it is. When the owner
+// is gone, or another came between, the batch is not alive.
 func TestAcquireGoesOn(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")

@@ -13,11 +13,11 @@ import (
 // headVersion is the version of head that the scripts know.
 const headVersion = "1"
 
-// State is what head holds, for who reads it with HGETALL.
+// State is what head holds, for a caller that reads it with HGETALL.
 type State struct {
 	Epoch, MapVersion, Seq, Fence, Forgets uint64
-	// Since is the first epoch of the ownership that Epoch belongs to: what was begun in those from
-	// it on is alive as long as the partition is held.
+	// Since is the first epoch of the ownership that Epoch belongs to: a batch that was begun in
+	// one from it on is alive as long as the partition is held.
 	Since uint64
 	// Generation of the consumer group whose member owns or owned the partition.
 	Generation int32

@@ -9,8 +9,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Reply is what a script of owned partitions returned, or why that is not known. What a
-// script does not tell is zero; without a head, all but Answer and Now.
+// Reply is what a script of owned partitions returned, or why that is not known. A field
+// that a script does not answer is zero; without a head, all but Answer and Now.
 type Reply struct {
 	Answer string
 	// Now is the server's clock, as the time since 1970.
@@ -26,7 +26,7 @@ type Reply struct {
 	// Epoch the partition has, and Before it was acquired.
 	Epoch, Before uint64
 	// Seq grows by one with each acquire, batch write and release; a write that finds it lower
-	// than its owner has heard tells that the server has lost some.
+	// than its owner has heard shows that the server has lost some.
 	Seq uint64
 	// Fence grows with each batch write, and is never that of another one.
 	Fence uint64

@@ -207,9 +207,9 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// TestForgetTakesBeginsOfTheDead: nobody has begun a key that was forgotten, but who lives; else
-// it would be a suspect for each owner to come. The ids beside it stay, and the time of their
-// begin.
+// TestForgetTakesBeginsOfTheDead: of a key that was forgotten only a begin of an owner who lives
+// stays; else it would be a suspect for each owner to come. The ids next to it stay, and the time
+// of their begin.
 func TestForgetTakesBeginsOfTheDead(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
 		p := held(t, b, "p")
@@ -233,7 +233,7 @@ func TestForgetTakesBeginsOfTheDead(t *testing.T) {
 	})
 }
 
-// wantForgotten forgets twice. The second time, a begin of who is there is found open.
+// wantForgotten forgets twice. The second time, a begin of the owner that is there is found open.
 func (p *part) wantForgotten(f *script.Forget, found, raises, begun bool) {
 	p.t.Helper()
 	before, asked := p.head(), p.self.Epoch
@@ -262,7 +262,7 @@ func (p *part) wantForgotten(f *script.Forget, found, raises, begun bool) {
 	assert.Contains(p.t, got, int64(7))
 }
 
-// TestSetsEnd prevents a set that stays for ever: one that a forget has emptied loses
+// TestSetsEnd prevents a set that stays forever: one that a forget has emptied loses
 // its end, and gets it again with its next member.
 func TestSetsEnd(t *testing.T) {
 	each(t, func(t *testing.T, b redistest.Backend) {
@@ -313,7 +313,7 @@ func TestSetsEnd(t *testing.T) {
 	})
 }
 
-// TestGenerationsOver prevents a head that grows for ever, and one that drops counts of
+// TestGenerationsOver prevents a head that grows forever, and one that drops counts of
 // what is still there.
 func TestGenerationsOver(t *testing.T) {
 	frozen, client := redistest.Freeze(t)
@@ -345,7 +345,7 @@ func TestGenerationsOver(t *testing.T) {
 	}
 	assert.Zero(t, client.Exists(t.Context(), p.set("f", first, 2)).Val(),
 		"the first generation never ended")
-	// What comes late for it makes nothing anew.
+	// A call that comes late for it makes nothing anew.
 	late := &script.Fold{Fresh: p.set("f", first, 2), Gen: first, N: 2, Count: 0,
 		Last: true}
 	p.unchanged(func() {

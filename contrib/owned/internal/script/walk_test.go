@@ -18,7 +18,7 @@ import (
 
 // TestWalk has three owners and a stranger do what they like, in the belief of some time
 // ago, and send old calls again, and compares every answer and all that is stored with a
-// model. Beside the model it holds what has been promised: nothing marked is lost, counts
+// model. Next to the model it holds what has been promised: nothing marked is lost, counts
 // are exact, and what has begun is on record.
 func TestWalk(t *testing.T) {
 	for _, name := range redistest.Backends {
