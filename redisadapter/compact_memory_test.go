@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -92,7 +93,7 @@ func TestShardsOfBefore(t *testing.T) {
 		next := b
 		next.Prefix = opts.Prefix
 		forgetLayout(t, next)
-		moving, err := redisadapter.Moving(before, openWith(t, next, opts))
+		moving, err := layered.Moving(before, openWith(t, next, opts))
 		require.NoError(t, err)
 		again := request(0)
 		again.Token = dedup.Token{9}

@@ -178,7 +178,7 @@
 // gone, with all other data (FLUSHALL) or evicted, the next New writes its own settings;
 // processes that are running look at it no more. Delete it by hand only with all keys
 // of the prefix. To change a setting, move to another prefix (or another server) with
-// [Moving], by rolling deployments:
+// Moving of package dedup/layered, by rolling deployments:
 //
 //  1. all processes have old;
 //  2. all get Moving(old, next);

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrOtherLayout is an error of [New]: the prefix belongs to stores with other settings. The
-// text names what is set, what Options ask for, and the way out, [Moving].
+// text names what is set, what Options ask for, and the way out, layered.Moving.
 var ErrOtherLayout = errors.New("redisadapter: the keys have another layout")
 
 // The layout record is one key of a prefix without an expiry, written by the first New:
@@ -70,7 +70,7 @@ func (s *Store) agree(ctx context.Context) error {
 	}
 	if difference := settingsDiffer(earlier.Replace(stored), mine); difference != "" {
 		return fmt.Errorf("%w: of keys %q at %s, %s; open them with the settings they have, or choose another Options.Prefix and go "+
-			"there with Moving (\"Changing settings on live data\" in the package comment)",
+			"there with layered.Moving (\"Changing settings on live data\" in the package comment)",
 			ErrOtherLayout, s.opts.Prefix+":*", address(client), difference)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
+	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
 	"github.com/onceward/onceward/redisadapter"
@@ -19,7 +20,7 @@ import (
 
 func moving(t testing.TB, lead, follow dedup.Store) dedup.Store {
 	t.Helper()
-	m, err := redisadapter.Moving(lead, follow)
+	m, err := layered.Moving(lead, follow)
 	must(t, err)
 	return m
 }
@@ -49,10 +50,10 @@ func TestMovingRefuses(t *testing.T) {
 	store := open(t, b)
 	for field, pair := range map[string][2]dedup.Store{"Lead": {nil, store},
 		"Follow": {store, open(t, b)}} {
-		_, err := redisadapter.Moving(pair[0], pair[1])
+		_, err := layered.Moving(pair[0], pair[1])
 		wantInput(t, err, field)
 	}
-	_, err := redisadapter.Moving(store, nil)
+	_, err := layered.Moving(store, nil)
 	wantInput(t, err, "Follow")
 }
 

@@ -61,6 +61,13 @@ func (s *Store) Limits() dedup.Limits {
 // Shards is the number of shards that the options ask for, in the layout Compact; 0 in Full.
 func (s *Store) Shards() int { return s.opts.Shards() }
 
+// SharesKeys reports whether other is a Store with the same client and prefix: package layered
+// refuses to move keys from such a store to itself.
+func (s *Store) SharesKeys(other dedup.Store) bool {
+	o, ok := other.(*Store)
+	return ok && s.clock.client == o.clock.client && s.opts.Prefix == o.opts.Prefix
+}
+
 // Claim implements [dedup.Store].
 func (s *Store) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	_, claimed := s.FinishClaim(ctx, nil, reqs)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/dedup/layered"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
 )
@@ -36,12 +37,12 @@ func TestWindowOfTheStoreCounts(t *testing.T) {
 			}
 			_, err = dedup.New(store, cfg)
 			wantWindow(t, err, one)
-			moving, err := redisadapter.Moving(store, dedup.Memory(10))
+			moving, err := layered.Moving(store, dedup.Memory(10))
 			require.NoError(t, err)
 			_, err = dedup.New(moving, cfg)
 			wantWindow(t, err, one)
 
-			moving, err = redisadapter.Moving(dedup.Memory(10), hidden{store})
+			moving, err = layered.Moving(dedup.Memory(10), hidden{store})
 			require.NoError(t, err)
 			for name, tested := range map[string]dedup.Store{"hidden": hidden{store},
 				"moving": moving} {
@@ -130,8 +131,8 @@ func TestMovingRefusesTwoWindows(t *testing.T) {
 		require.NoError(t, err)
 		return store
 	}
-	_, err := redisadapter.Moving(open("a", time.Hour), open("b", 2*time.Hour))
+	_, err := layered.Moving(open("a", time.Hour), open("b", 2*time.Hour))
 	wantInput(t, err, "Follow")
-	_, err = redisadapter.Moving(open("c", time.Hour), open("d", time.Hour))
+	_, err = layered.Moving(open("c", time.Hour), open("d", time.Hour))
 	require.NoError(t, err)
 }

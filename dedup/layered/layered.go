@@ -68,18 +68,15 @@ func New(hot, cold dedup.Store, cfg Config) (dedup.Store, error) {
 	if cfg.Filter != nil {
 		l.stage = newFilterStage(hot, &cfg)
 	}
-	a, ok1 := hot.(dedup.ForgetCounter)
-	b, ok2 := cold.(dedup.ForgetCounter)
-	if ok1 && ok2 {
-		return &forgetting{l, a, b}, nil
-	}
-	return l, nil
+	return withForgets(l, hot, cold), nil
+}
+
+// bad is the error of an argument.
+func bad(field, format string, args ...any) error {
+	return &dedup.InputError{Field: field, Reason: fmt.Sprintf(format, args...)}
 }
 
 func (c *Config) check(hot, cold dedup.Store) error {
-	bad := func(field, format string, args ...any) error {
-		return &dedup.InputError{Field: field, Reason: fmt.Sprintf(format, args...)}
-	}
 	limits := dedup.LimitsOf
 	switch {
 	case isNil(hot):
@@ -137,33 +134,60 @@ type layers struct {
 	stage          *filterStage  // nil: cold is always asked
 }
 
-// forgetting is two layers of which both count what is forgotten, for caches.
+// withForgets returns a store made of two, which counts what is forgotten, for caches, if both do.
+func withForgets(store limited, a, b dedup.Store) dedup.Store {
+	counts, ok1 := a.(dedup.ForgetCounter)
+	too, ok2 := b.(dedup.ForgetCounter)
+	if ok1 && ok2 {
+		return &forgetting{store, counts, too}
+	}
+	return store
+}
+
+// limited is a store with limits.
+type limited interface {
+	dedup.Store
+	dedup.Limiter
+}
+
+// forgetting is a store made of two that both count what is forgotten.
 type forgetting struct {
-	*layers
-	hot, cold dedup.ForgetCounter
+	limited
+	a, b dedup.ForgetCounter
+}
+
+// Forgets is another number when that of either store is.
+func (f *forgetting) Forgets(ctx context.Context) (uint64, error) {
+	a, err := f.a.Forgets(ctx)
+	if err != nil {
+		return 0, err
+	}
+	b, err := f.b.Forgets(ctx)
+	return a*0x9e3779b97f4a7c15 ^ bits.RotateLeft64(b, 31), err
+}
+
+// limitsOfBoth are what one of two stores does not allow.
+func limitsOfBoth(a, b dedup.Store) dedup.Limits {
+	limits, other := dedup.LimitsOf(a), dedup.LimitsOf(b)
+	limits.Window = max(limits.Window, other.Window)
+	if limits.MaxHold == 0 || other.MaxHold != 0 && other.MaxHold < limits.MaxHold {
+		limits.MaxHold = other.MaxHold
+	}
+	if limits.MaxLease == 0 || other.MaxLease != 0 && other.MaxLease < limits.MaxLease {
+		limits.MaxLease = other.MaxLease
+	}
+	limits.MinHold = max(limits.MinHold, other.MinHold)
+	limits.NoResults = limits.NoResults || other.NoResults
+	limits.NoFailures = limits.NoFailures || other.NoFailures
+	return limits
 }
 
 // Limits are those of both, and that hot has to remember all that is written to it for the hot
 // window. It has no window of its own.
 func (l *layers) Limits() dedup.Limits {
-	limits, hot := dedup.LimitsOf(l.cold), dedup.LimitsOf(l.hot)
+	limits := limitsOfBoth(l.cold, l.hot)
 	limits.MinHold, limits.MaxLease = l.warmFor, l.lease
-	if limits.MaxHold == 0 || hot.MaxHold != 0 && hot.MaxHold < limits.MaxHold {
-		limits.MaxHold = hot.MaxHold
-	}
-	limits.NoResults = limits.NoResults || hot.NoResults
-	limits.NoFailures = limits.NoFailures || hot.NoFailures
 	return limits
-}
-
-// Forgets is another number when that of either store is.
-func (l *forgetting) Forgets(ctx context.Context) (uint64, error) {
-	a, err := l.hot.Forgets(ctx)
-	if err != nil {
-		return 0, err
-	}
-	b, err := l.cold.Forgets(ctx)
-	return a*0x9e3779b97f4a7c15 ^ bits.RotateLeft64(b, 31), err
 }
 
 // Renew implements [dedup.Store]: claims are in hot alone, and so is danger, for all of its window.

@@ -1,10 +1,7 @@
-package redisadapter
+package layered
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math/bits"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
@@ -12,14 +9,14 @@ import (
 
 // Moving is a store for the time between two stores: it claims in both, writes in both
 // and reads both, so that processes that know only one of them and processes that know
-// both exclude each other. It is how settings that [New] would refuse are changed under
-// load; the package comment has the steps.
+// both exclude each other. It is how settings that redisadapter's New would refuse are changed
+// under load; the comment of that package has the steps.
 //
-// A key is claimed in lead first, then in follow, and only who gets both has it. When
+// A key is claimed in lead first, then in follow, and only a caller that gets both has it. When
 // follow knows better (done, in flight, uncertain, another fingerprint), its answer
 // counts: what was claimed in lead is given back, and an end is copied into lead for the
-// time that is left of it, unless lead has the layout Compact, which keeps every
-// end for a whole Window. A claim is held only while it is held in both.
+// time that is left of it, unless lead has one window for all keys (redisadapter's Compact). A
+// claim is held only while it is held in both.
 //
 // An end is written into lead first. So a process that dies between the two leaves its
 // key done for those that know lead, and for those that know both; those that know follow
@@ -32,58 +29,37 @@ import (
 //
 // The fence of a claim is the larger of the two. Both grow with their servers' clocks, so
 // if those are two servers, a fence may fall back by their difference at the end of the
-// move. A dedup.Completion With something ([Store.Atomic]) is refused: no transaction
-// spans both. It costs the round trips of both stores, one after the other; an end by a
-// handler that has read its fence costs one more, because it is written only when both
-// claims are certain. Forget forgets in both, and an error may mean that one has done so.
+// move. A dedup.Completion With something, such as that of redisadapter's Store.Atomic, is
+// refused: no transaction spans both. It costs the round trips of both stores, one after the
+// other; an end by a handler that has read its fence costs one more, because it is written only
+// when both claims are certain. Forget forgets in both, and an error may mean that one has done so.
 //
 // Both must be well for anything to be learnt. Errors of Moving itself are a
 // [*dedup.InputError]: a nil store, two with the same keys, or two that each have another window
 // for all keys, of which no end could satisfy both.
 func Moving(lead, follow dedup.Store) (dedup.Store, error) {
 	switch {
-	case lead == nil:
-		return nil, input("Lead", "is nil")
-	case follow == nil:
-		return nil, input("Follow", "is nil")
-	case sameKeys(lead, follow):
-		return nil, input("Follow", "has the same keys as Lead; what is moved needs another prefix")
+	case isNil(lead):
+		return nil, bad("Lead", "is nil")
+	case isNil(follow):
+		return nil, bad("Follow", "is nil")
+	case sharesKeys(lead, follow):
+		return nil, bad("Follow", "has the same keys as Lead; what is moved needs another prefix")
 	}
 	a, b := dedup.LimitsOf(lead).Window, dedup.LimitsOf(follow).Window
 	if a != 0 && b != 0 && a != b {
-		return nil, input("Follow",
-			fmt.Sprintf("has one window for all keys, %v, and Lead another, %v: move by way of a layout with a record for each key", b, a))
+		return nil, bad("Follow",
+			"has one window for all keys, %v, and Lead another, %v: move by way of a layout with a record for each key",
+			b, a)
 	}
 	m := &moving{lead: lead, follow: follow}
-	told, ok1 := lead.(dedup.ForgetCounter)
-	followed, ok2 := follow.(dedup.ForgetCounter)
-	if ok1 && ok2 {
-		return &movingForgets{m, told, followed}, nil
-	}
-	return m, nil
+	return withForgets(m, lead, follow), nil
 }
 
-// sameKeys reports whether both are one.
-func sameKeys(lead, follow dedup.Store) bool {
-	a, ok1 := lead.(*Store)
-	b, ok2 := follow.(*Store)
-	return ok1 && ok2 &&
-		(a == b || a.clock.client == b.clock.client && a.opts.Prefix == b.opts.Prefix)
-}
-
-type movingForgets struct {
-	*moving
-	a, b dedup.ForgetCounter
-}
-
-// Forgets is another number when either store's is.
-func (m *movingForgets) Forgets(ctx context.Context) (uint64, error) {
-	a, err := m.a.Forgets(ctx)
-	if err != nil {
-		return 0, err
-	}
-	b, err := m.b.Forgets(ctx)
-	return a*0x9e3779b97f4a7c15 ^ bits.RotateLeft64(b, 31), err
+// sharesKeys reports whether both are one.
+func sharesKeys(lead, follow dedup.Store) bool {
+	s, ok := lead.(interface{ SharesKeys(other dedup.Store) bool })
+	return same(lead, follow) || ok && s.SharesKeys(follow)
 }
 
 type moving struct {
@@ -92,16 +68,7 @@ type moving struct {
 }
 
 // Limits are those of either store.
-func (m *moving) Limits() dedup.Limits {
-	limits, follow := dedup.LimitsOf(m.lead), dedup.LimitsOf(m.follow)
-	if limits.MaxHold == 0 || follow.MaxHold != 0 && follow.MaxHold < limits.MaxHold {
-		limits.MaxHold = follow.MaxHold
-	}
-	limits.Window = max(limits.Window, follow.Window)
-	limits.NoResults = limits.NoResults || follow.NoResults
-	limits.NoFailures = limits.NoFailures || follow.NoFailures
-	return limits
-}
+func (m *moving) Limits() dedup.Limits { return limitsOfBoth(m.lead, m.follow) }
 
 // Claim implements [dedup.Store].
 func (m *moving) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
@@ -126,7 +93,7 @@ func (m *moving) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.A
 			m.claims.note(&reqs[i], answers[i].Record.Fence, b.Record.Fence)
 			b.Mine = b.Mine || answers[i].Mine
 			b.Record = merge(answers[i].Record, b.Record)
-		case b.Err == nil || refusedClaim(b.Err):
+		case b.Err == nil || isRefusal(b.Err):
 			back = append(back, m.undo(&reqs[i], &answers[i].Record, &b))
 			b.Record = merge(b.Record, undone(answers[i].Record))
 		}
@@ -151,14 +118,14 @@ func (m *moving) lookToo(ctx context.Context, reqs []dedup.ClaimRequest, answers
 	for _, i := range refused {
 		a := &answers[i]
 		switch {
-		case !isEnd(a.Record.State):
+		case !done(a.Record.State):
 		case a.Record.Fingerprint.Conflicts(reqs[i].Fingerprint):
 			a.Outcome = dedup.Mismatch
 		default:
 			a.Outcome = dedup.Duplicate
 		}
 	}
-	// What lead has left to others (FirstOnly) is in nobody's way there.
+	// A claim that lead has left to others (FirstOnly) is in nobody's way there.
 	for _, i := range left {
 		if a := &answers[i]; a.Outcome == dedup.InFlight && a.Record.State == dedup.StateUncertain {
 			a.Outcome = dedup.Uncertain
@@ -184,18 +151,10 @@ func (m *moving) also(ctx context.Context, other dedup.Store, answers []dedup.An
 }
 
 // shortened is a lease in follow that ends no later than the one in lead, which began
-// after start. Lead is the gate: who gets through it must not find follow closed for a
-// moment longer, and give back what he has got.
+// after start. Lead is the gate: a caller that gets through it must not find follow closed for a
+// moment longer, and give back its claim.
 func shortened(lease time.Duration, start time.Time) time.Duration {
 	return max(lease-time.Since(start), lease/2)
-}
-
-// refusedClaim reports whether an error says that no claim was made. The core gives back
-// nothing then.
-func refusedClaim(err error) bool {
-	var bad *dedup.InputError
-	return errors.As(err, &bad) || errors.Is(err, dedup.ErrStoreFull) ||
-		errors.Is(err, dedup.ErrUnreadable)
 }
 
 // undone is the record of a claim in lead that is taken back: it is in nobody's way.
@@ -258,9 +217,9 @@ func (m *moving) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 	for i, b := range m.follow.Lookup(ctx, ids) {
 		a := &answers[i]
 		switch {
-		case a.Err == nil && (b.Err == nil || isEnd(a.Record.State)):
+		case a.Err == nil && (b.Err == nil || done(a.Record.State)):
 			a.Record = merge(a.Record, b.Record)
-		case b.Err == nil && isEnd(b.Record.State), a.Err == nil:
+		case b.Err == nil && done(b.Record.State), a.Err == nil:
 			*a = b
 		}
 	}
@@ -285,12 +244,10 @@ func (m *moving) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration)
 	return errs
 }
 
-func isEnd(s dedup.State) bool { return s == dedup.StateSucceeded || s == dedup.StateFailed }
-
 // rank says which of two records of a key counts.
 func rank(r *dedup.Record) int {
 	switch {
-	case isEnd(r.State):
+	case done(r.State):
 		return 4
 	case r.State == dedup.StateUncertain:
 		return 3

@@ -1,8 +1,7 @@
-package redisadapter
+package layered
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -17,9 +16,8 @@ func (m *moving) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Ans
 	for i := range changes {
 		switch c := &changes[i]; {
 		case c.With != nil:
-			answers[i].Err = input("Completion.With",
-				fmt.Sprintf("is a %T, and a store that is being moved has no transaction over both",
-					c.With))
+			answers[i].Err = bad("Completion.With",
+				"is a %T, and a store that is being moved has no transaction over both", c.With)
 		case c.State == dedup.StateReleased:
 			releases = append(releases, i)
 		case !c.Landed:
@@ -99,7 +97,7 @@ func (m *moving) finishBoth(ctx context.Context, answers []dedup.Answer, inLead,
 		answers[i] = a
 		// An effect that has landed is put on record in follow too when lead has another
 		// end already; but not when lead has forgotten its owner.
-		if a.Err == nil && (a.Written || inLead[i].Landed && isEnd(a.Record.State)) {
+		if a.Err == nil && (a.Written || inLead[i].Landed && done(a.Record.State)) {
 			on = append(on, i)
 		} else if a.Err == nil {
 			off = append(off, i)

@@ -13,8 +13,8 @@ import (
 )
 
 // The namespace "pay" becomes "payments" while messages keep coming. In the middle steps
-// of the move every message is claimed in both: what is done in one is done in the other.
-func ExampleMoving_namespace() {
+// of the move every message is claimed in both, so a key that is done in one is done in the other.
+func Example_namespace() {
 	server, err := miniredis.Run() // your Redis, 7.0 or newer
 	if err != nil {
 		fmt.Println(err)
