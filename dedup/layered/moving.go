@@ -14,7 +14,7 @@ import (
 //
 // A key is claimed in lead first, then in follow, and only a caller that gets both has it. When
 // follow knows better (done, in flight, uncertain, another fingerprint), its answer
-// counts: what was claimed in lead is given back, and an end is copied into lead for the
+// counts. The claim in lead is then given back, and an end is copied into lead for the
 // time that is left of it, unless lead has one window for all keys (redisadapter's Compact). A
 // claim is held only while it is held in both.
 //
@@ -25,7 +25,7 @@ import (
 // when no Moving(old, next) runs any more.
 //
 // While both orders run, two processes that claim one key at the same moment may each get
-// one half, and both be told InFlight: they must come again with jitter, as ever.
+// one half, and both get InFlight: they must retry with jitter, as always.
 //
 // The fence of a claim is the larger of the two. Both grow with their servers' clocks, so
 // if those are two servers, a fence may fall back by their difference at the end of the
@@ -34,7 +34,7 @@ import (
 // other; an end by a handler that has read its fence costs one more, because it is written only
 // when both claims are certain. Forget forgets in both, and an error may mean that one has done so.
 //
-// Both must be well for anything to be learnt. Errors of Moving itself are a
+// Nothing is known unless both answer. Errors of Moving itself are a
 // [*dedup.InputError]: a nil store, two with the same keys, or two that each have another window
 // for all keys, of which no end could satisfy both.
 func Moving(lead, follow dedup.Store) (dedup.Store, error) {
@@ -44,7 +44,7 @@ func Moving(lead, follow dedup.Store) (dedup.Store, error) {
 	case isNil(follow):
 		return nil, bad("Follow", "is nil")
 	case sharesKeys(lead, follow):
-		return nil, bad("Follow", "has the same keys as Lead; what is moved needs another prefix")
+		return nil, bad("Follow", "has the same keys as Lead; a move needs another prefix")
 	}
 	a, b := dedup.LimitsOf(lead).Window, dedup.LimitsOf(follow).Window
 	if a != 0 && b != 0 && a != b {
