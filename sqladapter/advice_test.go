@@ -3,12 +3,9 @@ package sqladapter
 import (
 	"testing"
 
-	"github.com/stretchr/testify/assert"
+	"github.com/onceward/onceward/internal/advice/advicetest"
 )
 
-func TestAdvices(t *testing.T) {
-	for code, f := range advices {
-		assert.NotEmpty(t, f.Why, code)
-		assert.NotEmpty(t, f.Fix, code)
-	}
+func TestFindingsAreDocumented(t *testing.T) {
+	advicetest.Documented(t, advices, "../docs/command.md", "### Databases")
 }

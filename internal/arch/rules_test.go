@@ -60,8 +60,8 @@ var table = map[string]rule{
 	"redisadapter": {
 		imports: []string{"dedup", "internal/advice", "internal/backoff", "internal/redisscript",
 			"preflight", goRedis},
-		tests: []string{"dedup/deduptest", "dedup/layered", "internal/redistest",
-			"internal/redisproxy", "internal/servertest", miniredis},
+		tests: []string{"dedup/deduptest", "dedup/layered", "internal/advice/advicetest",
+			"internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
 	},
 	"bloom": {imports: []string{bits}},
 	"lease": {
@@ -72,7 +72,7 @@ var table = map[string]rule{
 	"sqladapter": {
 		imports: []string{"dedup", "internal/advice", "internal/backoff", "internal/sqlerr",
 			"internal/sqlmigrate", "internal/sqlname", "preflight"},
-		tests: []string{"dedup/deduptest", "internal/servertest"},
+		tests: []string{"dedup/deduptest", "internal/advice/advicetest", "internal/servertest"},
 	},
 	"sqladapter/pgxv5": {
 		imports: []string{"dedup", "sqladapter", pgx},
@@ -187,7 +187,9 @@ var table = map[string]rule{
 		tests: []string{otel}},
 	"contrib/telemetry/internal/meter": {imports: []string{otelAPI, otelMetric}},
 
-	"internal/advice":   {imports: []string{"preflight"}},
+	"internal/advice": {imports: []string{"preflight"}},
+	"internal/advice/advicetest": {role: testOnly,
+		imports: []string{"internal/advice", testify}},
 	"internal/backoff":  {},
 	"internal/sealed":   {imports: []string{"dedup"}},
 	"internal/settle":   {imports: []string{"dedup"}},
