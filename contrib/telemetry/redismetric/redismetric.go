@@ -51,7 +51,7 @@ func New(provider metric.MeterProvider, name string) (*Metrics, error) {
 	for _, code := range append([]string{other}, codes...) {
 		m.found[code] = map[preflight.Severity][]metric.AddOption{}
 		for s := preflight.Note; s <= preflight.Critical; s++ {
-			m.found[code][s] = maker.Add(codeKey.String(string(code)),
+			m.found[code][s] = maker.Add(codeKey.String(code),
 				severityKey.String(s.String()))
 		}
 	}
