@@ -99,8 +99,8 @@ func TestNoRightTooMany(t *testing.T) {
 			must(t, everyCall(t.Context(), client))
 		}
 	})
-	// What everyCall does not reach, for it takes a lease that lapses in mid-completion, or
-	// a slot that moves.
+	// Commands that everyCall does not reach, because they take a lease that lapses in the middle
+	// of a completion, or a slot that moves.
 	seldom := []string{"+srandmember", "+pexpireat", "+getdel", "+del", "+asking"}
 	for _, command := range slices.DeleteFunc(slices.Clone(commands), func(c string) bool {
 		return slices.Contains(seldom, c)
@@ -151,7 +151,7 @@ func options(layout redisadapter.Layout) redisadapter.Options {
 
 // everyCall makes every call of a Store in every layout and returns the first error.
 func everyCall(ctx context.Context, client redis.UniversalClient) error {
-	// New reports a refused INFO and goes on, but nobody knows then whether the server evicts.
+	// New reports a refused INFO and continues, but nobody knows then whether the server evicts.
 	if err := client.Info(ctx, "memory").Err(); err != nil {
 		return err
 	}

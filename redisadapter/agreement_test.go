@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestLuaAndGoAgree damages golden records at random and asks both decoders: what one
-// reads and the other does not would be overwritten by a script, or stop a consumer.
+// TestLuaAndGoAgree damages golden records at random and asks both decoders. A record that one of
+// them reads and the other does not would be overwritten by a script, or stop a consumer.
 func TestLuaAndGoAgree(t *testing.T) {
 	const perRecord = 40
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {

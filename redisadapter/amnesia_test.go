@@ -236,7 +236,7 @@ func TestBootIsNoAcknowledgement(t *testing.T) {
 	wantAmnesia(t, late, 1) // was told by the first
 }
 
-// TestStrangeCanary: what is no canary any more is no proof of memory.
+// TestStrangeCanary: a key that is not a canary any more does not prove that the server remembers.
 func TestStrangeCanary(t *testing.T) {
 	for name, spoil := range map[string]func(c *redis.Client, key string) error{
 		"garbage": func(c *redis.Client, key string) error {
@@ -320,7 +320,7 @@ func TestClosedReturnsInTime(t *testing.T) {
 		start := time.Now()
 		a := store.Claim(ctx, []dedup.ClaimRequest{request(2)})[0]
 		cancel()
-		if took := time.Since(start); a.Err == nil || took > 5*time.Second { // or for ever
+		if took := time.Since(start); a.Err == nil || took > 5*time.Second { // or forever
 			t.Fatalf("it took %v: %+v", took, a)
 		}
 	}

@@ -15,11 +15,11 @@ import (
 // it wants to have done on write; that happens later, in the transaction that also
 // records the key. It returns an error to have nothing done.
 //
-// It may be called several times, one after the other, and must start afresh each time:
-// only the commands of its last call count. What it reads is certain to be unchanged when
-// its commands run only for keys that are watched. The commands that it queues have their
-// results when Atomic has returned nil, unless a reply was lost on the way: nil then means
-// that they were executed, and their results are not known.
+// It may be called several times, one after the other, and must start afresh each time: only the
+// commands of its last call count. Only the values of watched keys are certain to be unchanged when
+// its commands run. The commands that it queues have their results when Atomic has returned nil,
+// unless a reply was lost on the way: nil then means that they were executed, and their results are
+// not known.
 //
 // It must leave the transaction alone: MULTI, EXEC, DISCARD, UNWATCH and the Exec of write
 // are refused, and fail the call. Commands of the transaction that only fail when they
@@ -37,10 +37,10 @@ var (
 	ErrPartial = errors.New("redisadapter: the key is done, and a command of its effect failed")
 )
 
-// Atomic completes a claim together with an effect that lives in the same Redis, in one
-// MULTI: either both are done, or neither. So the effect is done exactly once within the
-// window, whatever crashes and whoever comes late, and a failover that forgets the record
-// forgets the effect with it.
+// Atomic completes a claim together with an effect that lives in the same Redis, in one MULTI:
+// either both are done, or neither. So the effect is done exactly once within the window, even when
+// a process crashes or an owner comes late, and a failover that forgets the record forgets the
+// effect with it.
 //
 // done is what [dedup.Claim.Complete] would be given: a claim that d has acquired in this
 // Store, and a result, if any; done.Err must be nil. The watch names the keys that the
@@ -49,25 +49,25 @@ var (
 // every key of the effect, watched or written, must be in the slot of the claim: give it
 // the tag that [Store.HashTag] returns.
 //
-// nil means that both are done, now or by an earlier call with this claim whose answer
-// was lost. [dedup.ErrLeaseLost] means that the claim was not ours any more, and nothing
-// was done: somebody else does the effect. What effect returns is returned as it is, and
-// nothing was done; neither was it for [ErrConflict], for a [dedup.ErrStoreFull], or for
-// any other error for which [dedup.OutcomeUnknown] is false, but for [ErrPartial] and
-// [dedup.ErrNoResult]. The claim is then still held: call Atomic again, or release it.
-// When OutcomeUnknown is true, both may have been done: do not acknowledge; calling Atomic
-// again with the same claim is harmless, and so is a redelivery.
+// nil means that both are done, now or by an earlier call with this claim whose answer was lost.
+// [dedup.ErrLeaseLost] means that the claim was not ours any more, and nothing was done: somebody
+// else does the effect. An error of effect is returned as it is, and nothing was done. Nothing was
+// done either with [ErrConflict], with a [dedup.ErrStoreFull], or with any other error for which
+// [dedup.OutcomeUnknown] is false, except [ErrPartial] and [dedup.ErrNoResult]. The claim is then
+// still held: call Atomic again, or release it. When OutcomeUnknown is true, both may have been
+// done: do not acknowledge; calling Atomic again with the same claim is harmless, and so is a
+// redelivery.
 //
-// (The Observer of d hears of an effect's error as of a StoreError: that is the way it takes.)
+// (The Observer of d gets an effect's error as a StoreError, because the error returns through the
+// store.)
 //
 // A claim that runs although it was not won (Observe mode, FailOpen) has its effect done
 // in a MULTI without a record, each time.
 //
-// It takes three round trips (WATCH, read, EXEC), on a connection of its own, and one for
-// the first call of a Store, which finds out whether the user may do that. It is not
-// interrupted when ctx ends but between round trips, so it may last one ReadTimeout of the
-// client longer: effect never runs on when Atomic has returned. A bad argument is an
-// [*dedup.InputError] before any of that.
+// It takes three round trips (WATCH, read, EXEC), on a connection of its own, and one for the first
+// call of a Store, which finds out whether the user may do that. When ctx ends it stops only
+// between round trips, so it may last one ReadTimeout of the client longer: effect never runs after
+// Atomic has returned. A bad argument is an [*dedup.InputError] before any of that.
 func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Completion, effect Effect,
 	watch ...string) error {
 	if err := checkAtomic(done, effect, watch); err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestDoAtomicOfAnotherKeysMissingResult: an effect that has met ErrNoResult of another key has
-// done nothing, so its message must come again.
+// done nothing, so its message must be redelivered.
 func TestDoAtomicOfAnotherKeysMissingResult(t *testing.T) {
 	b := redistest.Open(t, redistest.Backends[0])
 	store := open(t, b)

@@ -71,8 +71,8 @@ func (s *till) deliver(n int) (dedup.Outcome, error) {
 	return s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: key}, s.incr(key), s.counter(key))
 }
 
-// killMidway lets a child work until it has had a few effects and then, at any point of
-// what it does next, kills it. It returns how many it has told of.
+// killMidway lets a child work until it has had a few effects, and then kills it at any point of
+// its next work. It returns how many effects the child has reported.
 func killMidway(t *testing.T, prefix string) (effects int) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestAtomicSurvivesKills$")

@@ -46,7 +46,7 @@ func (s *till) deduper(edit func(*dedup.Config)) *dedup.Deduper {
 	return d
 }
 
-// counter is a key beside the record of another.
+// counter is a key in the slot of another key's record.
 func (s *till) counter(key string) string {
 	s.Helper()
 	id, err := dedup.NewID("till", "", key)
@@ -118,7 +118,7 @@ func TestAtomicOnce(t *testing.T) {
 	})
 }
 
-// TestAtomicRecord: what is on record afterwards is what Complete would have left.
+// TestAtomicRecord: the record afterwards is the one that Complete would have left.
 func TestAtomicRecord(t *testing.T) {
 	eachTill(t, func(s *till) {
 		origin := dedup.Origin{Source: "topic", Partition: 3, Offset: 4}
@@ -201,7 +201,7 @@ func TestEffectErrorIsNotTheServers(t *testing.T) {
 	}
 }
 
-// TestAtomicWatches: what the effect has read is what it is done upon.
+// TestAtomicWatches: the effect is written only upon the values that it has read.
 func TestAtomicWatches(t *testing.T) {
 	eachTill(t, func(s *till) {
 		ctx, name := s.Context(), s.counter("a")
@@ -232,7 +232,8 @@ func TestAtomicWatches(t *testing.T) {
 	})
 }
 
-// TestAtomicRenewedMeanwhile: a renewal writes the claim's key too, and is no conflict.
+// TestAtomicRenewedMeanwhile: a renewal writes the claim's key too, and that does not fail the
+// transaction.
 func TestAtomicRenewedMeanwhile(t *testing.T) {
 	eachTill(t, func(s *till) {
 		c, calls := s.claim(s.d, "a"), 0
@@ -366,7 +367,8 @@ func TestAtomicKeepsItsTransaction(t *testing.T) {
 	})
 }
 
-// TestAtomicPartial: Redis does not undo. What was done is on record, and said.
+// TestAtomicPartial: Redis does not undo commands. The key is recorded as done, and the error says
+// so.
 func TestAtomicPartial(t *testing.T) {
 	eachTill(t, func(s *till) {
 		list := s.prefix + "-list:{" + s.tag("a") + "}"
@@ -375,7 +377,7 @@ func TestAtomicPartial(t *testing.T) {
 		got, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"},
 			func(read redis.Cmdable, write redis.Pipeliner) error {
 				write.Incr(s.Context(), list)
-				write.Get(s.Context(), s.prefix+"-none:{"+s.tag("a")+"}") // absent is no failure
+				write.Get(s.Context(), s.prefix+"-none:{"+s.tag("a")+"}") // absent does not fail
 				return s.incr("a")(read, write)
 			})
 		if !errors.Is(err, redisadapter.ErrPartial) || !redis.HasErrorPrefix(err, "WRONGTYPE") ||
@@ -405,7 +407,7 @@ func (s *till) tag(key string) string {
 func TestAtomicRefused(t *testing.T) {
 	eachTill(t, func(s *till) {
 		if strings.HasPrefix(s.Name(), "TestAtomicRefused/miniredis") {
-			return // goes on with the transaction
+			return // continues with the transaction
 		}
 		c := s.claim(s.d, "a")
 		err := s.atomic(c, func(read redis.Cmdable, write redis.Pipeliner) error {
@@ -485,8 +487,8 @@ func TestAtomicObserved(t *testing.T) {
 	})
 }
 
-// TestAtomicObservedOutage: an observer is told of no record that could not be written, but
-// an effect that was not done, or may not have been, is no success in any mode.
+// TestAtomicObservedOutage: in Observe mode a record that could not be written is not an error. But
+// an effect that was not done, or may not have been, is not a success in any mode.
 func TestAtomicObservedOutage(t *testing.T) {
 	observe := func(c *dedup.Config) { c.Mode = dedup.Observe }
 	effect := func(_ redis.Cmdable, write redis.Pipeliner) error {

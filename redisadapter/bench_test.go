@@ -13,9 +13,9 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// BenchmarkCycle claims and completes batches of fresh keys, beside the bare commands a
-// library could not go below: SET NX GET PX, then SET GET PX, in two pipelines. The time
-// per operation is that of a whole batch; keys/s is what counts.
+// BenchmarkCycle claims and completes batches of fresh keys, compared with the bare commands that a
+// library cannot go below: SET NX GET PX, then SET GET PX, in two pipelines. The time per operation
+// is that of a whole batch; keys/s is what counts.
 func BenchmarkCycle(b *testing.B) {
 	for _, size := range []int{1, 16, 256} {
 		b.Run(fmt.Sprintf("scripts/%d", size), func(b *testing.B) {
@@ -94,9 +94,9 @@ func perKey(b *testing.B, size int, batch func()) {
 	b.ReportMetric(float64(batches*size)/time.Since(start).Seconds(), "keys/s")
 }
 
-// BenchmarkStream is one caller with a stream of messages, of which a share comes again
-// within the next ten, once with the cache of finished keys and once without, in turn.
-// The time per operation is that of a block of 100 messages both ways.
+// BenchmarkStream is one caller with a stream of messages, of which a share is redelivered within
+// the next ten, once with the cache of finished keys and once without, in turn. The time per
+// operation is that of a block of 100 messages both ways.
 func BenchmarkStream(b *testing.B) {
 	for _, again := range []int{90, 50, 0} {
 		b.Run(fmt.Sprintf("again=%d", again), func(b *testing.B) {

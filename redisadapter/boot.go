@@ -11,20 +11,19 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// ErrNoCanary: [New] was told to guard against amnesia and found no canary. Either this
-// is the first start of the deployment, and [Boot] was forgotten, or the server has lost
-// all it had. Nobody but the operator can tell.
+// ErrNoCanary: [New] was asked to guard against amnesia and found no canary. Either this is the
+// first start of the deployment, and [Boot] was forgotten, or the server has lost all it had. Only
+// the operator can know which.
 var ErrNoCanary = errors.New("redisadapter: the server holds no canary")
 
-// Boot prepares a server, or a Cluster, for the amnesia guard: it creates the canaries
-// of opts.Prefix. Call it once, by hand or from the step that deploys for the first
-// time, and never when a process starts: a server that has lost everything looks like a
-// new one, and a Boot on every start would call it one.
+// Boot prepares a server, or a Cluster, for the amnesia guard: it creates the canaries of
+// opts.Prefix. Call it once, by hand or from the step that deploys for the first time. Never call
+// it when a process starts: a server that has lost everything looks like a new one, and a Boot on
+// every start would treat it as one.
 //
-// When they exist nothing is changed and the error is nil. When only some do, data has
-// been lost, and Boot refuses: see [Acknowledge]. Boot also records how many keys the
-// server has evicted so far, which were none of ours. Up to four round trips (on a Cluster
-// per master, in parallel).
+// When all of them exist nothing is changed and the error is nil. When only some do, data has been
+// lost, and Boot refuses: see [Acknowledge]. Boot also records how many keys the server has evicted
+// so far, none of which were ours. Up to four round trips (on a Cluster per master, in parallel).
 func Boot(ctx context.Context, client redis.UniversalClient, opts Options) error {
 	c, err := operate(ctx, client, opts)
 	if err != nil {

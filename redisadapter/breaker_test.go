@@ -189,7 +189,7 @@ func TestBreakerLetsEndsThrough(t *testing.T) {
 	}
 }
 
-// TestBreakerCountsTheServerAlone: what is no silence of the server never opens it.
+// TestBreakerCountsTheServerAlone: nothing but the silence of the server opens it.
 func TestBreakerCountsTheServerAlone(t *testing.T) {
 	for name, once := range map[string]func(t *testing.T, m *moody){
 		"refusals": func(t *testing.T, m *moody) {

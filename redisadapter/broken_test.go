@@ -28,9 +28,9 @@ func TestBrokenConnectionIsNetwork(t *testing.T) {
 	assert.Equal(t, "other", redisadapter.Classify(syscall.EINVAL))
 }
 
-// TestServerAtMaxClients: what a full server answers new connections with is often lost with
-// the connection. It is trouble of the network then, which counts for the breaker, and never
-// another answer; once there is room the store goes on.
+// TestServerAtMaxClients: the reply with which a full server refuses a new connection is often lost
+// with the connection. Then it is a network error, which counts for the breaker, and never another
+// answer. Once there is room the store continues.
 func TestServerAtMaxClients(t *testing.T) {
 	t.Parallel()
 	server := servertest.Private(t, servertest.KindRedis)

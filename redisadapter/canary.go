@@ -17,11 +17,11 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// A canary is a key without an expiry that nobody deletes: when it is gone, so is what
-// lay beside it. Its value is "1 STATE EPOCH", EPOCH 16 random bytes in hexadecimal:
+// A canary is a key without an expiry that nobody deletes: when it is gone, so is the data next to
+// it. Its value is "1 STATE EPOCH", EPOCH 16 random bytes in hexadecimal:
 //
 //	1 ok EPOCH           written by Boot
-//	1 lost EPOCH MILLIS  written by whoever found it missing, with the server's time
+//	1 lost EPOCH MILLIS  written by a process that found it missing, with the server's time
 //	1 ack EPOCH          written by Acknowledge
 const (
 	canaryVersion = "1"
@@ -45,7 +45,7 @@ type canary struct {
 
 func parseCanary(value string) (canary, error) {
 	parts := strings.Split(value, " ")
-	bad := fmt.Errorf("redisadapter: a canary holds %d bytes that are no canary", len(value))
+	bad := fmt.Errorf("redisadapter: a canary holds %d bytes that are not a canary", len(value))
 	if len(parts) < 3 || parts[0] != canaryVersion || len(parts[2]) != 32 {
 		return canary{}, bad
 	}
@@ -96,8 +96,8 @@ func newCanaries(client redis.UniversalClient, prefix string) *canaries {
 	return c
 }
 
-// canaryTags are the shortest numbers whose slots lie in the middle half of every 64th
-// of the slots. They are the same for ever: deployments hold keys named by them.
+// canaryTags are the shortest numbers whose slots lie in the middle half of every 64th of the
+// slots. They are the same forever: deployments hold keys named by them.
 var canaryTags = sync.OnceValue(func() []string {
 	const span = slots / clusterCanaries
 	tags := make([]string, clusterCanaries)

@@ -58,9 +58,9 @@ func TestClockOutlivesItsAsker(t *testing.T) {
 	}
 }
 
-// TestClockOfEmbedded: the clock of an embedded server may stand still, so what it said
-// once says nothing later: not with what our clock has gone on by added, and not when the
-// answer to the next question is late. Then the claim goes by a script.
+// TestClockOfEmbedded: the clock of an embedded server may stand still, so a reading of it says
+// nothing later. That is so even with the time added that has passed by our clock, and when the
+// answer to the next question is late. The claim is then made by a script.
 func TestClockOfEmbedded(t *testing.T) {
 	var late atomic.Bool
 	var written, scripts atomic.Int32

@@ -100,8 +100,8 @@ func TestClusterBatches(t *testing.T) {
 	wantSpread("Finish")
 }
 
-// TestKeysKeepTheirSlot: the braces hold the digest alone, so that whatever is kept
-// beside a record shares its slot, under any prefix.
+// TestKeysKeepTheirSlot: the braces hold the digest alone, so that every key next to a record
+// shares its slot, under any prefix.
 func TestKeysKeepTheirSlot(t *testing.T) {
 	client := redistest.Cluster(t, servertest.RedisCluster(t))
 	for _, prefix := range []string{"a", servertest.Prefix(t)} {

@@ -141,8 +141,8 @@ func TestCompleteTogetherLeavesOthers(t *testing.T) {
 	})
 }
 
-// TestCompleteApart: a proxy that spreads keys over servers refuses a script for several
-// keys. The batch succeeds all the same, and the next one is sent key by key.
+// TestCompleteApart: a proxy that spreads keys over servers refuses a script for several keys. The
+// batch still succeeds, and the next one is sent key by key.
 func TestCompleteApart(t *testing.T) {
 	b := redistest.Open(t, "miniredis")
 	s, sent := open(t, b), &scripts{}

@@ -55,8 +55,8 @@ func byHand(mini *redistest.Frozen, h deduptest.Harness) deduptest.Harness {
 	return h
 }
 
-// ticking lets a millisecond pass with every Forget. A member has no fence, so what its
-// owner had is bounded by the clock, and needs one that goes on.
+// ticking lets a millisecond pass with every Forget. A member has no fence, so its owner's time is
+// bounded by the clock, and the test needs a clock that advances.
 type ticking struct {
 	dedup.Store
 	mini *redistest.Frozen

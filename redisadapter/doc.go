@@ -12,14 +12,13 @@
 //		return err
 //	}
 //
-// # What is kept
+// # Keys in Redis
 //
-// One string per key, named "ow:{digest}": a digest of 16 bytes in base64url, in braces
-// so that whatever is ever kept beside it shares its Cluster slot. The value is a small
-// versioned binary record; see docs/internals/redisadapter.md. It always carries an
-// expiry, written in the same command. A value that this version cannot read (foreign, of
-// another type, truncated, of a newer version, without an expiry) answers Unknown with
-// [dedup.ErrUnreadable] and is never overwritten.
+// One string per key, named "ow:{digest}": a digest of 16 bytes in base64url, in braces so that any
+// key next to it shares its Cluster slot. The value is a small versioned binary record; see
+// docs/internals/redisadapter.md. It always carries an expiry, written in the same command. A value
+// that this version cannot read (foreign, of another type, truncated, of a newer version, without
+// an expiry) answers Unknown with [dedup.ErrUnreadable] and is never overwritten.
 //
 // Besides, there is one key named "ow:forgets" with a number, once something was
 // forgotten or a cache of finished keys was used: see [Store.Forgets]. And, once [Boot]
@@ -28,31 +27,31 @@
 //
 // # Layouts
 //
-// What is kept of a finished key decides what it costs. The figures are of used_memory on
-// Redis 7.0 with 64 bits, for keys that have ended; a key in flight has a record in every
-// layout.
+// Options.Layout decides what a store keeps of a finished key, and that decides its memory. The
+// figures are of used_memory on Redis 7.0 with 64 bits, for keys that have ended; a key in flight
+// has a record in every layout.
 //
 //	Options.Layout  keeps of a finished key                  bytes a key   completes with
 //	Full            result or failure, fingerprint, origin   180 and more  a script for many keys;
 //	                                                                       SET GET without results
 //	Compact         that it has succeeded; a failure         9; 180        SADD, then DEL; a script
 //
-// Without results is a Deduper with SeenOnly. Compact needs that, and no fingerprints. It puts
-// 8 bytes of a keyed digest into sets of integers ("buckets") named "ow:{shard}:{generation}";
-// the lease of a key, or the record of its failure, is named "ow:{shard}:digest", and so in
-// the same slot. A generation is as long as Options.Window and counted from 1970 by the
-// server's clock. What follows from that:
+// A Deduper without results is one with SeenOnly. Compact needs that, and no fingerprints. It puts
+// 8 bytes of a keyed digest into sets of integers ("buckets") named "ow:{shard}:{generation}"; the
+// lease of a key, or the record of its failure, is named "ow:{shard}:digest", and so in the same
+// slot. A generation is as long as Options.Window and counted from 1970 by the server's clock. This
+// has consequences:
 //
 //   - A key is remembered for at least the Window from when its completion was called,
 //     and for at most two Windows and four seconds: as long as its generation and the
 //     next one last. So memory holds up to two Windows of keys, of 9 bytes each.
-//   - Attempt, fence, age, origin and label of a key that has succeeded are not kept: a
-//     Duplicate has Attempt 1, and Remaining is when its generation is given up. A completion by
-//     a script (a fence that was read, a Mark, a late owner) leaves its record for half
-//     a minute, so that it recognises itself when it is sent again. The hot path is
-//     recognised by its time: sent again after its lease has ended it answers that the
-//     key is done, and not that it was us. Before that it takes the end of a newer
-//     generation, which has taken the key over (TakeOverOlderGeneration), for its own.
+//   - Attempt, fence, age, origin and label of a key that has succeeded are not kept: a Duplicate
+//     has Attempt 1, and Remaining is when its generation is given up. A completion by a script (a
+//     fence that was read, a Mark, a late owner) leaves its record for half a minute, so that it
+//     recognizes itself when it is sent again. A completion on the hot path recognizes itself by
+//     its time. When it is sent again after its lease has ended, it answers that the key is done,
+//     and not that this owner has done it. Before that it takes the end of a newer generation,
+//     which has taken the key over (TakeOverOlderGeneration), for its own.
 //   - A key that was never seen is taken for done with odds of members/2^64, the members
 //     being those of its shard alone: 2.5e-17 with 235 in each of two generations.
 //   - Secret, Window and ExpectedKeys must be the same in all processes: they decide where
@@ -62,32 +61,32 @@
 //   - A process keeps up to 272 bytes for each bucket of the generation before, 235 keys,
 //     that it asks often, so as not to ask for new keys there: 18 MB at most, and nothing
 //     beyond 15 million ExpectedKeys.
-//   - The clocks of masters, and of a replica that is promoted, may differ by two seconds
-//     (a quarter of the Window, if that is less). A clock that goes back over the edge of a
-//     generation by more than that does not find what was recorded behind the edge, and
-//     what comes again meanwhile runs again. What is recorded meanwhile is found again once
-//     the clock is put right, by a process that has had a reading of it in between, or none
-//     for 10 seconds; one that goes by its last reading, for up to 5 seconds, may miss a step.
+//   - The clocks of masters, and of a replica that is promoted, may differ by two seconds (a
+//     quarter of the Window, if that is less). When a clock goes back over the edge of a generation
+//     by more than that, the keys that were recorded after the edge are not found, and run again if
+//     they are redelivered meanwhile. Keys that are recorded meanwhile are found again once the
+//     clock is right, by a process that has read the clock in between, or has not read it for 10
+//     seconds. A process that goes by its last reading, for up to 5 seconds, may miss a step.
 //   - Forget of a key whose completion is being sent again by the client at that very
 //     moment, because its reply was lost, may be undone by it.
 //
-// # What it costs
+// # Cost
 //
 // Each call of a [Store] method is one pipeline, on a Cluster one per node in parallel,
 // with one Lua script per item. All time is the server's.
 //
-// So its clock must be slewed and not stepped. A step ahead ends leases whose owners are at
-// work, which then have a second effect, and forgets what had less than that to live. After
-// a step back a key whose owner died stays in flight for as much longer. [Store.Watch]
-// reports steps (clock_jump).
+// So the server's clock must be slewed and not stepped. A step ahead ends leases whose owners are
+// at work, so that their keys may have a second effect. It also forgets records that had less than
+// the step left to live. After a step back, a key whose owner died stays in flight for longer, by
+// as much as the step. [Store.Watch] reports steps (clock_jump).
 //
 // # When Redis loses data, or is away
 //
-// [Preflight] names what will lose claims or records (eviction, no persistence, a replica
-// that is asked, ...). New refuses a server that may evict keys, unless Options.Amnesia is
-// FailClosed or Options.AllowEviction is set, and a client that reads from replicas. It hands
-// its other findings to Options.OnFinding, and refuses more of them with Options.Strict.
-// [Store.Watch] goes on looking while you run. Nothing that it finds ends a process.
+// [Preflight] names what will lose claims or records (eviction, no persistence, a replica that is
+// asked, ...). New refuses a server that may evict keys, unless Options.Amnesia is FailClosed or
+// Options.AllowEviction is set, and a client that reads from replicas. It hands its other findings
+// to Options.OnFinding, and refuses more of them with Options.Strict. [Store.Watch] continues to
+// look while the process runs. Nothing that it finds ends a process.
 //
 // With Options.Amnesia the store notices when the server has lost what it had: FLUSHALL,
 // a restart without persistence, a wrong server. Call [Boot] once per deployment:
@@ -99,13 +98,13 @@
 //	...
 //	go store.Watch(ctx, 0) // for alarms: losses while nothing is claimed, and what will lose data
 //
-// The canary of every server that a batch of claims goes to is read in their pipeline,
-// after them. When it is missing or has changed, the claims of that batch are given back,
-// and for the window nothing is granted that might be a repetition: see [Amnesia]. The
-// loss, with the server's time, is written into the canary, so that all processes agree
-// until the window is over or an operator calls [Acknowledge]. A failover or a restart
-// that keeps the canary closes the store for Options.SuspectFor. It does not bring back
-// what replication had not yet copied: no canary can tell that.
+// The canary of every server that a batch of claims goes to is read in their pipeline, after them.
+// When it is missing or has changed, the claims of that batch are given back, and for the window
+// nothing is granted that might be a repetition: see [Amnesia]. The loss, with the server's time,
+// is written into the canary, so that all processes agree until the window is over or an operator
+// calls [Acknowledge]. A failover or a restart that keeps the canary closes the store for
+// Options.SuspectFor. It does not bring back the keys that replication had not yet copied: no
+// canary can detect that.
 //
 // Limits: a loss counts for the whole deployment, also on a Cluster of which one master
 // has lost its data. A claim that is redirected (a slot is being moved) is executed after
@@ -121,33 +120,32 @@
 // Watch: 0 of 84,000 acknowledged keys were granted again; with AllowEviction and no guard,
 // 106,906 of 120,000.
 //
-// At most Options.MaxInFlight pipelines are under way. After Options.BreakerAfter calls
-// in a row without a reply, calls fail at once with [ErrBreakerOpen], for a jittered time
-// that grows to half a second; then one call tries. Completions and renewals, behind which
-// stands an effect that has begun, are let through two at a time even then. Replies that
-// refuse, and callers who give up, are not counted. The breaker is one for all masters of
-// a Cluster, and any that answers closes it.
+// At most Options.MaxInFlight pipelines are under way. After Options.BreakerAfter calls in a row
+// without a reply, calls fail at once with [ErrBreakerOpen], for a jittered time that grows to half
+// a second; then one call tries. Completions and renewals stand for effects that have begun, so
+// even then they are let through, two at a time. A reply that refuses a command, and a caller that
+// gives up, are not counted. One breaker serves all masters of a Cluster, and a reply from any of
+// them closes it.
 //
 // # Setting Redis up
 //
 //   - maxmemory-policy must be noeviction: any other forgets claims and records at will, and
 //     New refuses it. When memory is full, new claims answer [dedup.ErrStoreFull], while renewing,
 //     completing and releasing still work.
-//   - Persistence (appendonly yes) or replicas decide what survives a crash; replication
-//     is asynchronous, so a failover may forget what was acknowledged just before. So may
-//     appendfsync everysec, and not only when the machine dies: while its log is being
-//     synced, Redis keeps what it has answered in its own memory for up to two seconds
-//     (flushAppendOnlyFile), and a SIGKILL of the process takes it along. appendfsync
-//     always has written it before it answers.
-//   - On a Cluster set ClusterOptions.ClusterStateReloadInterval to one or two seconds,
-//     and ReadTimeout and DialTimeout to one. With go-redis's default interval of a
-//     minute, a master that hangs is asked for a minute after its replica has been
-//     promoted. With its default timeouts of five seconds, a reload that happens to ask
-//     the hanging node first holds up all others for as long (measured: 11 s until every
-//     key was served again, in place of 5 s).
-//   - On one server, too, set ReadTimeout and DialTimeout to one second. When a server that
-//     hung wakes up, a dial that has waited for seconds goes on waiting: the kernel sends
-//     its next SYN after as long again.
+//   - Persistence (appendonly yes) or replicas decide what survives a crash; replication is
+//     asynchronous, so a failover may forget what was acknowledged just before. appendfsync
+//     everysec may forget too, and not only when the machine dies. While its log is being synced,
+//     Redis keeps writes that it has answered in its own memory for up to two seconds
+//     (flushAppendOnlyFile), and a SIGKILL of the process loses them. appendfsync always writes
+//     them to the log before it answers.
+//   - On a Cluster set ClusterOptions.ClusterStateReloadInterval to one or two seconds, and
+//     ReadTimeout and DialTimeout to one. With go-redis's default interval of a minute, a master
+//     that hangs is asked for a minute after its replica has been promoted. With its default
+//     timeouts of five seconds, a reload that happens to ask the hanging node first holds up all
+//     others for as long (measured: 11 s until every key was served again, instead of 5 s).
+//   - On one server, too, set ReadTimeout and DialTimeout to one second. When a server that hung
+//     wakes up, a dial that has waited for seconds continues to wait: the kernel sends its next SYN
+//     only after as long again.
 //   - Leave the client's retries on. Every item may be sent again: a claim whose reply
 //     was lost finds its own token, and a completion finds its own record.
 //   - While a server is down, go-redis dials again until the call's time is up and then
@@ -169,30 +167,29 @@
 //
 // # Changing settings on live data
 //
-// The window of the layout Full, leases, holds and limits are no part of what is stored:
-// change them any time, new records follow. Everything that decides where a key is found, or
-// what of it, is fixed for a prefix: the layout, and for Compact the secret, the window and the
-// number of expected keys. (Of the latter, as many as make the same number of shards:
-// [Options.Shards].) New compares them with what "ow:layout" says and refuses others with
-// [ErrOtherLayout], which names both. When "ow:layout" is
-// gone, with all other data (FLUSHALL) or evicted, the next New writes its own settings;
-// processes that are running look at it no more. Delete it by hand only with all keys
-// of the prefix. To change a setting, move to another prefix (or another server) with
-// Moving of package dedup/layered, by rolling deployments:
+// The window of the layout Full, leases, holds and limits are not stored: change them any time, and
+// new records follow. The settings that decide where a key is found, or what is kept of it, are
+// fixed for a prefix: the layout, and for Compact the secret, the window and the number of expected
+// keys. (That number may change as long as the number of shards stays the same: [Options.Shards].)
+// New compares them with those in "ow:layout" and refuses others with [ErrOtherLayout], which names
+// both. When "ow:layout" is gone, with all other data (FLUSHALL) or evicted, the next New writes
+// its own settings; running processes do not look at it again. Delete it by hand only with all keys
+// of the prefix. To change a setting, move to another prefix (or another server) with Moving of
+// package dedup/layered, by rolling deployments:
 //
 //  1. all processes have old;
 //  2. all get Moving(old, next);
 //  3. when all have that, all get Moving(next, old);
 //  4. one window after the last process of step 1 has ended, all get next.
 //
-// Processes of neighbouring steps exclude each other: no effect runs twice and none is
-// lost, also when a process dies in the middle. Processes of steps that are no neighbours
-// do not know of each other: finish each rollout, and go back by the same steps. A release
-// of step 1 that still runs beside one of step 3 runs effects twice.
+// Processes of neighboring steps exclude each other: no effect runs twice and none is lost, even
+// when a process dies in the middle. Processes of steps that are not neighbors do not know of each
+// other: finish each rollout, and go back by the same steps. A process of step 1 that still runs
+// next to one of step 3 runs effects twice.
 //
-// A namespace, a scope, or what a key is derived from changes the ID itself, so no store
-// can know both. Nest two Dedupers of the two namespaces instead; what is inside is
-// recorded first, so the steps are the same: old; then the effect in dedup.Do of old
-// inside dedup.Do of next; then of next inside old; and one window later next alone. See
-// the example of a namespace.
+// Another namespace, another scope, or another source for the key changes the ID itself, so no
+// store can know both IDs. Nest two Dedupers of the two namespaces instead. The inner one records
+// first, so the steps are the same. First all processes have old. Then the effect runs in dedup.Do
+// of old inside dedup.Do of next, then in that of next inside that of old, and one window later in
+// that of next alone. See the example of a namespace.
 package redisadapter

@@ -152,8 +152,8 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 	}
 }
 
-// TestEvictionBeforeTheStart: a server evicts while no process looks, and then one starts.
-// What it had evicted before Boot was none of ours.
+// TestEvictionBeforeTheStart: a server evicts while no process looks, and then one starts. The keys
+// that it had evicted before Boot were none of ours.
 func TestEvictionBeforeTheStart(t *testing.T) {
 	client := small(t, "volatile-lru")
 	fill := func() { // for a while memory is short

@@ -11,19 +11,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The record of evictions is a key without an expiry, "PREFIX:evictions", with one line
-// "RUN COUNT" for each master: how many keys that server process had evicted when the
-// guard was last closed for it, or when Boot was called. A server that has evicted more
-// has evicted while no process of ours was looking: the next one to start closes the guard
-// for it. A server that is not in the record counts from zero, and so does one that has
-// evicted the record itself.
+// The record of evictions is a key without an expiry, "PREFIX:evictions", with one line "RUN COUNT"
+// for each master. COUNT is how many keys that server process had evicted when the guard was last
+// closed for it, or when Boot was called. A server that has evicted more has evicted while no
+// process of ours was looking, and the next process to start closes the guard for it. A server that
+// is not in the record counts from zero, and so does one that has evicted the record itself.
 
 // recordedServers bounds the lines that are read.
 const recordedServers = 4096
 
 func (c *canaries) evictionsKey() string { return c.prefix + ":evictions" }
 
-// readEvictions returns the record, by run id. What cannot be read as one is none.
+// readEvictions returns the record, by run id. A value that cannot be read as a record counts as an
+// empty one.
 func (c *canaries) readEvictions(ctx context.Context) (map[string]uint64, error) {
 	value, err := c.client.Get(ctx, c.evictionsKey()).Result()
 	if err != nil && !errors.Is(err, redis.Nil) && Classify(err) != classUnreadable {

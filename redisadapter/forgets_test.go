@@ -46,7 +46,7 @@ func TestForgetsSurviveTheirLoss(t *testing.T) {
 	})
 }
 
-// TestForgetsOfALiveClaim: what was refused changes nothing, so nobody's cache is emptied.
+// TestForgetsOfALiveClaim: a Forget that was refused changes nothing, so no cache is emptied.
 func TestForgetsOfALiveClaim(t *testing.T) {
 	b := newBench(t)
 	b.claim(request(1))

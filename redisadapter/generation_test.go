@@ -18,9 +18,9 @@ func ofGeneration(generation int32) dedup.ClaimRequest {
 	return r
 }
 
-// TestPlainEndAfterATakeover: an owner that a newer generation has taken over may complete
-// by plain commands, for by its own clock its claim still lasts. What it overwrites, adds
-// to or drops then is somebody else's.
+// TestPlainEndAfterATakeover: an owner that a newer generation has taken over may complete by plain
+// commands, for by its own clock its claim still lasts. The record, the bucket or the lease that it
+// then changes belongs to somebody else.
 func TestPlainEndAfterATakeover(t *testing.T) {
 	for name, newer := range map[string]struct {
 		does    func(b *bench, c dedup.Finish) // what the newer owner does before the end

@@ -18,14 +18,14 @@ import (
 // text names what is set, what Options ask for, and the way out, layered.Moving.
 var ErrOtherLayout = errors.New("redisadapter: the keys have another layout")
 
-// The layout record is one key of a prefix without an expiry, written by the first New:
-// what decides where a key is found, and what is kept of it. Its value is text: this
-// line, then a line "name value" for each setting, in the order of settings. A version
-// that does not know a setting refuses the record.
+// The layout record is one key of a prefix, without an expiry, written by the first New. It holds
+// the settings that decide where a key is found, and what is kept of it. Its value is text: this
+// line, then a line "name value" for each setting, in the order of settings. A version that does
+// not know a setting refuses the record.
 const layoutHeader = "onceward layout 1"
 
-// maxLayout is far above the length of any layout record, in bytes: what is longer is
-// foreign, and is not repeated in an error.
+// maxLayout is far above the length of any layout record, in bytes: a longer value is foreign, and
+// is not repeated in an error.
 const maxLayout = 1024
 
 // layoutKey is one key of a deployment, like forgetsKey.
@@ -83,7 +83,7 @@ func settingsDiffer(stored, mine string) string {
 	}
 	header, rest, _ := strings.Cut(stored, "\n")
 	if header != layoutHeader || len(stored) > maxLayout {
-		return fmt.Sprintf("the record of the layout is none that this version can read (%d bytes)",
+		return fmt.Sprintf("this version cannot read the record of the layout (%d bytes)",
 			len(stored))
 	}
 	have, want := parseSettings(rest), parseSettings(mine[len(layoutHeader)+1:])

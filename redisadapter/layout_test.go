@@ -142,12 +142,12 @@ func TestLayoutIsFirstComeFirstServed(t *testing.T) {
 func TestLayoutThatCannotBeRead(t *testing.T) {
 	const full = "onceward layout 1\nlayout full\n"
 	for name, c := range map[string]struct{ stored, want string }{
-		"later version": {"onceward layout 2\nlayout rich\n", "none that this version can read"},
+		"later version": {"onceward layout 2\nlayout rich\n", "this version cannot read the record of the layout"},
 		"later setting": {full + "hash sha3\n", "hash is sha3, and Options say not set"},
-		"empty":         {"", "none that this version can read"},
-		"foreign":       {"hello", "none that this version can read"},
+		"empty":         {"", "this version cannot read the record of the layout"},
+		"foreign":       {"hello", "this version cannot read the record of the layout"},
 		"long": {full + strings.Repeat("x", 5000),
-			"none that this version can read (5030 bytes)"},
+			"this version cannot read the record of the layout (5030 bytes)"},
 		"truncated": {"onceward layout 1\n", "layout is not set, and Options say full"},
 		"forges a line": {"onceward layout 1\nlayout rich\r\x1b[2J\n",
 			`layout is rich\r\x1b[2J, and`},

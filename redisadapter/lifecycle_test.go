@@ -248,7 +248,7 @@ func TestStepsOutliveAttempts(t *testing.T) {
 	}
 }
 
-// TestBadItems are answered beside good ones, and not sent.
+// TestBadItems: bad items are answered next to good ones, and are not sent.
 func TestBadItems(t *testing.T) {
 	b := newBench(t)
 	edit := func(c dedup.Finish, f func(*dedup.Finish)) dedup.Finish { f(&c); return c }

@@ -62,7 +62,7 @@ func amongMany(t *testing.T) (*redisadapter.Store, *redis.Client, *asked) {
 }
 
 // TestListAmongMany: in a cache that others share, a page ends when its time is over, says how far
-// it has looked, and the next one goes on; the server is asked in small steps.
+// it has looked, and the next page continues; the server is asked in small steps.
 func TestListAmongMany(t *testing.T) {
 	store, client, a := amongMany(t)
 	ctx := t.Context()
@@ -117,7 +117,8 @@ func TestListShortOfTime(t *testing.T) {
 	}
 }
 
-// TestListIsNoLonger than wanted, but for a few: what is found is read, and shown to a person.
+// TestListIsNoLonger: a page is at most a few records longer than wanted, because every record that
+// is found is read, and shown to a person.
 func TestListIsNoLonger(t *testing.T) {
 	_, client, store := private(t)
 	const n = 600

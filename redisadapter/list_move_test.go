@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestListWhileASlotMoves: a master shows the names of keys that it has been sent, and
-// redirects whoever reads them until the slot is its own. The listing goes on.
+// TestListWhileASlotMoves: a master shows the names of keys that it has been sent, and redirects
+// reads of them until the slot is its own. The listing continues.
 func TestListWhileASlotMoves(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisCluster)
 	cluster := redistest.Cluster(t, server.Addrs)

@@ -145,8 +145,8 @@ func keysOf(t *testing.T, client redis.UniversalClient) int {
 	return int(n)
 }
 
-// TestListSkipsForeign: what is under our names and is none of ours is counted, and what
-// only looks similar is left alone.
+// TestListSkipsForeign: a key that is under our names and is none of ours is counted, and a key
+// whose name only looks similar is left alone.
 func TestListSkipsForeign(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store := open(t, b)

@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// BenchmarkLone is one caller with one key at a time: claim, then complete. Beside it,
-// the same two commands by go-redis, and what lies between: the store without a Deduper.
+// BenchmarkLone is one caller with one key at a time: claim, then complete. It is compared with the
+// same two commands by go-redis, and with the store without a Deduper.
 func BenchmarkLone(b *testing.B) {
 	n := 0
 	b.Run("deduper", func(b *testing.B) {

@@ -150,8 +150,8 @@ func TestCancelledCallerLeavesANearServerThatHangs(t *testing.T) {
 	})
 }
 
-// What a near server does not answer at once is asked again, patiently, and the server
-// counts as far away for dozens of calls.
+// A call that a near server does not answer at once is made again with the usual patience, and the
+// server counts as far away for dozens of calls.
 func TestNearServerThatHesitates(t *testing.T) {
 	n := newNearby(t, true)
 	n.approach(t)

@@ -26,14 +26,14 @@ import (
 // forgets claims) are an [*dedup.InputError]. A server that cannot be reached or used is
 // an error that names its address and wraps the cause; see [Classify].
 //
-// A [*RefusedError] is the error of a server that is too old or a replica, of a
-// ClusterClient that reads from replicas, of a server that may evict keys (a
-// maxmemory-policy other than noeviction, and a maxmemory), and of what Options.Strict does
-// not allow. Options.AllowEviction accepts one that evicts; so does Options.Amnesia
-// FailClosed, whose claims then ask the server each time how many keys it has evicted. What
-// else [Preflight] finds goes to Options.OnFinding, and so does what the server does not
-// say: a user without INFO is no reason to refuse, unless Options.Amnesia needs it. New
-// decides alone: nothing that changes later ends a process that runs.
+// A [*RefusedError] is the error of a server that is too old or a replica, and of a ClusterClient
+// that reads from replicas. It is also that of a server that may evict keys (a maxmemory-policy
+// other than noeviction, and a maxmemory), and of a finding that Options.Strict does not allow.
+// Options.AllowEviction accepts one that evicts; so does Options.Amnesia FailClosed, whose claims
+// then ask the server each time how many keys it has evicted. The other findings of [Preflight] go
+// to Options.OnFinding, and so does a note of everything that the server does not say: New does not
+// refuse a user without INFO, unless Options.Amnesia needs it. Only New refuses: no later change
+// ends a process that runs.
 //
 // With Options.Amnesia the canary must be there: [ErrNoCanary]. A prefix whose keys were written
 // with another layout, secret, window or number of shards is an [ErrOtherLayout]. A full server

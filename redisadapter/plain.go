@@ -14,9 +14,9 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// lines builds the plain commands of one pipeline with few allocations: all keys and
-// values lie in one string, all arguments and commands in arrays, and texts are passed by
-// pointer, because putting a string into an interface copies its header to the heap.
+// lines builds the plain commands of one pipeline with few allocations. All keys and values lie in
+// one string, all arguments and commands in arrays. Texts are passed by pointer, because putting a
+// string into an interface copies its header to the heap.
 type lines struct {
 	*draft          // nil when frozen
 	text   []string // texts that no command has taken yet
@@ -167,8 +167,8 @@ func valueOf(cmd *redis.StringCmd) (value string, absent bool, err error) {
 	return "", false, err
 }
 
-// appendKey appends the name of a record. The digest is in braces, so that its slot does
-// not depend on the prefix and whatever is kept beside it shares it.
+// appendKey appends the name of a record. The digest is in braces, so that its slot does not depend
+// on the prefix and any key next to it shares that slot.
 func (s *Store) appendKey(b []byte, id dedup.ID) []byte {
 	if s.buckets != nil {
 		return s.buckets.appendLease(b, s.buckets.place(id), id)
@@ -180,12 +180,12 @@ func (s *Store) appendKey(b []byte, id dedup.ID) []byte {
 
 // claimable reports whether a claim of an absent key may carry a fence of our own making.
 //
-// It must be larger than every fence the key ever had. A claim that we send now and that
-// is executed at the very end of its lease may meet a key that was claimed and done, or
-// released, and forgotten meanwhile. That takes a record which lives shorter than the
-// lease less what the clock may be behind: the lease is cut short by its margin of 1 %
-// and 2 ms on our side, a record lives for at least a lease, so a clock which is less
-// than the margin behind is good enough.
+// It must be larger than every fence the key ever had. A claim that we send now and that is
+// executed at the very end of its lease may meet a key that was claimed and done, or released, and
+// forgotten meanwhile. That takes a record that lives for less than the lease minus the time by
+// which the clock may be behind. On our side the lease is cut short by its margin of 1 % and 2 ms,
+// and a record lives for at least a lease. So a clock that is behind by less than the margin is
+// good enough.
 func claimable(r *dedup.ClaimRequest, at reading) bool {
 	return at.known() && r.Hold >= r.Lease && at.error < r.Lease/100+2*time.Millisecond
 }
@@ -215,11 +215,11 @@ func digested(o dedup.Origin) dedup.Origin {
 	return o
 }
 
-// completable reports whether a completion may overwrite whatever is there: the effect
-// has happened, so "done" is true whoever holds the key, and a Deduper without results
-// writes no record that is worth more than another. What it must not overwrite is put back
-// by restore; so that this is the rarest of things, a completion whose claim has ended by our
-// clock, and may meet the next owner's, goes to the script.
+// completable reports whether a completion may overwrite whatever is there: the effect has
+// happened, so "done" is true whoever holds the key, and a Deduper without results writes no record
+// that is worth more than another. A value that it must not overwrite is put back by restore. To
+// make that very rare, a completion whose claim has ended by our clock, and may meet the next
+// owner's claim, goes to the script.
 func (s *Store) completable(c *dedup.Finish, at reading) bool {
 	return c.SeenOnly && c.Result == nil && at.known() && c.Landed && c.Fence != 0 &&
 		c.State == dedup.StateSucceeded && c.Window > 0 &&
@@ -244,8 +244,8 @@ func doneView(c *dedup.Finish) dedup.Record {
 	}
 }
 
-// claimOf reports whether a value is the claim of a change, which has a fence. It looks at
-// nothing else: what nearly every completion overwrites is not worth decoding.
+// claimOf reports whether a value is the claim of a change, which has a fence. It looks at nothing
+// else: nearly every completion overwrites its own claim, which is not worth decoding.
 func claimOf(value string, c *dedup.Finish) bool {
 	return len(value) >= headerSize+ownerRest && value[0] == recordVersion &&
 		value[1] == redisscript.InProgress &&

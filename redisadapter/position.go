@@ -19,9 +19,9 @@ import (
 
 const positionVersion = "1"
 
-// position is where a listing goes on: at a slot, with what is left of the SCAN of the
-// server that has it. A server's cursors mean nothing to another, nor to itself after a
-// restart: the order of its hash table is secret and new.
+// position is where a listing continues: at a slot, with what is left of the SCAN of the server
+// that has it. A server's cursors mean nothing to another, nor to itself after a restart: the order
+// of its hash table is secret and new.
 type position struct {
 	slot   int
 	run    uint64 // digest of the server's run id
@@ -58,8 +58,8 @@ type master struct {
 	run    uint64
 	keys   int64 // in the database, of everybody; 0 when the server does not say it
 	looked int64 // of them, on this page
-	// first is its first slot, and last the one before the next master's first: its SCAN
-	// goes over all it has, so one whose slots are no single range is in the order once.
+	// first is its first slot, and last the one before the next master's first: its SCAN goes over
+	// all it has, so a master whose slots are not a single range is in the order once.
 	first, last int
 }
 

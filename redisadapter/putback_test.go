@@ -9,9 +9,9 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// TestPutBackKeepsTheLease: a completion of an owner whom Forget has cut off meets the next
-// owner's claim. Whether it overwrites that, because its clock is slow, and puts it back,
-// or does not: that claim must have the lease it had, or a third one runs beside it.
+// TestPutBackKeepsTheLease: a completion of an owner whom Forget has cut off meets the next owner's
+// claim. Whether it overwrites that, because its clock is slow, and puts it back, or does not: that
+// claim must have the lease it had, or a third owner runs at the same time.
 func TestPutBackKeepsTheLease(t *testing.T) {
 	for name, row := range map[string]struct {
 		window time.Duration
@@ -58,9 +58,9 @@ func tokened(token byte) dedup.ClaimRequest {
 	return r
 }
 
-// TestPutBackKeepsTheExpiry: a value of a newer version that a completion has overwritten
-// is put back as it was: with its expiry. Without one it would stay for ever, and its own
-// version, too, would take it for unreadable.
+// TestPutBackKeepsTheExpiry: a value of a newer version that a completion has overwritten is put
+// back as it was, with its expiry. Without an expiry it would stay forever, and even its own
+// version would take it for unreadable.
 func TestPutBackKeepsTheExpiry(t *testing.T) {
 	mini, client := redistest.Freeze(t)
 	store := openWith(t, redistest.Backend{Client: client, Prefix: "ow"},

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// memory is since when the server has kept all that it was told, as far as this process
+// memory is the time since which the server has kept all that it was told, as far as this process
 // knows. The zero memory knows of no loss.
 type memory struct {
 	lapse atomic.Pointer[time.Time] // nil: none was seen
@@ -19,15 +19,15 @@ func (m *memory) lapsed() {
 	m.lapse.Store(&now)
 }
 
-// Remembers is for how long back the server has certainly kept all that it was told, as far
-// as this process has seen: the time since the last loss, suspicion, Acknowledge or Boot that
-// it noticed, and without one longer than anything. It is 0 with GuardOff, which notices
-// nothing, and once New, [Store.Watch] or a claim has met a server that may evict keys (its
-// maxmemory-policy), or does not say whether it may.
+// Remembers returns for how long the server has certainly kept all that it was told, as far as this
+// process has seen. That is the time since the last loss, suspicion, Acknowledge or Boot that it
+// noticed, and the largest Duration if it noticed none. It is 0 with GuardOff, which notices
+// nothing. It is 0 as well once New, [Store.Watch] or a claim has met a server that may evict keys
+// (its maxmemory-policy), or does not say whether it may.
 //
-// Losses are noticed with a batch of claims that wins some, so ask after that was answered.
-// What was lost before this process began counts only if it is not acknowledged yet. It asks
-// nobody; this is the method that package layered with a Filter looks for.
+// Losses are noticed with a batch of claims that wins some, so ask after that was answered. A loss
+// before this process began counts only if it is not acknowledged yet. Remembers asks no server.
+// Package layered looks for this method when it has a Filter.
 func (s *Store) Remembers() time.Duration {
 	m := &s.guard.memory
 	if !s.guard.on() || m.evict.Load() {
@@ -43,7 +43,7 @@ func (s *Store) Remembers() time.Duration {
 func (m *memory) evicting(servers ...info) {
 	for _, fields := range servers {
 		if !fields.embedded() && fields["maxmemory_policy"] != "noeviction" {
-			m.evict.Store(true) // and so it stays: what was evicted by then, nobody has counted
+			m.evict.Store(true) // it stays: nobody has counted the keys evicted by then
 		}
 	}
 }

@@ -69,7 +69,8 @@ func TestRemembersNothingUnguarded(t *testing.T) {
 	wantRemembers(t, "without a guard", store, 0, 0)
 }
 
-// A failover, or who looks like one, may have lost the newest keys with the canary in place.
+// A failover, or an event that looks like one, may have lost the newest keys with the canary in
+// place.
 func TestRemembersSinceASuspicion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := redistest.Bubble(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// S-7: who asks for a key in flight again and again costs its owner nothing: nothing is written,
-// and the lease ends when it would have.
+// S-7: a caller that asks for a key in flight again and again costs its owner nothing. Nothing is
+// written, and the lease ends when it would have.
 func TestS07BusyAnswersWriteNothing(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 		m, client := redistest.Freeze(t)
@@ -102,7 +102,7 @@ func TestS09KeysOfUsersAreDigests(t *testing.T) {
 	}
 }
 
-// S-14: what a preflight asks is INFO alone, so that it needs no right that the store has not.
+// S-14: a preflight asks for INFO alone, so that it needs no right that the store does not have.
 func TestS14PreflightAsksForInfoAlone(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -126,8 +126,8 @@ func TestS14PreflightAsksForInfoAlone(t *testing.T) {
 	}
 }
 
-// S-11: who keeps labels has an index of a tenant's records, by which they can be forgotten: the
-// records are gone, and what was running then records nothing.
+// S-11: labels are an index of a tenant's records, by which they can be forgotten. The records are
+// gone, and an owner that was running then records nothing.
 func TestS11ForgetByLabel(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		store := open(t, b)

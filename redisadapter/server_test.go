@@ -65,7 +65,7 @@ func TestFullServer(t *testing.T) {
 			}
 		}
 	}
-	// Below what an empty server needs, so that what follows cannot free enough.
+	// Below what an empty server needs, so that the calls that follow cannot free enough memory.
 	must(t, client.ConfigSet(ctx, "maxmemory-policy", "noeviction").Err())
 	must(t, client.ConfigSet(ctx, "maxmemory", "100kb").Err())
 

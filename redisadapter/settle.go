@@ -11,9 +11,9 @@ import (
 // giveBackWithin bounds the release of claims that are not granted after all.
 const giveBackWithin = time.Second
 
-// settle decides whether the claims of a trip may be granted: only if the canaries were
-// there after them, the servers behind new connections are those that were known, and none
-// has evicted keys that the guard was not closed for.
+// settle decides whether the claims of a trip may be granted. They may only if the canaries were
+// there after them, the servers behind new connections are those that were known, and no server has
+// evicted keys for which the guard was not closed.
 func (s *Store) settle(ctx context.Context, t *trip) {
 	granted := acquiredOf(t.claimed)
 	if t.tail == nil || len(granted) == 0 {
@@ -52,7 +52,8 @@ func (s *Store) suspicious(ctx context.Context, t *tail) error {
 	if why := g.amnesic(); why != nil || !changed {
 		return why
 	}
-	// Acknowledged while the claims were under way: before or after them, who knows.
+	// The loss was acknowledged while the claims were under way. Nobody knows whether before or
+	// after them.
 	return fmt.Errorf("%w: the canary has changed since the last claims", ErrAmnesia)
 }
 
@@ -123,9 +124,9 @@ func recorded(r *dedup.ClaimRequest, rec dedup.Record) (ans dedup.Answer, known 
 	return ans, true
 }
 
-// peek answers claims while none is granted: from what is on record, which is true, and
-// else with why. It writes nothing. A claim in progress may be the caller's own, from an
-// earlier send, and is left alone too.
+// peek answers claims while none is granted: from the record, which is true, and otherwise with
+// why. It writes nothing. A claim in progress may be the caller's own, from an earlier send, and is
+// left alone too.
 func (s *Store) peek(ctx context.Context, reqs []dedup.ClaimRequest, why error) []dedup.Answer {
 	ids := make([]dedup.ID, len(reqs))
 	for i := range reqs {
@@ -149,7 +150,7 @@ func (s *Store) peek(ctx context.Context, reqs []dedup.ClaimRequest, why error) 
 	return answers
 }
 
-// giveBack releases claims that were won and are not granted. What it misses lapses with
+// giveBack releases claims that were won and are not granted. A claim that it misses lapses with
 // its lease.
 func (s *Store) giveBack(ctx context.Context, reqs []dedup.ClaimRequest, which []int) {
 	if len(which) == 0 {
@@ -160,7 +161,7 @@ func (s *Store) giveBack(ctx context.Context, reqs []dedup.ClaimRequest, which [
 		changes[n] = dedup.Finish{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased,
 			Unused: true, Hold: reqs[i].Hold}
 	}
-	// The caller may be gone; its claims are held all the same.
+	// The caller may be gone; its claims are still held.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer cancel()
 	s.Finish(ctx, changes)

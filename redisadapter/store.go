@@ -13,15 +13,15 @@ import (
 // Store is a [dedup.Store] in Redis. It is safe for concurrent use, starts no lasting
 // goroutine, and needs no closing; the client belongs to the caller.
 //
-// Every method is one pipeline (on a Cluster one per node), and a second one for items
-// that have met what only a script can decide. It answers per item, and
-// returns when its context ends: what was not learnt by then carries the context's
-// error, and may have been executed. An item of a pipeline that was cut in the middle
-// carries the network's error, while those answered before keep their answers.
+// Every method is one pipeline (on a Cluster one per node), and a second one for items that have
+// met a state that only a script can decide. It answers per item, and returns when its context
+// ends. An item whose outcome is not known by then carries the context's error, and may have been
+// executed. An item of a pipeline that was cut in the middle carries the network's error, while
+// those answered before keep their answers.
 //
-// With a client that has ContextTimeoutEnabled, calls of a few items to a server that has
-// answered within 2 ms of late need no goroutine that waits for the reply: a lone caller is
-// up to twice as fast. They may return up to 50 ms later than their context is cancelled.
+// With a client that has ContextTimeoutEnabled, calls of a few items to a server that has recently
+// answered within 2 ms need no goroutine that waits for the reply: a lone caller is up to twice as
+// fast. They may return up to 50 ms after their context is canceled.
 type Store struct {
 	runner *redisscript.Runner
 	clock  *clock
@@ -104,7 +104,7 @@ func (s *Store) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Ans
 		})
 }
 
-// unexpected is the error of an answer that the script does not give.
+// unexpected is the error of an answer that the script is not known to give.
 func unexpected(r redisscript.Reply) error { return fmt.Errorf("script answered %q", r.Answer) }
 
 // Finish implements [dedup.Store].
@@ -116,7 +116,8 @@ func (s *Store) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answ
 	return ended
 }
 
-// finished reads the answer to a Finish. What was written now comes without its result.
+// finished reads the answer to a Finish. The script does not repeat a result that it has just
+// written, so that comes from the change.
 func finished(c *dedup.Finish, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
 	ans := dedup.Answer{Record: rec}
 	switch r.Answer {
@@ -149,9 +150,9 @@ func (s *Store) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 		})
 }
 
-// Forget implements [dedup.Store]. What it leaves behind lives for at least 2 ms, so
-// that the next claim's fence is larger even at the same instant. A second round trip
-// tells caches of finished keys; see [Store.Forgets].
+// Forget implements [dedup.Store]. The record that it leaves behind lives for at least 2 ms, so
+// that the next claim's fence is larger even at the same instant. A second round trip notifies the
+// caches of finished keys; see [Store.Forgets].
 func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) []error {
 	answers := s.perKey()(ctx, s, "forget", ids, forgetCall(hold),
 		func(_ *dedup.ID, r redisscript.Reply, _ dedup.Record) (dedup.Answer, error) {

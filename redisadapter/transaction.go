@@ -24,12 +24,12 @@ const (
 	movedTries = 3
 )
 
-// transaction is the With of a completion that [Store.Atomic] sends: it travels through
-// the core to Finish. One goroutine uses it.
+// transaction is the With of a completion that [Store.Atomic] sends: it passes through the core to
+// Finish. One goroutine uses it.
 //
-// A record is written by a plain SET, not by the finish script: EXEC undoes nothing, and a
-// script that is refused inside it (NOSCRIPT) would leave the effect without its record.
-// What the script compares has been compared before, and WATCH says that it still holds.
+// A record is written by a plain SET, not by the finish script: EXEC undoes nothing, and a script
+// that is refused inside it (NOSCRIPT) would leave the effect without its record. The comparisons
+// of the script have been made before, and WATCH makes sure that they still hold.
 type transaction struct {
 	store  *Store
 	effect Effect
@@ -39,8 +39,8 @@ type transaction struct {
 	done    bool  // effect and record are there
 	lost    bool  // the claim was not ours; nothing was done
 	partial error // of a command of the effect, in a transaction that was executed
-	final   error // why it makes no sense to go on; nothing was done
-	unknown error // why the last try was not learnt
+	final   error // why it makes no sense to try again; nothing was done
+	unknown error // why the outcome of the last try is not known
 
 	conflicts, moved int
 }
@@ -67,16 +67,16 @@ func (t *transaction) finish(ctx context.Context, c *dedup.Finish) []dedup.Answe
 		answers[0].Err = err
 		return answers
 	}
-	// With a final error the server has answered: what the effect returned may come from
+	// With a final error the server has answered. An error that the effect returned may come from
 	// anywhere, and says nothing about the server.
-	learnt := func(yield func(error) bool) {
+	outcome := func(yield func(error) bool) {
 		if t.final != nil {
 			yield(nil)
 			return
 		}
 		yield(answers[0].Err)
 	}
-	refused := t.store.call(ends, func() { answers[0] = t.run(ctx, t.store, c) }, learnt)
+	refused := t.store.call(ends, func() { answers[0] = t.run(ctx, t.store, c) }, outcome)
 	if refused != nil {
 		t.unknown = wrap("atomic", refused)
 		answers[0].Err = t.unknown
@@ -84,7 +84,7 @@ func (t *transaction) finish(ctx context.Context, c *dedup.Finish) []dedup.Answe
 	return answers
 }
 
-// run tries until it is learnt what became of the transaction, or ctx ends.
+// run tries until the outcome of the transaction is known, or ctx ends.
 func (t *transaction) run(ctx context.Context, s *Store, c *dedup.Finish) dedup.Answer {
 	if err := s.mayTransact(ctx, c); err != nil {
 		return t.settle(err)
@@ -108,8 +108,8 @@ func (t *transaction) run(ctx context.Context, s *Store, c *dedup.Finish) dedup.
 	}
 }
 
-// settle is the answer to a try that was not learnt, or need not be made again: the core
-// sends a permanent error no second time.
+// settle is the answer to a try whose outcome is not known, or that need not be made again: after a
+// permanent error the core does not send again.
 func (t *transaction) settle(err error) dedup.Answer {
 	t.unknown = wrap("atomic", err)
 	if t.final == nil && isRefusal(err) {
@@ -275,8 +275,8 @@ func firstFailure(cmds []redis.Cmder) error {
 	return nil
 }
 
-// execError names what kept EXEC from doing anything, or says that this is not known. A
-// reply of its own to a queued command tells more than EXECABORT does.
+// execError names what kept EXEC from doing anything, or says that this is not known. A queued
+// command's own error reply says more than EXECABORT does.
 func execError(cmds []redis.Cmder, err error) error {
 	var reply redis.Error
 	switch {

@@ -12,9 +12,9 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// trip is one call of Finish, Claim, or both, in rounds of one pipeline each. The first
-// does with plain commands what those can do; whoever then has met something that only a
-// script can decide goes into the next.
+// trip is one call of Finish, Claim, or both, in rounds of one pipeline each. The first round does
+// with plain commands what those can do; an item that has then met something that only a script can
+// decide goes into the next round.
 //
 //	end      SET done GET         -> nothing to put right | endScript | restore
 //	own      complete.lua         -> nothing to put right | endScript
@@ -52,7 +52,7 @@ type step struct {
 	kind stepKind
 	item int // of changes or of reqs
 	cmd  *redis.StringCmd
-	// many is the MGET that a look is the nth key of, in place of cmd.
+	// many is the MGET that a look is the nth key of, instead of cmd.
 	many *redis.StringSliceCmd
 	nth  int
 	// script is nil for a plain command, which nearly every step is. An own is the nth key
@@ -292,7 +292,7 @@ func (s *Store) oneServer() bool {
 	return !cluster
 }
 
-// fail answers the items of a round that was not learnt.
+// fail answers the items of a round whose outcome is not known.
 func (t *trip) fail(round []step, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
@@ -315,7 +315,7 @@ func (t *trip) read(st *step) {
 	case endScript:
 		t.ended[st.item] = answer("finish", &t.changes[st.item], st.script.reply, finished)
 	case restore:
-		// Whether it worked or not: what was found is what the caller is told.
+		// Whether it worked or not, the answer is the value that was found.
 	case look:
 		t.readLook(st)
 	case claim:
@@ -325,8 +325,8 @@ func (t *trip) read(st *step) {
 	}
 }
 
-// readClaim reads the reply to SET NX GET. Only "nothing was there" and "done" can be
-// told from it; whether a claim that was met is live is for the server's clock to say.
+// readClaim reads the reply to SET NX GET. The reply alone can say only "nothing was there" and
+// "done"; whether a claim that was met is live is for the server's clock to say.
 func (t *trip) readClaim(st *step) {
 	value, absent, err := valueOf(st.cmd)
 	switch {
@@ -394,8 +394,8 @@ func (t *trip) met(i int, value string) {
 // aheadLimit is how far ahead of ours the clock may have been that an end was written by.
 const aheadLimit = 2 * time.Second
 
-// remembered tells of an end how long ago it was and how much longer it is kept, if that
-// can be told without the server.
+// remembered returns how long ago an end was and how much longer it is kept, if that is known
+// without the server.
 func (r *record) remembered(at reading) (left, age time.Duration, known bool) {
 	if r.state != redisscript.Succeeded && r.state != redisscript.Failed || r.kept == 0 ||
 		!at.known() {
@@ -444,9 +444,9 @@ func (t *trip) overwrote(st *step, c *dedup.Finish, old *record, value string) d
 	terminal := old.state == redisscript.Succeeded || old.state == redisscript.Failed
 	switch {
 	case terminal && old.half() == [8]byte(c.Token[:8]):
-		// Sent again: the first reply, which told what was overwritten, is lost. Before the
-		// end of the claim that can only have been the claim, or that of a newer generation
-		// that had taken it over: which, is not known any more, and the effect has landed.
+		// Sent again: the first reply, which said what was overwritten, is lost. Before the end of
+		// the claim that can only have been the claim, or that of a newer generation that had taken
+		// it over: which, is not known any more, and the effect has landed.
 		ans := t.undo(st, c, old, value)
 		ans.Held, ans.Written = !old.late && time.Now().Before(c.Until), true
 		return ans
@@ -462,9 +462,9 @@ func (t *trip) overwrote(st *step, c *dedup.Finish, old *record, value string) d
 	return dedup.Answer{Written: true, Record: rec.view(c.Window, 0)}
 }
 
-// foreignKeep is how long a value is kept that could not be read and is put back: a record
-// of a newer version expires as ours do, for else that version could not read it either;
-// what is none of ours stays for ever. Zero is for ever.
+// foreignKeep is how long a value is kept that could not be read and is put back. A record of a
+// newer version expires as ours do, because that version could not read it without an expiry
+// either. A value that is none of ours stays forever. Zero is forever.
 func foreignKeep(value string, window time.Duration) time.Duration {
 	if value != "" && value[0] > recordVersion && value[0] < ' ' {
 		return window
@@ -472,8 +472,8 @@ func foreignKeep(value string, window time.Duration) time.Duration {
 	return 0
 }
 
-// undo puts back what must not be overwritten, and shows it. How long it had to live is
-// not known: the reply to SET GET does not tell.
+// undo puts back a value that must not be overwritten, and returns it. How long it had to live is
+// not known: the reply to SET GET does not say.
 func (t *trip) undo(st *step, c *dedup.Finish, old *record, value string) dedup.Answer {
 	left, age, known := old.remembered(t.at)
 	switch {
@@ -491,8 +491,7 @@ func (t *trip) undo(st *step, c *dedup.Finish, old *record, value string) dedup.
 	return dedup.Answer{Record: old.view(left, age)}
 }
 
-// putBack puts value in place of what a completion has written, unless somebody else has
-// written since.
+// putBack replaces what a completion has written by value, unless somebody else has written since.
 func (t *trip) putBack(st *step, value string, keep time.Duration) {
 	t.next = append(t.next, step{
 		kind: restore, item: st.item,

@@ -84,8 +84,8 @@ func TestWatchTells(t *testing.T) {
 	}
 }
 
-// TestWatchOfAnotherServer: what a server has evicted before it took the other's place is
-// none of ours; what it has evicted since is.
+// TestWatchOfAnotherServer: the keys that a server evicted before it took the other's place are
+// none of ours; those that it has evicted since are ours.
 func TestWatchOfAnotherServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, evicted, uptime string
