@@ -111,7 +111,7 @@ var advices = advice.Table{
 	codeAmnesia: {Severity: preflight.Critical,
 		Why: "messages that are redelivered may run a second time",
 		Fix: "restore the data if you can; otherwise wait until Options.AmnesiaFor is over, or " +
-			"call redisadapter.Acknowledge"},
+			"call redisadapter.ClearAmnesia"},
 	codeSuspect: {Severity: preflight.Warning,
 		Why: "replication is asynchronous, so the last writes may be lost that were acknowledged",
 		Fix: "nothing, if a failover or restart was expected"},

@@ -25,14 +25,14 @@ const (
 	// a server that comes back empty then grants every redelivered message again.
 	GuardOff Amnesia = iota
 	// FailClosed grants no claim: it is Unknown with [ErrAmnesia], until
-	// Options.AmnesiaFor is over or an operator calls [Acknowledge]. New accepts a server
+	// Options.AmnesiaFor is over or an operator calls [ClearAmnesia]. New accepts a server
 	// that may evict keys only with it: see Options.AllowEviction.
 	FailClosed
-	// RunAndFlag grants claims and reports each batch of them: in a finding with the code
+	// AllowAndFlag grants claims and reports each batch of them: in a finding with the code
 	// flagged_claims, and in Health.Flagged.
-	RunAndFlag
-	// SecondStore asks Options.Second about each claim before it is granted.
-	SecondStore
+	AllowAndFlag
+	// AskSecondary asks Options.Secondary about each claim before it is granted.
+	AskSecondary
 )
 
 // String returns the lower-case name.
@@ -42,16 +42,16 @@ func (a Amnesia) String() string {
 		return "off"
 	case FailClosed:
 		return "fail_closed"
-	case RunAndFlag:
-		return "run_and_flag"
-	case SecondStore:
-		return "second_store"
+	case AllowAndFlag:
+		return "allow_and_flag"
+	case AskSecondary:
+		return "ask_secondary"
 	}
 	return fmt.Sprintf("amnesia(%d)", uint8(a))
 }
 
-// Second is where [SecondStore] looks, such as another [dedup.Store].
-type Second interface {
+// SecondaryStore is where [AskSecondary] looks, such as another [dedup.Store].
+type SecondaryStore interface {
 	// Lookup answers per ID, in order, like that of dedup.Store.
 	Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer
 }
@@ -79,7 +79,7 @@ type guard struct {
 	policy     Amnesia
 	window     time.Duration
 	suspectFor time.Duration
-	second     Second
+	secondary  SecondaryStore
 	report     func(preflight.Finding)
 
 	view    atomic.Pointer[view]
@@ -184,7 +184,7 @@ func (g *guard) compare(sights []sight) (missing, changed []int) {
 		}
 		c, err := parseCanary(s.value)
 		if err != nil || c.state == canaryOK && before != nil && s.value != before.values[i] {
-			changed = append(changed, i) // by whom? Boot, after all was lost
+			changed = append(changed, i) // by whom? Init, after all was lost
 		}
 	}
 	return missing, changed
@@ -284,8 +284,8 @@ func (g *guard) open(ctx context.Context) error {
 		}
 	}
 	if there == 0 {
-		return fmt.Errorf("%w %q: at the first start of a deployment call redisadapter.Boot once; "+
-			"otherwise the data is lost, and redisadapter.Boot accepts that",
+		return fmt.Errorf("%w %q: at the first start of a deployment call redisadapter.Init once; "+
+			"otherwise the data is lost, and redisadapter.Init accepts that",
 			ErrNoCanary, g.keys[0])
 	}
 	err := g.look(ctx)

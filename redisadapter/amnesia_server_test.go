@@ -132,7 +132,7 @@ func TestFlushUnderLoad(t *testing.T) {
 	if n := l.doubled(); n > 0 {
 		t.Errorf("%d effects happened twice", n)
 	}
-	must(t, redisadapter.Acknowledge(t.Context(), client, failClosed))
+	must(t, redisadapter.ClearAmnesia(t.Context(), client, failClosed))
 	eventually(t, "it is open", func() bool {
 		return claimOne(t, store, 5000).Outcome == dedup.Acquired
 	})
@@ -298,15 +298,15 @@ func TestFlushOfOneMaster(t *testing.T) {
 				t.Fatalf("claim %d after the flush of node %d: %+v", i, n, a)
 			}
 		}
-		if err := redisadapter.Boot(t.Context(), client,
+		if err := redisadapter.Init(t.Context(), client,
 			redisadapter.Options{Prefix: opts.Prefix}); err != nil {
 			t.Errorf("all canaries are there again, as lost: %v", err)
 		}
 	}
-	must(t, redisadapter.Boot(t.Context(), client, redisadapter.Options{Prefix: "part"}))
+	must(t, redisadapter.Init(t.Context(), client, redisadapter.Options{Prefix: "part"}))
 	must(t, redistest.Client(t, &redis.Options{Addr: server.Addrs[0]}).FlushAll(t.Context()).Err())
-	if err := redisadapter.Boot(t.Context(),
+	if err := redisadapter.Init(t.Context(),
 		client, redisadapter.Options{Prefix: "part"}); !errors.Is(err, redisadapter.ErrAmnesia) {
-		t.Errorf("Boot where a part is missing: %v", err)
+		t.Errorf("Init where a part is missing: %v", err)
 	}
 }

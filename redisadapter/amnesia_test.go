@@ -18,19 +18,19 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// heard collects findings.
-type heard struct {
+// findingLog collects findings.
+type findingLog struct {
 	mu   sync.Mutex
 	list []preflight.Finding
 }
 
-func (h *heard) add(f preflight.Finding) {
+func (h *findingLog) add(f preflight.Finding) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.list = append(h.list, f)
 }
 
-func (h *heard) count(code string) (n int) {
+func (h *findingLog) count(code string) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, f := range h.list {
@@ -43,16 +43,16 @@ func (h *heard) count(code string) (n int) {
 
 // guarded boots a deployment and opens a store of it.
 func guarded(t testing.TB, client redis.UniversalClient,
-	opts redisadapter.Options) (*redisadapter.Store, *heard) {
+	opts redisadapter.Options) (*redisadapter.Store, *findingLog) {
 	t.Helper()
-	must(t, redisadapter.Boot(t.Context(), client, opts))
+	must(t, redisadapter.Init(t.Context(), client, opts))
 	return reopen(t, client, opts)
 }
 
 func reopen(t testing.TB, client redis.UniversalClient,
-	opts redisadapter.Options) (*redisadapter.Store, *heard) {
+	opts redisadapter.Options) (*redisadapter.Store, *findingLog) {
 	t.Helper()
-	h := &heard{}
+	h := &findingLog{}
 	opts.OnFinding = h.add
 	if opts.AmnesiaFor == 0 {
 		opts.AmnesiaFor = time.Hour
@@ -100,17 +100,17 @@ func TestGuardRefusesBadInput(t *testing.T) {
 		"Options.Amnesia":     {Amnesia: 9, AmnesiaFor: time.Hour},
 		"Options.AmnesiaFor":  {Amnesia: redisadapter.FailClosed},
 		"Options.SuspectFor":  {SuspectFor: -1},
-		"Options.Second":      {Amnesia: redisadapter.SecondStore, AmnesiaFor: time.Hour},
+		"Options.Secondary":   {Amnesia: redisadapter.AskSecondary, AmnesiaFor: time.Hour},
 		"Options.MaxInFlight": {MaxInFlight: -1},
 	} {
 		_, err := redisadapter.New(t.Context(), client, opts)
 		wantInput(t, err, field)
 	}
 	_, err := redisadapter.New(t.Context(),
-		client, redisadapter.Options{Second: dedup.Memory(1000)})
-	wantInput(t, err, "Options.Second")
-	wantInput(t, redisadapter.Boot(t.Context(), nil, redisadapter.Options{}), "Client")
-	wantInput(t, redisadapter.Acknowledge(t.Context(), client, redisadapter.Options{Prefix: "{"}),
+		client, redisadapter.Options{Secondary: dedup.Memory(1000)})
+	wantInput(t, err, "Options.Secondary")
+	wantInput(t, redisadapter.Init(t.Context(), nil, redisadapter.Options{}), "Client")
+	wantInput(t, redisadapter.ClearAmnesia(t.Context(), client, redisadapter.Options{Prefix: "{"}),
 		"Options.Prefix")
 }
 
@@ -122,17 +122,17 @@ func TestNoCanary(t *testing.T) {
 		for range 2 {
 			_, err := redisadapter.New(t.Context(), b.Client, opts)
 			if !errors.Is(err, redisadapter.ErrNoCanary) ||
-				!strings.Contains(err.Error(), "redisadapter.Boot") {
+				!strings.Contains(err.Error(), "redisadapter.Init") {
 				t.Fatalf("error %v", err)
 			}
 		}
 		store, h := guarded(t, b.Client, opts)
 		keys := redisadapter.CanaryKeys(b.Client, b.Prefix)
 		first := canaryValues(t, b.Client, keys)
-		must(t, redisadapter.Boot(t.Context(), b.Client, opts)) // again
+		must(t, redisadapter.Init(t.Context(), b.Client, opts)) // again
 		for i, value := range canaryValues(t, b.Client, keys) {
 			if value != first[i] {
-				t.Errorf("Boot has changed %s from %q to %q", keys[i], first[i], value)
+				t.Errorf("Init has changed %s from %q to %q", keys[i], first[i], value)
 			}
 			if ttl := b.Client.TTL(t.Context(), keys[i]).Val(); ttl != -1 {
 				t.Errorf("%s expires in %v", keys[i], ttl)
@@ -193,7 +193,7 @@ func TestCanaryMissing(t *testing.T) {
 			t.Errorf("%d findings, health %+v", n, store.Health())
 		}
 
-		must(t, redisadapter.Acknowledge(t.Context(), b.Client, opts))
+		must(t, redisadapter.ClearAmnesia(t.Context(), b.Client, opts))
 		for _, s := range []*redisadapter.Store{store, other, late} {
 			eventually(t, "claims are granted again", func() bool {
 				return claimOne(t, s, 4).Outcome != dedup.Unknown
@@ -224,13 +224,13 @@ func TestAmnesiaEnds(t *testing.T) {
 	wantOutcome(t, late, 2, dedup.Acquired)
 }
 
-// TestBootIsNoAcknowledgement: a Boot after a flush, by a deployment script that always
+// TestInitDoesNotClearAmnesia: an Init after a flush, by a deployment script that always
 // runs it, must not hide the loss from a process that remembers.
-func TestBootIsNoAcknowledgement(t *testing.T) {
+func TestInitDoesNotClearAmnesia(t *testing.T) {
 	_, client := redistest.Mini(t)
 	store, _ := guarded(t, client, failClosed)
 	must(t, client.FlushAll(t.Context()).Err())
-	must(t, redisadapter.Boot(t.Context(), client, failClosed))
+	must(t, redisadapter.Init(t.Context(), client, failClosed))
 	wantAmnesia(t, store, 1)
 	late, _ := reopen(t, client, failClosed)
 	wantAmnesia(t, late, 1) // was told by the first
@@ -260,7 +260,7 @@ func TestStrangeCanary(t *testing.T) {
 // policy. Those of other batches are not concerned.
 func TestUnreadCanary(t *testing.T) {
 	_, client := redistest.Mini(t)
-	must(t, redisadapter.Boot(t.Context(), client, redisadapter.Options{}))
+	must(t, redisadapter.Init(t.Context(), client, redisadapter.Options{}))
 	value := canaryValues(t, client, redisadapter.CanaryKeys(client, "ow"))[0]
 	var cut atomic.Bool
 	fake := redistest.Fake(t, func(args []string) string {
@@ -283,7 +283,7 @@ func TestUnreadCanary(t *testing.T) {
 	})
 	fake.PoolSize = 1
 	for _, policy := range []redisadapter.Amnesia{redisadapter.FailClosed,
-		redisadapter.RunAndFlag} {
+		redisadapter.AllowAndFlag} {
 		t.Run(policy.String(), func(t *testing.T) {
 			cut.Store(false)
 			store, _ := reopen(t, redistest.Client(t, fake),
@@ -329,7 +329,7 @@ func TestClosedReturnsInTime(t *testing.T) {
 // TestRunAndFlag grants and tells.
 func TestRunAndFlag(t *testing.T) {
 	_, client := redistest.Mini(t)
-	store, h := guarded(t, client, redisadapter.Options{Amnesia: redisadapter.RunAndFlag})
+	store, h := guarded(t, client, redisadapter.Options{Amnesia: redisadapter.AllowAndFlag})
 	wantOutcome(t, store, 1, dedup.Acquired)
 	if store.Health().Flagged != 0 {
 		t.Errorf("before: %+v", store.Health())
@@ -370,7 +370,7 @@ func TestSecondStore(t *testing.T) {
 	memory := dedup.Memory(1000)
 	other := &second{Store: memory, err: errors.New("must not be asked")}
 	store, _ := guarded(t, client,
-		redisadapter.Options{Amnesia: redisadapter.SecondStore, Second: other})
+		redisadapter.Options{Amnesia: redisadapter.AskSecondary, Secondary: other})
 	memory.Claim(t.Context(), []dedup.ClaimRequest{request(1), request(2)})
 	done := change(1, dedup.StateSucceeded)
 	done.Result = []byte("receipt")

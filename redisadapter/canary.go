@@ -20,9 +20,9 @@ import (
 // A canary is a key without an expiry that nobody deletes: when it is gone, so is the data next to
 // it. Its value is "1 STATE EPOCH", EPOCH 16 random bytes in hexadecimal:
 //
-//	1 ok EPOCH           written by Boot
+//	1 ok EPOCH           written by Init
 //	1 lost EPOCH MILLIS  written by a process that found it missing, with the server's time
-//	1 ack EPOCH          written by Acknowledge
+//	1 ack EPOCH          written by ClearAmnesia
 const (
 	canaryVersion = "1"
 	canaryOK      = "ok"

@@ -16,10 +16,10 @@ import (
 )
 
 // filled is a store on a real server with 1,024 finished keys in its buckets.
-func filled(t *testing.T, expected int) (*redisadapter.Store, *redis.Client, *heard) {
+func filled(t *testing.T, expected int) (*redisadapter.Store, *redis.Client, *findingLog) {
 	t.Helper()
 	client := redistest.Client(t, &redis.Options{Addr: servertest.Redis(t)})
-	opts, h := layoutOptions(servertest.Prefix(t), redisadapter.Compact), &heard{}
+	opts, h := layoutOptions(servertest.Prefix(t), redisadapter.Compact), &findingLog{}
 	opts.ExpectedKeys, opts.OnFinding = expected, h.add
 	store := openWith(t, redistest.Backend{Client: client}, opts)
 	season(t, store, 20_000)
@@ -74,7 +74,7 @@ func TestFullBucketsAreReportedOnce(t *testing.T) {
 // TestBucketsOfTheLastGenerationAreSampled: it is the one that is complete.
 func TestBucketsOfTheLastGenerationAreSampled(t *testing.T) {
 	b, window := edge(t, -time.Minute)
-	opts, h := layoutOptions("full", redisadapter.Compact), &heard{}
+	opts, h := layoutOptions("full", redisadapter.Compact), &findingLog{}
 	opts.ExpectedKeys, opts.OnFinding = redisadapter.KeysPerBucket, h.add
 	store := openWith(t, redistest.Backend{Client: b.client}, opts)
 	season(t, store, 20_000)

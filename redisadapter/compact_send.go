@@ -20,14 +20,14 @@ func (t *compactExchange) send(ctx context.Context, round []bucketStep) error {
 		}
 	}
 	plain := t.commands(ctx, round)
-	looks := t.tail.round(t.claimsIn(round))
+	looks := t.canaries.round(t.claimsIn(round))
 	replies, err := t.s.inRoom(ctx, t.why, func() []redisscript.Reply {
 		return t.s.sendBeside(ctx, calls, plain, looks)
 	})
 	if err != nil {
 		return err
 	}
-	t.tail.add(looks)
+	t.canaries.add(looks)
 	t.keepReads()
 	for i := range round {
 		if round[i].scripted() {
@@ -139,17 +139,17 @@ func (t *compactExchange) commands(ctx context.Context, round []bucketStep) plai
 	}
 	width := int(t.view.last-t.view.first) + 1
 	room := single * (width + 1)
-	l := newLines(room)
+	b := newCommandBuilder(room)
 	t.reads, t.leases = nil, nil
 	for i := range round {
-		t.write(l, &round[i])
+		t.write(b, &round[i])
 	}
-	l.freeze(room)
+	b.freeze(room)
 	out := plainCommands{cmds: make([]redis.Cmder, 0, room+1), keys: make([]string, 0, room+1)}
 	for i := range round {
 		if st := &round[i]; st.single() {
-			key := l.text[0]
-			t.command(ctx, l, st)
+			key := b.text[0]
+			t.command(ctx, b, st)
 			add := out.add
 			if st.apart {
 				add = func(_ string, cmd redis.Cmder) { out.apart = append(out.apart, cmd) }
@@ -214,26 +214,26 @@ func (t *compactExchange) keepReads() {
 }
 
 // write adds the texts of a step, in the order in which command takes them.
-func (t *compactExchange) write(l *lines, st *bucketStep) {
+func (t *compactExchange) write(b *commandBuilder, st *bucketStep) {
 	if !st.single() {
 		return
 	}
 	p := t.placeOf(st)
 	if st.kind != addMember && st.kind != seekApart && st.kind != lookFirst {
-		l.buf = t.b.appendLease(l.buf, p, t.idOf(st))
-		l.end()
+		b.buf = t.b.appendLease(b.buf, p, t.idOf(st))
+		b.end()
 	}
 	switch st.kind {
 	case claimLease:
 		rec := claimRecord(&t.reqs[st.item], t.at)
-		l.value(&rec)
+		b.value(&rec)
 	case addMember:
 		if st.look {
-			l.buf = t.b.appendLease(l.buf, p, t.idOf(st))
-			l.end()
+			b.buf = t.b.appendLease(b.buf, p, t.idOf(st))
+			b.end()
 		}
-		l.buf = t.b.appendBucket(l.buf, p, st.generation)
-		l.end()
+		b.buf = t.b.appendBucket(b.buf, p, st.generation)
+		b.end()
 	}
 	switch st.kind {
 	case claimLease, lookFirst, seekApart:
@@ -242,41 +242,41 @@ func (t *compactExchange) write(l *lines, st *bucketStep) {
 			t.sift(st, p)
 		}
 		for g := st.generation; g <= t.view.last; g++ {
-			l.buf = t.b.appendBucket(l.buf, p, g)
-			l.end()
+			b.buf = t.b.appendBucket(b.buf, p, g)
+			b.end()
 		}
 		fallthrough
 	case addMember:
-		l.buf = strconv.AppendInt(l.buf, p.member, 10)
-		l.end()
+		b.buf = strconv.AppendInt(b.buf, p.member, 10)
+		b.end()
 	}
 }
 
 // command makes the commands of a step.
-func (t *compactExchange) command(ctx context.Context, l *lines, st *bucketStep) {
+func (t *compactExchange) command(ctx context.Context, b *commandBuilder, st *bucketStep) {
 	switch st.kind {
 	case claimLease:
 		ms := redisscript.Millis(t.reqs[st.item].Lease) + redisscript.Millis(t.reqs[st.item].Hold)
 		st.cmd = redis.NewStringCmd(ctx,
-			l.carve("set", l.take(), l.take(), "px", l.millis(ms), "nx")...)
-		st.seen = l.isMember(ctx, t.view.last-st.generation+1)
+			b.arguments("set", b.take(), b.take(), "px", b.millis(ms), "nx")...)
+		st.seen = b.isMember(ctx, t.view.last-st.generation+1)
 	case lookFirst, seekApart:
-		st.seen = l.isMember(ctx, t.view.last-st.generation+1)
+		st.seen = b.isMember(ctx, t.view.last-st.generation+1)
 	case addMember:
-		t.addition(ctx, l, st)
+		t.addition(ctx, b, st)
 	case dropLease, giveBack:
-		st.cmd = redis.NewStringCmd(ctx, l.carve("getdel", l.take())...)
+		st.cmd = redis.NewStringCmd(ctx, b.arguments("getdel", b.take())...)
 	}
 }
 
 // addition is SADD, and when that may be the first to its bucket, what gives the bucket its
 // end, and the one before it, should somebody have made that without.
-func (t *compactExchange) addition(ctx context.Context, l *lines, st *bucketStep) {
+func (t *compactExchange) addition(ctx context.Context, b *commandBuilder, st *bucketStep) {
 	if st.look {
-		st.lease = l.take()
+		st.lease = b.take()
 	}
-	bucket := l.take()
-	st.seen = append(st.seen, redis.NewIntCmd(ctx, l.carve("sadd", bucket, l.take())...))
+	bucket := b.take()
+	st.seen = append(st.seen, redis.NewIntCmd(ctx, b.arguments("sadd", bucket, b.take())...))
 	if !st.first {
 		return
 	}
@@ -316,12 +316,12 @@ func (t *compactExchange) together(ctx context.Context, round []bucketStep, out 
 }
 
 // isMember is SISMEMBER of each bucket, whose names lie before the member.
-func (l *lines) isMember(ctx context.Context, width int64) []*redis.IntCmd {
+func (b *commandBuilder) isMember(ctx context.Context, width int64) []*redis.IntCmd {
 	cmds := make([]*redis.IntCmd, width)
-	member := &l.text[width]
+	member := &b.text[width]
 	for i := range cmds {
-		cmds[i] = redis.NewIntCmd(ctx, l.carve("sismember", l.take(), member)...)
+		cmds[i] = redis.NewIntCmd(ctx, b.arguments("sismember", b.take(), member)...)
 	}
-	l.take()
+	b.take()
 	return cmds
 }

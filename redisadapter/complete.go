@@ -40,9 +40,9 @@ type owns struct {
 }
 
 // completes builds the scripts of the steps that share one.
-func (t *trip) completes(round []step) {
-	l := t.ownTexts(round)
-	if l == nil {
+func (t *exchange) completes(round []step) {
+	b := t.ownTexts(round)
+	if b == nil {
 		return
 	}
 	limit := ownsAtOnce
@@ -63,7 +63,7 @@ func (t *trip) completes(round []step) {
 		}
 		st.script, st.nth = all.script, len(all.items)
 		all.items = append(all.items,
-			redisscript.CompleteItem{Key: l.take(), Token: l.take(), Record: l.take()})
+			redisscript.CompleteItem{Key: b.take(), Token: b.take(), Record: b.take()})
 	}
 	all.close()
 }
@@ -76,7 +76,7 @@ func (o *owns) close() {
 }
 
 // ownTexts writes the texts of the steps that share a script, or returns nil.
-func (t *trip) ownTexts(round []step) *lines {
+func (t *exchange) ownTexts(round []step) *commandBuilder {
 	n := 0
 	for i := range round {
 		if round[i].kind == own {
@@ -86,18 +86,18 @@ func (t *trip) ownTexts(round []step) *lines {
 	if n == 0 {
 		return nil
 	}
-	l := newLines(n)
+	b := newCommandBuilder(n)
 	for i := range round {
 		if round[i].kind == own {
 			c := &t.changes[round[i].item]
-			l.key(t.s, c.ID)
-			l.token(c.Token)
+			b.key(t.s, c.ID)
+			b.token(c.Token)
 			rec := endRecord(c, t.at)
-			l.value(&rec)
+			b.value(&rec)
 		}
 	}
-	l.freeze(0)
-	return l
+	b.freeze(0)
+	return b
 }
 
 // sectionsOf is the argument of complete.lua.
@@ -108,7 +108,7 @@ func sectionsOf(c *dedup.Finish) int {
 }
 
 // readOwn reads the reply to a complete.lua.
-func (t *trip) readOwn(st *step) {
+func (t *exchange) readOwn(st *step) {
 	c, r := &t.changes[st.item], &st.script.reply
 	switch {
 	case redis.HasErrorPrefix(r.Err, "CROSSSLOT"): // behind a proxy that shards

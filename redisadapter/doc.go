@@ -21,7 +21,7 @@
 // an expiry) answers Unknown with [dedup.ErrUnreadable] and is never overwritten.
 //
 // Besides, there is one key named "ow:forgets" with a number, once something was
-// forgotten or a cache of finished keys was used: see [Store.Forgets]. And, once [Boot]
+// forgotten or a cache of finished keys was used: see [Store.Forgets]. And, once [Init]
 // was called, canaries named "ow:canary:{number}", without an expiry: one on a single
 // server, 64 spread over the slots of a Cluster. Never delete them.
 //
@@ -89,11 +89,11 @@
 // look while the process runs. Nothing that it finds ends a process.
 //
 // With Options.Amnesia the store notices when the server has lost what it had: FLUSHALL,
-// a restart without persistence, a wrong server. Call [Boot] once per deployment:
+// a restart without persistence, a wrong server. Call [Init] once per deployment:
 //
 //	opts := redisadapter.Options{Amnesia: redisadapter.FailClosed, AmnesiaFor: window}
 //	// Once, by hand or in the step that deploys for the first time:
-//	// err := redisadapter.Boot(ctx, client, opts)
+//	// err := redisadapter.Init(ctx, client, opts)
 //	store, err := redisadapter.New(ctx, client, opts)
 //	...
 //	go store.Watch(ctx, 0) // for alarms: losses while nothing is claimed, and what will lose data
@@ -102,7 +102,7 @@
 // When it is missing or has changed, the claims of that batch are given back, and for the window
 // nothing is granted that might be a repetition: see [Amnesia]. The loss, with the server's time,
 // is written into the canary, so that all processes agree until the window is over or an operator
-// calls [Acknowledge]. A failover or a restart that keeps the canary closes the store for
+// calls [ClearAmnesia]. A failover or a restart that keeps the canary closes the store for
 // Options.SuspectFor. It does not bring back the keys that replication had not yet copied: no
 // canary can detect that.
 //

@@ -85,7 +85,7 @@ func TestNewRefusesEviction(t *testing.T) {
 		return err
 	}
 	guarded := redisadapter.Options{Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour}
-	require.NoError(t, redisadapter.Boot(t.Context(), client, guarded))
+	require.NoError(t, redisadapter.Init(t.Context(), client, guarded))
 	var refused *redisadapter.RefusedError
 	err := open(redisadapter.Options{})
 	require.ErrorAs(t, err, &refused)
@@ -97,7 +97,7 @@ func TestNewRefusesEviction(t *testing.T) {
 	} {
 		assert.ErrorContains(t, err, part)
 	}
-	assert.Error(t, open(redisadapter.Options{Amnesia: redisadapter.RunAndFlag,
+	assert.Error(t, open(redisadapter.Options{Amnesia: redisadapter.AllowAndFlag,
 		AmnesiaFor: time.Hour}))
 	assert.NoError(t, open(guarded))
 	assert.NoError(t, open(redisadapter.Options{AllowEviction: true}))
@@ -129,7 +129,7 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 				AllowEviction: c.amnesia == redisadapter.GuardOff,
 				OnFinding:     func(preflight.Finding) {},
 			}
-			require.NoError(t, redisadapter.Boot(t.Context(), client, opts))
+			require.NoError(t, redisadapter.Init(t.Context(), client, opts))
 			store, err := redisadapter.New(t.Context(), client, opts)
 			require.NoError(t, err)
 			done := make(map[dedup.ID]bool)
@@ -153,7 +153,7 @@ func TestEvictionRepeatsNothing(t *testing.T) {
 }
 
 // TestEvictionBeforeTheStart: a server evicts while no process looks, and then one starts. The keys
-// that it had evicted before Boot were none of ours.
+// that it had evicted before Init were none of ours.
 func TestEvictionBeforeTheStart(t *testing.T) {
 	client := small(t, "volatile-lru")
 	fill := func() { // for a while memory is short
@@ -184,7 +184,7 @@ func TestEvictionBeforeTheStart(t *testing.T) {
 	assert.NotZero(t, h.count("amnesia"))
 	assert.Equal(t, 1, h.count("evicted_keys")-1, "Preflight's and the guard's")
 
-	require.NoError(t, redisadapter.Acknowledge(t.Context(), client, failClosed))
+	require.NoError(t, redisadapter.ClearAmnesia(t.Context(), client, failClosed))
 	last, _ := reopen(t, client, failClosed)
 	wantOutcome(t, last, 4, dedup.Acquired)
 }
@@ -220,12 +220,12 @@ func TestGuardNeedsInfo(t *testing.T) {
 	client := redistest.Client(t,
 		&redis.Options{Addr: servertest.Private(t, servertest.KindRedis).Addr})
 	ctx := t.Context()
-	require.NoError(t, redisadapter.Boot(ctx, client, failClosed))
+	require.NoError(t, redisadapter.Init(ctx, client, failClosed))
 	require.NoError(t, client.Do(ctx, "acl", "setuser", "few", "on", "nopass", "~*", "+@all",
 		"-info").Err())
 	few := redistest.Client(t,
 		&redis.Options{Addr: client.Options().Addr, Username: "few", Password: "x"})
-	h := &heard{}
+	h := &findingLog{}
 	_, err := redisadapter.New(ctx, few, redisadapter.Options{OnFinding: h.add})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"not_learned"}, codes(h.list))

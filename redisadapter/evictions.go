@@ -13,7 +13,7 @@ import (
 
 // The record of evictions is a key without an expiry, "PREFIX:evictions", with one line "RUN COUNT"
 // for each master. COUNT is how many keys that server process had evicted when the guard was last
-// closed for it, or when Boot was called. A server that has evicted more has evicted while no
+// closed for it, or when Init was called. A server that has evicted more has evicted while no
 // process of ours was looking, and the next process to start closes the guard for it. A server that
 // is not in the record counts from zero, and so does one that has evicted the record itself.
 

@@ -52,7 +52,7 @@ func Golden(t testing.TB, name string) string {
 // SetBreakerClock lets a test move the time by which a breaker opens and closes.
 func SetBreakerClock(s *Store, now func() time.Time) { s.breaker.now = now }
 
-// CanaryKeys are the keys that Boot creates.
+// CanaryKeys are the keys that Init creates.
 func CanaryKeys(client redis.UniversalClient, prefix string) []string {
 	return newCanaries(client, prefix).keys
 }

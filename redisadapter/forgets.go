@@ -22,16 +22,16 @@ func (s *Store) forgetsKey() string { return s.opts.Prefix + ":forgets" }
 // The error is like those of the items of the other methods.
 func (s *Store) Forgets(ctx context.Context) (uint64, error) { return s.askForgets(ctx, false) }
 
-// tellForgets changes the number that Forgets returns, and answers every item that was
+// notifyForgets changes the number that Forgets returns, and answers every item that was
 // forgotten with an error when that cannot be confirmed: caches would go on answering
 // Duplicate for it. Forgetting it again is harmless, and tries again.
-func (s *Store) tellForgets(ctx context.Context, answers []dedup.Answer) {
+func (s *Store) notifyForgets(ctx context.Context, answers []dedup.Answer) {
 	forgotten := func(a *dedup.Answer) bool { return a.Err == nil }
-	tell := false
+	changed := false
 	for i := range answers {
-		tell = tell || forgotten(&answers[i])
+		changed = changed || forgotten(&answers[i])
 	}
-	if !tell {
+	if !changed {
 		return
 	}
 	if _, err := s.askForgets(ctx, true); err != nil {

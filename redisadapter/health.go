@@ -8,7 +8,7 @@ type Health struct {
 	// Suspect, may be. Remaining is for how much longer.
 	Amnesia, Suspect bool
 	Remaining        time.Duration
-	// Flagged counts claims that RunAndFlag has granted in spite of amnesia.
+	// Flagged counts claims that AllowAndFlag has granted in spite of amnesia.
 	Flagged uint64
 	// BreakerOpen says that the server cannot be reached, so that calls fail at once.
 	BreakerOpen bool

@@ -17,20 +17,20 @@ import (
 	"github.com/onceward/onceward/redisadapter"
 )
 
-// asked notes the commands of a client.
-type asked struct {
+// commandLog notes the commands of a client.
+type commandLog struct {
 	mu    sync.Mutex
 	scans []int // COUNTs
 	keys  int   // KEYS
 }
 
-func (a *asked) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (a *commandLog) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (a *asked) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (a *commandLog) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (a *asked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (a *commandLog) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		a.mu.Lock()
 		switch args := cmd.Args(); cmd.Name() {
@@ -51,12 +51,12 @@ func (a *asked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // others is how many keys somebody else has in the server of amongMany.
 const others = 300_000
 
-func amongMany(t *testing.T) (*redisadapter.Store, *redis.Client, *asked) {
+func amongMany(t *testing.T) (*redisadapter.Store, *redis.Client, *commandLog) {
 	t.Helper()
 	server := servertest.Private(t, servertest.KindRedis)
 	client := redistest.Client(t, &redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
 	must(t, client.Do(t.Context(), "DEBUG", "POPULATE", others, "cache", 8).Err())
-	a := &asked{}
+	a := &commandLog{}
 	client.AddHook(a)
 	return open(t, redistest.Backend{Client: client, Prefix: "ow"}), client, a
 }

@@ -63,7 +63,7 @@ func newStore(client redis.UniversalClient, opts Options) *Store {
 		guard: &guard{
 			canaries: newCanaries(client, opts.Prefix), policy: opts.Amnesia,
 			window:     opts.AmnesiaFor,
-			suspectFor: opts.SuspectFor, second: opts.Second, report: opts.OnFinding,
+			suspectFor: opts.SuspectFor, secondary: opts.Secondary, report: opts.OnFinding,
 		},
 		breaker: breaker{limit: opts.BreakerAfter, now: time.Now},
 		rooms:   newRooms(opts.MaxInFlight),

@@ -76,7 +76,7 @@ type Options struct {
 	OnFinding func(preflight.Finding)
 
 	// Amnesia says what happens to claims when the server has lost data. Anything but
-	// GuardOff needs a canary (see [Boot]) and INFO, and costs one GET per server and batch
+	// GuardOff needs a canary (see [Init]) and INFO, and costs one GET per server and batch
 	// of claims; on a server that may evict, also one INFO. Default GuardOff.
 	Amnesia Amnesia
 	// AmnesiaFor is how long a loss matters: the deduper's Window, after which nothing
@@ -85,8 +85,8 @@ type Options struct {
 	// SuspectFor is how long claims count as unsafe after a failover, or a restart that
 	// kept the canary: by how much a replica may lag. Default 2 s.
 	SuspectFor time.Duration
-	// Second is asked before claims are granted; required with SecondStore.
-	Second Second
+	// Secondary is asked before claims are granted; required with AskSecondary.
+	Secondary SecondaryStore
 
 	// MaxInFlight bounds the pipelines that are under way at once, those included that
 	// were left behind when their context ended. Claims and lookups take at most three
@@ -141,9 +141,9 @@ func (o Options) complete() (Options, error) {
 // completeGuard looks at what concerns the server's health.
 func (o Options) completeGuard() (Options, error) {
 	switch {
-	case o.Amnesia > SecondStore:
+	case o.Amnesia > AskSecondary:
 		return o, input("Options.Amnesia",
-			fmt.Sprintf("is %d; GuardOff to SecondStore are known", o.Amnesia))
+			fmt.Sprintf("is %d; GuardOff to AskSecondary are known", o.Amnesia))
 	case o.AmnesiaFor < 0:
 		return o, input("Options.AmnesiaFor", "is negative")
 	case o.Amnesia != GuardOff && o.AmnesiaFor == 0:
@@ -151,9 +151,9 @@ func (o Options) completeGuard() (Options, error) {
 			"is required with Options.Amnesia: the deduper's window")
 	case o.SuspectFor < 0:
 		return o, input("Options.SuspectFor", "is negative")
-	case (o.Amnesia == SecondStore) != (o.Second != nil):
-		return o, input("Options.Second",
-			"goes with the Options.Amnesia SecondStore, and with no other")
+	case (o.Amnesia == AskSecondary) != (o.Secondary != nil):
+		return o, input("Options.Secondary",
+			"goes with the Options.Amnesia AskSecondary, and with no other")
 	case o.MaxInFlight < 0:
 		return o, input("Options.MaxInFlight", "is negative")
 	}

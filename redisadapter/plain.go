@@ -14,133 +14,133 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// lines builds the plain commands of one pipeline with few allocations. All keys and values lie in
-// one string, all arguments and commands in arrays. Texts are passed by pointer, because putting a
-// string into an interface copies its header to the heap.
-type lines struct {
-	*draft          // nil when frozen
-	text   []string // texts that no command has taken yet
-	args   []any
-	cmds   []redis.StringCmd // that nobody has taken yet
-	ms     int64
-	msAs   any // ms, boxed: a batch has mostly one expiry
+// commandBuilder builds the plain commands of one pipeline with few allocations. All keys and
+// values lie in one string, all arguments and commands in arrays. Texts are passed by pointer,
+// because putting a string into an interface copies its header to the heap.
+type commandBuilder struct {
+	*textBuffer          // nil when frozen
+	text        []string // texts that no command has taken yet
+	args        []any
+	cmds        []redis.StringCmd // that nobody has taken yet
+	ms          int64
+	msAs        any // ms, boxed: a batch has mostly one expiry
 }
 
-// draft is what texts are written into. It is used again: a command has the string that is
+// textBuffer is what texts are written into. It is used again: a command has the string that is
 // made of it.
-type draft struct {
+type textBuffer struct {
 	buf  []byte
 	ends []int // of each text in buf
 }
 
-var drafts = sync.Pool{New: func() any { return new(draft) }}
+var textBuffers = sync.Pool{New: func() any { return new(textBuffer) }}
 
 const (
 	argsPerCommand  = 7 // SET key value PX ms NX GET
 	bytesPerCommand = 128
 	commandsAtOnce  = 64
-	// draftKept bounds the draft that is kept for the next pipeline.
-	draftKept = 4096 * bytesPerCommand
+	// textBufferKept bounds the textBuffer that is kept for the next pipeline.
+	textBufferKept = 4096 * bytesPerCommand
 )
 
-// newLines makes room for n commands.
-func newLines(n int) *lines {
-	d, _ := drafts.Get().(*draft)
+// newCommandBuilder makes room for n commands.
+func newCommandBuilder(n int) *commandBuilder {
+	d, _ := textBuffers.Get().(*textBuffer)
 	d.buf, d.ends = slices.Grow(d.buf[:0], n*bytesPerCommand), slices.Grow(d.ends[:0], 2*n)
-	return &lines{draft: d}
+	return &commandBuilder{textBuffer: d}
 }
 
 // key adds the name of a record.
-func (l *lines) key(s *Store, id dedup.ID) {
-	l.buf = s.appendKey(l.buf, id)
-	l.end()
+func (b *commandBuilder) key(s *Store, id dedup.ID) {
+	b.buf = s.appendKey(b.buf, id)
+	b.end()
 }
 
 // end ends a text.
-func (l *lines) end() { l.ends = append(l.ends, len(l.buf)) }
+func (b *commandBuilder) end() { b.ends = append(b.ends, len(b.buf)) }
 
 // token adds a token.
-func (l *lines) token(t dedup.Token) {
-	l.buf = append(l.buf, t[:]...)
-	l.end()
+func (b *commandBuilder) token(t dedup.Token) {
+	b.buf = append(b.buf, t[:]...)
+	b.end()
 }
 
 // value adds a record.
-func (l *lines) value(r *record) {
-	l.buf = appendRecord(l.buf, r)
-	l.end()
+func (b *commandBuilder) value(r *record) {
+	b.buf = appendRecord(b.buf, r)
+	b.end()
 }
 
 // freeze ends the adding of texts. The commands take them in the order they were added.
-func (l *lines) freeze(commands int) {
-	d := l.draft
+func (b *commandBuilder) freeze(commands int) {
+	d := b.textBuffer
 	all := string(d.buf)
-	l.text = make([]string, len(d.ends))
+	b.text = make([]string, len(d.ends))
 	begin := 0
 	for i, end := range d.ends {
-		l.text[i], begin = all[begin:end], end
+		b.text[i], begin = all[begin:end], end
 	}
-	l.args = make([]any, 0, argsPerCommand*commands)
-	if l.draft = nil; cap(d.buf) <= draftKept {
-		drafts.Put(d)
+	b.args = make([]any, 0, argsPerCommand*commands)
+	if b.textBuffer = nil; cap(d.buf) <= textBufferKept {
+		textBuffers.Put(d)
 	}
 }
 
 // take returns the next text.
-func (l *lines) take() *string {
-	t := &l.text[0]
-	l.text = l.text[1:]
+func (b *commandBuilder) take() *string {
+	t := &b.text[0]
+	b.text = b.text[1:]
 	return t
 }
 
-// carve puts arguments into the common array.
-func (l *lines) carve(args ...any) []any {
-	begin := len(l.args)
-	l.args = append(l.args, args...)
-	return l.args[begin:len(l.args):len(l.args)]
+// arguments puts arguments into the common array.
+func (b *commandBuilder) arguments(args ...any) []any {
+	begin := len(b.args)
+	b.args = append(b.args, args...)
+	return b.args[begin:len(b.args):len(b.args)]
 }
 
 // millis boxes an expiry; Redis knows none below a millisecond.
-func (l *lines) millis(ms int64) any {
-	if l.msAs == nil || l.ms != ms {
-		l.ms, l.msAs = ms, max(ms, 1)
+func (b *commandBuilder) millis(ms int64) any {
+	if b.msAs == nil || b.ms != ms {
+		b.ms, b.msAs = ms, max(ms, 1)
 	}
-	return l.msAs
+	return b.msAs
 }
 
 // setClaim is SET key value PX ms NX GET: nil when the key was absent and is ours now,
 // else what it holds. NX and GET together need Redis 7.0.
-func (l *lines) setClaim(ctx context.Context, ms int64) *redis.StringCmd {
-	return l.command(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(ms), "nx", "get"))
+func (b *commandBuilder) setClaim(ctx context.Context, ms int64) *redis.StringCmd {
+	return b.command(ctx, b.arguments("set", b.take(), b.take(), "px", b.millis(ms), "nx", "get"))
 }
 
 // setDone is SET key value PX ms GET: it answers what it has overwritten.
-func (l *lines) setDone(ctx context.Context, ms int64) *redis.StringCmd {
-	return l.command(ctx, l.carve("set", l.take(), l.take(), "px", l.millis(ms), "get"))
+func (b *commandBuilder) setDone(ctx context.Context, ms int64) *redis.StringCmd {
+	return b.command(ctx, b.arguments("set", b.take(), b.take(), "px", b.millis(ms), "get"))
 }
 
 // get is GET key.
-func (l *lines) get(ctx context.Context) *redis.StringCmd {
-	return l.command(ctx, l.carve("get", l.take()))
+func (b *commandBuilder) get(ctx context.Context) *redis.StringCmd {
+	return b.command(ctx, b.arguments("get", b.take()))
 }
 
 // command takes a command out of the array, which is made anew when it is used up.
-func (l *lines) command(ctx context.Context, args []any) *redis.StringCmd {
-	if len(l.cmds) == 0 {
-		left := (cap(l.args) - len(l.args) + len(args)) / argsPerCommand
-		l.cmds = make([]redis.StringCmd, min(max(left, 1), commandsAtOnce))
+func (b *commandBuilder) command(ctx context.Context, args []any) *redis.StringCmd {
+	if len(b.cmds) == 0 {
+		left := (cap(b.args) - len(b.args) + len(args)) / argsPerCommand
+		b.cmds = make([]redis.StringCmd, min(max(left, 1), commandsAtOnce))
 	}
-	cmd := &l.cmds[0]
-	l.cmds = l.cmds[1:]
+	cmd := &b.cmds[0]
+	b.cmds = b.cmds[1:]
 	*cmd = *redis.NewStringCmd(ctx, args...)
 	return cmd
 }
 
 // mget is one MGET for all the looks of a round.
-func (l *lines) mget(ctx context.Context, round []step, n int) *redis.StringSliceCmd {
+func (b *commandBuilder) mget(ctx context.Context, round []step, n int) *redis.StringSliceCmd {
 	args := append(make([]any, 0, n+1), "mget")
 	for range n {
-		args = append(args, l.take())
+		args = append(args, b.take())
 	}
 	cmd := redis.NewStringSliceCmd(ctx, args...)
 	nth := 0

@@ -20,7 +20,7 @@ func (m *memory) lapsed() {
 }
 
 // Remembers returns for how long the server has certainly kept all that it was told, as far as this
-// process has seen. That is the time since the last loss, suspicion, Acknowledge or Boot that it
+// process has seen. That is the time since the last loss, suspicion, ClearAmnesia or Init that it
 // noticed, and the largest Duration if it noticed none. It is 0 with GuardOff, which notices
 // nothing. It is 0 as well once New, [Store.Watch] or a claim has met a server that may evict keys
 // (its maxmemory-policy), or does not say whether it may.

@@ -29,7 +29,7 @@ func wantRemembers(t testing.TB, what string, store *redisadapter.Store, least,
 func TestRemembersSinceTheLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, client := redistest.Bubble(t)
-		opts := redisadapter.Options{Amnesia: redisadapter.RunAndFlag}
+		opts := redisadapter.Options{Amnesia: redisadapter.AllowAndFlag}
 		store, _ := guarded(t, client, opts)
 		idle, _ := reopen(t, client, opts)
 		wantRemembers(t, "before any loss", store, centuries, math.MaxInt64)
@@ -48,17 +48,17 @@ func TestRemembersSinceTheLoss(t *testing.T) {
 		wantRemembers(t, "who begins while it is lost", young, 0, time.Second)
 
 		<-time.After(time.Minute)
-		must(t, redisadapter.Acknowledge(t.Context(), client, opts))
+		must(t, redisadapter.ClearAmnesia(t.Context(), client, opts))
 		wantOutcome(t, store, 4, dedup.Acquired)
-		wantRemembers(t, "after Acknowledge", store, 0, time.Second)
+		wantRemembers(t, "after ClearAmnesia", store, 0, time.Second)
 		late, _ := reopen(t, client, opts)
 		wantRemembers(t, "who begins after that", late, centuries, math.MaxInt64)
 
 		wantOutcome(t, late, 5, dedup.Acquired)
 		server.FlushAll()
-		must(t, redisadapter.Boot(t.Context(), client, opts))
+		must(t, redisadapter.Init(t.Context(), client, opts))
 		wantOutcome(t, late, 5, dedup.Acquired)
-		wantRemembers(t, "after a Boot over a loss", late, 0, time.Second)
+		wantRemembers(t, "after an Init over a loss", late, 0, time.Second)
 	})
 }
 

@@ -11,23 +11,23 @@ import (
 // giveBackWithin bounds the release of claims that are not granted after all.
 const giveBackWithin = time.Second
 
-// settle decides whether the claims of a trip may be granted. They may only if the canaries were
-// there after them, the servers behind new connections are those that were known, and no server has
-// evicted keys for which the guard was not closed.
-func (s *Store) settle(ctx context.Context, t *trip) {
+// settle decides whether the claims of an exchange may be granted. They may only if the canaries
+// were there after them, the servers behind new connections are those that were known, and no
+// server has evicted keys for which the guard was not closed.
+func (s *Store) settle(ctx context.Context, t *exchange) {
 	granted := acquiredOf(t.claimed)
-	if t.tail == nil || len(granted) == 0 {
+	if t.canaries == nil || len(granted) == 0 {
 		return
 	}
 	var back []int
 	for _, i := range granted {
-		if err := t.tail.unseen(i); err != nil {
+		if err := t.canaries.unseen(i); err != nil {
 			t.claimed[i] = dedup.Answer{Err: wrap("claim",
 				fmt.Errorf("the canary could not be read: %w", err))}
 			back = append(back, i)
 		}
 	}
-	why := s.suspicious(ctx, t.tail)
+	why := s.suspicious(ctx, t.canaries)
 	if granted = acquiredOf(t.claimed); why != nil && len(granted) > 0 {
 		back = append(back, s.judge(ctx, t, granted, why)...)
 	}
@@ -35,7 +35,7 @@ func (s *Store) settle(ctx context.Context, t *trip) {
 }
 
 // suspicious says why claims that a pipeline won must not be granted as usual, or nil.
-func (s *Store) suspicious(ctx context.Context, t *tail) error {
+func (s *Store) suspicious(ctx context.Context, t *canaryCheck) error {
 	g := s.guard
 	changed := t.changed()
 	if changed {
@@ -58,15 +58,15 @@ func (s *Store) suspicious(ctx context.Context, t *tail) error {
 }
 
 // judge applies the policy to claims that were won, and returns those to give back.
-func (s *Store) judge(ctx context.Context, t *trip, granted []int, why error) (back []int) {
+func (s *Store) judge(ctx context.Context, t *exchange, granted []int, why error) (back []int) {
 	switch s.guard.policy {
-	case RunAndFlag:
+	case AllowAndFlag:
 		s.guard.flagged.Add(uint64(len(granted)))
 		s.guard.report(advices.Finding(codeFlagged, "", "%d claims are granted: %v", len(granted),
 			why))
 		return nil
-	case SecondStore:
-		return s.askSecond(ctx, t, granted, why)
+	case AskSecondary:
+		return s.askSecondary(ctx, t, granted, why)
 	}
 	for _, i := range granted {
 		t.claimed[i] = dedup.Answer{Err: wrap("claim", why)}
@@ -74,21 +74,22 @@ func (s *Store) judge(ctx context.Context, t *trip, granted []int, why error) (b
 	return granted
 }
 
-// askSecond asks the other store about claims that were won.
-func (s *Store) askSecond(ctx context.Context, t *trip, granted []int, why error) (back []int) {
+// askSecondary asks the other store about claims that were won.
+func (s *Store) askSecondary(ctx context.Context, t *exchange, granted []int,
+	why error) (back []int) {
 	ids := make([]dedup.ID, len(granted))
 	for n, i := range granted {
 		ids[n] = t.reqs[i].ID
 	}
-	answers := s.guard.second.Lookup(ctx, ids)
+	answers := s.guard.secondary.Lookup(ctx, ids)
 	for n, i := range granted {
-		err := fmt.Errorf("%w; Options.Second gave %d answers for %d IDs", why,
+		err := fmt.Errorf("%w; Options.Secondary gave %d answers for %d IDs", why,
 			len(answers), len(ids))
 		var rec dedup.Record
 		if len(answers) == len(ids) {
 			rec = answers[n].Record
 			if err = answers[n].Err; err != nil {
-				err = fmt.Errorf("%w; and Options.Second does not know: %w", why, err)
+				err = fmt.Errorf("%w; and Options.Secondary does not know: %w", why, err)
 			}
 		}
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// slabs keep arrays of trips that are over for the next ones.
+// slabs keep arrays of exchanges that are over for the next ones.
 type slabs[T any] struct{ pool sync.Pool }
 
 // slabKept bounds the items of an array that is kept.

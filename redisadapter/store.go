@@ -164,7 +164,7 @@ func (s *Store) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration) 
 			}
 			return dedup.Answer{}, unexpected(r)
 		})
-	s.tellForgets(ctx, answers)
+	s.notifyForgets(ctx, answers)
 	errs := make([]error, len(answers))
 	for i := range answers {
 		errs[i] = answers[i].Err

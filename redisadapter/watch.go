@@ -97,8 +97,8 @@ func (w *watcher) failed(err error, before int) {
 	}
 }
 
-// asked is one look at one server.
-type asked struct {
+// serverReport is one look at one server.
+type serverReport struct {
 	fields         info
 	sent, received time.Time
 }
@@ -109,7 +109,7 @@ func (w *watcher) round(ctx context.Context) error {
 	g := w.s.guard
 	conns := connections(g.client)
 	var mu sync.Mutex
-	heard := make(map[string]asked)
+	heard := make(map[string]serverReport)
 	err := within(ctx, func() error {
 		_, err := eachServer(ctx, g.client,
 			func(ctx context.Context, addr string, node redis.UniversalClient) error {
@@ -117,7 +117,7 @@ func (w *watcher) round(ctx context.Context) error {
 				fields, err := askInfo(ctx, node)
 				if err == nil && !fields.embedded() {
 					mu.Lock()
-					heard[addr] = asked{fields, sent, time.Now()}
+					heard[addr] = serverReport{fields, sent, time.Now()}
 					mu.Unlock()
 				}
 				return err
@@ -177,7 +177,7 @@ func (w *watcher) learn(ctx context.Context, seen map[string]info, conns uint64)
 
 // compare reports what has happened at a server since the last look; the guard compares
 // how many keys it has evicted.
-func (w *watcher) compare(addr string, a asked) {
+func (w *watcher) compare(addr string, a serverReport) {
 	report := w.s.guard.report
 	was, known := w.last[addr]
 	is := w.observe(a)
@@ -202,7 +202,7 @@ func (w *watcher) compare(addr string, a asked) {
 	w.last[addr] = is
 }
 
-func (w *watcher) observe(a asked) (is observed) {
+func (w *watcher) observe(a serverReport) (is observed) {
 	is.at, is.took, is.run = a.received, a.received.Sub(a.sent), a.fields["run_id"]
 	is.evicts = a.fields["maxmemory_policy"] != "" && mayEvict(a.fields)
 	limit, _ := a.fields.count("maxmemory")

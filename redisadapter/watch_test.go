@@ -54,7 +54,7 @@ func TestWatchTells(t *testing.T) {
 				}
 				return infoReply(fields)
 			}))
-			h := &heard{}
+			h := &findingLog{}
 			store, err := redisadapter.New(t.Context(),
 				client, redisadapter.Options{OnFinding: h.add})
 			must(t, err)
@@ -106,7 +106,7 @@ func TestWatchOfAnotherServer(t *testing.T) {
 				}
 				return infoReply(map[string]string{"evicted_keys": c.before})
 			}))
-			h := &heard{}
+			h := &findingLog{}
 			store, err := redisadapter.New(t.Context(),
 				client, redisadapter.Options{OnFinding: h.add})
 			must(t, err)
@@ -142,7 +142,7 @@ func TestWatchBacksOff(t *testing.T) {
 		}
 		return infoReply(nil)
 	})
-	h := &heard{}
+	h := &findingLog{}
 	store, err := redisadapter.New(t.Context(), redistest.Client(t, opts),
 		redisadapter.Options{OnFinding: h.add})
 	must(t, err)

@@ -64,7 +64,7 @@ func TestPrometheusShowsAServiceInTrouble(t *testing.T) {
 	for _, panel := range readDashboard(t).Panels {
 		for _, target := range panel.Targets {
 			if strings.Contains(target.Expr, "onceward_redis_flagged_total") {
-				continue // of a store with RunAndFlag that has amnesia: there is none here
+				continue // of a store with AllowAndFlag that has amnesia: there is none here
 			}
 			n++
 			expr := filled.Replace(target.Expr)

@@ -119,7 +119,7 @@ func (e *env) newLayers(ctx context.Context, s *harness.Setup, filter bool) *lay
 
 	client := server.NewClient(s, e.redis.Addr, 0, 0)
 	o := redisadapter.Options{Prefix: name, Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour}
-	must.Do(redisadapter.Boot(ctx, client, o))
+	must.Do(redisadapter.Init(ctx, client, o))
 	layers := layered.Config{HotWindow: 6 * time.Hour, LeaseTTL: cfg.LeaseTTL}
 	if filter {
 		layers.Filter = l.records.filter

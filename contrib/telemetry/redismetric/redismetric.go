@@ -94,7 +94,7 @@ func (m *Metrics) observe(health func() redisadapter.Health) error {
 	remaining := m.maker.Gauge("onceward.redis.amnesia.remaining",
 		"s", "For how much longer claims follow Options.Amnesia")
 	flagged := m.maker.Total("onceward.redis.flagged", "{claim}",
-		"Claims that RunAndFlag has granted in spite of amnesia")
+		"Claims that AllowAndFlag has granted in spite of amnesia")
 	open := m.maker.Gauge("onceward.redis.breaker.open", "{state}",
 		"1 while calls fail at once because the server cannot be reached")
 	inFlight := m.maker.Gauge("onceward.redis.pipelines", "{pipeline}", "Pipelines under way")

@@ -99,7 +99,7 @@ func newService(t *testing.T) *service {
 	s.client = redis.NewClient(&redis.Options{Addr: s.redis.Addr})
 	t.Cleanup(func() { _ = s.client.Close() })
 	for _, prefix := range []string{topic, "checkout"} {
-		if err := redisadapter.Boot(t.Context(), s.client,
+		if err := redisadapter.Init(t.Context(), s.client,
 			guarded(prefix, redisadapter.FailClosed)); err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +160,7 @@ func (s *service) lose() {
 // acknowledge is what an operator does who has looked at what was lost.
 func (s *service) acknowledge() {
 	for _, prefix := range []string{topic, "checkout"} {
-		if err := redisadapter.Acknowledge(s.t.Context(), s.client,
+		if err := redisadapter.ClearAmnesia(s.t.Context(), s.client,
 			guarded(prefix, redisadapter.FailClosed)); err != nil {
 			s.t.Error(err)
 		}

@@ -124,7 +124,7 @@ func work(text string, stdin io.Reader) error {
 	client := redis.NewClient(&redis.Options{Addr: j.Redis})
 	defer func() { _ = client.Close() }()
 	store, err := openStore(ctx, provider, topic, client,
-		guarded(j.Prefix, redisadapter.RunAndFlag))
+		guarded(j.Prefix, redisadapter.AllowAndFlag))
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func TestLayers(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			client := p.redis(t)
-			if err := redisadapter.Boot(t.Context(), client, redisadapter.Options{}); err != nil {
+			if err := redisadapter.Init(t.Context(), client, redisadapter.Options{}); err != nil {
 				t.Fatal(err)
 			}
 			s := &stream{t: t}

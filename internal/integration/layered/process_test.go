@@ -72,7 +72,7 @@ func start(t *testing.T, client redis.UniversalClient, records *sqladapter.Store
 	stalled *atomic.Bool) *process {
 	t.Helper()
 	leases, err := redisadapter.New(t.Context(), client, redisadapter.Options{
-		Amnesia: redisadapter.RunAndFlag, AmnesiaFor: window,
+		Amnesia: redisadapter.AllowAndFlag, AmnesiaFor: window,
 		OnFinding: func(preflight.Finding) {},
 	})
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// tail is the looking at canaries during one trip: at the end of every pipeline that
+// canaryCheck is the looking at canaries during one exchange: at the end of every pipeline that
 // carries claims there is one GET for every server that they go to. The commands of one
 // server are executed in order, so that a canary which is there says that nothing was
 // lost before the claims. A claim that is redirected after that is not covered.
-type tail struct {
+type canaryCheck struct {
 	g    *guard
 	want *view
 	at   []int // the canary of each request, -1 for none
@@ -27,7 +27,7 @@ type looks struct {
 	cmds map[int][]*redis.StringCmd
 }
 
-func (g *guard) newTail(ctx context.Context, t *trip) *tail {
+func (g *guard) newCanaryCheck(ctx context.Context, t *exchange) *canaryCheck {
 	var keys []string
 	if g.cluster != nil {
 		keys = make([]string, len(t.reqs))
@@ -35,18 +35,18 @@ func (g *guard) newTail(ctx context.Context, t *trip) *tail {
 			keys[i] = t.s.key(t.reqs[i].ID)
 		}
 	}
-	return &tail{g: g, want: g.view.Load(), at: g.guards(ctx, keys, len(t.reqs)),
+	return &canaryCheck{g: g, want: g.view.Load(), at: g.guards(ctx, keys, len(t.reqs)),
 		cmds: make(map[int][]*redis.StringCmd)}
 }
 
 // round lists the canaries of the claims in a round. It returns nil for none.
-func (t *tail) round(claims iter.Seq[int]) *looks {
-	if t == nil {
+func (c *canaryCheck) round(claims iter.Seq[int]) *looks {
+	if c == nil {
 		return nil
 	}
-	l := &looks{g: t.g, cmds: make(map[int][]*redis.StringCmd)}
+	l := &looks{g: c.g, cmds: make(map[int][]*redis.StringCmd)}
 	for item := range claims {
-		if n := t.at[item]; n >= 0 && l.cmds[n] == nil {
+		if n := c.at[item]; n >= 0 && l.cmds[n] == nil {
 			l.cmds[n] = []*redis.StringCmd{}
 			l.need = append(l.need, n)
 		}
@@ -70,20 +70,20 @@ func (l *looks) queue(ctx context.Context) func() []redis.Cmder {
 }
 
 // add takes a round that has come back. One that was left behind may still be at work.
-func (t *tail) add(l *looks) {
+func (c *canaryCheck) add(l *looks) {
 	if l == nil {
 		return
 	}
 	for n, cmds := range l.cmds {
-		t.cmds[n] = append(t.cmds[n], cmds...)
+		c.cmds[n] = append(c.cmds[n], cmds...)
 	}
 }
 
 // changed reports whether a canary is not what it must be.
-func (t *tail) changed() bool {
-	for n, cmds := range t.cmds {
+func (c *canaryCheck) changed() bool {
+	for n, cmds := range c.cmds {
 		for _, cmd := range cmds {
-			if s := sightOf(cmd); s.err == nil && (s.missing || s.value != t.want.values[n]) {
+			if s := sightOf(cmd); s.err == nil && (s.missing || s.value != c.want.values[n]) {
 				return true
 			}
 		}
@@ -92,12 +92,12 @@ func (t *tail) changed() bool {
 }
 
 // unseen is why the canary of request i could not be looked at, or nil.
-func (t *tail) unseen(i int) error {
-	n := t.at[i]
+func (c *canaryCheck) unseen(i int) error {
+	n := c.at[i]
 	if n < 0 {
 		return nil
 	}
-	for _, cmd := range t.cmds[n] {
+	for _, cmd := range c.cmds[n] {
 		if err := sightOf(cmd).err; err != nil {
 			return err
 		}

@@ -12,19 +12,20 @@ import (
 )
 
 // ErrNoCanary: [New] was asked to guard against amnesia and found no canary. Either this is the
-// first start of the deployment, and [Boot] was forgotten, or the server has lost all it had. Only
+// first start of the deployment, and [Init] was forgotten, or the server has lost all it had. Only
 // the operator can know which.
 var ErrNoCanary = errors.New("redisadapter: the server holds no canary")
 
-// Boot prepares a server, or a Cluster, for the amnesia guard: it creates the canaries of
+// Init prepares a server, or a Cluster, for the amnesia guard: it creates the canaries of
 // opts.Prefix. Call it once, by hand or from the step that deploys for the first time. Never call
-// it when a process starts: a server that has lost everything looks like a new one, and a Boot on
+// it when a process starts: a server that has lost everything looks like a new one, and an Init on
 // every start would treat it as one.
 //
 // When all of them exist nothing is changed and the error is nil. When only some do, data has been
-// lost, and Boot refuses: see [Acknowledge]. Boot also records how many keys the server has evicted
-// so far, none of which were ours. Up to four round trips (on a Cluster per master, in parallel).
-func Boot(ctx context.Context, client redis.UniversalClient, opts Options) error {
+// lost, and Init refuses: see [ClearAmnesia]. Init also records how many keys the server has
+// evicted so far, none of which were ours. Up to four round trips (on a Cluster per master, in
+// parallel).
+func Init(ctx context.Context, client redis.UniversalClient, opts Options) error {
 	c, err := operate(ctx, client, opts)
 	if err != nil {
 		return err
@@ -33,36 +34,36 @@ func Boot(ctx context.Context, client redis.UniversalClient, opts Options) error
 	for i, s := range c.read(ctx) {
 		switch {
 		case s.err != nil:
-			return fmt.Errorf("redisadapter: Boot cannot look at canary %d of %d: %w", i+1,
+			return fmt.Errorf("redisadapter: Init cannot look at canary %d of %d: %w", i+1,
 				len(c.keys), s.err)
 		case s.missing:
 			missing = append(missing, i)
 		}
 	}
 	if len(missing) > 0 && len(missing) < len(c.keys) {
-		return fmt.Errorf("%w: %d of %d are missing at Boot; find out what was lost, then call Acknowledge",
+		return fmt.Errorf("%w: %d of %d are missing at Init; find out what was lost, then call ClearAmnesia",
 			ErrAmnesia, len(missing), len(c.keys))
 	}
 	if len(missing) == 0 {
 		return nil
 	}
 	if err := c.recordEvictions(ctx); err != nil { // before there is a canary: New needs that
-		return fmt.Errorf("redisadapter: Boot cannot record what was evicted: %w", err)
+		return fmt.Errorf("redisadapter: Init cannot record what was evicted: %w", err)
 	}
 	if err := c.write(ctx, missing, true, func() string {
 		return newCanary(canaryOK, time.Time{})
 	}); err != nil {
-		return fmt.Errorf("redisadapter: Boot cannot write a canary: %w", err)
+		return fmt.Errorf("redisadapter: Init cannot write a canary: %w", err)
 	}
 	return nil
 }
 
-// Acknowledge ends amnesia before Options.AmnesiaFor is over: the operator has restored
+// ClearAmnesia ends amnesia before Options.AmnesiaFor is over: the operator has restored
 // the data, or accepts that effects of redelivered messages run again. It gives every
 // canary a new value, by which all processes learn of it: with their next batch, or
 // within a second of the next one that they refuse. Calling it again is harmless. One
 // round trip.
-func Acknowledge(ctx context.Context, client redis.UniversalClient, opts Options) error {
+func ClearAmnesia(ctx context.Context, client redis.UniversalClient, opts Options) error {
 	c, err := operate(ctx, client, opts)
 	if err != nil {
 		return err
@@ -74,7 +75,7 @@ func Acknowledge(ctx context.Context, client redis.UniversalClient, opts Options
 	if err := c.write(ctx, all, false, func() string {
 		return newCanary(canaryAck, time.Time{})
 	}); err != nil {
-		return fmt.Errorf("redisadapter: Acknowledge cannot write a canary: %w", err)
+		return fmt.Errorf("redisadapter: ClearAmnesia cannot write a canary: %w", err)
 	}
 	return nil
 }

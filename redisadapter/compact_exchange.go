@@ -12,7 +12,7 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// compactExchange is trip for the layout Compact: one call of Finish, Claim, or both,
+// compactExchange is exchange for the layout Compact: one call of Finish, Claim, or both,
 // in rounds of one pipeline each.
 //
 //	add      SADD bucket (the first PEXPIREAT, too), then one MGET of all leases
@@ -29,7 +29,7 @@ import (
 // script does both. And a lease is dropped only after the server has answered that the member was
 // added. So an owner that wins the lease after that sees the member.
 type compactExchange struct {
-	*trip
+	*exchange
 	b      *buckets
 	took   time.Time // before at was read
 	view   generations
@@ -110,9 +110,9 @@ func (st *bucketStep) ofChange() bool { return st.kind <= putBack }
 // elsewhere: the second try has that very server's time.
 const maxEdges = 4
 
-func newCompactExchange(ctx context.Context, shared *trip) *compactExchange {
+func newCompactExchange(ctx context.Context, shared *exchange) *compactExchange {
 	n := len(shared.changes) + len(shared.reqs)
-	t := &compactExchange{trip: shared, b: shared.s.buckets, places: make([]bucketPosition, n),
+	t := &compactExchange{exchange: shared, b: shared.s.buckets, places: make([]bucketPosition, n),
 		next: make([]bucketStep, 0, n)}
 	// Read anew: the time that has passed since is counted from before the reading.
 	before := time.Now()

@@ -12,9 +12,9 @@ import (
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
-// trip is one call of Finish, Claim, or both, in rounds of one pipeline each. The first round does
-// with plain commands what those can do; an item that has then met something that only a script can
-// decide goes into the next round.
+// exchange is one call of Finish, Claim, or both, in rounds of one pipeline each. The first round
+// does with plain commands what those can do; an item that has then met something that only a
+// script can decide goes into the next round.
 //
 //	end      SET done GET         -> nothing to put right | endScript | restore
 //	own      complete.lua         -> nothing to put right | endScript
@@ -23,16 +23,16 @@ import (
 //
 // The steps of an item only go forward in that table, so there are four rounds at most,
 // and nearly always one.
-type trip struct {
-	s       *Store
-	why     purpose
-	at      reading
-	changes []dedup.Finish
-	reqs    []dedup.ClaimRequest
-	ended   []dedup.Answer
-	claimed []dedup.Answer
-	next    []step
-	tail    *tail // nil without an amnesia guard
+type exchange struct {
+	s        *Store
+	why      purpose
+	at       reading
+	changes  []dedup.Finish
+	reqs     []dedup.ClaimRequest
+	ended    []dedup.Answer
+	claimed  []dedup.Answer
+	next     []step
+	canaries *canaryCheck // nil without an amnesia guard
 }
 
 type stepKind uint8
@@ -87,7 +87,7 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
 			return ended, s.peek(ctx, reqs, why)
 		}
 	}
-	t := &trip{
+	t := &exchange{
 		s: s, why: begins, changes: changes, reqs: reqs,
 		ended: newAnswers(len(changes)), claimed: newAnswers(len(reqs)),
 	}
@@ -105,7 +105,7 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
 }
 
 // refuse answers what was not sent at all.
-func (t *trip) refuse(why error) {
+func (t *exchange) refuse(why error) {
 	for i := range t.ended {
 		t.ended[i].Err = wrap("finish", why)
 	}
@@ -115,7 +115,7 @@ func (t *trip) refuse(why error) {
 }
 
 // run makes the rounds.
-func (t *trip) run(ctx context.Context) {
+func (t *exchange) run(ctx context.Context) {
 	t.at = t.s.clock.now(ctx)
 	if t.s.buckets != nil {
 		newCompactExchange(ctx, t).run(ctx)
@@ -141,13 +141,13 @@ func (t *trip) run(ctx context.Context) {
 }
 
 // watch makes the claims end with a look at the canaries.
-func (t *trip) watch(ctx context.Context) {
+func (t *exchange) watch(ctx context.Context) {
 	if len(t.reqs) > 0 && t.s.guard.on() {
-		t.tail = t.s.guard.newTail(ctx, t)
+		t.canaries = t.s.guard.newCanaryCheck(ctx, t)
 	}
 }
 
-func (t *trip) planEnds() {
+func (t *exchange) planEnds() {
 	for i := range t.changes {
 		c := &t.changes[i]
 		if err := t.s.checkFinish(c); err != nil {
@@ -165,7 +165,7 @@ func (t *trip) planEnds() {
 	}
 }
 
-func (t *trip) planClaims() {
+func (t *exchange) planClaims() {
 	for i := range t.reqs {
 		r := &t.reqs[i]
 		if err := t.s.checkClaim(r); err != nil {
@@ -183,18 +183,18 @@ func (t *trip) planClaims() {
 	}
 }
 
-func (t *trip) endByScript(i int) {
+func (t *exchange) endByScript(i int) {
 	t.next = append(t.next, step{kind: endScript, item: i,
 		script: &script{call: finishCall(t.s, &t.changes[i])}})
 }
 
-func (t *trip) claimByScript(i int) {
+func (t *exchange) claimByScript(i int) {
 	t.next = append(t.next, step{kind: claimScript, item: i,
 		script: &script{call: claimCall(t.s, &t.reqs[i])}})
 }
 
 // send makes one round, and returns at the latest when ctx ends.
-func (t *trip) send(ctx context.Context, round []step) error {
+func (t *exchange) send(ctx context.Context, round []step) error {
 	t.completes(round)
 	var calls []redisscript.Call
 	scripted := 0
@@ -207,12 +207,12 @@ func (t *trip) send(ctx context.Context, round []step) error {
 		}
 	}
 	plain := t.commands(ctx, round, len(round)-scripted)
-	looks := t.tail.round(claimsIn(round))
+	looks := t.canaries.round(claimsIn(round))
 	replies, err := t.s.send(ctx, t.why, calls, plain, looks.queue(ctx))
 	if err != nil {
 		return err
 	}
-	t.tail.add(looks)
+	t.canaries.add(looks)
 	for i := range round {
 		if round[i].calls() {
 			round[i].script.reply, replies = replies[0], replies[1:]
@@ -234,21 +234,21 @@ func claimsIn(round []step) iter.Seq[int] {
 }
 
 // commands builds the plain commands of a round.
-func (t *trip) commands(ctx context.Context, round []step, n int) []redis.Cmder {
+func (t *exchange) commands(ctx context.Context, round []step, n int) []redis.Cmder {
 	if n == 0 {
 		return nil
 	}
-	l, looking := newLines(n), 0
+	b, looking := newCommandBuilder(n), 0
 	for i := range round {
 		switch st := &round[i]; st.kind {
 		case end:
 			rec := doneRecord(&t.changes[st.item], t.at)
-			l.key(t.s, t.changes[st.item].ID)
-			l.value(&rec)
+			b.key(t.s, t.changes[st.item].ID)
+			b.value(&rec)
 		case claim:
 			rec := claimRecord(&t.reqs[st.item], t.at)
-			l.key(t.s, t.reqs[st.item].ID)
-			l.value(&rec)
+			b.key(t.s, t.reqs[st.item].ID)
+			b.value(&rec)
 		case look:
 			looking++
 		}
@@ -256,18 +256,18 @@ func (t *trip) commands(ctx context.Context, round []step, n int) []redis.Cmder 
 	many := looking > 1 && t.s.oneServer()
 	for i := range round {
 		if st := &round[i]; st.kind == look {
-			l.key(t.s, t.reqs[st.item].ID)
+			b.key(t.s, t.reqs[st.item].ID)
 		}
 	}
-	l.freeze(n)
+	b.freeze(n)
 	cmds := make([]redis.Cmder, 0, n)
 	for i := range round {
 		st := &round[i]
 		switch st.kind {
 		case end:
-			st.cmd = l.setDone(ctx, redisscript.Millis(t.changes[st.item].Window))
+			st.cmd = b.setDone(ctx, redisscript.Millis(t.changes[st.item].Window))
 		case claim:
-			st.cmd = l.setClaim(ctx, redisscript.Millis(t.reqs[st.item].Lease)+
+			st.cmd = b.setClaim(ctx, redisscript.Millis(t.reqs[st.item].Lease)+
 				redisscript.Millis(t.reqs[st.item].Hold))
 		default:
 			continue
@@ -275,11 +275,11 @@ func (t *trip) commands(ctx context.Context, round []step, n int) []redis.Cmder 
 		cmds = append(cmds, st.cmd)
 	}
 	if many {
-		return append(cmds, l.mget(ctx, round, looking))
+		return append(cmds, b.mget(ctx, round, looking))
 	}
 	for i := range round {
 		if st := &round[i]; st.kind == look {
-			st.cmd = l.get(ctx)
+			st.cmd = b.get(ctx)
 			cmds = append(cmds, st.cmd)
 		}
 	}
@@ -293,7 +293,7 @@ func (s *Store) oneServer() bool {
 }
 
 // fail answers the items of a round whose outcome is not known.
-func (t *trip) fail(round []step, err error) {
+func (t *exchange) fail(round []step, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
 		case end, own, endScript:
@@ -306,7 +306,7 @@ func (t *trip) fail(round []step, err error) {
 }
 
 // read draws the conclusions of one step.
-func (t *trip) read(st *step) {
+func (t *exchange) read(st *step) {
 	switch st.kind {
 	case end:
 		t.readEnd(st)
@@ -327,7 +327,7 @@ func (t *trip) read(st *step) {
 
 // readClaim reads the reply to SET NX GET. The reply alone can say only "nothing was there" and
 // "done"; whether a claim that was met is live is for the server's clock to say.
-func (t *trip) readClaim(st *step) {
+func (t *exchange) readClaim(st *step) {
 	value, absent, err := valueOf(st.cmd)
 	switch {
 	case absent:
@@ -343,7 +343,7 @@ func (t *trip) readClaim(st *step) {
 }
 
 // readLook reads the reply to GET.
-func (t *trip) readLook(st *step) {
+func (t *exchange) readLook(st *step) {
 	value, absent, err := st.looked()
 	switch {
 	case absent:
@@ -372,7 +372,7 @@ func (st *step) looked() (value string, absent bool, err error) {
 }
 
 // met answers a claim that has found a value.
-func (t *trip) met(i int, value string) {
+func (t *exchange) met(i int, value string) {
 	rec, err := decodeRecord(value)
 	if err != nil {
 		t.claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w",
@@ -411,7 +411,7 @@ func (r *record) remembered(at reading) (left, age time.Duration, known bool) {
 }
 
 // readEnd reads the reply to SET GET: what the completion has overwritten.
-func (t *trip) readEnd(st *step) {
+func (t *exchange) readEnd(st *step) {
 	c := &t.changes[st.item]
 	value, absent, err := valueOf(st.cmd)
 	switch {
@@ -440,7 +440,7 @@ func (t *trip) readEnd(st *step) {
 }
 
 // overwrote answers a plain completion that found old.
-func (t *trip) overwrote(st *step, c *dedup.Finish, old *record, value string) dedup.Answer {
+func (t *exchange) overwrote(st *step, c *dedup.Finish, old *record, value string) dedup.Answer {
 	terminal := old.state == redisscript.Succeeded || old.state == redisscript.Failed
 	switch {
 	case terminal && old.half() == [8]byte(c.Token[:8]):
@@ -474,7 +474,7 @@ func foreignKeep(value string, window time.Duration) time.Duration {
 
 // undo puts back a value that must not be overwritten, and returns it. How long it had to live is
 // not known: the reply to SET GET does not say.
-func (t *trip) undo(st *step, c *dedup.Finish, old *record, value string) dedup.Answer {
+func (t *exchange) undo(st *step, c *dedup.Finish, old *record, value string) dedup.Answer {
 	left, age, known := old.remembered(t.at)
 	switch {
 	case !known && old.state == redisscript.InProgress:
@@ -492,7 +492,7 @@ func (t *trip) undo(st *step, c *dedup.Finish, old *record, value string) dedup.
 }
 
 // putBack replaces what a completion has written by value, unless somebody else has written since.
-func (t *trip) putBack(st *step, value string, keep time.Duration) {
+func (t *exchange) putBack(st *step, value string, keep time.Duration) {
 	t.next = append(t.next, step{
 		kind: restore, item: st.item,
 		script: &script{call: redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written(),
