@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
@@ -25,9 +27,8 @@ func shippedUser(t *testing.T) (name string, rules, commands []string) {
 	text, err := os.ReadFile("users.acl")
 	must(t, err)
 	fields := strings.Fields(string(text))
-	if len(fields) < 3 || fields[0] != "user" {
-		t.Fatalf("users.acl: %q", text)
-	}
+	require.GreaterOrEqual(t, len(fields), 3, "users.acl: %q", text)
+	require.Equal(t, "user", fields[0], "users.acl: %q", text)
 	for _, f := range fields[2:] {
 		if strings.HasPrefix(f, "+") {
 			commands = append(commands, f)
@@ -45,18 +46,15 @@ func TestDocNamesTheUser(t *testing.T) {
 	user, err := os.ReadFile("users.acl")
 	must(t, err)
 	text := strings.Join(strings.Fields(strings.ReplaceAll(string(doc), "//", "")), " ")
-	if want := strings.TrimSpace(string(user)); !strings.Contains(text, want) {
-		t.Errorf("doc.go does not show the line of users.acl:\n%s", want)
-	}
+	want := strings.TrimSpace(string(user))
+	assert.Contains(t, text, want, "doc.go does not show the line of users.acl:\n%s", want)
 }
 
 // TestLeastPrivilege runs the whole suite, over TLS, as the user that is shipped.
 func TestLeastPrivilege(t *testing.T) {
 	client := overTLS(t, "onceward", "change-me")
-	if err := client.FlushAll(t.Context()).Err(); redisadapter.Classify(
-		err) != "denied" {
-		t.Fatalf("the user may FLUSHALL: %v", err)
-	}
+	err := client.FlushAll(t.Context()).Err()
+	require.Equal(t, "denied", redisadapter.Classify(err), "the user may FLUSHALL: %v", err)
 	eachLayout(t, func(t *testing.T, layout redisadapter.Layout) {
 		must(t, client.Del(t.Context(), "ow:layout").Err()) // the user may use one prefix only
 		h := harness(t, redistest.Backend{Client: client, Prefix: "ow"}, layout)
@@ -64,11 +62,9 @@ func TestLeastPrivilege(t *testing.T) {
 		h.WalkSteps = byHandSteps // about rights a longer walk learns nothing
 		deduptest.Run(t, h)
 	})
-	_, err := redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: "other"})
-	if redisadapter.Classify(err) != "denied" ||
-		!strings.Contains(fmt.Sprint(err), `"other:*"`) {
-		t.Errorf("keys of another prefix: %v", err)
-	}
+	_, err = redisadapter.New(t.Context(), client, redisadapter.Options{Prefix: "other"})
+	assert.Equal(t, "denied", redisadapter.Classify(err), "keys of another prefix: %v", err)
+	assert.Contains(t, fmt.Sprint(err), `"other:*"`, "keys of another prefix: %v", err)
 }
 
 // TestNoRightTooMany takes nearly every right from the user that is shipped, one after the
@@ -113,13 +109,10 @@ func TestNoRightTooMany(t *testing.T) {
 			for _, client := range connect(t, fewer) {
 				err := everyCall(t.Context(), client)
 				missed = missed || err != nil
-				if err != nil && redisadapter.Classify(err) != "denied" {
-					t.Errorf("without %s the error is not one of rights: %v", command, err)
-				}
+				assert.False(t, err != nil && redisadapter.Classify(err) != "denied",
+					"without %s the error is not one of rights: %v", command, err)
 			}
-			if !missed {
-				t.Errorf("nothing needs %s", command)
-			}
+			assert.True(t, missed, "nothing needs %s", command)
 		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
@@ -36,20 +38,19 @@ func TestLuaAndGoAgree(t *testing.T) {
 		readable := 0
 		for i, reply := range lookups(t, b, values) {
 			_, err := redisadapter.Decode(values[i])
-			if lua := reply.Err == nil; lua != (err == nil) {
-				t.Errorf("%x: Lua reads it: %t (%v); Go: %v", values[i], lua, reply.Err, err)
-			}
-			if reply.Err != nil && !errors.Is(reply.Err, redisscript.ErrUnreadable) {
-				t.Errorf("%x: Lua fails: %v", values[i], reply.Err)
-			}
+			lua := reply.Err == nil
+			assert.Equal(t, err == nil, lua,
+				"%x: Lua reads it: %t (%v); Go: %v", values[i], lua, reply.Err, err)
+			assert.False(t, reply.Err != nil && !errors.Is(reply.Err, redisscript.ErrUnreadable),
+				"%x: Lua fails: %v", values[i], reply.Err)
 			if err == nil {
 				readable++
 			}
 		}
-		if readable < len(values)/10 || readable > len(values)*9/10 {
-			t.Errorf("%d of %d damaged records are readable: the test says little", readable,
-				len(values))
-		}
+		assert.GreaterOrEqual(t, readable, len(values)/10,
+			"%d of %d damaged records are readable: the test says little", readable, len(values))
+		assert.LessOrEqual(t, readable, len(values)*9/10,
+			"%d of %d damaged records are readable: the test says little", readable, len(values))
 	})
 }
 
@@ -99,18 +100,14 @@ func TestLuaWritesWhatGoWrites(t *testing.T) {
 			must(t, err)
 			again, err := redisadapter.Decode(raw)
 			must(t, err)
-			if again != raw {
-				t.Errorf("Lua wrote\n%x, Go\n%x", raw, again)
-			}
+			assert.Equal(t, raw, again, "Lua wrote\n%x, Go\n%x", raw, again)
 			compared++
 		}
 		for n := range 16 {
 			req := request(n)
 			req.Fingerprint, req.Origin, req.Label = sections(n)
-			if a := store.Claim(t.Context(),
-				[]dedup.ClaimRequest{req})[0]; a.Outcome != dedup.Acquired {
-				t.Fatalf("%+v", a)
-			}
+			a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
+			require.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
 			same(n)
 			c := change(n, []dedup.State{dedup.StateSucceeded, dedup.StateFailed,
 				dedup.StateReleased}[n%3])
@@ -125,18 +122,15 @@ func TestLuaWritesWhatGoWrites(t *testing.T) {
 			}
 			store.Renew(t.Context(), []dedup.Renewal{r})
 			same(n)
-			if a := store.Finish(t.Context(), []dedup.Finish{c})[0]; !a.Held {
-				t.Fatalf("%+v", a)
-			}
+			a = store.Finish(t.Context(), []dedup.Finish{c})[0]
+			require.True(t, a.Held, "%+v", a)
 			same(n)
 			must(t, store.Forget(t.Context(), []dedup.ID{newID(n)}, time.Minute)[0])
 			same(n)
 			store.Claim(t.Context(), []dedup.ClaimRequest{req})
 			same(n)
 		}
-		if compared != 16*5 {
-			t.Errorf("compared %d records", compared)
-		}
+		assert.Equal(t, 16*5, compared, "compared %d records", compared)
 	})
 }
 

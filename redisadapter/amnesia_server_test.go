@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -29,9 +31,8 @@ func watched(t *testing.T, store *redisadapter.Store) {
 	go func() { done <- store.Watch(ctx, 0) }()
 	t.Cleanup(func() {
 		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Watch: %v", err)
-		}
+		err := <-done
+		assert.ErrorIs(t, err, context.Canceled, "Watch")
 	})
 }
 
@@ -120,27 +121,24 @@ func TestFlushUnderLoad(t *testing.T) {
 	must(t, client.FlushAll(t.Context()).Err())
 	flushed := time.Now()
 	eventually(t, "amnesia", func() bool { return h.count("amnesia") > 0 })
-	if took := time.Since(flushed); took > noticed {
-		t.Errorf("noticed after %v", took)
-	}
+	took := time.Since(flushed)
+	assert.LessOrEqual(t, took, noticed, "noticed after %v", took)
 	before := l.refused.Load()
 	eventually(t, "all is delivered again", func() bool {
 		return l.refused.Load() > before+3*int64(len(l.effects))
 	})
 	cancel()
 	wait()
-	if n := l.doubled(); n > 0 {
-		t.Errorf("%d effects happened twice", n)
-	}
+	n := l.doubled()
+	assert.Zero(t, n, "%d effects happened twice", n)
 	must(t, redisadapter.ClearAmnesia(t.Context(), client, failClosed))
 	eventually(t, "it is open", func() bool {
 		return claimOne(t, store, 5000).Outcome == dedup.Acquired
 	})
 	for n := range l.effects {
 		l.deliver(t.Context(), n, 60000)
-		if !l.done[n].Load() || l.effects[n].Load() == 0 {
-			t.Fatalf("message %d is lost", n)
-		}
+		require.True(t, l.done[n].Load(), "message %d is lost", n)
+		require.NotZero(t, l.effects[n].Load(), "message %d is lost", n)
 	}
 }
 
@@ -153,9 +151,8 @@ func TestFlushWhileIdle(t *testing.T) {
 	must(t, client.FlushAll(t.Context()).Err())
 	flushed := time.Now()
 	eventually(t, "amnesia", func() bool { return h.count("amnesia") > 0 })
-	if took := time.Since(flushed); took > noticed {
-		t.Errorf("noticed after %v", took)
-	}
+	took := time.Since(flushed)
+	assert.LessOrEqual(t, took, noticed, "noticed after %v", took)
 	wantAmnesia(t, store, 1)
 }
 
@@ -171,25 +168,20 @@ func TestEvictionUnderLoad(t *testing.T) {
 	must(t, client.ConfigSet(t.Context(), "maxmemory", "2500kb").Err())
 	var evicted time.Time
 	for first := 10000; evicted.IsZero(); first += batchSize {
-		if first > 60000 {
-			t.Fatal("nothing is evicted")
-		}
+		require.LessOrEqual(t, first, 60000, "nothing is evicted")
 		store.Claim(t.Context(), requests(first))
 		if infoOf(t, client, "stats", "evicted_keys") != "0" {
 			evicted = time.Now()
 		}
 	}
 	eventually(t, "amnesia", func() bool { return store.Health().Amnesia })
-	if took := time.Since(evicted); took > noticed {
-		t.Errorf("noticed after %v", took)
-	}
+	took := time.Since(evicted)
+	assert.LessOrEqual(t, took, noticed, "noticed after %v", took)
 	wantAmnesia(t, store, 1)
 	eventually(t, "the other process knows", func() bool {
 		return errors.Is(claimOne(t, other, 2).Err, redisadapter.ErrAmnesia)
 	})
-	if h.count("evicted_keys") == 0 {
-		t.Errorf("findings %v", h.list)
-	}
+	assert.NotZero(t, h.count("evicted_keys"), "findings %v", h.list)
 }
 
 // TestRestartOfGuarded: with its append-only file a server comes back with the canary,
@@ -218,13 +210,9 @@ func TestRestartOfGuarded(t *testing.T) {
 				first = claimOne(t, store, 2)
 				return redisadapter.Classify(first.Err) != "network"
 			})
-			if !errors.Is(first.Err, redisadapter.ErrAmnesia) {
-				t.Errorf("the first claim: %+v", first)
-			}
-			if h.count("suspect") != 1 ||
-				(h.count("amnesia") > 0) == keep {
-				t.Errorf("findings %v", h.list)
-			}
+			assert.ErrorIs(t, first.Err, redisadapter.ErrAmnesia, "the first claim: %+v", first)
+			assert.Equal(t, 1, h.count("suspect"), "findings %v", h.list)
+			assert.NotEqual(t, keep, h.count("amnesia") > 0, "findings %v", h.list)
 			if !keep {
 				wantAmnesia(t, store, 1)
 				return
@@ -266,16 +254,13 @@ func TestPromotionOfGuarded(t *testing.T) {
 		first = claimOne(t, store, 2)
 		return redisadapter.Classify(first.Err) != "network"
 	})
-	if !errors.Is(first.Err, redisadapter.ErrAmnesia) || !store.Health().Suspect {
-		t.Errorf("the first claim: %+v", first)
-	}
+	assert.ErrorIs(t, first.Err, redisadapter.ErrAmnesia, "the first claim: %+v", first)
+	assert.True(t, store.Health().Suspect, "the first claim: %+v", first)
 	wantOutcome(t, store, 1, dedup.Duplicate)
 	eventually(t, "claims are granted", func() bool {
 		return claimOne(t, store, 3).Outcome == dedup.Acquired
 	})
-	if h.count("amnesia") > 0 {
-		t.Errorf("findings %v", h.list)
-	}
+	assert.Zero(t, h.count("amnesia"), "findings %v", h.list)
 }
 
 // TestFlushOfOneMaster: every master is covered by a canary of its own slots.
@@ -287,26 +272,19 @@ func TestFlushOfOneMaster(t *testing.T) {
 		opts.Prefix = "ow" + string(rune('a'+n))
 		store, _ := guarded(t, client, opts)
 		for i, a := range store.Claim(t.Context(), requests(0)) {
-			if a.Outcome != dedup.Acquired {
-				t.Fatalf("claim %d: %+v", i, a)
-			}
+			require.Equal(t, dedup.Acquired, a.Outcome, "claim %d: %+v", i, a)
 		}
 		one := redistest.Client(t, &redis.Options{Addr: server.Addrs[n]})
 		must(t, one.FlushAll(t.Context()).Err())
 		for i, a := range store.Claim(t.Context(), requests(1000)) {
-			if !errors.Is(a.Err, redisadapter.ErrAmnesia) {
-				t.Fatalf("claim %d after the flush of node %d: %+v", i, n, a)
-			}
+			require.ErrorIs(t, a.Err, redisadapter.ErrAmnesia,
+				"claim %d after the flush of node %d: %+v", i, n, a)
 		}
-		if err := redisadapter.Init(t.Context(), client,
-			redisadapter.Options{Prefix: opts.Prefix}); err != nil {
-			t.Errorf("all canaries are there again, as lost: %v", err)
-		}
+		err := redisadapter.Init(t.Context(), client, redisadapter.Options{Prefix: opts.Prefix})
+		assert.NoError(t, err, "all canaries are there again, as lost")
 	}
 	must(t, redisadapter.Init(t.Context(), client, redisadapter.Options{Prefix: "part"}))
 	must(t, redistest.Client(t, &redis.Options{Addr: server.Addrs[0]}).FlushAll(t.Context()).Err())
-	if err := redisadapter.Init(t.Context(),
-		client, redisadapter.Options{Prefix: "part"}); !errors.Is(err, redisadapter.ErrAmnesia) {
-		t.Errorf("Init where a part is missing: %v", err)
-	}
+	err := redisadapter.Init(t.Context(), client, redisadapter.Options{Prefix: "part"})
+	assert.ErrorIs(t, err, redisadapter.ErrAmnesia, "Init where a part is missing")
 }

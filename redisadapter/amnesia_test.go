@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -73,25 +75,27 @@ func finishOne(t testing.TB, store *redisadapter.Store, n int) {
 	t.Helper()
 	c := change(n, dedup.StateSucceeded)
 	c.Landed = true
-	if a := store.Finish(t.Context(), []dedup.Finish{c})[0]; !a.Written {
-		t.Fatalf("finish %d: %+v", n, a)
-	}
+	a := store.Finish(t.Context(), []dedup.Finish{c})[0]
+	require.True(t, a.Written, "finish %d: %+v", n, a)
 }
 
 func wantOutcome(t testing.TB, store *redisadapter.Store, n int, want dedup.Outcome) {
 	t.Helper()
-	if a := claimOne(t, store, n); a.Outcome != want || (a.Err != nil) != (want == dedup.Unknown) {
-		t.Errorf("claim %d: want %v, got %+v", n, want, a)
-	}
+	a := claimOne(t, store, n)
+	assert.Equal(t, want, a.Outcome, "claim %d: %+v", n, a)
+	assert.Equal(t, want == dedup.Unknown, a.Err != nil, "claim %d: %+v", n, a)
 }
 
 func wantAmnesia(t testing.TB, store *redisadapter.Store, n int) {
 	t.Helper()
 	a := claimOne(t, store, n)
-	if a.Outcome != dedup.Unknown || !errors.Is(a.Err, redisadapter.ErrAmnesia) ||
-		redisadapter.Classify(a.Err) != "amnesia" || !dedup.CanRetry(a.Err) {
-		t.Errorf("claim %d: want Unknown with ErrAmnesia, got %+v", n, a)
-	}
+	assert.Equal(t, dedup.Unknown, a.Outcome,
+		"claim %d: %+v", n, a)
+	assert.ErrorIs(t, a.Err, redisadapter.ErrAmnesia,
+		"claim %d: %+v", n, a)
+	assert.Equal(t, "amnesia", redisadapter.Classify(a.Err),
+		"claim %d: %+v", n, a)
+	assert.True(t, dedup.CanRetry(a.Err), "claim %d: %+v", n, a)
 }
 
 func TestGuardRefusesBadInput(t *testing.T) {
@@ -121,27 +125,22 @@ func TestNoCanary(t *testing.T) {
 			AmnesiaFor: time.Hour}
 		for range 2 {
 			_, err := redisadapter.New(t.Context(), b.Client, opts)
-			if !errors.Is(err, redisadapter.ErrNoCanary) ||
-				!strings.Contains(err.Error(), "redisadapter.Init") {
-				t.Fatalf("error %v", err)
-			}
+			require.ErrorIs(t, err, redisadapter.ErrNoCanary)
+			require.Contains(t, err.Error(), "redisadapter.Init", "error %v", err)
 		}
 		store, h := guarded(t, b.Client, opts)
 		keys := redisadapter.CanaryKeys(b.Client, b.Prefix)
 		first := canaryValues(t, b.Client, keys)
 		must(t, redisadapter.Init(t.Context(), b.Client, opts)) // again
 		for i, value := range canaryValues(t, b.Client, keys) {
-			if value != first[i] {
-				t.Errorf("Init has changed %s from %q to %q", keys[i], first[i], value)
-			}
-			if ttl := b.Client.TTL(t.Context(), keys[i]).Val(); ttl != -1 {
-				t.Errorf("%s expires in %v", keys[i], ttl)
-			}
+			assert.Equal(t, first[i], value,
+				"Init has changed %s from %q to %q", keys[i], first[i], value)
+			ttl := b.Client.TTL(t.Context(), keys[i]).Val()
+			assert.EqualValues(t, -1, ttl, "%s expires in %v", keys[i], ttl)
 		}
 		wantOutcome(t, store, 1, dedup.Acquired)
-		if h.count("amnesia") > 0 || store.Health().Amnesia {
-			t.Errorf("amnesia on a healthy server: %v", h.list)
-		}
+		assert.Zero(t, h.count("amnesia"), "amnesia on a healthy server: %v", h.list)
+		assert.False(t, store.Health().Amnesia, "amnesia on a healthy server: %v", h.list)
 	})
 }
 
@@ -170,28 +169,25 @@ func TestCanaryMissing(t *testing.T) {
 		}
 		answers := store.Claim(t.Context(),
 			[]dedup.ClaimRequest{request(1), request(2), request(3)})
-		if answers[0].Outcome != dedup.Duplicate {
-			t.Errorf("what is on record: %+v", answers[0])
-		}
+		assert.Equal(t, dedup.Duplicate, answers[0].Outcome, "what is on record: %+v", answers[0])
 		for _, a := range answers[1:] {
-			if !errors.Is(a.Err, redisadapter.ErrAmnesia) {
-				t.Errorf("claimed after a loss: %+v", a)
-			}
+			assert.ErrorIs(t, a.Err, redisadapter.ErrAmnesia, "claimed after a loss: %+v", a)
 		}
 		for i, a := range store.Lookup(t.Context(), []dedup.ID{newID(2), newID(3)}) {
-			if a.Record.State != dedup.StateReleased || a.Record.Attempt != 0 {
-				t.Errorf("claim %d was not given back: %+v", i+2, a)
-			}
+			assert.Equal(t, dedup.StateReleased, a.Record.State,
+				"claim %d was not given back: %+v", i+2, a)
+			assert.Zero(t, a.Record.Attempt, "claim %d was not given back: %+v", i+2, a)
 		}
 		wantAmnesia(t, store, 4)
 		wantAmnesia(t, other, 4) // agrees, though the canary is there again
 		wantOutcome(t, other, 1, dedup.Duplicate)
 		late, _ := reopen(t, b.Client, opts)
 		wantAmnesia(t, late, 4)
-		if n := h.count("amnesia"); n != 1 || !store.Health().Amnesia ||
-			store.Health().Remaining < 59*time.Minute {
-			t.Errorf("%d findings, health %+v", n, store.Health())
-		}
+		n := h.count("amnesia")
+		assert.Equal(t, 1, n, "%d findings, health %+v", n, store.Health())
+		assert.True(t, store.Health().Amnesia, "%d findings, health %+v", n, store.Health())
+		assert.GreaterOrEqual(t, store.Health().Remaining, 59*time.Minute,
+			"%d findings, health %+v", n, store.Health())
 
 		must(t, redisadapter.ClearAmnesia(t.Context(), b.Client, opts))
 		for _, s := range []*redisadapter.Store{store, other, late} {
@@ -199,9 +195,10 @@ func TestCanaryMissing(t *testing.T) {
 				return claimOne(t, s, 4).Outcome != dedup.Unknown
 			})
 		}
-		if h.count("recovered") != 1 || store.Health().Amnesia {
-			t.Errorf("after the acknowledgement: %v, %+v", h.list, store.Health())
-		}
+		assert.Equal(t, 1, h.count("recovered"),
+			"after the acknowledgement: %v, %+v", h.list, store.Health())
+		assert.False(t, store.Health().Amnesia,
+			"after the acknowledgement: %v, %+v", h.list, store.Health())
 	})
 }
 
@@ -217,9 +214,8 @@ func TestAmnesiaEnds(t *testing.T) {
 	eventually(t, "the window is over", func() bool {
 		return claimOne(t, store, 1).Outcome == dedup.Acquired
 	})
-	if after := time.Since(lost); after < 200*time.Millisecond {
-		t.Errorf("over after %v", after)
-	}
+	after := time.Since(lost)
+	assert.GreaterOrEqual(t, after, 200*time.Millisecond, "over after %v", after)
 	late, _ := reopen(t, client, opts)
 	wantOutcome(t, late, 2, dedup.Acquired)
 }
@@ -320,9 +316,10 @@ func TestClosedReturnsInTime(t *testing.T) {
 		start := time.Now()
 		a := store.Claim(ctx, []dedup.ClaimRequest{request(2)})[0]
 		cancel()
-		if took := time.Since(start); a.Err == nil || took > 5*time.Second { // or forever
-			t.Fatalf("it took %v: %+v", took, a)
-		}
+		// or forever
+		took := time.Since(start)
+		require.Error(t, a.Err, "it took %v: %+v", took, a)
+		require.LessOrEqual(t, took, 5*time.Second, "it took %v: %+v", took, a)
 	}
 }
 
@@ -331,17 +328,14 @@ func TestRunAndFlag(t *testing.T) {
 	_, client := redistest.Mini(t)
 	store, h := guarded(t, client, redisadapter.Options{Amnesia: redisadapter.AllowAndFlag})
 	wantOutcome(t, store, 1, dedup.Acquired)
-	if store.Health().Flagged != 0 {
-		t.Errorf("before: %+v", store.Health())
-	}
+	assert.Zero(t, store.Health().Flagged, "before: %+v", store.Health())
 	must(t, client.FlushAll(t.Context()).Err())
 	for n := range 3 {
 		wantOutcome(t, store, 10+n, dedup.Acquired)
 	}
-	if store.Health().Flagged != 3 || h.count("flagged_claims") != 3 ||
-		h.count("amnesia") != 1 {
-		t.Errorf("after: %+v, %v", store.Health(), h.list)
-	}
+	assert.EqualValues(t, 3, store.Health().Flagged, "after: %+v, %v", store.Health(), h.list)
+	assert.Equal(t, 3, h.count("flagged_claims"), "after: %+v, %v", store.Health(), h.list)
+	assert.Equal(t, 1, h.count("amnesia"), "after: %+v, %v", store.Health(), h.list)
 }
 
 // second is a store of its own that can be told to fail.
@@ -382,14 +376,11 @@ func TestSecondStore(t *testing.T) {
 	other.err, other.short = nil, true
 	wantOutcome(t, store, 3, dedup.Unknown)
 	other.short = false
-	if a := claimOne(t, store, 1); a.Outcome != dedup.Duplicate ||
-		string(a.Record.Result) != "receipt" {
-		t.Errorf("done there: %+v", a)
-	}
-	if a := store.Lookup(t.Context(),
-		[]dedup.ID{newID(1)})[0]; a.Record.State != dedup.StateReleased {
-		t.Errorf("the claim was not given back: %+v", a)
-	}
+	a := claimOne(t, store, 1)
+	assert.Equal(t, dedup.Duplicate, a.Outcome, "done there: %+v", a)
+	assert.Equal(t, "receipt", string(a.Record.Result), "done there: %+v", a)
+	a = store.Lookup(t.Context(), []dedup.ID{newID(1)})[0]
+	assert.Equal(t, dedup.StateReleased, a.Record.State, "the claim was not given back: %+v", a)
 	wantOutcome(t, store, 2, dedup.InFlight)
 	wantOutcome(t, store, 3, dedup.Acquired) // unknown to both
 	odd := request(1)
@@ -397,9 +388,8 @@ func TestSecondStore(t *testing.T) {
 	memory.Claim(t.Context(), []dedup.ClaimRequest{{ID: newID(4), Token: dedup.Token{4},
 		Lease: time.Minute, Hold: time.Hour, Fingerprint: dedup.FingerprintOf([]byte("b"))}})
 	odd.ID = newID(4)
-	if a := store.Claim(t.Context(), []dedup.ClaimRequest{odd})[0]; a.Outcome != dedup.Mismatch {
-		t.Errorf("another payload: %+v", a)
-	}
+	a = store.Claim(t.Context(), []dedup.ClaimRequest{odd})[0]
+	assert.Equal(t, dedup.Mismatch, a.Outcome, "another payload: %+v", a)
 }
 
 // suspectFor is longer than a busy machine takes to see that a store is closed.
@@ -442,12 +432,8 @@ func TestIdentity(t *testing.T) {
 			default:
 				wantOutcome(t, store, 2, dedup.Acquired)
 			}
-			if got := h.count("suspect") > 0; got != c.suspect {
-				t.Errorf("findings %v", h.list)
-			}
-			if got := h.count("amnesia") > 0; got != c.lost {
-				t.Errorf("findings %v", h.list)
-			}
+			assert.Equal(t, c.suspect, h.count("suspect") > 0, "findings %v", h.list)
+			assert.Equal(t, c.lost, h.count("amnesia") > 0, "findings %v", h.list)
 			if c.lost {
 				return
 			}
@@ -500,8 +486,7 @@ func FuzzCanary(f *testing.F) {
 	f.Add("1 lost 00112233445566778899aabbccddeeff -1")
 	f.Fuzz(func(t *testing.T, value string) {
 		state, err := redisadapter.ParseCanary(value)
-		if err == nil && !strings.HasPrefix(value, "1 "+state+" ") {
-			t.Errorf("%q has state %q", value, state)
-		}
+		assert.False(t, err == nil && !strings.HasPrefix(value, "1 "+state+" "),
+			"%q has state %q", value, state)
 	})
 }

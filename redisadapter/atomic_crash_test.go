@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -42,18 +44,16 @@ func TestAtomicSurvivesKills(t *testing.T) {
 	for n := range crashKeys {
 		until(t, func() bool {
 			_, err := s.deliver(n)
-			if err != nil && !errors.Is(err, dedup.ErrInFlight) {
-				t.Error(err)
-			}
+			assert.False(t, err != nil && !errors.Is(err, dedup.ErrInFlight), err)
 			return err == nil
 		})
 		s.wantCount(crashKey(n), 1)
 	}
 	t.Logf("%d processes killed, after %d effects", crashKills, killed)
-	if killed < 3*crashKills || killed == crashKeys {
-		t.Errorf("the killed processes had %d effects of %d: the kills came at the wrong time",
-			killed, crashKeys)
-	}
+	assert.GreaterOrEqual(t, killed, 3*crashKills,
+		"effects of the killed processes: the kills came too early")
+	assert.NotEqual(t, crashKeys, killed,
+		"effects of the killed processes: the kills came too late")
 }
 
 func crashKey(n int) string { return fmt.Sprint("key-", n) }
@@ -143,12 +143,12 @@ func TestAtomicRights(t *testing.T) {
 		claim := s.claim(s.d, name)
 		err := s.atomic(claim, s.incr(name))
 		if c.count == 0 {
-			if err == nil || !strings.Contains(err.Error(), "NOPERM") || dedup.OutcomeUnknown(err) {
-				t.Errorf("%s: %v", name, err)
-			}
+			require.Error(t, err, "%s", name)
+			assert.Contains(t, err.Error(), "NOPERM", "%s: %v", name, err)
+			assert.False(t, dedup.OutcomeUnknown(err), "%s: %v", name, err)
 			must(t, claim.Release(t.Context()))
-		} else if err != nil {
-			t.Errorf("%s: %v", name, err)
+		} else {
+			assert.NoError(t, err, "%s", name)
 		}
 		s.wantCount(name, c.count)
 	}
@@ -163,9 +163,8 @@ func TestAtomicFullServer(t *testing.T) {
 	c := s.claim(s.d, "a")
 	must(t, client.ConfigSet(t.Context(), "maxmemory", "100kb").Err())
 	err = s.atomic(c, s.incr("a"))
-	if !errors.Is(err, dedup.ErrStoreFull) || dedup.OutcomeUnknown(err) {
-		t.Errorf("%v", err)
-	}
+	assert.ErrorIs(t, err, dedup.ErrStoreFull)
+	assert.False(t, dedup.OutcomeUnknown(err), "%v", err)
 	s.wantCount("a", 0)
 	must(t, client.ConfigSet(t.Context(), "maxmemory", "0").Err())
 	must(t, s.atomic(c, s.incr("a")))

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisproxy"
@@ -67,21 +69,15 @@ func (s *till) incr(key string) redisadapter.Effect {
 func (s *till) wantCount(key string, want int) {
 	s.Helper()
 	n, err := s.client.Get(s.Context(), s.counter(key)).Int()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		s.Fatal(err)
-	}
-	if n != want {
-		s.Errorf("%s: %d effects, want %d", key, n, want)
-	}
+	require.False(s, err != nil && !errors.Is(err, redis.Nil), err)
+	assert.Equal(s, want, n, "%s: %d effects, want %d", key, n, want)
 }
 
 func (s *till) wantState(key string, want dedup.State) dedup.Record {
 	s.Helper()
 	rec, err := s.d.Lookup(s.Context(), key)
 	must(s, err)
-	if rec.State != want {
-		s.Errorf("%s is %v, want %v", key, rec.State, want)
-	}
+	assert.Equal(s, want, rec.State, "%s", key)
 	return rec
 }
 
@@ -89,9 +85,7 @@ func (s *till) claim(d *dedup.Deduper, key string, opts ...dedup.Option) *dedup.
 	s.Helper()
 	c, err := d.Claim(s.Context(), key, opts...)
 	must(s, err)
-	if c.Outcome != dedup.Acquired {
-		s.Fatalf("%s: %v", key, c.Outcome)
-	}
+	require.Equal(s, dedup.Acquired, c.Outcome, "%s", key)
 	return c
 }
 
@@ -108,10 +102,9 @@ func eachTill(t *testing.T, test func(s *till)) {
 func TestAtomicOnce(t *testing.T) {
 	eachTill(t, func(s *till) {
 		for n, want := range []dedup.Outcome{dedup.Acquired, dedup.Duplicate, dedup.Duplicate} {
-			if got, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"},
-				s.incr("a")); err != nil || got != want {
-				s.Errorf("delivery %d: %v, %v", n, got, err)
-			}
+			got, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"}, s.incr("a"))
+			assert.NoError(s, err, "delivery %d: %v", n, got)
+			assert.Equal(s, want, got, "delivery %d: %v, %v", n, got, err)
 		}
 		s.wantCount("a", 1)
 		s.wantState("a", dedup.StateSucceeded)
@@ -131,19 +124,16 @@ func TestAtomicRecord(t *testing.T) {
 		must(s, plain.Complete(s.Context(), []byte("receipt")))
 		got, want := s.wantState("atomic", dedup.StateSucceeded),
 			s.wantState("plain", dedup.StateSucceeded)
-		if got.Fence == 0 || got.Remaining <= 59*time.Minute {
-			s.Errorf("%+v", got)
-		}
+		assert.NotZero(s, got.Fence, "%+v", got)
+		assert.Greater(s, got.Remaining, 59*time.Minute, "%+v", got)
 		want.Fence, want.Age, want.Remaining = got.Fence, got.Age, got.Remaining
-		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
-			s.Errorf("\n%+v, and Complete leaves\n%+v", got, want)
-		}
+		assert.Equal(s, fmt.Sprintf("%+v", want), fmt.Sprintf("%+v", got),
+			"\n%+v, and Complete leaves\n%+v", got, want)
 		value, err := dedup.Do(s.Context(), s.d, "atomic", func(context.Context) (string, error) {
 			return "again", nil
 		})
-		if err != nil || value != "receipt" {
-			s.Errorf("replayed %q, %v", value, err)
-		}
+		assert.NoError(s, err, "replayed %q", value)
+		assert.Equal(s, "receipt", value, "replayed %q, %v", value, err)
 		must(s, s.atomic(atomic, s.incr("atomic"))) // has ended
 		s.wantCount("atomic", 1)
 	})
@@ -157,9 +147,7 @@ func TestAtomicEffectError(t *testing.T) {
 			_ = s.incr("a")(read, write)
 			return broken
 		})
-		if err != broken { //nolint:errorlint // as it is
-			s.Errorf("%v", err)
-		}
+		assert.Same(s, broken, err, "it is returned as it is")
 		s.wantCount("a", 0)
 		s.wantState("a", dedup.StateInProgress)
 		must(s, s.atomic(c, s.incr("a")))
@@ -168,16 +156,13 @@ func TestAtomicEffectError(t *testing.T) {
 		fails := func(err error) redisadapter.Effect {
 			return func(redis.Cmdable, redis.Pipeliner) error { return err }
 		}
-		if _, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"},
-			fails(broken)); !errors.Is(err, broken) {
-			s.Errorf("%v", err)
-		}
+		_, err = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"}, fails(broken))
+		assert.ErrorIs(s, err, broken)
 		s.wantState("b", dedup.StateReleased)
 		for range 2 {
-			if _, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"},
-				fails(dedup.Permanent(broken))); !dedup.IsPermanent(err) {
-				s.Errorf("%v", err)
-			}
+			_, err := s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"},
+				fails(dedup.Permanent(broken)))
+			assert.True(s, dedup.IsPermanent(err), "%v", err)
 			s.wantState("b", dedup.StateFailed)
 		}
 	})
@@ -192,13 +177,9 @@ func TestEffectErrorIsNotTheServers(t *testing.T) {
 	c := s.claim(s.d, "a")
 	for range 8 {
 		err := s.atomic(c, func(redis.Cmdable, redis.Pipeliner) error { return down })
-		if !errors.Is(err, down) {
-			t.Fatal(err)
-		}
+		require.ErrorIs(t, err, down)
 	}
-	if s.store.Health().BreakerOpen {
-		t.Error("the breaker is open")
-	}
+	assert.False(t, s.store.Health().BreakerOpen, "the breaker is open")
 }
 
 // TestAtomicWatches: the effect is written only upon the values that it has read.
@@ -223,10 +204,10 @@ func TestAtomicWatches(t *testing.T) {
 		calls, meddles = 0, 1000
 		c := s.claim(s.d, "b")
 		name = s.counter("b")
-		if err := s.atomic(c, double, name); !errors.Is(err, redisadapter.ErrConflict) ||
-			dedup.OutcomeUnknown(err) || calls != 16 {
-			s.Errorf("%v after %d calls", err, calls)
-		}
+		err := s.atomic(c, double, name)
+		assert.ErrorIs(s, err, redisadapter.ErrConflict, "%v after %d calls", err, calls)
+		assert.False(s, dedup.OutcomeUnknown(err), "%v after %d calls", err, calls)
+		assert.Equal(s, 16, calls, "%v after %d calls", err, calls)
 		s.wantState("b", dedup.StateInProgress)
 		must(s, c.Release(ctx))
 	})
@@ -244,9 +225,7 @@ func TestAtomicRenewedMeanwhile(t *testing.T) {
 			return s.incr("a")(read, write)
 		}))
 		s.wantCount("a", 1)
-		if calls != 2 {
-			s.Errorf("%d calls", calls)
-		}
+		assert.Equal(s, 2, calls, "%d calls", calls)
 	})
 }
 
@@ -273,20 +252,17 @@ func TestAtomicLateOwner(t *testing.T) {
 		} {
 			late := s.claim(s.d, name)
 			must(s, then(takeOver(name)))
-			if err := s.atomic(late, s.incr(name)); !errors.Is(err, dedup.ErrLeaseLost) {
-				s.Errorf("%s: %v", name, err)
-			}
+			err := s.atomic(late, s.incr(name))
+			assert.ErrorIs(s, err, dedup.ErrLeaseLost, "%s", name)
 			s.wantCount(name, 0)
 
 			name += " meanwhile"
 			late = s.claim(s.d, name)
-			err := s.atomic(late, func(read redis.Cmdable, write redis.Pipeliner) error {
+			err = s.atomic(late, func(read redis.Cmdable, write redis.Pipeliner) error {
 				must(s, then(takeOver(name)))
 				return s.incr(name)(read, write)
 			})
-			if !errors.Is(err, dedup.ErrLeaseLost) {
-				s.Errorf("%s: %v", name, err)
-			}
+			assert.ErrorIs(s, err, dedup.ErrLeaseLost, "%s", name)
 			s.wantCount(name, 0)
 		}
 	})
@@ -326,10 +302,10 @@ func TestAtomicLostReplies(t *testing.T) {
 		s.wantState(fmt.Sprint("key-", n), dedup.StateSucceeded)
 	}
 	t.Logf("%v", stats.Fired)
-	if stats.Fired["EXEC"] < keys/3 || stats.Fired["WATCH"] == 0 || stats.Fired["INCR"] == 0 ||
-		stats.Fired["MULTI"] == 0 {
-		t.Errorf("too few faults: %v", stats.Fired)
-	}
+	assert.GreaterOrEqual(t, stats.Fired["EXEC"], keys/3, "too few faults: %v", stats.Fired)
+	assert.NotZero(t, stats.Fired["WATCH"], "too few faults: %v", stats.Fired)
+	assert.NotZero(t, stats.Fired["INCR"], "too few faults: %v", stats.Fired)
+	assert.NotZero(t, stats.Fired["MULTI"], "too few faults: %v", stats.Fired)
 }
 
 // TestAtomicKeepsItsTransaction prevents an effect from ending the WATCH, or the MULTI,
@@ -380,19 +356,16 @@ func TestAtomicPartial(t *testing.T) {
 				write.Get(s.Context(), s.prefix+"-none:{"+s.tag("a")+"}") // absent does not fail
 				return s.incr("a")(read, write)
 			})
-		if !errors.Is(err, redisadapter.ErrPartial) || !redis.HasErrorPrefix(err, "WRONGTYPE") ||
-			got != dedup.Acquired {
-			s.Errorf("%v, %v", got, err)
-		}
+		assert.ErrorIs(s, err, redisadapter.ErrPartial, "%v, %v", got, err)
+		assert.True(s, redis.HasErrorPrefix(err, "WRONGTYPE"), "%v, %v", got, err)
+		assert.Equal(s, dedup.Acquired, got, "%v, %v", got, err)
 		s.wantCount("a", 1)
 		s.wantState("a", dedup.StateSucceeded)
 		_, err = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "b"},
 			func(_ redis.Cmdable, write redis.Pipeliner) error {
 				return write.Get(s.Context(), s.counter("b")).Err()
 			})
-		if err != nil {
-			s.Errorf("an effect that finds nothing: %v", err)
-		}
+		assert.NoError(s, err, "an effect that finds nothing")
 	})
 }
 
@@ -414,10 +387,9 @@ func TestAtomicRefused(t *testing.T) {
 			write.Do(s.Context(), "nosuchcommand", s.counter("a"))
 			return s.incr("a")(read, write)
 		})
-		if err == nil || dedup.OutcomeUnknown(err) ||
-			!redis.HasErrorPrefix(err, "unknown command") {
-			s.Errorf("%v", err)
-		}
+		assert.Error(s, err)
+		assert.False(s, dedup.OutcomeUnknown(err), "%v", err)
+		assert.True(s, redis.HasErrorPrefix(err, "unknown command"), "%v", err)
 		s.wantCount("a", 0)
 		s.wantState("a", dedup.StateInProgress)
 		must(s, c.Release(s.Context()))
@@ -434,9 +406,8 @@ func TestAtomicOtherSlot(t *testing.T) {
 			_ = s.incr(key)(read, write)
 			return s.incr("elsewhere")(read, write)
 		})
-		if err == nil || dedup.OutcomeUnknown(err) {
-			t.Errorf("%v", err)
-		}
+		assert.Error(t, err)
+		assert.False(t, dedup.OutcomeUnknown(err), "%v", err)
 		s.wantCount(key, 0)
 	}
 	s.wantCount("elsewhere", 0)
@@ -478,10 +449,10 @@ func TestAtomicObserved(t *testing.T) {
 	eachTill(t, func(s *till) {
 		watcher := s.deduper(func(c *dedup.Config) { c.Mode = dedup.Observe })
 		for n := range 3 {
-			if got, err := s.store.DoAtomic(s.Context(), watcher, dedup.Request{Key: "a"},
-				s.incr("a"), s.counter("a")); err != nil || got != dedup.Acquired {
-				s.Errorf("delivery %d: %v, %v", n, got, err)
-			}
+			got, err := s.store.DoAtomic(s.Context(), watcher, dedup.Request{Key: "a"},
+				s.incr("a"), s.counter("a"))
+			assert.NoError(s, err, "delivery %d: %v", n, got)
+			assert.Equal(s, dedup.Acquired, got, "delivery %d: %v, %v", n, got, err)
 			s.wantCount("a", n+1)
 		}
 	})
@@ -500,9 +471,8 @@ func TestAtomicObservedOutage(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		leave()
 		err := s.store.Atomic(ctx, s.d, dedup.Completion{Claim: c}, effect)
-		if !errors.Is(err, context.Canceled) || s.client.Exists(t.Context(), "effect").Val() != 0 {
-			t.Errorf("error %v", err)
-		}
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Zero(t, s.client.Exists(t.Context(), "effect").Val(), "error %v", err)
 	})
 	t.Run("the server is down", func(t *testing.T) {
 		mini, _ := redistest.Mini(t)
@@ -515,10 +485,8 @@ func TestAtomicObservedOutage(t *testing.T) {
 		c, err := d.Claim(t.Context(), "a")
 		must(t, err)
 		mini.Close()
-		if err := store.Atomic(t.Context(), d, dedup.Completion{Claim: c},
-			effect); !dedup.OutcomeUnknown(err) {
-			t.Errorf("error %v", err)
-		}
+		err = store.Atomic(t.Context(), d, dedup.Completion{Claim: c}, effect)
+		assert.True(t, dedup.OutcomeUnknown(err), "error %v", err)
 	})
 }
 
@@ -527,9 +495,7 @@ func TestAtomicPanic(t *testing.T) {
 	eachTill(t, func(s *till) {
 		func() {
 			defer func() {
-				if recover() == nil {
-					s.Error("the panic is gone")
-				}
+				assert.NotNil(s, recover(), "the panic is gone")
 			}()
 			_, _ = s.store.DoAtomic(s.Context(), s.d, dedup.Request{Key: "a"},
 				func(redis.Cmdable, redis.Pipeliner) error { panic("no") })

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -73,13 +75,11 @@ func (m *moody) trip(t *testing.T) {
 	t.Helper()
 	m.say("")
 	for range breakerAfter {
-		if err := m.lookup(t.Context()); err == nil || errors.Is(err, redisadapter.ErrBreakerOpen) {
-			t.Fatalf("error %v", err)
-		}
+		err := m.lookup(t.Context())
+		require.Error(t, err)
+		require.NotErrorIs(t, err, redisadapter.ErrBreakerOpen)
 	}
-	if !m.store.Health().BreakerOpen {
-		t.Fatal("the breaker is closed")
-	}
+	require.True(t, m.store.Health().BreakerOpen, "the breaker is closed")
 	m.calls.Store(0)
 }
 
@@ -92,28 +92,23 @@ func TestBreaker(t *testing.T) {
 		m.store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0],
 		m.store.Lookup(t.Context(), []dedup.ID{newID(1)})[0],
 	} {
-		if !errors.Is(a.Err, redisadapter.ErrBreakerOpen) ||
-			redisadapter.Classify(a.Err) != "breaker" ||
-			!dedup.CanRetry(a.Err) || a.Outcome != dedup.Unknown {
-			t.Errorf("while it is open: %+v", a)
-		}
+		assert.ErrorIs(t, a.Err, redisadapter.ErrBreakerOpen, "while it is open: %+v", a)
+		assert.Equal(t, "breaker", redisadapter.Classify(a.Err), "while it is open: %+v", a)
+		assert.True(t, dedup.CanRetry(a.Err), "while it is open: %+v", a)
+		assert.Equal(t, dedup.Unknown, a.Outcome, "while it is open: %+v", a)
 		var told interface{ NotSent() bool }
-		if !errors.As(a.Err, &told) || !told.NotSent() {
-			t.Errorf("the core is not told that nothing was sent: %v", a.Err)
-		}
+		require.ErrorAs(t, a.Err, &told, "the core is not told that nothing was sent")
+		assert.True(t, told.NotSent(), "the core is not told that nothing was sent: %v", a.Err)
 	}
-	if err := m.store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0]; !errors.Is(err,
-		redisadapter.ErrBreakerOpen) {
-		t.Errorf("Forget: %v", err)
-	}
-	if n := m.calls.Load(); n != 0 {
-		t.Errorf("%d calls were sent while it was open", n)
-	}
+	err := m.store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0]
+	assert.ErrorIs(t, err, redisadapter.ErrBreakerOpen, "Forget")
+	n := m.calls.Load()
+	assert.Zero(t, n, "%d calls were sent while it was open", n)
 	m.heal()
 	m.oneProbe(t)
-	if err := m.lookup(t.Context()); err != nil || m.store.Health().BreakerOpen {
-		t.Errorf("after the probe: %v", err)
-	}
+	err = m.lookup(t.Context())
+	assert.NoError(t, err, "after the probe")
+	assert.False(t, m.store.Health().BreakerOpen, "after the probe: %v", err)
 }
 
 // oneProbe lets 32 callers come when the time of an open breaker is over.
@@ -132,16 +127,14 @@ func (m *moody) oneProbe(t *testing.T) {
 		})
 	}
 	for range 31 { // the last one is held by the server
-		if err := <-refused; !errors.Is(err, redisadapter.ErrBreakerOpen) {
-			t.Errorf("beside the probe: %v", err)
-		}
+		err := <-refused
+		assert.ErrorIs(t, err, redisadapter.ErrBreakerOpen, "beside the probe")
 	}
 	m.hold.Store(nil)
 	close(hold)
 	callers.Wait()
-	if n := m.calls.Load(); n != 1 {
-		t.Errorf("%d calls were sent, want one probe", n)
-	}
+	n := m.calls.Load()
+	assert.EqualValues(t, 1, n, "%d calls were sent, want one probe", n)
 }
 
 // TestBreakerStaysOpenLonger: a probe that fails opens it again, for a time that grows.
@@ -155,13 +148,12 @@ func TestBreakerStaysOpenLonger(t *testing.T) {
 			m.now.Add(int64(time.Millisecond))
 			waited += time.Millisecond
 		}
-		if n := m.calls.Swap(0); n != 1 {
-			t.Fatalf("try %d: %d calls", try, n)
-		}
-		if base := min(250*time.Millisecond<<try, 500*time.Millisecond); waited < base/2 ||
-			waited > base+2*time.Millisecond || waited < last/2 {
-			t.Errorf("try %d came after %v", try, waited)
-		}
+		n := m.calls.Swap(0)
+		require.EqualValues(t, 1, n, "try %d: %d calls", try, n)
+		base := min(250*time.Millisecond<<try, 500*time.Millisecond)
+		assert.GreaterOrEqual(t, waited, base/2, "try %d came after %v", try, waited)
+		assert.LessOrEqual(t, waited, base+2*time.Millisecond, "try %d came after %v", try, waited)
+		assert.GreaterOrEqual(t, waited, last/2, "try %d came after %v", try, waited)
 		last = waited
 	}
 }
@@ -170,23 +162,18 @@ func TestBreakerStaysOpenLonger(t *testing.T) {
 func TestBreakerLetsEndsThrough(t *testing.T) {
 	m := newMoody(t, redisadapter.Options{})
 	m.trip(t)
-	if err := m.store.Finish(t.Context(),
-		[]dedup.Finish{change(1, dedup.StateSucceeded)})[0].Err; errors.Is(err,
-		redisadapter.ErrBreakerOpen) || err == nil {
-		t.Errorf("a completion: %v", err)
-	}
-	if err := m.store.Renew(t.Context(), []dedup.Renewal{renewal(1)})[0].Err; errors.Is(err,
-		redisadapter.ErrBreakerOpen) || err == nil {
-		t.Errorf("a renewal: %v", err)
-	}
-	if n := m.calls.Load(); n != 2 {
-		t.Errorf("%d calls were sent", n)
-	}
+	err := m.store.Finish(t.Context(), []dedup.Finish{change(1, dedup.StateSucceeded)})[0].Err
+	assert.NotErrorIs(t, err, redisadapter.ErrBreakerOpen, "a completion")
+	assert.Error(t, err, "a completion")
+	err = m.store.Renew(t.Context(), []dedup.Renewal{renewal(1)})[0].Err
+	assert.NotErrorIs(t, err, redisadapter.ErrBreakerOpen, "a renewal")
+	assert.Error(t, err, "a renewal")
+	n := m.calls.Load()
+	assert.EqualValues(t, 2, n, "%d calls were sent", n)
 	m.say(redistest.Answer("held", 1000, 0, redisadapter.Golden(t, "succeeded_bare")))
 	m.store.Finish(t.Context(), []dedup.Finish{change(1, dedup.StateSucceeded)})
-	if m.store.Health().BreakerOpen {
-		t.Error("a completion was answered, and the breaker is still open")
-	}
+	assert.False(t, m.store.Health().BreakerOpen,
+		"a completion was answered, and the breaker is still open")
 }
 
 // TestBreakerCountsTheServerAlone: nothing but the silence of the server opens it.
@@ -225,9 +212,7 @@ func TestBreakerCountsTheServerAlone(t *testing.T) {
 			for range 3 * breakerAfter {
 				once(t, m)
 			}
-			if m.store.Health().BreakerOpen {
-				t.Error("the breaker is open")
-			}
+			assert.False(t, m.store.Health().BreakerOpen, "the breaker is open")
 		})
 	}
 }
@@ -253,15 +238,16 @@ func TestMaxInFlight(t *testing.T) {
 	eventually(t, "all are under way", func() bool { return m.calls.Load() == bound })
 	cancel()
 	callers.Wait()
-	if h := m.store.Health(); h.InFlight != bound || m.calls.Load() != bound {
-		t.Errorf("%d calls were sent, %d are under way", m.calls.Load(), h.InFlight)
-	}
+	h := m.store.Health()
+	assert.Equal(t, bound, h.InFlight,
+		"%d calls were sent, %d are under way", m.calls.Load(), h.InFlight)
+	assert.EqualValues(t, bound, m.calls.Load(),
+		"%d calls were sent, %d are under way", m.calls.Load(), h.InFlight)
 	m.hold.Store(nil)
 	close(hold)
 	eventually(t, "they end", func() bool { return m.store.Health().InFlight == 0 })
-	if err := m.lookup(t.Context()); err != nil {
-		t.Error(err)
-	}
+	err := m.lookup(t.Context())
+	assert.NoError(t, err)
 }
 
 // eventually polls until done.
@@ -315,7 +301,6 @@ func TestNoStormAfterRestart(t *testing.T) {
 	dials, err := strconv.Atoi(infoOf(t, client, "stats", "total_connections_received"))
 	must(t, err)
 	t.Logf("%d connections since the restart, pool of %d", dials, client.Options().PoolSize)
-	if dials > 3*client.Options().PoolSize {
-		t.Errorf("%d connections since the restart, pool of %d", dials, client.Options().PoolSize)
-	}
+	assert.LessOrEqual(t, dials, 3*client.Options().PoolSize,
+		"%d connections since the restart, pool of %d", dials, client.Options().PoolSize)
 }

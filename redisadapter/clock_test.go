@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
@@ -53,9 +55,8 @@ func TestClockOutlivesItsAsker(t *testing.T) {
 		a := store.Claim(t.Context(), []dedup.ClaimRequest{request(2)})[0]
 		return a.Outcome == dedup.Acquired && scripts.Load() == before
 	})
-	if n := times.Load(); n != 1 {
-		t.Errorf("the time was asked for %d times, within %v", n, time.Since(begin))
-	}
+	n := times.Load()
+	assert.EqualValues(t, 1, n, "the time was asked for %d times, within %v", n, time.Since(begin))
 }
 
 // TestClockOfEmbedded: the clock of an embedded server may stand still, so a reading of it says
@@ -88,20 +89,19 @@ func TestClockOfEmbedded(t *testing.T) {
 	scripts.Store(0)
 	for n := range 20 {
 		a := store.Claim(t.Context(), []dedup.ClaimRequest{request(n)})[0]
-		if want := uint64(1_700_000_000_000 * 1024); a.Outcome != dedup.Acquired ||
-			a.Record.Fence != want {
-			t.Errorf("claim %d: %v with fence %d, want %d", n, a.Outcome, a.Record.Fence, want)
-		}
+		want := uint64(1_700_000_000_000 * 1024)
+		assert.Equal(t, dedup.Acquired, a.Outcome,
+			"claim %d: %v with fence %d, want %d", n, a.Outcome, a.Record.Fence, want)
+		assert.Equal(t, want, a.Record.Fence, "claim %d: %v with fence", n, a.Outcome)
 	}
-	if n := scripts.Load(); n > 0 {
-		t.Errorf("%d scripts ran while the server told its time", n)
-	}
+	n := scripts.Load()
+	assert.Zero(t, n, "%d scripts ran while the server told its time", n)
 	late.Store(true)
 	written.Store(0)
 	store.Claim(t.Context(), []dedup.ClaimRequest{request(21)})
 	close(hold)
-	if written.Load() > 0 || scripts.Load() != 1 {
-		t.Errorf("while the time was not told: %d plain claims, %d scripts", written.Load(),
-			scripts.Load())
-	}
+	assert.Zero(t, written.Load(),
+		"while the time was not told: %d plain claims, %d scripts", written.Load(), scripts.Load())
+	assert.EqualValues(t, 1, scripts.Load(),
+		"while the time was not told: %d plain claims, %d scripts", written.Load(), scripts.Load())
 }

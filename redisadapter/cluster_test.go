@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -73,29 +75,24 @@ func TestClusterBatches(t *testing.T) {
 	wantSpread := func(call string) {
 		t.Helper()
 		pipes, cmds := counts.take()
-		if len(pipes) != 3 {
-			t.Errorf("%s: %d nodes: %v", call, len(pipes), pipes)
-		}
+		assert.Len(t, pipes, 3, "%s: %d nodes", call, len(pipes))
 		sum := 0
 		for addr, n := range cmds {
-			if sum += n; n < 200 || pipes[addr] != 1 {
-				t.Errorf("%s: %s got %d commands in %d pipelines", call, addr, n, pipes[addr])
-			}
+			sum += n
+			assert.GreaterOrEqual(t, n, 200,
+				"%s: %s got %d commands in %d pipelines", call, addr, n, pipes[addr])
+			assert.Equal(t, 1, pipes[addr],
+				"%s: %s got %d commands in %d pipelines", call, addr, n, pipes[addr])
 		}
-		if sum != 1024 {
-			t.Errorf("%s: %d commands: %v", call, sum, maps.Clone(cmds))
-		}
+		assert.Equal(t, 1024, sum, "%s: %d commands: %v", call, sum, maps.Clone(cmds))
 	}
 	for i, a := range store.Claim(t.Context(), reqs) {
-		if a.Outcome != dedup.Acquired {
-			t.Fatalf("claim %d: %+v", i, a)
-		}
+		require.Equal(t, dedup.Acquired, a.Outcome, "claim %d: %+v", i, a)
 	}
 	wantSpread("Claim")
 	for i, a := range store.Finish(t.Context(), ends) {
-		if !a.Held || !a.Written {
-			t.Fatalf("finish %d: %+v", i, a)
-		}
+		require.True(t, a.Held, "finish %d: %+v", i, a)
+		require.True(t, a.Written, "finish %d: %+v", i, a)
 	}
 	wantSpread("Finish")
 }
@@ -113,9 +110,8 @@ func TestKeysKeepTheirSlot(t *testing.T) {
 			beside, err := client.ClusterKeySlot(t.Context(),
 				"other:"+key[len(prefix)+1:]+":steps").Result()
 			must(t, err)
-			if record != beside {
-				t.Errorf("%s is in slot %d, what is beside it in %d", key, record, beside)
-			}
+			assert.Equal(t, beside, record,
+				"%s is in slot %d, what is beside it in %d", key, record, beside)
 		}
 	}
 }
@@ -123,7 +119,6 @@ func TestKeysKeepTheirSlot(t *testing.T) {
 // TestSingleClientOfACluster is the usual mistake of UniversalOptions with one address.
 func TestSingleClientOfACluster(t *testing.T) {
 	client := redistest.Client(t, &redis.Options{Addr: servertest.RedisCluster(t)[0]})
-	if _, err := redisadapter.New(t.Context(), client, redisadapter.Options{}); err == nil {
-		t.Error("New accepts a client that cannot follow the slots")
-	}
+	_, err := redisadapter.New(t.Context(), client, redisadapter.Options{})
+	assert.Error(t, err, "New accepts a client that cannot follow the slots")
 }

@@ -1,7 +1,6 @@
 package redisadapter_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -55,24 +56,26 @@ func TestCompleteTogether(t *testing.T) {
 		}
 		b.Client.AddHook(pipelineHook(sent.count))
 		for i, a := range s.Finish(t.Context(), ends) {
-			if a.Err != nil || !a.Held || !a.Written || a.Record.State != ends[i].State ||
-				string(a.Record.Result) != fmt.Sprint("result ", i) {
-				t.Fatalf("key %d: %+v", i, a)
-			}
+			require.NoError(t, a.Err)
+			require.True(t, a.Held, "key %d: %+v", i, a)
+			require.True(t, a.Written, "key %d: %+v", i, a)
+			require.Equal(t, ends[i].State, a.Record.State, "key %d: %+v", i, a)
+			require.Equal(t, fmt.Sprint("result ", i), string(a.Record.Result), "key %d: %+v", i, a)
 		}
 		// Windows and labels change at 100, 150 and 200: 64+36, 50, 50, 56.
-		if want := (scripts{5, len(ends)}); b.Name != "cluster" && *sent != want {
-			t.Errorf("sent %+v, want %+v", *sent, want)
-		}
+		want := (scripts{5, len(ends)})
+		assert.False(t, b.Name != "cluster" && *sent != want, "sent %+v, want %+v", *sent, want)
 		for i, a := range s.Lookup(t.Context(), ids(ends)) {
 			window := ends[i].Window
-			if a.Record.State != ends[i].State ||
-				string(a.Record.Result) != fmt.Sprint("result ", i) ||
-				a.Record.Label != ends[i].Label ||
-				a.Record.Fence != ends[i].Fence || a.Record.Attempt != 1 ||
-				a.Record.Remaining > window || a.Record.Remaining < window-time.Minute {
-				t.Fatalf("key %d: %+v", i, a.Record)
-			}
+			require.Equal(t, ends[i].State, a.Record.State, "key %d: %+v", i, a.Record)
+			require.Equal(t, fmt.Sprint("result ", i), string(a.Record.Result),
+				"key %d: %+v", i, a.Record)
+			require.Equal(t, ends[i].Label, a.Record.Label, "key %d: %+v", i, a.Record)
+			require.Equal(t, ends[i].Fence, a.Record.Fence, "key %d: %+v", i, a.Record)
+			require.Equal(t, 1, a.Record.Attempt, "key %d: %+v", i, a.Record)
+			require.LessOrEqual(t, a.Record.Remaining, window, "key %d: %+v", i, a.Record)
+			require.GreaterOrEqual(t, a.Record.Remaining, window-time.Minute,
+				"key %d: %+v", i, a.Record)
 		}
 	})
 }
@@ -98,15 +101,12 @@ func TestCompleteTogetherLeavesOthers(t *testing.T) {
 		free := func(n int, by byte) dedup.Answer {
 			t.Helper()
 			release := ending(n, claims[n], dedup.StateReleased, "")
-			if a := s.Finish(t.Context(), []dedup.Finish{release})[0]; !a.Written {
-				t.Fatalf("release: %+v", a)
-			}
+			a := s.Finish(t.Context(), []dedup.Finish{release})[0]
+			require.True(t, a.Written, "release: %+v", a)
 			next := request(n)
 			next.Token = dedup.Token{byte(n), by}
-			a := s.Claim(t.Context(), []dedup.ClaimRequest{next})[0]
-			if a.Outcome != dedup.Acquired {
-				t.Fatalf("next claim: %+v", a)
-			}
+			a = s.Claim(t.Context(), []dedup.ClaimRequest{next})[0]
+			require.Equal(t, dedup.Acquired, a.Outcome, "next claim: %+v", a)
 			return a
 		}
 		ends := make([]dedup.Finish, len(reqs))
@@ -117,27 +117,24 @@ func TestCompleteTogetherLeavesOthers(t *testing.T) {
 		}
 		ends[bound] = ending(bound, free(bound, 3), dedup.StateSucceeded, "own")
 		ends[bound].Token = dedup.Token{bound, 3}
-		if a := s.Finish(t.Context(), ends[again:again+1])[0]; !a.Held {
-			t.Fatalf("first send: %+v", a)
-		}
+		a := s.Finish(t.Context(), ends[again:again+1])[0]
+		require.True(t, a.Held, "first send: %+v", a)
 		ends[fenced].Fence-- // of another claim under the same token
 		answers := s.Finish(t.Context(), ends)
 		stored := s.Lookup(t.Context(), ids(ends))
 		for i, a := range answers {
-			if want := i != taken && i != fenced; a.Err != nil || a.Held != want ||
-				a.Written != want {
-				t.Errorf("key %d: %+v", i, a)
-			}
-			if (stored[i].Record.State == dedup.StateSucceeded) != (i != taken && i != fenced) {
-				t.Errorf("key %d is stored as %+v", i, stored[i].Record)
-			}
+			want := i != taken && i != fenced
+			assert.NoError(t, a.Err)
+			assert.Equal(t, want, a.Held, "key %d: %+v", i, a)
+			assert.Equal(t, want, a.Written, "key %d: %+v", i, a)
+			assert.Equal(t, want, stored[i].Record.State == dedup.StateSucceeded,
+				"key %d is stored as %+v", i, stored[i].Record)
 		}
-		if stored[bound].Record.Fingerprint != reqs[bound].Fingerprint {
-			t.Errorf("the fingerprint of an earlier attempt is lost: %+v", stored[bound].Record)
-		}
-		if got := stored[fenced].Record.Fence; got != claims[fenced].Record.Fence {
-			t.Errorf("fence %d on record, the claim had %d", got, claims[fenced].Record.Fence)
-		}
+		assert.Equal(t, reqs[bound].Fingerprint, stored[bound].Record.Fingerprint,
+			"the fingerprint of an earlier attempt is lost: %+v", stored[bound].Record)
+		got := stored[fenced].Record.Fence
+		assert.Equal(t, claims[fenced].Record.Fence, got,
+			"fence %d on record, the claim had %d", got, claims[fenced].Record.Fence)
 	})
 }
 
@@ -171,13 +168,12 @@ func TestCompleteApart(t *testing.T) {
 		}
 		*sent = scripts{}
 		for i, a := range s.Finish(t.Context(), ends) {
-			if a.Err != nil || !a.Held || !bytes.Equal(a.Record.Result, []byte("x")) {
-				t.Fatalf("round %d, key %d: %+v", round, i, a)
-			}
+			require.NoError(t, a.Err)
+			require.True(t, a.Held, "round %d, key %d: %+v", round, i, a)
+			require.Equal(t, []byte("x"), a.Record.Result, "round %d, key %d: %+v", round, i, a)
 		}
-		if want := batchSize; round == 1 && sent.calls != want {
-			t.Errorf("sent %+v, want %d scripts", *sent, want)
-		}
+		want := batchSize
+		assert.False(t, round == 1 && sent.calls != want, "sent %+v, want %d scripts", *sent, want)
 	}
 }
 
@@ -207,8 +203,8 @@ func TestCompleteShortOfTime(t *testing.T) {
 		return lost
 	}))
 	for i, a := range s.Finish(t.Context(), ends) {
-		if !errors.Is(a.Err, lost) || a.Held || a.Written {
-			t.Fatalf("key %d: %+v", i, a)
-		}
+		require.ErrorIs(t, a.Err, lost, "key %d: %+v", i, a)
+		require.False(t, a.Held, "key %d: %+v", i, a)
+		require.False(t, a.Written, "key %d: %+v", i, a)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
@@ -110,9 +111,7 @@ func eachOf(t *testing.T, layouts []redisadapter.Layout,
 func harness(t *testing.T, b redistest.Backend, layout redisadapter.Layout) deduptest.Harness {
 	t.Helper()
 	store, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, layout))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	h := deduptest.Harness{
 		DoneOnly:   layout == redisadapter.Compact,
 		WalkSteps:  walkSteps,
@@ -138,9 +137,7 @@ func openWith(t testing.TB, b redistest.Backend, opts redisadapter.Options) *red
 func open(t testing.TB, b redistest.Backend) *redisadapter.Store {
 	t.Helper()
 	store, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix})
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return store
 }
 

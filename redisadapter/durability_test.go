@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
@@ -63,24 +65,23 @@ func frozen(t *testing.T, server *servertest.Server, replicas []int,
 	// Sent again it finds what it has written, which is not enough.
 	for _, store := range []*redisadapter.Store{store, other} {
 		for i, a := range store.Finish(t.Context(), before) {
-			if !errors.Is(a.Err, redisadapter.ErrNotDurable) || a.Held || a.Written ||
-				!dedup.CanRetry(a.Err) {
-				t.Errorf("end %d without the replica: %+v", i, a)
-			}
+			assert.ErrorIs(t, a.Err, redisadapter.ErrNotDurable,
+				"end %d without the replica: %+v", i, a)
+			assert.False(t, a.Held, "end %d without the replica: %+v", i, a)
+			assert.False(t, a.Written, "end %d without the replica: %+v", i, a)
+			assert.True(t, dedup.CanRetry(a.Err), "end %d without the replica: %+v", i, a)
 		}
 	}
 	fresh := freshRequests(20)
 	for _, store := range []*redisadapter.Store{store, other} {
 		for i, a := range store.Claim(t.Context(), fresh) {
-			if !errors.Is(a.Err, redisadapter.ErrNotDurable) || a.Outcome != dedup.Unknown {
-				t.Errorf("claim %d without the replica: %+v", i, a)
-			}
+			assert.ErrorIs(t, a.Err, redisadapter.ErrNotDurable,
+				"claim %d without the replica: %+v", i, a)
+			assert.Equal(t, dedup.Unknown, a.Outcome, "claim %d without the replica: %+v", i, a)
 		}
 	}
 	for i, a := range store.Lookup(t.Context(), []dedup.ID{fresh[0].ID}) {
-		if a.Err != nil {
-			t.Errorf("lookup %d waits for the replica: %v", i, a.Err)
-		}
+		assert.NoError(t, a.Err, "lookup %d waits for the replica", i)
 	}
 	for _, node := range replicas {
 		server.Cont(node)
@@ -95,9 +96,8 @@ func frozen(t *testing.T, server *servertest.Server, replicas []int,
 	})
 	eventually(t, "the claims", func() bool {
 		for i, a := range store.Claim(t.Context(), fresh) {
-			if a.Err == nil && (a.Outcome != dedup.Acquired || !a.Mine) {
-				t.Errorf("claim %d with the replica: %+v", i, a)
-			}
+			assert.False(t, a.Err == nil && (a.Outcome != dedup.Acquired || !a.Mine),
+				"claim %d with the replica: %+v", i, a)
 			if a.Err != nil {
 				return false // on a busy machine it may take a replica longer than Timeout
 			}
@@ -133,9 +133,7 @@ func claimed(t *testing.T, store *redisadapter.Store, n int) []dedup.Finish {
 		})
 	})
 	for i, a := range answers {
-		if a.Outcome != dedup.Acquired {
-			t.Fatalf("%+v", a)
-		}
+		require.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
 		changes[i] = dedup.Finish{
 			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
 			State:  dedup.StateSucceeded,
@@ -168,9 +166,7 @@ func TestDurabilityOptions(t *testing.T) {
 	b := redistest.Open(t, "redis")
 	_, err := redisadapter.New(t.Context(), b.Client,
 		redisadapter.Options{Prefix: b.Prefix, Durability: redisadapter.Durability{Replicas: 1}})
-	if !errors.Is(err, redisadapter.ErrNotDurable) {
-		t.Errorf("a server without replicas: %v", err)
-	}
+	assert.ErrorIs(t, err, redisadapter.ErrNotDurable, "a server without replicas")
 }
 
 // TestDurableWhileASlotMoves: keys that are not there yet are claimed where their slot
@@ -181,9 +177,8 @@ func TestDurableWhileASlotMoves(t *testing.T) {
 	store := openWith(t, redistest.Backend{Client: cluster},
 		redisadapter.Options{Durability: redisadapter.Durability{Replicas: 1}})
 	from, to := beginMoving(t, cluster, redisadapter.Key(store, newID(1)))
-	if a := claimOne(t, store, 1); a.Outcome != dedup.Acquired {
-		t.Errorf("%+v", a)
-	}
+	a := claimOne(t, store, 1)
+	assert.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
 	slot := cluster.ClusterKeySlot(t.Context(), redisadapter.Key(store, newID(1))).Val()
 	for _, node := range []*redis.Client{to, from} {
 		must(t, node.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "STABLE").Err())

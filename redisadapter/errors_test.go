@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -109,22 +111,21 @@ func TestServerErrors(t *testing.T) {
 			store := fakeStore(t, func([]string) string { return "-" + reply + "\r\n" })
 			check := func(call string, err error) {
 				t.Helper()
-				if got := redisadapter.Classify(err); got != c.class {
-					t.Errorf("%s: class %q of %v, want %q", call, got, err, c.class)
-				}
-				if c.is != nil && !errors.Is(err, c.is) {
-					t.Errorf("%s: %v is no %v", call, err, c.is)
-				}
-				if !errors.Is(c.is, dedup.ErrUnreadable) && !dedup.CanRetry(err) {
-					t.Errorf("%s: %v is not retryable", call, err)
-				}
+				got := redisadapter.Classify(err)
+				assert.Equal(t, c.class, got,
+					"%s: class %q of %v, want %q", call, got, err, c.class)
+				assert.False(t, c.is != nil && !errors.Is(err, c.is),
+					"%s: %v is no %v", call, err, c.is)
+				assert.False(t, !errors.Is(c.is, dedup.ErrUnreadable) && !dedup.CanRetry(err),
+					"%s: %v is not retryable", call, err)
 			}
 			for _, a := range allAnswers(t, store) {
 				check(a.call, a.Err)
-				if a.Outcome != dedup.Unknown || a.Held || a.Written ||
-					a.Record.State != dedup.StateAbsent {
-					t.Errorf("%s: learnt %+v", a.call, a.Answer)
-				}
+				assert.Equal(t, dedup.Unknown, a.Outcome, "%s: learnt %+v", a.call, a.Answer)
+				assert.False(t, a.Held, "%s: learnt %+v", a.call, a.Answer)
+				assert.False(t, a.Written, "%s: learnt %+v", a.call, a.Answer)
+				assert.Equal(t, dedup.StateAbsent, a.Record.State,
+					"%s: learnt %+v", a.call, a.Answer)
 			}
 			check("Forget", store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
 		})
@@ -140,9 +141,7 @@ type namedAnswer struct {
 func allAnswers(t *testing.T, store *redisadapter.Store) (all []namedAnswer) {
 	t.Helper()
 	add := func(call string, answers []dedup.Answer) {
-		if len(answers) != 2 {
-			t.Fatalf("%s answered %d of 2 items", call, len(answers))
-		}
+		require.Len(t, answers, 2, "%s answered %d of 2 items", call, len(answers))
 		for _, a := range answers {
 			all = append(all, namedAnswer{call, a})
 		}
@@ -176,22 +175,23 @@ func TestCutInTheMiddle(t *testing.T) {
 	})
 	answers := store.Claim(t.Context(),
 		[]dedup.ClaimRequest{request(1), request(2), request(3), request(4), request(5)})
-	if a := answers[0]; a.Err != nil || a.Outcome != dedup.Duplicate || a.Record.Attempt != 3 ||
-		a.Record.Age != 5*time.Millisecond {
-		t.Errorf("item 0: %+v", a)
-	}
-	if a := answers[2]; a.Err != nil || a.Outcome != dedup.InFlight ||
-		a.Record.Remaining != time.Second {
-		t.Errorf("item 2: %+v", a)
-	}
+	a := answers[0]
+	assert.NoError(t, a.Err)
+	assert.Equal(t, dedup.Duplicate, a.Outcome, "item 0: %+v", a)
+	assert.Equal(t, 3, a.Record.Attempt, "item 0: %+v", a)
+	assert.Equal(t, 5*time.Millisecond, a.Record.Age, "item 0: %+v", a)
+	a = answers[2]
+	assert.NoError(t, a.Err)
+	assert.Equal(t, dedup.InFlight, a.Outcome, "item 2: %+v", a)
+	assert.Equal(t, time.Second, a.Record.Remaining, "item 2: %+v", a)
 	for _, i := range []int{1, 3, 4} {
-		if a := answers[i]; a.Outcome != dedup.Unknown || a.Err == nil || !dedup.CanRetry(a.Err) {
-			t.Errorf("item %d: %+v", i, a)
-		}
+		a := answers[i]
+		assert.Equal(t, dedup.Unknown, a.Outcome, "item %d: %+v", i, a)
+		assert.Error(t, a.Err, "item %d: %+v", i, a)
+		assert.True(t, dedup.CanRetry(a.Err), "item %d: %+v", i, a)
 	}
-	if c := redisadapter.Classify(answers[4].Err); c != "network" {
-		t.Errorf("class %s of %v", c, answers[4].Err)
-	}
+	c := redisadapter.Classify(answers[4].Err)
+	assert.Equal(t, "network", c, "class %s of %v", c, answers[4].Err)
 }
 
 // TestStrangeAnswers prevents a script of another version, or a proxy, from being taken
@@ -205,19 +205,16 @@ func TestStrangeAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := fakeStore(t, func([]string) string { return reply })
-			if a := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]; a.Err == nil ||
-				a.Outcome != dedup.Unknown {
-				t.Errorf("Claim: %+v", a)
-			}
-			if a := store.Finish(t.Context(),
-				[]dedup.Finish{change(1, dedup.StateSucceeded)})[0]; a.Err == nil ||
-				a.Written || a.Held {
-				t.Errorf("Finish: %+v", a)
-			}
-			if a := store.Renew(t.Context(), []dedup.Renewal{renewal(1)})[0]; a.Err == nil ||
-				a.Held {
-				t.Errorf("Renew: %+v", a)
-			}
+			a := store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+			assert.Error(t, a.Err, "Claim: %+v", a)
+			assert.Equal(t, dedup.Unknown, a.Outcome, "Claim: %+v", a)
+			a = store.Finish(t.Context(), []dedup.Finish{change(1, dedup.StateSucceeded)})[0]
+			assert.Error(t, a.Err, "Finish: %+v", a)
+			assert.False(t, a.Written, "Finish: %+v", a)
+			assert.False(t, a.Held, "Finish: %+v", a)
+			a = store.Renew(t.Context(), []dedup.Renewal{renewal(1)})[0]
+			assert.Error(t, a.Err, "Renew: %+v", a)
+			assert.False(t, a.Held, "Renew: %+v", a)
 		})
 	}
 }
@@ -244,8 +241,7 @@ func TestClassify(t *testing.T) {
 		{redis.ErrCrossSlot, "other"},
 		{errors.New("what"), "other"},
 	} {
-		if got := redisadapter.Classify(c.err); got != c.want {
-			t.Errorf("Classify(%v) = %q, want %q", c.err, got, c.want)
-		}
+		got := redisadapter.Classify(c.err)
+		assert.Equal(t, c.want, got, "Classify(%v)", c.err)
 	}
 }

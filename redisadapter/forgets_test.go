@@ -1,10 +1,11 @@
 package redisadapter_test
 
 import (
-	"errors"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -27,12 +28,9 @@ func TestForgetsSurviveTheirLoss(t *testing.T) {
 		seen := map[uint64]bool{}
 		for i := range 20 {
 			n := forgets(t, store)
-			if again := forgets(t, other); again != n {
-				t.Fatalf("two readers see %d and %d", n, again)
-			}
-			if seen[n] {
-				t.Fatalf("round %d: %d has been there before", i, n)
-			}
+			again := forgets(t, other)
+			require.Equal(t, n, again, "two readers see %d and %d", n, again)
+			require.False(t, seen[n], "round %d: %d has been there before", i, n)
 			seen[n] = true
 			if i%2 == 1 {
 				must(t, other.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0])
@@ -40,9 +38,8 @@ func TestForgetsSurviveTheirLoss(t *testing.T) {
 				must(t, b.Client.Del(t.Context(), b.Prefix+":forgets").Err())
 			}
 		}
-		if left := b.Client.PTTL(t.Context(), b.Prefix+":forgets").Val(); left < 29*24*time.Hour {
-			t.Errorf("the number is kept for %v", left)
-		}
+		left := b.Client.PTTL(t.Context(), b.Prefix+":forgets").Val()
+		assert.GreaterOrEqual(t, left, 29*24*time.Hour, "the number is kept for %v", left)
 	})
 }
 
@@ -51,13 +48,10 @@ func TestForgetsOfALiveClaim(t *testing.T) {
 	b := newBench(t)
 	b.claim(request(1))
 	before := forgets(t, b.Store)
-	if err := b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0]; !errors.Is(err,
-		dedup.ErrInFlight) {
-		t.Fatal(err)
-	}
-	if after := forgets(t, b.Store); after != before {
-		t.Errorf("%d became %d", before, after)
-	}
+	err := b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0]
+	require.ErrorIs(t, err, dedup.ErrInFlight)
+	after := forgets(t, b.Store)
+	assert.Equal(t, before, after, "%d became %d", before, after)
 }
 
 // TestForgetThatCannotBeTold answers an error for what was forgotten, so that the
@@ -79,24 +73,18 @@ func TestForgetThatCannotBeTold(t *testing.T) {
 			live := request(2)
 			b.claim(live)
 			must(t, plant(b))
-			if _, err := b.Forgets(t.Context()); !errors.Is(err, dedup.ErrUnreadable) {
-				t.Errorf("Forgets: %v", err)
-			}
+			_, err := b.Forgets(t.Context())
+			assert.ErrorIs(t, err, dedup.ErrUnreadable, "Forgets")
 			if name == "too large" { // digits are taken for ours, and replaced
 				return
 			}
 			errs := b.Forget(t.Context(), []dedup.ID{newID(1), newID(2)}, time.Second)
-			if !errors.Is(errs[0], dedup.ErrUnreadable) ||
-				!strings.Contains(errs[0].Error(), "may not be told") {
-				t.Errorf("forgotten and not told: %v", errs[0])
-			}
-			if !errors.Is(errs[1], dedup.ErrInFlight) {
-				t.Errorf("refused: %v", errs[1])
-			}
-			if v, err := b.client.Get(t.Context(), "ow:forgets").Result(); err == nil &&
-				v != "hello" {
-				t.Errorf("overwritten with %q", v)
-			}
+			require.ErrorIs(t, errs[0], dedup.ErrUnreadable, "forgotten and not told")
+			assert.Contains(t, errs[0].Error(), "may not be told",
+				"forgotten and not told: %v", errs[0])
+			assert.ErrorIs(t, errs[1], dedup.ErrInFlight, "refused")
+			v, err := b.client.Get(t.Context(), "ow:forgets").Result()
+			assert.False(t, err == nil && v != "hello", "overwritten with %q", v)
 			must(t, b.client.Del(t.Context(), "ow:forgets").Err())
 			must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Second)[0])
 		})

@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
@@ -66,36 +69,35 @@ func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Finish), plain, w
 	state dedup.State) {
 	old := b.claim(ofGeneration(5))
 	next := b.claim(ofGeneration(6))
-	if next.Outcome != dedup.Acquired || next.Record.Attempt != 2 ||
-		next.Record.Fence <= old.Record.Fence {
-		b.Fatalf("the newer generation: %+v after %+v", next, old)
-	}
+	require.Equal(b, dedup.Acquired, next.Outcome, "the newer generation: %+v after %+v", next, old)
+	require.Equal(b, 2, next.Record.Attempt, "the newer generation: %+v after %+v", next, old)
+	require.Greater(b, next.Record.Fence, old.Record.Fence,
+		"the newer generation: %+v after %+v", next, old)
 	theirs := by(6, change(1, dedup.StateReleased))
 	theirs.Fence = next.Record.Fence
 	does(b, theirs)
 
 	late := by(5, done(1, old))
 	late.SeenOnly = plain
-	if a := b.finish(late); a.Held || a.Written != written || a.Record.State != state {
-		b.Errorf("the end of the older generation: %+v", a)
-	}
-	if rec := b.lookup(1); rec.State != state {
-		b.Errorf("then the key is %v", rec.State)
-	}
-	if a := b.Renew(b.Context(), []dedup.Renewal{renewalOf(theirs)})[0]; a.Held || a.Err != nil {
-		b.Errorf("then the newer owner renews: %+v", a)
-	}
-	if b.Shards() > 0 && b.isMember() != (state == dedup.StateSucceeded) {
-		b.Errorf("then the key is a member: %t", b.isMember())
-	}
+	a := b.finish(late)
+	assert.False(b, a.Held, "the end of the older generation: %+v", a)
+	assert.Equal(b, written, a.Written, "the end of the older generation: %+v", a)
+	assert.Equal(b, state, a.Record.State, "the end of the older generation: %+v", a)
+	rec := b.lookup(1)
+	assert.Equal(b, state, rec.State, "then the key is %v", rec.State)
+	a = b.Renew(b.Context(), []dedup.Renewal{renewalOf(theirs)})[0]
+	assert.False(b, a.Held, "then the newer owner renews: %+v", a)
+	assert.NoError(b, a.Err)
+	assert.False(b, b.Shards() > 0 && b.isMember() != (state == dedup.StateSucceeded),
+		"then it is wrong whether the key is a member")
 	want := dedup.Duplicate
 	if state == dedup.StateAbsent {
 		want = dedup.Acquired
 	}
-	if a := b.claim(ofGeneration(7)); a.Outcome != want ||
-		a.Record.State == dedup.StateFailed != (state == dedup.StateFailed) {
-		b.Errorf("then a claim is %+v", a)
-	}
+	a = b.claim(ofGeneration(7))
+	assert.Equal(b, want, a.Outcome, "then a claim is %+v", a)
+	assert.Equal(b, state == dedup.StateFailed, a.Record.State == dedup.StateFailed,
+		"then a claim is %+v", a)
 }
 
 // isMember reports whether key 1 is in the bucket of now.
@@ -123,8 +125,7 @@ func TestTakeoverOfWhatIsDone(t *testing.T) {
 			must(t, client.Set(t.Context(), redisadapter.Key(store, newID(1)),
 				lease, 2*time.Hour).Err())
 		}
-		if a := b.claim(ofGeneration(6)); a.Outcome != dedup.Duplicate {
-			t.Errorf("a newer generation: %+v", a)
-		}
+		a := b.claim(ofGeneration(6))
+		assert.Equal(t, dedup.Duplicate, a.Outcome, "a newer generation: %+v", a)
 	})
 }

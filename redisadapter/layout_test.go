@@ -33,13 +33,9 @@ func forgetLayout(t *testing.T, b redistest.Backend) {
 func wantOtherLayout(t *testing.T, b redistest.Backend, opts redisadapter.Options, want string) {
 	t.Helper()
 	_, err := redisadapter.New(t.Context(), b.Client, opts)
-	if !errors.Is(err, redisadapter.ErrOtherLayout) {
-		t.Fatalf("error %v, want %q", err, want)
-	}
+	require.ErrorIs(t, err, redisadapter.ErrOtherLayout, "error %v, want %q", err, want)
 	for _, part := range []string{want, "Moving", b.Prefix} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("error %v, want %q", err, part)
-		}
+		assert.Contains(t, err.Error(), part, "error %v, want %q", err, part)
 	}
 }
 
@@ -74,13 +70,10 @@ func TestLayoutIsAgreed(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) { wantOtherLayout(t, b, c.opts, c.want) })
 		}
-		if left := b.Client.PTTL(t.Context(), b.Prefix+":layout").Val(); left != -1 {
-			t.Errorf("the record expires in %v", left)
-		}
-		if kept := b.Client.Get(t.Context(), b.Prefix+":layout").Val(); strings.Contains(kept,
-			string(compact.Secret)) {
-			t.Errorf("the secret is in the record: %q", kept)
-		}
+		left := b.Client.PTTL(t.Context(), b.Prefix+":layout").Val()
+		assert.EqualValues(t, -1, left, "the record expires in %v", left)
+		kept := b.Client.Get(t.Context(), b.Prefix+":layout").Val()
+		assert.NotContains(t, kept, string(compact.Secret), "the secret is in the record")
 	})
 }
 
@@ -120,9 +113,7 @@ func TestLayoutIsFirstComeFirstServed(t *testing.T) {
 			all.Go(func() {
 				layout := layouts[n%len(layouts)]
 				_, err := redisadapter.New(t.Context(), b.Client, layoutOptions(b.Prefix, layout))
-				if err != nil && !errors.Is(err, redisadapter.ErrOtherLayout) {
-					t.Error(err)
-				}
+				assert.False(t, err != nil && !errors.Is(err, redisadapter.ErrOtherLayout), err)
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
@@ -131,9 +122,8 @@ func TestLayoutIsFirstComeFirstServed(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if got := slices.Collect(maps.Values(opened)); !slices.Equal(got, []int{6}) {
-			t.Errorf("opened %v, want all six of one layout", opened)
-		}
+		assert.Equal(t, []int{6}, slices.Collect(maps.Values(opened)),
+			"opened %v, want all six of one layout", opened)
 	})
 }
 
@@ -157,9 +147,8 @@ func TestLayoutThatCannotBeRead(t *testing.T) {
 			b := redistest.Open(t, "miniredis")
 			must(t, b.Client.Set(t.Context(), b.Prefix+":layout", c.stored, 0).Err())
 			wantOtherLayout(t, b, redisadapter.Options{Prefix: b.Prefix}, c.want)
-			if now := b.Client.Get(t.Context(), b.Prefix+":layout").Val(); now != c.stored {
-				t.Errorf("the record was replaced with %q", now)
-			}
+			now := b.Client.Get(t.Context(), b.Prefix+":layout").Val()
+			assert.Equal(t, c.stored, now, "the record was replaced with %q", now)
 		})
 	}
 	t.Run("another type", func(t *testing.T) {
@@ -167,10 +156,8 @@ func TestLayoutThatCannotBeRead(t *testing.T) {
 		forgetLayout(t, b)
 		must(t, b.Client.RPush(t.Context(), b.Prefix+":layout", "hello").Err())
 		_, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: b.Prefix})
-		if !errors.Is(err, dedup.ErrUnreadable) ||
-			!strings.Contains(err.Error(), "layout of keys") {
-			t.Errorf("error %v", err)
-		}
+		require.ErrorIs(t, err, dedup.ErrUnreadable)
+		assert.Contains(t, err.Error(), "layout of keys", "error %v", err)
 	})
 }
 
@@ -192,7 +179,6 @@ func TestLayoutIsNotWrittenToAWrongServer(t *testing.T) {
 	mini, client := redistest.Mini(t)
 	_, err := redisadapter.New(t.Context(),
 		client, redisadapter.Options{Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour})
-	if !errors.Is(err, redisadapter.ErrNoCanary) || len(mini.Keys()) != 0 {
-		t.Errorf("error %v, keys %v", err, mini.Keys())
-	}
+	assert.ErrorIs(t, err, redisadapter.ErrNoCanary, "error %v, keys %v", err, mini.Keys())
+	assert.Empty(t, mini.Keys(), "error %v, keys %v", err, mini.Keys())
 }

@@ -1,14 +1,14 @@
 package redisadapter_test
 
 import (
-	"errors"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -82,63 +82,53 @@ func TestDangerIsNeverTakenOver(t *testing.T) {
 	b := newBench(t)
 	hold := 259200 * time.Second // in the golden record
 	b.plantRecord(1, "in_progress_danger", time.Minute+hold)
-	if a := b.claim(request(1)); a.Outcome != dedup.InFlight {
-		t.Fatalf("under its lease: %+v", a)
-	}
+	a := b.claim(request(1))
+	require.Equal(t, dedup.InFlight, a.Outcome, "under its lease: %+v", a)
 	b.mini.Advance(time.Minute)
 	before := b.raw(1)
-	if a := b.claim(request(1)); a.Outcome != dedup.Uncertain ||
-		a.Record.State != dedup.StateUncertain {
-		t.Fatalf("lapsed: %+v", a)
-	}
-	if rec := b.lookup(1); rec.State != dedup.StateUncertain {
-		t.Errorf("Lookup: %+v", rec)
-	}
-	if a := b.finish(by(1, change(1, dedup.StateReleased))); a.Written {
-		t.Errorf("released by a stranger: %+v", a)
-	}
-	if b.raw(1) != before {
-		t.Error("the record has changed")
-	}
+	a = b.claim(request(1))
+	require.Equal(t, dedup.Uncertain, a.Outcome, "lapsed: %+v", a)
+	require.Equal(t, dedup.StateUncertain, a.Record.State, "lapsed: %+v", a)
+	rec := b.lookup(1)
+	assert.Equal(t, dedup.StateUncertain, rec.State, "Lookup: %+v", rec)
+	a = b.finish(by(1, change(1, dedup.StateReleased)))
+	assert.False(t, a.Written, "released by a stranger: %+v", a)
+	assert.Equal(t, before, b.raw(1), "the record has changed")
 
 	// The owner itself may come back, but its release does not make it runnable.
 	own := change(1, dedup.StateReleased)
 	own.Token = goldenToken
-	if a := b.Renew(b.Context(), []dedup.Renewal{renewalOf(own)})[0]; !a.Held {
-		t.Fatalf("renewed by its owner: %+v", a)
-	}
-	if left := b.client.PTTL(b.Context(), redisadapter.Key(b.Store, newID(1))).Val(); left < hold {
-		t.Errorf("a renewal has cut the key's life to %v", left)
-	}
+	a = b.Renew(b.Context(), []dedup.Renewal{renewalOf(own)})[0]
+	require.True(t, a.Held, "renewed by its owner: %+v", a)
+	left := b.client.PTTL(b.Context(), redisadapter.Key(b.Store, newID(1))).Val()
+	assert.GreaterOrEqual(t, left, hold, "a renewal has cut the key's life to %v", left)
 	for range 2 {
-		if a := b.finish(own); !a.Held || !a.Written || a.Record.State != dedup.StateUncertain {
-			t.Fatalf("released by its owner: %+v", a)
-		}
+		a := b.finish(own)
+		require.True(t, a.Held, "released by its owner: %+v", a)
+		require.True(t, a.Written, "released by its owner: %+v", a)
+		require.Equal(t, dedup.StateUncertain, a.Record.State, "released by its owner: %+v", a)
 	}
-	if a := b.claim(request(1)); a.Outcome != dedup.Uncertain {
-		t.Fatalf("after the release: %+v", a)
-	}
+	a = b.claim(request(1))
+	require.Equal(t, dedup.Uncertain, a.Outcome, "after the release: %+v", a)
 	landed := by(1, change(1, dedup.StateSucceeded))
 	landed.Landed = true
-	if a := b.finish(landed); !a.Written || a.Record.State != dedup.StateSucceeded {
-		t.Fatalf("landed: %+v", a)
-	}
-	if a := b.claim(request(1)); a.Outcome != dedup.Duplicate {
-		t.Errorf("after it has landed: %+v", a)
-	}
+	a = b.finish(landed)
+	require.True(t, a.Written, "landed: %+v", a)
+	require.Equal(t, dedup.StateSucceeded, a.Record.State, "landed: %+v", a)
+	a = b.claim(request(1))
+	assert.Equal(t, dedup.Duplicate, a.Outcome, "after it has landed: %+v", a)
 }
 
 // TestUncertainCanBeForgotten is the operator's way out.
 func TestUncertainCanBeForgotten(t *testing.T) {
 	b := newBench(t)
 	b.plantRecord(1, "uncertain", day)
-	if a := b.claim(request(1)); a.Outcome != dedup.Uncertain {
-		t.Fatalf("%+v", a)
-	}
+	a := b.claim(request(1))
+	require.Equal(t, dedup.Uncertain, a.Outcome, "%+v", a)
 	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
-	if a := b.claim(request(1)); a.Outcome != dedup.Acquired || a.Record.Attempt != 1 {
-		t.Errorf("%+v", a)
-	}
+	a = b.claim(request(1))
+	assert.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
+	assert.Equal(t, 1, a.Record.Attempt, "%+v", a)
 }
 
 // TestLandedSentAgain prevents an owner whose late write landed from being told, on the
@@ -148,13 +138,14 @@ func TestLandedSentAgain(t *testing.T) {
 	c := change(1, dedup.StateSucceeded)
 	c.Landed, c.Result = true, []byte("r")
 	for n := range 3 {
-		if a := b.finish(c); !a.Written || a.Held || string(a.Record.Result) != "r" {
-			t.Fatalf("send %d: %+v", n, a)
-		}
+		a := b.finish(c)
+		require.True(t, a.Written, "send %d: %+v", n, a)
+		require.False(t, a.Held, "send %d: %+v", n, a)
+		require.Equal(t, "r", string(a.Record.Result), "send %d: %+v", n, a)
 	}
-	if a := b.finish(by(1, c)); a.Written || string(a.Record.Result) != "r" {
-		t.Errorf("another's: %+v", a)
-	}
+	a := b.finish(by(1, c))
+	assert.False(t, a.Written, "another's: %+v", a)
+	assert.Equal(t, "r", string(a.Record.Result), "another's: %+v", a)
 }
 
 // TestForgottenOwnerIsCutOffForGood prevents an owner from before a Forget from writing
@@ -171,12 +162,10 @@ func TestForgottenOwnerIsCutOffForGood(t *testing.T) {
 	next.Token = dedup.Token{9}
 	for turn := range 3 {
 		a := b.claim(next)
-		if a.Outcome != dedup.Acquired || a.Record.Fence <= old.Record.Fence {
-			t.Fatalf("turn %d: %+v", turn, a)
-		}
-		if a := b.finish(late); a.Written {
-			t.Fatalf("turn %d: wrote over the claim: %+v", turn, a)
-		}
+		require.Equal(t, dedup.Acquired, a.Outcome, "turn %d: %+v", turn, a)
+		require.Greater(t, a.Record.Fence, old.Record.Fence, "turn %d: %+v", turn, a)
+		a = b.finish(late)
+		require.False(t, a.Written, "turn %d: wrote over the claim: %+v", turn, a)
 		release := change(1, dedup.StateReleased)
 		release.Token = next.Token
 		if turn == 1 {
@@ -184,9 +173,8 @@ func TestForgottenOwnerIsCutOffForGood(t *testing.T) {
 			continue
 		}
 		b.finish(release)
-		if a := b.finish(late); a.Written {
-			t.Fatalf("turn %d: wrote over the release: %+v", turn, a)
-		}
+		a = b.finish(late)
+		require.False(t, a.Written, "turn %d: wrote over the release: %+v", turn, a)
 	}
 }
 
@@ -196,17 +184,15 @@ func TestForgetWithoutHold(t *testing.T) {
 	last := uint64(0)
 	for range 5 {
 		a := b.claim(request(1))
-		if a.Record.Fence <= last {
-			t.Fatalf("fence %d after %d", a.Record.Fence, last)
-		}
+		require.Greater(t, a.Record.Fence, last, "fence %d after %d", a.Record.Fence, last)
 		last = a.Record.Fence
 		b.finish(change(1, dedup.StateSucceeded))
 		must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, 0)[0])
 	}
 	b.mini.Advance(2 * time.Millisecond)
-	if keys := b.mini.Keys(); !slices.Equal(keys, []string{"ow:forgets", "ow:layout"}) {
-		t.Errorf("2 ms after a Forget without hold there are %v", keys)
-	}
+	keys := b.mini.Keys()
+	assert.Equal(t, []string{"ow:forgets", "ow:layout"}, keys,
+		"2 ms after a Forget without hold there are %v", keys)
 }
 
 // TestForgottenTwice keeps the longer hold.
@@ -217,10 +203,8 @@ func TestForgottenTwice(t *testing.T) {
 	for _, hold := range []time.Duration{time.Hour, time.Second} {
 		must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, hold)[0])
 	}
-	if left := b.client.PTTL(t.Context(),
-		redisadapter.Key(b.Store, newID(1))).Val(); left != time.Hour {
-		t.Errorf("kept for %v", left)
-	}
+	left := b.client.PTTL(t.Context(), redisadapter.Key(b.Store, newID(1))).Val()
+	assert.Equal(t, time.Hour, left, "kept for %v", left)
 }
 
 // TestStepsOutliveAttempts: what a later version stores about finished sub-effects must
@@ -228,9 +212,9 @@ func TestForgottenTwice(t *testing.T) {
 func TestStepsOutliveAttempts(t *testing.T) {
 	b := newBench(t)
 	b.plantRecord(1, "released", time.Hour)
-	if a := b.claim(request(1)); a.Outcome != dedup.Acquired || a.Record.Attempt != 5 {
-		t.Fatalf("%+v", a)
-	}
+	a := b.claim(request(1))
+	require.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
+	require.Equal(t, 5, a.Record.Attempt, "%+v", a)
 	b.mini.Advance(time.Minute)
 	next := request(1)
 	next.Token = dedup.Token{9}
@@ -238,14 +222,11 @@ func TestStepsOutliveAttempts(t *testing.T) {
 	release := change(1, dedup.StateReleased)
 	release.Token = next.Token
 	b.finish(release)
-	if !strings.Contains(b.raw(1), "\x00\x01charge") {
-		t.Errorf("lost: %x", b.raw(1))
-	}
+	assert.Contains(t, b.raw(1), "\x00\x01charge", "lost")
 	done := b.claim(request(1))
 	b.finish(change(1, dedup.StateSucceeded))
-	if done.Record.Attempt != 7 || strings.Contains(b.raw(1), "charge") {
-		t.Errorf("attempt %d; %x", done.Record.Attempt, b.raw(1))
-	}
+	assert.Equal(t, 7, done.Record.Attempt, "attempt %d; %x", done.Record.Attempt, b.raw(1))
+	assert.NotContains(t, b.raw(1), "charge", "attempt %d; %x", done.Record.Attempt, b.raw(1))
 }
 
 // TestBadItems: bad items are answered next to good ones, and are not sent.
@@ -301,9 +282,8 @@ func TestBadItems(t *testing.T) {
 	}
 	wantInput(t, b.Renew(t.Context(), []dedup.Renewal{{ID: newID(1)}})[0].Err, "Lease")
 	wantInput(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, -1)[0], "hold")
-	if rec := b.lookup(1); rec.State != dedup.StateAbsent {
-		t.Errorf("bad items have left %+v", rec)
-	}
+	rec := b.lookup(1)
+	assert.Equal(t, dedup.StateAbsent, rec.State, "bad items have left %+v", rec)
 }
 
 // TestLongDurations prevents an overflow from becoming a key that expires at once.
@@ -313,15 +293,13 @@ func TestLongDurations(t *testing.T) {
 		req := request(1)
 		req.Lease, req.Hold = math.MaxInt64, math.MaxInt64
 		a := store.Claim(t.Context(), []dedup.ClaimRequest{req})[0]
-		if a.Err != nil || a.Record.Remaining < 100*365*day {
-			t.Fatalf("%+v", a)
-		}
+		require.NoError(t, a.Err)
+		require.GreaterOrEqual(t, a.Record.Remaining, 100*365*day, "%+v", a)
 		c := change(1, dedup.StateSucceeded)
 		c.Window = math.MaxInt64
-		if a := store.Finish(t.Context(), []dedup.Finish{c})[0]; !a.Written ||
-			a.Record.Remaining < 100*365*day {
-			t.Fatalf("%+v", a)
-		}
+		a = store.Finish(t.Context(), []dedup.Finish{c})[0]
+		require.True(t, a.Written, "%+v", a)
+		require.GreaterOrEqual(t, a.Record.Remaining, 100*365*day, "%+v", a)
 		must(t, store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Millisecond)[0])
 	})
 }
@@ -351,23 +329,18 @@ func TestUnreadableIsNeverOverwritten(t *testing.T) {
 					namedAnswer{"landed", store.Finish(t.Context(), []dedup.Finish{landed})[0]})
 				for i, a := range answers {
 					if i%2 == 1 {
-						if a.Err != nil {
-							t.Errorf("%s of the item beside it: %v", a.call, a.Err)
-						}
+						assert.NoError(t, a.Err, "%s of the item beside it", a.call)
 						continue
 					}
-					if !errors.Is(a.Err, dedup.ErrUnreadable) || a.Outcome != dedup.Unknown ||
-						a.Held || a.Written {
-						t.Errorf("%s: %+v", a.call, a.Answer)
-					}
+					assert.ErrorIs(t, a.Err, dedup.ErrUnreadable, "%s: %+v", a.call, a.Answer)
+					assert.Equal(t, dedup.Unknown, a.Outcome, "%s: %+v", a.call, a.Answer)
+					assert.False(t, a.Held, "%s: %+v", a.call, a.Answer)
+					assert.False(t, a.Written, "%s: %+v", a.call, a.Answer)
 				}
-				if errs := store.Forget(t.Context(), []dedup.ID{newID(1)},
-					time.Hour); !errors.Is(errs[0], dedup.ErrUnreadable) {
-					t.Errorf("Forget: %v", errs[0])
-				}
-				if after := dump(); after != before {
-					t.Errorf("overwritten:\n%x\n%x", before, after)
-				}
+				errs := store.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)
+				assert.ErrorIs(t, errs[0], dedup.ErrUnreadable, "Forget")
+				after := dump()
+				assert.Equal(t, before, after, "overwritten:\n%x\n%x", before, after)
 				must(t, b.Client.Del(t.Context(), key).Err())
 			})
 		}

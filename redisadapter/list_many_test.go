@@ -4,12 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -75,23 +76,22 @@ func TestListAmongMany(t *testing.T) {
 	for ; pages == 0 || opts.Cursor != ""; pages++ {
 		page, err := store.List(ctx, opts)
 		must(t, err)
-		if page.Total != size || page.Looked < 1 || page.Looked > size {
-			t.Fatalf("looked at %d of %d, and there are %d", page.Looked, page.Total, size)
-		}
+		require.Equal(t, size, page.Total)
+		require.GreaterOrEqual(t, page.Looked, int64(1))
+		require.LessOrEqual(t, page.Looked, size)
 		for _, e := range page.Entries {
 			found[e.ID] = true
 		}
 		looked, opts.Cursor = looked+page.Looked, page.Cursor
 	}
-	if len(found) != 3 || pages < 2 {
-		t.Errorf("%d keys in %d pages", len(found), pages)
-	}
-	if looked < size*8/10 || looked > size*12/10 {
-		t.Errorf("looked at %d of %d keys", looked, size)
-	}
-	if len(a.scans) == 0 || slices.Max(a.scans) > 1000 || slices.Min(a.scans) < 1 || a.keys > 0 {
-		t.Errorf("%d KEYS, COUNTs of %d to %d", a.keys, slices.Min(a.scans), slices.Max(a.scans))
-	}
+	assert.Len(t, found, 3, "%d keys in %d pages", len(found), pages)
+	assert.GreaterOrEqual(t, pages, 2, "%d keys in %d pages", len(found), pages)
+	assert.GreaterOrEqual(t, looked, size*8/10, "looked at %d of %d keys", looked, size)
+	assert.LessOrEqual(t, looked, size*12/10, "looked at %d of %d keys", looked, size)
+	require.NotEmpty(t, a.scans)
+	assert.LessOrEqual(t, slices.Max(a.scans), 1000, "COUNT")
+	assert.GreaterOrEqual(t, slices.Min(a.scans), 1, "COUNT")
+	assert.Zero(t, a.keys, "KEYS")
 	t.Logf("%d pages, %d SCANs", pages, len(a.scans))
 }
 
@@ -105,16 +105,12 @@ func TestListShortOfTime(t *testing.T) {
 		page, err := store.List(t.Context(), opts)
 		must(t, err)
 		found += len(page.Entries)
-		if page.Looked < 1 {
-			t.Fatalf("%+v", page)
-		}
+		require.GreaterOrEqual(t, page.Looked, int64(1), "%+v", page)
 		if opts.Cursor = page.Cursor; opts.Cursor == "" || found > 0 {
 			break
 		}
 	}
-	if found != 1 {
-		t.Errorf("found %d times", found)
-	}
+	assert.Equal(t, 1, found, "found %d times", found)
 }
 
 // TestListIsNoLonger: a page is at most a few records longer than wanted, because every record that
@@ -128,17 +124,14 @@ func TestListIsNoLonger(t *testing.T) {
 		for first := true; first || opts.Cursor != ""; first = false {
 			page, err := store.List(t.Context(), opts)
 			must(t, err)
-			if len(page.Entries) > limit+40 {
-				t.Fatalf("%d keys on a page of %d", len(page.Entries), limit)
-			}
+			require.LessOrEqual(t, len(page.Entries), limit+40,
+				"%d keys on a page of %d", len(page.Entries), limit)
 			for _, e := range page.Entries {
 				seen[e.ID] = true
 			}
 			opts.Cursor = page.Cursor
 		}
-		if len(seen) != 2*n {
-			t.Errorf("%d keys of %d by pages of %d", len(seen), 2*n, limit)
-		}
+		assert.Len(t, seen, 2*n, "%d keys of %d by pages of %d", len(seen), 2*n, limit)
 	}
 }
 
@@ -148,31 +141,29 @@ func TestScanKeys(t *testing.T) {
 	wantOutcome(t, store, 1, dedup.Acquired)
 	found := 0
 	each := func(id dedup.ID, r dedup.Record) {
-		if id != newID(1) || r.State != dedup.StateInProgress {
-			t.Errorf("%v, %+v", id, r)
-		}
+		assert.Equal(t, newID(1), id, "%v, %+v", id, r)
+		assert.Equal(t, dedup.StateInProgress, r.State, "%v, %+v", id, r)
 		found++
 	}
 	states := []dedup.State{dedup.StateInProgress}
 	_, looked, _, foreign, err := store.ScanKeys(t.Context(), "", 0, 0, states, each)
-	if err != nil || looked > 10_000+1000 || foreign != 0 {
-		t.Errorf("without a budget it looks at %d names, %d foreign, %v", looked, foreign, err)
-	}
+	assert.NoError(t, err)
+	assert.LessOrEqual(t, looked, int64(10_000+1000), "names that it looks at without a budget")
+	assert.Zero(t, foreign)
 	found = 0
 	next, looked, total, foreign, err := store.ScanKeys(t.Context(), "", 0, time.Hour, states, each)
-	if size := int64(keysOf(t, client)); err != nil || next != "" || found != 1 ||
-		looked < size*8/10 || total != size || foreign != 0 {
-		t.Errorf("%q, looked at %d of %d, %d found, %d foreign, %v", next, looked, total,
-			found, foreign, err)
-	}
-	if _, _, _, _, err := store.ScanKeys(t.Context(), "x", 0, 0, states, each); err == nil ||
-		!strings.Contains(err.Error(), "Cursor") {
-		t.Error(err)
-	}
+	size := int64(keysOf(t, client))
+	assert.NoError(t, err)
+	assert.Empty(t, next)
+	assert.Equal(t, 1, found)
+	assert.GreaterOrEqual(t, looked, size*8/10)
+	assert.Equal(t, size, total)
+	assert.Zero(t, foreign)
+	_, _, _, _, err = store.ScanKeys(t.Context(), "x", 0, 0, states, each)
+	require.Error(t, err)
+	assert.Contains(t, err.Error(), "Cursor")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, _, _, err := store.ScanKeys(ctx, "", 0, time.Hour, states,
-		each); redisadapter.Classify(err) != "context" {
-		t.Error(err)
-	}
+	_, _, _, _, err = store.ScanKeys(ctx, "", 0, time.Hour, states, each)
+	assert.Equal(t, "context", redisadapter.Classify(err), err)
 }

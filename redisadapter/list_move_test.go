@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -38,9 +39,7 @@ func TestListWhileASlotMoves(t *testing.T) {
 		}
 		cursor = page.Cursor
 	}
-	if found != 1 {
-		t.Errorf("listed %d times", found)
-	}
+	assert.Equal(t, 1, found, "listed %d times", found)
 }
 
 // beginMoving begins to move the slot of a key to another master.

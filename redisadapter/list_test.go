@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -44,9 +46,7 @@ func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n in
 			reqs[i].Label = "label"
 		}
 		for i, a := range store.Claim(t.Context(), reqs) {
-			if a.Outcome != dedup.Acquired {
-				t.Fatalf("%d: %+v", i, a)
-			}
+			require.Equal(t, dedup.Acquired, a.Outcome, "%d: %+v", i, a)
 		}
 	}
 	var ends []dedup.Finish
@@ -57,9 +57,7 @@ func fillList(t *testing.T, b redistest.Backend, store *redisadapter.Store, n in
 		ends = append(ends, done, failed, released)
 	}
 	for i, a := range store.Finish(t.Context(), ends) {
-		if !a.Written {
-			t.Fatalf("%d: %+v", i, a)
-		}
+		require.True(t, a.Written, "%d: %+v", i, a)
 	}
 	for i := range n { // lapsed, with danger
 		key := redisadapter.Key(store, newID(4*n+i))
@@ -74,33 +72,33 @@ func TestList(t *testing.T) {
 		store := open(t, b)
 		fillList(t, b, store, n)
 		found, foreign, pages := listAll(t, store, redisadapter.ListOptions{})
-		if len(found) != 2*n || foreign != 0 {
-			t.Errorf("%d keys, %d foreign, in %d pages", len(found), foreign, pages)
-		}
+		assert.Len(t, found, 2*n, "%d keys, %d foreign, in %d pages", len(found), foreign, pages)
+		assert.Zero(t, foreign, "%d keys, %d foreign, in %d pages", len(found), foreign, pages)
 		for i := range n {
-			if r := found[newID(i)]; r.State != dedup.StateInProgress || r.Attempt != 1 ||
-				r.Fence == 0 || r.Label != "label" ||
-				r.Origin.Offset != int64(i) || r.Remaining <= 50*time.Second ||
-				r.Remaining > time.Minute {
-				t.Fatalf("in flight %d: %+v", i, r)
-			}
-			if r := found[newID(4*n+i)]; r.State != dedup.StateUncertain || r.Attempt == 0 {
-				t.Fatalf("uncertain %d: %+v", i, r)
-			}
+			r := found[newID(i)]
+			require.Equal(t, dedup.StateInProgress, r.State, "in flight %d: %+v", i, r)
+			require.Equal(t, 1, r.Attempt, "in flight %d: %+v", i, r)
+			require.NotZero(t, r.Fence, "in flight %d: %+v", i, r)
+			require.Equal(t, "label", r.Label, "in flight %d: %+v", i, r)
+			require.Equal(t, int64(i), r.Origin.Offset, "in flight %d: %+v", i, r)
+			require.Greater(t, r.Remaining, 50*time.Second, "in flight %d: %+v", i, r)
+			require.LessOrEqual(t, r.Remaining, time.Minute, "in flight %d: %+v", i, r)
+			r = found[newID(4*n+i)]
+			require.Equal(t, dedup.StateUncertain, r.State, "uncertain %d: %+v", i, r)
+			require.NotZero(t, r.Attempt, "uncertain %d: %+v", i, r)
 		}
 		for state, first := range map[dedup.State]int{
 			dedup.StateSucceeded: n, dedup.StateFailed: 2 * n, dedup.StateReleased: 3 * n,
 			dedup.StateUncertain: 4 * n, dedup.StateInProgress: 0,
 		} {
 			found, _, _ := listAll(t, store, redisadapter.ListOptions{States: []dedup.State{state}})
-			if len(found) != n {
-				t.Errorf("%v: %d keys", state, len(found))
-			}
+			assert.Len(t, found, n, "%v: %d keys", state, len(found))
 			for i := range n {
-				if r := found[newID(first+i)]; r.State != state || r.Result != nil || r.Age < 0 ||
-					r.Age > time.Minute {
-					t.Errorf("%v %d: %+v", state, i, r)
-				}
+				r := found[newID(first+i)]
+				assert.Equal(t, state, r.State, "%v %d: %+v", state, i, r)
+				assert.Nil(t, r.Result, "%v %d: %+v", state, i, r)
+				assert.GreaterOrEqual(t, r.Age, time.Duration(0), "%v %d: %+v", state, i, r)
+				assert.LessOrEqual(t, r.Age, time.Minute, "%v %d: %+v", state, i, r)
 			}
 		}
 	})
@@ -118,15 +116,10 @@ func TestListIsBounded(t *testing.T) {
 			for _, opts := range []redisadapter.ListOptions{{Limit: 1},
 				{Scan: 500, Limit: 10_000}} {
 				found, _, pages := listAll(t, store, opts)
-				if len(found) != 2*n {
-					t.Errorf("%+v: %d keys, want %d", opts, len(found), 2*n)
-				}
-				if opts.Scan > 0 && pages < size/opts.Scan/12 {
-					t.Errorf("%+v: %d pages over %d keys", opts, pages, size)
-				}
-				if opts.Limit == 1 && pages < 2 {
-					t.Errorf("%+v: %d pages", opts, pages)
-				}
+				assert.Len(t, found, 2*n, "%+v: %d keys, want %d", opts, len(found), 2*n)
+				assert.False(t, opts.Scan > 0 && pages < size/opts.Scan/12,
+					"%+v: %d pages over %d keys", opts, pages, size)
+				assert.False(t, opts.Limit == 1 && pages < 2, "%+v: %d pages", opts, pages)
 			}
 		})
 	}
@@ -171,12 +164,10 @@ func TestListSkipsForeign(t *testing.T) {
 		tag := store.HashTag(newID(51))
 		must(t, b.Client.Set(t.Context(), b.Prefix+":{7}:"+tag, raw, time.Hour+time.Minute).Err())
 		found, foreign, _ := listAll(t, store, redisadapter.ListOptions{States: allStates})
-		if len(found) != 2 || found[newID(50)].Attempt != 1 || found[newID(51)].Attempt != 1 {
-			t.Errorf("%+v", found)
-		}
-		if foreign != strings {
-			t.Errorf("%d foreign values, want %d", foreign, strings)
-		}
+		require.Len(t, found, 2)
+		assert.Equal(t, 1, found[newID(50)].Attempt, "%+v", found)
+		assert.Equal(t, 1, found[newID(51)].Attempt, "%+v", found)
+		assert.Equal(t, strings, foreign, "%d foreign values, want %d", foreign, strings)
 	})
 }
 
@@ -198,9 +189,8 @@ func TestListAfterARestart(t *testing.T) {
 	server.Start(1)
 	opts.Cursor, opts.Limit = page.Cursor, 0
 	found, _, _ := listAll(t, store, opts)
-	if opts.Cursor == "" || len(found) != 2*n {
-		t.Errorf("%d keys from %q on", len(found), opts.Cursor)
-	}
+	assert.NotEmpty(t, opts.Cursor, "%d keys from %q on", len(found), opts.Cursor)
+	assert.Len(t, found, 2*n, "%d keys from %q on", len(found), opts.Cursor)
 }
 
 // TestListRights is what the package comment says.
@@ -215,9 +205,8 @@ func TestListRights(t *testing.T) {
 		&redis.Options{Addr: server.Addr, Username: "lister", Password: "secret"})
 	store := open(t, redistest.Backend{Client: client, Prefix: "ow"})
 	store.Claim(t.Context(), []dedup.ClaimRequest{request(1)})
-	if found, _, _ := listAll(t, store, redisadapter.ListOptions{}); len(found) != 1 {
-		t.Errorf("%+v", found)
-	}
+	found, _, _ := listAll(t, store, redisadapter.ListOptions{})
+	assert.Len(t, found, 1)
 }
 
 func TestListRefusesBadInput(t *testing.T) {
@@ -236,10 +225,8 @@ func TestListRefusesBadInput(t *testing.T) {
 	wantInput(t, err, "Context")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := store.List(ctx,
-		redisadapter.ListOptions{}); redisadapter.Classify(err) != "context" {
-		t.Errorf("%v", err)
-	}
+	_, err = store.List(ctx, redisadapter.ListOptions{})
+	assert.Equal(t, "context", redisadapter.Classify(err), "%v", err)
 }
 
 // FuzzListCursor: a cursor that is accepted is one that List writes.
@@ -252,9 +239,7 @@ func FuzzListCursor(f *testing.F) {
 	f.Add(fmt.Sprint("1.", strings.Repeat("9", 30), ".0.0"))
 	f.Fuzz(func(t *testing.T, s string) {
 		again, err := redisadapter.Position(s)
-		if err == nil && s != "" && again != s {
-			t.Errorf("%q is read as %q", s, again)
-		}
+		assert.False(t, err == nil && s != "" && again != s, "%q is read as %q", s, again)
 	})
 }
 
@@ -272,9 +257,7 @@ func TestListGoesOn(t *testing.T) {
 			return
 		}
 		slot := strings.Split(cursor, ".")[1]
-		if fmt.Sprintf("%5s", slot) < last {
-			t.Fatalf("slot %s after %s", slot, last)
-		}
+		require.GreaterOrEqual(t, fmt.Sprintf("%5s", slot), last, "slot %s after %s", slot, last)
 		last = fmt.Sprintf("%5s", slot)
 	}
 	t.Error("without end")

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -111,17 +113,14 @@ func TestNearServerIsAskedOnTheCallersGoroutine(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	n.claim(ctx)
-	if w.callers.Load() != 0 || w.others.Load() != 1 {
-		t.Errorf("a server that is not known yet: %d on the caller's goroutine, %d on others",
-			w.callers.Load(), w.others.Load())
-	}
+	assert.Zero(t, w.callers.Load(), "calls on the caller's goroutine, of an unknown server")
+	assert.EqualValues(t, 1, w.others.Load(), "a server that is not known yet: calls on others")
 	n.approach(t)
 	w.callers.Store(0)
 	w.others.Store(0)
-	if n.claim(ctx); w.callers.Load() != 1 || w.others.Load() != 0 {
-		t.Errorf("near: %d on the caller's goroutine, %d on others", w.callers.Load(),
-			w.others.Load())
-	}
+	n.claim(ctx)
+	assert.EqualValues(t, 1, w.callers.Load(), "near: calls on the caller's goroutine")
+	assert.Zero(t, w.others.Load(), "near: calls on others")
 }
 
 // A caller is kept for a moment, and not until the server answers, and what it had asked
@@ -139,12 +138,9 @@ func TestCancelledCallerLeavesANearServerThatHangs(t *testing.T) {
 	eventually(t, "the claim arrives", func() bool { return n.claims.Load() > before })
 	cancel(gone)
 	ans := <-answer // would hang
-	if redisadapter.Classify(ans.Err) != "context" {
-		t.Errorf("answered %v", ans.Err)
-	}
-	if sent := n.claims.Load() - before; sent > 2 {
-		t.Errorf("sent %d times", sent)
-	}
+	assert.Equal(t, "context", redisadapter.Classify(ans.Err), "answered %v", ans.Err)
+	sent := n.claims.Load() - before
+	assert.LessOrEqual(t, sent, int64(2), "sent %d times", sent)
 	eventually(t, "nothing but what was left behind is under way", func() bool {
 		return n.store.Health().InFlight <= 1
 	})
@@ -162,13 +158,12 @@ func TestNearServerThatHesitates(t *testing.T) {
 	go func() { answer <- n.claim(t.Context()) }()
 	eventually(t, "the claim is sent again", func() bool { return n.claims.Load() == before+2 })
 	goOn()
-	if ans := <-answer; ans.Err != nil || ans.Outcome != dedup.InFlight {
-		t.Errorf("answered %+v", ans)
-	}
+	ans := <-answer
+	assert.NoError(t, ans.Err)
+	assert.Equal(t, dedup.InFlight, ans.Outcome, "answered %+v", ans)
 	for range 20 {
-		if n.claim(t.Context()); redisadapter.Near(n.store) {
-			t.Fatal("near again after a few calls")
-		}
+		n.claim(t.Context())
+		require.False(t, redisadapter.Near(n.store), "near again after a few calls")
 	}
 	n.approach(t)
 }
@@ -181,21 +176,17 @@ func TestDeadlineOfACallToANearServer(t *testing.T) {
 	defer goOn()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if ans := n.claim(ctx); redisadapter.Classify(ans.Err) != "context" {
-		t.Errorf("answered %v", ans.Err)
-	}
-	if !redisadapter.Near(n.store) {
-		t.Error("the caller's haste made the server far")
-	}
+	ans := n.claim(ctx)
+	assert.Equal(t, "context", redisadapter.Classify(ans.Err), "answered %v", ans.Err)
+	assert.True(t, redisadapter.Near(n.store), "the caller's haste made the server far")
 }
 
 // A client that reads on until its ReadTimeout would keep its caller for as long.
 func TestClientThatKeepsNoDeadlinesIsNeverNear(t *testing.T) {
 	n := newNearby(t, false)
 	for range 100 {
-		if n.claim(t.Context()); redisadapter.Near(n.store) {
-			t.Fatal("near")
-		}
+		n.claim(t.Context())
+		require.False(t, redisadapter.Near(n.store), "near")
 	}
 }
 
@@ -223,11 +214,9 @@ func TestContextThatEndsByItsDeadlineIsLeftToTheClient(t *testing.T) {
 			n := newNearby(t, row.keeps)
 			var w who
 			n.client.AddHook(&w)
-			if n.claim(timed{cancellable, row.caller}); w.callers.Load() != row.callers ||
-				w.others.Load() != row.other {
-				t.Errorf("%d on the caller's goroutine, %d on others", w.callers.Load(),
-					w.others.Load())
-			}
+			n.claim(timed{cancellable, row.caller})
+			assert.Equal(t, row.callers, w.callers.Load(), "calls on the caller's goroutine")
+			assert.Equal(t, row.other, w.others.Load(), "calls on others")
 		})
 	}
 	n := newNearby(t, true)
@@ -235,8 +224,8 @@ func TestContextThatEndsByItsDeadlineIsLeftToTheClient(t *testing.T) {
 	defer goOn()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if ans := n.claim(timed{ctx, context.Background()}); ans.Err == nil ||
-		!dedup.CanRetry(ans.Err) {
-		t.Errorf("a server that hangs: %+v", ans) // would hang
-	}
+	// would hang
+	ans := n.claim(timed{ctx, context.Background()})
+	assert.Error(t, ans.Err, "a server that hangs: %+v", ans)
+	assert.True(t, dedup.CanRetry(ans.Err), "a server that hangs: %+v", ans)
 }

@@ -3,6 +3,8 @@ package redisadapter_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/redisadapter"
 )
 
@@ -16,9 +18,9 @@ func TestNewerCanary(t *testing.T) {
 		"11 ok " + epoch: "", " ok " + epoch: "",
 		"1 healed " + epoch: "", "1 ok " + epoch + " more": "",
 	} {
-		if state, err := redisadapter.ParseCanary(value); state != want ||
-			(err != nil) != (want == "") {
-			t.Errorf("%q has state %q, %v; want %q", value, state, err, want)
-		}
+		state, err := redisadapter.ParseCanary(value)
+		assert.Equal(t, want, state, "%q has state %q, %v; want %q", value, state, err, want)
+		assert.Equal(t, want == "", err != nil,
+			"%q has state %q, %v; want %q", value, state, err, want)
 	}
 }

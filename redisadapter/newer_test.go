@@ -2,9 +2,10 @@ package redisadapter_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -35,13 +36,13 @@ func TestNewerRecordIsNeverRunAgain(t *testing.T) {
 					t.Errorf("%s of the next version was run", name)
 					return struct{}{}, nil
 				})
-				if !errors.Is(err, dedup.ErrUnreadable) || dedup.CanAck(err) ||
-					dedup.CanRetry(err) || dedup.OutcomeUnknown(err) {
-					t.Errorf("%s of the next version: %v", name, err)
-				}
-				if after := b.Client.Get(t.Context(), key).Val(); after != string(newer) {
-					t.Errorf("%s of the next version was overwritten by %x", name, after)
-				}
+				assert.ErrorIs(t, err, dedup.ErrUnreadable, "%s of the next version", name)
+				assert.False(t, dedup.CanAck(err), "%s of the next version: %v", name, err)
+				assert.False(t, dedup.CanRetry(err), "%s of the next version: %v", name, err)
+				assert.False(t, dedup.OutcomeUnknown(err), "%s of the next version: %v", name, err)
+				after := b.Client.Get(t.Context(), key).Val()
+				assert.Equal(t, string(newer), after,
+					"%s of the next version was overwritten by %x", name, after)
 			}
 			must(t, b.Client.Del(t.Context(), key).Err())
 		})

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -41,17 +43,15 @@ func TestNewRefusesBadInput(t *testing.T) {
 	var none context.Context
 	_, err := redisadapter.New(none, good, redisadapter.Options{})
 	wantInput(t, err, "Context")
-	if keys := mini.Keys(); len(keys) != 0 {
-		t.Errorf("New has left %v", keys)
-	}
+	keys := mini.Keys()
+	assert.Empty(t, keys, "New has left %v", keys)
 }
 
 func wantInput(t *testing.T, err error, field string) {
 	t.Helper()
 	var input *dedup.InputError
-	if !errors.As(err, &input) || input.Field != field {
-		t.Errorf("want an InputError of %s, got %v", field, err)
-	}
+	require.ErrorAs(t, err, &input, "want an InputError of %s", field)
+	assert.Equal(t, field, input.Field, "%v", err)
 }
 
 // closedPort is an address on which nobody listens.
@@ -75,12 +75,11 @@ func TestNewUnreachable(t *testing.T) {
 			defer cancel()
 			_, err := redisadapter.New(ctx, client, redisadapter.Options{})
 			var dial *net.OpError
-			if err == nil || !strings.Contains(err.Error(), addr) || !errors.As(err, &dial) {
-				t.Fatalf("error %v", err)
-			}
-			if c := redisadapter.Classify(err); c != "network" {
-				t.Errorf("class %s", c)
-			}
+			require.Error(t, err)
+			require.Contains(t, err.Error(), addr, "error %v", err)
+			require.ErrorAs(t, err, &dial)
+			c := redisadapter.Classify(err)
+			assert.Equal(t, "network", c, "class %s", c)
 		})
 	}
 }
@@ -100,9 +99,8 @@ func TestNewDoesNotOutlastItsContext(t *testing.T) {
 		cancel(gone)
 	}()
 	_, err := redisadapter.New(ctx, redistest.Client(t, opts), redisadapter.Options{})
-	if !errors.Is(err, gone) || !strings.Contains(err.Error(), opts.Addr) {
-		t.Errorf("error %v", err)
-	}
+	require.ErrorIs(t, err, gone)
+	assert.Contains(t, err.Error(), opts.Addr, "error %v", err)
 }
 
 // info is the raw reply to INFO.

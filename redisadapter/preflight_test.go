@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
@@ -147,14 +149,13 @@ func TestPreflight(t *testing.T) {
 				// it is the row "no maxmemory"
 				found[1].Detail, found[1].Severity = c.detail, c.severity
 			}
-			if !slices.Equal(codes(found), want) {
-				t.Fatalf("found %v, want %v", found, want)
-			}
+			require.Equal(t, want, codes(found), "found %v, want %v", found, want)
 			for _, f := range found {
-				if f.Severity != c.severity || !strings.Contains(f.Detail, c.detail) ||
-					f.Server != client.Options().Addr || f.Why == "" || f.Fix == "" {
-					t.Errorf("%+v", f)
-				}
+				assert.Equal(t, c.severity, f.Severity, "%+v", f)
+				assert.Contains(t, f.Detail, c.detail, "%+v", f)
+				assert.Equal(t, client.Options().Addr, f.Server, "%+v", f)
+				assert.NotEmpty(t, f.Why, "%+v", f)
+				assert.NotEmpty(t, f.Fix, "%+v", f)
 			}
 			for strict, refused := range map[bool]bool{false: c.lax, true: c.strict} {
 				var heard []preflight.Finding
@@ -195,14 +196,11 @@ func TestPreflightPlaintext(t *testing.T) {
 			client := redistest.Client(t, &opts)
 			found, err := redisadapter.Preflight(t.Context(), client)
 			must(t, err)
-			if got := slices.Contains(codes(found), "plaintext"); got != plaintext ||
-				len(found) > 1 {
-				t.Errorf("found %v", found)
-			}
+			assert.Equal(t, plaintext, slices.Contains(codes(found), "plaintext"),
+				"found %v", found)
+			assert.LessOrEqual(t, len(found), 1, "found %v", found)
 			_, err = redisadapter.New(t.Context(), client, redisadapter.Options{Strict: true})
-			if refused := err != nil; refused != plaintext {
-				t.Errorf("strict: %v", err)
-			}
+			assert.Equal(t, plaintext, err != nil, "strict: %v", err)
 		})
 	}
 }
@@ -255,14 +253,11 @@ func TestPreflightBySentinel(t *testing.T) {
 			t.Cleanup(func() { must(t, client.Close()) })
 			found, err := redisadapter.Preflight(t.Context(), client)
 			must(t, err)
-			if got := slices.Contains(codes(found), "plaintext"); got != plaintext ||
-				plaintext && found[0].Server != master+":6379" {
-				t.Errorf("found %v", found)
-			}
+			assert.Equal(t, plaintext, slices.Contains(codes(found), "plaintext"),
+				"found %v", found)
+			assert.False(t, plaintext && found[0].Server != master+":6379", "found %v", found)
 			_, err = redisadapter.New(t.Context(), client, redisadapter.Options{Strict: true})
-			if refused := err != nil; refused != plaintext {
-				t.Errorf("strict: %v", err)
-			}
+			assert.Equal(t, plaintext, err != nil, "strict: %v", err)
 		})
 	}
 }
@@ -298,40 +293,34 @@ func TestPreflightOfClusterClient(t *testing.T) {
 					of = append(of, f.Code)
 				}
 			}
-			if masters != 3 {
-				t.Errorf("%d masters have no maxmemory, want 3: %v", masters, found)
-			}
+			assert.Equal(t, 3, masters, "%d masters have no maxmemory, want 3: %v", masters, found)
 			var refused *redisadapter.RefusedError
 			_, err = redisadapter.New(t.Context(), client, redisadapter.Options{
 				Prefix: servertest.Prefix(t), AllowEviction: true,
 				OnFinding: func(preflight.Finding) {},
 			})
-			if errors.As(err, &refused) != (c.want == "replica_reads") {
-				t.Errorf("New: %v", err)
-			}
-			if c.want == "" && len(of) > 0 ||
-				c.want != "" && !slices.Equal(of, []string{c.want}) {
-				t.Errorf("found %v, want %q", of, c.want)
-			}
+			assert.Equal(t, c.want == "replica_reads", errors.As(err, &refused), "New: %v", err)
+			require.False(t, c.want == "" && len(of) > 0, "found %v, want %q", of, c.want)
+			assert.False(t, c.want != "" && !slices.Equal(of, []string{c.want}),
+				"found %v, want %q", of, c.want)
 		})
 	}
 }
 
 func TestPreflightOfEmbedded(t *testing.T) {
 	_, client := redistest.Mini(t)
-	if found, err := redisadapter.Preflight(t.Context(), client); err != nil || len(found) > 0 {
-		t.Errorf("found %v, %v", found, err)
-	}
+	found, err := redisadapter.Preflight(t.Context(), client)
+	assert.NoError(t, err, "found %v", found)
+	assert.Empty(t, found, "found %v, %v", found, err)
 }
 
 func TestPreflightUnreachable(t *testing.T) {
 	addr := closedPort(t)
 	client := redistest.Client(t, &redis.Options{Addr: addr, DialerRetries: 1, MaxRetries: -1})
-	if _, err := redisadapter.Preflight(t.Context(), client); err == nil ||
-		!strings.Contains(err.Error(), addr) {
-		t.Errorf("error %v", err)
-	}
-	_, err := redisadapter.Preflight(t.Context(), nil)
+	_, err := redisadapter.Preflight(t.Context(), client)
+	require.Error(t, err)
+	assert.Contains(t, err.Error(), addr, "error %v", err)
+	_, err = redisadapter.Preflight(t.Context(), nil)
 	wantInput(t, err, "Client")
 }
 
@@ -347,15 +336,12 @@ func TestPreflightOfServers(t *testing.T) {
 		found = slices.DeleteFunc(found, func(f preflight.Finding) bool {
 			return f.Code == "no_maxmemory"
 		})
-		if !slices.Equal(codes(found), want) {
-			t.Errorf("found %v, want %v", found, want)
-		}
+		assert.Equal(t, want, codes(found), "found %v, want %v", found, want)
 	}
 	want(primary)
 	want(replica, "replica_role")
-	if _, err := redisadapter.New(t.Context(), replica, redisadapter.Options{}); err == nil {
-		t.Error("New takes a replica")
-	}
+	_, err := redisadapter.New(t.Context(), replica, redisadapter.Options{})
+	assert.Error(t, err, "New takes a replica")
 	must(t, primary.ConfigSet(t.Context(), "appendonly", "no").Err())
 	want(primary, "no_persistence_with_replicas")
 	for _, policy := range []string{"allkeys-lru", "volatile-ttl", "volatile-random",

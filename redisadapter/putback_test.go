@@ -4,6 +4,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
@@ -33,21 +36,22 @@ func TestPutBackKeepsTheLease(t *testing.T) {
 				must(t, err)
 			}
 			second := b.claim(tokened(2))
-			if second.Outcome != dedup.Acquired || second.Record.Fence <= first.Record.Fence {
-				t.Fatalf("second: %+v", second)
-			}
+			require.Equal(t, dedup.Acquired, second.Outcome, "second: %+v", second)
+			require.Greater(t, second.Record.Fence, first.Record.Fence, "second: %+v", second)
 			late := change(1, dedup.StateSucceeded)
 			late.SeenOnly, late.Landed, late.Fence = true, true, first.Record.Fence
 			late.Window, late.Until = row.window, row.until
 			b.finish(late)
 			rec := b.lookup(1)
-			if rec.State != dedup.StateInProgress || rec.Remaining > time.Minute ||
-				rec.Remaining < 50*time.Second {
-				t.Errorf("the second owner's claim: %v, remaining %v", rec.State, rec.Remaining)
-			}
-			if a := b.claim(tokened(3)); a.Outcome != dedup.InFlight {
-				t.Errorf("a third claim is %v while the second owner has the key", a.Outcome)
-			}
+			assert.Equal(t, dedup.StateInProgress, rec.State,
+				"the second owner's claim: %v, remaining %v", rec.State, rec.Remaining)
+			assert.LessOrEqual(t, rec.Remaining, time.Minute,
+				"the second owner's claim: %v, remaining %v", rec.State, rec.Remaining)
+			assert.GreaterOrEqual(t, rec.Remaining, 50*time.Second,
+				"the second owner's claim: %v, remaining %v", rec.State, rec.Remaining)
+			a := b.claim(tokened(3))
+			assert.Equal(t, dedup.InFlight, a.Outcome,
+				"a third claim is %v while the second owner has the key", a.Outcome)
 		})
 	}
 }
@@ -74,7 +78,7 @@ func TestPutBackKeepsTheExpiry(t *testing.T) {
 	late.SeenOnly, late.Landed, late.Fence, late.Until = true, true, first.Record.Fence,
 		time.Now().Add(time.Hour)
 	b.Finish(t.Context(), []dedup.Finish{late})
-	if ttl := client.PTTL(t.Context(), key).Val(); ttl <= 0 || ttl > time.Hour {
-		t.Errorf("it expires in %v", ttl)
-	}
+	ttl := client.PTTL(t.Context(), key).Val()
+	assert.Positive(t, ttl, "it expires in %v", ttl)
+	assert.LessOrEqual(t, ttl, time.Hour, "it expires in %v", ttl)
 }

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
 )
@@ -69,22 +72,17 @@ var goldens = map[string]record{
 
 func TestGoldenRecords(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "golden", "*.hex"))
-	if err != nil || len(files) != len(goldens) {
-		t.Fatalf("%d files for %d golden records (%v)", len(files), len(goldens), err)
-	}
+	require.NoError(t, err, "%d files for %d golden records (%v)", len(files), len(goldens), err)
+	require.Len(t, files, len(goldens),
+		"%d files for %d golden records (%v)", len(files), len(goldens), err)
 	for name, want := range goldens {
 		t.Run(name, func(t *testing.T) {
 			raw := Golden(t, name)
 			got, err := decodeRecord(raw)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !reflect.DeepEqual(got, want) {
-				t.Errorf("decoded\n%+v, want\n%+v", got, want)
-			}
-			if again := encodeRecord(&want); again != raw {
-				t.Errorf("encoded\n%x, want\n%x", again, raw)
-			}
+			require.NoError(t, err)
+			assert.Equal(t, want, got, "decoded\n%+v, want\n%+v", got, want)
+			again := encodeRecord(&want)
+			assert.Equal(t, raw, again, "encoded\n%x, want\n%x", again, raw)
 		})
 	}
 }
@@ -95,13 +93,11 @@ func TestDecodeRefusesEveryCut(t *testing.T) {
 	for name := range goldens {
 		raw := Golden(t, name)
 		for n := range len(raw) {
-			if _, err := decodeRecord(raw[:n]); err == nil {
-				t.Errorf("%s cut at %d of %d bytes was read", name, n, len(raw))
-			}
+			_, err := decodeRecord(raw[:n])
+			assert.Error(t, err, "%s cut at %d of %d bytes was read", name, n, len(raw))
 		}
-		if _, err := decodeRecord(raw + "\x00"); err == nil {
-			t.Errorf("%s with a byte too many was read", name)
-		}
+		_, err := decodeRecord(raw + "\x00")
+		assert.Error(t, err, "%s with a byte too many was read", name)
 	}
 }
 
@@ -126,9 +122,8 @@ func TestDecodeRefuses(t *testing.T) {
 		"steps too long": change("in_progress_danger", 42, 0xff),
 		"text":           strings.Repeat("done ", 20),
 	} {
-		if _, err := decodeRecord(raw); err == nil {
-			t.Errorf("%s: was read", name)
-		}
+		_, err := decodeRecord(raw)
+		assert.Error(t, err, "%s: was read", name)
 	}
 }
 
@@ -142,12 +137,9 @@ func FuzzDecodeRecord(f *testing.F) {
 			return
 		}
 		again, err := decodeRecord(encodeRecord(&r))
-		if err != nil {
-			t.Fatalf("what was encoded cannot be read: %v", err)
-		}
-		if !sameRecord(&r, &again) {
-			t.Fatalf("decoded\n%+v, encoded and decoded again\n%+v", r, again)
-		}
+		require.NoError(t, err, "what was encoded cannot be read")
+		require.True(t, sameRecord(&r, &again),
+			"decoded\n%+v, encoded and decoded again\n%+v", r, again)
 	})
 }
 
@@ -168,12 +160,8 @@ func FuzzEncodeRecord(f *testing.F) {
 			r.owner = token
 		}
 		got, err := decodeRecord(encodeRecord(&r))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !sameRecord(&r, &got) {
-			t.Fatalf("encoded\n%+v, decoded\n%+v", r, got)
-		}
+		require.NoError(t, err)
+		require.True(t, sameRecord(&r, &got), "encoded\n%+v, decoded\n%+v", r, got)
 	})
 }
 

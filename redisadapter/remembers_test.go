@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/layered"
@@ -20,9 +21,10 @@ const centuries = 100 * 365 * 24 * time.Hour
 func wantRemembers(t testing.TB, what string, store *redisadapter.Store, least,
 	most time.Duration) {
 	t.Helper()
-	if got := store.Remembers(); got < least || got > most {
-		t.Errorf("%s: it remembers %v, want %v to %v", what, got, least, most)
-	}
+	got := store.Remembers()
+	assert.GreaterOrEqual(t, got, least,
+		"%s: it remembers %v, want %v to %v", what, got, least, most)
+	assert.LessOrEqual(t, got, most, "%s: it remembers %v, want %v to %v", what, got, least, most)
 }
 
 // A claim that is granted after a loss must find that the store knows nothing from before it.

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
@@ -29,22 +32,18 @@ func TestS07BusyAnswersWriteNothing(t *testing.T) {
 			busy := request(1)
 			busy.Token = dedup.Token{byte(i), byte(i >> 8), 0xbb}
 			busy.LikelyDuplicate = i%2 == 0
-			if a := store.Claim(t.Context(),
-				[]dedup.ClaimRequest{busy})[0]; a.Outcome != dedup.InFlight ||
-				a.Record.Remaining > time.Minute-time.Second {
-				t.Fatalf("%d: %+v", i, a)
-			}
+			a := store.Claim(t.Context(), []dedup.ClaimRequest{busy})[0]
+			require.Equal(t, dedup.InFlight, a.Outcome, "%d: %+v", i, a)
+			require.LessOrEqual(t, a.Record.Remaining, time.Minute-time.Second, "%d: %+v", i, a)
 		}
-		if after := m.Dump(); after != before {
-			t.Errorf("something was written:\n%s\nwas\n%s", after, before)
-		}
+		after := m.Dump()
+		assert.Equal(t, before, after, "something was written:\n%s\nwas\n%s", after, before)
 		m.Advance(time.Minute)
 		late := request(1)
 		late.Token = dedup.Token{0xcc}
-		if a := store.Claim(t.Context(),
-			[]dedup.ClaimRequest{late})[0]; a.Outcome != dedup.Acquired || a.Record.Attempt != 2 {
-			t.Errorf("after the lease: %+v", a)
-		}
+		a := store.Claim(t.Context(), []dedup.ClaimRequest{late})[0]
+		assert.Equal(t, dedup.Acquired, a.Outcome, "after the lease: %+v", a)
+		assert.Equal(t, 2, a.Record.Attempt, "after the lease: %+v", a)
 	})
 }
 
@@ -79,22 +78,19 @@ func TestS09KeysOfUsersAreDigests(t *testing.T) {
 			continue
 		}
 		tag := ours.FindStringSubmatch(name)
-		if tag == nil {
-			t.Errorf("the name %q", name)
+		if !assert.NotNil(t, tag, "the name %q", name) {
 			continue
 		}
 		slots[tag[1]] = true
 		value, err := b.Client.Get(t.Context(), name).Bytes()
 		must(t, err)
 		for _, key := range hostile {
-			if len(key) > 2 && bytes.Contains(value, []byte(key)) {
-				t.Errorf("%q is in the record %q", key, value)
-			}
+			assert.False(t, len(key) > 2 && bytes.Contains(value, []byte(key)),
+				"%q is in the record %q", key, value)
 		}
 	}
-	if len(slots) != len(hostile) {
-		t.Errorf("%d hash tags for %d keys: %q", len(slots), len(hostile), names)
-	}
+	assert.Len(t, slots, len(hostile),
+		"%d hash tags for %d keys: %q", len(slots), len(hostile), names)
 	for _, prefix := range []string{"a b", "a{b", "a}b", "a:b", "a\nb",
 		"*", strings.Repeat("p", 65), "é"} {
 		_, err := redisadapter.New(t.Context(), b.Client, redisadapter.Options{Prefix: prefix})
@@ -116,13 +112,9 @@ func TestS14PreflightAsksForInfoAlone(t *testing.T) {
 	must(t, err)
 	mu.Lock()
 	defer mu.Unlock()
-	if len(asked) == 0 {
-		t.Error("nothing was asked")
-	}
+	assert.NotEmpty(t, asked, "nothing was asked")
 	for _, command := range asked {
-		if command != "INFO" {
-			t.Errorf("it asks for %s", command)
-		}
+		assert.Equal(t, "INFO", command, "it asks for %s", command)
 	}
 }
 
@@ -156,24 +148,20 @@ func TestS11ForgetByLabel(t *testing.T) {
 				ids = append(ids, id)
 			}
 		}
-		if len(ids) != each || len(found) != 2*each {
-			t.Fatalf("listed %d of %d", len(ids), len(found))
-		}
+		require.Len(t, ids, each, "listed %d of %d", len(ids), len(found))
+		require.Len(t, found, 2*each, "listed %d of %d", len(ids), len(found))
 		for _, err := range store.Forget(t.Context(), ids, time.Hour) {
 			must(t, err)
 		}
 		for _, id := range ids {
 			raw, err := b.Client.Get(t.Context(), redisadapter.Key(store, id)).Result()
 			must(t, err)
-			if strings.Contains(raw, "private") || strings.Contains(raw, "erased") {
-				t.Errorf("there is still %q", raw)
-			}
+			assert.NotContains(t, raw, "private", "there is still %q", raw)
+			assert.NotContains(t, raw, "erased", "there is still %q", raw)
 		}
-		if res := run("kept", 0); res.Outcome != dedup.Duplicate {
-			t.Errorf("the other tenant: %v", res.Outcome)
-		}
-		if res := run("erased", 0); res.Outcome != dedup.Acquired {
-			t.Errorf("the erased tenant: %v", res.Outcome)
-		}
+		res := run("kept", 0)
+		assert.Equal(t, dedup.Duplicate, res.Outcome, "the other tenant")
+		res = run("erased", 0)
+		assert.Equal(t, dedup.Acquired, res.Outcome, "the erased tenant")
 	})
 }

@@ -2,13 +2,14 @@ package redisadapter_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
@@ -60,9 +61,7 @@ func TestFullServer(t *testing.T) {
 	const claimed = 8 * batchSize
 	for first := 0; first < claimed; first += batchSize {
 		for i, a := range store.Claim(ctx, requests(first)) {
-			if a.Outcome != dedup.Acquired {
-				t.Fatalf("claim %d: %+v", first+i, a)
-			}
+			require.Equal(t, dedup.Acquired, a.Outcome, "claim %d: %+v", first+i, a)
 		}
 	}
 	// Below what an empty server needs, so that the calls that follow cannot free enough memory.
@@ -70,15 +69,11 @@ func TestFullServer(t *testing.T) {
 	must(t, client.ConfigSet(ctx, "maxmemory", "100kb").Err())
 
 	for i, a := range store.Claim(ctx, requests(claimed)) {
-		if !errors.Is(a.Err, dedup.ErrStoreFull) ||
-			redisadapter.Classify(a.Err) != "full" {
-			t.Fatalf("new claim %d: %+v", i, a)
-		}
+		require.ErrorIs(t, a.Err, dedup.ErrStoreFull, "new claim %d: %+v", i, a)
+		require.Equal(t, "full", redisadapter.Classify(a.Err), "new claim %d: %+v", i, a)
 	}
 	for i, a := range store.Renew(ctx, renewals(0)) {
-		if !a.Held {
-			t.Fatalf("renewal %d: %+v", i, a)
-		}
+		require.True(t, a.Held, "renewal %d: %+v", i, a)
 	}
 	for n, state := range []dedup.State{dedup.StateSucceeded, dedup.StateFailed,
 		dedup.StateReleased} {
@@ -87,31 +82,27 @@ func TestFullServer(t *testing.T) {
 			batch[i].Result = []byte("receipt")
 		}
 		for i, a := range store.Finish(ctx, batch) {
-			if !a.Held || !a.Written {
-				t.Fatalf("%v %d: %+v", state, i, a)
-			}
+			require.True(t, a.Held, "%v %d: %+v", state, i, a)
+			require.True(t, a.Written, "%v %d: %+v", state, i, a)
 		}
 	}
 	landed := change(claimed+batchSize, dedup.StateSucceeded)
 	landed.Landed = true
-	if a := store.Finish(ctx, []dedup.Finish{landed})[0]; !a.Written {
-		t.Errorf("a landed effect of a key that was not claimed: %+v", a)
-	}
+	a := store.Finish(ctx, []dedup.Finish{landed})[0]
+	assert.True(t, a.Written, "a landed effect of a key that was not claimed: %+v", a)
 	for first, want := range map[int]dedup.Outcome{0: dedup.Duplicate, batchSize: dedup.Duplicate,
 		3 * batchSize: dedup.Acquired} {
 		for i, a := range store.Claim(ctx, requests(first)) {
-			if a.Outcome != want || a.Mine != (want == dedup.Acquired) {
-				t.Fatalf("known claim %d: want %v, got %+v", first+i, want, a)
-			}
+			require.Equal(t, want, a.Outcome, "known claim %d: want %v, got %+v", first+i, want, a)
+			require.Equal(t, want == dedup.Acquired, a.Mine,
+				"known claim %d: want %v, got %+v", first+i, want, a)
 		}
 	}
 	must(t, client.ConfigSet(ctx, "maxmemory", "0").Err())
-	if a := store.Claim(ctx, requests(claimed))[0]; a.Outcome != dedup.Acquired {
-		t.Errorf("after there is room again: %+v", a)
-	}
-	if evicted := infoOf(t, client, "stats", "evicted_keys"); evicted != "0" {
-		t.Errorf("%s keys were evicted", evicted)
-	}
+	a = store.Claim(ctx, requests(claimed))[0]
+	assert.Equal(t, dedup.Acquired, a.Outcome, "after there is room again: %+v", a)
+	evicted := infoOf(t, client, "stats", "evicted_keys")
+	assert.Equal(t, "0", evicted, "%s keys were evicted", evicted)
 }
 
 func infoOf(t testing.TB, client *redis.Client, section, field string) string {
@@ -136,9 +127,8 @@ func TestScriptsFlushedAllTheTime(t *testing.T) {
 	flushes := 0
 	flusher.Go(func() {
 		for ctx.Err() == nil {
-			if err := client.ScriptFlush(ctx).Err(); err != nil && ctx.Err() == nil {
-				t.Errorf("SCRIPT FLUSH: %v", err)
-			}
+			err := client.ScriptFlush(ctx).Err()
+			assert.False(t, err != nil && ctx.Err() == nil, "SCRIPT FLUSH: %v", err)
 			flushes++
 		}
 	})
@@ -147,14 +137,13 @@ func TestScriptsFlushedAllTheTime(t *testing.T) {
 			for turn := range 10 {
 				first := (w*10 + turn) * batchSize
 				for i, a := range store.Claim(t.Context(), requests(first)) {
-					if a.Outcome != dedup.Acquired || a.Mine || a.Record.Attempt != 1 {
-						t.Errorf("claim %d: %+v", first+i, a)
+					first := a.Outcome == dedup.Acquired && !a.Mine && a.Record.Attempt == 1
+					if !assert.True(t, first, "claim %d: %+v", i, a) {
 						return
 					}
 				}
 				for i, a := range store.Finish(t.Context(), changes(first, dedup.StateSucceeded)) {
-					if !a.Held || !a.Written {
-						t.Errorf("finish %d: %+v", first+i, a)
+					if !assert.True(t, a.Held && a.Written, "finish %d: %+v", first+i, a) {
 						return
 					}
 				}
@@ -164,9 +153,7 @@ func TestScriptsFlushedAllTheTime(t *testing.T) {
 	workers.Wait()
 	cancel()
 	flusher.Wait()
-	if flushes < 40 {
-		t.Errorf("only %d flushes", flushes)
-	}
+	assert.GreaterOrEqual(t, flushes, 40, "only %d flushes", flushes)
 }
 
 // TestRestart kills a server with an append-only file between claim and end: it has
@@ -174,22 +161,21 @@ func TestScriptsFlushedAllTheTime(t *testing.T) {
 func TestRestart(t *testing.T) {
 	server, _, store := private(t)
 	for i, a := range store.Claim(t.Context(), requests(0)) {
-		if a.Outcome != dedup.Acquired {
-			t.Fatalf("claim %d: %+v", i, a)
-		}
+		require.Equal(t, dedup.Acquired, a.Outcome, "claim %d: %+v", i, a)
 	}
 	server.Kill(1)
 	for _, a := range store.Finish(t.Context(), changes(0, dedup.StateSucceeded)) {
-		if a.Err == nil || a.Held || a.Written || !dedup.CanRetry(a.Err) ||
-			redisadapter.Classify(a.Err) != "network" {
-			t.Fatalf("while the server is down: %+v", a)
-		}
+		require.Error(t, a.Err, "while the server is down: %+v", a)
+		require.False(t, a.Held, "while the server is down: %+v", a)
+		require.False(t, a.Written, "while the server is down: %+v", a)
+		require.True(t, dedup.CanRetry(a.Err), "while the server is down: %+v", a)
+		require.Equal(t, "network", redisadapter.Classify(a.Err),
+			"while the server is down: %+v", a)
 	}
 	server.Start(1)
 	for i, a := range store.Finish(t.Context(), changes(0, dedup.StateSucceeded)) {
-		if !a.Held || !a.Written {
-			t.Fatalf("after the restart, item %d: %+v", i, a)
-		}
+		require.True(t, a.Held, "after the restart, item %d: %+v", i, a)
+		require.True(t, a.Written, "after the restart, item %d: %+v", i, a)
 	}
 }
 
@@ -203,17 +189,16 @@ func TestFrozenServer(t *testing.T) {
 	defer cancel()
 	start := time.Now()
 	for _, a := range store.Claim(ctx, requests(0)) {
-		if redisadapter.Classify(a.Err) != "context" || a.Outcome != dedup.Unknown {
-			t.Fatalf("while the server is frozen: %+v", a)
-		}
+		require.Equal(t, "context", redisadapter.Classify(a.Err),
+			"while the server is frozen: %+v", a)
+		require.Equal(t, dedup.Unknown, a.Outcome, "while the server is frozen: %+v", a)
 	}
-	if took := time.Since(start); took > 8*time.Second { // the client's own patience is 12 s
-		t.Errorf("returned after %v", took)
-	}
+	// the client's own patience is 12 s
+	took := time.Since(start)
+	assert.LessOrEqual(t, took, 8*time.Second, "returned after %v", took)
 	server.Cont(1)
 	for i, a := range store.Claim(t.Context(), requests(0)) {
-		if a.Outcome != dedup.Acquired || a.Record.Attempt != 1 {
-			t.Fatalf("item %d, asked again: %+v", i, a)
-		}
+		require.Equal(t, dedup.Acquired, a.Outcome, "item %d, asked again: %+v", i, a)
+		require.Equal(t, 1, a.Record.Attempt, "item %d, asked again: %+v", i, a)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/internal/redistest"
@@ -48,9 +49,8 @@ func overTLS(t *testing.T, user, password string) *redis.Client {
 	t.Helper()
 	server := servertest.Private(t, servertest.KindRedisTLS)
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(server.File("ca.crt")) {
-		t.Fatal("the server's ca.crt holds no certificate")
-	}
+	require.True(t, roots.AppendCertsFromPEM(server.File("ca.crt")),
+		"the server's ca.crt holds no certificate")
 	return redistest.Client(t, &redis.Options{
 		Addr: server.Addr, Username: user, Password: password,
 		TLSConfig: &tls.Config{RootCAs: roots},

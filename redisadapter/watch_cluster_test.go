@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/internal/servertest"
@@ -34,7 +35,6 @@ func TestWatchAfterAFailover(t *testing.T) {
 	})
 	cancel()
 	<-done
-	if h.count("canary_not_everywhere") > 0 || h.count("amnesia") > 0 {
-		t.Errorf("findings %v", h.list)
-	}
+	assert.Zero(t, h.count("canary_not_everywhere"), "findings %v", h.list)
+	assert.Zero(t, h.count("amnesia"), "findings %v", h.list)
 }

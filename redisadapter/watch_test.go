@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
@@ -63,23 +66,20 @@ func TestWatchTells(t *testing.T) {
 			rounds.Store(0)
 			go func() { done <- store.Watch(ctx, 5*time.Millisecond) }()
 			eventually(t, "some rounds", func() bool { return rounds.Load() > 3 })
-			if len(h.list) > 0 {
-				t.Errorf("before: %v", h.list)
-			}
+			assert.Empty(t, h.list, "before")
 			turned.Store(true)
 			now := rounds.Load()
 			eventually(t, "some more", func() bool { return rounds.Load() > now+5 })
 			cancel()
-			if err := <-done; !errors.Is(err, context.Canceled) {
-				t.Errorf("error %v", err)
-			}
+			err = <-done
+			assert.ErrorIs(t, err, context.Canceled)
 			want := 1
 			if c.want == "" {
 				want = 0
 			}
-			if len(h.list) != want || want == 1 && h.list[0].Code != c.want {
-				t.Errorf("findings %v, want %q", h.list, c.want)
-			}
+			require.Len(t, h.list, want, "findings %v, want %q", h.list, c.want)
+			assert.False(t, want == 1 && h.list[0].Code != c.want,
+				"findings %v, want %q", h.list, c.want)
 		})
 	}
 }
@@ -123,9 +123,7 @@ func TestWatchOfAnotherServer(t *testing.T) {
 			eventually(t, "some more", func() bool { return rounds.Load() > now+3 })
 			cancel()
 			<-done
-			if got := h.count("evicted_keys") > before; got != c.lost {
-				t.Errorf("findings %v", h.list)
-			}
+			assert.Equal(t, c.lost, h.count("evicted_keys") > before, "findings %v", h.list)
 		})
 	}
 }
@@ -155,16 +153,13 @@ func TestWatchBacksOff(t *testing.T) {
 	eventually(t, "it is asked eight times", func() bool { return asked.Load() >= 8 })
 	// Seven pauses, the first of 10 ms, each twice as long as the one before, and of each half at
 	// least.
-	if took := time.Since(began); took < 7*10*time.Millisecond*8 {
-		t.Errorf("asked %d times within %v", asked.Load(), took)
-	}
+	took := time.Since(began)
+	assert.GreaterOrEqual(t, took, 7*10*time.Millisecond*8,
+		"asked %d times within %v", asked.Load(), took)
 	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
-	if h.count("unreachable") != 1 {
-		t.Errorf("findings %v", h.list)
-	}
+	err = <-done
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, 1, h.count("unreachable"), "findings %v", h.list)
 }
 
 // TestWatchReturns although the server never answers.
@@ -187,9 +182,8 @@ func TestWatchReturns(t *testing.T) {
 		<-arrived
 		cancel(gone)
 	}()
-	if err := store.Watch(ctx, 0); !errors.Is(err, gone) {
-		t.Errorf("error %v", err)
-	}
+	err = store.Watch(ctx, 0)
+	assert.ErrorIs(t, err, gone)
 	wantInput(t, store.Watch(t.Context(), -1), "every")
 	var none context.Context
 	wantInput(t, store.Watch(none, 0), "Context")

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
 	"github.com/onceward/onceward/redisadapter"
@@ -55,13 +57,11 @@ func TestWrappedIsWithheld(t *testing.T) {
 				"FinishClaim":          finished[0].Err,
 				"claim of FinishClaim": claimed[0].Err, "Forgets": forgets, "List": list,
 			} {
-				if wantInput(t, err, "Options.WrappedBy"); dedup.CanRetry(err) {
-					t.Errorf("%s: %v is worth a retry", name, err)
-				}
+				wantInput(t, err, "Options.WrappedBy")
+				assert.False(t, dedup.CanRetry(err), "%s: %v is worth a retry", name, err)
 			}
-			if keys := b.Client.Keys(ctx, b.Prefix+"*").Val(); len(keys) != 1 {
-				t.Errorf("keys %q: want the layout alone", keys)
-			}
+			keys := b.Client.Keys(ctx, b.Prefix+"*").Val()
+			assert.Len(t, keys, 1, "keys %q: want the layout alone", keys)
 			wantInput(t, store.OpenFor("husk"), "Options.WrappedBy")
 			wantInput(t, claimOne(t, store, 1).Err, "Options.WrappedBy")
 			must(t, store.OpenFor("shell"))
