@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/dedup/deduptest"
 	"github.com/onceward/onceward/dedup/layered"
@@ -25,11 +28,11 @@ func moving(t testing.TB, lead, follow dedup.Store) dedup.Store {
 	return m
 }
 
-// TestConformanceOfMoving: two stores are one to whoever uses them.
+// TestConformanceOfMoving: two stores are one to their callers.
 func TestConformanceOfMoving(t *testing.T) {
 	for _, pair := range movingLayouts {
-		// Not side by side: a lease in the second store is shorter by the time that the first
-		// one took, and beside others that is long.
+		// Not side by side: a lease in the second store is shorter by the time that the first one
+		// took, and next to other tests that is long.
 		t.Run(pair[0].String()+" to "+pair[1].String(), func(t *testing.T) {
 			mini, client := redistest.Freeze(t)
 			old := harness(t, redistest.Backend{Client: client, Prefix: "old"}, pair[0])
@@ -82,7 +85,7 @@ func newDeduper(t testing.TB, store dedup.Store) *dedup.Deduper {
 	d, err := dedup.New(store, dedup.Config{Namespace: "moving", Window: time.Hour,
 		LeaseTTL: 2 * time.Second, Hold: time.Minute})
 	must(t, err)
-	// also of a process that died: it goes on asking
+	// also of a process that died: it continues to ask
 	t.Cleanup(func() { must(t, d.Close(context.Background())) })
 	return d
 }
@@ -111,9 +114,8 @@ func (r *relocation) deliver(t *testing.T, keys int, processes ...*dedup.Deduper
 					if err == nil && res.Value == key {
 						break
 					}
-					if err == nil || !errors.Is(err, dedup.ErrInFlight) &&
-						!dedup.OutcomeUnknown(err) {
-						t.Errorf("%s: %+v, %v", key, res, err)
+					again := errors.Is(err, dedup.ErrInFlight) || dedup.OutcomeUnknown(err)
+					if !assert.True(t, again, "%s: %+v, %v", key, res, err) {
 						break
 					}
 					// Two that meet head-on must not meet again, however long a call takes on a
@@ -139,8 +141,8 @@ func newRelocation(old, next dedup.Store) *relocation {
 	return &relocation{old: old, next: next, effects: make(map[string]int)}
 }
 
-// TestMovingUnderLoad mixes the processes of neighbouring steps: nothing runs twice and
-// nothing is lost. Processes of steps that are no neighbours do not exclude each other.
+// TestMovingUnderLoad mixes the processes of neighboring steps: nothing runs twice and nothing is
+// lost. Processes of steps that are not neighbors do not exclude each other.
 func TestMovingUnderLoad(t *testing.T) {
 	onServer := func(t *testing.T) (dedup.Store, dedup.Store) {
 		b := redistest.Backend{Client: redistest.Open(t, "redis").Client,
@@ -164,9 +166,8 @@ func TestMovingUnderLoad(t *testing.T) {
 						processes = append(processes, r.process(t, step), r.process(t, step))
 					}
 					doubles := r.deliver(t, 100, processes...)
-					if apart := steps[len(steps)-1]-steps[0] > 1; (doubles > 0) != apart {
-						t.Errorf("%d keys of 100 had their effect twice", doubles)
-					}
+					assert.Equal(t, steps[len(steps)-1]-steps[0] > 1, doubles > 0,
+						"%d keys of 100 had their effect twice", doubles)
 				})
 			}
 		})
@@ -177,11 +178,12 @@ func TestMovingUnderLoad(t *testing.T) {
 // stores: before the call is executed, or after.
 type doomed struct {
 	dedup.Store
-	life *life
-	lead bool
+	crash *crash
+	lead  bool
 }
 
-type life struct {
+// crash is when a process dies, and what it had done by then.
+type crash struct {
 	mu       sync.Mutex
 	calls    int
 	diesAt   int
@@ -193,27 +195,27 @@ type life struct {
 var errDead = errors.New("the process is dead")
 
 // allow counts a call, and reports whether it is executed and whether its answer arrives.
-func (l *life) allow() (execute, hear bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.dead {
+func (c *crash) allow() (execute, hear bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead {
 		return false, false
 	}
-	if l.calls++; l.calls == l.diesAt {
-		l.dead = true
-		return l.executed, false
+	if c.calls++; c.calls == c.diesAt {
+		c.dead = true
+		return c.executed, false
 	}
 	return true, true
 }
 
-func (l *life) isDead() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.dead
+func (c *crash) isDead() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead
 }
 
 func deadly[T any](d *doomed, items []T, send func() []dedup.Answer) []dedup.Answer {
-	execute, hear := d.life.allow()
+	execute, hear := d.crash.allow()
 	var answers []dedup.Answer
 	if execute {
 		answers = send()
@@ -239,10 +241,10 @@ func (d *doomed) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.An
 func (d *doomed) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	return deadly(d, changes, func() []dedup.Answer {
 		answers := d.Store.Finish(ctx, changes)
-		d.life.mu.Lock()
-		defer d.life.mu.Unlock()
+		d.crash.mu.Lock()
+		defer d.crash.mu.Unlock()
 		if d.lead && answers[0].Written && changes[0].State == dedup.StateSucceeded {
-			d.life.recorded = true
+			d.crash.recorded = true
 		}
 		return answers
 	})
@@ -270,19 +272,17 @@ func TestMovingCrashes(t *testing.T) {
 			}
 		}
 	}
-	if halves < 12 {
-		t.Errorf("only %d processes died between their two records", halves)
-	}
+	assert.GreaterOrEqual(t, halves, 12, "only %d processes died between their two records", halves)
 }
 
 // crashOnce reports whether the process has died between its two records.
 func crashOnce(t *testing.T, dies, comes, at int, executed, fenced bool) (half bool) {
 	healthy := newRelocation(dedup.Memory(100), dedup.Memory(100))
-	l := &life{diesAt: at, executed: executed}
-	r := newRelocation(&doomed{healthy.old, l, dies == 2}, &doomed{healthy.next, l, dies == 3})
+	c := &crash{diesAt: at, executed: executed}
+	r := newRelocation(&doomed{healthy.old, c, dies == 2}, &doomed{healthy.next, c, dies == 3})
 	first := r.process(t, dies)
 	_, _ = dedup.Do(t.Context(), first, "m", func(ctx context.Context) (string, error) {
-		if l.isDead() {
+		if c.isDead() {
 			return "", errDead
 		}
 		if a, ok := dedup.FromContext(ctx); ok && fenced {
@@ -290,21 +290,19 @@ func crashOnce(t *testing.T, dies, comes, at int, executed, fenced bool) (half b
 		}
 		return healthy.effect("m")(ctx)
 	})
-	ranFirst, recorded := healthy.effects["m"] == 1, l.recorded
+	ranFirst, recorded := healthy.effects["m"] == 1, c.recorded
 	time.Sleep(3 * time.Second) // its lease
 	second := healthy.process(t, comes)
-	if _, err := dedup.Do(t.Context(), second, "m", healthy.effect("m")); err != nil {
-		t.Fatalf("then: %v", err)
-	}
+	_, err := dedup.Do(t.Context(), second, "m", healthy.effect("m"))
+	require.NoError(t, err, "then")
 	want := 1
 	if ranFirst && !recorded {
-		want = 2 // a crash after the effect and before its record, as ever
+		want = 2 // a crash after the effect and before its record, as with one store
 	}
-	if n := healthy.effects["m"]; n != want {
-		t.Errorf("%d effects, want %d (first had its effect: %t, on record: %t)", n, want,
-			ranFirst, recorded)
-	}
-	return l.dead && ranFirst && recorded && l.calls == at
+	n := healthy.effects["m"]
+	assert.Equal(t, want, n,
+		"%d effects, want %d (first had its effect: %t, on record: %t)", n, want, ranFirst, recorded)
+	return c.dead && ranFirst && recorded && c.calls == at
 }
 
 // TestMovingForgetsEverywhere: an owner from before a Forget writes in neither store,
@@ -320,26 +318,24 @@ func TestMovingForgetsEverywhere(t *testing.T) {
 	for name, m := range map[string]dedup.Store{"old leads": moving(t, old, next),
 		"next leads": moving(t, next, old)} {
 		a := m.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
-		if a.Outcome != dedup.Acquired {
-			t.Fatalf("%s: %+v", name, a)
-		}
+		require.Equal(t, dedup.Acquired, a.Outcome, "%s: %+v", name, a)
 		mini.Advance(2 * time.Minute)
 		must(t, m.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
 		late := change(1, dedup.StateSucceeded)
 		late.Landed, late.Fence = true, a.Record.Fence
-		if a := m.Finish(t.Context(), []dedup.Finish{late})[0]; a.Written || a.Held {
-			t.Errorf("%s: %+v", name, a)
-		}
+		a = m.Finish(t.Context(), []dedup.Finish{late})[0]
+		assert.False(t, a.Written, "%s: %+v", name, a)
+		assert.False(t, a.Held, "%s: %+v", name, a)
 		for where, store := range map[string]dedup.Store{"old": old, "next": next} {
-			if a := store.Lookup(t.Context(),
-				[]dedup.ID{newID(1)})[0]; a.Record.State != dedup.StateAbsent {
-				t.Errorf("%s: %s holds %+v", name, where, a.Record)
-			}
+			a := store.Lookup(t.Context(), []dedup.ID{newID(1)})[0]
+			assert.Equal(t, dedup.StateAbsent, a.Record.State,
+				"%s: %s holds %+v", name, where, a.Record)
 		}
 	}
 }
 
-// TestMovingCarriesEndsOver: what only old knows is known to next once it was asked for.
+// TestMovingCarriesEndsOver: an end that only old knows is known to next after the first claim of
+// its key.
 func TestMovingCarriesEndsOver(t *testing.T) {
 	_, client := redistest.Freeze(t)
 	old := open(t, redistest.Backend{Client: client, Prefix: "old"})
@@ -353,11 +349,11 @@ func TestMovingCarriesEndsOver(t *testing.T) {
 		again.Token = dedup.Token{99}
 		for _, store := range []dedup.Store{moving(t, next, old), next} {
 			a := store.Claim(t.Context(), []dedup.ClaimRequest{again})[0]
-			if a.Outcome != dedup.Duplicate || a.Record.State != state ||
-				string(a.Record.Result) != "r" ||
-				a.Record.Remaining > 40*time.Minute || a.Record.Remaining < 39*time.Minute {
-				t.Errorf("%v: %+v", state, a)
-			}
+			assert.Equal(t, dedup.Duplicate, a.Outcome, "%v: %+v", state, a)
+			assert.Equal(t, state, a.Record.State, "%v: %+v", state, a)
+			assert.Equal(t, "r", string(a.Record.Result), "%v: %+v", state, a)
+			assert.LessOrEqual(t, a.Record.Remaining, 40*time.Minute, "%v: %+v", state, a)
+			assert.GreaterOrEqual(t, a.Record.Remaining, 39*time.Minute, "%v: %+v", state, a)
 		}
 	}
 }
@@ -373,18 +369,15 @@ func TestMovingGivesBack(t *testing.T) {
 			m := moving(t, next, old)
 			wantOutcome(t, old, 1, dedup.Acquired)
 			finishOne(t, old, 1)
-			if a := m.Claim(t.Context(),
-				[]dedup.ClaimRequest{request(1)})[0]; a.Outcome != dedup.Duplicate {
-				t.Errorf("%+v", a)
-			}
+			a := m.Claim(t.Context(), []dedup.ClaimRequest{request(1)})[0]
+			assert.Equal(t, dedup.Duplicate, a.Outcome, "%+v", a)
 			want := dedup.StateSucceeded
 			if layout == redisadapter.Compact {
 				want = dedup.StateReleased
 			}
 			rec := next.Lookup(t.Context(), []dedup.ID{newID(1)})[0].Record
-			if rec.State != want || want == dedup.StateReleased && rec.Attempt != 0 {
-				t.Errorf("in lead: %+v", rec)
-			}
+			assert.Equal(t, want, rec.State, "in lead: %+v", rec)
+			assert.False(t, want == dedup.StateReleased && rec.Attempt != 0, "in lead: %+v", rec)
 		})
 	}
 }
