@@ -24,7 +24,7 @@ func TestLuaAndGoAgree(t *testing.T) {
 	redistest.Each(t, func(t *testing.T, b redistest.Backend) {
 		rnd := rand.New(rand.NewPCG(1, 2))
 		var values []string
-		for _, name := range redisadapter.Goldens() {
+		for _, name := range redisadapter.Goldens(t) {
 			good := redisadapter.Golden(t, name)
 			values = append(values, good)
 			for range perRecord {

@@ -2,12 +2,13 @@ package redisadapter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/preflight"
@@ -15,7 +16,7 @@ import (
 
 // ErrAmnesia: the server has lost claims or records, or may have. A claim is Unknown
 // with it while [FailClosed] stands. A key that is on record still answers Duplicate.
-var ErrAmnesia = errors.New("redisadapter: the server has lost data")
+var ErrAmnesia = wire.ErrAmnesia
 
 // Amnesia is what happens to claims when the server has lost data.
 type Amnesia uint8

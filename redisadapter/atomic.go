@@ -79,7 +79,7 @@ func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Complet
 	}
 	tx := &transaction{store: s, effect: effect, watch: watch}
 	if done.Claim.Outcome == dedup.Acquired && done.Claim.Observed != dedup.Acquired {
-		return tx.unrecorded(ctx, s.clock.client)
+		return tx.unrecorded(ctx, s.clock.Client)
 	}
 	done.With = tx
 	errs := d.CompleteBatch(ctx, []dedup.Completion{done})
@@ -91,7 +91,7 @@ func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Complet
 	case errs != nil:
 		return errs[0]
 	case tx.lost: // in Observe mode, where a lost lease stops nobody
-		return tx.unrecorded(ctx, s.clock.client)
+		return tx.unrecorded(ctx, s.clock.Client)
 	case tx.asked && !tx.done: // Observe mode forgives what was not recorded
 		return fmt.Errorf("%w: %w", dedup.ErrUnknown, tx.unknown)
 	case !tx.asked && ctx.Err() != nil: // and what was not sent

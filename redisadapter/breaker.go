@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
@@ -16,15 +18,7 @@ import (
 
 // ErrBreakerOpen: the last calls have not reached the server, so this one was not sent.
 // It is the error of an item, which is Unknown; asking again later is safe.
-var ErrBreakerOpen error = notSentError("redisadapter: circuit breaker is open")
-
-// notSentError is why the server was not asked.
-type notSentError string
-
-func (e notSentError) Error() string { return string(e) }
-
-// NotSent tells the core that there is nothing to give back: see dedup.Answer.
-func (notSentError) NotSent() bool { return true }
+var ErrBreakerOpen = wire.ErrBreakerOpen
 
 const (
 	// defaultMaxInFlight is the bound of pipelines under way.
@@ -163,7 +157,7 @@ func (s *Store) call(why purpose, do func(), errs func(yield func(error) bool)) 
 }
 
 // errNoRoom: Options.MaxInFlight batches were under way until the context ended.
-var errNoRoom error = notSentError("too many batches are under way")
+var errNoRoom error = wire.NotSentError("too many batches are under way")
 
 // rooms bound how many pipelines are under way, those that were left behind when their
 // context ended included. Calls that begin work must also find room in the smaller one,
@@ -305,13 +299,13 @@ func judgeOne(took time.Duration, err error) verdict {
 		errors.Is(err, redis.ErrClosed):
 		return nothing // not sent, or no fault of the server
 	}
-	switch Classify(err) {
-	case classContext:
+	switch wire.Classify(err) {
+	case wire.ClassContext:
 		if errors.Is(err, context.DeadlineExceeded) && took >= patience {
 			return silent
 		}
 		return nothing
-	case classTimeout, classNetwork:
+	case wire.ClassTimeout, wire.ClassNetwork:
 		return silent
 	}
 	return answered

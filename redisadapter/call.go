@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
 )
@@ -20,7 +22,7 @@ func (s *Store) checkClaim(r *dedup.ClaimRequest) error {
 func claimCall(s *Store, r *dedup.ClaimRequest) redisscript.Call {
 	return redisscript.NewClaim(s.key(r.ID), &redisscript.ClaimArgs{
 		Token: r.Token, Lease: r.Lease, Hold: r.Hold,
-		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: encodeOrigin(r.Origin),
+		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: wire.EncodeOrigin(r.Origin),
 		Label:         r.Label,
 		TakeUncertain: r.TakeUncertain, TakeOverOlderGeneration: r.TakeOverOlderGeneration,
 		FirstOnly: r.FirstOnly,
@@ -41,7 +43,7 @@ func renewCall(s *Store, c *dedup.Renewal) (redisscript.Call, error) {
 func finishCall(s *Store, c *dedup.Finish) redisscript.Call {
 	args := redisscript.FinishArgs{
 		Token: c.Token, Landed: c.Landed, Fence: c.Fence, Attempt: c.Attempt,
-		Fingerprint: encodeFingerprint(c.Fingerprint), Origin: encodeOrigin(c.Origin),
+		Fingerprint: encodeFingerprint(c.Fingerprint), Origin: wire.EncodeOrigin(c.Origin),
 		Label: c.Label,
 		State: finishStates[c.State], Keep: c.Window, Result: c.Result, NoResult: c.NoResult,
 	}

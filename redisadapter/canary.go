@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/redisscript"
@@ -199,7 +201,7 @@ func sightOf(cmd *redis.StringCmd) sight {
 		return sight{value: value}
 	case errors.Is(err, redis.Nil):
 		return sight{missing: true}
-	case Classify(err) == classUnreadable: // of another type: it is not ours any more
+	case wire.Classify(err) == wire.ClassUnreadable: // of another type: it is not ours any more
 		return sight{}
 	}
 	return sight{err: err}

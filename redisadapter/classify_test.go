@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"testing"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -12,15 +14,15 @@ import (
 // TestClassifyIsDocumented: the comment of Classify lists the values that the code has, and no
 // other. Users compare with what they read there.
 func TestClassifyIsDocumented(t *testing.T) {
-	source, err := os.ReadFile("errors.go")
-	require.NoError(t, err)
-	values := func(line string) (all []string) {
+	values := func(file, line string) (all []string) {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
 		for _, match := range regexp.MustCompile(line).FindAllSubmatch(source, -1) {
 			all = append(all, string(match[1]))
 		}
 		return all
 	}
-	declared := values(`(?m)^\tclass\w+ += "(\w*)"`)
-	assert.ElementsMatch(t, declared, values(`(?m)^//   - "(\w*)"(?: for nil\.$|: )`))
-	assert.Contains(t, declared, classReadOnly)
+	declared := values("internal/wire/errors.go", `(?m)^\t[Cc]lass\w+ += "(\w*)"`)
+	assert.ElementsMatch(t, declared, values("classify.go", `(?m)^//   - "(\w*)"(?: for nil\.$|: )`))
+	assert.Contains(t, declared, wire.ClassReadOnly)
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
 )
@@ -196,7 +198,7 @@ func (s *Store) checkCompactClaim(r *dedup.ClaimRequest) error {
 }
 
 // memberRecord is what is known of a member.
-func (b *buckets) memberRecord(at reading, generation int64) dedup.Record {
+func (b *buckets) memberRecord(at wire.Reading, generation int64) dedup.Record {
 	return dedup.Record{State: dedup.StateSucceeded, Attempt: 1,
 		Remaining: b.remembered(at, generation)}
 }

@@ -3,6 +3,8 @@ package redisadapter
 import (
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -43,7 +45,7 @@ func (t *compactExchange) readSeekApart(st *bucketStep) {
 	case member:
 		t.duplicate(st.item, generation)
 	case err != nil:
-		t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+		t.claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
 	default:
 		return
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
@@ -40,7 +42,7 @@ type compactExchange struct {
 	leases *redis.StringSliceCmd
 	// moved is what a server has answered that is elsewhere in time; it holds from the
 	// next round on.
-	moved   reading
+	moved   wire.Reading
 	movedAt time.Time // when that was read
 	edges   int
 }
@@ -116,7 +118,7 @@ func newCompactExchange(ctx context.Context, shared *exchange) *compactExchange 
 		next: make([]bucketStep, 0, n)}
 	// Read anew: the time that has passed since is counted from before the reading.
 	before := time.Now()
-	t.know(t.s.clock.now(ctx), before)
+	t.know(t.s.clock.Now(ctx), before)
 	t.watch(ctx)
 	return t
 }
@@ -135,7 +137,7 @@ func (t *compactExchange) run(ctx context.Context) {
 		for i := range round {
 			t.read(&round[i])
 		}
-		if t.moved.known() {
+		if t.moved.Known() {
 			t.know(t.moved, t.movedAt)
 		}
 	}
@@ -143,21 +145,21 @@ func (t *compactExchange) run(ctx context.Context) {
 
 // know goes by another reading, which was begun at a time: whatever this process has
 // waited for since, the server's clock has run on.
-func (t *compactExchange) know(at reading, took time.Time) {
-	t.at, t.took, t.view, t.moved = at, took, t.b.view(at), reading{}
+func (t *compactExchange) know(at wire.Reading, took time.Time) {
+	t.at, t.took, t.view, t.moved = at, took, t.b.view(at), wire.Reading{}
 	t.b.recheck(at)
 }
 
 // present is the latest that the server's clock can be at now.
 func (t *compactExchange) present() time.Time {
 	since := time.Since(t.took)
-	return t.at.at.Add(t.at.error + since + since/clockDrift + time.Millisecond)
+	return t.at.At.Add(t.at.Error + since + since/wire.ClockDrift + time.Millisecond)
 }
 
 // covered reports whether the view still covers the present, whatever the commands that
 // were sent have waited for: only then is what they have not found not there.
 func (t *compactExchange) covered() bool {
-	return t.at.known() && t.view.covers(t.b, t.present())
+	return t.at.Known() && t.view.covers(t.b, t.present())
 }
 
 func (t *compactExchange) placeOf(st *bucketStep) bucketPosition {
@@ -268,11 +270,11 @@ func (t *compactExchange) fail(round []bucketStep, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
 		case addMember, endWithScript, endApart:
-			t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
+			t.ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
 		case dropLease, dropOwn, dropWithScript, putBack, giveBack, giveBackWithScript:
 			// the answer stands
 		default:
-			t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+			t.claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
 		}
 	}
 }
@@ -287,10 +289,10 @@ func (e *edgeError) Error() string {
 }
 
 // atEdge returns the reading that a server has answered instead of a script's answer.
-func atEdge(err error, sent time.Time) (reading, bool) {
+func atEdge(err error, sent time.Time) (wire.Reading, bool) {
 	var edge *edgeError
 	if !errors.As(err, &edge) {
-		return reading{}, false
+		return wire.Reading{}, false
 	}
-	return reading{at: edge.at, error: time.Since(sent) + time.Millisecond}, true
+	return wire.Reading{At: edge.at, Error: time.Since(sent) + time.Millisecond}, true
 }

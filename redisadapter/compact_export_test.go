@@ -5,6 +5,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -14,22 +16,22 @@ const KeysPerBucket = keysPerBucket
 // SetClock makes a store believe that the server's clock is so far ahead of ours, until
 // the next reading.
 func SetClock(s *Store, ahead, by time.Duration) {
-	s.clock.mu.Lock()
-	defer s.clock.mu.Unlock()
+	s.clock.Mu.Lock()
+	defer s.clock.Mu.Unlock()
 	now := time.Now() // one moment for both, however long it takes to get here
-	s.clock.est = estimate{server: now.Add(ahead), received: now, error: by}
+	s.clock.Est = wire.Estimate{Server: now.Add(ahead), Received: now, Error: by}
 }
 
 // Idle makes a store as old as if it had been idle for d: what it knows of the server's clock, and
 // what it has read of buckets.
 func Idle(s *Store, d time.Duration) {
-	s.clock.asking.Lock()
-	s.clock.tried = s.clock.tried.Add(-d)
-	s.clock.asking.Unlock()
-	s.clock.mu.Lock()
-	s.clock.est.server, s.clock.est.received = s.clock.est.server.Add(-d),
-		s.clock.est.received.Add(-d)
-	s.clock.mu.Unlock()
+	s.clock.Asking.Lock()
+	s.clock.Tried = s.clock.Tried.Add(-d)
+	s.clock.Asking.Unlock()
+	s.clock.Mu.Lock()
+	s.clock.Est.Server, s.clock.Est.Received = s.clock.Est.Server.Add(-d),
+		s.clock.Est.Received.Add(-d)
+	s.clock.Mu.Unlock()
 	for i := range s.buckets.filter.gens {
 		slot := &s.buckets.filter.gens[i]
 		if g := slot.Load(); g != nil {
@@ -79,5 +81,5 @@ func AddCounts(s *Store, generation, at time.Time) bool {
 
 // Closed: see AddCounts.
 func Closed(s *Store, generation, at time.Time) bool {
-	return s.buckets.closed(reading{at: at}, generation.UnixMilli()/s.buckets.window)
+	return s.buckets.closed(wire.Reading{At: at}, generation.UnixMilli()/s.buckets.window)
 }

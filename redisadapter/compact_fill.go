@@ -27,8 +27,8 @@ func (w *watcher) checkFill(ctx context.Context) {
 	if b == nil || !w.sampled.IsZero() && time.Since(w.sampled) < fillEvery {
 		return
 	}
-	at := w.s.clock.now(ctx)
-	if !at.known() {
+	at := w.s.clock.Now(ctx)
+	if !at.Known() {
 		return
 	}
 	w.sampled = time.Now()

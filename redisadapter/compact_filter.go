@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 	filterLife = time.Minute
 	// filterGap is how long bits are believed without a reading of the server's clock that
 	// calls their generation closed.
-	filterGap = clockLimit
+	filterGap = wire.ClockLimit
 )
 
 // closedBucketFilter is a filter of the buckets of generations that nobody adds to any more. It
@@ -91,8 +93,8 @@ func (f *closedBucketFilter) of(generation int64, p bucketPosition, shards uint6
 //
 // A process that has had no reading for a while may have missed both steps, and drops its
 // bits, too. A read that is under way is kept in what has been dropped, and so by nobody.
-func (b *buckets) recheck(at reading) {
-	if !at.known() {
+func (b *buckets) recheck(at wire.Reading) {
+	if !at.Known() {
 		return
 	}
 	for i := range b.filter.gens {
@@ -147,8 +149,8 @@ func (b *filteredBucket) keep(members []string) {
 // by a moment that has passed, and count only when they were answered before the skew
 // after its end, by the clock of the server that they were for; scripts go by that clock.
 // It may be behind ours by the skew.
-func (b *buckets) closed(at reading, generation int64) bool {
-	return at.known() && at.millis() >= (generation+1)*b.window+2*b.skew
+func (b *buckets) closed(at wire.Reading, generation int64) bool {
+	return at.Known() && at.Millis() >= (generation+1)*b.window+2*b.skew
 }
 
 // tooLate reports whether an add to a generation that was answered by a moment may have

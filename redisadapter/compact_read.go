@@ -4,6 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
@@ -89,7 +91,7 @@ func (t *compactExchange) readAdd(st *bucketStep) {
 		t.endByScript(st.item, n == 1)
 		return
 	case err != nil:
-		t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
+		t.ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
 		return
 	case !time.Now().Before(c.Until), t.b.tooLate(st.generation, t.present()):
 		// Perhaps it was executed when the key was somebody else's already, or when others
@@ -112,7 +114,7 @@ func (t *compactExchange) readAdd(st *bucketStep) {
 // done is the answer to a change that has made its key a member.
 func (t *compactExchange) done(c *dedup.Finish, held bool) dedup.Answer {
 	rec := doneRecord(c, t.at)
-	return dedup.Answer{Held: held, Written: true, Record: rec.view(c.Window, 0)}
+	return dedup.Answer{Held: held, Written: true, Record: rec.View(c.Window, 0)}
 }
 
 // drop gives the lease of a finished key up. A lease that was seen to be our own after the
@@ -156,25 +158,25 @@ func (t *compactExchange) dropped(st *bucketStep, found, written string) {
 		return
 	}
 	c := &t.changes[st.item]
-	rec, err := decodeRecord(found)
+	rec, err := wire.DecodeRecord(found)
 	switch {
-	case err != nil, rec.state == redisscript.InProgress && rec.owner == c.Token:
-	case rec.state == redisscript.Succeeded, rec.state == redisscript.Failed:
-		if rec.half() == [8]byte(c.Token[:8]) {
+	case err != nil, rec.State == redisscript.InProgress && rec.Owner == c.Token:
+	case rec.State == redisscript.Succeeded, rec.State == redisscript.Failed:
+		if rec.Half() == [8]byte(c.Token[:8]) {
 			return
 		}
 		// Somebody has landed late, and taken the key from us; or a newer generation has
 		// taken it over, and it has failed.
-		left, age, known := rec.remembered(t.at)
+		left, age, known := rec.Remembered(t.at)
 		if !known {
 			left, age = c.Window, 0
 		}
-		t.ended[st.item] = dedup.Answer{Record: rec.view(left, age)}
+		t.ended[st.item] = dedup.Answer{Record: rec.View(left, age)}
 		t.putBack(st, written, found, max(left, time.Millisecond), st.added &&
-			rec.state == redisscript.Failed)
-	case c.Fence <= rec.floor:
+			rec.State == redisscript.Failed)
+	case c.Fence <= rec.Floor:
 		// We had done it before, and it was forgotten since.
-		t.ended[st.item] = dedup.Answer{Record: rec.view(c.Hold, 0)}
+		t.ended[st.item] = dedup.Answer{Record: rec.View(c.Hold, 0)}
 		t.putBack(st, written, found, max(c.Hold, time.Second), st.added)
 	case written != "":
 		// A newer generation has taken it over, and still has its lease: its owner is to
@@ -229,7 +231,7 @@ func (t *compactExchange) careful(err error) bool {
 	if errors.As(err, &refusal) {
 		return true
 	}
-	return t.s.guard.cluster != nil && Classify(err) != classContext
+	return t.s.guard.cluster != nil && wire.Classify(err) != wire.ClassContext
 }
 
 // found reads the SISMEMBERs: the generation the key is a member of, if there is one.
@@ -263,7 +265,7 @@ func (t *compactExchange) readClaim(st *bucketStep) {
 		// At full memory the script still tells duplicates, and refuses new claims.
 		t.claimByScript(st.item)
 	case err != nil:
-		t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+		t.claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
 	case member && won:
 		t.duplicate(st.item, generation)
 		t.giveBack(st.item, generation)

@@ -15,7 +15,7 @@ func compactBatch(
 	call func(*Store, *dedup.ID) (redisscript.Call, error),
 	read func(*dedup.ID, redisscript.Reply, dedup.Record) (dedup.Answer, error),
 ) []dedup.Answer {
-	at := s.clock.now(ctx)
+	at := s.clock.Now(ctx)
 	send := func(ids []dedup.ID) []dedup.Answer {
 		v := s.buckets.view(at)
 		return batch(ctx, s, op, ids, func(s *Store, id *dedup.ID) (redisscript.Call, error) {
@@ -25,7 +25,7 @@ func compactBatch(
 			}
 			c = c.In(s.buckets.in(v, s.buckets.place(*id)))
 			if c.Script == redisscript.Forget {
-				c = c.Above(at.fence())
+				c = c.Above(at.Fence())
 			}
 			return c, nil
 		}, read)

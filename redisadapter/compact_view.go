@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/onceward/onceward/internal/redisscript"
 )
 
@@ -15,12 +17,12 @@ type generations struct{ first, last int64 }
 // view returns the view of a reading of the server's clock, which has passed by at most
 // the reading's error. Nearly always that is two generations. The skew on both sides is
 // for the clocks of other servers: an add may go by one that is ahead, or behind.
-func (b *buckets) view(at reading) generations {
-	if !at.known() {
+func (b *buckets) view(at wire.Reading) generations {
+	if !at.Known() {
 		return generations{} // covers nothing: the server answers with its time
 	}
-	late := at.at.Add(at.error).UnixMilli() + 1
-	return generations{first: max(at.millis()-b.window-b.skew, 0) / b.window,
+	late := at.At.Add(at.Error).UnixMilli() + 1
+	return generations{first: max(at.Millis()-b.window-b.skew, 0) / b.window,
 		last: (late + b.skew) / b.window}
 }
 
@@ -32,16 +34,16 @@ func (v generations) covers(b *buckets, at time.Time) bool {
 // generation is where a change adds, that is made at a time: the one of the moment that
 // has passed for certain. Views reach back by the skew, too, so that it is remembered for
 // a window from now, if the reading is exact.
-func (b *buckets) generation(at reading) int64 { return at.millis() / b.window }
+func (b *buckets) generation(at wire.Reading) int64 { return at.Millis() / b.window }
 
 // exact reports whether a reading is good enough to name a generation by.
-func (b *buckets) exact(at reading) bool {
-	return at.known() && at.error.Milliseconds() < b.skew
+func (b *buckets) exact(at wire.Reading) bool {
+	return at.Known() && at.Error.Milliseconds() < b.skew
 }
 
 // remembered is how long a member of a generation is in the views of all.
-func (b *buckets) remembered(at reading, generation int64) time.Duration {
-	return redisscript.FromMillis((generation+2)*b.window+b.skew-at.millis()) - at.error
+func (b *buckets) remembered(at wire.Reading, generation int64) time.Duration {
+	return redisscript.FromMillis((generation+2)*b.window+b.skew-at.Millis()) - at.Error
 }
 
 // finite remembers, of the newest two generations, which buckets have been given their

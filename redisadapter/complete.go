@@ -3,6 +3,8 @@ package redisadapter
 import (
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
@@ -15,18 +17,18 @@ const ownsAtOnce = 64
 // shortly reports whether a change may end its claim by complete.lua. That writes only
 // over the change's own claim, and only what finish.lua would write: whatever else it
 // finds goes to finish.lua.
-func (s *Store) shortly(c *dedup.Finish, at reading) bool {
-	return at.known() &&
+func (s *Store) shortly(c *dedup.Finish, at wire.Reading) bool {
+	return at.Known() &&
 		(c.State == dedup.StateSucceeded || c.State == dedup.StateFailed) &&
 		c.Fence != 0 && c.Fence <= redisscript.MaxFence
 }
 
 // endRecord is what the change's own claim becomes.
-func endRecord(c *dedup.Finish, at reading) record {
+func endRecord(c *dedup.Finish, at wire.Reading) wire.Record {
 	r := doneRecord(c, at)
-	r.result = c.Result
+	r.Result = c.Result
 	if c.State == dedup.StateFailed {
-		r.state = redisscript.Failed
+		r.State = redisscript.Failed
 	}
 	return r
 }
@@ -102,9 +104,10 @@ func (t *exchange) ownTexts(round []step) *commandBuilder {
 
 // sectionsOf is the argument of complete.lua.
 func sectionsOf(c *dedup.Finish) int {
-	flags := flagged(c.Fingerprint != dedup.Fingerprint{}, flagFingerprint) |
-		flagged(c.Origin != dedup.Origin{}, flagOrigin) | flagged(c.Label != "", flagLabel)
-	return int(flags / flagFingerprint)
+	flags := wire.Flagged(c.Fingerprint != dedup.Fingerprint{}, wire.FlagFingerprint) |
+		wire.Flagged(c.Origin != dedup.Origin{}, wire.FlagOrigin) |
+		wire.Flagged(c.Label != "", wire.FlagLabel)
+	return int(flags / wire.FlagFingerprint)
 }
 
 // readOwn reads the reply to a complete.lua.
@@ -115,9 +118,9 @@ func (t *exchange) readOwn(st *step) {
 		t.s.slotted.Store(true)
 		t.endByScript(st.item)
 	case r.Err != nil:
-		t.ended[st.item] = dedup.Answer{Err: wrap("finish", r.Err)}
+		t.ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", r.Err)}
 	case r.Answer != "completed" || st.nth >= len(r.Record):
-		t.ended[st.item] = dedup.Answer{Err: wrap("finish", unexpected(*r))}
+		t.ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", unexpected(*r))}
 	case r.Record[st.nth] != '1':
 		t.endByScript(st.item)
 	default:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/redisscript"
@@ -102,7 +104,7 @@ func (s *Store) tryOn(ctx context.Context, server redis.UniversalClient) error {
 		return fmt.Errorf("redisadapter: Options.Durability: INFO: %w", err)
 	}
 	var replicas int
-	_, _ = fmt.Sscan(parseInfo(info)["connected_slaves"], &replicas)
+	_, _ = fmt.Sscan(wire.ParseInfo(info)["connected_slaves"], &replicas)
 	if replicas < d.Replicas {
 		return fmt.Errorf("redisadapter: Options.Durability: %w: the server has %d replicas, %d are asked for", ErrNotDurable, replicas, d.Replicas)
 	}

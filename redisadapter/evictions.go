@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -26,7 +28,7 @@ func (c *canaries) evictionsKey() string { return c.prefix + ":evictions" }
 // empty one.
 func (c *canaries) readEvictions(ctx context.Context) (map[string]uint64, error) {
 	value, err := c.client.Get(ctx, c.evictionsKey()).Result()
-	if err != nil && !errors.Is(err, redis.Nil) && Classify(err) != classUnreadable {
+	if err != nil && !errors.Is(err, redis.Nil) && wire.Classify(err) != wire.ClassUnreadable {
 		return nil, err
 	}
 	return parseEvictions(value), nil
@@ -44,10 +46,10 @@ func parseEvictions(value string) map[string]uint64 {
 }
 
 // writeEvictions replaces the record by what servers have said of themselves.
-func (c *canaries) writeEvictions(ctx context.Context, heard map[string]info) error {
+func (c *canaries) writeEvictions(ctx context.Context, heard map[string]wire.Info) error {
 	var b strings.Builder
 	for addr, i := range heard {
-		if n, known := i.count("evicted_keys"); known && n > 0 {
+		if n, known := i.Count("evicted_keys"); known && n > 0 {
 			fmt.Fprintf(&b, "%s %d\n", runOf(addr, i), n)
 		}
 	}
@@ -60,10 +62,10 @@ func (c *canaries) writeEvictions(ctx context.Context, heard map[string]info) er
 // recordEvictions asks every server, and writes the record.
 func (c *canaries) recordEvictions(ctx context.Context) error {
 	var mu sync.Mutex
-	heard := make(map[string]info)
-	_, err := eachServer(ctx, c.client,
+	heard := make(map[string]wire.Info)
+	_, err := wire.EachServer(ctx, c.client,
 		func(ctx context.Context, addr string, node redis.UniversalClient) error {
-			fields, err := askInfo(ctx, node)
+			fields, err := wire.AskInfo(ctx, node)
 			mu.Lock()
 			defer mu.Unlock()
 			heard[addr] = fields
@@ -79,10 +81,10 @@ func (c *canaries) recordEvictions(ctx context.Context) error {
 
 // mayEvict reports whether a server may evict keys, or does not say. Without a limit none
 // is evicted, whatever the policy.
-func mayEvict(i info) bool {
-	if i.embedded() || i["maxmemory_policy"] == "noeviction" {
+func mayEvict(i wire.Info) bool {
+	if i.Embedded() || i["maxmemory_policy"] == "noeviction" {
 		return false
 	}
-	limit, known := i.count("maxmemory")
+	limit, known := i.Count("maxmemory")
 	return limit > 0 || !known
 }

@@ -6,6 +6,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
@@ -26,7 +28,7 @@ import (
 type exchange struct {
 	s        *Store
 	why      purpose
-	at       reading
+	at       wire.Reading
 	changes  []dedup.Finish
 	reqs     []dedup.ClaimRequest
 	ended    []dedup.Answer
@@ -107,16 +109,16 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
 // refuse answers what was not sent at all.
 func (t *exchange) refuse(why error) {
 	for i := range t.ended {
-		t.ended[i].Err = wrap("finish", why)
+		t.ended[i].Err = wire.Wrap("finish", why)
 	}
 	for i := range t.claimed {
-		t.claimed[i].Err = wrap("claim", why)
+		t.claimed[i].Err = wire.Wrap("claim", why)
 	}
 }
 
 // run makes the rounds.
 func (t *exchange) run(ctx context.Context) {
-	t.at = t.s.clock.now(ctx)
+	t.at = t.s.clock.Now(ctx)
 	if t.s.buckets != nil {
 		newCompactExchange(ctx, t).run(ctx)
 		return
@@ -297,10 +299,10 @@ func (t *exchange) fail(round []step, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
 		case end, own, endScript:
-			t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
+			t.ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
 		case restore: // the answer stands
 		default:
-			t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+			t.claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
 		}
 	}
 }
@@ -332,11 +334,11 @@ func (t *exchange) readClaim(st *step) {
 	switch {
 	case absent:
 		t.claimed[st.item] = acquired(&t.reqs[st.item], t.at)
-	case err != nil && Classify(err) == classFull:
+	case err != nil && wire.Classify(err) == wire.ClassFull:
 		// At full memory the script still tells duplicates, and refuses new claims.
 		t.claimByScript(st.item)
 	case err != nil:
-		t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+		t.claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
 	default:
 		t.met(st.item, value)
 	}
@@ -349,7 +351,7 @@ func (t *exchange) readLook(st *step) {
 	case absent:
 		t.next = append(t.next, step{kind: claim, item: st.item})
 	case err != nil:
-		t.claimed[st.item] = dedup.Answer{Err: wrap("claim", err)}
+		t.claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
 	default:
 		t.met(st.item, value)
 	}
@@ -373,41 +375,22 @@ func (st *step) looked() (value string, absent bool, err error) {
 
 // met answers a claim that has found a value.
 func (t *exchange) met(i int, value string) {
-	rec, err := decodeRecord(value)
+	rec, err := wire.DecodeRecord(value)
 	if err != nil {
 		t.claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w",
 			dedup.ErrUnreadable, err)}
 		return
 	}
-	left, age, known := rec.remembered(t.at)
+	left, age, known := rec.Remembered(t.at)
 	if !known {
 		t.claimByScript(i)
 		return
 	}
-	ans := dedup.Answer{Outcome: dedup.Duplicate, Record: rec.view(left, age)}
-	if rec.fingerprint.Conflicts(t.reqs[i].Fingerprint) {
+	ans := dedup.Answer{Outcome: dedup.Duplicate, Record: rec.View(left, age)}
+	if rec.Fingerprint.Conflicts(t.reqs[i].Fingerprint) {
 		ans.Outcome = dedup.Mismatch
 	}
 	t.claimed[i] = ans
-}
-
-// aheadLimit is how far ahead of ours the clock may have been that an end was written by.
-const aheadLimit = 2 * time.Second
-
-// remembered returns how long ago an end was and how much longer it is kept, if that is known
-// without the server.
-func (r *record) remembered(at reading) (left, age time.Duration, known bool) {
-	if r.state != redisscript.Succeeded && r.state != redisscript.Failed || r.kept == 0 ||
-		!at.known() {
-		return 0, 0, false
-	}
-	age = redisscript.FromMillis(at.millis() - int64(r.span))
-	if age < -aheadLimit {
-		return 0, 0, false
-	}
-	age = max(age, 0)
-	left = redisscript.FromMillis(int64(r.kept)) - age - at.error
-	return left, age, left > 0
 }
 
 // readEnd reads the reply to SET GET: what the completion has overwritten.
@@ -418,18 +401,18 @@ func (t *exchange) readEnd(st *step) {
 	case absent:
 		t.ended[st.item] = dedup.Answer{Written: true, Record: doneView(c)}
 		return
-	case err != nil && Classify(err) == classFull:
+	case err != nil && wire.Classify(err) == wire.ClassFull:
 		t.endByScript(st.item)
 		return
 	case err != nil:
-		t.ended[st.item] = dedup.Answer{Err: wrap("finish", err)}
+		t.ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
 		return
 	}
 	if claimOf(value, c) {
 		t.ended[st.item] = dedup.Answer{Held: true, Written: true, Record: doneView(c)}
 		return
 	}
-	old, err := decodeRecord(value)
+	old, err := wire.DecodeRecord(value)
 	if err != nil {
 		t.putBack(st, value, foreignKeep(value, c.Window))
 		t.ended[st.item] = dedup.Answer{Err: fmt.Errorf("redisadapter: finish: %w: %w",
@@ -440,33 +423,34 @@ func (t *exchange) readEnd(st *step) {
 }
 
 // overwrote answers a plain completion that found old.
-func (t *exchange) overwrote(st *step, c *dedup.Finish, old *record, value string) dedup.Answer {
-	terminal := old.state == redisscript.Succeeded || old.state == redisscript.Failed
+func (t *exchange) overwrote(st *step, c *dedup.Finish, old *wire.Record,
+	value string) dedup.Answer {
+	terminal := old.State == redisscript.Succeeded || old.State == redisscript.Failed
 	switch {
-	case terminal && old.half() == [8]byte(c.Token[:8]):
+	case terminal && old.Half() == [8]byte(c.Token[:8]):
 		// Sent again: the first reply, which said what was overwritten, is lost. Before the end of
 		// the claim that can only have been the claim, or that of a newer generation that had taken
 		// it over: which, is not known any more, and the effect has landed.
 		ans := t.undo(st, c, old, value)
-		ans.Held, ans.Written = !old.late && time.Now().Before(c.Until), true
+		ans.Held, ans.Written = !old.Late && time.Now().Before(c.Until), true
 		return ans
-	case terminal, c.Fence <= old.floor:
+	case terminal, c.Fence <= old.Floor:
 		return t.undo(st, c, old, value)
 	}
 	// The claim of somebody else, or what is left of one. Its fence must not be lost: it
 	// is what Forget cuts owners off by.
 	rec := doneRecord(c, t.at)
-	rec.late, rec.fence, rec.attempt = true, max(rec.fence, old.fence),
-		max(rec.attempt, old.attempt)
-	t.putBack(st, encodeRecord(&rec), c.Window)
-	return dedup.Answer{Written: true, Record: rec.view(c.Window, 0)}
+	rec.Late, rec.Fence, rec.Attempt = true, max(rec.Fence, old.Fence),
+		max(rec.Attempt, old.Attempt)
+	t.putBack(st, wire.EncodeRecord(&rec), c.Window)
+	return dedup.Answer{Written: true, Record: rec.View(c.Window, 0)}
 }
 
 // foreignKeep is how long a value is kept that could not be read and is put back. A record of a
 // newer version expires as ours do, because that version could not read it without an expiry
 // either. A value that is none of ours stays forever. Zero is forever.
 func foreignKeep(value string, window time.Duration) time.Duration {
-	if value != "" && value[0] > recordVersion && value[0] < ' ' {
+	if value != "" && value[0] > wire.RecordVersion && value[0] < ' ' {
 		return window
 	}
 	return 0
@@ -474,21 +458,21 @@ func foreignKeep(value string, window time.Duration) time.Duration {
 
 // undo puts back a value that must not be overwritten, and returns it. How long it had to live is
 // not known: the reply to SET GET does not say.
-func (t *exchange) undo(st *step, c *dedup.Finish, old *record, value string) dedup.Answer {
-	left, age, known := old.remembered(t.at)
+func (t *exchange) undo(st *step, c *dedup.Finish, old *wire.Record, value string) dedup.Answer {
+	left, age, known := old.Remembered(t.at)
 	switch {
-	case !known && old.state == redisscript.InProgress:
+	case !known && old.State == redisscript.InProgress:
 		// Its owner renews it while it lives. Too short a lease would let a third one in.
 		lease := c.Lease
 		if lease <= 0 {
 			lease = c.Window
 		}
-		left, age = redisscript.FromMillis(int64(old.span))+lease, 0
+		left, age = redisscript.FromMillis(int64(old.Span))+lease, 0
 	case !known:
 		left, age = c.Window, 0
 	}
 	t.putBack(st, value, max(left, time.Millisecond))
-	return dedup.Answer{Record: old.view(left, age)}
+	return dedup.Answer{Record: old.View(left, age)}
 }
 
 // putBack replaces what a completion has written by value, unless somebody else has written since.

@@ -1,19 +1,19 @@
 package redisadapter
 
 import (
-	"encoding/hex"
-	"maps"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
+	"github.com/redis/go-redis/v9"
+
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redistest"
 )
 
 // Key is the name of a record, for tests that look at Redis themselves.
@@ -21,29 +21,28 @@ func Key(s *Store, id dedup.ID) string { return s.key(id) }
 
 // Decode reads a record and returns it as Go would write it.
 func Decode(raw string) (string, error) {
-	r, err := decodeRecord(raw)
+	r, err := wire.DecodeRecord(raw)
 	if err != nil {
 		return "", err
 	}
-	return encodeRecord(&r), nil
+	return wire.EncodeRecord(&r), nil
 }
 
 // Goldens lists the names of all golden records.
-func Goldens() []string { return slices.Sorted(maps.Keys(goldens)) }
-
-// Golden reads a record from testdata: hexadecimal, with a comment on every field.
-func Golden(t testing.TB, name string) string {
+func Goldens(t testing.TB) []string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "golden", name+".hex"))
+	files, err := filepath.Glob(filepath.Join("testdata", "golden", "*.hex"))
 	require.NoError(t, err)
-	var digits strings.Builder
-	for line := range strings.Lines(string(text)) {
-		line, _, _ = strings.Cut(line, "#")
-		digits.WriteString(strings.TrimSpace(line))
+	require.NotEmpty(t, files, "golden records")
+	for i := range files {
+		files[i] = strings.TrimSuffix(filepath.Base(files[i]), ".hex")
 	}
-	b, err := hex.DecodeString(digits.String())
-	require.NoError(t, err, "%s", name)
-	return string(b)
+	return files
+}
+
+// Golden reads one of them.
+func Golden(t testing.TB, name string) string {
+	return redistest.Golden(t, filepath.Join("testdata", "golden", name+".hex"))
 }
 
 // SetBreakerClock lets a test move the time by which a breaker opens and closes.

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"strconv"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
 )
@@ -48,11 +50,11 @@ func (s *Store) askForgets(ctx context.Context, change bool) (uint64, error) {
 	call := redisscript.NewForgets(s.forgetsKey(), rand.Uint64(), change)
 	reply, err := s.askScript(ctx, call)
 	if err != nil {
-		return 0, wrap("forgets", err)
+		return 0, wire.Wrap("forgets", err)
 	}
 	number, err := strconv.ParseUint(reply.Record, 10, 64)
 	if err != nil {
-		return 0, wrap("forgets", errors.Join(redisscript.ErrUnreadable, err))
+		return 0, wire.Wrap("forgets", errors.Join(redisscript.ErrUnreadable, err))
 	}
 	return number, nil
 }

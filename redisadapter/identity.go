@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/preflight"
@@ -69,10 +71,10 @@ func (g *guard) lookDue() bool {
 func (g *guard) identify(ctx context.Context) error {
 	conns := connections(g.client)
 	var mu sync.Mutex
-	heard := make(map[string]info)
-	_, err := eachServer(ctx, g.client,
+	heard := make(map[string]wire.Info)
+	_, err := wire.EachServer(ctx, g.client,
 		func(ctx context.Context, addr string, node redis.UniversalClient) error {
-			fields, err := askInfo(ctx, node)
+			fields, err := wire.AskInfo(ctx, node)
 			if err == nil {
 				mu.Lock()
 				heard[addr] = fields
@@ -91,7 +93,7 @@ func (g *guard) identify(ctx context.Context) error {
 // meet compares servers with those that were known. What it finds closes the guard before
 // it counts as known: a call that looks at the same moment must not find nothing new, and
 // the guard still open.
-func (g *guard) meet(ctx context.Context, heard map[string]info, conns uint64) error {
+func (g *guard) meet(ctx context.Context, heard map[string]wire.Info, conns uint64) error {
 	g.memory.evicting(slices.Collect(maps.Values(heard))...)
 	found, lost := g.compareServers(heard, conns)
 	for _, f := range found {
@@ -109,7 +111,7 @@ func (g *guard) meet(ctx context.Context, heard map[string]info, conns uint64) e
 
 // compareServers returns what is new about servers, and whether they have lost keys that
 // the guard does not know of.
-func (g *guard) compareServers(heard map[string]info,
+func (g *guard) compareServers(heard map[string]wire.Info,
 	conns uint64) (found []preflight.Finding, lost bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -124,7 +126,7 @@ func (g *guard) compareServers(heard map[string]info,
 		if run == "" {
 			continue // an embedded server
 		}
-		evicted, _ := i.count("evicted_keys")
+		evicted, _ := i.Count("evicted_keys")
 		is, seen := g.known.runs[run]
 		if !seen {
 			is = g.newServer(run, i, evicted, first)
@@ -159,9 +161,9 @@ func isSuspect(f preflight.Finding) bool { return f.Code == codeSuspect }
 // have; of one that has taken the place of another, what it has evicted since it was
 // started, if that was after the last look. An older one is a replica that was promoted: it
 // has evicted in an earlier life as a master.
-func (g *guard) newServer(run string, i info, evicted uint64, first bool) *serverState {
+func (g *guard) newServer(run string, i wire.Info, evicted uint64, first bool) *serverState {
 	is := &serverState{accounted: evicted, reported: evicted}
-	switch uptime, known := i.count("uptime_in_seconds"); {
+	switch uptime, known := i.Count("uptime_in_seconds"); {
 	case first && g.on():
 		is.accounted = min(g.recorded[run], evicted)
 		is.reported = is.accounted
@@ -173,12 +175,12 @@ func (g *guard) newServer(run string, i info, evicted uint64, first bool) *serve
 
 // account notes that the guard has been closed for all keys that servers had evicted when
 // they were heard, here and in the record of evictions.
-func (g *guard) account(ctx context.Context, heard map[string]info) {
+func (g *guard) account(ctx context.Context, heard map[string]wire.Info) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for addr, i := range heard {
 		if is := g.known.runs[runOf(addr, i)]; is != nil {
-			evicted, _ := i.count("evicted_keys")
+			evicted, _ := i.Count("evicted_keys")
 			is.accounted = max(is.accounted, evicted)
 		}
 	}
@@ -190,8 +192,8 @@ func (g *guard) account(ctx context.Context, heard map[string]info) {
 
 // runOf names a server: by its run id, or where a service hides that, by its address. An
 // embedded server has no name.
-func runOf(addr string, i info) string {
-	if i.embedded() {
+func runOf(addr string, i wire.Info) string {
+	if i.Embedded() {
 		return ""
 	}
 	return cmp.Or(i["run_id"], addr)
@@ -200,7 +202,7 @@ func runOf(addr string, i info) string {
 // forgetful recognises a server that has been started since the last look, without an
 // append-only file: the canary may come from a snapshot, and what was written after that
 // is lost. A replica that was promoted is older, or is taken for one of these.
-func forgetful(i info, since time.Duration) bool {
-	uptime, known := i.count("uptime_in_seconds")
+func forgetful(i wire.Info, since time.Duration) bool {
+	uptime, known := i.Count("uptime_in_seconds")
 	return known && i["aof_enabled"] == "0" && time.Duration(uptime)*time.Second < since
 }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -66,12 +68,12 @@ func (s *Store) agree(ctx context.Context) error {
 	}
 	if err != nil {
 		return fmt.Errorf("redisadapter: layout of keys %q at %s: %w", s.opts.Prefix+":*",
-			address(client), wrap("layout", err))
+			wire.Address(client), wire.Wrap("layout", err))
 	}
 	if difference := settingsDiffer(earlier.Replace(stored), mine); difference != "" {
 		return fmt.Errorf("%w: of keys %q at %s, %s; open them with the settings they have, or choose another Options.Prefix and go "+
 			"there with layered.Moving (\"Changing settings on live data\" in the package comment)",
-			ErrOtherLayout, s.opts.Prefix+":*", address(client), difference)
+			ErrOtherLayout, s.opts.Prefix+":*", wire.Address(client), difference)
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
@@ -105,7 +107,7 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	}
 	got, err := redisscript.Within(ctx, func() answer {
 		l := lister{s: s, opts: opts, budget: opts.Scan, count: opts.Limit, began: began,
-			clock: s.clock.now(ctx)}
+			clock: s.clock.Now(ctx)}
 		err := l.run(ctx, at)
 		return answer{l.page, err}
 	})
@@ -113,7 +115,7 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 		err = got.err
 	}
 	if err != nil {
-		return Page{}, wrap("list", err)
+		return Page{}, wire.Wrap("list", err)
 	}
 	return got.page, nil
 }
@@ -189,7 +191,7 @@ func (o *ListOptions) complete() (position, error) {
 type lister struct {
 	s      *Store
 	opts   ListOptions
-	clock  reading
+	clock  wire.Reading
 	budget int // names that may still be looked at
 	count  int // of the next SCAN
 	began  time.Time
@@ -204,7 +206,7 @@ func (l *lister) full() bool {
 
 // run continues at a position until the page is full, and notes where it has come to.
 func (l *lister) run(ctx context.Context, at position) error {
-	nodes, err := masters(ctx, l.s.clock.client)
+	nodes, err := masters(ctx, l.s.clock.Client)
 	if err != nil {
 		return err
 	}
@@ -299,7 +301,7 @@ func idOf(prefix, name string) (id dedup.ID, ok bool) {
 // client is asked, not the node that has named them: while a slot moves, that redirects
 // to, or from, where it goes.
 func (l *lister) read(ctx context.Context, names []string, found []Entry) error {
-	client := l.s.clock.client
+	client := l.s.clock.Client
 	heads, pipe := make([]*redis.StringCmd, len(names)), client.Pipeline()
 	for i, name := range names {
 		heads[i] = pipe.GetRange(ctx, name, 0, 1)
@@ -310,12 +312,12 @@ func (l *lister) read(ctx context.Context, names []string, found []Entry) error 
 	for i, cmd := range heads {
 		head, err := cmd.Result()
 		switch {
-		case Classify(err) == classUnreadable:
+		case wire.Classify(err) == wire.ClassUnreadable:
 			l.page.Foreign++
 		case err != nil:
 			return err
 		case head == "": // has gone
-		case len(head) < 2 || head[0] != recordVersion:
+		case len(head) < 2 || head[0] != wire.RecordVersion:
 			l.page.Foreign++
 		case l.mayList(head[1]):
 			gets, ttls, which = append(gets, pipe.Get(ctx, names[i])),
@@ -337,7 +339,7 @@ func (l *lister) read(ctx context.Context, names []string, found []Entry) error 
 // mayList reports whether a record whose state byte is raw may be in a state asked for: a
 // claim may have become uncertain.
 func (l *lister) mayList(raw byte) bool {
-	state := states[raw]
+	state := wire.States[raw]
 	return state == dedup.StateAbsent || slices.Contains(l.opts.States, state) ||
 		state == dedup.StateInProgress && slices.Contains(l.opts.States, dedup.StateUncertain)
 }
@@ -349,7 +351,7 @@ func (l *lister) add(e Entry, get *redis.StringCmd, pttl *redis.DurationCmd) err
 	switch {
 	case err == redis.Nil: //nolint:errorlint // go-redis returns it as it is
 		return nil
-	case Classify(err) == classUnreadable:
+	case wire.Classify(err) == wire.ClassUnreadable:
 		l.page.Foreign++
 		return nil
 	case err != nil:
@@ -357,7 +359,7 @@ func (l *lister) add(e Entry, get *redis.StringCmd, pttl *redis.DurationCmd) err
 	case ttlErr != nil:
 		return ttlErr
 	}
-	rec, err := decodeRecord(raw)
+	rec, err := wire.DecodeRecord(raw)
 	switch {
 	case err != nil || ttl == -1: // without an expiry it is none of ours
 		l.page.Foreign++
@@ -365,7 +367,7 @@ func (l *lister) add(e Entry, get *redis.StringCmd, pttl *redis.DurationCmd) err
 	case ttl < 0:
 		return nil
 	}
-	e.Record = rec.listed(ttl, l.clock)
+	e.Record = rec.Listed(ttl, l.clock)
 	if slices.Contains(l.opts.States, e.Record.State) {
 		l.page.Entries = append(l.page.Entries, e)
 	}

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/redisscript"
@@ -110,6 +112,6 @@ func late(err error) bool {
 	if err == nil || err == redis.Nil || errors.Is(err, redis.ErrPoolTimeout) { //nolint:errorlint // go-redis returns Nil as it is
 		return false
 	}
-	class := Classify(err)
-	return class == classContext || class == classTimeout
+	class := wire.Classify(err)
+	return class == wire.ClassContext || class == wire.ClassTimeout
 }

@@ -28,7 +28,7 @@ func TestNewerRecordIsNeverRunAgain(t *testing.T) {
 			id, err := dedup.NewID("newer", "", "k")
 			must(t, err)
 			key := redisadapter.Key(store, id)
-			for _, name := range redisadapter.Goldens() {
+			for _, name := range redisadapter.Goldens(t) {
 				newer := []byte(redisadapter.Golden(t, name))
 				newer[0]++
 				must(t, b.Client.Set(t.Context(), key, string(newer), time.Hour).Err())

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 
 	"github.com/redis/go-redis/v9"
 
@@ -59,7 +60,7 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 
 func newStore(client redis.UniversalClient, opts Options) *Store {
 	s := &Store{
-		runner: opts.runner(client), clock: &clock{client: client}, opts: opts,
+		runner: opts.runner(client), clock: &wire.Clock{Client: client}, opts: opts,
 		guard: &guard{
 			canaries: newCanaries(client, opts.Prefix), policy: opts.Amnesia,
 			window:     opts.AmnesiaFor,
@@ -79,12 +80,12 @@ func (s *Store) inspect(ctx context.Context) error {
 	client := s.guard.client
 	seen, err := redisscript.Within(ctx, func() inspection { return s.look(ctx) })
 	if err != nil {
-		return fmt.Errorf("redisadapter: %s did not answer in time: %w", address(client), err)
+		return fmt.Errorf("redisadapter: %s did not answer in time: %w", wire.Address(client), err)
 	}
 	if seen.err != nil {
 		return seen.err
 	}
-	s.clock.exact = seen.embedded
+	s.clock.Exact = seen.embedded
 	s.guard.memory.evicting(seen.servers...)
 	s.near.on = !seen.embedded && redisscript.KeepsDeadlines(client) && !s.opts.Durability.waits()
 	if err := refuse(seen.findings, s.opts, client, seen.counted()); err != nil {
@@ -94,7 +95,7 @@ func (s *Store) inspect(ctx context.Context) error {
 	// without the right to run them on our keys, shows itself here and not in mid-stream.
 	if ans := s.Lookup(ctx, make([]dedup.ID, 1))[0]; ans.Err != nil {
 		return fmt.Errorf("redisadapter: cannot run scripts on keys %q at %s: %w",
-			s.opts.Prefix+":*", address(client), ans.Err)
+			s.opts.Prefix+":*", wire.Address(client), ans.Err)
 	}
 	opened, err := redisscript.Within(ctx, func() error { return s.join(ctx) })
 	return errors.Join(opened, err)
@@ -111,16 +112,16 @@ func (s *Store) join(ctx context.Context) error {
 // inspection is what New has seen.
 type inspection struct {
 	embedded bool
-	servers  []info
+	servers  []wire.Info
 	findings []preflight.Finding
 	err      error
 }
 
 // counted reports whether all servers say how many keys they have evicted.
 func (i *inspection) counted() bool {
-	return !slices.ContainsFunc(i.servers, func(fields info) bool {
-		_, known := fields.count("evicted_keys")
-		return !known && !fields.embedded()
+	return !slices.ContainsFunc(i.servers, func(fields wire.Info) bool {
+		_, known := fields.Count("evicted_keys")
+		return !known && !fields.Embedded()
 	})
 }
 
@@ -130,7 +131,7 @@ func (s *Store) look(ctx context.Context) inspection {
 	_, cluster := client.(*redis.ClusterClient)
 	var mu sync.Mutex // masters are asked in parallel
 	seen := inspection{findings: checkClient(client)}
-	reached, err := eachServer(ctx, client,
+	reached, err := wire.EachServer(ctx, client,
 		func(ctx context.Context, addr string, node redis.UniversalClient) error {
 			fields, err := inspectServer(ctx, node, addr)
 			if err == nil && !cluster && fields["redis_mode"] == "cluster" {
@@ -139,7 +140,7 @@ func (s *Store) look(ctx context.Context) inspection {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			seen.embedded = err == nil && fields.embedded()
+			seen.embedded = err == nil && fields.Embedded()
 			seen.servers = append(seen.servers, fields)
 			seen.findings = append(seen.findings, checkServer(ctx, addr, node, fields)...)
 			return err
@@ -148,31 +149,21 @@ func (s *Store) look(ctx context.Context) inspection {
 	defer mu.Unlock()
 	if seen.err = err; err != nil && reached == 0 {
 		seen.err = fmt.Errorf("redisadapter: Redis Cluster at %s cannot be reached: %w",
-			address(client), err)
+			wire.Address(client), err)
 	}
 	return seen
 }
 
 // inspectServer returns what INFO says of one server, nil for an embedded one. About that,
 // and about one that refuses INFO, the script that is tried decides.
-func inspectServer(ctx context.Context, client redis.UniversalClient, addr string) (info, error) {
+func inspectServer(ctx context.Context, client redis.UniversalClient,
+	addr string) (wire.Info, error) {
 	if err := client.Ping(ctx).Err(); err != nil {
 		hint := ""
-		if brokenConnection(err) || errors.Is(err, io.EOF) {
+		if wire.BrokenConnection(err) || errors.Is(err, io.EOF) {
 			hint = " (it accepts connections and closes them: is it at maxclients?)"
 		}
 		return nil, fmt.Errorf("redisadapter: Redis at %s cannot be reached%s: %w", addr, hint, err)
 	}
-	return serverInfo(ctx, client, addr)
-}
-
-// address is what the client was told to connect to.
-func address(client redis.UniversalClient) string {
-	switch c := client.(type) {
-	case *redis.Client:
-		return c.Options().Addr
-	case *redis.ClusterClient:
-		return strings.Join(c.Options().Addrs, ",")
-	}
-	return "the given client"
+	return wire.ServerInfo(ctx, client, addr)
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
@@ -66,8 +68,8 @@ func (b *commandBuilder) token(t dedup.Token) {
 }
 
 // value adds a record.
-func (b *commandBuilder) value(r *record) {
-	b.buf = appendRecord(b.buf, r)
+func (b *commandBuilder) value(r *wire.Record) {
+	b.buf = wire.AppendRecord(b.buf, r)
 	b.end()
 }
 
@@ -186,23 +188,23 @@ func (s *Store) appendKey(b []byte, id dedup.ID) []byte {
 // which the clock may be behind. On our side the lease is cut short by its margin of 1 % and 2 ms,
 // and a record lives for at least a lease. So a clock that is behind by less than the margin is
 // good enough.
-func claimable(r *dedup.ClaimRequest, at reading) bool {
-	return at.known() && r.Hold >= r.Lease && at.error < r.Lease/100+2*time.Millisecond
+func claimable(r *dedup.ClaimRequest, at wire.Reading) bool {
+	return at.Known() && r.Hold >= r.Lease && at.Error < r.Lease/100+2*time.Millisecond
 }
 
 // claimRecord is what an absent key becomes.
-func claimRecord(r *dedup.ClaimRequest, at reading) record {
-	return record{
-		state: redisscript.InProgress, fence: at.fence(), attempt: 1,
-		span: uint64(redisscript.Millis(r.Hold)), owner: r.Token,
-		fingerprint: r.Fingerprint, origin: r.Origin, label: r.Label,
+func claimRecord(r *dedup.ClaimRequest, at wire.Reading) wire.Record {
+	return wire.Record{
+		State: redisscript.InProgress, Fence: at.Fence(), Attempt: 1,
+		Span: uint64(redisscript.Millis(r.Hold)), Owner: r.Token,
+		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: r.Label,
 	}
 }
 
 // acquired is the answer to a claim that found nothing.
-func acquired(r *dedup.ClaimRequest, at reading) dedup.Answer {
+func acquired(r *dedup.ClaimRequest, at wire.Reading) dedup.Answer {
 	return dedup.Answer{Outcome: dedup.Acquired, Record: dedup.Record{
-		State: dedup.StateInProgress, Attempt: 1, Fence: at.fence(), Remaining: r.Lease,
+		State: dedup.StateInProgress, Attempt: 1, Fence: at.Fence(), Remaining: r.Lease,
 		Fingerprint: r.Fingerprint, Origin: digested(r.Origin), Label: r.Label,
 	}}
 }
@@ -220,19 +222,19 @@ func digested(o dedup.Origin) dedup.Origin {
 // that is worth more than another. A value that it must not overwrite is put back by restore. To
 // make that very rare, a completion whose claim has ended by our clock, and may meet the next
 // owner's claim, goes to the script.
-func (s *Store) completable(c *dedup.Finish, at reading) bool {
-	return c.SeenOnly && c.Result == nil && at.known() && c.Landed && c.Fence != 0 &&
+func (s *Store) completable(c *dedup.Finish, at wire.Reading) bool {
+	return c.SeenOnly && c.Result == nil && at.Known() && c.Landed && c.Fence != 0 &&
 		c.State == dedup.StateSucceeded && c.Window > 0 &&
 		time.Now().Before(c.Until)
 }
 
 // doneRecord is what a key becomes by a plain completion.
-func doneRecord(c *dedup.Finish, at reading) record {
-	return record{
-		state: redisscript.Succeeded, fence: c.Fence, attempt: uint32(c.Attempt),
-		span: uint64(max(at.millis(), 0)), kept: uint64(max(redisscript.Millis(c.Window), 1)),
-		owner:    firstHalf(c.Token),
-		noResult: c.NoResult, fingerprint: c.Fingerprint, origin: c.Origin, label: c.Label,
+func doneRecord(c *dedup.Finish, at wire.Reading) wire.Record {
+	return wire.Record{
+		State: redisscript.Succeeded, Fence: c.Fence, Attempt: uint32(c.Attempt),
+		Span: uint64(max(at.Millis(), 0)), Kept: uint64(max(redisscript.Millis(c.Window), 1)),
+		Owner:    wire.FirstHalf(c.Token),
+		NoResult: c.NoResult, Fingerprint: c.Fingerprint, Origin: c.Origin, Label: c.Label,
 	}
 }
 
@@ -247,8 +249,8 @@ func doneView(c *dedup.Finish) dedup.Record {
 // claimOf reports whether a value is the claim of a change, which has a fence. It looks at nothing
 // else: nearly every completion overwrites its own claim, which is not worth decoding.
 func claimOf(value string, c *dedup.Finish) bool {
-	return len(value) >= headerSize+ownerRest && value[0] == recordVersion &&
+	return len(value) >= wire.HeaderSize+wire.OwnerRest && value[0] == wire.RecordVersion &&
 		value[1] == redisscript.InProgress &&
-		value[ownerAt:ownerAt+len(c.Token)] == string(c.Token[:]) &&
-		binary.BigEndian.Uint64([]byte(value[fenceAt:fenceAt+8])) == c.Fence
+		value[wire.OwnerAt:wire.OwnerAt+len(c.Token)] == string(c.Token[:]) &&
+		binary.BigEndian.Uint64([]byte(value[wire.FenceAt:wire.FenceAt+8])) == c.Fence
 }

@@ -9,12 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
+
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/onceward/onceward/dedup"
-	"github.com/onceward/onceward/internal/redisscript"
 )
 
 const positionVersion = "1"
@@ -127,37 +125,8 @@ func clusterMaster(ctx context.Context, node *redis.Client) (master, error) {
 // masterOf asks a server which life of it this is, of which it keeps a digest, and how many
 // keys it has. An embedded one says neither.
 func masterOf(ctx context.Context, client redis.UniversalClient) (master, error) {
-	fields, err := askInfo(ctx, client)
+	fields, err := wire.AskInfo(ctx, client)
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(fields["run_id"])) // never fails
-	return master{client: client, run: h.Sum64(), keys: fields.keys(client)}, err
-}
-
-// keys is how many keys the client's database has. INFO and not DBSIZE, for which
-// users.acl gives no right. Its line is db0:keys=3,expires=1,...
-func (i info) keys(client redis.UniversalClient) int64 {
-	of, ok := client.(interface{ Options() *redis.Options })
-	if !ok {
-		return 0
-	}
-	text, _, _ := strings.Cut(strings.TrimPrefix(i[fmt.Sprint("db", of.Options().DB)], "keys="),
-		",")
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return n // 0 where the server does not say it
-}
-
-// listed is the record as List shows it, ttl before it expires.
-func (r *record) listed(ttl time.Duration, clock reading) dedup.Record {
-	left, age := ttl, time.Duration(0)
-	switch r.state {
-	case redisscript.InProgress:
-		left -= redisscript.FromMillis(int64(r.span))
-	case redisscript.Succeeded, redisscript.Failed:
-		if clock.known() {
-			age = max(redisscript.FromMillis(clock.millis()-int64(r.span)), 0)
-		}
-	}
-	rec := r.view(left, age)
-	rec.Result = nil
-	return rec
+	return master{client: client, run: h.Sum64(), keys: fields.Keys(client)}, err
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/advice"
@@ -42,9 +44,9 @@ func Preflight(ctx context.Context, client redis.UniversalClient) ([]preflight.F
 	}
 	var mu sync.Mutex
 	findings := checkClient(client)
-	_, err := eachServer(ctx, client,
+	_, err := wire.EachServer(ctx, client,
 		func(ctx context.Context, addr string, node redis.UniversalClient) error {
-			fields, err := serverInfo(ctx, node, addr)
+			fields, err := wire.ServerInfo(ctx, node, addr)
 			if err != nil {
 				return err
 			}
@@ -81,8 +83,8 @@ func checkClient(client redis.UniversalClient) []preflight.Finding {
 
 // checkServer looks at one server, and at the way to it.
 func checkServer(ctx context.Context, addr string, node redis.UniversalClient,
-	i info) []preflight.Finding {
-	if i.embedded() {
+	i wire.Info) []preflight.Finding {
+	if i.Embedded() {
 		return nil
 	}
 	r := &advice.Report{Table: advices, Server: destination(ctx, addr, node)}
@@ -129,19 +131,19 @@ func remote(addr string) bool {
 }
 
 // checkLearned looks at what the server does not say of itself.
-func checkLearned(r *advice.Report, i info) {
-	if why, refused := i[infoError]; refused {
+func checkLearned(r *advice.Report, i wire.Info) {
+	if why, refused := i[wire.InfoError]; refused {
 		r.Add(codeNotLearned, "INFO is refused: %s", why)
 		return
 	}
-	if names := i.missing(); len(names) > 0 {
+	if names := i.Missing(); len(names) > 0 {
 		r.Add(codeNotLearned, "INFO does not say %s",
 			strings.Join(names, ", "))
 	}
 }
 
 // checkKind looks at version, role and readiness.
-func checkKind(r *advice.Report, i info) {
+func checkKind(r *advice.Report, i wire.Info) {
 	if problem := versionProblem(i); problem != "" {
 		r.Add(codeVersion, "%s", problem)
 	}
@@ -157,7 +159,7 @@ func checkKind(r *advice.Report, i info) {
 // versionProblem says what is wrong with the version, or nothing: about a server that does
 // not say it, the script that New tries decides. Valkey reports the
 // version of Redis that it is compatible with (7.2.4), and its own.
-func versionProblem(i info) string {
+func versionProblem(i wire.Info) string {
 	if version := i["valkey_version"]; i["server_name"] == "valkey" && !atLeast(version, 7, 2) {
 		return fmt.Sprintf("has Valkey version %q; 7.2 or newer is needed", version)
 	}
@@ -180,8 +182,8 @@ func atLeast(version string, major, minor int) bool {
 }
 
 // checkMemory looks at what happens, or has happened, when memory is full.
-func checkMemory(r *advice.Report, i info) {
-	limit, known := i.count("maxmemory")
+func checkMemory(r *advice.Report, i wire.Info) {
+	limit, known := i.Count("maxmemory")
 	if policy := i["maxmemory_policy"]; policy != "" && policy != "noeviction" {
 		switch {
 		case known && limit > 0:
@@ -190,10 +192,10 @@ func checkMemory(r *advice.Report, i info) {
 			r.Add(codeEvictionUnlimited, "maxmemory-policy is %s, and maxmemory 0", policy)
 		}
 	}
-	if n, _ := i.count("evicted_keys"); n > 0 {
+	if n, _ := i.Count("evicted_keys"); n > 0 {
 		r.Add(codeEvicted, "%d keys have been evicted since it was started", n)
 	}
-	switch used, _ := i.count("used_memory"); {
+	switch used, _ := i.Count("used_memory"); {
 	case known && limit == 0:
 		r.Add(codeNoMaxMemory, "maxmemory is 0")
 	case known && used > limit/100*nearLimit:
@@ -203,8 +205,8 @@ func checkMemory(r *advice.Report, i info) {
 
 // checkPersistence looks at what a restart leaves. INFO does not say whether snapshots
 // are configured; they would leave the state of minutes ago.
-func checkPersistence(r *advice.Report, i info) {
-	replicas, _ := i.count("connected_slaves")
+func checkPersistence(r *advice.Report, i wire.Info) {
+	replicas, _ := i.Count("connected_slaves")
 	switch {
 	case i["aof_enabled"] == "0" && replicas > 0:
 		r.Add(codeRestartWipes, "appendonly is no, and %d replicas follow", replicas)
@@ -219,8 +221,8 @@ func checkPersistence(r *advice.Report, i info) {
 
 // checkReplicas looks at the replicas that a master knows, in lines such as
 // "slave0:ip=10.0.0.1,port=6379,state=online,offset=1,lag=0".
-func checkReplicas(r *advice.Report, i info) {
-	count, _ := i.count("connected_slaves")
+func checkReplicas(r *advice.Report, i wire.Info) {
+	count, _ := i.Count("connected_slaves")
 	for n := range min(count, 64) {
 		line := i[fmt.Sprintf("slave%d", n)]
 		if line == "" {

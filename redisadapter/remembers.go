@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // memory is the time since which the server has kept all that it was told, as far as this process
@@ -40,9 +42,9 @@ func (s *Store) Remembers() time.Duration {
 }
 
 // evicting notes whether a server may drop keys, from what it says of itself.
-func (m *memory) evicting(servers ...info) {
+func (m *memory) evicting(servers ...wire.Info) {
 	for _, fields := range servers {
-		if !fields.embedded() && fields["maxmemory_policy"] != "noeviction" {
+		if !fields.Embedded() && fields["maxmemory_policy"] != "noeviction" {
 			m.evict.Store(true) // it stays: nobody has counted the keys evicted by then
 		}
 	}

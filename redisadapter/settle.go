@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/onceward/onceward/dedup"
 )
 
@@ -22,7 +24,7 @@ func (s *Store) settle(ctx context.Context, t *exchange) {
 	var back []int
 	for _, i := range granted {
 		if err := t.canaries.unseen(i); err != nil {
-			t.claimed[i] = dedup.Answer{Err: wrap("claim",
+			t.claimed[i] = dedup.Answer{Err: wire.Wrap("claim",
 				fmt.Errorf("the canary could not be read: %w", err))}
 			back = append(back, i)
 		}
@@ -69,7 +71,7 @@ func (s *Store) judge(ctx context.Context, t *exchange, granted []int, why error
 		return s.askSecondary(ctx, t, granted, why)
 	}
 	for _, i := range granted {
-		t.claimed[i] = dedup.Answer{Err: wrap("claim", why)}
+		t.claimed[i] = dedup.Answer{Err: wire.Wrap("claim", why)}
 	}
 	return granted
 }
@@ -93,7 +95,7 @@ func (s *Store) askSecondary(ctx context.Context, t *exchange, granted []int,
 			}
 		}
 		if err != nil {
-			t.claimed[i] = dedup.Answer{Err: wrap("claim", err)}
+			t.claimed[i] = dedup.Answer{Err: wire.Wrap("claim", err)}
 			back = append(back, i)
 		} else if ans, known := recorded(&t.reqs[i], rec); known {
 			t.claimed[i] = ans
@@ -144,7 +146,7 @@ func (s *Store) peek(ctx context.Context, reqs []dedup.ClaimRequest, why error) 
 		}
 		ans, known := recorded(&reqs[i], answers[i].Record)
 		if !known || answers[i].Record.State == dedup.StateInProgress {
-			ans = dedup.Answer{Err: wrap("claim", why)}
+			ans = dedup.Answer{Err: wire.Wrap("claim", why)}
 		}
 		answers[i] = ans
 	}

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
 )
@@ -24,7 +26,7 @@ import (
 // fast. They may return up to 50 ms after their context is canceled.
 type Store struct {
 	runner *redisscript.Runner
-	clock  *clock
+	clock  *wire.Clock
 	multi  multi
 	opts   Options
 
@@ -65,7 +67,7 @@ func (s *Store) Shards() int { return s.opts.Shards() }
 // refuses to move keys from such a store to itself.
 func (s *Store) SharesKeys(other dedup.Store) bool {
 	o, ok := other.(*Store)
-	return ok && s.clock.client == o.clock.client && s.opts.Prefix == o.opts.Prefix
+	return ok && s.clock.Client == o.clock.Client && s.opts.Prefix == o.opts.Prefix
 }
 
 // Claim implements [dedup.Store].
@@ -210,7 +212,7 @@ func batch[T any](
 		replies, err := s.scripts(ctx, why, calls)
 		for n, i := range sent {
 			if err != nil {
-				answers[i] = dedup.Answer{Err: wrap(op, err)}
+				answers[i] = dedup.Answer{Err: wire.Wrap(op, err)}
 				continue
 			}
 			answers[i] = answer(op, &items[i], replies[n], read)
@@ -218,7 +220,7 @@ func batch[T any](
 	}, errorsOf(answers))
 	if refused != nil {
 		for _, i := range sent {
-			answers[i] = dedup.Answer{Err: wrap(op, refused)}
+			answers[i] = dedup.Answer{Err: wire.Wrap(op, refused)}
 		}
 	}
 	return answers
@@ -251,23 +253,23 @@ func errorsOf(lists ...[]dedup.Answer) func(yield func(error) bool) {
 func answer[T any](op string, item *T, r redisscript.Reply,
 	read func(*T, redisscript.Reply, dedup.Record) (dedup.Answer, error)) dedup.Answer {
 	if r.Err != nil {
-		return dedup.Answer{Err: wrap(op, r.Err)}
+		return dedup.Answer{Err: wire.Wrap(op, r.Err)}
 	}
 	if r.Answer == redisscript.AnswerEdge {
-		return dedup.Answer{Err: wrap(op, &edgeError{time.UnixMilli(0).Add(r.Left)})}
+		return dedup.Answer{Err: wire.Wrap(op, &edgeError{time.UnixMilli(0).Add(r.Left)})}
 	}
 	var rec dedup.Record
 	if r.Record != "" {
-		stored, err := decodeRecord(r.Record)
+		stored, err := wire.DecodeRecord(r.Record)
 		if err != nil {
 			return dedup.Answer{Err: fmt.Errorf("redisadapter: %s: %w: %w", op,
 				dedup.ErrUnreadable, err)}
 		}
-		rec = stored.view(r.Left, r.Age)
+		rec = stored.View(r.Left, r.Age)
 	}
 	ans, err := read(item, r, rec)
 	if err != nil {
-		return dedup.Answer{Err: wrap(op, err)}
+		return dedup.Answer{Err: wire.Wrap(op, err)}
 	}
 	return ans
 }

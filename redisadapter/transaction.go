@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
@@ -78,7 +80,7 @@ func (t *transaction) finish(ctx context.Context, c *dedup.Finish) []dedup.Answe
 	}
 	refused := t.store.call(ends, func() { answers[0] = t.run(ctx, t.store, c) }, outcome)
 	if refused != nil {
-		t.unknown = wrap("atomic", refused)
+		t.unknown = wire.Wrap("atomic", refused)
 		answers[0].Err = t.unknown
 	}
 	return answers
@@ -111,7 +113,7 @@ func (t *transaction) run(ctx context.Context, s *Store, c *dedup.Finish) dedup.
 // settle is the answer to a try whose outcome is not known, or that need not be made again: after a
 // permanent error the core does not send again.
 func (t *transaction) settle(err error) dedup.Answer {
-	t.unknown = wrap("atomic", err)
+	t.unknown = wire.Wrap("atomic", err)
 	if t.final == nil && isRefusal(err) {
 		t.final = t.refused(err)
 	}
@@ -133,10 +135,10 @@ func isRefusal(err error) bool {
 
 // refused returns why the same commands would be refused again, nil when they may not be.
 func (t *transaction) refused(err error) error {
-	switch Classify(err) {
-	case classFull, classDenied, classUnreadable, classOther:
-		return wrap("atomic", err)
-	case classMoved:
+	switch wire.Classify(err) {
+	case wire.ClassFull, wire.ClassDenied, wire.ClassUnreadable, wire.ClassOther:
+		return wire.Wrap("atomic", err)
+	case wire.ClassMoved:
 		if t.moved++; t.moved >= movedTries {
 			return fmt.Errorf("redisadapter: atomic: a key of the effect is not in the claim's slot (see HashTag): %w", err)
 		}
@@ -148,7 +150,7 @@ func (t *transaction) refused(err error) error {
 func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Finish) (ans dedup.Answer,
 	err error) {
 	key := s.key(c.ID)
-	err = s.clock.client.Watch(ctx, func(tx *redis.Tx) error {
+	err = s.clock.Client.Watch(ctx, func(tx *redis.Tx) error {
 		met, err := meet(ctx, tx, key)
 		if err != nil {
 			return err
@@ -157,9 +159,9 @@ func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Finish) (ans 
 			return err
 		}
 		rec := met.completed(c)
-		ans = dedup.Answer{Held: true, Written: true, Record: rec.view(c.Window, 0)}
+		ans = dedup.Answer{Held: true, Written: true, Record: rec.View(c.Window, 0)}
 		ans.Record.Result = bytes.Clone(c.Result)
-		return t.write(ctx, tx, key, encodeRecord(&rec), c.Window)
+		return t.write(ctx, tx, key, wire.EncodeRecord(&rec), c.Window)
 	}, append([]string{key}, t.watch...)...)
 	// go-redis exports no such error
 	if err != nil && strings.Contains(err.Error(), "Watch requires all keys") {
@@ -171,7 +173,7 @@ func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Finish) (ans 
 // watched is what a key holds under WATCH.
 type watched struct {
 	found bool
-	rec   record
+	rec   wire.Record
 	left  time.Duration
 	now   int64 // ms
 }
@@ -188,11 +190,11 @@ func meet(ctx context.Context, tx *redis.Tx, key string) (m watched, err error) 
 	if errors.Is(err, redis.Nil) {
 		return m, nil
 	}
-	if m.rec, err = decodeRecord(raw); err != nil {
+	if m.rec, err = wire.DecodeRecord(raw); err != nil {
 		return m, fmt.Errorf("%w: %w", dedup.ErrUnreadable, err)
 	}
-	if m.rec.state == redisscript.InProgress {
-		m.left -= redisscript.FromMillis(int64(m.rec.span))
+	if m.rec.State == redisscript.InProgress {
+		m.left -= redisscript.FromMillis(int64(m.rec.Span))
 	}
 	m.found = true
 	return m, nil
@@ -202,41 +204,41 @@ func meet(ctx context.Context, tx *redis.Tx, key string) (m watched, err error) 
 // claim is somebody else's.
 func (t *transaction) judge(m watched, c *dedup.Finish) (ans dedup.Answer, err error) {
 	switch {
-	case m.found && m.rec.state == redisscript.InProgress && m.rec.owner == c.Token:
+	case m.found && m.rec.State == redisscript.InProgress && m.rec.Owner == c.Token:
 		return ans, nil
-	case m.found && m.rec.state == redisscript.Succeeded && m.rec.half() == [8]byte(c.Token[:8]):
+	case m.found && m.rec.State == redisscript.Succeeded && m.rec.Half() == [8]byte(c.Token[:8]):
 		t.done = true
-		ans.Held, ans.Written = !m.rec.late, true
+		ans.Held, ans.Written = !m.rec.Late, true
 	default:
 		t.lost = true
 	}
 	if m.found {
-		age := redisscript.FromMillis(m.now - int64(m.rec.span))
-		if m.rec.state != redisscript.Succeeded && m.rec.state != redisscript.Failed {
+		age := redisscript.FromMillis(m.now - int64(m.rec.Span))
+		if m.rec.State != redisscript.Succeeded && m.rec.State != redisscript.Failed {
 			age = 0
 		}
-		ans.Record = m.rec.view(m.left, max(age, 0))
+		ans.Record = m.rec.View(m.left, max(age, 0))
 	}
 	return ans, nil
 }
 
 // completed is the record that an owner's completion leaves: what finish.lua writes.
-func (m *watched) completed(c *dedup.Finish) record {
-	r := record{
-		state: redisscript.Succeeded, fence: m.rec.fence, attempt: m.rec.attempt,
-		owner: firstHalf(c.Token),
-		span:  uint64(m.now), kept: uint64(max(redisscript.Millis(c.Window), 1)),
-		noResult: c.NoResult, fingerprint: c.Fingerprint, origin: c.Origin, label: c.Label,
-		result: c.Result,
+func (m *watched) completed(c *dedup.Finish) wire.Record {
+	r := wire.Record{
+		State: redisscript.Succeeded, Fence: m.rec.Fence, Attempt: m.rec.Attempt,
+		Owner: wire.FirstHalf(c.Token),
+		Span:  uint64(m.now), Kept: uint64(max(redisscript.Millis(c.Window), 1)),
+		NoResult: c.NoResult, Fingerprint: c.Fingerprint, Origin: c.Origin, Label: c.Label,
+		Result: c.Result,
 	}
-	if r.fingerprint == (dedup.Fingerprint{}) {
-		r.fingerprint = m.rec.fingerprint
+	if r.Fingerprint == (dedup.Fingerprint{}) {
+		r.Fingerprint = m.rec.Fingerprint
 	}
-	if r.origin == (dedup.Origin{}) {
-		r.origin = m.rec.origin
+	if r.Origin == (dedup.Origin{}) {
+		r.Origin = m.rec.Origin
 	}
-	if r.label == "" {
-		r.label = m.rec.label
+	if r.Label == "" {
+		r.Label = m.rec.Label
 	}
 	return r
 }
@@ -303,7 +305,7 @@ func (s *Store) mayTransact(ctx context.Context, c *dedup.Finish) error {
 	if s.multi.proven.Load() {
 		return nil
 	}
-	err := s.clock.client.Watch(ctx, func(tx *redis.Tx) error {
+	err := s.clock.Client.Watch(ctx, func(tx *redis.Tx) error {
 		_, err := tx.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 			return pipe.PTTL(ctx, s.key(c.ID)).Err()
 		})
@@ -313,7 +315,8 @@ func (s *Store) mayTransact(ctx context.Context, c *dedup.Finish) error {
 		s.multi.proven.Store(true)
 		return nil
 	}
-	if Classify(err) == classDenied || strings.Contains(err.Error(), "NOPERM") { // in an EXECABORT
+	if wire.Classify(err) == wire.ClassDenied ||
+		strings.Contains(err.Error(), "NOPERM") { // in an EXECABORT
 		return refusal{err}
 	}
 	return err

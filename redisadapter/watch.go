@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/backoff"
@@ -93,13 +95,14 @@ func (w *watcher) pause(failures int) time.Duration {
 
 func (w *watcher) failed(err error, before int) {
 	if before == 0 {
-		w.s.guard.report(advices.Finding(codeUnreachable, address(w.s.guard.client), "%v", err))
+		w.s.guard.report(
+			advices.Finding(codeUnreachable, wire.Address(w.s.guard.client), "%v", err))
 	}
 }
 
 // serverReport is one look at one server.
 type serverReport struct {
-	fields         info
+	fields         wire.Info
 	sent, received time.Time
 }
 
@@ -111,11 +114,11 @@ func (w *watcher) round(ctx context.Context) error {
 	var mu sync.Mutex
 	heard := make(map[string]serverReport)
 	err := within(ctx, func() error {
-		_, err := eachServer(ctx, g.client,
+		_, err := wire.EachServer(ctx, g.client,
 			func(ctx context.Context, addr string, node redis.UniversalClient) error {
 				sent := time.Now()
-				fields, err := askInfo(ctx, node)
-				if err == nil && !fields.embedded() {
+				fields, err := wire.AskInfo(ctx, node)
+				if err == nil && !fields.Embedded() {
 					mu.Lock()
 					heard[addr] = serverReport{fields, sent, time.Now()}
 					mu.Unlock()
@@ -125,7 +128,7 @@ func (w *watcher) round(ctx context.Context) error {
 		return err
 	})
 	mu.Lock()
-	seen := make(map[string]info, len(heard))
+	seen := make(map[string]wire.Info, len(heard))
 	for addr, a := range heard {
 		seen[addr] = a.fields
 		w.compare(addr, a)
@@ -141,7 +144,7 @@ func (w *watcher) round(ctx context.Context) error {
 
 // checkCanaries reports masters that hold none, of those that were seen just now: one that
 // was replaced needs none any more.
-func (w *watcher) checkCanaries(ctx context.Context, seen map[string]info) {
+func (w *watcher) checkCanaries(ctx context.Context, seen map[string]wire.Info) {
 	g := w.s.guard
 	if g.cluster == nil || !g.on() {
 		return
@@ -162,7 +165,7 @@ func (w *watcher) checkCanaries(ctx context.Context, seen map[string]info) {
 }
 
 // learn tells the guard what was seen.
-func (w *watcher) learn(ctx context.Context, seen map[string]info, conns uint64) error {
+func (w *watcher) learn(ctx context.Context, seen map[string]wire.Info, conns uint64) error {
 	g := w.s.guard
 	if len(seen) > 0 {
 		if err := g.meet(ctx, seen, conns); err != nil {
@@ -205,11 +208,11 @@ func (w *watcher) compare(addr string, a serverReport) {
 func (w *watcher) observe(a serverReport) (is observed) {
 	is.at, is.took, is.run = a.received, a.received.Sub(a.sent), a.fields["run_id"]
 	is.evicts = a.fields["maxmemory_policy"] != "" && mayEvict(a.fields)
-	limit, _ := a.fields.count("maxmemory")
-	used, _ := a.fields.count("used_memory")
+	limit, _ := a.fields.Count("maxmemory")
+	used, _ := a.fields.Count("used_memory")
 	is.short = limit > 0 && used > limit/100*nearLimit
 	is.replica = a.fields["role"] == "slave" || a.fields["role"] == "replica"
-	at, timed := a.fields.clock()
+	at, timed := a.fields.Clock()
 	// Ours as it would be had nobody set it since began: Sub is monotonic.
 	is.clock, is.timed = at.Sub(w.began.Add(a.received.Sub(w.began)).Round(0)), timed
 	return is

@@ -59,9 +59,13 @@ var table = map[string]rule{
 	},
 	"redisadapter": {
 		imports: []string{"dedup", "internal/advice", "internal/backoff", "internal/redisscript",
-			"preflight", goRedis},
+			"preflight", "redisadapter/internal/wire", goRedis},
 		tests: []string{"dedup/deduptest", "dedup/layered", "internal/advice/advicetest",
 			"internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
+	},
+	"redisadapter/internal/wire": {
+		imports: []string{"dedup", "internal/redisscript", goRedis},
+		tests:   []string{"internal/redistest"},
 	},
 	"bloom": {imports: []string{bits}},
 	"lease": {

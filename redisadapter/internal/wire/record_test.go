@@ -1,4 +1,4 @@
-package redisadapter
+package wire
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/internal/redistest"
 )
 
 var (
@@ -31,57 +32,57 @@ const (
 
 // goldens are what the files in testdata/golden mean. A file is never changed: servers
 // hold such values. A new version of the record gets new files.
-var goldens = map[string]record{
+var goldens = map[string]Record{
 	"in_progress": {
-		state: redisscript.InProgress, fence: fence, attempt: 2, span: 3600000, owner: token,
-		fingerprint: fingerprint, origin: origin, label: "order 4711",
+		State: redisscript.InProgress, Fence: fence, Attempt: 2, Span: 3600000, Owner: token,
+		Fingerprint: fingerprint, Origin: origin, Label: "order 4711",
 	},
-	"in_progress_bare": {state: redisscript.InProgress, fence: fence, attempt: 1, owner: token},
-	"in_progress_danger": {state: redisscript.InProgress, danger: true, fence: fence, attempt: 1,
-		span: 259200000, owner: token, steps: steps},
-	"in_progress_floor": {state: redisscript.InProgress, fence: fence, attempt: 1, span: 3600000,
-		owner: token, floor: fence - 5},
-	"succeeded_bare": {state: redisscript.Succeeded, fence: fence, attempt: 1, span: ended,
-		owner: firstHalf(token)},
+	"in_progress_bare": {State: redisscript.InProgress, Fence: fence, Attempt: 1, Owner: token},
+	"in_progress_danger": {State: redisscript.InProgress, danger: true, Fence: fence, Attempt: 1,
+		Span: 259200000, Owner: token, steps: steps},
+	"in_progress_floor": {State: redisscript.InProgress, Fence: fence, Attempt: 1, Span: 3600000,
+		Owner: token, Floor: fence - 5},
+	"succeeded_bare": {State: redisscript.Succeeded, Fence: fence, Attempt: 1, Span: ended,
+		Owner: FirstHalf(token)},
 	"succeeded_full": {
-		state: redisscript.Succeeded, fence: fence, attempt: 3, span: ended,
-		owner:       firstHalf(token),
-		fingerprint: fingerprint, origin: origin, label: "order 4711, größer",
-		result: []byte("\x00\xff{\"ok\":true}\r\n"),
+		State: redisscript.Succeeded, Fence: fence, Attempt: 3, Span: ended,
+		Owner:       FirstHalf(token),
+		Fingerprint: fingerprint, Origin: origin, Label: "order 4711, größer",
+		Result: []byte("\x00\xff{\"ok\":true}\r\n"),
 	},
 	"succeeded_kept": {
-		state: redisscript.Succeeded, fence: fence, attempt: 3, span: ended,
-		owner: firstHalf(token), kept: 259200000, result: []byte("ok"),
+		State: redisscript.Succeeded, Fence: fence, Attempt: 3, Span: ended,
+		Owner: FirstHalf(token), Kept: 259200000, Result: []byte("ok"),
 	},
-	"succeeded_no_result": {state: redisscript.Succeeded, noResult: true, fence: fence, attempt: 1,
-		span: ended, owner: firstHalf(token)},
+	"succeeded_no_result": {State: redisscript.Succeeded, NoResult: true, Fence: fence, Attempt: 1,
+		Span: ended, Owner: FirstHalf(token)},
 	"succeeded_late": {
-		state: redisscript.Succeeded, late: true, fence: fence, attempt: 2, span: ended,
-		owner:  firstHalf(token),
-		origin: dedup.Origin{Partition: -1, Offset: -1, Generation: -1}, result: []byte{},
+		State: redisscript.Succeeded, Late: true, Fence: fence, Attempt: 2, Span: ended,
+		Owner:  FirstHalf(token),
+		Origin: dedup.Origin{Partition: -1, Offset: -1, Generation: -1}, Result: []byte{},
 	},
-	"failed": {state: redisscript.Failed, fence: fence, attempt: 5, span: ended,
-		owner: firstHalf(token), result: []byte("card refused: 51")},
-	"released": {state: redisscript.Released, fence: fence, attempt: 4, owner: firstHalf(token),
-		fingerprint: fingerprint, steps: steps},
-	"forgotten": {state: redisscript.Released, forgotten: true, fence: fence, owner: [16]byte{},
-		floor: fence},
-	"uncertain": {state: redisscript.Uncertain, danger: true, fence: fence, attempt: 1,
-		owner: firstHalf(token)},
+	"failed": {State: redisscript.Failed, Fence: fence, Attempt: 5, Span: ended,
+		Owner: FirstHalf(token), Result: []byte("card refused: 51")},
+	"released": {State: redisscript.Released, Fence: fence, Attempt: 4, Owner: FirstHalf(token),
+		Fingerprint: fingerprint, steps: steps},
+	"forgotten": {State: redisscript.Released, forgotten: true, Fence: fence, Owner: [16]byte{},
+		Floor: fence},
+	"uncertain": {State: redisscript.Uncertain, danger: true, Fence: fence, Attempt: 1,
+		Owner: FirstHalf(token)},
 }
 
 func TestGoldenRecords(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("testdata", "golden", "*.hex"))
+	files, err := filepath.Glob(golden("*"))
 	require.NoError(t, err, "%d files for %d golden records (%v)", len(files), len(goldens), err)
 	require.Len(t, files, len(goldens),
 		"%d files for %d golden records (%v)", len(files), len(goldens), err)
 	for name, want := range goldens {
 		t.Run(name, func(t *testing.T) {
-			raw := Golden(t, name)
-			got, err := decodeRecord(raw)
+			raw := redistest.Golden(t, golden(name))
+			got, err := DecodeRecord(raw)
 			require.NoError(t, err)
 			assert.Equal(t, want, got, "decoded\n%+v, want\n%+v", got, want)
-			again := encodeRecord(&want)
+			again := EncodeRecord(&want)
 			assert.Equal(t, raw, again, "encoded\n%x, want\n%x", again, raw)
 		})
 	}
@@ -91,12 +92,12 @@ func TestGoldenRecords(t *testing.T) {
 // as another one.
 func TestDecodeRefusesEveryCut(t *testing.T) {
 	for name := range goldens {
-		raw := Golden(t, name)
+		raw := redistest.Golden(t, golden(name))
 		for n := range len(raw) {
-			_, err := decodeRecord(raw[:n])
+			_, err := DecodeRecord(raw[:n])
 			assert.Error(t, err, "%s cut at %d of %d bytes was read", name, n, len(raw))
 		}
-		_, err := decodeRecord(raw + "\x00")
+		_, err := DecodeRecord(raw + "\x00")
 		assert.Error(t, err, "%s with a byte too many was read", name)
 	}
 }
@@ -104,7 +105,7 @@ func TestDecodeRefusesEveryCut(t *testing.T) {
 // TestDecodeRefuses looks at single bytes.
 func TestDecodeRefuses(t *testing.T) {
 	change := func(name string, at int, to byte) string {
-		b := []byte(Golden(t, name))
+		b := []byte(redistest.Golden(t, golden(name)))
 		b[at] = to
 		return string(b)
 	}
@@ -118,25 +119,25 @@ func TestDecodeRefuses(t *testing.T) {
 		"unknown flag":   change("succeeded_full", 2, 0x0a),
 		"fence 2^53":     change("succeeded_bare", 9, 0x20),
 		"floor 2^53":     change("in_progress_floor", 43, 0x20),
-		"label too long": change("in_progress", len(Golden(t, "in_progress"))-11, 11),
+		"label too long": change("in_progress", len(redistest.Golden(t, golden("in_progress")))-11, 11),
 		"steps too long": change("in_progress_danger", 42, 0xff),
 		"text":           strings.Repeat("done ", 20),
 	} {
-		_, err := decodeRecord(raw)
+		_, err := DecodeRecord(raw)
 		assert.Error(t, err, "%s: was read", name)
 	}
 }
 
 func FuzzDecodeRecord(f *testing.F) {
 	for name := range goldens {
-		f.Add(Golden(f, name))
+		f.Add(redistest.Golden(f, golden(name)))
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		r, err := decodeRecord(raw)
+		r, err := DecodeRecord(raw)
 		if err != nil {
 			return
 		}
-		again, err := decodeRecord(encodeRecord(&r))
+		again, err := DecodeRecord(EncodeRecord(&r))
 		require.NoError(t, err, "what was encoded cannot be read")
 		require.True(t, sameRecord(&r, &again),
 			"decoded\n%+v, encoded and decoded again\n%+v", r, again)
@@ -148,29 +149,34 @@ func FuzzEncodeRecord(f *testing.F) {
 		[]byte("s"), int64(5))
 	f.Fuzz(func(t *testing.T, state, flags byte, fence uint64, attempt uint32, span uint64,
 		result []byte, label string, steps []byte, offset int64) {
-		r := record{
-			state: 1 + state%5, noResult: flags&1 != 0, danger: flags&2 != 0, late: flags&4 != 0,
+		r := Record{
+			State: 1 + state%5, NoResult: flags&1 != 0, danger: flags&2 != 0, Late: flags&4 != 0,
 			forgotten: flags&8 != 0,
-			fence:     fence % (1 << 52), attempt: attempt, span: span % (1 << 48),
-			owner: firstHalf(token), floor: fence % 1024,
-			origin: dedup.Origin{SourceDigest: fence, Partition: int32(attempt), Offset: offset},
-			label:  label[:min(len(label), 64)], steps: steps, result: result, kept: span % 1024,
+			Fence:     fence % (1 << 52), Attempt: attempt, Span: span % (1 << 48),
+			Owner: FirstHalf(token), Floor: fence % 1024,
+			Origin: dedup.Origin{SourceDigest: fence, Partition: int32(attempt), Offset: offset},
+			Label:  label[:min(len(label), 64)], steps: steps, Result: result, Kept: span % 1024,
 		}
-		if r.state == redisscript.InProgress {
-			r.owner = token
+		if r.State == redisscript.InProgress {
+			r.Owner = token
 		}
-		got, err := decodeRecord(encodeRecord(&r))
+		got, err := DecodeRecord(EncodeRecord(&r))
 		require.NoError(t, err)
 		require.True(t, sameRecord(&r, &got), "encoded\n%+v, decoded\n%+v", r, got)
 	})
 }
 
 // sameRecord compares; empty and absent steps are one.
-func sameRecord(a, b *record) bool {
+func sameRecord(a, b *Record) bool {
 	x, y := *a, *b
 	if !bytes.Equal(x.steps, y.steps) {
 		return false
 	}
 	x.steps, y.steps = nil, nil
 	return reflect.DeepEqual(x, y)
+}
+
+// golden is the path of a record that servers hold.
+func golden(name string) string {
+	return filepath.Join("..", "..", "testdata", "golden", name+".hex")
 }
