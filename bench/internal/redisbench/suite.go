@@ -144,7 +144,8 @@ func (e *env) unplanned(all *harness.Groups) {
 			work.Compact.Expecting(planned).UnderDefault().
 				Open(ctx, filling, e.redis.Addr, 0, work.Day).Fill(ctx, n)
 		}
-		e.perKey(ctx, planned/100, fill) // a server has a histogram for each command that it has met
+		// A server has a histogram for each command that it has met.
+		e.perKey(ctx, planned/100, fill)
 		for _, load := range []float64{0.1, 0.5, 1, 1.5, 2} {
 			perKey := e.perKey(ctx, int(load*float64(planned)), fill)
 			s.Figure(fmt.Sprintf("bytes per remembered key, compact, %g times the plan", load),
