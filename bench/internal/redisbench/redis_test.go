@@ -72,7 +72,7 @@ func TestOthersServersAreNotFilled(t *testing.T) {
 		pattern         string
 		want            int
 	}{
-		{true, false, "^bytes|^server CPU", 2}, {true, true, "^bytes|^server CPU", 0},
+		{true, false, "^bytes|^server CPU", 3}, {true, true, "^bytes|^server CPU", 0},
 		{false, false, "^bytes|^server CPU", 0},
 		{true, false, "^growth", 2 * few}, {true, true, "^growth", few},
 		{false, false, "^growth", 0}, {false, false, "^batch 16,", 1},
