@@ -51,7 +51,7 @@ type Record struct {
 	Owner       [16]byte // in progress; else its first half, and zeros
 	Floor       uint64
 	Fingerprint dedup.Fingerprint
-	Origin      dedup.Origin // SourceDigest in place of Source
+	Origin      dedup.Origin // SourceDigest instead of Source
 	Label       string
 	steps       []byte
 	Result      []byte // nil when there is none

@@ -61,8 +61,8 @@ func read(ctx context.Context, some []look, size int) []redis.Cmder {
 
 // readBuckets finishes the asks of owners whose scripts have answered. The first of all were
 // read in the pipeline of the scripts; where members have moved, they are read again.
-func (r *Runner) readBuckets(ctx context.Context, all []look, beside int) {
-	first, rest := all[:beside], all[beside:]
+func (r *Runner) readBuckets(ctx context.Context, all []look, atOnce int) {
+	first, rest := all[:atOnce], all[atOnce:]
 	moved := func(l look) bool { return l.reply.Moved }
 	again := filter(first, moved)
 	larger := search(filter(first, func(l look) bool { return !moved(l) }), bucketStart)

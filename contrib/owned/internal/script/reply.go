@@ -83,11 +83,11 @@ func (r *Runner) answers(ctx context.Context, calls []Call) []Reply {
 	}
 	replies := make([]Reply, len(calls))
 	all := looks(calls, replies)
-	beside := min(len(all), bucketsAtOnce)
-	for i, cmd := range r.evaluate(ctx, calls, read(ctx, all[:beside], bucketStart)) {
+	atOnce := min(len(all), bucketsAtOnce)
+	for i, cmd := range r.evaluate(ctx, calls, read(ctx, all[:atOnce], bucketStart)) {
 		replies[i] = parse(cmd)
 	}
-	r.readBuckets(ctx, all, beside)
+	r.readBuckets(ctx, all, atOnce)
 	return replies
 }
 
