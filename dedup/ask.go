@@ -25,19 +25,10 @@ type asked struct {
 	renewal error
 }
 
-// askOne asks for the one request of a single call. It returns until when the claim is
-// valid, if ans grants one.
-//
-// A claim counts from before its first send. A reply that takes longer than the lease
-// says nothing about now: a server that was frozen, and replaced meanwhile, still
-// executes and answers what was waiting in its socket when it wakes up.
-func (d *Deduper) askOne(ctx context.Context, req []ClaimRequest,
+// askAgain continues from ans, the answer to the one request of a single call, and replaces
+// it. It returns until when the claim is valid, if the new answer grants one.
+func (d *Deduper) askAgain(ctx context.Context, first time.Duration, req []ClaimRequest,
 	ans *Answer) (validUntil time.Duration) {
-	first := d.clock()
-	*ans = d.claims.doOne(ctx, req)
-	if until := d.validFrom(first); ans.plain() && d.clock() < until {
-		return until
-	}
 	a := d.askOn(ctx, first, req, []Answer{*ans},
 		func(ctx context.Context, req []ClaimRequest) []Answer {
 			return []Answer{d.claims.do(ctx, req[0])}
@@ -56,6 +47,10 @@ func (a *Answer) plain() bool {
 // requests again until each has an answer, has been asked askTimes, or ctx ends. Items
 // without an answer are sent again with the same token: the store may have executed them,
 // and then answers Mine.
+//
+// A claim counts from before its first send. A reply that takes longer than the lease
+// says nothing about now: a server that was frozen, and replaced meanwhile, still
+// executes and answers what was waiting in its socket when it wakes up.
 func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []ClaimRequest,
 	answers []Answer, send func(context.Context, []ClaimRequest) []Answer) []asked {
 	out := make([]asked, len(reqs))

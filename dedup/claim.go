@@ -99,7 +99,12 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 // claim is Claim for a call that has been checked and counted.
 func (d *Deduper) claim(ctx context.Context, key string, req *ClaimRequest) (*Claim, error) {
 	req.TakeUncertain = d.cfg.Resolve != nil && d.cfg.Mode != Observe && !req.FirstOnly
-	c := d.claimWaiting(ctx, key, req)
+	var c *Claim
+	if d.cfg.Wait == 0 {
+		c = d.claimOnce(ctx, key, req)
+	} else {
+		c = d.claimWaiting(ctx, key, req)
+	}
 	if c.finding {
 		c = d.resolve(ctx, c)
 	}

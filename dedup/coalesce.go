@@ -68,6 +68,10 @@ func (c *coalescer[R]) do(ctx context.Context, req R) Answer { return c.doOne(ct
 
 // doOne is do for a request that lies where the store may keep it, and does not change any
 // more.
+//
+// While few calls are under way it sends the call by itself, on its caller's goroutine: a
+// batch of so few calls saves less than a goroutine costs. The call is then its caller's
+// alone, so it ends with ctx. The store's contract says that it then returns at once.
 func (c *coalescer[R]) doOne(ctx context.Context, req []R) Answer {
 	if ctx.Err() != nil {
 		return Answer{Err: &abandonedError{gone(ctx), true}}
@@ -77,16 +81,9 @@ func (c *coalescer[R]) doOne(ctx context.Context, req []R) Answer {
 	switch {
 	case n > c.crowd.limit:
 		return Answer{Err: errCrowded}
-	case n < crowdBegins:
-		return c.direct(ctx, req)
+	case n >= crowdBegins:
+		return c.await(ctx, c.enqueue(&req[0]))
 	}
-	return c.await(ctx, c.enqueue(&req[0]))
-}
-
-// direct sends a call by itself, on its caller's goroutine: a batch of so few calls saves
-// less than a goroutine costs. The call is its caller's alone, so it ends with ctx. The
-// store's contract says that it then returns at once.
-func (c *coalescer[R]) direct(ctx context.Context, req []R) Answer {
 	// the store may keep it
 	within := &callContext{Context: ctx, deadline: time.Now().Add(c.timeout)}
 	defer within.end()

@@ -37,11 +37,10 @@ func Danger(ctx context.Context) error {
 	if err != nil || c.shadow {
 		return err
 	}
-	errs := []error{c.danger(ctx)}
-	if c.d.cfg.Mode == Observe {
-		forgive(errs)
+	if err = c.danger(ctx); c.d.cfg.Mode == Observe {
+		return forgiven(err)
 	}
-	return errs[0]
+	return err
 }
 
 func (c *Claim) danger(ctx context.Context) error {

@@ -132,7 +132,9 @@ func run[T any](ctx context.Context, c *Claim, fn func(context.Context) (T, erro
 			done.Result = []byte{} // a nil []byte is a value; nil says that there is none
 		}
 	}
-	return value, merge(err, c.d.conclude(ctx, done))
+	ending, cancel := c.d.afterEffect(ctx)
+	defer cancel()
+	return value, merge(err, c.d.endOne(ending, &done))
 }
 
 // overBefore returns why the effect of a claim must not begin, given the cause that ended its
@@ -148,10 +150,15 @@ func (c *Claim) overBefore(ctx context.Context, cause error) error {
 	return nil
 }
 
-// conclude ends a claim even though its caller may be gone: the effect has happened, and
-// must be recorded. It takes at most one lease; later nothing of it would count.
+// conclude ends a claim even though its caller may be gone.
 func (d *Deduper) conclude(ctx context.Context, done Completion) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.LeaseTTL)
+	ctx, cancel := d.afterEffect(ctx)
 	defer cancel()
-	return finishOne(ctx, done)
+	return d.endOne(ctx, &done)
+}
+
+// afterEffect is the context of what follows an effect, without the end of ctx: the effect has
+// happened, and must be recorded. It lasts for a lease: later nothing of it would count.
+func (d *Deduper) afterEffect(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), d.cfg.LeaseTTL)
 }

@@ -90,17 +90,16 @@ func finishOne(ctx context.Context, done Completion) error {
 	}
 	d.life.hold()
 	defer d.life.leave()
-	errs := [1]error{d.endOne(ctx, &done)}
-	if d.cfg.Mode == Observe {
-		forgive(errs[:])
-	}
-	return errs[0]
+	return d.endOne(ctx, &done)
 }
 
 // endOne is finish for a single call.
 func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 	change := make([]Finish, 1) // the store may keep it
 	e := ending{change: &change[0]}
+	if d.cfg.Mode == Observe {
+		defer func() { err = forgiven(err) }()
+	}
 	if send, err := d.beginEnd(done, &e); !send {
 		return err
 	}
@@ -174,7 +173,9 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 		}
 	}
 	if d.cfg.Mode == Observe {
-		forgive(errs)
+		for i, err := range errs {
+			errs[i] = forgiven(err)
+		}
 	}
 }
 
@@ -204,14 +205,13 @@ func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, cha
 	return todo[:n], changes[:n]
 }
 
-// forgive leaves the caller's own mistakes: an observer fails nobody.
-func forgive(errs []error) {
-	for i, err := range errs {
-		var input *InputError
-		if !errors.As(err, &input) {
-			errs[i] = nil
-		}
+// forgiven leaves the caller's own mistakes: an observer fails nobody.
+func forgiven(err error) error {
+	var input *InputError
+	if errors.As(err, &input) {
+		return err
 	}
+	return nil
 }
 
 // finishOnce sends the changes of todo. It returns what has to be sent again, and whether

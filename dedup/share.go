@@ -82,20 +82,49 @@ func (f *flights) drop(id ID) {
 	f.n.Store(int64(len(f.by)))
 }
 
-// claimShared makes one claim attempt, or takes part in the one that is under way.
-func (d *Deduper) claimShared(ctx context.Context, key string, req *ClaimRequest) *Claim {
+// claimOnce makes one claim attempt, which concurrent calls of the key share, or takes part in
+// the one that is under way.
+func (d *Deduper) claimOnce(ctx context.Context, key string, req *ClaimRequest) (c *Claim) {
+	fl, c := d.follow(ctx, key, req)
+	if fl == nil {
+		return c
+	}
+	defer func() { d.flights.end(ctx, req.ID, fl, c) }() // also when an observer panics
+	// A claim counts from before its first send; see askOn.
+	asking, first := d.cache.now(), d.clock()
+	// The store may keep the request, and the next attempt has its own.
+	own := &struct {
+		claim Claim
+		reqs  [1]ClaimRequest
+	}{reqs: [1]ClaimRequest{*req}}
+	own.reqs[0].Token = newToken()
+	ans := d.claims.doOne(ctx, own.reqs[:])
+	validUntil := d.validFrom(first)
+	if !ans.plain() || d.clock() >= validUntil {
+		validUntil = d.askAgain(ctx, first, own.reqs[:], &ans)
+	}
+	d.cache.learn(req.ID, &ans, asking)
+	own.claim.Key, own.claim.d = key, d
+	own.claim.ask(&own.reqs[0], req.message())
+	d.fill(ctx, &own.claim, &ans, validUntil, false)
+	return &own.claim
+}
+
+// follow returns the answer of the cache, or of the attempt under way. Without one that holds
+// for this request it returns an attempt that the caller has to make and end.
+func (d *Deduper) follow(ctx context.Context, key string, req *ClaimRequest) (*flight, *Claim) {
 	for {
 		if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
-			return d.newClaim(ctx, key, req, asked{answer: cached}, true)
+			return nil, d.newClaim(ctx, key, req, asked{answer: cached}, true)
 		}
 		fl, lead := d.flights.join(req.ID)
 		if lead {
-			return d.lead(ctx, key, req, fl)
+			return fl, nil
 		}
 		select {
 		case <-fl.done:
 		case <-ctx.Done():
-			return d.newClaim(ctx, key, req, asked{answer: &Answer{Err: gone(ctx)}}, true)
+			return nil, d.newClaim(ctx, key, req, asked{answer: &Answer{Err: gone(ctx)}}, true)
 		}
 		// Observed, not Outcome: in Observe mode the leader runs whatever the answer was.
 		ans := shared(fl.claim, req)
@@ -110,25 +139,6 @@ func (d *Deduper) claimShared(ctx context.Context, key string, req *ClaimRequest
 			ans.Outcome == Unknown && ans.Err == nil {
 			continue // the leader has no answer that holds for us: ask ourselves
 		}
-		return d.newClaim(ctx, key, req, asked{answer: &ans}, true)
+		return nil, d.newClaim(ctx, key, req, asked{answer: &ans}, true)
 	}
-}
-
-// lead makes the attempt that others may be waiting for.
-func (d *Deduper) lead(ctx context.Context, key string, req *ClaimRequest, fl *flight) (c *Claim) {
-	defer func() { d.flights.end(ctx, req.ID, fl, c) }() // also when an observer panics
-	asking := d.cache.now()
-	// The store may keep the request, and the next attempt has its own.
-	own := &struct {
-		claim Claim
-		reqs  [1]ClaimRequest
-	}{reqs: [1]ClaimRequest{*req}}
-	own.reqs[0].Token = newToken()
-	var ans Answer
-	validUntil := d.askOne(ctx, own.reqs[:], &ans)
-	d.cache.learn(req.ID, &ans, asking)
-	own.claim.Key, own.claim.d = key, d
-	own.claim.ask(&own.reqs[0], req.message())
-	d.fill(ctx, &own.claim, &ans, validUntil, false)
-	return &own.claim
 }

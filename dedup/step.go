@@ -108,7 +108,7 @@ func (c *Claim) recordStep(ctx context.Context, s step) error {
 		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", s.name,
 			"bytes", len(s.value))
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.d.cfg.LeaseTTL)
+	ctx, cancel := c.d.afterEffect(ctx)
 	defer cancel()
 	return c.tellSteps(ctx)
 }

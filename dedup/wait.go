@@ -92,9 +92,6 @@ func (d *Deduper) ended(id ID) {
 // claimWaiting claims, and while the key is in flight elsewhere asks again until
 // Config.Wait has passed.
 func (d *Deduper) claimWaiting(ctx context.Context, key string, req *ClaimRequest) *Claim {
-	if d.cfg.Wait == 0 {
-		return d.claimShared(ctx, key, req)
-	}
 	deadline := time.Now().Add(d.cfg.Wait)
 	for {
 		// Listening begins before asking: an end between the answer and the wait would
@@ -113,7 +110,7 @@ func (d *Deduper) claimWaiting(ctx context.Context, key string, req *ClaimReques
 func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequest, x *waiting,
 	deadline time.Time) *Claim {
 	for {
-		c := d.claimShared(ctx, key, req)
+		c := d.claimOnce(ctx, key, req)
 		switch {
 		case c.left():
 			return c // there is nobody to wait for
