@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // Effect is an effect that lives in Redis. It reads, at once, with read, and queues what
@@ -95,7 +96,7 @@ func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Complet
 	case tx.asked && !tx.done: // Observe mode forgives what was not recorded
 		return fmt.Errorf("%w: %w", dedup.ErrUnknown, tx.unknown)
 	case !tx.asked && ctx.Err() != nil: // and what was not sent
-		return fmt.Errorf("%w: redisadapter: atomic: %w", dedup.ErrUnknown, cause(ctx))
+		return fmt.Errorf("%w: redisadapter: atomic: %w", dedup.ErrUnknown, wire.Cause(ctx))
 	}
 	return nil
 }

@@ -7,13 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // ErrBreakerOpen: the last calls have not reached the server, so this one was not sent.
@@ -171,7 +170,7 @@ func newRooms(n int) rooms {
 // enter waits for room, or for the end of ctx. leave gives it back.
 func (r *rooms) enter(ctx context.Context, why purpose) error {
 	if ctx.Err() != nil {
-		return cause(ctx)
+		return wire.Cause(ctx)
 	}
 	if why == begins {
 		if err := r.take(ctx, r.first); err != nil {
@@ -196,7 +195,7 @@ func (r *rooms) take(ctx context.Context, room chan struct{}) error {
 	case room <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w (%d): %w", errNoRoom, cap(r.all), cause(ctx))
+		return fmt.Errorf("%w (%d): %w", errNoRoom, cap(r.all), wire.Cause(ctx))
 	}
 }
 
@@ -260,17 +259,8 @@ func (s *Store) inRoom(ctx context.Context, why purpose,
 	case replies := <-done:
 		return replies, nil
 	case <-ctx.Done():
-		return nil, cause(ctx)
+		return nil, wire.Cause(ctx)
 	}
-}
-
-// cause is the error of a context that has ended, and its cause.
-func cause(ctx context.Context) error {
-	err, why := ctx.Err(), context.Cause(ctx)
-	if errors.Is(why, err) {
-		return why
-	}
-	return fmt.Errorf("%w: %w", err, why)
 }
 
 // judge is what the errors of a batch say about the server. One that answers a part is

@@ -6,10 +6,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 func (s *Store) checkClaim(r *dedup.ClaimRequest) error {

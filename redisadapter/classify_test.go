@@ -5,10 +5,10 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // TestClassifyIsDocumented: the comment of Classify lists the values that the code has, and no

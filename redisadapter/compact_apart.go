@@ -3,9 +3,8 @@ package redisadapter
 import (
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // While a slot is on the move between two masters, some of its keys are here and some

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // compactExchange is exchange for the layout Compact: one call of Finish, Claim, or both,

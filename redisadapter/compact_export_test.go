@@ -5,9 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // KeysPerBucket is how many members a bucket is planned to have.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 const (
@@ -38,7 +40,7 @@ func (w *watcher) checkFill(ctx context.Context) {
 	}
 	full := mean > fillLimit
 	if full && !w.full {
-		w.s.guard.report(advices.Finding(codeFullBuckets, "",
+		w.s.guard.Report(wire.Advices.Finding(wire.CodeFullBuckets, "",
 			"%d sampled buckets under %q hold %d members or more on average; they are made for %d",
 			sampled, w.s.opts.Prefix, mean, keysPerBucket))
 	}
@@ -51,7 +53,7 @@ func (w *watcher) fill(ctx context.Context, b *buckets, generation int64) (mean,
 	n := min(fillSample, b.shards)
 	first := rand.Uint64N(b.shards)
 	cmds := make([]*redis.StringSliceCmd, 0, n)
-	_, err := w.s.guard.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := w.s.guard.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i := range n {
 			p := bucketPosition{shard: (first + i*(b.shards/n)) % b.shards}
 			cmds = append(cmds, pipe.SRandMemberN(ctx, string(b.appendBucket(nil, p, generation)),

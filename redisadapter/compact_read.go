@@ -4,12 +4,11 @@ import (
 	"errors"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // read draws the conclusions of one step.
@@ -231,7 +230,7 @@ func (t *compactExchange) careful(err error) bool {
 	if errors.As(err, &refusal) {
 		return true
 	}
-	return t.s.guard.cluster != nil && wire.Classify(err) != wire.ClassContext
+	return t.s.guard.Cluster != nil && wire.Classify(err) != wire.ClassContext
 }
 
 // found reads the SISMEMBERs: the generation the key is a member of, if there is one.

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/guard"
 )
 
 // send makes one round, and returns at the latest when ctx ends.
@@ -20,14 +21,14 @@ func (t *compactExchange) send(ctx context.Context, round []bucketStep) error {
 		}
 	}
 	plain := t.commands(ctx, round)
-	looks := t.canaries.round(t.claimsIn(round))
+	looks := t.canaries.Round(t.claimsIn(round))
 	replies, err := t.s.inRoom(ctx, t.why, func() []redisscript.Reply {
 		return t.s.sendBeside(ctx, calls, plain, looks)
 	})
 	if err != nil {
 		return err
 	}
-	t.canaries.add(looks)
+	t.canaries.Add(looks)
 	t.keepReads()
 	for i := range round {
 		if round[i].scripted() {
@@ -68,9 +69,9 @@ type plainCommands struct {
 // command by command, while a slot is being moved, and the membership might be read
 // before the lease was ours.
 func (s *Store) sendBeside(ctx context.Context, calls []redisscript.Call, plain plainCommands,
-	looks *looks) []redisscript.Reply {
-	last := looks.queue(ctx)
-	cluster := s.guard.cluster
+	looks *guard.Looks) []redisscript.Reply {
+	last := looks.Queue(ctx)
+	cluster := s.guard.Cluster
 	switch {
 	case cluster == nil:
 		return s.runner.Send(ctx, calls, plain.cmds, last)
@@ -80,7 +81,7 @@ func (s *Store) sendBeside(ctx context.Context, calls []redisscript.Call, plain 
 	if last != nil {
 		for i, cmd := range last() {
 			plain.cmds, plain.keys = append(plain.cmds, cmd),
-				append(plain.keys, looks.g.keys[looks.need[i]])
+				append(plain.keys, looks.G.Keys[looks.Need[i]])
 		}
 	}
 	var nodes sync.WaitGroup

@@ -3,12 +3,11 @@ package redisadapter
 import (
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // ownsAtOnce bounds the keys of one complete.lua: Redis does nothing else meanwhile.

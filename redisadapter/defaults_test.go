@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/redisadapter/internal/guard"
 )
 
 // TestDefaultsAreDocumented: users cannot read the constants, so the comments have to be right.
@@ -17,7 +19,7 @@ func TestDefaultsAreDocumented(t *testing.T) {
 		file, field string
 		value       any
 	}{
-		{"options.go", "SuspectFor", defaultSuspectFor},
+		{"options.go", "SuspectFor", guard.DefaultSuspectFor},
 		{"options.go", "MaxInFlight", defaultMaxInFlight},
 		{"options.go", "BreakerAfter", defaultBreakerAfter},
 		{"list.go", "Limit", defaultListLimit},

@@ -5,11 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // defaultWaitTimeout is the default of Durability.Timeout.

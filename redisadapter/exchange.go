@@ -6,12 +6,12 @@ import (
 	"iter"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/guard"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // exchange is one call of Finish, Claim, or both, in rounds of one pipeline each. The first round
@@ -34,7 +34,7 @@ type exchange struct {
 	ended    []dedup.Answer
 	claimed  []dedup.Answer
 	next     []step
-	canaries *canaryCheck // nil without an amnesia guard
+	canaries *guard.Check // nil without an amnesia guard
 }
 
 type stepKind uint8
@@ -82,7 +82,7 @@ func (st *step) calls() bool { return st.script != nil && st.nth == 0 }
 func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
 	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
 	if len(reqs) > 0 {
-		if why := s.guard.closed(ctx); why != nil {
+		if why := s.guard.Closed(ctx); why != nil {
 			if len(changes) > 0 { // first: behind them stand effects
 				ended, _ = s.FinishClaim(ctx, changes, nil)
 			}
@@ -100,7 +100,7 @@ func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
 		t.run(ctx)
 	}, errorsOf(t.ended, t.claimed)); refused != nil {
 		t.refuse(refused)
-	} else if len(reqs) > 0 && s.guard.on() {
+	} else if len(reqs) > 0 && s.guard.On() {
 		s.settle(ctx, t)
 	}
 	return t.ended, t.claimed
@@ -144,8 +144,9 @@ func (t *exchange) run(ctx context.Context) {
 
 // watch makes the claims end with a look at the canaries.
 func (t *exchange) watch(ctx context.Context) {
-	if len(t.reqs) > 0 && t.s.guard.on() {
-		t.canaries = t.s.guard.newCanaryCheck(ctx, t)
+	if len(t.reqs) > 0 && t.s.guard.On() {
+		t.canaries = t.s.guard.NewCheck(ctx, len(t.reqs),
+			func(i int) string { return t.s.key(t.reqs[i].ID) })
 	}
 }
 
@@ -209,12 +210,12 @@ func (t *exchange) send(ctx context.Context, round []step) error {
 		}
 	}
 	plain := t.commands(ctx, round, len(round)-scripted)
-	looks := t.canaries.round(claimsIn(round))
-	replies, err := t.s.send(ctx, t.why, calls, plain, looks.queue(ctx))
+	looks := t.canaries.Round(claimsIn(round))
+	replies, err := t.s.send(ctx, t.why, calls, plain, looks.Queue(ctx))
 	if err != nil {
 		return err
 	}
-	t.canaries.add(looks)
+	t.canaries.Add(looks)
 	for i := range round {
 		if round[i].calls() {
 			round[i].script.reply, replies = replies[0], replies[1:]

@@ -6,14 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redistest"
+	"github.com/onceward/onceward/redisadapter/internal/guard"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // Key is the name of a record, for tests that look at Redis themselves.
@@ -50,13 +49,13 @@ func SetBreakerClock(s *Store, now func() time.Time) { s.breaker.now = now }
 
 // CanaryKeys are the keys that Init creates.
 func CanaryKeys(client redis.UniversalClient, prefix string) []string {
-	return newCanaries(client, prefix).keys
+	return guard.NewCanaries(client, prefix).Keys
 }
 
 // ParseCanary reads a canary and returns its state.
 func ParseCanary(value string) (state string, err error) {
-	c, err := parseCanary(value)
-	return c.state, err
+	c, err := guard.ParseCanary(value)
+	return c.State, err
 }
 
 // Position reads a cursor of List and writes it again.
@@ -72,4 +71,4 @@ func ComeNear(s *Store) { s.near.trip.Store(int64(nearTrip / 20)) }
 func Near(s *Store) bool { return s.near.may() }
 
 // Suspect has a store believe that its server has failed over.
-func Suspect(s *Store) { s.guard.beSuspicious() }
+func Suspect(s *Store) { s.guard.BeSuspicious() }

@@ -7,10 +7,9 @@ import (
 	"math/rand/v2"
 	"strconv"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // forgetsKey is one key of a deployment, next to its records: those have braces where

@@ -18,12 +18,19 @@ type Health struct {
 
 // Health returns what is known now. It asks nobody, and never blocks for long.
 func (s *Store) Health() Health {
-	h := Health{Flagged: s.guard.flagged.Load(), BreakerOpen: s.breaker.open(),
+	h := Health{Flagged: s.guard.Flagged.Load(), BreakerOpen: s.breaker.open(),
 		InFlight: len(s.rooms.all)}
-	if v := s.guard.view.Load(); v.lost() {
-		h.Amnesia, h.Remaining = true, time.Until(v.until)
-	} else if until := s.guard.suspect.Load(); until != nil && time.Now().Before(*until) {
-		h.Amnesia, h.Suspect, h.Remaining = s.guard.on(), true, time.Until(*until)
-	}
+	h.Amnesia, h.Suspect, h.Remaining = s.guard.Health()
 	return h
 }
+
+// Remembers returns for how long the server has certainly kept all that it was told, as far as this
+// process has seen. That is the time since the last loss, suspicion, ClearAmnesia or Init that it
+// noticed, and the largest Duration if it noticed none. It is 0 with GuardOff, which notices
+// nothing. It is 0 as well once New, [Store.Watch] or a claim has met a server that may evict keys
+// (its maxmemory-policy), or does not say whether it may.
+//
+// Losses are noticed with a batch of claims that wins some, so ask after that was answered. A loss
+// before this process began counts only if it is not acknowledged yet. Remembers asks no server.
+// Package layered looks for this method when it has a Filter.
+func (s *Store) Remembers() time.Duration { return s.guard.Remembers() }

@@ -2,19 +2,14 @@ package redisadapter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/guard"
 )
-
-// ErrNoCanary: [New] was asked to guard against amnesia and found no canary. Either this is the
-// first start of the deployment, and [Init] was forgotten, or the server has lost all it had. Only
-// the operator can know which.
-var ErrNoCanary = errors.New("redisadapter: the server holds no canary")
 
 // Init prepares a server, or a Cluster, for the amnesia guard: it creates the canaries of
 // opts.Prefix. Call it once, by hand or from the step that deploys for the first time. Never call
@@ -31,27 +26,27 @@ func Init(ctx context.Context, client redis.UniversalClient, opts Options) error
 		return err
 	}
 	var missing []int
-	for i, s := range c.read(ctx) {
+	for i, s := range c.Read(ctx) {
 		switch {
-		case s.err != nil:
+		case s.Err != nil:
 			return fmt.Errorf("redisadapter: Init cannot look at canary %d of %d: %w", i+1,
-				len(c.keys), s.err)
-		case s.missing:
+				len(c.Keys), s.Err)
+		case s.Missing:
 			missing = append(missing, i)
 		}
 	}
-	if len(missing) > 0 && len(missing) < len(c.keys) {
+	if len(missing) > 0 && len(missing) < len(c.Keys) {
 		return fmt.Errorf("%w: %d of %d are missing at Init; find out what was lost, then call ClearAmnesia",
-			ErrAmnesia, len(missing), len(c.keys))
+			ErrAmnesia, len(missing), len(c.Keys))
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	if err := c.recordEvictions(ctx); err != nil { // before there is a canary: New needs that
+	if err := c.RecordEvictions(ctx); err != nil { // before there is a canary: New needs that
 		return fmt.Errorf("redisadapter: Init cannot record what was evicted: %w", err)
 	}
-	if err := c.write(ctx, missing, true, func() string {
-		return newCanary(canaryOK, time.Time{})
+	if err := c.Write(ctx, missing, true, func() string {
+		return guard.NewCanary(guard.CanaryOK, time.Time{})
 	}); err != nil {
 		return fmt.Errorf("redisadapter: Init cannot write a canary: %w", err)
 	}
@@ -68,12 +63,12 @@ func ClearAmnesia(ctx context.Context, client redis.UniversalClient, opts Option
 	if err != nil {
 		return err
 	}
-	all := make([]int, len(c.keys))
+	all := make([]int, len(c.Keys))
 	for i := range all {
 		all[i] = i
 	}
-	if err := c.write(ctx, all, false, func() string {
-		return newCanary(canaryAck, time.Time{})
+	if err := c.Write(ctx, all, false, func() string {
+		return guard.NewCanary(guard.CanaryAck, time.Time{})
 	}); err != nil {
 		return fmt.Errorf("redisadapter: ClearAmnesia cannot write a canary: %w", err)
 	}
@@ -81,7 +76,8 @@ func ClearAmnesia(ctx context.Context, client redis.UniversalClient, opts Option
 }
 
 // operate checks what an operator's call is given.
-func operate(ctx context.Context, client redis.UniversalClient, opts Options) (*canaries, error) {
+func operate(ctx context.Context, client redis.UniversalClient,
+	opts Options) (*guard.Canaries, error) {
 	if ctx == nil {
 		return nil, input("Context", "is nil")
 	}
@@ -93,5 +89,10 @@ func operate(ctx context.Context, client redis.UniversalClient, opts Options) (*
 	if err != nil {
 		return nil, err
 	}
-	return newCanaries(client, opts.Prefix), nil
+	return guard.NewCanaries(client, opts.Prefix), nil
 }
+
+// ErrNoCanary: [New] was asked to guard against amnesia and found no canary. Either this is the
+// first start of the deployment, and [Init] was forgotten, or the server has lost all it had. Only
+// the operator can know which.
+var ErrNoCanary = guard.ErrNoCanary

@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // ErrOtherLayout is an error of [New]: the prefix belongs to stores with other settings. The
@@ -56,7 +56,7 @@ func (s *Store) settings() string {
 // has none: a new deployment, or a server that has lost what it had. One round trip, and a
 // second for the first New of a prefix.
 func (s *Store) agree(ctx context.Context) error {
-	client, mine := s.guard.client, s.settings()
+	client, mine := s.guard.Client, s.settings()
 	stored, err := client.Get(ctx, s.layoutKey()).Result()
 	if errors.Is(err, redis.Nil) {
 		// Of several that try, the first one's are kept; nil says that ours are. A SET that

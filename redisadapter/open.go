@@ -9,13 +9,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/redisadapter/internal/guard"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // New returns a Store over client, after having looked at the server: it must answer, be
@@ -61,11 +61,9 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 func newStore(client redis.UniversalClient, opts Options) *Store {
 	s := &Store{
 		runner: opts.runner(client), clock: &wire.Clock{Client: client}, opts: opts,
-		guard: &guard{
-			canaries: newCanaries(client, opts.Prefix), policy: opts.Amnesia,
-			window:     opts.AmnesiaFor,
-			suspectFor: opts.SuspectFor, secondary: opts.Secondary, report: opts.OnFinding,
-		},
+		guard: guard.New(client, guard.Config{Prefix: opts.Prefix, Policy: uint8(opts.Amnesia),
+			Window: opts.AmnesiaFor, SuspectFor: opts.SuspectFor, Secondary: opts.Secondary,
+			Report: opts.OnFinding}),
 		breaker: breaker{limit: opts.BreakerAfter, now: time.Now},
 		rooms:   newRooms(opts.MaxInFlight),
 	}
@@ -77,7 +75,7 @@ func newStore(client redis.UniversalClient, opts Options) *Store {
 
 // inspect asks every server that may hold our keys who it is, then tries a script.
 func (s *Store) inspect(ctx context.Context) error {
-	client := s.guard.client
+	client := s.guard.Client
 	seen, err := redisscript.Within(ctx, func() inspection { return s.look(ctx) })
 	if err != nil {
 		return fmt.Errorf("redisadapter: %s did not answer in time: %w", wire.Address(client), err)
@@ -86,7 +84,7 @@ func (s *Store) inspect(ctx context.Context) error {
 		return seen.err
 	}
 	s.clock.Exact = seen.embedded
-	s.guard.memory.evicting(seen.servers...)
+	s.guard.Memory.Evicting(seen.servers...)
 	s.near.on = !seen.embedded && redisscript.KeepsDeadlines(client) && !s.opts.Durability.waits()
 	if err := refuse(seen.findings, s.opts, client, seen.counted()); err != nil {
 		return err
@@ -103,7 +101,7 @@ func (s *Store) inspect(ctx context.Context) error {
 
 // join looks at the canary before it writes the layout: a wrong server has none.
 func (s *Store) join(ctx context.Context) error {
-	if err := errors.Join(s.guard.open(ctx), s.tryDurability(ctx, s.guard.client)); err != nil {
+	if err := errors.Join(s.guard.Open(ctx), s.tryDurability(ctx, s.guard.Client)); err != nil {
 		return err
 	}
 	return s.agree(ctx)
@@ -127,7 +125,7 @@ func (i *inspection) counted() bool {
 
 // look asks every server who it is.
 func (s *Store) look(ctx context.Context) inspection {
-	client := s.guard.client
+	client := s.guard.Client
 	_, cluster := client.(*redis.ClusterClient)
 	var mu sync.Mutex // masters are asked in parallel
 	seen := inspection{findings: checkClient(client)}

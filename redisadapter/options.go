@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/redisadapter/internal/guard"
 )
 
 // DefaultPrefix begins the name of every key, unless Options.Prefix says otherwise.
@@ -159,7 +160,7 @@ func (o Options) completeGuard() (Options, error) {
 	}
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, defaultMaxInFlight)
 	o.BreakerAfter = cmp.Or(o.BreakerAfter, defaultBreakerAfter)
-	o.SuspectFor = cmp.Or(o.SuspectFor, defaultSuspectFor)
+	o.SuspectFor = cmp.Or(o.SuspectFor, guard.DefaultSuspectFor)
 	if o.OnFinding == nil {
 		o.OnFinding = logFinding
 	}

@@ -10,9 +10,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/redisadapter/internal/guard"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 const positionVersion = "1"
@@ -44,7 +45,7 @@ func parsePosition(s string) (p position, err error) {
 	run, err2 := strconv.ParseUint(parts[2], 16, 64)
 	cursor, err3 := strconv.ParseUint(parts[3], 16, 64)
 	p = position{slot: int(slot), run: run, cursor: cursor}
-	if err1 != nil || err2 != nil || err3 != nil || slot > slots || p.String() != s {
+	if err1 != nil || err2 != nil || err3 != nil || slot > guard.Slots || p.String() != s {
 		return position{}, input("ListOptions.Cursor", "is damaged")
 	}
 	return p, nil
@@ -76,7 +77,7 @@ func masters(ctx context.Context, client redis.UniversalClient) ([]master, error
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
 		m, err := masterOf(ctx, client)
-		m.last = slots - 1
+		m.last = guard.Slots - 1
 		return []master{m}, err
 	}
 	var mu sync.Mutex
@@ -85,14 +86,14 @@ func masters(ctx context.Context, client redis.UniversalClient) ([]master, error
 		m, err := clusterMaster(ctx, node)
 		mu.Lock()
 		defer mu.Unlock()
-		if err == nil && m.first < slots {
+		if err == nil && m.first < guard.Slots {
 			all = append(all, m)
 		}
 		return err
 	})
 	slices.SortFunc(all, func(a, b master) int { return cmp.Compare(a.first, b.first) })
 	for i := range all { // each stands for what lies between it and the next
-		all[i].last = slots - 1
+		all[i].last = guard.Slots - 1
 		if i+1 < len(all) {
 			all[i].last = all[i+1].first - 1
 		}
@@ -104,7 +105,7 @@ func masters(ctx context.Context, client redis.UniversalClient) ([]master, error
 // the others may be another than the one under which we reach it.
 func clusterMaster(ctx context.Context, node *redis.Client) (master, error) {
 	m, err := masterOf(ctx, node)
-	m.first = slots
+	m.first = guard.Slots
 	if err != nil {
 		return m, err
 	}

@@ -9,13 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/advice"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 const (
@@ -68,14 +67,14 @@ func checkClient(client redis.UniversalClient) []preflight.Finding {
 	if !ok {
 		return nil
 	}
-	r := advice.Report{Table: advices}
+	r := advice.Report{Table: wire.Advices}
 	opts := cluster.Options()
 	if opts.ReadOnly || opts.RouteByLatency || opts.RouteRandomly {
-		r.Add(codeReplicaReads, "ReadOnly is %t, RouteByLatency %t, RouteRandomly %t",
+		r.Add(wire.CodeReplicaReads, "ReadOnly is %t, RouteByLatency %t, RouteRandomly %t",
 			opts.ReadOnly, opts.RouteByLatency, opts.RouteRandomly)
 	}
 	if opts.ClusterStateReloadInterval > maxReload {
-		r.Add(codeClusterReload, "ClusterStateReloadInterval is %v",
+		r.Add(wire.CodeClusterReload, "ClusterStateReloadInterval is %v",
 			opts.ClusterStateReloadInterval)
 	}
 	return r.Findings
@@ -87,7 +86,7 @@ func checkServer(ctx context.Context, addr string, node redis.UniversalClient,
 	if i.Embedded() {
 		return nil
 	}
-	r := &advice.Report{Table: advices, Server: destination(ctx, addr, node)}
+	r := &advice.Report{Table: wire.Advices, Server: destination(ctx, addr, node)}
 	checkLearned(r, i)
 	checkKind(r, i)
 	checkMemory(r, i)
@@ -95,7 +94,7 @@ func checkServer(ctx context.Context, addr string, node redis.UniversalClient,
 	checkReplicas(r, i)
 	if c, ok := node.(*redis.Client); ok && c.Options().TLSConfig == nil &&
 		c.Options().Network != "unix" && remote(r.Server) {
-		r.Add(codePlaintext, "the connection is not encrypted")
+		r.Add(wire.CodePlaintext, "the connection is not encrypted")
 	}
 	return r.Findings
 }
@@ -133,11 +132,11 @@ func remote(addr string) bool {
 // checkLearned looks at what the server does not say of itself.
 func checkLearned(r *advice.Report, i wire.Info) {
 	if why, refused := i[wire.InfoError]; refused {
-		r.Add(codeNotLearned, "INFO is refused: %s", why)
+		r.Add(wire.CodeNotLearned, "INFO is refused: %s", why)
 		return
 	}
 	if names := i.Missing(); len(names) > 0 {
-		r.Add(codeNotLearned, "INFO does not say %s",
+		r.Add(wire.CodeNotLearned, "INFO does not say %s",
 			strings.Join(names, ", "))
 	}
 }
@@ -145,14 +144,14 @@ func checkLearned(r *advice.Report, i wire.Info) {
 // checkKind looks at version, role and readiness.
 func checkKind(r *advice.Report, i wire.Info) {
 	if problem := versionProblem(i); problem != "" {
-		r.Add(codeVersion, "%s", problem)
+		r.Add(wire.CodeVersion, "%s", problem)
 	}
 	if role := i["role"]; role == "slave" || role == "replica" {
-		r.Add(codeRole, "its role is %s, its master %s:%s, the link %s",
+		r.Add(wire.CodeRole, "its role is %s, its master %s:%s, the link %s",
 			role, i["master_host"], i["master_port"], i["master_link_status"])
 	}
 	if i["loading"] == "1" || i["async_loading"] == "1" {
-		r.Add(codeLoading, "it is reading its data set")
+		r.Add(wire.CodeLoading, "it is reading its data set")
 	}
 }
 
@@ -187,19 +186,19 @@ func checkMemory(r *advice.Report, i wire.Info) {
 	if policy := i["maxmemory_policy"]; policy != "" && policy != "noeviction" {
 		switch {
 		case known && limit > 0:
-			r.Add(codeEvictionPolicy, "maxmemory-policy is %s, maxmemory %d bytes", policy, limit)
+			r.Add(wire.CodeEvictionPolicy, "maxmemory-policy is %s, maxmemory %d bytes", policy, limit)
 		case known:
-			r.Add(codeEvictionUnlimited, "maxmemory-policy is %s, and maxmemory 0", policy)
+			r.Add(wire.CodeEvictionUnlimited, "maxmemory-policy is %s, and maxmemory 0", policy)
 		}
 	}
 	if n, _ := i.Count("evicted_keys"); n > 0 {
-		r.Add(codeEvicted, "%d keys have been evicted since it was started", n)
+		r.Add(wire.CodeEvicted, "%d keys have been evicted since it was started", n)
 	}
 	switch used, _ := i.Count("used_memory"); {
 	case known && limit == 0:
-		r.Add(codeNoMaxMemory, "maxmemory is 0")
+		r.Add(wire.CodeNoMaxMemory, "maxmemory is 0")
 	case known && used > limit/100*nearLimit:
-		r.Add(codeMemory, "%d of %d bytes are used", used, limit)
+		r.Add(wire.CodeMemory, "%d of %d bytes are used", used, limit)
 	}
 }
 
@@ -209,13 +208,13 @@ func checkPersistence(r *advice.Report, i wire.Info) {
 	replicas, _ := i.Count("connected_slaves")
 	switch {
 	case i["aof_enabled"] == "0" && replicas > 0:
-		r.Add(codeRestartWipes, "appendonly is no, and %d replicas follow", replicas)
+		r.Add(wire.CodeRestartWipes, "appendonly is no, and %d replicas follow", replicas)
 	case i["aof_enabled"] == "0":
-		r.Add(codeNoPersistence, "appendonly is no")
+		r.Add(wire.CodeNoPersistence, "appendonly is no")
 	}
 	if status := i["aof_last_write_status"]; i["aof_enabled"] == "1" && status != "" &&
 		status != "ok" {
-		r.Add(codeAppendFailed, "the last write to the append-only file was %q", status)
+		r.Add(wire.CodeAppendFailed, "the last write to the append-only file was %q", status)
 	}
 }
 
@@ -235,7 +234,7 @@ func checkReplicas(r *advice.Report, i wire.Info) {
 		}
 		lag, err := strconv.Atoi(link["lag"])
 		if link["state"] != "online" || err != nil || lag > maxLag {
-			r.Add(codeReplicaLink, "replica %s:%s is %s, last heard of %s s ago",
+			r.Add(wire.CodeReplicaLink, "replica %s:%s is %s, last heard of %s s ago",
 				link["ip"], link["port"], link["state"], link["lag"])
 		}
 	}

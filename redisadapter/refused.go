@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // RefusedError is the error of [New] for servers and settings that it does not accept.
@@ -29,11 +30,12 @@ func (e *RefusedError) Error() string {
 // Options.Strict. The rule for an eviction policy without Options.Strict is in refuses.
 var (
 	alwaysRefused = map[string]bool{
-		codeVersion: true, codeRole: true, codeReplicaReads: true,
+		wire.CodeVersion: true, wire.CodeRole: true, wire.CodeReplicaReads: true,
 	}
 	strictlyRefused = map[string]bool{
-		codeLoading: true, codeEvictionPolicy: true, codeEvicted: true, codeNoPersistence: true,
-		codeRestartWipes: true, codeAppendFailed: true, codePlaintext: true,
+		wire.CodeLoading: true, wire.CodeEvictionPolicy: true, wire.CodeEvicted: true,
+		wire.CodeNoPersistence: true,
+		wire.CodeRestartWipes:  true, wire.CodeAppendFailed: true, wire.CodePlaintext: true,
 	}
 )
 
@@ -62,11 +64,11 @@ func refuse(findings []preflight.Finding, opts Options, client redis.UniversalCl
 // that closes when the server evicts.
 func refuses(code string, opts Options, cluster, counted bool) bool {
 	switch {
-	case code == codeEvictionPolicy && opts.AllowEviction:
+	case code == wire.CodeEvictionPolicy && opts.AllowEviction:
 		return false
-	case code == codeEvictionPolicy && !opts.Strict:
+	case code == wire.CodeEvictionPolicy && !opts.Strict:
 		return opts.Amnesia != FailClosed || !counted
-	case code == codeRole && cluster:
+	case code == wire.CodeRole && cluster:
 		return opts.Strict
 	}
 	return alwaysRefused[code] || opts.Strict && strictlyRefused[code]

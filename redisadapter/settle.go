@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter/internal/guard"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // giveBackWithin bounds the release of claims that are not granted after all.
@@ -17,57 +17,32 @@ const giveBackWithin = time.Second
 // were there after them, the servers behind new connections are those that were known, and no
 // server has evicted keys for which the guard was not closed.
 func (s *Store) settle(ctx context.Context, t *exchange) {
-	granted := acquiredOf(t.claimed)
+	granted := guard.AcquiredOf(t.claimed)
 	if t.canaries == nil || len(granted) == 0 {
 		return
 	}
 	var back []int
 	for _, i := range granted {
-		if err := t.canaries.unseen(i); err != nil {
+		if err := t.canaries.Unseen(i); err != nil {
 			t.claimed[i] = dedup.Answer{Err: wire.Wrap("claim",
 				fmt.Errorf("the canary could not be read: %w", err))}
 			back = append(back, i)
 		}
 	}
-	why := s.suspicious(ctx, t.canaries)
-	if granted = acquiredOf(t.claimed); why != nil && len(granted) > 0 {
+	why := s.guard.Suspicious(ctx, t.canaries)
+	if granted = guard.AcquiredOf(t.claimed); why != nil && len(granted) > 0 {
 		back = append(back, s.judge(ctx, t, granted, why)...)
 	}
 	s.giveBack(ctx, t.reqs, back)
 }
 
-// suspicious says why claims that a pipeline won must not be granted as usual, or nil.
-func (s *Store) suspicious(ctx context.Context, t *canaryCheck) error {
-	g := s.guard
-	changed := t.changed()
-	if changed {
-		if err := within(ctx, func() error { return g.look(ctx) }); err != nil {
-			return fmt.Errorf("%w: a canary is missing or has changed, and cannot be read again: %w", ErrAmnesia, err)
-		}
-	}
-	if g.dialled() || g.lookDue() {
-		if err := within(ctx, func() error { return g.identify(ctx) }); err != nil {
-			return fmt.Errorf("%w, or not: the server cannot be asked who it is: %w",
-				ErrAmnesia, err)
-		}
-	}
-	if why := g.amnesic(); why != nil || !changed {
-		return why
-	}
-	// The loss was acknowledged while the claims were under way. Nobody knows whether before or
-	// after them.
-	return fmt.Errorf("%w: the canary has changed since the last claims", ErrAmnesia)
-}
-
 // judge applies the policy to claims that were won, and returns those to give back.
 func (s *Store) judge(ctx context.Context, t *exchange, granted []int, why error) (back []int) {
-	switch s.guard.policy {
-	case AllowAndFlag:
-		s.guard.flagged.Add(uint64(len(granted)))
-		s.guard.report(advices.Finding(codeFlagged, "", "%d claims are granted: %v", len(granted),
-			why))
+	switch s.guard.Policy {
+	case guard.AllowAndFlag:
+		s.guard.Flag(len(granted), why)
 		return nil
-	case AskSecondary:
+	case guard.AskSecondary:
 		return s.askSecondary(ctx, t, granted, why)
 	}
 	for _, i := range granted {
@@ -83,7 +58,7 @@ func (s *Store) askSecondary(ctx context.Context, t *exchange, granted []int,
 	for n, i := range granted {
 		ids[n] = t.reqs[i].ID
 	}
-	answers := s.guard.secondary.Lookup(ctx, ids)
+	answers := s.guard.Secondary.Lookup(ctx, ids)
 	for n, i := range granted {
 		err := fmt.Errorf("%w; Options.Secondary gave %d answers for %d IDs", why,
 			len(answers), len(ids))

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/guard"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // Store is a [dedup.Store] in Redis. It is safe for concurrent use, starts no lasting
@@ -30,7 +30,7 @@ type Store struct {
 	multi  multi
 	opts   Options
 
-	guard   *guard
+	guard   *guard.Amnesia
 	breaker breaker
 	rooms   rooms
 	near    near

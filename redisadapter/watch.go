@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/redisadapter/internal/guard"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 const (
@@ -95,8 +95,8 @@ func (w *watcher) pause(failures int) time.Duration {
 
 func (w *watcher) failed(err error, before int) {
 	if before == 0 {
-		w.s.guard.report(
-			advices.Finding(codeUnreachable, wire.Address(w.s.guard.client), "%v", err))
+		w.s.guard.Report(
+			wire.Advices.Finding(wire.CodeUnreachable, wire.Address(w.s.guard.Client), "%v", err))
 	}
 }
 
@@ -110,11 +110,11 @@ type serverReport struct {
 // writes into maps that nobody reads.
 func (w *watcher) round(ctx context.Context) error {
 	g := w.s.guard
-	conns := connections(g.client)
+	conns := guard.Connections(g.Client)
 	var mu sync.Mutex
 	heard := make(map[string]serverReport)
-	err := within(ctx, func() error {
-		_, err := wire.EachServer(ctx, g.client,
+	err := wire.Within(ctx, func() error {
+		_, err := wire.EachServer(ctx, g.Client,
 			func(ctx context.Context, addr string, node redis.UniversalClient) error {
 				sent := time.Now()
 				fields, err := wire.AskInfo(ctx, node)
@@ -135,29 +135,29 @@ func (w *watcher) round(ctx context.Context) error {
 	}
 	mu.Unlock()
 	w.checkCanaries(ctx, seen)
-	err = errors.Join(err, within(ctx, func() error { return w.learn(ctx, seen, conns) }))
+	err = errors.Join(err, wire.Within(ctx, func() error { return w.learn(ctx, seen, conns) }))
 	if err != nil {
 		return err
 	}
-	return within(ctx, func() error { w.checkFill(ctx); return nil })
+	return wire.Within(ctx, func() error { w.checkFill(ctx); return nil })
 }
 
 // checkCanaries reports masters that hold none, of those that were seen just now: one that
 // was replaced needs none any more.
 func (w *watcher) checkCanaries(ctx context.Context, seen map[string]wire.Info) {
 	g := w.s.guard
-	if g.cluster == nil || !g.on() {
+	if g.Cluster == nil || !g.On() {
 		return
 	}
 	held := make(map[string]bool)
-	for node := range *g.find(ctx) {
+	for node := range *g.Find(ctx) {
 		held[node.Options().Addr] = true
 	}
 	for addr := range seen {
 		is := w.last[addr]
 		if !held[addr] && !is.bare && !is.replica {
-			g.report(advices.Finding(codeNoCanary, addr,
-				"none of the %d canaries lies in its slots", len(g.keys)))
+			g.Report(wire.Advices.Finding(wire.CodeNoCanary, addr,
+				"none of the %d canaries lies in its slots", len(g.Keys)))
 		}
 		is.bare = !held[addr]
 		w.last[addr] = is
@@ -168,38 +168,38 @@ func (w *watcher) checkCanaries(ctx context.Context, seen map[string]wire.Info) 
 func (w *watcher) learn(ctx context.Context, seen map[string]wire.Info, conns uint64) error {
 	g := w.s.guard
 	if len(seen) > 0 {
-		if err := g.meet(ctx, seen, conns); err != nil {
+		if err := g.Meet(ctx, seen, conns); err != nil {
 			return err
 		}
 	}
-	if !g.on() {
+	if !g.On() {
 		return nil
 	}
-	return g.look(ctx)
+	return g.Look(ctx)
 }
 
 // compare reports what has happened at a server since the last look; the guard compares
 // how many keys it has evicted.
 func (w *watcher) compare(addr string, a serverReport) {
-	report := w.s.guard.report
+	report := w.s.guard.Report
 	was, known := w.last[addr]
 	is := w.observe(a)
 	is.bare = was.bare
 	if known && is.evicts && !was.evicts {
-		report(advices.Finding(codeEvictionPolicy, addr,
+		report(wire.Advices.Finding(wire.CodeEvictionPolicy, addr,
 			"maxmemory-policy is %s now, and maxmemory %s", a.fields["maxmemory_policy"],
 			a.fields["maxmemory"]))
 	}
 	if is.short && !was.short {
-		report(advices.Finding(codeMemory, addr, "%s of %s bytes are used", a.fields["used_memory"],
-			a.fields["maxmemory"]))
+		report(wire.Advices.Finding(wire.CodeMemory, addr, "%s of %s bytes are used",
+			a.fields["used_memory"], a.fields["maxmemory"]))
 	}
 	if is.replica && !was.replica {
-		report(advices.Finding(codeRole, addr, "its role is %s now", a.fields["role"]))
+		report(wire.Advices.Finding(wire.CodeRole, addr, "its role is %s now", a.fields["role"]))
 	}
 	jump := is.clock - was.clock
 	if known && was.timed && is.timed && jump.Abs() > clockMargin+was.took+is.took {
-		report(advices.Finding(codeClock, addr, "its clock has jumped by %v",
+		report(wire.Advices.Finding(wire.CodeClock, addr, "its clock has jumped by %v",
 			jump.Round(time.Millisecond)))
 	}
 	w.last[addr] = is
@@ -207,7 +207,7 @@ func (w *watcher) compare(addr string, a serverReport) {
 
 func (w *watcher) observe(a serverReport) (is observed) {
 	is.at, is.took, is.run = a.received, a.received.Sub(a.sent), a.fields["run_id"]
-	is.evicts = a.fields["maxmemory_policy"] != "" && mayEvict(a.fields)
+	is.evicts = a.fields["maxmemory_policy"] != "" && guard.MayEvict(a.fields)
 	limit, _ := a.fields.Count("maxmemory")
 	used, _ := a.fields.Count("used_memory")
 	is.short = limit > 0 && used > limit/100*nearLimit
@@ -216,16 +216,4 @@ func (w *watcher) observe(a serverReport) (is observed) {
 	// Ours as it would be had nobody set it since began: Sub is monotonic.
 	is.clock, is.timed = at.Sub(w.began.Add(a.received.Sub(w.began)).Round(0)), timed
 	return is
-}
-
-// within is f, or the error of ctx when that ends first; f is then left behind.
-func within(ctx context.Context, f func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return cause(ctx)
-	}
 }

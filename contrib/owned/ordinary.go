@@ -2,6 +2,7 @@ package owned
 
 import (
 	"errors"
+
 	"github.com/onceward/onceward/bloom"
 	"github.com/onceward/onceward/contrib/owned/internal/script"
 	"github.com/onceward/onceward/dedup"

@@ -59,13 +59,17 @@ var table = map[string]rule{
 	},
 	"redisadapter": {
 		imports: []string{"dedup", "internal/advice", "internal/backoff", "internal/redisscript",
-			"preflight", "redisadapter/internal/wire", goRedis},
+			"preflight", "redisadapter/internal/guard", "redisadapter/internal/wire", goRedis},
 		tests: []string{"dedup/deduptest", "dedup/layered", "internal/advice/advicetest",
 			"internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
 	},
 	"redisadapter/internal/wire": {
-		imports: []string{"dedup", "internal/redisscript", goRedis},
-		tests:   []string{"internal/redistest"},
+		imports: []string{"dedup", "internal/advice", "internal/redisscript", "preflight", goRedis},
+		tests:   []string{"internal/advice/advicetest", "internal/redistest"},
+	},
+	"redisadapter/internal/guard": {
+		imports: []string{"dedup", "internal/redisscript", "preflight",
+			"redisadapter/internal/wire", goRedis},
 	},
 	"bloom": {imports: []string{bits}},
 	"lease": {

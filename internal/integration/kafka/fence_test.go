@@ -12,7 +12,6 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib"
-
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/onceward/onceward/internal/servertest"

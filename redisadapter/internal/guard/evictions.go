@@ -1,4 +1,4 @@
-package redisadapter
+package guard
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // The record of evictions is a key without an expiry, "PREFIX:evictions", with one line "RUN COUNT"
@@ -22,12 +22,12 @@ import (
 // recordedServers bounds the lines that are read.
 const recordedServers = 4096
 
-func (c *canaries) evictionsKey() string { return c.prefix + ":evictions" }
+func (c *Canaries) evictionsKey() string { return c.prefix + ":evictions" }
 
 // readEvictions returns the record, by run id. A value that cannot be read as a record counts as an
 // empty one.
-func (c *canaries) readEvictions(ctx context.Context) (map[string]uint64, error) {
-	value, err := c.client.Get(ctx, c.evictionsKey()).Result()
+func (c *Canaries) readEvictions(ctx context.Context) (map[string]uint64, error) {
+	value, err := c.Client.Get(ctx, c.evictionsKey()).Result()
 	if err != nil && !errors.Is(err, redis.Nil) && wire.Classify(err) != wire.ClassUnreadable {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func parseEvictions(value string) map[string]uint64 {
 }
 
 // writeEvictions replaces the record by what servers have said of themselves.
-func (c *canaries) writeEvictions(ctx context.Context, heard map[string]wire.Info) error {
+func (c *Canaries) writeEvictions(ctx context.Context, heard map[string]wire.Info) error {
 	var b strings.Builder
 	for addr, i := range heard {
 		if n, known := i.Count("evicted_keys"); known && n > 0 {
@@ -56,14 +56,14 @@ func (c *canaries) writeEvictions(ctx context.Context, heard map[string]wire.Inf
 	if b.Len() == 0 {
 		return nil
 	}
-	return c.client.Set(ctx, c.evictionsKey(), b.String(), 0).Err()
+	return c.Client.Set(ctx, c.evictionsKey(), b.String(), 0).Err()
 }
 
-// recordEvictions asks every server, and writes the record.
-func (c *canaries) recordEvictions(ctx context.Context) error {
+// RecordEvictions asks every server, and writes the record.
+func (c *Canaries) RecordEvictions(ctx context.Context) error {
 	var mu sync.Mutex
 	heard := make(map[string]wire.Info)
-	_, err := wire.EachServer(ctx, c.client,
+	_, err := wire.EachServer(ctx, c.Client,
 		func(ctx context.Context, addr string, node redis.UniversalClient) error {
 			fields, err := wire.AskInfo(ctx, node)
 			mu.Lock()
@@ -79,9 +79,9 @@ func (c *canaries) recordEvictions(ctx context.Context) error {
 	return c.writeEvictions(ctx, heard)
 }
 
-// mayEvict reports whether a server may evict keys, or does not say. Without a limit none
+// MayEvict reports whether a server may evict keys, or does not say. Without a limit none
 // is evicted, whatever the policy.
-func mayEvict(i wire.Info) bool {
+func MayEvict(i wire.Info) bool {
 	if i.Embedded() || i["maxmemory_policy"] == "noeviction" {
 		return false
 	}

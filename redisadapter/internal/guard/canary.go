@@ -1,4 +1,4 @@
-package redisadapter
+package guard
 
 import (
 	"context"
@@ -12,11 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // A canary is a key without an expiry that nobody deletes: when it is gone, so is the data next to
@@ -27,45 +26,47 @@ import (
 //	1 ack EPOCH          written by ClearAmnesia
 const (
 	canaryVersion = "1"
-	canaryOK      = "ok"
+	CanaryOK      = "ok"
 	canaryLost    = "lost"
-	canaryAck     = "ack"
+	CanaryAck     = "ack"
 )
 
 const (
-	slots = 16384
+	// Slots are the hash slots of a Cluster.
+	Slots = 16384
 	// clusterCanaries are spread evenly over the slots of a Cluster, so that every master
 	// with 512 slots in a row holds at least one, wherever slots are moved.
 	clusterCanaries = 64
 )
 
-// canary is a decoded value.
-type canary struct {
-	state string
+// Canary is a decoded value.
+type Canary struct {
+	State string
 	lost  time.Time // by the server's clock
 }
 
-func parseCanary(value string) (canary, error) {
+// ParseCanary reads the value of a canary.
+func ParseCanary(value string) (Canary, error) {
 	parts := strings.Split(value, " ")
 	bad := fmt.Errorf("redisadapter: a canary holds %d bytes that are not a canary", len(value))
 	if len(parts) < 3 || parts[0] != canaryVersion || len(parts[2]) != 32 {
-		return canary{}, bad
+		return Canary{}, bad
 	}
 	switch {
-	case len(parts) == 3 && (parts[1] == canaryOK || parts[1] == canaryAck):
-		return canary{state: parts[1]}, nil
+	case len(parts) == 3 && (parts[1] == CanaryOK || parts[1] == CanaryAck):
+		return Canary{State: parts[1]}, nil
 	case len(parts) == 4 && parts[1] == canaryLost:
 		ms, err := strconv.ParseInt(parts[3], 10, 64)
 		if err != nil || ms < 0 {
-			return canary{}, bad
+			return Canary{}, bad
 		}
-		return canary{state: canaryLost, lost: time.UnixMilli(ms)}, nil
+		return Canary{State: canaryLost, lost: time.UnixMilli(ms)}, nil
 	}
-	return canary{}, bad
+	return Canary{}, bad
 }
 
-// newCanary is a value with an epoch that was never used before.
-func newCanary(state string, lost time.Time) string {
+// NewCanary is a value with an epoch that was never used before.
+func NewCanary(state string, lost time.Time) string {
 	var epoch [16]byte
 	_, _ = rand.Read(epoch[:]) // never fails
 	value := canaryVersion + " " + state + " " + hex.EncodeToString(epoch[:])
@@ -75,25 +76,26 @@ func newCanary(state string, lost time.Time) string {
 	return value
 }
 
-// canaries are all canaries of a deployment: one on a single server.
-type canaries struct {
-	client  redis.UniversalClient
-	cluster *redis.ClusterClient // nil for a single server
+// Canaries are all canaries of a deployment: one on a single server.
+type Canaries struct {
+	Client  redis.UniversalClient
+	Cluster *redis.ClusterClient // nil for a single server
 	prefix  string
-	keys    []string
+	Keys    []string
 	// holders maps each master to a canary that it holds.
 	holders atomic.Pointer[map[*redis.Client]int]
 }
 
-func newCanaries(client redis.UniversalClient, prefix string) *canaries {
+// NewCanaries returns the canaries of a prefix.
+func NewCanaries(client redis.UniversalClient, prefix string) *Canaries {
 	cluster, _ := client.(*redis.ClusterClient)
 	tags := canaryTags()
 	if cluster == nil {
 		tags = tags[:1]
 	}
-	c := &canaries{client: client, cluster: cluster, prefix: prefix}
+	c := &Canaries{Client: client, Cluster: cluster, prefix: prefix}
 	for _, tag := range tags {
-		c.keys = append(c.keys, prefix+":canary:{"+tag+"}")
+		c.Keys = append(c.Keys, prefix+":canary:{"+tag+"}")
 	}
 	return c
 }
@@ -101,7 +103,7 @@ func newCanaries(client redis.UniversalClient, prefix string) *canaries {
 // canaryTags are the shortest numbers whose slots lie in the middle half of every 64th of the
 // slots. They are the same forever: deployments hold keys named by them.
 var canaryTags = sync.OnceValue(func() []string {
-	const span = slots / clusterCanaries
+	const span = Slots / clusterCanaries
 	tags := make([]string, clusterCanaries)
 	for n, found := 0, 0; found < len(tags); n++ {
 		tag := strconv.Itoa(n)
@@ -128,21 +130,21 @@ func keySlot(tag string) int {
 			}
 		}
 	}
-	return int(crc) % slots
+	return int(crc) % Slots
 }
 
 // guards returns, for each of n keys, the number of a canary on the same server, -1 where
 // that holds none. It asks the client's own picture of the Cluster, no server, and needs
 // no keys for a single server.
-func (c *canaries) guards(ctx context.Context, keys []string, n int) []int {
+func (c *Canaries) guards(ctx context.Context, keys []string, n int) []int {
 	at := make([]int, n)
-	if c.cluster == nil {
+	if c.Cluster == nil {
 		return at
 	}
 	holders := c.holders.Load()
 	checked := make(map[*redis.Client]bool, 8)
 	for i, key := range keys {
-		node, err := c.cluster.MasterForKey(ctx, key)
+		node, err := c.Cluster.MasterForKey(ctx, key)
 		if err != nil {
 			at[i] = -1
 			continue
@@ -150,7 +152,7 @@ func (c *canaries) guards(ctx context.Context, keys []string, n int) []int {
 		if !checked[node] {
 			checked[node] = true
 			if holders == nil || !c.holds(ctx, node, *holders) {
-				holders = c.find(ctx)
+				holders = c.Find(ctx)
 			}
 		}
 		n, found := (*holders)[node]
@@ -163,21 +165,21 @@ func (c *canaries) guards(ctx context.Context, keys []string, n int) []int {
 }
 
 // holds reports whether the canary that is known for a node is still there: slots move.
-func (c *canaries) holds(ctx context.Context, node *redis.Client,
+func (c *Canaries) holds(ctx context.Context, node *redis.Client,
 	holders map[*redis.Client]int) bool {
 	n, found := holders[node]
 	if !found {
 		return false
 	}
-	holder, err := c.cluster.MasterForKey(ctx, c.keys[n])
+	holder, err := c.Cluster.MasterForKey(ctx, c.Keys[n])
 	return err == nil && holder == node
 }
 
-// find looks for a canary on every node.
-func (c *canaries) find(ctx context.Context) *map[*redis.Client]int {
+// Find looks for a canary on every node.
+func (c *Canaries) Find(ctx context.Context) *map[*redis.Client]int {
 	holders := make(map[*redis.Client]int)
-	for n, key := range c.keys {
-		if node, err := c.cluster.MasterForKey(ctx, key); err == nil {
+	for n, key := range c.Keys {
+		if node, err := c.Cluster.MasterForKey(ctx, key); err == nil {
 			if _, found := holders[node]; !found {
 				holders[node] = n
 			}
@@ -187,57 +189,57 @@ func (c *canaries) find(ctx context.Context) *map[*redis.Client]int {
 	return &holders
 }
 
-// sight is one look at a canary.
-type sight struct {
+// Sight is one look at a canary.
+type Sight struct {
 	value   string
-	missing bool
-	err     error // it could not be looked at
+	Missing bool
+	Err     error // it could not be looked at
 }
 
-func sightOf(cmd *redis.StringCmd) sight {
+func sightOf(cmd *redis.StringCmd) Sight {
 	value, err := cmd.Result()
 	switch {
 	case err == nil:
-		return sight{value: value}
+		return Sight{value: value}
 	case errors.Is(err, redis.Nil):
-		return sight{missing: true}
+		return Sight{Missing: true}
 	case wire.Classify(err) == wire.ClassUnreadable: // of another type: it is not ours any more
-		return sight{}
+		return Sight{}
 	}
-	return sight{err: err}
+	return Sight{Err: err}
 }
 
-// read looks at all canaries, in one pipeline, on a Cluster one per node.
-func (c *canaries) read(ctx context.Context) []sight {
-	cmds := make([]*redis.StringCmd, len(c.keys))
-	pipe := c.client.Pipeline()
-	for i, key := range c.keys {
+// Read looks at all canaries, in one pipeline, on a Cluster one per node.
+func (c *Canaries) Read(ctx context.Context) []Sight {
+	cmds := make([]*redis.StringCmd, len(c.Keys))
+	pipe := c.Client.Pipeline()
+	for i, key := range c.Keys {
 		cmds[i] = pipe.Get(ctx, key)
 	}
-	_, _ = redisscript.Exec(ctx, c.client, pipe) // every command carries its own error
-	sights := make([]sight, len(cmds))
+	_, _ = redisscript.Exec(ctx, c.Client, pipe) // every command carries its own error
+	sights := make([]Sight, len(cmds))
 	for i, cmd := range cmds {
 		sights[i] = sightOf(cmd)
 	}
 	return sights
 }
 
-// write gives canaries a new value. Only a missing one is written when missing is set:
+// Write gives canaries a new value. Only a missing one is written when missing is set:
 // somebody else may have been faster.
-func (c *canaries) write(ctx context.Context, which []int, missing bool,
+func (c *Canaries) Write(ctx context.Context, which []int, missing bool,
 	value func() string) error {
 	if len(which) == 0 {
 		return nil
 	}
-	pipe := c.client.Pipeline()
+	pipe := c.Client.Pipeline()
 	for _, i := range which {
 		mode := ""
 		if missing {
 			mode = "NX"
 		}
-		pipe.SetArgs(ctx, c.keys[i], value(), redis.SetArgs{Mode: mode})
+		pipe.SetArgs(ctx, c.Keys[i], value(), redis.SetArgs{Mode: mode})
 	}
-	cmds, _ := redisscript.Exec(ctx, c.client, pipe)
+	cmds, _ := redisscript.Exec(ctx, c.Client, pipe)
 	for _, cmd := range cmds {
 		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
 			return err

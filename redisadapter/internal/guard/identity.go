@@ -1,4 +1,4 @@
-package redisadapter
+package guard
 
 import (
 	"cmp"
@@ -9,11 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/onceward/onceward/redisadapter/internal/wire"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // servers are the masters that have been seen, by run id. A run id lasts as long as the
@@ -34,9 +33,9 @@ type serverState struct {
 	accounted, reported uint64
 }
 
-// connections is a number that changes whenever the client has dialled, or has dropped a
+// Connections is a number that changes whenever the client has dialled, or has dropped a
 // connection. It needs no hook in a client that is not ours, and no round trip.
-func connections(client redis.UniversalClient) uint64 {
+func Connections(client redis.UniversalClient) uint64 {
 	s := client.PoolStats()
 	n := uint64(s.Misses) + uint64(s.StaleConns)
 	if p := s.PipelineStats; p != nil {
@@ -47,19 +46,19 @@ func connections(client redis.UniversalClient) uint64 {
 
 // dialled reports whether there are connections over which no server has yet been asked
 // who it is.
-func (g *guard) dialled() bool { return connections(g.client) != g.conns.Load() }
+func (g *Amnesia) dialled() bool { return Connections(g.Client) != g.conns.Load() }
 
 // lookDue reports whether the servers must be asked again before claims are granted: each
 // time while one of them may evict keys, so that no claim is granted after an eviction that
-// is not accounted for, and otherwise every defaultWatch, because an operator may change the
+// is not accounted for, and otherwise every lookEvery, because an operator may change the
 // policy of a running server. That look is made by the call that wins claims, and not by a
 // goroutine: New starts none, and nobody would stop it.
-func (g *guard) lookDue() bool {
+func (g *Amnesia) lookDue() bool {
 	if g.evicts.Load() {
 		return true
 	}
 	last := g.looked.Load()
-	if last != nil && time.Since(*last) < defaultWatch {
+	if last != nil && time.Since(*last) < lookEvery {
 		return false
 	}
 	now := time.Now()
@@ -68,11 +67,11 @@ func (g *guard) lookDue() bool {
 
 // identify asks every server who it is, and how many keys it has evicted. The error says
 // that none answered, or, where keys may be evicted, that one did not.
-func (g *guard) identify(ctx context.Context) error {
-	conns := connections(g.client)
+func (g *Amnesia) identify(ctx context.Context) error {
+	conns := Connections(g.Client)
 	var mu sync.Mutex
 	heard := make(map[string]wire.Info)
-	_, err := wire.EachServer(ctx, g.client,
+	_, err := wire.EachServer(ctx, g.Client,
 		func(ctx context.Context, addr string, node redis.UniversalClient) error {
 			fields, err := wire.AskInfo(ctx, node)
 			if err == nil {
@@ -87,17 +86,17 @@ func (g *guard) identify(ctx context.Context) error {
 	if err != nil && (len(heard) == 0 || g.evicts.Load()) {
 		return fmt.Errorf("redisadapter: cannot ask who the server is: %w", err)
 	}
-	return g.meet(ctx, heard, conns)
+	return g.Meet(ctx, heard, conns)
 }
 
-// meet compares servers with those that were known. What it finds closes the guard before
+// Meet compares servers with those that were known. What it finds closes the guard before
 // it counts as known: a call that looks at the same moment must not find nothing new, and
 // the guard still open.
-func (g *guard) meet(ctx context.Context, heard map[string]wire.Info, conns uint64) error {
-	g.memory.evicting(slices.Collect(maps.Values(heard))...)
+func (g *Amnesia) Meet(ctx context.Context, heard map[string]wire.Info, conns uint64) error {
+	g.Memory.Evicting(slices.Collect(maps.Values(heard))...)
 	found, lost := g.compareServers(heard, conns)
 	for _, f := range found {
-		g.report(f)
+		g.Report(f)
 	}
 	if !lost {
 		return nil
@@ -111,7 +110,7 @@ func (g *guard) meet(ctx context.Context, heard map[string]wire.Info, conns uint
 
 // compareServers returns what is new about servers, and whether they have lost keys that
 // the guard does not know of.
-func (g *guard) compareServers(heard map[string]wire.Info,
+func (g *Amnesia) compareServers(heard map[string]wire.Info,
 	conns uint64) (found []preflight.Finding, lost bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -121,7 +120,7 @@ func (g *guard) compareServers(heard map[string]wire.Info,
 	}
 	evicts := false
 	for addr, i := range heard {
-		evicts = evicts || mayEvict(i)
+		evicts = evicts || MayEvict(i)
 		run := runOf(addr, i)
 		if run == "" {
 			continue // an embedded server
@@ -133,13 +132,13 @@ func (g *guard) compareServers(heard map[string]wire.Info,
 			g.known.runs[run] = is
 		}
 		if !first && (!seen || is.replication != i["master_replid"]) {
-			found = append(found, advices.Finding(codeSuspect, addr,
+			found = append(found, wire.Advices.Finding(wire.CodeSuspect, addr,
 				"run id %s, replication id %s have not been seen before", run, i["master_replid"]))
 			g.known.owed = g.known.owed || !seen && forgetful(i, time.Since(g.known.asked))
 		}
 		is.replication = i["master_replid"]
 		if evicted > is.reported {
-			found = append(found, advices.Finding(codeEvicted,
+			found = append(found, wire.Advices.Finding(wire.CodeEvicted,
 				addr, "%d keys have been evicted since the last look", evicted-is.reported))
 			is.reported = evicted
 		}
@@ -148,23 +147,23 @@ func (g *guard) compareServers(heard map[string]wire.Info,
 	g.evicts.Store(evicts)
 	g.known.asked = time.Now()
 	if slices.ContainsFunc(found, isSuspect) {
-		g.beSuspicious()
+		g.BeSuspicious()
 	}
 	g.conns.Store(conns)
 	return found, lost || g.known.owed
 }
 
-func isSuspect(f preflight.Finding) bool { return f.Code == codeSuspect }
+func isSuspect(f preflight.Finding) bool { return f.Code == wire.CodeSuspect }
 
 // newServer is the state of a server that was not seen before. What it has evicted by then
 // counts if it may have been ours: of the first servers, what the guard's record does not
 // have; of one that has taken the place of another, what it has evicted since it was
 // started, if that was after the last look. An older one is a replica that was promoted: it
 // has evicted in an earlier life as a master.
-func (g *guard) newServer(run string, i wire.Info, evicted uint64, first bool) *serverState {
+func (g *Amnesia) newServer(run string, i wire.Info, evicted uint64, first bool) *serverState {
 	is := &serverState{accounted: evicted, reported: evicted}
 	switch uptime, known := i.Count("uptime_in_seconds"); {
-	case first && g.on():
+	case first && g.On():
 		is.accounted = min(g.recorded[run], evicted)
 		is.reported = is.accounted
 	case !first && known && time.Duration(uptime)*time.Second < time.Since(g.known.asked):
@@ -175,7 +174,7 @@ func (g *guard) newServer(run string, i wire.Info, evicted uint64, first bool) *
 
 // account notes that the guard has been closed for all keys that servers had evicted when
 // they were heard, here and in the record of evictions.
-func (g *guard) account(ctx context.Context, heard map[string]wire.Info) {
+func (g *Amnesia) account(ctx context.Context, heard map[string]wire.Info) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for addr, i := range heard {
@@ -185,7 +184,7 @@ func (g *guard) account(ctx context.Context, heard map[string]wire.Info) {
 		}
 	}
 	g.known.owed = false
-	if g.on() {
+	if g.On() {
 		_ = g.writeEvictions(ctx, heard) // without it, the next process to start closes once more
 	}
 }

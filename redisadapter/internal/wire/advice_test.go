@@ -1,4 +1,4 @@
-package redisadapter
+package wire
 
 import (
 	"testing"
@@ -7,5 +7,5 @@ import (
 )
 
 func TestFindingsAreDocumented(t *testing.T) {
-	advicetest.Documented(t, advices, "../docs/command.md", "### Redis")
+	advicetest.Documented(t, Advices, "../../../docs/command.md", "### Redis")
 }

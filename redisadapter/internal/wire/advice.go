@@ -1,4 +1,4 @@
-package redisadapter
+package wire
 
 import (
 	"github.com/onceward/onceward/internal/advice"
@@ -8,34 +8,34 @@ import (
 // The codes of what [Preflight] finds. docs/command.md says what each means. Metrics and alarms
 // read them, so a code does not change.
 const (
-	codeVersion           = "version"
-	codeRole              = "replica_role"
-	codeLoading           = "loading"
-	codeEvictionPolicy    = "eviction_policy"
-	codeEvictionUnlimited = "eviction_policy_unlimited"
-	codeNotLearned        = "not_learned"
-	codeEvicted           = "evicted_keys"
-	codeNoMaxMemory       = "no_maxmemory"
-	codeMemory            = "memory_near_limit"
-	codeNoPersistence     = "no_persistence"
-	codeRestartWipes      = "no_persistence_with_replicas"
-	codeAppendFailed      = "append_failed"
-	codeReplicaLink       = "replica_link"
-	codePlaintext         = "plaintext"
-	codeClusterReload     = "cluster_reload_interval"
-	codeReplicaReads      = "replica_reads"
+	CodeVersion           = "version"
+	CodeRole              = "replica_role"
+	CodeLoading           = "loading"
+	CodeEvictionPolicy    = "eviction_policy"
+	CodeEvictionUnlimited = "eviction_policy_unlimited"
+	CodeNotLearned        = "not_learned"
+	CodeEvicted           = "evicted_keys"
+	CodeNoMaxMemory       = "no_maxmemory"
+	CodeMemory            = "memory_near_limit"
+	CodeNoPersistence     = "no_persistence"
+	CodeRestartWipes      = "no_persistence_with_replicas"
+	CodeAppendFailed      = "append_failed"
+	CodeReplicaLink       = "replica_link"
+	CodePlaintext         = "plaintext"
+	CodeClusterReload     = "cluster_reload_interval"
+	CodeReplicaReads      = "replica_reads"
 )
 
 // The codes of what only [Store.Watch] and the amnesia guard find.
 const (
-	codeNoCanary    = "canary_not_everywhere"
-	codeAmnesia     = "amnesia"
-	codeSuspect     = "suspect"
-	codeRecovered   = "recovered"
-	codeFlagged     = "flagged_claims"
-	codeClock       = "clock_jump"
-	codeFullBuckets = "full_buckets"
-	codeUnreachable = "unreachable"
+	CodeNoCanary    = "canary_not_everywhere"
+	CodeAmnesia     = "amnesia"
+	CodeSuspect     = "suspect"
+	CodeRecovered   = "recovered"
+	CodeFlagged     = "flagged_claims"
+	CodeClock       = "clock_jump"
+	CodeFullBuckets = "full_buckets"
+	CodeUnreachable = "unreachable"
 )
 
 // noEviction says how to set the policy, also where CONFIG SET is not allowed.
@@ -50,85 +50,86 @@ const noEviction = "set maxmemory-policy noeviction, in redis.conf and with CONF
 	"Redis Cloud: Data eviction policy, No eviction. " +
 	"Upstash: disable Eviction. Heroku: heroku redis:maxmemory --policy noeviction"
 
-var advices = advice.Table{
-	codeVersion: {Severity: preflight.Critical,
+// Advices are the findings of this adapter.
+var Advices = advice.Table{
+	CodeVersion: {Severity: preflight.Critical,
 		Why: "the scripts need flags that came with Redis 7.0",
 		Fix: "run Redis 7.0 or Valkey 7.2, or newer"},
-	codeRole: {Severity: preflight.Critical,
+	CodeRole: {Severity: preflight.Critical,
 		Why: "a replica takes no claims, and what it knows is late",
 		Fix: "connect to the master, or through Sentinel"},
-	codeLoading: {Severity: preflight.Critical,
+	CodeLoading: {Severity: preflight.Critical,
 		Why: "nothing is answered until it has loaded",
 		Fix: "wait"},
-	codeEvictionPolicy: {Severity: preflight.Critical,
+	CodeEvictionPolicy: {Severity: preflight.Critical,
 		Why: "claims and records all carry an expiry, so a full server forgets them and effects " +
 			"run twice",
 		Fix: noEviction},
-	codeEvictionUnlimited: {Severity: preflight.Warning,
+	CodeEvictionUnlimited: {Severity: preflight.Warning,
 		Why: "once maxmemory is set, a full server forgets claims and records and effects run " +
 			"twice",
 		Fix: noEviction},
-	codeNotLearned: {Severity: preflight.Warning,
+	CodeNotLearned: {Severity: preflight.Warning,
 		Why: "whether the server may forget claims and records is not known",
 		Fix: "let this user run INFO, or ask the operator of the server for maxmemory-policy " +
 			"noeviction"},
-	codeEvicted: {Severity: preflight.Warning,
+	CodeEvicted: {Severity: preflight.Warning,
 		Why: "if they were ours, effects have run, or will run, twice",
 		Fix: "set maxmemory-policy noeviction and give it more memory"},
-	codeNoMaxMemory: {Severity: preflight.Note,
+	CodeNoMaxMemory: {Severity: preflight.Note,
 		Why: "the system kills a process that takes all memory",
 		Fix: "set maxmemory below what the machine has"},
-	codeMemory: {Severity: preflight.Warning,
+	CodeMemory: {Severity: preflight.Warning,
 		Why: "at maxmemory new claims are refused (what runs can still be recorded)",
 		Fix: "give it more memory, or shorten the window"},
-	codeNoPersistence: {Severity: preflight.Warning,
+	CodeNoPersistence: {Severity: preflight.Warning,
 		Why: "a restart forgets all, or all since the last snapshot",
 		Fix: "set appendonly yes; choose appendfsync by what may be lost"},
-	codeRestartWipes: {Severity: preflight.Critical,
+	CodeRestartWipes: {Severity: preflight.Critical,
 		Why: "a master that restarts empty makes its replicas empty, whatever they had " +
 			"acknowledged",
 		Fix: "set appendonly yes on the master and its replicas, or forbid its automatic restart"},
-	codeAppendFailed: {Severity: preflight.Warning,
+	CodeAppendFailed: {Severity: preflight.Warning,
 		Why: "what is written now does not survive a restart",
 		Fix: "make room on its disk, or repair it"},
-	codeReplicaLink: {Severity: preflight.Warning,
+	CodeReplicaLink: {Severity: preflight.Warning,
 		Why: "a failover to it forgets what it has not got",
 		Fix: "look at the replica and at the link"},
-	codePlaintext: {Severity: preflight.Warning,
+	CodePlaintext: {Severity: preflight.Warning,
 		Why: "everybody on the way can read the password and change claims",
 		Fix: "set TLSConfig, or use a tunnel on loopback"},
-	codeClusterReload: {Severity: preflight.Warning,
+	CodeClusterReload: {Severity: preflight.Warning,
 		Why: "a client that waits for a master that hangs asks it until the next reload, long " +
 			"after its replica was promoted",
 		Fix: "set ClusterOptions.ClusterStateReloadInterval to one or two seconds"},
-	codeReplicaReads: {Severity: preflight.Critical,
+	CodeReplicaReads: {Severity: preflight.Critical,
 		Why: "a replica says absent of what was done just before, and the effect runs twice",
 		Fix: "leave ReadOnly, RouteByLatency and RouteRandomly unset in this client; reads that " +
 			"may be late need a client of their own"},
-	codeNoCanary: {Severity: preflight.Warning,
+	CodeNoCanary: {Severity: preflight.Warning,
 		Why: "the amnesia guard does not notice when this master alone loses its data",
 		Fix: "give every master at least 512 slots in a row"},
-	codeAmnesia: {Severity: preflight.Critical,
+	CodeAmnesia: {Severity: preflight.Critical,
 		Why: "messages that are redelivered may run a second time",
 		Fix: "restore the data if you can; otherwise wait until Options.AmnesiaFor is over, or " +
 			"call redisadapter.ClearAmnesia"},
-	codeSuspect: {Severity: preflight.Warning,
+	CodeSuspect: {Severity: preflight.Warning,
 		Why: "replication is asynchronous, so the last writes may be lost that were acknowledged",
 		Fix: "nothing, if a failover or restart was expected"},
-	codeRecovered: {Severity: preflight.Note,
+	CodeRecovered: {Severity: preflight.Note,
 		Why: "claims are granted again",
 		Fix: "nothing"},
-	codeFlagged: {Severity: preflight.Warning,
+	CodeFlagged: {Severity: preflight.Warning,
 		Why: "their effects may be repetitions",
 		Fix: "compare them with the downstream"},
-	codeClock: {Severity: preflight.Warning,
+	CodeClock: {Severity: preflight.Warning,
 		Why: "leases end too early or too late by as much",
 		Fix: "let the server's clock be slewed, not stepped"},
-	codeFullBuckets: {Severity: preflight.Warning,
+	CodeFullBuckets: {Severity: preflight.Warning,
 		Why: "beyond 512 members (set-max-intset-entries) a bucket takes eight times the memory",
 		Fix: "raise set-max-intset-entries to 2048 (for the buckets of the next generation), " +
 			"and move to another prefix with a larger ExpectedKeys (docs/redis.md)"},
-	codeUnreachable: {Severity: preflight.Warning,
+	CodeUnreachable: {Severity: preflight.Warning,
 		Why: "what happens there is not noticed",
 		Fix: "look at the server and at the network"},
 }
