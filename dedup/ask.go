@@ -238,13 +238,13 @@ func (d *Deduper) giveBack(changes []Finish) {
 	if len(changes) == 0 {
 		return
 	}
-	if d.orphans.seeks() && !d.life.closed() {
+	if d.orphans.seeks() && !d.life.Closed() {
 		d.keep(changes)
 		return
 	}
-	d.life.begin()
+	d.life.Begin()
 	go func() {
-		defer d.life.end()
+		defer d.life.End()
 		d.release(changes)
 	}()
 }
@@ -256,13 +256,13 @@ func (d *Deduper) giveBackLate(changes []Finish) {
 	if len(changes) == 0 {
 		return
 	}
-	if d.orphans.seeks() && !d.life.closed() {
+	if d.orphans.seeks() && !d.life.Closed() {
 		d.keep(changes)
 		return
 	}
-	d.life.begin()
+	d.life.Begin()
 	go func() {
-		defer d.life.end()
+		defer d.life.End()
 		if missed := d.release(changes); len(missed) > 0 {
 			_ = sleep(context.Background(), d.cfg.StoreTimeout)
 			d.release(missed)

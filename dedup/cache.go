@@ -3,6 +3,8 @@ package dedup
 import (
 	"context"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/drain"
 )
 
 const (
@@ -22,7 +24,7 @@ type cache struct {
 }
 
 // newCache returns the cache that cfg asks for, or nil.
-func newCache(cfg *Config, store Store, life *life) *cache {
+func newCache(cfg *Config, store Store, life *drain.Group) *cache {
 	if cfg.CacheBytes == 0 {
 		return nil
 	}

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/drain"
 )
 
 // BenchmarkCache compares the cache of finished keys with what one writes by hand: an exact
@@ -64,8 +66,8 @@ func finished(c *cache, id ID, result []byte) {
 // filledCache returns a cache that has all ids, and has just looked for Forgets.
 func filledCache(b *testing.B, ids []ID, result []byte) *cache {
 	b.Helper()
-	life := &life{}
-	life.init()
+	life := &drain.Group{}
+	life.Init()
 	size := 256 + 2*len(result) // for each key; twice what it takes, so that few are evicted
 	c := newCache(&Config{CacheBytes: len(ids) * size, StoreTimeout: time.Second}, Memory(1), life)
 	if !c.watch.await(b.Context()) {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/drain"
 )
 
 const (
@@ -24,7 +26,7 @@ type forgetWatch struct {
 	store   ForgetCounter
 	cache   *cache
 	timeout time.Duration
-	life    *life
+	life    *drain.Group
 	failed  func(Event) // may be nil
 
 	// last is when the newest answer was asked for; an answer is as old as its question.
@@ -45,7 +47,7 @@ type forgetLook struct {
 	ok   bool // set before done is closed
 }
 
-func newForgetWatch(store ForgetCounter, cfg *Config, life *life, c *cache) *forgetWatch {
+func newForgetWatch(store ForgetCounter, cfg *Config, life *drain.Group, c *cache) *forgetWatch {
 	w := &forgetWatch{store: store, cache: c, timeout: cfg.StoreTimeout, life: life,
 		failed: cfg.Observer.StoreError}
 	w.last.Store(int64(-forgetsEvery))
@@ -101,7 +103,7 @@ func (w *forgetWatch) look() *forgetLook {
 	if now >= time.Duration(w.next.Load()) {
 		w.newest = &forgetLook{done: make(chan struct{})}
 		w.next.Store(math.MaxInt64)
-		w.life.begin()
+		w.life.Begin()
 		go w.ask(w.newest, now)
 	}
 	return w.newest
@@ -109,7 +111,7 @@ func (w *forgetWatch) look() *forgetLook {
 
 // ask belongs to no caller: others wait for it too, or nobody does.
 func (w *forgetWatch) ask(look *forgetLook, sent time.Duration) {
-	defer w.life.end()
+	defer w.life.End()
 	ctx, cancel := context.WithTimeout(context.Background(), w.timeout)
 	defer cancel()
 	value, err := w.store.Forgets(ctx)

@@ -3,6 +3,8 @@ package dedup
 import (
 	"fmt"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/stepcode"
 )
 
 // Check returns an [*InputError] for what no store accepts. Stores call it before they write.
@@ -15,9 +17,9 @@ func (r *ClaimRequest) Check() error {
 
 // Check returns an [*InputError] for what no store accepts. Stores call it before they write.
 func (r *Renewal) Check() error {
-	if len(r.Steps) > maxStepBytes {
+	if len(r.Steps) > stepcode.MaxBytes {
 		return &InputError{Field: "Steps", Reason: fmt.Sprintf("has %d bytes; at most %d are allowed",
-			len(r.Steps), maxStepBytes)}
+			len(r.Steps), stepcode.MaxBytes)}
 	}
 	return checkTimes(r.Lease, r.Hold)
 }

@@ -89,10 +89,10 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 	if err := d.prepare(&r, &req); err != nil {
 		return nil, err
 	}
-	if err := d.life.enter(); err != nil {
-		return nil, err
+	if !d.life.Enter() {
+		return nil, ErrClosed
 	}
-	defer d.life.leave()
+	defer d.life.Leave()
 	return d.claim(ctx, r.Key, &req)
 }
 

@@ -3,6 +3,9 @@ package dedup
 import (
 	"context"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/idtable"
+	"github.com/onceward/onceward/dedup/internal/slab"
 )
 
 // ClaimBatch claims many keys in one round trip per 1024 (on a Redis Cluster per node) and
@@ -28,15 +31,21 @@ func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, err
 	if err := d.check(ctx); err != nil {
 		return nil, err
 	}
-	if err := d.life.enter(); err != nil {
-		return nil, err
+	if !d.life.Enter() {
+		return nil, ErrClosed
 	}
-	defer d.life.leave()
+	defer d.life.Leave()
 
 	b := d.planBatch(ctx, reqs)
 	b.learn(ctx, d.sendClaims)
 	return b.claims, nil
 }
+
+// Arrays of batches that are over.
+var (
+	requestSlabs slab.Pool[ClaimRequest]
+	indexSlabs   slab.Pool[int]
+)
 
 // claimBatch is a ClaimBatch under way.
 type claimBatch struct {
@@ -63,13 +72,13 @@ type alias struct {
 func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 	b := &claimBatch{
 		d: d, reqs: reqs, claims: make([]*Claim, len(reqs)),
-		index: indexSlabs.get(len(reqs))[:0], room: requestSlabs.get(len(reqs)),
+		index: indexSlabs.Get(len(reqs))[:0], room: requestSlabs.Get(len(reqs)),
 	}
 	slab := make([]Claim, len(reqs)) // one allocation for all
 	said := messages{left: len(reqs)}
 	room, back := b.room, len(reqs)
-	firsts, ids := newIDTable(len(reqs)), d.digester()
-	defer firsts.free()
+	firsts, ids := idtable.New(len(reqs)), d.digester()
+	defer firsts.Free()
 	defer digesters.Put(ids)
 	ids.tokens.seed(len(reqs))
 	for i := range reqs {
@@ -85,7 +94,7 @@ func (d *Deduper) planBatch(ctx context.Context, reqs []Request) *claimBatch {
 			c.err = err
 			continue
 		}
-		first, again := firsts.add(&req.ID, i)
+		first, again := firsts.Add((*[16]byte)(&req.ID), i)
 		var cached *Answer
 		if !again {
 			cached = d.cache.answer(ctx, &req.ID, &req.Fingerprint)
@@ -117,9 +126,9 @@ func (b *claimBatch) learn(ctx context.Context,
 		b.claims[a.index] = b.d.newAlias(ctx, b.reqs[a.index].Key, a.req, b.claims[a.first])
 	}
 	if b.learnt {
-		requestSlabs.put(b.room)
+		requestSlabs.Put(b.room)
 	}
-	indexSlabs.put(b.index)
+	indexSlabs.Put(b.index)
 }
 
 // ask asks for what is to be sent, and reports whether the first answers said it all: else

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/drain"
+	"github.com/onceward/onceward/dedup/internal/slab"
 )
 
 // coalescer makes batches of single calls from many goroutines: a group commit.
@@ -24,11 +27,11 @@ type coalescer[R any] struct {
 	orphans func([]R, []Answer) // may be nil; must not block
 	shares  bool                // calls of one ID may get one answer; not with orphans
 	timeout time.Duration
-	life    *life
+	life    *drain.Group
 	crowd   *crowd
 
 	tickets sync.Pool
-	slabs   slabs[R]
+	slabs   slab.Pool[R]
 	recycle func([]Answer) // what has been read; may be nil
 
 	mu      sync.Mutex

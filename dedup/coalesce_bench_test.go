@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/drain"
 )
 
 // BenchmarkCoalescer compares a call through the coalescer with a bare call of the same store,
@@ -26,8 +28,8 @@ func BenchmarkCoalescer(b *testing.B) {
 	})
 	for _, callers := range []int{1, 8, 64, 256} {
 		b.Run(fmt.Sprint("callers/", callers), func(b *testing.B) {
-			var l life
-			l.init()
+			var l drain.Group
+			l.Init()
 			c := &coalescer[Finish]{
 				send: nothing, id: func(c Finish) ID {
 					return c.ID

@@ -67,9 +67,9 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			c.life.begin() // closing waits for the senders, and for this
-			c.life.end()
-			_, ok := c.life.close(t.Context())
+			c.life.Begin() // closing waits for the senders, and for this
+			c.life.End()
+			_, ok := c.life.Close(t.Context())
 			require.True(t, ok, "senders go on")
 			assert.Equal(t, 0, c.senders)
 			assert.Equal(t, 0, c.sent)

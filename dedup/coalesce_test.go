@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/onceward/onceward/dedup/internal/drain"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -55,8 +56,8 @@ func echo(after time.Duration) func([]Finish) []Answer {
 }
 
 func newTestCoalescer(b *batches) *coalescer[Finish] {
-	l := &life{}
-	l.init()
+	l := &drain.Group{}
+	l.Init()
 	return &coalescer[Finish]{
 		send: b.send, id: func(c Finish) ID {
 			return c.ID
@@ -76,7 +77,7 @@ func drained(t *testing.T, c *coalescer[Finish]) {
 	assert.Equal(t, 0, c.sent)
 	assert.False(t, c.gathering, "when idle")
 	assert.Equal(t, queue[Finish]{}, c.queue)
-	assert.Equal(t, 0, c.life.behind())
+	assert.Equal(t, 0, c.life.Behind())
 	assert.Zero(t, c.crowd.n.Load())
 }
 

@@ -49,7 +49,7 @@ func TestFewCallsAreSentEachByItselfWithoutAGoroutine(t *testing.T) {
 		}
 		synctest.Wait()
 		assert.Equal(t, 0, c.senders)
-		assert.Equal(t, 0, c.life.behind())
+		assert.Equal(t, 0, c.life.Behind())
 		assert.Equal(t, crowdBegins-1, b.count())
 		wg.Wait()
 		assert.Equal(t, time.Millisecond, time.Since(start))

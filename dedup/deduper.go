@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"reflect"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/drain"
 )
 
 // Deduper makes the effect of every key happen once per window. It is safe for
@@ -33,7 +35,7 @@ type Deduper struct {
 	flights  flights
 	waiters  waiters
 	cache    *cache
-	life     life
+	life     drain.Group
 	orphans  orphans
 }
 
@@ -65,7 +67,7 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	if s, ok := store.(Recycler); ok {
 		d.recycle = s.Recycle
 	}
-	d.life.init()
+	d.life.Init()
 	d.cache = newCache(&d.cfg, store, &d.life)
 	company := newCrowd()
 	d.claims = &coalescer[ClaimRequest]{
@@ -141,10 +143,10 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 	if err != nil {
 		return Record{}, err
 	}
-	if err := d.life.enter(); err != nil {
-		return Record{}, err
+	if !d.life.Enter() {
+		return Record{}, ErrClosed
 	}
-	defer d.life.leave()
+	defer d.life.Leave()
 	ans := d.reads.do(ctx, id)
 	if ans.Err != nil {
 		d.storeError(id, ans.Err)
@@ -171,10 +173,10 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 	if err != nil {
 		return err
 	}
-	if err := d.life.enter(); err != nil {
-		return err
+	if !d.life.Enter() {
+		return ErrClosed
 	}
-	defer d.life.leave()
+	defer d.life.Leave()
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.StoreTimeout)
 	defer cancel()
 	errs := d.store.Forget(ctx, []ID{id}, d.cfg.Hold)
@@ -205,13 +207,13 @@ func (d *Deduper) Close(ctx context.Context) error {
 	if err := d.check(ctx); err != nil {
 		return err
 	}
-	d.life.begin()
+	d.life.Begin()
 	go func() {
-		defer d.life.end()
-		<-d.life.closing
+		defer d.life.End()
+		<-d.life.Closing
 		d.seekLast()
 	}()
-	left, drained := d.life.close(ctx)
+	left, drained := d.life.Close(ctx)
 	if drained {
 		return nil
 	}

@@ -80,10 +80,10 @@ func DoResult[T any](ctx context.Context, d *Deduper, key string,
 	if err := d.prepare(&r, &req); err != nil {
 		return Result[T]{}, err
 	}
-	if err := d.life.enter(); err != nil {
-		return Result[T]{}, err
+	if !d.life.Enter() {
+		return Result[T]{}, ErrClosed
 	}
-	defer d.life.leave()
+	defer d.life.Leave()
 	c, err := d.claim(ctx, key, &req)
 	if err != nil {
 		return Result[T]{}, err

@@ -42,6 +42,6 @@
 // # Stores
 //
 // A [Store] keeps claims and records: [Memory] in this process, package redisadapter in
-// Redis. Package dedup/deduptest proves others. This package imports the standard
-// library alone.
+// Redis. Package dedup/deduptest proves others. This package depends on the standard library
+// alone.
 package dedup

@@ -20,10 +20,10 @@ func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 	if err := d.check(ctx); err != nil {
 		return d.CompleteBatch(ctx, done), nil, err
 	}
-	if err := d.life.enter(); err != nil {
-		return d.CompleteBatch(ctx, done), nil, err
+	if !d.life.Enter() {
+		return d.CompleteBatch(ctx, done), nil, ErrClosed
 	}
-	defer d.life.leave()
+	defer d.life.Leave()
 	b := d.planBatch(ctx, reqs)
 	store, ok := d.store.(FinishClaimer)
 	if !ok || len(b.send) == 0 || len(b.send) > storeBatch || len(done) == 0 ||
@@ -33,11 +33,11 @@ func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 		return errs, b.claims, nil
 	}
 	x := &exchange{d: d, store: store, changes: make(chan []Finish), ended: make(chan []Answer, 1)}
-	errs = errorSlabs.get(len(done))
+	errs = errorSlabs.Get(len(done))
 	broke := make(chan *storePanic, 1)
-	d.life.begin() // Close waits for it, should the claims panic
+	d.life.Begin() // Close waits for it, should the claims panic
 	go func() {
-		defer d.life.end()
+		defer d.life.End()
 		broke <- x.end(ctx, done, errs)
 	}()
 	b.learn(ctx, x.claim)

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"time"
 	"unicode/utf8"
+
+	"github.com/onceward/onceward/dedup/internal/idtable"
+	"github.com/onceward/onceward/dedup/internal/slab"
 )
 
 // maxFailureText bounds the text of a stored failure.
@@ -53,6 +56,13 @@ func (c *Claim) Release(ctx context.Context) error {
 
 var errReleased = errors.New("released")
 
+// Arrays of batches that are over.
+var (
+	errorSlabs  slab.Pool[error]
+	endingSlabs slab.Pool[ending]
+	changeSlabs slab.Pool[Finish]
+)
+
 // CompleteBatch ends many claims and returns nil when everything was written as asked.
 // Otherwise it returns one error per item, in order: the one that Complete, Fail or Release
 // would have returned, and nil for an item that was written. It takes one round trip per
@@ -61,9 +71,9 @@ func (d *Deduper) CompleteBatch(ctx context.Context, done []Completion) []error 
 	if err := d.check(ctx); err != nil {
 		return slices.Repeat([]error{err}, len(done))
 	}
-	d.life.hold()
-	defer d.life.leave()
-	errs := errorSlabs.get(len(done))
+	d.life.Hold()
+	defer d.life.Leave()
+	errs := errorSlabs.Get(len(done))
 	d.finish(ctx, done, errs, d.sendChanges)
 	return unlessNil(errs)
 }
@@ -76,7 +86,7 @@ func unlessNil(errs []error) []error {
 			return errs
 		}
 	}
-	errorSlabs.put(errs)
+	errorSlabs.Put(errs)
 	return nil
 }
 
@@ -88,8 +98,8 @@ func finishOne(ctx context.Context, done Completion) error {
 	if err := d.check(ctx); err != nil {
 		return err
 	}
-	d.life.hold()
-	defer d.life.leave()
+	d.life.Hold()
+	defer d.life.Leave()
 	return d.endOne(ctx, &done)
 }
 
@@ -154,9 +164,9 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 			begun[i].claim.endings.Add(-1)
 		}
 		if learnt {
-			changeSlabs.put(changes)
+			changeSlabs.Put(changes)
 		}
-		endingSlabs.put(begun)
+		endingSlabs.Put(begun)
 	}()
 	batch := changes
 	for try := 0; len(todo) > 0; try++ {
@@ -182,10 +192,10 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 // beginEnds makes the ends that are to be sent, with their changes, and answers the
 // others.
 func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, changes []Finish) {
-	todo, changes = endingSlabs.get(len(done)), changeSlabs.get(len(done))
+	todo, changes = endingSlabs.Get(len(done)), changeSlabs.Get(len(done))
 	n := 0
-	seen := newIDTable(len(done))
-	defer seen.free()
+	seen := idtable.New(len(done))
+	defer seen.Free()
 	for i := range done {
 		e := &todo[n]
 		e.index, e.change = i, &changes[n]
@@ -193,7 +203,7 @@ func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, cha
 			errs[i], changes[n] = err, Finish{}
 			continue
 		}
-		if _, twice := seen.add(&e.change.ID, i); twice {
+		if _, twice := seen.Add((*[16]byte)(&e.change.ID), i); twice {
 			errs[i] = &InputError{Field: "Completion",
 				Reason: "has the key of an earlier item of its batch"}
 			*e, changes[n] = ending{}, Finish{}

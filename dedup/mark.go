@@ -24,7 +24,7 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 	if err != nil {
 		return false, err
 	}
-	if d.cfg.Mode != Observe && d.cfg.Observer.Claimed == nil && !d.life.closed() {
+	if d.cfg.Mode != Observe && d.cfg.Observer.Claimed == nil && !d.life.Closed() {
 		// nothing is under way, so nothing counts
 		if mismatch, done := d.cache.holds(&id, &r.Fingerprint); done {
 			if mismatch {
@@ -38,10 +38,10 @@ func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, e
 
 // seen is Seen where the cache alone cannot answer, or where the Observer gets an event.
 func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
-	if err := d.life.enter(); err != nil {
-		return false, err
+	if !d.life.Enter() {
+		return false, ErrClosed
 	}
-	defer d.life.leave()
+	defer d.life.Leave()
 	req := ClaimRequest{ID: id, Fingerprint: r.Fingerprint, Origin: r.Origin}
 	ans, cached := d.cache.get(ctx, &req.ID, &req.Fingerprint)
 	if !cached {
@@ -101,10 +101,10 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 	if err := d.prepare(&r, &req); err != nil {
 		return false, err
 	}
-	if err := d.life.enter(); err != nil {
-		return false, err
+	if !d.life.Enter() {
+		return false, ErrClosed
 	}
-	defer d.life.leave()
+	defer d.life.Leave()
 	var change Finish
 	(&Claim{Attempt: 1, id: req.ID, token: newToken(),
 		message: req.message()}).change(&Completion{}, &d.cfg, &change)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/slab"
 )
 
 // Memory returns a [Store] inside this process, for tests, for programs that are one
@@ -42,7 +44,7 @@ type memoryStore struct {
 	mu      sync.Mutex
 	records map[ID]*memoryRecord
 	expiry  memoryHeap
-	answers slabs[Answer]
+	answers slab.Pool[Answer]
 	fence   uint64 // largest fence given out or shown so far
 	forgets uint64 // how often Forget has forgotten something
 }
@@ -206,7 +208,7 @@ func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
 func (s *memoryStore) Remembers() time.Duration { return time.Since(s.start) }
 
 // Recycle takes answers back that have been read; see [Store].
-func (s *memoryStore) Recycle(answers []Answer) { s.answers.put(answers) }
+func (s *memoryStore) Recycle(answers []Answer) { s.answers.Put(answers) }
 
 // memoryBatch answers every item under one hold of the mutex, pays for a little of the
 // clearing up that is due, and copies the results once the mutex is free.
@@ -234,7 +236,7 @@ func (s *memoryStore) room(n int) []Answer {
 	if n == 1 {
 		return make([]Answer, 1)
 	}
-	return s.answers.get(n)
+	return s.answers.Get(n)
 }
 
 // run reads the clock after taking the mutex, so that instants never run backwards

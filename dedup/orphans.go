@@ -74,7 +74,7 @@ func (d *Deduper) seekAfter(wait time.Duration) {
 	d.orphans.seeking = true
 	d.orphans.next = time.AfterFunc(wait, func() {
 		if d.takeTurn() {
-			defer d.life.end()
+			defer d.life.End()
 			d.seek()
 		}
 	})
@@ -89,7 +89,7 @@ func (d *Deduper) takeTurn() bool {
 		return false
 	}
 	o.next = nil
-	d.life.begin()
+	d.life.Begin()
 	return true
 }
 

@@ -57,7 +57,7 @@ func (k *kept) begin() error {
 	}
 	c.kept = k
 	if k.counted {
-		c.d.life.hold()
+		c.d.life.Hold()
 	}
 	c.d.renewals.add(k)
 	return nil
@@ -121,7 +121,7 @@ func (r *renewer) add(k *kept) {
 	heap.Push(&r.queue, k)
 	if !r.running {
 		r.running = true
-		r.d.life.begin()
+		r.d.life.Begin()
 		go r.run()
 		return
 	}
@@ -185,7 +185,7 @@ func (r *renewer) remove(k *kept, cause error) bool {
 		k.cancel(cause)
 	}
 	if k.counted {
-		r.d.life.leave()
+		r.d.life.Leave()
 	}
 	return true
 }
@@ -229,7 +229,7 @@ func (r *renewer) nudgeFor(k *kept) {
 }
 
 func (r *renewer) run() {
-	defer r.d.life.end()
+	defer r.d.life.End()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -279,7 +279,7 @@ func (r *renewer) step() (time.Duration, bool) {
 	r.mu.Unlock()
 
 	for part := range slices.Chunk(due, storeBatch) {
-		r.d.life.begin()
+		r.d.life.Begin()
 		go r.send(part)
 	}
 	if len(ended) == 0 {
@@ -295,7 +295,7 @@ func (r *renewer) step() (time.Duration, bool) {
 
 // send renews a batch.
 func (r *renewer) send(batch []*kept) {
-	defer r.d.life.end()
+	defer r.d.life.End()
 	cfg := r.d.cfg
 	renewals := make([]Renewal, len(batch))
 	for i, k := range batch {

@@ -42,13 +42,13 @@ func (c *coalescer[R]) share() int {
 func (c *coalescer[R]) start() {
 	c.senders++
 	c.gathering = true
-	c.life.begin()
+	c.life.Begin()
 	go c.run()
 }
 
 // run sends batches as long as callers gather.
 func (c *coalescer[R]) run() {
-	defer c.life.end()
+	defer c.life.End()
 	var b batch[R]
 	for {
 		// Callers that were just woken, or come with the one that started us, get to
@@ -143,7 +143,7 @@ func (b *batch[R]) begin(waiting int) {
 // store that panics does so in the first caller that still waits, as if it had made the
 // call itself; the others learn nothing.
 func (c *coalescer[R]) sendBatch(b *batch[R]) {
-	reqs := c.slabs.get(len(b.tickets))
+	reqs := c.slabs.Get(len(b.tickets))
 	for i, t := range b.tickets {
 		reqs[i] = t.req
 	}
@@ -156,7 +156,7 @@ func (c *coalescer[R]) sendBatch(b *batch[R]) {
 	learnt := !slices.ContainsFunc(answers, func(a Answer) bool { return a.Err != nil })
 	c.deliver(b, reqs, answers, broke)
 	if learnt { // else the store may be at work on them still
-		c.slabs.put(reqs)
+		c.slabs.Put(reqs)
 		if c.recycle != nil {
 			c.recycle(answers)
 		}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"github.com/onceward/onceward/dedup/internal/stepcode"
 )
 
 // Step runs fn as a part of the attempt under ctx and records that it is finished, so
@@ -49,7 +51,7 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if fn == nil {
 		return zero, &InputError{Field: "Func", Reason: "is nil"}
 	}
-	if err := checkText("Name", name, maxStepName); err != nil {
+	if err := checkText("Name", name, stepcode.MaxName); err != nil {
 		return zero, err
 	}
 	if c.shadow || c.d.cfg.Mode == Observe {
@@ -74,39 +76,39 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 }
 
 // encodeStep is the step that returned value.
-func encodeStep[T any](c *Claim, name string, value T) step {
+func encodeStep[T any](c *Claim, name string, value T) stepcode.Step {
 	data, err := encode(value)
 	switch {
 	case err != nil:
 		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", name,
 			"error", err)
-		return step{name: name, kind: stepNotKept}
+		return stepcode.Step{Name: name, Kind: stepcode.NotKept}
 	case data == nil:
-		return step{name: name, kind: stepNil}
+		return stepcode.Step{Name: name, Kind: stepcode.Nil}
 	}
-	return step{name: name, kind: stepValue, value: bytes.Clone(data)}
+	return stepcode.Step{Name: name, Kind: stepcode.Value, Value: bytes.Clone(data)}
 }
 
 // replayStep returns what a finished step has returned.
-func replayStep[T any](ctx context.Context, c *Claim, done step) (T, error) {
+func replayStep[T any](ctx context.Context, c *Claim, done stepcode.Step) (T, error) {
 	var zero T
-	if !done.told {
+	if !done.Told {
 		if err := c.tellSteps(ctx); err != nil {
 			return zero, err
 		}
 	}
-	if done.kind == stepNotKept {
+	if done.Kind == stepcode.NotKept {
 		return zero, ErrNoResult
 	}
-	return decode[T](bytes.Clone(done.value))
+	return decode[T](bytes.Clone(done.Value))
 }
 
 // recordStep notes that a step is finished, and tells the store. It does so although the
 // caller may have gone: the step has happened, and must be recorded.
-func (c *Claim) recordStep(ctx context.Context, s step) error {
+func (c *Claim) recordStep(ctx context.Context, s stepcode.Step) error {
 	if !c.ownSteps().add(s) {
-		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", s.name,
-			"bytes", len(s.value))
+		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", s.Name,
+			"bytes", len(s.Value))
 	}
 	ctx, cancel := c.d.afterEffect(ctx)
 	defer cancel()
@@ -133,7 +135,7 @@ type steps struct {
 	mu      sync.Mutex
 	loaded  bool
 	err     error // why the recorded ones cannot be read
-	done    []step
+	done    []stepcode.Step
 	size    int // of done, encoded
 	running map[string]bool
 }
@@ -150,31 +152,31 @@ func (c *Claim) ownSteps() *steps {
 
 // begin returns the finished step of that name, or reserves it for the caller, who
 // leaves it.
-func (s *steps) begin(stored []byte, name string) (step, bool, error) {
+func (s *steps) begin(stored []byte, name string) (stepcode.Step, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.loaded {
-		s.done, s.err = decodeSteps(stored)
+		s.done, s.err = stepcode.Decode(stored)
 		s.loaded, s.size, s.running = true, max(len(stored), 1), make(map[string]bool)
 	}
 	if s.err != nil {
-		return step{}, false, fmt.Errorf("%w: steps: %w", ErrUnreadable, s.err)
+		return stepcode.Step{}, false, fmt.Errorf("%w: steps: %w", ErrUnreadable, s.err)
 	}
 	for _, d := range s.done {
-		if d.name == name {
+		if d.Name == name {
 			return d, true, nil
 		}
 	}
 	switch {
 	case s.running[name]:
-		return step{}, false, &InputError{Field: "Name",
+		return stepcode.Step{}, false, &InputError{Field: "Name",
 			Reason: "is that of a step which is running"}
-	case len(s.done)+len(s.running) >= maxSteps:
-		return step{}, false, &InputError{Field: "Name",
-			Reason: fmt.Sprintf("is one too many: a key has at most %d steps", maxSteps)}
+	case len(s.done)+len(s.running) >= stepcode.Max:
+		return stepcode.Step{}, false, &InputError{Field: "Name",
+			Reason: fmt.Sprintf("is one too many: a key has at most %d steps", stepcode.Max)}
 	}
 	s.running[name] = true
-	return step{}, false, nil
+	return stepcode.Step{}, false, nil
 }
 
 func (s *steps) leave(name string) {
@@ -185,16 +187,16 @@ func (s *steps) leave(name string) {
 
 // add notes a finished step. It reports false when its value does not fit: there is
 // always room for the names of the steps to come.
-func (s *steps) add(d step) (kept bool) {
+func (s *steps) add(d stepcode.Step) (kept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept = true
-	room := maxStepBytes - s.size - (maxSteps-1-len(s.done))*maxStepHead
-	if d.size() > room {
-		d.kind, d.value, kept = stepNotKept, nil, false
+	room := stepcode.MaxBytes - s.size - (stepcode.Max-1-len(s.done))*stepcode.MaxHead
+	if d.Size() > room {
+		d.Kind, d.Value, kept = stepcode.NotKept, nil, false
 	}
 	s.done = append(s.done, d)
-	s.size += d.size()
+	s.size += d.Size()
 	return kept
 }
 
@@ -202,7 +204,7 @@ func (s *steps) add(d step) (kept bool) {
 func (s *steps) blob() ([]byte, int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return encodeSteps(s.done), len(s.done)
+	return stepcode.Encode(s.done), len(s.done)
 }
 
 // told notes that the first n finished steps are on record.
@@ -210,6 +212,6 @@ func (s *steps) told(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range n {
-		s.done[i].told = true
+		s.done[i].Told = true
 	}
 }

@@ -3,7 +3,7 @@
 //
 //   - a package that is not in the table, and an import that is not in it;
 //   - a database driver or the testing package in shipped code;
-//   - a core that depends on more than the standard library;
+//   - a core that depends on more than the standard library and its own internal;
 //   - an import of a nested module;
 //   - a core of more than 112 exported names, and an exported name without a comment;
 //   - a name that the field has a better word for (names_rules_test.go);

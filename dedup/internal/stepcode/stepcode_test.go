@@ -1,4 +1,4 @@
-package dedup
+package stepcode
 
 import (
 	"fmt"
@@ -14,25 +14,25 @@ const goldenSteps = "\x01" + "\x06charge\x02\x00\x00\x00\x04ch_1" + "\x04mail\x0
 	"\x06report\x00" + "\x05empty\x02\x00\x00\x00\x00"
 
 func TestGoldenSteps(t *testing.T) {
-	want := []step{
-		{name: "charge", kind: stepValue, value: []byte("ch_1")}, {name: "mail", kind: stepNil},
-		{name: "report", kind: stepNotKept}, {name: "empty", kind: stepValue},
+	want := []Step{
+		{Name: "charge", Kind: Value, Value: []byte("ch_1")}, {Name: "mail", Kind: Nil},
+		{Name: "report", Kind: NotKept}, {Name: "empty", Kind: Value},
 	}
-	assert.Equal(t, goldenSteps, string(encodeSteps(want)))
-	got, err := decodeSteps([]byte(goldenSteps))
+	assert.Equal(t, goldenSteps, string(Encode(want)))
+	got, err := Decode([]byte(goldenSteps))
 	require.NoError(t, err)
 	require.Len(t, got, len(want))
 	for i, s := range got {
-		assert.Equal(t, want[i].name, s.name)
-		assert.Equal(t, want[i].kind, s.kind)
-		assert.Equal(t, string(want[i].value), string(s.value))
-		assert.True(t, s.told)
+		assert.Equal(t, want[i].Name, s.Name)
+		assert.Equal(t, want[i].Kind, s.Kind)
+		assert.Equal(t, string(want[i].Value), string(s.Value))
+		assert.True(t, s.Told)
 	}
 }
 
 func TestDecodeStepsRefuses(t *testing.T) {
 	many := "\x01"
-	for i := range maxSteps + 1 {
+	for i := range Max + 1 {
 		name := fmt.Sprint(i)
 		many += string(rune(len(name))) + name + "\x01"
 	}
@@ -54,12 +54,12 @@ func TestDecodeStepsRefuses(t *testing.T) {
 		"another format":      "{\"charge\":1}",
 		"a value for no kind": "\x01\x01a\x01\x00\x00\x00\x00",
 	} {
-		_, err := decodeSteps([]byte(raw))
+		_, err := Decode([]byte(raw))
 		assert.Error(t, err, name)
 	}
 	for n := 2; n < len(goldenSteps); n++ {
-		steps, err := decodeSteps([]byte(goldenSteps[:n]))
-		assert.False(t, err == nil && string(encodeSteps(steps)) != goldenSteps[:n],
+		steps, err := Decode([]byte(goldenSteps[:n]))
+		assert.False(t, err == nil && string(Encode(steps)) != goldenSteps[:n],
 			"cut at %d: was read as %+v", n, steps)
 	}
 }
@@ -72,35 +72,15 @@ func FuzzDecodeSteps(f *testing.F) {
 	f.Add([]byte("\x01"))
 	f.Add([]byte("\x01\x01a\x02\x00\x00\x00\x02x"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		list, err := decodeSteps(raw)
+		list, err := Decode(raw)
 		if err != nil || len(raw) == 0 {
 			return
 		}
-		require.Equal(t, raw, encodeSteps(list))
+		require.Equal(t, raw, Encode(list))
 		size := 1
 		for _, s := range list {
-			size += s.size()
+			size += s.Size()
 		}
 		require.Equal(t, len(raw), size, "size")
-	})
-}
-
-// Whatever steps are added, all names fit into the room there is.
-func FuzzStepsFit(f *testing.F) {
-	f.Add([]byte{255, 255, 255, 0, 1, 2, 64})
-	f.Fuzz(func(t *testing.T, sizes []byte) {
-		var s steps
-		for i, size := range sizes[:min(len(sizes), maxSteps)] {
-			name := fmt.Sprintf("%0*d", maxStepName-i%3, i)
-			_, _, err := s.begin(nil, name)
-			require.NoError(t, err)
-			s.add(step{name: name, kind: stepValue, value: make([]byte, int(size)<<8)})
-			s.leave(name)
-		}
-		blob, n := s.blob()
-		list, err := decodeSteps(blob)
-		require.NoError(t, err)
-		require.Len(t, list, n)
-		require.LessOrEqual(t, len(blob), maxStepBytes)
 	})
 }

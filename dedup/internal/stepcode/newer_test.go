@@ -1,4 +1,4 @@
-package dedup
+package stepcode
 
 import (
 	"testing"
@@ -10,13 +10,13 @@ import (
 // TestNewerSteps prevents steps that a later version has written, in whatever form, from being read
 // as those of this one, and written over.
 func TestNewerSteps(t *testing.T) {
-	b := encodeSteps([]step{{name: "charge", kind: stepValue, value: []byte("v")}})
-	list, err := decodeSteps(b)
+	b := Encode([]Step{{Name: "charge", Kind: Value, Value: []byte("v")}})
+	list, err := Decode(b)
 	require.NoError(t, err)
 	require.Len(t, list, 1, "our own")
-	for _, version := range []byte{0, stepsVersion + 1, 255} {
+	for _, version := range []byte{0, version + 1, 255} {
 		b[0] = version
-		_, err := decodeSteps(b)
+		_, err := Decode(b)
 		assert.Error(t, err, "version %d", version)
 	}
 }

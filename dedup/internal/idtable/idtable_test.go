@@ -1,4 +1,4 @@
-package dedup
+package idtable
 
 import (
 	"encoding/binary"
@@ -9,18 +9,18 @@ import (
 
 // A table that was used before, for a larger batch or a smaller one, knows nothing of it.
 func TestIDTableFindsRepetitions(t *testing.T) {
-	id := func(i int) (id ID) {
+	id := func(i int) (id [16]byte) {
 		binary.BigEndian.PutUint32(id[12:], uint32(i))
 		return id
 	}
 	for _, n := range []int{1, 300, 2, 5000, 256} {
-		table := newIDTable(2 * n)
+		table := New(2 * n)
 		for i := range 2 * n {
 			key := id(i % n)
-			first, again := table.add(&key, i)
+			first, again := table.Add(&key, i)
 			require.Equal(t, i%n, first)
 			require.Equal(t, i >= n, again)
 		}
-		table.free()
+		table.Free()
 	}
 }
