@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/coalesce"
+	"github.com/onceward/onceward/dedup/internal/ctxend"
 )
 
 const (
@@ -31,7 +34,7 @@ func (d *Deduper) askAgain(ctx context.Context, first time.Duration, req []Claim
 	ans *Answer) (validUntil time.Duration) {
 	a := d.askOn(ctx, first, req, []Answer{*ans},
 		func(ctx context.Context, req []ClaimRequest) []Answer {
-			return []Answer{d.claims.do(ctx, req[0])}
+			return []Answer{d.claims.Do(ctx, req[0])}
 		})[0]
 	*ans = *a.answer
 	return a.validUntil
@@ -101,12 +104,12 @@ func (a *asked) note(ans *Answer) error {
 		a.open = false
 		return nil
 	}
-	var left *abandonedError
+	var left *coalesce.AbandonedError
 	switch {
 	case notSent(ans.Err): // an earlier send may still have been executed
 	case !errors.As(ans.Err, &left):
 		a.open = mayHaveExecuted(ans.Err)
-	case !left.queued:
+	case !left.Queued:
 		a.open = false // the coalescer has it, and gives back what comes
 	}
 	return ans.Err
@@ -115,7 +118,7 @@ func (a *asked) note(ans *Answer) error {
 // notSent reports whether err says that the store was not asked: see Answer.Err.
 func notSent(err error) bool {
 	var told interface{ NotSent() bool }
-	return errors.Is(err, errCrowded) || errors.As(err, &told) && told.NotSent()
+	return errors.Is(err, coalesce.ErrFull) || errors.As(err, &told) && told.NotSent()
 }
 
 // mayHaveExecuted reports whether the store may hold a claim although it answered with err.
@@ -215,7 +218,7 @@ func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
 		case ans.Outcome == Acquired:
 			back = append(back, d.releaseChange(&reqs[i]))
 		case !mayHaveExecuted(ans.Err):
-		case contextual(ans.Err):
+		case ctxend.Is(ans.Err):
 			late = append(late, d.releaseChange(&reqs[i]))
 		default:
 			back = append(back, d.releaseChange(&reqs[i]))
@@ -277,7 +280,7 @@ func (d *Deduper) release(changes []Finish) (missed []Finish) {
 	if len(changes) == 1 { // thousands of these may come at once
 		ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
 		defer cancel()
-		answers = []Answer{d.ends.do(ctx, changes[0])}
+		answers = []Answer{d.ends.Do(ctx, changes[0])}
 	} else {
 		answers = d.sendChanges(context.Background(), changes)
 	}

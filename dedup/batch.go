@@ -2,8 +2,11 @@ package dedup
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/coalesce"
 )
 
 // storeBatch bounds one call of a store. Redis's throughput per call stops growing at a
@@ -22,7 +25,7 @@ func inBatches[T any](ctx context.Context, timeout time.Duration,
 	answers := make([]Answer, 0, len(items))
 	for part := range slices.Chunk(items, storeBatch) {
 		if ctx.Err() != nil {
-			answers = append(answers, repeat(Answer{Err: &abandonedError{gone(ctx), true}},
+			answers = append(answers, repeat(Answer{Err: coalesce.Abandon(ctx, true)},
 				len(part))...)
 			continue
 		}
@@ -32,3 +35,15 @@ func inBatches[T any](ctx context.Context, timeout time.Duration,
 	}
 	return answers
 }
+
+// answered makes a store that breaks its contract harmless: missing answers are Unknown.
+func answered(answers []Answer, want int) []Answer {
+	if len(answers) == want {
+		return answers
+	}
+	return repeat(Answer{Err: fmt.Errorf("%w: store gave %d answers for %d items", ErrUnknown,
+		len(answers), want)}, want)
+}
+
+// repeat answers n items alike.
+func repeat(ans Answer, n int) []Answer { return slices.Repeat([]Answer{ans}, n) }

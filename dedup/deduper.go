@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/onceward/onceward/dedup/internal/coalesce"
+	"github.com/onceward/onceward/dedup/internal/ctxend"
 	"github.com/onceward/onceward/dedup/internal/drain"
 )
 
@@ -25,10 +27,10 @@ type Deduper struct {
 	recycle  func([]Answer) // to the store, when they have been read
 	failures bool           // the store keeps them
 
-	claims *coalescer[ClaimRequest]
-	ends   *coalescer[Finish]
-	notes  *coalescer[Renewal] // what attempts have to say while they run
-	reads  *coalescer[ID]
+	claims *coalesce.Coalescer[ClaimRequest, Answer]
+	ends   *coalesce.Coalescer[Finish, Answer]
+	notes  *coalesce.Coalescer[Renewal, Answer] // what attempts have to say while they run
+	reads  *coalesce.Coalescer[ID, Answer]
 
 	start    time.Time
 	renewals *renewer
@@ -69,27 +71,34 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	}
 	d.life.Init()
 	d.cache = newCache(&d.cfg, store, &d.life)
-	company := newCrowd()
-	d.claims = &coalescer[ClaimRequest]{
-		send: store.Claim, id: func(r ClaimRequest) ID { return r.ID },
-		orphans: d.releaseOrphans, timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
-	}
-	d.ends = &coalescer[Finish]{
-		send: store.Finish, id: func(c Finish) ID { return c.ID },
-		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
-	}
-	d.notes = &coalescer[Renewal]{
-		send: store.Renew, id: func(c Renewal) ID { return c.ID },
-		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
-	}
-	d.reads = &coalescer[ID]{
-		send: store.Lookup, id: func(id ID) ID { return id }, shares: true,
-		timeout: cfg.StoreTimeout, life: &d.life, crowd: company,
-	}
+	limiter := coalesce.NewLimiter()
+	d.claims = newCoalescer(d, limiter, store.Claim, func(r *ClaimRequest) [16]byte { return r.ID })
+	d.claims.Abandoned = d.releaseOrphans
+	d.ends = newCoalescer(d, limiter, store.Finish, func(f *Finish) [16]byte { return f.ID })
+	d.notes = newCoalescer(d, limiter, store.Renew, func(r *Renewal) [16]byte { return r.ID })
+	d.reads = newCoalescer(d, limiter, store.Lookup, func(id *ID) [16]byte { return *id })
+	d.reads.Shares = true
 	d.renewals = newRenewer(d)
-	d.claims.recycle, d.ends.recycle, d.notes.recycle, d.reads.recycle = d.recycle, d.recycle,
-		d.recycle, d.recycle
 	return d, nil
+}
+
+// newCoalescer makes batches of the calls of one method of the store.
+func newCoalescer[R any](d *Deduper, limiter *coalesce.Limiter,
+	send func(context.Context, []R) []Answer, id func(*R) [16]byte) *coalesce.Coalescer[R, Answer] {
+	return &coalesce.Coalescer[R, Answer]{
+		Send: send, ID: id, Failed: failed, Clone: (*Answer).clone,
+		Err:     func(a *Answer) error { return a.Err },
+		Timeout: d.cfg.StoreTimeout, Life: &d.life, Limiter: limiter, Recycle: d.recycle,
+	}
+}
+
+// failed is the answer to a call that has none from its store.
+func failed(err error) Answer {
+	var left *coalesce.AbandonedError
+	if errors.As(err, &left) {
+		return Answer{Err: err}
+	}
+	return Answer{Err: fmt.Errorf("%w: %w", ErrUnknown, err)}
 }
 
 // Config returns the configuration as it is in force: what was given to [New], with the
@@ -147,7 +156,7 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 		return Record{}, ErrClosed
 	}
 	defer d.life.Leave()
-	ans := d.reads.do(ctx, id)
+	ans := d.reads.Do(ctx, id)
 	if ans.Err != nil {
 		d.storeError(id, ans.Err)
 		return Record{}, unknown(ans.Err)
@@ -218,7 +227,7 @@ func (d *Deduper) Close(ctx context.Context) error {
 		return nil
 	}
 	d.renewals.close()
-	return fmt.Errorf("dedup: closed with %d calls or handlers still running: %w", left, gone(ctx))
+	return fmt.Errorf("dedup: closed with %d calls or handlers still running: %w", left, ctxend.Error(ctx))
 }
 
 // unknown wraps why a store could not answer, so that both can be tested for. A store that
@@ -236,7 +245,7 @@ func unknown(err error) error {
 // storeError reports an item the store could not answer. A caller that left is not the
 // store's fault.
 func (d *Deduper) storeError(id ID, err error) {
-	var left *abandonedError
+	var left *coalesce.AbandonedError
 	if !errors.As(err, &left) {
 		fire(d.cfg.Observer.StoreError, Event{ID: id, Err: err})
 	}

@@ -2,8 +2,9 @@ package dedup
 
 import (
 	"context"
-	"runtime/debug"
 	"slices"
+
+	"github.com/onceward/onceward/dedup/internal/coalesce"
 )
 
 // CompleteAndClaim is [Deduper.CompleteBatch] of one batch and [Deduper.ClaimBatch] of the
@@ -34,7 +35,7 @@ func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 	}
 	x := &exchange{d: d, store: store, changes: make(chan []Finish), ended: make(chan []Answer, 1)}
 	errs = errorSlabs.Get(len(done))
-	broke := make(chan *storePanic, 1)
+	broke := make(chan *coalesce.Panic, 1)
 	d.life.Begin() // Close waits for it, should the claims panic
 	go func() {
 		defer d.life.End()
@@ -49,11 +50,12 @@ func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 
 // end ends what is done. A panic of the store or an observer belongs to the caller, whose
 // goroutine this is not.
-func (x *exchange) end(ctx context.Context, done []Completion, errs []error) (broke *storePanic) {
+func (x *exchange) end(ctx context.Context, done []Completion,
+	errs []error) (broke *coalesce.Panic) {
 	defer close(x.changes)
 	defer func() {
 		if v := recover(); v != nil {
-			broke = &storePanic{v, debug.Stack()}
+			broke = coalesce.NewPanic(v)
 		}
 	}()
 	x.d.finish(ctx, done, errs, x.finish)

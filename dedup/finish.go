@@ -117,7 +117,7 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 	defer e.claim.endings.Add(-1)
 	for try := 0; ; try++ {
 		sent := d.cache.now()
-		ans := d.ends.doOne(ctx, change)
+		ans := d.ends.DoOne(ctx, change)
 		if ans.Err == nil {
 			return d.settle(&e, &ans, sent)
 		}

@@ -46,7 +46,7 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 	ans, cached := d.cache.get(ctx, &req.ID, &req.Fingerprint)
 	if !cached {
 		asking := d.cache.now()
-		if ans = d.reads.do(ctx, req.ID); ans.Err != nil {
+		if ans = d.reads.Do(ctx, req.ID); ans.Err != nil {
 			d.storeError(req.ID, ans.Err)
 			c := Claim{id: id, err: unknown(ans.Err)}
 			c.fire(d.cfg.Observer.Claimed, false)
@@ -111,7 +111,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 	change.Landed = true
 	for try := 0; ; try++ {
 		sent := d.cache.now()
-		ans := d.ends.do(ctx, change)
+		ans := d.ends.Do(ctx, change)
 		if ans.Err == nil {
 			d.noteEnd(&change, &ans, sent)
 			return ans.Written, nil

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/dedup/internal/ctxend"
 	"github.com/onceward/onceward/dedup/internal/slab"
 )
 
@@ -196,7 +197,7 @@ func (s *memoryStore) forget(id ID, hold, now time.Duration) error {
 // Forgets tells caches of finished keys that something was forgotten; see [Store].
 func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
 	if ctx.Err() != nil {
-		return 0, gone(ctx)
+		return 0, ctxend.Error(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +216,7 @@ func (s *memoryStore) Recycle(answers []Answer) { s.answers.Put(answers) }
 func memoryBatch[T any](ctx context.Context, s *memoryStore, items []T,
 	do func(*T, time.Duration) Answer) []Answer {
 	if ctx.Err() != nil {
-		return repeat(Answer{Err: gone(ctx)}, len(items))
+		return repeat(Answer{Err: ctxend.Error(ctx)}, len(items))
 	}
 	answers := s.room(len(items))
 	s.run(func(now time.Duration) {

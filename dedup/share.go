@@ -5,6 +5,8 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"github.com/onceward/onceward/dedup/internal/ctxend"
 )
 
 // flights lets concurrent calls of one key in this process share one claim attempt.
@@ -98,7 +100,7 @@ func (d *Deduper) claimOnce(ctx context.Context, key string, req *ClaimRequest) 
 		reqs  [1]ClaimRequest
 	}{reqs: [1]ClaimRequest{*req}}
 	own.reqs[0].Token = newToken()
-	ans := d.claims.doOne(ctx, own.reqs[:])
+	ans := d.claims.DoOne(ctx, own.reqs[:])
 	validUntil := d.validFrom(first)
 	if !ans.plain() || d.clock() >= validUntil {
 		validUntil = d.askAgain(ctx, first, own.reqs[:], &ans)
@@ -124,7 +126,8 @@ func (d *Deduper) follow(ctx context.Context, key string, req *ClaimRequest) (*f
 		select {
 		case <-fl.done:
 		case <-ctx.Done():
-			return nil, d.newClaim(ctx, key, req, asked{answer: &Answer{Err: gone(ctx)}}, true)
+			left := &Answer{Err: ctxend.Error(ctx)}
+			return nil, d.newClaim(ctx, key, req, asked{answer: left}, true)
 		}
 		// Observed, not Outcome: in Observe mode the leader runs whatever the answer was.
 		ans := shared(fl.claim, req)

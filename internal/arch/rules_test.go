@@ -50,10 +50,14 @@ type rule struct {
 // A package need not exist yet; one that exists must be here.
 var table = map[string]rule{
 	"dedup": {
-		imports: []string{"dedup/internal/drain", "dedup/internal/idtable", "dedup/internal/slab",
+		imports: []string{"dedup/internal/coalesce", "dedup/internal/ctxend",
+			"dedup/internal/drain", "dedup/internal/idtable", "dedup/internal/slab",
 			"dedup/internal/stepcode"},
 		tests: []string{"dedup/deduptest", "dedup/layered"},
 	},
+	"dedup/internal/coalesce": {imports: []string{"dedup/internal/ctxend",
+		"dedup/internal/drain", "dedup/internal/slab"}},
+	"dedup/internal/ctxend":   {},
 	"dedup/internal/drain":    {},
 	"dedup/internal/idtable":  {},
 	"dedup/internal/slab":     {},

@@ -1,55 +1,54 @@
-package dedup
+package coalesce
 
 import (
 	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"time"
 )
 
 const (
-	// coalesceBatch is where Redis's throughput per batch stops growing.
-	coalesceBatch = 256
+	// batchSize is where Redis's throughput per batch stops growing.
+	batchSize = 256
 	// takeLooks bounds how many waiting calls are looked at for one batch: thousands may
 	// ask for one ID, of which a batch takes one.
-	takeLooks = 4 * coalesceBatch
+	takeLooks = 4 * batchSize
 )
 
 // room reports whether one more batch may be under way. Each has to carry its share of
-// the crowd, or a crowd next to its store would fall apart into batches of one. The
+// the calls, or many calls next to their store would fall apart into batches of one. The
 // mutex is held.
-func (c *coalescer[R]) room() bool {
+func (c *Coalescer[R, A]) room() bool {
 	if c.senders == 0 {
 		return true
 	}
-	return c.senders < c.trip.sends() && c.queue.n >= c.share()
+	return c.senders < c.rtt.sends() && c.queue.n >= c.share()
 }
 
 // share is how many calls have to wait before one more batch is sent while others are under
 // way. The mutex is held.
-func (c *coalescer[R]) share() int {
-	sends := c.trip.sends()
+func (c *Coalescer[R, A]) share() int {
+	sends := c.rtt.sends()
 	share := (c.queue.n + c.sent) / sends
 	if sends == minSends {
 		share = max(share, nearShare)
 	}
-	return min(share, coalesceBatch)
+	return min(share, batchSize)
 }
 
 // start starts a sender. The mutex is held.
-func (c *coalescer[R]) start() {
+func (c *Coalescer[R, A]) start() {
 	c.senders++
 	c.gathering = true
-	c.life.Begin()
+	c.Life.Begin()
 	go c.run()
 }
 
 // run sends batches as long as callers gather.
-func (c *coalescer[R]) run() {
-	defer c.life.End()
-	var b batch[R]
+func (c *Coalescer[R, A]) run() {
+	defer c.Life.End()
+	var b batch[R, A]
 	for {
 		// Callers that were just woken, or come with the one that started us, get to
 		// queue up: with 16 callers that yield doubles the throughput.
@@ -66,7 +65,7 @@ func (c *coalescer[R]) run() {
 
 // gather makes a sender whose batch is answered the one that takes next, or ends it when
 // another one does.
-func (c *coalescer[R]) gather(answered int) bool {
+func (c *Coalescer[R, A]) gather(answered int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent -= answered
@@ -79,20 +78,20 @@ func (c *coalescer[R]) gather(answered int) bool {
 }
 
 // batch is what one sender has under way.
-type batch[R any] struct {
-	tickets []*ticket[R]
-	shared  []*ticket[R] // that get the answer of an earlier one
-	of      []int        // which that is, for each of shared
-	seen    map[ID]int   // index of tickets
+type batch[R, A any] struct {
+	tickets []*ticket[R, A]
+	shared  []*ticket[R, A]  // that get the answer of an earlier one
+	of      []int            // which that is, for each of shared
+	seen    map[[16]byte]int // index of tickets
 }
 
-func (b *batch[R]) calls() int { return len(b.tickets) + len(b.shared) }
+func (b *batch[R, A]) calls() int { return len(b.tickets) + len(b.shared) }
 
 // take moves the next batch out of the queue. It ends the sender when there is nothing to
 // send, or too little while other senders are under way, which look again when they are back.
 // A store wants every ID once per call, so a second ticket of an ID waits for the next
 // batch, or gets the same answer where calls may share one.
-func (c *coalescer[R]) take(b *batch[R]) bool {
+func (c *Coalescer[R, A]) take(b *batch[R, A]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gathering = false
@@ -104,17 +103,17 @@ func (c *coalescer[R]) take(b *batch[R]) bool {
 	next := c.queue.first
 	for range takeLooks {
 		t := next
-		if t == nil || len(b.tickets) == coalesceBatch {
+		if t == nil || len(b.tickets) == batchSize {
 			break
 		}
 		next = t.next
-		id := c.id(t.req)
+		id := c.ID(&t.req)
 		first, twice := b.seen[id]
 		switch {
 		case !twice:
 			b.seen[id] = len(b.tickets)
 			b.tickets = append(b.tickets, t)
-		case c.shares:
+		case c.Shares:
 			b.shared, b.of = append(b.shared, t), append(b.of, first)
 		default:
 			continue
@@ -129,9 +128,9 @@ func (c *coalescer[R]) take(b *batch[R]) bool {
 	return true
 }
 
-func (b *batch[R]) begin(waiting int) {
+func (b *batch[R, A]) begin(waiting int) {
 	if b.seen == nil {
-		b.seen = make(map[ID]int, min(waiting, coalesceBatch))
+		b.seen = make(map[[16]byte]int, min(waiting, batchSize))
 	}
 	clear(b.seen)
 	clear(b.tickets)
@@ -142,7 +141,7 @@ func (b *batch[R]) begin(waiting int) {
 // sendBatch sends the batch, notes how long that took, and gives out the answers. A
 // store that panics does so in the first caller that still waits, as if it had made the
 // call itself; the others learn nothing.
-func (c *coalescer[R]) sendBatch(b *batch[R]) {
+func (c *Coalescer[R, A]) sendBatch(b *batch[R, A]) {
 	reqs := c.slabs.Get(len(b.tickets))
 	for i, t := range b.tickets {
 		reqs[i] = t.req
@@ -151,42 +150,51 @@ func (c *coalescer[R]) sendBatch(b *batch[R]) {
 	answers, broke := c.call(reqs)
 	took := time.Since(start)
 	c.mu.Lock()
-	c.trip.note(took, len(reqs))
+	c.rtt.note(took, len(reqs))
 	c.mu.Unlock()
-	learnt := !slices.ContainsFunc(answers, func(a Answer) bool { return a.Err != nil })
+	learnt := c.learnt(answers)
 	c.deliver(b, reqs, answers, broke)
 	if learnt { // else the store may be at work on them still
 		c.slabs.Put(reqs)
-		if c.recycle != nil {
-			c.recycle(answers)
+		if c.Recycle != nil {
+			c.Recycle(answers)
 		}
 	}
 }
 
+// learnt reports whether the store has answered all.
+func (c *Coalescer[R, A]) learnt(answers []A) bool {
+	for i := range answers {
+		if c.Err(&answers[i]) != nil {
+			return false
+		}
+	}
+	return true
+}
+
 // call is one call of the store, under a deadline of its own.
-func (c *coalescer[R]) call(reqs []R) (answers []Answer, broke *storePanic) {
-	ctx := &callContext{Context: context.Background(), deadline: time.Now().Add(c.timeout)}
+func (c *Coalescer[R, A]) call(reqs []R) (answers []A, broke *Panic) {
+	ctx := &callContext{Context: context.Background(), deadline: time.Now().Add(c.Timeout)}
 	defer ctx.end()
 	defer func() {
 		if v := recover(); v != nil {
-			broke = &storePanic{v, debug.Stack()}
-			answers = repeat(Answer{Err: fmt.Errorf("%w: store panicked: %v", ErrUnknown, v)},
-				len(reqs))
+			broke = NewPanic(v)
+			answers = c.failed(fmt.Errorf("store panicked: %v", v), len(reqs))
 		}
 	}()
-	return answered(c.send(ctx, reqs), len(reqs)), nil
+	return c.answered(c.Send(ctx, reqs), len(reqs)), nil
 }
 
-// deliver gives every caller its answer, and orphans those of the callers that left.
-func (c *coalescer[R]) deliver(b *batch[R], reqs []R, answers []Answer, broke *storePanic) {
+// deliver gives every caller its answer, and gives those of callers that left to Abandoned.
+func (c *Coalescer[R, A]) deliver(b *batch[R, A], reqs []R, answers []A, broke *Panic) {
 	for n, t := range b.shared {
-		t.answer = answers[b.of[n]].clone()
+		t.answer = c.Clone(&answers[b.of[n]])
 		if t.state.CompareAndSwap(ticketSent, ticketAnswered) {
 			t.ready <- struct{}{}
 		}
 	}
 	var left []R
-	var unheard []Answer
+	var unheard []A
 	for i, t := range b.tickets {
 		t.answer, t.broke = answers[i], broke
 		if !t.state.CompareAndSwap(ticketSent, ticketAnswered) {
@@ -196,25 +204,30 @@ func (c *coalescer[R]) deliver(b *batch[R], reqs []R, answers []Answer, broke *s
 		broke = nil
 		t.ready <- struct{}{}
 	}
-	if c.orphans != nil && len(left) > 0 {
-		c.orphans(left, unheard)
+	if c.Abandoned != nil && len(left) > 0 {
+		c.Abandoned(left, unheard)
 	}
 	if broke != nil {
 		panic(broke) // nobody is left to whom it could go
 	}
 }
 
-// storePanic is what a store panicked with in a goroutine of ours, on its way to a caller.
-type storePanic struct {
+// Panic is what a store panicked with in a goroutine of ours, on its way to a caller.
+type Panic struct {
 	value any
 	stack []byte
 }
 
-func (p *storePanic) Error() string {
+// NewPanic keeps what was recovered, with the stack.
+func NewPanic(value any) *Panic { return &Panic{value, debug.Stack()} }
+
+// Error implements error.
+func (p *Panic) Error() string {
 	return fmt.Sprintf("dedup: store panicked: %v\n\n%s", p.value, p.stack)
 }
 
-func (p *storePanic) Unwrap() error {
+// Unwrap returns the value, if it is an error.
+func (p *Panic) Unwrap() error {
 	err, _ := p.value.(error)
 	return err
 }

@@ -1,8 +1,9 @@
-package dedup
+package coalesce
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,30 +11,51 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/onceward/onceward/dedup/internal/ctxend"
 	"github.com/onceward/onceward/dedup/internal/drain"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
+type question struct {
+	ID      [16]byte
+	Attempt int
+}
+
+type answer struct {
+	Attempt int
+	Err     error
+}
+
+var errFailed = errors.New("failed")
+
+func failed(err error) answer {
+	var left *AbandonedError
+	if errors.As(err, &left) {
+		return answer{Err: err}
+	}
+	return answer{Err: fmt.Errorf("%w: %w", errFailed, err)}
+}
+
 // batches records what a coalescer sends.
 type batches struct {
 	mu   sync.Mutex
-	sent [][]Finish
-	do   func([]Finish) []Answer
+	sent [][]question
+	do   func([]question) []answer
 }
 
 // send returns when ctx ends, as the contract of a store has it.
-func (b *batches) send(ctx context.Context, batch []Finish) []Answer {
+func (b *batches) send(ctx context.Context, batch []question) []answer {
 	b.mu.Lock()
 	b.sent = append(b.sent, slices.Clone(batch))
 	b.mu.Unlock()
-	done := make(chan []Answer, 1)
+	done := make(chan []answer, 1)
 	go func() { done <- b.do(batch) }()
 	select {
 	case answers := <-done:
 		return answers
 	case <-ctx.Done():
-		return repeat(Answer{Err: gone(ctx)}, len(batch))
+		return slices.Repeat([]answer{{Err: ctxend.Error(ctx)}}, len(batch))
 	}
 }
 
@@ -44,31 +66,31 @@ func (b *batches) count() int {
 }
 
 // echo answers every item with its own attempt number, after a while.
-func echo(after time.Duration) func([]Finish) []Answer {
-	return func(batch []Finish) []Answer {
+func echo(after time.Duration) func([]question) []answer {
+	return func(batch []question) []answer {
 		time.Sleep(after)
-		answers := make([]Answer, len(batch))
+		answers := make([]answer, len(batch))
 		for i, c := range batch {
-			answers[i].Record.Attempt = c.Attempt
+			answers[i].Attempt = c.Attempt
 		}
 		return answers
 	}
 }
 
-func newTestCoalescer(b *batches) *coalescer[Finish] {
+func newTestCoalescer(b *batches) *Coalescer[question, answer] {
 	l := &drain.Group{}
 	l.Init()
-	return &coalescer[Finish]{
-		send: b.send, id: func(c Finish) ID {
-			return c.ID
-		}, timeout: time.Second, life: l, crowd: newCrowd(),
+	return &Coalescer[question, answer]{
+		Send: b.send, ID: func(q *question) [16]byte { return q.ID }, Failed: failed,
+		Err: func(a *answer) error { return a.Err }, Clone: func(a *answer) answer { return *a },
+		Timeout: time.Second, Life: l, Limiter: NewLimiter(),
 	}
 }
 
-func numbered(n int) Finish { return Finish{ID: ID{byte(n), byte(n >> 8)}, Attempt: n} }
+func numbered(n int) question { return question{ID: [16]byte{byte(n), byte(n >> 8)}, Attempt: n} }
 
 // drained waits until the coalescer has no sender.
-func drained(t *testing.T, c *coalescer[Finish]) {
+func drained(t *testing.T, c *Coalescer[question, answer]) {
 	t.Helper()
 	synctest.Wait()
 	c.mu.Lock()
@@ -76,9 +98,9 @@ func drained(t *testing.T, c *coalescer[Finish]) {
 	assert.Equal(t, 0, c.senders, "when idle")
 	assert.Equal(t, 0, c.sent)
 	assert.False(t, c.gathering, "when idle")
-	assert.Equal(t, queue[Finish]{}, c.queue)
-	assert.Equal(t, 0, c.life.Behind())
-	assert.Zero(t, c.crowd.n.Load())
+	assert.Equal(t, queue[question, answer]{}, c.queue)
+	assert.Equal(t, 0, c.Life.Behind())
+	assert.Zero(t, c.Limiter.n.Load())
 }
 
 func TestCoalescerGroupsSinglesUnderLoadAndKeepsAnswersApart(t *testing.T) {
@@ -89,8 +111,8 @@ func TestCoalescerGroupsSinglesUnderLoadAndKeepsAnswersApart(t *testing.T) {
 		const calls = 5000
 		for n := range calls {
 			wg.Go(func() {
-				ans := c.do(context.Background(), numbered(n))
-				assert.True(t, ans.Err == nil && ans.Record.Attempt == n, "call %d got %+v", n, ans)
+				ans := c.Do(context.Background(), numbered(n))
+				assert.True(t, ans.Err == nil && ans.Attempt == n, "call %d got %+v", n, ans)
 			})
 		}
 		wg.Wait()
@@ -98,10 +120,10 @@ func TestCoalescerGroupsSinglesUnderLoadAndKeepsAnswersApart(t *testing.T) {
 		items := 0
 		for _, batch := range b.sent {
 			items += len(batch)
-			assert.LessOrEqual(t, len(batch), coalesceBatch, "a batch")
+			assert.LessOrEqual(t, len(batch), batchSize, "a batch")
 		}
 		assert.Equal(t, calls, items)
-		assert.LessOrEqual(t, len(b.sent), crowdBegins+maxSends+calls/coalesceBatch+1)
+		assert.LessOrEqual(t, len(b.sent), batchesFrom+maxSends+calls/batchSize+1)
 	})
 }
 
@@ -112,7 +134,7 @@ func TestCoalescerDoesNotKeepALoneCallWaiting(t *testing.T) {
 		c := newTestCoalescer(b)
 		for n := range 10 {
 			start := time.Now()
-			c.do(context.Background(), numbered(n))
+			c.Do(context.Background(), numbered(n))
 			assert.Equal(t, time.Millisecond, time.Since(start), "call %d", n)
 			drained(t, c)
 		}
@@ -130,13 +152,13 @@ func TestCoalescerNeverPutsOneIDIntoABatchTwice(t *testing.T) {
 			wg.Go(func() {
 				ch := numbered(n % 7)
 				ch.Attempt = n
-				assert.Equal(t, n, c.do(context.Background(), ch).Record.Attempt)
+				assert.Equal(t, n, c.Do(context.Background(), ch).Attempt)
 			})
 		}
 		wg.Wait()
 		drained(t, c)
 		for _, batch := range b.sent {
-			seen := map[ID]bool{}
+			seen := map[[16]byte]bool{}
 			for _, ch := range batch {
 				require.False(t, seen[ch.ID], "%v twice in a batch of %d", ch.ID, len(batch))
 				seen[ch.ID] = true
@@ -149,35 +171,35 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batches{do: echo(time.Second / 2)}
 		c := newTestCoalescer(b)
-		var orphans atomic.Int32
-		c.orphans = func(reqs []Finish, answers []Answer) {
+		var unheard atomic.Int32
+		c.Abandoned = func(reqs []question, answers []answer) {
 			assert.Len(t, reqs, len(answers))
 			for i := range reqs {
-				orphans.Add(1)
+				unheard.Add(1)
 				alone := len(reqs) == 1 && errors.Is(answers[i].Err, context.Canceled)
 				assert.NotZero(t, reqs[i].Attempt%2)
-				assert.False(t, answers[i].Record.Attempt != reqs[i].Attempt && !alone,
-					"orphan %d with the answer of %d", reqs[i].Attempt, answers[i].Record.Attempt)
+				assert.False(t, answers[i].Attempt != reqs[i].Attempt && !alone,
+					"call %d with the answer of %d", reqs[i].Attempt, answers[i].Attempt)
 			}
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		var wg sync.WaitGroup
 		var queued, sent atomic.Int32
-		for n := range 20 * coalesceBatch {
+		for n := range 20 * batchSize {
 			wg.Go(func() {
 				if n%2 == 0 {
-					ans := c.do(context.Background(), numbered(n))
-					assert.True(t, ans.Err == nil && ans.Record.Attempt == n, "call %d got %+v", n,
+					ans := c.Do(context.Background(), numbered(n))
+					assert.True(t, ans.Err == nil && ans.Attempt == n, "call %d got %+v", n,
 						ans)
 					return
 				}
-				var left *abandonedError
-				ans := c.do(ctx, numbered(n))
+				var left *AbandonedError
+				ans := c.Do(ctx, numbered(n))
 				if !assert.True(t, errors.As(ans.Err, &left) &&
 					errors.Is(ans.Err, context.Canceled), "cancelled call %d got %+v", n, ans) {
 					return
 				}
-				if left.queued {
+				if left.Queued {
 					queued.Add(1)
 				} else {
 					sent.Add(1)
@@ -189,7 +211,7 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 		cancel()
 		wg.Wait()
 		drained(t, c)
-		assert.Equal(t, orphans.Load(), sent.Load())
+		assert.Equal(t, unheard.Load(), sent.Load())
 		assert.NotZero(t, sent.Load())
 		assert.NotZero(t, queued.Load())
 		for _, batch := range b.sent[before:] {
@@ -202,19 +224,12 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 }
 
 // A store that breaks its contract learns nothing about anybody.
-func TestAnswersOfTheWrongNumberAreUnknown(t *testing.T) {
-	for _, got := range []int{0, 1, 3} {
-		b := &batches{do: func([]Finish) []Answer { return make([]Answer, got) }}
-		answers := answered(b.send(t.Context(), []Finish{numbered(1), numbered(2)}), 2)
-		require.Len(t, answers, 2, "%d answers for two items became", got)
-		assert.True(t, OutcomeUnknown(answers[0].Err) && OutcomeUnknown(answers[1].Err),
-			"%d answers for two items became %+v", got, answers)
-	}
+func TestMissingAnswersAreFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &batches{do: func([]Finish) []Answer { return nil }}
+		b := &batches{do: func([]question) []answer { return nil }}
 		c := newTestCoalescer(b)
-		ans := c.do(context.Background(), numbered(1))
-		assert.True(t, OutcomeUnknown(ans.Err), "%+v", ans)
+		ans := c.Do(context.Background(), numbered(1))
+		assert.True(t, errors.Is(ans.Err, errFailed), "%+v", ans)
 		drained(t, c)
 	})
 }
@@ -223,15 +238,15 @@ func TestAnswersOfTheWrongNumberAreUnknown(t *testing.T) {
 func TestBatchHasItsOwnDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{})
-		c.send = func(ctx context.Context, batch []Finish) []Answer {
+		c.Send = func(ctx context.Context, batch []question) []answer {
 			<-ctx.Done()
-			return repeat(Answer{Err: ctx.Err()}, len(batch))
+			return slices.Repeat([]answer{{Err: ctx.Err()}}, len(batch))
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		defer cancel()
-		go c.do(ctx, numbered(1))
+		go c.Do(ctx, numbered(1))
 		start := time.Now()
-		ans := c.do(context.Background(), numbered(2))
+		ans := c.Do(context.Background(), numbered(2))
 		assert.ErrorIs(t, ans.Err, context.DeadlineExceeded)
 		assert.Equal(t, time.Second, time.Since(start))
 		drained(t, c)

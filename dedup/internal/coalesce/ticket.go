@@ -1,19 +1,19 @@
-package dedup
+package coalesce
 
 import "sync/atomic"
 
-// ticket is one call that waits in a crowd. Its caller owns it again once ready has a
+// ticket is one call that waits for a batch. Its caller owns it again once ready has a
 // value; from then on the sender does not touch it.
-type ticket[R any] struct {
+type ticket[R, A any] struct {
 	req   R
 	ready chan struct{} // of one slot, so that a sender never waits for a caller
 	state atomic.Uint32
 
 	// Written by the sender before it makes the state ticketAnswered.
-	answer Answer
-	broke  *storePanic
+	answer A
+	broke  *Panic
 
-	next, prev *ticket[R] // in the queue
+	next, prev *ticket[R, A] // in the queue
 }
 
 // A ticket leaves ticketQueued under the coalescer's mutex. Then sender and caller race
@@ -28,12 +28,12 @@ const (
 
 // queue is a list of tickets. Leaving it costs the same wherever a ticket stands: when a
 // store hangs, all who wait leave at about the same time.
-type queue[R any] struct {
-	first, last *ticket[R]
+type queue[R, A any] struct {
+	first, last *ticket[R, A]
 	n           int
 }
 
-func (q *queue[R]) push(t *ticket[R]) {
+func (q *queue[R, A]) push(t *ticket[R, A]) {
 	t.prev, t.next = q.last, nil
 	if q.last == nil {
 		q.first = t
@@ -44,7 +44,7 @@ func (q *queue[R]) push(t *ticket[R]) {
 	q.n++
 }
 
-func (q *queue[R]) remove(t *ticket[R]) {
+func (q *queue[R, A]) remove(t *ticket[R, A]) {
 	if t.prev == nil {
 		q.first = t.next
 	} else {

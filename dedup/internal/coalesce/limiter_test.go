@@ -1,4 +1,4 @@
-package dedup
+package coalesce
 
 import (
 	"context"
@@ -26,12 +26,12 @@ func (g *gauge) in() {
 func (g *gauge) out() { g.now.Add(-1) }
 
 // looping has callers call again and again, and returns when all have stopped.
-func looping(c *coalescer[Finish], callers, times int) {
+func looping(c *Coalescer[question, answer], callers, times int) {
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {
 			for n := range times {
-				c.do(context.Background(), numbered(i*times+n))
+				c.Do(context.Background(), numbered(i*times+n))
 			}
 		})
 	}
@@ -44,13 +44,13 @@ func TestFewCallsAreSentEachByItselfWithoutAGoroutine(t *testing.T) {
 		c := newTestCoalescer(b)
 		start := time.Now()
 		var wg sync.WaitGroup
-		for n := range crowdBegins - 1 {
-			wg.Go(func() { c.do(context.Background(), numbered(n)) })
+		for n := range batchesFrom - 1 {
+			wg.Go(func() { c.Do(context.Background(), numbered(n)) })
 		}
 		synctest.Wait()
 		assert.Equal(t, 0, c.senders)
-		assert.Equal(t, 0, c.life.Behind())
-		assert.Equal(t, crowdBegins-1, b.count())
+		assert.Equal(t, 0, c.Life.Behind())
+		assert.Equal(t, batchesFrom-1, b.count())
 		wg.Wait()
 		assert.Equal(t, time.Millisecond, time.Since(start))
 		drained(t, c)
@@ -61,7 +61,7 @@ func TestFewCallsAreSentEachByItselfWithoutAGoroutine(t *testing.T) {
 // that nobody waits for two trips.
 func TestBatchesUnderWayFollowTheRoundTrip(t *testing.T) {
 	for _, row := range []struct {
-		trip        time.Duration
+		rtt         time.Duration
 		least, most int64
 	}{
 		{50 * time.Microsecond, 1, 2},
@@ -70,23 +70,23 @@ func TestBatchesUnderWayFollowTheRoundTrip(t *testing.T) {
 		{2 * time.Millisecond, 14, 16},
 		{20 * time.Millisecond, 16, 16},
 	} {
-		t.Run(row.trip.String(), func(t *testing.T) {
+		t.Run(row.rtt.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newTestCoalescer(&batches{})
 				var direct, learnt gauge
 				g := &direct
-				c.send = func(_ context.Context, batch []Finish) []Answer {
-					if len(batch) > 1 { // not those who came before the crowd
+				c.Send = func(_ context.Context, batch []question) []answer {
+					if len(batch) > 1 { // not those who came first
 						g.in()
 						defer g.out()
 					}
-					time.Sleep(row.trip)
-					return make([]Answer, len(batch))
+					time.Sleep(row.rtt)
+					return make([]answer, len(batch))
 				}
 				looping(c, 64, 3) // learns the distance
 				drained(t, c)
 				g = &learnt
-				looping(c, 20*coalesceBatch, 2)
+				looping(c, 20*batchSize, 2)
 				drained(t, c)
 				most := learnt.most.Load()
 				assert.GreaterOrEqual(t, most, row.least)
@@ -96,72 +96,72 @@ func TestBatchesUnderWayFollowTheRoundTrip(t *testing.T) {
 	}
 }
 
-func TestTripFollowsAShorterWayAtOnceAndALongerOneSlowly(t *testing.T) {
-	var trip trip
+func TestEstimateFollowsAShorterWayAtOnceAndALongerOneSlowly(t *testing.T) {
+	var rtt rttEstimator
 	want := func(what string, sends int) {
 		t.Helper()
-		assert.Equal(t, sends, trip.sends(), what)
+		assert.Equal(t, sends, rtt.sends(), what)
 	}
 	want("nothing known", minSends)
-	trip.note(5*time.Millisecond, 1)
+	rtt.note(5*time.Millisecond, 1)
 	want("far", maxSends)
-	trip.note(100*time.Microsecond, 1)
+	rtt.note(100*time.Microsecond, 1)
 	want("near at last", minSends)
-	trip.note(5*time.Millisecond, 1)
+	rtt.note(5*time.Millisecond, 1)
 	want("one that was held up", 7)
 	for range 20 {
-		trip.note(5*time.Millisecond, 1)
+		rtt.note(5*time.Millisecond, 1)
 	}
 	want("far again", maxSends)
-	trip.note(600*time.Microsecond, 256)
+	rtt.note(600*time.Microsecond, 256)
 	want("a large batch next to the store", minSends)
 }
 
 // Of a batch that was answered all call again, in whatever coalescer: the first of them
 // must not take itself to be alone.
-func TestCrowdStaysOneWhenItsBatchIsAnswered(t *testing.T) {
+func TestCallersOfABatchAreNotAloneWhenItIsAnswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batches{do: echo(100 * time.Microsecond)}
 		claims, ends := newTestCoalescer(b), newTestCoalescer(b)
-		ends.crowd = claims.crowd
+		ends.Limiter = claims.Limiter
 		const callers, times = 200, 50
 		var wg sync.WaitGroup
 		for i := range callers {
 			wg.Go(func() {
 				for n := range times {
-					claims.do(context.Background(), numbered(i*times+n))
-					ends.do(context.Background(), numbered(i*times+n))
+					claims.Do(context.Background(), numbered(i*times+n))
+					ends.Do(context.Background(), numbered(i*times+n))
 				}
 			})
 		}
 		wg.Wait()
 		drained(t, claims)
 		drained(t, ends)
-		// 49 calls in a batch with one crowd, 38 with two.
+		// 49 calls in a batch with one limiter, 38 with two.
 		assert.GreaterOrEqual(t, 2*callers*times/b.count(), 44)
 	})
 }
 
-// The crowd is bounded: beyond it nothing is sent, and nobody waits.
-func TestCallBeyondTheCrowdsLimitIsRefused(t *testing.T) {
+// Calls are bounded: beyond the limit nothing is sent, and nobody waits.
+func TestCallBeyondTheLimitIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &batches{do: echo(time.Millisecond)}
 		c := newTestCoalescer(b)
 		const limit = 100
-		c.crowd.limit = limit
+		c.Limiter.Limit = limit
 		var wg sync.WaitGroup
 		for n := range limit {
 			wg.Go(func() {
-				ans := c.do(context.Background(), numbered(n))
-				assert.True(t, ans.Err == nil && ans.Record.Attempt == n, "call %d got %+v", n, ans)
+				ans := c.Do(context.Background(), numbered(n))
+				assert.True(t, ans.Err == nil && ans.Attempt == n, "call %d got %+v", n, ans)
 			})
 		}
 		synctest.Wait()
 		start := time.Now()
-		ans := c.do(context.Background(), numbered(limit))
-		assert.ErrorIs(t, ans.Err, errCrowded)
+		ans := c.Do(context.Background(), numbered(limit))
+		assert.ErrorIs(t, ans.Err, ErrFull)
 		assert.Zero(t, time.Since(start))
-		assert.True(t, OutcomeUnknown(ans.Err) && !CanRetry(ans.Err), "%v after %v", ans.Err,
+		assert.True(t, errors.Is(ans.Err, errFailed), "%v after %v", ans.Err,
 			time.Since(start))
 		wg.Wait()
 		drained(t, c)
@@ -170,27 +170,8 @@ func TestCallBeyondTheCrowdsLimitIsRefused(t *testing.T) {
 				assert.NotEqual(t, limit, ch.Attempt, "what was refused has been sent")
 			}
 		}
-		ans = c.do(context.Background(), numbered(limit))
-		assert.NoError(t, ans.Err, "when the crowd has gone")
-	})
-}
-
-// A claim that was refused for the crowd was never sent, so there is nothing to release.
-func TestClaimBeyondTheCrowdsLimitIsNotReleased(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, err := New(Memory(10),
-			Config{Namespace: "test", Window: time.Hour, LeaseTTL: time.Second})
-		require.NoError(t, err)
-		d.claims.crowd.limit = 0
-		_, err = d.Claim(t.Context(), "k")
-		assert.ErrorIs(t, err, errCrowded)
-		assert.True(t, OutcomeUnknown(err), err)
-		d.claims.crowd.limit = crowdLimit
-		d.ends.send = func(context.Context, []Finish) []Answer {
-			t.Error("a release was sent")
-			return nil
-		}
-		synctest.Wait()
+		ans = c.Do(context.Background(), numbered(limit))
+		assert.NoError(t, ans.Err, "when the others have gone")
 	})
 }
 
@@ -201,7 +182,7 @@ func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newTestCoalescer(&batches{})
 				var sends, panics, unknown atomic.Int32
-				c.send = func(context.Context, []Finish) []Answer {
+				c.Send = func(context.Context, []question) []answer {
 					sends.Add(1)
 					time.Sleep(time.Millisecond)
 					panic(errBoom)
@@ -217,8 +198,8 @@ func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
 								assert.ErrorIs(t, err, errBoom, "panicked with %v", v)
 							}
 						}()
-						if ans := c.do(context.Background(),
-							numbered(n)); OutcomeUnknown(ans.Err) &&
+						if ans := c.Do(context.Background(),
+							numbered(n)); errors.Is(ans.Err, errFailed) &&
 							strings.Contains(ans.Err.Error(), "boom") {
 							unknown.Add(1)
 						}
@@ -239,32 +220,32 @@ func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
 // A lone call costs one allocation in addition to the store's own.
 func TestLoneCallAllocatesOnce(t *testing.T) {
 	c := newTestCoalescer(&batches{})
-	answers := make([]Answer, 1)
-	c.send = func(context.Context, []Finish) []Answer { return answers }
+	answers := make([]answer, 1)
+	c.Send = func(context.Context, []question) []answer { return answers }
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	req := []Finish{numbered(1)}
-	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { c.doOne(ctx, req) }), 1.0)
+	req := []question{numbered(1)}
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { c.DoOne(ctx, req) }), 1.0)
 }
 
-// When the caller of a direct call goes, its claim is given to orphans at once.
+// When the caller of a direct call goes, its request is given to Abandoned at once.
 func TestLoneCallerReturnsWhenItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{do: echo(500 * time.Millisecond)})
-		var orphans int
-		c.orphans = func(reqs []Finish, answers []Answer) {
-			orphans += len(reqs)
+		var unheard int
+		c.Abandoned = func(reqs []question, answers []answer) {
+			unheard += len(reqs)
 			assert.True(t, len(reqs) == 1 && reqs[0].Attempt == 7 &&
 				errors.Is(answers[0].Err, context.DeadlineExceeded), "%v, %v", reqs, answers)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		start := time.Now()
-		var left *abandonedError
-		require.ErrorAs(t, c.do(ctx, numbered(7)).Err, &left)
-		assert.False(t, left.queued)
+		var left *AbandonedError
+		require.ErrorAs(t, c.Do(ctx, numbered(7)).Err, &left)
+		assert.False(t, left.Queued)
 		assert.Equal(t, time.Millisecond, time.Since(start))
-		assert.Equal(t, 1, orphans)
+		assert.Equal(t, 1, unheard)
 		drained(t, c)
 		time.Sleep(time.Second) // what was left behind
 	})
@@ -274,10 +255,10 @@ func TestLoneCallerReturnsWhenItsContextEnds(t *testing.T) {
 func TestLoneCallHasADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{do: echo(time.Minute)})
-		c.orphans = func([]Finish, []Answer) { t.Error("its caller is still there") }
+		c.Abandoned = func([]question, []answer) { t.Error("its caller is still there") }
 		start := time.Now()
-		var left *abandonedError
-		ans := c.do(t.Context(), numbered(1))
+		var left *AbandonedError
+		ans := c.Do(t.Context(), numbered(1))
 		assert.ErrorIs(t, ans.Err, context.DeadlineExceeded)
 		assert.NotErrorAs(t, ans.Err, &left)
 		assert.Equal(t, time.Second, time.Since(start))

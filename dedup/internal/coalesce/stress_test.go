@@ -1,4 +1,4 @@
-package dedup
+package coalesce
 
 import (
 	"context"
@@ -14,23 +14,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever meets whatever (cancellation, the last call of a crowd, one ID many times, a
+// Whatever meets whatever (cancellation, the last call of many, one ID many times, a
 // slow batch among fast ones): every call is answered once, with its own answer, and
-// what was sent for a caller that left reaches orphans. A lost wake-up hangs the test.
+// what was sent for a caller that left reaches Abandoned. A lost wake-up hangs the test.
 func TestEveryCallIsAnsweredOnce(t *testing.T) {
 	for name, spin := range map[string]int{"fast store": 0, "slow store": 50} {
 		t.Run(name, func(t *testing.T) {
-			var sent, heard, left, orphaned atomic.Int64
+			var sent, heard, left, unheard atomic.Int64
 			var leaving sync.Map // by attempt: cancels the call
 			c := newTestCoalescer(&batches{})
-			c.timeout = time.Minute
-			c.trip.time = time.Duration(spin) * 20 * time.Microsecond
-			c.send = func(ctx context.Context, batch []Finish) []Answer {
+			c.Timeout = time.Minute
+			c.rtt.rtt = time.Duration(spin) * 20 * time.Microsecond
+			c.Send = func(ctx context.Context, batch []question) []answer {
 				sent.Add(int64(len(batch)))
 				wantDistinct(t, batch)
-				answers := make([]Answer, len(batch))
+				answers := make([]answer, len(batch))
 				for i, ch := range batch {
-					answers[i].Record.Attempt = ch.Attempt
+					answers[i].Attempt = ch.Attempt
 					if leave, ok := leaving.Load(ch.Attempt); ok && rand.IntN(2) == 0 {
 						leave.(context.CancelFunc)()
 					}
@@ -44,7 +44,7 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 				}
 				return answers
 			}
-			c.orphans = func(reqs []Finish, _ []Answer) { orphaned.Add(int64(len(reqs))) }
+			c.Abandoned = func(reqs []question, _ []answer) { unheard.Add(int64(len(reqs))) }
 			var wg sync.WaitGroup
 			for caller := range 200 {
 				wg.Go(func() {
@@ -52,12 +52,12 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 						ch := numbered(rand.IntN(400))
 						ch.Attempt = caller*50 + n
 						ans := callAndMaybeLeave(c, ch, &leaving)
-						var gone *abandonedError
+						var gone *AbandonedError
 						switch {
-						case ans.Err == nil && ans.Record.Attempt == ch.Attempt:
+						case ans.Err == nil && ans.Attempt == ch.Attempt:
 							heard.Add(1)
 						case errors.As(ans.Err, &gone):
-							if !gone.queued {
+							if !gone.Queued {
 								left.Add(1)
 							}
 						default:
@@ -67,17 +67,17 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			c.life.Begin() // closing waits for the senders, and for this
-			c.life.End()
-			_, ok := c.life.Close(t.Context())
+			c.Life.Begin() // closing waits for the senders, and for this
+			c.Life.End()
+			_, ok := c.Life.Close(t.Context())
 			require.True(t, ok, "senders go on")
 			assert.Equal(t, 0, c.senders)
 			assert.Equal(t, 0, c.sent)
 			assert.False(t, c.gathering)
 			assert.Equal(t, 0, c.queue.n)
-			assert.Zero(t, c.crowd.n.Load())
-			assert.Equal(t, orphaned.Load(), left.Load())
-			assert.Equal(t, sent.Load(), heard.Load()+orphaned.Load())
+			assert.Zero(t, c.Limiter.n.Load())
+			assert.Equal(t, unheard.Load(), left.Load())
+			assert.Equal(t, sent.Load(), heard.Load()+unheard.Load())
 			assert.NotZero(t, heard.Load())
 			assert.NotZero(t, left.Load())
 		})
@@ -85,9 +85,9 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 }
 
 // callAndMaybeLeave makes a call, which half of the callers may cancel at any moment.
-func callAndMaybeLeave(c *coalescer[Finish], ch Finish, leaving *sync.Map) Answer {
+func callAndMaybeLeave(c *Coalescer[question, answer], ch question, leaving *sync.Map) answer {
 	if rand.IntN(2) == 0 {
-		return c.do(context.Background(), ch)
+		return c.Do(context.Background(), ch)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -99,12 +99,12 @@ func callAndMaybeLeave(c *coalescer[Finish], ch Finish, leaving *sync.Map) Answe
 		}
 		cancel()
 	}()
-	return c.do(ctx, ch)
+	return c.Do(ctx, ch)
 }
 
-func wantDistinct(t *testing.T, batch []Finish) {
+func wantDistinct(t *testing.T, batch []question) {
 	t.Helper()
-	seen := make(map[ID]bool, len(batch))
+	seen := make(map[[16]byte]bool, len(batch))
 	for _, ch := range batch {
 		assert.False(t, seen[ch.ID], "%v twice in a batch of %d", ch.ID, len(batch))
 		seen[ch.ID] = true

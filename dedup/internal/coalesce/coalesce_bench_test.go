@@ -1,4 +1,4 @@
-package dedup
+package coalesce
 
 import (
 	"context"
@@ -6,9 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/onceward/onceward/dedup/internal/drain"
 )
 
 // BenchmarkCoalescer compares a call through the coalescer with a bare call of the same store,
@@ -17,25 +14,20 @@ import (
 func BenchmarkCoalescer(b *testing.B) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	answers := make([]Answer, coalesceBatch)
-	nothing := func(_ context.Context, batch []Finish) []Answer { return answers[:len(batch)] }
+	answers := make([]answer, batchSize)
+	nothing := func(_ context.Context, batch []question) []answer { return answers[:len(batch)] }
 	b.Run("bare", func(b *testing.B) {
 		send := nothing
 		b.ReportAllocs()
 		for b.Loop() {
-			send(ctx, []Finish{{}})
+			send(ctx, []question{{}})
 		}
 	})
 	for _, callers := range []int{1, 8, 64, 256} {
 		b.Run(fmt.Sprint("callers/", callers), func(b *testing.B) {
-			var l drain.Group
-			l.Init()
-			c := &coalescer[Finish]{
-				send: nothing, id: func(c Finish) ID {
-					return c.ID
-				}, timeout: time.Second, life: &l, crowd: newCrowd(),
-			}
-			benchmarkCallers(b, callers, func(n int64) { c.do(ctx, numbered(int(n))) })
+			c := newTestCoalescer(&batches{})
+			c.Send = nothing
+			benchmarkCallers(b, callers, func(n int64) { c.Do(ctx, numbered(int(n))) })
 		})
 	}
 }
