@@ -92,10 +92,9 @@ wanted() { [ -z "$only" ] || [ "$(shard "$1")" = "$only" ]; }
 
 # packages: the directories of all packages from the root, the longest first.
 packages() {
-  local dir
   {
     printf '%s\n' "${longest[@]}"
-    while read -r dir; do go -C "$dir" list -f '{{.Dir}}' ./...; done < <(modules) | sed "s|^$PWD/||; s|^$PWD\$|.|"
+    list '{{.Dir}}' | sed "s|^$PWD/||; s|^$PWD\$|.|"
   } | awk '!seen[$0]++'
 }
 

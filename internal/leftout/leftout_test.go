@@ -1,11 +1,16 @@
 package leftout
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // workspace is where go.work is in a checkout; a released module has none.
@@ -28,18 +33,45 @@ func TestSayWhatWasLeftOut(t *testing.T) {
 	t.Log(text) // for go test -v, and for a machine without a terminal
 }
 
-// keepOutOfCache touches and then opens a file of ours: the go command does not cache the result of
-// a test that read something younger than two seconds. Otherwise the second run would be silent.
+// stamp is young forever: its time of change is a century ahead.
+const stamp = ".stamp"
+
+// keepOutOfCache opens the stamp: the go command does not cache the result of a test that read a
+// file which changed less than two seconds ago, or has yet to. Otherwise the second run would be
+// silent. A stamp that every run wrote would do that to the tests that list our folder, too: of
+// each file in a folder that a test has listed, the time is a part of the cache's key.
 func keepOutOfCache(t *testing.T) {
 	t.Helper()
-	const stamp = ".stamp"
-	if err := os.WriteFile(stamp, nil, 0o600); err != nil {
+	if err := makeStamp(stamp, time.Now()); err != nil {
 		t.Logf("a cached result may hide the notice: %v", err)
 		return
 	}
-	if _, err := os.ReadFile(stamp); err != nil {
-		t.Fatal(err)
+	_, err := os.ReadFile(stamp)
+	require.NoError(t, err)
+}
+
+// makeStamp makes the file unless it is there and still young in a year.
+func makeStamp(file string, now time.Time) error {
+	if info, err := os.Stat(file); err == nil && info.ModTime().After(now.AddDate(1, 0, 0)) {
+		return nil
 	}
+	young := now.AddDate(100, 0, 0)
+	return errors.Join(os.WriteFile(file, nil, 0o600), os.Chtimes(file, young, young))
+}
+
+// A stamp that changed with every run made internal/arch run again each time: forty seconds.
+func TestStampIsYoungAndStays(t *testing.T) {
+	file := filepath.Join(t.TempDir(), stamp)
+	require.NoError(t, os.WriteFile(file, nil, 0o600), "one of an earlier version")
+	var times []time.Time
+	for range 2 {
+		require.NoError(t, makeStamp(file, time.Now()))
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		times = append(times, info.ModTime())
+	}
+	assert.Greater(t, time.Until(times[0]), time.Hour)
+	assert.Equal(t, times[0], times[1])
 }
 
 func TestNotice(t *testing.T) {
@@ -57,37 +89,26 @@ func TestNotice(t *testing.T) {
 	}
 	modules := []string{"bench", "integration"}
 
-	if got := notice(env(), modules); got != "" {
-		t.Errorf("with everything there: %q, want silence", got)
-	}
+	assert.Empty(t, notice(env(), modules), "with everything there")
 	got := notice(env("ONCEWARD_KAFKA"), modules)
-	if !strings.Contains(got, "Apache Kafka (one node)\n") || strings.Contains(got, "Redis") {
-		t.Errorf("without one Kafka: %q, want that one named and no other", got)
-	}
+	assert.Contains(t, got, "Apache Kafka (one node)\n")
+	assert.NotContains(t, got, "Redis")
 	got = notice(func(string) string { return "" }, modules)
 	for _, s := range servers {
-		if !strings.Contains(got, s.what) {
-			t.Errorf("without anything: %q does not name %s", got, s.what)
-		}
+		assert.Contains(t, got, s.what)
 	}
 	for line := range strings.Lines(got) {
-		if !strings.HasPrefix(line, "NOT RUN: ") {
-			t.Errorf("%q does not begin with NOT RUN", line)
-		}
+		assert.True(t, strings.HasPrefix(line, "NOT RUN: "), line)
 	}
-	if !strings.Contains(got, "bench, integration") || !strings.Contains(got, "make test") {
-		t.Errorf("%q does not name the nested modules and the way to run them", got)
-	}
+	assert.Contains(t, got, "bench, integration")
+	assert.Contains(t, got, "make test")
 }
 
 func TestNestedModules(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "go.work")
-	if err := os.WriteFile(file, []byte("go 1.26\n\nuse (\n\t.\n\t./bench\n\t./cmd\n)\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(file,
+		[]byte("go 1.26\n\nuse (\n\t.\n\t./bench\n\t./cmd\n)\n"), 0o600))
 	got, err := nestedModules(file)
-	if err != nil || !slices.Equal(got, []string{"bench", "cmd"}) {
-		t.Errorf("%q, %v; want bench and cmd", got, err)
-	}
+	require.NoError(t, err)
+	assert.Equal(t, []string{"bench", "cmd"}, got)
 }

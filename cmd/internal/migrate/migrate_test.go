@@ -276,7 +276,7 @@ func TestUnrecorded(t *testing.T) {
 // A run of MySQL that was cut off between two tables has committed the first.
 func TestCutOff(t *testing.T) {
 	for _, kind := range []string{"marks", "store", "outbox"} {
-		t.Run(kind, func(*testing.T) {
+		t.Run(kind, func(t *testing.T) {
 			r := newRig(t, engines[2], kind)
 			r.want(ExitDone, "done", r.up()...)
 			r.exec("DELETE FROM onceward_migrations WHERE table_name = 'TABLE_NAME'")
@@ -293,7 +293,7 @@ func TestCutOff(t *testing.T) {
 // The longest window that anybody has asked for is on record; one that is longer is to be raised.
 func TestWindow(t *testing.T) {
 	for _, e := range engines {
-		t.Run(e.name, func(_ *testing.T) {
+		t.Run(e.name, func(t *testing.T) {
 			r := newRig(t, e, "marks")
 			r.want(ExitDone, "done", r.up()...)
 			r.want(ExitDone, "nothing is to be done", "-window", "24h")
