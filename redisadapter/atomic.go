@@ -80,7 +80,7 @@ func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Complet
 	}
 	tx := &transaction{store: s, effect: effect, watch: watch}
 	if done.Claim.Outcome == dedup.Acquired && done.Claim.Observed != dedup.Acquired {
-		return tx.unrecorded(ctx, s.clock.Client)
+		return tx.unrecorded(ctx, s.client())
 	}
 	done.With = tx
 	errs := d.CompleteBatch(ctx, []dedup.Completion{done})
@@ -92,7 +92,7 @@ func (s *Store) Atomic(ctx context.Context, d *dedup.Deduper, done dedup.Complet
 	case errs != nil:
 		return errs[0]
 	case tx.lost: // in Observe mode, where a lost lease stops nobody
-		return tx.unrecorded(ctx, s.clock.Client)
+		return tx.unrecorded(ctx, s.client())
 	case tx.asked && !tx.done: // Observe mode forgives what was not recorded
 		return fmt.Errorf("%w: %w", dedup.ErrUnknown, tx.unknown)
 	case !tx.asked && ctx.Err() != nil: // and what was not sent
@@ -164,7 +164,7 @@ func giveUp(ctx context.Context, c *dedup.Claim, err error) error {
 //
 // Outside a Cluster the names of keys do not matter.
 func (s *Store) HashTag(id dedup.ID) string {
-	_, tag, _ := strings.Cut(s.key(id), "{")
+	_, tag, _ := strings.Cut(s.engine.Key(id), "{")
 	tag, _, _ = strings.Cut(tag, "}")
 	return tag
 }

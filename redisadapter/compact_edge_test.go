@@ -80,7 +80,7 @@ func TestBucketsEnd(t *testing.T) {
 		}
 		return keys
 	}
-	require.Len(t, buckets(), b.Shards())
+	require.Len(t, buckets(), redisadapter.Shards(b.Store))
 	bounded := func(when string) {
 		t.Helper()
 		for _, key := range buckets() {

@@ -2,43 +2,37 @@ package redisadapter
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter/internal/compact"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // KeysPerBucket is how many members a bucket is planned to have.
-const KeysPerBucket = keysPerBucket
+const KeysPerBucket = compact.KeysPerBucket
 
 // SetClock makes a store believe that the server's clock is so far ahead of ours, until
 // the next reading.
 func SetClock(s *Store, ahead, by time.Duration) {
-	s.clock.Mu.Lock()
-	defer s.clock.Mu.Unlock()
+	s.engine.Clock.Mu.Lock()
+	defer s.engine.Clock.Mu.Unlock()
 	now := time.Now() // one moment for both, however long it takes to get here
-	s.clock.Est = wire.Estimate{Server: now.Add(ahead), Received: now, Error: by}
+	s.engine.Clock.Est = wire.Estimate{Server: now.Add(ahead), Received: now, Error: by}
 }
 
 // Idle makes a store as old as if it had been idle for d: what it knows of the server's clock, and
 // what it has read of buckets.
 func Idle(s *Store, d time.Duration) {
-	s.clock.Asking.Lock()
-	s.clock.Tried = s.clock.Tried.Add(-d)
-	s.clock.Asking.Unlock()
-	s.clock.Mu.Lock()
-	s.clock.Est.Server, s.clock.Est.Received = s.clock.Est.Server.Add(-d),
-		s.clock.Est.Received.Add(-d)
-	s.clock.Mu.Unlock()
-	for i := range s.buckets.filter.gens {
-		slot := &s.buckets.filter.gens[i]
-		if g := slot.Load(); g != nil {
-			older := &filteredGeneration{generation: g.generation, since: g.since.Add(-d),
-				buckets: g.buckets}
-			older.confirmed.Store(g.confirmed.Load())
-			slot.Store(older)
-		}
+	s.engine.Clock.Asking.Lock()
+	s.engine.Clock.Tried = s.engine.Clock.Tried.Add(-d)
+	s.engine.Clock.Asking.Unlock()
+	s.engine.Clock.Mu.Lock()
+	s.engine.Clock.Est.Server, s.engine.Clock.Est.Received = s.engine.Clock.Est.Server.Add(-d),
+		s.engine.Clock.Est.Received.Add(-d)
+	s.engine.Clock.Mu.Unlock()
+	if s.buckets != nil {
+		s.buckets.Idle(d)
 	}
 }
 
@@ -46,39 +40,45 @@ func Idle(s *Store, d time.Duration) {
 func LooksAtBuckets(s *Store) func(context.Context) {
 	w := &watcher{s: s}
 	return func(ctx context.Context) {
-		w.sampled = time.Time{}
+		w.fill.Sampled = time.Time{}
 		w.checkFill(ctx)
 	}
 }
 
 // Truncate keeps so many bits of the digests of a store.
-func Truncate(s *Store, bits int) { s.buckets.mask = 1<<bits - 1 }
+func Truncate(s *Store, bits int) { s.buckets.Truncate(bits) }
 
 // DropByScript never drops a lease by a plain command.
-func DropByScript(s *Store) { s.buckets.dropBy = math.MaxInt64 }
+func DropByScript(s *Store) { s.buckets.DropByScript() }
 
 // LookEverywhere makes a store ask the server also for what it knows not to be there.
-func LookEverywhere(s *Store) { s.buckets.filter.life = 0 }
+func LookEverywhere(s *Store) { s.buckets.LookEverywhere() }
 
 // Bucket is the key of the bucket in which a key finished at a time, and Member what it
 // holds then.
 func Bucket(s *Store, id dedup.ID, at time.Time) string {
-	return string(s.buckets.appendBucket(nil, s.buckets.place(id), at.UnixMilli()/s.buckets.window))
+	return s.buckets.Bucket(id, at)
 }
 
 // Member is the digest of a key.
-func Member(s *Store, id dedup.ID) int64 { return s.buckets.place(id).member }
+func Member(s *Store, id dedup.ID) int64 {
+	_, member := s.buckets.Place(id)
+	return member
+}
 
 // Skew is by how much the clocks of two servers may differ.
-func Skew(s *Store) time.Duration { return time.Duration(s.buckets.skew) * time.Millisecond }
+func Skew(s *Store) time.Duration { return s.buckets.Skew() }
 
 // AddCounts reports whether an add to the generation of a moment counts that is answered
 // at another, and Closed, whether somebody who reads that time takes it for closed.
 func AddCounts(s *Store, generation, at time.Time) bool {
-	return !s.buckets.tooLate(generation.UnixMilli()/s.buckets.window, at)
+	return s.buckets.AddCounts(generation, at)
 }
 
 // Closed: see AddCounts.
 func Closed(s *Store, generation, at time.Time) bool {
-	return s.buckets.closed(wire.Reading{At: at}, generation.UnixMilli()/s.buckets.window)
+	return s.buckets.Closed(generation, at)
 }
+
+// Shards is the number of shards of the layout Compact, 0 in Full.
+func Shards(s *Store) int { return s.opts.Shards() }

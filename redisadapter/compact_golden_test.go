@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/redisadapter/internal/compact"
 )
 
 // Where the layouts put a finished key is on servers: another name, another member or
@@ -23,23 +24,21 @@ func TestGoldenPlaces(t *testing.T) {
 		opts := Options{Prefix: "ns", Layout: layout}
 		if layout == Compact {
 			opts.Secret, opts.Window, opts.ExpectedKeys = []byte("0123456789abcdef"),
-				72*time.Hour, 2500*keysPerBucket
+				72*time.Hour, 2500*compact.KeysPerBucket
 		}
-		s := &Store{opts: opts}
-		if layout == Compact {
-			s.buckets = newBuckets(&opts)
-		}
+		s := newStore(nil, opts)
 		fmt.Fprintf(&got, "%s\n%s", s.layoutKey(), s.settings())
 		for _, key := range []string{"order-4711", "größer"} {
 			id, err := dedup.NewID("ns", "tenant", key)
 			require.NoError(t, err)
 			if layout != Compact {
-				fmt.Fprintf(&got, "%s\n", s.key(id))
+				fmt.Fprintf(&got, "%s\n", s.engine.Key(id))
 				continue
 			}
-			p := s.buckets.place(id)
-			fmt.Fprintf(&got, "%s %d %s\n", s.buckets.appendBucket(nil, p, 6926), p.member,
-				s.buckets.appendLease(nil, p, id))
+			_, member := s.buckets.Place(id)
+			fmt.Fprintf(&got, "%s %d %s\n",
+				s.buckets.Bucket(id, time.UnixMilli(6926*opts.Window.Milliseconds())), member,
+				s.engine.Key(id))
 		}
 	}
 	want, err := os.ReadFile(filepath.Join("testdata", "places.golden"))
@@ -52,7 +51,7 @@ func TestGoldenPlaces(t *testing.T) {
 func FuzzSettingsDiffer(f *testing.F) {
 	opts := Options{Prefix: "ns", Layout: Compact, Secret: []byte("0123456789abcdef"),
 		Window: time.Hour, ExpectedKeys: 1e6}
-	mine := (&Store{opts: opts, buckets: newBuckets(&opts)}).settings()
+	mine := newStore(nil, opts).settings()
 	for _, seed := range []string{
 		mine, "", "\n", layoutHeader, mine[:len(mine)-1], mine + "\n", mine + mine,
 		mine + "newer 1\n",

@@ -83,7 +83,7 @@ func TestShardsOfBefore(t *testing.T) {
 		opts.ExpectedKeys = 10 * redisadapter.KeysPerBucket
 		forgetLayout(t, b)
 		before := openWith(t, b, opts)
-		require.Equal(t, 10, before.Shards())
+		require.Equal(t, 10, redisadapter.Shards(before))
 		completeAll(t, before, requests(0)[:1], 0)
 
 		opts.ExpectedKeys = 4000

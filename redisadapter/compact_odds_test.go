@@ -27,7 +27,7 @@ func TestFalseDuplicates(t *testing.T) {
 		opts.ExpectedKeys = redisadapter.KeysPerBucket * c.shards
 		store := openWith(t, redistest.Backend{Client: client}, opts)
 		redisadapter.Truncate(store, c.bits)
-		require.Equal(t, c.shards, store.Shards())
+		require.Equal(t, c.shards, redisadapter.Shards(store))
 		next := 0
 		claim := func(n int, complete bool) (duplicates int) {
 			for end := next + n; next < end; next += batchSize {

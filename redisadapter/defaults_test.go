@@ -24,7 +24,7 @@ func TestDefaultsAreDocumented(t *testing.T) {
 		{"options.go", "BreakerAfter", defaultBreakerAfter},
 		{"list.go", "Limit", defaultListLimit},
 		{"list.go", "Scan", defaultListScan},
-		{"durability.go", "Timeout", defaultWaitTimeout},
+		{"options.go", "Timeout", defaultWaitTimeout},
 	} {
 		source, err := os.ReadFile(d.file)
 		require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 )
 
 // Key is the name of a record, for tests that look at Redis themselves.
-func Key(s *Store, id dedup.ID) string { return s.key(id) }
+func Key(s *Store, id dedup.ID) string { return s.engine.Key(id) }
 
 // Decode reads a record and returns it as Go would write it.
 func Decode(raw string) (string, error) {
@@ -45,7 +45,7 @@ func Golden(t testing.TB, name string) string {
 }
 
 // SetBreakerClock lets a test move the time by which a breaker opens and closes.
-func SetBreakerClock(s *Store, now func() time.Time) { s.breaker.now = now }
+func SetBreakerClock(s *Store, now func() time.Time) { s.engine.Line.SetClock(now) }
 
 // CanaryKeys are the keys that Init creates.
 func CanaryKeys(client redis.UniversalClient, prefix string) []string {
@@ -60,15 +60,15 @@ func ParseCanary(value string) (state string, err error) {
 
 // Position reads a cursor of List and writes it again.
 func Position(s string) (string, error) {
-	p, err := parsePosition(s)
+	p, err := wire.ParsePosition(s)
 	return p.String(), err
 }
 
 // ComeNear makes a store take its server for near.
-func ComeNear(s *Store) { s.near.trip.Store(int64(nearTrip / 20)) }
+func ComeNear(s *Store) { s.engine.Line.ComeNear() }
 
 // Near reports whether the next small pipeline runs on its caller's goroutine.
-func Near(s *Store) bool { return s.near.may() }
+func Near(s *Store) bool { return s.engine.Line.Near() }
 
 // Suspect has a store believe that its server has failed over.
-func Suspect(s *Store) { s.guard.BeSuspicious() }
+func Suspect(s *Store) { s.engine.Guard.BeSuspicious() }

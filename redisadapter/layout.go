@@ -2,8 +2,6 @@ package redisadapter
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,17 +35,14 @@ func (s *Store) layoutKey() string { return s.opts.Prefix + ":layout" }
 var earlier = strings.NewReplacer("\nlayout rich\n", "\nlayout full\n",
 	"\nlayout seen_only\n", "\nlayout full\n", "\nlayout mixed\n", "\nlayout compact\n")
 
-// settings are what all processes that share a prefix must agree on. A secret is not shown:
-// 64 bits of a digest of what is derived from it tell it from another.
+// settings are what all processes that share a prefix must agree on.
 func (s *Store) settings() string {
 	lines := []string{layoutHeader, "layout " + s.opts.Layout.String()}
 	if s.opts.WrappedBy != "" {
 		lines = append(lines, "wrapped_by "+s.opts.WrappedBy)
 	}
-	if b := s.buckets; b != nil {
-		sum := sha256.Sum256(append([]byte("onceward/layout/1:"), b.secret[:]...))
-		lines = append(lines, fmt.Sprint("window_ms ", b.window), fmt.Sprint("shards ", b.shards),
-			"secret "+hex.EncodeToString(sum[:8]))
+	if s.buckets != nil {
+		lines = append(lines, s.buckets.Settings()...)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }
@@ -56,7 +51,7 @@ func (s *Store) settings() string {
 // has none: a new deployment, or a server that has lost what it had. One round trip, and a
 // second for the first New of a prefix.
 func (s *Store) agree(ctx context.Context) error {
-	client, mine := s.guard.Client, s.settings()
+	client, mine := s.client(), s.settings()
 	stored, err := client.Get(ctx, s.layoutKey()).Result()
 	if errors.Is(err, redis.Nil) {
 		// Of several that try, the first one's are kept; nil says that ours are. A SET that

@@ -92,8 +92,8 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	if ctx == nil {
 		return Page{}, input("Context", "is nil")
 	}
-	if s.withheld.Load() {
-		return Page{}, s.withheldError()
+	if why := s.engine.Line.Withheld.Load(); why != nil {
+		return Page{}, *why
 	}
 	at, err := opts.complete()
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Store) List(ctx context.Context, opts ListOptions) (Page, error) {
 	}
 	got, err := redisscript.Within(ctx, func() answer {
 		l := lister{s: s, opts: opts, budget: opts.Scan, count: opts.Limit, began: began,
-			clock: s.clock.Now(ctx)}
+			clock: s.engine.Clock.Now(ctx)}
 		err := l.run(ctx, at)
 		return answer{l.page, err}
 	})
@@ -156,21 +156,21 @@ func (s *Store) ScanKeys(ctx context.Context, cursor string, limit int, budget t
 }
 
 // complete fills in the defaults, and reads the cursor.
-func (o *ListOptions) complete() (position, error) {
+func (o *ListOptions) complete() (wire.Position, error) {
 	switch {
 	case o.Limit < 0 || o.Limit > maxListLimit:
-		return position{}, input("ListOptions.Limit",
+		return wire.Position{}, input("ListOptions.Limit",
 			fmt.Sprintf("is %d; at most %d is allowed", o.Limit, maxListLimit))
 	case o.Scan < 0 || o.Scan > maxListScan:
-		return position{}, input("ListOptions.Scan",
+		return wire.Position{}, input("ListOptions.Scan",
 			fmt.Sprintf("is %d; at most %d is allowed", o.Scan, maxListScan))
 	case o.Time < 0:
-		return position{}, input("ListOptions.Time",
+		return wire.Position{}, input("ListOptions.Time",
 			fmt.Sprintf("is %v; it must not be negative", o.Time))
 	}
 	for _, state := range o.States {
 		if state == dedup.StateAbsent || state > dedup.StateUncertain {
-			return position{}, input("ListOptions.States",
+			return wire.Position{}, input("ListOptions.States",
 				fmt.Sprintf("has %d, in which no key is", state))
 		}
 	}
@@ -183,7 +183,7 @@ func (o *ListOptions) complete() (position, error) {
 	if len(o.States) == 0 {
 		o.States = []dedup.State{dedup.StateInProgress, dedup.StateUncertain}
 	}
-	return parsePosition(o.Cursor)
+	return wire.ParsePosition(o.Cursor)
 }
 
 // lister makes one page.
@@ -204,36 +204,36 @@ func (l *lister) full() bool {
 }
 
 // run continues at a position until the page is full, and notes where it has come to.
-func (l *lister) run(ctx context.Context, at position) error {
-	nodes, err := masters(ctx, l.s.clock.Client)
+func (l *lister) run(ctx context.Context, at wire.Position) error {
+	nodes, err := wire.Masters(ctx, l.s.client())
 	if err != nil {
 		return err
 	}
 	for n := range nodes {
-		l.page.Total += nodes[n].keys
+		l.page.Total += nodes[n].Keys
 	}
 	for n := range nodes {
 		node := &nodes[n]
-		if node.last < at.slot {
+		if node.Last < at.Slot {
 			continue
 		}
-		if at.run != node.run { // another server: the cursor means nothing to it
-			at.cursor = 0
+		if at.Run != node.Run { // another server: the cursor means nothing to it
+			at.Cursor = 0
 		}
 		for {
 			if l.full() {
-				l.page.Cursor = position{slot: max(at.slot, node.first), run: node.run,
-					cursor: at.cursor}.String()
+				l.page.Cursor = wire.Position{Slot: max(at.Slot, node.First), Run: node.Run,
+					Cursor: at.Cursor}.String()
 				return nil
 			}
-			if at.cursor, err = l.step(ctx, node, at.cursor); err != nil {
+			if at.Cursor, err = l.step(ctx, node, at.Cursor); err != nil {
 				return err
 			}
-			if at.cursor == 0 {
+			if at.Cursor == 0 {
 				break
 			}
 		}
-		at = position{slot: node.last + 1}
+		at = wire.Position{Slot: node.Last + 1}
 	}
 	return nil
 }
@@ -241,15 +241,15 @@ func (l *lister) run(ctx context.Context, at position) error {
 // step is one SCAN, and reads what it has found. It asks for as many names as may still be
 // listed, so that a page is not much longer than wanted, and for twice as many after a SCAN
 // that has brought nothing.
-func (l *lister) step(ctx context.Context, node *master, cursor uint64) (uint64, error) {
+func (l *lister) step(ctx context.Context, node *wire.Master, cursor uint64) (uint64, error) {
 	count := min(max(l.count, minScanCount), maxScanCount, l.budget)
-	names, next, err := node.client.ScanType(ctx, cursor, l.s.opts.Prefix+":{*", int64(count),
+	names, next, err := node.Client.ScanType(ctx, cursor, l.s.opts.Prefix+":{*", int64(count),
 		"string").Result()
 	if err != nil {
 		return 0, err
 	}
 	l.budget -= max(count, len(names))
-	l.page.Looked += node.look(max(count, len(names)))
+	l.page.Looked += node.Look(max(count, len(names)))
 	l.count = 2 * count
 	var found []Entry
 	var ours []string
@@ -300,7 +300,7 @@ func idOf(prefix, name string) (id dedup.ID, ok bool) {
 // client is asked, not the node that has named them: while a slot moves, that redirects
 // to, or from, where it goes.
 func (l *lister) read(ctx context.Context, names []string, found []Entry) error {
-	client := l.s.clock.Client
+	client := l.s.client()
 	heads, pipe := make([]*redis.StringCmd, len(names)), client.Pipeline()
 	for i, name := range names {
 		heads[i] = pipe.GetRange(ctx, name, 0, 1)

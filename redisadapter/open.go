@@ -7,14 +7,17 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/redisadapter/internal/compact"
+	"github.com/onceward/onceward/redisadapter/internal/engine"
+	"github.com/onceward/onceward/redisadapter/internal/full"
 	"github.com/onceward/onceward/redisadapter/internal/guard"
+	"github.com/onceward/onceward/redisadapter/internal/line"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
@@ -54,28 +57,30 @@ func New(ctx context.Context, client redis.UniversalClient, opts Options) (*Stor
 	if err := s.inspect(ctx); err != nil {
 		return nil, err
 	}
-	s.withheld.Store(opts.WrappedBy != "")
+	s.withhold()
 	return s, nil
 }
 
 func newStore(client redis.UniversalClient, opts Options) *Store {
-	s := &Store{
-		runner: opts.runner(client), clock: &wire.Clock{Client: client}, opts: opts,
-		guard: guard.New(client, guard.Config{Prefix: opts.Prefix, Policy: uint8(opts.Amnesia),
+	e := &engine.Engine{
+		Line:  line.New(opts.runner(client), opts.MaxInFlight, opts.BreakerAfter),
+		Clock: &wire.Clock{Client: client},
+		Guard: guard.New(client, guard.Config{Prefix: opts.Prefix, Policy: uint8(opts.Amnesia),
 			Window: opts.AmnesiaFor, SuspectFor: opts.SuspectFor, Secondary: opts.Secondary,
 			Report: opts.OnFinding}),
-		breaker: breaker{limit: opts.BreakerAfter, now: time.Now},
-		rooms:   newRooms(opts.MaxInFlight),
 	}
-	if opts.Layout == Compact {
-		s.buckets, s.opts.Secret = newBuckets(&opts), nil
+	if opts.Layout != Compact {
+		e.Layout = full.New(opts.Prefix)
+		return &Store{engine: e, opts: opts}
 	}
-	return s
+	buckets := compact.New(opts.Prefix, opts.Secret, opts.Window, opts.ExpectedKeys)
+	e.Layout, opts.Secret = buckets, nil
+	return &Store{engine: e, opts: opts, buckets: buckets}
 }
 
 // inspect asks every server that may hold our keys who it is, then tries a script.
 func (s *Store) inspect(ctx context.Context) error {
-	client := s.guard.Client
+	client := s.client()
 	seen, err := redisscript.Within(ctx, func() inspection { return s.look(ctx) })
 	if err != nil {
 		return fmt.Errorf("redisadapter: %s did not answer in time: %w", wire.Address(client), err)
@@ -83,9 +88,10 @@ func (s *Store) inspect(ctx context.Context) error {
 	if seen.err != nil {
 		return seen.err
 	}
-	s.clock.Exact = seen.embedded
-	s.guard.Memory.Evicting(seen.servers...)
-	s.near.on = !seen.embedded && redisscript.KeepsDeadlines(client) && !s.opts.Durability.waits()
+	s.engine.Clock.Exact = seen.embedded
+	s.engine.Guard.Memory.Evicting(seen.servers...)
+	s.engine.Line.KeepsDeadlines(!seen.embedded && redisscript.KeepsDeadlines(client) &&
+		!s.opts.Durability.waits())
 	if err := refuse(seen.findings, s.opts, client, seen.counted()); err != nil {
 		return err
 	}
@@ -101,7 +107,7 @@ func (s *Store) inspect(ctx context.Context) error {
 
 // join looks at the canary before it writes the layout: a wrong server has none.
 func (s *Store) join(ctx context.Context) error {
-	if err := errors.Join(s.guard.Open(ctx), s.tryDurability(ctx, s.guard.Client)); err != nil {
+	if err := errors.Join(s.engine.Guard.Open(ctx), s.tryDurability(ctx, s.client())); err != nil {
 		return err
 	}
 	return s.agree(ctx)
@@ -125,7 +131,7 @@ func (i *inspection) counted() bool {
 
 // look asks every server who it is.
 func (s *Store) look(ctx context.Context) inspection {
-	client := s.guard.Client
+	client := s.client()
 	_, cluster := client.(*redis.ClusterClient)
 	var mu sync.Mutex // masters are asked in parallel
 	seen := inspection{findings: checkClient(client)}
@@ -164,4 +170,35 @@ func inspectServer(ctx context.Context, client redis.UniversalClient,
 		return nil, fmt.Errorf("redisadapter: Redis at %s cannot be reached%s: %w", addr, hint, err)
 	}
 	return wire.ServerInfo(ctx, client, addr)
+}
+
+// withhold keeps all calls of a store with Options.WrappedBy until OpenFor. A caller that reaches
+// this store past its wrapper would run the effects of keys that the wrapper has given out.
+func (s *Store) withhold() {
+	if s.opts.WrappedBy == "" {
+		return
+	}
+	why := input("Options.WrappedBy", fmt.Sprintf(
+		"is %q: the keys are claimed through that store, which has not opened this one",
+		s.opts.WrappedBy))
+	s.engine.Line.Withheld.Store(&why)
+}
+
+// OpenFor opens a store with Options.WrappedBy for its calls. The wrapper calls it with its own
+// name, when it has agreed with the other processes that it may claim the keys. Any other caller
+// runs effects that the wrapper's users run, too. A name other than that of Options.WrappedBy,
+// and a store that has no wrapper, are an [*dedup.InputError]. OpenFor sends nothing, and may be
+// called again.
+func (s *Store) OpenFor(wrapper string) error {
+	switch {
+	case s.opts.WrappedBy == "":
+		return input("Options.WrappedBy", fmt.Sprintf(
+			"is not set: the keys of the prefix are shared with consumers that do not know of %q",
+			wrapper))
+	case s.opts.WrappedBy != wrapper:
+		return input("Options.WrappedBy", fmt.Sprintf("is %q, and the wrapper is %q",
+			s.opts.WrappedBy, wrapper))
+	}
+	s.engine.Line.Withheld.Store(nil)
+	return nil
 }

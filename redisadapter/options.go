@@ -2,12 +2,25 @@ package redisadapter
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/preflight"
+	"github.com/onceward/onceward/redisadapter/internal/compact"
 	"github.com/onceward/onceward/redisadapter/internal/guard"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+)
+
+const (
+	// defaultMaxInFlight is the bound of pipelines under way.
+	defaultMaxInFlight = 64
+	// defaultBreakerAfter is how many calls in a row must fail to reach the server.
+	defaultBreakerAfter = 8
 )
 
 // DefaultPrefix begins the name of every key, unless Options.Prefix says otherwise.
@@ -87,7 +100,7 @@ type Options struct {
 	// kept the canary: by how much a replica may lag. Default 2 s.
 	SuspectFor time.Duration
 	// Secondary is asked before claims are granted; required with AskSecondary.
-	Secondary SecondaryStore
+	Secondary dedup.Store
 
 	// MaxInFlight bounds the pipelines that are under way at once, those included that
 	// were left behind when their context ended. Claims and lookups take at most three
@@ -165,4 +178,134 @@ func (o Options) completeGuard() (Options, error) {
 		o.OnFinding = logFinding
 	}
 	return o, nil
+}
+
+// Shards is the number of shards of the layout Compact: as many as give each bucket 235 of the
+// ExpectedKeys. Zero for Full.
+func (o Options) Shards() int {
+	if o.Layout != Compact {
+		return 0
+	}
+	return compact.Shards(o.ExpectedKeys)
+}
+
+// checkCompact names the first bad option of the layout with buckets.
+func (o *Options) checkCompact() error {
+	if o.Layout == Compact {
+		return compact.Check(o.Secret, o.Window, o.ExpectedKeys)
+	}
+	var field string
+	switch {
+	case o.Secret != nil:
+		field = "Options.Secret"
+	case o.Window != 0:
+		field = "Options.Window"
+	case o.ExpectedKeys != 0:
+		field = "Options.ExpectedKeys"
+	default:
+		return nil
+	}
+	return input(field, fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
+}
+
+// input is the error of a value that makes no sense.
+func input(field, reason string) error { return wire.Input(field, reason) }
+
+// defaultWaitTimeout is the default of Durability.Timeout.
+const defaultWaitTimeout = 500 * time.Millisecond
+
+// ErrNotDurable is in the error of a write that was executed, but had not reached as many
+// replicas, or the disk, as [Options.Durability] asks for. It may be lost with its server, so
+// the store does not rely on it: a claim is not granted, and is given back; an end is not
+// confirmed, and is sent again.
+var ErrNotDurable = redisscript.ErrShort
+
+// Durability says how safe a write must be before it counts. Replication is
+// asynchronous: without waiting, a failover forgets what was acknowledged just before, and
+// a server that is frozen for less than a lease while its replica is promoted leaves two
+// owners of one key.
+//
+// Waiting is one WAIT, or WAITAOF, at the end of each pipeline, on the connection that
+// has written: on a Cluster one for each master. It costs a round trip between the server
+// and its replicas per call, which large batches share. It makes losing a write much
+// less likely, and not impossible: Redis's documentation says that WAIT does not make it a
+// strongly consistent store.
+//
+// Completions inside a transaction of the caller's are not waited for. An ACL user needs
+// +wait, or +waitaof, too.
+type Durability struct {
+	// Replicas that must have got a write: 0 to 16. Default 0: none.
+	Replicas int
+	// Disk says that the server itself, and so many Replicas, must have fsynced a write to
+	// their append-only files. It needs Redis 7.2 and appendonly yes. Default false.
+	Disk bool
+	// Timeout bounds the waiting. It must be shorter than the client's ReadTimeout, and than
+	// dedup.Config.StoreTimeout, or a slow replica is taken for a dead server. Default
+	// 500 ms.
+	Timeout time.Duration
+}
+
+const maxReplicas = 16
+
+func (d *Durability) waits() bool { return d.Replicas > 0 || d.Disk }
+
+// complete sets the default, or names the bad field.
+func (d *Durability) complete() error {
+	switch {
+	case d.Replicas < 0 || d.Replicas > maxReplicas:
+		return input("Options.Durability.Replicas",
+			fmt.Sprintf("is %d; 0 to %d are allowed", d.Replicas, maxReplicas))
+	case d.Timeout < 0:
+		return input("Options.Durability.Timeout", "is negative")
+	case d.Timeout > 0 && !d.waits():
+		return input("Options.Durability.Timeout", "is set, and there is nothing to wait for")
+	case d.Timeout == 0:
+		d.Timeout = defaultWaitTimeout
+	}
+	return nil
+}
+
+// runner makes the Runner that the options ask for.
+func (o *Options) runner(client redis.UniversalClient) *redisscript.Runner {
+	if !o.Durability.waits() {
+		return redisscript.NewRunner(client)
+	}
+	return redisscript.NewWaitingRunner(client, redisscript.Wait{
+		Replicas: o.Durability.Replicas, Disk: o.Durability.Disk, Timeout: o.Durability.Timeout,
+	})
+}
+
+// tryDurability writes something and waits for it, on every master: a server that does not
+// know the command, or has no such replicas, shows itself now.
+func (s *Store) tryDurability(ctx context.Context, client redis.UniversalClient) error {
+	if !s.opts.Durability.waits() {
+		return nil
+	}
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return s.tryOn(ctx, node)
+		})
+	}
+	return s.tryOn(ctx, client)
+}
+
+func (s *Store) tryOn(ctx context.Context, server redis.UniversalClient) error {
+	d := s.opts.Durability
+	args := []any{"wait", d.Replicas, d.Timeout.Milliseconds()}
+	if d.Disk {
+		args = []any{"waitaof", 1, d.Replicas, d.Timeout.Milliseconds()}
+	}
+	if err := server.Do(ctx, args...).Err(); err != nil {
+		return fmt.Errorf("redisadapter: Options.Durability: %s: %w", args[0], err)
+	}
+	info, err := server.Info(ctx, "replication").Result()
+	if err != nil {
+		return fmt.Errorf("redisadapter: Options.Durability: INFO: %w", err)
+	}
+	var replicas int
+	_, _ = fmt.Sscan(wire.ParseInfo(info)["connected_slaves"], &replicas)
+	if replicas < d.Replicas {
+		return fmt.Errorf("redisadapter: Options.Durability: %w: the server has %d replicas, %d are asked for", ErrNotDurable, replicas, d.Replicas)
+	}
+	return nil
 }

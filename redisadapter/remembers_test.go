@@ -108,7 +108,7 @@ func TestLeasesNeedARecordForEachKey(t *testing.T) {
 		must(t, err)
 		_, err = layered.New(leases, dedup.Memory(100), layered.Config{HotWindow: time.Hour,
 			LeaseTTL: time.Minute})
-		if leases.Shards() == 0 {
+		if redisadapter.Shards(leases) == 0 {
 			must(t, err)
 		} else {
 			wantInput(t, err, "Hot")

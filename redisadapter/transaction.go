@@ -15,6 +15,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/line"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
@@ -64,7 +65,7 @@ func (t *transaction) finish(ctx context.Context, c *dedup.Finish) []dedup.Answe
 	t.asked = true
 	plain := *c
 	plain.With = nil
-	if err := t.store.checkFinish(&plain); err != nil {
+	if err := t.store.engine.CheckFinish(&plain); err != nil {
 		answers[0].Err = err
 		return answers
 	}
@@ -77,7 +78,9 @@ func (t *transaction) finish(ctx context.Context, c *dedup.Finish) []dedup.Answe
 		}
 		yield(answers[0].Err)
 	}
-	refused := t.store.call(ends, func() { answers[0] = t.run(ctx, t.store, c) }, outcome)
+	refused := t.store.engine.Line.Call(line.Ends, func() {
+		answers[0] = t.run(ctx, t.store, c)
+	}, outcome)
 	if refused != nil {
 		t.unknown = wire.Wrap("atomic", refused)
 		answers[0].Err = t.unknown
@@ -148,8 +151,8 @@ func (t *transaction) refused(err error) error {
 // once is one WATCH and, if the claim is ours, one EXEC.
 func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Finish) (ans dedup.Answer,
 	err error) {
-	key := s.key(c.ID)
-	err = s.clock.Client.Watch(ctx, func(tx *redis.Tx) error {
+	key := s.engine.Key(c.ID)
+	err = s.client().Watch(ctx, func(tx *redis.Tx) error {
 		met, err := meet(ctx, tx, key)
 		if err != nil {
 			return err
@@ -304,12 +307,12 @@ func (s *Store) mayTransact(ctx context.Context, c *dedup.Finish) error {
 	if s.multi.proven.Load() {
 		return nil
 	}
-	err := s.clock.Client.Watch(ctx, func(tx *redis.Tx) error {
+	err := s.client().Watch(ctx, func(tx *redis.Tx) error {
 		_, err := tx.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-			return pipe.PTTL(ctx, s.key(c.ID)).Err()
+			return pipe.PTTL(ctx, s.engine.Key(c.ID)).Err()
 		})
 		return err
-	}, s.key(c.ID))
+	}, s.engine.Key(c.ID))
 	if err == nil || errors.Is(err, redis.TxFailedErr) {
 		s.multi.proven.Store(true)
 		return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/redisadapter/internal/compact"
 	"github.com/onceward/onceward/redisadapter/internal/guard"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
@@ -70,8 +71,7 @@ type watcher struct {
 	began time.Time
 	last  map[string]observed // by address
 
-	sampled time.Time // when buckets were last looked at
-	full    bool      // they were too full then
+	fill compact.Fill
 }
 
 // observed is what the last look at one server has found.
@@ -95,8 +95,8 @@ func (w *watcher) pause(failures int) time.Duration {
 
 func (w *watcher) failed(err error, before int) {
 	if before == 0 {
-		w.s.guard.Report(
-			wire.Advices.Finding(wire.CodeUnreachable, wire.Address(w.s.guard.Client), "%v", err))
+		w.s.engine.Guard.Report(
+			wire.Advices.Finding(wire.CodeUnreachable, wire.Address(w.s.client()), "%v", err))
 	}
 }
 
@@ -109,7 +109,7 @@ type serverReport struct {
 // round looks once at everything. go-redis may outlast ctx: what it is left behind with
 // writes into maps that nobody reads.
 func (w *watcher) round(ctx context.Context) error {
-	g := w.s.guard
+	g := w.s.engine.Guard
 	conns := guard.Connections(g.Client)
 	var mu sync.Mutex
 	heard := make(map[string]serverReport)
@@ -145,7 +145,7 @@ func (w *watcher) round(ctx context.Context) error {
 // checkCanaries reports masters that hold none, of those that were seen just now: one that
 // was replaced needs none any more.
 func (w *watcher) checkCanaries(ctx context.Context, seen map[string]wire.Info) {
-	g := w.s.guard
+	g := w.s.engine.Guard
 	if g.Cluster == nil || !g.On() {
 		return
 	}
@@ -166,7 +166,7 @@ func (w *watcher) checkCanaries(ctx context.Context, seen map[string]wire.Info) 
 
 // learn tells the guard what was seen.
 func (w *watcher) learn(ctx context.Context, seen map[string]wire.Info, conns uint64) error {
-	g := w.s.guard
+	g := w.s.engine.Guard
 	if len(seen) > 0 {
 		if err := g.Meet(ctx, seen, conns); err != nil {
 			return err
@@ -181,7 +181,7 @@ func (w *watcher) learn(ctx context.Context, seen map[string]wire.Info, conns ui
 // compare reports what has happened at a server since the last look; the guard compares
 // how many keys it has evicted.
 func (w *watcher) compare(addr string, a serverReport) {
-	report := w.s.guard.Report
+	report := w.s.engine.Guard.Report
 	was, known := w.last[addr]
 	is := w.observe(a)
 	is.bare = was.bare
@@ -217,3 +217,43 @@ func (w *watcher) observe(a serverReport) (is observed) {
 	is.clock, is.timed = at.Sub(w.began.Add(a.received.Sub(w.began)).Round(0)), timed
 	return is
 }
+
+// checkFill looks at how full buckets are.
+func (w *watcher) checkFill(ctx context.Context) {
+	if w.s.buckets != nil {
+		w.fill.Look(ctx, w.s.engine, w.s.buckets)
+	}
+}
+
+// Health is what a [Store] knows about its server, for a readiness probe and metrics.
+type Health struct {
+	// Amnesia says that claims follow Options.Amnesia now: data is lost, or, with
+	// Suspect, may be. Remaining is for how much longer.
+	Amnesia, Suspect bool
+	Remaining        time.Duration
+	// Flagged counts claims that AllowAndFlag has granted in spite of amnesia.
+	Flagged uint64
+	// BreakerOpen says that the server cannot be reached, so that calls fail at once.
+	BreakerOpen bool
+	// InFlight is the number of pipelines under way.
+	InFlight int
+}
+
+// Health returns what is known now. It asks nobody, and never blocks for long.
+func (s *Store) Health() Health {
+	h := Health{Flagged: s.engine.Guard.Flagged.Load(), BreakerOpen: s.engine.Line.BreakerOpen(),
+		InFlight: s.engine.Line.InFlight()}
+	h.Amnesia, h.Suspect, h.Remaining = s.engine.Guard.Health()
+	return h
+}
+
+// Remembers returns for how long the server has certainly kept all that it was told, as far as this
+// process has seen. That is the time since the last loss, suspicion, ClearAmnesia or Init that it
+// noticed, and the largest Duration if it noticed none. It is 0 with GuardOff, which notices
+// nothing. It is 0 as well once New, [Store.Watch] or a claim has met a server that may evict keys
+// (its maxmemory-policy), or does not say whether it may.
+//
+// Losses are noticed with a batch of claims that wins some, so ask after that was answered. A loss
+// before this process began counts only if it is not acknowledged yet. Remembers asks no server.
+// Package layered looks for this method when it has a Filter.
+func (s *Store) Remembers() time.Duration { return s.engine.Guard.Remembers() }

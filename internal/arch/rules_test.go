@@ -69,7 +69,9 @@ var table = map[string]rule{
 	},
 	"redisadapter": {
 		imports: []string{"dedup", "internal/advice", "internal/backoff", "internal/redisscript",
-			"preflight", "redisadapter/internal/guard", "redisadapter/internal/wire", goRedis},
+			"preflight", "redisadapter/internal/compact", "redisadapter/internal/engine",
+			"redisadapter/internal/full", "redisadapter/internal/guard",
+			"redisadapter/internal/line", "redisadapter/internal/wire", goRedis},
 		tests: []string{"dedup/deduptest", "dedup/layered", "internal/advice/advicetest",
 			"internal/redistest", "internal/redisproxy", "internal/servertest", miniredis},
 	},
@@ -80,6 +82,22 @@ var table = map[string]rule{
 	"redisadapter/internal/guard": {
 		imports: []string{"dedup", "internal/redisscript", "preflight",
 			"redisadapter/internal/wire", goRedis},
+	},
+	"redisadapter/internal/line": {
+		imports: []string{"dedup", "internal/backoff", "internal/redisscript",
+			"redisadapter/internal/wire", goRedis},
+	},
+	"redisadapter/internal/engine": {
+		imports: []string{"dedup", "internal/redisscript", "redisadapter/internal/guard",
+			"redisadapter/internal/line", "redisadapter/internal/wire"},
+	},
+	"redisadapter/internal/full": {
+		imports: []string{"dedup", "internal/redisscript", "redisadapter/internal/engine",
+			"redisadapter/internal/wire", goRedis},
+	},
+	"redisadapter/internal/compact": {
+		imports: []string{"dedup", "internal/redisscript", "redisadapter/internal/engine",
+			"redisadapter/internal/guard", "redisadapter/internal/wire", goRedis},
 	},
 	"bloom": {imports: []string{bits}},
 	"lease": {

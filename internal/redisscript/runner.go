@@ -69,7 +69,7 @@ func Within[T any](ctx context.Context, f func() T) (T, error) {
 func (r *Runner) Send(ctx context.Context, calls []Call, after []redis.Cmder,
 	last func() []redis.Cmder) []Reply {
 	if len(calls) == 0 {
-		r.exec(ctx, after, last)
+		r.Exec(ctx, after, last)
 		return nil
 	}
 	if r.wait != nil && len(after) == 0 && onlyRead(calls) {
@@ -120,12 +120,12 @@ func (r *Runner) send(ctx context.Context, calls []Call, cmds []*redis.Cmd, afte
 			all = append(all, cmds[i])
 		}
 	}
-	r.exec(ctx, append(all, after...), last)
+	r.Exec(ctx, append(all, after...), last)
 }
 
-// exec sends commands, which carry their own errors: one bad item must not fail its
+// Exec sends commands, which carry their own errors: one bad item must not fail its
 // batch. What last returns goes with them, unless there are none.
-func (r *Runner) exec(ctx context.Context, cmds []redis.Cmder, last func() []redis.Cmder) {
+func (r *Runner) Exec(ctx context.Context, cmds []redis.Cmder, last func() []redis.Cmder) {
 	if len(cmds) == 0 {
 		return
 	}

@@ -87,7 +87,7 @@ func newRig(t *testing.T, store dedup.Store, flags []string) *rig {
 	t.Helper()
 	r := &rig{t: t, flags: flags, store: store}
 	layout, ok := store.(*redisadapter.Store)
-	small := ok && layout.Shards() > 0
+	small := ok && layout.Limits().NoResults
 	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow,
 		LeaseTTL: time.Minute, Labels: true, SeenOnly: small})
 	if err != nil {

@@ -160,7 +160,7 @@ func fill(t *testing.T, store dedup.Store) {
 	t.Helper()
 	layout, ok := store.(*redisadapter.Store)
 	d, err := dedup.New(store, dedup.Config{Namespace: "shop", Window: testWindow,
-		LeaseTTL: time.Minute, SeenOnly: ok && layout.Shards() > 0})
+		LeaseTTL: time.Minute, SeenOnly: ok && layout.Limits().NoResults})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,7 +117,7 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 		t.Fatal(err)
 	}
 	layout, ok := store.(*redisadapter.Store)
-	r := &rig{t: t, store: store, small: ok && layout.Shards() > 0}
+	r := &rig{t: t, store: store, small: ok && layout.Limits().NoResults}
 	r.deduper, err = dedup.New(store, dedup.Config{
 		Namespace: "shop", Window: window, LeaseTTL: time.Minute, Labels: true,
 		SeenOnly: r.small, Observer: observer,

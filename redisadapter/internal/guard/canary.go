@@ -32,8 +32,6 @@ const (
 )
 
 const (
-	// Slots are the hash slots of a Cluster.
-	Slots = 16384
 	// clusterCanaries are spread evenly over the slots of a Cluster, so that every master
 	// with 512 slots in a row holds at least one, wherever slots are moved.
 	clusterCanaries = 64
@@ -103,7 +101,7 @@ func NewCanaries(client redis.UniversalClient, prefix string) *Canaries {
 // canaryTags are the shortest numbers whose slots lie in the middle half of every 64th of the
 // slots. They are the same forever: deployments hold keys named by them.
 var canaryTags = sync.OnceValue(func() []string {
-	const span = Slots / clusterCanaries
+	const span = wire.Slots / clusterCanaries
 	tags := make([]string, clusterCanaries)
 	for n, found := 0, 0; found < len(tags); n++ {
 		tag := strconv.Itoa(n)
@@ -130,7 +128,7 @@ func keySlot(tag string) int {
 			}
 		}
 	}
-	return int(crc) % Slots
+	return int(crc) % wire.Slots
 }
 
 // guards returns, for each of n keys, the number of a canary on the same server, -1 where

@@ -28,11 +28,6 @@ const (
 	AskSecondary
 )
 
-// secondaryStore is redisadapter.SecondaryStore.
-type secondaryStore interface {
-	Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer
-}
-
 // ErrNoCanary is redisadapter.ErrNoCanary.
 var ErrNoCanary = errors.New("redisadapter: the server holds no canary")
 
@@ -59,7 +54,7 @@ type Amnesia struct {
 	Policy     Policy
 	window     time.Duration
 	suspectFor time.Duration
-	Secondary  secondaryStore
+	Secondary  dedup.Store
 	Report     func(preflight.Finding)
 
 	view    atomic.Pointer[view]
@@ -297,7 +292,7 @@ type Config struct {
 	Policy     uint8 // of redisadapter.Amnesia
 	Window     time.Duration
 	SuspectFor time.Duration
-	Secondary  secondaryStore
+	Secondary  dedup.Store
 	Report     func(preflight.Finding)
 }
 

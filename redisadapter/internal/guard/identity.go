@@ -28,8 +28,8 @@ type servers struct {
 type serverState struct {
 	// replication id, which lasts until a replica is promoted.
 	replication string
-	// accounted is how many evicted keys have closed the guard, if it is on; reported, how
-	// many Options.OnFinding has been told of.
+	// accounted is how many evicted keys have closed the guard, if it is on, and reported is how
+	// many have been given to Options.OnFinding.
 	accounted, reported uint64
 }
 
@@ -48,11 +48,11 @@ func Connections(client redis.UniversalClient) uint64 {
 // who it is.
 func (g *Amnesia) dialled() bool { return Connections(g.Client) != g.conns.Load() }
 
-// lookDue reports whether the servers must be asked again before claims are granted: each
-// time while one of them may evict keys, so that no claim is granted after an eviction that
-// is not accounted for, and otherwise every lookEvery, because an operator may change the
-// policy of a running server. That look is made by the call that wins claims, and not by a
-// goroutine: New starts none, and nobody would stop it.
+// lookDue reports whether the servers must be asked again before claims are granted. They must be
+// asked each time while one of them may evict keys, so that no claim is granted after an eviction
+// that is not accounted for. Otherwise they are asked every lookEvery, because an operator may
+// change the policy of a running server. That look is made by the call that wins claims, and not
+// by a goroutine: New starts none, and nobody would stop it.
 func (g *Amnesia) lookDue() bool {
 	if g.evicts.Load() {
 		return true
@@ -89,9 +89,8 @@ func (g *Amnesia) identify(ctx context.Context) error {
 	return g.Meet(ctx, heard, conns)
 }
 
-// Meet compares servers with those that were known. What it finds closes the guard before
-// it counts as known: a call that looks at the same moment must not find nothing new, and
-// the guard still open.
+// Meet compares servers with those that were known. A loss closes the guard before it counts as
+// known: a call that looks at the same moment must not find nothing new, and the guard still open.
 func (g *Amnesia) Meet(ctx context.Context, heard map[string]wire.Info, conns uint64) error {
 	g.Memory.Evicting(slices.Collect(maps.Values(heard))...)
 	found, lost := g.compareServers(heard, conns)
@@ -155,11 +154,11 @@ func (g *Amnesia) compareServers(heard map[string]wire.Info,
 
 func isSuspect(f preflight.Finding) bool { return f.Code == wire.CodeSuspect }
 
-// newServer is the state of a server that was not seen before. What it has evicted by then
-// counts if it may have been ours: of the first servers, what the guard's record does not
-// have; of one that has taken the place of another, what it has evicted since it was
-// started, if that was after the last look. An older one is a replica that was promoted: it
-// has evicted in an earlier life as a master.
+// newServer is the state of a server that was not seen before. The keys that it has evicted by then
+// count if they may have been ours. Of the first servers, those count that the guard's record does
+// not have. Of one that has replaced another, all that it has evicted since it was started count,
+// if that was after the last look. An older one is a replica that was promoted: it has evicted in
+// an earlier life as a master.
 func (g *Amnesia) newServer(run string, i wire.Info, evicted uint64, first bool) *serverState {
 	is := &serverState{accounted: evicted, reported: evicted}
 	switch uptime, known := i.Count("uptime_in_seconds"); {
@@ -198,7 +197,7 @@ func runOf(addr string, i wire.Info) string {
 	return cmp.Or(i["run_id"], addr)
 }
 
-// forgetful recognises a server that has been started since the last look, without an
+// forgetful recognizes a server that has been started since the last look, without an
 // append-only file: the canary may come from a snapshot, and what was written after that
 // is lost. A replica that was promoted is older, or is taken for one of these.
 func forgetful(i wire.Info, since time.Duration) bool {

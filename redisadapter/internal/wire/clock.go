@@ -99,8 +99,9 @@ func (c *Clock) Now(ctx context.Context) Reading {
 	return Reading{est.Server.Add(age - age/ClockDrift), est.off()}
 }
 
-// asked is now without an estimate. What our clock has gone on by says nothing about one
-// that stands still: it would be ahead, and what is certain to have passed would not have.
+// asked is now without an estimate. The time that has passed on our clock says nothing about one
+// that stands still: the reading would be ahead, and time would count as certainly passed that has
+// not.
 func (c *Clock) asked(ctx context.Context) Reading {
 	c.Asking.Lock()
 	defer c.Asking.Unlock()

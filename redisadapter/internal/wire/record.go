@@ -66,8 +66,8 @@ var States = [256]dedup.State{
 	redisscript.Uncertain:  dedup.StateUncertain,
 }
 
-// View is the record as callers see it. What Forget left behind is an absent key, and a
-// lapsed claim whose irreversible part may have begun is uncertain.
+// View is the record as callers see it. A record that Forget has left behind is an absent key, and
+// a lapsed claim whose irreversible part may have begun is uncertain.
 func (r *Record) View(left, age time.Duration) dedup.Record {
 	if r.forgotten {
 		return dedup.Record{}

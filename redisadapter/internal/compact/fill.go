@@ -1,4 +1,4 @@
-package redisadapter
+package compact
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/onceward/onceward/redisadapter/internal/engine"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
@@ -21,39 +22,45 @@ const (
 	fillEvery  = time.Minute
 )
 
-// checkFill reports once when the buckets of the layout Compact have more members
-// than they are made for. The current generation and the one before are sampled. A
-// server that does not answer is reported by other looks.
-func (w *watcher) checkFill(ctx context.Context) {
-	b := w.s.buckets
-	if b == nil || !w.sampled.IsZero() && time.Since(w.sampled) < fillEvery {
+// Fill remembers what was last seen of how full the buckets of a layout are. One goroutine uses it.
+type Fill struct {
+	Sampled time.Time // when buckets were last looked at
+	full    bool      // they were too full then
+}
+
+// Look reports once when buckets have more members than they are made for. The current generation
+// and the one before are sampled, once a minute. A server that does not answer is reported by other
+// looks.
+func (f *Fill) Look(ctx context.Context, e *engine.Engine, b *Layout) {
+	if !f.Sampled.IsZero() && time.Since(f.Sampled) < fillEvery {
 		return
 	}
-	at := w.s.clock.Now(ctx)
+	at := e.Clock.Now(ctx)
 	if !at.Known() {
 		return
 	}
-	w.sampled = time.Now()
-	mean, sampled := w.fill(ctx, b, b.generation(at))
-	if previous, n := w.fill(ctx, b, b.generation(at)-1); previous > mean {
+	f.Sampled = time.Now()
+	mean, sampled := b.fill(ctx, e.Guard.Client, b.generation(at))
+	if previous, n := b.fill(ctx, e.Guard.Client, b.generation(at)-1); previous > mean {
 		mean, sampled = previous, n
 	}
 	full := mean > fillLimit
-	if full && !w.full {
-		w.s.guard.Report(wire.Advices.Finding(wire.CodeFullBuckets, "",
+	if full && !f.full {
+		e.Guard.Report(wire.Advices.Finding(wire.CodeFullBuckets, "",
 			"%d sampled buckets under %q hold %d members or more on average; they are made for %d",
-			sampled, w.s.opts.Prefix, mean, keysPerBucket))
+			sampled, b.prefix, mean, keysPerBucket))
 	}
-	w.full = full
+	f.full = full
 }
 
 // fill returns the mean number of members of sampled buckets of a generation, of which those
 // above fillCount count as that.
-func (w *watcher) fill(ctx context.Context, b *buckets, generation int64) (mean, sampled int) {
+func (b *Layout) fill(ctx context.Context, client redis.UniversalClient,
+	generation int64) (mean, sampled int) {
 	n := min(fillSample, b.shards)
 	first := rand.Uint64N(b.shards)
 	cmds := make([]*redis.StringSliceCmd, 0, n)
-	_, err := w.s.guard.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i := range n {
 			p := bucketPosition{shard: (first + i*(b.shards/n)) % b.shards}
 			cmds = append(cmds, pipe.SRandMemberN(ctx, string(b.appendBucket(nil, p, generation)),

@@ -1,4 +1,4 @@
-package redisadapter
+package engine
 
 import (
 	"context"
@@ -16,49 +16,49 @@ const giveBackWithin = time.Second
 // settle decides whether the claims of an exchange may be granted. They may only if the canaries
 // were there after them, the servers behind new connections are those that were known, and no
 // server has evicted keys for which the guard was not closed.
-func (s *Store) settle(ctx context.Context, t *exchange) {
-	granted := guard.AcquiredOf(t.claimed)
-	if t.canaries == nil || len(granted) == 0 {
+func (x *Exchange) settle(ctx context.Context) {
+	granted := guard.AcquiredOf(x.Claimed)
+	if x.Canaries == nil || len(granted) == 0 {
 		return
 	}
 	var back []int
 	for _, i := range granted {
-		if err := t.canaries.Unseen(i); err != nil {
-			t.claimed[i] = dedup.Answer{Err: wire.Wrap("claim",
+		if err := x.Canaries.Unseen(i); err != nil {
+			x.Claimed[i] = dedup.Answer{Err: wire.Wrap("claim",
 				fmt.Errorf("the canary could not be read: %w", err))}
 			back = append(back, i)
 		}
 	}
-	why := s.guard.Suspicious(ctx, t.canaries)
-	if granted = guard.AcquiredOf(t.claimed); why != nil && len(granted) > 0 {
-		back = append(back, s.judge(ctx, t, granted, why)...)
+	why := x.Guard.Suspicious(ctx, x.Canaries)
+	if granted = guard.AcquiredOf(x.Claimed); why != nil && len(granted) > 0 {
+		back = append(back, x.judge(ctx, granted, why)...)
 	}
-	s.giveBack(ctx, t.reqs, back)
+	x.giveBack(ctx, back)
 }
 
 // judge applies the policy to claims that were won, and returns those to give back.
-func (s *Store) judge(ctx context.Context, t *exchange, granted []int, why error) (back []int) {
-	switch s.guard.Policy {
+func (x *Exchange) judge(ctx context.Context, granted []int, why error) (back []int) {
+	switch x.Guard.Policy {
 	case guard.AllowAndFlag:
-		s.guard.Flag(len(granted), why)
+		x.Guard.Flag(len(granted), why)
 		return nil
 	case guard.AskSecondary:
-		return s.askSecondary(ctx, t, granted, why)
+		return x.askSecondary(ctx, granted, why)
 	}
 	for _, i := range granted {
-		t.claimed[i] = dedup.Answer{Err: wire.Wrap("claim", why)}
+		x.Claimed[i] = dedup.Answer{Err: wire.Wrap("claim", why)}
 	}
 	return granted
 }
 
 // askSecondary asks the other store about claims that were won.
-func (s *Store) askSecondary(ctx context.Context, t *exchange, granted []int,
+func (x *Exchange) askSecondary(ctx context.Context, granted []int,
 	why error) (back []int) {
 	ids := make([]dedup.ID, len(granted))
 	for n, i := range granted {
-		ids[n] = t.reqs[i].ID
+		ids[n] = x.Reqs[i].ID
 	}
-	answers := s.guard.Secondary.Lookup(ctx, ids)
+	answers := x.Guard.Secondary.Lookup(ctx, ids)
 	for n, i := range granted {
 		err := fmt.Errorf("%w; Options.Secondary gave %d answers for %d IDs", why,
 			len(answers), len(ids))
@@ -70,10 +70,10 @@ func (s *Store) askSecondary(ctx context.Context, t *exchange, granted []int,
 			}
 		}
 		if err != nil {
-			t.claimed[i] = dedup.Answer{Err: wire.Wrap("claim", err)}
+			x.Claimed[i] = dedup.Answer{Err: wire.Wrap("claim", err)}
 			back = append(back, i)
-		} else if ans, known := recorded(&t.reqs[i], rec); known {
-			t.claimed[i] = ans
+		} else if ans, known := recorded(&x.Reqs[i], rec); known {
+			x.Claimed[i] = ans
 			back = append(back, i)
 		}
 	}
@@ -105,14 +105,14 @@ func recorded(r *dedup.ClaimRequest, rec dedup.Record) (ans dedup.Answer, known 
 // peek answers claims while none is granted: from the record, which is true, and otherwise with
 // why. It writes nothing. A claim in progress may be the caller's own, from an earlier send, and is
 // left alone too.
-func (s *Store) peek(ctx context.Context, reqs []dedup.ClaimRequest, why error) []dedup.Answer {
+func (e *Engine) peek(ctx context.Context, reqs []dedup.ClaimRequest, why error) []dedup.Answer {
 	ids := make([]dedup.ID, len(reqs))
 	for i := range reqs {
 		ids[i] = reqs[i].ID
 	}
-	answers := s.Lookup(ctx, ids)
+	answers := e.Lookup(ctx, ids)
 	for i := range answers {
-		if err := s.checkClaim(&reqs[i]); err != nil {
+		if err := e.CheckClaim(&reqs[i]); err != nil {
 			answers[i] = dedup.Answer{Err: err}
 			continue
 		}
@@ -130,17 +130,17 @@ func (s *Store) peek(ctx context.Context, reqs []dedup.ClaimRequest, why error) 
 
 // giveBack releases claims that were won and are not granted. A claim that it misses lapses with
 // its lease.
-func (s *Store) giveBack(ctx context.Context, reqs []dedup.ClaimRequest, which []int) {
+func (x *Exchange) giveBack(ctx context.Context, which []int) {
 	if len(which) == 0 {
 		return
 	}
 	changes := make([]dedup.Finish, len(which))
 	for n, i := range which {
-		changes[n] = dedup.Finish{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased,
-			Unused: true, Hold: reqs[i].Hold}
+		changes[n] = dedup.Finish{ID: x.Reqs[i].ID, Token: x.Reqs[i].Token,
+			State: dedup.StateReleased, Unused: true, Hold: x.Reqs[i].Hold}
 	}
 	// The caller may be gone; its claims are still held.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)
 	defer cancel()
-	s.Finish(ctx, changes)
+	x.FinishClaim(ctx, changes, nil)
 }

@@ -1,4 +1,4 @@
-package redisadapter
+package compact
 
 import (
 	"time"
@@ -20,31 +20,31 @@ import (
 //	seekApart   SISMEMBER in each bucket       -> acquired | duplicate, giveBack
 //	addMember   SADD bucket                    -> drop
 //	endApart    finish.lua for the lease alone
-func (t *compactExchange) claimApart(i int) {
+func (t *exchange) claimApart(i int) {
 	t.next = append(t.next, bucketStep{kind: claimApart, item: i})
 }
 
 // readClaimApart reads what the script says of the lease. Acquired does not hold before
 // membership has been read.
-func (t *compactExchange) readClaimApart(st *bucketStep) {
-	a := answer("claim", &t.reqs[st.item], st.reply, claimedBy)
-	t.claimed[st.item] = a
+func (t *exchange) readClaimApart(st *bucketStep) {
+	a := wire.AnswerOf("claim", &t.Reqs[st.item], st.reply, wire.ClaimedBy)
+	t.Claimed[st.item] = a
 	if a.Err == nil && a.Outcome == dedup.Acquired {
 		t.next = append(t.next, bucketStep{kind: seekApart, item: st.item, apart: true})
 	}
 }
 
 // readSeekApart reads membership that was asked for when the lease was ours.
-func (t *compactExchange) readSeekApart(st *bucketStep) {
+func (t *exchange) readSeekApart(st *bucketStep) {
 	generation, member, err := t.found(st)
 	if err == nil && !member && !t.covered() {
-		err = &edgeError{t.present()}
+		err = &wire.EdgeError{At: t.present()}
 	}
 	switch {
 	case member:
 		t.duplicate(st.item, generation)
 	case err != nil:
-		t.claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
+		t.Claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
 	default:
 		return
 	}
@@ -54,12 +54,12 @@ func (t *compactExchange) readSeekApart(st *bucketStep) {
 // endApart ends without a script for lease and buckets, if that is safe. A change that makes its
 // key a member is safe only as long as the lease is ours for certain. A change that keeps a record
 // where the lease is, or gives the lease up, is also safe when nobody could have the key but us.
-func (t *compactExchange) endApart(st *bucketStep) bool {
-	c := &t.changes[st.item]
+func (t *exchange) endApart(st *bucketStep) bool {
+	c := &t.Changes[st.item]
 	switch {
-	case t.s.ownEnd(c) && c.Landed && t.b.exact(t.at):
+	case ownEnd(c) && c.Landed && t.b.exact(t.At):
 		t.next = append(t.next, bucketStep{kind: addMember, item: st.item,
-			generation: t.b.generation(t.at), first: true, added: st.added, apart: true})
+			generation: t.b.generation(t.At), first: true, added: st.added, apart: true})
 	case c.State == dedup.StateReleased, !member(c) && c.Fence != 0 &&
 		time.Now().Before(c.Until):
 		t.next = append(t.next, bucketStep{kind: endApart, item: st.item})

@@ -1,4 +1,4 @@
-package redisadapter
+package compact
 
 import (
 	"sync"
@@ -16,7 +16,7 @@ type generations struct{ first, last int64 }
 // view returns the view of a reading of the server's clock, which has passed by at most
 // the reading's error. Nearly always that is two generations. The skew on both sides is
 // for the clocks of other servers: an add may go by one that is ahead, or behind.
-func (b *buckets) view(at wire.Reading) generations {
+func (b *Layout) view(at wire.Reading) generations {
 	if !at.Known() {
 		return generations{} // covers nothing: the server answers with its time
 	}
@@ -26,22 +26,22 @@ func (b *buckets) view(at wire.Reading) generations {
 }
 
 // covers reports whether a view still does, when the server's clock may have come to at.
-func (v generations) covers(b *buckets, at time.Time) bool {
+func (v generations) covers(b *Layout, at time.Time) bool {
 	return at.UnixMilli()+b.skew < (v.last+1)*b.window
 }
 
 // generation is where a change adds, that is made at a time: the one of the moment that
 // has passed for certain. Views reach back by the skew, too, so that it is remembered for
 // a window from now, if the reading is exact.
-func (b *buckets) generation(at wire.Reading) int64 { return at.Millis() / b.window }
+func (b *Layout) generation(at wire.Reading) int64 { return at.Millis() / b.window }
 
 // exact reports whether a reading is good enough to name a generation by.
-func (b *buckets) exact(at wire.Reading) bool {
+func (b *Layout) exact(at wire.Reading) bool {
 	return at.Known() && at.Error.Milliseconds() < b.skew
 }
 
 // remembered is how long a member of a generation is in the views of all.
-func (b *buckets) remembered(at wire.Reading, generation int64) time.Duration {
+func (b *Layout) remembered(at wire.Reading, generation int64) time.Duration {
 	return redisscript.FromMillis((generation+2)*b.window+b.skew-at.Millis()) - at.Error
 }
 

@@ -1,4 +1,4 @@
-package redisadapter
+package full
 
 import (
 	"time"
@@ -16,7 +16,7 @@ const ownsAtOnce = 64
 // shortly reports whether a change may end its claim by complete.lua. That writes only
 // over the change's own claim, and only what finish.lua would write: whatever else it
 // finds goes to finish.lua.
-func (s *Store) shortly(c *dedup.Finish, at wire.Reading) bool {
+func shortly(c *dedup.Finish, at wire.Reading) bool {
 	return at.Known() &&
 		(c.State == dedup.StateSucceeded || c.State == dedup.StateFailed) &&
 		c.Fence != 0 && c.Fence <= redisscript.MaxFence
@@ -24,7 +24,7 @@ func (s *Store) shortly(c *dedup.Finish, at wire.Reading) bool {
 
 // endRecord is what the change's own claim becomes.
 func endRecord(c *dedup.Finish, at wire.Reading) wire.Record {
-	r := doneRecord(c, at)
+	r := wire.DoneRecord(c, at)
 	r.Result = c.Result
 	if c.State == dedup.StateFailed {
 		r.State = redisscript.Failed
@@ -47,7 +47,7 @@ func (t *exchange) completes(round []step) {
 		return
 	}
 	limit := ownsAtOnce
-	if !t.s.oneServer() || t.s.slotted.Load() {
+	if !t.OneServer() || t.l.slotted.Load() {
 		limit = 1
 	}
 	var all owns
@@ -56,7 +56,7 @@ func (t *exchange) completes(round []step) {
 		if st.kind != own {
 			continue
 		}
-		c := &t.changes[st.item]
+		c := &t.Changes[st.item]
 		if sections := sectionsOf(c); len(all.items) == 0 || len(all.items) == limit ||
 			all.keep != c.Window || all.sections != sections {
 			all.close()
@@ -64,7 +64,7 @@ func (t *exchange) completes(round []step) {
 		}
 		st.script, st.nth = all.script, len(all.items)
 		all.items = append(all.items,
-			redisscript.CompleteItem{Key: b.take(), Token: b.take(), Record: b.take()})
+			redisscript.CompleteItem{Key: b.Take(), Token: b.Take(), Record: b.Take()})
 	}
 	all.close()
 }
@@ -77,7 +77,7 @@ func (o *owns) close() {
 }
 
 // ownTexts writes the texts of the steps that share a script, or returns nil.
-func (t *exchange) ownTexts(round []step) *commandBuilder {
+func (t *exchange) ownTexts(round []step) *wire.Commands {
 	n := 0
 	for i := range round {
 		if round[i].kind == own {
@@ -87,17 +87,17 @@ func (t *exchange) ownTexts(round []step) *commandBuilder {
 	if n == 0 {
 		return nil
 	}
-	b := newCommandBuilder(n)
+	b := wire.NewCommands(n)
 	for i := range round {
 		if round[i].kind == own {
-			c := &t.changes[round[i].item]
-			b.key(t.s, c.ID)
-			b.token(c.Token)
-			rec := endRecord(c, t.at)
-			b.value(&rec)
+			c := &t.Changes[round[i].item]
+			b.Key(t.l.prefix, c.ID)
+			b.Token(c.Token)
+			rec := endRecord(c, t.At)
+			b.Value(&rec)
 		}
 	}
-	b.freeze(0)
+	b.Freeze(0)
 	return b
 }
 
@@ -111,20 +111,20 @@ func sectionsOf(c *dedup.Finish) int {
 
 // readOwn reads the reply to a complete.lua.
 func (t *exchange) readOwn(st *step) {
-	c, r := &t.changes[st.item], &st.script.reply
+	c, r := &t.Changes[st.item], &st.script.reply
 	switch {
 	case redis.HasErrorPrefix(r.Err, "CROSSSLOT"): // behind a proxy that shards
-		t.s.slotted.Store(true)
+		t.l.slotted.Store(true)
 		t.endByScript(st.item)
 	case r.Err != nil:
-		t.ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", r.Err)}
+		t.Ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", r.Err)}
 	case r.Answer != "completed" || st.nth >= len(r.Record):
-		t.ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", unexpected(*r))}
+		t.Ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", wire.Unexpected(*r))}
 	case r.Record[st.nth] != '1':
 		t.endByScript(st.item)
 	default:
-		rec := doneView(c)
-		rec.State, rec.Result = c.State, cloneResult(c)
-		t.ended[st.item] = dedup.Answer{Held: true, Written: true, Record: rec}
+		rec := wire.DoneView(c)
+		rec.State, rec.Result = c.State, wire.CloneResult(c)
+		t.Ended[st.item] = dedup.Answer{Held: true, Written: true, Record: rec}
 	}
 }

@@ -1,4 +1,4 @@
-package redisadapter
+package compact
 
 import (
 	"errors"
@@ -12,14 +12,14 @@ import (
 )
 
 // read draws the conclusions of one step.
-func (t *compactExchange) read(st *bucketStep) {
+func (t *exchange) read(st *bucketStep) {
 	switch st.kind {
 	case addMember:
 		t.readAdd(st)
 	case endWithScript:
 		t.readEnd(st)
 	case dropLease:
-		value, absent, err := valueOf(st.cmd)
+		value, absent, err := wire.ValueOf(st.cmd)
 		if err != nil && !absent && t.careful(err) { // the lease has moved, say
 			t.next = append(t.next, bucketStep{kind: dropWithScript, item: st.item,
 				added: st.added})
@@ -39,7 +39,7 @@ func (t *compactExchange) read(st *bucketStep) {
 	case claimLease:
 		t.readClaim(st)
 	case claimWithScript:
-		a := answer("claim", &t.reqs[st.item], st.reply, claimedBy)
+		a := wire.AnswerOf("claim", &t.Reqs[st.item], st.reply, wire.ClaimedBy)
 		switch {
 		case t.again(a.Err):
 			t.claimByScript(st.item)
@@ -48,15 +48,15 @@ func (t *compactExchange) read(st *bucketStep) {
 			t.claimApart(st.item)
 			return
 		}
-		t.claimed[st.item] = a
+		t.Claimed[st.item] = a
 	case claimApart:
 		t.readClaimApart(st)
 	case seekApart:
 		t.readSeekApart(st)
 	case endApart:
-		t.ended[st.item] = answer("finish", &t.changes[st.item], st.reply, finished)
+		t.Ended[st.item] = wire.AnswerOf("finish", &t.Changes[st.item], st.reply, wire.Finished)
 	case giveBack:
-		if _, absent, err := valueOf(st.cmd); err != nil && !absent && t.careful(err) {
+		if _, absent, err := wire.ValueOf(st.cmd); err != nil && !absent && t.careful(err) {
 			t.next = append(t.next, bucketStep{kind: giveBackWithScript, item: st.item})
 		}
 	case giveBackWithScript:
@@ -66,10 +66,10 @@ func (t *compactExchange) read(st *bucketStep) {
 
 // again reports whether a script is to be sent once more, because the clock of its
 // server is elsewhere than we thought.
-func (t *compactExchange) again(err error) bool {
+func (t *exchange) again(err error) bool {
 	now := time.Now()
-	at, edge := atEdge(err, t.took)
-	if !edge || t.edges >= maxEdges*(1+len(t.changes)+len(t.reqs)) {
+	at, edge := wire.AtEdge(err, t.took)
+	if !edge || t.edges >= maxEdges*(1+len(t.Changes)+len(t.Reqs)) {
 		return false
 	}
 	t.edges++
@@ -79,8 +79,8 @@ func (t *compactExchange) again(err error) bool {
 
 // readAdd reads the reply to SADD. The lease is dropped only in the next round: a
 // server may refuse the one command and obey the other.
-func (t *compactExchange) readAdd(st *bucketStep) {
-	c := &t.changes[st.item]
+func (t *exchange) readAdd(st *bucketStep) {
+	c := &t.Changes[st.item]
 	n, err := st.seen[0].Result()
 	for _, end := range st.seen[1:] {
 		err = errors.Join(err, end.Err())
@@ -90,7 +90,7 @@ func (t *compactExchange) readAdd(st *bucketStep) {
 		t.endByScript(st.item, n == 1)
 		return
 	case err != nil:
-		t.ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
+		t.Ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
 		return
 	case !time.Now().Before(c.Until), t.b.tooLate(st.generation, t.present()):
 		// Perhaps it was executed when the key was somebody else's already, or when others
@@ -106,20 +106,20 @@ func (t *compactExchange) readAdd(st *bucketStep) {
 	// has left a record, or a newer generation that took the key over. A newer generation
 	// that is done cannot be told from us; one that is at work is seen when the lease is
 	// dropped.
-	t.ended[st.item] = t.done(c, true)
+	t.Ended[st.item] = t.done(c, true)
 	t.drop(st, n == 1 || st.added)
 }
 
 // done is the answer to a change that has made its key a member.
-func (t *compactExchange) done(c *dedup.Finish, held bool) dedup.Answer {
-	rec := doneRecord(c, t.at)
+func (t *exchange) done(c *dedup.Finish, held bool) dedup.Answer {
+	rec := wire.DoneRecord(c, t.At)
 	return dedup.Answer{Held: held, Written: true, Record: rec.View(c.Window, 0)}
 }
 
 // drop gives the lease of a finished key up. A lease that was seen to be our own after the
 // add is dropped with those of the whole batch. As long as it lasts nobody forgets its key. An
 // owner that wants to take the key over, or lands late, finds the member and writes nothing.
-func (t *compactExchange) drop(add *bucketStep, added bool) {
+func (t *exchange) drop(add *bucketStep, added bool) {
 	st := bucketStep{kind: dropLease, item: add.item, added: added, lease: add.lease,
 		apart: add.apart}
 	switch {
@@ -133,13 +133,13 @@ func (t *compactExchange) drop(add *bucketStep, added bool) {
 
 // lasts reports whether the claim of an add does, until a command to drop its lease has
 // been executed for certain, or given up.
-func (t *compactExchange) lasts(add *bucketStep) bool {
-	return time.Until(t.changes[add.item].Until) > ownBy
+func (t *exchange) lasts(add *bucketStep) bool {
+	return time.Until(t.Changes[add.item].Until) > ownBy
 }
 
 // own reports whether the lease of an add is still the claim, which was looked at when the
 // member was there.
-func (t *compactExchange) own(add *bucketStep) bool {
+func (t *exchange) own(add *bucketStep) bool {
 	if add.lease == nil || t.leases == nil {
 		return false
 	}
@@ -147,16 +147,16 @@ func (t *compactExchange) own(add *bucketStep) bool {
 	if err != nil || add.nth >= len(values) {
 		return false
 	}
-	return claimOf(values[add.nth], &t.changes[add.item])
+	return wire.ClaimOf(values[add.nth], &t.Changes[add.item])
 }
 
 // dropped looks at the lease that was dropped after the add. It is nearly always our own
 // claim, or gone with an earlier send; written is what there is now.
-func (t *compactExchange) dropped(st *bucketStep, found, written string) {
+func (t *exchange) dropped(st *bucketStep, found, written string) {
 	if found == "" {
 		return
 	}
-	c := &t.changes[st.item]
+	c := &t.Changes[st.item]
 	rec, err := wire.DecodeRecord(found)
 	switch {
 	case err != nil, rec.State == redisscript.InProgress && rec.Owner == c.Token:
@@ -166,47 +166,47 @@ func (t *compactExchange) dropped(st *bucketStep, found, written string) {
 		}
 		// Somebody has landed late, and taken the key from us; or a newer generation has
 		// taken it over, and it has failed.
-		left, age, known := rec.Remembered(t.at)
+		left, age, known := rec.Remembered(t.At)
 		if !known {
 			left, age = c.Window, 0
 		}
-		t.ended[st.item] = dedup.Answer{Record: rec.View(left, age)}
+		t.Ended[st.item] = dedup.Answer{Record: rec.View(left, age)}
 		t.putBack(st, written, found, max(left, time.Millisecond), st.added &&
 			rec.State == redisscript.Failed)
 	case c.Fence <= rec.Floor:
 		// We had done it before, and it was forgotten since.
-		t.ended[st.item] = dedup.Answer{Record: rec.View(c.Hold, 0)}
+		t.Ended[st.item] = dedup.Answer{Record: rec.View(c.Hold, 0)}
 		t.putBack(st, written, found, max(c.Hold, time.Second), st.added)
 	case written != "":
 		// A newer generation has taken it over, and still has its lease: its owner is to
 		// find that it is done.
 		t.endByScript(st.item, true)
 	default:
-		t.ended[st.item].Held = false
+		t.Ended[st.item].Held = false
 	}
 }
 
 // putBack puts back what was dropped and is not ours, and takes the member out again if
 // remove is set.
-func (t *compactExchange) putBack(st *bucketStep, written, old string, keep time.Duration,
+func (t *exchange) putBack(st *bucketStep, written, old string, keep time.Duration,
 	remove bool) {
 	t.next = append(t.next, bucketStep{kind: putBack, item: st.item, written: written, old: old,
 		keep: keep, added: remove})
 }
 
 // readEnd reads the answer of the script.
-func (t *compactExchange) readEnd(st *bucketStep) {
-	c := &t.changes[st.item]
+func (t *exchange) readEnd(st *bucketStep) {
+	c := &t.Changes[st.item]
 	if st.reply.Answer == "member" {
 		// Before the end of its claim that can only be an earlier send of the owner's, or the
 		// end of a newer generation's: a member does not tell which.
-		if t.s.ownEnd(c) {
-			t.ended[st.item] = t.done(c, true)
+		if ownEnd(c) {
+			t.Ended[st.item] = t.done(c, true)
 			return
 		}
 		st.reply.Answer = "refused"
 	}
-	a := answer("finish", c, st.reply, finished)
+	a := wire.AnswerOf("finish", c, st.reply, wire.Finished)
 	switch {
 	case t.again(a.Err):
 		t.endByScript(st.item, st.added)
@@ -219,24 +219,24 @@ func (t *compactExchange) readEnd(st *bucketStep) {
 	if a.Written && member(c) && st.generation == t.present().UnixMilli()/t.b.window {
 		t.b.ends.note(st.generation, t.places[st.item].shard, t.b.shards)
 	}
-	t.ended[st.item] = a
+	t.Ended[st.item] = a
 }
 
 // careful reports whether a plain command that was refused is to be replaced by the
 // script. A full server obeys that. A node of a Cluster has been asked directly: only the
 // client follows to where the slot has gone, and never with half of an item's commands.
-func (t *compactExchange) careful(err error) bool {
+func (t *exchange) careful(err error) bool {
 	var refusal redis.Error
 	if errors.As(err, &refusal) {
 		return true
 	}
-	return t.s.guard.Cluster != nil && wire.Classify(err) != wire.ClassContext
+	return t.Guard.Cluster != nil && wire.Classify(err) != wire.ClassContext
 }
 
 // found reads the SISMEMBERs: the generation the key is a member of, if there is one.
 // Only replies without error count. After a connection has broken, those that were read
 // before may be older than the claim that was sent again.
-func (t *compactExchange) found(st *bucketStep) (generation int64, member bool, err error) {
+func (t *exchange) found(st *bucketStep) (generation int64, member bool, err error) {
 	for i, cmd := range st.seen {
 		n, e := cmd.Result()
 		switch {
@@ -252,8 +252,8 @@ func (t *compactExchange) found(st *bucketStep) (generation int64, member bool, 
 // readClaim reads the replies to SET NX and to the SISMEMBERs after it. It does not
 // know the value of a lease that is not ours: nearly always that is a claim, which only the script
 // can judge.
-func (t *compactExchange) readClaim(st *bucketStep) {
-	value, _, err := valueOf(st.cmd)
+func (t *exchange) readClaim(st *bucketStep) {
+	value, _, err := wire.ValueOf(st.cmd)
 	won := value == "OK"
 	generation, member, unseen := t.found(st)
 	if err == nil {
@@ -264,12 +264,12 @@ func (t *compactExchange) readClaim(st *bucketStep) {
 		// At full memory the script still tells duplicates, and refuses new claims.
 		t.claimByScript(st.item)
 	case err != nil:
-		t.claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
+		t.Claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
 	case member && won:
 		t.duplicate(st.item, generation)
 		t.giveBack(st.item, generation)
 	case won && t.covered():
-		t.claimed[st.item] = acquired(&t.reqs[st.item], t.at)
+		t.Claimed[st.item] = wire.Acquired(&t.Reqs[st.item], t.At)
 	case member:
 		t.duplicate(st.item, generation)
 	default: // if it was won the script finds our own token, unless it finds a member
@@ -277,16 +277,16 @@ func (t *compactExchange) readClaim(st *bucketStep) {
 	}
 }
 
-func (t *compactExchange) duplicate(i int, generation int64) {
-	t.claimed[i] = dedup.Answer{Outcome: dedup.Duplicate,
-		Record: t.b.memberRecord(t.at, generation)}
+func (t *exchange) duplicate(i int, generation int64) {
+	t.Claimed[i] = dedup.Answer{Outcome: dedup.Duplicate,
+		Record: t.b.memberRecord(t.At, generation)}
 }
 
 // giveBack gives the lease of a key up that is a member. As long as it is one, whose
 // lease a late command hits does not matter; near its end only the script may.
-func (t *compactExchange) giveBack(i int, generation int64) {
+func (t *exchange) giveBack(i int, generation int64) {
 	st := bucketStep{kind: giveBack, item: i}
-	if t.b.remembered(t.at, generation) <= t.b.dropBy {
+	if t.b.remembered(t.At, generation) <= t.b.dropBy {
 		st.kind = giveBackWithScript
 	}
 	t.next = append(t.next, st)
@@ -294,7 +294,7 @@ func (t *compactExchange) giveBack(i int, generation int64) {
 
 // readLook reads what a likely duplicate was looked up by. Not found does not
 // answer the request: membership was read without a lease.
-func (t *compactExchange) readLook(st *bucketStep) {
+func (t *exchange) readLook(st *bucketStep) {
 	if generation, member, _ := t.found(st); member {
 		t.duplicate(st.item, generation)
 		return

@@ -1,4 +1,4 @@
-package redisadapter
+package compact
 
 import (
 	"context"
@@ -10,10 +10,11 @@ import (
 
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/guard"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
 // send makes one round, and returns at the latest when ctx ends.
-func (t *compactExchange) send(ctx context.Context, round []bucketStep) error {
+func (t *exchange) send(ctx context.Context, round []bucketStep) error {
 	var calls []redisscript.Call
 	for i := range round {
 		if round[i].scripted() {
@@ -21,14 +22,14 @@ func (t *compactExchange) send(ctx context.Context, round []bucketStep) error {
 		}
 	}
 	plain := t.commands(ctx, round)
-	looks := t.canaries.Round(t.claimsIn(round))
-	replies, err := t.s.inRoom(ctx, t.why, func() []redisscript.Reply {
-		return t.s.sendBeside(ctx, calls, plain, looks)
+	looks := t.Canaries.Round(t.claimsIn(round))
+	replies, err := t.Line.Bounded(ctx, t.Why, func() []redisscript.Reply {
+		return t.sendBeside(ctx, calls, plain, looks)
 	})
 	if err != nil {
 		return err
 	}
-	t.canaries.Add(looks)
+	t.Canaries.Add(looks)
 	t.keepReads()
 	for i := range round {
 		if round[i].scripted() {
@@ -39,7 +40,7 @@ func (t *compactExchange) send(ctx context.Context, round []bucketStep) error {
 }
 
 // claimsIn yields the requests that a round is about.
-func (t *compactExchange) claimsIn(round []bucketStep) iter.Seq[int] {
+func (t *exchange) claimsIn(round []bucketStep) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := range round {
 			switch st := &round[i]; st.kind {
@@ -68,15 +69,15 @@ type plainCommands struct {
 // A node is asked by its own client. The client of the Cluster would follow redirections
 // command by command, while a slot is being moved, and the membership might be read
 // before the lease was ours.
-func (s *Store) sendBeside(ctx context.Context, calls []redisscript.Call, plain plainCommands,
+func (t *exchange) sendBeside(ctx context.Context, calls []redisscript.Call, plain plainCommands,
 	looks *guard.Looks) []redisscript.Reply {
 	last := looks.Queue(ctx)
-	cluster := s.guard.Cluster
+	cluster := t.Guard.Cluster
 	switch {
 	case cluster == nil:
-		return s.runner.Send(ctx, calls, plain.cmds, last)
+		return t.Line.Runner.Send(ctx, calls, plain.cmds, last)
 	case len(plain.cmds) == 0:
-		return s.runner.Send(ctx, calls, plain.apart, last)
+		return t.Line.Runner.Send(ctx, calls, plain.apart, last)
 	}
 	if last != nil {
 		for i, cmd := range last() {
@@ -87,12 +88,12 @@ func (s *Store) sendBeside(ctx context.Context, calls []redisscript.Call, plain 
 	var nodes sync.WaitGroup
 	for node, cmds := range byNode(ctx, cluster, plain) {
 		nodes.Go(func() {
-			s.runner.On(node).Send(ctx, nil, cmds, nil)
+			t.Line.Runner.On(node).Send(ctx, nil, cmds, nil)
 		})
 	}
 	var replies []redisscript.Reply
 	if len(calls)+len(plain.apart) > 0 {
-		replies = s.runner.Send(ctx, calls, plain.apart, last)
+		replies = t.Line.Runner.Send(ctx, calls, plain.apart, last)
 	}
 	nodes.Wait()
 	return replies
@@ -125,7 +126,7 @@ type bucketRead struct {
 }
 
 // commands builds the plain commands of a round.
-func (t *compactExchange) commands(ctx context.Context, round []bucketStep) plainCommands {
+func (t *exchange) commands(ctx context.Context, round []bucketStep) plainCommands {
 	n, single := 0, 0
 	for i := range round {
 		if !round[i].scripted() {
@@ -140,16 +141,16 @@ func (t *compactExchange) commands(ctx context.Context, round []bucketStep) plai
 	}
 	width := int(t.view.last-t.view.first) + 1
 	room := single * (width + 1)
-	b := newCommandBuilder(room)
+	b := wire.NewCommands(room)
 	t.reads, t.leases = nil, nil
 	for i := range round {
 		t.write(b, &round[i])
 	}
-	b.freeze(room)
+	b.Freeze(room)
 	out := plainCommands{cmds: make([]redis.Cmder, 0, room+1), keys: make([]string, 0, room+1)}
 	for i := range round {
 		if st := &round[i]; st.single() {
-			key := b.text[0]
+			key := b.Text[0]
 			t.command(ctx, b, st)
 			add := out.add
 			if st.apart {
@@ -173,9 +174,9 @@ func (p *plainCommands) add(key string, cmd redis.Cmder) {
 }
 
 // sift leaves out the generations, from the first on, which are known not to have the key.
-func (t *compactExchange) sift(st *bucketStep, p bucketPosition) {
+func (t *exchange) sift(st *bucketStep, p bucketPosition) {
 	for st.generation = t.view.first; st.generation < t.view.last &&
-		t.b.closed(t.at, st.generation); st.generation++ {
+		t.b.closed(t.At, st.generation); st.generation++ {
 		known := t.b.filter.of(st.generation, p, t.b.shards)
 		if known == nil || !known.lacks(p.member) {
 			return
@@ -185,9 +186,9 @@ func (t *compactExchange) sift(st *bucketStep, p bucketPosition) {
 
 // readWhole has the first bucket that is looked at read as a whole, if that is due: few in
 // one round, because that takes as long as twelve claims.
-func (t *compactExchange) readWhole(ctx context.Context, st *bucketStep, out *plainCommands,
+func (t *exchange) readWhole(ctx context.Context, st *bucketStep, out *plainCommands,
 	items int) {
-	if st.kind != claimLease && st.kind != lookFirst || !t.b.closed(t.at, st.generation) {
+	if st.kind != claimLease && st.kind != lookFirst || !t.b.closed(t.At, st.generation) {
 		return
 	}
 	p := t.placeOf(st)
@@ -205,7 +206,7 @@ func (t *compactExchange) readWhole(ctx context.Context, st *bucketStep, out *pl
 
 // keepReads keeps what was read of buckets. A read that was refused is due again
 // later.
-func (t *compactExchange) keepReads() {
+func (t *exchange) keepReads() {
 	for _, r := range t.reads {
 		if members, err := r.cmd.Result(); err == nil {
 			r.into.keep(members)
@@ -215,26 +216,26 @@ func (t *compactExchange) keepReads() {
 }
 
 // write adds the texts of a step, in the order in which command takes them.
-func (t *compactExchange) write(b *commandBuilder, st *bucketStep) {
+func (t *exchange) write(b *wire.Commands, st *bucketStep) {
 	if !st.single() {
 		return
 	}
 	p := t.placeOf(st)
 	if st.kind != addMember && st.kind != seekApart && st.kind != lookFirst {
-		b.buf = t.b.appendLease(b.buf, p, t.idOf(st))
-		b.end()
+		b.Buf = t.b.appendLease(b.Buf, p, t.idOf(st))
+		b.End()
 	}
 	switch st.kind {
 	case claimLease:
-		rec := claimRecord(&t.reqs[st.item], t.at)
-		b.value(&rec)
+		rec := wire.ClaimRecord(&t.Reqs[st.item], t.At)
+		b.Value(&rec)
 	case addMember:
 		if st.look {
-			b.buf = t.b.appendLease(b.buf, p, t.idOf(st))
-			b.end()
+			b.Buf = t.b.appendLease(b.Buf, p, t.idOf(st))
+			b.End()
 		}
-		b.buf = t.b.appendBucket(b.buf, p, st.generation)
-		b.end()
+		b.Buf = t.b.appendBucket(b.Buf, p, st.generation)
+		b.End()
 	}
 	switch st.kind {
 	case claimLease, lookFirst, seekApart:
@@ -243,41 +244,41 @@ func (t *compactExchange) write(b *commandBuilder, st *bucketStep) {
 			t.sift(st, p)
 		}
 		for g := st.generation; g <= t.view.last; g++ {
-			b.buf = t.b.appendBucket(b.buf, p, g)
-			b.end()
+			b.Buf = t.b.appendBucket(b.Buf, p, g)
+			b.End()
 		}
 		fallthrough
 	case addMember:
-		b.buf = strconv.AppendInt(b.buf, p.member, 10)
-		b.end()
+		b.Buf = strconv.AppendInt(b.Buf, p.member, 10)
+		b.End()
 	}
 }
 
 // command makes the commands of a step.
-func (t *compactExchange) command(ctx context.Context, b *commandBuilder, st *bucketStep) {
+func (t *exchange) command(ctx context.Context, b *wire.Commands, st *bucketStep) {
 	switch st.kind {
 	case claimLease:
-		ms := redisscript.Millis(t.reqs[st.item].Lease) + redisscript.Millis(t.reqs[st.item].Hold)
+		ms := redisscript.Millis(t.Reqs[st.item].Lease) + redisscript.Millis(t.Reqs[st.item].Hold)
 		st.cmd = redis.NewStringCmd(ctx,
-			b.arguments("set", b.take(), b.take(), "px", b.millis(ms), "nx")...)
-		st.seen = b.isMember(ctx, t.view.last-st.generation+1)
+			b.Arguments("set", b.Take(), b.Take(), "px", b.Millis(ms), "nx")...)
+		st.seen = isMember(ctx, b, t.view.last-st.generation+1)
 	case lookFirst, seekApart:
-		st.seen = b.isMember(ctx, t.view.last-st.generation+1)
+		st.seen = isMember(ctx, b, t.view.last-st.generation+1)
 	case addMember:
 		t.addition(ctx, b, st)
 	case dropLease, giveBack:
-		st.cmd = redis.NewStringCmd(ctx, b.arguments("getdel", b.take())...)
+		st.cmd = redis.NewStringCmd(ctx, b.Arguments("getdel", b.Take())...)
 	}
 }
 
 // addition is SADD, and when that may be the first to its bucket, what gives the bucket its
 // end, and the one before it, should somebody have made that without.
-func (t *compactExchange) addition(ctx context.Context, b *commandBuilder, st *bucketStep) {
+func (t *exchange) addition(ctx context.Context, b *wire.Commands, st *bucketStep) {
 	if st.look {
-		st.lease = b.take()
+		st.lease = b.Take()
 	}
-	bucket := b.take()
-	st.seen = append(st.seen, redis.NewIntCmd(ctx, b.arguments("sadd", bucket, b.take())...))
+	bucket := b.Take()
+	st.seen = append(st.seen, redis.NewIntCmd(ctx, b.Arguments("sadd", bucket, b.Take())...))
 	if !st.first {
 		return
 	}
@@ -289,7 +290,7 @@ func (t *compactExchange) addition(ctx context.Context, b *commandBuilder, st *b
 
 // together makes the commands that a round has one of, after all others: MGET of the leases
 // that lie next to what is added, and DEL of those that are known to be our own.
-func (t *compactExchange) together(ctx context.Context, round []bucketStep, out *plainCommands) {
+func (t *exchange) together(ctx context.Context, round []bucketStep, out *plainCommands) {
 	look, drop := []any{"mget"}, []any{"del"}
 	for i := range round {
 		switch st := &round[i]; {
@@ -317,12 +318,12 @@ func (t *compactExchange) together(ctx context.Context, round []bucketStep, out 
 }
 
 // isMember is SISMEMBER of each bucket, whose names lie before the member.
-func (b *commandBuilder) isMember(ctx context.Context, width int64) []*redis.IntCmd {
+func isMember(ctx context.Context, b *wire.Commands, width int64) []*redis.IntCmd {
 	cmds := make([]*redis.IntCmd, width)
-	member := &b.text[width]
+	member := &b.Text[width]
 	for i := range cmds {
-		cmds[i] = redis.NewIntCmd(ctx, b.arguments("sismember", b.take(), member)...)
+		cmds[i] = redis.NewIntCmd(ctx, b.Arguments("sismember", b.Take(), member)...)
 	}
-	b.take()
+	b.Take()
 	return cmds
 }

@@ -1,9 +1,11 @@
-package redisadapter
+// Package compact is the layout that keeps 8 bytes of a finished key, in sets of some hundred.
+package compact
 
 import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 	"time"
@@ -39,8 +41,8 @@ const (
 	ownBy = 4 * time.Second
 )
 
-// buckets is where finished keys are members: what Compact has.
-type buckets struct {
+// Layout is [engine.Layout] of buckets, of which finished keys are members.
+type Layout struct {
 	prefix string
 	secret [sha256.Size]byte // derived from Options.Secret
 	shards uint64
@@ -57,12 +59,13 @@ type buckets struct {
 	dropBy time.Duration
 }
 
-// newBuckets is for options that are complete.
-func newBuckets(o *Options) *buckets {
-	window := redisscript.Millis(o.Window)
-	return &buckets{
-		prefix: o.Prefix, secret: sha256.Sum256(append([]byte("onceward/compact/1:"), o.Secret...)),
-		shards: uint64(o.Shards()), window: window, skew: min(maxSkew.Milliseconds(), window/4),
+// New returns the layout of the keys of a prefix. The window is that of [Check], like the secret,
+// which only a digest is kept of, and the number of expected keys.
+func New(prefix string, secret []byte, window time.Duration, expected int) *Layout {
+	ms := redisscript.Millis(window)
+	return &Layout{
+		prefix: prefix, secret: sha256.Sum256(append([]byte("onceward/compact/1:"), secret...)),
+		shards: uint64(Shards(expected)), window: ms, skew: min(maxSkew.Milliseconds(), ms/4),
 		mask: 1<<64 - 1, dropBy: time.Minute, filter: closedBucketFilter{life: filterLife},
 	}
 }
@@ -76,7 +79,7 @@ type bucketPosition struct {
 // place digests an ID. The input of the hash has a fixed length, so there is nothing to
 // append to it; the member and the shard are other bits of it, so that only keys of one
 // shard can collide.
-func (b *buckets) place(id dedup.ID) bucketPosition {
+func (b *Layout) place(id dedup.ID) bucketPosition {
 	var text [sha256.Size + len(id)]byte
 	copy(text[:], b.secret[:])
 	copy(text[sha256.Size:], id[:])
@@ -89,28 +92,33 @@ func (b *buckets) place(id dedup.ID) bucketPosition {
 
 // appendTag appends what all keys of a shard begin with. The shard is in braces, so that
 // a bucket and the leases of its keys share a slot.
-func (b *buckets) appendTag(buf []byte, p bucketPosition) []byte {
+func (b *Layout) appendTag(buf []byte, p bucketPosition) []byte {
 	buf = append(append(buf, b.prefix...), ":{"...)
 	return append(strconv.AppendUint(buf, p.shard, 10), "}:"...)
 }
 
 // appendLease appends the name of the lease, or of the record, of a key. It has 22
 // characters behind the tag, and a bucket at most 19 digits.
-func (b *buckets) appendLease(buf []byte, p bucketPosition, id dedup.ID) []byte {
+func (b *Layout) appendLease(buf []byte, p bucketPosition, id dedup.ID) []byte {
 	return base64.RawURLEncoding.AppendEncode(b.appendTag(buf, p), id[:])
 }
 
+// AppendKey implements [engine.Layout].
+func (b *Layout) AppendKey(buf []byte, id dedup.ID) []byte {
+	return b.appendLease(buf, b.place(id), id)
+}
+
 // appendBucket appends the name of a bucket.
-func (b *buckets) appendBucket(buf []byte, p bucketPosition, generation int64) []byte {
+func (b *Layout) appendBucket(buf []byte, p bucketPosition, generation int64) []byte {
 	return strconv.AppendInt(b.appendTag(buf, p), generation, 10)
 }
 
 // end is when a bucket of a generation ends: after every view that names it, on whatever
 // server's clock. The scripts reckon the same.
-func (b *buckets) end(generation int64) int64 { return (generation+2)*b.window + 2*b.skew }
+func (b *Layout) end(generation int64) int64 { return (generation+2)*b.window + 2*b.skew }
 
 // in names the buckets of a view for a script.
-func (b *buckets) in(v generations, p bucketPosition) *redisscript.Buckets {
+func (b *Layout) in(v generations, p bucketPosition) *redisscript.Buckets {
 	keys := make([]string, 0, v.last-v.first+1)
 	for g := v.first; g <= v.last; g++ {
 		keys = append(keys, string(b.appendBucket(nil, p, g)))
@@ -121,83 +129,70 @@ func (b *buckets) in(v generations, p bucketPosition) *redisscript.Buckets {
 	}
 }
 
-// Shards is the number of shards of the layout Compact: as many as give each bucket 235 of the
-// ExpectedKeys. Zero for Full.
-func (o Options) Shards() int {
-	if o.Layout != Compact {
-		return 0
-	}
-	return (o.ExpectedKeys + keysPerBucket - 1) / keysPerBucket
-}
+// Shards is the number of shards that give each bucket 235 of the expected keys.
+func Shards(expected int) int { return (expected + keysPerBucket - 1) / keysPerBucket }
 
-// checkCompact names the first bad option of the layout with buckets.
-func (o *Options) checkCompact() error {
-	if o.Layout != Compact {
-		switch {
-		case o.Secret != nil:
-			return input("Options.Secret",
-				fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
-		case o.Window != 0:
-			return input("Options.Window",
-				fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
-		case o.ExpectedKeys != 0:
-			return input("Options.ExpectedKeys",
-				fmt.Sprintf("is set; the layout %v has no use for it", o.Layout))
-		}
-		return nil
-	}
+// Check names the first option that the layout has no use for.
+func Check(secret []byte, window time.Duration, expected int) error {
 	switch {
-	case len(o.Secret) < minSecret:
-		return input("Options.Secret",
-			fmt.Sprintf("has %d bytes; the layout %v needs at least %d", len(o.Secret), o.Layout,
-				minSecret))
-	case o.Window < minWindow || redisscript.Millis(o.Window) >= redisscript.MaxMillis/4:
-		return input("Options.Window",
-			fmt.Sprintf("is %v; the layout %v needs the Window of dedup.Config, of %v to 35 years",
-				o.Window, o.Layout, minWindow))
-	case o.ExpectedKeys < 1 || int64(o.ExpectedKeys) > maxExpected:
-		return input("Options.ExpectedKeys",
-			fmt.Sprintf("is %d; the layout %v needs the number of keys in a window, 1 to %d",
-				o.ExpectedKeys, o.Layout, int64(maxExpected)))
+	case len(secret) < minSecret:
+		return wire.Input("Options.Secret",
+			fmt.Sprintf("has %d bytes; the layout compact needs at least %d", len(secret), minSecret))
+	case window < minWindow || redisscript.Millis(window) >= redisscript.MaxMillis/4:
+		return wire.Input("Options.Window",
+			fmt.Sprintf("is %v; the layout compact needs the Window of dedup.Config, of %v to 35 years",
+				window, minWindow))
+	case expected < 1 || int64(expected) > maxExpected:
+		return wire.Input("Options.ExpectedKeys",
+			fmt.Sprintf("is %d; the layout compact needs the number of keys in a window, 1 to %d",
+				expected, int64(maxExpected)))
 	}
 	return nil
+}
+
+// Settings are what all processes that share a prefix must agree on, a line each. A secret is not
+// shown: 64 bits of a digest of what is derived from it tell it from another.
+func (b *Layout) Settings() []string {
+	sum := sha256.Sum256(append([]byte("onceward/layout/1:"), b.secret[:]...))
+	return []string{fmt.Sprint("window_ms ", b.window), fmt.Sprint("shards ", b.shards),
+		"secret " + hex.EncodeToString(sum[:8])}
 }
 
 // member reports whether a change makes its key a member. A failure gets a record.
 func member(c *dedup.Finish) bool { return c.State == dedup.StateSucceeded }
 
-// checkCompactFinish names what the layout with buckets refuses of a change.
-func (s *Store) checkCompactFinish(c *dedup.Finish) error {
-	if redisscript.Millis(c.Window) != s.buckets.window && c.State != dedup.StateReleased {
-		return input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", c.Window,
-			s.opts.Window))
+// CheckFinish implements [engine.Layout].
+func (b *Layout) CheckFinish(c *dedup.Finish) error {
+	if redisscript.Millis(c.Window) != b.window && c.State != dedup.StateReleased {
+		return wire.Input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", c.Window,
+			redisscript.FromMillis(b.window)))
 	}
 	switch {
 	case member(c) && len(c.Result) > 0:
-		return input("Result", "is set; the layout Compact keeps none")
+		return wire.Input("Result", "is set; the layout Compact keeps none")
 	case c.Fingerprint != (dedup.Fingerprint{}):
-		return input("Fingerprint", "is set; the layout Compact keeps none")
+		return wire.Input("Fingerprint", "is set; the layout Compact keeps none")
 	}
 	return nil
 }
 
-// checkCompactClaim names what the layout with buckets refuses of a claim.
-func (s *Store) checkCompactClaim(r *dedup.ClaimRequest) error {
+// CheckClaim implements [engine.Layout].
+func (b *Layout) CheckClaim(r *dedup.ClaimRequest) error {
 	switch {
 	case r.ResultLimit != 0:
-		return input("ResultLimit",
+		return wire.Input("ResultLimit",
 			fmt.Sprintf("is %d; the layout Compact keeps no results", r.ResultLimit))
-	case r.Window != 0 && redisscript.Millis(r.Window) != s.buckets.window:
-		return input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", r.Window,
-			s.opts.Window))
+	case r.Window != 0 && redisscript.Millis(r.Window) != b.window:
+		return wire.Input("Window", fmt.Sprintf("is %v; this store has one for all keys, %v", r.Window,
+			redisscript.FromMillis(b.window)))
 	case r.Fingerprint != (dedup.Fingerprint{}):
-		return input("Fingerprint", "is set; the layout Compact keeps none")
+		return wire.Input("Fingerprint", "is set; the layout Compact keeps none")
 	}
 	return nil
 }
 
 // memberRecord is what is known of a member.
-func (b *buckets) memberRecord(at wire.Reading, generation int64) dedup.Record {
+func (b *Layout) memberRecord(at wire.Reading, generation int64) dedup.Record {
 	return dedup.Record{State: dedup.StateSucceeded, Attempt: 1,
 		Remaining: b.remembered(at, generation)}
 }

@@ -1,4 +1,4 @@
-package redisadapter
+package compact
 
 import (
 	"strconv"
@@ -93,7 +93,7 @@ func (f *closedBucketFilter) of(generation int64, p bucketPosition, shards uint6
 //
 // A process that has had no reading for a while may have missed both steps, and drops its
 // bits, too. A read that is under way is kept in what has been dropped, and so by nobody.
-func (b *buckets) recheck(at wire.Reading) {
+func (b *Layout) recheck(at wire.Reading) {
 	if !at.Known() {
 		return
 	}
@@ -149,12 +149,12 @@ func (b *filteredBucket) keep(members []string) {
 // by a moment that has passed, and count only when they were answered before the skew
 // after its end, by the clock of the server that they were for; scripts go by that clock.
 // It may be behind ours by the skew.
-func (b *buckets) closed(at wire.Reading, generation int64) bool {
+func (b *Layout) closed(at wire.Reading, generation int64) bool {
 	return at.Known() && at.Millis() >= (generation+1)*b.window+2*b.skew
 }
 
 // tooLate reports whether an add to a generation that was answered by a moment may have
 // been executed when others took that generation for closed.
-func (b *buckets) tooLate(generation int64, at time.Time) bool {
+func (b *Layout) tooLate(generation int64, at time.Time) bool {
 	return at.UnixMilli() >= (generation+1)*b.window+b.skew
 }

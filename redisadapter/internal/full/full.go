@@ -1,18 +1,47 @@
-package redisadapter
+// Package full is the layout with one record a key.
+package full
 
 import (
 	"context"
 	"fmt"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
-	"github.com/onceward/onceward/redisadapter/internal/guard"
+	"github.com/onceward/onceward/redisadapter/internal/engine"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
+
+// Layout is [engine.Layout] of one record a key.
+type Layout struct {
+	prefix string
+	// slotted is set when a server has refused a script for its keys' slots.
+	slotted atomic.Bool
+}
+
+// New returns the layout of the keys of a prefix.
+func New(prefix string) *Layout { return &Layout{prefix: prefix} }
+
+// AppendKey implements [engine.Layout].
+func (l *Layout) AppendKey(b []byte, id dedup.ID) []byte { return wire.AppendKey(b, l.prefix, id) }
+
+// CheckFinish implements [engine.Layout].
+func (*Layout) CheckFinish(*dedup.Finish) error { return nil }
+
+// CheckClaim implements [engine.Layout].
+func (*Layout) CheckClaim(*dedup.ClaimRequest) error { return nil }
+
+// Each implements [engine.Layout].
+func (*Layout) Each(ctx context.Context, e *engine.Engine, b *engine.Batch[dedup.ID],
+	ids []dedup.ID) []dedup.Answer {
+	return b.Send(ctx, e.Line, ids)
+}
+
+var stepSlabs wire.Slabs[step]
 
 // exchange is one call of Finish, Claim, or both, in rounds of one pipeline each. The first round
 // does with plain commands what those can do; an item that has then met something that only a
@@ -26,15 +55,9 @@ import (
 // The steps of an item only go forward in that table, so there are four rounds at most,
 // and nearly always one.
 type exchange struct {
-	s        *Store
-	why      purpose
-	at       wire.Reading
-	changes  []dedup.Finish
-	reqs     []dedup.ClaimRequest
-	ended    []dedup.Answer
-	claimed  []dedup.Answer
-	next     []step
-	canaries *guard.Check // nil without an amnesia guard
+	*engine.Exchange
+	l    *Layout
+	next []step
 }
 
 type stepKind uint8
@@ -77,90 +100,40 @@ type script struct {
 // calls reports whether the step has a script, and is the one to send it.
 func (st *step) calls() bool { return st.script != nil && st.nth == 0 }
 
-// FinishClaim is Finish and then Claim in one round trip. An ID that is in both may be
-// claimed first.
-func (s *Store) FinishClaim(ctx context.Context, changes []dedup.Finish,
-	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
-	if len(reqs) > 0 {
-		if why := s.guard.Closed(ctx); why != nil {
-			if len(changes) > 0 { // first: behind them stand effects
-				ended, _ = s.FinishClaim(ctx, changes, nil)
-			}
-			return ended, s.peek(ctx, reqs, why)
-		}
-	}
-	t := &exchange{
-		s: s, why: begins, changes: changes, reqs: reqs,
-		ended: newAnswers(len(changes)), claimed: newAnswers(len(reqs)),
-	}
-	if len(changes) > 0 {
-		t.why = ends
-	}
-	if refused := s.call(t.why, func() {
-		t.run(ctx)
-	}, errorsOf(t.ended, t.claimed)); refused != nil {
-		t.refuse(refused)
-	} else if len(reqs) > 0 && s.guard.On() {
-		s.settle(ctx, t)
-	}
-	return t.ended, t.claimed
-}
-
-// refuse answers what was not sent at all.
-func (t *exchange) refuse(why error) {
-	for i := range t.ended {
-		t.ended[i].Err = wire.Wrap("finish", why)
-	}
-	for i := range t.claimed {
-		t.claimed[i].Err = wire.Wrap("claim", why)
-	}
-}
-
-// run makes the rounds.
-func (t *exchange) run(ctx context.Context) {
-	t.at = t.s.clock.Now(ctx)
-	if t.s.buckets != nil {
-		newCompactExchange(ctx, t).run(ctx)
-		return
-	}
-	t.next = stepSlabs.get(len(t.changes) + len(t.reqs))[:0]
-	t.watch(ctx)
+// Run implements [engine.Layout].
+func (l *Layout) Run(ctx context.Context, x *engine.Exchange) {
+	t := &exchange{Exchange: x, l: l, next: stepSlabs.Get(len(x.Changes) + len(x.Reqs))[:0]}
+	x.Watch(ctx)
 	t.planEnds()
 	t.planClaims()
 	for len(t.next) > 0 {
 		round := t.next
 		t.next = nil
-		err := t.send(ctx, round)
+		t.completes(round)
+		plain := t.commands(ctx, round)
+		looks := x.Canaries.Round(claimsIn(round))
+		replies, err := x.Line.Send(ctx, x.Why, callsIn(round), plain, looks.Queue(ctx))
 		if err != nil {
 			t.fail(round, err)
 		} else {
-			for i := range round {
-				t.read(&round[i])
-			}
+			x.Canaries.Add(looks)
+			t.read(round, replies)
 		}
-		stepSlabs.put(round)
-	}
-}
-
-// watch makes the claims end with a look at the canaries.
-func (t *exchange) watch(ctx context.Context) {
-	if len(t.reqs) > 0 && t.s.guard.On() {
-		t.canaries = t.s.guard.NewCheck(ctx, len(t.reqs),
-			func(i int) string { return t.s.key(t.reqs[i].ID) })
+		stepSlabs.Put(round)
 	}
 }
 
 func (t *exchange) planEnds() {
-	for i := range t.changes {
-		c := &t.changes[i]
-		if err := t.s.checkFinish(c); err != nil {
-			t.ended[i].Err = err
+	for i := range t.Changes {
+		c := &t.Changes[i]
+		if err := t.CheckFinish(c); err != nil {
+			t.Ended[i].Err = err
 			continue
 		}
 		switch {
-		case t.s.completable(c, t.at):
+		case completable(c, t.At):
 			t.next = append(t.next, step{kind: end, item: i})
-		case t.s.shortly(c, t.at):
+		case shortly(c, t.At):
 			t.next = append(t.next, step{kind: own, item: i})
 		default:
 			t.endByScript(i)
@@ -169,14 +142,14 @@ func (t *exchange) planEnds() {
 }
 
 func (t *exchange) planClaims() {
-	for i := range t.reqs {
-		r := &t.reqs[i]
-		if err := t.s.checkClaim(r); err != nil {
-			t.claimed[i].Err = err
+	for i := range t.Reqs {
+		r := &t.Reqs[i]
+		if err := t.CheckClaim(r); err != nil {
+			t.Claimed[i].Err = err
 			continue
 		}
 		switch {
-		case !claimable(r, t.at):
+		case !wire.Claimable(r, t.At):
 			t.claimByScript(i)
 		case r.LikelyDuplicate:
 			t.next = append(t.next, step{kind: look, item: i})
@@ -188,40 +161,34 @@ func (t *exchange) planClaims() {
 
 func (t *exchange) endByScript(i int) {
 	t.next = append(t.next, step{kind: endScript, item: i,
-		script: &script{call: finishCall(t.s, &t.changes[i])}})
+		script: &script{call: wire.FinishCall(t.Key(t.Changes[i].ID), &t.Changes[i])}})
 }
 
 func (t *exchange) claimByScript(i int) {
 	t.next = append(t.next, step{kind: claimScript, item: i,
-		script: &script{call: claimCall(t.s, &t.reqs[i])}})
+		script: &script{call: wire.ClaimCall(t.Key(t.Reqs[i].ID), &t.Reqs[i])}})
 }
 
-// send makes one round, and returns at the latest when ctx ends.
-func (t *exchange) send(ctx context.Context, round []step) error {
-	t.completes(round)
-	var calls []redisscript.Call
-	scripted := 0
+// callsIn are the scripts of a round.
+func callsIn(round []step) (calls []redisscript.Call) {
 	for i := range round {
-		if round[i].script != nil {
-			scripted++
-		}
 		if round[i].calls() {
 			calls = append(calls, round[i].script.call)
 		}
 	}
-	plain := t.commands(ctx, round, len(round)-scripted)
-	looks := t.canaries.Round(claimsIn(round))
-	replies, err := t.s.send(ctx, t.why, calls, plain, looks.Queue(ctx))
-	if err != nil {
-		return err
-	}
-	t.canaries.Add(looks)
+	return calls
+}
+
+// read draws the conclusions of a round.
+func (t *exchange) read(round []step, replies []redisscript.Reply) {
 	for i := range round {
 		if round[i].calls() {
 			round[i].script.reply, replies = replies[0], replies[1:]
 		}
 	}
-	return nil
+	for i := range round {
+		t.readStep(&round[i])
+	}
 }
 
 // claimsIn yields the requests that a round is about.
@@ -237,62 +204,69 @@ func claimsIn(round []step) iter.Seq[int] {
 }
 
 // commands builds the plain commands of a round.
-func (t *exchange) commands(ctx context.Context, round []step, n int) []redis.Cmder {
+func (t *exchange) commands(ctx context.Context, round []step) []redis.Cmder {
+	n := 0
+	for i := range round {
+		if round[i].script == nil {
+			n++
+		}
+	}
 	if n == 0 {
 		return nil
 	}
-	b, looking := newCommandBuilder(n), 0
+	b, looking := wire.NewCommands(n), 0
 	for i := range round {
 		switch st := &round[i]; st.kind {
 		case end:
-			rec := doneRecord(&t.changes[st.item], t.at)
-			b.key(t.s, t.changes[st.item].ID)
-			b.value(&rec)
+			rec := wire.DoneRecord(&t.Changes[st.item], t.At)
+			b.Key(t.l.prefix, t.Changes[st.item].ID)
+			b.Value(&rec)
 		case claim:
-			rec := claimRecord(&t.reqs[st.item], t.at)
-			b.key(t.s, t.reqs[st.item].ID)
-			b.value(&rec)
+			rec := wire.ClaimRecord(&t.Reqs[st.item], t.At)
+			b.Key(t.l.prefix, t.Reqs[st.item].ID)
+			b.Value(&rec)
 		case look:
 			looking++
 		}
 	}
-	many := looking > 1 && t.s.oneServer()
 	for i := range round {
 		if st := &round[i]; st.kind == look {
-			b.key(t.s, t.reqs[st.item].ID)
+			b.Key(t.l.prefix, t.Reqs[st.item].ID)
 		}
 	}
-	b.freeze(n)
+	b.Freeze(n)
 	cmds := make([]redis.Cmder, 0, n)
 	for i := range round {
 		st := &round[i]
 		switch st.kind {
 		case end:
-			st.cmd = b.setDone(ctx, redisscript.Millis(t.changes[st.item].Window))
+			st.cmd = b.SetDone(ctx, redisscript.Millis(t.Changes[st.item].Window))
 		case claim:
-			st.cmd = b.setClaim(ctx, redisscript.Millis(t.reqs[st.item].Lease)+
-				redisscript.Millis(t.reqs[st.item].Hold))
+			st.cmd = b.SetClaim(ctx, redisscript.Millis(t.Reqs[st.item].Lease)+
+				redisscript.Millis(t.Reqs[st.item].Hold))
 		default:
 			continue
 		}
 		cmds = append(cmds, st.cmd)
 	}
-	if many {
-		return append(cmds, b.mget(ctx, round, looking))
+	if looking > 1 && t.OneServer() {
+		nth := 0
+		many := b.MGet(ctx, looking)
+		for i := range round {
+			if st := &round[i]; st.kind == look {
+				st.many, st.nth = many, nth
+				nth++
+			}
+		}
+		return append(cmds, many)
 	}
 	for i := range round {
 		if st := &round[i]; st.kind == look {
-			st.cmd = b.get(ctx)
+			st.cmd = b.Get(ctx)
 			cmds = append(cmds, st.cmd)
 		}
 	}
 	return cmds
-}
-
-// oneServer reports whether a command may take keys of several slots.
-func (s *Store) oneServer() bool {
-	_, cluster := s.runner.Client().(*redis.ClusterClient)
-	return !cluster
 }
 
 // fail answers the items of a round whose outcome is not known.
@@ -300,23 +274,24 @@ func (t *exchange) fail(round []step, err error) {
 	for i := range round {
 		switch st := &round[i]; st.kind {
 		case end, own, endScript:
-			t.ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
+			t.Ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
 		case restore: // the answer stands
 		default:
-			t.claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
+			t.Claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
 		}
 	}
 }
 
-// read draws the conclusions of one step.
-func (t *exchange) read(st *step) {
+// readStep draws the conclusions of one step.
+func (t *exchange) readStep(st *step) {
 	switch st.kind {
 	case end:
 		t.readEnd(st)
 	case own:
 		t.readOwn(st)
 	case endScript:
-		t.ended[st.item] = answer("finish", &t.changes[st.item], st.script.reply, finished)
+		t.Ended[st.item] = wire.AnswerOf("finish", &t.Changes[st.item], st.script.reply,
+			wire.Finished)
 	case restore:
 		// Whether it worked or not, the answer is the value that was found.
 	case look:
@@ -324,22 +299,23 @@ func (t *exchange) read(st *step) {
 	case claim:
 		t.readClaim(st)
 	case claimScript:
-		t.claimed[st.item] = answer("claim", &t.reqs[st.item], st.script.reply, claimedBy)
+		t.Claimed[st.item] = wire.AnswerOf("claim", &t.Reqs[st.item], st.script.reply,
+			wire.ClaimedBy)
 	}
 }
 
 // readClaim reads the reply to SET NX GET. The reply alone can say only "nothing was there" and
 // "done"; whether a claim that was met is live is for the server's clock to say.
 func (t *exchange) readClaim(st *step) {
-	value, absent, err := valueOf(st.cmd)
+	value, absent, err := wire.ValueOf(st.cmd)
 	switch {
 	case absent:
-		t.claimed[st.item] = acquired(&t.reqs[st.item], t.at)
+		t.Claimed[st.item] = wire.Acquired(&t.Reqs[st.item], t.At)
 	case err != nil && wire.Classify(err) == wire.ClassFull:
 		// At full memory the script still tells duplicates, and refuses new claims.
 		t.claimByScript(st.item)
 	case err != nil:
-		t.claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
+		t.Claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
 	default:
 		t.met(st.item, value)
 	}
@@ -352,7 +328,7 @@ func (t *exchange) readLook(st *step) {
 	case absent:
 		t.next = append(t.next, step{kind: claim, item: st.item})
 	case err != nil:
-		t.claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
+		t.Claimed[st.item] = dedup.Answer{Err: wire.Wrap("claim", err)}
 	default:
 		t.met(st.item, value)
 	}
@@ -362,7 +338,7 @@ func (t *exchange) readLook(st *step) {
 // type for absent; the claim that follows does not.
 func (st *step) looked() (value string, absent bool, err error) {
 	if st.many == nil {
-		return valueOf(st.cmd)
+		return wire.ValueOf(st.cmd)
 	}
 	values, err := st.many.Result()
 	if st.nth >= len(values) {
@@ -378,49 +354,49 @@ func (st *step) looked() (value string, absent bool, err error) {
 func (t *exchange) met(i int, value string) {
 	rec, err := wire.DecodeRecord(value)
 	if err != nil {
-		t.claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w",
+		t.Claimed[i] = dedup.Answer{Err: fmt.Errorf("redisadapter: claim: %w: %w",
 			dedup.ErrUnreadable, err)}
 		return
 	}
-	left, age, known := rec.Remembered(t.at)
+	left, age, known := rec.Remembered(t.At)
 	if !known {
 		t.claimByScript(i)
 		return
 	}
 	ans := dedup.Answer{Outcome: dedup.Duplicate, Record: rec.View(left, age)}
-	if rec.Fingerprint.Conflicts(t.reqs[i].Fingerprint) {
+	if rec.Fingerprint.Conflicts(t.Reqs[i].Fingerprint) {
 		ans.Outcome = dedup.Mismatch
 	}
-	t.claimed[i] = ans
+	t.Claimed[i] = ans
 }
 
 // readEnd reads the reply to SET GET: what the completion has overwritten.
 func (t *exchange) readEnd(st *step) {
-	c := &t.changes[st.item]
-	value, absent, err := valueOf(st.cmd)
+	c := &t.Changes[st.item]
+	value, absent, err := wire.ValueOf(st.cmd)
 	switch {
 	case absent:
-		t.ended[st.item] = dedup.Answer{Written: true, Record: doneView(c)}
+		t.Ended[st.item] = dedup.Answer{Written: true, Record: wire.DoneView(c)}
 		return
 	case err != nil && wire.Classify(err) == wire.ClassFull:
 		t.endByScript(st.item)
 		return
 	case err != nil:
-		t.ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
+		t.Ended[st.item] = dedup.Answer{Err: wire.Wrap("finish", err)}
 		return
 	}
-	if claimOf(value, c) {
-		t.ended[st.item] = dedup.Answer{Held: true, Written: true, Record: doneView(c)}
+	if wire.ClaimOf(value, c) {
+		t.Ended[st.item] = dedup.Answer{Held: true, Written: true, Record: wire.DoneView(c)}
 		return
 	}
 	old, err := wire.DecodeRecord(value)
 	if err != nil {
 		t.putBack(st, value, foreignKeep(value, c.Window))
-		t.ended[st.item] = dedup.Answer{Err: fmt.Errorf("redisadapter: finish: %w: %w",
+		t.Ended[st.item] = dedup.Answer{Err: fmt.Errorf("redisadapter: finish: %w: %w",
 			dedup.ErrUnreadable, err)}
 		return
 	}
-	t.ended[st.item] = t.overwrote(st, c, &old, value)
+	t.Ended[st.item] = t.overwrote(st, c, &old, value)
 }
 
 // overwrote answers a plain completion that found old.
@@ -440,7 +416,7 @@ func (t *exchange) overwrote(st *step, c *dedup.Finish, old *wire.Record,
 	}
 	// The claim of somebody else, or what is left of one. Its fence must not be lost: it
 	// is what Forget cuts owners off by.
-	rec := doneRecord(c, t.at)
+	rec := wire.DoneRecord(c, t.At)
 	rec.Late, rec.Fence, rec.Attempt = true, max(rec.Fence, old.Fence),
 		max(rec.Attempt, old.Attempt)
 	t.putBack(st, wire.EncodeRecord(&rec), c.Window)
@@ -460,7 +436,7 @@ func foreignKeep(value string, window time.Duration) time.Duration {
 // undo puts back a value that must not be overwritten, and returns it. How long it had to live is
 // not known: the reply to SET GET does not say.
 func (t *exchange) undo(st *step, c *dedup.Finish, old *wire.Record, value string) dedup.Answer {
-	left, age, known := old.Remembered(t.at)
+	left, age, known := old.Remembered(t.At)
 	switch {
 	case !known && old.State == redisscript.InProgress:
 		// Its owner renews it while it lives. Too short a lease would let a third one in.
@@ -480,7 +456,18 @@ func (t *exchange) undo(st *step, c *dedup.Finish, old *wire.Record, value strin
 func (t *exchange) putBack(st *step, value string, keep time.Duration) {
 	t.next = append(t.next, step{
 		kind: restore, item: st.item,
-		script: &script{call: redisscript.NewRestore(t.s.key(t.changes[st.item].ID), st.written(),
+		script: &script{call: redisscript.NewRestore(t.Key(t.Changes[st.item].ID), st.written(),
 			value, keep)},
 	})
+}
+
+// completable reports whether a completion may overwrite whatever is there: the effect has
+// happened, so "done" is true whoever holds the key, and a Deduper without results writes no record
+// that is worth more than another. A value that it must not overwrite is put back by restore. To
+// make that very rare, a completion whose claim has ended by our clock, and may meet the next
+// owner's claim, goes to the script.
+func completable(c *dedup.Finish, at wire.Reading) bool {
+	return c.SeenOnly && c.Result == nil && at.Known() && c.Landed && c.Fence != 0 &&
+		c.State == dedup.StateSucceeded && c.Window > 0 &&
+		time.Now().Before(c.Until)
 }

@@ -1,0 +1,52 @@
+package compact
+
+import (
+	"context"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/engine"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+)
+
+// Each implements [engine.Layout]: the scripts have the buckets of their keys. Those are sent again
+// whose server's clock is elsewhere than we thought.
+func (b *Layout) Each(ctx context.Context, e *engine.Engine, batch *engine.Batch[dedup.ID],
+	ids []dedup.ID) []dedup.Answer {
+	at := e.Clock.Now(ctx)
+	send := func(ids []dedup.ID) []dedup.Answer {
+		v, bucketed := b.view(at), *batch
+		bucketed.Call = func(id *dedup.ID) (redisscript.Call, error) {
+			c, err := batch.Call(id)
+			if err != nil {
+				return c, err
+			}
+			c = c.In(b.in(v, b.place(*id)))
+			if c.Script == redisscript.Forget {
+				c = c.Above(at.Fence())
+			}
+			return c, nil
+		}
+		return bucketed.Send(ctx, e.Line, ids)
+	}
+	sent := time.Now()
+	answers := send(ids)
+	for range maxEdges {
+		var again []int
+		var rest []dedup.ID
+		for i := range answers {
+			if r, edge := wire.AtEdge(answers[i].Err, sent); edge {
+				at, again, rest = r, append(again, i), append(rest, ids[i])
+			}
+		}
+		if len(again) == 0 {
+			break
+		}
+		sent = time.Now()
+		for n, a := range send(rest) {
+			answers[again[n]] = a
+		}
+	}
+	return answers
+}

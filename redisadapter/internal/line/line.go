@@ -1,0 +1,220 @@
+// Package line is the way of pipelines to the server: a breaker in front, a bound on how many are
+// under way, and no goroutine where none is needed.
+package line
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/internal/redisscript"
+	"github.com/onceward/onceward/redisadapter/internal/wire"
+)
+
+// Purpose tells calls that begin work from those that end it, or keep it alive. Behind
+// those stands an effect that has begun: they matter more.
+type Purpose uint8
+
+const (
+	// Begins is for Claim, Lookup and Forget.
+	Begins Purpose = iota
+	// Ends is for Finish and Renew.
+	Ends
+)
+
+// Line sends pipelines. It is safe for concurrent use.
+type Line struct {
+	Runner *redisscript.Runner
+	// Withheld is why nothing is sent at all, or nil.
+	Withheld atomic.Pointer[error]
+
+	breaker breaker
+	bound   bound
+	fast    fastPath
+}
+
+// New returns a Line that has at most maxInFlight pipelines under way. After breakerAfter calls in
+// a row that have not reached the server the next ones fail at once, or never if it is negative.
+func New(runner *redisscript.Runner, maxInFlight, breakerAfter int) *Line {
+	return &Line{Runner: runner, bound: newBound(maxInFlight),
+		breaker: breaker{limit: breakerAfter, now: time.Now}}
+}
+
+// KeepsDeadlines says whether the client does: small pipelines may then do without a goroutine. It
+// is for before the first Send.
+func (l *Line) KeepsDeadlines(yes bool) { l.fast.on = yes }
+
+// BreakerOpen reports whether calls fail at once.
+func (l *Line) BreakerOpen() bool { return l.breaker.open() }
+
+// InFlight is the number of pipelines under way.
+func (l *Line) InFlight() int { return len(l.bound.all) }
+
+// Call makes one call of the store, unless the breaker is open, and tells the breaker what its
+// errors say about the server. A refusal is the error that every item has then.
+func (l *Line) Call(why Purpose, do func(), errs func(yield func(error) bool)) error {
+	p, err := l.Enter(why)
+	if err != nil {
+		return err
+	}
+	defer func() { l.Leave(p, errs) }()
+	do()
+	return nil
+}
+
+// Enter asks for permission to make a call, which ends with Leave.
+func (l *Line) Enter(why Purpose) (Pass, error) {
+	if err := l.Withheld.Load(); err != nil {
+		return Pass{}, *err
+	}
+	if l.breaker.limit < 0 {
+		return Pass{}, nil
+	}
+	return l.breaker.enter(why)
+}
+
+// Leave ends a call whose items have these errors.
+func (l *Line) Leave(p Pass, errs func(yield func(error) bool)) {
+	if l.breaker.limit >= 0 {
+		l.breaker.leave(p, learned(time.Since(p.start), errs))
+	}
+}
+
+// Scripts makes one pipeline of scripts, and none of no scripts.
+func (l *Line) Scripts(ctx context.Context, why Purpose,
+	calls []redisscript.Call) ([]redisscript.Reply, error) {
+	if len(calls) == 0 {
+		return nil, nil
+	}
+	return l.Bounded(ctx, why, func() []redisscript.Reply {
+		return l.Runner.Send(ctx, calls, nil, nil)
+	})
+}
+
+// Send makes one pipeline and returns when ctx ends, or at the latest fastPatience after.
+func (l *Line) Send(ctx context.Context, why Purpose, calls []redisscript.Call,
+	after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, error) {
+	if err := l.bound.enter(ctx, why); err != nil {
+		return nil, err
+	}
+	entered := true
+	defer func() {
+		if entered {
+			l.bound.leave(why)
+		}
+	}()
+	small := len(calls)+len(after) <= fastCommands
+	if small && l.fast.may() {
+		var replies []redisscript.Reply
+		start, brief := time.Now(), redisscript.Brief(ctx, fastPatience)
+		if len(calls) == 0 {
+			l.Runner.Exec(brief, after, last)
+		} else {
+			replies = l.Runner.Send(brief, calls, after, last)
+		}
+		switch {
+		case inTime(replies, after):
+			l.fast.note(time.Since(start))
+			return replies, nil
+		case passed(ctx):
+			return nil, context.DeadlineExceeded
+		case ctx.Err() != nil:
+			return nil, wire.Cause(ctx)
+		}
+		l.fast.far() // and send it again
+	}
+	entered = false
+	start := time.Now()
+	replies, err := l.leaving(ctx, why, func() []redisscript.Reply {
+		return l.Runner.Send(ctx, calls, after, last)
+	})
+	if err == nil && small {
+		l.fast.note(time.Since(start))
+	}
+	return replies, err
+}
+
+// Bounded sends and returns at the latest when ctx ends: go-redis by itself reads on until
+// its ReadTimeout. The pipeline is then left behind in its goroutine, keeps its slot until
+// the client's own timeouts end it, and must not touch what the caller uses afterwards.
+func (l *Line) Bounded(ctx context.Context, why Purpose,
+	send func() []redisscript.Reply) ([]redisscript.Reply, error) {
+	if err := l.bound.enter(ctx, why); err != nil {
+		return nil, err
+	}
+	return l.leaving(ctx, why, send)
+}
+
+// leaving is Bounded for a caller that has entered the bound, which it leaves.
+func (l *Line) leaving(ctx context.Context, why Purpose,
+	send func() []redisscript.Reply) ([]redisscript.Reply, error) {
+	if l.fast.timed(ctx) || ctx.Done() == nil {
+		defer l.bound.leave(why)
+		return send(), nil
+	}
+	done := make(chan []redisscript.Reply, 1)
+	go func() {
+		defer l.bound.leave(why)
+		done <- send()
+	}()
+	select {
+	case replies := <-done:
+		return replies, nil
+	case <-ctx.Done():
+		return nil, wire.Cause(ctx)
+	}
+}
+
+// errNoRoom: Options.MaxInFlight batches were under way until the context ended.
+var errNoRoom error = wire.NotSentError("too many batches are under way")
+
+// bound bound how many pipelines are under way, those that were left behind when their
+// context ended included. Calls that begin work must also find a slot in the smaller one,
+// so that they never keep those out that end it.
+type bound struct{ all, first chan struct{} }
+
+func newBound(n int) bound {
+	return bound{all: make(chan struct{}, n), first: make(chan struct{}, max(1, n-n/4))}
+}
+
+// enter waits for a slot, or for the end of ctx. leave gives it back.
+func (b *bound) enter(ctx context.Context, why Purpose) error {
+	if ctx.Err() != nil {
+		return wire.Cause(ctx)
+	}
+	if why == Begins {
+		if err := b.take(ctx, b.first); err != nil {
+			return err
+		}
+	}
+	err := b.take(ctx, b.all)
+	if err != nil && why == Begins {
+		<-b.first
+	}
+	return err
+}
+
+// take asks for the end of ctx only when there is no slot free: that may make a timer.
+func (b *bound) take(ctx context.Context, slot chan struct{}) error {
+	select {
+	case slot <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case slot <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w (%d): %w", errNoRoom, cap(b.all), wire.Cause(ctx))
+	}
+}
+
+func (b *bound) leave(why Purpose) {
+	<-b.all
+	if why == Begins {
+		<-b.first
+	}
+}

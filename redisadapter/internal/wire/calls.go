@@ -1,0 +1,90 @@
+package wire
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// ClaimCall is the script for a request.
+func ClaimCall(key string, r *dedup.ClaimRequest) redisscript.Call {
+	return redisscript.NewClaim(key, &redisscript.ClaimArgs{
+		Token: r.Token, Lease: r.Lease, Hold: r.Hold,
+		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: EncodeOrigin(r.Origin),
+		Label:         r.Label,
+		TakeUncertain: r.TakeUncertain, TakeOverOlderGeneration: r.TakeOverOlderGeneration,
+		FirstOnly: r.FirstOnly,
+	})
+}
+
+// RenewCall is the script for a renewal.
+func RenewCall(key string, c *dedup.Renewal) (redisscript.Call, error) {
+	if err := c.Check(); err != nil {
+		return redisscript.Call{}, err
+	}
+	return redisscript.NewDeclare(key, &redisscript.RenewArgs{
+		Token: c.Token, Lease: c.Lease, Hold: c.Hold, Danger: c.Danger, Window: c.Window,
+		Steps: c.Steps, Fence: c.Fence,
+	}), nil
+}
+
+// FinishCall is the script for a change that CheckFinish accepts.
+func FinishCall(key string, c *dedup.Finish) redisscript.Call {
+	args := redisscript.FinishArgs{
+		Token: c.Token, Landed: c.Landed, Fence: c.Fence, Attempt: c.Attempt,
+		Fingerprint: encodeFingerprint(c.Fingerprint), Origin: EncodeOrigin(c.Origin),
+		Label: c.Label,
+		State: finishStates[c.State], Keep: c.Window, Result: c.Result, NoResult: c.NoResult,
+	}
+	if c.State == dedup.StateReleased {
+		args.Keep, args.Result, args.NoResult = c.Hold, nil, false
+		args.Uncertain, args.NotBegun, args.Unused = max(c.Hold, c.Window), c.NotBegun, c.Unused
+	}
+	return redisscript.NewFinish(key, &args)
+}
+
+var finishStates = map[dedup.State]byte{
+	dedup.StateSucceeded: redisscript.Succeeded,
+	dedup.StateFailed:    redisscript.Failed,
+	dedup.StateReleased:  redisscript.Released,
+}
+
+// CheckFinish names what is wrong with a change in every layout, before anything is sent.
+func CheckFinish(c *dedup.Finish) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	switch {
+	case c.With != nil:
+		return Input("Completion.With",
+			fmt.Sprintf("is a %T, and not a transaction of this store", c.With))
+	case c.Landed && c.Fence > redisscript.MaxFence:
+		return Input("Fence", fmt.Sprintf("is larger than %d", uint64(redisscript.MaxFence)))
+	case c.Attempt < 0 || c.Attempt > math.MaxInt32:
+		return Input("Attempt", "is out of range")
+	}
+	return nil
+}
+
+// Input is the error of a value that makes no sense.
+func Input(field, reason string) error {
+	return &dedup.InputError{Field: field, Reason: reason}
+}
+
+func encodeFingerprint(f dedup.Fingerprint) string {
+	if f == (dedup.Fingerprint{}) {
+		return ""
+	}
+	return string(f[:])
+}
+
+// CloneResult is the result of a change that was written just now.
+func CloneResult(c *dedup.Finish) []byte {
+	if c.State == dedup.StateReleased {
+		return nil
+	}
+	return bytes.Clone(c.Result)
+}

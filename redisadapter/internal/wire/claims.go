@@ -1,0 +1,73 @@
+package wire
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// Claimable reports whether a claim of an absent key may carry a fence of our own making.
+//
+// It must be larger than every fence the key ever had. A claim that we send now and that is
+// executed at the very end of its lease may meet a key that was claimed and done, or released, and
+// forgotten meanwhile. That takes a record that lives for less than the lease minus the time by
+// which the clock may be behind. On our side the lease is cut short by its margin of 1 % and 2 ms,
+// and a record lives for at least a lease. So a clock that is behind by less than the margin is
+// good enough.
+func Claimable(r *dedup.ClaimRequest, at Reading) bool {
+	return at.Known() && r.Hold >= r.Lease && at.Error < r.Lease/100+2*time.Millisecond
+}
+
+// ClaimRecord is what an absent key becomes.
+func ClaimRecord(r *dedup.ClaimRequest, at Reading) Record {
+	return Record{
+		State: redisscript.InProgress, Fence: at.Fence(), Attempt: 1,
+		Span: uint64(redisscript.Millis(r.Hold)), Owner: r.Token,
+		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: r.Label,
+	}
+}
+
+// Acquired is the answer to a claim that found nothing.
+func Acquired(r *dedup.ClaimRequest, at Reading) dedup.Answer {
+	return dedup.Answer{Outcome: dedup.Acquired, Record: dedup.Record{
+		State: dedup.StateInProgress, Attempt: 1, Fence: at.Fence(), Remaining: r.Lease,
+		Fingerprint: r.Fingerprint, Origin: digested(r.Origin), Label: r.Label,
+	}}
+}
+
+// digested is an origin as a store gives it back.
+func digested(o dedup.Origin) dedup.Origin {
+	if o.Source != "" {
+		o.Source, o.SourceDigest = "", o.Digest()
+	}
+	return o
+}
+
+// DoneRecord is what a key becomes by a plain completion.
+func DoneRecord(c *dedup.Finish, at Reading) Record {
+	return Record{
+		State: redisscript.Succeeded, Fence: c.Fence, Attempt: uint32(c.Attempt),
+		Span: uint64(max(at.Millis(), 0)), Kept: uint64(max(redisscript.Millis(c.Window), 1)),
+		Owner:    FirstHalf(c.Token),
+		NoResult: c.NoResult, Fingerprint: c.Fingerprint, Origin: c.Origin, Label: c.Label,
+	}
+}
+
+// DoneView is a DoneRecord as callers see it.
+func DoneView(c *dedup.Finish) dedup.Record {
+	return dedup.Record{
+		State: dedup.StateSucceeded, Attempt: c.Attempt, Fence: c.Fence, NoResult: c.NoResult,
+		Fingerprint: c.Fingerprint, Origin: digested(c.Origin), Label: c.Label, Remaining: c.Window,
+	}
+}
+
+// ClaimOf reports whether a value is the claim of a change, which has a fence. It looks at nothing
+// else: nearly every completion overwrites its own claim, which is not worth decoding.
+func ClaimOf(value string, c *dedup.Finish) bool {
+	return len(value) >= HeaderSize+OwnerRest && value[0] == RecordVersion &&
+		value[1] == redisscript.InProgress &&
+		value[OwnerAt:OwnerAt+len(c.Token)] == string(c.Token[:]) &&
+		binary.BigEndian.Uint64([]byte(value[FenceAt:FenceAt+8])) == c.Fence
+}

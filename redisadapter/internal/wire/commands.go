@@ -1,0 +1,165 @@
+package wire
+
+import (
+	"context"
+	"encoding/base64"
+	"slices"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/onceward/onceward/dedup"
+)
+
+// Commands builds the plain commands of one pipeline with few allocations. All keys and
+// values lie in one string, all arguments and commands in arrays. Texts are passed by pointer,
+// because putting a string into an interface copies its header to the heap.
+type Commands struct {
+	*textBuffer          // nil when frozen
+	Text        []string // texts that no command has taken yet
+	args        []any
+	cmds        []redis.StringCmd // that nobody has taken yet
+	ms          int64
+	msAs        any // ms, boxed: a batch has mostly one expiry
+}
+
+// textBuffer is what texts are written into. It is used again: a command has the string that is
+// made of it.
+type textBuffer struct {
+	Buf  []byte
+	ends []int // of each text in buf
+}
+
+var textBuffers = sync.Pool{New: func() any { return new(textBuffer) }}
+
+const (
+	argsPerCommand  = 7 // SET key value PX ms NX GET
+	bytesPerCommand = 128
+	commandsAtOnce  = 64
+	// textBufferKept bounds the textBuffer that is kept for the next pipeline.
+	textBufferKept = 4096 * bytesPerCommand
+)
+
+// NewCommands makes room for n commands.
+func NewCommands(n int) *Commands {
+	d, _ := textBuffers.Get().(*textBuffer)
+	d.Buf, d.ends = slices.Grow(d.Buf[:0], n*bytesPerCommand), slices.Grow(d.ends[:0], 2*n)
+	return &Commands{textBuffer: d}
+}
+
+// AppendKey appends the name of a record of the layout Full. The digest is in braces, so that its
+// slot does not depend on the prefix and any key next to it shares that slot.
+func AppendKey(b []byte, prefix string, id dedup.ID) []byte {
+	b = append(append(b, prefix...), ":{"...)
+	b = base64.RawURLEncoding.AppendEncode(b, id[:])
+	return append(b, '}')
+}
+
+// Key adds the name of a record of the layout Full.
+func (b *Commands) Key(prefix string, id dedup.ID) {
+	b.Buf = AppendKey(b.Buf, prefix, id)
+	b.End()
+}
+
+// End ends a text.
+func (b *Commands) End() { b.ends = append(b.ends, len(b.Buf)) }
+
+// Token adds a token.
+func (b *Commands) Token(t dedup.Token) {
+	b.Buf = append(b.Buf, t[:]...)
+	b.End()
+}
+
+// Value adds a record.
+func (b *Commands) Value(r *Record) {
+	b.Buf = AppendRecord(b.Buf, r)
+	b.End()
+}
+
+// Freeze ends the adding of texts. The commands take them in the order they were added.
+func (b *Commands) Freeze(commands int) {
+	d := b.textBuffer
+	all := string(d.Buf)
+	b.Text = make([]string, len(d.ends))
+	begin := 0
+	for i, end := range d.ends {
+		b.Text[i], begin = all[begin:end], end
+	}
+	b.args = make([]any, 0, argsPerCommand*commands)
+	if b.textBuffer = nil; cap(d.Buf) <= textBufferKept {
+		textBuffers.Put(d)
+	}
+}
+
+// Take returns the next text.
+func (b *Commands) Take() *string {
+	t := &b.Text[0]
+	b.Text = b.Text[1:]
+	return t
+}
+
+// Arguments puts arguments into the common array.
+func (b *Commands) Arguments(args ...any) []any {
+	begin := len(b.args)
+	b.args = append(b.args, args...)
+	return b.args[begin:len(b.args):len(b.args)]
+}
+
+// Millis boxes an expiry; Redis knows none below a millisecond.
+func (b *Commands) Millis(ms int64) any {
+	if b.msAs == nil || b.ms != ms {
+		b.ms, b.msAs = ms, max(ms, 1)
+	}
+	return b.msAs
+}
+
+// SetClaim is SET key value PX ms NX GET: nil when the key was absent and is ours now,
+// else what it holds. NX and GET together need Redis 7.0.
+func (b *Commands) SetClaim(ctx context.Context, ms int64) *redis.StringCmd {
+	return b.command(ctx, b.Arguments("set", b.Take(), b.Take(), "px", b.Millis(ms), "nx", "get"))
+}
+
+// SetDone is SET key value PX ms GET: it answers what it has overwritten.
+func (b *Commands) SetDone(ctx context.Context, ms int64) *redis.StringCmd {
+	return b.command(ctx, b.Arguments("set", b.Take(), b.Take(), "px", b.Millis(ms), "get"))
+}
+
+// MGet is GET of n keys at once.
+func (b *Commands) MGet(ctx context.Context, n int) *redis.StringSliceCmd {
+	args := append(make([]any, 0, n+1), "mget")
+	for range n {
+		args = append(args, b.Take())
+	}
+	return redis.NewStringSliceCmd(ctx, args...)
+}
+
+// Get is GET key.
+func (b *Commands) Get(ctx context.Context) *redis.StringCmd {
+	return b.command(ctx, b.Arguments("get", b.Take()))
+}
+
+// command takes a command out of the array, which is made anew when it is used up.
+func (b *Commands) command(ctx context.Context, args []any) *redis.StringCmd {
+	if len(b.cmds) == 0 {
+		left := (cap(b.args) - len(b.args) + len(args)) / argsPerCommand
+		b.cmds = make([]redis.StringCmd, min(max(left, 1), commandsAtOnce))
+	}
+	cmd := &b.cmds[0]
+	b.cmds = b.cmds[1:]
+	*cmd = *redis.NewStringCmd(ctx, args...)
+	return cmd
+}
+
+// ValueOf returns the value of a command. It comes before the error: when a connection
+// breaks in mid-pipeline, go-redis marks all its commands with that, also those whose
+// replies it has read. absent is true only for a reply that says so.
+func ValueOf(cmd *redis.StringCmd) (value string, absent bool, err error) {
+	value, err = cmd.Result()
+	switch {
+	case err == nil || value != "":
+		return value, false, nil
+	case err == redis.Nil: //nolint:errorlint // go-redis returns it as it is
+		return "", true, nil
+	}
+	return "", false, err
+}

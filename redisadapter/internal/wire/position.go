@@ -1,0 +1,133 @@
+package wire
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Slots are the hash slots of a Cluster.
+const Slots = 16384
+
+const positionVersion = "1"
+
+// Position is where a listing continues: at a slot, with what is left of the SCAN of the server
+// that has it. A server's cursors mean nothing to another, nor to itself after a restart: the order
+// of its hash table is secret and new.
+type Position struct {
+	Slot   int
+	Run    uint64 // digest of the server's run id
+	Cursor uint64 // of SCAN
+}
+
+// String is the cursor that callers keep.
+func (p Position) String() string {
+	return fmt.Sprintf("%s.%d.%x.%x", positionVersion, p.Slot, p.Run, p.Cursor)
+}
+
+// ParsePosition reads what String wrote; empty is the beginning.
+func ParsePosition(s string) (p Position, err error) {
+	if s == "" {
+		return p, nil
+	}
+	parts := strings.Split(s, ".")
+	if parts[0] != positionVersion || len(parts) != 4 {
+		return p, Input("ListOptions.Cursor", "is not one that List of this version has returned")
+	}
+	slot, err1 := strconv.ParseUint(parts[1], 10, 16)
+	run, err2 := strconv.ParseUint(parts[2], 16, 64)
+	cursor, err3 := strconv.ParseUint(parts[3], 16, 64)
+	p = Position{Slot: int(slot), Run: run, Cursor: cursor}
+	if err1 != nil || err2 != nil || err3 != nil || slot > Slots || p.String() != s {
+		return Position{}, Input("ListOptions.Cursor", "is damaged")
+	}
+	return p, nil
+}
+
+// Master is a server that has keys of ours.
+type Master struct {
+	Client redis.Cmdable
+	Run    uint64
+	Keys   int64 // in the database, of everybody; 0 when the server does not say it
+	looked int64 // of them, on this page
+	// First is its first slot, and Last the one before the next master's first: its SCAN goes over
+	// all it has, so a master whose slots are not a single range is in the order once.
+	First, Last int
+}
+
+// Look counts n names that a SCAN was to look at: it looks at fewer where there are no more.
+func (m *Master) Look(n int) int64 {
+	looked := int64(n)
+	if m.Keys > 0 {
+		looked = min(looked, m.Keys-m.looked)
+	}
+	m.looked += looked
+	return looked
+}
+
+// Masters lists the servers that have keys, in the order of their first slots.
+func Masters(ctx context.Context, client redis.UniversalClient) ([]Master, error) {
+	cluster, ok := client.(*redis.ClusterClient)
+	if !ok {
+		m, err := masterOf(ctx, client)
+		m.Last = Slots - 1
+		return []Master{m}, err
+	}
+	var mu sync.Mutex
+	var all []Master
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		m, err := clusterMaster(ctx, node)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil && m.First < Slots {
+			all = append(all, m)
+		}
+		return err
+	})
+	slices.SortFunc(all, func(a, b Master) int { return cmp.Compare(a.First, b.First) })
+	for i := range all { // each stands for what lies between it and the next
+		all[i].Last = Slots - 1
+		if i+1 < len(all) {
+			all[i].Last = all[i+1].First - 1
+		}
+	}
+	return all, err
+}
+
+// clusterMaster asks a node itself what it has: the address under which it is known to
+// the others may be another than the one under which we reach it.
+func clusterMaster(ctx context.Context, node *redis.Client) (Master, error) {
+	m, err := masterOf(ctx, node)
+	m.First = Slots
+	if err != nil {
+		return m, err
+	}
+	me, err := node.ClusterMyID(ctx).Result()
+	if err != nil {
+		return m, err
+	}
+	// CLUSTER SLOTS, which CLUSTER SHARDS is to replace: users.acl grants it alone.
+	ranges, err := node.ClusterSlots(ctx).Result() //nolint:staticcheck // see above
+	for _, r := range ranges {
+		if len(r.Nodes) > 0 && r.Nodes[0].ID == me {
+			m.First = min(m.First, r.Start)
+		}
+	}
+	return m, err
+}
+
+// masterOf asks a server which life of it this is, of which it keeps a digest, and how many
+// keys it has. An embedded one says neither.
+func masterOf(ctx context.Context, client redis.UniversalClient) (Master, error) {
+	fields, err := AskInfo(ctx, client)
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(fields["run_id"])) // never fails
+	return Master{Client: client, Run: h.Sum64(), Keys: fields.Keys(client)}, err
+}

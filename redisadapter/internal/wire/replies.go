@@ -1,0 +1,110 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/redisscript"
+)
+
+// ClaimedBy reads the answer of the claim script.
+func ClaimedBy(_ *dedup.ClaimRequest, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+	outcome, known := claimOutcomes[r.Answer]
+	if !known {
+		return dedup.Answer{}, Unexpected(r)
+	}
+	return dedup.Answer{Outcome: outcome, Mine: r.Answer == "mine", Record: rec}, nil
+}
+
+var claimOutcomes = map[string]dedup.Outcome{
+	"acquired":  dedup.Acquired,
+	"mine":      dedup.Acquired,
+	"duplicate": dedup.Duplicate,
+	"in_flight": dedup.InFlight,
+	"mismatch":  dedup.Mismatch,
+	"uncertain": dedup.Uncertain,
+}
+
+// Unexpected is the error of an answer that the script is not known to give.
+func Unexpected(r redisscript.Reply) error { return fmt.Errorf("script answered %q", r.Answer) }
+
+// Finished reads the answer to a Finish. The script does not repeat a result that it has just
+// written, so that comes from the change.
+func Finished(c *dedup.Finish, r redisscript.Reply, rec dedup.Record) (dedup.Answer, error) {
+	ans := dedup.Answer{Record: rec}
+	switch r.Answer {
+	case "held":
+		ans.Held, ans.Written = true, true
+		ans.Record.Result = CloneResult(c)
+	case "landed":
+		ans.Written = true
+		ans.Record.Result = CloneResult(c)
+	case "again":
+		ans.Held, ans.Written = true, true
+	case "landed_again":
+		ans.Written = true
+	case "refused":
+	default:
+		return dedup.Answer{}, Unexpected(r)
+	}
+	return ans, nil
+}
+
+// ErrorsOf yields the error of every answer.
+func ErrorsOf(lists ...[]dedup.Answer) func(yield func(error) bool) {
+	return func(yield func(error) bool) {
+		for _, answers := range lists {
+			for i := range answers {
+				if !yield(answers[i].Err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// AnswerOf reads the reply of a script, with read for what it says of the item.
+func AnswerOf[T any](op string, item *T, r redisscript.Reply,
+	read func(*T, redisscript.Reply, dedup.Record) (dedup.Answer, error)) dedup.Answer {
+	if r.Err != nil {
+		return dedup.Answer{Err: Wrap(op, r.Err)}
+	}
+	if r.Answer == redisscript.AnswerEdge {
+		return dedup.Answer{Err: Wrap(op, &EdgeError{time.UnixMilli(0).Add(r.Left)})}
+	}
+	var rec dedup.Record
+	if r.Record != "" {
+		stored, err := DecodeRecord(r.Record)
+		if err != nil {
+			return dedup.Answer{Err: fmt.Errorf("redisadapter: %s: %w: %w", op,
+				dedup.ErrUnreadable, err)}
+		}
+		rec = stored.View(r.Left, r.Age)
+	}
+	ans, err := read(item, r, rec)
+	if err != nil {
+		return dedup.Answer{Err: Wrap(op, err)}
+	}
+	return ans
+}
+
+// EdgeError says that the buckets which a script was given do not cover the window
+// before the server's clock.
+type EdgeError struct{ At time.Time }
+
+// Error implements error.
+func (e *EdgeError) Error() string {
+	return fmt.Sprintf("the server's clock, at %v, is not where it was",
+		e.At.UTC().Format(time.RFC3339Nano))
+}
+
+// AtEdge returns the reading that a server has answered instead of a script's answer.
+func AtEdge(err error, sent time.Time) (Reading, bool) {
+	var edge *EdgeError
+	if !errors.As(err, &edge) {
+		return Reading{}, false
+	}
+	return Reading{At: edge.At, Error: time.Since(sent) + time.Millisecond}, true
+}
