@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/dedup/internal/pause"
+
 	"github.com/onceward/onceward/dedup/internal/coalesce"
-	"github.com/onceward/onceward/dedup/internal/ctxend"
 )
 
 const (
@@ -17,8 +18,8 @@ const (
 	askAtMost = 250 * time.Millisecond
 )
 
-// asked is what became of one claim request.
-type asked struct {
+// claimResult is what became of one claim request.
+type claimResult struct {
 	answer *Answer // in what the store returned
 	// validUntil is when an Acquired claim stops being ours, by Deduper.clock.
 	validUntil time.Duration
@@ -55,11 +56,11 @@ func (a *Answer) plain() bool {
 // says nothing about now: a server that was frozen, and replaced meanwhile, still
 // executes and answers what was waiting in its socket when it wakes up.
 func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []ClaimRequest,
-	answers []Answer, send func(context.Context, []ClaimRequest) []Answer) []asked {
-	out := make([]asked, len(reqs))
+	answers []Answer, send func(context.Context, []ClaimRequest) []Answer) []claimResult {
+	out := make([]claimResult, len(reqs))
 	todo := d.noteAll(ctx, reqs, out, answers, nil)
 	for try := 0; len(todo) > 0 && try+1 < askTimes &&
-		sleep(ctx, jitter(askBase, askAtMost, try)) == nil; try++ {
+		pause.Sleep(ctx, pause.Jitter(askBase, askAtMost, try)) == nil; try++ {
 		batch := make([]ClaimRequest, len(todo))
 		for n, i := range todo {
 			batch[n] = reqs[i]
@@ -72,8 +73,8 @@ func (d *Deduper) askOn(ctx context.Context, first time.Duration, reqs []ClaimRe
 
 // noteAll takes the answers of one send, of all items or of those at, and returns which
 // are worth asking for again.
-func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []asked, answers []Answer,
-	at []int) (again []int) {
+func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []claimResult,
+	answers []Answer, at []int) (again []int) {
 	for n := range answers {
 		i := n
 		if at != nil {
@@ -94,7 +95,7 @@ func (d *Deduper) noteAll(ctx context.Context, reqs []ClaimRequest, out []asked,
 }
 
 // note takes the answer of one send and returns why it answers nothing.
-func (a *asked) note(ans *Answer) error {
+func (a *claimResult) note(ans *Answer) error {
 	if ans.Err == nil && (ans.Outcome == Unknown || ans.Outcome > Uncertain) {
 		ans = &Answer{Err: fmt.Errorf("%w: store answered neither an outcome nor an error",
 			ErrUnknown)}
@@ -115,28 +116,11 @@ func (a *asked) note(ans *Answer) error {
 	return ans.Err
 }
 
-// notSent reports whether err says that the store was not asked: see Answer.Err.
-func notSent(err error) bool {
-	var told interface{ NotSent() bool }
-	return errors.Is(err, coalesce.ErrFull) || errors.As(err, &told) && told.NotSent()
-}
-
-// mayHaveExecuted reports whether the store may hold a claim although it answered with err.
-// It does not when it looked and refused, or was not asked.
-func mayHaveExecuted(err error) bool {
-	if err == nil || notSent(err) {
-		return false
-	}
-	var input *InputError
-	return !errors.As(err, &input) && !errors.Is(err, ErrStoreFull) &&
-		!errors.Is(err, ErrUnreadable)
-}
-
 // validate renews the claims that an earlier send had won without our knowing, before they
 // are used. It turns Acquired into Unknown where the answer came too late, and gives back
 // every claim that we may hold and that no caller got.
 func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []ClaimRequest,
-	out []asked) {
+	out []claimResult) {
 	until := d.validFrom(first)
 	var mine []int
 	for i := range out {
@@ -166,11 +150,12 @@ func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []Clai
 
 // renewMine extends claims that a lost reply had hidden: part of their lease is gone.
 // The network that lost the reply may lose the renewal too.
-func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []asked, mine []int) {
+func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []claimResult,
+	mine []int) {
 	for try := 0; len(mine) > 0; try++ {
 		mine = d.renewMineOnce(ctx, reqs, out, mine)
 		if len(mine) == 0 || try+1 == askTimes ||
-			sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+			pause.Sleep(ctx, pause.Jitter(askBase, askAtMost, try)) != nil {
 			break
 		}
 	}
@@ -180,7 +165,7 @@ func (d *Deduper) renewMine(ctx context.Context, reqs []ClaimRequest, out []aske
 }
 
 // renewMineOnce returns what has to be renewed again.
-func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []asked,
+func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []claimResult,
 	mine []int) (again []int) {
 	renewals := make([]Renewal, len(mine))
 	for n, i := range mine {
@@ -206,102 +191,4 @@ func (d *Deduper) renewMineOnce(ctx context.Context, reqs []ClaimRequest, out []
 		}
 	}
 	return again
-}
-
-// releaseOrphans gives back claims whose callers were canceled while the store was
-// asked. A request without an answer may have been executed too, or may be executed later:
-// the store returned because its context had ended, and may have left it on its way.
-func (d *Deduper) releaseOrphans(reqs []ClaimRequest, answers []Answer) {
-	var back, late []Finish
-	for i, ans := range answers {
-		switch {
-		case ans.Outcome == Acquired:
-			back = append(back, d.releaseChange(&reqs[i]))
-		case !mayHaveExecuted(ans.Err):
-		case ctxend.Is(ans.Err):
-			late = append(late, d.releaseChange(&reqs[i]))
-		default:
-			back = append(back, d.releaseChange(&reqs[i]))
-		}
-	}
-	d.giveBack(back)
-	d.giveBackLate(late)
-}
-
-// releaseChange gives back a claim that no caller got, so that no effect has run.
-func (d *Deduper) releaseChange(req *ClaimRequest) Finish {
-	return Finish{ID: req.ID, Token: req.Token, State: StateReleased, Unused: true,
-		Hold: d.cfg.Hold, Window: d.cfg.Window}
-}
-
-// giveBack releases claims that nobody works under, after their callers got their answers.
-// Only the time until the key can be claimed again depends on it. While the store does not
-// answer, the releases gather in orphans.
-func (d *Deduper) giveBack(changes []Finish) {
-	if len(changes) == 0 {
-		return
-	}
-	if d.orphans.seeks() && !d.life.Closed() {
-		d.keep(changes)
-		return
-	}
-	d.life.Begin()
-	go func() {
-		defer d.life.End()
-		d.release(changes)
-	}()
-}
-
-// giveBackLate is giveBack for claims that may still be on their way to the store, on
-// another connection than their release. One that was not there yet is released once
-// more, when it has either arrived or will not.
-func (d *Deduper) giveBackLate(changes []Finish) {
-	if len(changes) == 0 {
-		return
-	}
-	if d.orphans.seeks() && !d.life.Closed() {
-		d.keep(changes)
-		return
-	}
-	d.life.Begin()
-	go func() {
-		defer d.life.End()
-		if missed := d.release(changes); len(missed) > 0 {
-			_ = sleep(context.Background(), d.cfg.StoreTimeout)
-			d.release(missed)
-		}
-	}()
-}
-
-// release sends the releases and returns those that found nothing to release. Those that
-// were not answered are kept.
-func (d *Deduper) release(changes []Finish) (missed []Finish) {
-	var answers []Answer
-	if len(changes) == 1 { // thousands of these may come at once
-		ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
-		defer cancel()
-		answers = []Answer{d.ends.Do(ctx, changes[0])}
-	} else {
-		answers = d.sendChanges(context.Background(), changes)
-	}
-	var unanswered []Finish
-	for i, ans := range answers {
-		switch {
-		case ans.Err != nil:
-			d.storeError(changes[i].ID, ans.Err)
-			if passes(ans.Err) {
-				unanswered = append(unanswered, changes[i])
-			}
-		case !ans.Written:
-			missed = append(missed, changes[i])
-		}
-		d.ended(changes[i].ID)
-	}
-	d.keep(unanswered)
-	return missed
-}
-
-// sendClaims sends a batch to the store directly, under its timeout.
-func (d *Deduper) sendClaims(ctx context.Context, reqs []ClaimRequest) []Answer {
-	return inBatches(ctx, d.cfg.StoreTimeout, reqs, d.store.Claim)
 }

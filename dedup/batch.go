@@ -47,3 +47,12 @@ func answered(answers []Answer, want int) []Answer {
 
 // repeat answers n items alike.
 func repeat(ans Answer, n int) []Answer { return slices.Repeat([]Answer{ans}, n) }
+
+// sendClaims sends a batch to the store directly, under its timeout.
+func (d *Deduper) sendClaims(ctx context.Context, reqs []ClaimRequest) []Answer {
+	return inBatches(ctx, d.cfg.StoreTimeout, reqs, d.store.Claim)
+}
+
+func (d *Deduper) sendChanges(ctx context.Context, changes []Finish) []Answer {
+	return inBatches(ctx, d.cfg.StoreTimeout, changes, d.store.Finish)
+}

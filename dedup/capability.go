@@ -2,7 +2,6 @@ package dedup
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -35,28 +34,6 @@ func LimitsOf(store Store) Limits {
 		return s.Limits()
 	}
 	return Limits{}
-}
-
-// check refuses a window or hold that the store would refuse with each end, when the effect has
-// happened.
-func (l Limits) check(cfg *Config) error {
-	switch {
-	case l.Window != 0 && l.Window != cfg.Window:
-		return &InputError{Field: "Config.Window",
-			Reason: fmt.Sprintf("is %v; its store has one window for all keys, %v",
-				cfg.Window, l.Window)}
-	case l.MaxLease != 0 && l.MaxLease < cfg.LeaseTTL:
-		return &InputError{Field: "Config.LeaseTTL",
-			Reason: fmt.Sprintf("is %v; its store is made for %v at most", cfg.LeaseTTL, l.MaxLease)}
-	case cfg.Hold < l.MinHold:
-		return &InputError{Field: "Config.Hold",
-			Reason: fmt.Sprintf("is %v; its store needs %v at least", cfg.Hold, l.MinHold)}
-	case l.MaxHold != 0 && l.MaxHold < cfg.Hold:
-		return &InputError{Field: "Config.Hold",
-			Reason: fmt.Sprintf("is %v; its store keeps what is unfinished for %v at most",
-				cfg.Hold, l.MaxHold)}
-	}
-	return nil
 }
 
 // FinishClaimer is a [Store] that ends and claims in one round trip; see

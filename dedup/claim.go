@@ -2,6 +2,9 @@ package dedup
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,56 +65,8 @@ type Claim struct {
 	ended      State // what it ended as; StateAbsent while open
 	mu         sync.Mutex
 	validUntil time.Duration // by Deduper.clock
-	kept       *kept
+	kept       *keptClaim
 	steps      *steps // made when there is one
-}
-
-// Claim asks for the right to run the effect of key, in one round trip that it shares
-// with concurrent callers. Look at Outcome of the returned Claim; [Claim.Err] turns it
-// into an error.
-//
-// The error is an [*InputError] for a bad key, scope or label, [ErrClosed], or one for
-// which [OutcomeUnknown] is true when the store could not be asked or ctx ended; the
-// Claim is nil then. A canceled call leaves no claim behind for longer than the
-// release of it takes.
-//
-// An uncertain key is asked about first when there is a Config.Resolve: the call then
-// takes as long as that does. Its answer is Acquired when the effect is to run again,
-// Duplicate when it has happened or failed, and otherwise Uncertain.
-//
-// The claim lasts for Config.LeaseTTL; [Claim.KeepAlive] renews it.
-func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim, error) {
-	if err := d.check(ctx); err != nil {
-		return nil, err
-	}
-	r := newRequest(key, opts)
-	var req ClaimRequest
-	if err := d.prepare(&r, &req); err != nil {
-		return nil, err
-	}
-	if !d.life.Enter() {
-		return nil, ErrClosed
-	}
-	defer d.life.Leave()
-	return d.claim(ctx, r.Key, &req)
-}
-
-// claim is Claim for a call that has been checked and counted.
-func (d *Deduper) claim(ctx context.Context, key string, req *ClaimRequest) (*Claim, error) {
-	req.TakeUncertain = d.cfg.Resolve != nil && d.cfg.Mode != Observe && !req.FirstOnly
-	var c *Claim
-	if d.cfg.Wait == 0 {
-		c = d.claimOnce(ctx, key, req)
-	} else {
-		c = d.claimWaiting(ctx, key, req)
-	}
-	if c.finding {
-		c = d.resolve(ctx, c)
-	}
-	if c.Outcome == Unknown {
-		return nil, c.Err()
-	}
-	return c, nil
 }
 
 // Err is nil when Outcome is Acquired or a Duplicate of a success. Otherwise it is
@@ -155,13 +110,13 @@ func (c *Claim) Fence() uint64 {
 	return c.fence
 }
 
-// newClaim makes the caller's Claim from the store's answer, applies Observe and FailOpen,
-// and tells the observer.
+// newClaim makes the caller's Claim from an answer that is known without the store, applies
+// Observe and FailOpen, and tells the observer.
 func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest,
-	a asked, cached bool) *Claim {
+	ans *Answer) *Claim {
 	c := &Claim{Key: key, d: d}
 	c.ask(req, req.message())
-	d.fill(ctx, c, a.answer, a.validUntil, cached)
+	d.fill(ctx, c, ans, 0, true)
 	return c
 }
 
@@ -231,4 +186,95 @@ func (c *Claim) event(cached bool) Event {
 		ID: c.id, Outcome: c.Outcome, Cause: c.Cause, Age: c.Record.Age,
 		Attempt: c.Record.Attempt, Cached: cached, Err: c.err,
 	}
+}
+
+// Attempt is what a handler can learn of the claim it runs under; see [FromContext].
+type Attempt struct {
+	// Key as it was claimed.
+	Key string
+	// Number counts the claims of the key, from 1. It is counted when claiming, so an
+	// attempt that killed its process is counted too.
+	Number int
+
+	claim *Claim
+}
+
+type attemptKey struct{}
+
+// FromContext returns the attempt whose handler runs under ctx, and false outside one or
+// for a nil ctx.
+func FromContext(ctx context.Context) (*Attempt, bool) {
+	if ctx == nil {
+		return nil, false
+	}
+	a, ok := ctx.Value(attemptKey{}).(*Attempt)
+	return a, ok
+}
+
+// Fence returns the fencing number of the attempt; see [Claim.Fence].
+func (a *Attempt) Fence() uint64 { return a.claim.Fence() }
+
+// DownstreamKey derives an idempotency key for a call that the effect makes. It is the same
+// on every attempt, different for every purpose, and does not reveal the original key. It
+// is 22 characters of base64url. Name the purpose: DownstreamKey("stripe", "charge").
+func (a *Attempt) DownstreamKey(purpose ...string) string {
+	buf := append([]byte("onceward downstream v1"), a.claim.id[:]...)
+	for _, p := range purpose {
+		buf = binary.BigEndian.AppendUint64(buf, uint64(len(p)))
+		buf = append(buf, p...)
+	}
+	sum := sha256.Sum256(buf)
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// Landed says that the effect of the attempt under ctx has happened, although the lease
+// may be lost by now. Without it, a handler that returns nil counts as landed only if
+// it never read its fence and its context was not yet canceled for ErrLeaseLost: a
+// downstream may have refused an old fence, and that is not an effect. It reports false
+// outside an attempt.
+func Landed(ctx context.Context) bool {
+	a, ok := FromContext(ctx)
+	if ok {
+		a.claim.landed.Store(true)
+	}
+	return ok
+}
+
+// attemptOf is what a handler learns of its claim.
+func attemptOf(c *Claim) Attempt { return Attempt{Key: c.Key, Number: c.Attempt, claim: c} }
+
+// shared is the answer for a second caller of a key while the first one's claim attempt is
+// known. It is the same answer, except that only one of them may run the effect.
+func shared(first *Claim, req *ClaimRequest) Answer {
+	if first.err != nil {
+		return Answer{Err: first.err}
+	}
+	ans := (&Answer{Outcome: first.Observed, Record: first.Record}).clone()
+	bound := first.Record.Fingerprint
+	if first.Observed == Acquired || first.Observed == Unknown { // Unknown here: FailOpen
+		ans.Outcome, bound = InFlight, first.message.fingerprint
+		ans.Record.State = StateInProgress
+		ans.Record.Origin, ans.Record.Fingerprint = first.message.origin, bound
+		ans.Record.Remaining = req.Lease
+	}
+	if bound.Conflicts(req.Fingerprint) {
+		ans.Outcome = Mismatch
+	} else if ans.Outcome == Mismatch {
+		// The first was the odd one out; this one may agree with the record.
+		ans.Outcome = outcomeOf(first.Record)
+	}
+	return ans
+}
+
+// outcomeOf is what a record means to a caller whose fingerprint agrees with it.
+func outcomeOf(rec Record) Outcome {
+	switch {
+	case rec.State.terminal():
+		return Duplicate
+	case rec.State == StateUncertain:
+		return Uncertain
+	case rec.State == StateInProgress && rec.Remaining > 0:
+		return InFlight
+	}
+	return Unknown
 }

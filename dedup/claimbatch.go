@@ -191,45 +191,9 @@ func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest,
 		first.Observed == InFlight && req.gains(&ans, first) {
 		return d.claimOnce(ctx, key, req)
 	}
-	c := d.newClaim(ctx, key, req, asked{answer: &ans}, true)
+	c := d.newClaim(ctx, key, req, &ans)
 	if ans.Outcome != Mismatch { // which is another message, with a fate of its own
 		c.Alias = first
 	}
 	return c
-}
-
-// shared is the answer for a second caller of a key while the first one's claim attempt is
-// known. It is the same answer, except that only one of them may run the effect.
-func shared(first *Claim, req *ClaimRequest) Answer {
-	if first.err != nil {
-		return Answer{Err: first.err}
-	}
-	ans := (&Answer{Outcome: first.Observed, Record: first.Record}).clone()
-	bound := first.Record.Fingerprint
-	if first.Observed == Acquired || first.Observed == Unknown { // Unknown here: FailOpen
-		ans.Outcome, bound = InFlight, first.message.fingerprint
-		ans.Record.State = StateInProgress
-		ans.Record.Origin, ans.Record.Fingerprint = first.message.origin, bound
-		ans.Record.Remaining = req.Lease
-	}
-	if bound.Conflicts(req.Fingerprint) {
-		ans.Outcome = Mismatch
-	} else if ans.Outcome == Mismatch {
-		// The first was the odd one out; this one may agree with the record.
-		ans.Outcome = outcomeOf(first.Record)
-	}
-	return ans
-}
-
-// outcomeOf is what a record means to a caller whose fingerprint agrees with it.
-func outcomeOf(rec Record) Outcome {
-	switch {
-	case rec.State.terminal():
-		return Duplicate
-	case rec.State == StateUncertain:
-		return Uncertain
-	case rec.State == StateInProgress && rec.Remaining > 0:
-		return InFlight
-	}
-	return Unknown
 }

@@ -213,3 +213,53 @@ func (c *Config) setDefaults() {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 }
+
+// Resolution is what Config.Resolve has found out about an uncertain key: [Happened],
+// [FailedForGood] or [DidNotHappen]. The zero Resolution is "still unknown".
+type Resolution struct {
+	state State // StateAbsent is unknown
+	data  []byte
+}
+
+// Happened says that the effect has happened. The result, which may be nil, is what [Do] stores:
+// for most types JSON.
+func Happened(result []byte) Resolution { return Resolution{StateSucceeded, result} }
+
+// FailedForGood says that the effect has failed, and that no retry can change it. Duplicates get
+// the text replayed as a [*FailedError], cut at 1 KiB.
+func FailedForGood(text string) Resolution { return Resolution{StateFailed, []byte(text)} }
+
+// DidNotHappen says that the effect has not happened, and that no request is on its way which could
+// still make it happen: it may run again.
+func DidNotHappen() Resolution { return Resolution{state: StateReleased} }
+
+// End returns the state that a key reaches by the resolution, with its result or the text of its
+// failure: StateSucceeded, StateFailed or StateReleased; StateUncertain when it is still unknown.
+func (r Resolution) End() (State, []byte) {
+	if r.state == StateAbsent {
+		return StateUncertain, nil
+	}
+	return r.state, r.data
+}
+
+// check refuses a window or hold that the store would refuse with each end, when the effect has
+// happened.
+func (l Limits) check(cfg *Config) error {
+	switch {
+	case l.Window != 0 && l.Window != cfg.Window:
+		return &InputError{Field: "Config.Window",
+			Reason: fmt.Sprintf("is %v; its store has one window for all keys, %v",
+				cfg.Window, l.Window)}
+	case l.MaxLease != 0 && l.MaxLease < cfg.LeaseTTL:
+		return &InputError{Field: "Config.LeaseTTL",
+			Reason: fmt.Sprintf("is %v; its store is made for %v at most", cfg.LeaseTTL, l.MaxLease)}
+	case cfg.Hold < l.MinHold:
+		return &InputError{Field: "Config.Hold",
+			Reason: fmt.Sprintf("is %v; its store needs %v at least", cfg.Hold, l.MinHold)}
+	case l.MaxHold != 0 && l.MaxHold < cfg.Hold:
+		return &InputError{Field: "Config.Hold",
+			Reason: fmt.Sprintf("is %v; its store keeps what is unfinished for %v at most",
+				cfg.Hold, l.MaxHold)}
+	}
+	return nil
+}

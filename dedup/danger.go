@@ -2,8 +2,9 @@ package dedup
 
 import (
 	"context"
-	"errors"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/pause"
 )
 
 // Danger declares that the irreversible part of the attempt under ctx begins now: call it
@@ -57,31 +58,6 @@ func (c *Claim) danger(ctx context.Context) error {
 	return nil
 }
 
-// NotBegun says of a handler's error that the irreversible part has not begun after all:
-// the request was never sent, or was refused as a whole. The claim is released and its
-// [Danger] withdrawn. NotBegun(nil) is nil. It changes nothing for an attempt without
-// Danger.
-//
-// Only an attempt that knows it may say so. After a Resolve that answered [DidNotHappen]
-// it also speaks for the attempts before. A failure for good stays one: an error for which
-// [IsPermanent] is true is recorded, wrapped in NotBegun or not.
-func NotBegun(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &notBegunError{err}
-}
-
-type notBegunError struct{ err error }
-
-func (e *notBegunError) Error() string { return e.err.Error() }
-func (e *notBegunError) Unwrap() error { return e.err }
-
-func isNotBegun(err error) bool {
-	var e *notBegunError
-	return errors.As(err, &e)
-}
-
 // claimUnder returns the claim whose attempt runs under ctx.
 func claimUnder(ctx context.Context) (*Claim, error) {
 	if ctx == nil {
@@ -132,7 +108,7 @@ func (c *Claim) tell(ctx context.Context, renewal Renewal) error {
 		}
 		c.d.storeError(renewal.ID, ans.Err)
 		if !passes(ans.Err) || try+1 == askTimes ||
-			sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+			pause.Sleep(ctx, pause.Jitter(askBase, askAtMost, try)) != nil {
 			return unknown(ans.Err)
 		}
 	}

@@ -9,6 +9,9 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/onceward/onceward/dedup/internal/singleflight"
+	"github.com/onceward/onceward/dedup/internal/waiting"
+
 	"github.com/onceward/onceward/dedup/internal/coalesce"
 	"github.com/onceward/onceward/dedup/internal/ctxend"
 	"github.com/onceward/onceward/dedup/internal/drain"
@@ -34,11 +37,11 @@ type Deduper struct {
 
 	start    time.Time
 	renewals *renewer
-	flights  flights
-	waiters  waiters
+	flights  singleflight.Group[flightResult]
+	waiters  waiting.Keys
 	cache    *cache
 	life     drain.Group
-	orphans  orphans
+	releases pendingReleases
 }
 
 // New returns a Deduper over store. It starts no goroutine and sends nothing. The error is
@@ -73,7 +76,7 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	d.cache = newCache(&d.cfg, store, &d.life)
 	limiter := coalesce.NewLimiter()
 	d.claims = newCoalescer(d, limiter, store.Claim, func(r *ClaimRequest) [16]byte { return r.ID })
-	d.claims.Abandoned = d.releaseOrphans
+	d.claims.Abandoned = d.releaseAbandoned
 	d.ends = newCoalescer(d, limiter, store.Finish, func(f *Finish) [16]byte { return f.ID })
 	d.notes = newCoalescer(d, limiter, store.Renew, func(r *Renewal) [16]byte { return r.ID })
 	d.reads = newCoalescer(d, limiter, store.Lookup, func(id *ID) [16]byte { return *id })
@@ -86,14 +89,14 @@ func New(store Store, cfg Config) (*Deduper, error) {
 func newCoalescer[R any](d *Deduper, limiter *coalesce.Limiter,
 	send func(context.Context, []R) []Answer, id func(*R) [16]byte) *coalesce.Coalescer[R, Answer] {
 	return &coalesce.Coalescer[R, Answer]{
-		Send: send, ID: id, Failed: failed, Clone: (*Answer).clone,
+		Send: send, ID: id, Failed: failedAnswer, Clone: (*Answer).clone,
 		Err:     func(a *Answer) error { return a.Err },
 		Timeout: d.cfg.StoreTimeout, Life: &d.life, Limiter: limiter, Recycle: d.recycle,
 	}
 }
 
-// failed is the answer to a call that has none from its store.
-func failed(err error) Answer {
+// failedAnswer is the answer to a call that has none from its store.
+func failedAnswer(err error) Answer {
 	var left *coalesce.AbandonedError
 	if errors.As(err, &left) {
 		return Answer{Err: err}
@@ -191,7 +194,7 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 	errs := d.store.Forget(ctx, []ID{id}, d.cfg.Hold)
 	// A claim attempt under way may have been answered before the store forgot: calls
 	// that begin from now on must not be told its "done".
-	d.flights.leave(id)
+	d.flights.Leave(id)
 	d.cache.forget(id)
 	switch {
 	case len(errs) != 1:
@@ -230,18 +233,6 @@ func (d *Deduper) Close(ctx context.Context) error {
 	return fmt.Errorf("dedup: closed with %d calls or handlers still running: %w", left, ctxend.Error(ctx))
 }
 
-// unknown wraps why a store could not answer, so that both can be tested for. A store that
-// has refused for certain leaves nothing open: its error stays what it is.
-func unknown(err error) error {
-	switch {
-	case errors.Is(err, ErrUnknown):
-		return err
-	case isRefusal(err):
-		return &refusedError{err}
-	}
-	return fmt.Errorf("%w: %w", ErrUnknown, err)
-}
-
 // storeError reports an item the store could not answer. A caller that left is not the
 // store's fault.
 func (d *Deduper) storeError(id ID, err error) {
@@ -253,3 +244,73 @@ func (d *Deduper) storeError(id ID, err error) {
 
 // idAttr is how a key appears in logs: by its whole ID, under which its record can be looked up.
 func idAttr(id ID) slog.Attr { return slog.String("key_id", hex.EncodeToString(id[:])) }
+
+// prepare checks the request and makes the store's form of it in req, without a token.
+// Every field of req is written unless there is an error.
+func (d *Deduper) prepare(r *Request, req *ClaimRequest) error {
+	id, err := d.id(r)
+	if err != nil {
+		return err
+	}
+	return d.prepareAs(id, r, req)
+}
+
+// prepareAs is prepare for a request whose ID is known.
+func (d *Deduper) prepareAs(id ID, r *Request, req *ClaimRequest) error {
+	label := r.Label
+	if label != "" {
+		if err := checkText("Label", label, maxLabelBytes); err != nil {
+			return err
+		}
+		if !d.cfg.Labels {
+			label = ""
+		}
+	}
+	*req = ClaimRequest{
+		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold, Window: d.cfg.Window,
+		ResultLimit: d.resultLimit(),
+		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label,
+		LikelyDuplicate:         r.LikelyDuplicate,
+		TakeOverOlderGeneration: r.TakeOverOlderGeneration, FirstOnly: r.FirstOnly,
+	}
+	return nil
+}
+
+// resultLimit is how much of what an attempt ends with is sent to the store.
+func (d *Deduper) resultLimit() int {
+	if d.cfg.SeenOnly {
+		return 0
+	}
+	return d.cfg.ResultLimit
+}
+
+// id checks key and scope and digests them.
+func (d *Deduper) id(r *Request) (ID, error) {
+	if r.Scope != "" {
+		if err := checkText("Scope", r.Scope, maxKeyBytes); err != nil {
+			return ID{}, err
+		}
+	}
+	if err := checkText("Key", r.Key, maxKeyBytes); err != nil {
+		return ID{}, err
+	}
+	return digest(d.cfg.Namespace, r.Scope, r.Key), nil
+}
+
+// check refuses a nil Deduper or context with an error instead of a panic far inside.
+func (d *Deduper) check(ctx context.Context) error {
+	switch {
+	case d == nil:
+		return &InputError{Field: "Deduper", Reason: "is nil"}
+	case ctx == nil:
+		return &InputError{Field: "Context", Reason: "is nil"}
+	}
+	return nil
+}
+
+// ended makes those look again who wait for the key, or share an attempt that was
+// answered before its end.
+func (d *Deduper) ended(id ID) {
+	d.flights.Leave(id)
+	d.waiters.Wake(id)
+}

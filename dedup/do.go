@@ -5,20 +5,6 @@ import (
 	"errors"
 )
 
-// Result is what [DoResult] returns.
-type Result[T any] struct {
-	// Value of the effect: this call's own, or the stored one for a Duplicate.
-	Value T
-	// Outcome: Acquired when this call ran the effect, Duplicate when it was replayed.
-	Outcome Outcome
-	// Attempt that ran the effect, from 1.
-	Attempt int
-	// Record that was found, for anything but Acquired.
-	Record Record
-	// Cause of a Duplicate.
-	Cause Cause
-}
-
 // Do runs fn once per key and window and returns its value to every caller: the first
 // runs it, the others get the stored value.
 //
@@ -90,22 +76,23 @@ func DoResult[T any](ctx context.Context, d *Deduper, key string,
 	}
 	res := Result[T]{Outcome: c.Outcome, Attempt: c.Attempt, Cause: c.Cause}
 	if c.Outcome == Acquired {
-		res.Value, err = run(ctx, c, fn)
+		res.Value, err = runEffect(ctx, c, fn)
 		return res, err
 	}
 	res.Record = c.Record
 	if err := c.Err(); err != nil {
 		return res, err
 	}
-	if !empty[T]() && (c.Record.Result == nil || c.Record.NoResult || d.cfg.SeenOnly) {
+	if !storesNothing[T]() && (c.Record.Result == nil || c.Record.NoResult || d.cfg.SeenOnly) {
 		return res, ErrNoResult // not kept, or ended by Mark, or by Complete without a result
 	}
 	res.Value, err = decode[T](c.Record.Result)
 	return res, err
 }
 
-// run runs fn under the claim and ends the claim as fn ended.
-func run[T any](ctx context.Context, c *Claim, fn func(context.Context) (T, error)) (T, error) {
+// runEffect runs fn under the claim and ends the claim as fn ended.
+func runEffect[T any](ctx context.Context, c *Claim,
+	fn func(context.Context) (T, error)) (T, error) {
 	runCtx, stop := c.keep(ctx, false)
 	defer stop()
 	if err := c.overBefore(ctx, context.Cause(runCtx)); err != nil {
@@ -128,7 +115,7 @@ func run[T any](ctx context.Context, c *Claim, fn func(context.Context) (T, erro
 		case encodeErr != nil:
 			done.noResult = true
 			c.d.cfg.Logger.Warn("dedup: result was not kept", idAttr(c.id), "error", encodeErr)
-		case done.Result == nil && !empty[T]():
+		case done.Result == nil && !storesNothing[T]():
 			done.Result = []byte{} // a nil []byte is a value; nil says that there is none
 		}
 	}
@@ -148,17 +135,4 @@ func (c *Claim) overBefore(ctx context.Context, cause error) error {
 		return unknown(ErrLeaseLost) // a lapsed lease needs no release
 	}
 	return nil
-}
-
-// conclude ends a claim even though its caller may be gone.
-func (d *Deduper) conclude(ctx context.Context, done Completion) error {
-	ctx, cancel := d.afterEffect(ctx)
-	defer cancel()
-	return d.endOne(ctx, &done)
-}
-
-// afterEffect is the context of what follows an effect, without the end of ctx: the effect has
-// happened, and must be recorded. It lasts for a lease: later nothing of it would count.
-func (d *Deduper) afterEffect(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), d.cfg.LeaseTTL)
 }

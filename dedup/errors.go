@@ -3,6 +3,9 @@ package dedup
 import (
 	"context"
 	"errors"
+	"fmt"
+
+	"github.com/onceward/onceward/dedup/internal/coalesce"
 )
 
 // Identities of what can go wrong; test with errors.Is.
@@ -176,4 +179,98 @@ func (e *foreignError) Unwrap() error { return e.err }
 func isForeign(err error) bool {
 	var foreign *foreignError
 	return errors.As(err, &foreign)
+}
+
+// NotBegun says of a handler's error that the irreversible part has not begun after all:
+// the request was never sent, or was refused as a whole. The claim is released and its
+// [Danger] withdrawn. NotBegun(nil) is nil. It changes nothing for an attempt without
+// Danger.
+//
+// Only an attempt that knows it may say so. After a Resolve that answered [DidNotHappen]
+// it also speaks for the attempts before. A failure for good stays one: an error for which
+// [IsPermanent] is true is recorded, wrapped in NotBegun or not.
+func NotBegun(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &notBegunError{err}
+}
+
+type notBegunError struct{ err error }
+
+func (e *notBegunError) Error() string { return e.err.Error() }
+
+func (e *notBegunError) Unwrap() error { return e.err }
+
+func isNotBegun(err error) bool {
+	var e *notBegunError
+	return errors.As(err, &e)
+}
+
+// unresolvedError is ErrUncertain of a key that was asked about in vain: unlike one that
+// nobody asks about, asking again may help. The cause is about the question, not the key: a
+// Resolve that failed for good, or whose outcome is unknown, does not make the key so.
+type unresolvedError struct{ cause error }
+
+var errStillUnknown = errors.New("still unknown")
+
+func (e *unresolvedError) Error() string { return ErrUncertain.Error() + ": " + e.cause.Error() }
+
+// Is implements the interface of errors.Is.
+func (e *unresolvedError) Is(target error) bool {
+	switch target {
+	case ErrUncertain:
+		return true
+	case ErrInFlight, ErrMismatch, ErrUnknown, ErrLeaseLost, ErrClosed, ErrNoResult, ErrUnreadable:
+		return false
+	}
+	return errors.Is(e.cause, target)
+}
+
+// As implements the interface of errors.As.
+func (e *unresolvedError) As(target any) bool {
+	switch target.(type) {
+	case **permanentError, **FailedError, **InputError, **refusedError, **foreignError,
+		**unresolvedError:
+		return false
+	}
+	return errors.As(e.cause, target)
+}
+
+// unknown wraps why a store could not answer, so that both can be tested for. A store that
+// has refused for certain leaves nothing open: its error stays what it is.
+func unknown(err error) error {
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return err
+	case isRefusal(err):
+		return &refusedError{err}
+	}
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
+}
+
+// forgiven leaves the caller's own mistakes: an observer fails nobody.
+func forgiven(err error) error {
+	var input *InputError
+	if errors.As(err, &input) {
+		return err
+	}
+	return nil
+}
+
+// notSent reports whether err says that the store was not asked: see Answer.Err.
+func notSent(err error) bool {
+	var told interface{ NotSent() bool }
+	return errors.Is(err, coalesce.ErrFull) || errors.As(err, &told) && told.NotSent()
+}
+
+// mayHaveExecuted reports whether the store may hold a claim although it answered with err.
+// It does not when it looked and refused, or was not asked.
+func mayHaveExecuted(err error) bool {
+	if err == nil || notSent(err) {
+		return false
+	}
+	var input *InputError
+	return !errors.As(err, &input) && !errors.Is(err, ErrStoreFull) &&
+		!errors.Is(err, ErrUnreadable)
 }

@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 	"unicode/utf8"
 
-	"github.com/onceward/onceward/dedup/internal/idtable"
-	"github.com/onceward/onceward/dedup/internal/slab"
+	"github.com/onceward/onceward/dedup/internal/pause"
 )
 
 // maxFailureText bounds the text of a stored failure.
@@ -56,40 +54,6 @@ func (c *Claim) Release(ctx context.Context) error {
 
 var errReleased = errors.New("released")
 
-// Arrays of batches that are over.
-var (
-	errorSlabs  slab.Pool[error]
-	endingSlabs slab.Pool[ending]
-	changeSlabs slab.Pool[Finish]
-)
-
-// CompleteBatch ends many claims and returns nil when everything was written as asked.
-// Otherwise it returns one error per item, in order: the one that Complete, Fail or Release
-// would have returned, and nil for an item that was written. It takes one round trip per
-// 1024 items (on a Redis Cluster per node).
-func (d *Deduper) CompleteBatch(ctx context.Context, done []Completion) []error {
-	if err := d.check(ctx); err != nil {
-		return slices.Repeat([]error{err}, len(done))
-	}
-	d.life.Hold()
-	defer d.life.Leave()
-	errs := errorSlabs.Get(len(done))
-	d.finish(ctx, done, errs, d.sendChanges)
-	return unlessNil(errs)
-}
-
-// unlessNil returns the errors of a batch, which are from errorSlabs, or nil when there is
-// none among them.
-func unlessNil(errs []error) []error {
-	for _, err := range errs {
-		if err != nil {
-			return errs
-		}
-	}
-	errorSlabs.Put(errs)
-	return nil
-}
-
 func finishOne(ctx context.Context, done Completion) error {
 	if done.Claim == nil || done.Claim.d == nil {
 		return &InputError{Field: "Claim", Reason: "is nil or was not returned by a Deduper"}
@@ -122,15 +86,11 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 			return d.settle(&e, &ans, sent)
 		}
 		d.storeError(e.change.ID, ans.Err)
-		if !passesSoon(ans.Err) || sleep(ctx, jitter(askBase, askAtMost, try)) != nil ||
+		if !passesSoon(ans.Err) || pause.Sleep(ctx, pause.Jitter(askBase, askAtMost, try)) != nil ||
 			!d.worthTrying(&e, try+1) {
 			return unknown(ans.Err)
 		}
 	}
-}
-
-func (d *Deduper) sendChanges(ctx context.Context, changes []Finish) []Answer {
-	return inBatches(ctx, d.cfg.StoreTimeout, changes, d.store.Finish)
 }
 
 // ending is one claim on its way to its end.
@@ -151,101 +111,6 @@ func (d *Deduper) worthTrying(e *ending, tries int) bool {
 		return false
 	}
 	return d.clock() < e.until
-}
-
-// finish writes the ends and fills errs. Items without an answer are sent again with the
-// same token as long as they are worthTrying; then the answer stays unknown.
-func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
-	send func(context.Context, []Finish) []Answer) {
-	todo, changes := d.beginEnds(done, errs)
-	begun, learnt := todo, len(todo) == 0
-	defer func() {
-		for i := range begun {
-			begun[i].claim.endings.Add(-1)
-		}
-		if learnt {
-			changeSlabs.Put(changes)
-		}
-		endingSlabs.Put(begun)
-	}()
-	batch := changes
-	for try := 0; len(todo) > 0; try++ {
-		var all bool
-		todo, all = d.finishOnce(ctx, todo, batch, errs, send)
-		learnt = all && try == 0 // else the store may be at work on the changes still
-		if len(todo) == 0 || sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
-			break
-		}
-		todo = slices.DeleteFunc(todo, func(e ending) bool { return !d.worthTrying(&e, try+1) })
-		batch = make([]Finish, len(todo))
-		for n, e := range todo {
-			batch[n] = *e.change
-		}
-	}
-	if d.cfg.Mode == Observe {
-		for i, err := range errs {
-			errs[i] = forgiven(err)
-		}
-	}
-}
-
-// beginEnds makes the ends that are to be sent, with their changes, and answers the
-// others.
-func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, changes []Finish) {
-	todo, changes = endingSlabs.Get(len(done)), changeSlabs.Get(len(done))
-	n := 0
-	seen := idtable.New(len(done))
-	defer seen.Free()
-	for i := range done {
-		e := &todo[n]
-		e.index, e.change = i, &changes[n]
-		if send, err := d.beginEnd(&done[i], e); !send {
-			errs[i], changes[n] = err, Finish{}
-			continue
-		}
-		if _, twice := seen.Add((*[16]byte)(&e.change.ID), i); twice {
-			errs[i] = &InputError{Field: "Completion",
-				Reason: "has the key of an earlier item of its batch"}
-			*e, changes[n] = ending{}, Finish{}
-			continue
-		}
-		e.claim.endings.Add(1)
-		n++
-	}
-	return todo[:n], changes[:n]
-}
-
-// forgiven leaves the caller's own mistakes: an observer fails nobody.
-func forgiven(err error) error {
-	var input *InputError
-	if errors.As(err, &input) {
-		return err
-	}
-	return nil
-}
-
-// finishOnce sends the changes of todo. It returns what has to be sent again, and whether
-// all was answered.
-func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Finish, errs []error,
-	send func(context.Context, []Finish) []Answer) (again []ending, all bool) {
-	sent := d.cache.now()
-	answers := send(ctx, changes)
-	all = true
-	for n := range todo {
-		e, ans := &todo[n], &answers[n]
-		if ans.Err == nil {
-			errs[e.index] = d.settle(e, ans, sent)
-			continue
-		}
-		all = false
-		d.storeError(e.change.ID, ans.Err)
-		errs[e.index] = unknown(ans.Err)
-		if passesSoon(ans.Err) {
-			again = append(again, *e)
-		}
-	}
-	d.recycle(answers)
-	return again, all
 }
 
 // beginEnd checks one completion and makes the store's form of it in e. Without send,
@@ -393,7 +258,63 @@ func (c *Claim) end(state State, ans *Answer, err error) {
 	}
 }
 
-func (d *Deduper) tellLost(c *Claim, why string) {
-	fire(d.cfg.Observer.LeaseLost, Event{ID: c.id, Attempt: c.Attempt, Err: ErrLeaseLost})
-	d.cfg.Logger.Warn("dedup: lease lost", idAttr(c.id), "attempt", c.Attempt, "why", why)
+// conclude ends a claim even though its caller may be gone.
+func (d *Deduper) conclude(ctx context.Context, done Completion) error {
+	ctx, cancel := d.afterEffect(ctx)
+	defer cancel()
+	return d.endOne(ctx, &done)
+}
+
+// afterEffect is the context of what follows an effect, without the end of ctx: the effect has
+// happened, and must be recorded. It lasts for a lease: later nothing of it would count.
+func (d *Deduper) afterEffect(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), d.cfg.LeaseTTL)
+}
+
+// Completion is one item of [Deduper.CompleteBatch].
+type Completion struct {
+	// Claim that ends.
+	Claim *Claim
+	// Result to keep, when Err is nil.
+	Result []byte
+	// Err of the handler: nil completes, one for which IsPermanent is true fails, any
+	// other releases the claim; see [NotBegun] for one that has declared [Danger].
+	Err error
+	// With is for the store, and is written together with the record or not at all. The
+	// store that offers it says which values it takes. A store that does not know it refuses
+	// the item with an [*InputError] and writes nothing. Only where Err is nil. Default nil.
+	With any
+	// Unused says that the handler never began the message, or was cut short through no fault
+	// of the message. The claim is released, whatever Err is, and does not count as an attempt.
+	// Callers that claim ahead release the claims that they did not begin with it: otherwise
+	// messages that no handler has seen would use up their attempts. (An attempt is counted
+	// when claiming: one whose process dies has counted.) A key that was dangerous before is
+	// uncertain again; Danger by the attempt itself, a Result or With is an [*InputError].
+	// Default false.
+	Unused bool
+	// InTime says that the handler had returned nil before its claim was lost: whoever
+	// ends claims in batches may learn of the loss in between. Without it the effect of such
+	// a claim counts as canceled, and is not recorded. Only where Err is nil. Default false.
+	InTime bool
+	// noResult marks a result that could not be encoded.
+	noResult bool
+}
+
+// checkUnused refuses what contradicts Completion.Unused.
+func (c *Claim) checkUnused(item *Completion) error {
+	if !item.Unused {
+		return nil
+	}
+	var reason string
+	switch {
+	case item.Result != nil:
+		reason = "is set, and so is Result"
+	case item.With != nil:
+		reason = "is set, and so is With"
+	case c.declared.Load():
+		reason = "is set, and the attempt has declared Danger"
+	default:
+		return nil
+	}
+	return &InputError{Field: "Completion.Unused", Reason: reason}
 }

@@ -1,6 +1,9 @@
 package dedup
 
-import "context"
+import (
+	"context"
+	"github.com/onceward/onceward/dedup/internal/pause"
+)
 
 // Seen reports whether key is done: it succeeded, or failed for good. With [Deduper.Mark]
 // it is the simplest receiver, and the weakest: a crash between the effect and Mark, or
@@ -118,7 +121,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 		}
 		d.storeError(req.ID, ans.Err)
 		if !passes(ans.Err) || try+1 == askTimes ||
-			sleep(ctx, jitter(askBase, askAtMost, try)) != nil {
+			pause.Sleep(ctx, pause.Jitter(askBase, askAtMost, try)) != nil {
 			if d.cfg.Mode == Observe {
 				return true, nil
 			}

@@ -3,6 +3,8 @@ package dedup
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -128,72 +130,6 @@ func (r *memoryRecord) bind(f Fingerprint, o Origin, label string) {
 	}
 }
 
-// Renew implements [Store].
-func (s *memoryStore) Renew(ctx context.Context, renewals []Renewal) []Answer {
-	return memoryBatch(ctx, s, renewals, s.renew)
-}
-
-func (s *memoryStore) renew(c *Renewal, now time.Duration) Answer {
-	if err := c.Check(); err != nil {
-		return Answer{Err: err}
-	}
-	rec := s.find(c.ID, now)
-	if !rec.holds(c.Token, c.Fence) {
-		return Answer{Record: rec.view(now)}
-	}
-	rec.danger = rec.danger || c.Danger
-	if c.Steps != nil && len(c.Steps) >= len(rec.steps) {
-		rec.steps = bytes.Clone(c.Steps)
-	}
-	s.lease(rec, c.Lease, c.Hold, now)
-	if rec.danger {
-		s.schedule(rec, max(rec.expires, memoryAdd(now, max(c.Window, 0))))
-	}
-	return Answer{Held: true, Record: rec.view(now)}
-}
-
-// Lookup implements [Store].
-func (s *memoryStore) Lookup(ctx context.Context, ids []ID) []Answer {
-	return memoryBatch(ctx, s, ids, func(id *ID, now time.Duration) Answer {
-		return Answer{Record: s.find(*id, now).view(now)}
-	})
-}
-
-// Forget implements [Store].
-func (s *memoryStore) Forget(ctx context.Context, ids []ID, hold time.Duration) []error {
-	answers := memoryBatch(ctx, s, ids, func(id *ID, now time.Duration) Answer {
-		if hold < 0 {
-			return Answer{Err: &InputError{Field: "hold", Reason: "is negative"}}
-		}
-		return Answer{Err: s.forget(*id, hold, now)}
-	})
-	errs := make([]error, len(answers))
-	for i := range answers {
-		errs[i] = answers[i].Err
-	}
-	s.Recycle(answers)
-	return errs
-}
-
-func (s *memoryStore) forget(id ID, hold, now time.Duration) error {
-	rec := s.find(id, now)
-	if rec != nil && rec.state == StateInProgress && rec.leaseEnd > now {
-		return ErrInFlight
-	}
-	s.forgets++ // also for an absent key: a cache may still know it
-	if rec == nil {
-		return nil
-	}
-	until := memoryAdd(now, hold)
-	if rec.state == StateAbsent {
-		until = max(until, rec.expires) // forgotten twice: the longer hold counts
-	}
-	// The place in the heap stays; everything else but the floor is gone.
-	*rec = memoryRecord{id: id, slot: rec.slot, fence: rec.fence, floor: max(rec.floor, rec.fence)}
-	s.schedule(rec, until)
-	return nil
-}
-
 // Forgets tells caches of finished keys that something was forgotten; see [Store].
 func (s *memoryStore) Forgets(ctx context.Context) (uint64, error) {
 	if ctx.Err() != nil {
@@ -246,4 +182,132 @@ func (s *memoryStore) run(do func(now time.Duration)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	do(time.Since(s.start))
+}
+
+// memoryEntry is a record's place in the heap. The instant is never later than the
+// record's expiry, but may be earlier: a renewal or a completion lengthens a record's life
+// without touching the heap, and the entry is corrected when it comes to the top. So only
+// shortening a life costs a walk up the heap.
+type memoryEntry struct {
+	at  time.Duration
+	rec *memoryRecord
+}
+
+// memoryHeap is a binary min-heap by instant; each record knows its index.
+type memoryHeap []memoryEntry
+
+func (h memoryHeap) place(i int, e memoryEntry) {
+	h[i] = e
+	e.rec.slot = i
+}
+
+func (h memoryHeap) up(i int) {
+	e := h[i]
+	for i > 0 {
+		parent := (i - 1) / 2
+		if h[parent].at <= e.at {
+			break
+		}
+		h.place(i, h[parent])
+		i = parent
+	}
+	h.place(i, e)
+}
+
+func (h memoryHeap) down(i int) {
+	e := h[i]
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			break
+		}
+		if right := child + 1; right < len(h) && h[right].at < h[child].at {
+			child = right
+		}
+		if e.at <= h[child].at {
+			break
+		}
+		h.place(i, h[child])
+		i = child
+	}
+	h.place(i, e)
+}
+
+// find returns the live record of id, or nil. An expired one is dropped on the way.
+func (s *memoryStore) find(id ID, now time.Duration) *memoryRecord {
+	rec := s.records[id]
+	if rec != nil && rec.expires <= now {
+		s.drop(rec)
+		return nil
+	}
+	return rec
+}
+
+// add makes an empty record that never expires, or returns nil when capacity live ones
+// are held. Its caller schedules it before the mutex is freed.
+func (s *memoryStore) add(id ID, now time.Duration) *memoryRecord {
+	for len(s.records) >= s.capacity {
+		if s.expiry[0].at > now {
+			return nil
+		}
+		s.purge(now, 1)
+	}
+	rec := &memoryRecord{id: id, expires: math.MaxInt64, slot: len(s.expiry)}
+	s.records[id] = rec
+	s.expiry = append(s.expiry, memoryEntry{at: rec.expires, rec: rec})
+	return rec
+}
+
+// schedule sets when rec expires.
+func (s *memoryStore) schedule(rec *memoryRecord, at time.Duration) {
+	rec.expires = at
+	if at < s.expiry[rec.slot].at {
+		s.expiry[rec.slot].at = at
+		s.expiry.up(rec.slot)
+	}
+}
+
+// purge looks at up to budget entries whose instant has come. The budget keeps a call
+// that follows a long silence from clearing a million records under the mutex.
+func (s *memoryStore) purge(now time.Duration, budget int) {
+	for ; budget > 0 && len(s.expiry) > 0 && s.expiry[0].at <= now; budget-- {
+		rec := s.expiry[0].rec
+		if rec.expires <= now {
+			s.drop(rec)
+			continue
+		}
+		s.expiry[0].at = rec.expires
+		s.expiry.down(0)
+	}
+}
+
+// drop takes rec out of the map and the heap.
+func (s *memoryStore) drop(rec *memoryRecord) {
+	delete(s.records, rec.id)
+	last := len(s.expiry) - 1
+	moved := s.expiry[last]
+	s.expiry[last] = memoryEntry{}
+	s.expiry = s.expiry[:last]
+	if moved.rec == rec {
+		return
+	}
+	s.expiry.place(rec.slot, moved)
+	s.expiry.up(moved.rec.slot)
+	s.expiry.down(moved.rec.slot)
+}
+
+func (s *memoryStore) checkCapacity() error {
+	if s.capacity < 1 {
+		return &InputError{Field: "capacity",
+			Reason: fmt.Sprintf("of Memory is %d, at least 1 is needed", s.capacity)}
+	}
+	return nil
+}
+
+// memoryAdd adds a duration that is not negative, and stops at the end of time.
+func memoryAdd(at, d time.Duration) time.Duration {
+	if at > math.MaxInt64-d {
+		return math.MaxInt64
+	}
+	return at + d
 }

@@ -1,9 +1,8 @@
 package dedup
 
 import (
+	"bytes"
 	"context"
-	"fmt"
-	"math"
 	"time"
 )
 
@@ -95,18 +94,26 @@ func (s *memoryStore) freshFence(now time.Duration) uint64 {
 	return max(s.fence+1, uint64(max(millis, 0))*memoryTick)
 }
 
-func (s *memoryStore) checkCapacity() error {
-	if s.capacity < 1 {
-		return &InputError{Field: "capacity",
-			Reason: fmt.Sprintf("of Memory is %d, at least 1 is needed", s.capacity)}
-	}
-	return nil
+// Renew implements [Store].
+func (s *memoryStore) Renew(ctx context.Context, renewals []Renewal) []Answer {
+	return memoryBatch(ctx, s, renewals, s.renew)
 }
 
-// memoryAdd adds a duration that is not negative, and stops at the end of time.
-func memoryAdd(at, d time.Duration) time.Duration {
-	if at > math.MaxInt64-d {
-		return math.MaxInt64
+func (s *memoryStore) renew(c *Renewal, now time.Duration) Answer {
+	if err := c.Check(); err != nil {
+		return Answer{Err: err}
 	}
-	return at + d
+	rec := s.find(c.ID, now)
+	if !rec.holds(c.Token, c.Fence) {
+		return Answer{Record: rec.view(now)}
+	}
+	rec.danger = rec.danger || c.Danger
+	if c.Steps != nil && len(c.Steps) >= len(rec.steps) {
+		rec.steps = bytes.Clone(c.Steps)
+	}
+	s.lease(rec, c.Lease, c.Hold, now)
+	if rec.danger {
+		s.schedule(rec, max(rec.expires, memoryAdd(now, max(c.Window, 0))))
+	}
+	return Answer{Held: true, Record: rec.view(now)}
 }

@@ -98,3 +98,45 @@ func memoryCheckEnd(c *Finish) error {
 	}
 	return c.Check()
 }
+
+// Lookup implements [Store].
+func (s *memoryStore) Lookup(ctx context.Context, ids []ID) []Answer {
+	return memoryBatch(ctx, s, ids, func(id *ID, now time.Duration) Answer {
+		return Answer{Record: s.find(*id, now).view(now)}
+	})
+}
+
+// Forget implements [Store].
+func (s *memoryStore) Forget(ctx context.Context, ids []ID, hold time.Duration) []error {
+	answers := memoryBatch(ctx, s, ids, func(id *ID, now time.Duration) Answer {
+		if hold < 0 {
+			return Answer{Err: &InputError{Field: "hold", Reason: "is negative"}}
+		}
+		return Answer{Err: s.forget(*id, hold, now)}
+	})
+	errs := make([]error, len(answers))
+	for i := range answers {
+		errs[i] = answers[i].Err
+	}
+	s.Recycle(answers)
+	return errs
+}
+
+func (s *memoryStore) forget(id ID, hold, now time.Duration) error {
+	rec := s.find(id, now)
+	if rec != nil && rec.state == StateInProgress && rec.leaseEnd > now {
+		return ErrInFlight
+	}
+	s.forgets++ // also for an absent key: a cache may still know it
+	if rec == nil {
+		return nil
+	}
+	until := memoryAdd(now, hold)
+	if rec.state == StateAbsent {
+		until = max(until, rec.expires) // forgotten twice: the longer hold counts
+	}
+	// The place in the heap stays; everything else but the floor is gone.
+	*rec = memoryRecord{id: id, slot: rec.slot, fence: rec.fence, floor: max(rec.floor, rec.fence)}
+	s.schedule(rec, until)
+	return nil
+}

@@ -36,7 +36,7 @@ func (c *Claim) keep(ctx context.Context, counted bool) (context.Context, contex
 		return run, func() {}
 	}
 	run, cancel := context.WithCancelCause(ctx)
-	k := &kept{Context: run, attempt: attemptOf(c), claim: c, cancel: cancel,
+	k := &keptClaim{Context: run, attempt: attemptOf(c), claim: c, cancel: cancel,
 		counted: counted, index: -1}
 	if err := k.begin(); err != nil {
 		cancel(err)
@@ -47,7 +47,7 @@ func (c *Claim) keep(ctx context.Context, counted bool) (context.Context, contex
 }
 
 // begin puts k among the renewed.
-func (k *kept) begin() error {
+func (k *keptClaim) begin() error {
 	c := k.claim
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,8 +63,8 @@ func (k *kept) begin() error {
 	return nil
 }
 
-// kept is a claim that is being renewed, and the context of its handler.
-type kept struct {
+// keptClaim is a claim that is being renewed, and the context of its handler.
+type keptClaim struct {
 	context.Context
 	attempt Attempt
 	claim   *Claim
@@ -81,14 +81,14 @@ type kept struct {
 
 // Value implements context.Context. The attempt is here, and not in a context of its own,
 // because a consumer keeps many thousands of claims a second.
-func (k *kept) Value(key any) any {
+func (k *keptClaim) Value(key any) any {
 	if key == (attemptKey{}) {
 		return &k.attempt
 	}
 	return k.Context.Value(key)
 }
 
-func (k *kept) drop() { k.claim.d.renewals.drop(k) }
+func (k *keptClaim) drop() { k.claim.d.renewals.drop(k) }
 
 // renewer renews claims in batches from one goroutine, which exists only while there
 // are claims to renew. A renewal under way never delays the cancellation of another
@@ -109,7 +109,7 @@ func newRenewer(d *Deduper) *renewer {
 }
 
 // add begins to renew k; its claim's mutex is held.
-func (r *renewer) add(k *kept) {
+func (r *renewer) add(k *keptClaim) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k.until = r.d.at(k.claim.validUntil)
@@ -130,7 +130,7 @@ func (r *renewer) add(k *kept) {
 
 // admit ends a claim whose time is over at once. Its context is canceled when KeepAlive
 // returns, so that no handler starts by accident.
-func (r *renewer) admit(k *kept) {
+func (r *renewer) admit(k *keptClaim) {
 	r.mu.Lock()
 	closed, over := r.closed, !time.Now().Before(k.until)
 	r.mu.Unlock()
@@ -151,7 +151,7 @@ func (r *renewer) early(t time.Time) time.Time {
 }
 
 // drop ends the renewal of k and cancels its context. It does nothing the second time.
-func (r *renewer) drop(k *kept) {
+func (r *renewer) drop(k *keptClaim) {
 	r.remove(k, context.Canceled)
 	k.cancel(context.Canceled) // remove left it alone when an observer lost its lease
 }
@@ -169,7 +169,7 @@ func (r *renewer) close() {
 
 // remove takes k out, cancels its context unless cause is nil, and reports whether
 // this call did.
-func (r *renewer) remove(k *kept, cause error) bool {
+func (r *renewer) remove(k *keptClaim, cause error) bool {
 	r.mu.Lock()
 	if k.gone {
 		r.mu.Unlock()
@@ -191,7 +191,7 @@ func (r *renewer) remove(k *kept, cause error) bool {
 }
 
 // lose cancels k for the loss of its lease, and tells.
-func (r *renewer) lose(k *kept, why string) {
+func (r *renewer) lose(k *keptClaim, why string) {
 	if r.abort(k) {
 		r.d.tellLost(k.claim, why)
 	}
@@ -200,7 +200,7 @@ func (r *renewer) lose(k *kept, why string) {
 // abort cancels k for the loss of its lease. The claim is marked before its context is
 // canceled: a handler that sees the cancellation must not be able to complete as if
 // it had not. In Observe mode nobody is canceled, and nil keeps meaning success.
-func (r *renewer) abort(k *kept) bool {
+func (r *renewer) abort(k *keptClaim) bool {
 	if r.d.cfg.Mode == Observe {
 		return r.remove(k, nil)
 	}
@@ -222,7 +222,7 @@ func (r *renewer) nudge() {
 
 // nudgeFor makes run look at the queue again if k is due before everything else; r.mu is
 // held.
-func (r *renewer) nudgeFor(k *kept) {
+func (r *renewer) nudgeFor(k *keptClaim) {
 	if k.index == 0 {
 		r.nudge()
 	}
@@ -250,7 +250,7 @@ func (r *renewer) run() {
 func (r *renewer) step() (time.Duration, bool) {
 	now := time.Now()
 	horizon := now
-	var due, ended []*kept
+	var due, ended []*keptClaim
 	r.mu.Lock()
 	for len(r.queue) > 0 {
 		k := r.queue[0]
@@ -286,7 +286,7 @@ func (r *renewer) step() (time.Duration, bool) {
 		return max(wait, 0), true
 	}
 	// All are canceled before any hook is called: a slow hook keeps no handler running.
-	ended = slices.DeleteFunc(ended, func(k *kept) bool { return !r.abort(k) })
+	ended = slices.DeleteFunc(ended, func(k *keptClaim) bool { return !r.abort(k) })
 	for _, k := range ended {
 		r.d.tellLost(k.claim, "could not be renewed in time")
 	}
@@ -294,7 +294,7 @@ func (r *renewer) step() (time.Duration, bool) {
 }
 
 // send renews a batch.
-func (r *renewer) send(batch []*kept) {
+func (r *renewer) send(batch []*keptClaim) {
 	defer r.d.life.End()
 	cfg := r.d.cfg
 	renewals := make([]Renewal, len(batch))
@@ -325,7 +325,7 @@ func (r *renewer) send(batch []*kept) {
 
 // renewed notes a renewal. When its answer came after the lease had ended here, k is
 // gone, and its claim stays lost.
-func (r *renewer) renewed(k *kept, until time.Time) {
+func (r *renewer) renewed(k *keptClaim, until time.Time) {
 	k.claim.mu.Lock()
 	k.claim.validUntil = until.Sub(r.d.start)
 	k.claim.mu.Unlock()
@@ -333,14 +333,14 @@ func (r *renewer) renewed(k *kept, until time.Time) {
 }
 
 // again schedules another try after a renewal that was not answered.
-func (r *renewer) again(k *kept) {
+func (r *renewer) again(k *keptClaim) {
 	step := r.d.cfg.LeaseTTL / 20
 	r.schedule(k, time.Time{}, time.Now().Add(step+rand.N(step)))
 }
 
 // schedule looks at k again at next, and no later than its end, which becomes until
 // unless that is zero.
-func (r *renewer) schedule(k *kept, until, next time.Time) {
+func (r *renewer) schedule(k *keptClaim, until, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k.gone {
@@ -358,7 +358,7 @@ func (r *renewer) schedule(k *kept, until, next time.Time) {
 }
 
 // keptHeap orders kept claims by when to look at them.
-type keptHeap []*kept
+type keptHeap []*keptClaim
 
 func (h keptHeap) Len() int           { return len(h) }
 func (h keptHeap) Less(i, j int) bool { return h[i].next.Before(h[j].next) }
@@ -368,7 +368,7 @@ func (h keptHeap) Swap(i, j int) {
 }
 
 func (h *keptHeap) Push(x any) {
-	k := x.(*kept) //nolint:errcheck // only add pushes
+	k := x.(*keptClaim) //nolint:errcheck // only add pushes
 	k.index = len(*h)
 	*h = append(*h, k)
 }
@@ -379,4 +379,9 @@ func (h *keptHeap) Pop() any {
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
 	return k
+}
+
+func (d *Deduper) tellLost(c *Claim, why string) {
+	fire(d.cfg.Observer.LeaseLost, Event{ID: c.id, Attempt: c.Attempt, Err: ErrLeaseLost})
+	d.cfg.Logger.Warn("dedup: lease lost", idAttr(c.id), "attempt", c.Attempt, "why", why)
 }

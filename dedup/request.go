@@ -1,7 +1,5 @@
 package dedup
 
-import "context"
-
 // Request names one logical operation to claim.
 type Request struct {
 	// Key names the operation inside namespace and scope: 1-255 bytes of printable
@@ -77,67 +75,4 @@ func withOptions(key string, opts []Option) Request {
 		opt(&r)
 	}
 	return r
-}
-
-// prepare checks the request and makes the store's form of it in req, without a token.
-// Every field of req is written unless there is an error.
-func (d *Deduper) prepare(r *Request, req *ClaimRequest) error {
-	id, err := d.id(r)
-	if err != nil {
-		return err
-	}
-	return d.prepareAs(id, r, req)
-}
-
-// prepareAs is prepare for a request whose ID is known.
-func (d *Deduper) prepareAs(id ID, r *Request, req *ClaimRequest) error {
-	label := r.Label
-	if label != "" {
-		if err := checkText("Label", label, maxLabelBytes); err != nil {
-			return err
-		}
-		if !d.cfg.Labels {
-			label = ""
-		}
-	}
-	*req = ClaimRequest{
-		ID: id, Lease: d.cfg.LeaseTTL, Hold: d.cfg.Hold, Window: d.cfg.Window,
-		ResultLimit: d.resultLimit(),
-		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label,
-		LikelyDuplicate:         r.LikelyDuplicate,
-		TakeOverOlderGeneration: r.TakeOverOlderGeneration, FirstOnly: r.FirstOnly,
-	}
-	return nil
-}
-
-// resultLimit is how much of what an attempt ends with is sent to the store.
-func (d *Deduper) resultLimit() int {
-	if d.cfg.SeenOnly {
-		return 0
-	}
-	return d.cfg.ResultLimit
-}
-
-// id checks key and scope and digests them.
-func (d *Deduper) id(r *Request) (ID, error) {
-	if r.Scope != "" {
-		if err := checkText("Scope", r.Scope, maxKeyBytes); err != nil {
-			return ID{}, err
-		}
-	}
-	if err := checkText("Key", r.Key, maxKeyBytes); err != nil {
-		return ID{}, err
-	}
-	return digest(d.cfg.Namespace, r.Scope, r.Key), nil
-}
-
-// check refuses a nil Deduper or context with an error instead of a panic far inside.
-func (d *Deduper) check(ctx context.Context) error {
-	switch {
-	case d == nil:
-		return &InputError{Field: "Deduper", Reason: "is nil"}
-	case ctx == nil:
-		return &InputError{Field: "Context", Reason: "is nil"}
-	}
-	return nil
 }

@@ -5,64 +5,6 @@ import (
 	"errors"
 )
 
-// Resolution is what Config.Resolve has found out about an uncertain key: [Happened],
-// [FailedForGood] or [DidNotHappen]. The zero Resolution is "still unknown".
-type Resolution struct {
-	state State // StateAbsent is unknown
-	data  []byte
-}
-
-// Happened says that the effect has happened. The result, which may be nil, is what [Do] stores:
-// for most types JSON.
-func Happened(result []byte) Resolution { return Resolution{StateSucceeded, result} }
-
-// FailedForGood says that the effect has failed, and that no retry can change it. Duplicates get
-// the text replayed as a [*FailedError], cut at 1 KiB.
-func FailedForGood(text string) Resolution { return Resolution{StateFailed, []byte(text)} }
-
-// DidNotHappen says that the effect has not happened, and that no request is on its way which could
-// still make it happen: it may run again.
-func DidNotHappen() Resolution { return Resolution{state: StateReleased} }
-
-// End returns the state that a key reaches by the resolution, with its result or the text of its
-// failure: StateSucceeded, StateFailed or StateReleased; StateUncertain when it is still unknown.
-func (r Resolution) End() (State, []byte) {
-	if r.state == StateAbsent {
-		return StateUncertain, nil
-	}
-	return r.state, r.data
-}
-
-// unresolvedError is ErrUncertain of a key that was asked about in vain: unlike one that
-// nobody asks about, asking again may help. The cause is about the question, not the key: a
-// Resolve that failed for good, or whose outcome is unknown, does not make the key so.
-type unresolvedError struct{ cause error }
-
-var errStillUnknown = errors.New("still unknown")
-
-func (e *unresolvedError) Error() string { return ErrUncertain.Error() + ": " + e.cause.Error() }
-
-// Is implements the interface of errors.Is.
-func (e *unresolvedError) Is(target error) bool {
-	switch target {
-	case ErrUncertain:
-		return true
-	case ErrInFlight, ErrMismatch, ErrUnknown, ErrLeaseLost, ErrClosed, ErrNoResult, ErrUnreadable:
-		return false
-	}
-	return errors.Is(e.cause, target)
-}
-
-// As implements the interface of errors.As.
-func (e *unresolvedError) As(target any) bool {
-	switch target.(type) {
-	case **permanentError, **FailedError, **InputError, **refusedError, **foreignError,
-		**unresolvedError:
-		return false
-	}
-	return errors.As(e.cause, target)
-}
-
 // resolve finds out about an uncertain key that c has taken over, and returns the claim for
 // its caller: c itself when the effect is to run again.
 //

@@ -21,8 +21,8 @@ func merge(handler, end error) error {
 	return handler // a release that failed lapses
 }
 
-// empty reports whether a T holds nothing worth storing.
-func empty[T any]() bool {
+// storesNothing reports whether a T holds nothing worth storing.
+func storesNothing[T any]() bool {
 	_, ok := any((*T)(nil)).(*struct{})
 	return ok
 }

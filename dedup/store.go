@@ -6,14 +6,6 @@ import (
 	"time"
 )
 
-// ID is the digest that stands for one key of one namespace and scope in a store.
-// See [NewID].
-type ID [16]byte
-
-// Token is the random owner token of one attempt. It is never reused by a later
-// attempt of the same worker, and never logged.
-type Token [16]byte
-
 // Store keeps claims and records. Package dedup/deduptest proves that an
 // implementation keeps this contract.
 //
@@ -139,18 +131,6 @@ func (r *ClaimRequest) leaves(attempt int) bool { return r.FirstOnly && attempt 
 // FirstOnly.
 func left(firstOnly bool, outcome Outcome, rec *Record) bool {
 	return firstOnly && outcome == InFlight && rec.Remaining <= 0
-}
-
-// gains reports whether the request may get a key that is in flight as another one was
-// told, of which other is the claim.
-func (r *ClaimRequest) gains(ans *Answer, other *Claim) bool {
-	switch {
-	case ans.Outcome != InFlight, left(r.FirstOnly, ans.Outcome, &ans.Record):
-		return false
-	case left(other.firstOnly, ans.Outcome, &ans.Record):
-		return true
-	}
-	return r.takesOver(&ans.Record)
 }
 
 // takesOver reports whether the request gets a key that is in flight as rec says.

@@ -1,0 +1,201 @@
+package dedup
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/onceward/onceward/dedup/internal/ctxend"
+	"github.com/onceward/onceward/dedup/internal/singleflight"
+	"github.com/onceward/onceward/dedup/internal/waiting"
+)
+
+// Claim asks for the right to run the effect of key, in one round trip that it shares
+// with concurrent callers. Look at Outcome of the returned Claim; [Claim.Err] turns it
+// into an error.
+//
+// The error is an [*InputError] for a bad key, scope or label, [ErrClosed], or one for
+// which [OutcomeUnknown] is true when the store could not be asked or ctx ended; the
+// Claim is nil then. A canceled call leaves no claim behind for longer than the
+// release of it takes.
+//
+// An uncertain key is asked about first when there is a Config.Resolve: the call then
+// takes as long as that does. Its answer is Acquired when the effect is to run again,
+// Duplicate when it has happened or failed, and otherwise Uncertain.
+//
+// The claim lasts for Config.LeaseTTL; [Claim.KeepAlive] renews it.
+func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim, error) {
+	if err := d.check(ctx); err != nil {
+		return nil, err
+	}
+	r := newRequest(key, opts)
+	var req ClaimRequest
+	if err := d.prepare(&r, &req); err != nil {
+		return nil, err
+	}
+	if !d.life.Enter() {
+		return nil, ErrClosed
+	}
+	defer d.life.Leave()
+	return d.claim(ctx, r.Key, &req)
+}
+
+// claim is Claim for a call that has been checked and counted.
+func (d *Deduper) claim(ctx context.Context, key string, req *ClaimRequest) (*Claim, error) {
+	req.TakeUncertain = d.cfg.Resolve != nil && d.cfg.Mode != Observe && !req.FirstOnly
+	var c *Claim
+	if d.cfg.Wait == 0 {
+		c = d.claimOnce(ctx, key, req)
+	} else {
+		c = d.claimWaiting(ctx, key, req)
+	}
+	if c.finding {
+		c = d.resolve(ctx, c)
+	}
+	if c.Outcome == Unknown {
+		return nil, c.Err()
+	}
+	return c, nil
+}
+
+// claimWaiting claims, and while the key is in flight elsewhere asks again until
+// Config.Wait has passed.
+func (d *Deduper) claimWaiting(ctx context.Context, key string, req *ClaimRequest) *Claim {
+	deadline := time.Now().Add(d.cfg.Wait)
+	for {
+		// Listening begins before asking: an end between the answer and the wait would
+		// otherwise wake nobody.
+		x, stop := d.waiters.Listen(req.ID)
+		c := d.claimListening(ctx, key, req, x, deadline)
+		stop()
+		if c != nil {
+			return c
+		}
+	}
+}
+
+// claimListening asks until it has an answer for the caller. It returns nil when x has ended
+// and the caller has to listen to another one.
+func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequest, x *waiting.Key,
+	deadline time.Time) *Claim {
+	for {
+		c := d.claimOnce(ctx, key, req)
+		switch {
+		case c.left():
+			return c // there is nobody to wait for
+		case c.Outcome == InFlight:
+			d.waiters.Seen(x, c.Record.Remaining)
+		case c.Outcome == Duplicate, c.Outcome == Uncertain, c.Outcome == Unknown &&
+			ctx.Err() == nil:
+			d.waiters.Wake(req.ID) // the others would get the same answer
+			return c
+		default: // they go on waiting; after Acquired it is for us
+			return c
+		}
+		if !d.waiters.Wait(ctx, x, deadline, d.cfg.MaxWaiters) {
+			return c
+		}
+		if x.Ended() {
+			return nil
+		}
+	}
+}
+
+// claimOnce makes one claim attempt, which concurrent calls of the key share, or takes part in
+// the one that is under way.
+func (d *Deduper) claimOnce(ctx context.Context, key string, req *ClaimRequest) (c *Claim) {
+	fl, c := d.follow(ctx, key, req)
+	if fl == nil {
+		return c
+	}
+	defer func() { // also when an observer panics
+		if d.flights.End(req.ID, fl) {
+			fl.Publish(claimResultOf(ctx, c))
+		}
+	}()
+	// A claim counts from before its first send; see askOn.
+	asking, first := d.cache.now(), d.clock()
+	// The store may keep the request, and the next attempt has its own.
+	own := &struct {
+		claim Claim
+		reqs  [1]ClaimRequest
+	}{reqs: [1]ClaimRequest{*req}}
+	own.reqs[0].Token = newToken()
+	ans := d.claims.DoOne(ctx, own.reqs[:])
+	validUntil := d.validFrom(first)
+	if !ans.plain() || d.clock() >= validUntil {
+		validUntil = d.askAgain(ctx, first, own.reqs[:], &ans)
+	}
+	d.cache.learn(req.ID, &ans, asking)
+	own.claim.Key, own.claim.d = key, d
+	own.claim.ask(&own.reqs[0], req.message())
+	d.fill(ctx, &own.claim, &ans, validUntil, false)
+	return &own.claim
+}
+
+// follow returns the answer of the cache, or of the attempt under way. Without one that holds
+// for this request it returns an attempt that the caller has to make and end.
+func (d *Deduper) follow(ctx context.Context, key string,
+	req *ClaimRequest) (*singleflight.Flight[flightResult], *Claim) {
+	for {
+		if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
+			return nil, d.newClaim(ctx, key, req, cached)
+		}
+		fl, lead := d.flights.Join(req.ID)
+		if lead {
+			return fl, nil
+		}
+		select {
+		case <-fl.Done():
+		case <-ctx.Done():
+			return nil, d.newClaim(ctx, key, req, &Answer{Err: ctxend.Error(ctx)})
+		}
+		// Observed, not Outcome: in Observe mode the leader runs whatever the answer was.
+		leader := fl.Result()
+		ans := shared(leader.claim, req)
+		if ans.Outcome == Uncertain && req.TakeUncertain && !leader.claim.takeUncertain {
+			continue // the one under way did not ask for that
+		}
+		if req.gains(&ans, leader.claim) {
+			// the leader met or won a claim that this one takes over, or left the key alone
+			continue
+		}
+		if leader.cancelled && leader.claim.Observed == Unknown ||
+			ans.Outcome == Unknown && ans.Err == nil {
+			continue // the leader has no answer that holds for us: ask ourselves
+		}
+		return nil, d.newClaim(ctx, key, req, &ans)
+	}
+}
+
+// flightResult is how a claim attempt ended, for those who share it.
+type flightResult struct {
+	claim     *Claim
+	cancelled bool // it ended because its own caller was canceled
+}
+
+// claimResultOf is the result of an attempt whose caller has got c, or nil when it panicked. It is
+// a copy, made before the caller can write into c.
+func claimResultOf(ctx context.Context, c *Claim) flightResult {
+	if c == nil {
+		return flightResult{&Claim{err: ErrUnknown}, true}
+	}
+	rec := c.Record
+	rec.Result, rec.Steps = bytes.Clone(rec.Result), bytes.Clone(rec.Steps)
+	return flightResult{&Claim{
+		Observed: c.Observed, Record: rec, message: c.message, err: c.err,
+		firstOnly: c.firstOnly, takeUncertain: c.takeUncertain,
+	}, ctx.Err() != nil}
+}
+
+// gains reports whether the request may get a key that is in flight as another one was
+// told, of which other is the claim.
+func (r *ClaimRequest) gains(ans *Answer, other *Claim) bool {
+	switch {
+	case ans.Outcome != InFlight, left(r.FirstOnly, ans.Outcome, &ans.Record):
+		return false
+	case left(other.firstOnly, ans.Outcome, &ans.Record):
+		return true
+	}
+	return r.takesOver(&ans.Record)
+}

@@ -1,0 +1,145 @@
+// Package waiting lets calls wait for a key that is in flight. Of those that wait for one key, one
+// polls at a time, and all are woken when the key has ended.
+package waiting
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/onceward/onceward/dedup/internal/pause"
+)
+
+const (
+	pollBase   = 10 * time.Millisecond
+	pollAtMost = time.Second
+)
+
+// Keys counts the calls that wait for keys in flight, and wakes those whose key has ended. The
+// zero Keys is ready, and safe for concurrent use.
+type Keys struct {
+	count atomic.Int64 // calls that wait
+	keys  atomic.Int64 // len(by): most ends find nobody, and take no lock for it
+	mu    sync.Mutex
+	by    map[[16]byte]*Key
+}
+
+// Key is what the calls that wait for one key share. One of them polls at a time: a
+// thousand waiters of a hot key ask the store as often as one does.
+type Key struct {
+	ended chan struct{}
+	poll  chan struct{} // holds a value while somebody is the one to poll
+
+	// guarded by Keys.mu
+	n     int
+	polls int
+	lapse time.Time // when the lease that was seen last lapses
+}
+
+// Listen begins to wait for a key. stop ends it.
+func (k *Keys) Listen(id [16]byte) (x *Key, stop func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.by == nil {
+		k.by = make(map[[16]byte]*Key)
+	}
+	x = k.by[id]
+	if x == nil {
+		x = &Key{ended: make(chan struct{}), poll: make(chan struct{}, 1)}
+		k.by[id] = x
+		k.keys.Store(int64(len(k.by)))
+	}
+	x.n++
+	return x, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if x.n--; x.n == 0 && k.by[id] == x {
+			k.drop(id)
+		}
+	}
+}
+
+// drop needs the mutex.
+func (k *Keys) drop(id [16]byte) {
+	delete(k.by, id)
+	k.keys.Store(int64(len(k.by)))
+}
+
+// Seen notes how much longer the owner's lease lasts.
+func (k *Keys) Seen(x *Key, remaining time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	x.lapse = time.Now().Add(remaining)
+}
+
+// Wake does nothing for a caller that begins to wait after it, which asks the store only then.
+func (k *Keys) Wake(id [16]byte) {
+	if k.keys.Load() == 0 {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if x := k.by[id]; x != nil {
+		close(x.ended)
+		k.drop(id)
+	}
+}
+
+// Ended reports whether the key has ended since Listen.
+func (x *Key) Ended() bool {
+	select {
+	case <-x.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Wait waits until it is time to ask again, and reports false when that will not be. most
+// bounds the calls that wait at the same time.
+func (k *Keys) Wait(ctx context.Context, x *Key, deadline time.Time, most int) bool {
+	left := time.Until(deadline)
+	if left <= 0 {
+		return false
+	}
+	defer k.count.Add(-1)
+	if k.count.Add(1) > int64(most) {
+		return false
+	}
+	last := time.NewTimer(left) // time for one last question
+	defer last.Stop()
+	var due <-chan time.Time
+	poll := x.poll
+	for {
+		select {
+		case poll <- struct{}{}:
+			defer func() { <-x.poll }()
+			poll = nil
+			timer := time.NewTimer(k.pause(x))
+			defer timer.Stop()
+			due = timer.C
+		case <-due:
+			return true
+		case <-last.C:
+			return true
+		case <-x.ended:
+			return true
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// pause is how long to wait before the next poll. Full jitter spreads the processes
+// that wait for a hot key; the poll is never later than the end of the lease last seen.
+func (k *Keys) pause(x *Key) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	wait := pollBase + pause.Jitter(pollBase, pollAtMost, x.polls)
+	x.polls++
+	if lease := time.Until(x.lapse); lease > 0 {
+		wait = min(wait, lease+time.Millisecond)
+	}
+	return wait
+}

@@ -1,0 +1,285 @@
+package dedup
+
+import (
+	"crypto/sha256"
+	"time"
+)
+
+// Outcome is what a claim attempt found.
+//
+// Only [Duplicate], and [Acquired] once Complete or Fail has returned nil, may be
+// acknowledged to whoever delivered the message: the key is done, with its effect or
+// with a failure that no retry can fix. Everything else means that neither is known. For an
+// error, [CanAck] says the same.
+type Outcome uint8
+
+const (
+	// Unknown means that this call could not learn the state of the key: the store
+	// was unreachable, answered too late, or holds a value this version cannot
+	// read. Never acknowledge on it; ask again. It is the zero value on purpose.
+	Unknown Outcome = iota
+	// Acquired means that the caller now holds the claim and must run the effect.
+	// Finding one's own token, after a lost reply, is Acquired too.
+	Acquired
+	// Duplicate means that the key is done: it succeeded, or it failed for good.
+	Duplicate
+	// InFlight means that another owner holds the claim under a live lease.
+	InFlight
+	// Mismatch means that the key is bound to another payload fingerprint.
+	Mismatch
+	// Uncertain means that an earlier owner died after it had declared that the
+	// irreversible part might have begun; somebody has to find out.
+	Uncertain
+)
+
+// String returns the lower-case name used in logs and metrics.
+func (o Outcome) String() string {
+	switch o {
+	case Acquired:
+		return "acquired"
+	case Duplicate:
+		return "duplicate"
+	case InFlight:
+		return "in_flight"
+	case Mismatch:
+		return "mismatch"
+	case Uncertain:
+		return "uncertain"
+	default:
+		return "unknown"
+	}
+}
+
+// State is where a key stands in its store.
+//
+//	absent -> in progress -> succeeded | failed      (terminal for the window)
+//	          in progress -> released                (retryable at once)
+//	          in progress, lease lapsed -> taken over
+//	          in progress with danger, lapsed or released -> uncertain
+//	          uncertain -> in progress, to find out  (nobody else gets it)
+type State uint8
+
+const (
+	// StateAbsent means that the store knows nothing of the key.
+	StateAbsent State = iota
+	// StateInProgress means that an owner holds a claim; its lease may have lapsed.
+	StateInProgress
+	// StateSucceeded means that the effect landed. It is never overwritten.
+	StateSucceeded
+	// StateFailed means that the effect failed for good. It is never overwritten.
+	StateFailed
+	// StateReleased means that an attempt ended without an effect. Attempt count and
+	// fence are kept for the hold time, so that the next claim continues them.
+	StateReleased
+	// StateUncertain means that an attempt ended when the effect might have begun: its
+	// owner died, or gave up, after [Danger].
+	StateUncertain
+)
+
+// String returns the lower-case name used in logs, metrics and the command line.
+func (s State) String() string {
+	switch s {
+	case StateInProgress:
+		return "in_progress"
+	case StateSucceeded:
+		return "succeeded"
+	case StateFailed:
+		return "failed"
+	case StateReleased:
+		return "released"
+	case StateUncertain:
+		return "uncertain"
+	default:
+		return "absent"
+	}
+}
+
+// terminal reports whether the state is an end that is replayed.
+func (s State) terminal() bool { return s == StateSucceeded || s == StateFailed }
+
+// Record is what a store knows of one key. The zero Record is an absent key.
+//
+// It carries durations, not instants: both are measured by the store's own clock,
+// so that no caller ever compares two machines' clocks.
+type Record struct {
+	// State of the key.
+	State State
+	// NoResult says that a result existed and was not kept (too large, or not
+	// encodable), as opposed to an effect that had none.
+	NoResult bool
+	// Danger says that the irreversible part may have begun, in this attempt or in an
+	// earlier one that nobody has found out about. Only an unfinished key has it.
+	Danger bool
+	// Fingerprint of the payload the key is bound to; zero when none was given.
+	Fingerprint Fingerprint
+	// Attempt counts claims, from 1. It is counted when claiming, so a handler that
+	// kills its process still advances it.
+	Attempt int
+	// Fence of the newest claim. It only grows per key.
+	Fence uint64
+	// Result holds what [StateSucceeded] stored, or the text of the error that
+	// [StateFailed] stored. Nil when nothing was stored.
+	Result []byte
+	// Origin of the message that made the newest claim; zero when none was given.
+	Origin Origin
+	// Label is the clear-text label; empty unless the deployment keeps labels.
+	Label string
+	// Age is the time since the key became succeeded or failed; zero otherwise.
+	Age time.Duration
+	// Steps is what the key keeps of finished steps, in the form of this package; see
+	// [Step]. Only an unfinished key has it.
+	Steps []byte
+	// Remaining is how much longer the lease lasts (StateInProgress; negative or
+	// zero means lapsed), or else how much longer the store remembers the record.
+	Remaining time.Duration
+}
+
+// Result is what [DoResult] returns.
+type Result[T any] struct {
+	// Value of the effect: this call's own, or the stored one for a Duplicate.
+	Value T
+	// Outcome: Acquired when this call ran the effect, Duplicate when it was replayed.
+	Outcome Outcome
+	// Attempt that ran the effect, from 1.
+	Attempt int
+	// Record that was found, for anything but Acquired.
+	Record Record
+	// Cause of a Duplicate.
+	Cause Cause
+}
+
+// Origin says where a message came from, so that a later duplicate can be explained.
+// The zero Origin means "unknown".
+type Origin struct {
+	// Source names the stream: for Kafka the topic, and where a request wants
+	// TakeOverOlderGeneration the consumer group with it, because two groups count their
+	// generations apart. Stores keep its Digest.
+	Source string
+	// SourceDigest is what a store returns instead of Source; see Digest.
+	SourceDigest uint64
+	// Offset within the partition.
+	Offset int64
+	// Partition of the stream.
+	Partition int32
+	// Generation of the consumer group when the message was claimed; zero when unknown.
+	Generation int32
+}
+
+// Cause is why a duplicate arrived, as far as fingerprint, origin and age show. It is the
+// empty string for a message that is not a duplicate.
+//
+// A Cause is "other_source" where the record was made by a message of another source, such as
+// another topic or another consumer group. Where nobody copies messages from one to the other,
+// two different messages share a key, and the effect of the second one is skipped.
+type Cause string
+
+const (
+	// BrokerRedelivery: the same position was delivered again to the same generation.
+	BrokerRedelivery Cause = "broker_redelivery"
+	// RebalanceReplay: the same position was delivered again to another generation.
+	RebalanceReplay Cause = "rebalance_replay"
+	// otherSource: see Cause. Packages kafkaadapter and franz export it, because only their
+	// duplicates have it.
+	otherSource Cause = "other_source"
+	// ProducerRetry: the same key arrived at another position of the same source, or one of
+	// the two has no source.
+	ProducerRetry Cause = "producer_retry"
+	// KeyReuse: the same key arrived with another fingerprint.
+	KeyReuse Cause = "key_reuse"
+	// Late: it arrived when more than half of Config.Window had passed since the key was done.
+	// The window may be too short for what is redelivered.
+	Late Cause = "late"
+)
+
+// Digest returns the 64-bit digest of the Source, the form in which stores keep it.
+// It is SourceDigest for an empty Source, so zero for an unknown one.
+func (o Origin) Digest() uint64 {
+	if o.Source == "" {
+		return o.SourceDigest
+	}
+	const offset, prime = 14695981039346656037, 1099511628211 // FNV-1a, 64 bit
+	h := uint64(offset)
+	for i := range len(o.Source) {
+		h = (h ^ uint64(o.Source[i])) * prime
+	}
+	return max(h, 1)
+}
+
+// samePosition reports whether both origins are known and are one position.
+func (o *Origin) samePosition(other *Origin) bool {
+	return o.Digest() != 0 && o.Digest() == other.Digest() &&
+		o.Partition == other.Partition && o.Offset == other.Offset
+}
+
+// outranks reports whether o is of the partition that other is of, in the same stream, and
+// of a newer generation of its consumers. An unknown origin outranks nothing, and nothing
+// outranks it.
+func (o *Origin) outranks(other *Origin) bool {
+	return o.Digest() != 0 && o.Digest() == other.Digest() && o.Partition == other.Partition &&
+		other.Generation > 0 && other.Generation < o.Generation
+}
+
+// causeOf explains the duplicate that arrived from o and found rec. Another source is
+// reported first, because the effect may be missing. An age beyond lateAfter comes next,
+// whatever the position: it is the warning that the window is too short.
+func causeOf(outcome Outcome, o *Origin, rec *Record, lateAfter time.Duration) Cause {
+	switch {
+	case outcome == Mismatch:
+		return KeyReuse
+	case outcome != Duplicate && outcome != InFlight:
+		return ""
+	case o.Digest() != 0 && rec.Origin.Digest() != 0 && o.Digest() != rec.Origin.Digest():
+		return otherSource
+	case rec.Age > lateAfter:
+		return Late
+	case o.samePosition(&rec.Origin) && o.Generation != rec.Origin.Generation:
+		return RebalanceReplay
+	case o.samePosition(&rec.Origin):
+		return BrokerRedelivery
+	default:
+		return ProducerRetry
+	}
+}
+
+// fingerprintV1 is SHA-256 truncated to 128 bits.
+const fingerprintV1 = 1
+
+// Fingerprint is a versioned digest of a payload. Two payloads of one key with
+// different fingerprints are a [Mismatch], not a replay. The zero Fingerprint means
+// "none" and is compared with nothing.
+//
+// The first byte is the version of the digest, never zero for a real fingerprint;
+// fingerprints of different versions cannot be compared and are taken as equal, so
+// that an upgrade never turns a redelivery into a mismatch.
+type Fingerprint [17]byte
+
+// FingerprintOf digests a payload; nil and empty differ, as a tombstone differs from
+// an empty message. It is unkeyed: for payloads that can be guessed (a card number, a
+// short amount) digest a keyed hash of the payload instead.
+func FingerprintOf(payload []byte) Fingerprint {
+	h := sha256.New()
+	if payload == nil {
+		h.Write([]byte{0})
+	} else {
+		h.Write([]byte{1})
+		h.Write(payload)
+	}
+	var f Fingerprint
+	f[0] = fingerprintV1
+	copy(f[1:], h.Sum(nil))
+	return f
+}
+
+// Conflicts reports whether both fingerprints exist, have the same version, and
+// differ. It is the comparison every [Store] must use.
+func (f Fingerprint) Conflicts(other Fingerprint) bool {
+	return f[0] != 0 && f[0] == other[0] && f != other
+}
+
+// ID is the digest that stands for one key of one namespace and scope in a store.
+// See [NewID].
+type ID [16]byte
+
+// Token is the random owner token of one attempt. It is never reused by a later
+// attempt of the same worker, and never logged.
+type Token [16]byte

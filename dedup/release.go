@@ -1,0 +1,254 @@
+package dedup
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/dedup/internal/ctxend"
+	"github.com/onceward/onceward/dedup/internal/pause"
+)
+
+const (
+	// mostReleases bounds the releases that are kept: of more, the oldest lapse with their leases.
+	mostReleases = 1024
+	// releasesFor is for how long a store that does not answer is asked.
+	releasesFor = 10 * time.Minute
+
+	releaseBase   = 100 * time.Millisecond
+	releaseAtMost = time.Second
+)
+
+// pendingReleases are those of claims that nobody works under, and that the store has not
+// answered. They are sent again until it does. A server that hangs executes the requests in its
+// sockets when it wakes up, and each of those claims would hold its key for a whole lease from
+// then on. One try at a time sends all releases. Between two tries there is a timer and no
+// goroutine.
+type pendingReleases struct {
+	mu      sync.Mutex
+	list    []pendingRelease
+	next    *time.Timer // the next try; nil while one is under way
+	tries   int         // in vain, in a row
+	seeking bool        // there is a next try, or one is under way
+	over    bool        // the Deduper is closed
+}
+
+type pendingRelease struct {
+	change Finish
+	until  time.Duration // by Deduper.clock
+	missed bool          // it was answered, and had nothing to release
+}
+
+// seeks reports whether the releases are being sent until the store answers, so that sending
+// another one is of no use.
+func (p *pendingReleases) seeks() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seeking && !p.over
+}
+
+// keep has releases sent until they are answered.
+func (d *Deduper) keep(changes []Finish) {
+	if len(changes) == 0 {
+		return
+	}
+	all := make([]pendingRelease, len(changes))
+	for i, change := range changes {
+		all[i] = pendingRelease{change: change, until: d.clock() + releasesFor}
+	}
+	p := &d.releases
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.add(all); !p.seeking && !p.over {
+		d.seekAfter(releaseBase)
+	}
+}
+
+// add is called with the lock held.
+func (p *pendingReleases) add(all []pendingRelease) {
+	p.list = append(p.list, all...)
+	if most := len(p.list) - mostReleases; most > 0 {
+		p.list = append([]pendingRelease(nil), p.list[most:]...)
+	}
+}
+
+// seekAfter has the next try made after a time. It is called with the lock held.
+func (d *Deduper) seekAfter(wait time.Duration) {
+	d.releases.seeking = true
+	d.releases.next = time.AfterFunc(wait, func() {
+		if d.takeTry() {
+			defer d.life.End()
+			d.seek()
+		}
+	})
+}
+
+// takeTry begins the try whose time has come, unless Close has made it.
+func (d *Deduper) takeTry() bool {
+	p := &d.releases
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next == nil {
+		return false
+	}
+	p.next = nil
+	d.life.Begin()
+	return true
+}
+
+// seekLast is for Close: it sends the releases that are left once more, and then no more.
+func (d *Deduper) seekLast() {
+	p := &d.releases
+	p.mu.Lock()
+	pending := p.next
+	p.next, p.over = nil, true
+	p.mu.Unlock()
+	if pending != nil {
+		pending.Stop()
+		d.seek()
+	}
+}
+
+// seek sends the releases once, and sees to the next try if there is anything left.
+func (d *Deduper) seek() {
+	p := &d.releases
+	p.mu.Lock()
+	all := p.list
+	p.list = nil
+	p.mu.Unlock()
+	left, answers := d.releaseAgain(all)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	came := p.list
+	p.list = nil
+	p.add(left)
+	p.add(came)
+	switch {
+	case p.over, len(p.list) == 0:
+		p.list, p.tries, p.seeking = nil, 0, false
+	case answers:
+		p.tries = 0
+		d.seekAfter(d.cfg.StoreTimeout) // by when a claim on its way has arrived
+	default:
+		d.seekAfter(releaseBase + pause.Jitter(releaseBase, releaseAtMost, p.tries))
+		p.tries++
+	}
+}
+
+// releaseAgain returns what has to be sent once more, and whether the store answers. A claim
+// may come to it after the release that was sent later, on another connection. So a release
+// that found nothing to release is sent a second time.
+func (d *Deduper) releaseAgain(all []pendingRelease) (left []pendingRelease, answers bool) {
+	changes := make([]Finish, len(all))
+	for i := range all {
+		changes[i] = all[i].change
+	}
+	now := d.clock()
+	for i, ans := range d.sendChanges(context.Background(), changes) {
+		p := all[i]
+		answers = answers || ans.Err == nil
+		switch {
+		case ans.Err != nil && passes(ans.Err) && now < p.until:
+			left = append(left, p)
+		case ans.Err == nil && !ans.Written && !p.missed:
+			p.missed = true
+			left = append(left, p)
+		default:
+			d.ended(p.change.ID)
+		}
+	}
+	return left, answers
+}
+
+// releaseAbandoned gives back claims whose callers were canceled while the store was
+// asked. A request without an answer may have been executed too, or may be executed later:
+// the store returned because its context had ended, and may have left it on its way.
+func (d *Deduper) releaseAbandoned(reqs []ClaimRequest, answers []Answer) {
+	var back, late []Finish
+	for i, ans := range answers {
+		switch {
+		case ans.Outcome == Acquired:
+			back = append(back, d.releaseChange(&reqs[i]))
+		case !mayHaveExecuted(ans.Err):
+		case ctxend.Is(ans.Err):
+			late = append(late, d.releaseChange(&reqs[i]))
+		default:
+			back = append(back, d.releaseChange(&reqs[i]))
+		}
+	}
+	d.giveBack(back)
+	d.giveBackLate(late)
+}
+
+// releaseChange gives back a claim that no caller got, so that no effect has run.
+func (d *Deduper) releaseChange(req *ClaimRequest) Finish {
+	return Finish{ID: req.ID, Token: req.Token, State: StateReleased, Unused: true,
+		Hold: d.cfg.Hold, Window: d.cfg.Window}
+}
+
+// giveBack releases claims that nobody works under, after their callers got their answers.
+// Only the time until the key can be claimed again depends on it. While the store does not
+// answer, the releases gather in pendingReleases.
+func (d *Deduper) giveBack(changes []Finish) {
+	if len(changes) == 0 {
+		return
+	}
+	if d.releases.seeks() && !d.life.Closed() {
+		d.keep(changes)
+		return
+	}
+	d.life.Begin()
+	go func() {
+		defer d.life.End()
+		d.release(changes)
+	}()
+}
+
+// giveBackLate is giveBack for claims that may still be on their way to the store, on
+// another connection than their release. One that was not there yet is released once
+// more, when it has either arrived or will not.
+func (d *Deduper) giveBackLate(changes []Finish) {
+	if len(changes) == 0 {
+		return
+	}
+	if d.releases.seeks() && !d.life.Closed() {
+		d.keep(changes)
+		return
+	}
+	d.life.Begin()
+	go func() {
+		defer d.life.End()
+		if missed := d.release(changes); len(missed) > 0 {
+			_ = pause.Sleep(context.Background(), d.cfg.StoreTimeout)
+			d.release(missed)
+		}
+	}()
+}
+
+// release sends the releases and returns those that found nothing to release. Those that
+// were not answered are kept.
+func (d *Deduper) release(changes []Finish) (missed []Finish) {
+	var answers []Answer
+	if len(changes) == 1 { // thousands of these may come at once
+		ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
+		defer cancel()
+		answers = []Answer{d.ends.Do(ctx, changes[0])}
+	} else {
+		answers = d.sendChanges(context.Background(), changes)
+	}
+	var unanswered []Finish
+	for i, ans := range answers {
+		switch {
+		case ans.Err != nil:
+			d.storeError(changes[i].ID, ans.Err)
+			if passes(ans.Err) {
+				unanswered = append(unanswered, changes[i])
+			}
+		case !ans.Written:
+			missed = append(missed, changes[i])
+		}
+		d.ended(changes[i].ID)
+	}
+	d.keep(unanswered)
+	return missed
+}
