@@ -42,8 +42,8 @@ func (s *Series) Add(x, y float64) {
 
 // Lines is a figure of lines over a parameter.
 type Lines struct {
-	Title, XLabel, YLabel string
-	LogX, LogY            bool
+	Title, X, Y string // and the labels of the axes
+	LogX, LogY  bool
 	// Plain draws many points: no marks, and round numbers below instead of every parameter.
 	Plain bool
 	// Even puts the parameters at equal distances, whatever they are.
@@ -60,7 +60,7 @@ func (l Lines) SVG() (svg []byte, err error) {
 	if !slices.ContainsFunc(l.Series, func(s Series) bool { return len(s.Points) > 1 }) {
 		return nil, ErrEmpty
 	}
-	p, legend := newPlot(l.Title, l.XLabel, l.YLabel), newLegend()
+	p, legend := newPlot(l.Title, l.X, l.Y), newLegend()
 	p.Y.Min, p.Y.Tick.Marker = 0, plot.TickerFunc(numberTicks)
 	if l.LogY {
 		p.Y.Min, p.Y.Scale = math.Inf(1), plot.LogScale{}

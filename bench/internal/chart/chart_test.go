@@ -12,7 +12,7 @@ import (
 )
 
 var lines = Lines{
-	Title: "Lines <&>", XLabel: "x", YLabel: "y", LogX: true, LogY: true,
+	Title: "Lines <&>", X: "x", Y: "y", LogX: true, LogY: true,
 	Series: []Series{
 		{Name: "first", Points: plotter.XYs{{X: 1, Y: 1500}, {X: 64, Y: 2e6}}, Bold: true},
 		{Name: "second", Points: plotter.XYs{{X: 0, Y: 0}, {X: 1, Y: 10}, {X: 64, Y: 100}},

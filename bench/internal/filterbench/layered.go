@@ -18,10 +18,13 @@ import (
 	"github.com/onceward/onceward/sqladapter"
 )
 
-// Sides of the layered composition: leases in Redis, records in SQL.
+// Sides of the layered composition: leases in Redis, records in SQL; and of the filter in front of
+// one store: claims in PostgreSQL.
 const (
 	withFilter    = "onceward layered, Filter"
 	withoutFilter = "onceward layered, no Filter"
+	withFront     = "onceward, Front"
+	withoutFront  = "onceward, no Front"
 )
 
 var shares = []int{0, 10, 50, 90}
@@ -35,22 +38,63 @@ func (e *env) oldKeys() int { return max(e.most()/500, 5*batchIDs) }
 func (e *env) layered(all *harness.Groups) {
 	for _, share := range shares {
 		all.Add("layered", share, fmt.Sprintf("layered, %d %% duplicates", share),
-			func(ctx context.Context, s *harness.Setup) { e.openLayered(ctx, s, share) })
+			func(ctx context.Context, s *harness.Setup) {
+				s.Multiple, s.MaxKeys = batchIDs, max(e.oldKeys()/10, batchIDs)
+				name := fmt.Sprintf("layered claim + complete, batches of %d, %d %% duplicates",
+					batchIDs, share)
+				compared(ctx, s, withFilter, withoutFilter, e.newLayers, pass(share, batchIDs)).
+					Called(name).Wants(">= 1x")
+				s.Compare(withoutFilter, "").Called(name + ", for comparison")
+			})
 		all.Add("layered lookups", share, fmt.Sprintf("layered, lookups at %d %% duplicates", share),
 			func(ctx context.Context, s *harness.Setup) { e.countLookups(ctx, s, share) })
 	}
 }
 
-func (e *env) openLayered(ctx context.Context, s *harness.Setup, share int) {
-	for _, side := range []string{withFilter, withoutFilter} {
-		l := e.newLayers(ctx, s, side == withFilter)
-		s.Side(side, func(ctx context.Context, t *harness.Timing) { l.pass(ctx, t.Keys, share) })
+// front: one store in PostgreSQL, with and without a filter before it.
+func (e *env) front(all *harness.Groups) {
+	for _, share := range []int{0, 50, 90} {
+		for _, batch := range []int{1, batchIDs} {
+			family := fmt.Sprintf("front, batches of %d", batch)
+			all.Add(family, share, fmt.Sprintf("%s, %d %% duplicates", family, share),
+				func(ctx context.Context, s *harness.Setup) {
+					s.Multiple = batch
+					name := fmt.Sprintf("PostgreSQL, claim + complete, batches of %d, "+
+						"%d %% duplicates", batch, share)
+					compared(ctx, s, withFront, withoutFront, e.newFront, pass(share, batch)).
+						Called(name).Wants(">= 1x")
+					s.Compare(withoutFront, "").Called(name + ", for comparison")
+				})
+		}
 	}
-	name := fmt.Sprintf("layered claim + complete, batches of %d, %d %% duplicates",
-		batchIDs, share)
-	s.Compare(withFilter, withoutFilter).Called(name).Wants(">= 1x")
-	s.Compare(withoutFilter, "").Called(name + ", for comparison")
-	s.Multiple, s.MaxKeys = batchIDs, max(e.oldKeys()/10, batchIDs)
+	// Keys that are new, in the one process that writes.
+	all.Add("front, Seen", 0, "front, Seen", func(ctx context.Context, s *harness.Setup) {
+		compared(ctx, s, withFront, withoutFront, e.newFront,
+			func(ctx context.Context, l *layers, keys []string) {
+				for _, key := range keys {
+					must.Get(l.Seen(ctx, key))
+				}
+			}).Called("PostgreSQL, Seen of a new key, one writer").Wants(">= 10x")
+	})
+}
+
+// compared runs keys through a composition with a filter, next to one without.
+func compared(ctx context.Context, s *harness.Setup, with, without string,
+	compose func(ctx context.Context, s *harness.Setup, filter bool) *layers,
+	run func(ctx context.Context, l *layers, keys []string)) *harness.Pair {
+	for _, side := range []string{with, without} {
+		l := compose(ctx, s, side == with)
+		s.Side(side, func(ctx context.Context, t *harness.Timing) { run(ctx, l, t.Keys) })
+	}
+	return s.Compare(with, without)
+}
+
+// pass consumes keys of which a share is replaced by old ones.
+func pass(share, batch int) func(ctx context.Context, l *layers, keys []string) {
+	return func(ctx context.Context, l *layers, keys []string) {
+		l.mix(keys, share)
+		work.InBatches(2, batch, l.Batch(work.Either, nil))(ctx, &harness.Timing{Keys: keys})
+	}
 }
 
 // countLookups runs one pass over each and counts what the store of records is asked.
@@ -58,7 +102,7 @@ func (e *env) countLookups(ctx context.Context, s *harness.Setup, share int) {
 	asked := func(filter bool) float64 { // for 100 keys
 		l, keys := e.newLayers(ctx, s, filter), harness.FreshKeys(8*batchIDs)
 		before := l.records.lookups.Load()
-		l.pass(ctx, keys, share)
+		pass(share, batchIDs)(ctx, l, keys)
 		return 100 * float64(l.records.lookups.Load()-before) / float64(len(keys))
 	}
 	with, without := asked(true), asked(false)
@@ -101,31 +145,48 @@ func (c *counted) Finish(ctx context.Context, changes []dedup.Finish) []dedup.An
 	return c.Store.Finish(ctx, changes)
 }
 
-// newLayers fills a table with old records, and puts Redis and the filter in front of it.
+// newLayers puts Redis and the filter in front of a table with old records.
 func (e *env) newLayers(ctx context.Context, s *harness.Setup, filter bool) *layers {
+	return e.compose(ctx, s, filter, func(l *layers, name string, feed *bloom.Feed) dedup.Store {
+		client := server.NewClient(s, e.redis.Addr, 0, 0)
+		o := redisadapter.Options{Prefix: name, Amnesia: redisadapter.FailClosed,
+			AmnesiaFor: time.Hour}
+		must.Do(redisadapter.Init(ctx, client, o))
+		cfg := layered.Config{HotWindow: 6 * time.Hour, LeaseTTL: time.Minute}
+		if filter {
+			must.Do(feed.Through(time.Now()))
+			cfg.Filter = l.records.filter
+		}
+		hot := must.Get(redisadapter.New(ctx, client, o))
+		return must.Get(layered.New(hot, l.records, cfg))
+	})
+}
+
+// newFront puts the filter alone in front of it.
+func (e *env) newFront(ctx context.Context, s *harness.Setup, filter bool) *layers {
+	return e.compose(ctx, s, filter, func(l *layers, _ string, _ *bloom.Feed) dedup.Store {
+		if !filter {
+			return l.records.Store
+		}
+		return must.Get(layered.Front(l.records.Store, l.records.filter))
+	})
+}
+
+// compose fills a table with old records, which the filter learns of.
+func (e *env) compose(ctx context.Context, s *harness.Setup, filter bool,
+	over func(l *layers, name string, feed *bloom.Feed) dedup.Store) *layers {
 	name := "layer" + harness.Fresh()[:8]
-	l := &layers{records: &counted{Store: openRecords(ctx, s, e.records, name)}}
+	l := &layers{records: &counted{Store: openRecords(ctx, s, e.records, name)},
+		old: harness.FreshKeys(e.oldKeys())}
 	cfg := dedup.Config{Namespace: name, Window: 21 * 24 * time.Hour, LeaseTTL: time.Minute,
 		StoreTimeout: 30 * time.Second}
+	var feed *bloom.Feed
 	if filter {
-		f, feed := open(options(e.most() / 10))
-		must.Do(feed.Through(time.Now()))
-		l.records.filter = f
+		l.records.filter, feed = open(options(e.most() / 10))
 	}
-	// Records that Redis knows nothing of.
-	l.old = harness.FreshKeys(e.oldKeys())
-	old := work.Open(s, l.records, cfg)
-	work.InBatches(1, batchIDs, old.Batch(work.New, nil))(ctx, &harness.Timing{Keys: l.old})
-
-	client := server.NewClient(s, e.redis.Addr, 0, 0)
-	o := redisadapter.Options{Prefix: name, Amnesia: redisadapter.FailClosed, AmnesiaFor: time.Hour}
-	must.Do(redisadapter.Init(ctx, client, o))
-	layers := layered.Config{HotWindow: 6 * time.Hour, LeaseTTL: cfg.LeaseTTL}
-	if filter {
-		layers.Filter = l.records.filter
-	}
-	store := must.Get(layered.New(must.Get(redisadapter.New(ctx, client, o)), l.records, layers))
-	l.Deduper = work.Open(s, store, cfg)
+	fill := work.Open(s, l.records, cfg).Batch(work.New, nil)
+	work.InBatches(1, batchIDs, fill)(ctx, &harness.Timing{Keys: l.old})
+	l.Deduper = work.Open(s, over(l, name, feed), cfg)
 	return l
 }
 
@@ -142,12 +203,6 @@ func openRecords(ctx context.Context, s *harness.Setup, records *server.Database
 		sqladapter.StoreConfig{Dialect: records.Dialect, Table: table}))
 	must.Do(store.Migrate(ctx))
 	return store
-}
-
-// pass consumes keys of which a share is replaced by old ones.
-func (l *layers) pass(ctx context.Context, keys []string, share int) {
-	l.mix(keys, share)
-	work.InBatches(2, batchIDs, l.Batch(work.Either, nil))(ctx, &harness.Timing{Keys: keys})
 }
 
 // mix puts old keys into a share of these, evenly spread.

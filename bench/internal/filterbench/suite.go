@@ -28,10 +28,7 @@ var Suite = harness.Suite{
 		if o.Quick {
 			e.sizes, e.hits, e.freshSets, e.marks = []int{20_000, 200_000}, 100, 1, 200_000
 		}
-		b.Modules = map[string]string{
-			"github.com/bits-and-blooms/bloom/v3": "bits-and-blooms",
-			"github.com/redis/go-redis/v9":        "go-redis", "github.com/jackc/pgx/v5": "pgx",
-		}
+		b.Modules = []string{"bits-and-blooms", "go-redis", "pgx"}
 		if o.Redis == server.None {
 			b.LeaveOut("owned partitions and the layered composition, without Redis")
 		} else {

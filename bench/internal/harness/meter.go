@@ -7,8 +7,9 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
-	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/bench/internal/must"
 )
@@ -174,26 +175,17 @@ func Percentile(sorted []time.Duration, share float64) time.Duration {
 	return sorted[min(max(rank, 0), len(sorted)-1)]
 }
 
-var (
-	keyRun  = uint64(time.Now().UnixNano())
-	keyNext atomic.Uint64
-)
-
-// FreshKeys returns n keys that were never used before, in the form of a UUID (36 bytes).
+// FreshKeys returns n keys that were never used before: random UUIDs.
 func FreshKeys(n int) []string {
-	first := keyNext.Add(uint64(n)) - uint64(n)
 	keys := make([]string, n)
 	for i := range keys {
-		id := first + uint64(i)
-		low := (id ^ keyRun) * 0x9e3779b97f4a7c15 // odd, so distinct ids stay distinct
-		keys[i] = fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", uint32(low>>32), uint16(low>>16),
-			uint16(low), uint16(keyRun>>48), keyRun&0xffffffffffff)
+		keys[i] = uuid.NewString()
 	}
 	return keys
 }
 
 // Fresh returns one such key, for a name that nobody else uses.
-func Fresh() string { return FreshKeys(1)[0] }
+func Fresh() string { return uuid.NewString() }
 
 // recentSpan is how far back a duplicate lies at most.
 const recentSpan = 10_000

@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -70,7 +71,7 @@ type Bench struct {
 	Runner
 	Groups  []Group
 	Servers []*Server
-	Modules map[string]string // that take part: names by path
+	Modules []string // that take part, as versions have them
 	LeftOut []string
 }
 
@@ -307,12 +308,26 @@ func commit(ctx context.Context) string {
 	return commit
 }
 
-// versions are those of Go and of the modules, which are given by path and named by the value.
-func versions(modules map[string]string) map[string]string {
+// modules are the names, as versions have them, of all modules that a run may compare.
+var modules = map[string]string{
+	"github.com/IBM/sarama": "sarama", "github.com/ThreeDotsLabs/watermill": "watermill",
+	"github.com/alicebob/miniredis/v2":    "miniredis",
+	"github.com/bits-and-blooms/bloom/v3": "bits-and-blooms",
+	"github.com/bsm/redislock":            "redislock", "github.com/go-redsync/redsync/v4": "redsync",
+	"github.com/go-sql-driver/mysql": "go-sql-driver", "github.com/gofiber/fiber/v2": "fiber",
+	"github.com/gofiber/fiber/v3":         "fiber-v3",
+	"github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
+	"github.com/jackc/pgx/v5":             "pgx", "github.com/redis/go-redis/v9": "go-redis",
+	"github.com/redis/rueidis": "rueidis", "github.com/twmb/franz-go/pkg/kfake": "kfake",
+	"github.com/valyala/fasthttp": "fasthttp", "modernc.org/sqlite": "modernc.org/sqlite",
+}
+
+// versions are those of Go and of the modules of these names.
+func versions(names []string) map[string]string {
 	all := map[string]string{"go": strings.TrimPrefix(runtime.Version(), "go")}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dep := range info.Deps {
-			if name, wanted := modules[dep.Path]; wanted {
+			if name := modules[dep.Path]; slices.Contains(names, name) {
 				all[name] = strings.TrimPrefix(dep.Version, "v")
 			}
 		}

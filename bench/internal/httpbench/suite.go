@@ -21,12 +21,7 @@ var Suite = harness.Suite{
 	Quick: harness.Scale{Rounds: 3, Keys: 50_000, Budget: 50 * time.Millisecond},
 	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
 		b.LeaveOut("github.com/repenguin22/idemlease, which the Go module proxy does not have")
-		b.Modules = map[string]string{
-			"github.com/redis/go-redis/v9": "go-redis", "github.com/jackc/pgx/v5": "pgx",
-			"github.com/gofiber/fiber/v3":         "fiber-v3",
-			"github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
-			"github.com/valyala/fasthttp":         "fasthttp",
-		}
+		b.Modules = []string{"go-redis", "pgx", "fiber-v3", "fiber-storage-redis", "fasthttp"}
 		e := &env{redis: server.Open(ctx, b, o.Redis)}
 		if e.redis.Own {
 			b.Between = e.redis.Empty

@@ -36,7 +36,7 @@ func TestSidesCountEveryMessageOnce(t *testing.T) {
 	for range 2 {
 		log.IDs = append(log.IDs, harness.Recent(2*e.gap+100, 50, e.gap))
 	}
-	e.broker.Write(log)
+	e.broker.Write(t.Context(), log)
 	for _, s := range (point{partitions: 4, value: 100}).sides() {
 		t.Run(s.name, func(t *testing.T) {
 			require.NoError(t, must.Try(func() {
@@ -77,7 +77,7 @@ var messages = harness.Messages.Unit()
 func TestFastPartitionAloneCounts(t *testing.T) {
 	e := embedded(t)
 	log := e.newLog(10, [][]string{slowNumber: harness.FreshKeys(60), 1: harness.FreshKeys(50)})
-	e.write(&harness.Setup{}, log)
+	e.write(t.Context(), &harness.Setup{}, log)
 	require.NoError(t, must.Try(func() {
 		e.consume(t.Context(), side{nextSide, fastOnly}, log, nil,
 			func(ctx context.Context, done *progress, failed <-chan error) {

@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/server"
 	"github.com/onceward/onceward/bench/internal/work"
 	"github.com/onceward/onceward/dedup"
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/kafkaadapter"
 )
 
@@ -183,14 +184,14 @@ const (
 // neighbors: a slow partition must not hold up a fast one.
 func (e *env) neighbors(all *harness.Groups) {
 	const title = "fast partition next to one whose messages take 20 ms"
-	all.Add("neighbors", 0, title, func(_ context.Context, s *harness.Setup) {
+	all.Add("neighbors", 0, title, func(ctx context.Context, s *harness.Setup) {
 		// Two topics of two partitions: in the first the slow one is empty.
 		alone := e.newLog(100, [][]string{nil,
 			harness.FreshKeys(e.warmUp(2) + e.messages + e.behind)})
 		next := e.newLog(100, [][]string{slowNumber: harness.FreshKeys(e.behind),
 			1: alone.IDs[1]})
-		e.write(s, alone)
-		e.write(s, next)
+		e.write(ctx, s, alone)
+		e.write(ctx, s, next)
 		s.Sides = []harness.Side{e.timed(side{aloneSide, fastOnly}, alone),
 			e.timed(side{nextSide, fastOnly}, next)}
 		s.Metric = harness.Messages
@@ -207,8 +208,7 @@ func fastOnly(ctx context.Context, j job) consumer {
 			j.done.add(1)
 			return nil
 		}
-		work.Pause(ctx, slowTakes)
-		return context.Cause(ctx)
+		return backoff.Sleep(ctx, slowTakes)
 	}
 	return j.claimed(ctx, work.Full, handle, dedup.Observer{})
 }
@@ -248,12 +248,12 @@ func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample
 	setup := &harness.Setup{}
 	defer func() { must.Do(setup.Close()) }()
 	log := e.newLog(100, make([][]string, partitions))
-	e.write(setup, log)
+	e.write(ctx, setup, log)
 	for i := range log.IDs {
 		log.IDs[i] = harness.FreshKeys(n)
 	}
-	producer := e.broker.Producer(0)
-	setup.Defer(producer.Close)
+	producer := e.broker.Client(0)
+	defer producer.Close()
 	var mu sync.Mutex
 	var sent [partitions][]time.Time // by offset
 	var took []time.Duration
@@ -269,9 +269,8 @@ func (e *env) measureLatency(ctx context.Context, s side) (sample harness.Sample
 		began := time.Now()
 		sent[partition] = append(sent[partition], began)
 		mu.Unlock()
-		_, _, err := producer.SendMessage(log.Message(partition, i))
-		must.Do(err)
-		work.Pause(ctx, every-time.Since(began))
+		must.Do(producer.ProduceSync(ctx, log.Message(partition, i)).FirstErr())
+		must.Do(backoff.Sleep(ctx, every-time.Since(began)))
 	}
 	e.consume(ctx, s, log, arrive,
 		func(ctx context.Context, done *progress, failed <-chan error) {
@@ -296,12 +295,7 @@ func (e *env) newLog(size int, ids [][]string) server.Log {
 	return server.Log{Topic: "bench-" + harness.Fresh(), ValueSize: size, Keys: 1000, IDs: ids}
 }
 
-func (e *env) write(s *harness.Setup, log server.Log) {
-	s.Defer(func() error {
-		if err := e.broker.Remove(log.Topic); err != nil {
-			return fmt.Errorf("kafkabench: %s: %w", log.Topic, err)
-		}
-		return nil
-	})
-	e.broker.Write(log)
+func (e *env) write(ctx context.Context, s *harness.Setup, log server.Log) {
+	s.Defer(func() error { return e.broker.Remove(context.WithoutCancel(ctx), log.Topic) })
+	e.broker.Write(ctx, log)
 }

@@ -31,10 +31,7 @@ func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 	must.True(err == nil, "-sides: %w", err)
 	e := &env{budget: o.Budget, messages: o.Keys, choose: sides.MatchString, ahead: warm,
 		behind: tail, gap: far}
-	b.Modules = map[string]string{
-		"github.com/redis/go-redis/v9": "go-redis", "github.com/IBM/sarama": "sarama",
-		"github.com/twmb/franz-go/pkg/kfake": "kfake",
-	}
+	b.Modules = []string{"go-redis", "sarama", "kfake"}
 	b.Groups = e.groups()
 	if o.List {
 		return
@@ -95,17 +92,17 @@ func points() (all []point) {
 func (e *env) groups() (all harness.Groups) {
 	for _, p := range points() {
 		all.Add(fmt.Sprintf("%d partitions, %d B", p.partitions, p.value), p.share, p.title(),
-			func(_ context.Context, s *harness.Setup) { e.open(s, p) }).Detail = p.share == 10 ||
-			p.share == 90 || p.partitions == 16 && p != point{16, 100, 0}
+			func(ctx context.Context, s *harness.Setup) { e.open(ctx, s, p) }).Detail =
+			p.share == 10 || p.share == 90 || p.partitions == 16 && p != point{16, 100, 0}
 	}
 	e.neighbors(&all)
 	e.latency(&all)
 	return all
 }
 
-func (e *env) open(s *harness.Setup, p point) {
+func (e *env) open(ctx context.Context, s *harness.Setup, p point) {
 	log := e.log(p)
-	e.write(s, log)
+	e.write(ctx, s, log)
 	p.compare(s)
 	s.Pairs = e.chosen(s.Pairs)
 	for _, one := range p.sides() {

@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
 	"github.com/onceward/onceward/bench/internal/work"
+	"github.com/onceward/onceward/internal/backoff"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/outbox/pgxlisten"
 )
@@ -33,17 +34,11 @@ type sink struct {
 }
 
 func (s *sink) Publish(ctx context.Context, messages []outbox.Message) []error {
-	s.wait(ctx)
+	_ = backoff.Sleep(ctx, s.rtt) // no longer than the relay runs
 	if s.got.Add(int64(len(messages))) >= s.want {
 		s.all()
 	}
 	return nil
-}
-
-func (s *sink) wait(ctx context.Context) {
-	if s.rtt > 0 {
-		work.Pause(ctx, s.rtt)
-	}
 }
 
 // fill writes what InsertTx would write, all at once.
@@ -56,23 +51,26 @@ func (t *tables) fill(ctx context.Context, timing *harness.Timing) {
 		`VACUUM ANALYZE `+t.table)
 }
 
-func (t *tables) relays(ctx context.Context, n int, rtt time.Duration, timing *harness.Timing) {
-	running, cancel := context.WithCancel(ctx)
-	defer cancel()
-	s := &sink{rtt: rtt, want: int64(len(timing.Keys)), all: cancel}
-	g, running := errgroup.WithContext(running)
-	for range n {
-		r := must.Get(outbox.NewRelay(outbox.RelayConfig{
-			Outbox: t.box, DB: t.db, Publisher: s, Workers: 1,
-			OnPark: func(context.Context, outbox.Parked) {},
-		}))
-		g.Go(func() error { return r.Run(running) })
+// relays are n of them, over a broker that is so far away.
+func (t *tables) relays(n int, rtt time.Duration) harness.Run {
+	return func(ctx context.Context, timing *harness.Timing) {
+		running, cancel := context.WithCancel(ctx)
+		defer cancel()
+		s := &sink{rtt: rtt, want: int64(len(timing.Keys)), all: cancel}
+		g, running := errgroup.WithContext(running)
+		for range n {
+			r := must.Get(outbox.NewRelay(outbox.RelayConfig{
+				Outbox: t.box, DB: t.db, Publisher: s, Workers: 1,
+				OnPark: func(context.Context, outbox.Parked) {},
+			}))
+			g.Go(func() error { return r.Run(running) })
+		}
+		must.Do(g.Wait())
+		must.True(s.got.Load() == s.want, "%d messages were published of %d", s.got.Load(), s.want)
+		var left int
+		must.Do(t.db.QueryRowContext(ctx, `SELECT count(*) FROM `+t.table).Scan(&left))
+		must.True(left == 0, "%d messages are left", left)
 	}
-	must.Do(g.Wait())
-	must.True(s.got.Load() == s.want, "%d messages were published of %d", s.got.Load(), s.want)
-	var left int
-	must.Do(t.db.QueryRowContext(ctx, `SELECT count(*) FROM `+t.table).Scan(&left))
-	must.True(left == 0, "%d messages are left", left)
 }
 
 // bareRead reads the table in pages, by its primary key, and does nothing.
@@ -112,15 +110,16 @@ func (t *tables) fillMore(ctx context.Context, timing *harness.Timing) {
 // recipe is what articles publish: SELECT ... SKIP LOCKED by itself, then publish and UPDATE row
 // by row. Several of these publish the same rows; what counts here is only the rate of rows that
 // are done with.
-func (t *tables) recipe(ctx context.Context, n int, rtt time.Duration, _ *harness.Timing) {
-	s := &sink{rtt: rtt}
-	work.Parallel(ctx, n, func(ctx context.Context, _ int) {
-		for t.publishSome(ctx, s) > 0 {
-		}
-	})
+func (t *tables) recipe(n int, rtt time.Duration) harness.Run {
+	return func(ctx context.Context, _ *harness.Timing) {
+		work.Parallel(ctx, n, func(ctx context.Context, _ int) {
+			for t.publishSome(ctx, rtt) > 0 {
+			}
+		})
+	}
 }
 
-func (t *tables) publishSome(ctx context.Context, s *sink) int {
+func (t *tables) publishSome(ctx context.Context, rtt time.Duration) int {
 	rows, err := t.db.QueryContext(ctx, `SELECT id, topic, payload FROM `+t.more+
 		` WHERE published_at IS NULL ORDER BY id LIMIT 100 FOR UPDATE SKIP LOCKED`)
 	must.Do(err)
@@ -134,7 +133,7 @@ func (t *tables) publishSome(ctx context.Context, s *sink) int {
 	}
 	must.Do(rows.Err())
 	for _, id := range ids {
-		s.wait(ctx)
+		must.Do(backoff.Sleep(ctx, rtt))
 		must.Get(t.db.ExecContext(ctx,
 			`UPDATE `+t.more+` SET published_at = now() WHERE id = $1`, id))
 	}
@@ -246,7 +245,7 @@ func (a arrivals) Publish(context.Context, []outbox.Message) []error {
 
 // wake is one message after a pause in which nothing came.
 func (t *tables) wake(ctx context.Context, s arrivals, signalled bool) time.Duration {
-	work.Pause(ctx, time.Duration(20+rand.IntN(130))*time.Millisecond)
+	must.Do(backoff.Sleep(ctx, time.Duration(20+rand.IntN(130))*time.Millisecond))
 	tx := must.Get(t.db.BeginTx(ctx, nil))
 	defer func() { _ = tx.Rollback() }()
 	must.Do(t.box.InsertTx(ctx, tx,

@@ -33,7 +33,7 @@ var Suite = harness.Suite{
 		}
 		b.Defer(db.Close)
 		b.Groups = e.groups()
-		b.Modules = map[string]string{"github.com/jackc/pgx/v5": "pgx"}
+		b.Modules = []string{"pgx"}
 	},
 }
 
@@ -112,16 +112,10 @@ func (t *tables) relay(ctx context.Context, s *harness.Setup, rtt time.Duration,
 	t.exec(ctx, `CREATE TABLE `+t.more+` (id bigserial PRIMARY KEY, topic text NOT NULL, `+
 		`payload text NOT NULL, published_at timestamptz)`,
 		`CREATE INDEX ON `+t.more+` (id) WHERE published_at IS NULL`)
-	relays := func(n int) harness.Run {
-		return func(ctx context.Context, timing *harness.Timing) { t.relays(ctx, n, rtt, timing) }
-	}
-	recipe := func(n int) harness.Run {
-		return func(ctx context.Context, timing *harness.Timing) { t.recipe(ctx, n, rtt, timing) }
-	}
-	s.Prepared(four, t.fill, relays(4))
-	s.Prepared(one, t.fill, relays(1))
-	s.Prepared(recipeOne, t.fillMore, recipe(1))
-	s.Prepared(recipeFour, t.fillMore, recipe(4))
+	s.Prepared(four, t.fill, t.relays(4, rtt))
+	s.Prepared(one, t.fill, t.relays(1, rtt))
+	s.Prepared(recipeOne, t.fillMore, t.recipe(1, rtt))
+	s.Prepared(recipeFour, t.fillMore, t.recipe(4, rtt))
 	s.Prepared(bareRead, t.fill, t.bareRead)
 	name := fmt.Sprintf("outbox relay, four relays, order per key, broker at %d ms",
 		rtt.Milliseconds())

@@ -29,14 +29,8 @@ var Suite = harness.Suite{
 	Open: func(ctx context.Context, o harness.Options, b *harness.Bench) {
 		e := newEnv(server.Open(ctx, b, o.Redis), o)
 		b.Meter.ServerCPU = e.redis.CPU()
-		b.Modules = map[string]string{
-			"github.com/redis/go-redis/v9": "go-redis", "github.com/redis/rueidis": "rueidis",
-			"github.com/bsm/redislock": "redislock", "github.com/go-redsync/redsync/v4": "redsync",
-			"github.com/ThreeDotsLabs/watermill":  "watermill",
-			"github.com/gofiber/fiber/v2":         "fiber",
-			"github.com/gofiber/storage/redis/v3": "fiber-storage-redis",
-			"github.com/alicebob/miniredis/v2":    "miniredis",
-		}
+		b.Modules = []string{"go-redis", "rueidis", "redislock", "redsync",
+			"watermill", "fiber", "fiber-storage-redis", "miniredis"}
 		if e.redis.Own {
 			// Keys of the groups before it would lie in memory for the rest of their window.
 			b.Between = e.redis.Empty

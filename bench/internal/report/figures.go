@@ -15,12 +15,11 @@ import (
 
 // figure is a drawing to be, as figures.json has it: lines over a parameter, or bars.
 type figure struct {
-	Area, Name, Family, Title, Caption string
+	Area, Name, Family, Caption string
+	chart.Lines                 // of bars the title and X alone
 
-	X, Y                    string // labels; of bars X alone
-	Unit                    string // of the rows; of bars empty: any
-	LogX, LogY, Even, Plain bool
-	Lines                   []line // where they are not the sides of the family
+	Unit  string // of the rows; of bars empty: any
+	Sides []line `json:"lines"` // where they are not those of the family
 	// Bars has one for each side but those of Without: its first row, or its first one At a
 	// parameter.
 	Bars    bool
@@ -72,12 +71,12 @@ func figures(r harness.Results) (all []drawn) {
 }
 
 func (f figure) lines(r harness.Results) ([]byte, error) {
-	l := chart.Lines{Title: f.Title, XLabel: f.X, YLabel: cmp.Or(f.Y, f.Unit), LogX: f.LogX,
-		LogY: f.LogY, Plain: f.Plain, Even: f.Even}
-	for _, side := range f.Lines {
+	l := f.Lines
+	l.Y = cmp.Or(f.Y, f.Unit)
+	for _, side := range f.Sides {
 		l.Series = append(l.Series, side.of(r, f.Unit))
 	}
-	if len(f.Lines) == 0 {
+	if len(f.Sides) == 0 {
 		l.Series = sides(r, f.Family, f.Unit)
 	}
 	// A side of one parameter only is no line.

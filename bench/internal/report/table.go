@@ -277,13 +277,10 @@ func (r run) Streams() (all []harness.Row) {
 }
 
 // Fronts are the rows of a filter in front of one store.
-func (r run) Fronts() (all []harness.Row) {
-	for _, row := range r.Rows {
-		if row.Side == "onceward, Front" && row.Against != "" {
-			all = append(all, row)
-		}
-	}
-	return all
+func (r run) Fronts() []harness.Row {
+	return r.chosen(func(row harness.Row) bool {
+		return row.Side == "onceward, Front" && row.Against != ""
+	})
 }
 
 func stream(row harness.Row) string {

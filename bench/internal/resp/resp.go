@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -62,8 +63,8 @@ func (c *Conn) send(ctx context.Context) (stop func() bool) {
 // ErrProtocol is a reply that is not RESP2, or not the one that a command is to have.
 var ErrProtocol = errors.New("resp: unexpected reply")
 
-// maxBulk is Redis's own limit of a string.
-const maxBulk = 512 << 20
+// maxBulk is more than the largest string that is measured.
+const maxBulk = 1 << 20
 
 // read reads a reply: a string, or nil where it is absent. Another one, such as a refusal, is an
 // error. The string is valid until the next reply is read.
@@ -76,7 +77,13 @@ func (c *Conn) read() []byte {
 	if n < 0 {
 		return nil
 	}
-	return c.bulk(n)
+	c.text = slices.Grow(c.text[:0], n+2)[:n+2]
+	_, err = io.ReadFull(c.in, c.text)
+	must.Do(err)
+	if c.text[n] != '\r' || c.text[n+1] != '\n' {
+		must.Do(fmt.Errorf("%w: a string of %d bytes does not end there", ErrProtocol, n))
+	}
+	return c.text[:n]
 }
 
 // line returns the next line without its end. It is valid until the next read.
@@ -87,27 +94,6 @@ func (c *Conn) line() []byte {
 		must.Do(fmt.Errorf("%w: line %q", ErrProtocol, line))
 	}
 	return line[:len(line)-2]
-}
-
-// bulk reads n bytes and the line's end. It takes memory as bytes arrive, not as many as the server
-// has announced.
-func (c *Conn) bulk(n int) []byte {
-	c.text = c.text[:0]
-	for want := n + 2; want > 0; {
-		_, err := c.in.Peek(1) // wait for something
-		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
-		}
-		must.Do(err)
-		part, _ := c.in.Peek(min(want, c.in.Buffered())) // it is there
-		c.text = append(c.text, part...)
-		want -= len(part)
-		_, _ = c.in.Discard(len(part))
-	}
-	if c.text[n] != '\r' || c.text[n+1] != '\n' {
-		must.Do(fmt.Errorf("%w: a string of %d bytes does not end there", ErrProtocol, n))
-	}
-	return c.text[:n]
 }
 
 // set sends SET key value GET with more arguments for every key, and has every old value checked.

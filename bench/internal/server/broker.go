@@ -12,8 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/bench/internal/harness"
 	"github.com/onceward/onceward/bench/internal/must"
@@ -112,69 +113,45 @@ func (l Log) Size() (n int) {
 	return n
 }
 
+// Client writes to the partition that a message names, in order, when there is a batch of them or
+// the time has passed.
+func (b *Broker) Client(linger time.Duration) *kgo.Client {
+	return must.Get(kgo.NewClient(kgo.SeedBrokers(b.Addrs...), kgo.ProducerLinger(linger),
+		kgo.ProducerBatchMaxBytes(128<<10), kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.RecordPartitioner(kgo.ManualPartitioner())))
+}
+
 // Write makes the topic and writes the log in the order of the partitions' offsets, one message of
 // each in turn, and waits until all is there.
-func (b *Broker) Write(l Log) {
-	must.Do(b.admin(func(admin sarama.ClusterAdmin) error {
-		return admin.CreateTopic(l.Topic, &sarama.TopicDetail{
-			NumPartitions: int32(len(l.IDs)), ReplicationFactor: 1}, false) // a handful
-	}))
-	p := b.Producer(5 * time.Millisecond)
-	defer func() { must.Do(p.Close()) }()
-	const atOnce = 20_000
-	var messages []*sarama.ProducerMessage
+func (b *Broker) Write(ctx context.Context, l Log) {
+	client := b.Client(5 * time.Millisecond)
+	defer client.Close()
+	made := must.Get(kadm.NewClient(client).CreateTopic(ctx, int32(len(l.IDs)), 1, nil, l.Topic))
+	must.Do(made.Err)
+	var written kgo.FirstErrPromise
 	for n, left := 0, l.Size(); left > 0; n++ {
 		for partition, ids := range l.IDs {
 			if n < len(ids) {
 				left--
-				messages = append(messages, l.Message(partition, n))
+				client.Produce(ctx, l.Message(partition, n), written.Promise())
 			}
 		}
-		if len(messages) >= atOnce || left == 0 {
-			must.Do(p.SendMessages(messages))
-			messages = nil
-		}
 	}
+	must.Do(written.Err())
 }
 
 // Remove removes a topic.
-func (b *Broker) Remove(topic string) error {
-	return b.admin(func(admin sarama.ClusterAdmin) error { return admin.DeleteTopic(topic) })
-}
-
-func (b *Broker) admin(do func(sarama.ClusterAdmin) error) error {
-	cfg := sarama.NewConfig()
-	cfg.Version = sarama.V2_8_0_0
-	admin, err := sarama.NewClusterAdmin(b.Addrs, cfg)
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(admin), admin.Close())
-}
-
-// Producer is a client that writes in order and to the partition that a message names.
-func (b *Broker) Producer(batch time.Duration) sarama.SyncProducer {
-	cfg := sarama.NewConfig()
-	cfg.Version = sarama.V2_8_0_0
-	cfg.Producer.RequiredAcks = sarama.WaitForAll
-	cfg.Producer.Partitioner = sarama.NewManualPartitioner
-	if batch > 0 { // what is fewer than Messages goes then
-		cfg.Producer.Flush.MaxMessages, cfg.Producer.Flush.Messages = 2000, 1000
-		cfg.Producer.Flush.Frequency = batch
-	}
-	cfg.Net.MaxOpenRequests = 1 // in order
-	cfg.Producer.Return.Successes, cfg.Producer.Return.Errors = true, true
-	return must.Get(sarama.NewSyncProducer(b.Addrs, cfg))
+func (b *Broker) Remove(ctx context.Context, topic string) error {
+	client := b.Client(0)
+	defer client.Close()
+	gone, err := kadm.NewClient(client).DeleteTopic(ctx, topic)
+	return errors.Join(err, gone.Err)
 }
 
 // Message is the n-th of a partition.
-func (l Log) Message(partition, n int) *sarama.ProducerMessage {
-	value := bytes.Repeat([]byte("abcdefghijklmnopqrstuvwxyz"), l.ValueSize/26+1)[:l.ValueSize]
-	return &sarama.ProducerMessage{
-		Topic: l.Topic, Partition: int32(partition), // a handful
-		Key:   sarama.StringEncoder(fmt.Sprintf("account-%d-%d", partition, n%l.Keys)),
-		Value: sarama.ByteEncoder(value),
-		Headers: []sarama.RecordHeader{{Key: []byte("message-id"),
-			Value: []byte(l.IDs[partition][n])}},
-	}
+func (l Log) Message(partition, n int) *kgo.Record {
+	return &kgo.Record{Topic: l.Topic, Partition: int32(partition), // a handful
+		Key:     fmt.Appendf(nil, "account-%d-%d", partition, n%l.Keys),
+		Value:   bytes.Repeat([]byte("x"), l.ValueSize),
+		Headers: []kgo.RecordHeader{{Key: "message-id", Value: []byte(l.IDs[partition][n])}}}
 }

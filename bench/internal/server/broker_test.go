@@ -32,11 +32,11 @@ func TestStartBroker(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, b.Addrs, nodes)
 	log := Log{Topic: "t", IDs: [][]string{{"a", "b", "c"}, nil, {"d"}}, ValueSize: 30, Keys: 2}
-	b.Write(log)
+	b.Write(t.Context(), log)
 	for partition, ids := range log.IDs {
 		wantMessages(t, b, log, int32(partition), ids)
 	}
-	require.NoError(t, b.Remove(log.Topic))
+	require.NoError(t, b.Remove(t.Context(), log.Topic))
 	if read := b.CPU(); read != nil {
 		used := read(t.Context())
 		assert.True(t, used > 0 && used < time.Minute, "%v", used)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -71,7 +70,7 @@ func (s *Redis) version(ctx context.Context) string {
 	if s.Embedded {
 		return "embedded miniredis"
 	}
-	return s.info(ctx, "server")["redis_version"]
+	return s.info(ctx, "Server")["redis_version"]
 }
 
 // CPU reads the time that the thread which executes commands has used since the start; nil for the
@@ -81,7 +80,7 @@ func (s *Redis) CPU() harness.CPU {
 		return nil
 	}
 	return func(ctx context.Context) time.Duration {
-		info, total := s.info(ctx, "cpu"), 0.0
+		info, total := s.info(ctx, "CPU"), 0.0
 		for _, mode := range []string{"used_cpu_sys", "used_cpu_user"} {
 			text, ok := info[mode+"_main_thread"]
 			if !ok {
@@ -95,7 +94,7 @@ func (s *Redis) CPU() harness.CPU {
 
 // Memory is what the server has allocated, in bytes.
 func (s *Redis) Memory(ctx context.Context) int {
-	return must.Get(strconv.Atoi(s.info(ctx, "memory")["used_memory"]))
+	return must.Get(strconv.Atoi(s.info(ctx, "Memory")["used_memory"]))
 }
 
 // Empty removes every key of every database; it refuses on a server that others use.
@@ -115,15 +114,5 @@ func NewClient(setup *harness.Setup, addr string, db, pool int) *redis.Client {
 }
 
 func (s *Redis) info(ctx context.Context, section string) map[string]string {
-	return parseInfo(must.Get(s.client.Info(ctx, section).Result()))
-}
-
-func parseInfo(text string) map[string]string {
-	fields := make(map[string]string)
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
-		}
-	}
-	return fields
+	return must.Get(s.client.InfoMap(ctx, section).Result())[section]
 }

@@ -56,11 +56,6 @@ func TestOthersServerIsNotEmptied(t *testing.T) {
 	assert.True(t, mini.Exists("theirs"))
 }
 
-func TestParseInfo(t *testing.T) {
-	assert.Equal(t, map[string]string{"used_memory": "12", "used_memory_human": "1:2"},
-		parseInfo("# Memory\r\nused_memory:12\r\nused_memory_human:1:2\r\n\r\n"))
-}
-
 // A core is busy until the setup ends, and no longer.
 func TestBusy(t *testing.T) {
 	s := &harness.Setup{}

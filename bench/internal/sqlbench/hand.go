@@ -118,8 +118,7 @@ func (n *native) handBatch(ctx context.Context, _ int, keys []string) {
 }
 
 type querier interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	sqladapter.ExecTx
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 

@@ -35,10 +35,7 @@ func openSuite(ctx context.Context, o harness.Options, b *harness.Bench) {
 		e.fill, e.live = 100_000, 20_000
 	}
 	b.LeaveOut("time-ordered keys, which sqladapter does not have")
-	b.Modules = map[string]string{
-		"github.com/jackc/pgx/v5": "pgx", "github.com/go-sql-driver/mysql": "go-sql-driver",
-		"modernc.org/sqlite": "modernc.org/sqlite",
-	}
+	b.Modules = []string{"pgx", "go-sql-driver", "modernc.org/sqlite"}
 	sqlite := server.Private // is always there
 	if o.List {
 		sqlite = server.Listed

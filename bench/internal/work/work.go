@@ -85,16 +85,6 @@ func Parallel(ctx context.Context, n int, f func(ctx context.Context, worker int
 	must.Do(errors.Join(all.Wait(), context.Cause(ctx)))
 }
 
-// Pause waits, but not longer than the context lives.
-func Pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // Raw is connections of the raw client, one per worker.
 type Raw []*resp.Conn
 
