@@ -26,6 +26,9 @@ import (
 // round trips and returns at the latest when ctx ends. It writes one key, once: the first
 // New of a prefix records the layout there, and later ones must have the same.
 //
+// A hook of the client must not keep commands after it has returned: they are used again for later
+// pipelines.
+//
 // A nil client, a bad prefix and a *redis.Ring (which moves keys between servers, and so
 // forgets claims) are an [*dedup.InputError]. A server that cannot be reached or used is
 // an error that names its address and wraps the cause; see [Classify].

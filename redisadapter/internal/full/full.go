@@ -110,7 +110,7 @@ func (l *Layout) Run(ctx context.Context, x *engine.Exchange) {
 		round := t.next
 		t.next = nil
 		t.completes(round)
-		plain := t.commands(ctx, round)
+		b, plain := t.commands(ctx, round)
 		looks := x.Canaries.Round(claimsIn(round))
 		replies, err := x.Line.Send(ctx, x.Why, callsIn(round), plain, looks.Queue(ctx))
 		if err != nil {
@@ -118,6 +118,9 @@ func (l *Layout) Run(ctx context.Context, x *engine.Exchange) {
 		} else {
 			x.Canaries.Add(looks)
 			t.read(round, replies)
+			if b != nil {
+				b.Release()
+			}
 		}
 		stepSlabs.Put(round)
 	}
@@ -204,7 +207,8 @@ func claimsIn(round []step) iter.Seq[int] {
 }
 
 // commands builds the plain commands of a round.
-func (t *exchange) commands(ctx context.Context, round []step) []redis.Cmder {
+func (t *exchange) commands(ctx context.Context,
+	round []step) (*wire.Commands, []redis.Cmder) {
 	n := 0
 	for i := range round {
 		if round[i].script == nil {
@@ -212,7 +216,7 @@ func (t *exchange) commands(ctx context.Context, round []step) []redis.Cmder {
 		}
 	}
 	if n == 0 {
-		return nil
+		return nil, nil
 	}
 	b, looking := wire.NewCommands(n), 0
 	for i := range round {
@@ -235,7 +239,7 @@ func (t *exchange) commands(ctx context.Context, round []step) []redis.Cmder {
 		}
 	}
 	b.Freeze(n)
-	cmds := make([]redis.Cmder, 0, n)
+	cmds := b.List(n)
 	for i := range round {
 		st := &round[i]
 		switch st.kind {
@@ -258,7 +262,7 @@ func (t *exchange) commands(ctx context.Context, round []step) []redis.Cmder {
 				nth++
 			}
 		}
-		return append(cmds, many)
+		return b, append(cmds, many)
 	}
 	for i := range round {
 		if st := &round[i]; st.kind == look {
@@ -266,7 +270,7 @@ func (t *exchange) commands(ctx context.Context, round []step) []redis.Cmder {
 			cmds = append(cmds, st.cmd)
 		}
 	}
-	return cmds
+	return b, cmds
 }
 
 // fail answers the items of a round whose outcome is not known.

@@ -21,7 +21,19 @@ type Commands struct {
 	cmds        []redis.StringCmd // that nobody has taken yet
 	ms          int64
 	msAs        any // ms, boxed: a batch has mostly one expiry
+	arrays      *arrays
 }
+
+// arrays are what the commands of a pipeline are made of. They are used again when its replies have
+// been read, and never after a pipeline that was left behind.
+type arrays struct {
+	text []string
+	args []any
+	cmds []redis.StringCmd
+	list []redis.Cmder
+}
+
+var arraysKept = sync.Pool{New: func() any { return new(arrays) }}
 
 // textBuffer is what texts are written into. It is used again: a command has the string that is
 // made of it.
@@ -35,16 +47,17 @@ var textBuffers = sync.Pool{New: func() any { return new(textBuffer) }}
 const (
 	argsPerCommand  = 7 // SET key value PX ms NX GET
 	bytesPerCommand = 128
-	commandsAtOnce  = 64
-	// textBufferKept bounds the textBuffer that is kept for the next pipeline.
-	textBufferKept = 4096 * bytesPerCommand
+	// commandsKept bounds the commands of a pipeline whose arrays are kept for the next one.
+	commandsKept   = 4096
+	textBufferKept = commandsKept * bytesPerCommand
 )
 
 // NewCommands makes room for n commands.
 func NewCommands(n int) *Commands {
 	d, _ := textBuffers.Get().(*textBuffer)
 	d.Buf, d.ends = slices.Grow(d.Buf[:0], n*bytesPerCommand), slices.Grow(d.ends[:0], 2*n)
-	return &Commands{textBuffer: d}
+	a, _ := arraysKept.Get().(*arrays)
+	return &Commands{textBuffer: d, arrays: a}
 }
 
 // AppendKey appends the name of a record of the layout Full. The digest is in braces, so that its
@@ -80,12 +93,14 @@ func (b *Commands) Value(r *Record) {
 func (b *Commands) Freeze(commands int) {
 	d := b.textBuffer
 	all := string(d.Buf)
-	b.Text = make([]string, len(d.ends))
+	b.arrays.text = slices.Grow(b.arrays.text[:0], len(d.ends))[:len(d.ends)]
+	b.Text = b.arrays.text
 	begin := 0
 	for i, end := range d.ends {
 		b.Text[i], begin = all[begin:end], end
 	}
-	b.args = make([]any, 0, argsPerCommand*commands)
+	b.arrays.args = slices.Grow(b.arrays.args[:0], argsPerCommand*commands)
+	b.args = b.arrays.args
 	if b.textBuffer = nil; cap(d.Buf) <= textBufferKept {
 		textBuffers.Put(d)
 	}
@@ -138,12 +153,30 @@ func (b *Commands) Get(ctx context.Context) *redis.StringCmd {
 	return b.command(ctx, b.Arguments("get", b.Take()))
 }
 
-// command takes a command out of the array, which is made anew when it is used up.
-func (b *Commands) command(ctx context.Context, args []any) *redis.StringCmd {
-	if len(b.cmds) == 0 {
-		left := (cap(b.args) - len(b.args) + len(args)) / argsPerCommand
-		b.cmds = make([]redis.StringCmd, min(max(left, 1), commandsAtOnce))
+// List has room for n commands, which may be appended to it.
+func (b *Commands) List(n int) []redis.Cmder {
+	b.arrays.list = slices.Grow(b.arrays.list[:0], n)
+	b.arrays.cmds = slices.Grow(b.arrays.cmds[:0], n)[:n]
+	b.cmds = b.arrays.cmds
+	return b.arrays.list
+}
+
+// Release gives the arrays back. Nobody may look at the commands any more.
+func (b *Commands) Release() {
+	a := b.arrays
+	b.arrays = nil
+	if cap(a.cmds) > commandsKept {
+		return
 	}
+	clear(a.text)
+	clear(a.args[:len(b.args)])
+	clear(a.cmds)
+	clear(a.list[:len(a.cmds)])
+	arraysKept.Put(a)
+}
+
+// command takes a command out of the array.
+func (b *Commands) command(ctx context.Context, args []any) *redis.StringCmd {
 	cmd := &b.cmds[0]
 	b.cmds = b.cmds[1:]
 	*cmd = *redis.NewStringCmd(ctx, args...)
