@@ -14,16 +14,12 @@ import (
 // with concurrent callers. Look at Outcome of the returned Claim; [Claim.Err] turns it
 // into an error.
 //
-// The error is an [*InputError] for a bad key, scope or label, [ErrClosed], or one for
-// which [OutcomeUnknown] is true when the store could not be asked or ctx ended; the
-// Claim is nil then. A canceled call leaves no claim behind for longer than the
-// release of it takes.
+// With an error the Claim is nil. It is an [*InputError] for a bad key, scope or label,
+// [ErrClosed], or one for which [OutcomeUnknown] is true when the store could not be asked or
+// ctx ended. A claim that a canceled call may have won is released.
 //
-// An uncertain key is asked about first when there is a Config.Resolve: the call then
-// takes as long as that does. Its answer is Acquired when the effect is to run again,
-// Duplicate when it has happened or failed, and otherwise Uncertain.
-//
-// The claim lasts for Config.LeaseTTL; [Claim.KeepAlive] renews it.
+// An uncertain key is asked about first when there is a Config.Resolve. The claim lasts for
+// Config.LeaseTTL; [Claim.KeepAlive] renews it.
 func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim, error) {
 	if err := d.check(ctx); err != nil {
 		return nil, err

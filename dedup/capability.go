@@ -15,9 +15,8 @@ type Limiter interface {
 // has happened. The zero Limits are those of a store without any.
 type Limits struct {
 	// Window is the one window of all keys, and zero means any: New wants this Config.Window.
-	Window time.Duration
-	// MaxLease is the longest Config.LeaseTTL; zero means any.
-	MaxLease time.Duration
+	Window   time.Duration
+	MaxLease time.Duration // MaxLease is the longest Config.LeaseTTL; zero means any.
 	// MinHold is the shortest Config.Hold, and MaxHold the longest, where zero means any. The
 	// default of Config.Hold is MinHold at least.
 	MinHold, MaxHold time.Duration

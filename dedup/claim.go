@@ -16,24 +16,19 @@ import (
 // The exported fields do not change, but for Stored, once the Claim has been returned.
 // Its methods are safe for concurrent use.
 type Claim struct {
-	// Key as it was asked for.
-	Key string
-	// Outcome says what to do: see the constants.
-	Outcome Outcome
+	Key     string  // Key as it was asked for.
+	Outcome Outcome // Outcome says what to do: see the constants.
 	// Observed is what Enforce would have answered, in Observe mode; it equals Outcome
 	// in Enforce mode. It is Unknown for a claim that runs thanks to FailOpen.
 	Observed Outcome
-	// Attempt counts the claims of this key, from 1.
-	Attempt int
+	Attempt  int // Attempt counts the claims of this key, from 1.
 	// Record is what the store holds of the key. A Duplicate has its result there, and a
 	// claim InFlight the rest of its lease, as Remaining. Its Fence is zero when Outcome is
 	// Acquired: there, Fence is a method, because reading it has a consequence.
 	Record Record
-	// Cause of a Duplicate or Mismatch.
-	Cause Cause
-	// Alias is the first Claim of the same key in the same batch. This one shares its fate:
-	// it is InFlight as long as the first runs, and done when the first is. Do not run it;
-	// it cannot be ended.
+	Cause  Cause // Cause of a Duplicate or Mismatch.
+	// Alias is the first Claim of the same key in the same batch, whose fate this one shares. Do
+	// not run this one; it cannot be ended.
 	Alias *Claim
 	// Stored is the record that was found when Complete, Fail or Release answered
 	// ErrLeaseLost; nil before, and when the store was not asked because the loss was
@@ -190,8 +185,7 @@ func (c *Claim) event(cached bool) Event {
 
 // Attempt is what a handler can learn of the claim it runs under; see [FromContext].
 type Attempt struct {
-	// Key as it was claimed.
-	Key string
+	Key string // Key as it was claimed.
 	// Number counts the claims of the key, from 1. It is counted when claiming, so an
 	// attempt that killed its process is counted too.
 	Number int

@@ -13,18 +13,15 @@ import (
 // or that the store did not answer, has Outcome Unknown and says why through [Claim.Err].
 //
 // A key that occurs again in the batch is an alias of its first occurrence, to which
-// Alias of its Claim points. Do not run it: it shares the fate of the first. Acknowledge it
-// when the first is recorded, and have it redelivered when the first is released. Ending it
-// is an [*InputError]. In three cases the repetition is claimed too, and is not an alias:
-//
-//   - The first is a Mismatch, and the repetition is not.
-//   - The first is in flight elsewhere, and the repetition takes the key over.
-//   - The first was left alone because of Request.FirstOnly, and the repetition is without it.
+// Claim.Alias points. Do not run it. Acknowledge it when the first is recorded, and have it
+// redelivered when the first is released; ending it is an [*InputError]. The repetition is
+// claimed too when the first is a Mismatch and it is not, or the first is in flight elsewhere
+// and it takes the key over. So it is when only the first has Request.FirstOnly, and was left
+// alone.
 //
 // Each claim that was won lasts for Config.LeaseTTL from the call on, unless
-// [Claim.KeepAlive] renews it: keep alive what may wait or run for longer. Config.Wait
-// does not apply: a batch never waits. Nor does Config.Resolve: an uncertain key is
-// Uncertain.
+// [Claim.KeepAlive] renews it. A batch never waits: neither Config.Wait nor Config.Resolve
+// applies.
 //
 // The error is non-nil only when nothing was asked: [ErrClosed], or a nil ctx.
 func (d *Deduper) ClaimBatch(ctx context.Context, reqs []Request) ([]*Claim, error) {

@@ -30,100 +30,61 @@ type Config struct {
 	// digits, '_', '.', '-'. Required.
 	Namespace string
 
-	// Window is how long a finished key is remembered. A duplicate that arrives after
-	// it runs again, so it must exceed the longest redelivery horizon. Required, at
-	// least LeaseTTL, at most ten years.
+	// Window is how long a finished key is remembered; a duplicate that arrives later runs
+	// again. It must exceed the longest redelivery horizon. Required, at least LeaseTTL, at
+	// most ten years.
 	Window time.Duration
 
-	// LeaseTTL is how long a claim lasts without renewal: after a crash the key stays
-	// in flight for up to this long. Renewal is automatic while a handler runs, so it
-	// need not exceed the handler's running time. It is also how long recording may hold
-	// up a call after its effect while the store is down: for request handlers, choose it
-	// below the time after which the sender gives up. Required, at least 50 ms.
+	// LeaseTTL is how long a claim lasts without renewal, which is automatic while a handler
+	// runs. For as long a crashed owner's key stays in flight, and an outage holds up a call
+	// after its effect. Required, at least 50 ms.
 	LeaseTTL time.Duration
 
-	// Hold is how much longer than its lease, or after its release, an unfinished key
-	// keeps its attempt count and fence. It must exceed the longest retry backoff. At
-	// most ten years. Default: the larger of ten leases and one hour.
+	// Hold is how long an unfinished key keeps its attempt count and fence after its lease or
+	// release. It must exceed the longest retry backoff. At most ten years. Default: the
+	// larger of ten leases and one hour.
 	Hold time.Duration
 
-	// Resolve finds out about an uncertain key: an attempt ended after [Danger] without
-	// saying how. It asks the downstream whether the effect has happened, best by the
-	// Attempt.DownstreamKey that the effect was sent with, and answers
-	//
-	//   - [Happened] with the result, which is recorded. The caller gets it as a Duplicate.
-	//   - [FailedForGood] with the text of the failure, which is recorded. Where the store keeps
-	//     no failures the caller gets it too, and the next call asks again.
-	//   - [DidNotHappen]: the caller may run the effect again.
-	//   - the zero Resolution, or an error: still unknown. The key stays uncertain, and the next
-	//     call asks again.
-	//
-	// One caller at a time asks, in all processes. It takes the key over for that, which
-	// counts as an attempt, and others find the key in flight. ctx carries that attempt,
-	// follows the caller's context, and is canceled with ErrLeaseLost when the claim is lost.
-	// The lease is renewed meanwhile. rec is the record, with StateUncertain. A panic leaves
-	// the key uncertain and is passed on. Do and Claim use it. ClaimBatch, Seen and Mark never
-	// wait for a downstream, and Observe mode changes nothing: they answer Uncertain.
-	//
-	// After DidNotHappen the key stays dangerous: when the next attempt ends without
-	// success, a failure for good or NotBegun, even before it has called Danger again, it
-	// is asked about again.
-	//
-	// Default nil: nobody is asked, and the key is Uncertain until Mark or Forget. A Resolve
-	// that always answers DidNotHappen runs the effect again at once. That takes the very risk
-	// for which Danger was called.
+	// Resolve finds out about an uncertain key: an attempt ended after [Danger] without saying
+	// how. [Resolution] says how it is called and what it answers. Default nil: nobody is asked,
+	// and the key is Uncertain until Mark or Forget.
 	Resolve func(ctx context.Context, key string, rec Record) (Resolution, error)
 
-	// Wait is how long a call waits for a key that is in flight elsewhere before it
-	// answers InFlight. One of the waiters of a key polls for all of them, with jitter
-	// and at least once a second; they are woken at once when the owner is in the same
-	// process. Default 0: answer at once.
+	// Wait is how long a call waits for a key in flight elsewhere before it answers InFlight.
+	// One waiter of a key polls for all, at least once a second; an end in this process wakes
+	// them. Default 0.
 	Wait time.Duration
 
 	// MaxWaiters bounds the calls that wait at the same time; the next one answers
 	// InFlight at once. Default 1000.
 	MaxWaiters int
 
-	// StoreTimeout bounds one round trip to the store. For two stores that are one (package
-	// layered) it bounds one call, which may take up to three round trips. While the store is
-	// down, a claim fails after up to four StoreTimeouts and less than 100 ms of backoff.
-	// Default: a third of LeaseTTL, at most two seconds. It must be shorter than LeaseTTL.
+	// StoreTimeout bounds one round trip to the store, and a whole call of two stores (package
+	// layered), which may take three. Default: a third of LeaseTTL, at most two seconds. It
+	// must be shorter than LeaseTTL.
 	StoreTimeout time.Duration
 
 	// ResultLimit bounds a stored result in bytes. A larger one is not kept: the key is
 	// recorded as done, and its replay answers ErrNoResult. Default 256 KiB.
 	ResultLimit int
 
-	// SeenOnly keeps no results: of a key that has succeeded only that it has. A duplicate of
-	// a Do that returns a value answers ErrNoResult, and Complete with a result answers
-	// ErrNoResult after recording. In return a store can be faster and smaller. Some stores can
-	// do no more, and New refuses them without SeenOnly. All processes of a namespace should
+	// SeenOnly keeps no results: a duplicate of a Do that returns a value, and Complete with a
+	// result, answer ErrNoResult. Some stores require it. All processes of a namespace should
 	// agree on it. Default false.
 	SeenOnly bool
 
-	// CacheBytes bounds the in-process cache of finished keys, which answers duplicates
-	// without a round trip, in bytes. A key takes about 106 of them; with a fingerprint,
-	// a label or a result 64 more and what those hold. A result of more than 1 KiB is not
-	// cached. It is memory that stays in use; a program with Go's default GOGC needs as
-	// much again for it between two collections.
-	//
-	// No entry outlives its record. One from this process's own end of a key lives as
-	// long, one that came from the store a minute. Forget clears it at once here, and
-	// elsewhere within a second and a round trip: a hit is answered only if the store was
-	// asked for Forgets (see [Store]) in the last second. While that fails, hits go to the
-	// store. When the store cannot report Forgets, no entry lives longer than a minute, and
-	// another process's Forget goes unnoticed for as long.
-	//
-	// Default 0: no cache. At least 64 KiB otherwise.
+	// CacheBytes bounds the in-process cache of finished keys: about 106 bytes each, results up
+	// to 1 KiB. Another process's Forget goes unnoticed for about a second, or a minute without
+	// [ForgetCounter]. At least 64 KiB; default 0, no cache.
 	CacheBytes int
 
 	// Mode says what is skipped, and what happens while the store cannot be asked. Default
 	// [Enforce].
 	Mode Mode
 
-	// Labels stores Request.Label in clear next to the key's digest. Adapters set labels by
-	// which people recognize a key: method, path and Idempotency-Key of a request, provider,
-	// endpoint and id of a webhook, method and key of a gRPC call. Default false.
+	// Labels stores Request.Label in clear next to the key's digest. The labels of adapters name
+	// the request: method, path and Idempotency-Key; provider, endpoint and id of a webhook.
+	// Default false.
 	Labels bool
 
 	// Observer is told what happens. Default: nobody.
@@ -214,8 +175,22 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// Resolution is what Config.Resolve has found out about an uncertain key: [Happened],
-// [FailedForGood] or [DidNotHappen]. The zero Resolution is "still unknown".
+// Resolution is what Config.Resolve answers about an uncertain key. It asks the downstream whether
+// the effect has happened, best by the Attempt.DownstreamKey that the effect was sent with.
+//
+//   - [Happened]: the result is recorded. The caller gets it as a Duplicate.
+//   - [FailedForGood]: the failure is recorded. Where the store keeps none, the caller gets it,
+//     and the next call asks again.
+//   - [DidNotHappen]: the caller may run the effect. The key stays dangerous: when that attempt
+//     ends without success, a failure for good or [NotBegun], it is asked about again.
+//   - the zero Resolution, or an error: still unknown. The next call asks again.
+//
+// Do and Claim ask; ClaimBatch, Seen, Mark and Observe mode answer Uncertain. One caller asks at a
+// time, in all processes, under a claim that counts as an attempt and that is renewed; others find
+// the key in flight. The ctx of Resolve carries that attempt, follows the caller's, and is
+// canceled with ErrLeaseLost when the claim is lost; rec has StateUncertain. A panic leaves
+// the key uncertain and is passed on. A Resolve that always answers DidNotHappen takes the very
+// risk for which Danger was called.
 type Resolution struct {
 	state State // StateAbsent is unknown
 	data  []byte

@@ -167,15 +167,14 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 	return ans.Record, nil
 }
 
-// Forget makes a key claimable again, for operators, also when it is uncertain: say so
-// only if its effect may run again, and [Deduper.Mark] if not. A key under a live lease is
-// refused with [ErrInFlight]: nobody deletes a live owner's claim. An owner from before
-// the Forget can write nothing for Config.Hold after it. Other processes' caches notice
-// within a second and a round trip (see Config.CacheBytes). One round trip, and a second
-// in stores that tell those caches.
+// Forget makes a key claimable again, for operators, also when it is uncertain: use it only if
+// the effect may run again, and [Deduper.Mark] if not. A key under a live lease is refused with
+// [ErrInFlight]. An owner from before the Forget can write nothing for Config.Hold after it.
+// Other processes' caches notice within a second and a round trip (see Config.CacheBytes). One
+// round trip, and a second in stores that notify those caches.
 //
-// Errors are otherwise an [*InputError], [ErrClosed], or one for which [OutcomeUnknown]
-// is true; asking again is harmless.
+// Errors are otherwise an [*InputError], [ErrClosed], or one for which [OutcomeUnknown] is true;
+// asking again is harmless.
 func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error {
 	if err := d.check(ctx); err != nil {
 		return err
@@ -213,8 +212,8 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 // are already held can be completed and released until then, and after. Close is
 // idempotent and may be called concurrently.
 //
-// While the store does not answer, a Deduper keeps asking it to release claims whose callers
-// have gone: every second, and for ten minutes at most. Close asks once more, and ends that.
+// While the store does not answer, a Deduper asks it every second, for ten minutes at most, to
+// release claims whose callers have gone. Close asks once more, and ends that.
 func (d *Deduper) Close(ctx context.Context) error {
 	if err := d.check(ctx); err != nil {
 		return err
@@ -230,7 +229,8 @@ func (d *Deduper) Close(ctx context.Context) error {
 		return nil
 	}
 	d.renewals.close()
-	return fmt.Errorf("dedup: closed with %d calls or handlers still running: %w", left, ctxend.Error(ctx))
+	return fmt.Errorf("dedup: closed with %d calls or handlers still running: %w", left,
+		ctxend.Error(ctx))
 }
 
 // storeError reports an item the store could not answer. A caller that left is not the

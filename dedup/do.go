@@ -33,19 +33,15 @@ import (
 //     record could not be confirmed;
 //   - an [*InputError], before anything happens, for a nil d, fn or ctx, and for a bad key.
 //
-// Acknowledge the message when [CanAck] is true of the error: it is nil, a failure for good
-// that is on record, or ErrNoResult. On any other error do not acknowledge. Have the message
-// redelivered when [CanRetry] or OutcomeUnknown is true, and park it or stop otherwise. A
-// failure for good that could not be recorded carries why: a later delivery runs fn again.
-//
-// CanAck says nothing about the value. Use it when the error is nil, and in the two cases
-// above that say "with the value".
+// Acknowledge the message when [CanAck] is true of the error, have it redelivered when [CanRetry]
+// or OutcomeUnknown is, and park it or stop otherwise. CanAck says nothing about the value: use
+// it when the error is nil, and in the two cases above that say "with the value".
 //
 // While the store is down, claiming gives up after four times Config.StoreTimeout and a
 // backoff of less than 100 ms, or when ctx ends; with thousands of calls at once some
-// wait longer for their turn. After the effect, recording continues for up to one lease,
-// also when ctx has ended: the effect has happened. For a request handler choose
-// Config.LeaseTTL below the time after which the sender gives up.
+// wait longer. After the effect, recording continues for up to one lease, also when ctx has
+// ended. For a request handler choose Config.LeaseTTL below the time after which the sender
+// gives up.
 func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error),
 	opts ...Option) (T, error) {
 	res, err := DoResult(ctx, d, key, fn, opts...)

@@ -39,9 +39,8 @@ var (
 type InputError struct {
 	// Field that is wrong, as it is spelled in Config or in the call. A field of another
 	// package's configuration has its package, as in "kafkaadapter.Config.Handler".
-	Field string
-	// Reason continues the sentence that begins with Field.
-	Reason string
+	Field  string
+	Reason string // Reason continues the sentence that begins with Field.
 }
 
 // Error implements error.
@@ -49,10 +48,8 @@ func (e *InputError) Error() string { return "dedup: " + e.Field + " " + e.Reaso
 
 // FailedError is the replay of a failure that was stored with [Permanent].
 type FailedError struct {
-	// Message is the text of the stored error, cut at 1 KiB.
-	Message string
-	// Attempt that failed, from 1.
-	Attempt int
+	Message string // Message is the text of the stored error, cut at 1 KiB.
+	Attempt int    // Attempt that failed, from 1.
 }
 
 // Error implements error.
@@ -113,10 +110,8 @@ func CanAck(err error) bool {
 // or whether the effect is on record. Never acknowledge on it; asking again is safe.
 func OutcomeUnknown(err error) bool { return errors.Is(err, ErrUnknown) }
 
-// CanRetry reports whether the same call may succeed later without anybody's help, and
-// nothing about it is unknown. It is false for nil, and for every error of which [CanAck] or
-// [OutcomeUnknown] is true. It is also false for bad input, a mismatch, an uncertain record
-// that nobody asks about, an unreadable one, a closed Deduper, and a caller that was canceled.
+// CanRetry reports whether the same call may succeed later without anybody's help, and nothing
+// about it is unknown. It is false for nil, and for all that [CanAck] names as to be parked.
 func CanRetry(err error) bool {
 	switch {
 	case CanAck(err), OutcomeUnknown(err):

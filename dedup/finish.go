@@ -14,20 +14,17 @@ import (
 // maxFailureText bounds the text of a stored failure.
 const maxFailureText = 1 << 10
 
-// Complete records that the effect has landed, with an optional result that duplicates
-// get replayed byte for byte. Call it after the effect, and before acknowledging the
-// message. A result larger than Config.ResultLimit is not kept: the key is recorded as
-// done without it, and Complete answers [ErrNoResult].
+// Complete records that the effect has landed, with an optional result that duplicates get
+// replayed byte for byte. Call it after the effect, and before acknowledging the message. A
+// result larger than Config.ResultLimit is not kept: the key is recorded as done without it,
+// and Complete answers [ErrNoResult].
 //
-// [ErrLeaseLost] means that the claim was no longer ours. The effect has landed, so it
-// is recorded if nobody else's was (see Claim.Stored for what was found), but it may
-// have happened twice. An error for which [OutcomeUnknown] is true means that the
-// record could not be confirmed before the lease ended or ctx did: do not acknowledge;
-// calling Complete again is harmless. Completing twice answers what the first call did.
-// An [*InputError] says that the claim is nil or was not acquired, or has ended
-// otherwise, or that ctx is nil.
-//
-// In Observe mode only an InputError is returned: nobody depends on the record.
+// [ErrLeaseLost] means that the claim was no longer ours. The effect is recorded if nobody
+// else's was (see Claim.Stored), but it may have happened twice. An error for which
+// [OutcomeUnknown] is true means that the record could not be confirmed before the lease ended
+// or ctx did: do not acknowledge. An [*InputError] is for a nil ctx, and for a claim that is nil,
+// was not acquired, or has ended otherwise. In Observe mode it is the only error.
+// Calling Complete again is harmless, and answers what the first call did.
 func (c *Claim) Complete(ctx context.Context, result []byte) error {
 	return finishOne(ctx, Completion{Claim: c, Result: result})
 }
@@ -42,12 +39,12 @@ func (c *Claim) Fail(ctx context.Context, cause error) error {
 	return finishOne(ctx, Completion{Claim: c, Err: Permanent(cause)})
 }
 
-// Release gives the claim up without an effect: the key can be claimed again at once,
-// and its attempt count and fence are kept for Config.Hold. After [Danger] the key becomes
-// uncertain. To say that nothing has begun, end the claim with [Deduper.CompleteBatch] and
-// a [NotBegun] error. From a late owner Release changes nothing and answers [ErrLeaseLost].
-// It is tried a few times while the store cannot be asked, but not until the lease ends,
-// because the end of the lease does the same. Errors are otherwise those of Complete.
+// Release gives the claim up without an effect. The key can be claimed again at once, and its
+// attempt count and fence are kept for Config.Hold. After [Danger] the key becomes uncertain:
+// to say that nothing has begun, use [Deduper.CompleteBatch] with a [NotBegun] error. From a late
+// owner Release changes nothing and answers [ErrLeaseLost]. It is tried a few times while the
+// store cannot be asked, but not until the lease ends, because that end does the same. Errors are
+// otherwise those of Complete.
 func (c *Claim) Release(ctx context.Context) error {
 	return finishOne(ctx, Completion{Claim: c, Err: errReleased})
 }
@@ -273,28 +270,24 @@ func (d *Deduper) afterEffect(ctx context.Context) (context.Context, context.Can
 
 // Completion is one item of [Deduper.CompleteBatch].
 type Completion struct {
-	// Claim that ends.
-	Claim *Claim
-	// Result to keep, when Err is nil.
-	Result []byte
+	Claim  *Claim // Claim that ends.
+	Result []byte // Result to keep, when Err is nil.
 	// Err of the handler: nil completes, one for which IsPermanent is true fails, any
 	// other releases the claim; see [NotBegun] for one that has declared [Danger].
 	Err error
-	// With is for the store, and is written together with the record or not at all. The
-	// store that offers it says which values it takes. A store that does not know it refuses
-	// the item with an [*InputError] and writes nothing. Only where Err is nil. Default nil.
+	// With is for the store that offers it, and is written together with the record or not at
+	// all. Any other store refuses the item with an [*InputError] and writes nothing. Only
+	// where Err is nil. Default nil.
 	With any
 	// Unused says that the handler never began the message, or was cut short through no fault
-	// of the message. The claim is released, whatever Err is, and does not count as an attempt.
-	// Callers that claim ahead release the claims that they did not begin with it: otherwise
-	// messages that no handler has seen would use up their attempts. (An attempt is counted
-	// when claiming: one whose process dies has counted.) A key that was dangerous before is
-	// uncertain again; Danger by the attempt itself, a Result or With is an [*InputError].
-	// Default false.
+	// of the message. The claim is released, whatever Err is, and does not count as an attempt:
+	// callers that claim ahead release with it what they did not begin. A key that was dangerous
+	// before is uncertain again; Danger by the attempt itself, a Result or With is an
+	// [*InputError]. Default false.
 	Unused bool
-	// InTime says that the handler had returned nil before its claim was lost: whoever
-	// ends claims in batches may learn of the loss in between. Without it the effect of such
-	// a claim counts as canceled, and is not recorded. Only where Err is nil. Default false.
+	// InTime says that the handler had returned nil before its claim was lost: a batch may learn
+	// of the loss in between, and the effect would count as canceled and not be recorded. Only
+	// where Err is nil. Default false.
 	InTime bool
 	// noResult marks a result that could not be encoded.
 	noResult bool

@@ -16,10 +16,9 @@ const (
 	idVersion         = 1
 )
 
-// NewID digests a key inside its namespace and scope with SHA-256 truncated to 128
-// bits. The parts are length-prefixed, so that ("a", "bc") and ("ab", "c") differ.
-// Stores keep the digest only: it has one size, cannot be injected into anything, and
-// carries no personal data in clear.
+// NewID digests a key inside its namespace and scope with SHA-256 truncated to 128 bits. The
+// parts are length-prefixed, so that ("a", "bc") and ("ab", "c") differ. Stores keep the digest
+// only, which has one size and carries no personal data in clear.
 //
 // The namespace is 1-64 bytes of letters, digits, '_', '.', '-'. The key is 1-255
 // bytes, the scope 0-255, both of printable UTF-8. Anything else is an [*InputError].

@@ -5,16 +5,14 @@ import (
 	"github.com/onceward/onceward/dedup/internal/pause"
 )
 
-// Seen reports whether key is done: it succeeded, or failed for good. With [Deduper.Mark]
-// it is the simplest receiver, and the weakest: a crash between the effect and Mark, or
-// a second delivery between Seen and Mark, runs the effect twice. Use [Do] or
-// [Deduper.Claim] where that matters. In Observe mode it answers false, also when the store
-// cannot be asked.
+// Seen reports whether key is done: it succeeded, or failed for good; one in flight is not. With
+// [Deduper.Mark] it is the weakest receiver: a crash between the effect and Mark, or a second
+// delivery between Seen and Mark, runs the effect twice. In Observe mode it answers false, also
+// when the store cannot be asked.
 //
-// A key that is only in flight is not seen. One round trip, shared with concurrent
-// callers. The error is an [*InputError], [ErrClosed], [ErrMismatch] when the key is done
-// with another fingerprint, [ErrUncertain] when somebody has to find out whether it is
-// done, or one for which [OutcomeUnknown] is true when nothing is known.
+// One round trip, shared with concurrent callers. The error is an [*InputError], [ErrClosed],
+// [ErrMismatch] when the key is done with another fingerprint, [ErrUncertain] when somebody has
+// to find out whether it is done, or one for which [OutcomeUnknown] is true.
 func (d *Deduper) Seen(ctx context.Context, key string, opts ...Option) (bool, error) {
 	if err := d.check(ctx); err != nil {
 		return false, err

@@ -16,19 +16,16 @@ import (
 // process, and as the shortest full reading of the contract. Nothing is shared with
 // other processes and nothing survives a restart.
 //
-// It holds at most capacity keys: claims, records, released keys, and what [Store]
-// Forget leaves behind for its hold time, each until it expires. An expired key gives
-// its place back by itself. When every place is taken, whatever needs a new one (a
-// claim of an absent key, a Landed change of one) answers [ErrStoreFull]; nothing that
-// is held is ever evicted, and renewing, finishing and taking over still work. A key
-// costs about 300 bytes and its result. [New] refuses a capacity below 1, and
-// every claim would answer an [*InputError].
+// It holds at most capacity keys: claims, records, released keys, and what Forget leaves
+// behind, each until it expires. A full store answers [ErrStoreFull] to a claim of an absent
+// key, and to a Landed change of one. Nothing is ever evicted, and renewing, finishing and
+// taking over still work. A key costs about 300 bytes and its result. [New] refuses a capacity
+// below 1, and every claim would answer an [*InputError].
 //
-// Durations are measured on the monotonic clock, so stepping the wall clock moves no
-// lease. In a testing/synctest bubble the store must be made inside the bubble. It
-// starts no goroutine and needs no closing. It is safe for concurrent use, and copies
-// results in and out. Only a ctx that is done before the call matters: then nothing is
-// executed and every item carries the error of ctx.
+// Durations are measured on the monotonic clock. In a testing/synctest bubble the store must be
+// made inside the bubble. It starts no goroutine and needs no closing. It is safe for concurrent
+// use, and copies results in and out. With a ctx that is done before the call nothing is
+// executed, and every item carries the error of ctx; later ends do not matter.
 func Memory(capacity int) Store {
 	return &memoryStore{
 		capacity: capacity,

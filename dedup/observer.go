@@ -2,10 +2,9 @@ package dedup
 
 import "time"
 
-// Observer is told what a [Deduper] does. Every hook may be nil, is called on the
-// goroutine that did the work, concurrently, and must return quickly. It has the shape
-// of net/http/httptrace.ClientTrace, so that hooks can be added without breaking
-// anybody.
+// Observer is told what a [Deduper] does. Every hook may be nil, is called on the goroutine
+// that did the work, concurrently, and must return quickly. As with httptrace.ClientTrace,
+// hooks can be added without breaking anybody.
 type Observer struct {
 	// Claimed: a claim, or a Seen, was answered. Outcome, Cause, Age and Attempt are
 	// set, and Err when the Outcome is Unknown. With Cached, the store was not asked for it.
@@ -42,34 +41,23 @@ type Observer struct {
 
 // Event is what an [Observer] is told. Only the fields its hook names are set.
 type Event struct {
-	// ID is the digest of the key.
-	ID ID
-	// Outcome of a claim.
-	Outcome Outcome
-	// Cause of a duplicate, empty otherwise.
-	Cause Cause
+	ID      ID      // ID is the digest of the key.
+	Outcome Outcome // Outcome of a claim.
+	Cause   Cause   // Cause of a duplicate, empty otherwise.
 	// Age of a duplicate: the time since its key was done, by the store's clock.
-	Age time.Duration
-	// Attempt of the claim, from 1.
-	Attempt int
-	// State that was asked for.
-	State State
-	// Cached says that the answer came from this process.
-	Cached bool
-	// Verdict of a filter: "new" (proven), "maybe" or "unknown".
-	Verdict string
+	Age     time.Duration
+	Attempt int    // Attempt of the claim, from 1.
+	State   State  // State that was asked for.
+	Cached  bool   // Cached says that the answer came from this process.
+	Verdict string // Verdict of a filter: "new" (proven), "maybe" or "unknown".
 	// Reason why the filter's verdict is unknown, as it names it; empty otherwise.
 	Reason string
-	// Saved is how many questions to a store the verdict has made needless.
-	Saved int
-	// Fill of a filter: the share of its bits that are set.
-	Fill float64
+	Saved  int     // Saved is how many questions to a store the verdict has made needless.
+	Fill   float64 // Fill of a filter: the share of its bits that are set.
 	// Estimated rate of a filter's false positives, by its bits, as a share of 1.
 	Estimated float64
-	// Observed rate of a filter's false positives, as a share of 1.
-	Observed float64
-	// Err says what went wrong.
-	Err error
+	Observed  float64 // Observed rate of a filter's false positives, as a share of 1.
+	Err       error   // Err says what went wrong.
 }
 
 func fire(hook func(Event), e Event) {

@@ -5,12 +5,9 @@ import (
 	"time"
 )
 
-// Outcome is what a claim attempt found.
-//
-// Only [Duplicate], and [Acquired] once Complete or Fail has returned nil, may be
-// acknowledged to whoever delivered the message: the key is done, with its effect or
-// with a failure that no retry can fix. Everything else means that neither is known. For an
-// error, [CanAck] says the same.
+// Outcome is what a claim attempt found. Only [Duplicate], and [Acquired] once Complete or Fail
+// has returned nil, may be acknowledged to whoever delivered the message. For an error, [CanAck]
+// says the same.
 type Outcome uint8
 
 const (
@@ -102,8 +99,7 @@ func (s State) terminal() bool { return s == StateSucceeded || s == StateFailed 
 // It carries durations, not instants: both are measured by the store's own clock,
 // so that no caller ever compares two machines' clocks.
 type Record struct {
-	// State of the key.
-	State State
+	State State // State of the key.
 	// NoResult says that a result existed and was not kept (too large, or not
 	// encodable), as opposed to an effect that had none.
 	NoResult bool
@@ -115,8 +111,7 @@ type Record struct {
 	// Attempt counts claims, from 1. It is counted when claiming, so a handler that
 	// kills its process still advances it.
 	Attempt int
-	// Fence of the newest claim. It only grows per key.
-	Fence uint64
+	Fence   uint64 // Fence of the newest claim. It only grows per key.
 	// Result holds what [StateSucceeded] stored, or the text of the error that
 	// [StateFailed] stored. Nil when nothing was stored.
 	Result []byte
@@ -140,12 +135,9 @@ type Result[T any] struct {
 	Value T
 	// Outcome: Acquired when this call ran the effect, Duplicate when it was replayed.
 	Outcome Outcome
-	// Attempt that ran the effect, from 1.
-	Attempt int
-	// Record that was found, for anything but Acquired.
-	Record Record
-	// Cause of a Duplicate.
-	Cause Cause
+	Attempt int    // Attempt that ran the effect, from 1.
+	Record  Record // Record that was found, for anything but Acquired.
+	Cause   Cause  // Cause of a Duplicate.
 }
 
 // Origin says where a message came from, so that a later duplicate can be explained.
@@ -157,10 +149,8 @@ type Origin struct {
 	Source string
 	// SourceDigest is what a store returns instead of Source; see Digest.
 	SourceDigest uint64
-	// Offset within the partition.
-	Offset int64
-	// Partition of the stream.
-	Partition int32
+	Offset       int64 // Offset within the partition.
+	Partition    int32 // Partition of the stream.
 	// Generation of the consumer group when the message was claimed; zero when unknown.
 	Generation int32
 }

@@ -9,20 +9,17 @@ import (
 	"time"
 )
 
-// KeepAlive renews the claim in the background and returns the context to run the
-// effect under. That context carries the attempt ([FromContext]). It is canceled with cause
-// [ErrLeaseLost] as soon as a renewal finds another owner, or the lease may have ended. The
-// lease is measured on this process's monotonic clock from before the request that gained
-// it, less a margin of 1 % and 2 ms. Observe mode does not cancel the context for that. It
-// is canceled with cause ErrClosed when Close gives up waiting, and follows ctx otherwise.
-// Renewal continues after ctx ends, until stop is called, because the effect may still be
-// running.
+// KeepAlive renews the claim in the background, at a third of the lease with jitter, and
+// returns the context to run the effect under. That context carries the attempt ([FromContext])
+// and follows ctx. It is canceled with cause [ErrLeaseLost] as soon as a renewal finds another
+// owner, or the lease may have ended: it is measured on this process's monotonic clock from before
+// the request that gained it, less 1 % and 2 ms. Observe mode does not cancel for that. The cause
+// is ErrClosed when Close gives up waiting. Renewal continues after ctx ends, until stop is
+// called, because the effect may still be running.
 //
-// stop ends the renewal and cancels the context; call it in any case. Complete, Fail
-// and Release call it too. All claims of a Deduper share one goroutine and renew in
-// batches, at a third of the lease with jitter. KeepAlive of a claim that is not
-// acquired, has ended or is already kept, and of a nil ctx, returns a context that is
-// already canceled with an [*InputError] as cause.
+// stop ends the renewal and cancels the context; call it in any case. Complete, Fail and Release
+// call it too. KeepAlive of a claim that is not acquired, has ended or is already kept, and of a
+// nil ctx, returns a context that is already canceled with an [*InputError] as cause.
 func (c *Claim) KeepAlive(ctx context.Context) (run context.Context, stop context.CancelFunc) {
 	return c.keep(ctx, true)
 }

@@ -19,30 +19,19 @@ type Request struct {
 	// redelivered, say. Asking for such a key is cheaper when it is done, and dearer when
 	// it is not. It never changes what is answered.
 	LikelyDuplicate bool
-	// TakeOverOlderGeneration asks for a key in flight too, when its claim was made for the
-	// same Origin.Source and Origin.Partition in an older Origin.Generation, above zero: by
-	// a consumer that has lost the partition since. It gets the key at once, as after a
-	// release, and not when the lease has lapsed. Name the consumer group as well as the
-	// topic in Origin.Source: "same source" must mean the same group and the same topic.
-	//
-	// The older owner learns of it with its next renewal. It may still be at work until
-	// then, and after: its effect and the new one's can both happen. So this adds "a
-	// rebalance while a handler still runs" to the ways in which an effect can run twice,
-	// unless effect and record are one transaction (the level Atomic). A claim with [Danger]
-	// is never taken over, nor one that the same batch has won. Default false.
+	// TakeOverOlderGeneration asks for a key in flight too, when its claim has the same
+	// Origin.Source and Origin.Partition and an older Origin.Generation above zero: its
+	// consumer has lost the partition since. Source must name the consumer group as well as the
+	// topic. The older owner learns of it with its next renewal, so both effects can happen,
+	// unless effect and record are one transaction. A claim with [Danger] is never taken over,
+	// nor one that the same batch has won. Default false.
 	TakeOverOlderGeneration bool
-	// FirstOnly asks only for a key that has no attempt yet, as far as is remembered. Such a
-	// key was never claimed, was forgotten, or was given back as unused by all who had it
-	// (Completion.Unused). Any other key that could be claimed (it was released, its lease has
-	// lapsed, or its owner is to be taken over) is left as it is and not counted. The claim is
-	// then [InFlight], Claim.Attempt is that of the last attempt, and Claim.Record.Remaining is
-	// zero or negative, which says "nobody is in the way; ask without FirstOnly when its turn
-	// has come". Config.Wait does not apply to that answer, and Observe mode does not run it:
-	// nobody would be held back by it. Nor does Config.Resolve: an uncertain key is Uncertain.
-	//
-	// It is for callers that claim ahead. An attempt is counted when it is claimed. So a
-	// message that waits in the same process as one that kills it would use up its attempts
-	// without ever having been tried. Default false.
+	// FirstOnly asks only for a key without an attempt: never claimed, forgotten, or given back
+	// as unused by all who had it (Completion.Unused). Any other key that could be claimed is
+	// left as it is and not counted: the claim is [InFlight] with a Record.Remaining of zero or
+	// less, and says "ask without FirstOnly when its turn has come". Config.Wait, Config.Resolve
+	// and Observe mode do not apply. It is for callers that claim ahead, whose messages in
+	// waiting must not use up their attempts. Default false.
 	FirstOnly bool
 }
 

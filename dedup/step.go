@@ -17,15 +17,14 @@ import (
 // the key is done. A crash between fn and the record runs fn again; where that must not
 // happen either, call [Danger] before it.
 //
-// Name is 1-64 bytes of printable UTF-8 and names the step within its key: keep it, and
-// the type T, from one version of a program to the next. A key has at most 64 steps. The
-// value is stored as [Do] stores one. All steps of a key share 64 KiB: a value that does
-// not fit, or cannot be encoded, is not kept. The step is finished without it: this call
-// returns nil, and later ones [ErrNoResult].
+// Name is 1-64 bytes of printable UTF-8: keep it, and the type T, from one version of a program
+// to the next. A key has at most 64 steps, whose values, stored as [Do] stores one, share 64 KiB.
+// A value that does not fit, or cannot be encoded, is not kept: this call returns nil, and later
+// ones [ErrNoResult].
 //
 // It costs one round trip after fn, shared with concurrent callers and repeated a few
-// times while the store cannot be asked; a step that is finished costs none. It is safe
-// for concurrent use, but for two steps of one name at the same time.
+// times while the store cannot be asked; a finished step costs none. It is safe for
+// concurrent use, but for two steps of one name at the same time.
 //
 // Errors instead of running fn:
 //

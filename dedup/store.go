@@ -34,12 +34,10 @@ type Store interface {
 	//     TakeOverOlderGeneration is answered [Acquired] instead, as after a release, when
 	//     the claim is without Danger and its Origin is older. An older Origin has the same
 	//     digest, not zero, the same Partition, and a Generation above zero and below that of
-	//     the request. The older owner has lost the key from then on, as if its lease had
-	//     lapsed.
+	//     the request. The older owner has lost the key from then on.
 	//   - a request with FirstOnly that would be answered [Acquired] by now, from a key with
 	//     an attempt of 1 or more: [InFlight] with the Record as it is, but for a Remaining
-	//     of zero or less, and nothing is changed. When TakeUncertain would have got it the
-	//     key, the answer is [Uncertain].
+	//     of zero or less. It is [Uncertain] where TakeUncertain would have got it the key.
 	//   - succeeded or failed: [Duplicate] with the Record.
 	//   - uncertain, which a claim with Record.Danger becomes when its lease lapses:
 	//     [Uncertain] with the Record. A request with TakeUncertain is answered
@@ -90,12 +88,9 @@ type Store interface {
 
 // ClaimRequest is one item of [Store.Claim].
 type ClaimRequest struct {
-	// ID of the key.
-	ID ID
-	// Token of this attempt.
-	Token Token
-	// Lease is how long the claim lasts without renewal.
-	Lease time.Duration
+	ID    ID            // ID of the key.
+	Token Token         // Token of this attempt.
+	Lease time.Duration // Lease is how long the claim lasts without renewal.
 	// Hold is how much longer than its lease the claim is remembered, so that attempt
 	// count and fence survive a crash.
 	Hold time.Duration
@@ -106,22 +101,15 @@ type ClaimRequest struct {
 	// ResultLimit is how many bytes a result of the end may have; zero when there will be
 	// neither a result nor a failure, or it is not known yet. It is for refusals, as Window is.
 	ResultLimit int
-	// Origin of the message; zero when unknown.
-	Origin Origin
-	// Label kept in clear; at most 64 bytes, usually empty.
-	Label string
-	// Fingerprint of the payload; zero compares with nothing.
-	Fingerprint Fingerprint
-	// LikelyDuplicate says that the key is probably done: a store may look before it asks
-	// for the claim, where that is cheaper. It never changes what is answered.
+	Origin      Origin      // Origin of the message; zero when unknown.
+	Label       string      // Label kept in clear; at most 64 bytes, usually empty.
+	Fingerprint Fingerprint // Fingerprint of the payload; zero compares with nothing.
+	// LikelyDuplicate says that looking before claiming is probably cheaper.
 	LikelyDuplicate bool
-	// TakeUncertain asks for an uncertain key too: by somebody who is going to find out.
-	TakeUncertain bool
-	// TakeOverOlderGeneration asks for a key too that is in flight for the same partition
-	// in an older generation: by the consumer that the partition belongs to now.
+	TakeUncertain   bool // TakeUncertain asks for an uncertain key too, to find out.
+	// TakeOverOlderGeneration is that of the [Request], as FirstOnly is.
 	TakeOverOlderGeneration bool
-	// FirstOnly asks for a key only if it has no attempt yet.
-	FirstOnly bool
+	FirstOnly               bool // FirstOnly is that of the Request.
 }
 
 // leaves reports whether the request leaves a key alone that it would get.
@@ -141,14 +129,11 @@ func (r *ClaimRequest) takesOver(rec *Record) bool {
 
 // Renewal is one item of [Store.Renew].
 type Renewal struct {
-	// ID of the key.
-	ID ID
-	// Token of the attempt.
-	Token Token
+	ID    ID    // ID of the key.
+	Token Token // Token of the attempt.
 	// Fence of the attempt. Renew holds only a claim that has this fence; see [Finish].Fence.
 	Fence uint64
-	// Lease is how long the claim lasts from now.
-	Lease time.Duration
+	Lease time.Duration // Lease is how long the claim lasts from now.
 	// Hold is how much longer than its lease the claim is remembered.
 	Hold time.Duration
 	// Window is how long a claim with Danger is remembered at least.
@@ -165,18 +150,15 @@ type Renewal struct {
 // Finish is one item of [Store.Finish]. Its small fields stand together, as those of
 // [ClaimRequest], [Record] and [Answer] do: batches copy thousands of them.
 type Finish struct {
-	// ID of the key.
-	ID ID
-	// Token of the attempt that asks.
-	Token Token
+	ID    ID    // ID of the key.
+	Token Token // Token of the attempt that asks.
 	// Fence of that attempt; zero when it never had a claim. Only a claim that has this fence
 	// is held. A copy of the claim request may arrive late, after others have had the key. It
 	// gives the same token another claim, of which the owner knows nothing.
 	Fence uint64
 	// Attempt count of that attempt, written when a Landed Finish finds no record.
 	Attempt int
-	// Lease is the one with which the claim was won, or zero.
-	Lease time.Duration
+	Lease   time.Duration // Lease is the one with which the claim was won, or zero.
 	// Hold is how long a released key keeps its attempt count and fence.
 	Hold time.Duration
 	// Window is how long a succeeded, failed or uncertain key is remembered.
@@ -190,23 +172,16 @@ type Finish struct {
 	// write nothing.
 	With any
 	// Result to store with StateSucceeded, or the error text with StateFailed.
-	Result []byte
-	// Origin of the attempt's message.
-	Origin Origin
-	// Label kept in clear.
-	Label string
-	// Fingerprint of the payload.
-	Fingerprint Fingerprint
-	// State to reach.
-	State State
-	// NoResult says that a result existed and is not kept.
-	NoResult bool
+	Result      []byte
+	Origin      Origin      // Origin of the attempt's message.
+	Label       string      // Label kept in clear.
+	Fingerprint Fingerprint // Fingerprint of the payload.
+	State       State       // State to reach.
+	NoResult    bool        // NoResult says that a result existed and is not kept.
 	// SeenOnly says that the attempt's Deduper has Config.SeenOnly, and keeps no results.
 	SeenOnly bool
-	// Landed says that the effect has happened, whoever owns the key now.
-	Landed bool
-	// NotBegun withdraws Danger with StateReleased.
-	NotBegun bool
+	Landed   bool // Landed says that the effect has happened, whoever owns the key now.
+	NotBegun bool // NotBegun withdraws Danger with StateReleased.
 	// Unused says that the attempt never began: it is not counted. It needs StateReleased and
 	// excludes NotBegun, because an attempt that never began knows nothing of earlier ones. A
 	// store answers anything else with an [*InputError].
@@ -215,12 +190,10 @@ type Finish struct {
 
 // Answer is what a store says of one item.
 type Answer struct {
-	// Outcome of a Claim.
-	Outcome Outcome
+	Outcome Outcome // Outcome of a Claim.
 	// Mine says that a Claim found its own token: an earlier send was executed.
 	Mine bool
-	// Held says that the token of a Renew or Finish owned the key.
-	Held bool
+	Held bool // Held says that the token of a Renew or Finish owned the key.
 	// Written says that a Finish is on record, by this send or an earlier one.
 	Written bool
 	// Record as it is stored after the call; for an Acquired claim its Attempt and
