@@ -66,9 +66,7 @@ type streamed struct {
 }
 
 func (e *env) openStream(ctx context.Context, setup *harness.Setup, s stream) {
-	if e.redis.Own {
-		e.redis.Empty(ctx)
-	}
+	e.redis.Clear(ctx)
 	e.built = nil // a heap of hundreds of megabytes would spare the sides their garbage collections
 	st, n := &streamed{Setup: setup, e: e}, e.ownedKeys(s)
 	setup.MinKeys, setup.MaxKeys, setup.Multiple = n, n, workers*batchIDs

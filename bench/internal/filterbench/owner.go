@@ -173,9 +173,7 @@ func (e *env) load(all *harness.Groups) {
 }
 
 func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
-	if e.redis.Own {
-		e.redis.Empty(ctx)
-	}
+	e.redis.Clear(ctx)
 	e.built = nil
 	o := openOwned(ctx, s, e.redis.Addr, e.oneGeneration)
 	o.take(ctx)
@@ -196,14 +194,14 @@ func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
 		r.Rounds, r.ClientUS, r.ServerUS = len(samples), usage.ClientUS, usage.ServerUS
 		return r
 	}
-	before := e.memoryOfRedis(ctx)
+	before := e.redis.Memory(ctx)
 	row("begun, marked and folded, in batches of 4096", timed(func() {
 		o.markAll(ctx, e.marks)
 		o.fold(ctx)
 	}))
 	if before > 0 {
 		s.Figure(name+"memory of Redis", "memory of Redis",
-			float64(e.memoryOfRedis(ctx)-before)/float64(e.marks), "bytes/key")
+			float64(e.redis.Memory(ctx)-before)/float64(e.marks), "bytes/key")
 	}
 	var samples []harness.Sample
 	for range min(e.rounds, 3) { // acquired by others, one after the other
@@ -215,14 +213,6 @@ func (e *env) measureLoad(ctx context.Context, s *harness.Setup) {
 			s.Members, s.OfMembers, e.marks)
 	}
 	row("acquired and loaded from the sets", samples...).Wants("<= 15 s")
-}
-
-// memoryOfRedis is 0 where it is unknown.
-func (e *env) memoryOfRedis(ctx context.Context) int {
-	if e.redis.Embedded || !e.redis.Own {
-		return 0
-	}
-	return e.redis.Memory(ctx)
 }
 
 // oneGeneration plans a generation for all marks, as they come within minutes: buckets are as full

@@ -23,9 +23,7 @@ var Suite = harness.Suite{
 		b.LeaveOut("github.com/repenguin22/idemlease, which the Go module proxy does not have")
 		b.Modules = []string{"go-redis", "pgx", "fiber-v3", "fiber-storage-redis", "fasthttp"}
 		e := &env{redis: server.Open(ctx, b, o.Redis)}
-		if e.redis.Own {
-			b.Between = e.redis.Empty
-		}
+		b.Between = e.redis.Clear
 		e.postgres = server.OpenDatabase(ctx, b, sqladapter.Postgres, o.Postgres)
 		b.Groups = e.groups()
 	},

@@ -93,9 +93,7 @@ func (e *env) timed(s side, log server.Log) harness.Side {
 func (e *env) consume(ctx context.Context, s side, log server.Log,
 	effect func(*sarama.ConsumerMessage),
 	measure func(ctx context.Context, done *progress, failed <-chan error)) {
-	if e.redis.Own {
-		e.redis.Empty(ctx)
-	}
+	e.redis.Clear(ctx)
 	runtime.GC() // the garbage of one side is not the next one's burden
 	j := job{Setup: &harness.Setup{}, brokers: e.broker.Addrs, redis: e.redis.Addr,
 		group: "bench-" + harness.Fresh(), log: log, done: newProgress(), effect: effect}

@@ -31,10 +31,8 @@ var Suite = harness.Suite{
 		b.Meter.ServerCPU = e.redis.CPU()
 		b.Modules = []string{"go-redis", "rueidis", "redislock", "redsync",
 			"watermill", "fiber", "fiber-storage-redis", "miniredis"}
-		if e.redis.Own {
-			// Keys of the groups before it would lie in memory for the rest of their window.
-			b.Between = e.redis.Empty
-		}
+		// Keys of the groups before it would lie in memory for the rest of their window.
+		b.Between = e.redis.Clear
 		if peer.RedisBenchmarkPath() == "" || e.redis.Embedded {
 			b.LeaveOut("redis-benchmark: it is not installed, or the server is embedded")
 		}

@@ -92,8 +92,11 @@ func (s *Redis) CPU() harness.CPU {
 	}
 }
 
-// Memory is what the server has allocated, in bytes.
+// Memory is what the server has allocated, in bytes; 0 where it is not its own, or not known.
 func (s *Redis) Memory(ctx context.Context) int {
+	if s.Embedded || !s.Own {
+		return 0
+	}
 	return must.Get(strconv.Atoi(s.info(ctx, "Memory")["used_memory"]))
 }
 
@@ -101,6 +104,13 @@ func (s *Redis) Memory(ctx context.Context) int {
 func (s *Redis) Empty(ctx context.Context) {
 	must.True(s.Own, "server: others use this Redis: it is not emptied")
 	must.Do(s.client.FlushAll(ctx).Err())
+}
+
+// Clear does so, and nothing on a server that others use.
+func (s *Redis) Clear(ctx context.Context) {
+	if s.Own {
+		s.Empty(ctx)
+	}
 }
 
 // NewClient returns a go-redis client as the benchmarks use it, for the time of a setup: RESP2 or 3
