@@ -162,11 +162,12 @@ func values(t *testing.T) map[string][]string {
 			}
 		}
 	}
-	source, err := os.ReadFile("../../redisadapter/advice.go") // the page names the type of these
+	// the page names the type of these
+	source, err := os.ReadFile("../../redisadapter/internal/wire/advice.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, code := range regexp.MustCompile(`(?m)^\tcode\w+ += "(\w+)"`).FindAllStringSubmatch(
+	for _, code := range regexp.MustCompile(`(?m)^\tCode\w+ += "(\w+)"`).FindAllStringSubmatch(
 		string(source), -1) {
 		all["onceward_redis_code"] = append(all["onceward_redis_code"], code[1])
 	}

@@ -46,10 +46,10 @@ func TestFindings(t *testing.T) {
 
 // A code that package redisadapter has and this one does not would be counted as "other".
 func TestEveryCodeIsKnown(t *testing.T) {
-	source, err := os.ReadFile("../../../redisadapter/advice.go")
+	source, err := os.ReadFile("../../../redisadapter/internal/wire/advice.go")
 	require.NoError(t, err)
 	var declared []string
-	for _, code := range regexp.MustCompile(`(?m)^\tcode\w+ += "(\w+)"`).FindAllStringSubmatch(
+	for _, code := range regexp.MustCompile(`(?m)^\tCode\w+ += "(\w+)"`).FindAllStringSubmatch(
 		string(source), -1) {
 		declared = append(declared, code[1])
 	}

@@ -1,5 +1,5 @@
 -- Prelude of every script: reads and writes the record that a key holds.
--- Go's twin is redisadapter/record.go; a test holds the two together.
+-- Go's twin is redisadapter/internal/wire/record.go; a test holds the two together.
 --
 -- All numbers are big-endian and positions count from 1:
 --
