@@ -145,7 +145,7 @@ func (d *Deduper) validate(ctx context.Context, first time.Duration, reqs []Clai
 			back = append(back, d.releaseChange(&reqs[i]))
 		}
 	}
-	d.giveBack(back)
+	d.giveBack(back, false)
 }
 
 // renewMine extends claims that a lost reply had hidden: part of their lease is gone.

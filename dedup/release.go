@@ -176,8 +176,8 @@ func (d *Deduper) releaseAbandoned(reqs []ClaimRequest, answers []Answer) {
 			back = append(back, d.releaseChange(&reqs[i]))
 		}
 	}
-	d.giveBack(back)
-	d.giveBackLate(late)
+	d.giveBack(back, false)
+	d.giveBack(late, true)
 }
 
 // releaseChange gives back a claim that no caller got, so that no effect has run.
@@ -188,26 +188,10 @@ func (d *Deduper) releaseChange(req *ClaimRequest) Finish {
 
 // giveBack releases claims that nobody works under, after their callers got their answers.
 // Only the time until the key can be claimed again depends on it. While the store does not
-// answer, the releases gather in pendingReleases.
-func (d *Deduper) giveBack(changes []Finish) {
-	if len(changes) == 0 {
-		return
-	}
-	if d.releases.seeks() && !d.life.Closed() {
-		d.keep(changes)
-		return
-	}
-	d.life.Begin()
-	go func() {
-		defer d.life.End()
-		d.release(changes)
-	}()
-}
-
-// giveBackLate is giveBack for claims that may still be on their way to the store, on
-// another connection than their release. One that was not there yet is released once
+// answer, the releases gather in pendingReleases. A late claim may still be on its way to the
+// store, on another connection than its release. If it was not there yet it is released once
 // more, when it has either arrived or will not.
-func (d *Deduper) giveBackLate(changes []Finish) {
+func (d *Deduper) giveBack(changes []Finish, late bool) {
 	if len(changes) == 0 {
 		return
 	}
@@ -218,7 +202,7 @@ func (d *Deduper) giveBackLate(changes []Finish) {
 	d.life.Begin()
 	go func() {
 		defer d.life.End()
-		if missed := d.release(changes); len(missed) > 0 {
+		if missed := d.release(changes); late && len(missed) > 0 {
 			_ = pause.Sleep(context.Background(), d.cfg.StoreTimeout)
 			d.release(missed)
 		}

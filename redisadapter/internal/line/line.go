@@ -60,8 +60,15 @@ func (l *Line) Call(why Purpose, do func(), errs func(yield func(error) bool)) e
 	if err != nil {
 		return err
 	}
-	defer func() { l.Leave(p, errs) }()
+	returned := false
+	defer func() {
+		if !returned { // do panics, which says nothing about the server
+			errs = func(func(error) bool) {}
+		}
+		l.Leave(p, errs)
+	}()
 	do()
+	returned = true
 	return nil
 }
 
