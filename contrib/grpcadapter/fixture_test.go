@@ -65,7 +65,9 @@ type service struct {
 	conn   *grpc.ClientConn
 	handle handleFunc
 	runs   atomic.Int64
-	left   chan struct{} // of a leaver: closed when its first client has gone
+	// Of a leaver: its calls at the server, and closed when its first client has gone.
+	clients chan context.Context
+	left    chan struct{}
 }
 
 func newDeduper(t *testing.T, change func(*dedup.Config)) *dedup.Deduper {

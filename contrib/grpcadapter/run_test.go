@@ -81,29 +81,24 @@ func TestAHundredAtOnce(t *testing.T) {
 	}
 }
 
-// leaver is a service whose first handler waits until its client has gone, which both know by then:
-// the server's deadline may pass a moment before the client's.
+// leaver is a service whose first handler waits until [service.leave] has seen its client go, on
+// both sides: the server's deadline may pass a moment before the client's, or after it.
 func leaver(t *testing.T, cfg grpcadapter.Config, end handleFunc) *service {
 	t.Helper()
-	clients, left := make(chan context.Context, 10), make(chan struct{})
+	left := make(chan struct{})
+	var s *service
 	scope := func(ctx context.Context, method string) (string, error) {
-		clients <- ctx
+		s.clients <- ctx
 		return byAccount(ctx, method)
 	}
-	var s *service
 	s = newServiceOver(t, waiting(t), scope,
 		cfg, func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
 			if s.runs.Load() == 1 {
 				<-left
-				client := <-clients
-				for len(clients) > 0 { // one had left before it came here
-					client = <-clients
-				}
-				<-client.Done()
 			}
 			return end(ctx, req)
 		})
-	s.left = left
+	s.clients, s.left = make(chan context.Context, 10), left
 	return s
 }
 
@@ -118,6 +113,9 @@ func (s *service) leave(t *testing.T) (r *reply) {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		r = s.call(ctx, charge, "k", "v")
 		cancel()
+	}
+	for len(s.clients) > 0 { // of the call that runs, and of those that left before they ran
+		<-(<-s.clients).Done()
 	}
 	close(s.left)
 	return r
