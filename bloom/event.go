@@ -55,8 +55,8 @@ func (f *Filter) OnState(fn func(fill, estimated, observed float64, reason strin
 	f.onState.Store(&fn)
 }
 
-// tell hands out events; no lock is held.
-func (f *Filter) tell(t *table, events []Event) {
+// notify hands out events; no lock is held.
+func (f *Filter) notify(t *table, events []Event) {
 	if len(events) == 0 {
 		return
 	}

@@ -111,7 +111,7 @@ func (f *Filter) change(how func(*table) (*table, []Event)) *table {
 	next, events := how(f.live.Load())
 	f.live.Store(next)
 	f.mu.Unlock()
-	f.tell(next, events)
+	f.notify(next, events)
 	return next
 }
 

@@ -73,13 +73,13 @@ func (m *meter) step(ctx context.Context) error {
 	if m.keys++; m.keys%progressEvery != 0 {
 		return nil
 	}
-	m.tell(Progress{})
+	m.report(Progress{})
 	return context.Cause(ctx)
 }
 
-func (m *meter) end(err error) { m.tell(Progress{Done: true, Err: err}) }
+func (m *meter) end(err error) { m.report(Progress{Done: true, Err: err}) }
 
-func (m *meter) tell(p Progress) {
+func (m *meter) report(p Progress) {
 	if m.progress != nil {
 		p.Keys, p.Elapsed = m.keys, time.Since(m.began)
 		m.progress(p)

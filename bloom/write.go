@@ -50,7 +50,7 @@ func (f *Filter) weigh(g *generation) {
 		events = append(events, Event{Kind: Grown, Generation: g.index})
 	}
 	f.grow.Unlock()
-	f.tell(f.live.Load(), events)
+	f.notify(f.live.Load(), events)
 	if t := f.live.Load(); f.tooFull(t) != t.saturated {
 		f.resaturate()
 	}

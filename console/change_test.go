@@ -275,7 +275,7 @@ func finish(r *rig, state dedup.State) {
 			TakeUncertain: true}})[0]
 	c := dedup.Finish{ID: id, Token: dedup.Token{8}, Fence: a.Record.Fence,
 		Attempt: a.Record.Attempt, Hold: time.Hour, Window: time.Hour, State: state,
-		NotBegun: state == dedup.StateReleased}
+		NotStarted: state == dedup.StateReleased}
 	if b := r.store.Store.Finish(context.Background(), []dedup.Finish{c})[0]; b.Err != nil ||
 		!b.Written {
 		r.t.Errorf("%+v", b)

@@ -11,7 +11,8 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// An attempt that ended after Danger is uncertain: the overview must not say that it may run again.
+// An attempt that ended after MarkIrreversible is uncertain: the overview must not say that it may
+// run again.
 func TestUncertainEndsAreNotReleased(t *testing.T) {
 	c, err := New(Options{Store: dedup.Memory(10)})
 	require.NoError(t, err)
@@ -25,7 +26,7 @@ func TestUncertainEndsAreNotReleased(t *testing.T) {
 	for key, danger := range map[string]bool{"a": true, "b": true, "c": false} {
 		_, err := dedup.Do(t.Context(), d, key, func(ctx context.Context) (struct{}, error) {
 			if danger {
-				assert.NoError(t, dedup.Danger(ctx))
+				assert.NoError(t, dedup.MarkIrreversible(ctx))
 			}
 			return struct{}{}, assert.AnError
 		})

@@ -67,8 +67,8 @@ func (c *Console) view(id dedup.ID, r *dedup.Record) record {
 	default:
 		add("remembered for", short(r.Remaining), "")
 	}
-	if r.Danger && !v.Uncertain {
-		add("danger", "the irreversible part may have begun", "")
+	if r.Irreversible && !v.Uncertain {
+		add("irreversible", "the irreversible part may have begun", "")
 	}
 	if n := len(r.Steps); n > 0 {
 		add("steps", grouped(uint64(n))+" bytes", "sub-effects that a rerun skips")

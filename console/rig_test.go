@@ -180,7 +180,7 @@ func (r *rig) end(key string, end func(*dedup.Claim) error, opts ...dedup.Option
 func (r *rig) doubt(key string) {
 	r.t.Helper()
 	_, err := dedup.Do(r.t.Context(), r.deduper, key, func(ctx context.Context) (int, error) {
-		if err := dedup.Danger(ctx); err != nil {
+		if err := dedup.MarkIrreversible(ctx); err != nil {
 			return 0, err
 		}
 		return 0, io.ErrUnexpectedEOF

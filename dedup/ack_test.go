@@ -113,7 +113,7 @@ func TestAtMostOneDecision(t *testing.T) {
 		for _, b := range atoms {
 			for _, err := range []error{
 				errors.Join(a, b), fmt.Errorf("%w: %w", a, b), dedup.Permanent(errors.Join(a, b)),
-				errors.Join(dedup.Permanent(a), b), dedup.NotBegun(errors.Join(a, b)),
+				errors.Join(dedup.Permanent(a), b), dedup.NotStarted(errors.Join(a, b)),
 			} {
 				assert.Len(t, decisions(err), 1, "%v and %v in a %T", a, b, err)
 			}

@@ -38,7 +38,7 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 
 // claim is Claim for a call that has been checked and counted.
 func (d *Deduper) claim(ctx context.Context, key string, req *ClaimRequest) (*Claim, error) {
-	req.TakeUncertain = d.cfg.Resolve != nil && d.cfg.Mode != Observe && !req.FirstOnly
+	req.TakeUncertain = d.cfg.Resolve != nil && d.cfg.Mode != Observe && !req.OnlyNew
 	var c *Claim
 	if d.cfg.Wait == 0 {
 		c = d.claimOnce(ctx, key, req)
@@ -105,7 +105,7 @@ func (d *Deduper) claimOnce(ctx context.Context, key string, req *ClaimRequest) 
 		return c
 	}
 	defer func() { // also when an observer panics
-		if d.flights.End(req.ID, fl) {
+		if d.inflight.End(req.ID, fl) {
 			fl.Publish(claimResultOf(ctx, c))
 		}
 	}()
@@ -137,7 +137,7 @@ func (d *Deduper) follow(ctx context.Context, key string,
 		if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
 			return nil, d.newClaim(ctx, key, req, cached)
 		}
-		fl, lead := d.flights.Join(req.ID)
+		fl, lead := d.inflight.Join(req.ID)
 		if lead {
 			return fl, nil
 		}
@@ -180,7 +180,7 @@ func claimResultOf(ctx context.Context, c *Claim) flightResult {
 	rec.Result, rec.Steps = bytes.Clone(rec.Result), bytes.Clone(rec.Steps)
 	return flightResult{&Claim{
 		Observed: c.Observed, Record: rec, message: c.message, err: c.err,
-		firstOnly: c.firstOnly, takeUncertain: c.takeUncertain,
+		onlyNew: c.onlyNew, takeUncertain: c.takeUncertain,
 	}, ctx.Err() != nil}
 }
 
@@ -188,9 +188,9 @@ func claimResultOf(ctx context.Context, c *Claim) flightResult {
 // told, of which other is the claim.
 func (r *ClaimRequest) gains(ans *Answer, other *Claim) bool {
 	switch {
-	case ans.Outcome != InFlight, left(r.FirstOnly, ans.Outcome, &ans.Record):
+	case ans.Outcome != InFlight, left(r.OnlyNew, ans.Outcome, &ans.Record):
 		return false
-	case left(other.firstOnly, ans.Outcome, &ans.Record):
+	case left(other.onlyNew, ans.Outcome, &ans.Record):
 		return true
 	}
 	return r.takesOver(&ans.Record)

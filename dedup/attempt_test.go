@@ -30,8 +30,8 @@ func TestHandlerLearnsItsAttempt(t *testing.T) {
 	assert.Greater(t, fences[2], fences[1])
 	_, ok := dedup.FromContext(t.Context())
 	assert.False(t, ok, "an attempt outside a handler")
-	assert.False(t, dedup.Landed(t.Context()))
-	assert.False(t, dedup.Landed(nil)) //nolint:staticcheck // a caller may
+	assert.False(t, dedup.EffectApplied(t.Context()))
+	assert.False(t, dedup.EffectApplied(nil)) //nolint:staticcheck // a caller may
 }
 
 // The attempt is counted when it is claimed: a handler that kills its process still

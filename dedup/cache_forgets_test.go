@@ -24,14 +24,14 @@ func tell() *telling { return &telling{hooked: hook()} }
 
 func (s *telling) Forgets(ctx context.Context) (uint64, error) {
 	c := s.begin(call{ctx: ctx, method: "Forgets", items: 1})
-	answers := around(s.hooked, c, func() []told {
+	answers := around(s.hooked, c, func() []forgetCount {
 		n, err := s.inner.(dedup.ForgetCounter).Forgets(context.WithoutCancel(ctx))
-		return []told{{n + s.offset, err}}
-	}, func(err error) told { return told{0, err} })
+		return []forgetCount{{n + s.offset, err}}
+	}, func(err error) forgetCount { return forgetCount{0, err} })
 	return answers[0].n, answers[0].err
 }
 
-type told struct {
+type forgetCount struct {
 	n   uint64
 	err error
 }

@@ -41,12 +41,12 @@ func (f *Finish) Check() error {
 			Reason: "is " + f.State.String() + ", which does not end an attempt"}
 	}
 	switch {
-	case f.Landed && f.State != StateSucceeded:
-		return &InputError{Field: "Landed", Reason: "needs StateSucceeded"}
-	case f.Unused && f.State != StateReleased:
-		return &InputError{Field: "Unused", Reason: "needs StateReleased"}
-	case f.Unused && f.NotBegun:
-		return &InputError{Field: "Unused", Reason: "is set, and so is NotBegun"}
+	case f.EffectApplied && f.State != StateSucceeded:
+		return &InputError{Field: "EffectApplied", Reason: "needs StateSucceeded"}
+	case f.NotAttempted && f.State != StateReleased:
+		return &InputError{Field: "NotAttempted", Reason: "needs StateReleased"}
+	case f.NotAttempted && f.NotStarted:
+		return &InputError{Field: "NotAttempted", Reason: "is set, and so is NotStarted"}
 	}
 	return checkLabel(f.Label)
 }

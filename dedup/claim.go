@@ -44,12 +44,12 @@ type Claim struct {
 	// of its end, and guarded by mu.
 	err error
 
-	endings   atomic.Int32 // calls that are ending it right now
+	finishing atomic.Int32 // calls that are ending it right now
 	fenceRead atomic.Bool
 	landed    atomic.Bool
-	declared  atomic.Bool // Danger is on record
+	declared  atomic.Bool // it is on record as irreversible
 
-	firstOnly     bool // as it was asked for
+	onlyNew       bool // as it was asked for
 	takeUncertain bool // the same
 	shadow        bool // runs without a claim: Observe, or FailOpen
 	finding       bool // has taken an uncertain key over, and is to find out
@@ -95,7 +95,7 @@ func (c *Claim) Err() error {
 // Fence returns the fencing number of the claim: it only grows per key. Hand it to an
 // effect that can refuse a smaller one. Whoever reads it may be refused, so from then
 // on a nil return of the handler no longer proves that the effect landed once the lease
-// is lost; see [Landed]. It is zero for a claim that is not acquired, or runs without one
+// is lost; see [EffectApplied]. It is zero for a claim that is not acquired, or runs without one
 // (Observe mode, FailOpen).
 func (c *Claim) Fence() uint64 {
 	if c.Outcome != Acquired || c.shadow {
@@ -118,7 +118,7 @@ func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest,
 // ask notes what c was asked for. It keeps nothing that lies in req.
 func (c *Claim) ask(req *ClaimRequest, m *message) {
 	c.id, c.token, c.message = req.ID, req.Token, m
-	c.firstOnly, c.takeUncertain = req.FirstOnly, req.TakeUncertain
+	c.onlyNew, c.takeUncertain = req.OnlyNew, req.TakeUncertain
 }
 
 // fill is newClaim into a claim that knows what it was asked for, and nothing else. It
@@ -134,7 +134,7 @@ func (d *Deduper) fill(ctx context.Context, c *Claim, ans *Answer, validUntil ti
 	}
 	if c.Outcome == Acquired {
 		c.fence, c.Record.Fence = ans.Record.Fence, 0
-		c.finding = c.takeUncertain && ans.Record.Danger
+		c.finding = c.takeUncertain && ans.Record.Irreversible
 	}
 	if c.Outcome == Uncertain {
 		c.fire(d.cfg.Observer.Uncertain, cached)
@@ -166,8 +166,8 @@ func (d *Deduper) overrule(ctx context.Context, c *Claim, cached bool) {
 	c.Attempt = max(c.Attempt, 1)
 }
 
-// left reports whether the key was left to others because the request had FirstOnly.
-func (c *Claim) left() bool { return left(c.firstOnly, c.Outcome, &c.Record) }
+// left reports whether the key was left to others because the request had OnlyNew.
+func (c *Claim) left() bool { return left(c.onlyNew, c.Outcome, &c.Record) }
 
 // fire is fire with the event of the claim, which is made for a hook only.
 func (c *Claim) fire(hook func(Event), cached bool) {
@@ -221,12 +221,12 @@ func (a *Attempt) DownstreamKey(purpose ...string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// Landed says that the effect of the attempt under ctx has happened, although the lease
+// EffectApplied says that the effect of the attempt under ctx has happened, although the lease
 // may be lost by now. Without it, a handler that returns nil counts as landed only if
 // it never read its fence and its context was not yet canceled for ErrLeaseLost: a
 // downstream may have refused an old fence, and that is not an effect. It reports false
 // outside an attempt.
-func Landed(ctx context.Context) bool {
+func EffectApplied(ctx context.Context) bool {
 	a, ok := FromContext(ctx)
 	if ok {
 		a.claim.landed.Store(true)

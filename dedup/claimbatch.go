@@ -16,7 +16,7 @@ import (
 // Claim.Alias points. Do not run it. Acknowledge it when the first is recorded, and have it
 // redelivered when the first is released; ending it is an [*InputError]. The repetition is
 // claimed too when the first is a Mismatch and it is not, or the first is in flight elsewhere
-// and it takes the key over. So it is when only the first has Request.FirstOnly, and was left
+// and it takes the key over. So it is when only the first has Request.OnlyNew, and was left
 // alone.
 //
 // Each claim that was won lasts for Config.LeaseTTL from the call on, unless

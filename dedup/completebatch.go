@@ -38,9 +38,9 @@ func unlessNil(errs []error) []error {
 
 // Arrays of batches that are over.
 var (
-	errorSlabs  slab.Pool[error]
-	endingSlabs slab.Pool[ending]
-	changeSlabs slab.Pool[Finish]
+	errorSlabs      slab.Pool[error]
+	completionSlabs slab.Pool[completion]
+	changeSlabs     slab.Pool[Finish]
 )
 
 // finish writes the ends and fills errs. Items without an answer are sent again with the
@@ -51,12 +51,12 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 	begun, learnt := todo, len(todo) == 0
 	defer func() {
 		for i := range begun {
-			begun[i].claim.endings.Add(-1)
+			begun[i].claim.finishing.Add(-1)
 		}
 		if learnt {
 			changeSlabs.Put(changes)
 		}
-		endingSlabs.Put(begun)
+		completionSlabs.Put(begun)
 	}()
 	batch := changes
 	for try := 0; len(todo) > 0; try++ {
@@ -66,7 +66,7 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 		if len(todo) == 0 || pause.Sleep(ctx, pause.Jitter(askBase, askAtMost, try)) != nil {
 			break
 		}
-		todo = slices.DeleteFunc(todo, func(e ending) bool { return !d.worthTrying(&e, try+1) })
+		todo = slices.DeleteFunc(todo, func(e completion) bool { return !d.worthTrying(&e, try+1) })
 		batch = make([]Finish, len(todo))
 		for n, e := range todo {
 			batch[n] = *e.change
@@ -81,8 +81,8 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 
 // beginEnds makes the ends that are to be sent, with their changes, and answers the
 // others.
-func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, changes []Finish) {
-	todo, changes = endingSlabs.Get(len(done)), changeSlabs.Get(len(done))
+func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []completion, changes []Finish) {
+	todo, changes = completionSlabs.Get(len(done)), changeSlabs.Get(len(done))
 	n := 0
 	seen := idtable.New(len(done))
 	defer seen.Free()
@@ -96,10 +96,10 @@ func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, cha
 		if _, twice := seen.Add((*[16]byte)(&e.change.ID), i); twice {
 			errs[i] = &InputError{Field: "Completion",
 				Reason: "has the key of an earlier item of its batch"}
-			*e, changes[n] = ending{}, Finish{}
+			*e, changes[n] = completion{}, Finish{}
 			continue
 		}
-		e.claim.endings.Add(1)
+		e.claim.finishing.Add(1)
 		n++
 	}
 	return todo[:n], changes[:n]
@@ -107,8 +107,8 @@ func (d *Deduper) beginEnds(done []Completion, errs []error) (todo []ending, cha
 
 // finishOnce sends the changes of todo. It returns what has to be sent again, and whether
 // all was answered.
-func (d *Deduper) finishOnce(ctx context.Context, todo []ending, changes []Finish, errs []error,
-	send func(context.Context, []Finish) []Answer) (again []ending, all bool) {
+func (d *Deduper) finishOnce(ctx context.Context, todo []completion, changes []Finish, errs []error,
+	send func(context.Context, []Finish) []Answer) (again []completion, all bool) {
 	sent := d.cache.now()
 	answers := send(ctx, changes)
 	all = true

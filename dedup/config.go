@@ -45,9 +45,9 @@ type Config struct {
 	// larger of ten leases and one hour.
 	Hold time.Duration
 
-	// Resolve finds out about an uncertain key: an attempt ended after [Danger] without saying
-	// how. [Resolution] says how it is called and what it answers. Default nil: nobody is asked,
-	// and the key is Uncertain until Mark or Forget.
+	// Resolve finds out about an uncertain key: an attempt ended after [MarkIrreversible] without
+	// saying how. [Resolution] says how it is called and what it answers. Default nil: nobody is
+	// asked, and the key is Uncertain until Mark or Forget.
 	Resolve func(ctx context.Context, key string, rec Record) (Resolution, error)
 
 	// Wait is how long a call waits for a key in flight elsewhere before it answers InFlight.
@@ -182,7 +182,7 @@ func (c *Config) setDefaults() {
 //   - [FailedForGood]: the failure is recorded. Where the store keeps none, the caller gets it,
 //     and the next call asks again.
 //   - [DidNotHappen]: the caller may run the effect. The key stays dangerous: when that attempt
-//     ends without success, a failure for good or [NotBegun], it is asked about again.
+//     ends without success, a failure for good or [NotStarted], it is asked about again.
 //   - the zero Resolution, or an error: still unknown. The next call asks again.
 //
 // Do and Claim ask; ClaimBatch, Seen, Mark and Observe mode answer Uncertain. One caller asks at a
@@ -190,7 +190,7 @@ func (c *Config) setDefaults() {
 // the key in flight. The ctx of Resolve carries that attempt, follows the caller's, and is
 // canceled with ErrLeaseLost when the claim is lost; rec has StateUncertain. A panic leaves
 // the key uncertain and is passed on. A Resolve that always answers DidNotHappen takes the very
-// risk for which Danger was called.
+// risk for which MarkIrreversible was called.
 type Resolution struct {
 	state State // StateAbsent is unknown
 	data  []byte

@@ -37,7 +37,7 @@ type Deduper struct {
 
 	start    time.Time
 	renewals *renewer
-	flights  singleflight.Group[flightResult]
+	inflight singleflight.Group[flightResult]
 	waiters  waiting.Keys
 	cache    *cache
 	life     drain.Group
@@ -193,7 +193,7 @@ func (d *Deduper) Forget(ctx context.Context, key string, opts ...Option) error 
 	errs := d.store.Forget(ctx, []ID{id}, d.cfg.Hold)
 	// A claim attempt under way may have been answered before the store forgot: calls
 	// that begin from now on must not be told its "done".
-	d.flights.Leave(id)
+	d.inflight.Leave(id)
 	d.cache.forget(id)
 	switch {
 	case len(errs) != 1:
@@ -271,7 +271,7 @@ func (d *Deduper) prepareAs(id ID, r *Request, req *ClaimRequest) error {
 		ResultLimit: d.resultLimit(),
 		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label,
 		LikelyDuplicate:         r.LikelyDuplicate,
-		TakeOverOlderGeneration: r.TakeOverOlderGeneration, FirstOnly: r.FirstOnly,
+		TakeOverOlderGeneration: r.TakeOverOlderGeneration, OnlyNew: r.OnlyNew,
 	}
 	return nil
 }
@@ -311,6 +311,6 @@ func (d *Deduper) check(ctx context.Context) error {
 // ended makes those look again who wait for the key, or share an attempt that was
 // answered before its end.
 func (d *Deduper) ended(id ID) {
-	d.flights.Leave(id)
+	d.inflight.Leave(id)
 	d.waiters.Wake(id)
 }

@@ -115,9 +115,9 @@ func runEffect[T any](ctx context.Context, c *Claim,
 			done.Result = []byte{} // a nil []byte is a value; nil says that there is none
 		}
 	}
-	ending, cancel := c.d.afterEffect(ctx)
+	after, cancel := c.d.afterEffect(ctx)
 	defer cancel()
-	return value, merge(err, c.d.endOne(ending, &done))
+	return value, merge(err, c.d.endOne(after, &done))
 }
 
 // overBefore returns why the effect of a claim must not begin, given the cause that ended its

@@ -32,7 +32,7 @@
 //   - The store loses what it had acknowledged.
 //
 // Where that must not happen, put record and effect into one transaction: package
-// sqladapter. Where that is not possible, call [Danger] before the part that cannot be
+// sqladapter. Where that is not possible, call [MarkIrreversible] before the part that cannot be
 // undone, and give the Deduper a Config.Resolve that asks the downstream. Then an attempt
 // that dies in between leaves the key uncertain, and nobody runs it again before the
 // downstream has been asked. [Step] lets a rerun skip the parts that are finished.

@@ -176,29 +176,29 @@ func isForeign(err error) bool {
 	return errors.As(err, &foreign)
 }
 
-// NotBegun says of a handler's error that the irreversible part has not begun after all:
+// NotStarted says of a handler's error that the irreversible part has not begun after all:
 // the request was never sent, or was refused as a whole. The claim is released and its
-// [Danger] withdrawn. NotBegun(nil) is nil. It changes nothing for an attempt without
-// Danger.
+// [MarkIrreversible] withdrawn. NotStarted(nil) is nil. It changes nothing for an attempt without
+// MarkIrreversible.
 //
 // Only an attempt that knows it may say so. After a Resolve that answered [DidNotHappen]
 // it also speaks for the attempts before. A failure for good stays one: an error for which
-// [IsPermanent] is true is recorded, wrapped in NotBegun or not.
-func NotBegun(err error) error {
+// [IsPermanent] is true is recorded, wrapped in NotStarted or not.
+func NotStarted(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &notBegunError{err}
+	return &notStartedError{err}
 }
 
-type notBegunError struct{ err error }
+type notStartedError struct{ err error }
 
-func (e *notBegunError) Error() string { return e.err.Error() }
+func (e *notStartedError) Error() string { return e.err.Error() }
 
-func (e *notBegunError) Unwrap() error { return e.err }
+func (e *notStartedError) Unwrap() error { return e.err }
 
-func isNotBegun(err error) bool {
-	var e *notBegunError
+func isNotStarted(err error) bool {
+	var e *notStartedError
 	return errors.As(err, &e)
 }
 

@@ -81,7 +81,7 @@ func ExampleDo_webhook() {
 // The smallest receiver that is worth having skips marked events, and marks an event after its
 // effect. It claims nothing, and so has two holes. Two deliveries that arrive at once are both
 // not seen and both run. And after a crash between effect and Mark the next delivery runs again.
-// [Do] closes the first hole, and [Danger], or an effect in the transaction of its record, the
+// [Do] closes the first hole, and [MarkIrreversible], or an effect in the transaction of its record, the
 // second. It also believes every sender: httpadapter/webhook verifies before it asks.
 func ExampleDeduper_Mark_webhook() {
 	d, ctx := exampleDeduper(), context.Background()

@@ -106,11 +106,11 @@ func keepApart(changes []Finish, reqs []ClaimRequest) {
 	if !slices.ContainsFunc(reqs, func(r ClaimRequest) bool { return r.TakeOverOlderGeneration }) {
 		return
 	}
-	ending := make(map[ID]bool, len(changes))
+	finished := make(map[ID]bool, len(changes))
 	for i := range changes {
-		ending[changes[i].ID] = true
+		finished[changes[i].ID] = true
 	}
 	for i := range reqs {
-		reqs[i].TakeOverOlderGeneration = reqs[i].TakeOverOlderGeneration && !ending[reqs[i].ID]
+		reqs[i].TakeOverOlderGeneration = reqs[i].TakeOverOlderGeneration && !finished[reqs[i].ID]
 	}
 }

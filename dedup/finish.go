@@ -40,11 +40,11 @@ func (c *Claim) Fail(ctx context.Context, cause error) error {
 }
 
 // Release gives the claim up without an effect. The key can be claimed again at once, and its
-// attempt count and fence are kept for Config.Hold. After [Danger] the key becomes uncertain:
-// to say that nothing has begun, use [Deduper.CompleteBatch] with a [NotBegun] error. From a late
-// owner Release changes nothing and answers [ErrLeaseLost]. It is tried a few times while the
-// store cannot be asked, but not until the lease ends, because that end does the same. Errors are
-// otherwise those of Complete.
+// attempt count and fence are kept for Config.Hold. After [MarkIrreversible] the key becomes
+// uncertain: to say that nothing has begun, use [Deduper.CompleteBatch] with a [NotStarted] error.
+// From a late owner Release changes nothing and answers [ErrLeaseLost]. It is tried a few times
+// while the store cannot be asked, but not until the lease ends, because that end does the same.
+// Errors are otherwise those of Complete.
 func (c *Claim) Release(ctx context.Context) error {
 	return finishOne(ctx, Completion{Claim: c, Err: errReleased})
 }
@@ -67,15 +67,15 @@ func finishOne(ctx context.Context, done Completion) error {
 // endOne is finish for a single call.
 func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 	change := make([]Finish, 1) // the store may keep it
-	e := ending{change: &change[0]}
+	e := completion{change: &change[0]}
 	if d.cfg.Mode == Observe {
 		defer func() { err = forgiven(err) }()
 	}
 	if send, err := d.beginEnd(done, &e); !send {
 		return err
 	}
-	e.claim.endings.Add(1)
-	defer e.claim.endings.Add(-1)
+	e.claim.finishing.Add(1)
+	defer e.claim.finishing.Add(-1)
 	for try := 0; ; try++ {
 		sent := d.cache.now()
 		ans := d.ends.DoOne(ctx, change)
@@ -90,8 +90,8 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 	}
 }
 
-// ending is one claim on its way to its end.
-type ending struct {
+// completion is one claim on its way to its end.
+type completion struct {
 	index  int
 	claim  *Claim
 	change *Finish
@@ -103,7 +103,7 @@ type ending struct {
 // the lease ends, because then another owner may be at work. Renewals do not prolong it: a
 // store that renews and cannot record would hold its caller forever. A release does no more
 // than the end of the lease, and in Observe mode nobody is to wait.
-func (d *Deduper) worthTrying(e *ending, tries int) bool {
+func (d *Deduper) worthTrying(e *completion, tries int) bool {
 	if (e.change.State == StateReleased || d.cfg.Mode == Observe) && tries >= askTimes {
 		return false
 	}
@@ -112,7 +112,7 @@ func (d *Deduper) worthTrying(e *ending, tries int) bool {
 
 // beginEnd checks one completion and makes the store's form of it in e. Without send,
 // nothing is to be sent, and the error is the answer.
-func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
+func (d *Deduper) beginEnd(item *Completion, e *completion) (send bool, err error) {
 	c := item.Claim
 	if c == nil || c.d != d {
 		return false, &InputError{Field: "Claim", Reason: "is nil or of another Deduper"}
@@ -121,7 +121,7 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 		return false, &InputError{Field: "Claim",
 			Reason: fmt.Sprintf("is %v; only an acquired claim can be ended", c.Outcome)}
 	}
-	if err := c.checkUnused(item); err != nil {
+	if err := c.checkNotAttempted(item); err != nil {
 		return false, err
 	}
 	c.change(item, &d.cfg, e.change)
@@ -159,7 +159,7 @@ func (d *Deduper) beginEnd(item *Completion, e *ending) (send bool, err error) {
 			// is still true when it is called again. Completion.With has not happened yet,
 			// and only the claim's owner may write it.
 			c.completing = true
-			change.Landed = landed || !c.fenceRead.Load()
+			change.EffectApplied = landed || !c.fenceRead.Load()
 		}
 	}
 	e.claim, e.until = c, c.validUntil
@@ -176,8 +176,8 @@ func (c *Claim) change(item *Completion, cfg *Config, change *Finish) {
 	}
 	change.With, change.SeenOnly = item.With, cfg.SeenOnly
 	switch {
-	case item.Unused:
-		change.State, change.Unused = StateReleased, true
+	case item.NotAttempted:
+		change.State, change.NotAttempted = StateReleased, true
 	case item.Err == nil:
 		change.State = StateSucceeded
 		change.NoResult = item.noResult || len(item.Result) > cfg.ResultLimit ||
@@ -189,7 +189,7 @@ func (c *Claim) change(item *Completion, cfg *Config, change *Finish) {
 	case IsPermanent(item.Err) && c.d.failures:
 		change.State, change.Result = StateFailed, failureText(item.Err)
 	default:
-		change.State, change.NotBegun = StateReleased, isNotBegun(item.Err)
+		change.State, change.NotStarted = StateReleased, isNotStarted(item.Err)
 	}
 }
 
@@ -207,7 +207,7 @@ func failureText(err error) []byte {
 }
 
 // settle draws the conclusions from an answered end.
-func (d *Deduper) settle(e *ending, ans *Answer, sent stamp) error {
+func (d *Deduper) settle(e *completion, ans *Answer, sent stamp) error {
 	var err error
 	switch {
 	case ans.Held && ans.Written && e.change.NoResult:
@@ -219,7 +219,7 @@ func (d *Deduper) settle(e *ending, ans *Answer, sent stamp) error {
 	d.noteEnd(e.change, ans, sent)
 	e.claim.end(e.change.State, ans, err)
 	if errors.Is(err, ErrLeaseLost) {
-		d.tellLost(e.claim, "another owner was found at the end")
+		d.reportLost(e.claim, "another owner was found at the end")
 	}
 	return err
 }
@@ -273,18 +273,18 @@ type Completion struct {
 	Claim  *Claim // Claim that ends.
 	Result []byte // Result to keep, when Err is nil.
 	// Err of the handler: nil completes, one for which IsPermanent is true fails, any
-	// other releases the claim; see [NotBegun] for one that has declared [Danger].
+	// other releases the claim; see [NotStarted] for one that has called [MarkIrreversible].
 	Err error
 	// With is for the store that offers it, and is written together with the record or not at
 	// all. Any other store refuses the item with an [*InputError] and writes nothing. Only
 	// where Err is nil. Default nil.
 	With any
-	// Unused says that the handler never began the message, or was cut short through no fault
+	// NotAttempted says that the handler never began the message, or was cut short through no fault
 	// of the message. The claim is released, whatever Err is, and does not count as an attempt:
 	// callers that claim ahead release with it what they did not begin. A key that was dangerous
-	// before is uncertain again; Danger by the attempt itself, a Result or With is an
+	// before is uncertain again; MarkIrreversible by the attempt itself, a Result or With is an
 	// [*InputError]. Default false.
-	Unused bool
+	NotAttempted bool
 	// InTime says that the handler had returned nil before its claim was lost: a batch may learn
 	// of the loss in between, and the effect would count as canceled and not be recorded. Only
 	// where Err is nil. Default false.
@@ -293,9 +293,9 @@ type Completion struct {
 	noResult bool
 }
 
-// checkUnused refuses what contradicts Completion.Unused.
-func (c *Claim) checkUnused(item *Completion) error {
-	if !item.Unused {
+// checkNotAttempted refuses what contradicts Completion.NotAttempted.
+func (c *Claim) checkNotAttempted(item *Completion) error {
+	if !item.NotAttempted {
 		return nil
 	}
 	var reason string
@@ -305,9 +305,9 @@ func (c *Claim) checkUnused(item *Completion) error {
 	case item.With != nil:
 		reason = "is set, and so is With"
 	case c.declared.Load():
-		reason = "is set, and the attempt has declared Danger"
+		reason = "is set, and the attempt has called MarkIrreversible"
 	default:
 		return nil
 	}
-	return &InputError{Field: "Completion.Unused", Reason: reason}
+	return &InputError{Field: "Completion.NotAttempted", Reason: reason}
 }

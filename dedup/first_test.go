@@ -12,12 +12,12 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// firstOnly is an option.
-func firstOnly(r *dedup.Request) { r.FirstOnly = true }
+// onlyNew is an option.
+func onlyNew(r *dedup.Request) { r.OnlyNew = true }
 
 func firstReq(key string) dedup.Request {
 	r := keyed(key)
-	r.FirstOnly = true
+	r.OnlyNew = true
 	return r
 }
 
@@ -36,35 +36,35 @@ func tried(t *testing.T, d *dedup.Deduper, key string) {
 	require.NoError(t, acquire(t, d, key).Release(t.Context()))
 }
 
-func TestFirstOnlyLeavesWhatWasTried(t *testing.T) {
+func TestOnlyNewLeavesWhatWasTried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
 		tried(t, d, "k")
 		for range 5 {
-			wantLeft(t, claim(t, d, "k", firstOnly), 1)
+			wantLeft(t, claim(t, d, "k", onlyNew), 1)
 			wantLeft(t, claimBatch(t, d, firstReq("k"))[0], 1)
 		}
-		_, err := dedup.Do(t.Context(), d, "k", mustNotRun(t), firstOnly)
+		_, err := dedup.Do(t.Context(), d, "k", mustNotRun(t), onlyNew)
 		require.ErrorIs(t, err, dedup.ErrInFlight)
 		assert.Equal(t, 2, acquire(t, d, "k").Attempt)
-		c := claim(t, d, "k", firstOnly)
+		c := claim(t, d, "k", onlyNew)
 		assert.Equal(t, dedup.InFlight, c.Outcome, "of a live claim")
 		assert.Positive(t, c.Record.Remaining)
 		time.Sleep(2 * lease)
-		wantLeft(t, claim(t, d, "k", firstOnly), 2) // lapsed
+		wantLeft(t, claim(t, d, "k", onlyNew), 2) // lapsed
 	})
 }
 
 // A key that was given back by all who had it counts as new.
-func TestFirstOnlyGetsWhatWasNeverBegun(t *testing.T) {
+func TestOnlyNewGetsWhatWasNeverBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, hook(), nil)
 		for range 3 {
 			claims := claimBatch(t, d, firstReq("k"))
 			require.Equal(t, dedup.Acquired, claims[0].Outcome)
 			errs := d.CompleteBatch(t.Context(),
-				[]dedup.Completion{{Claim: claims[0], Err: errNet, Unused: true}})
+				[]dedup.Completion{{Claim: claims[0], Err: errNet, NotAttempted: true}})
 			require.Nil(t, errs)
 		}
 	})
@@ -72,18 +72,18 @@ func TestFirstOnlyGetsWhatWasNeverBegun(t *testing.T) {
 
 // A call that asks for more does not end with what one was told that did not, and the
 // other way round nobody asks twice.
-func TestFirstOnlyIsNotSharedAway(t *testing.T) {
+func TestOnlyNewIsNotSharedAway(t *testing.T) {
 	for name, row := range map[string]struct {
 		leader, follower func(*dedup.Request)
 		led, followed    dedup.Outcome
 		calls            int
 	}{
-		"first, then any": {firstOnly, dedup.WithScope(""), dedup.InFlight,
+		"first, then any": {onlyNew, dedup.WithScope(""), dedup.InFlight,
 			dedup.Acquired, 2},
-		"first, then first": {firstOnly, firstOnly, dedup.InFlight, dedup.InFlight, 1},
-		"any, then first": {dedup.WithScope(""), firstOnly, dedup.Acquired,
+		"first, then first": {onlyNew, onlyNew, dedup.InFlight, dedup.InFlight, 1},
+		"any, then first": {dedup.WithScope(""), onlyNew, dedup.Acquired,
 			dedup.InFlight, 1},
-		"first, then takes over": {firstOnly, consumed(6, true), dedup.InFlight, dedup.Acquired, 2},
+		"first, then takes over": {onlyNew, consumed(6, true), dedup.InFlight, dedup.Acquired, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestFirstCallsShareWhatTheyLeave(t *testing.T) {
 		for range 100 {
 			claims = append(claims, inBackground(t, d, func(r *dedup.Request) {
 				consumed(6, true)(r)
-				r.FirstOnly = true
+				r.OnlyNew = true
 			}))
 		}
 		for _, done := range claims {
@@ -130,7 +130,7 @@ func TestFirstCallsShareWhatTheyLeave(t *testing.T) {
 }
 
 // In a batch a repetition that asks for more is claimed by itself, and is not an alias.
-func TestFirstOnlyInABatch(t *testing.T) {
+func TestOnlyNewInABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, hook(), nil)
 		for _, key := range []string{"a", "b"} {
@@ -153,24 +153,24 @@ func TestFirstOnlyInABatch(t *testing.T) {
 }
 
 // There is nobody to wait for.
-func TestFirstOnlyDoesNotWait(t *testing.T) {
+func TestOnlyNewDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, hook(), func(c *dedup.Config) { c.Wait = time.Minute })
 		tried(t, d, "k")
 		start := time.Now()
-		wantLeft(t, claim(t, d, "k", firstOnly), 1)
+		wantLeft(t, claim(t, d, "k", onlyNew), 1)
 		assert.LessOrEqual(t, time.Since(start), time.Duration(0))
 	})
 }
 
 // Observe runs the messages that Enforce would skip. A message that is left to a later call is not
 // skipped: it is claimed again, and then it runs under a claim that records it.
-func TestFirstOnlyIsNotOverruled(t *testing.T) {
+func TestOnlyNewIsNotOverruled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, told := hook(), &journal{}
 		d := newDeduper(t, store, observing(told))
 		tried(t, d, "k")
-		wantLeft(t, claim(t, d, "k", firstOnly), 1)
+		wantLeft(t, claim(t, d, "k", onlyNew), 1)
 		wantLeft(t, claimBatch(t, d, firstReq("k"), firstReq("k"))[1], 1)
 		told.want(t, "would skip", 0)
 		rec := lookup(t, store, "k")
@@ -179,7 +179,7 @@ func TestFirstOnlyIsNotOverruled(t *testing.T) {
 		c := acquire(t, d, "k")
 		assert.Equal(t, dedup.Acquired, c.Observed, "asked again")
 		assert.Equal(t, 2, c.Attempt)
-		c = claim(t, d, "k", firstOnly)
+		c = claim(t, d, "k", onlyNew)
 		assert.Equal(t, dedup.Acquired, c.Outcome, "of a live claim")
 		assert.Equal(t, dedup.InFlight, c.Observed)
 		told.want(t, "would skip", 1)
@@ -187,22 +187,22 @@ func TestFirstOnlyIsNotOverruled(t *testing.T) {
 }
 
 // FailOpen is for a store that cannot be asked, and a key that was left alone is an answer.
-func TestFirstOnlyDoesNotFailOpen(t *testing.T) {
+func TestOnlyNewDoesNotFailOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, told := hook(), &journal{}
 		d := newDeduper(t, store, failingOpen(told))
 		tried(t, d, "k")
-		wantLeft(t, claim(t, d, "k", firstOnly), 1)
+		wantLeft(t, claim(t, d, "k", onlyNew), 1)
 		told.want(t, "failed open", 0)
 		store.setBefore(down)
-		require.Equal(t, dedup.Acquired, claim(t, d, "k", firstOnly).Outcome)
+		require.Equal(t, dedup.Acquired, claim(t, d, "k", onlyNew).Outcome)
 		told.want(t, "failed open", 1)
 	})
 }
 
 // Finding out is an attempt, too. A call that may find out does not share the answer of one
 // that may not.
-func TestFirstOnlyDoesNotResolve(t *testing.T) {
+func TestOnlyNewDoesNotResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		asked := 0
@@ -214,14 +214,14 @@ func TestFirstOnlyDoesNotResolve(t *testing.T) {
 		})
 		c := acquire(t, d, "k")
 		ctx, stop := c.KeepAlive(t.Context())
-		require.NoError(t, dedup.Danger(ctx))
+		require.NoError(t, dedup.MarkIrreversible(ctx))
 		stop()
 		require.NoError(t, c.Release(t.Context()))
-		require.Equal(t, dedup.Uncertain, claim(t, d, "k", firstOnly).Outcome)
+		require.Equal(t, dedup.Uncertain, claim(t, d, "k", onlyNew).Outcome)
 		assert.Equal(t, 1, lookup(t, store, "k").Attempt)
 		assert.LessOrEqual(t, asked, 0)
 		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
-		leader := inBackground(t, d, firstOnly)
+		leader := inBackground(t, d, onlyNew)
 		synctest.Wait()
 		require.Equal(t, dedup.Duplicate, claim(t, d, "k").Outcome)
 		require.Equal(t, dedup.Uncertain, (<-leader).Outcome)

@@ -53,7 +53,7 @@ func TestNewerGenerationTakesOver(t *testing.T) {
 
 // An effect of the older owner that has landed all the same is put on record, and the
 // newer owner is told.
-func TestLandedEffectOfAnOlderGenerationIsKept(t *testing.T) {
+func TestEffectAppliedEffectOfAnOlderGenerationIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
@@ -117,13 +117,13 @@ func TestTakeoverIsNotSharedAway(t *testing.T) {
 }
 
 // A claim in danger is not asked for again and again.
-func TestFollowerDoesNotAskPastDanger(t *testing.T) {
+func TestFollowerDoesNotAskPastMarkIrreversible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d, other := newDeduper(t, store, nil), newDeduper(t, store, nil)
 		ctx, stop := acquire(t, other, "k", consumed(5, false)).KeepAlive(t.Context())
 		defer stop()
-		require.NoError(t, dedup.Danger(ctx))
+		require.NoError(t, dedup.MarkIrreversible(ctx))
 		store.forgetCalls()
 		store.setBefore(only("Claim", func(call) error { time.Sleep(time.Second); return nil }))
 		leader := inBackground(t, d, consumed(6, false))

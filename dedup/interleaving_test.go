@@ -41,8 +41,8 @@ const (
 	worldThird = worldLease/3 + time.Minute
 )
 
-// gate is one thing that a worker is about to do.
-type gate struct {
+// pausePoint is one thing that a worker is about to do.
+type pausePoint struct {
 	who  *gated
 	name string
 	pass chan bool // false when its worker is dead
@@ -56,7 +56,7 @@ type world struct {
 	workers []*gated
 
 	mu       sync.Mutex
-	waiting  []*gate
+	waiting  []*pausePoint
 	owner    dedup.Token // who was last given the key
 	effects  int
 	declared bool // a danger is on record that nobody has found out about
@@ -93,9 +93,9 @@ type gated struct {
 
 var errDead = &dedup.InputError{Field: "worker", Reason: "is dead"} // not worth a retry
 
-// wait returns the gate once it is passed, or false when the worker has died.
-func (g *gated) wait(what string) (*gate, bool) {
-	p := &gate{who: g, name: g.name + " " + what, pass: make(chan bool, 1)}
+// wait returns the pausePoint once it is passed, or false when the worker has died.
+func (g *gated) wait(what string) (*pausePoint, bool) {
+	p := &pausePoint{who: g, name: g.name + " " + what, pass: make(chan bool, 1)}
 	g.w.mu.Lock()
 	switch {
 	case g.dead:
@@ -121,19 +121,19 @@ func (g *gated) Claim(_ context.Context, reqs []dedup.ClaimRequest) []dedup.Answ
 
 func (g *gated) Renew(_ context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	what := "renews"
-	if renewals[0].Danger {
+	if renewals[0].Irreversible {
 		what = "declares"
 	}
 	return g.call(what, func(ctx context.Context) []dedup.Answer {
-		c := change{token: renewals[0].Token, danger: renewals[0].Danger}
+		c := change{token: renewals[0].Token, danger: renewals[0].Irreversible}
 		return g.w.change(c, func() []dedup.Answer { return g.Store.Renew(ctx, renewals) })
 	})
 }
 
 func (g *gated) Finish(_ context.Context, changes []dedup.Finish) []dedup.Answer {
 	return g.call("ends "+changes[0].State.String(), func(ctx context.Context) []dedup.Answer {
-		c := change{token: changes[0].Token, notBegun: changes[0].NotBegun,
-			landed: changes[0].Landed}
+		c := change{token: changes[0].Token, notStarted: changes[0].NotStarted,
+			landed: changes[0].EffectApplied}
 		return g.w.change(c, func() []dedup.Answer { return g.Store.Finish(ctx, changes) })
 	})
 }
@@ -153,8 +153,8 @@ func (g *gated) call(what string, do func(context.Context) []dedup.Answer) []ded
 
 // change is what a renewal or an end says.
 type change struct {
-	token                    dedup.Token
-	danger, notBegun, landed bool
+	token                      dedup.Token
+	danger, notStarted, landed bool
 }
 
 // change executes a renewal or an end and looks at what it has done to the key.
@@ -166,7 +166,7 @@ func (w *world) change(c change, do func() []dedup.Answer) []dedup.Answer {
 	switch {
 	case c.token == w.owner && held && c.danger:
 		w.declared = true
-	case c.token == w.owner && held && c.notBegun:
+	case c.token == w.owner && held && c.notStarted:
 		w.declared = false
 	case c.token == w.owner:
 	case held:
@@ -224,8 +224,8 @@ func (g *gated) handle(ctx context.Context, delivery int) (string, error) {
 	case g.plan == permanent:
 		return "", dedup.Permanent(errNet)
 	case g.plan == dares, g.plan == doubts:
-		if err := dedup.Danger(ctx); err != nil {
-			return "", dedup.NotBegun(err)
+		if err := dedup.MarkIrreversible(ctx); err != nil {
+			return "", dedup.NotStarted(err)
 		}
 	}
 	if _, alive := g.wait("has its effect"); !alive {
@@ -285,7 +285,7 @@ type move struct {
 func (w *world) moves(left int) (out []move) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	slices.SortStableFunc(w.waiting, func(a, b *gate) int {
+	slices.SortStableFunc(w.waiting, func(a, b *pausePoint) int {
 		return strings.Compare(a.name, b.name)
 	})
 	for _, p := range w.waiting {
@@ -314,10 +314,10 @@ func (w *world) moves(left int) (out []move) {
 	return out
 }
 
-func (w *world) release(p *gate, alive bool) {
+func (w *world) release(p *pausePoint, alive bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.waiting = slices.DeleteFunc(w.waiting, func(q *gate) bool { return q == p })
+	w.waiting = slices.DeleteFunc(w.waiting, func(q *pausePoint) bool { return q == p })
 	p.pass <- alive
 }
 
@@ -325,7 +325,8 @@ func (w *world) crash(g *gated) {
 	w.mu.Lock()
 	g.dead = true
 	w.crashes++
-	mine := slices.DeleteFunc(slices.Clone(w.waiting), func(p *gate) bool { return p.who != g })
+	mine := slices.DeleteFunc(slices.Clone(w.waiting),
+		func(p *pausePoint) bool { return p.who != g })
 	w.mu.Unlock()
 	for _, p := range mine {
 		w.release(p, false)
@@ -531,8 +532,8 @@ type careless struct{ dedup.Store }
 
 func (s careless) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 	answers := s.Store.Claim(ctx, reqs)
-	if answers[0].Record.Danger && !answers[0].Mine && answers[0].Outcome == dedup.Acquired {
-		answers[0].Record.Danger = false
+	if answers[0].Record.Irreversible && !answers[0].Mine && answers[0].Outcome == dedup.Acquired {
+		answers[0].Record.Irreversible = false
 	}
 	return answers
 }

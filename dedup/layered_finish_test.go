@@ -192,7 +192,7 @@ func TestLayeredLeasesKeepForTheWindow(t *testing.T) {
 		for _, key := range []string{"released", "lapsed"} {
 			c := acquire(t, d, key)
 			ctx, stop := c.KeepAlive(t.Context())
-			require.NoError(t, dedup.Danger(ctx))
+			require.NoError(t, dedup.MarkIrreversible(ctx))
 			stop()
 			if key == "released" {
 				require.NoError(t, c.Release(t.Context()))
@@ -220,7 +220,7 @@ func TestLayeredOverAStoreThatWasAlone(t *testing.T) {
 			c.Window, c.LeaseTTL = 1000*time.Hour, hotLease
 		})
 		ctx, stop := acquire(t, alone, "uncertain").KeepAlive(t.Context())
-		require.NoError(t, dedup.Danger(ctx))
+		require.NoError(t, dedup.MarkIrreversible(ctx))
 		stop()
 		require.NoError(t, acquire(t, alone, "failed").Fail(t.Context(), errNet))
 		time.Sleep(2 * hotLease)

@@ -152,7 +152,7 @@ func (l *layers) wantVerdict(verdict, reason string, saved int, outcome dedup.Ou
 	events := l.told.of("filtered")
 	require.NotEmpty(l.t, events, "nothing was told of the filter")
 	e := events[len(events)-1]
-	assert.Equal(l.t, verdict, e.Verdict)
+	assert.Equal(l.t, verdict, e.FilterAnswer)
 	assert.Equal(l.t, reason, e.Reason)
 	assert.Equal(l.t, saved, e.Saved)
 	assert.Equal(l.t, outcome, e.Outcome)

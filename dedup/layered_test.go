@@ -108,7 +108,7 @@ func TestLayeredCrashBetweenTheEnds(t *testing.T) {
 				c := acquire(t, d, "k")
 				ctx, stop := c.KeepAlive(t.Context())
 				if row.danger {
-					require.NoError(t, dedup.Danger(ctx))
+					require.NoError(t, dedup.MarkIrreversible(ctx))
 				}
 				l.crashes(true)
 				complete(t, c) // the claim was held when the store took it, and that is what counts

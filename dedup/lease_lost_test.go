@@ -148,7 +148,7 @@ func TestLostHandlerThatSaysLandedIsRecorded(t *testing.T) {
 		var other *dedup.Claim
 		_, err := do(t, p.a, "k", func(ctx context.Context) (string, error) {
 			other = p.takeover(t)
-			assert.True(t, dedup.Landed(ctx), "Landed outside an attempt")
+			assert.True(t, dedup.EffectApplied(ctx), "EffectApplied outside an attempt")
 			return "first", nil
 		})
 		require.ErrorIs(t, err, dedup.ErrLeaseLost)
@@ -184,7 +184,7 @@ func TestLateCompleteCountsUnlessTheFenceWasRead(t *testing.T) {
 			c.Fence()
 			ctx, stop := c.KeepAlive(context.Background())
 			defer stop()
-			dedup.Landed(ctx)
+			dedup.EffectApplied(ctx)
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

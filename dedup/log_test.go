@@ -52,7 +52,10 @@ func TestS16LogsHoldNeitherKeysNorTokens(t *testing.T) {
 		_, err := dedup.Do(t.Context(), d, key, fn, dedup.WithScope(scope), dedup.WithLabel(label))
 		return err
 	}
-	lost := do(key, func(ctx context.Context) (func(), error) { return nil, dedup.Danger(ctx) })
+	lost := do(key, func(ctx context.Context) (func(), error) {
+		return nil,
+			dedup.MarkIrreversible(ctx)
+	})
 	// no JSON
 	unkept := do(key+"2", func(context.Context) (func(), error) { return func() {}, nil })
 	var errs []error

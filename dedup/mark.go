@@ -109,7 +109,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 	var change Finish
 	(&Claim{Attempt: 1, id: req.ID, token: newToken(),
 		message: req.message()}).change(&Completion{}, &d.cfg, &change)
-	change.Landed = true
+	change.EffectApplied = true
 	for try := 0; ; try++ {
 		sent := d.cache.now()
 		ans := d.ends.Do(ctx, change)

@@ -18,8 +18,8 @@ import (
 //
 // It holds at most capacity keys: claims, records, released keys, and what Forget leaves
 // behind, each until it expires. A full store answers [ErrStoreFull] to a claim of an absent
-// key, and to a Landed change of one. Nothing is ever evicted, and renewing, finishing and
-// taking over still work. A key costs about 300 bytes and its result. [New] refuses a capacity
+// key, and to a Finish with EffectApplied of one. Nothing is ever evicted, and renewing, finishing
+// and taking over still work. A key costs about 300 bytes and its result. [New] refuses a capacity
 // below 1, and every claim would answer an [*InputError].
 //
 // Durations are measured on the monotonic clock. In a testing/synctest bubble the store must be
@@ -55,7 +55,7 @@ type memoryRecord struct {
 	id          ID
 	token       Token // owner in progress; later whoever wrote the end
 	state       State
-	late        bool // the end was written by a Landed change that held nothing
+	late        bool // the end was written by a Finish with EffectApplied that held nothing
 	danger      bool // unfinished, and the irreversible part may have begun
 	noResult    bool
 	fingerprint Fingerprint
@@ -82,7 +82,7 @@ func (r *memoryRecord) view(now time.Duration) Record {
 		State: r.state, Attempt: r.attempt, Fence: r.fence,
 		Result: r.result, NoResult: r.noResult,
 		Fingerprint: r.fingerprint, Origin: r.origin, Label: r.label,
-		Danger: r.danger, Steps: r.steps, Remaining: r.expires - now,
+		Irreversible: r.danger, Steps: r.steps, Remaining: r.expires - now,
 	}
 	switch {
 	case r.uncertain(now):

@@ -107,7 +107,7 @@ func (s *memoryStore) renew(c *Renewal, now time.Duration) Answer {
 	if !rec.holds(c.Token, c.Fence) {
 		return Answer{Record: rec.view(now)}
 	}
-	rec.danger = rec.danger || c.Danger
+	rec.danger = rec.danger || c.Irreversible
 	if c.Steps != nil && len(c.Steps) >= len(rec.steps) {
 		rec.steps = bytes.Clone(c.Steps)
 	}

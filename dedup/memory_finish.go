@@ -25,7 +25,7 @@ func (s *memoryStore) finish(c *Finish, now time.Duration) Answer {
 		// Sent again: the answer is the one that was lost, so an owner whose late
 		// write had landed is told once more that the lease was gone.
 		return Answer{Held: !rec.late, Written: true, Record: rec.view(now)}
-	case c.Landed && rec.mayLand(c.Fence):
+	case c.EffectApplied && rec.mayLand(c.Fence):
 		return s.land(rec, c, now)
 	}
 	return Answer{Record: rec.view(now)}
@@ -34,7 +34,7 @@ func (s *memoryStore) finish(c *Finish, now time.Duration) Answer {
 // reach is the state in which c leaves the record: the release of what may have begun
 // makes it uncertain.
 func (r *memoryRecord) reach(c *Finish) State {
-	if c.State == StateReleased && r.danger && !c.NotBegun {
+	if c.State == StateReleased && r.danger && !c.NotStarted {
 		return StateUncertain
 	}
 	return c.State
@@ -74,7 +74,7 @@ func (s *memoryStore) end(rec *memoryRecord, c *Finish, now time.Duration) {
 	rec.state, rec.late = rec.reach(c), false
 	rec.bind(c.Fingerprint, c.Origin, c.Label)
 	rec.danger = rec.state == StateUncertain
-	if c.Unused {
+	if c.NotAttempted {
 		rec.attempt = max(rec.attempt-1, 0)
 	}
 	switch rec.state {

@@ -63,7 +63,7 @@ func TestMemoryFull(t *testing.T) {
 			assert.Equal(t, dedup.Unknown, a.Outcome, "a new claim %s", when)
 			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a new claim %s", when)
 			landed := dedup.Finish{ID: memID(9), Token: memToken(9), State: dedup.StateSucceeded,
-				Window: time.Hour, Landed: true}
+				Window: time.Hour, EffectApplied: true}
 			a = s.Finish(t.Context(), []dedup.Finish{landed})[0]
 			assert.False(t, a.Written, "a landed effect of a new key %s", when)
 			assert.ErrorIs(t, a.Err, dedup.ErrStoreFull, "a landed effect of a new key %s", when)
@@ -161,13 +161,14 @@ func TestMemoryRefusesBadInput(t *testing.T) {
 		capacity int
 		call     func(dedup.Store) error
 	}{
-		"no capacity":         {"capacity", 0, ask(func(*dedup.ClaimRequest) {})},
-		"negative capacity":   {"capacity", -1, ask(func(*dedup.ClaimRequest) {})},
-		"landed, no capacity": {"capacity", 0, end(func(c *dedup.Finish) { c.Landed = true })},
-		"no lease":            {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = 0 })},
-		"negative lease":      {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = -1 })},
-		"negative hold":       {"Hold", 9, ask(func(r *dedup.ClaimRequest) { r.Hold = -1 })},
-		"no window":           {"Window", 9, end(func(c *dedup.Finish) { c.Window = 0 })},
+		"no capacity":       {"capacity", 0, ask(func(*dedup.ClaimRequest) {})},
+		"negative capacity": {"capacity", -1, ask(func(*dedup.ClaimRequest) {})},
+		"landed, no capacity": {"capacity", 0,
+			end(func(c *dedup.Finish) { c.EffectApplied = true })},
+		"no lease":       {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = 0 })},
+		"negative lease": {"Lease", 9, ask(func(r *dedup.ClaimRequest) { r.Lease = -1 })},
+		"negative hold":  {"Hold", 9, ask(func(r *dedup.ClaimRequest) { r.Hold = -1 })},
+		"no window":      {"Window", 9, end(func(c *dedup.Finish) { c.Window = 0 })},
 		"negative window": {"Window", 9, end(func(c *dedup.Finish) {
 			c.State, c.Window = dedup.StateFailed, -1
 		})},
@@ -177,8 +178,8 @@ func TestMemoryRefusesBadInput(t *testing.T) {
 		"in progress is no end": {"State", 9, end(func(c *dedup.Finish) {
 			c.State = dedup.StateInProgress
 		})},
-		"a failure has no land": {"Landed", 9, end(func(c *dedup.Finish) {
-			c.State, c.Landed = dedup.StateFailed, true
+		"a failure has no land": {"EffectApplied", 9, end(func(c *dedup.Finish) {
+			c.State, c.EffectApplied = dedup.StateFailed, true
 		})},
 		"renewal, no lease": {"Lease", 9, func(s dedup.Store) error {
 			return s.Renew(t.Context(), []dedup.Renewal{{ID: memID(1), Token: memToken(1)}})[0].Err
@@ -224,7 +225,8 @@ func TestMemoryForgottenOwnerStaysOut(t *testing.T) {
 		require.Greater(t, a.Record.Fence, old.Record.Fence)
 		late := dedup.Finish{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence, Attempt: 1,
-			State: dedup.StateSucceeded, Window: time.Hour, Landed: true, Result: []byte("old"),
+			State: dedup.StateSucceeded, Window: time.Hour, EffectApplied: true,
+			Result: []byte("old"),
 		}
 		a = s.Finish(t.Context(), []dedup.Finish{late})[0]
 		assert.False(t, a.Written, "the forgotten owner wrote: %+v", a)
@@ -234,7 +236,7 @@ func TestMemoryForgottenOwnerStaysOut(t *testing.T) {
 
 // A late owner whose effect landed hears the same when it asks again: on record, but
 // the lease was lost.
-func TestMemoryLandedAgainIsNotHeld(t *testing.T) {
+func TestMemoryEffectAppliedAgainIsNotHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := dedup.Memory(10)
 		old := memClaim(t, s, 1, time.Second, time.Hour)
@@ -244,7 +246,7 @@ func TestMemoryLandedAgainIsNotHeld(t *testing.T) {
 		s.Claim(t.Context(), []dedup.ClaimRequest{next})
 		late := dedup.Finish{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence,
-			State: dedup.StateSucceeded, Window: time.Hour, Landed: true,
+			State: dedup.StateSucceeded, Window: time.Hour, EffectApplied: true,
 		}
 		for range 2 {
 			a := s.Finish(t.Context(), []dedup.Finish{late})[0]
@@ -255,13 +257,13 @@ func TestMemoryLandedAgainIsNotHeld(t *testing.T) {
 
 // A landed effect may carry a fence from before a restart. The record shows it, and
 // the next claim of the key outgrows it.
-func TestMemoryLandedFenceCounts(t *testing.T) {
+func TestMemoryEffectAppliedFenceCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := dedup.Memory(10)
 		const fence = 1 << 60
 		late := dedup.Finish{
 			ID: memID(1), Token: memToken(1), Fence: fence, Attempt: 4,
-			State: dedup.StateSucceeded, Window: time.Second, Landed: true,
+			State: dedup.StateSucceeded, Window: time.Second, EffectApplied: true,
 		}
 		a := s.Finish(t.Context(), []dedup.Finish{late})[0]
 		assert.True(t, a.Written, "a landed effect: %+v", a)
@@ -307,7 +309,7 @@ func TestMemoryForgetHoldsTheLongest(t *testing.T) {
 		time.Sleep(time.Minute)
 		late := dedup.Finish{
 			ID: memID(1), Token: memToken(1), Fence: old.Record.Fence,
-			State: dedup.StateSucceeded, Window: time.Hour, Landed: true,
+			State: dedup.StateSucceeded, Window: time.Hour, EffectApplied: true,
 		}
 		a := s.Finish(t.Context(), []dedup.Finish{late})[0]
 		assert.False(t, a.Written, "a second, shorter Forget let the old owner in: %+v", a)

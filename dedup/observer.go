@@ -30,8 +30,9 @@ type Observer struct {
 	// FailedOpen: the effect runs without a claim, as the mode [FailOpen] allows. The fields
 	// are those of Claimed.
 	FailedOpen func(Event)
-	// Filtered: a claim was answered by two stores with a filter: see package layered. Verdict,
-	// Reason, Saved and Outcome are set; a maybe that became Acquired was a false positive.
+	// Filtered: a claim was answered by two stores with a filter: see package layered.
+	// FilterAnswer, Reason, Saved and Outcome are set; a maybe that became Acquired was a false
+	// positive.
 	Filtered func(Event)
 	// FilterState: the filter has rotated, grown, become saturated, or lost or gained its
 	// coverage. It is also called once a minute while there are claims. Fill, Estimated and
@@ -46,13 +47,14 @@ type Event struct {
 	Cause   Cause   // Cause of a duplicate, empty otherwise.
 	// Age of a duplicate: the time since its key was done, by the store's clock.
 	Age     time.Duration
-	Attempt int    // Attempt of the claim, from 1.
-	State   State  // State that was asked for.
-	Cached  bool   // Cached says that the answer came from this process.
-	Verdict string // Verdict of a filter: "new" (proven), "maybe" or "unknown".
-	// Reason why the filter's verdict is unknown, as it names it; empty otherwise.
+	Attempt int   // Attempt of the claim, from 1.
+	State   State // State that was asked for.
+	Cached  bool  // Cached says that the answer came from this process.
+	// FilterAnswer is "new" (proven), "maybe" or "unknown".
+	FilterAnswer string
+	// Reason why the filter answered "unknown", as it names it; empty otherwise.
 	Reason string
-	Saved  int     // Saved is how many questions to a store the verdict has made needless.
+	Saved  int     // Saved is how many questions to a store the answer has made needless.
 	Fill   float64 // Fill of a filter: the share of its bits that are set.
 	// Estimated rate of a filter's false positives, by its bits, as a share of 1.
 	Estimated float64

@@ -153,9 +153,9 @@ func TestRandomCallsOnARandomNetwork(t *testing.T) {
 	})
 }
 
-// An effect after Danger happens once, with a downstream that tells the truth, whatever
+// An effect after MarkIrreversible happens once, with a downstream that tells the truth, whatever
 // the network, the handlers and the resolvers do.
-func TestRandomDangerOnARandomNetwork(t *testing.T) {
+func TestRandomMarkIrreversibleOnARandomNetwork(t *testing.T) {
 	eachSeed(t, 100, func(t *testing.T, seed uint64) {
 		paid := make([]atomic.Int32, 4)
 		s := newStorm(t, seed, func(s *storm, c *dedup.Config) {
@@ -186,7 +186,7 @@ func TestRandomDangerOnARandomNetwork(t *testing.T) {
 	})
 }
 
-// payment is a handler that pays at once when Danger has returned, so that nothing of it
+// payment is a handler that pays at once when MarkIrreversible has returned, so that nothing of it
 // is under way while somebody asks.
 func (s *storm) payment(paid *atomic.Int32) func(context.Context) (struct{}, error) {
 	return func(ctx context.Context) (none struct{}, err error) {
@@ -194,8 +194,8 @@ func (s *storm) payment(paid *atomic.Int32) func(context.Context) (struct{}, err
 		if s.n(6) == 0 {
 			return none, errBusy
 		}
-		if err := dedup.Danger(ctx); err != nil {
-			return none, dedup.NotBegun(err)
+		if err := dedup.MarkIrreversible(ctx); err != nil {
+			return none, dedup.NotStarted(err)
 		}
 		assert.LessOrEqual(s, paid.Add(1), int32(1), "paid twice")
 		s.pause(2 * lease)

@@ -69,7 +69,7 @@ const (
 	// fence are kept for the hold time, so that the next claim continues them.
 	StateReleased
 	// StateUncertain means that an attempt ended when the effect might have begun: its
-	// owner died, or gave up, after [Danger].
+	// owner died, or gave up, after [MarkIrreversible].
 	StateUncertain
 )
 
@@ -103,9 +103,9 @@ type Record struct {
 	// NoResult says that a result existed and was not kept (too large, or not
 	// encodable), as opposed to an effect that had none.
 	NoResult bool
-	// Danger says that the irreversible part may have begun, in this attempt or in an
+	// Irreversible says that the irreversible part may have begun, in this attempt or in an
 	// earlier one that nobody has found out about. Only an unfinished key has it.
-	Danger bool
+	Irreversible bool
 	// Fingerprint of the payload the key is bound to; zero when none was given.
 	Fingerprint Fingerprint
 	// Attempt counts claims, from 1. It is counted when claiming, so a handler that

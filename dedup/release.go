@@ -182,7 +182,7 @@ func (d *Deduper) releaseAbandoned(reqs []ClaimRequest, answers []Answer) {
 
 // releaseChange gives back a claim that no caller got, so that no effect has run.
 func (d *Deduper) releaseChange(req *ClaimRequest) Finish {
-	return Finish{ID: req.ID, Token: req.Token, State: StateReleased, Unused: true,
+	return Finish{ID: req.ID, Token: req.Token, State: StateReleased, NotAttempted: true,
 		Hold: d.cfg.Hold, Window: d.cfg.Window}
 }
 

@@ -190,7 +190,7 @@ func (r *renewer) remove(k *keptClaim, cause error) bool {
 // lose cancels k for the loss of its lease, and tells.
 func (r *renewer) lose(k *keptClaim, why string) {
 	if r.abort(k) {
-		r.d.tellLost(k.claim, why)
+		r.d.reportLost(k.claim, why)
 	}
 }
 
@@ -285,7 +285,7 @@ func (r *renewer) step() (time.Duration, bool) {
 	// All are canceled before any hook is called: a slow hook keeps no handler running.
 	ended = slices.DeleteFunc(ended, func(k *keptClaim) bool { return !r.abort(k) })
 	for _, k := range ended {
-		r.d.tellLost(k.claim, "could not be renewed in time")
+		r.d.reportLost(k.claim, "could not be renewed in time")
 	}
 	return 0, true
 }
@@ -308,7 +308,7 @@ func (r *renewer) send(batch []*keptClaim) {
 		switch ans := answers[i]; {
 		case ans.Held:
 			r.renewed(k, until)
-		case ans.Err == nil && k.claim.endings.Load() > 0:
+		case ans.Err == nil && k.claim.finishing.Load() > 0:
 			// The end of this very claim has probably got there first. Its answer decides.
 			r.abort(k)
 		case ans.Err == nil:
@@ -378,7 +378,7 @@ func (h *keptHeap) Pop() any {
 	return k
 }
 
-func (d *Deduper) tellLost(c *Claim, why string) {
+func (d *Deduper) reportLost(c *Claim, why string) {
 	fire(d.cfg.Observer.LeaseLost, Event{ID: c.id, Attempt: c.Attempt, Err: ErrLeaseLost})
 	d.cfg.Logger.Warn("dedup: lease lost", idAttr(c.id), "attempt", c.Attempt, "why", why)
 }

@@ -23,16 +23,16 @@ type Request struct {
 	// Origin.Source and Origin.Partition and an older Origin.Generation above zero: its
 	// consumer has lost the partition since. Source must name the consumer group as well as the
 	// topic. The older owner learns of it with its next renewal, so both effects can happen,
-	// unless effect and record are one transaction. A claim with [Danger] is never taken over,
-	// nor one that the same batch has won. Default false.
+	// unless effect and record are one transaction. A claim after [MarkIrreversible] is never taken
+	// over, nor one that the same batch has won. Default false.
 	TakeOverOlderGeneration bool
-	// FirstOnly asks only for a key without an attempt: never claimed, forgotten, or given back
-	// as unused by all who had it (Completion.Unused). Any other key that could be claimed is
+	// OnlyNew asks only for a key without an attempt: never claimed, forgotten, or given back
+	// as unused by all who had it (Completion.NotAttempted). Any other key that could be claimed is
 	// left as it is and not counted: the claim is [InFlight] with a Record.Remaining of zero or
-	// less, and says "ask without FirstOnly when its turn has come". Config.Wait, Config.Resolve
+	// less, and says "ask without OnlyNew when its turn has come". Config.Wait, Config.Resolve
 	// and Observe mode do not apply. It is for callers that claim ahead, whose messages in
 	// waiting must not use up their attempts. Default false.
-	FirstOnly bool
+	OnlyNew bool
 }
 
 // Option adds to the [Request] of a single call. A field that has no option of its own is set by a

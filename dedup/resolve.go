@@ -9,7 +9,7 @@ import (
 // its caller: c itself when the effect is to run again.
 //
 // The key keeps its danger all the while. Should this process die, or the next attempt
-// before it calls Danger, the key is uncertain again and is asked about again: the answer
+// before it calls MarkIrreversible, the key is uncertain again and is asked about again: the answer
 // may have changed by then, if a request was still on its way.
 func (d *Deduper) resolve(ctx context.Context, c *Claim) *Claim {
 	found := d.findOut(ctx, c)

@@ -62,7 +62,7 @@ func TestResolveThatKnows(t *testing.T) {
 			assert.Equal(t, 2, res.Attempt)
 			rec := wantState(t, b.store, "k", dedup.StateSucceeded)
 			assert.Equal(t, "ch_1", string(rec.Result))
-			assert.False(t, rec.Danger, "%+v", rec)
+			assert.False(t, rec.Irreversible, "%+v", rec)
 			b.seen.want(t, "ended", 1)
 			told := b.seen.of("claimed")
 			require.Len(t, told, 1)
@@ -126,7 +126,7 @@ func TestResolveThenClaimByHand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBank(t, answering(dedup.DidNotHappen()))
 		c := acquire(t, b.d, "k")
-		assert.True(t, c.Record.Danger, "%+v", c.Record)
+		assert.True(t, c.Record.Irreversible, "%+v", c.Record)
 		assert.Equal(t, 2, c.Attempt)
 		run, stop := c.KeepAlive(t.Context())
 		defer stop()
@@ -137,8 +137,8 @@ func TestResolveThenClaimByHand(t *testing.T) {
 }
 
 // The rerun that ends without saying how is asked about again, although it had not come
-// to its own Danger.
-func TestARerunStaysDangerous(t *testing.T) {
+// to its own MarkIrreversible.
+func TestARerunStaysMarkIrreversibleous(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(*bank)
 		want dedup.State
@@ -154,7 +154,7 @@ func TestARerunStaysDangerous(t *testing.T) {
 			time.Sleep(lease)
 		}, dedup.StateUncertain},
 		"not begun": {func(b *bank) {
-			_, _ = do(b.T, b.d, "k", fails(dedup.NotBegun(errBusy)))
+			_, _ = do(b.T, b.d, "k", fails(dedup.NotStarted(errBusy)))
 		}, dedup.StateReleased},
 		"permanent": {func(b *bank) {
 			_, _ = do(b.T, b.d, "k", fails(dedup.Permanent(errBusy)))
@@ -277,7 +277,7 @@ func TestWhatResolveIsTold(t *testing.T) {
 			a, _ := dedup.FromContext(ctx)
 			sent = a.DownstreamKey("bank")
 			wantStep(t, ctx, "order", "o_1", &n)
-			return "", errors.Join(errBusy, dedup.Danger(ctx))
+			return "", errors.Join(errBusy, dedup.MarkIrreversible(ctx))
 		})
 		require.ErrorIs(t, err, errBusy)
 		d := newDeduper(t, store,
@@ -289,7 +289,7 @@ func TestWhatResolveIsTold(t *testing.T) {
 				assert.Equal(t, 2, a.Number)
 				assert.Equal(t, sent, a.DownstreamKey("bank"))
 				assert.Equal(t, dedup.StateUncertain, rec.State)
-				assert.True(t, rec.Danger, "record %+v", rec)
+				assert.True(t, rec.Irreversible, "record %+v", rec)
 				assert.Equal(t, 2, rec.Attempt)
 				wantStep(t, ctx, "order", "o_1", &n)
 				return dedup.Happened(nil), nil

@@ -15,7 +15,7 @@ import (
 //
 // The record of a step survives release, lapse and uncertainty of the key, and is gone when
 // the key is done. A crash between fn and the record runs fn again; where that must not
-// happen either, call [Danger] before it.
+// happen either, call [MarkIrreversible] before it.
 //
 // Name is 1-64 bytes of printable UTF-8: keep it, and the type T, from one version of a program
 // to the next. A key has at most 64 steps, whose values, stored as [Do] stores one, share 64 KiB.
@@ -92,7 +92,7 @@ func encodeStep[T any](c *Claim, name string, value T) stepcode.Step {
 func replayStep[T any](ctx context.Context, c *Claim, done stepcode.Step) (T, error) {
 	var zero T
 	if !done.Told {
-		if err := c.tellSteps(ctx); err != nil {
+		if err := c.saveSteps(ctx); err != nil {
 			return zero, err
 		}
 	}
@@ -111,17 +111,17 @@ func (c *Claim) recordStep(ctx context.Context, s stepcode.Step) error {
 	}
 	ctx, cancel := c.d.afterEffect(ctx)
 	defer cancel()
-	return c.tellSteps(ctx)
+	return c.saveSteps(ctx)
 }
 
-// tellSteps writes all finished steps. Two calls may overtake each other: the later one has
+// saveSteps writes all finished steps. Two calls may overtake each other: the later one has
 // more steps, and stores keep the longer.
-func (c *Claim) tellSteps(ctx context.Context) error {
+func (c *Claim) saveSteps(ctx context.Context) error {
 	if err := c.open(); err != nil {
 		return err
 	}
 	blob, n := c.ownSteps().blob()
-	if err := c.tell(ctx, Renewal{Steps: blob}); err != nil {
+	if err := c.declare(ctx, Renewal{Steps: blob}); err != nil {
 		return err
 	}
 	c.ownSteps().told(n)

@@ -59,7 +59,7 @@ func TestStepsSurviveWhatIsNoEnd(t *testing.T) {
 		time.Sleep(lease)
 
 		attempt(t, d, func(ctx context.Context) {
-			assert.NoError(t, dedup.Danger(ctx))
+			assert.NoError(t, dedup.MarkIrreversible(ctx))
 			wantStep(t, ctx, "mail", "sent", &runs)
 		})
 		wantState(t, store, "k", dedup.StateUncertain)

@@ -32,26 +32,27 @@ type Store interface {
 	//     changed (the lease is not extended).
 	//   - in progress under a live lease: [InFlight] with Record.Remaining. A request with
 	//     TakeOverOlderGeneration is answered [Acquired] instead, as after a release, when
-	//     the claim is without Danger and its Origin is older. An older Origin has the same
+	//     the claim is not Irreversible and its Origin is older. An older Origin has the same
 	//     digest, not zero, the same Partition, and a Generation above zero and below that of
 	//     the request. The older owner has lost the key from then on.
-	//   - a request with FirstOnly that would be answered [Acquired] by now, from a key with
+	//   - a request with OnlyNew that would be answered [Acquired] by now, from a key with
 	//     an attempt of 1 or more: [InFlight] with the Record as it is, but for a Remaining
 	//     of zero or less. It is [Uncertain] where TakeUncertain would have got it the key.
 	//   - succeeded or failed: [Duplicate] with the Record.
-	//   - uncertain, which a claim with Record.Danger becomes when its lease lapses:
+	//   - uncertain, which a claim with Record.Irreversible becomes when its lease lapses:
 	//     [Uncertain] with the Record. A request with TakeUncertain is answered
 	//     [Acquired] instead, as after a release: to one caller at a time, attempt and
-	//     fence continued, and with the Danger and the Steps that the key had.
+	//     fence continued, and with the Irreversible and the Steps that the key had.
 	//   - any of these bound to another fingerprint: [Mismatch] with the Record.
 	//   - unreachable, unreadable, full: [Unknown] with Answer.Err.
 	Claim(ctx context.Context, reqs []ClaimRequest) []Answer
 
 	// Renew makes the lease of each claim last Renewal.Lease from now, if the token still owns
 	// the claim, and answers Held. It never creates a claim and never revives one: anything
-	// else is answered with Held false and a nil Err, and neither Danger nor Steps is written.
+	// else is answered with Held false and a nil Err, and neither Irreversible nor Steps is
+	// written.
 	//
-	// A claim with Danger, declared by this Renewal or an earlier one, is remembered for at
+	// A claim with Irreversible, declared by this Renewal or an earlier one, is remembered for at
 	// least Renewal.Window from now, and never for less than it was already.
 	Renew(ctx context.Context, renewals []Renewal) []Answer
 
@@ -62,17 +63,17 @@ type Store interface {
 	// and answers Held and Written. From anybody else it changes nothing and answers
 	// neither, with the Record that is stored. There are two exceptions. The same Finish
 	// sent again finds its own token's work and answers what the first send did. And a
-	// Finish with Landed, whose State must be StateSucceeded, turns absent, in progress,
-	// released and uncertain into succeeded, and answers Written without Held. A Landed
+	// Finish with EffectApplied, whose State must be StateSucceeded, turns absent, in progress,
+	// released and uncertain into succeeded, and answers Written without Held. Such a
 	// Finish never touches succeeded or failed. Nor does one whose fence is not zero and
 	// not above that of a Forget: the key keeps that floor while it is remembered.
 	//
-	// A claim with Danger is not released: it becomes StateUncertain, as the Record of
+	// A claim with Irreversible is not released: it becomes StateUncertain, as the Record of
 	// the Answer shows, and is remembered for Finish.Window at least. Only a Finish with
-	// NotBegun releases it, and withdraws the Danger. Steps outlive a release, and go
+	// NotStarted releases it, and withdraws Irreversible. Steps outlive a release, and go
 	// when the key is succeeded or failed.
 	//
-	// An owner's Finish with Unused leaves the key with one attempt less than the claim
+	// An owner's Finish with NotAttempted leaves the key with one attempt less than the claim
 	// had counted, none when it was the first, also when it ends as uncertain: the next
 	// claim has the same number. The fence stays. Sent again it takes nothing away.
 	Finish(ctx context.Context, ends []Finish) []Answer
@@ -107,23 +108,23 @@ type ClaimRequest struct {
 	// LikelyDuplicate says that looking before claiming is probably cheaper.
 	LikelyDuplicate bool
 	TakeUncertain   bool // TakeUncertain asks for an uncertain key too, to find out.
-	// TakeOverOlderGeneration is that of the [Request], as FirstOnly is.
+	// TakeOverOlderGeneration is that of the [Request], as OnlyNew is.
 	TakeOverOlderGeneration bool
-	FirstOnly               bool // FirstOnly is that of the Request.
+	OnlyNew                 bool // OnlyNew is that of the Request.
 }
 
 // leaves reports whether the request leaves a key alone that it would get.
-func (r *ClaimRequest) leaves(attempt int) bool { return r.FirstOnly && attempt > 0 }
+func (r *ClaimRequest) leaves(attempt int) bool { return r.OnlyNew && attempt > 0 }
 
 // left reports whether an answer says that the key was left to others by a request with
-// FirstOnly.
-func left(firstOnly bool, outcome Outcome, rec *Record) bool {
-	return firstOnly && outcome == InFlight && rec.Remaining <= 0
+// OnlyNew.
+func left(onlyNew bool, outcome Outcome, rec *Record) bool {
+	return onlyNew && outcome == InFlight && rec.Remaining <= 0
 }
 
 // takesOver reports whether the request gets a key that is in flight as rec says.
 func (r *ClaimRequest) takesOver(rec *Record) bool {
-	return r.TakeOverOlderGeneration && rec.State == StateInProgress && !rec.Danger &&
+	return r.TakeOverOlderGeneration && rec.State == StateInProgress && !rec.Irreversible &&
 		r.Origin.outranks(&rec.Origin)
 }
 
@@ -136,15 +137,15 @@ type Renewal struct {
 	Lease time.Duration // Lease is how long the claim lasts from now.
 	// Hold is how much longer than its lease the claim is remembered.
 	Hold time.Duration
-	// Window is how long a claim with Danger is remembered at least.
+	// Window is how long a claim with Irreversible is remembered at least.
 	Window time.Duration
 	// Steps replaces what the key keeps of finished steps, at most 64 KiB; nil leaves it.
 	// Steps only grow: one that is shorter than what is kept was sent earlier, has come late,
 	// and is ignored.
 	Steps []byte
-	// Danger declares that the irreversible part may begin. A Renewal without it does not
+	// Irreversible declares that the irreversible part may begin. A Renewal without it does not
 	// withdraw it.
-	Danger bool
+	Irreversible bool
 }
 
 // Finish is one item of [Store.Finish]. Its small fields stand together, as those of
@@ -156,7 +157,7 @@ type Finish struct {
 	// is held. A copy of the claim request may arrive late, after others have had the key. It
 	// gives the same token another claim, of which the owner knows nothing.
 	Fence uint64
-	// Attempt count of that attempt, written when a Landed Finish finds no record.
+	// Attempt count of that attempt, written when a Finish with EffectApplied finds no record.
 	Attempt int
 	Lease   time.Duration // Lease is the one with which the claim was won, or zero.
 	// Hold is how long a released key keeps its attempt count and fence.
@@ -179,13 +180,13 @@ type Finish struct {
 	State       State       // State to reach.
 	NoResult    bool        // NoResult says that a result existed and is not kept.
 	// SeenOnly says that the attempt's Deduper has Config.SeenOnly, and keeps no results.
-	SeenOnly bool
-	Landed   bool // Landed says that the effect has happened, whoever owns the key now.
-	NotBegun bool // NotBegun withdraws Danger with StateReleased.
-	// Unused says that the attempt never began: it is not counted. It needs StateReleased and
-	// excludes NotBegun, because an attempt that never began knows nothing of earlier ones. A
+	SeenOnly      bool
+	EffectApplied bool // EffectApplied says that the effect has happened, whoever owns the key now.
+	NotStarted    bool // NotStarted withdraws Irreversible with StateReleased.
+	// NotAttempted says that the attempt never began: it is not counted. It needs StateReleased and
+	// excludes NotStarted, because an attempt that never began knows nothing of earlier ones. A
 	// store answers anything else with an [*InputError].
-	Unused bool
+	NotAttempted bool
 }
 
 // Answer is what a store says of one item.

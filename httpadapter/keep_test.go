@@ -63,7 +63,7 @@ func TestForgo(t *testing.T) {
 	assert.False(t, httpadapter.Forgo(t.Context()), "outside a handler")
 	forgo := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			assert.NoError(t, dedup.Danger(r.Context()))
+			assert.NoError(t, dedup.MarkIrreversible(r.Context()))
 			assert.True(t, httpadapter.Forgo(r.Context()), "not heard")
 			w.WriteHeader(code)
 		}
@@ -81,11 +81,11 @@ func TestForgo(t *testing.T) {
 	s.wantRuns(t, 1)
 }
 
-// After Danger, an end that is not known leaves the key uncertain: nobody runs it again.
-func TestDanger(t *testing.T) {
+// After MarkIrreversible, an end that is not known leaves the key uncertain: nobody runs it again.
+func TestMarkIrreversible(t *testing.T) {
 	dangerous := func(end http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			assert.NoError(t, dedup.Danger(r.Context()))
+			assert.NoError(t, dedup.MarkIrreversible(r.Context()))
 			end(w, r)
 		}
 	}

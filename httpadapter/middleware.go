@@ -263,7 +263,7 @@ func (c *call) verdict(ended, forgo bool) error {
 		err = c.notKept(forgo)
 	}
 	if forgo {
-		return dedup.NotBegun(err)
+		return dedup.NotStarted(err)
 	}
 	return err
 }

@@ -68,7 +68,7 @@ func TestRecordIsFoundFromARequest(t *testing.T) {
 // A customer's ticket has the ID of an uncertain record in it, and so has the log.
 func TestUncertainIsNamed(t *testing.T) {
 	s, store, log := keyed(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
-		assert.NoError(t, dedup.Danger(r.Context()))
+		assert.NoError(t, dedup.MarkIrreversible(r.Context()))
 		w.WriteHeader(http.StatusBadGateway)
 	})
 	s.post("k1", "{}")

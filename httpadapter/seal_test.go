@@ -120,7 +120,7 @@ func TestResolveWithAnAnswer(t *testing.T) {
 				}
 			})
 			s := newServiceOver(t, d, cfg, func(w http.ResponseWriter, r *http.Request) {
-				assert.NoError(t, dedup.Danger(r.Context()))
+				assert.NoError(t, dedup.MarkIrreversible(r.Context()))
 				w.WriteHeader(http.StatusBadGateway)
 			})
 			m = s.m

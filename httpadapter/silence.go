@@ -18,7 +18,7 @@ var noAnswer = problem.Problem{Name: "no-answer", Status: 500,
 var errSilent = errors.New("httpadapter: the handler wrote nothing; its effect may have happened")
 
 // silencePause is between two tries to put on record that it is not known what a silent
-// handler has done. Danger itself has tried several times by then.
+// handler has done. MarkIrreversible itself has tried several times by then.
 const silencePause = 100 * time.Millisecond
 
 // silentRoutes bounds how many routes are remembered as logged.
@@ -41,7 +41,7 @@ func (c *call) keepSilence(ctx context.Context, r *http.Request, forgo bool) err
 	c.undone = c.m.atomic || forgo
 	switch {
 	case forgo: // nothing has begun, says the handler
-		return dedup.NotBegun(errSilent)
+		return dedup.NotStarted(errSilent)
 	case c.m.atomic:
 		return errSilent
 	}
@@ -49,12 +49,12 @@ func (c *call) keepSilence(ctx context.Context, r *http.Request, forgo bool) err
 }
 
 // declareDoubt puts on record that the attempt under ctx may have had its effect, so that its
-// end without a result leaves the key uncertain. A release that came through after a Danger
+// end without a result leaves the key uncertain. A release that came through after MarkIrreversible
 // that did not would free the key, and the request would run a second time. So it tries for as
 // long as the claim is ours; when that is lost there is nothing to release.
 func declareDoubt(ctx context.Context) error {
 	for {
-		err := dedup.Danger(ctx)
+		err := dedup.MarkIrreversible(ctx)
 		var input *dedup.InputError
 		if err == nil || errors.Is(err, dedup.ErrLeaseLost) || errors.As(err, &input) {
 			return err

@@ -31,8 +31,8 @@ func TestSilenceIsNoSuccess(t *testing.T) {
 		"a header": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "/1")
 		},
-		"after Danger": func(_ http.ResponseWriter, r *http.Request) {
-			assert.NoError(t, dedup.Danger(r.Context()))
+		"after MarkIrreversible": func(_ http.ResponseWriter, r *http.Request) {
+			assert.NoError(t, dedup.MarkIrreversible(r.Context()))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestSilenceAfterForgo(t *testing.T) {
 	forgo := true
 	s := newService(t, httpadapter.Config{}, func(w http.ResponseWriter, r *http.Request) {
 		if forgo {
-			assert.NoError(t, dedup.Danger(r.Context()))
+			assert.NoError(t, dedup.MarkIrreversible(r.Context()))
 			httpadapter.Forgo(r.Context())
 			return
 		}

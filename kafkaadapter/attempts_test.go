@@ -147,13 +147,13 @@ func TestUnstartedMessagesAreNotCounted(t *testing.T) {
 	})
 }
 
-// The last attempt has declared Danger: giving up on it must not say "failed", for nobody
+// The last attempt has called MarkIrreversible: giving up on it must not say "failed", for nobody
 // knows. The next one who is able to will ask.
-func TestGivingUpLeavesDangerUncertain(t *testing.T) {
+func TestGivingUpLeavesMarkIrreversibleUncertain(t *testing.T) {
 	parked := parking{}
 	handler := func(ctx context.Context, m *Message) error {
 		if m.Attempt == 2 {
-			if err := dedup.Danger(ctx); err != nil {
+			if err := dedup.MarkIrreversible(ctx); err != nil {
 				t.Error(err)
 			}
 		}

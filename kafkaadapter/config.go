@@ -182,7 +182,7 @@ type Config struct {
 	// holds of the same partition, in place of waiting for its lease: the member that holds
 	// it has lost the partition. It may run on all the same, so this adds "a rebalance while
 	// a handler still runs" to what makes an effect happen twice, unless effect and record
-	// are one transaction. It never passes dedup.Danger. After a clean leave nothing is
+	// are one transaction. It never passes dedup.MarkIrreversible. After a clean leave nothing is
 	// held, and it changes nothing. Default false.
 	TakeOverOlderGeneration bool
 

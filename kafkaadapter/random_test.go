@@ -40,7 +40,7 @@ func (x *randomRun) handle(ctx context.Context, m *Message) error {
 		return nil
 	}
 	if x.n(6) == 0 {
-		if err := dedup.Danger(ctx); err != nil && x.n(2) == 0 {
+		if err := dedup.MarkIrreversible(ctx); err != nil && x.n(2) == 0 {
 			return err
 		}
 	}

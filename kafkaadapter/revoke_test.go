@@ -434,7 +434,7 @@ func TestClaimThatIsWonAfterTheEndIsGivenBack(t *testing.T) {
 
 // An effect whose record met an outage has happened: who gets its claim again after the
 // partition has gone records it, and does not give it to somebody else to run.
-func TestLandedEffectIsRecordedAfterTheEnd(t *testing.T) {
+func TestEffectAppliedEffectIsRecordedAfterTheEnd(t *testing.T) {
 	inBubble(t, 1, nil, func(_ *rig, c *Config) { c.Drain = 100 * time.Millisecond }, func(r *rig) {
 		r.store.SetPlan(func(call deduptest.Call) deduptest.Fault {
 			if call.Op == deduptest.OpFinish || call.Op == deduptest.OpRenew {

@@ -336,7 +336,7 @@ func TestUncertainSuspectsPassOn(t *testing.T) {
 		for _, id := range ids {
 			claim := r.claimElsewhere(r.otherProcess(), id)
 			ctx, stop := claim.KeepAlive(context.Background())
-			if err := dedup.Danger(ctx); err != nil {
+			if err := dedup.MarkIrreversible(ctx); err != nil {
 				t.Fatal(err)
 			}
 			stop()

@@ -13,8 +13,8 @@ import (
 // dangerous fails the first n times after it has declared danger.
 func dangerous(t *testing.T, n int, with func(error) error) Handler {
 	return func(ctx context.Context, m *Message) error {
-		if err := dedup.Danger(ctx); err != nil {
-			t.Errorf("Danger: %v", err)
+		if err := dedup.MarkIrreversible(ctx); err != nil {
+			t.Errorf("Irreversible: %v", err)
 		}
 		if m.Attempt <= n && m.ID == "m" {
 			return with(errBroken)
@@ -56,9 +56,9 @@ func TestUncertainStopsTheConsumer(t *testing.T) {
 	})
 }
 
-// What has not begun is tried again, as without Danger.
-func TestNotBegunIsRetried(t *testing.T) {
-	inBubble(t, 1, dangerous(t, 2, dedup.NotBegun), nil, func(r *rig) {
+// What has not begun is tried again, as if MarkIrreversible had not been called.
+func TestNotStartedIsRetried(t *testing.T) {
+	inBubble(t, 1, dangerous(t, 2, dedup.NotStarted), nil, func(r *rig) {
 		r.group.add(message("m", "k"))
 		r.after(10 * time.Second)
 		r.wantRuns("m", 3)
@@ -102,7 +102,7 @@ func TestUncertainIsAskedAbout(t *testing.T) {
 						return nil
 					}
 					if fails == 0 {
-						crashAfterDanger(t, r, "m")
+						crashAfterMark(t, r, "m")
 					}
 				}, func(r *rig) {
 					r.group.add(message("m", "k"), message("next", "k"), message("other", "o"))
@@ -123,12 +123,12 @@ func TestUncertainIsAskedAbout(t *testing.T) {
 	}
 }
 
-// crashAfterDanger leaves the id to a process that has died after Danger.
-func crashAfterDanger(t *testing.T, r *rig, id string) {
+// crashAfterMark leaves the id to a process that has died after MarkIrreversible.
+func crashAfterMark(t *testing.T, r *rig, id string) {
 	t.Helper()
 	c := r.claimElsewhere(r.otherProcess(), id)
 	run, stop := c.KeepAlive(context.Background())
-	if err := dedup.Danger(run); err != nil {
+	if err := dedup.MarkIrreversible(run); err != nil {
 		t.Error(err)
 	}
 	stop()
@@ -158,7 +158,7 @@ func TestFoundFailureIsParkedByTheNextOwner(t *testing.T) {
 			parked.Add(1)
 			return nil
 		}
-		crashAfterDanger(t, r, "m")
+		crashAfterMark(t, r, "m")
 	}, func(r *rig) {
 		r.group.add(message("m", "k"))
 		r.after(5 * time.Second)

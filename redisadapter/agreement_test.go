@@ -111,9 +111,9 @@ func TestLuaWritesWhatGoWrites(t *testing.T) {
 			same(n)
 			c := change(n, []dedup.State{dedup.StateSucceeded, dedup.StateFailed,
 				dedup.StateReleased}[n%3])
-			c.Landed, c.NoResult = n%3 == 0, n&1 != 0
+			c.EffectApplied, c.NoResult = n%3 == 0, n&1 != 0
 			r := renewalOf(c)
-			r.Danger = n&2 != 0
+			r.Irreversible = n&2 != 0
 			if n&4 != 0 {
 				r.Steps = make([]byte, 1+n*50)
 			}

@@ -64,7 +64,7 @@ func (l *load) deliver(ctx context.Context, n, attempt int) {
 	}
 	l.effects[n].Add(1)
 	c := change(n, dedup.StateSucceeded)
-	c.Token, c.Fence, c.Landed = req.Token, a.Record.Fence, true
+	c.Token, c.Fence, c.EffectApplied = req.Token, a.Record.Fence, true
 	if l.store.Finish(ctx, []dedup.Finish{c})[0].Written {
 		l.done[n].Store(true)
 	}

@@ -74,7 +74,7 @@ func claimOne(t testing.TB, store *redisadapter.Store, n int) dedup.Answer {
 func finishOne(t testing.TB, store *redisadapter.Store, n int) {
 	t.Helper()
 	c := change(n, dedup.StateSucceeded)
-	c.Landed = true
+	c.EffectApplied = true
 	a := store.Finish(t.Context(), []dedup.Finish{c})[0]
 	require.True(t, a.Written, "finish %d: %+v", n, a)
 }

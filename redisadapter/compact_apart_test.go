@@ -90,7 +90,7 @@ func (m *onTheMove) cycle(n int) {
 func (m *onTheMove) release(n int) {
 	m.Helper()
 	c := done(n, m.claims(n))
-	c.State, c.Landed = dedup.StateReleased, false
+	c.State, c.EffectApplied = dedup.StateReleased, false
 	a := m.Finish(m.Context(), []dedup.Finish{c})[0]
 	m.want("release", n, a.Held && a.Written, a)
 	a = claimOne(m.T, m.Store, n)
@@ -101,7 +101,7 @@ func (m *onTheMove) release(n int) {
 func (m *onTheMove) failure(n int) {
 	m.Helper()
 	c := done(n, m.claims(n))
-	c.State, c.Landed, c.Result = dedup.StateFailed, false, []byte("no such account")
+	c.State, c.EffectApplied, c.Result = dedup.StateFailed, false, []byte("no such account")
 	a := m.Finish(m.Context(), []dedup.Finish{c})[0]
 	m.want("fail", n, a.Held && a.Written, a)
 	r := request(n)

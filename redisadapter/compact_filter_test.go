@@ -289,7 +289,7 @@ func TestLeasesAreDroppedTogether(t *testing.T) {
 			}
 			// Somebody who lost the first key long ago has landed its effect.
 			landed := change(100, dedup.StateSucceeded)
-			landed.Token, landed.Landed, landed.Fence, landed.Attempt = dedup.Token{9},
+			landed.Token, landed.EffectApplied, landed.Fence, landed.Attempt = dedup.Token{9},
 				true, 1, 1
 			a := b.finish(landed)
 			require.True(t, a.Written && !a.Held, "%+v", a)

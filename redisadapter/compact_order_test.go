@@ -41,7 +41,7 @@ func has(cmds []redis.Cmder, name string) bool {
 // done is the landed end of a claim that lasts.
 func done(n int, a dedup.Answer) dedup.Finish {
 	c := change(n, dedup.StateSucceeded)
-	c.Landed, c.Fence, c.Attempt, c.Until, c.Window = true, a.Record.Fence, 1,
+	c.EffectApplied, c.Fence, c.Attempt, c.Until, c.Window = true, a.Record.Fence, 1,
 		time.Now().Add(time.Minute), time.Hour
 	c.SeenOnly = n%2 == 0 // plain commands are mixed with scripts
 	return c

@@ -136,8 +136,8 @@ func claimed(t *testing.T, store *redisadapter.Store, n int) []dedup.Finish {
 		require.Equal(t, dedup.Acquired, a.Outcome, "%+v", a)
 		changes[i] = dedup.Finish{
 			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
-			State:  dedup.StateSucceeded,
-			Landed: true, Window: time.Hour, Until: time.Now().Add(time.Minute),
+			State:         dedup.StateSucceeded,
+			EffectApplied: true, Window: time.Hour, Until: time.Now().Add(time.Minute),
 		}
 	}
 	return changes

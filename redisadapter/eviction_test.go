@@ -54,7 +54,7 @@ func process(ctx context.Context, store *redisadapter.Store, reqs []dedup.ClaimR
 		}
 		ends = append(ends, dedup.Finish{
 			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
-			State: dedup.StateSucceeded, Landed: true,
+			State: dedup.StateSucceeded, EffectApplied: true,
 			Lease: time.Minute, Hold: time.Hour, Window: time.Hour,
 			Until: time.Now().Add(time.Minute),
 		})

@@ -76,9 +76,9 @@ var goldenToken = dedup.Token(
 
 const day = 24 * time.Hour
 
-// TestDangerIsNeverTakenOver: an attempt that died when its irreversible part might have
+// TestMarkIrreversibleIsNeverTakenOver: an attempt that died when its irreversible part might have
 // begun. No claim, release or renewal makes it runnable; only an end or an operator does.
-func TestDangerIsNeverTakenOver(t *testing.T) {
+func TestMarkIrreversibleIsNeverTakenOver(t *testing.T) {
 	b := newBench(t)
 	hold := 259200 * time.Second // in the golden record
 	b.plantRecord(1, "in_progress_danger", time.Minute+hold)
@@ -111,7 +111,7 @@ func TestDangerIsNeverTakenOver(t *testing.T) {
 	a = b.claim(request(1))
 	require.Equal(t, dedup.Uncertain, a.Outcome, "after the release: %+v", a)
 	landed := by(1, change(1, dedup.StateSucceeded))
-	landed.Landed = true
+	landed.EffectApplied = true
 	a = b.finish(landed)
 	require.True(t, a.Written, "landed: %+v", a)
 	require.Equal(t, dedup.StateSucceeded, a.Record.State, "landed: %+v", a)
@@ -131,12 +131,12 @@ func TestUncertainCanBeForgotten(t *testing.T) {
 	assert.Equal(t, 1, a.Record.Attempt, "%+v", a)
 }
 
-// TestLandedSentAgain prevents an owner whose late write landed from being told, on the
+// TestEffectAppliedSentAgain prevents an owner whose late write landed from being told, on the
 // retry, that its lease was never lost.
-func TestLandedSentAgain(t *testing.T) {
+func TestEffectAppliedSentAgain(t *testing.T) {
 	b := newBench(t)
 	c := change(1, dedup.StateSucceeded)
-	c.Landed, c.Result = true, []byte("r")
+	c.EffectApplied, c.Result = true, []byte("r")
 	for n := range 3 {
 		a := b.finish(c)
 		require.True(t, a.Written, "send %d: %+v", n, a)
@@ -154,7 +154,7 @@ func TestForgottenOwnerIsCutOffForGood(t *testing.T) {
 	b := newBench(t)
 	old := b.claim(request(1))
 	late := change(1, dedup.StateSucceeded)
-	late.Fence, late.Landed = old.Record.Fence, true
+	late.Fence, late.EffectApplied = old.Record.Fence, true
 	b.mini.Advance(time.Minute)
 	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
 
@@ -248,10 +248,10 @@ func TestBadItems(t *testing.T) {
 		}), "Hold"},
 		"no end": {change(1, dedup.StateInProgress), "State"},
 		"landed release": {edit(change(1, dedup.StateReleased), func(c *dedup.Finish) {
-			c.Landed = true
-		}), "Landed"},
+			c.EffectApplied = true
+		}), "EffectApplied"},
 		"huge fence": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
-			c.Landed, c.Fence = true, 1<<53
+			c.EffectApplied, c.Fence = true, 1<<53
 		}), "Fence"},
 		"negative count": {edit(change(1, dedup.StateSucceeded), func(c *dedup.Finish) {
 			c.Attempt = -1
@@ -323,7 +323,7 @@ func TestUnreadableIsNeverOverwritten(t *testing.T) {
 				}
 				before := dump()
 				landed := change(1, dedup.StateSucceeded)
-				landed.Landed = true
+				landed.EffectApplied = true
 				answers := allAnswers(t, store)
 				answers = append(answers,
 					namedAnswer{"landed", store.Finish(t.Context(), []dedup.Finish{landed})[0]})

@@ -51,8 +51,9 @@ func BenchmarkLone(b *testing.B) {
 					b.Fatalf("%+v", a)
 				}
 				f := store.Finish(ctx, []dedup.Finish{{ID: id, Token: dedup.Token{1},
-					Fence: a.Record.Fence, Attempt: 1, State: dedup.StateSucceeded, Landed: true,
-					Window: time.Minute}})[0]
+					Fence: a.Record.Fence, Attempt: 1, State: dedup.StateSucceeded,
+					EffectApplied: true,
+					Window:        time.Minute}})[0]
 				if !f.Held {
 					b.Fatalf("%+v", f)
 				}

@@ -10,13 +10,13 @@ import (
 	"github.com/onceward/onceward/internal/redistest"
 )
 
-// TestMovingFirstOnly: a key has no attempt only if it has none in either store, and is in
+// TestMovingOnlyNew: a key has no attempt only if it has none in either store, and is in
 // nobody's way only if it is in neither.
-func TestMovingFirstOnly(t *testing.T) {
+func TestMovingOnlyNew(t *testing.T) {
 	released := func(b *bench) { b.finish(by(9, change(1, dedup.StateReleased))) }
 	uncertain := func(b *bench) {
 		b.Renew(b.Context(), []dedup.Renewal{{ID: newID(1), Token: dedup.Token{0xff, 9},
-			Lease: time.Minute, Hold: time.Hour, Window: time.Hour, Danger: true}})
+			Lease: time.Minute, Hold: time.Hour, Window: time.Hour, Irreversible: true}})
 		released(b)
 	}
 	live := func(*bench) {}
@@ -50,7 +50,7 @@ func TestMovingFirstOnly(t *testing.T) {
 				}
 			}
 			req := tokened(1)
-			req.FirstOnly = true
+			req.OnlyNew = true
 			a := moving(t, lead, follow).Claim(t.Context(), []dedup.ClaimRequest{req})[0]
 			assert.NoError(t, a.Err)
 			assert.Equal(t, row.want, a.Outcome, "%+v", a)

@@ -322,7 +322,7 @@ func TestMovingForgetsEverywhere(t *testing.T) {
 		mini.Advance(2 * time.Minute)
 		must(t, m.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
 		late := change(1, dedup.StateSucceeded)
-		late.Landed, late.Fence = true, a.Record.Fence
+		late.EffectApplied, late.Fence = true, a.Record.Fence
 		a = m.Finish(t.Context(), []dedup.Finish{late})[0]
 		assert.False(t, a.Written, "%s: %+v", name, a)
 		assert.False(t, a.Held, "%s: %+v", name, a)

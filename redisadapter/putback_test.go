@@ -39,7 +39,7 @@ func TestPutBackKeepsTheLease(t *testing.T) {
 			require.Equal(t, dedup.Acquired, second.Outcome, "second: %+v", second)
 			require.Greater(t, second.Record.Fence, first.Record.Fence, "second: %+v", second)
 			late := change(1, dedup.StateSucceeded)
-			late.SeenOnly, late.Landed, late.Fence = true, true, first.Record.Fence
+			late.SeenOnly, late.EffectApplied, late.Fence = true, true, first.Record.Fence
 			late.Window, late.Until = row.window, row.until
 			b.finish(late)
 			rec := b.lookup(1)
@@ -75,7 +75,7 @@ func TestPutBackKeepsTheExpiry(t *testing.T) {
 	must(t, client.Set(t.Context(), key, "\x02 a record of version 2, which has taken the key over",
 		time.Hour).Err())
 	late := change(1, dedup.StateSucceeded)
-	late.SeenOnly, late.Landed, late.Fence, late.Until = true, true, first.Record.Fence,
+	late.SeenOnly, late.EffectApplied, late.Fence, late.Until = true, true, first.Record.Fence,
 		time.Now().Add(time.Hour)
 	b.Finish(t.Context(), []dedup.Finish{late})
 	ttl := client.PTTL(t.Context(), key).Val()

@@ -87,7 +87,7 @@ func TestFullServer(t *testing.T) {
 		}
 	}
 	landed := change(claimed+batchSize, dedup.StateSucceeded)
-	landed.Landed = true
+	landed.EffectApplied = true
 	a := store.Finish(ctx, []dedup.Finish{landed})[0]
 	assert.True(t, a.Written, "a landed effect of a key that was not claimed: %+v", a)
 	for first, want := range map[int]dedup.Outcome{0: dedup.Duplicate, batchSize: dedup.Duplicate,

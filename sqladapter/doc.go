@@ -114,5 +114,5 @@
 //
 // What cannot be in the transaction, a request or a mail, is level Claimed: [Store] is a
 // dedup.Store in a table, for dedup.New. [Store.RunSweeper] keeps the table small, and a
-// [Resolver] finds out about attempts that ended after dedup.Danger without saying how.
+// [Resolver] finds out about attempts that ended after dedup.MarkIrreversible without saying how.
 package sqladapter

@@ -104,7 +104,7 @@ func (m *Marks) rotate(ctx context.Context, db *sql.DB, window time.Duration) (s
 		})
 	}
 	if sealed || oldest < number-1 {
-		err = errors.Join(err, m.dropUnused(ctx, db))
+		err = errors.Join(err, m.dropNotAttempted(ctx, db))
 	}
 	return sealed, err
 }
@@ -290,10 +290,10 @@ func (m *Marks) checkRotation(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// dropUnused drops generations one by one. Marks are looked for in the open one and the one
+// dropNotAttempted drops generations one by one. Marks are looked for in the open one and the one
 // before it: that one was sealed when the open one was opened, and the one before that a window
 // earlier.
-func (m *Marks) dropUnused(ctx context.Context, db *sql.DB) error {
+func (m *Marks) dropNotAttempted(ctx context.Context, db *sql.DB) error {
 	for {
 		dropped, err := m.briefly(ctx, db, func(tx *sql.Tx) (bool, error) {
 			return m.dropOldest(ctx, tx)

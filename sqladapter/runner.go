@@ -79,8 +79,8 @@ func (r *Runner) Window() time.Duration { return r.marks.window }
 // ResultLimit is [Config.ResultLimit], in bytes.
 func (r *Runner) ResultLimit() int { return r.marks.limit }
 
-// Atomic says true: what is released leaves nothing behind, and Step and Danger of package dedup
-// have no place in effect.
+// Atomic says true: what is released leaves nothing behind, and Step and MarkIrreversible of
+// package dedup have no place in effect.
 func (*Runner) Atomic() bool { return true }
 
 // txKey is that of the transaction in the context of an effect.

@@ -179,7 +179,7 @@ func (s *Store) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answ
 		todo = s.finishOwned(ctx, changes, todo, answers)
 		s.settle(ctx, operation{
 			id: changeID(changes), size: func(i int) int { return len(changes[i].Result) },
-			creates: func(i int) bool { return changes[i].Landed },
+			creates: func(i int) bool { return changes[i].EffectApplied },
 			decide: func(i int, r *claimRow, now int64) (dedup.Answer, bool) {
 				return decideFinish(r, &changes[i], now)
 			},

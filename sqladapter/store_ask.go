@@ -156,7 +156,7 @@ func (p *pass) write(ctx context.Context, change dedup.Finish, state dedup.State
 		// Given back: it stays as dangerous as it was, and is remembered for as long.
 		change.State, change.Result, change.Hold, change.Window = dedup.StateReleased, nil, 0, 0
 	case dedup.StateReleased:
-		change.NotBegun, change.Result = true, nil
+		change.NotStarted, change.Result = true, nil
 	}
 	var ans dedup.Answer
 	for try := range writeTries {

@@ -18,7 +18,7 @@ const fenceTick = 1024
 // the answer is no new claim; so it may also be asked about a row that is not locked, and
 // asked again under the lock when it says that it would write.
 func decideClaim(r *claimRow, req *dedup.ClaimRequest, now int64) (ans dedup.Answer, write bool) {
-	leaves := req.FirstOnly && r.attempt > 0
+	leaves := req.OnlyNew && r.attempt > 0
 	switch {
 	case r.absent(now):
 		r.fence = max(r.fence, r.floor, now/1000*fenceTick-1)
@@ -76,7 +76,7 @@ func (r *claimRow) restart(now int64) {
 // older generation of its own partition, and never past danger.
 func givesWay(r *claimRow, req *dedup.ClaimRequest) bool {
 	from, now := &r.origin, &req.Origin
-	return req.TakeOverOlderGeneration && !r.has(flagDanger) &&
+	return req.TakeOverOlderGeneration && !r.has(flagIrreversible) &&
 		now.Digest() != 0 && now.Digest() == from.Digest() && now.Partition == from.Partition &&
 		from.Generation > 0 && from.Generation < now.Generation
 }
@@ -97,7 +97,7 @@ func grantClaim(r *claimRow, req *dedup.ClaimRequest, attempt int, now int64) de
 func (r *claimRow) lease(lease, hold time.Duration, now int64) {
 	r.leaseEnd = later(now, lease)
 	until := later(r.leaseEnd, hold)
-	if r.has(flagDanger) {
+	if r.has(flagIrreversible) {
 		until = max(until, r.expires)
 	}
 	r.expires = until
@@ -108,15 +108,15 @@ func decideRenew(r *claimRow, c *dedup.Renewal, now int64) (ans dedup.Answer, wr
 	if !r.holds(c.Token, c.Fence, now) {
 		return dedup.Answer{Record: r.view(now)}, false
 	}
-	if c.Danger && !r.has(flagDanger) {
-		r.set(flagDanger, true)
+	if c.Irreversible && !r.has(flagIrreversible) {
+		r.set(flagIrreversible, true)
 		r.since = now
 	}
 	if c.Steps != nil && len(c.Steps) >= len(r.steps) {
 		r.steps = bytes.Clone(c.Steps)
 	}
 	r.lease(c.Lease, c.Hold, now)
-	if r.has(flagDanger) {
+	if r.has(flagIrreversible) {
 		r.expires = max(r.expires, later(now, max(c.Window, 0)))
 	}
 	return dedup.Answer{Held: true, Record: r.view(now)}, true
@@ -152,7 +152,7 @@ func decideSweep(r *claimRow, now int64) (remove, write bool) {
 	// Its owner is told the truth when it comes back: that it holds nothing.
 	r.token = dedup.Token{}
 	r.state = dedup.StateReleased
-	if r.has(flagDanger) {
+	if r.has(flagIrreversible) {
 		r.state = dedup.StateUncertain
 	}
 	return false, true

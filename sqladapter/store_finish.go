@@ -18,7 +18,7 @@ func decideFinish(r *claimRow, c *dedup.Finish, now int64) (ans dedup.Answer, wr
 		// Sent again: the answer is the one that was lost, so an owner whose late write
 		// had landed is told once more that the lease was gone.
 		return dedup.Answer{Held: !r.has(flagLate), Written: true, Record: r.view(now)}, false
-	case c.Landed && mayLand(r, c, now):
+	case c.EffectApplied && mayLand(r, c, now):
 		return landClaim(r, c, now), true
 	}
 	return dedup.Answer{Record: r.view(now)}, false
@@ -27,7 +27,7 @@ func decideFinish(r *claimRow, c *dedup.Finish, now int64) (ans dedup.Answer, wr
 // reach is the state in which c leaves the row: the release of what may have begun makes
 // it uncertain.
 func reach(r *claimRow, c *dedup.Finish) dedup.State {
-	if c.State == dedup.StateReleased && r.has(flagDanger) && !c.NotBegun {
+	if c.State == dedup.StateReleased && r.has(flagIrreversible) && !c.NotStarted {
 		return dedup.StateUncertain
 	}
 	return c.State
@@ -61,9 +61,9 @@ func endClaim(r *claimRow, c *dedup.Finish, now int64) {
 	r.state = reach(r, c)
 	r.bind(c.Fingerprint, c.Origin, c.Label)
 	r.set(flagLate, false)
-	r.set(flagDanger, r.state == dedup.StateUncertain)
+	r.set(flagIrreversible, r.state == dedup.StateUncertain)
 	r.leaseEnd = min(r.leaseEnd, now)
-	if c.Unused {
+	if c.NotAttempted {
 		r.attempt = max(r.attempt-1, 0)
 	}
 	switch r.state {

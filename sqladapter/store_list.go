@@ -52,7 +52,7 @@ type Entry struct {
 	// Asked is how often somebody has claimed the key to find out about it, since it became
 	// dangerous.
 	Asked int
-	// Doubt is how long ago Danger was declared; zero where it was not.
+	// Doubt is how long ago MarkIrreversible was called; zero where it was not.
 	Doubt time.Duration
 	// Rested is how long ago the newest claim ended; negative or zero while it lasts.
 	Rested time.Duration
@@ -124,7 +124,7 @@ func (s *Store) list(ctx context.Context, opts ListOptions, after dedup.ID) (pag
 
 func entryOf(r *claimRow, rec dedup.Record, now int64) Entry {
 	e := Entry{ID: r.id, Record: rec, Asked: r.asked, Rested: span(r.leaseEnd, now)}
-	if r.has(flagDanger) {
+	if r.has(flagIrreversible) {
 		e.Doubt = max(span(r.since, now), 0)
 	}
 	return e

@@ -12,8 +12,8 @@ import (
 	"github.com/onceward/onceward/internal/backoff"
 )
 
-// Policy is what becomes of uncertain keys: attempts that ended after [dedup.Danger] without
-// saying how.
+// Policy is what becomes of uncertain keys: attempts that ended after [dedup.MarkIrreversible]
+// without saying how.
 type Policy uint8
 
 const (
@@ -48,7 +48,7 @@ type Doubt struct {
 	Record dedup.Record
 	// Asked counts how often somebody has claimed the key to find out, this time included.
 	Asked int
-	// Age is how long ago Danger was declared.
+	// Age is how long ago MarkIrreversible was called.
 	Age time.Duration
 }
 
@@ -183,9 +183,9 @@ func (c *ResolverConfig) complete() error {
 	return nil
 }
 
-// Run makes passes until ctx ends, and returns its cause. When a process dies after Danger,
-// its key is found uncertain when its lease has lapsed, and asked about within Every and a
-// third after that. It returns when every Ask has: they see ctx end.
+// Run makes passes until ctx ends, and returns its cause. When a process dies after
+// MarkIrreversible, its key is found uncertain when its lease has lapsed, and asked about within
+// Every and a third after that. It returns when every Ask has: they see ctx end.
 func (r *Resolver) Run(ctx context.Context) error {
 	if ctx == nil {
 		return inputError("Context", "is nil")

@@ -12,11 +12,11 @@ import (
 // What claimRow.flags may hold. A newer version that keeps something else sets another bit:
 // then this one calls the row unreadable, and leaves it alone.
 const (
-	flagDanger   = 1 << iota // the irreversible part may have begun
-	flagLate                 // the end was written by a Landed change that held nothing
-	flagNoResult             // a result existed and is not kept
-	flagEmpty                // the result has no bytes, which some drivers read as NULL
-	flagsKnown   = 1<<iota - 1
+	flagIrreversible = 1 << iota // the irreversible part may have begun
+	flagLate                     // ended by a Finish with EffectApplied that held nothing
+	flagNoResult                 // a result existed and is not kept
+	flagEmpty                    // the result has no bytes, which some drivers read as NULL
+	flagsKnown       = 1<<iota - 1
 )
 
 const maxAsked = math.MaxInt16
@@ -80,7 +80,7 @@ func (r *claimRow) holds(token dedup.Token, fence uint64, now int64) bool {
 // uncertain reports whether an attempt has ended when the effect might have begun.
 func (r *claimRow) uncertain(now int64) bool {
 	return r.state == dedup.StateUncertain ||
-		r.state == dedup.StateInProgress && r.has(flagDanger) && r.leaseEnd <= now
+		r.state == dedup.StateInProgress && r.has(flagIrreversible) && r.leaseEnd <= now
 }
 
 // view is the record as callers see it. It shares memory with the row, which is read for one
@@ -93,7 +93,7 @@ func (r *claimRow) view(now int64) dedup.Record {
 		State: r.state, Attempt: r.attempt, Fence: uint64(r.fence), // never negative
 		Result: r.result, NoResult: r.has(flagNoResult),
 		Fingerprint: r.fingerprint, Origin: r.origin, Label: r.label,
-		Danger: r.has(flagDanger), Steps: r.steps, Remaining: span(now, r.expires),
+		Irreversible: r.has(flagIrreversible), Steps: r.steps, Remaining: span(now, r.expires),
 	}
 	switch {
 	case r.uncertain(now):

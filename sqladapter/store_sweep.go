@@ -25,7 +25,7 @@ type Swept struct {
 	Removed int
 	// Released claims had lapsed, and are as after a release by their owner.
 	Released int
-	// Uncertain claims had lapsed after Danger: somebody has to find out, see [Resolver].
+	// Uncertain claims had lapsed after MarkIrreversible: somebody has to find out, see [Resolver].
 	Uncertain int
 }
 

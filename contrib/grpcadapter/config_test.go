@@ -173,7 +173,7 @@ func TestResolve(t *testing.T) {
 					wantInputError(t, err, "Response")
 					_, err = grpcadapter.EncodeResponse(ctx, nil, status.Error(17, "x"))
 					wantInputError(t, err, "Error")
-					if err := dedup.Danger(ctx); err != nil {
+					if err := dedup.MarkIrreversible(ctx); err != nil {
 						t.Error(err)
 					}
 					return nil, status.Error(codes.Unavailable, "the bank does not answer")

@@ -11,9 +11,9 @@ type handlerRun struct{ forgo atomic.Bool }
 type runKey struct{}
 
 // Forgo says, from a handler, that nothing has begun, so that its error is sent and not
-// kept whatever its code: its retry runs. It withdraws [dedup.Danger] as [dedup.NotBegun]
-// does. With a response it is ignored. It reports false where ctx is not that of a handler
-// behind a [UnaryServerInterceptor].
+// kept whatever its code: its retry runs. It withdraws [dedup.MarkIrreversible] as
+// [dedup.NotStarted] does. With a response it is ignored. It reports false where ctx is not that of
+// a handler behind a [UnaryServerInterceptor].
 func Forgo(ctx context.Context) bool {
 	run, ok := ctx.Value(runKey{}).(*handlerRun)
 	if ok {

@@ -225,7 +225,7 @@ func (c *call) effect(ctx context.Context) ([]byte, bool, error) {
 				"method", c.method, "timeout", c.i.cfg.Timeout)
 		}
 		if forgo {
-			err = dedup.NotBegun(err)
+			err = dedup.NotStarted(err)
 		}
 		return nil, false, err
 	}

@@ -29,7 +29,7 @@ func TestRecordIsFoundFromACall(t *testing.T) {
 	cfg := grpcadapter.Config{Name: "v2", Logger: slog.New(slog.NewTextHandler(log, nil))}
 	s := newServiceOver(t, newClaimed(t, d), byAccount,
 		cfg, func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
-			assert.NoError(t, dedup.Danger(ctx))
+			assert.NoError(t, dedup.MarkIrreversible(ctx))
 			return nil, errors.New("the gateway is gone")
 		})
 	s.call(t.Context(), charge, "k1", "10 EUR")

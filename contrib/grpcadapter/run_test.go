@@ -223,12 +223,12 @@ func TestPanicsReleaseAndGoOn(t *testing.T) {
 	wantValue(t, s.call(t.Context(), charge, "k", "v"), "v-1", true)
 }
 
-// Danger leaves a key uncertain when its attempt fails, unless nothing had begun.
-func TestDangerAndForgo(t *testing.T) {
+// MarkIrreversible leaves a key uncertain when its attempt fails, unless nothing had begun.
+func TestMarkIrreversibleAndForgo(t *testing.T) {
 	forgo := false
 	s := newService(t, grpcadapter.Config{},
 		func(ctx context.Context, req *wrapperspb.StringValue) (any, error) {
-			if err := dedup.Danger(ctx); err != nil {
+			if err := dedup.MarkIrreversible(ctx); err != nil {
 				t.Error(err)
 			}
 			if forgo && !grpcadapter.Forgo(ctx) {
@@ -257,10 +257,10 @@ func TestDangerAndForgo(t *testing.T) {
 	}
 }
 
-func TestUncertainAfterDanger(t *testing.T) {
+func TestUncertainAfterMarkIrreversible(t *testing.T) {
 	s := newService(t, grpcadapter.Config{},
 		func(ctx context.Context, _ *wrapperspb.StringValue) (any, error) {
-			if err := dedup.Danger(ctx); err != nil {
+			if err := dedup.MarkIrreversible(ctx); err != nil {
 				t.Error(err)
 			}
 			return nil, status.Error(codes.Unavailable, "the bank does not answer")

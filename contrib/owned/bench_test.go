@@ -110,7 +110,8 @@ func fill(s *Store, reqs []dedup.ClaimRequest, changes []dedup.Finish, n uint64)
 			Origin: origin}
 		changes[i] = dedup.Finish{
 			ID: id, Token: token, Attempt: 1, State: dedup.StateSucceeded, Lease: 10 * time.Second,
-			Hold: time.Hour, Window: s.opts.Window, Landed: true, Until: until, Origin: origin,
+			Hold: time.Hour, Window: s.opts.Window, EffectApplied: true, Until: until,
+			Origin: origin,
 		}
 	}
 	return n

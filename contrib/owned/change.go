@@ -9,7 +9,8 @@ import (
 )
 
 // Renew implements [dedup.Store]. A key that has begun without the inner store is held as long as
-// its partition is, which takes no round trip; Danger and Steps make it a claim of the inner store.
+// its partition is, which takes no round trip; MarkIrreversible and Steps make it a claim of the
+// inner store.
 func (s *Store) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
 	out := answers(len(renewals))
 	if refuseEnded(ctx, out) {
@@ -68,7 +69,7 @@ func (f *renewing) meet(sh *shard, i int) {
 	case e.state == ended && e.end != passed:
 		it.ans.Record = e.endRecord(f.s, f.now)
 	case e.state == asking:
-	case e.state == begun && (it.ch.Danger || it.ch.Steps != nil):
+	case e.state == begun && (it.ch.Irreversible || it.ch.Steps != nil):
 		it.how = promoted
 	case e.state == begun:
 		it.how = marking // held with the partition

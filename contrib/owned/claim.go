@@ -37,7 +37,7 @@ const (
 	resent                    // New, and an earlier send of the same claim was not answered
 	perhaps                   // the sets are asked first
 	ordinary                  // the inner store is asked
-	left                      // FirstOnly has met an attempt: the inner store is looked at
+	left                      // OnlyNew has met an attempt: the inner store is looked at
 )
 
 // claiming is one call of Claim, for one or several partitions.
@@ -341,7 +341,7 @@ func (c *claiming) against(sh *shard, it *item, e *entry) {
 	switch {
 	case rec.Remaining > 0 && !over:
 		*it.ans = dedup.Answer{Outcome: dedup.InFlight, Record: rec}
-	case it.req.FirstOnly && e.state == begun:
+	case it.req.OnlyNew && e.state == begun:
 		rec.Remaining = min(rec.Remaining, 0)
 		*it.ans = dedup.Answer{Outcome: dedup.InFlight, Record: rec}
 	default:

@@ -69,10 +69,10 @@ func TestABeginStaysForTheKeysThatHaveNotEnded(t *testing.T) {
 		},
 		"promoted while it is marked": func(w *world, s *Store, r *dedup.ClaimRequest) {
 			danger := dedup.Renewal{ID: r.ID, Token: r.Token, Lease: r.Lease, Hold: r.Hold,
-				Danger: true, Window: w.opts.Window}
+				Irreversible: true, Window: w.opts.Window}
 			s.between = once(func() {
 				a := s.Renew(w.Context(), []dedup.Renewal{danger})[0]
-				assert.True(w, a.Err == nil && a.Held, "Danger: %+v", a)
+				assert.True(w, a.Err == nil && a.Held, "Irreversible: %+v", a)
 			})
 			w.finish(s, success(r))
 		},

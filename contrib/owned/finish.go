@@ -151,8 +151,8 @@ func (s *Store) checkChange(c *dedup.Finish) error {
 		return input("Fingerprint", "is set; this store keeps none")
 	case c.With != nil:
 		return input("With", "is set; this store writes nothing together with a mark")
-	case c.Unused && (c.State != dedup.StateReleased || c.NotBegun):
-		return input("Unused", "goes with StateReleased, and without NotBegun")
+	case c.NotAttempted && (c.State != dedup.StateReleased || c.NotStarted):
+		return input("NotAttempted", "goes with StateReleased, and without NotStarted")
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (f *finishing) meet(sh *shard, i int) {
 		f.again(it, e)
 	case e.state == claimed:
 		it.inner(e)
-	case it.ch.Unused:
+	case it.ch.NotAttempted:
 		f.unused(sh, it, e)
 	case e.state == asking:
 		it.how = stranger
@@ -192,7 +192,7 @@ func (it *finish) inner(e *entry) {
 // alien is a change of a key that another attempt has.
 func (f *finishing) alien(it *finish, e *entry) {
 	it.how, it.known = stranger, e.state == claimed || e.state == ended && e.end == passed
-	if e.state == begun && !it.ch.Landed {
+	if e.state == begun && !it.ch.EffectApplied {
 		it.how = replied
 		it.ans.Record = e.record(f.now)
 	}
@@ -203,11 +203,11 @@ func (f *finishing) again(it *finish, e *entry) {
 	switch {
 	case e.end == passed:
 		it.inner(e)
-	case e.end == unused && it.ch.Landed:
+	case e.end == unused && it.ch.EffectApplied:
 		it.how = stranger
 	default:
 		same := e.end == marked && it.ch.State == dedup.StateSucceeded ||
-			e.end == unused && it.ch.Unused
+			e.end == unused && it.ch.NotAttempted
 		*it.ans = dedup.Answer{Held: same, Written: same, Record: e.endRecord(f.s, f.now)}
 	}
 }

@@ -92,8 +92,9 @@ func (s *Store) floor(ctx context.Context, id dedup.ID, hold time.Duration) erro
 		return nil
 	}
 	return s.inner.Finish(ctx, []dedup.Finish{{
-		ID: id, Token: token, Fence: ans.Record.Fence, State: dedup.StateReleased, Unused: true,
-		Hold: hold, Window: s.opts.Window,
+		ID: id, Token: token, Fence: ans.Record.Fence, State: dedup.StateReleased,
+		NotAttempted: true,
+		Hold:         hold, Window: s.opts.Window,
 	}})[0].Err
 }
 

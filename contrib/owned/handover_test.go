@@ -35,7 +35,7 @@ func TestCrashedKeysReachTheirCap(t *testing.T) {
 			o = w.own(s)
 			w.wants("a key that was done", w.claim(s, request(1)), dedup.Duplicate, 0)
 			ahead := request(2)
-			ahead.FirstOnly = true
+			ahead.OnlyNew = true
 			a := w.claim(s, ahead)
 			w.wants("claimed ahead", a, dedup.InFlight, attempt-1)
 			assert.LessOrEqual(t, a.Record.Remaining, time.Duration(0),
@@ -62,7 +62,7 @@ func TestAHandlerRunsOnPastRelease(t *testing.T) {
 		w.wants("a new key", w.claim(old, slow), dedup.Acquired, 1)
 		w.wants("a key ahead", w.claim(old, unused), dedup.Acquired, 1)
 		back := success(&unused)
-		back.State, back.Landed, back.Unused = dedup.StateReleased, false, true
+		back.State, back.EffectApplied, back.NotAttempted = dedup.StateReleased, false, true
 		a := w.finish(old, back)
 		assert.True(t, a.Held && a.Written, "given back: %+v", a)
 		must(t, was.Release(t.Context()))

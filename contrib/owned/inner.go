@@ -273,7 +273,7 @@ func (f *finishing) nowhere(all []*finish) {
 			it.ans.Err = ans.Err
 		case ans.Record.State != dedup.StateAbsent:
 			it.how, it.fence, it.e = inside, it.ch.Fence, nil
-		case it.ch.Landed:
+		case it.ch.EffectApplied:
 			it.ans.Err = input("Origin", "names no partition that this process holds")
 		}
 	}
@@ -287,7 +287,7 @@ func (f *finishing) touch() {
 		if it.o == nil || f.now-it.lapse <= f.s.opts.Hold/2 {
 			return
 		}
-		if it.lapse == touchAnew && !it.ch.Landed {
+		if it.lapse == touchAnew && !it.ch.EffectApplied {
 			return // it changes nothing that was not touched
 		}
 		m := member{is: f.s.members.of(&it.ch.ID), e: it.e}

@@ -125,7 +125,7 @@ func TestALateGrantIsNotGiven(t *testing.T) {
 		assert.NotEqual(w, dedup.Acquired, a.Outcome, "a late grant")
 		assert.ErrorIs(w, a.Err, errLate)
 		back := success(&r)
-		back.State, back.Landed, back.Unused = dedup.StateReleased, false, true
+		back.State, back.EffectApplied, back.NotAttempted = dedup.StateReleased, false, true
 		w.finish(s, back)
 		o.renewing.Store(false)
 		w.wants("when it was given back", w.claim(s, request(1)), dedup.Acquired, 1)

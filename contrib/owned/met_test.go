@@ -35,7 +35,7 @@ func TestAKeyThatWasMetIsFedBeforeItsEntryGoes(t *testing.T) {
 				require.True(w, a.Held, "it becomes a claim of the inner store: %+v", a)
 				end := func() {
 					back := success(&r)
-					back.State, back.Landed = dedup.StateReleased, false
+					back.State, back.EffectApplied = dedup.StateReleased, false
 					a := s.Finish(w.Context(), []dedup.Finish{back})[0]
 					assert.True(w, a.Err == nil && a.Held, "released: %+v", a)
 				}

@@ -194,7 +194,7 @@ func (c *claiming) leave() {
 	var ids []dedup.ID
 	var of []*item
 	for i := range c.items {
-		if it := &c.items[i]; it.way == ordinary && it.req.FirstOnly && it.runs > 0 {
+		if it := &c.items[i]; it.way == ordinary && it.req.OnlyNew && it.runs > 0 {
 			ids, of = append(ids, it.req.ID), append(of, it)
 		}
 	}
@@ -327,7 +327,7 @@ func (c *claiming) meetRemote(it *item, ans *dedup.Answer, found *remoteState) {
 	default:
 		it.runs += found.runs
 		// as leave answers: nobody is in the way, and this did not count as an attempt
-		if it.req.FirstOnly && found.runs > 0 {
+		if it.req.OnlyNew && found.runs > 0 {
 			it.back = dedup.StateReleased
 			*ans = dedup.Answer{Outcome: dedup.InFlight,
 				Record: dedup.Record{State: dedup.StateInProgress, Attempt: ans.Record.Attempt - 1}}
@@ -348,8 +348,9 @@ func (c *claiming) giveBack(todo []*item, answers []dedup.Answer, of []int) {
 		}
 		changes = append(changes, dedup.Finish{
 			ID: it.req.ID, Token: it.req.Token, State: it.back,
-			Unused: it.back == dedup.StateReleased,
-			Landed: it.back == dedup.StateSucceeded, Hold: it.req.Hold, Window: c.s.opts.Window,
+			NotAttempted:  it.back == dedup.StateReleased,
+			EffectApplied: it.back == dedup.StateSucceeded, Hold: it.req.Hold,
+			Window: c.s.opts.Window,
 			Origin: it.req.Origin, Until: c.s.born.Add(c.now + it.req.Lease),
 		})
 	}
@@ -374,7 +375,7 @@ func (c *claiming) notify() {
 	for i := range c.items {
 		if it := &c.items[i]; it.over {
 			hook(dedup.Event{
-				ID: it.req.ID, Outcome: it.ans.Outcome, Verdict: it.says.String(),
+				ID: it.req.ID, Outcome: it.ans.Outcome, FilterAnswer: it.says.String(),
 				Reason: it.why.String(), Saved: it.saved, Err: it.ans.Err,
 			})
 		}

@@ -23,7 +23,8 @@ func (w *world) inTheWay(s *Store, n int) (give func()) {
 	return func() {
 		w.Helper()
 		back := success(&r)
-		back.State, back.Landed, back.Unused, back.Fence = dedup.StateReleased, false, true,
+		back.State, back.EffectApplied, back.NotAttempted, back.Fence = dedup.StateReleased, false,
+			true,
 			a.Record.Fence
 		a := s.inner.Finish(w.Context(), []dedup.Finish{back})[0]
 		require.True(w, a.Written, "given back: %+v", a)
@@ -52,14 +53,15 @@ func TestARefusedPromotionIsNoCleanRelease(t *testing.T) {
 	})
 }
 
-// TestARefusedPromotionIsTriedAgain: Danger and a release of a key that begins without the inner
-// store are not answered while another attempt has the key there; sent again they are carried out.
+// TestARefusedPromotionIsTriedAgain: MarkIrreversible and a release of a key that begins without
+// the inner store are not answered while another attempt has the key there; sent again they are
+// carried out.
 func TestARefusedPromotionIsTriedAgain(t *testing.T) {
 	for name, send := range map[string]func(ctx context.Context, s *Store,
 		c dedup.Finish) dedup.Answer{
 		"danger": func(ctx context.Context, s *Store, c dedup.Finish) dedup.Answer {
 			return s.Renew(ctx, []dedup.Renewal{{ID: c.ID, Token: c.Token, Fence: c.Fence,
-				Lease: c.Lease, Hold: c.Hold, Window: c.Window, Danger: true}})[0]
+				Lease: c.Lease, Hold: c.Hold, Window: c.Window, Irreversible: true}})[0]
 		},
 		"release": func(ctx context.Context, s *Store, c dedup.Finish) dedup.Answer {
 			c.State = dedup.StateReleased
@@ -74,7 +76,7 @@ func TestARefusedPromotionIsTriedAgain(t *testing.T) {
 				w.wants("a new key", w.claim(s, r), dedup.Acquired, 1)
 				give := w.inTheWay(s, 1)
 				c := success(&r)
-				c.Landed = false
+				c.EffectApplied = false
 				a := send(w.Context(), s, c)
 				assert.Error(w, a.Err, "while another")
 				assert.True(w, !a.Held && !a.Written, "while another has the key: %+v", a)

@@ -119,7 +119,7 @@ var nth atomic.Int64
 func success(r *dedup.ClaimRequest) dedup.Finish {
 	return dedup.Finish{
 		ID: r.ID, Token: r.Token, Attempt: 1, State: dedup.StateSucceeded, Lease: r.Lease,
-		Hold: r.Hold, Window: time.Hour, Landed: true, Origin: r.Origin,
+		Hold: r.Hold, Window: time.Hour, EffectApplied: true, Origin: r.Origin,
 	}
 }
 
@@ -259,8 +259,8 @@ func TestRequestsThatAreRefused(t *testing.T) {
 			"State": func(_ *dedup.ClaimRequest, c *dedup.Finish) {
 				c.State = dedup.StateFailed
 			},
-			"Unused": func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.Unused = true },
-			"With":   func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.With = 1 },
+			"NotAttempted": func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.NotAttempted = true },
+			"With":         func(_ *dedup.ClaimRequest, c *dedup.Finish) { c.With = 1 },
 		} {
 			r := request(len(field))
 			c := success(&r)

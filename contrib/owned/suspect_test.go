@@ -77,9 +77,9 @@ func requestIn(number int32, n int) dedup.ClaimRequest {
 	return r
 }
 
-// TestFirstOnlyMeetsASuspectOfAnotherPartition: a claim ahead of time leaves a key alone that
+// TestOnlyNewMeetsASuspectOfAnotherPartition: a claim ahead of time leaves a key alone that
 // died elsewhere, and counts no attempt: the key may kill its process, and is run on its own.
-func TestFirstOnlyMeetsASuspectOfAnotherPartition(t *testing.T) {
+func TestOnlyNewMeetsASuspectOfAnotherPartition(t *testing.T) {
 	story(t, func(w *world) {
 		dead, s := w.process(), w.process()
 		w.of(dead, 1)
@@ -90,14 +90,14 @@ func TestFirstOnlyMeetsASuspectOfAnotherPartition(t *testing.T) {
 		must(w, o.Misplaced(w.Context()))
 		for range 2 {
 			ahead := requestIn(0, 1)
-			ahead.FirstOnly = true
+			ahead.OnlyNew = true
 			a := w.claim(s, ahead)
 			w.wants("claimed ahead", a, dedup.InFlight, 1)
 			assert.True(w, a.Record.Remaining <= 0, "nobody is in the way, and Remaining is %v",
 				a.Record.Remaining)
 		}
 		ahead := requestIn(0, 2)
-		ahead.FirstOnly = true
+		ahead.OnlyNew = true
 		w.wants("a key that nobody has begun", w.claim(s, ahead), dedup.Acquired, 1)
 		r := requestIn(0, 1)
 		w.wants("in its turn", w.claim(s, r), dedup.Acquired, 2)

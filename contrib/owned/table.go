@@ -130,7 +130,7 @@ func (e *entry) expired(now time.Duration) bool {
 	switch {
 	case e.state == begun, e.state == ended && e.end == unused:
 		return now >= e.until+e.hold
-	case e.state == claimed: // with Danger, the inner store keeps it for longer
+	case e.state == claimed: // irreversible: the inner store keeps it for longer
 		return now >= e.until+e.hold+e.o.s.opts.Window
 	}
 	return false

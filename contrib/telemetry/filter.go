@@ -77,7 +77,7 @@ func (f *filterMetrics) make(m *meter.Maker) {
 }
 
 func (f *filterMetrics) tell(ctx context.Context, e *dedup.Event) {
-	options, sure := f.sure[e.Verdict]
+	options, sure := f.sure[e.FilterAnswer]
 	if !sure {
 		options = f.unsure[reasonName(e.Reason)]
 	}
@@ -85,7 +85,7 @@ func (f *filterMetrics) tell(ctx context.Context, e *dedup.Event) {
 	if e.Saved > 0 {
 		f.saved.Add(ctx, int64(e.Saved), f.named...)
 	}
-	if e.Verdict == verdictMaybe && e.Outcome == dedup.Acquired {
+	if e.FilterAnswer == verdictMaybe && e.Outcome == dedup.Acquired {
 		f.wrong.Add(ctx, 1, f.named...)
 	}
 }

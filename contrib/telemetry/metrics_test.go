@@ -115,13 +115,13 @@ func TestHooks(t *testing.T) {
 		{"failed open", func(o *dedup.Observer) { o.FailedOpen(dedup.Event{Err: failed}) },
 			map[string]float64{"onceward.dedup.failed_open": 1}},
 		{"verdicts", func(o *dedup.Observer) {
-			o.Filtered(dedup.Event{Verdict: "new", Outcome: dedup.Acquired, Saved: 2})
-			o.Filtered(dedup.Event{Verdict: "maybe", Outcome: dedup.Acquired})
-			o.Filtered(dedup.Event{Verdict: "maybe", Outcome: dedup.Duplicate})
-			o.Filtered(dedup.Event{Verdict: "unknown", Reason: "saturated",
+			o.Filtered(dedup.Event{FilterAnswer: "new", Outcome: dedup.Acquired, Saved: 2})
+			o.Filtered(dedup.Event{FilterAnswer: "maybe", Outcome: dedup.Acquired})
+			o.Filtered(dedup.Event{FilterAnswer: "maybe", Outcome: dedup.Duplicate})
+			o.Filtered(dedup.Event{FilterAnswer: "unknown", Reason: "saturated",
 				Outcome: dedup.Acquired})
-			o.Filtered(dedup.Event{Verdict: "unknown", Reason: "key payments/42"})
-			o.Filtered(dedup.Event{Verdict: "payments/42"})
+			o.Filtered(dedup.Event{FilterAnswer: "unknown", Reason: "key payments/42"})
+			o.Filtered(dedup.Event{FilterAnswer: "payments/42"})
 		}, map[string]float64{
 			"onceward.dedup.filter.verdicts{filter.reason=none,filter.verdict=new}":          1,
 			"onceward.dedup.filter.verdicts{filter.reason=none,filter.verdict=maybe}":        2,
@@ -300,8 +300,8 @@ func tellEverything(m *telemetry.Metrics) {
 	for h := range hooks.NumField() {
 		hook := hooks.Field(h).Interface().(func(dedup.Event))
 		hook(dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour,
-			State: dedup.StateFailed, Verdict: "new", Saved: 1, Err: dedup.ErrStoreFull})
-		hook(dedup.Event{Outcome: dedup.Acquired, Verdict: "maybe"})
+			State: dedup.StateFailed, FilterAnswer: "new", Saved: 1, Err: dedup.ErrStoreFull})
+		hook(dedup.Event{Outcome: dedup.Acquired, FilterAnswer: "maybe"})
 	}
 	m.OnRetry(retry.Event{})
 	m.OnRetry(retry.Event{GaveUp: retry.BudgetEmpty})
@@ -318,8 +318,8 @@ func TestSeriesAreBounded(t *testing.T) {
 				ID: dedup.ID{byte(i), byte(i >> 8)}, Outcome: dedup.Outcome(i % 9),
 				Cause: dedup.Cause(fmt.Sprint("cause", i)), Attempt: i,
 				Age: time.Duration(i) * time.Minute, State: dedup.State(i % 11), Cached: i%2 == 0,
-				Verdict: fmt.Sprint("verdict", i%4),
-				Reason:  fmt.Sprint("reason", i), Err: fmt.Errorf("error %d", i),
+				FilterAnswer: fmt.Sprint("verdict", i%4),
+				Reason:       fmt.Sprint("reason", i), Err: fmt.Errorf("error %d", i),
 			})
 		}
 	}
@@ -340,7 +340,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	m, _ := newMetrics(t)
 	o := m.Observer()
 	e := dedup.Event{Outcome: dedup.Duplicate, Cause: dedup.Late, Age: time.Hour,
-		State: dedup.StateSucceeded, Verdict: "new"}
+		State: dedup.StateSucceeded, FilterAnswer: "new"}
 	if n := testing.AllocsPerRun(1000, func() {
 		o.Claimed(e)
 		o.Ended(e)

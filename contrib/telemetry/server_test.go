@@ -179,14 +179,14 @@ func troubled(t *testing.T) (work func(i int), address string) {
 			do(d, key, "9999", succeeds) // a false duplicate
 		}
 		do(enforcing, "dangerous", "", func(ctx context.Context) (string, error) {
-			_ = dedup.Danger(ctx)
+			_ = dedup.MarkIrreversible(ctx)
 			return fails(ctx)
 		})
 		do(failing, key, "", succeeds)
 		do(open, key, "", succeeds)
 		hooks.LeaseLost(dedup.Event{})
 		hooks.StoreError(dedup.Event{Err: dedup.ErrUnreadable})
-		hooks.Filtered(dedup.Event{Verdict: "new", Outcome: dedup.Acquired, Saved: 2})
+		hooks.Filtered(dedup.Event{FilterAnswer: "new", Outcome: dedup.Acquired, Saved: 2})
 		hooks.FilterState(dedup.Event{Fill: 0.7, Estimated: 0.3, Observed: 0.2,
 			Reason: "saturated"})
 		payments.OnRetry(retry.Event{})

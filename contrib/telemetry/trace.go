@@ -32,7 +32,7 @@ func NewTracer(provider trace.TracerProvider, name string) (*Tracer, error) {
 // context of the span that claimed first: 55 bytes of label, if that span is sampled. A
 // duplicate, a call that finds the key in flight, a mismatch, an uncertain key, a retry and a
 // takeover then have a link to that span, in whichever process it was. To find it before it is
-// overwritten, a claim asks first for a key without an attempt ([dedup.Request.FirstOnly]), so a
+// overwritten, a claim asks first for a key without an attempt ([dedup.Request.OnlyNew]), so a
 // retry costs one question more, and the Observer is told of one more claim, in flight. Of what
 // is done, redisadapter's layout Compact keeps no label, so its duplicates have no link.
 // In Observe mode nothing is known of what would have been skipped, and there are links for
@@ -104,13 +104,13 @@ func (c *traced[T]) do(d *dedup.Deduper, key string, opts []dedup.Option) (dedup
 	if label == "" || !d.Config().Labels {
 		return dedup.DoResult(c.ctx, d, key, c.effect, opts...)
 	}
-	ours := false // the label, and FirstOnly
+	ours := false // the label, and OnlyNew
 	first := func(r *dedup.Request) {
 		if r.Label != "" {
 			return
 		}
-		r.Label, ours = label, !r.FirstOnly
-		r.FirstOnly = true
+		r.Label, ours = label, !r.OnlyNew
+		r.OnlyNew = true
 	}
 	res, err := dedup.DoResult(c.ctx, d, key, c.effect, append(slices.Clip(opts), first)...)
 	if !ours || c.complete != nil || !left(d, &res.Record, err) {
@@ -125,7 +125,7 @@ func (c *traced[T]) do(d *dedup.Deduper, key string, opts []dedup.Option) (dedup
 }
 
 // left reports whether a claim would have got the key, or Config.Resolve would have been asked,
-// but for FirstOnly.
+// but for OnlyNew.
 func left(d *dedup.Deduper, rec *dedup.Record, err error) bool {
 	if errors.Is(err, dedup.ErrUncertain) {
 		return d.Config().Resolve != nil

@@ -199,7 +199,7 @@ func TestTakeoverIsLinkedToTheFirst(t *testing.T) {
 
 func TestUncertainKeyIsLinkedToTheFirst(t *testing.T) {
 	dangerous := func(ctx context.Context) (string, error) {
-		if err := dedup.Danger(ctx); err != nil {
+		if err := dedup.MarkIrreversible(ctx); err != nil {
 			return "", err
 		}
 		return fails(ctx)
@@ -304,10 +304,10 @@ func TestLabelsOfOthers(t *testing.T) {
 }
 
 // A caller who wants a key that has no attempt yet gets no other.
-func TestFirstOnlyOfTheCallerIsKept(t *testing.T) {
+func TestOnlyNewOfTheCallerIsKept(t *testing.T) {
 	p := newProcess(t, dedup.Memory(10), nil)
 	_, _ = p.do(fails)
-	_, err := p.do(succeeds, func(r *dedup.Request) { r.FirstOnly = true })
+	_, err := p.do(succeeds, func(r *dedup.Request) { r.OnlyNew = true })
 	if !errors.Is(err, dedup.ErrInFlight) {
 		t.Errorf("%v, want that it is left to others", err)
 	}

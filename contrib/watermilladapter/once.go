@@ -84,7 +84,7 @@ type stored struct {
 
 // Middleware wraps a handler: a message.HandlerMiddleware. While the handler runs, its message's
 // context is the attempt's: it is cancelled when the lease is lost, and package dedup's
-// functions (Danger, Step, FromContext) find the attempt in it.
+// functions (MarkIrreversible, Step, FromContext) find the attempt in it.
 func (o *Once) Middleware(next message.HandlerFunc) message.HandlerFunc {
 	if o.cfg.NoOutput {
 		return func(m *message.Message) ([]*message.Message, error) {

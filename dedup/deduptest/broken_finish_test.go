@@ -59,14 +59,14 @@ func eachFinish(b *broken, bend func(ctx context.Context, c dedup.Finish, before
 	}
 }
 
-// refuseLanded makes Finish ignore Landed for keys in the given state.
-func refuseLanded(state dedup.State) func(*broken) {
+// refuseApplied makes Finish ignore EffectApplied for keys in the given state.
+func refuseApplied(state dedup.State) func(*broken) {
 	return func(b *broken) {
 		b.finish = func(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 			changes = append([]dedup.Finish(nil), changes...)
 			for i := range changes {
 				if b.state(ctx, changes[i].ID).State == state {
-					changes[i].Landed = false
+					changes[i].EffectApplied = false
 				}
 			}
 			return b.Store.Finish(ctx, changes)
@@ -172,7 +172,7 @@ var finishMutants = []mutant{
 			answers := make([]dedup.Answer, len(changes))
 			for i, c := range changes {
 				if rec := b.state(ctx, c.ID); rec.State == dedup.StateInProgress &&
-					rec.Remaining <= 0 && !c.Landed {
+					rec.Remaining <= 0 && !c.EffectApplied {
 					answers[i].Record = rec
 				} else {
 					answers[i] = b.Store.Finish(ctx, changes[i:i+1])[0]
@@ -204,7 +204,7 @@ var finishMutants = []mutant{
 	{"finish sent again starts a new window", func(b *broken) {
 		eachFinish(b, func(ctx context.Context, c dedup.Finish, before dedup.Record,
 			a *dedup.Answer) {
-			if a.Written && before.State == dedup.StateSucceeded && !c.Landed {
+			if a.Written && before.State == dedup.StateSucceeded && !c.EffectApplied {
 				c.Result = append(c.Result, '!')
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
 				b.Store.Finish(ctx, []dedup.Finish{landedOf(c)})
@@ -224,7 +224,7 @@ var finishMutants = []mutant{
 	{"an owner may end twice", func(b *broken) {
 		eachFinish(b, func(ctx context.Context, c dedup.Finish, before dedup.Record,
 			a *dedup.Answer) {
-			if before.State == dedup.StateSucceeded && !a.Written && !c.Landed {
+			if before.State == dedup.StateSucceeded && !a.Written && !c.EffectApplied {
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
 				*a = b.Store.Finish(ctx, []dedup.Finish{landedOf(c)})[0]
 			}
@@ -234,7 +234,7 @@ var finishMutants = []mutant{
 	{"landed overwrites succeeded", func(b *broken) {
 		eachFinish(b, func(ctx context.Context, c dedup.Finish, before dedup.Record,
 			a *dedup.Answer) {
-			if c.Landed && !a.Written && before.State == dedup.StateSucceeded {
+			if c.EffectApplied && !a.Written && before.State == dedup.StateSucceeded {
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
 				*a = b.Store.Finish(ctx, []dedup.Finish{landedOf(c)})[0]
 			}
@@ -244,29 +244,29 @@ var finishMutants = []mutant{
 	{"landed overwrites failed", func(b *broken) {
 		eachFinish(b, func(ctx context.Context, c dedup.Finish, before dedup.Record,
 			a *dedup.Answer) {
-			if c.Landed && !a.Written && before.State == dedup.StateFailed {
+			if c.EffectApplied && !a.Written && before.State == dedup.StateFailed {
 				b.Store.Forget(ctx, []dedup.ID{c.ID}, 0)
 				*a = b.Store.Finish(ctx, []dedup.Finish{landedOf(c)})[0]
 			}
 		})
 	}, []string{"landed/finished"}},
 
-	{"landed refused when absent", refuseLanded(dedup.StateAbsent),
+	{"landed refused when absent", refuseApplied(dedup.StateAbsent),
 		[]string{"landed/absent", "landed/without_claim"}},
-	{"landed refused when in progress", refuseLanded(dedup.StateInProgress),
+	{"landed refused when in progress", refuseApplied(dedup.StateInProgress),
 		[]string{"landed/unfinished"}},
-	{"landed refused when released", refuseLanded(dedup.StateReleased),
+	{"landed refused when released", refuseApplied(dedup.StateReleased),
 		[]string{"landed/unfinished"}},
 
 	{"landed held by nobody is held", func(b *broken) {
 		eachFinish(b, func(_ context.Context, c dedup.Finish, _ dedup.Record, a *dedup.Answer) {
-			a.Held = a.Held || c.Landed && a.Written
+			a.Held = a.Held || c.EffectApplied && a.Written
 		})
 	}, []string{"landed/absent", "landed/unfinished", "landed/without_claim"}},
 }
 
 // landedOf is c as the effect of somebody who holds nothing and is older than nobody.
 func landedOf(c dedup.Finish) dedup.Finish {
-	c.State, c.Landed, c.Fence = dedup.StateSucceeded, true, 0
+	c.State, c.EffectApplied, c.Fence = dedup.StateSucceeded, true, 0
 	return c
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/onceward/onceward/dedup"
 )
 
-// firsts makes a store drop FirstOnly where when says so of the key that is met.
+// firsts makes a store drop OnlyNew where when says so of the key that is met.
 func firsts(when func(req dedup.ClaimRequest, rec dedup.Record) bool) func(*broken) {
 	return func(b *broken) {
 		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 			answers := make([]dedup.Answer, len(reqs))
 			for i, req := range reqs {
-				if req.FirstOnly && when(req, b.state(ctx, req.ID)) {
-					req.FirstOnly = false
+				if req.OnlyNew && when(req, b.state(ctx, req.ID)) {
+					req.OnlyNew = false
 				}
 				answers[i] = b.Store.Claim(ctx, []dedup.ClaimRequest{req})[0]
 			}
@@ -29,7 +29,7 @@ func bendsLeft(bend func(b *broken, ctx context.Context, req dedup.ClaimRequest,
 		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 			answers := b.Store.Claim(ctx, reqs)
 			for i := range answers {
-				if a := &answers[i]; reqs[i].FirstOnly && a.Outcome == dedup.InFlight &&
+				if a := &answers[i]; reqs[i].OnlyNew && a.Outcome == dedup.InFlight &&
 					a.Record.Remaining <= 0 {
 					bend(b, ctx, reqs[i], a)
 				}
@@ -41,12 +41,12 @@ func bendsLeft(bend func(b *broken, ctx context.Context, req dedup.ClaimRequest,
 
 var firstMutants = []mutant{
 	{"first claims are like others", eachRequestOf(func(req *dedup.ClaimRequest) {
-		req.FirstOnly = false
+		req.OnlyNew = false
 	}),
 		[]string{"first/left", "first/other_states", "concurrent/random_walk"}},
 
 	{"every claim is a first one", eachRequestOf(func(req *dedup.ClaimRequest) {
-		req.FirstOnly = true
+		req.OnlyNew = true
 	}),
 		[]string{"time/released", "concurrent/random_walk"}},
 
@@ -71,7 +71,7 @@ var firstMutants = []mutant{
 		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 			answers := make([]dedup.Answer, len(reqs))
 			for i, req := range reqs {
-				if rec := b.state(ctx, req.ID); req.FirstOnly && rec.State == dedup.StateReleased &&
+				if rec := b.state(ctx, req.ID); req.OnlyNew && rec.State == dedup.StateReleased &&
 					rec.Attempt == 0 {
 					rec.Remaining = 0
 					answers[i] = dedup.Answer{Outcome: dedup.InFlight, Record: rec}
@@ -85,7 +85,7 @@ var firstMutants = []mutant{
 
 	{"a first claim counts what it leaves",
 		bendsLeft(func(b *broken, ctx context.Context, req dedup.ClaimRequest, _ *dedup.Answer) {
-			req.FirstOnly = false
+			req.OnlyNew = false
 			b.Store.Claim(ctx, []dedup.ClaimRequest{req})
 			b.Store.Finish(ctx, []dedup.Finish{{ID: req.ID, Token: req.Token,
 				State: dedup.StateReleased, Hold: long, Window: long}})
@@ -100,7 +100,7 @@ var firstMutants = []mutant{
 		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 			answers := b.Store.Claim(ctx, reqs)
 			for i, a := range answers {
-				if reqs[i].FirstOnly && a.Outcome == dedup.InFlight && a.Record.Attempt == 1 &&
+				if reqs[i].OnlyNew && a.Outcome == dedup.InFlight && a.Record.Attempt == 1 &&
 					a.Record.Remaining > 0 {
 					answers[i].Outcome = dedup.Acquired
 				}

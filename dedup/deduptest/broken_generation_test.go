@@ -21,7 +21,7 @@ func takesOver(when func(req dedup.ClaimRequest, rec dedup.Record) bool) func(*b
 				bent.TakeOverOlderGeneration = false
 				if owned && live && req.TakeOverOlderGeneration && when(req, rec) {
 					release := dedup.Finish{ID: req.ID, Token: token, State: dedup.StateReleased,
-						Hold: long, NotBegun: true}
+						Hold: long, NotStarted: true}
 					b.Store.Finish(ctx, []dedup.Finish{release})
 				}
 				answers[i] = b.Store.Claim(ctx, []dedup.ClaimRequest{bent})[0]
@@ -33,7 +33,7 @@ func takesOver(when func(req dedup.ClaimRequest, rec dedup.Record) bool) func(*b
 
 // sound is when a claim gives way.
 func sound(req dedup.ClaimRequest, rec dedup.Record) bool {
-	return !rec.Danger && ranks(req.Origin, rec.Origin) && placed(req.Origin, rec.Origin)
+	return !rec.Irreversible && ranks(req.Origin, rec.Origin) && placed(req.Origin, rec.Origin)
 }
 
 func ranks(a, b dedup.Origin) bool  { return b.Generation > 0 && a.Generation > b.Generation }
@@ -56,33 +56,34 @@ var generationMutants = []mutant{
 
 	{"takeover ignores the partition",
 		takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
-			return !rec.Danger && ranks(req.Origin, rec.Origin) && sourced(req.Origin, rec.Origin)
+			return !rec.Irreversible && ranks(req.Origin, rec.Origin) && sourced(req.Origin,
+				rec.Origin)
 		}), []string{"generation/kept"}},
 
 	{"takeover ignores the source", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
-		return !rec.Danger && ranks(req.Origin, rec.Origin) &&
+		return !rec.Irreversible && ranks(req.Origin, rec.Origin) &&
 			req.Origin.Partition == rec.Origin.Partition
 	}), []string{"generation/kept"}},
 
 	{"an unknown source takes over", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
-		return sound(req, rec) || !rec.Danger && ranks(req.Origin, rec.Origin) &&
+		return sound(req, rec) || !rec.Irreversible && ranks(req.Origin, rec.Origin) &&
 			req.Origin.Digest() == rec.Origin.Digest()
 	}), []string{"generation/kept"}},
 
 	{"the same generation takes over",
 		takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
-			return sound(req, rec) || !rec.Danger && placed(req.Origin, rec.Origin) &&
+			return sound(req, rec) || !rec.Irreversible && placed(req.Origin, rec.Origin) &&
 				req.Origin.Generation == rec.Origin.Generation
 		}), []string{"generation/kept", "generation/one_taker"}},
 
 	{"an unknown generation gives way",
 		takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
-			return !rec.Danger && placed(req.Origin, rec.Origin) &&
+			return !rec.Irreversible && placed(req.Origin, rec.Origin) &&
 				req.Origin.Generation > rec.Origin.Generation
 		}), []string{"generation/kept"}},
 
 	{"takeover passes danger", takesOver(func(req dedup.ClaimRequest, rec dedup.Record) bool {
-		rec.Danger = false
+		rec.Irreversible = false
 		return sound(req, rec)
 	}), []string{"generation/danger"}},
 

@@ -22,7 +22,7 @@ func subtractsAgain(b *broken) {
 		for i, c := range changes {
 			before := b.state(ctx, c.ID)
 			answers[i] = b.Store.Finish(ctx, changes[i:i+1])[0]
-			if c.Unused && answers[i].Written && before.State == dedup.StateReleased {
+			if c.NotAttempted && answers[i].Written && before.State == dedup.StateReleased {
 				mu.Lock()
 				less[c.ID]++
 				mu.Unlock()
@@ -43,7 +43,7 @@ func subtractsAgain(b *broken) {
 
 var unusedMutants = []mutant{
 	{"an unused attempt counts", eachChange(func(c *dedup.Finish) {
-		c.Unused = c.Unused && (c.NotBegun || c.State != dedup.StateReleased)
+		c.NotAttempted = c.NotAttempted && (c.NotStarted || c.State != dedup.StateReleased)
 	}),
 		[]string{"unused/not_counted", "unused/sent_again", "unused/danger",
 			"concurrent/random_walk"}},
@@ -52,12 +52,12 @@ var unusedMutants = []mutant{
 		[]string{"unused/sent_again", "concurrent/random_walk"}},
 
 	{"an unused attempt withdraws danger", eachChange(func(c *dedup.Finish) {
-		if c.Unused && c.State == dedup.StateReleased && !c.NotBegun {
-			c.Unused, c.NotBegun = false, true
+		if c.NotAttempted && c.State == dedup.StateReleased && !c.NotStarted {
+			c.NotAttempted, c.NotStarted = false, true
 		}
 	}), []string{"unused/danger"}},
 
 	{"an attempt that has ended is unused", eachChange(func(c *dedup.Finish) {
-		c.Unused = c.Unused && c.State == dedup.StateReleased && !c.NotBegun
+		c.NotAttempted = c.NotAttempted && c.State == dedup.StateReleased && !c.NotStarted
 	}), []string{"unused/contradiction"}},
 }

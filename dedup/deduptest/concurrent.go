@@ -9,7 +9,7 @@ import (
 
 const (
 	workers = 16
-	turns   = 20 // times each worker asks for each key
+	rounds  = 20 // times each worker asks for each key
 )
 
 // checkOneWinner lets all workers claim the same batch at once: one of them gets each
@@ -76,7 +76,7 @@ func checkOneOwner(c *check) {
 	}
 	var acquired atomic.Int64
 	c.atOnce(func(worker int) {
-		for turn := range turns {
+		for turn := range rounds {
 			if c.take(keys[(worker+turn)%len(keys)]) {
 				acquired.Add(1)
 			}

@@ -7,7 +7,7 @@ import (
 // first is a claim that wants the key only if it has no attempt yet.
 func (o *owner) first() dedup.ClaimRequest {
 	req := o.request()
-	req.FirstOnly = true
+	req.OnlyNew = true
 	return req
 }
 
@@ -147,5 +147,5 @@ func checkOneFirst(c *check) {
 	for i := range ids {
 		ids[i] = newID()
 	}
-	c.wantOneWinner(ids, 1, func(req *dedup.ClaimRequest) { req.FirstOnly = true })
+	c.wantOneWinner(ids, 1, func(req *dedup.ClaimRequest) { req.OnlyNew = true })
 }

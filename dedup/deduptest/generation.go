@@ -40,7 +40,8 @@ func checkTakesOver(c *check) {
 		}
 		next := c.stranger(id)
 		a := next.mustClaim(next.heir(from))
-		if a.Mine || next.attempt != old.attempt+1 || next.fence <= old.fence || a.Record.Danger {
+		if a.Mine || next.attempt != old.attempt+1 || next.fence <= old.fence ||
+			a.Record.Irreversible {
 			c.Errorf("generation %d over attempt %d and fence %d: %s", generation, old.attempt,
 				old.fence, describe(a))
 		}
@@ -83,7 +84,7 @@ func checkTakenOverLate(c *check) {
 	c.wantEnd("not begun, by an owner that was taken over", a, false, false)
 	c.wantUnchanged("after an owner that was taken over", before, c.lookup(id))
 
-	c.wantLanded("an effect that landed although it was taken over", old.finish(old.landed("old")),
+	c.wantApplied("an effect that landed although it was taken over", old.finish(old.landed("old")),
 		id, "old")
 	if a := next.renew(long); a.Held {
 		c.Error("who took over renews what has landed since")
@@ -100,7 +101,7 @@ func checkTakenOverLate(c *check) {
 	next.mustFinish(next.change(dedup.StateReleased))
 	c.wantEnd("a release by an owner that was taken over",
 		old.finish(old.change(dedup.StateReleased)), false, false)
-	c.wantLanded("an effect that landed after both", old.finish(old.landed("old")), id, "old")
+	c.wantApplied("an effect that landed after both", old.finish(old.landed("old")), id, "old")
 }
 
 // checkNotTakenOver meets live claims with less than a newer generation of the same
@@ -158,18 +159,19 @@ func checkNotTakenOver(c *check) {
 	}
 }
 
-// checkGenerationDanger meets claims whose irreversible part may have begun, in this
+// checkGenerationIrreversible meets claims whose irreversible part may have begun, in this
 // attempt or in an earlier one.
-func checkGenerationDanger(c *check) {
+func checkGenerationIrreversible(c *check) {
 	declared := c.consumed(newID(), older)
 	if a := declared.declare(long); !a.Held {
-		c.Fatalf("Danger of a live claim: %s", describe(a))
+		c.Fatalf("MarkIrreversible of a live claim: %s", describe(a))
 	}
 	asking := c.stranger(c.uncertain(newID(), false).id)
 	req := asking.request()
 	req.Origin, req.TakeUncertain = older, true
 	asking.mustClaim(req)
-	for what, o := range map[string]*owner{"after Danger": declared, "to find out": asking} {
+	for what, o := range map[string]*owner{"after MarkIrreversible": declared,
+		"to find out": asking} {
 		before := c.lookup(o.id)
 		for _, take := range []bool{false, true} {
 			req := c.stranger(o.id).heir(newer)

@@ -2,8 +2,8 @@ package deduptest
 
 import "github.com/onceward/onceward/dedup"
 
-// wantLanded insists on a record made by somebody who held nothing.
-func (c *check) wantLanded(what string, a dedup.Answer, id dedup.ID, result string) {
+// wantApplied insists on a record made by somebody who held nothing.
+func (c *check) wantApplied(what string, a dedup.Answer, id dedup.ID, result string) {
 	c.Helper()
 	c.wantEnd(what, a, false, true)
 	rec := c.lookup(id)
@@ -13,13 +13,13 @@ func (c *check) wantLanded(what string, a dedup.Answer, id dedup.ID, result stri
 	c.wantOutcome(what+", then a claim", c.stranger(id).claim(), dedup.Duplicate)
 }
 
-func checkLandedAbsent(c *check) {
+func checkAppliedAbsent(c *check) {
 	o := c.acquire(newID(), c.h.Lease, c.h.Lease)
 	c.pass(2 * c.h.Lease)
 	c.wantState("a claim past its hold", c.lookup(o.id), dedup.StateAbsent)
 	change := o.landed("landed")
 	change.Attempt = 3
-	c.wantLanded("a landed effect of an absent key", o.finish(change), o.id, "landed")
+	c.wantApplied("a landed effect of an absent key", o.finish(change), o.id, "landed")
 	if rec := c.lookup(o.id); rec.Attempt != 3 && !c.h.DoneOnly {
 		c.Errorf("a landed effect of an absent key: want the attempt of its change, 3, got %d",
 			rec.Attempt)
@@ -30,12 +30,12 @@ func checkLandedAbsent(c *check) {
 	c.wantEnd("a landed effect of a live claim", o.finish(o.landed("x")), true, true)
 }
 
-func checkLandedUnfinished(c *check) {
+func checkAppliedUnfinished(c *check) {
 	id := newID()
 	late := c.lapsed(id)
 	next := c.acquire(id, long, long)
 	change := late.landed("late")
-	c.wantLanded("a landed effect under another's claim", late.finish(change), id, "late")
+	c.wantApplied("a landed effect under another's claim", late.finish(change), id, "late")
 	before := c.lookup(id)
 
 	a := late.finish(change)
@@ -59,11 +59,11 @@ func checkLandedUnfinished(c *check) {
 	late = c.lapsed(id)
 	next = c.acquire(id, long, long)
 	next.mustFinish(next.change(dedup.StateReleased))
-	c.wantLanded("a landed effect of a key the next owner released",
+	c.wantApplied("a landed effect of a key the next owner released",
 		late.finish(late.landed("late")), id, "late")
 }
 
-func checkLandedFinished(c *check) {
+func checkAppliedFinished(c *check) {
 	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
 		id := newID()
 		late := c.lapsed(id)
@@ -77,12 +77,12 @@ func checkLandedFinished(c *check) {
 	}
 }
 
-// checkLandedWithoutClaim marks keys that nobody claimed, as receivers of webhooks do.
-func checkLandedWithoutClaim(c *check) {
+// checkAppliedWithoutClaim marks keys that nobody claimed, as receivers of webhooks do.
+func checkAppliedWithoutClaim(c *check) {
 	o := c.stranger(newID())
 	change := o.landed("first")
 	change.Attempt = 1
-	c.wantLanded("a mark", o.finish(change), o.id, "first")
+	c.wantApplied("a mark", o.finish(change), o.id, "first")
 	if a := o.finish(change); !a.Written {
 		c.Errorf("a mark sent again: %s", describe(a))
 	}
@@ -95,5 +95,5 @@ func checkLandedWithoutClaim(c *check) {
 	forgotten := c.ended(newID(), dedup.StateSucceeded, nil)
 	c.forget(forgotten.id, long)
 	o = c.stranger(forgotten.id)
-	c.wantLanded("a mark of a forgotten key", o.finish(o.landed("again")), o.id, "again")
+	c.wantApplied("a mark of a forgotten key", o.finish(o.landed("again")), o.id, "again")
 }

@@ -30,8 +30,8 @@ func (c *check) bound(state dedup.State, f dedup.Fingerprint) dedup.ID {
 	return o.id
 }
 
-// found is what a claim with the right payload finds in each state of bound.
-var found = map[dedup.State]dedup.Outcome{
+// onRightPayload is what a claim with the right payload finds in each state of bound.
+var onRightPayload = map[dedup.State]dedup.Outcome{
 	dedup.StateInProgress: dedup.InFlight,
 	dedup.StateUncertain:  dedup.Acquired,
 	dedup.StateSucceeded:  dedup.Duplicate,
@@ -48,8 +48,8 @@ func (c *check) claimWith(id dedup.ID, f dedup.Fingerprint) dedup.Answer {
 }
 
 func checkMismatch(c *check) {
-	for _, state := range c.keeps(slices.Collect(maps.Keys(found))...) {
-		f, right := newFingerprint(1), found[state]
+	for _, state := range c.keeps(slices.Collect(maps.Keys(onRightPayload))...) {
+		f, right := newFingerprint(1), onRightPayload[state]
 		id := c.bound(state, f)
 		before := c.lookup(id)
 		for range 2 {
@@ -69,8 +69,8 @@ func checkMismatch(c *check) {
 // that was bound to none: none of them is a mismatch.
 func checkIncomparable(c *check) {
 	none := dedup.Fingerprint{}
-	for _, state := range c.keeps(slices.Collect(maps.Keys(found))...) {
-		right := found[state]
+	for _, state := range c.keeps(slices.Collect(maps.Keys(onRightPayload))...) {
+		right := onRightPayload[state]
 		c.wantOutcome("a claim without fingerprint",
 			c.claimWith(c.bound(state, newFingerprint(1)), none), right)
 		c.wantOutcome("a fingerprint of another version",

@@ -83,7 +83,7 @@ func (o *owner) granted(lease time.Duration, a dedup.Answer, sent time.Time) {
 // landed is the change of an effect that has happened.
 func (o *owner) landed(result string) dedup.Finish {
 	change := o.change(dedup.StateSucceeded)
-	change.Landed, change.Result = true, []byte(result)
+	change.EffectApplied, change.Result = true, []byte(result)
 	return change
 }
 

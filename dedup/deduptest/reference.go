@@ -98,7 +98,7 @@ func (r *reference) claim(req dedup.ClaimRequest, a dedup.Answer) error {
 
 // leftBy reports whether a request does without a key that somebody has had.
 func (r *reference) leftBy(req dedup.ClaimRequest) bool {
-	return req.FirstOnly && r.state != dedup.StateAbsent && r.attempt > 0
+	return req.OnlyNew && r.state != dedup.StateAbsent && r.attempt > 0
 }
 
 // left compares the answer to a request that could have had the key.
@@ -129,7 +129,7 @@ func (r *reference) renew(c dedup.Renewal, a dedup.Answer) error {
 		return fmt.Errorf("want held=%t, got %s", held, describe(a))
 	}
 	if held {
-		r.lapsed, r.danger = false, r.danger || c.Danger
+		r.lapsed, r.danger = false, r.danger || c.Irreversible
 		if len(c.Steps) >= len(r.steps) {
 			r.steps = string(c.Steps)
 		}
@@ -149,7 +149,7 @@ func (r *reference) finish(c dedup.Finish, a dedup.Answer) error {
 		if r.late || !time.Now().Before(c.Until) {
 			held = a.Held // what landed late, or is sent again late, may be told either way
 		}
-	case c.Landed && r.mayLand(c.Fence):
+	case c.EffectApplied && r.mayLand(c.Fence):
 		written = true
 		if r.state == dedup.StateAbsent {
 			r.attempt, r.fence = c.Attempt, c.Fence
@@ -169,7 +169,7 @@ func (r *reference) finish(c dedup.Finish, a dedup.Answer) error {
 
 // reach is the state in which c leaves the key.
 func (r *reference) reach(c dedup.Finish) dedup.State {
-	if c.State == dedup.StateReleased && r.danger && !c.NotBegun {
+	if c.State == dedup.StateReleased && r.danger && !c.NotStarted {
 		return dedup.StateUncertain
 	}
 	return c.State
@@ -178,7 +178,7 @@ func (r *reference) reach(c dedup.Finish) dedup.State {
 func (r *reference) end(c dedup.Finish, late bool) {
 	r.state, r.token, r.late, r.gone = r.reach(c), c.Token, late, false
 	r.danger = r.state == dedup.StateUncertain
-	if c.Unused {
+	if c.NotAttempted {
 		r.attempt--
 	}
 	if r.terminal() {
@@ -196,7 +196,7 @@ func (r *reference) mayLand(fence uint64) bool {
 // disputed reports whether the contract leaves open what a landed change does: its
 // owner was forgotten, and something has happened to the key since.
 func (r *reference) disputed(c dedup.Finish) bool {
-	return c.Landed && c.Fence != 0 && c.Fence <= r.floor && !r.gone && !r.terminal() &&
+	return c.EffectApplied && c.Fence != 0 && c.Fence <= r.floor && !r.gone && !r.terminal() &&
 		!r.holds(c.Token, c.Fence)
 }
 
@@ -228,9 +228,9 @@ func (r *reference) matches(rec dedup.Record) error {
 	if rec.State != r.shown() {
 		return fmt.Errorf("want state %v, got %v", r.shown(), rec.State)
 	}
-	if rec.Danger != r.danger || string(rec.Steps) != r.steps {
+	if rec.Irreversible != r.danger || string(rec.Steps) != r.steps {
 		return fmt.Errorf("want danger %t and steps %q, got %t and %q", r.danger, r.steps,
-			rec.Danger, rec.Steps)
+			rec.Irreversible, rec.Steps)
 	}
 	blank := r.doneOnly && r.state == dedup.StateSucceeded
 	if r.state != dedup.StateAbsent && !blank && !r.late &&

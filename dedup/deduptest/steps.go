@@ -79,7 +79,7 @@ func checkStepsOutlive(c *check) {
 	o = c.stranger(o.id)
 	c.wantSteps("taken to find out", o.take(long).Record, want)
 	release := o.change(dedup.StateReleased)
-	release.NotBegun = true
+	release.NotStarted = true
 	o.mustFinish(release)
 	c.wantSteps("not begun", c.lookup(o.id), want)
 

@@ -82,11 +82,11 @@ func (w *walker) step() error {
 	case pick < 40:
 		req := w.randomRequest(o, pick < 10)
 		say("claims, lapse=%t, take=%t, first=%t, newer=%t", req.Lease < long, req.TakeUncertain,
-			req.FirstOnly, w.model.givesWay(req))
+			req.OnlyNew, w.model.givesWay(req))
 		return w.claim(o, req)
 	case pick < 60:
 		change := w.randomRenewal(o)
-		say("renews, lapse=%t, danger=%t, steps=%d", change.Lease < long, change.Danger,
+		say("renews, lapse=%t, danger=%t, steps=%d", change.Lease < long, change.Irreversible,
 			len(change.Steps))
 		return w.renew(o, change)
 	case pick < 90:
@@ -96,8 +96,8 @@ func (w *walker) step() error {
 		}
 		// A key that has become uncertain is not forgotten that soon.
 		expire := w.rng.IntN(4) == 0 && w.model.reach(change) != dedup.StateUncertain
-		say("ends %v, landed=%t, not begun=%t, unused=%t, expire=%t", change.State, change.Landed,
-			change.NotBegun, change.Unused, expire)
+		say("ends %v, landed=%t, not begun=%t, unused=%t, expire=%t", change.State, change.EffectApplied,
+			change.NotStarted, change.NotAttempted, expire)
 		return w.finish(o, change, expire)
 	default:
 		say("forgets")
@@ -129,7 +129,7 @@ func (w *walker) randomRequest(o *owner, lapse bool) dedup.ClaimRequest {
 			req.Origin.Partition = 0
 		}
 	}
-	req.FirstOnly = w.waits && w.rng.IntN(3) == 0
+	req.OnlyNew = w.waits && w.rng.IntN(3) == 0
 	if lapse {
 		req.Lease = w.c.h.Lease
 	}
@@ -165,7 +165,7 @@ func (w *walker) randomRenewal(o *owner) dedup.Renewal {
 	if w.rng.IntN(3) == 0 {
 		renewal.Lease = w.c.h.Lease
 	}
-	renewal.Danger = w.risky && w.rng.IntN(2) == 0
+	renewal.Irreversible = w.risky && w.rng.IntN(2) == 0
 	if w.rng.IntN(2) == 0 {
 		renewal.Steps = bytes.Repeat([]byte{byte('a' + len(w.way)%26)}, 1+w.rng.IntN(8))
 	}
@@ -196,7 +196,7 @@ func (w *walker) randomChange(o *owner) dedup.Finish {
 	case 0:
 		change.State = dedup.StateSucceeded
 	case 1:
-		change.State, change.Landed = dedup.StateSucceeded, true
+		change.State, change.EffectApplied = dedup.StateSucceeded, true
 	case 2:
 		if !w.c.h.SeenOnly {
 			change.State = dedup.StateFailed
@@ -205,9 +205,9 @@ func (w *walker) randomChange(o *owner) dedup.Finish {
 	if change.State == dedup.StateReleased {
 		switch w.rng.IntN(3) {
 		case 0:
-			change.NotBegun = true
+			change.NotStarted = true
 		case 1:
-			change.Unused = true
+			change.NotAttempted = true
 		}
 	} else {
 		change.Result = fmt.Appendf(nil, "%s %d", change.State, w.rng.IntN(1000))

@@ -104,8 +104,8 @@ func difference(before, after dedup.Record) string {
 			len(after.Result))
 	case before.NoResult != after.NoResult:
 		return fmt.Sprintf("NoResult %t became %t", before.NoResult, after.NoResult)
-	case before.Danger != after.Danger:
-		return fmt.Sprintf("danger %t became %t", before.Danger, after.Danger)
+	case before.Irreversible != after.Irreversible:
+		return fmt.Sprintf("danger %t became %t", before.Irreversible, after.Irreversible)
 	case !bytes.Equal(before.Steps, after.Steps):
 		return fmt.Sprintf("steps of %d bytes became others of %d", len(before.Steps),
 			len(after.Steps))

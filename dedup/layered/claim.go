@@ -118,8 +118,8 @@ func (l *layers) remember(rec *dedup.Record, fence uint64, req *dedup.ClaimReque
 	won bool) (c dedup.Finish, ok bool) {
 	c = dedup.Finish{
 		ID: req.ID, Token: req.Token, Fence: fence, Attempt: rec.Attempt, State: rec.State,
-		Landed: !won,
-		Lease:  req.Lease, Hold: req.Hold, Window: l.warm(rec.Remaining), Result: rec.Result,
+		EffectApplied: !won,
+		Lease:         req.Lease, Hold: req.Hold, Window: l.warm(rec.Remaining), Result: rec.Result,
 		NoResult: rec.NoResult, Fingerprint: rec.Fingerprint, Origin: rec.Origin, Label: rec.Label,
 	}
 	limits := dedup.LimitsOf(l.hot)
@@ -138,7 +138,7 @@ func (l *layers) warm(window time.Duration) time.Duration {
 func unclaim(req *dedup.ClaimRequest, ans *dedup.Answer) dedup.Finish {
 	return dedup.Finish{
 		ID: req.ID, Token: req.Token, Fence: ans.Record.Fence, State: dedup.StateReleased,
-		Unused: true, Hold: req.Hold, Window: req.Hold,
+		NotAttempted: true, Hold: req.Hold, Window: req.Hold,
 	}
 }
 

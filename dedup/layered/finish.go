@@ -52,11 +52,11 @@ func (f *finishing) plan() {
 		switch {
 		case c.State != dedup.StateSucceeded:
 			f.alone = append(f.alone, i)
-		case c.Fence == 0 && c.Landed:
+		case c.Fence == 0 && c.EffectApplied:
 			f.marks = append(f.marks, i)
 		case c.Fence == 0 || past(c.Until):
 			f.late = append(f.late, i)
-		case !c.Landed:
+		case !c.EffectApplied:
 			f.unlanded = append(f.unlanded, i)
 		default:
 			f.early = append(f.early, i)
@@ -187,7 +187,7 @@ func (f *finishing) land(items []int) []dedup.Answer {
 	if len(items) == 0 {
 		return nil
 	}
-	landed := f.pick(items, func(c *dedup.Finish) { c.Landed = true })
+	landed := f.pick(items, func(c *dedup.Finish) { c.EffectApplied = true })
 	return answered(f.l.cold.Finish(f.ctx, landed), len(items))
 }
 
@@ -201,7 +201,7 @@ func (f *finishing) coldFirst() {
 		case ans.Err != nil:
 		case ans.Written:
 			hot, at := *c, i
-			hot.Landed, hot.Window = true, f.l.warm(c.Window)
+			hot.EffectApplied, hot.Window = true, f.l.warm(c.Window)
 			if f.answers[i].Held = !past(c.Until); c.Fence == 0 { // a mark holds only for itself
 				at = -1
 			}

@@ -120,7 +120,7 @@ func (w *watched) Lookup(ctx context.Context, ids []dedup.ID) []dedup.Answer {
 func mark(t testing.TB, store dedup.Store, id dedup.ID) {
 	t.Helper()
 	ans := store.Finish(t.Context(), []dedup.Finish{{ID: id, Token: dedup.Token{1},
-		State: dedup.StateSucceeded, Landed: true, Window: time.Hour}})
+		State: dedup.StateSucceeded, EffectApplied: true, Window: time.Hour}})
 	require.NoError(t, ans[0].Err)
 }
 

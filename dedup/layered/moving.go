@@ -125,7 +125,7 @@ func (m *moving) lookToo(ctx context.Context, reqs []dedup.ClaimRequest, answers
 			a.Outcome = dedup.Duplicate
 		}
 	}
-	// A claim that lead has left to others (FirstOnly) is in nobody's way there.
+	// A claim that lead has left to others (OnlyNew) is in nobody's way there.
 	for _, i := range left {
 		if a := &answers[i]; a.Outcome == dedup.InFlight && a.Record.State == dedup.StateUncertain {
 			a.Outcome = dedup.Uncertain
@@ -166,7 +166,7 @@ func undone(rec dedup.Record) dedup.Record {
 // undo takes back a claim in lead that follow has not granted: an end is taken over from
 // there, where lead can keep it for what is left of it, so that the next time lead knows.
 func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answer) dedup.Finish {
-	c := dedup.Finish{ID: req.ID, Token: req.Token, State: dedup.StateReleased, Unused: true,
+	c := dedup.Finish{ID: req.ID, Token: req.Token, State: dedup.StateReleased, NotAttempted: true,
 		Hold: req.Hold, Fence: mine.Fence, Attempt: mine.Attempt}
 	rec := &b.Record
 	limits := dedup.LimitsOf(m.lead)
@@ -174,7 +174,8 @@ func (m *moving) undo(req *dedup.ClaimRequest, mine *dedup.Record, b *dedup.Answ
 		limits.NoFailures && rec.State == dedup.StateFailed || limits.Window != 0 {
 		return c
 	}
-	c.State, c.Unused, c.Window, c.Result, c.NoResult = rec.State, false, rec.Remaining, rec.Result,
+	c.State, c.NotAttempted, c.Window, c.Result, c.NoResult = rec.State, false, rec.Remaining,
+		rec.Result,
 		rec.NoResult
 	c.Fingerprint, c.Origin, c.Label = rec.Fingerprint, rec.Origin, rec.Label
 	if limits.NoResults && c.State == dedup.StateSucceeded && len(c.Result) > 0 {
@@ -270,8 +271,8 @@ func merge(a, b dedup.Record) dedup.Record {
 	if b.State == dedup.StateAbsent {
 		return a
 	}
-	a.Attempt, a.Fence, a.Danger = max(a.Attempt, b.Attempt), max(a.Fence, b.Fence),
-		a.Danger || b.Danger
+	a.Attempt, a.Fence, a.Irreversible = max(a.Attempt, b.Attempt), max(a.Fence, b.Fence),
+		a.Irreversible || b.Irreversible
 	if len(b.Steps) > len(a.Steps) {
 		a.Steps = b.Steps
 	}

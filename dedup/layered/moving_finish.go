@@ -20,7 +20,7 @@ func (m *moving) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Ans
 				"is a %T, and a store that is being moved has no transaction over both", c.With)
 		case c.State == dedup.StateReleased:
 			releases = append(releases, i)
-		case !c.Landed:
+		case !c.EffectApplied:
 			owned = append(owned, i)
 		default:
 			all = append(all, i)
@@ -97,7 +97,7 @@ func (m *moving) finishBoth(ctx context.Context, answers []dedup.Answer, inLead,
 		answers[i] = a
 		// An effect that has landed is put on record in follow too when lead has another
 		// end already; but not when lead has forgotten its owner.
-		if a.Err == nil && (a.Written || inLead[i].Landed && done(a.Record.State)) {
+		if a.Err == nil && (a.Written || inLead[i].EffectApplied && done(a.Record.State)) {
 			on = append(on, i)
 		} else if a.Err == nil {
 			off = append(off, i)

@@ -153,11 +153,11 @@ func (v *opinion) event(id dedup.ID, ans *dedup.Answer) dedup.Event {
 	e := dedup.Event{ID: id, Outcome: ans.Outcome, Err: ans.Err}
 	switch {
 	case v.fresh:
-		e.Verdict = opinionNew
+		e.FilterAnswer = opinionNew
 	case v.reason == opinionMaybe:
-		e.Verdict = opinionMaybe
+		e.FilterAnswer = opinionMaybe
 	default:
-		e.Verdict, e.Reason = opinionUnknown, v.reason
+		e.FilterAnswer, e.Reason = opinionUnknown, v.reason
 	}
 	if v.saved {
 		e.Saved = 1

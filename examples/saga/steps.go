@@ -113,8 +113,8 @@ func (s *Steps) Release(ctx context.Context, trip Trip) error {
 func (s *Steps) Charge(ctx context.Context, trip Trip) error {
 	_, err := dedup.Do(ctx, s.once, key(ctx, "charge"), func(ctx context.Context) (string, error) {
 		attempt, _ := dedup.FromContext(ctx)
-		if err := dedup.Danger(ctx); err != nil {
-			return "", dedup.NotBegun(err)
+		if err := dedup.MarkIrreversible(ctx); err != nil {
+			return "", dedup.NotStarted(err)
 		}
 		receipt, err := s.bank.charge(ctx, attempt.DownstreamKey("bank"), trip.Amount)
 		if errors.Is(err, errDeclined) {

@@ -183,7 +183,7 @@ func TestHandlersError(t *testing.T) {
 		errors.New("bank is down"), dedup.ErrInFlight, dedup.ErrMismatch, dedup.ErrNoResult,
 		dedup.ErrUncertain,
 		context.Canceled, &dedup.InputError{Field: "x", Reason: "y"},
-		dedup.NotBegun(errors.New("not begun")),
+		dedup.NotStarted(errors.New("not begun")),
 	} {
 		fail := failure
 		e := newEndpoint(t, claimed(t, dedup.Memory(100), nil),
@@ -281,7 +281,7 @@ func TestAnOperatorsFailureIsAcknowledged(t *testing.T) {
 	})
 	e := newEndpoint(t, run, provider(t, "standard-webhooks", secret),
 		func(ctx context.Context, _ *webhook.Delivery) error {
-			return errors.Join(dedup.Danger(ctx), errors.New("down"))
+			return errors.Join(dedup.MarkIrreversible(ctx), errors.New("down"))
 		}, webhook.Config{})
 	wantProblem(t, send(e, standard(t, "1", "{}")), 500, "handler-failed", "")
 	for range 2 {

@@ -37,7 +37,7 @@ func TestRecordIsFoundFromAnEvent(t *testing.T) {
 					return test.identity, nil
 				}}
 			e := newEndpoint(t, run, p, func(ctx context.Context, _ *webhook.Delivery) error {
-				_ = dedup.Danger(ctx)
+				_ = dedup.MarkIrreversible(ctx)
 				return assert.AnError
 			}, test.cfg)
 			send(e, request(http.Header{}, "{}"))

@@ -105,15 +105,15 @@ type ClaimArgs struct {
 	// Fingerprint and Origin are sections of the record, or empty.
 	Fingerprint, Origin string
 	Label               string
-	// TakeUncertain, TakeOverOlderGeneration and FirstOnly: see dedup.ClaimRequest.
-	TakeUncertain, TakeOverOlderGeneration, FirstOnly bool
+	// TakeUncertain, TakeOverOlderGeneration and OnlyNew: see dedup.ClaimRequest.
+	TakeUncertain, TakeOverOlderGeneration, OnlyNew bool
 }
 
 // NewClaim asks for a key.
 func NewClaim(key string, a *ClaimArgs) Call {
 	return Call{Script: Claim, Key: key, Args: []any{
 		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), a.Fingerprint, a.Origin, a.Label,
-		bit(a.TakeUncertain), bit(a.TakeOverOlderGeneration), bit(a.FirstOnly),
+		bit(a.TakeUncertain), bit(a.TakeOverOlderGeneration), bit(a.OnlyNew),
 	}}
 }
 
@@ -126,10 +126,10 @@ func NewRenew(key string, token [16]byte, lease, hold time.Duration) Call {
 type RenewArgs struct {
 	Token       [16]byte
 	Lease, Hold time.Duration
-	// Danger declares that the irreversible part begins. A key with danger is kept for
+	// Irreversible declares that the irreversible part begins. A key with danger is kept for
 	// at least Window.
-	Danger bool
-	Window time.Duration
+	Irreversible bool
+	Window       time.Duration
 	// Steps replaces what is kept, unless it is empty or shorter.
 	Steps []byte
 	// Fence of the claim, or 0.
@@ -139,7 +139,7 @@ type RenewArgs struct {
 // NewDeclare is NewRenew that also says what the attempt has come to.
 func NewDeclare(key string, a *RenewArgs) Call {
 	return Call{Script: Renew, Key: key, Args: []any{
-		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), bit(a.Danger),
+		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), bit(a.Irreversible),
 		max(Millis(a.Window), 0), string(a.Steps), a.Fence,
 	}}
 }
@@ -152,10 +152,10 @@ type FinishArgs struct {
 	// Keep is how long the record is remembered; at least a millisecond, since Redis
 	// knows no shorter expiry.
 	Keep time.Duration
-	// Landed, Fence and Attempt: see dedup.Finish.
-	Landed  bool
-	Fence   uint64
-	Attempt int
+	// EffectApplied, Fence and Attempt: see dedup.Finish.
+	EffectApplied bool
+	Fence         uint64
+	Attempt       int
 	// Fingerprint and Origin are sections of the record, or empty.
 	Fingerprint, Origin string
 	Label               string
@@ -164,16 +164,17 @@ type FinishArgs struct {
 	Result []byte
 	// Uncertain is how long the record is kept at least when it ends as uncertain.
 	Uncertain time.Duration
-	// NotBegun and Unused: see dedup.Finish.
-	NotBegun, Unused bool
+	// NotStarted and NotAttempted: see dedup.Finish.
+	NotStarted, NotAttempted bool
 }
 
 // NewFinish ends an attempt.
 func NewFinish(key string, a *FinishArgs) Call {
 	return Call{Script: Finish, Key: key, Args: []any{
-		string(a.Token[:]), a.State, max(Millis(a.Keep), 1), bit(a.Landed), a.Fence, a.Attempt,
+		string(a.Token[:]), a.State, max(Millis(a.Keep), 1), bit(a.EffectApplied), a.Fence,
+		a.Attempt,
 		bit(a.NoResult), a.Fingerprint, a.Origin, a.Label, bit(a.Result != nil), string(a.Result),
-		max(Millis(a.Uncertain), 1), bit(a.NotBegun), bit(a.Unused),
+		max(Millis(a.Uncertain), 1), bit(a.NotStarted), bit(a.NotAttempted),
 	}}
 }
 

@@ -43,14 +43,14 @@ type Key struct {
 // the store: then it is unknown whether the change was made.
 func Done(ctx context.Context, store dedup.Store, k Key) error {
 	return k.end(ctx, store, func(c *dedup.Finish) {
-		c.State, c.Landed = dedup.StateSucceeded, true
+		c.State, c.EffectApplied = dedup.StateSucceeded, true
 	})
 }
 
 // Release records that the effect of an uncertain key has not happened, so that it may run again.
 // Errors are those of Done.
 func Release(ctx context.Context, store dedup.Store, k Key) error {
-	return k.end(ctx, store, func(c *dedup.Finish) { c.NotBegun = true })
+	return k.end(ctx, store, func(c *dedup.Finish) { c.NotStarted = true })
 }
 
 // Forget makes a key claimable again and returns the state it then has: absent, or released where
@@ -110,14 +110,14 @@ func (k *Key) end(ctx context.Context, store dedup.Store, how func(*dedup.Finish
 		Origin: req.Origin, Label: req.Label, Fingerprint: req.Fingerprint,
 		State: dedup.StateReleased,
 	}
-	// The key may have moved between the look and the claim. A claim without Danger was of a free
-	// key. One with another attempt than the next is of an attempt that nobody was shown. Both are
-	// given back: the first is free again, the second uncertain again.
-	ours := a.Record.Danger && a.Record.Attempt == k.Seen.Attempt+1
+	// The key may have moved between the look and the claim. A claim that was not irreversible was
+	// of a free key. One with another attempt than the next is of an attempt that nobody was shown.
+	// Both are given back: the first is free again, the second uncertain again.
+	ours := a.Record.Irreversible && a.Record.Attempt == k.Seen.Attempt+1
 	if ours {
 		how(&c)
 	} else {
-		c.Unused = true
+		c.NotAttempted = true
 	}
 	b := store.Finish(ctx, []dedup.Finish{c})[0]
 	switch {

@@ -52,7 +52,7 @@ func doubt(t *testing.T, s dedup.Store, token byte) {
 	t.Helper()
 	c := claim(t, s, token)
 	danger := dedup.Renewal{ID: c.ID, Token: c.Token, Fence: c.Fence, Lease: c.Lease, Hold: c.Hold,
-		Window: c.Window, Danger: true}
+		Window: c.Window, Irreversible: true}
 	require.True(t, s.Renew(t.Context(), []dedup.Renewal{danger})[0].Held)
 	c.State = dedup.StateReleased
 	end(t, s, c)
@@ -102,7 +102,7 @@ func TestMovesAfterTheLook(t *testing.T) {
 	resolve := func(state dedup.State) func(*testing.T, dedup.Store) {
 		return func(t *testing.T, s dedup.Store) {
 			c := claim(t, s, 7)
-			c.State, c.NotBegun = state, state == dedup.StateReleased
+			c.State, c.NotStarted = state, state == dedup.StateReleased
 			end(t, s, c)
 		}
 	}

@@ -252,7 +252,7 @@ func (d *delivery) end(how dedup.Completion) error {
 // irreversible part may have begun.
 func (d *delivery) letGo(c *dedup.Claim, why error) {
 	unused := d.s.ctx.Err() != nil
-	if err := d.end(dedup.Completion{Claim: c, Err: why, Unused: unused}); unused &&
+	if err := d.end(dedup.Completion{Claim: c, Err: why, NotAttempted: unused}); unused &&
 		errors.As(err, new(*dedup.InputError)) {
 		_ = c.Release(d.s.base) // a few tries; what fails lapses
 	}

@@ -64,7 +64,7 @@ func (r *rig) uuid() [16]byte {
 }
 
 // A committed offset counts for the topic that it was committed for, and for no other of its name.
-func TestOffsetOfAnotherTopicIsNotBegunAt(t *testing.T) {
+func TestOffsetOfAnotherTopicIsNotStartedAt(t *testing.T) {
 	for name, row := range map[string]struct {
 		metadata func(r *rig) string
 		effects  int

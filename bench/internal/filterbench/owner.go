@@ -251,7 +251,7 @@ func (o *owner) mark(ctx context.Context, reqs []dedup.ClaimRequest,
 		changes = append(changes, dedup.Finish{
 			ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
 			State: dedup.StateSucceeded, Lease: reqs[i].Lease, Hold: reqs[i].Hold,
-			Window: ownedWindow, Landed: true, Until: time.Now().Add(reqs[i].Lease),
+			Window: ownedWindow, EffectApplied: true, Until: time.Now().Add(reqs[i].Lease),
 			Origin: o.origins[0],
 		})
 	}

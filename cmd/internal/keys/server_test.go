@@ -127,7 +127,7 @@ func (r *rig) doubt(key string) {
 		r.t.Fatalf("%+v", a)
 	}
 	c := dedup.Renewal{ID: id, Token: req.Token, Fence: a.Record.Fence, Lease: short,
-		Hold: time.Hour, Window: testWindow, Danger: true}
+		Hold: time.Hour, Window: testWindow, Irreversible: true}
 	if a := r.store.Renew(r.t.Context(), []dedup.Renewal{c})[0]; !a.Held {
 		r.t.Fatalf("%+v", a)
 	}

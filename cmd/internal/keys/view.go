@@ -34,11 +34,11 @@ type View struct {
 	FirstSeenMS *int64 `json:"first_seen_ms_ago"`
 	DoneMS      *int64 `json:"done_ms_ago"`
 	KeptMS      *int64 `json:"kept_ms"`
-	// Danger tells that the irreversible part may have begun.
-	Danger      bool   `json:"danger"`
-	Fingerprint string `json:"fingerprint,omitempty"`
-	Label       string `json:"label,omitempty"`
-	StepsBytes  int    `json:"steps_bytes,omitempty"`
+	// Irreversible says that the irreversible part may have begun.
+	Irreversible bool   `json:"irreversible"`
+	Fingerprint  string `json:"fingerprint,omitempty"`
+	Label        string `json:"label,omitempty"`
+	StepsBytes   int    `json:"steps_bytes,omitempty"`
 	// ResultBytes is null when there is none. Preview is its beginning, quoted as Go does.
 	ResultBytes *int   `json:"result_bytes"`
 	Preview     string `json:"result_preview,omitempty"`
@@ -68,8 +68,9 @@ const maxPreview = 200
 // view makes a View of a record. now is the store's clock.
 func (s *store) view(id dedup.ID, r *dedup.Record, now time.Time) View {
 	v := View{
-		ID: hex.EncodeToString(id[:]), Store: s.title(), State: r.State.String(), Danger: r.Danger,
-		Label: r.Label, StepsBytes: len(r.Steps),
+		ID: hex.EncodeToString(id[:]), Store: s.title(), State: r.State.String(),
+		Irreversible: r.Irreversible,
+		Label:        r.Label, StepsBytes: len(r.Steps),
 		NoResult: r.NoResult, mark: s.marks != nil, layout: s.layout,
 		member: s.layout == redisadapter.Compact &&
 			r.State == dedup.StateSucceeded && r.Fence == 0,
@@ -164,8 +165,8 @@ func (v *View) print(out io.Writer, name string) error {
 	if v.KeptMS != nil {
 		line("kept for", short(*v.KeptMS))
 	}
-	if v.Danger {
-		line("danger", "the irreversible part may have begun")
+	if v.Irreversible {
+		line("irreversible", "the irreversible part may have begun")
 	}
 	if v.StepsBytes > 0 {
 		line("steps", fmt.Sprintf("%d bytes", v.StepsBytes))

@@ -107,7 +107,7 @@ func fill(t *testing.T, store *redisadapter.Store, f filling, first, end int,
 			ends[i] = dedup.Finish{
 				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
 				Until: until, State: dedup.StateSucceeded,
-				Landed: true, Window: window, Fingerprint: reqs[i].Fingerprint,
+				EffectApplied: true, Window: window, Fingerprint: reqs[i].Fingerprint,
 			}
 			if f.result > 0 {
 				ends[i].Result = result

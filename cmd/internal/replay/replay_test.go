@@ -198,7 +198,7 @@ func (r *rig) claim(id string) (release func()) {
 func (r *rig) uncertain(id string) (happened func()) {
 	r.t.Helper()
 	_, err := dedup.Do(r.t.Context(), r.dedup, id, func(ctx context.Context) (struct{}, error) {
-		if err := dedup.Danger(ctx); err != nil {
+		if err := dedup.MarkIrreversible(ctx); err != nil {
 			return struct{}{}, err
 		}
 		return struct{}{}, errBroken

@@ -165,7 +165,7 @@ func fill(t *testing.T, store dedup.Store) {
 		t.Fatal(err)
 	}
 	_, err = dedup.Do(t.Context(), d, "doubtful", func(ctx context.Context) ([]byte, error) {
-		if err := dedup.Danger(ctx); err != nil {
+		if err := dedup.MarkIrreversible(ctx); err != nil {
 			return nil, err
 		}
 		return nil, errors.New("the downstream did not answer")

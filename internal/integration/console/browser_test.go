@@ -231,7 +231,7 @@ func TestBrowserChanges(t *testing.T) {
 	}
 	_, err := dedup.Do(t.Context(), r.deduper, "doubt of order-77",
 		func(ctx context.Context) ([]byte, error) {
-			if err := dedup.Danger(ctx); err != nil {
+			if err := dedup.MarkIrreversible(ctx); err != nil {
 				return nil, err
 			}
 			return nil, errors.New("the provider did not answer")

@@ -154,11 +154,11 @@ func newRig(t *testing.T, store dedup.Store) *rig {
 	return r
 }
 
-// doubt leaves a key uncertain: its attempt fails behind Danger.
+// doubt leaves a key uncertain: its attempt fails behind MarkIrreversible.
 func (r *rig) doubt(key string) {
 	r.t.Helper()
 	run := func(ctx context.Context) ([]byte, error) {
-		if err := dedup.Danger(ctx); err != nil {
+		if err := dedup.MarkIrreversible(ctx); err != nil {
 			return nil, err
 		}
 		return nil, errors.New("the downstream did not answer")

@@ -100,7 +100,7 @@ func (tr *traffic) consume(o order) {
 			if roll > 0.00006 {
 				return "ok", nil
 			}
-			if err := dedup.Danger(ctx); err != nil {
+			if err := dedup.MarkIrreversible(ctx); err != nil {
 				return "", err
 			}
 			return "", errors.New("the provider did not answer")

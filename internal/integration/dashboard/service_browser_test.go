@@ -394,7 +394,7 @@ func (s *service) book(ctx context.Context, key string) (string, error) {
 		return "", err
 	}
 	if rand.IntN(100) == 0 {
-		if err := dedup.Danger(ctx); err != nil {
+		if err := dedup.MarkIrreversible(ctx); err != nil {
 			return "", err
 		}
 		return "", errors.New("the provider did not answer")

@@ -53,11 +53,11 @@ func (b *bank) payment(w *worker, k, dies string) func(context.Context) (string,
 	}
 	return func(ctx context.Context) (string, error) {
 		a, _ := dedup.FromContext(ctx)
-		at("before Danger")
-		if err := dedup.Danger(ctx); err != nil {
-			return "", dedup.NotBegun(err)
+		at("before MarkIrreversible")
+		if err := dedup.MarkIrreversible(ctx); err != nil {
+			return "", dedup.NotStarted(err)
 		}
-		at("after Danger")
+		at("after MarkIrreversible")
 		b.pay(k, a.DownstreamKey("bank"))
 		at("after the payment")
 		return "", nil
@@ -70,8 +70,9 @@ func newBank() *bank { return &bank{tally: newTally(), keys: map[string]bool{}} 
 // it might have been made.
 func askedFirst(t *testing.T) {
 	eachStore(t, func(t *testing.T, store dedup.Store) {
-		for dies, questions := range map[string]int{"before Danger": 0, "after Danger": 1,
-			"after the payment": 1, "": 0} {
+		for dies, questions := range map[string]int{"before MarkIrreversible": 0,
+			"after MarkIrreversible": 1,
+			"after the payment":      1, "": 0} {
 			b := newBank()
 			w := newWorker(t, store, b.asks)
 			k := "dies " + dies
@@ -112,8 +113,8 @@ func wrongAnswer(t *testing.T) {
 			var underway string // the request that has left the process, and has not arrived
 			w.live(func() {
 				_, _ = dedup.Do(t.Context(), w.d, k, func(ctx context.Context) (string, error) {
-					if err := dedup.Danger(ctx); err != nil {
-						return "", dedup.NotBegun(err)
+					if err := dedup.MarkIrreversible(ctx); err != nil {
+						return "", dedup.NotStarted(err)
 					}
 					a, _ := dedup.FromContext(ctx)
 					underway = a.DownstreamKey("bank")

@@ -115,8 +115,8 @@ func askedThroughFailover(t *testing.T, pair *duo) {
 		}
 	}
 	handle := func(ctx context.Context) (string, error) {
-		if err := dedup.Danger(ctx); err != nil {
-			return "", dedup.NotBegun(err)
+		if err := dedup.MarkIrreversible(ctx); err != nil {
+			return "", dedup.NotStarted(err)
 		}
 		n.add("m")
 		return "", errors.New("no answer from the bank")

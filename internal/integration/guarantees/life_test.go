@@ -131,8 +131,8 @@ func steps(ctx context.Context, p *runner) error {
 
 func danger(ctx context.Context, p *runner) error {
 	_, err := dedup.Do(ctx, p.d, p.keys[0], func(ctx context.Context) (struct{}, error) {
-		if err := dedup.Danger(ctx); err != nil {
-			return struct{}{}, dedup.NotBegun(err)
+		if err := dedup.MarkIrreversible(ctx); err != nil {
+			return struct{}{}, dedup.NotStarted(err)
 		}
 		p.effect(p.keys[0])
 		return struct{}{}, nil

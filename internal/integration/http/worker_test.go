@@ -105,7 +105,7 @@ func (w *worker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	play, effect := r.Header.Get("X-Play"), r.Header.Get("Idempotency-Key")
 	w.stop(play, beforeEffect)
 	if play == afterDanger {
-		if err := dedup.Danger(r.Context()); err != nil {
+		if err := dedup.MarkIrreversible(r.Context()); err != nil {
 			panic(err)
 		}
 	}

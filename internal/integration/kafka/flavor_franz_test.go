@@ -35,7 +35,7 @@ func TestTwin(t *testing.T) {
 		for name, scenario := range map[string]func(*testing.T, flavor){
 			"crash between claim and effect":  crashBetweenClaimAndEffect,
 			"crash between effect and record": crashBetweenEffectAndRecord,
-			"crash after danger":              crashAfterDangerIsAsked,
+			"crash after danger":              crashAfterMarkIsAsked,
 			"crash around the transaction":    crashAroundTheTransaction,
 			"crash between record and commit": crashBetweenRecordAndCommit,
 			"refused commits":                 refusedCommitsAreRepeated,

@@ -23,7 +23,7 @@ var scenarios = []struct {
 }{
 	{1, "crash between claim and effect", []string{"TestCrashBetweenClaimAndEffect"}},
 	{2, "crash between effect and record, at level Claimed, Asked and Atomic",
-		[]string{"TestCrashBetweenEffectAndRecord", "TestCrashAfterDangerIsAsked",
+		[]string{"TestCrashBetweenEffectAndRecord", "TestCrashAfterMarkIrreversibleIsAsked",
 			"TestCrashAroundTheTransaction"}},
 	{3, "crash between record and commit", []string{"TestCrashBetweenRecordAndCommit"}},
 	{4, "a commit is applied and answered with a timeout",

@@ -115,16 +115,16 @@ func crashBetweenEffectAndRecord(t *testing.T, f flavor) {
 
 // The same crash with an effect that was declared dangerous: the downstream is asked, and
 // nothing runs twice.
-func TestCrashAfterDangerIsAsked(t *testing.T) { eachFlavor(t, crashAfterDangerIsAsked) }
+func TestCrashAfterMarkIrreversibleIsAsked(t *testing.T) { eachFlavor(t, crashAfterMarkIsAsked) }
 
-func crashAfterDangerIsAsked(t *testing.T, f flavor) {
+func crashAfterMarkIsAsked(t *testing.T, f flavor) {
 	const n, all = 20, 30
 	s := f.scene(t, 3, 1)
 	s.produce(numbered(0, 0, all)...)
 	handle, kill := killedAfterEffects(s, n, all)
 	dangerous := func(h handler) handler {
 		return func(ctx context.Context, m *kafkaMessage) error {
-			if err := dedup.Danger(ctx); err != nil {
+			if err := dedup.MarkIrreversible(ctx); err != nil {
 				return err
 			}
 			return h(ctx, m)

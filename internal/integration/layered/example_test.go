@@ -59,7 +59,7 @@ func Example() {
 	store, err := layered.New(leases, records, layered.Config{
 		HotWindow: 6 * time.Hour, LeaseTTL: 30 * time.Second, Filter: filter,
 		Observer: dedup.Observer{Filtered: func(e dedup.Event) {
-			log.Print(e.Verdict, e.Reason, e.Saved)
+			log.Print(e.FilterAnswer, e.Reason, e.Saved)
 		}},
 	})
 	if err != nil {

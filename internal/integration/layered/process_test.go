@@ -34,7 +34,7 @@ var errCrash = errors.New("the process has died")
 type dying struct{ *redisadapter.Store }
 
 func (d dying) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
-	if changes[0].Landed && rand.IntN(8) == 0 {
+	if changes[0].EffectApplied && rand.IntN(8) == 0 {
 		answers := make([]dedup.Answer, len(changes))
 		for i := range answers {
 			answers[i].Err = errCrash
@@ -60,7 +60,7 @@ func (p *process) count(what string) int64 {
 func (p *process) filtered(e dedup.Event) {
 	what := e.Reason
 	if what == "" {
-		what = e.Verdict
+		what = e.FilterAnswer
 	}
 	n, _ := p.verdicts.LoadOrStore(what, new(atomic.Int64))
 	n.(*atomic.Int64).Add(1)

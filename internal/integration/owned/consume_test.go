@@ -296,12 +296,12 @@ func (c *consumer) remember(m message, claim *dedup.Claim, claimed time.Time) {
 }
 
 // claim asks for messages, and tells the ends of the batch before in the same trip where it may.
-func (c *consumer) claim(ctx context.Context, of []message, firstOnly bool) ([]*dedup.Claim,
+func (c *consumer) claim(ctx context.Context, of []message, onlyNew bool) ([]*dedup.Claim,
 	time.Time, error) {
 	reqs := make([]dedup.Request, len(of))
 	for i, m := range of {
 		reqs[i] = dedup.Request{
-			Key: keyName(m.key), FirstOnly: firstOnly,
+			Key: keyName(m.key), OnlyNew: onlyNew,
 			Origin: dedup.Origin{Source: sourceName(c.where.source), Partition: int32(c.where.part),
 				Offset: m.offset},
 		}
@@ -394,7 +394,7 @@ func (c *consumer) dawdle(key uint64) {
 func (c *consumer) completions() []dedup.Completion {
 	all := make([]dedup.Completion, len(c.ends))
 	for i, e := range c.ends {
-		all[i] = dedup.Completion{Claim: e.of, Err: e.err, Unused: e.idle,
+		all[i] = dedup.Completion{Claim: e.of, Err: e.err, NotAttempted: e.idle,
 			InTime: e.err == nil && !e.idle}
 	}
 	return all

@@ -91,7 +91,7 @@ func newSolo(t *testing.T) *solo {
 		Prefix: "solo", Secret: []byte(secret), Window: time.Hour, Hold: 10 * time.Second,
 		Lease: time.Second, ExpectedKeys: 1000,
 		Observer: dedup.Observer{Filtered: func(e dedup.Event) {
-			if e.Verdict == "new" {
+			if e.FilterAnswer == "new" {
 				s.proven.Add(1)
 			}
 		}},

@@ -208,7 +208,7 @@ func (w *worker) open(ctx context.Context) error {
 }
 
 func (w *worker) filtered(e dedup.Event) {
-	switch e.Verdict {
+	switch e.FilterAnswer {
 	case "new":
 		w.said[0].Add(1)
 	case "maybe":

@@ -62,10 +62,10 @@ func (b *bank) open(t *testing.T, resolve bool) *dedup.Deduper {
 	return d
 }
 
-// TestKilledAfterDanger: a process that dies by SIGKILL after Danger, before or after its
-// payment, leaves a key that nobody runs again before the bank has been asked; and every
+// TestKilledAfterMarkIrreversible: a process that dies by SIGKILL after MarkIrreversible, before or
+// after its payment, leaves a key that nobody runs again before the bank has been asked; and every
 // payment is made once.
-func TestKilledAfterDanger(t *testing.T) {
+func TestKilledAfterMarkIrreversible(t *testing.T) {
 	if task := os.Getenv(payChild); task != "" {
 		payAndHang(t, task)
 		return
@@ -89,8 +89,8 @@ func TestKilledAfterDanger(t *testing.T) {
 			}
 			res, err := dedup.DoResult(t.Context(), b.open(t, true), "order-1",
 				func(ctx context.Context) (string, error) {
-					if err := dedup.Danger(ctx); err != nil {
-						return "", dedup.NotBegun(err)
+					if err := dedup.MarkIrreversible(ctx); err != nil {
+						return "", dedup.NotStarted(err)
 					}
 					return b.pay(ctx)
 				})
@@ -115,7 +115,7 @@ func TestKilledAfterDanger(t *testing.T) {
 // killPayer runs this test in a child process and kills it when it says it is ready.
 func killPayer(t *testing.T, task string) {
 	t.Helper()
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledAfterDanger$")
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKilledAfterMarkIrreversible$")
 	child.Env = append(os.Environ(), payChild+"="+task)
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
@@ -138,7 +138,7 @@ func payAndHang(t *testing.T, task string) {
 	b := &bank{client: single(t, &redis.Options{Addr: addr}), prefix: prefix}
 	_, err := dedup.Do(t.Context(), b.open(t, false),
 		"order-1", func(ctx context.Context) (string, error) {
-			if err := dedup.Danger(ctx); err != nil {
+			if err := dedup.MarkIrreversible(ctx); err != nil {
 				return "", err
 			}
 			if when == "after" {

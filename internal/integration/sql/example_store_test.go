@@ -56,7 +56,7 @@ func ExampleNewStore() {
 	// {0 0 0} <nil>
 }
 
-// A worker that dies after dedup.Danger leaves its key uncertain. The resolver asks the
+// A worker that dies after dedup.MarkIrreversible leaves its key uncertain. The resolver asks the
 // gateway about it, by the idempotency key that the worker had given it.
 func ExampleNewResolver() {
 	ctx := context.Background()
@@ -70,8 +70,8 @@ func ExampleNewResolver() {
 	gateway := make(map[string]string)
 	pay := func(ctx context.Context) (string, error) {
 		attempt, _ := dedup.FromContext(ctx)
-		if err := dedup.Danger(ctx); err != nil {
-			return "", dedup.NotBegun(err)
+		if err := dedup.MarkIrreversible(ctx); err != nil {
+			return "", dedup.NotStarted(err)
 		}
 		gateway[attempt.DownstreamKey("charge")] = "receipt 1"
 		return "", context.DeadlineExceeded // the answer is lost

@@ -86,7 +86,7 @@ func uncertainKey(t *testing.T, store *sqladapter.Store) dedup.ID {
 	}
 	token := dedup.Token{1}
 	danger := dedup.Renewal{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour,
-		Window: time.Hour, Danger: true}
+		Window: time.Hour, Irreversible: true}
 	for _, ans := range []dedup.Answer{
 		store.Claim(t.Context(),
 			[]dedup.ClaimRequest{{ID: id, Token: token, Lease: time.Minute, Hold: time.Hour}})[0],

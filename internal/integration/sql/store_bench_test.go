@@ -91,7 +91,7 @@ func claimAndComplete(store dedup.Store, reqs []dedup.ClaimRequest) error {
 	changes := make([]dedup.Finish, len(reqs))
 	for i, r := range reqs {
 		changes[i] = dedup.Finish{ID: r.ID, Token: r.Token, State: dedup.StateSucceeded,
-			Window: 72 * time.Hour, Landed: true}
+			Window: 72 * time.Hour, EffectApplied: true}
 	}
 	return firstError(store.Finish(context.Background(), changes))
 }

@@ -120,14 +120,14 @@ func (j *payJob) deduper(t *testing.T) *dedup.Deduper {
 	return d
 }
 
-// pay charges once, by the book: Danger before the request. at is called at each point
+// pay charges once, by the book: MarkIrreversible before the request. at is called at each point
 // where a worker may die.
 func (j *payJob) pay(ctx context.Context, d *dedup.Deduper, at func(point string)) (string, error) {
 	res, err := dedup.DoResult(ctx, d, j.Key, func(ctx context.Context) (string, error) {
 		attempt, _ := dedup.FromContext(ctx)
 		at("before danger")
-		if err := dedup.Danger(ctx); err != nil {
-			return "", dedup.NotBegun(err)
+		if err := dedup.MarkIrreversible(ctx); err != nil {
+			return "", dedup.NotStarted(err)
 		}
 		at("before the call")
 		status, receipt, err := call(ctx, http.MethodPost,
@@ -371,7 +371,7 @@ func TestGatewayPolicies(t *testing.T) {
 		pass(t, r, sqladapter.Resolved{Released: 1})
 		if rec := lookupOne(t, store,
 			mustID(t, "payments", j.Key)); rec.State != dedup.StateReleased || rec.Attempt != 1 ||
-			rec.Danger {
+			rec.Irreversible {
 			t.Errorf("released by the policy: %+v", rec)
 		}
 		if _, took := redeliverPayment(t, j); took > untilDefinite {

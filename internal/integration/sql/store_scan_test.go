@@ -24,8 +24,9 @@ func landed(t testing.TB, store dedup.Store, window time.Duration, n int) (ids [
 		id := randomID()
 		ids = append(ids, id)
 		changes = append(changes, dedup.Finish{
-			ID: id, Token: randomToken(), State: dedup.StateSucceeded, Landed: true, Window: window,
-			Hold: time.Hour,
+			ID: id, Token: randomToken(), State: dedup.StateSucceeded, EffectApplied: true,
+			Window: window,
+			Hold:   time.Hour,
 		})
 	}
 	for _, a := range store.Finish(t.Context(), changes) {
@@ -88,7 +89,7 @@ func TestScan(t *testing.T) {
 		end(t, store, dedup.Finish{ID: released.ID, Token: released.Token,
 			State: dedup.StateReleased, Hold: time.Hour})
 		danger := dedup.Renewal{ID: uncertain.ID, Token: uncertain.Token, Lease: time.Minute,
-			Danger: true, Window: scanWindow}
+			Irreversible: true, Window: scanWindow}
 		if a := store.Renew(t.Context(), []dedup.Renewal{danger})[0]; !a.Held {
 			t.Fatalf("Renew: %+v", a)
 		}

@@ -115,7 +115,7 @@ func TestStoreList(t *testing.T) {
 				end(t, store, change)
 			case 3:
 				store.Renew(t.Context(), []dedup.Renewal{{ID: req.ID, Token: req.Token,
-					Lease: time.Hour, Hold: time.Hour, Window: time.Hour, Danger: true}})
+					Lease: time.Hour, Hold: time.Hour, Window: time.Hour, Irreversible: true}})
 				change.State = dedup.StateReleased
 				end(t, store, change)
 				want[req.ID] = dedup.StateUncertain

@@ -51,7 +51,7 @@ func TestSweep(t *testing.T) {
 		lapsing := func(danger bool) dedup.ClaimRequest {
 			req := mustAcquire(t, store, randomID())
 			change := dedup.Renewal{ID: req.ID, Token: req.Token, Lease: short, Hold: time.Hour,
-				Danger: danger, Window: time.Hour, Steps: []byte("charge")}
+				Irreversible: danger, Window: time.Hour, Steps: []byte("charge")}
 			if a := store.Renew(t.Context(), []dedup.Renewal{change})[0]; !a.Held {
 				t.Fatalf("Renew: %+v", a)
 			}
@@ -86,7 +86,7 @@ func TestSweep(t *testing.T) {
 				t.Errorf("a claim that was given back is left with %+v", rec)
 			}
 			late := dedup.Finish{ID: req.ID, Token: req.Token, State: dedup.StateReleased,
-				Unused: true}
+				NotAttempted: true}
 			if a := store.Finish(t.Context(), []dedup.Finish{late})[0]; a.Held || a.Written ||
 				a.Err != nil {
 				t.Errorf("the end of an owner whose claim was given back: %+v", a)

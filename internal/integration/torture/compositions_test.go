@@ -210,8 +210,8 @@ func asked(ctx context.Context, w *worker) (handle, func(context.Context) error,
 	return func(ctx context.Context, m *delivery) error {
 		_, err := dedup.Do(ctx, d, m.key(), func(ctx context.Context) ([]byte, error) {
 			w.leave(m)
-			if err := dedup.Danger(ctx); err != nil {
-				return nil, dedup.NotBegun(err)
+			if err := dedup.MarkIrreversible(ctx); err != nil {
+				return nil, dedup.NotStarted(err)
 			}
 			return w.result(m), w.effect(m, func(uint64) error { return nil })
 		})

@@ -38,10 +38,10 @@ func (s *tale) op(child int, kind op, token uint64, from, to int64, code, flags 
 	s.t.Helper()
 	run := uint64(from)<<8 | token
 	s.say(child, record{kind: called, op: kind, run: run, token: token, arg: 100 * milli,
-		at: from, flags: flags & (flagDanger | flagLanded)})
+		at: from, flags: flags & (flagIrreversible | flagApplied)})
 	if to > 0 {
 		s.say(child, record{kind: answered, op: kind, run: run, token: token, at: to, code: code,
-			flags: flags &^ (flagDanger | flagLanded)})
+			flags: flags &^ (flagIrreversible | flagApplied)})
 	}
 }
 
@@ -337,7 +337,7 @@ var judgeRows = []struct {
 		s.claims(1, 1, 10)
 		s.claims(2, 2, 120)
 		s.runs(1, 122)
-		s.op(1, opFinish, 1, 126, 127, saidEnded, flagWritten|flagLanded)
+		s.op(1, opFinish, 1, 126, 127, saidEnded, flagWritten|flagApplied)
 		s.op(2, opRelease, 2, 130, 131, saidEnded, 0)
 		s.acks(1, 128)
 	}, judged{}},
@@ -382,7 +382,7 @@ var judgeRows = []struct {
 		s.claims(1, 1, 10)
 		s.runs(1, 12)
 		s.pauses(1, 13, 200)
-		s.op(1, opFinish, 1, 14, 201, saidUnknown, flagLanded)
+		s.op(1, opFinish, 1, 14, 201, saidUnknown, flagApplied)
 		s.dies(1, 203)
 		s.op(2, opClaim, 2, 190, 191, saidAcquired, 0)
 		s.op(2, opClaim, 3, 205, 206, saidDuplicate, 0)
@@ -406,7 +406,7 @@ var judgeRows = []struct {
 	}, judged{explained: 1, illegal: true}},
 	{"a claim past danger", func(s *tale) {
 		s.claims(1, 1, 10)
-		s.op(1, opRenew, 1, 12, 13, saidEnded, flagHeld|flagDanger)
+		s.op(1, opRenew, 1, 12, 13, saidEnded, flagHeld|flagIrreversible)
 		s.dies(1, 14)
 		s.good(2, 2, 200)
 	}, judged{illegal: true}},

@@ -65,9 +65,9 @@ const (
 
 // Flags of calls and answers.
 const (
-	flagDanger        uint8 = 1 << iota // of a call: the claim becomes dangerous
-	flagLanded                          // of a call: the effect has happened, whoever owns the key
-	flagNotBegun                        // of a call: withdraws danger
+	flagIrreversible  uint8 = 1 << iota // of a call: the claim becomes dangerous
+	flagApplied                         // of a call: the effect has happened, whoever owns the key
+	flagNotStarted                      // of a call: withdraws danger
 	flagTakeUncertain                   // of a call
 	flagMine                            // of an answer: the claim found its own token
 	flagHeld                            // of an answer

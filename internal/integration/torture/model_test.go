@@ -142,7 +142,7 @@ func changed(s keyState, o *operation) []keyState {
 	case opRenew:
 		if isHeld && ours {
 			s.expiry = o.call + o.lease
-			s.danger = s.danger || o.asked&flagDanger != 0
+			s.danger = s.danger || o.asked&flagIrreversible != 0
 			return []keyState{s}
 		}
 		if !isHeld && (!ours || s.mayLapse(o)) {
@@ -161,7 +161,7 @@ func changed(s keyState, o *operation) []keyState {
 		case isHeld && s.standing == done && s.lies(o):
 			return []keyState{ended}
 		case written && isHeld && ours, written && s.standing == done && s.token == o.token,
-			written && !isHeld && o.asked&flagLanded != 0 && s.standing != done:
+			written && !isHeld && o.asked&flagApplied != 0 && s.standing != done:
 			return []keyState{ended}
 		case !written && !ours:
 			return []keyState{s}
@@ -171,7 +171,7 @@ func changed(s keyState, o *operation) []keyState {
 		}
 	case opRelease:
 		released := keyState{standing: free, token: o.token}
-		if s.danger && o.asked&flagNotBegun == 0 {
+		if s.danger && o.asked&flagNotStarted == 0 {
 			released = keyState{standing: uncertain, danger: true, token: o.token}
 		}
 		switch {

@@ -107,7 +107,7 @@ func (r *recorder) Renew(ctx context.Context, renewals []dedup.Renewal) []dedup.
 	calls, _ := r.call(len(renewals), func(i int) (dedup.ID, record) {
 		c := &renewals[i]
 		return c.ID, record{op: opRenew, token: short(c.Token), arg: int64(c.Lease),
-			flags: bit(c.Danger, flagDanger)}
+			flags: bit(c.Irreversible, flagIrreversible)}
 	})
 	answers := r.Store.Renew(ctx, renewals)
 	r.answer(calls, answers)
@@ -119,7 +119,7 @@ func (r *recorder) Finish(ctx context.Context, changes []dedup.Finish) []dedup.A
 	calls, of := r.call(len(changes), func(i int) (dedup.ID, record) {
 		c := &changes[i]
 		note := record{op: opFinish, token: short(c.Token),
-			flags: bit(c.Landed, flagLanded) | bit(c.NotBegun, flagNotBegun)}
+			flags: bit(c.EffectApplied, flagApplied) | bit(c.NotStarted, flagNotStarted)}
 		if c.State == dedup.StateReleased {
 			note.op = opRelease
 		}

@@ -60,7 +60,7 @@ if old and not old.forgotten then
     if old.token == token then
       return reply('mine', old, now)
     end
-    -- Danger is passed by nobody: what may have begun cannot be told from what has not.
+    -- An irreversible claim is passed by nobody: what may have begun cannot be told from what has not.
     if old.left > 0 and not (over and not old.danger and outranks(ARGV[5], old.origin)) then
       return reply('in_flight', old, now)
     end

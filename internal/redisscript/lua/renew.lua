@@ -31,7 +31,7 @@ if #ARGV[6] > 0 and #ARGV[6] >= #r.steps then
   r.steps = ARGV[6]
 end
 if r.danger then
-  -- Danger lengthens the key's life to the window; a renewal must not cut it.
+  -- Irreversible lengthens the key's life to the window; a renewal must not cut it.
   r.span = math.max(hold, r.ttl - lease, tonumber(ARGV[5]) - lease)
 end
 write(KEYS[1], r, lease + r.span)

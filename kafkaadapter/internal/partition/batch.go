@@ -56,7 +56,7 @@ func (p *Partition) handledInBatch(ctx context.Context, t task, inTime bool, err
 		return
 	}
 	p.ends.Add(ending{task: t,
-		how: dedup.Completion{Claim: t.Item.claim, Err: retryable(err), Unused: true}})
+		how: dedup.Completion{Claim: t.Item.claim, Err: retryable(err), NotAttempted: true}})
 }
 
 // handleBatch calls the batch handler within its time, and returns an error for each.

@@ -122,7 +122,7 @@ func (p *Partition) releaseClaims(items []*item, claims []*dedup.Claim) {
 			done[i] = dedup.Completion{Claim: c, InTime: true}
 			continue
 		}
-		done[i] = dedup.Completion{Claim: c, Err: ErrRevoked, Unused: !items[i].begun}
+		done[i] = dedup.Completion{Claim: c, Err: ErrRevoked, NotAttempted: !items[i].begun}
 	}
 	ctx, cancel := context.WithTimeout(p.base, releaseTimeout)
 	defer cancel()

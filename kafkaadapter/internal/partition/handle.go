@@ -207,7 +207,8 @@ func (p *Partition) failed(ctx context.Context, t task, err error) {
 		return
 	}
 	p.ends.Add(ending{task: t,
-		how: dedup.Completion{Claim: it.claim, Err: retryable(err), Unused: ctx.Err() != nil}})
+		how: dedup.Completion{Claim: it.claim, Err: retryable(err),
+			NotAttempted: ctx.Err() != nil}})
 }
 
 // retryable is the error of a handler that is to run again. What a cancelled one calls

@@ -49,7 +49,7 @@ func (p *Partition) parked(t task, reason error) {
 	}
 	// The record spares duplicates a second run. Without it they would only be parked
 	// again, so its failure does not keep the offset. One that is merely given up on has not
-	// failed for good: it keeps its count, or becomes uncertain if it has declared Danger.
+	// failed for good: it keeps its count, or becomes uncertain if it has called MarkIrreversible.
 	how := dedup.Completion{Claim: it.claim, Err: reason}
 	if !errors.Is(reason, ErrAttempts) {
 		how.Err = Parked(reason)

@@ -95,7 +95,7 @@ func isInput(err error) bool {
 // ended is what the end of a claim means to its message.
 func (p *Partition) ended(e ending, err error) flow.Verdict {
 	it := e.task.Item
-	if e.how.Unused && isInput(err) {
+	if e.how.NotAttempted && isInput(err) {
 		p.letGo(it) // its irreversible part may have begun: that counts
 	}
 	if hook := p.cfg.Hooks.Recorded; hook != nil && !e.parked && e.how.Err == nil && err == nil {

@@ -57,7 +57,7 @@ func (t *exchange) readSeekApart(st *bucketStep) {
 func (t *exchange) endApart(st *bucketStep) bool {
 	c := &t.Changes[st.item]
 	switch {
-	case ownEnd(c) && c.Landed && t.b.exact(t.At):
+	case ownEnd(c) && c.EffectApplied && t.b.exact(t.At):
 		t.next = append(t.next, bucketStep{kind: addMember, item: st.item,
 			generation: t.b.generation(t.At), first: true, added: st.added, apart: true})
 	case c.State == dedup.StateReleased, !member(c) && c.Fence != 0 &&

@@ -182,7 +182,7 @@ func (t *exchange) planEnds() {
 		}
 		t.places[i] = t.b.place(c.ID)
 		generation := t.b.generation(t.At)
-		if t.b.exact(t.At) && c.Landed && ownEnd(c) {
+		if t.b.exact(t.At) && c.EffectApplied && ownEnd(c) {
 			first := !t.b.ends.has(generation, t.places[i].shard)
 			st := bucketStep{kind: addMember, item: i, generation: generation, first: first}
 			st.look = t.OneServer() && t.lasts(&st)

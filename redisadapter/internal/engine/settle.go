@@ -137,7 +137,7 @@ func (x *Exchange) giveBack(ctx context.Context, which []int) {
 	changes := make([]dedup.Finish, len(which))
 	for n, i := range which {
 		changes[n] = dedup.Finish{ID: x.Reqs[i].ID, Token: x.Reqs[i].Token,
-			State: dedup.StateReleased, Unused: true, Hold: x.Reqs[i].Hold}
+			State: dedup.StateReleased, NotAttempted: true, Hold: x.Reqs[i].Hold}
 	}
 	// The caller may be gone; its claims are still held.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackWithin)

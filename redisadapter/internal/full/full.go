@@ -471,7 +471,7 @@ func (t *exchange) putBack(st *step, value string, keep time.Duration) {
 // make that very rare, a completion whose claim has ended by our clock, and may meet the next
 // owner's claim, goes to the script.
 func completable(c *dedup.Finish, at wire.Reading) bool {
-	return c.SeenOnly && c.Result == nil && at.Known() && c.Landed && c.Fence != 0 &&
+	return c.SeenOnly && c.Result == nil && at.Known() && c.EffectApplied && c.Fence != 0 &&
 		c.State == dedup.StateSucceeded && c.Window > 0 &&
 		time.Now().Before(c.Until)
 }

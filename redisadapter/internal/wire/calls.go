@@ -16,7 +16,7 @@ func ClaimCall(key string, r *dedup.ClaimRequest) redisscript.Call {
 		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: EncodeOrigin(r.Origin),
 		Label:         r.Label,
 		TakeUncertain: r.TakeUncertain, TakeOverOlderGeneration: r.TakeOverOlderGeneration,
-		FirstOnly: r.FirstOnly,
+		OnlyNew: r.OnlyNew,
 	})
 }
 
@@ -26,22 +26,24 @@ func RenewCall(key string, c *dedup.Renewal) (redisscript.Call, error) {
 		return redisscript.Call{}, err
 	}
 	return redisscript.NewDeclare(key, &redisscript.RenewArgs{
-		Token: c.Token, Lease: c.Lease, Hold: c.Hold, Danger: c.Danger, Window: c.Window,
-		Steps: c.Steps, Fence: c.Fence,
+		Token: c.Token, Lease: c.Lease, Hold: c.Hold, Irreversible: c.Irreversible,
+		Window: c.Window,
+		Steps:  c.Steps, Fence: c.Fence,
 	}), nil
 }
 
 // FinishCall is the script for a change that CheckFinish accepts.
 func FinishCall(key string, c *dedup.Finish) redisscript.Call {
 	args := redisscript.FinishArgs{
-		Token: c.Token, Landed: c.Landed, Fence: c.Fence, Attempt: c.Attempt,
+		Token: c.Token, EffectApplied: c.EffectApplied, Fence: c.Fence, Attempt: c.Attempt,
 		Fingerprint: encodeFingerprint(c.Fingerprint), Origin: EncodeOrigin(c.Origin),
 		Label: c.Label,
 		State: finishStates[c.State], Keep: c.Window, Result: c.Result, NoResult: c.NoResult,
 	}
 	if c.State == dedup.StateReleased {
 		args.Keep, args.Result, args.NoResult = c.Hold, nil, false
-		args.Uncertain, args.NotBegun, args.Unused = max(c.Hold, c.Window), c.NotBegun, c.Unused
+		args.Uncertain, args.NotStarted, args.NotAttempted = max(c.Hold, c.Window), c.NotStarted,
+			c.NotAttempted
 	}
 	return redisscript.NewFinish(key, &args)
 }
@@ -61,7 +63,7 @@ func CheckFinish(c *dedup.Finish) error {
 	case c.With != nil:
 		return Input("Completion.With",
 			fmt.Sprintf("is a %T, and not a transaction of this store", c.With))
-	case c.Landed && c.Fence > redisscript.MaxFence:
+	case c.EffectApplied && c.Fence > redisscript.MaxFence:
 		return Input("Fence", fmt.Sprintf("is larger than %d", uint64(redisscript.MaxFence)))
 	case c.Attempt < 0 || c.Attempt > math.MaxInt32:
 		return Input("Attempt", "is out of range")

@@ -20,18 +20,18 @@ const (
 	OwnerAt       = 26
 	OwnerRest     = 8 // second half of the token, in progress only
 
-	flagNoResult    = 0x001
-	flagDanger      = 0x002
-	flagLate        = 0x004
-	flagForgotten   = 0x008
-	flagFloor       = 0x010
-	FlagFingerprint = 0x020
-	FlagOrigin      = 0x040
-	FlagLabel       = 0x080
-	flagSteps       = 0x100
-	flagResult      = 0x200
-	flagKept        = 0x400
-	flagsKnown      = 0x7ff
+	flagNoResult     = 0x001
+	flagIrreversible = 0x002
+	flagLate         = 0x004
+	flagForgotten    = 0x008
+	flagFloor        = 0x010
+	FlagFingerprint  = 0x020
+	FlagOrigin       = 0x040
+	FlagLabel        = 0x080
+	flagSteps        = 0x100
+	flagResult       = 0x200
+	flagKept         = 0x400
+	flagsKnown       = 0x7ff
 
 	originSize = 24
 	keptSize   = 6
@@ -81,7 +81,7 @@ func (r *Record) View(left, age time.Duration) dedup.Record {
 		State: state, Attempt: int(r.Attempt), Fence: r.Fence,
 		Result: r.Result, NoResult: r.NoResult,
 		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: r.Label,
-		Danger: r.danger, Steps: r.steps, Age: age, Remaining: left,
+		Irreversible: r.danger, Steps: r.steps, Age: age, Remaining: left,
 	}
 }
 
@@ -103,7 +103,7 @@ func DecodeRecord(s string) (Record, error) {
 	r := Record{
 		State:     b[1],
 		NoResult:  flags&flagNoResult != 0,
-		danger:    flags&flagDanger != 0,
+		danger:    flags&flagIrreversible != 0,
 		Late:      flags&flagLate != 0,
 		forgotten: flags&flagForgotten != 0,
 		Fence:     binary.BigEndian.Uint64(b[8:]),
@@ -227,7 +227,7 @@ func (r *Record) Half() [8]byte { return [8]byte(r.Owner[:8]) }
 
 // flags announce which sections follow.
 func (r *Record) flags() uint16 {
-	flags := Flagged(r.NoResult, flagNoResult) | Flagged(r.danger, flagDanger) |
+	flags := Flagged(r.NoResult, flagNoResult) | Flagged(r.danger, flagIrreversible) |
 		Flagged(r.Late, flagLate) | Flagged(r.forgotten, flagForgotten)
 	return flags |
 		Flagged(r.Floor > 0, flagFloor) |

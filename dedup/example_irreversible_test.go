@@ -32,9 +32,9 @@ func (p payments) find(ctx context.Context, _ string, _ dedup.Record) (dedup.Res
 
 type payment struct{ Charge string }
 
-// An attempt that ends after Danger without saying how is not run again: the payment
+// An attempt that ends after MarkIrreversible without saying how is not run again: the payment
 // service is asked first.
-func ExampleDanger() {
+func ExampleMarkIrreversible() {
 	service, ctx := payments{}, context.Background()
 	d, err := dedup.New(dedup.Memory(1000), dedup.Config{
 		Namespace: "payments", Window: 72 * time.Hour, LeaseTTL: 30 * time.Second,
@@ -48,8 +48,8 @@ func ExampleDanger() {
 
 	for range 2 {
 		res, err := dedup.DoResult(ctx, d, "evt_1", func(ctx context.Context) (payment, error) {
-			if err := dedup.Danger(ctx); err != nil {
-				return payment{}, dedup.NotBegun(err) // nothing has been sent
+			if err := dedup.MarkIrreversible(ctx); err != nil {
+				return payment{}, dedup.NotStarted(err) // nothing has been sent
 			}
 			fmt.Println("charging")
 			charge, err := service.charge(ctx)

@@ -9,7 +9,7 @@ import (
 // unused is the change of an attempt whose turn never came.
 func (o *owner) unused() dedup.Finish {
 	change := o.change(dedup.StateReleased)
-	change.Unused = true
+	change.NotAttempted = true
 	return change
 }
 
@@ -21,8 +21,8 @@ func (c *check) wantUncounted(what string, rec dedup.Record, o *owner) {
 	c.wantRemaining(what, rec, long)
 }
 
-// checkUnused gives claims back unstarted, between attempts that were started.
-func checkUnused(c *check) {
+// checkNotAttempted gives claims back unstarted, between attempts that were started.
+func checkNotAttempted(c *check) {
 	id, steps := newID(), []byte("charge")
 	fence := uint64(0)
 	for started := range 3 {
@@ -45,8 +45,8 @@ func checkUnused(c *check) {
 	c.wantSteps("after attempts that were never begun", c.lookup(id), steps)
 }
 
-// checkUnusedAgain sends it again, and sends it late.
-func checkUnusedAgain(c *check) {
+// checkNotAttemptedAgain sends it again, and sends it late.
+func checkNotAttemptedAgain(c *check) {
 	id := newID()
 	for range 2 {
 		o := c.acquire(id, long, long)
@@ -77,9 +77,9 @@ func checkUnusedAgain(c *check) {
 	next.mustFinish(next.change(dedup.StateSucceeded))
 }
 
-// checkUnusedDanger gives claims of dangerous keys back unstarted. Somebody still has to find
-// out about the effect that an earlier attempt has declared.
-func checkUnusedDanger(c *check) {
+// checkNotAttemptedIrreversible gives claims of dangerous keys back unstarted. Somebody still has
+// to find out about the effect that an earlier attempt has declared.
+func checkNotAttemptedIrreversible(c *check) {
 	for crash, way := range ways {
 		id := c.uncertain(newID(), crash).id
 		for range 2 {
@@ -99,18 +99,18 @@ func checkUnusedDanger(c *check) {
 	}
 }
 
-// checkUnusedRefused says of ends that they were never begun, and of an attempt that was
+// checkNotAttemptedRefused says of ends that they were never begun, and of an attempt that was
 // never begun what only one that was could know.
-func checkUnusedRefused(c *check) {
+func checkNotAttemptedRefused(c *check) {
 	var input *dedup.InputError
 	for _, state := range c.ends() {
 		o := c.acquire(newID(), long, long)
 		before := c.lookup(o.id)
 		change := o.change(state)
-		change.Unused, change.NotBegun = true, state == dedup.StateReleased
+		change.NotAttempted, change.NotStarted = true, state == dedup.StateReleased
 		if a := c.finishes(change)[0]; !errors.As(a.Err, &input) || a.Held || a.Written {
-			c.Errorf("Unused with %v and NotBegun=%t was answered %s and %v",
-				state, change.NotBegun, describe(a), a.Err)
+			c.Errorf("NotAttempted with %v and NotStarted=%t was answered %s and %v",
+				state, change.NotStarted, describe(a), a.Err)
 		}
 		c.wantUnchanged("a Change that contradicts itself", before, c.lookup(o.id))
 		o.mustFinish(o.change(state))

@@ -19,7 +19,7 @@ var errBusy = errors.New("bank is busy")
 // dangerous is a handler that declares danger and then ends as it is told.
 func dangerous(t *testing.T, end func() error) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
-		assert.NoError(t, dedup.Danger(ctx))
+		assert.NoError(t, dedup.MarkIrreversible(ctx))
 		return "v", end()
 	}
 }
@@ -35,7 +35,7 @@ func apart(fn func()) {
 	<-done
 }
 
-// uncertainKey leaves a key uncertain, as an attempt that failed after Danger does.
+// uncertainKey leaves a key uncertain, as an attempt that failed after MarkIrreversible does.
 func uncertainKey(t *testing.T, d *dedup.Deduper, store dedup.Store, key string) {
 	t.Helper()
 	_, err := do(t, d, key, dangerous(t, func() error { return errBusy }))
@@ -43,23 +43,26 @@ func uncertainKey(t *testing.T, d *dedup.Deduper, store dedup.Store, key string)
 	wantState(t, store, key, dedup.StateUncertain)
 }
 
-func TestHowAnAttemptEndsAfterDanger(t *testing.T) {
+func TestHowAnAttemptEndsAfterMarkIrreversible(t *testing.T) {
 	const succeeded, failed = dedup.StateSucceeded, dedup.StateFailed
 	const released, uncertain = dedup.StateReleased, dedup.StateUncertain
 	for name, test := range map[string]struct {
 		end     func() error
-		without dedup.State // how it ends without Danger
+		without dedup.State // how it ends without MarkIrreversible
 		with    dedup.State
 	}{
 		"nil":       {func() error { return nil }, succeeded, succeeded},
 		"error":     {func() error { return errBusy }, released, uncertain},
 		"permanent": {func() error { return dedup.Permanent(errBusy) }, failed, failed},
-		"not begun": {func() error { return dedup.NotBegun(errBusy) }, released, released},
-		"not begun, wrapped": {func() error { return errors.Join(errNet, dedup.NotBegun(errBusy)) },
+		"not begun": {func() error { return dedup.NotStarted(errBusy) }, released, released},
+		"not begun, wrapped": {func() error {
+			return errors.Join(errNet,
+				dedup.NotStarted(errBusy))
+		},
 			released, released},
-		"not begun, permanent": {func() error { return dedup.NotBegun(dedup.Permanent(errBusy)) },
+		"not begun, permanent": {func() error { return dedup.NotStarted(dedup.Permanent(errBusy)) },
 			failed, failed},
-		"permanent, not begun": {func() error { return dedup.Permanent(dedup.NotBegun(errBusy)) },
+		"permanent, not begun": {func() error { return dedup.Permanent(dedup.NotStarted(errBusy)) },
 			failed, failed},
 		"panic": {func() error { panic("boom") }, released, uncertain},
 		"ends its goroutine": {func() error { runtime.Goexit(); return nil },
@@ -82,21 +85,21 @@ func TestHowAnAttemptEndsAfterDanger(t *testing.T) {
 				apart(func() { _, _ = do(t, d, "with", dangerous(t, test.end)) })
 				rec := wantState(t, store, "with", test.with)
 				want := test.with == dedup.StateUncertain
-				assert.Equal(t, want, rec.Danger)
+				assert.Equal(t, want, rec.Irreversible)
 				assert.Equal(t, want, len(seen.of("uncertain")) > 0)
 			})
 		})
 	}
 }
 
-func TestNotBegunIsAnError(t *testing.T) {
-	assert.NoError(t, dedup.NotBegun(nil), "NotBegun(nil) is an error")
-	err := dedup.NotBegun(errBusy)
-	assert.ErrorIs(t, err, errBusy, "NotBegun hides what it wraps")
+func TestNotStartedIsAnError(t *testing.T) {
+	assert.NoError(t, dedup.NotStarted(nil), "NotStarted(nil) is an error")
+	err := dedup.NotStarted(errBusy)
+	assert.ErrorIs(t, err, errBusy, "NotStarted hides what it wraps")
 	assert.Equal(t, errBusy.Error(), err.Error())
 	assert.True(t, !dedup.IsPermanent(err) && dedup.CanRetry(err),
-		"NotBegun hides what it wraps: %v", err)
-	err = dedup.NotBegun(dedup.Permanent(errBusy))
+		"NotStarted hides what it wraps: %v", err)
+	err = dedup.NotStarted(dedup.Permanent(errBusy))
 	assert.True(t, dedup.IsPermanent(err) && !dedup.CanRetry(err),
 		"a failure for good that has not begun is not one any more")
 }
@@ -127,16 +130,16 @@ func TestOperatorsDecideAboutUncertainKeys(t *testing.T) {
 	})
 }
 
-// A process that dies after Danger leaves a key that lives for the window, although
+// A process that dies after MarkIrreversible leaves a key that lives for the window, although
 // lease and hold are shorter.
-func TestDangerOutlivesTheHold(t *testing.T) {
+func TestMarkIrreversibleOutlivesTheHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		a, b := newProcess(t, store.inner), newDeduper(t, store, nil)
 		c := acquire(t, a.d, "k")
 		run, stop := c.KeepAlive(t.Context())
 		defer stop()
-		require.NoError(t, dedup.Danger(run))
+		require.NoError(t, dedup.MarkIrreversible(run))
 		a.die()
 		time.Sleep(lease)
 		require.Equal(t, dedup.Uncertain, claim(t, b, "k").Outcome)
@@ -145,9 +148,9 @@ func TestDangerOutlivesTheHold(t *testing.T) {
 	})
 }
 
-// Danger has not returned before the store has answered, and asks again when the answer
+// MarkIrreversible has not returned before the store has answered, and asks again when the answer
 // is lost.
-func TestDangerIsAcknowledged(t *testing.T) {
+func TestMarkIrreversibleIsAcknowledged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
@@ -163,26 +166,26 @@ func TestDangerIsAcknowledged(t *testing.T) {
 			return nil
 		}))
 		returned := make(chan error, 1)
-		go func() { returned <- dedup.Danger(run) }()
+		go func() { returned <- dedup.MarkIrreversible(run) }()
 		synctest.Wait()
 		select {
 		case err := <-returned:
-			t.Fatalf("Danger returned %v before the store did", err)
+			t.Fatalf("MarkIrreversible returned %v before the store did", err)
 		default:
 		}
 		close(answer)
 		require.NoError(t, <-returned)
 		assert.Equal(t, 2, store.count("Renew"))
 		store.forgetCalls()
-		require.NoError(t, dedup.Danger(run))
-		assert.Equal(t, 0, store.count(), "the second Danger")
+		require.NoError(t, dedup.MarkIrreversible(run))
+		assert.Equal(t, 0, store.count(), "the second MarkIrreversible")
 		rec := lookup(t, store, "k")
-		assert.True(t, rec.Danger, "Danger has returned nil, and the key is not dangerous")
+		assert.True(t, rec.Irreversible, "MarkIrreversible has returned nil, and the key is not dangerous")
 	})
 }
 
-// An effect whose Danger the store has not acknowledged must not begin.
-func TestDangerFailsClosed(t *testing.T) {
+// An effect whose MarkIrreversible the store has not acknowledged must not begin.
+func TestMarkIrreversibleFailsClosed(t *testing.T) {
 	for name, test := range map[string]struct {
 		store func(*hooked)
 		want  error
@@ -206,11 +209,11 @@ func TestDangerFailsClosed(t *testing.T) {
 				d := newDeduper(t, store, nil)
 				test.store(store)
 				_, err := do(t, d, "k", func(ctx context.Context) (string, error) {
-					err := dedup.Danger(ctx)
+					err := dedup.MarkIrreversible(ctx)
 					require.ErrorIs(t, err, test.want)
 					store.setBefore(nil)
 					store.setAfter(nil)
-					return "", dedup.NotBegun(err)
+					return "", dedup.NotStarted(err)
 				})
 				require.ErrorIs(t, err, test.want)
 				wantState(t, store, "k", dedup.StateReleased)
@@ -219,7 +222,7 @@ func TestDangerFailsClosed(t *testing.T) {
 	}
 }
 
-func TestDangerOfALateOwner(t *testing.T) {
+func TestMarkIrreversibleOfALateOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPaused(t)
 		c := acquire(t, p.a, "k")
@@ -228,10 +231,10 @@ func TestDangerOfALateOwner(t *testing.T) {
 		first, err := p.b.Mark(t.Context(), "k") // somebody else's word
 		require.NoError(t, err)
 		require.True(t, first)
-		require.ErrorIs(t, dedup.Danger(run), dedup.ErrLeaseLost)
+		require.ErrorIs(t, dedup.MarkIrreversible(run), dedup.ErrLeaseLost)
 		require.ErrorIs(t, context.Cause(run), dedup.ErrLeaseLost)
 		p.seen.want(t, "lease lost", 1)
-		require.ErrorIs(t, dedup.Danger(run), dedup.ErrLeaseLost)
+		require.ErrorIs(t, dedup.MarkIrreversible(run), dedup.ErrLeaseLost)
 		wantState(t, p.store, "k", dedup.StateSucceeded)
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -241,34 +244,34 @@ func TestDangerOfALateOwner(t *testing.T) {
 		defer stop()
 		p.takeover(t)
 		writes := p.store.count("Renew")
-		require.ErrorIs(t, dedup.Danger(run), dedup.ErrLeaseLost)
+		require.ErrorIs(t, dedup.MarkIrreversible(run), dedup.ErrLeaseLost)
 		n := p.store.count("Renew")
 		assert.Equal(t, writes, n, "a claim that is known to be lost asks the store")
-		assert.False(t, lookup(t, p.store, "k").Danger,
+		assert.False(t, lookup(t, p.store, "k").Irreversible,
 			"a late owner's danger is on the new owner's claim")
 	})
 }
 
-func TestDangerOutsideAnAttempt(t *testing.T) {
-	wantInput(t, dedup.Danger(t.Context()), "Context") // outside an attempt
-	wantInput(t, dedup.Danger(nil), "Context")         //nolint:staticcheck // on purpose
+func TestMarkIrreversibleOutsideAnAttempt(t *testing.T) {
+	wantInput(t, dedup.MarkIrreversible(t.Context()), "Context") // outside an attempt
+	wantInput(t, dedup.MarkIrreversible(nil), "Context")         //nolint:staticcheck // on purpose
 	synctest.Test(t, func(t *testing.T) {
 		d := newDeduper(t, dedup.Memory(10), nil)
 		var kept context.Context
 		_, err := do(t, d, "k", func(ctx context.Context) (string, error) { kept = ctx; return "v", nil })
 		require.NoError(t, err)
-		wantInput(t, dedup.Danger(kept), "Context") // after the end
+		wantInput(t, dedup.MarkIrreversible(kept), "Context") // after the end
 	})
 }
 
-func TestDangerOfACancelledCaller(t *testing.T) {
+func TestMarkIrreversibleOfACancelledCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
 		_, err := do(t, d, "k", func(ctx context.Context) (string, error) {
 			ctx, cancel := context.WithCancel(ctx)
 			cancel()
-			err := dedup.Danger(ctx)
+			err := dedup.MarkIrreversible(ctx)
 			assert.True(t, dedup.OutcomeUnknown(err), "got %v", err)
 			assert.ErrorIs(t, err, context.Canceled)
 			return "", err
@@ -279,7 +282,7 @@ func TestDangerOfACancelledCaller(t *testing.T) {
 }
 
 // Where nothing is claimed, nothing is declared; and an observer fails nobody.
-func TestDangerWithoutAClaim(t *testing.T) {
+func TestMarkIrreversibleWithoutAClaim(t *testing.T) {
 	for name, mode := range map[string]func(*journal) func(*dedup.Config){
 		"observe": observing, "fail open": failingOpen,
 	} {
@@ -311,7 +314,7 @@ func TestDangerWithoutAClaim(t *testing.T) {
 }
 
 // Many handlers that begin at once share their round trips.
-func TestDangersShareABatch(t *testing.T) {
+func TestMarkIrreversiblesShareABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)

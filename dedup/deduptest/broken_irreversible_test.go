@@ -76,7 +76,7 @@ func showSame(rec dedup.Record, kept []byte) []byte {
 
 var dangerMutants = []mutant{
 	{"danger not kept", eachRenewal(func(c *dedup.Renewal) {
-		c.Danger = false
+		c.Irreversible = false
 	}), []string{"danger/kept", "uncertain/take"}},
 
 	{"danger dropped on lapse", func(b *broken) {
@@ -90,12 +90,12 @@ var dangerMutants = []mutant{
 	}, []string{"danger/kept", "danger/life", "uncertain/take", "concurrent/random_walk"}},
 
 	{"danger released", eachChange(func(c *dedup.Finish) {
-		c.NotBegun = c.State == dedup.StateReleased
+		c.NotStarted = c.State == dedup.StateReleased
 	}),
 		[]string{"danger/kept", "danger/life", "uncertain/take"}},
 
 	{"danger not withdrawn", eachChange(func(c *dedup.Finish) {
-		c.NotBegun = false
+		c.NotStarted = false
 	}), []string{"danger/ends"}},
 
 	{"danger withdrawn by a plain renewal", func(b *broken) {
@@ -103,9 +103,10 @@ var dangerMutants = []mutant{
 			answers := make([]dedup.Answer, len(renewals))
 			for i, c := range renewals {
 				rec := b.state(ctx, c.ID)
-				if rec.Danger && !c.Danger && b.Store.Renew(ctx, renewals[i:i+1])[0].Held {
+				if rec.Irreversible && !c.Irreversible && b.Store.Renew(ctx,
+					renewals[i:i+1])[0].Held {
 					b.Store.Finish(ctx, []dedup.Finish{{ID: c.ID, Token: c.Token, Fence: c.Fence,
-						State: dedup.StateReleased, Hold: c.Hold, NotBegun: true}})
+						State: dedup.StateReleased, Hold: c.Hold, NotStarted: true}})
 					b.Store.Claim(ctx, []dedup.ClaimRequest{{ID: c.ID, Token: c.Token,
 						Lease: c.Lease, Hold: c.Hold}})
 				}
@@ -116,7 +117,8 @@ var dangerMutants = []mutant{
 	}, []string{"danger/kept"}},
 
 	{"what has ended is dangerous", eachRecord(func(r *dedup.Record) {
-		r.Danger = r.Danger || r.State == dedup.StateSucceeded || r.State == dedup.StateFailed
+		r.Irreversible = r.Irreversible || r.State == dedup.StateSucceeded ||
+			r.State == dedup.StateFailed
 	}), []string{"danger/ends"}},
 
 	{"danger lives as long as its lease", eachRenewal(func(c *dedup.Renewal) {
@@ -128,7 +130,7 @@ var dangerMutants = []mutant{
 
 	{"danger and steps written without owner check", func(b *broken) {
 		bend := asOwner(b, renewalOf, func(r dedup.Renewal) bool {
-			return r.Danger || r.Steps != nil
+			return r.Irreversible || r.Steps != nil
 		})
 		b.renew = func(ctx context.Context, renewals []dedup.Renewal) []dedup.Answer {
 			answers := b.Store.Renew(ctx, renewals)
@@ -139,7 +141,7 @@ var dangerMutants = []mutant{
 
 	{"an uncertain key is given to all who want to find out", func(b *broken) {
 		eachClaim(b, func(req dedup.ClaimRequest, a *dedup.Answer) {
-			if req.TakeUncertain && a.Outcome == dedup.InFlight && a.Record.Danger {
+			if req.TakeUncertain && a.Outcome == dedup.InFlight && a.Record.Irreversible {
 				a.Outcome = dedup.Acquired
 			}
 		})
@@ -154,14 +156,14 @@ var dangerMutants = []mutant{
 		b.claim = func(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
 			answers := b.Store.Claim(ctx, reqs)
 			for i, a := range answers {
-				if a.Outcome != dedup.Acquired || !a.Record.Danger || a.Mine {
+				if a.Outcome != dedup.Acquired || !a.Record.Irreversible || a.Mine {
 					continue
 				}
 				c := dedup.Finish{ID: reqs[i].ID, Token: reqs[i].Token, State: dedup.StateReleased,
-					Hold: long, NotBegun: true}
+					Hold: long, NotStarted: true}
 				b.Store.Finish(ctx, []dedup.Finish{c})
 				answers[i].Record = b.Store.Claim(ctx, reqs[i:i+1])[0].Record
-				answers[i].Record.Danger = true // it does not show
+				answers[i].Record.Irreversible = true // it does not show
 			}
 			return answers
 		}
@@ -180,7 +182,7 @@ var dangerMutants = []mutant{
 		}
 	}, []string{"uncertain/take_other"}},
 
-	{"landed refused when uncertain", refuseLanded(dedup.StateUncertain),
+	{"landed refused when uncertain", refuseApplied(dedup.StateUncertain),
 		[]string{"uncertain/decided"}},
 
 	{"steps not kept", eachRenewal(func(c *dedup.Renewal) {

@@ -11,8 +11,8 @@ import (
 func (o *owner) declare(lease time.Duration) dedup.Answer {
 	o.c.Helper()
 	renewal := o.renewal()
-	renewal.Lease, renewal.Danger = lease, true
-	return o.c.learnt("Renew with Danger", o.c.renews(renewal)[0])
+	renewal.Lease, renewal.Irreversible = lease, true
+	return o.c.learnt("Renew with Irreversible", o.c.renews(renewal)[0])
 }
 
 // take asks for a key although it may be uncertain.
@@ -31,8 +31,8 @@ func (o *owner) take(lease time.Duration) dedup.Answer {
 func (c *check) dangerous(id dedup.ID) *owner {
 	c.Helper()
 	o := c.acquire(id, long, long)
-	if a := o.declare(long); !a.Held || !a.Record.Danger {
-		c.Fatalf("Danger of a live claim: %s danger=%t", describe(a), a.Record.Danger)
+	if a := o.declare(long); !a.Held || !a.Record.Irreversible {
+		c.Fatalf("MarkIrreversible of a live claim: %s danger=%t", describe(a), a.Record.Irreversible)
 	}
 	return o
 }
@@ -46,7 +46,7 @@ func (c *check) uncertain(id dedup.ID, crash bool) *owner {
 		return o
 	}
 	if a := o.declare(c.h.Lease); !a.Held {
-		c.Fatalf("Danger sent again: %s", describe(a))
+		c.Fatalf("MarkIrreversible sent again: %s", describe(a))
 	}
 	c.pass(c.h.Lease)
 	return o
@@ -62,9 +62,9 @@ func (c *check) wantUncertain(what string, o *owner) {
 	before := c.lookup(o.id)
 	c.wantState(what, before, dedup.StateUncertain)
 	c.wantClaim(what, before, o.attempt, o.fence)
-	if !before.Danger || before.Remaining <= long/2 {
+	if !before.Irreversible || before.Remaining <= long/2 {
 		c.Errorf("%s: want danger, and to be remembered for %v, got %t and %v", what, long,
-			before.Danger, before.Remaining)
+			before.Irreversible, before.Remaining)
 	}
 	for range 2 {
 		a := c.stranger(o.id).claim()
@@ -74,75 +74,75 @@ func (c *check) wantUncertain(what string, o *owner) {
 	c.wantUnchanged(what, before, c.lookup(o.id))
 }
 
-// checkDangerKept lets attempts end without an end after Danger.
-func checkDangerKept(c *check) {
+// checkIrreversibleKept lets attempts end without an end after MarkIrreversible.
+func checkIrreversibleKept(c *check) {
 	for crash, way := range ways {
 		c.wantUncertain(way, c.uncertain(newID(), crash))
 	}
 	o := c.dangerous(newID())
-	if rec := c.lookup(o.id); !rec.Danger || rec.State != dedup.StateInProgress {
-		c.Errorf("a live claim after Danger: state %v, danger %t", rec.State, rec.Danger)
+	if rec := c.lookup(o.id); !rec.Irreversible || rec.State != dedup.StateInProgress {
+		c.Errorf("a live claim after Irreversible: state %v, danger %t", rec.State, rec.Irreversible)
 	}
-	c.wantOutcome("another claim under a live lease after Danger", c.stranger(o.id).claim(),
+	c.wantOutcome("another claim under a live lease after MarkIrreversible", c.stranger(o.id).claim(),
 		dedup.InFlight)
-	if a := o.renew(long); !a.Held || !a.Record.Danger {
-		c.Errorf("a plain renewal after Danger: %s danger=%t", describe(a), a.Record.Danger)
+	if a := o.renew(long); !a.Held || !a.Record.Irreversible {
+		c.Errorf("a plain renewal after Irreversible: %s danger=%t", describe(a), a.Record.Irreversible)
 	}
 	release := o.change(dedup.StateReleased)
 	for range 2 { // its reply may be lost
 		a := o.mustFinish(release)
-		c.wantState("the answer of a release after Danger", a.Record, dedup.StateUncertain)
+		c.wantState("the answer of a release after MarkIrreversible", a.Record, dedup.StateUncertain)
 	}
 	c.wantUncertain("after a renewal and a release", o)
 	if a := o.renew(long); a.Held {
-		c.Error("an owner that gave up after Danger renews")
+		c.Error("an owner that gave up after MarkIrreversible renews")
 	}
 }
 
-// checkDangerEnds ends attempts in every other way.
-func checkDangerEnds(c *check) {
+// checkIrreversibleEnds ends attempts in every other way.
+func checkIrreversibleEnds(c *check) {
 	for _, state := range c.keeps(dedup.StateSucceeded, dedup.StateFailed) {
 		o := c.dangerous(newID())
 		change := o.change(state)
 		change.Result = []byte("known")
 		o.mustFinish(change)
 		rec := c.lookup(o.id)
-		c.wantState("an end after Danger", rec, state)
-		if rec.Danger {
+		c.wantState("an end after MarkIrreversible", rec, state)
+		if rec.Irreversible {
 			c.Errorf("a key that is %v is dangerous", state)
 		}
-		c.wantOutcome("an end after Danger, then a claim", c.stranger(o.id).claim(),
+		c.wantOutcome("an end after MarkIrreversible, then a claim", c.stranger(o.id).claim(),
 			dedup.Duplicate)
 	}
 	o := c.dangerous(newID())
 	release := o.change(dedup.StateReleased)
-	release.NotBegun = true
+	release.NotStarted = true
 	for range 2 {
 		a := o.mustFinish(release)
 		c.wantState("a release that has not begun", a.Record, dedup.StateReleased)
 	}
-	if c.lookup(o.id).Danger {
+	if c.lookup(o.id).Irreversible {
 		c.Error("a released key is dangerous")
 	}
 	next := c.acquire(o.id, c.h.Lease, long)
-	if next.attempt != 2 || c.lookup(o.id).Danger {
+	if next.attempt != 2 || c.lookup(o.id).Irreversible {
 		c.Errorf("the attempt after one that had not begun: attempt %d, danger %t", next.attempt,
-			c.lookup(o.id).Danger)
+			c.lookup(o.id).Irreversible)
 	}
 	c.pass(c.h.Lease)
-	c.wantOutcome("a lapsed attempt without Danger", c.stranger(o.id).claim(), dedup.Acquired)
+	c.wantOutcome("a lapsed attempt without MarkIrreversible", c.stranger(o.id).claim(), dedup.Acquired)
 }
 
-// checkDangerLife declares danger under a short lease and a short hold, and outlives
+// checkIrreversibleLife declares danger under a short lease and a short hold, and outlives
 // both.
-func checkDangerLife(c *check) {
+func checkIrreversibleLife(c *check) {
 	short := func(o *owner) dedup.Renewal {
 		renewal := o.renewal()
-		renewal.Lease, renewal.Hold, renewal.Danger = c.h.Lease, c.h.Lease, true
+		renewal.Lease, renewal.Hold, renewal.Irreversible = c.h.Lease, c.h.Lease, true
 		return renewal
 	}
-	// The claims have to live so long that Danger reaches even a server as slow as this one is
-	// now in time.
+	// The claims have to live so long that MarkIrreversible reaches even a server as slow as this
+	// one is now in time.
 	began := time.Now()
 	c.lookup(c.acquire(newID(), long, long).id)
 	life := 8*c.h.Lease + 20*time.Since(began)
@@ -151,18 +151,18 @@ func checkDangerLife(c *check) {
 		for try := 0; ; try++ { // a machine that stalls may still come too late
 			sent := c.now()
 			o := c.acquire(newID(), life, 0)
-			a := c.learnt("Renew with Danger", c.renews(short(o))[0])
+			a := c.learnt("Renew with Irreversible", c.renews(short(o))[0])
 			if a.Held {
 				return o
 			}
 			if c.now().Sub(sent) < life || try == 20 {
-				c.Fatalf("Renew with Danger: %s", describe(a))
+				c.Fatalf("Renew with Irreversible: %s", describe(a))
 			}
 		}
 	}
 	declared, renewed, given := endangered(), endangered(), endangered()
 	plain := short(renewed)
-	plain.Danger, plain.Window = false, c.h.Lease // never for less than before
+	plain.Irreversible, plain.Window = false, c.h.Lease // never for less than before
 	c.learnt("Renew", c.renews(plain)[0])
 	release := given.change(dedup.StateReleased)
 	release.Hold = c.h.Lease
@@ -176,23 +176,23 @@ func checkDangerLife(c *check) {
 	o := c.acquire(newID(), c.h.Lease, c.h.Lease)
 	brief := short(o)
 	brief.Window = 2 * c.h.Lease
-	c.learnt("Renew with Danger", c.renews(brief)[0])
+	c.learnt("Renew with Irreversible", c.renews(brief)[0])
 	c.pass(2 * c.h.Lease)
 	c.wantState("when the window of an uncertain key is over", c.lookup(o.id), dedup.StateAbsent)
 }
 
-// checkDangerLate lets owners declare danger, and keep steps, when the key is no longer
+// checkIrreversibleLate lets owners declare danger, and keep steps, when the key is no longer
 // theirs.
-func checkDangerLate(c *check) {
+func checkIrreversibleLate(c *check) {
 	refused := func(what string, o *owner) {
 		c.Helper()
 		before := c.lookup(o.id)
 		renewal := o.renewal()
-		renewal.Danger, renewal.Steps = true, []byte("late")
+		renewal.Irreversible, renewal.Steps = true, []byte("late")
 		if a := c.learnt("Renew", c.renews(renewal)[0]); a.Held {
-			c.Errorf("Danger %s: %s", what, describe(a))
+			c.Errorf("MarkIrreversible %s: %s", what, describe(a))
 		}
-		c.wantUnchanged("Danger "+what, before, c.lookup(o.id))
+		c.wantUnchanged("MarkIrreversible "+what, before, c.lookup(o.id))
 	}
 	refused("of a key that was never claimed", c.stranger(newID()))
 	for _, state := range c.ends() {
@@ -220,9 +220,10 @@ func checkTake(c *check) {
 			next := c.stranger(id)
 			a := next.take(long)
 			c.wantOutcome("a claim to find out "+way, a, dedup.Acquired)
-			if a.Mine || next.attempt != o.attempt+1 || next.fence <= o.fence || !a.Record.Danger {
+			if a.Mine || next.attempt != o.attempt+1 || next.fence <= o.fence ||
+				!a.Record.Irreversible {
 				c.Errorf("a claim to find out %s: after attempt %d and fence %d got %s danger=%t",
-					way, o.attempt, o.fence, describe(a), a.Record.Danger)
+					way, o.attempt, o.fence, describe(a), a.Record.Irreversible)
 			}
 			c.wantRemaining("a claim to find out", a.Record, long)
 			if a := next.take(long); !a.Mine {
@@ -251,10 +252,10 @@ func checkTake(c *check) {
 // nothing.
 func checkTakeOther(c *check) {
 	fresh := c.stranger(newID())
-	if a := fresh.take(long); a.Outcome != dedup.Acquired || a.Record.Danger ||
+	if a := fresh.take(long); a.Outcome != dedup.Acquired || a.Record.Irreversible ||
 		a.Record.Attempt != 1 {
 		c.Errorf("a claim to find out about an absent key: %s danger=%t", describe(a),
-			a.Record.Danger)
+			a.Record.Irreversible)
 	}
 	live := c.dangerous(newID())
 	c.wantOutcome("a claim to find out about a live key", c.stranger(live.id).take(long),
@@ -265,9 +266,9 @@ func checkTakeOther(c *check) {
 			c.stranger(done.id).take(long), dedup.Duplicate)
 	}
 	lapsed := c.stranger(c.lapsed(newID()).id)
-	if a := lapsed.take(long); a.Outcome != dedup.Acquired || a.Record.Danger {
+	if a := lapsed.take(long); a.Outcome != dedup.Acquired || a.Record.Irreversible {
 		c.Errorf("a claim to find out about a lapsed key: %s danger=%t", describe(a),
-			a.Record.Danger)
+			a.Record.Irreversible)
 	}
 }
 
@@ -290,9 +291,9 @@ func checkUncertainEnds(c *check) {
 		c.wantState("forgotten "+way, c.lookup(forgotten.id), dedup.StateAbsent)
 		next := c.acquire(forgotten.id, long, long)
 		if rec := c.lookup(next.id); next.attempt != 1 || next.fence <= forgotten.fence ||
-			rec.Danger || rec.Steps != nil {
+			rec.Irreversible || rec.Steps != nil {
 			c.Errorf("forgotten %s, then a claim: attempt %d, fence %d after %d, danger %t",
-				way, next.attempt, next.fence, forgotten.fence, rec.Danger)
+				way, next.attempt, next.fence, forgotten.fence, rec.Irreversible)
 		}
 	}
 }

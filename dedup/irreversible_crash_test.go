@@ -26,9 +26,9 @@ func pay(p *process, c crash, effect func()) error {
 		err := errNet // for a process that dies in its handler
 		defer func() { done <- err }()
 		_, err = dedup.Do(p.t.Context(), p.d, "k", func(ctx context.Context) (string, error) {
-			if err := dedup.Danger(ctx); err != nil {
+			if err := dedup.MarkIrreversible(ctx); err != nil {
 				p.dieAt(c, "danger")
-				return "", dedup.NotBegun(err)
+				return "", dedup.NotStarted(err)
 			}
 			p.dieAt(c, "before")
 			effect()

@@ -7,14 +7,14 @@ import (
 	"github.com/onceward/onceward/dedup/internal/pause"
 )
 
-// Danger declares that the irreversible part of the attempt under ctx begins now: call it
+// MarkIrreversible declares that the irreversible part of the attempt under ctx begins now: call it
 // before the request that nobody can take back. Begin only when it returns nil: the store
 // has then acknowledged it while the claim was ours. From then on the attempt can only end as
 // known or as uncertain:
 //
 //   - the handler returns nil, or an error for which [IsPermanent] is true: recorded, as
-//     without Danger. (Only nil is where the store keeps no failures: see [Store].)
-//   - it returns [NotBegun] of an error: the claim is released, as without Danger.
+//     without that call. (Only nil is where the store keeps no failures: see [Store].)
+//   - it returns [NotStarted] of an error: the claim is released, as without that call.
 //   - anything else (another error, a panic, Release, a crash, a lost lease, a Close that
 //     gives up): the key becomes [Uncertain], for Config.Window.
 //
@@ -24,16 +24,16 @@ import (
 //
 // It costs one round trip, shared with concurrent callers and repeated a few times while
 // the store cannot be asked, and nothing in an attempt that has declared it. Do not begin after
-// an error, and return it as NotBegun: the declaration may be on record although its reply was
+// an error, and return it as NotStarted: the declaration may be on record although its reply was
 // lost. The error is [ErrLeaseLost] when the claim is not ours any more, and one for which
 // [OutcomeUnknown] is true when the store could not be asked or ctx ended. It is an
-// [*InputError] when ctx is not that of an attempt, or its attempt has ended. Danger is safe for
-// concurrent use.
+// [*InputError] when ctx is not that of an attempt, or its attempt has ended. MarkIrreversible is
+// safe for concurrent use.
 //
 // Where the handler runs without a claim (Observe mode that would have skipped, or
 // [FailOpen]) it writes nothing and returns nil, and in Observe mode it never fails
 // an attempt.
-func Danger(ctx context.Context) error {
+func MarkIrreversible(ctx context.Context) error {
 	c, err := claimUnder(ctx)
 	if err != nil || c.shadow {
 		return err
@@ -51,7 +51,7 @@ func (c *Claim) danger(ctx context.Context) error {
 	if c.declared.Load() {
 		return nil
 	}
-	if err := c.tell(ctx, Renewal{Danger: true}); err != nil {
+	if err := c.declare(ctx, Renewal{Irreversible: true}); err != nil {
 		return err
 	}
 	c.declared.Store(true)
@@ -83,10 +83,10 @@ func (c *Claim) open() error {
 	return nil
 }
 
-// tell renews the claim, and writes Danger or Steps of the attempt with it. Nil means that
+// declare renews the claim, and writes Irreversible or Steps of the attempt with it. Nil means that
 // the store has acknowledged the change, and that the claim was ours then. An answer that
 // takes longer than the lease says nothing about now.
-func (c *Claim) tell(ctx context.Context, renewal Renewal) error {
+func (c *Claim) declare(ctx context.Context, renewal Renewal) error {
 	cfg := &c.d.cfg
 	renewal.ID, renewal.Token, renewal.Fence = c.id, c.token, c.fence
 	renewal.Lease, renewal.Hold, renewal.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window
@@ -122,7 +122,7 @@ func (c *Claim) loseFound(why string) {
 	c.mu.Unlock()
 	switch {
 	case k == nil:
-	case c.endings.Load() > 0:
+	case c.finishing.Load() > 0:
 		c.d.renewals.abort(k) // its own end has probably got there first, and will tell
 	default:
 		c.d.renewals.lose(k, why)

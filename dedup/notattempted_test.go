@@ -15,17 +15,19 @@ import (
 // giveBack ends a claim whose turn never came.
 func giveBack(t *testing.T, d *dedup.Deduper, c *dedup.Claim, err error) {
 	t.Helper()
-	errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: c, Unused: true, Err: err}})
+	errs := d.CompleteBatch(t.Context(), []dedup.Completion{{Claim: c, NotAttempted: true,
+		Err: err}})
 	require.Nil(t, errs)
 }
 
 // A consumer claims ahead of its turn, and loses the partition again and again: that uses
 // up nobody's attempts, whatever the error it gives the claims back with.
-func TestClaimsGivenBackUnusedAreNotCounted(t *testing.T) {
+func TestClaimsGivenBackNotAttemptedAreNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
-		for _, err := range []error{nil, errNet, dedup.Permanent(errNet), dedup.NotBegun(errNet)} {
+		for _, err := range []error{nil, errNet, dedup.Permanent(errNet),
+			dedup.NotStarted(errNet)} {
 			c := claimBatch(t, d, keyed("k"))[0]
 			require.Equal(t, 1, c.Attempt)
 			giveBack(t, d, c, err)
@@ -41,7 +43,7 @@ func TestClaimsGivenBackUnusedAreNotCounted(t *testing.T) {
 }
 
 // The first reply is lost. The request that is sent again must not take another attempt away.
-func TestUnusedSentAgainTakesNothingAway(t *testing.T) {
+func TestNotAttemptedSentAgainTakesNothingAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
@@ -60,7 +62,7 @@ func TestUnusedSentAgainTakesNothingAway(t *testing.T) {
 	})
 }
 
-func TestUnusedRefusesWhatOnlyABegunAttemptHas(t *testing.T) {
+func TestNotAttemptedRefusesWhatOnlyABegunAttemptHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
@@ -69,34 +71,34 @@ func TestUnusedRefusesWhatOnlyABegunAttemptHas(t *testing.T) {
 			"empty result": {Result: []byte{}},
 			"with":         {With: "something"},
 		} {
-			done.Claim, done.Unused = acquire(t, d, name), true
+			done.Claim, done.NotAttempted = acquire(t, d, name), true
 			errs := d.CompleteBatch(t.Context(), []dedup.Completion{done})
 			require.NotNil(t, errs, "%s: no error", name)
-			wantInput(t, errs[0], "Completion.Unused")
+			wantInput(t, errs[0], "Completion.NotAttempted")
 			wantState(t, store, name, dedup.StateInProgress)
 			giveBack(t, d, done.Claim, nil) // it is still to be ended
 		}
 	})
 }
 
-// A handler that has declared Danger has begun.
-func TestUnusedAfterDangerIsRefused(t *testing.T) {
+// A handler that has called MarkIrreversible has begun.
+func TestNotAttemptedAfterMarkIrreversibleIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, nil)
 		c := acquire(t, d, "k")
 		ctx, stop := c.KeepAlive(t.Context())
 		defer stop()
-		require.NoError(t, dedup.Danger(ctx))
-		errs := d.CompleteBatch(ctx, []dedup.Completion{{Claim: c, Unused: true}})
+		require.NoError(t, dedup.MarkIrreversible(ctx))
+		errs := d.CompleteBatch(ctx, []dedup.Completion{{Claim: c, NotAttempted: true}})
 		require.NotNil(t, errs)
-		wantInput(t, errs[0], "Completion.Unused")
+		wantInput(t, errs[0], "Completion.NotAttempted")
 		wantState(t, store, "k", dedup.StateInProgress)
 	})
 }
 
 // Somebody still has to find out about the effect that an earlier attempt has declared.
-func TestUnusedKeepsTheDangerOfAnEarlierAttempt(t *testing.T) {
+func TestNotAttemptedKeepsTheMarkIrreversibleOfAnEarlierAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, func(c *dedup.Config) {
@@ -105,22 +107,22 @@ func TestUnusedKeepsTheDangerOfAnEarlierAttempt(t *testing.T) {
 			}
 		})
 		_, err := do(t, d, "k", func(ctx context.Context) (string, error) {
-			return "", errors.Join(dedup.Danger(ctx), errNet)
+			return "", errors.Join(dedup.MarkIrreversible(ctx), errNet)
 		})
 		require.ErrorIs(t, err, errNet)
 		for range 2 {
 			c := acquire(t, d, "k")
 			assert.Equal(t, 2, c.Attempt)
-			giveBack(t, d, c, dedup.NotBegun(errNet))
+			giveBack(t, d, c, dedup.NotStarted(errNet))
 			rec := wantState(t, store, "k", dedup.StateUncertain)
 			assert.Equal(t, 1, rec.Attempt)
-			assert.True(t, rec.Danger, "%+v", rec)
+			assert.True(t, rec.Irreversible, "%+v", rec)
 		}
 	})
 }
 
 // In Observe mode a claim that was not won writes nothing, and one that was is given back.
-func TestUnusedInObserveMode(t *testing.T) {
+func TestNotAttemptedInObserveMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := hook()
 		d := newDeduper(t, store, func(c *dedup.Config) { c.Mode = dedup.Observe })
