@@ -1,8 +1,8 @@
 package dedup
 
 import (
-	"container/heap"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -34,16 +34,17 @@ func (c *Claim) keep(ctx context.Context, counted bool) (context.Context, contex
 	}
 	run, cancel := context.WithCancelCause(ctx)
 	k := &keptClaim{Context: run, attempt: attemptOf(c), claim: c, cancel: cancel,
-		counted: counted, index: -1}
-	if err := k.begin(); err != nil {
+		counted: counted, gone: true}
+	switch err := k.begin(); {
+	case errors.Is(err, ErrLeaseLost):
+		c.d.renewals.lose(k, "was not kept alive in time")
+	case err != nil:
 		cancel(err)
-		return k, func() {}
 	}
-	c.d.renewals.admit(k)
 	return k, k.drop
 }
 
-// begin puts k among the renewed.
+// begin puts k among the renewed. With ErrLeaseLost it is there, and its time is over.
 func (k *keptClaim) begin() error {
 	c := k.claim
 	c.mu.Lock()
@@ -53,11 +54,7 @@ func (k *keptClaim) begin() error {
 			Reason: "cannot be kept alive: not acquired, ended, or kept already"}
 	}
 	c.kept = k
-	if k.counted {
-		c.d.life.Hold()
-	}
-	c.d.renewals.add(k)
-	return nil
+	return c.d.renewals.add(k)
 }
 
 // keptClaim is a claim that is being renewed, and the context of its handler.
@@ -69,11 +66,12 @@ type keptClaim struct {
 	counted bool // Close waits for it
 
 	// guarded by renewer.mu, which is taken inside Claim.mu and never around it
-	until   time.Time // when the claim stops being ours
-	next    time.Time // when to look at it again
-	sending bool      // a renewal is under way
-	gone    bool
-	index   int // in the heap
+	until        time.Duration // when the claim stops being ours, by Deduper.clock
+	next         time.Duration // when to look at it again
+	sending      bool          // a renewal is under way
+	gone         bool          // or never begun
+	index        int           // in the heap of a renewQueue; -1 in its list
+	prior, after *keptClaim    // in that list
 }
 
 // Value implements context.Context. The attempt is here, and not in a context of its own,
@@ -87,64 +85,68 @@ func (k *keptClaim) Value(key any) any {
 
 func (k *keptClaim) drop() { k.claim.d.renewals.drop(k) }
 
-// renewer renews claims in batches from one goroutine, which exists only while there
-// are claims to renew. A renewal under way never delays the cancellation of another
-// claim whose lease ends: batches are sent from goroutines of their own. A handler that runs
-// without a claim is in the queue too, never due, so that Close can cancel it.
+// renewer renews claims in batches. It has one timer and no goroutine that rests: the timer is
+// set for the claim that is due first, and left alone when that claim ends, so that a short call
+// wakes nobody. It then goes off for nothing, and rests until the next claim. A renewal under way
+// never delays the cancellation of another claim whose lease ends: batches are sent from
+// goroutines of their own. A handler that runs without a claim is in the queue too, never due, so
+// that Close can cancel it.
 type renewer struct {
 	d *Deduper
+	// early is from the end of a lease back to its renewal: a third of it after it was gained.
+	// Processes that began together differ by up to a tenth.
+	early time.Duration
 
-	mu      sync.Mutex
-	queue   keptHeap
-	running bool
-	closed  bool // Close has given up waiting
-	wake    chan struct{}
+	mu     sync.Mutex
+	queue  renewQueue
+	timer  *time.Timer
+	wake   time.Duration // when the timer goes off, by Deduper.clock; 0 while it rests
+	closed bool          // Close has given up waiting
 }
 
 func newRenewer(d *Deduper) *renewer {
-	return &renewer{d: d, wake: make(chan struct{}, 1)}
+	lease := d.cfg.LeaseTTL
+	return &renewer{d: d, early: lease - margin(lease) - lease/3 + rand.N(lease/10)}
 }
 
-// add begins to renew k; its claim's mutex is held.
-func (r *renewer) add(k *keptClaim) {
+// add begins to renew k; its claim's mutex is held. A claim whose time is over is added, too,
+// and the answer is ErrLeaseLost. Its context is to be canceled when KeepAlive returns, so that
+// no handler starts by accident.
+func (r *renewer) add(k *keptClaim) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k.until = r.d.at(k.claim.validUntil)
-	k.next = r.early(k.until)
-	if k.claim.shadow {
-		k.until = time.Now().Add(maxWindow)
-		k.next = k.until
+	if r.closed {
+		return ErrClosed
 	}
-	heap.Push(&r.queue, k)
-	if !r.running {
-		r.running = true
-		r.d.life.Begin()
-		go r.run()
+	k.gone = false
+	if k.counted {
+		r.d.life.Hold()
+	}
+	k.until = k.claim.validUntil
+	k.next = k.until - r.early
+	if k.claim.shadow {
+		k.until, k.next = never, never
+	}
+	r.queue.push(k, r.d.cfg.LeaseTTL/20)
+	r.wakeBy(k.next)
+	if r.d.clock() >= k.until {
+		return ErrLeaseLost
+	}
+	return nil
+}
+
+// wakeBy sets the timer for at unless it goes off before; r.mu is held.
+func (r *renewer) wakeBy(at time.Duration) {
+	if r.wake != 0 && r.wake <= at || at == never {
 		return
 	}
-	r.nudgeFor(k)
-}
-
-// admit ends a claim whose time is over at once. Its context is canceled when KeepAlive
-// returns, so that no handler starts by accident.
-func (r *renewer) admit(k *keptClaim) {
-	r.mu.Lock()
-	closed, over := r.closed, !time.Now().Before(k.until)
-	r.mu.Unlock()
-	switch {
-	case closed:
-		r.remove(k, ErrClosed)
-	case over:
-		r.lose(k, "was not kept alive in time")
+	r.wake = at
+	wait := at - r.d.clock()
+	if r.timer == nil {
+		r.timer = time.AfterFunc(wait, r.step)
+		return
 	}
-}
-
-// early is when to renew a claim that is valid until t: a third of the lease after it
-// was gained, at once if that is past, spread by a tenth.
-func (r *renewer) early(t time.Time) time.Time {
-	lease := r.d.cfg.LeaseTTL
-	gained := t.Add(margin(lease) - lease)
-	return gained.Add(lease/3 - rand.N(lease/10))
+	r.timer.Reset(wait)
 }
 
 // drop ends the renewal of k and cancels its context. It does nothing the second time.
@@ -157,7 +159,7 @@ func (r *renewer) drop(k *keptClaim) {
 func (r *renewer) close() {
 	r.mu.Lock()
 	r.closed = true
-	all := append(keptHeap(nil), r.queue...)
+	all := r.queue.all()
 	r.mu.Unlock()
 	for _, k := range all {
 		r.remove(k, ErrClosed)
@@ -173,10 +175,7 @@ func (r *renewer) remove(k *keptClaim, cause error) bool {
 		return false
 	}
 	k.gone = true
-	heap.Remove(&r.queue, k.index)
-	if len(r.queue) == 0 {
-		r.nudge() // the goroutine is to end; otherwise it wakes when k would have been due
-	}
+	r.queue.remove(k)
 	r.mu.Unlock()
 	if cause != nil {
 		k.cancel(cause)
@@ -209,85 +208,50 @@ func (r *renewer) abort(k *keptClaim) bool {
 	return r.remove(k, ErrLeaseLost)
 }
 
-// nudge makes run look at the queue again; r.mu is held.
-func (r *renewer) nudge() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
-
-// nudgeFor makes run look at the queue again if k is due before everything else; r.mu is
-// held.
-func (r *renewer) nudgeFor(k *keptClaim) {
-	if k.index == 0 {
-		r.nudge()
-	}
-}
-
-func (r *renewer) run() {
+// step does what is due, and sets the timer for what comes next.
+func (r *renewer) step() {
+	r.d.life.Begin()
 	defer r.d.life.End()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		wait, ok := r.step()
-		if !ok {
-			return
-		}
-		timer.Reset(wait)
-		select {
-		case <-timer.C:
-		case <-r.wake:
-		}
-	}
-}
-
-// step does what is due and returns how long there is nothing to do, or false when
-// there is nothing left to renew.
-func (r *renewer) step() (time.Duration, bool) {
-	now := time.Now()
-	horizon := now
-	var due, ended []*keptClaim
 	r.mu.Lock()
-	for len(r.queue) > 0 {
-		k := r.queue[0]
-		if k.next.After(now) && (k.sending || k.next.After(horizon)) {
-			break
-		}
-		switch {
-		case !now.Before(k.until):
-			ended = append(ended, k)
-			k.next = now.Add(time.Hour) // lose removes it below, outside the lock
-		case k.sending:
-			k.next = k.until
-		default:
-			k.sending, k.next = true, k.until
-			due = append(due, k)
-			horizon = now.Add(r.d.cfg.LeaseTTL / 20) // company that would be due soon
-		}
-		heap.Fix(&r.queue, 0)
+	due, ended := r.take(r.d.clock())
+	r.wake = 0
+	if k := r.queue.head(); k != nil {
+		r.wakeBy(k.next)
 	}
-	if len(r.queue) == 0 {
-		r.running = false
-		r.mu.Unlock()
-		return 0, false
-	}
-	wait := time.Until(r.queue[0].next)
 	r.mu.Unlock()
 
 	for part := range slices.Chunk(due, storeBatch) {
 		r.d.life.Begin()
 		go r.send(part)
 	}
-	if len(ended) == 0 {
-		return max(wait, 0), true
-	}
 	// All are canceled before any hook is called: a slow hook keeps no handler running.
 	ended = slices.DeleteFunc(ended, func(k *keptClaim) bool { return !r.abort(k) })
 	for _, k := range ended {
 		r.d.reportLost(k.claim, "could not be renewed in time")
 	}
-	return 0, true
+}
+
+// take returns the claims to renew now, and those whose lease has ended; r.mu is held.
+func (r *renewer) take(now time.Duration) (due, ended []*keptClaim) {
+	horizon := now
+	for {
+		k := r.queue.head()
+		if k == nil || k.next > now && (k.sending || k.next > horizon) {
+			return due, ended
+		}
+		next := k.until
+		switch {
+		case now >= k.until:
+			ended = append(ended, k)
+			next = never // the caller removes it, outside the lock
+		case k.sending:
+		default:
+			k.sending = true
+			due = append(due, k)
+			horizon = now + r.d.cfg.LeaseTTL/20 // company that would be due soon
+		}
+		r.queue.move(k, next)
+	}
 }
 
 // send renews a batch.
@@ -299,11 +263,10 @@ func (r *renewer) send(batch []*keptClaim) {
 		renewals[i] = Renewal{ID: k.claim.id, Token: k.claim.token, Fence: k.claim.fence,
 			Lease: cfg.LeaseTTL, Hold: cfg.Hold, Window: cfg.Window}
 	}
-	sent := time.Now()
+	until := r.d.validFrom(r.d.clock())
 	ctx, cancel := context.WithTimeout(context.Background(), cfg.StoreTimeout)
 	answers := answered(r.d.store.Renew(ctx, renewals), len(renewals))
 	cancel()
-	until := sent.Add(cfg.LeaseTTL - margin(cfg.LeaseTTL))
 	for i, k := range batch {
 		switch ans := answers[i]; {
 		case ans.Held:
@@ -322,60 +285,33 @@ func (r *renewer) send(batch []*keptClaim) {
 
 // renewed notes a renewal. When its answer came after the lease had ended here, k is
 // gone, and its claim stays lost.
-func (r *renewer) renewed(k *keptClaim, until time.Time) {
+func (r *renewer) renewed(k *keptClaim, until time.Duration) {
 	k.claim.mu.Lock()
-	k.claim.validUntil = until.Sub(r.d.start)
+	k.claim.validUntil = until
 	k.claim.mu.Unlock()
-	r.schedule(k, until, r.early(until))
+	r.schedule(k, until, until-r.early)
 }
 
 // again schedules another try after a renewal that was not answered.
 func (r *renewer) again(k *keptClaim) {
 	step := r.d.cfg.LeaseTTL / 20
-	r.schedule(k, time.Time{}, time.Now().Add(step+rand.N(step)))
+	r.schedule(k, 0, r.d.clock()+step+rand.N(step))
 }
 
 // schedule looks at k again at next, and no later than its end, which becomes until
 // unless that is zero.
-func (r *renewer) schedule(k *keptClaim, until, next time.Time) {
+func (r *renewer) schedule(k *keptClaim, until, next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if k.gone {
 		return
 	}
-	if !until.IsZero() {
+	if until != 0 {
 		k.until = until
 	}
-	if next.After(k.until) {
-		next = k.until
-	}
-	k.sending, k.next = false, next
-	heap.Fix(&r.queue, k.index)
-	r.nudgeFor(k)
-}
-
-// keptHeap orders kept claims by when to look at them.
-type keptHeap []*keptClaim
-
-func (h keptHeap) Len() int           { return len(h) }
-func (h keptHeap) Less(i, j int) bool { return h[i].next.Before(h[j].next) }
-func (h keptHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-
-func (h *keptHeap) Push(x any) {
-	k := x.(*keptClaim) //nolint:errcheck // only add pushes
-	k.index = len(*h)
-	*h = append(*h, k)
-}
-
-func (h *keptHeap) Pop() any {
-	old := *h
-	k := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return k
+	k.sending = false
+	r.queue.move(k, min(next, k.until))
+	r.wakeBy(k.next)
 }
 
 func (d *Deduper) reportLost(c *Claim, why string) {

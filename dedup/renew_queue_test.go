@@ -1,0 +1,66 @@
+package dedup
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Whatever comes, moves and goes, the queue has all that is in it, the head is due first, and
+// no claim waits longer than the slack for one that came before it.
+func TestRenewQueueKeepsTheOrder(t *testing.T) {
+	const slack = 20
+	for seed := range uint64(20) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var q renewQueue
+		var in []*keptClaim
+		for now := range time.Duration(300) {
+			switch n := len(in); {
+			case n > 0 && rnd.IntN(4) == 0:
+				i := rnd.IntN(n)
+				q.remove(in[i])
+				in = slices.Delete(in, i, i+1)
+			case n > 0 && rnd.IntN(4) == 0: // renewed early, or to be tried again
+				q.move(in[rnd.IntN(n)], now+rand.N[time.Duration](100))
+			default:
+				next := now + rand.N[time.Duration](2*slack)
+				if rnd.IntN(20) == 0 {
+					next = never
+				}
+				k := &keptClaim{next: next}
+				q.push(k, slack)
+				in = append(in, k)
+				require.GreaterOrEqual(t, k.next, next, "seed %d", seed)
+				require.LessOrEqual(t, k.next-next, time.Duration(slack), "seed %d", seed)
+			}
+			all := q.all()
+			require.Len(t, all, len(in), "seed %d", seed)
+			require.False(t, slices.ContainsFunc(in, func(k *keptClaim) bool {
+				return !slices.Contains(all, k)
+			}), "seed %d", seed)
+			if len(in) == 0 {
+				require.Nil(t, q.head(), "seed %d", seed)
+				continue
+			}
+			first := slices.MinFunc(in, func(a, b *keptClaim) int {
+				return cmp.Compare(a.next, b.next)
+			})
+			require.Equal(t, first.next, q.head().next, "seed %d", seed)
+		}
+	}
+}
+
+// Claims that come in order, or nearly, cost links and no heap, whatever runs without a claim.
+func TestRenewQueueKeepsTheYoungInAList(t *testing.T) {
+	var q renewQueue
+	q.push(&keptClaim{next: never}, 20)
+	for i := range time.Duration(100) {
+		q.push(&keptClaim{next: i ^ 3}, 20)
+	}
+	assert.Len(t, q.heap, 1)
+}
