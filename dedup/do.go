@@ -89,8 +89,8 @@ func DoResult[T any](ctx context.Context, d *Deduper, key string,
 // runEffect runs fn under the claim and ends the claim as fn ended.
 func runEffect[T any](ctx context.Context, c *Claim,
 	fn func(context.Context) (T, error)) (T, error) {
-	runCtx, stop := c.keep(ctx, false)
-	defer stop()
+	runCtx := c.keep(ctx, false)
+	defer runCtx.drop()
 	if err := c.overBefore(ctx, context.Cause(runCtx)); err != nil {
 		var zero T
 		return zero, err
@@ -115,8 +115,8 @@ func runEffect[T any](ctx context.Context, c *Claim,
 			done.Result = []byte{} // a nil []byte is a value; nil says that there is none
 		}
 	}
-	after, cancel := c.d.afterEffect(ctx)
-	defer cancel()
+	after := c.d.afterEffect(ctx)
+	defer after.End(context.Canceled)
 	return value, merge(err, c.d.endOne(after, &done))
 }
 

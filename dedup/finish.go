@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/onceward/onceward/dedup/internal/lazyctx"
 	"github.com/onceward/onceward/dedup/internal/pause"
 )
 
@@ -257,15 +258,15 @@ func (c *Claim) end(state State, ans *Answer, err error) {
 
 // conclude ends a claim even though its caller may be gone.
 func (d *Deduper) conclude(ctx context.Context, done Completion) error {
-	ctx, cancel := d.afterEffect(ctx)
-	defer cancel()
-	return d.endOne(ctx, &done)
+	after := d.afterEffect(ctx)
+	defer after.End(context.Canceled)
+	return d.endOne(after, &done)
 }
 
 // afterEffect is the context of what follows an effect, without the end of ctx: the effect has
 // happened, and must be recorded. It lasts for a lease: later nothing of it would count.
-func (d *Deduper) afterEffect(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), d.cfg.LeaseTTL)
+func (d *Deduper) afterEffect(ctx context.Context) *lazyctx.Timed {
+	return lazyctx.WithTimeout(context.WithoutCancel(ctx), d.cfg.LeaseTTL)
 }
 
 // Completion is one item of [Deduper.CompleteBatch].

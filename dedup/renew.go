@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/lazyctx"
 )
 
 // KeepAlive renews the claim in the background, at a third of the lease with jitter, and
@@ -21,27 +23,27 @@ import (
 // call it too. KeepAlive of a claim that is not acquired, has ended or is already kept, and of a
 // nil ctx, returns a context that is already canceled with an [*InputError] as cause.
 func (c *Claim) KeepAlive(ctx context.Context) (run context.Context, stop context.CancelFunc) {
-	return c.keep(ctx, true)
-}
-
-// keep is KeepAlive; a handler of Do is counted by its call already.
-func (c *Claim) keep(ctx context.Context, counted bool) (context.Context, context.CancelFunc) {
 	if ctx == nil || c == nil || c.d == nil {
 		run, cancel := context.WithCancelCause(context.Background())
 		cancel(&InputError{Field: "Claim",
 			Reason: "cannot be kept alive: it, or the context, is nil"})
 		return run, func() {}
 	}
-	run, cancel := context.WithCancelCause(ctx)
-	k := &keptClaim{Context: run, attempt: attemptOf(c), claim: c, cancel: cancel,
+	k := c.keep(ctx, true)
+	return k, k.drop
+}
+
+// keep is KeepAlive; a handler of Do is counted by its call already.
+func (c *Claim) keep(ctx context.Context, counted bool) *keptClaim {
+	k := &keptClaim{Context: lazyctx.Context{Parent: ctx}, attempt: attemptOf(c), claim: c,
 		counted: counted, gone: true}
 	switch err := k.begin(); {
 	case errors.Is(err, ErrLeaseLost):
 		c.d.renewals.lose(k, "was not kept alive in time")
 	case err != nil:
-		cancel(err)
+		k.End(err)
 	}
-	return k, k.drop
+	return k
 }
 
 // begin puts k among the renewed. With ErrLeaseLost it is there, and its time is over.
@@ -59,10 +61,9 @@ func (k *keptClaim) begin() error {
 
 // keptClaim is a claim that is being renewed, and the context of its handler.
 type keptClaim struct {
-	context.Context
+	lazyctx.Context
 	attempt Attempt
 	claim   *Claim
-	cancel  context.CancelCauseFunc
 	counted bool // Close waits for it
 
 	// guarded by renewer.mu, which is taken inside Claim.mu and never around it
@@ -152,7 +153,7 @@ func (r *renewer) wakeBy(at time.Duration) {
 // drop ends the renewal of k and cancels its context. It does nothing the second time.
 func (r *renewer) drop(k *keptClaim) {
 	r.remove(k, context.Canceled)
-	k.cancel(context.Canceled) // remove left it alone when an observer lost its lease
+	k.End(context.Canceled) // remove left it alone when an observer lost its lease
 }
 
 // close cancels every handler, and those that would begin later, with ErrClosed.
@@ -178,7 +179,7 @@ func (r *renewer) remove(k *keptClaim, cause error) bool {
 	r.queue.remove(k)
 	r.mu.Unlock()
 	if cause != nil {
-		k.cancel(cause)
+		k.End(cause)
 	}
 	if k.counted {
 		r.d.life.Leave()

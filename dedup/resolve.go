@@ -22,8 +22,8 @@ func (d *Deduper) resolve(ctx context.Context, c *Claim) *Claim {
 
 // findOut runs Config.Resolve under the claim, as Do runs a handler.
 func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
-	run, stop := c.keep(ctx, false)
-	defer stop()
+	run := c.keep(ctx, false)
+	defer run.drop()
 	returned := false
 	defer func() {
 		if !returned { // Resolve panicked, or called runtime.Goexit
@@ -50,7 +50,7 @@ func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
 		d.putBack(ctx, c)
 		return c.foundNothing(Unknown, unknown(ended))
 	case err == nil && state == StateReleased:
-		stop()
+		run.drop()
 		c.mu.Lock()
 		c.kept = nil // for the caller's KeepAlive
 		c.mu.Unlock()

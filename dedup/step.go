@@ -109,9 +109,9 @@ func (c *Claim) recordStep(ctx context.Context, s stepcode.Step) error {
 		c.d.cfg.Logger.Warn("dedup: value of a step was not kept", idAttr(c.id), "step", s.Name,
 			"bytes", len(s.Value))
 	}
-	ctx, cancel := c.d.afterEffect(ctx)
-	defer cancel()
-	return c.saveSteps(ctx)
+	after := c.d.afterEffect(ctx)
+	defer after.End(context.Canceled)
+	return c.saveSteps(after)
 }
 
 // saveSteps writes all finished steps. Two calls may overtake each other: the later one has

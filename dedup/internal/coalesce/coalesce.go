@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/dedup/internal/ctxend"
 	"github.com/onceward/onceward/dedup/internal/drain"
+	"github.com/onceward/onceward/dedup/internal/lazyctx"
 	"github.com/onceward/onceward/dedup/internal/slab"
 )
 
@@ -106,8 +107,8 @@ func (c *Coalescer[R, A]) DoOne(ctx context.Context, req []R) A {
 		return c.await(ctx, c.enqueue(&req[0]))
 	}
 	// the store may keep it
-	within := &callContext{Context: ctx, deadline: time.Now().Add(c.Timeout)}
-	defer within.end()
+	within := lazyctx.WithTimeout(ctx, c.Timeout)
+	defer within.End(context.Canceled)
 	answers := c.Send(within, req)
 	if len(answers) != 1 {
 		answers = c.answered(answers, 1)

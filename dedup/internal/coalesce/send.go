@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"time"
+
+	"github.com/onceward/onceward/dedup/internal/lazyctx"
 )
 
 const (
@@ -174,8 +176,8 @@ func (c *Coalescer[R, A]) learnt(answers []A) bool {
 
 // call is one call of the store, under a deadline of its own.
 func (c *Coalescer[R, A]) call(reqs []R) (answers []A, broke *Panic) {
-	ctx := &callContext{Context: context.Background(), deadline: time.Now().Add(c.Timeout)}
-	defer ctx.end()
+	ctx := lazyctx.WithTimeout(context.Background(), c.Timeout)
+	defer ctx.End(context.Canceled)
 	defer func() {
 		if v := recover(); v != nil {
 			broke = NewPanic(v)
