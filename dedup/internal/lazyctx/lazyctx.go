@@ -18,7 +18,8 @@ type Context struct {
 	mu     sync.Mutex
 	made   context.Context //nolint:containedctx // the same
 	cancel context.CancelCauseFunc
-	cause  error // of End
+	stop   context.CancelFunc // in place of cancel, with a deadline
+	cause  error              // of End
 }
 
 // End ends c with that cause, and releases what it holds. The first end counts, be it of the parent
@@ -31,10 +32,13 @@ func (c *Context) End(cause error) {
 	if c.cause == nil {
 		c.cause = cause
 	}
-	cancel := c.cancel
+	cancel, stop, cause := c.cancel, c.stop, c.cause
 	c.mu.Unlock()
-	if cancel != nil {
+	switch {
+	case cancel != nil:
 		cancel(cause)
+	case stop != nil:
+		stop()
 	}
 }
 
@@ -48,8 +52,7 @@ func (c *Context) make() context.Context {
 	case c.Until.IsZero():
 		c.made, c.cancel = context.WithCancelCause(c.Parent)
 	default:
-		made, cancel := context.WithDeadline(c.Parent, c.Until)
-		c.made, c.cancel = made, func(error) { cancel() }
+		c.made, c.stop = context.WithDeadline(c.Parent, c.Until)
 	}
 	return c.made
 }
