@@ -51,6 +51,8 @@ type Claim struct {
 
 	onlyNew       bool // as it was asked for
 	takeUncertain bool // the same
+	noResult      bool // the same
+	takesOver     bool // the same: TakeOverOlderGeneration
 	shadow        bool // runs without a claim: Observe, or FailOpen
 	finding       bool // has taken an uncertain key over, and is to find out
 
@@ -119,6 +121,7 @@ func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest,
 func (c *Claim) ask(req *ClaimRequest, m *message) {
 	c.id, c.token, c.message = req.ID, req.Token, m
 	c.onlyNew, c.takeUncertain = req.OnlyNew, req.TakeUncertain
+	c.noResult, c.takesOver = req.NoResult, req.TakeOverOlderGeneration
 }
 
 // fill is newClaim into a claim that knows what it was asked for, and nothing else. It

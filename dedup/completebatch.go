@@ -70,6 +70,7 @@ func (d *Deduper) finish(ctx context.Context, done []Completion, errs []error,
 		batch = make([]Finish, len(todo))
 		for n, e := range todo {
 			batch[n] = *e.change
+			batch[n].MayOverwrite = false
 		}
 	}
 	if d.cfg.Mode == Observe {

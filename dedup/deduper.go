@@ -169,9 +169,11 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 
 // Forget makes a key claimable again, for operators, also when it is uncertain: use it only if
 // the effect may run again, and [Deduper.Mark] if not. A key under a live lease is refused with
-// [ErrInFlight]. An owner from before the Forget can write nothing for Config.Hold after it.
-// Other processes' caches notice within a second and a round trip (see Config.CacheBytes). One
-// round trip, and a second in stores that notify those caches.
+// [ErrInFlight]. An owner from before the Forget can write nothing for Config.Hold after it. One
+// exception: a store may end a claim with [Request.NoResult] by a plain command, and a copy of it
+// that the network delivers late makes the key done again. Its effect has happened. Other
+// processes' caches notice within a second and a round trip (see Config.CacheBytes). One round
+// trip, and a second in stores that notify those caches.
 //
 // Errors are otherwise an [*InputError], [ErrClosed], or one for which [OutcomeUnknown] is true;
 // asking again is harmless.
@@ -272,6 +274,7 @@ func (d *Deduper) prepareAs(id ID, r *Request, req *ClaimRequest) error {
 		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: label,
 		LikelyDuplicate:         r.LikelyDuplicate,
 		TakeOverOlderGeneration: r.TakeOverOlderGeneration, OnlyNew: r.OnlyNew,
+		NoResult: r.NoResult || d.cfg.SeenOnly,
 	}
 	return nil
 }

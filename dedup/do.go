@@ -58,6 +58,7 @@ func DoResult[T any](ctx context.Context, d *Deduper, key string,
 		return Result[T]{}, &InputError{Field: "Func", Reason: "is nil"}
 	}
 	r := newRequest(key, opts)
+	r.NoResult = r.NoResult || storesNothing[T]()
 	var req ClaimRequest
 	if err := d.prepare(&r, &req); err != nil {
 		return Result[T]{}, err

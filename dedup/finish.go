@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -88,7 +89,19 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 			!d.worthTrying(&e, try+1) {
 			return unknown(ans.Err)
 		}
+		change = again(change)
+		e.change = &change[0]
 	}
+}
+
+// again is a change that is sent once more, when the store may still have the first. It may not
+// overwrite: the key can have another owner by the time that it is executed.
+func again(change []Finish) []Finish {
+	change = slices.Clone(change)
+	for i := range change {
+		change[i].MayOverwrite = false
+	}
+	return change
 }
 
 // completion is one claim on its way to its end.
@@ -175,18 +188,20 @@ func (c *Claim) change(item *Completion, cfg *Config, change *Finish) {
 	if m := c.message; m != &noMessage {
 		change.Fingerprint, change.Origin, change.Label = m.fingerprint, m.origin, m.label
 	}
-	change.With, change.SeenOnly = item.With, cfg.SeenOnly
+	change.With = item.With
 	switch {
 	case item.NotAttempted:
 		change.State, change.NotAttempted = StateReleased, true
 	case item.Err == nil:
 		change.State = StateSucceeded
 		change.NoResult = item.noResult || len(item.Result) > cfg.ResultLimit ||
-			cfg.SeenOnly && len(item.Result) > 0
-		if !change.NoResult && !cfg.SeenOnly {
+			c.noResult && len(item.Result) > 0
+		if !change.NoResult && !c.noResult {
 			// A copy: the batch it is sent in may outlive a canceled call.
 			change.Result = bytes.Clone(item.Result)
 		}
+		change.MayOverwrite = c.noResult && !c.takesOver && !c.Record.Irreversible &&
+			!c.declared.Load()
 	case IsPermanent(item.Err) && c.d.failures:
 		change.State, change.Result = StateFailed, failureText(item.Err)
 	default:
@@ -211,7 +226,7 @@ func failureText(err error) []byte {
 func (d *Deduper) settle(e *completion, ans *Answer, sent stamp) error {
 	var err error
 	switch {
-	case ans.Held && ans.Written && e.change.NoResult:
+	case ans.Held && ans.Written && (e.change.NoResult || ans.Record.NoResult):
 		err = ErrNoResult
 	case ans.Held && ans.Written:
 	default:

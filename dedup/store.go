@@ -111,6 +111,8 @@ type ClaimRequest struct {
 	// TakeOverOlderGeneration is that of the [Request], as OnlyNew is.
 	TakeOverOlderGeneration bool
 	OnlyNew                 bool // OnlyNew is that of the Request.
+	// NoResult says that the end will have no result, and may have Finish.MayOverwrite.
+	NoResult bool
 }
 
 // leaves reports whether the request leaves a key alone that it would get.
@@ -179,8 +181,12 @@ type Finish struct {
 	Fingerprint Fingerprint // Fingerprint of the payload.
 	State       State       // State to reach.
 	NoResult    bool        // NoResult says that a result existed and is not kept.
-	// SeenOnly says that the attempt's Deduper has Config.SeenOnly, and keeps no results.
-	SeenOnly      bool
+	// MayOverwrite allows a store to write the end without a comparison, where that is cheaper: it
+	// has no result, its attempt and the claim that it found are not Irreversible, and it has not
+	// been sent before. A store that does so must put back what the end must not replace. It must
+	// also keep no result of any attempt after one with ClaimRequest.NoResult, because a late copy
+	// of that attempt's end would replace it.
+	MayOverwrite  bool
 	EffectApplied bool // EffectApplied says that the effect has happened, whoever owns the key now.
 	NotStarted    bool // NotStarted withdraws Irreversible with StateReleased.
 	// NotAttempted says that the attempt never began: it is not counted. It needs StateReleased and

@@ -87,12 +87,12 @@ func TestClaimsSayWhatTheirEndNeeds(t *testing.T) {
 			_, err = d.Mark(t.Context(), "m")
 			require.NoError(t, err)
 			require.Len(t, store.ends, 2)
-			for _, end := range store.ends {
-				assert.Equal(t, seenOnly, end.SeenOnly)
-			}
+			assert.Equal(t, seenOnly, store.ends[0].MayOverwrite)
+			assert.False(t, store.ends[1].MayOverwrite, "a mark has no claim")
 			require.Len(t, store.reqs, 3)
 			for _, req := range store.reqs {
 				assert.Equal(t, day, req.Window)
+				assert.Equal(t, seenOnly, req.NoResult)
 				assert.Equal(t, map[bool]int{false: 1000, true: 0}[seenOnly], req.ResultLimit)
 			}
 		})

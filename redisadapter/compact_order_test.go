@@ -43,7 +43,7 @@ func done(n int, a dedup.Answer) dedup.Finish {
 	c := change(n, dedup.StateSucceeded)
 	c.EffectApplied, c.Fence, c.Attempt, c.Until, c.Window = true, a.Record.Fence, 1,
 		time.Now().Add(time.Minute), time.Hour
-	c.SeenOnly = n%2 == 0 // plain commands are mixed with scripts
+	c.MayOverwrite = n%2 == 0 // plain commands are mixed with scripts
 	return c
 }
 

@@ -84,7 +84,7 @@ func completeInBatches(t testing.TB, store *redisadapter.Store, from, n, size in
 			require.Equal(t, dedup.Acquired, a.Outcome, "key %d: %+v", first+i, a)
 			ends[i] = dedup.Finish{
 				ID: reqs[i].ID, Token: reqs[i].Token, Fence: a.Record.Fence, Attempt: 1,
-				Until: until, State: dedup.StateSucceeded, EffectApplied: true, SeenOnly: true,
+				Until: until, State: dedup.StateSucceeded, EffectApplied: true, MayOverwrite: true,
 				Window: window,
 			}
 		}

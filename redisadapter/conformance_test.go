@@ -70,14 +70,13 @@ func (s ticking) Forget(ctx context.Context, ids []dedup.ID, hold time.Duration)
 	return s.Store.Forget(ctx, ids, hold)
 }
 
-// withoutResults are the changes of a Deduper with SeenOnly, where they have no result. In Full
-// those are ended by plain commands.
+// withoutResults has changes without a result end by plain commands, where the layout is Full.
 type withoutResults struct{ dedup.Store }
 
 func (s withoutResults) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
 	changes = slices.Clone(changes)
 	for i := range changes {
-		changes[i].SeenOnly = changes[i].Result == nil
+		changes[i].MayOverwrite = changes[i].Result == nil
 	}
 	return s.Store.Finish(ctx, changes)
 }

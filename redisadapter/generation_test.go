@@ -78,7 +78,7 @@ func (b *bench) plainEndAfterATakeover(does func(*bench, dedup.Finish), plain, w
 	does(b, theirs)
 
 	late := by(5, done(1, old))
-	late.SeenOnly = plain
+	late.MayOverwrite = plain
 	a := b.finish(late)
 	assert.False(b, a.Held, "the end of the older generation: %+v", a)
 	assert.Equal(b, written, a.Written, "the end of the older generation: %+v", a)

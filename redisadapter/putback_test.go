@@ -39,7 +39,7 @@ func TestPutBackKeepsTheLease(t *testing.T) {
 			require.Equal(t, dedup.Acquired, second.Outcome, "second: %+v", second)
 			require.Greater(t, second.Record.Fence, first.Record.Fence, "second: %+v", second)
 			late := change(1, dedup.StateSucceeded)
-			late.SeenOnly, late.EffectApplied, late.Fence = true, true, first.Record.Fence
+			late.MayOverwrite, late.EffectApplied, late.Fence = true, true, first.Record.Fence
 			late.Window, late.Until = row.window, row.until
 			b.finish(late)
 			rec := b.lookup(1)
@@ -75,10 +75,30 @@ func TestPutBackKeepsTheExpiry(t *testing.T) {
 	must(t, client.Set(t.Context(), key, "\x02 a record of version 2, which has taken the key over",
 		time.Hour).Err())
 	late := change(1, dedup.StateSucceeded)
-	late.SeenOnly, late.EffectApplied, late.Fence, late.Until = true, true, first.Record.Fence,
+	late.MayOverwrite, late.EffectApplied, late.Fence, late.Until = true, true, first.Record.Fence,
 		time.Now().Add(time.Hour)
 	b.Finish(t.Context(), []dedup.Finish{late})
 	ttl := client.PTTL(t.Context(), key).Val()
 	assert.Positive(t, ttl, "it expires in %v", ttl)
 	assert.LessOrEqual(t, ttl, time.Hour, "it expires in %v", ttl)
+}
+
+// TestPutBackKeepsAnIrreversibleClaim: how long an overwritten claim had to live is not known. One
+// whose irreversible part may have begun must not be forgotten before its window has passed.
+func TestPutBackKeepsAnIrreversibleClaim(t *testing.T) {
+	b := newBench(t)
+	first := b.claim(request(1))
+	b.mini.Advance(2 * time.Minute) // the lease of a minute lapses
+	must(t, b.Forget(t.Context(), []dedup.ID{newID(1)}, time.Hour)[0])
+	second := b.claim(tokened(2))
+	renew := renewalOf(by(2, change(1, 0)))
+	renew.Fence, renew.Irreversible, renew.Window = second.Record.Fence, true, day
+	require.True(t, b.Renew(t.Context(), []dedup.Renewal{renew})[0].Held)
+	late := change(1, dedup.StateSucceeded)
+	late.MayOverwrite, late.EffectApplied, late.Fence = true, true, first.Record.Fence
+	late.Window, late.Until = day, time.Now().Add(time.Hour)
+	b.finish(late)
+	assert.True(t, b.lookup(1).Irreversible)
+	left := b.client.PTTL(t.Context(), redisadapter.Key(b.Store, newID(1))).Val()
+	assert.GreaterOrEqual(t, left, day, "it is forgotten in %v", left)
 }

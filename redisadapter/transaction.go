@@ -162,7 +162,7 @@ func (t *transaction) once(ctx context.Context, s *Store, c *dedup.Finish) (ans 
 		}
 		rec := met.completed(c)
 		ans = dedup.Answer{Held: true, Written: true, Record: rec.View(c.Window, 0)}
-		ans.Record.Result = bytes.Clone(c.Result)
+		ans.Record.Result = bytes.Clone(rec.Result)
 		return t.write(ctx, tx, key, wire.EncodeRecord(&rec), c.Window)
 	}, append([]string{key}, t.watch...)...)
 	// go-redis exports no such error
@@ -241,6 +241,9 @@ func (m *watched) completed(c *dedup.Finish) wire.Record {
 	}
 	if r.Label == "" {
 		r.Label = m.rec.Label
+	}
+	if r.Plain = m.rec.Plain; r.Plain && r.Result != nil {
+		r.Result, r.NoResult = nil, true // a late copy of a plain end would replace it
 	}
 	return r
 }

@@ -16,7 +16,7 @@ var unreadable = map[string]plant{
 	"empty":         plantValue(""),
 	"json":          plantValue(`{"status":"done","at":"2026-01-01T00:00:00Z","owner":"somebody"}`),
 	"newer_version": plantGolden(func(v []byte) []byte { v[0] = 2; return v }),
-	"new_flag":      plantGolden(func(v []byte) []byte { v[2] |= 8; return v }),
+	"new_flag":      plantGolden(func(v []byte) []byte { v[2] |= 0x10; return v }),
 	"new_state":     plantGolden(func(v []byte) []byte { v[1] = 6; return v }),
 	"truncated":     plantGolden(func(v []byte) []byte { return v[:len(v)-1] }),
 	"header_only":   plantGolden(func(v []byte) []byte { return v[:8] }),

@@ -92,7 +92,7 @@ func checkAppliedWithoutClaim(c *check) {
 	c.wantResult("a second mark", a.Record, []byte("first"))
 
 	// Its fence is zero, and so older than nothing: it also marks a forgotten key.
-	forgotten := c.ended(newID(), dedup.StateSucceeded, nil)
+	forgotten := c.ended(newID(), dedup.StateSucceeded, []byte("first"))
 	c.forget(forgotten.id, long)
 	o = c.stranger(forgotten.id)
 	c.wantApplied("a mark of a forgotten key", o.finish(o.landed("again")), o.id, "again")

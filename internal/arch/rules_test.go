@@ -52,7 +52,8 @@ var table = map[string]rule{
 	"dedup": {
 		imports: []string{"dedup/internal/coalesce", "dedup/internal/ctxend",
 			"dedup/internal/drain", "dedup/internal/idtable", "dedup/internal/lazyctx",
-			"dedup/internal/pause", "dedup/internal/singleflight", "dedup/internal/slab", "dedup/internal/stepcode",
+			"dedup/internal/pause", "dedup/internal/singleflight", "dedup/internal/slab",
+			"dedup/internal/stepcode",
 			"dedup/internal/waiting"},
 		tests: []string{"dedup/deduptest", "dedup/layered"},
 	},
@@ -98,7 +99,7 @@ var table = map[string]rule{
 	},
 	"redisadapter/internal/full": {
 		imports: []string{"dedup", "internal/redisscript", "redisadapter/internal/engine",
-			"redisadapter/internal/wire", goRedis},
+			"redisadapter/internal/line", "redisadapter/internal/wire", goRedis},
 	},
 	"redisadapter/internal/compact": {
 		imports: []string{"dedup", "internal/redisscript", "redisadapter/internal/engine",

@@ -107,6 +107,8 @@ type ClaimArgs struct {
 	Label               string
 	// TakeUncertain, TakeOverOlderGeneration and OnlyNew: see dedup.ClaimRequest.
 	TakeUncertain, TakeOverOlderGeneration, OnlyNew bool
+	// Plain says that the end may compare nothing: see dedup.Finish.MayOverwrite.
+	Plain bool
 }
 
 // NewClaim asks for a key.
@@ -114,6 +116,7 @@ func NewClaim(key string, a *ClaimArgs) Call {
 	return Call{Script: Claim, Key: key, Args: []any{
 		string(a.Token[:]), Millis(a.Lease), Millis(a.Hold), a.Fingerprint, a.Origin, a.Label,
 		bit(a.TakeUncertain), bit(a.TakeOverOlderGeneration), bit(a.OnlyNew),
+		bit(a.Plain),
 	}}
 }
 

@@ -26,6 +26,9 @@ func Exec(ctx context.Context, client redis.UniversalClient,
 	return pipe.Exec(ctx)
 }
 
+// Once is a command that the client sends no second time, and no pipeline that it is in.
+func Once(cmd redis.Cmder) redis.Cmder { return &once{cmd} }
+
 // once is a command that is not sent again after it may have been executed.
 type once struct{ redis.Cmder }
 

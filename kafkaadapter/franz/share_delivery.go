@@ -136,7 +136,7 @@ func (d *delivery) ask() (*dedup.Claim, error) {
 
 func (d *delivery) request() dedup.Request {
 	r := dedup.Request{Key: d.msg.ID, Scope: d.msg.Scope, Origin: d.origin(),
-		LikelyDuplicate: d.rec.DeliveryCount() > 1}
+		LikelyDuplicate: d.rec.DeliveryCount() > 1, NoResult: true}
 	if d.s.cfg.Fingerprint {
 		r.Fingerprint = dedup.FingerprintOf(d.msg.Value)
 	}

@@ -18,7 +18,7 @@ type Context struct {
 	mu     sync.Mutex
 	made   context.Context //nolint:containedctx // the same
 	cancel context.CancelCauseFunc
-	stop   context.CancelFunc // in place of cancel, with a deadline
+	stop   context.CancelFunc // instead of cancel, with a deadline
 	cause  error              // of End
 }
 

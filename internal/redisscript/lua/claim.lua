@@ -7,7 +7,8 @@
 --          8 over: 1 from somebody who takes a live lease over that was claimed for the same
 --          partition in an older generation
 --          9 first: 1 from somebody who wants a key only if it has no attempt yet
---          10 arguments of the buckets
+--          10 plain: 1 from somebody whose end may compare nothing
+--          11 arguments of the buckets
 -- Returns  {answer, ms left, ms since the end, record}, where answer is one of
 --          acquired, mine, duplicate, in_flight, mismatch, uncertain, unreadable,
 --          edge
@@ -22,7 +23,7 @@ if bad then
   return bad
 end
 local now, fence = clock()
-local done, problem = seen(view(10), now)
+local done, problem = seen(view(11), now)
 if problem then
   return problem
 end
@@ -79,9 +80,10 @@ end
 
 local r = {
   state = IN_PROGRESS, fence = fence, attempt = 1, span = hold, token = token, floor = 0,
-  fingerprint = ARGV[4], origin = ARGV[5], label = ARGV[6], steps = '',
+  fingerprint = ARGV[4], origin = ARGV[5], label = ARGV[6], steps = '', plain = ARGV[10] == '1',
 }
 if old then
+  r.plain = r.plain or old.plain
   r.fence, r.floor = math.max(old.fence + 1, fence), old.floor
   if not old.forgotten then
     r.attempt, r.steps = math.min(old.attempt + 1, MAX_ATTEMPT), old.steps

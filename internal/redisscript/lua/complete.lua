@@ -7,7 +7,7 @@
 -- ARGV     1 ms to keep them
 --          2 which of the sections fingerprint, origin and label they have: the flags 0x20,
 --          0x40 and 0x80 divided by 0x20. The claims must have the same, or finish has to
---          put the two together
+--          put the two together. A claim with the flag 0x800 is for finish, too
 --          then for each key: its token (16 bytes), and the record to write, with the
 --          fence and attempt that the claim must have
 -- Returns  {'completed', 0, 0, a byte for each key: 1 for written, 0 for not}
@@ -17,8 +17,8 @@ for i, key in ipairs(KEYS) do
   local old = redis.pcall('GET', key)
   done[i] = '0'
   if type(old) == 'string' then
-    local version, state, _, flags = string.byte(old, 1, 4)
-    if version == 1 and state == 1 and string.sub(old, 27, 42) == ARGV[2 * i + 1]
+    local version, state, high, flags = string.byte(old, 1, 4)
+    if version == 1 and state == 1 and high < 8 and string.sub(old, 27, 42) == ARGV[2 * i + 1]
       and string.sub(old, 9, 20) == string.sub(ARGV[2 * i + 2], 9, 20)
       and math.floor(flags / 32) == sections then
       redis.call('SET', key, ARGV[2 * i + 2], 'PX', ARGV[1])

@@ -95,7 +95,13 @@ local r = {
   fence = fence, attempt = tonumber(ARGV[6]), span = 0, floor = 0,
   fingerprint = ARGV[8], origin = ARGV[9], label = ARGV[10], steps = '',
 }
+local result = ARGV[11] == '1'
 if old then
+  r.plain = old.plain
+  if r.plain and state == SUCCEEDED and result then
+    -- A late copy of an end that compares nothing would replace it.
+    result, r.no_result = false, true
+  end
   if held then
     r.fence, r.attempt = old.fence, old.attempt
     if ARGV[15] == '1' then
@@ -131,7 +137,7 @@ if into then
   return reply(held and 'held' or 'landed', r, now)
 end
 local brief
-if ARGV[11] == '1' then
+if result then
   -- The caller has the result: it is stored, and not sent back.
   brief = encode(r)
   r.result = ARGV[12]

@@ -42,7 +42,7 @@ end
 local r = {
   state = RELEASED, forgotten = true, fence = floor, attempt = 0, span = 0,
   half = string.rep('\0', 8), floor = floor,
-  fingerprint = '', origin = '', label = '', steps = '',
+  fingerprint = '', origin = '', label = '', steps = '', plain = old and old.plain,
 }
 write(KEYS[1], r, keep)
 return reply('forgotten', nil, 0)

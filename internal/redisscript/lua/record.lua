@@ -27,6 +27,8 @@
 --   0x100  steps        4+n  of the attempt's, in a form of its own; while unfinished
 --   0x200  result       n    the rest
 --   0x400  kept         6    succeeded and failed: for how many ms; stands before the result
+--   0x800  plain        -    an end that compares nothing may be on its way, so that no result
+--                            is kept of this key. It stays as long as the key does
 --
 -- Anything else is unreadable: not absent, not done, and never overwritten.
 
@@ -128,7 +130,7 @@ local function decode(v)
     attempt = join(a1, a2, a3, a4), span = (s1 * 256 + s2) * 4294967296 + join(s3, s4, s5, s6),
     half = string.sub(v, 27, HEADER), floor = 0, fingerprint = '', origin = '', label = '', steps = '',
   }
-  if state < IN_PROGRESS or state > UNCERTAIN or flags >= 2048 or r.fence > MAX_FENCE then
+  if state < IN_PROGRESS or state > UNCERTAIN or flags >= 4096 or r.fence > MAX_FENCE then
     return nil
   end
   if state == IN_PROGRESS then
@@ -141,6 +143,7 @@ local function decode(v)
   if flags % 16 > 0 then
     r.no_result, r.danger, r.late, r.forgotten = has(flags, 1), has(flags, 2), has(flags, 4), has(flags, 8)
   end
+  r.plain = flags >= 2048
   if not sections(r, v, flags, at) then
     return nil
   end
@@ -157,6 +160,7 @@ local function encode(r)
   if r.danger then flags = flags + 2 end
   if r.late then flags = flags + 4 end
   if r.forgotten then flags = flags + 8 end
+  if r.plain then flags = flags + 2048 end
   if r.floor > 0 then
     local a, b, c, d = split(high(r.floor))
     flags, body = flags + 16, body .. string.char(a, b, c, d, split(r.floor % 4294967296))

@@ -162,7 +162,7 @@ func (p *Partition) request(it *item) dedup.Request {
 	r := dedup.Request{
 		Key: it.msg.ID, Scope: it.msg.Scope, Origin: p.origin(it),
 		TakeOverOlderGeneration: p.takesOver(it),
-		OnlyNew:                 p.unknown(it), Label: p.cfg.label(&it.msg),
+		OnlyNew:                 p.unknown(it), Label: p.cfg.label(&it.msg), NoResult: true,
 	}
 	if p.cfg.Fingerprint {
 		r.Fingerprint = dedup.FingerprintOf(it.msg.Value)

@@ -3,8 +3,10 @@ package full
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/onceward/onceward/dedup"
 	"github.com/onceward/onceward/internal/redisscript"
 	"github.com/onceward/onceward/redisadapter/internal/engine"
+	"github.com/onceward/onceward/redisadapter/internal/line"
 	"github.com/onceward/onceward/redisadapter/internal/wire"
 )
 
@@ -111,11 +114,19 @@ func (l *Layout) Run(ctx context.Context, x *engine.Exchange) {
 		t.next = nil
 		t.completes(round)
 		b, plain := t.commands(ctx, round)
+		once := hasEnd(round)
+		if once {
+			plain[0] = redisscript.Once(plain[0]) // for all of the pipeline
+		}
 		looks := x.Canaries.Round(claimsIn(round))
-		replies, err := x.Line.Send(ctx, x.Why, callsIn(round), plain, looks.Queue(ctx))
-		if err != nil {
+		replies, err := x.Line.Send(ctx, x.Why, line.Pipeline{Calls: callsIn(round),
+			Plain: plain, Last: looks.Queue(ctx), Once: once})
+		switch {
+		case errors.Is(err, line.ErrUnanswered):
+			t.again(round)
+		case err != nil:
 			t.fail(round, err)
-		} else {
+		default:
 			x.Canaries.Add(looks)
 			t.read(round, replies)
 			if b != nil {
@@ -170,6 +181,28 @@ func (t *exchange) endByScript(i int) {
 func (t *exchange) claimByScript(i int) {
 	t.next = append(t.next, step{kind: claimScript, item: i,
 		script: &script{call: wire.ClaimCall(t.Key(t.Reqs[i].ID), &t.Reqs[i])}})
+}
+
+// hasEnd reports whether a round has an end that compares nothing. Its pipeline is sent once: a
+// second copy could overwrite what others have written since the first.
+func hasEnd(round []step) bool {
+	return slices.ContainsFunc(round, func(st step) bool { return st.kind == end })
+}
+
+// again plans a round anew that was not answered: its ends compare now.
+func (t *exchange) again(round []step) {
+	for i := range round {
+		switch st := &round[i]; st.kind {
+		case end, own, endScript:
+			t.endByScript(st.item)
+		case restore:
+			t.next = append(t.next, *st)
+		case claimScript:
+			t.claimByScript(st.item)
+		default:
+			t.next = append(t.next, step{kind: st.kind, item: st.item})
+		}
+	}
 }
 
 // callsIn are the scripts of a round.
@@ -466,12 +499,12 @@ func (t *exchange) putBack(st *step, value string, keep time.Duration) {
 }
 
 // completable reports whether a completion may overwrite whatever is there: the effect has
-// happened, so "done" is true whoever holds the key, and a Deduper without results writes no record
-// that is worth more than another. A value that it must not overwrite is put back by restore. To
-// make that very rare, a completion whose claim has ended by our clock, and may meet the next
-// owner's claim, goes to the script.
+// happened, so "done" is true whoever holds the key, and nobody keeps a result of it
+// (Record.Plain). A value that it must not overwrite is put back by restore. To make that very
+// rare, a completion whose claim has ended by our clock, and may meet the next owner's claim, goes
+// to the script, and so does one that is sent again.
 func completable(c *dedup.Finish, at wire.Reading) bool {
-	return c.SeenOnly && c.Result == nil && at.Known() && c.EffectApplied && c.Fence != 0 &&
+	return c.MayOverwrite && c.Result == nil && at.Known() && c.EffectApplied && c.Fence != 0 &&
 		c.State == dedup.StateSucceeded && c.Window > 0 &&
 		time.Now().Before(c.Until)
 }

@@ -4,6 +4,7 @@ package line
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -101,9 +102,20 @@ func (l *Line) Scripts(ctx context.Context, why Purpose,
 	})
 }
 
+// Pipeline is what Send sends: scripts, plain commands, and what the last makes.
+type Pipeline struct {
+	Calls []redisscript.Call
+	Plain []redis.Cmder
+	Last  func() []redis.Cmder
+	// Once has Send answer ErrUnanswered where it would send the pipeline a second time.
+	Once bool
+}
+
+// ErrUnanswered: a pipeline to be sent once was not answered in time.
+var ErrUnanswered = errors.New("the server has not answered in time")
+
 // Send makes one pipeline and returns when ctx ends, or at the latest fastPatience after.
-func (l *Line) Send(ctx context.Context, why Purpose, calls []redisscript.Call,
-	after []redis.Cmder, last func() []redis.Cmder) ([]redisscript.Reply, error) {
+func (l *Line) Send(ctx context.Context, why Purpose, p Pipeline) ([]redisscript.Reply, error) {
 	if err := l.bound.enter(ctx, why); err != nil {
 		return nil, err
 	}
@@ -113,17 +125,17 @@ func (l *Line) Send(ctx context.Context, why Purpose, calls []redisscript.Call,
 			l.bound.leave(why)
 		}
 	}()
-	small := len(calls)+len(after) <= fastCommands
+	small := len(p.Calls)+len(p.Plain) <= fastCommands
 	if small && l.fast.may() {
 		var replies []redisscript.Reply
 		start, brief := time.Now(), redisscript.Brief(ctx, fastPatience)
-		if len(calls) == 0 {
-			l.Runner.Exec(brief, after, last)
+		if len(p.Calls) == 0 {
+			l.Runner.Exec(brief, p.Plain, p.Last)
 		} else {
-			replies = l.Runner.Send(brief, calls, after, last)
+			replies = l.Runner.Send(brief, p.Calls, p.Plain, p.Last)
 		}
 		switch {
-		case inTime(replies, after):
+		case inTime(replies, p.Plain):
 			l.fast.note(time.Since(start))
 			return replies, nil
 		case passed(ctx):
@@ -131,12 +143,15 @@ func (l *Line) Send(ctx context.Context, why Purpose, calls []redisscript.Call,
 		case ctx.Err() != nil:
 			return nil, wire.Cause(ctx)
 		}
-		l.fast.far() // and send it again
+		l.fast.far()
+		if p.Once {
+			return nil, ErrUnanswered
+		}
 	}
 	entered = false
 	start := time.Now()
 	replies, err := l.leaving(ctx, why, func() []redisscript.Reply {
-		return l.Runner.Send(ctx, calls, after, last)
+		return l.Runner.Send(ctx, p.Calls, p.Plain, p.Last)
 	})
 	if err == nil && small {
 		l.fast.note(time.Since(start))

@@ -16,7 +16,7 @@ func ClaimCall(key string, r *dedup.ClaimRequest) redisscript.Call {
 		Fingerprint: encodeFingerprint(r.Fingerprint), Origin: EncodeOrigin(r.Origin),
 		Label:         r.Label,
 		TakeUncertain: r.TakeUncertain, TakeOverOlderGeneration: r.TakeOverOlderGeneration,
-		OnlyNew: r.OnlyNew,
+		OnlyNew: r.OnlyNew, Plain: r.NoResult,
 	})
 }
 

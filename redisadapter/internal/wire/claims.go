@@ -25,7 +25,7 @@ func ClaimRecord(r *dedup.ClaimRequest, at Reading) Record {
 	return Record{
 		State: redisscript.InProgress, Fence: at.Fence(), Attempt: 1,
 		Span: uint64(redisscript.Millis(r.Hold)), Owner: r.Token,
-		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: r.Label,
+		Fingerprint: r.Fingerprint, Origin: r.Origin, Label: r.Label, Plain: r.NoResult,
 	}
 }
 
@@ -52,6 +52,7 @@ func DoneRecord(c *dedup.Finish, at Reading) Record {
 		Span: uint64(max(at.Millis(), 0)), Kept: uint64(max(redisscript.Millis(c.Window), 1)),
 		Owner:    FirstHalf(c.Token),
 		NoResult: c.NoResult, Fingerprint: c.Fingerprint, Origin: c.Origin, Label: c.Label,
+		Plain: c.MayOverwrite,
 	}
 }
 

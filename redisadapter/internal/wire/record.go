@@ -31,7 +31,8 @@ const (
 	flagSteps        = 0x100
 	flagResult       = 0x200
 	flagKept         = 0x400
-	flagsKnown       = 0x7ff
+	flagPlain        = 0x800
+	flagsKnown       = 0xfff
 
 	originSize = 24
 	keptSize   = 6
@@ -44,6 +45,7 @@ type Record struct {
 	danger      bool // the irreversible part may have begun
 	Late        bool // succeeded was written by somebody who held nothing
 	forgotten   bool // what Forget leaves behind
+	Plain       bool // an end that compares nothing may be on its way: no result is kept
 	Fence       uint64
 	Attempt     uint32
 	Span        uint64   // ms: the hold in progress, the server's clock at the end
@@ -106,6 +108,7 @@ func DecodeRecord(s string) (Record, error) {
 		danger:    flags&flagIrreversible != 0,
 		Late:      flags&flagLate != 0,
 		forgotten: flags&flagForgotten != 0,
+		Plain:     flags&flagPlain != 0,
 		Fence:     binary.BigEndian.Uint64(b[8:]),
 		Attempt:   binary.BigEndian.Uint32(b[16:]),
 		Span:      millis48(b[20:]),
@@ -228,7 +231,8 @@ func (r *Record) Half() [8]byte { return [8]byte(r.Owner[:8]) }
 // flags announce which sections follow.
 func (r *Record) flags() uint16 {
 	flags := Flagged(r.NoResult, flagNoResult) | Flagged(r.danger, flagIrreversible) |
-		Flagged(r.Late, flagLate) | Flagged(r.forgotten, flagForgotten)
+		Flagged(r.Late, flagLate) | Flagged(r.forgotten, flagForgotten) |
+		Flagged(r.Plain, flagPlain)
 	return flags |
 		Flagged(r.Floor > 0, flagFloor) |
 		Flagged(r.Fingerprint != dedup.Fingerprint{}, FlagFingerprint) |

@@ -38,6 +38,8 @@ var goldens = map[string]Record{
 		Fingerprint: fingerprint, Origin: origin, Label: "order 4711",
 	},
 	"in_progress_bare": {State: redisscript.InProgress, Fence: fence, Attempt: 1, Owner: token},
+	"in_progress_plain": {State: redisscript.InProgress, Plain: true, Fence: fence, Attempt: 1,
+		Owner: token},
 	"in_progress_danger": {State: redisscript.InProgress, danger: true, Fence: fence, Attempt: 1,
 		Span: 259200000, Owner: token, steps: steps},
 	"in_progress_floor": {State: redisscript.InProgress, Fence: fence, Attempt: 1, Span: 3600000,
@@ -116,7 +118,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"version 0":      change("succeeded_full", 0, 0),
 		"state 0":        change("succeeded_full", 1, 0),
 		"state 6":        change("succeeded_full", 1, 6),
-		"unknown flag":   change("succeeded_full", 2, 0x0a),
+		"unknown flag":   change("succeeded_full", 2, 0x12),
 		"fence 2^53":     change("succeeded_bare", 9, 0x20),
 		"floor 2^53":     change("in_progress_floor", 43, 0x20),
 		"label too long": change("in_progress", len(redistest.Golden(t, golden("in_progress")))-11, 11),
@@ -151,8 +153,8 @@ func FuzzEncodeRecord(f *testing.F) {
 		result []byte, label string, steps []byte, offset int64) {
 		r := Record{
 			State: 1 + state%5, NoResult: flags&1 != 0, danger: flags&2 != 0, Late: flags&4 != 0,
-			forgotten: flags&8 != 0,
-			Fence:     fence % (1 << 52), Attempt: attempt, Span: span % (1 << 48),
+			forgotten: flags&8 != 0, Plain: flags&16 != 0,
+			Fence: fence % (1 << 52), Attempt: attempt, Span: span % (1 << 48),
 			Owner: FirstHalf(token), Floor: fence % 1024,
 			Origin: dedup.Origin{SourceDigest: fence, Partition: int32(attempt), Offset: offset},
 			Label:  label[:min(len(label), 64)], steps: steps, Result: result, Kept: span % 1024,

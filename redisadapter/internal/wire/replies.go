@@ -37,10 +37,10 @@ func Finished(c *dedup.Finish, r redisscript.Reply, rec dedup.Record) (dedup.Ans
 	switch r.Answer {
 	case "held":
 		ans.Held, ans.Written = true, true
-		ans.Record.Result = CloneResult(c)
+		ans.Record.Result = writtenResult(c, &rec)
 	case "landed":
 		ans.Written = true
-		ans.Record.Result = CloneResult(c)
+		ans.Record.Result = writtenResult(c, &rec)
 	case "again":
 		ans.Held, ans.Written = true, true
 	case "landed_again":
@@ -50,6 +50,14 @@ func Finished(c *dedup.Finish, r redisscript.Reply, rec dedup.Record) (dedup.Ans
 		return dedup.Answer{}, Unexpected(r)
 	}
 	return ans, nil
+}
+
+// writtenResult is the result of a change as it was written, which is not kept of some keys.
+func writtenResult(c *dedup.Finish, rec *dedup.Record) []byte {
+	if rec.NoResult {
+		return nil
+	}
+	return CloneResult(c)
 }
 
 // ErrorsOf yields the error of every answer.
