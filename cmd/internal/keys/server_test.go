@@ -176,7 +176,7 @@ func (r *rig) all() {
 	r.t.Helper()
 	r.wants(ExitDone, "inspect flying -namespace shop", "in_progress",
 		"partition 3, offset 77, generation 5", "left", "first seen", `"order 7"`)
-	r.wants(ExitDone, "inspect doubtful -namespace shop", "uncertain", "danger")
+	r.wants(ExitDone, "inspect doubtful -namespace shop", "uncertain", "irreversible")
 	r.wants(ExitNo, "inspect never -namespace shop", "absent", "there is no record",
 		"its namespace, scope, prefix or table is another")
 	r.wants(ExitNo, "resolve never -namespace shop -released -yes", "there is no record")
