@@ -535,7 +535,7 @@ func TestOperatingGuide(t *testing.T) {
 	charge("order-7", 503, "")
 	charge("order-7", 409, "uncertain")
 	run("1 uncertain", "uncertain")
-	run("state        uncertain", "inspect", "order-7", "-namespace", "charges")
+	run("state         uncertain", "inspect", "order-7", "-namespace", "charges")
 	run("is succeeded", "resolve", "order-7", "-namespace", "charges", "-done", "-window",
 		"24h", "-yes")
 	charge("order-7", 410, "") // done, and its receipt is not known
