@@ -34,7 +34,7 @@ type Request struct {
 	// waiting must not use up their attempts. Default false.
 	OnlyNew bool
 	// NoResult says that the key never has a result, whoever handles it, so that a store may record
-	// its success by a cheaper command. A result that is given all the same is not kept
+	// its success by a cheaper command. A result that is given anyway is not kept
 	// ([ErrNoResult]), nor is one of a later attempt without NoResult while the store remembers an
 	// attempt that had it. [Do] with struct{} and Config.SeenOnly set it. Default false.
 	NoResult bool

@@ -13,7 +13,7 @@ import (
 //
 // A Runner is safe for concurrent use. One with a method Atomic() bool that answers true
 // says that effect and record are one: what is released there leaves nothing behind, and
-// Step and MarkIrreversible of package dedup do not work. Who wraps such a Runner must have that
+// Step and MarkIrreversible of package dedup do not work. A wrapper of such a Runner must have that
 // method, too, or half of what a panicking handler has written is committed. One with a method
 // Namespace() string says to which namespace its keys belong, so that logs and answers can name the
 // ID of a record.
