@@ -226,7 +226,7 @@ func (f *fakeTarget) sample(context.Context) (sample, error) {
 	}
 	return s, nil
 }
-func (f *fakeTarget) traffic() traffic      { return traffic{} }
+func (f *fakeTarget) traffic(int) traffic   { return traffic{} }
 func (f *fakeTarget) kind(err error) string { return commonKind(err) }
 func (f *fakeTarget) remains() string       { return "a trace" }
 func (f *fakeTarget) close()                {}

@@ -138,9 +138,9 @@ func (b *bench) round(ctx context.Context, round, rounds int, length time.Durati
 // turn is one of one side.
 func (b *bench) turn(ctx context.Context, i int, length time.Duration,
 	budget int64) (*tally, error) {
-	sent := b.t.traffic()
+	sent := b.t.traffic(i)
 	t := b.sides[i].run(ctx, length, budget)
-	now := b.t.traffic()
+	now := b.t.traffic(i)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

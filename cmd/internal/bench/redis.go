@@ -29,8 +29,9 @@ const (
 type onRedis struct {
 	o      *Options
 	client redis.UniversalClient
+	bare   redis.UniversalClient // of the bare side: Onceward asks its client behind its calls, too
 	prefix string
-	sent   counter
+	sent   [2]counter // by onceward, and by bare
 	result []byte
 	opened []*dedup.Deduper
 	secret []byte
@@ -41,8 +42,14 @@ func newRedis(o *Options, name string) (*onRedis, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &onRedis{o: o, client: client, prefix: name, result: noise(o.Result), secret: noise(16)}
-	r.sent.watch(client)
+	bare, err := o.Server.OpenRedis()
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	r := &onRedis{o: o, client: client, bare: bare, prefix: name, result: noise(o.Result),
+		secret: noise(16)}
+	r.sent[0].watch(client)
+	r.sent[1].watch(bare)
 	return r, nil
 }
 
@@ -58,10 +65,14 @@ func noise(n int) []byte {
 
 func (r *onRedis) title() string { return "redis " + r.o.Layout.String() }
 
-func (r *onRedis) close() { _ = r.client.Close() }
+func (r *onRedis) close() {
+	_ = r.client.Close()
+	_ = r.bare.Close()
+}
 
-func (r *onRedis) traffic() traffic {
-	return traffic{r.sent.commands.Load(), r.sent.trips.Load(), true}
+func (r *onRedis) traffic(side int) traffic {
+	sent := &r.sent[side]
+	return traffic{sent.commands.Load(), sent.trips.Load(), true}
 }
 
 func (r *onRedis) kind(err error) string {

@@ -8,8 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The bare side claims and completes with two plain commands, SET NX GET and SET GET, through the
-// same client: what is written by hand. It looks at nothing that can go wrong.
+// The bare side claims and completes with two plain commands, SET NX GET and SET GET, through a
+// client of its own with the same options: what is written by hand. It looks at nothing that can go
+// wrong.
 
 const token = "0123456789abcdef"
 
@@ -49,9 +50,9 @@ func fresh(m message, cmd *redis.StatusCmd) (bool, error) {
 
 func (r *onRedis) bareOne(ctx context.Context, batch []message) []error {
 	key := r.bareKey(batch[0].key)
-	won, err := fresh(batch[0], claim(ctx, r.client, key))
+	won, err := fresh(batch[0], claim(ctx, r.bare, key))
 	if won {
-		err = complete(ctx, r.client, key, r.value(), r.o.Window).Err()
+		err = complete(ctx, r.bare, key, r.value(), r.o.Window).Err()
 	}
 	if err == nil {
 		return nil
@@ -62,7 +63,7 @@ func (r *onRedis) bareOne(ctx context.Context, batch []message) []error {
 func (r *onRedis) bareBatch(ctx context.Context, batch []message) []error {
 	errs, claims := make([]error, len(batch)), make([]*redis.StatusCmd, len(batch))
 	failed := false
-	_, _ = r.client.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
+	_, _ = r.bare.Pipelined(ctx, func(p redis.Pipeliner) error { // each command has its error
 		for i, m := range batch {
 			claims[i] = claim(ctx, p, r.bareKey(m.key))
 		}
@@ -70,7 +71,7 @@ func (r *onRedis) bareBatch(ctx context.Context, batch []message) []error {
 	})
 	ends := make(map[int]*redis.StatusCmd, len(batch))
 	value := r.value()
-	_, _ = r.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, _ = r.bare.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, m := range batch {
 			var won bool
 			if won, errs[i] = fresh(m, claims[i]); won {

@@ -49,7 +49,7 @@ func (s *onSQL) title() string { return s.o.Server.Dialect().String() + " marks"
 func (s *onSQL) close() { _ = s.db.Close() }
 
 // traffic of a driver is not known.
-func (s *onSQL) traffic() traffic { return traffic{} }
+func (s *onSQL) traffic(int) traffic { return traffic{} }
 
 func (s *onSQL) kind(err error) string {
 	name := commonKind(err)

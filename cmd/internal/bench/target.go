@@ -19,8 +19,8 @@ type target interface {
 	open(ctx context.Context, warm bool, expected int) (ours, bare work, err error)
 	// sample is how things stand while nobody works.
 	sample(ctx context.Context) (sample, error)
-	// traffic counts what has been sent so far.
-	traffic() traffic
+	// traffic counts what a side, 0 for onceward and 1 for bare, has sent so far.
+	traffic(side int) traffic
 	// kind is a word for an error.
 	kind(err error) string
 	// remains says how a person removes what a killed run has left.
