@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/dedup/internal/ctxend"
+	"github.com/onceward/onceward/dedup/internal/lazyctx"
 	"github.com/onceward/onceward/dedup/internal/singleflight"
 	"github.com/onceward/onceward/dedup/internal/waiting"
 )
@@ -29,22 +30,22 @@ func (d *Deduper) Claim(ctx context.Context, key string, opts ...Option) (*Claim
 	if err := d.prepare(&r, &req); err != nil {
 		return nil, err
 	}
+	req.TakeUncertain = d.takesUncertain(&req)
 	if !d.life.Enter() {
 		return nil, ErrClosed
 	}
 	defer d.life.Leave()
-	return d.claim(ctx, r.Key, &req)
-}
-
-// claim is Claim for a call that has been checked and counted.
-func (d *Deduper) claim(ctx context.Context, key string, req *ClaimRequest) (*Claim, error) {
-	req.TakeUncertain = d.cfg.Resolve != nil && d.cfg.Mode != Observe && !req.OnlyNew
 	var c *Claim
 	if d.cfg.Wait == 0 {
-		c = d.claimOnce(ctx, key, req)
+		c = d.claimOnce(ctx, r.Key, &req, false)
 	} else {
-		c = d.claimWaiting(ctx, key, req)
+		c = d.claimWaiting(ctx, r.Key, &req, false)
 	}
+	return d.granted(ctx, c)
+}
+
+// granted has an uncertain key resolved that c has taken over.
+func (d *Deduper) granted(ctx context.Context, c *Claim) (*Claim, error) {
 	if c.finding {
 		c = d.resolve(ctx, c)
 	}
@@ -54,15 +55,21 @@ func (d *Deduper) claim(ctx context.Context, key string, req *ClaimRequest) (*Cl
 	return c, nil
 }
 
+// takesUncertain reports whether a single call asks for an uncertain key too.
+func (d *Deduper) takesUncertain(req *ClaimRequest) bool {
+	return d.cfg.Resolve != nil && d.cfg.Mode != Observe && !req.OnlyNew
+}
+
 // claimWaiting claims, and while the key is in flight elsewhere asks again until
 // Config.Wait has passed.
-func (d *Deduper) claimWaiting(ctx context.Context, key string, req *ClaimRequest) *Claim {
+func (d *Deduper) claimWaiting(ctx context.Context, key string, req *ClaimRequest,
+	forDo bool) *Claim {
 	deadline := time.Now().Add(d.cfg.Wait)
 	for {
 		// Listening begins before asking: an end between the answer and the wait would
 		// otherwise wake nobody.
 		x, stop := d.waiters.Listen(req.ID)
-		c := d.claimListening(ctx, key, req, x, deadline)
+		c := d.claimListening(ctx, key, req, forDo, x, deadline)
 		stop()
 		if c != nil {
 			return c
@@ -72,10 +79,10 @@ func (d *Deduper) claimWaiting(ctx context.Context, key string, req *ClaimReques
 
 // claimListening asks until it has an answer for the caller. It returns nil when x has ended
 // and the caller has to listen to another one.
-func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequest, x *waiting.Key,
-	deadline time.Time) *Claim {
+func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequest, forDo bool,
+	x *waiting.Key, deadline time.Time) *Claim {
 	for {
-		c := d.claimOnce(ctx, key, req)
+		c := d.claimOnce(ctx, key, req, forDo)
 		switch {
 		case c.left():
 			return c // there is nobody to wait for
@@ -99,25 +106,27 @@ func (d *Deduper) claimListening(ctx context.Context, key string, req *ClaimRequ
 
 // claimOnce makes one claim attempt, which concurrent calls of the key share, or takes part in
 // the one that is under way.
-func (d *Deduper) claimOnce(ctx context.Context, key string, req *ClaimRequest) (c *Claim) {
-	fl, c := d.follow(ctx, key, req)
-	if fl == nil {
+func (d *Deduper) claimOnce(ctx context.Context, key string, req *ClaimRequest,
+	forDo bool) (c *Claim) {
+	if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
+		return d.newClaim(ctx, key, req, cached)
+	}
+	own := newAttempt(forDo)
+	if c, answered := d.follow(ctx, key, req, &own.flight); answered {
 		return c
 	}
 	defer func() { // also when an observer panics
-		if d.inflight.End(req.ID, fl) {
-			fl.Publish(claimResultOf(ctx, c))
+		if d.inflight.End(req.ID, &own.flight) {
+			own.flight.Publish(claimResultOf(ctx, c))
 		}
 	}()
 	// A claim counts from before its first send; see askOn.
 	asking, first := d.cache.now(), d.clock()
-	// The store may keep the request, and the next attempt has its own.
-	own := &struct {
-		claim Claim
-		reqs  [1]ClaimRequest
-	}{reqs: [1]ClaimRequest{*req}}
+	own.reqs[0] = *req
 	own.reqs[0].Token = newToken()
-	ans := d.claims.DoOne(ctx, own.reqs[:])
+	call := d.claims.New(req.ID, false)
+	call.Of.req = &own.reqs
+	ans := take(d.claims, call, d.claims.Do(ctx, call))
 	validUntil := d.validFrom(first)
 	if !ans.plain() || d.clock() >= validUntil {
 		validUntil = d.askAgain(ctx, first, own.reqs[:], &ans)
@@ -129,59 +138,80 @@ func (d *Deduper) claimOnce(ctx context.Context, key string, req *ClaimRequest) 
 	return &own.claim
 }
 
-// follow returns the answer of the cache, or of the attempt under way. Without one that holds
-// for this request it returns an attempt that the caller has to make and end.
-func (d *Deduper) follow(ctx context.Context, key string,
-	req *ClaimRequest) (*singleflight.Flight[flightResult], *Claim) {
+// attempt is what one claim attempt makes. It is one object, because callers make many thousands a
+// second; the store and the handler may keep parts of it, so it is not used again.
+type attempt struct {
+	claim  Claim
+	reqs   [1]ClaimRequest
+	flight singleflight.Flight[*Claim]
+}
+
+// running is what [Do] needs once its handler runs.
+type running struct {
+	kept   keptClaim
+	change [1]Finish
+	after  lazyctx.Timed
+}
+
+func newAttempt(forDo bool) *attempt {
+	if !forDo {
+		return new(attempt)
+	}
+	own := new(struct {
+		attempt
+		running
+	})
+	own.claim.running = &own.running
+	return &own.attempt
+}
+
+// follow returns the answer of the attempt under way, or of the cache that has it since. Without
+// one that holds for this request, own is an attempt that the caller has to make and end.
+func (d *Deduper) follow(ctx context.Context, key string, req *ClaimRequest,
+	own *singleflight.Flight[*Claim]) (c *Claim, answered bool) {
 	for {
-		if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
-			return nil, d.newClaim(ctx, key, req, cached)
-		}
-		fl, lead := d.inflight.Join(req.ID)
+		fl, lead := d.inflight.Join(req.ID, own)
 		if lead {
-			return fl, nil
+			return nil, false
 		}
 		select {
 		case <-fl.Done():
 		case <-ctx.Done():
-			return nil, d.newClaim(ctx, key, req, &Answer{Err: ctxend.Error(ctx)})
+			return d.newClaim(ctx, key, req, &Answer{Err: ctxend.Error(ctx)}), true
+		}
+		if cached := d.cache.answer(ctx, &req.ID, &req.Fingerprint); cached != nil {
+			return d.newClaim(ctx, key, req, cached), true
 		}
 		// Observed, not Outcome: in Observe mode the leader runs whatever the answer was.
 		leader := fl.Result()
-		ans := shared(leader.claim, req)
-		if ans.Outcome == Uncertain && req.TakeUncertain && !leader.claim.takeUncertain {
+		ans := shared(leader, req)
+		if ans.Outcome == Uncertain && req.TakeUncertain && !leader.takeUncertain {
 			continue // the one under way did not ask for that
 		}
-		if req.gains(&ans, leader.claim) {
+		if req.gains(&ans, leader) {
 			// the leader met or won a claim that this one takes over, or left the key alone
 			continue
 		}
-		if leader.cancelled && leader.claim.Observed == Unknown ||
+		if leader.cancelled && leader.Observed == Unknown ||
 			ans.Outcome == Unknown && ans.Err == nil {
 			continue // the leader has no answer that holds for us: ask ourselves
 		}
-		return nil, d.newClaim(ctx, key, req, &ans)
+		return d.newClaim(ctx, key, req, &ans), true
 	}
 }
 
-// flightResult is how a claim attempt ended, for those who share it.
-type flightResult struct {
-	claim     *Claim
-	cancelled bool // it ended because its own caller was canceled
-}
-
-// claimResultOf is the result of an attempt whose caller has got c, or nil when it panicked. It is
-// a copy, made before the caller can write into c.
-func claimResultOf(ctx context.Context, c *Claim) flightResult {
+// claimResultOf is how an attempt ended, for those who share it. Its caller has got c, or nil when
+// it panicked. It is a copy, made before the caller can write into c.
+func claimResultOf(ctx context.Context, c *Claim) *Claim {
 	if c == nil {
-		return flightResult{&Claim{err: ErrUnknown}, true}
+		return &Claim{err: ErrUnknown, cancelled: true}
 	}
 	rec := c.Record
 	rec.Result, rec.Steps = bytes.Clone(rec.Result), bytes.Clone(rec.Steps)
-	return flightResult{&Claim{
+	return &Claim{
 		Observed: c.Observed, Record: rec, message: c.message, err: c.err,
-		onlyNew: c.onlyNew, takeUncertain: c.takeUncertain,
-	}, ctx.Err() != nil}
+		onlyNew: c.onlyNew, takeUncertain: c.takeUncertain, cancelled: ctx.Err() != nil,
+	}
 }
 
 // gains reports whether the request may get a key that is in flight as another one was

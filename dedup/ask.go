@@ -35,7 +35,7 @@ func (d *Deduper) askAgain(ctx context.Context, first time.Duration, req []Claim
 	ans *Answer) (validUntil time.Duration) {
 	a := d.askOn(ctx, first, req, []Answer{*ans},
 		func(ctx context.Context, req []ClaimRequest) []Answer {
-			return []Answer{d.claims.Do(ctx, req[0])}
+			return []Answer{d.askClaim(ctx, (*[1]ClaimRequest)(req))}
 		})[0]
 	*ans = *a.answer
 	return a.validUntil

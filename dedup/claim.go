@@ -55,6 +55,7 @@ type Claim struct {
 	takesOver     bool // the same: TakeOverOlderGeneration
 	shadow        bool // runs without a claim: Observe, or FailOpen
 	finding       bool // has taken an uncertain key over, and is to find out
+	cancelled     bool // its own caller was, of a claim that others share
 
 	// guarded by mu
 	lost       bool  // canceled for ErrLeaseLost
@@ -64,6 +65,8 @@ type Claim struct {
 	validUntil time.Duration // by Deduper.clock
 	kept       *keptClaim
 	steps      *steps // made when there is one
+
+	running *running // for Do
 }
 
 // Err is nil when Outcome is Acquired or a Duplicate of a success. Otherwise it is

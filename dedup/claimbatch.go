@@ -186,7 +186,7 @@ func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest,
 	ans := shared(first, req)
 	if ans.Outcome == Unknown && ans.Err == nil ||
 		first.Observed == InFlight && req.gains(&ans, first) {
-		return d.claimOnce(ctx, key, req)
+		return d.claimOnce(ctx, key, req, false)
 	}
 	c := d.newClaim(ctx, key, req, &ans)
 	if ans.Outcome != Mismatch { // which is another message, with a fate of its own

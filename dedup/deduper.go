@@ -30,14 +30,14 @@ type Deduper struct {
 	recycle  func([]Answer) // to the store, when they have been read
 	failures bool           // the store keeps them
 
-	claims *coalesce.Coalescer[ClaimRequest, Answer]
-	ends   *coalesce.Coalescer[Finish, Answer]
-	notes  *coalesce.Coalescer[Renewal, Answer] // what attempts have to say while they run
-	reads  *coalesce.Coalescer[ID, Answer]
+	claims, ends *coalescer    // one, where the store ends and claims in one round trip
+	pairs        FinishClaimer // that store, or nil
+	notes        *coalescer    // what attempts have to say while they run
+	reads        *coalescer
 
 	start    time.Time
 	renewals *renewer
-	inflight singleflight.Group[flightResult]
+	inflight singleflight.Group[*Claim]
 	waiters  waiting.Keys
 	cache    *cache
 	life     drain.Group
@@ -74,34 +74,9 @@ func New(store Store, cfg Config) (*Deduper, error) {
 	}
 	d.life.Init()
 	d.cache = newCache(&d.cfg, store, &d.life)
-	limiter := coalesce.NewLimiter()
-	d.claims = newCoalescer(d, limiter, store.Claim, func(r *ClaimRequest) [16]byte { return r.ID })
-	d.claims.Abandoned = d.releaseAbandoned
-	d.ends = newCoalescer(d, limiter, store.Finish, func(f *Finish) [16]byte { return f.ID })
-	d.notes = newCoalescer(d, limiter, store.Renew, func(r *Renewal) [16]byte { return r.ID })
-	d.reads = newCoalescer(d, limiter, store.Lookup, func(id *ID) [16]byte { return *id })
-	d.reads.Shares = true
+	d.coalesceCalls()
 	d.renewals = newRenewer(d)
 	return d, nil
-}
-
-// newCoalescer makes batches of the calls of one method of the store.
-func newCoalescer[R any](d *Deduper, limiter *coalesce.Limiter,
-	send func(context.Context, []R) []Answer, id func(*R) [16]byte) *coalesce.Coalescer[R, Answer] {
-	return &coalesce.Coalescer[R, Answer]{
-		Send: send, ID: id, Failed: failedAnswer, Clone: (*Answer).clone,
-		Err:     func(a *Answer) error { return a.Err },
-		Timeout: d.cfg.StoreTimeout, Life: &d.life, Limiter: limiter, Recycle: d.recycle,
-	}
-}
-
-// failedAnswer is the answer to a call that has none from its store.
-func failedAnswer(err error) Answer {
-	var left *coalesce.AbandonedError
-	if errors.As(err, &left) {
-		return Answer{Err: err}
-	}
-	return Answer{Err: fmt.Errorf("%w: %w", ErrUnknown, err)}
 }
 
 // Config returns the configuration as it is in force: what was given to [New], with the
@@ -159,7 +134,7 @@ func (d *Deduper) Lookup(ctx context.Context, key string, opts ...Option) (Recor
 		return Record{}, ErrClosed
 	}
 	defer d.life.Leave()
-	ans := d.reads.Do(ctx, id)
+	ans := d.askRecord(ctx, id)
 	if ans.Err != nil {
 		d.storeError(id, ans.Err)
 		return Record{}, unknown(ans.Err)

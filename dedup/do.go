@@ -63,11 +63,18 @@ func DoResult[T any](ctx context.Context, d *Deduper, key string,
 	if err := d.prepare(&r, &req); err != nil {
 		return Result[T]{}, err
 	}
+	req.TakeUncertain = d.takesUncertain(&req)
 	if !d.life.Enter() {
 		return Result[T]{}, ErrClosed
 	}
 	defer d.life.Leave()
-	c, err := d.claim(ctx, key, &req)
+	var c *Claim
+	if d.cfg.Wait == 0 {
+		c = d.claimOnce(ctx, key, &req, true)
+	} else {
+		c = d.claimWaiting(ctx, key, &req, true)
+	}
+	c, err := d.granted(ctx, c)
 	if err != nil {
 		return Result[T]{}, err
 	}
@@ -90,7 +97,12 @@ func DoResult[T any](ctx context.Context, d *Deduper, key string,
 // runEffect runs fn under the claim and ends the claim as fn ended.
 func runEffect[T any](ctx context.Context, c *Claim,
 	fn func(context.Context) (T, error)) (T, error) {
-	runCtx := c.keep(ctx, false)
+	own := c.running
+	if own == nil { // it runs without a claim, by FailOpen or in Observe mode
+		own = new(running)
+	}
+	runCtx := &own.kept
+	c.keep(ctx, runCtx, false)
 	defer runCtx.drop()
 	if err := c.overBefore(ctx, context.Cause(runCtx)); err != nil {
 		var zero T
@@ -116,9 +128,10 @@ func runEffect[T any](ctx context.Context, c *Claim,
 			done.Result = []byte{} // a nil []byte is a value; nil says that there is none
 		}
 	}
-	after := c.d.afterEffect(ctx)
+	after := &own.after
+	c.d.beginAfter(ctx, after)
 	defer after.End(context.Canceled)
-	return value, merge(err, c.d.endOne(after, &done))
+	return value, merge(err, c.d.endOne(after, &done, &own.change))
 }
 
 // overBefore returns why the effect of a claim must not begin, given the cause that ended its

@@ -63,12 +63,11 @@ func finishOne(ctx context.Context, done Completion) error {
 	}
 	d.life.Hold()
 	defer d.life.Leave()
-	return d.endOne(ctx, &done)
+	return d.endOne(ctx, &done, new([1]Finish))
 }
 
-// endOne is finish for a single call.
-func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
-	change := make([]Finish, 1) // the store may keep it
+// endOne is finish for a single call, by a zero change. The store may keep it.
+func (d *Deduper) endOne(ctx context.Context, done *Completion, change *[1]Finish) (err error) {
 	e := completion{change: &change[0]}
 	if d.cfg.Mode == Observe {
 		defer func() { err = forgiven(err) }()
@@ -80,7 +79,7 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 	defer e.claim.finishing.Add(-1)
 	for try := 0; ; try++ {
 		sent := d.cache.now()
-		ans := d.ends.DoOne(ctx, change)
+		ans := d.askEnd(ctx, change)
 		if ans.Err == nil {
 			return d.settle(&e, &ans, sent)
 		}
@@ -89,7 +88,7 @@ func (d *Deduper) endOne(ctx context.Context, done *Completion) (err error) {
 			!d.worthTrying(&e, try+1) {
 			return unknown(ans.Err)
 		}
-		change = again(change)
+		change = (*[1]Finish)(again(change[:]))
 		e.change = &change[0]
 	}
 }
@@ -275,13 +274,21 @@ func (c *Claim) end(state State, ans *Answer, err error) {
 func (d *Deduper) conclude(ctx context.Context, done Completion) error {
 	after := d.afterEffect(ctx)
 	defer after.End(context.Canceled)
-	return d.endOne(after, &done)
+	return d.endOne(after, &done, new([1]Finish))
 }
 
 // afterEffect is the context of what follows an effect, without the end of ctx: the effect has
 // happened, and must be recorded. It lasts for a lease: later nothing of it would count.
 func (d *Deduper) afterEffect(ctx context.Context) *lazyctx.Timed {
-	return lazyctx.WithTimeout(context.WithoutCancel(ctx), d.cfg.LeaseTTL)
+	after := new(lazyctx.Timed)
+	d.beginAfter(ctx, after)
+	return after
+}
+
+// beginAfter is afterEffect in a zero context.
+func (d *Deduper) beginAfter(ctx context.Context, after *lazyctx.Timed) {
+	after.Parent, after.Detached = ctx, true
+	after.Until = time.Now().Add(d.cfg.LeaseTTL)
 }
 
 // Completion is one item of [Deduper.CompleteBatch].

@@ -92,7 +92,7 @@ func (c *Claim) declare(ctx context.Context, renewal Renewal) error {
 	renewal.Lease, renewal.Hold, renewal.Window = cfg.LeaseTTL, cfg.Hold, cfg.Window
 	for try := 0; ; try++ {
 		sent := time.Now()
-		ans := c.d.notes.Do(ctx, renewal)
+		ans := c.d.askRenewal(ctx, renewal)
 		if ans.Err == nil && !ans.Held {
 			c.loseFound("another owner was found by what the attempt had to say")
 			return ErrLeaseLost

@@ -22,10 +22,7 @@ func TestClaimBeyondTheLimitOfCallsIsNotReleased(t *testing.T) {
 		assert.ErrorIs(t, err, coalesce.ErrFull)
 		assert.True(t, OutcomeUnknown(err) && !CanRetry(err), err)
 		d.claims.Limiter.Limit = 10
-		d.ends.Send = func(context.Context, []Finish) []Answer {
-			t.Error("a release was sent")
-			return nil
-		}
+		d.ends.Send = func(context.Context, []*oneCall) { t.Error("a release was sent") }
 		synctest.Wait()
 	})
 }

@@ -47,7 +47,7 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 	ans, cached := d.cache.get(ctx, &req.ID, &req.Fingerprint)
 	if !cached {
 		asking := d.cache.now()
-		if ans = d.reads.Do(ctx, req.ID); ans.Err != nil {
+		if ans = d.askRecord(ctx, req.ID); ans.Err != nil {
 			d.storeError(req.ID, ans.Err)
 			c := Claim{id: id, err: unknown(ans.Err)}
 			c.fire(d.cfg.Observer.Claimed, false)
@@ -112,7 +112,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 	change.EffectApplied = true
 	for try := 0; ; try++ {
 		sent := d.cache.now()
-		ans := d.ends.Do(ctx, change)
+		ans := d.askEnd(ctx, &[1]Finish{change})
 		if ans.Err == nil {
 			d.noteEnd(&change, &ans, sent)
 			return ans.Written, nil

@@ -163,17 +163,19 @@ func (d *Deduper) releaseAgain(all []pendingRelease) (left []pendingRelease, ans
 // releaseAbandoned gives back claims whose callers were canceled while the store was
 // asked. A request without an answer may have been executed too, or may be executed later:
 // the store returned because its context had ended, and may have left it on its way.
-func (d *Deduper) releaseAbandoned(reqs []ClaimRequest, answers []Answer) {
+func (d *Deduper) releaseAbandoned(calls []*oneCall) {
 	var back, late []Finish
-	for i, ans := range answers {
+	for _, c := range calls {
+		ans, req := &c.Of.answer, c.Of.req
 		switch {
+		case req == nil: // an end
 		case ans.Outcome == Acquired:
-			back = append(back, d.releaseChange(&reqs[i]))
+			back = append(back, d.releaseChange(&req[0]))
 		case !mayHaveExecuted(ans.Err):
 		case ctxend.Is(ans.Err):
-			late = append(late, d.releaseChange(&reqs[i]))
+			late = append(late, d.releaseChange(&req[0]))
 		default:
-			back = append(back, d.releaseChange(&reqs[i]))
+			back = append(back, d.releaseChange(&req[0]))
 		}
 	}
 	d.giveBack(back, false)
@@ -216,7 +218,7 @@ func (d *Deduper) release(changes []Finish) (missed []Finish) {
 	if len(changes) == 1 { // thousands of these may come at once
 		ctx, cancel := context.WithTimeout(context.Background(), d.cfg.StoreTimeout)
 		defer cancel()
-		answers = []Answer{d.ends.Do(ctx, changes[0])}
+		answers = []Answer{d.askEnd(ctx, &[1]Finish{changes[0]})}
 	} else {
 		answers = d.sendChanges(context.Background(), changes)
 	}

@@ -29,21 +29,20 @@ func (c *Claim) KeepAlive(ctx context.Context) (run context.Context, stop contex
 			Reason: "cannot be kept alive: it, or the context, is nil"})
 		return run, func() {}
 	}
-	k := c.keep(ctx, true)
+	k := new(keptClaim)
+	c.keep(ctx, k, true)
 	return k, k.drop
 }
 
-// keep is KeepAlive; a handler of Do is counted by its call already.
-func (c *Claim) keep(ctx context.Context, counted bool) *keptClaim {
-	k := &keptClaim{Context: lazyctx.Context{Parent: ctx}, attempt: attemptOf(c), claim: c,
-		counted: counted, gone: true}
+// keep is KeepAlive by a new k; a handler of Do is counted by its call already.
+func (c *Claim) keep(ctx context.Context, k *keptClaim, counted bool) {
+	k.Parent, k.attempt, k.claim, k.counted, k.gone = ctx, attemptOf(c), c, counted, true
 	switch err := k.begin(); {
 	case errors.Is(err, ErrLeaseLost):
 		c.d.renewals.lose(k, "was not kept alive in time")
 	case err != nil:
 		k.End(err)
 	}
-	return k
 }
 
 // begin puts k among the renewed. With ErrLeaseLost it is there, and its time is over.
@@ -64,14 +63,14 @@ type keptClaim struct {
 	lazyctx.Context
 	attempt Attempt
 	claim   *Claim
-	counted bool // Close waits for it
 
 	// guarded by renewer.mu, which is taken inside Claim.mu and never around it
 	until        time.Duration // when the claim stops being ours, by Deduper.clock
 	next         time.Duration // when to look at it again
+	index        int32         // in the heap of a renewQueue; -1 in its list
 	sending      bool          // a renewal is under way
 	gone         bool          // or never begun
-	index        int           // in the heap of a renewQueue; -1 in its list
+	counted      bool          // Close waits for it; it does not change
 	prior, after *keptClaim    // in that list
 }
 

@@ -38,7 +38,7 @@ func (q *renewQueue) push(k *keptClaim, slack time.Duration) {
 func (q *renewQueue) move(k *keptClaim, next time.Duration) {
 	k.next = next
 	if k.index >= 0 {
-		heap.Fix(&q.heap, k.index)
+		heap.Fix(&q.heap, int(k.index))
 		return
 	}
 	q.remove(k)
@@ -47,7 +47,7 @@ func (q *renewQueue) move(k *keptClaim, next time.Duration) {
 
 func (q *renewQueue) remove(k *keptClaim) {
 	if k.index >= 0 {
-		heap.Remove(&q.heap, k.index)
+		heap.Remove(&q.heap, int(k.index))
 		return
 	}
 	before, behind := &q.first, &q.last
@@ -84,12 +84,12 @@ func (h keptHeap) Len() int           { return len(h) }
 func (h keptHeap) Less(i, j int) bool { return h[i].next < h[j].next }
 func (h keptHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
+	h[i].index, h[j].index = int32(i), int32(j) //nolint:gosec // claims in memory
 }
 
 func (h *keptHeap) Push(x any) {
-	k := x.(*keptClaim) //nolint:errcheck // only a renewQueue pushes
-	k.index = len(*h)
+	k := x.(*keptClaim)      //nolint:errcheck // only a renewQueue pushes
+	k.index = int32(len(*h)) //nolint:gosec // as above
 	*h = append(*h, k)
 }
 

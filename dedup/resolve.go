@@ -22,7 +22,8 @@ func (d *Deduper) resolve(ctx context.Context, c *Claim) *Claim {
 
 // findOut runs Config.Resolve under the claim, as Do runs a handler.
 func (d *Deduper) findOut(ctx context.Context, c *Claim) *Claim {
-	run := c.keep(ctx, false)
+	run := new(keptClaim)
+	c.keep(ctx, run, false)
 	defer run.drop()
 	returned := false
 	defer func() {

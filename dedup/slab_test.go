@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -85,6 +87,55 @@ func TestSlicesOfCallsThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
 		assert.Equal(t, want.Token, got.Token, "change %d is another one after the call", i)
 		assert.Equal(t, want.Label, got.Label, "change %d is another one after the call", i)
 	}
+}
+
+// distant is a reader a millisecond away that ends and claims in one round trip, and looks only at
+// those.
+type distant struct{ *reader }
+
+func (s distant) Claim(ctx context.Context, reqs []dedup.ClaimRequest) []dedup.Answer {
+	time.Sleep(time.Millisecond)
+	return s.Store.Claim(ctx, reqs)
+}
+
+func (s distant) Finish(ctx context.Context, changes []dedup.Finish) []dedup.Answer {
+	time.Sleep(time.Millisecond)
+	return s.Store.Finish(ctx, changes)
+}
+
+func (s distant) FinishClaim(ctx context.Context, changes []dedup.Finish,
+	reqs []dedup.ClaimRequest) (ended, claimed []dedup.Answer) {
+	time.Sleep(time.Millisecond)
+	if len(changes) < 2 || len(reqs) < 2 { // of one there is no slice to use again
+		return s.Store.Finish(ctx, changes), s.Store.Claim(ctx, reqs)
+	}
+	return s.reader.Finish(ctx, changes), s.reader.Claim(ctx, reqs)
+}
+
+// The same holds for the slices that a crowd's single calls share.
+func TestSlicesOfACrowdThatWereNotAnsweredAreNotUsedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &reader{Store: dedup.Memory(10_000)}
+		d := newDeduper(t, distant{store}, nil)
+		var wg sync.WaitGroup
+		for caller := range 100 {
+			wg.Go(func() {
+				for n := range 20 {
+					_, _ = dedup.Do(t.Context(), d, fmt.Sprint(caller, " ", n),
+						func(context.Context) (int, error) { return n, nil })
+				}
+			})
+		}
+		wg.Wait()
+		require.Greater(t, len(store.claims), 1)
+		require.Greater(t, len(store.changes), 1)
+		assert.Equal(t, store.sentClaims, store.claims)
+		for i := range store.changes {
+			assert.Equal(t, store.sentChanges[i].ID, store.changes[i].ID, "change %d", i)
+			assert.Equal(t, store.sentChanges[i].Token, store.changes[i].Token, "change %d", i)
+		}
+		time.Sleep(time.Hour) // what is given back
+	})
 }
 
 // noting is a store that notes what it is asked to end, and for whom.

@@ -26,7 +26,7 @@ func BenchmarkCoalescer(b *testing.B) {
 	for _, callers := range []int{1, 8, 64, 256} {
 		b.Run(fmt.Sprint("callers/", callers), func(b *testing.B) {
 			c := newTestCoalescer(&batches{})
-			c.Send = nothing
+			c.ask = nothing
 			benchmarkCallers(b, callers, func(n int64) { c.Do(ctx, numbered(int(n))) })
 		})
 	}

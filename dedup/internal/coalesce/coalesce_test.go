@@ -77,20 +77,73 @@ func echo(after time.Duration) func([]question) []answer {
 	}
 }
 
-func newTestCoalescer(b *batches) *Coalescer[question, answer] {
+// item is a question with its answer.
+type item struct {
+	question
+	answer answer
+}
+
+// coalescer is one whose store takes questions and returns answers.
+type coalescer struct {
+	*Coalescer[item]
+	ask func(context.Context, []question) []answer
+	// abandoned may be nil.
+	abandoned func([]question, []answer)
+}
+
+func newTestCoalescer(b *batches) *coalescer {
 	l := &drain.Group{}
 	l.Init()
-	return &Coalescer[question, answer]{
-		Send: b.send, ID: func(q *question) [16]byte { return q.ID }, Failed: failed,
-		Err: func(a *answer) error { return a.Err }, Clone: func(a *answer) answer { return *a },
+	c := &coalescer{ask: b.send}
+	c.Coalescer = &Coalescer[item]{
+		Send: c.send, Fail: func(q *item, err error) { q.answer = failed(err) },
+		Err: func(q *item) error { return q.answer.Err },
+		Abandoned: func(calls []*Call[item]) {
+			if c.abandoned == nil {
+				return
+			}
+			answers := make([]answer, len(calls))
+			for i, call := range calls {
+				answers[i] = call.Of.answer
+			}
+			c.abandoned(questions(calls), answers)
+		},
 		Timeout: time.Second, Life: l, Limiter: NewLimiter(),
 	}
+	return c
+}
+
+func questions(calls []*Call[item]) []question {
+	all := make([]question, len(calls))
+	for i, call := range calls {
+		all[i] = call.Of.question
+	}
+	return all
+}
+
+func (c *coalescer) send(ctx context.Context, calls []*Call[item]) {
+	for i, ans := range c.ask(ctx, questions(calls)) {
+		calls[i].Of.answer = ans
+	}
+}
+
+// Do makes a call for a question.
+func (c *coalescer) Do(ctx context.Context, q question) answer { return c.do(ctx, q, false) }
+
+func (c *coalescer) do(ctx context.Context, q question, urgent bool) answer {
+	call := c.New(q.ID, urgent)
+	call.Of.question = q
+	if err := c.Coalescer.Do(ctx, call); err != nil {
+		return failed(err)
+	}
+	defer c.Done(call)
+	return call.Of.answer
 }
 
 func numbered(n int) question { return question{ID: [16]byte{byte(n), byte(n >> 8)}, Attempt: n} }
 
 // drained waits until the coalescer has no sender.
-func drained(t *testing.T, c *Coalescer[question, answer]) {
+func drained(t *testing.T, c *coalescer) {
 	t.Helper()
 	synctest.Wait()
 	c.mu.Lock()
@@ -98,7 +151,8 @@ func drained(t *testing.T, c *Coalescer[question, answer]) {
 	assert.Equal(t, 0, c.senders, "when idle")
 	assert.Equal(t, 0, c.sent)
 	assert.False(t, c.gathering, "when idle")
-	assert.Equal(t, queue[question, answer]{}, c.queue)
+	assert.Equal(t, queue[item]{}, c.queue)
+	assert.Equal(t, queue[item]{}, c.urgent)
 	assert.Equal(t, 0, c.Life.Behind())
 	assert.Zero(t, c.Limiter.n.Load())
 }
@@ -172,7 +226,7 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 		b := &batches{do: echo(time.Second / 2)}
 		c := newTestCoalescer(b)
 		var unheard atomic.Int32
-		c.Abandoned = func(reqs []question, answers []answer) {
+		c.abandoned = func(reqs []question, answers []answer) {
 			assert.Len(t, reqs, len(answers))
 			for i := range reqs {
 				unheard.Add(1)
@@ -223,22 +277,11 @@ func TestCancelledCallDoesNotDisturbItsBatch(t *testing.T) {
 	})
 }
 
-// A store that breaks its contract learns nothing about anybody.
-func TestMissingAnswersAreFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := &batches{do: func([]question) []answer { return nil }}
-		c := newTestCoalescer(b)
-		ans := c.Do(context.Background(), numbered(1))
-		assert.True(t, errors.Is(ans.Err, errFailed), "%+v", ans)
-		drained(t, c)
-	})
-}
-
 // A batch runs under its own deadline: the first caller's would be the others' too.
 func TestBatchHasItsOwnDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{})
-		c.Send = func(ctx context.Context, batch []question) []answer {
+		c.ask = func(ctx context.Context, batch []question) []answer {
 			<-ctx.Done()
 			return slices.Repeat([]answer{{Err: ctx.Err()}}, len(batch))
 		}

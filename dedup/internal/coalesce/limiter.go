@@ -41,10 +41,10 @@ const (
 	itemTime = 2 * time.Microsecond
 	// rttPerSend is how much distance makes room for one more batch under way.
 	rttPerSend = 100 * time.Microsecond
-	minSends   = 2
+	minSends   = 4
 	maxSends   = 16
-	// nearShare is how many calls a second batch needs next to the store.
-	nearShare = 24
+	// nearShare is how many calls one more batch needs next to the store.
+	nearShare = 16
 )
 
 // rttEstimator estimates how long a batch is under way to the store and back, the work of the
@@ -61,9 +61,10 @@ func (e *rttEstimator) note(took time.Duration, items int) {
 	e.rtt += (took - e.rtt) / 8
 }
 
-// sends is how many batches may be under way at once. Next to the store, one or two keep it
-// busy, and more would be smaller. Far away from it, with so few, a call would take two round
-// trips: in the first its caller would wait for the batch before its own to come back.
+// sends is how many batches may be under way at once. Next to the store, a few keep it busy while
+// callers wake up and ask for the next key, and more would be smaller. Far away from it, with so
+// few, a call would take two round trips: in the first its caller would wait for the batch before
+// its own to return.
 func (e *rttEstimator) sends() int {
 	return int(min(max(e.rtt/rttPerSend, minSends), maxSends))
 }

@@ -26,7 +26,7 @@ func (g *gauge) in() {
 func (g *gauge) out() { g.now.Add(-1) }
 
 // looping has callers call again and again, and returns when all have stopped.
-func looping(c *Coalescer[question, answer], callers, times int) {
+func looping(c *coalescer, callers, times int) {
 	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {
@@ -64,8 +64,8 @@ func TestBatchesUnderWayFollowTheRoundTrip(t *testing.T) {
 		rtt         time.Duration
 		least, most int64
 	}{
-		{50 * time.Microsecond, 1, 2},
-		{200 * time.Microsecond, 1, 2},
+		{50 * time.Microsecond, 1, 4},
+		{200 * time.Microsecond, 1, 4},
 		{time.Millisecond, 4, 10},
 		{2 * time.Millisecond, 14, 16},
 		{20 * time.Millisecond, 16, 16},
@@ -75,7 +75,7 @@ func TestBatchesUnderWayFollowTheRoundTrip(t *testing.T) {
 				c := newTestCoalescer(&batches{})
 				var direct, learnt gauge
 				g := &direct
-				c.Send = func(_ context.Context, batch []question) []answer {
+				c.ask = func(_ context.Context, batch []question) []answer {
 					if len(batch) > 1 { // not those who came first
 						g.in()
 						defer g.out()
@@ -182,7 +182,7 @@ func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newTestCoalescer(&batches{})
 				var sends, panics, unknown atomic.Int32
-				c.Send = func(context.Context, []question) []answer {
+				c.ask = func(context.Context, []question) []answer {
 					sends.Add(1)
 					time.Sleep(time.Millisecond)
 					panic(errBoom)
@@ -220,12 +220,10 @@ func TestStoreThatPanicsDoesSoInOneCaller(t *testing.T) {
 // A lone call costs one allocation in addition to the store's own.
 func TestLoneCallAllocatesOnce(t *testing.T) {
 	c := newTestCoalescer(&batches{})
-	answers := make([]answer, 1)
-	c.Send = func(context.Context, []question) []answer { return answers }
+	c.Send = func(context.Context, []*Call[item]) {}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	req := []question{numbered(1)}
-	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { c.DoOne(ctx, req) }), 1.0)
+	assert.LessOrEqual(t, testing.AllocsPerRun(100, func() { c.Do(ctx, numbered(1)) }), 1.0)
 }
 
 // When the caller of a direct call goes, its request is given to Abandoned at once.
@@ -233,7 +231,7 @@ func TestLoneCallerReturnsWhenItsContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{do: echo(500 * time.Millisecond)})
 		var unheard int
-		c.Abandoned = func(reqs []question, answers []answer) {
+		c.abandoned = func(reqs []question, answers []answer) {
 			unheard += len(reqs)
 			assert.True(t, len(reqs) == 1 && reqs[0].Attempt == 7 &&
 				errors.Is(answers[0].Err, context.DeadlineExceeded), "%v, %v", reqs, answers)
@@ -255,7 +253,7 @@ func TestLoneCallerReturnsWhenItsContextEnds(t *testing.T) {
 func TestLoneCallHasADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTestCoalescer(&batches{do: echo(time.Minute)})
-		c.Abandoned = func([]question, []answer) { t.Error("its caller is still there") }
+		c.abandoned = func([]question, []answer) { t.Error("its caller is still there") }
 		start := time.Now()
 		var left *AbandonedError
 		ans := c.Do(t.Context(), numbered(1))

@@ -21,18 +21,18 @@ const (
 // room reports whether one more batch may be under way. Each has to carry its share of
 // the calls, or many calls next to their store would fall apart into batches of one. The
 // mutex is held.
-func (c *Coalescer[R, A]) room() bool {
+func (c *Coalescer[T]) room() bool {
 	if c.senders == 0 {
 		return true
 	}
-	return c.senders < c.rtt.sends() && c.queue.n >= c.share()
+	return c.senders < c.rtt.sends() && c.waiting() >= c.share()
 }
 
 // share is how many calls have to wait before one more batch is sent while others are under
 // way. The mutex is held.
-func (c *Coalescer[R, A]) share() int {
+func (c *Coalescer[T]) share() int {
 	sends := c.rtt.sends()
-	share := (c.queue.n + c.sent) / sends
+	share := (c.waiting() + c.sent) / sends
 	if sends == minSends {
 		share = max(share, nearShare)
 	}
@@ -40,7 +40,7 @@ func (c *Coalescer[R, A]) share() int {
 }
 
 // start starts a sender. The mutex is held.
-func (c *Coalescer[R, A]) start() {
+func (c *Coalescer[T]) start() {
 	c.senders++
 	c.gathering = true
 	c.Life.Begin()
@@ -48,9 +48,9 @@ func (c *Coalescer[R, A]) start() {
 }
 
 // run sends batches as long as callers gather.
-func (c *Coalescer[R, A]) run() {
+func (c *Coalescer[T]) run() {
 	defer c.Life.End()
-	var b batch[R, A]
+	var b batch[T]
 	for {
 		// Callers that were just woken, or come with the one that started us, get to
 		// queue up: with 16 callers that yield doubles the throughput.
@@ -58,8 +58,9 @@ func (c *Coalescer[R, A]) run() {
 		if !c.take(&b) {
 			return
 		}
+		b.giveUp()
 		c.sendBatch(&b)
-		if !c.gather(b.calls()) {
+		if !c.gather(b.sent()) {
 			return
 		}
 	}
@@ -67,7 +68,7 @@ func (c *Coalescer[R, A]) run() {
 
 // gather makes a sender whose batch is answered the one that takes next, or ends it when
 // another one does.
-func (c *Coalescer[R, A]) gather(answered int) bool {
+func (c *Coalescer[T]) gather(answered int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent -= answered
@@ -80,134 +81,142 @@ func (c *Coalescer[R, A]) gather(answered int) bool {
 }
 
 // batch is what one sender has under way.
-type batch[R, A any] struct {
-	tickets []*ticket[R, A]
-	shared  []*ticket[R, A]  // that get the answer of an earlier one
-	of      []int            // which that is, for each of shared
-	seen    map[[16]byte]int // index of tickets
+type batch[T any] struct {
+	calls  []*Call[T]
+	shared []*Call[T]       // that get the answer of an earlier one
+	of     []int            // which that is, for each of shared
+	seen   map[[16]byte]int // index of calls
+	late   []*Call[T]       // that are not sent
+	now    time.Time        // for those that have a deadline
 }
 
-func (b *batch[R, A]) calls() int { return len(b.tickets) + len(b.shared) }
+func (b *batch[T]) sent() int { return len(b.calls) + len(b.shared) }
 
-// take moves the next batch out of the queue. It ends the sender when there is nothing to
+// take moves the next batch out of the queues. It ends the sender when there is nothing to
 // send, or too little while other senders are under way, which look again when they are back.
-// A store wants every ID once per call, so a second ticket of an ID waits for the next
-// batch, or gets the same answer where calls may share one.
-func (c *Coalescer[R, A]) take(b *batch[R, A]) bool {
+func (c *Coalescer[T]) take(b *batch[T]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gathering = false
-	if c.queue.n == 0 || c.senders > 1 && c.queue.n < c.share() {
+	if n := c.waiting(); n == 0 || c.senders > 1 && n < c.share() {
 		c.senders--
 		return false
 	}
-	b.begin(c.queue.n)
-	next := c.queue.first
-	for range takeLooks {
-		t := next
-		if t == nil || len(b.tickets) == batchSize {
-			break
-		}
-		next = t.next
-		id := c.ID(&t.req)
-		first, twice := b.seen[id]
-		switch {
-		case !twice:
-			b.seen[id] = len(b.tickets)
-			b.tickets = append(b.tickets, t)
-		case c.Shares:
-			b.shared, b.of = append(b.shared, t), append(b.of, first)
-		default:
-			continue
-		}
-		c.queue.remove(t)
-		t.state.Store(ticketSent)
-	}
-	c.sent += b.calls()
-	if c.queue.n > 0 && c.room() {
+	b.begin(c.waiting())
+	c.takeFrom(&c.urgent, b)
+	c.takeFrom(&c.queue, b)
+	c.sent += b.sent()
+	if c.waiting() > 0 && c.room() {
 		c.start()
 	}
 	return true
 }
 
-func (b *batch[R, A]) begin(waiting int) {
+// takeFrom moves the calls of a queue into the batch. A store wants every ID once per call, so a
+// second call of an ID waits for the next batch, or gets the same answer where calls may share
+// one.
+func (c *Coalescer[T]) takeFrom(q *queue[T], b *batch[T]) {
+	next := q.first
+	for looks := takeLooks; next != nil && len(b.calls) < batchSize && looks > 0; looks-- {
+		t := next
+		next = t.next
+		first, twice := b.seen[t.ID]
+		switch {
+		case b.tooLate(t):
+			b.late = append(b.late, t)
+		case !twice:
+			b.seen[t.ID] = len(b.calls)
+			b.calls = append(b.calls, t)
+		case c.Share != nil:
+			b.shared, b.of = append(b.shared, t), append(b.of, first)
+		default:
+			continue
+		}
+		q.remove(t)
+		t.state.Store(callSent)
+	}
+}
+
+// tooLate reports whether a call is over its deadline, of which nobody but us reminds its caller.
+func (b *batch[T]) tooLate(t *Call[T]) bool {
+	if t.until.IsZero() {
+		return false
+	}
+	if b.now.IsZero() {
+		b.now = time.Now()
+	}
+	return !b.now.Before(t.until)
+}
+
+func (b *batch[T]) begin(waiting int) {
 	if b.seen == nil {
 		b.seen = make(map[[16]byte]int, min(waiting, batchSize))
 	}
 	clear(b.seen)
-	clear(b.tickets)
+	clear(b.calls)
 	clear(b.shared)
-	b.tickets, b.shared, b.of = b.tickets[:0], b.shared[:0], b.of[:0]
+	clear(b.late)
+	b.calls, b.shared, b.of, b.late = b.calls[:0], b.shared[:0], b.of[:0], b.late[:0]
+	b.now = time.Time{}
 }
 
-// sendBatch sends the batch, notes how long that took, and gives out the answers. A
+// giveUp answers the calls that are over their deadlines.
+func (b *batch[T]) giveUp() {
+	for _, t := range b.late {
+		t.late = true
+		t.answer()
+	}
+}
+
+// sendBatch sends the batch, notes how long that took, and wakes the callers. A
 // store that panics does so in the first caller that still waits, as if it had made the
 // call itself; the others learn nothing.
-func (c *Coalescer[R, A]) sendBatch(b *batch[R, A]) {
-	reqs := c.slabs.Get(len(b.tickets))
-	for i, t := range b.tickets {
-		reqs[i] = t.req
+func (c *Coalescer[T]) sendBatch(b *batch[T]) {
+	if len(b.calls) == 0 {
+		return
 	}
 	start := time.Now()
-	answers, broke := c.call(reqs)
+	broke := c.call(b.calls)
 	took := time.Since(start)
 	c.mu.Lock()
-	c.rtt.note(took, len(reqs))
+	c.rtt.note(took, len(b.calls))
 	c.mu.Unlock()
-	learnt := c.learnt(answers)
-	c.deliver(b, reqs, answers, broke)
-	if learnt { // else the store may be at work on them still
-		c.slabs.Put(reqs)
-		if c.Recycle != nil {
-			c.Recycle(answers)
-		}
-	}
-}
-
-// learnt reports whether the store has answered all.
-func (c *Coalescer[R, A]) learnt(answers []A) bool {
-	for i := range answers {
-		if c.Err(&answers[i]) != nil {
-			return false
-		}
-	}
-	return true
+	c.deliver(b, broke)
 }
 
 // call is one call of the store, under a deadline of its own.
-func (c *Coalescer[R, A]) call(reqs []R) (answers []A, broke *Panic) {
+func (c *Coalescer[T]) call(calls []*Call[T]) (broke *Panic) {
 	ctx := lazyctx.WithTimeout(context.Background(), c.Timeout)
 	defer ctx.End(context.Canceled)
 	defer func() {
 		if v := recover(); v != nil {
 			broke = NewPanic(v)
-			answers = c.failed(fmt.Errorf("store panicked: %v", v), len(reqs))
+			for _, t := range calls {
+				c.Fail(&t.Of, fmt.Errorf("store panicked: %v", v))
+			}
 		}
 	}()
-	return c.answered(c.Send(ctx, reqs), len(reqs)), nil
+	c.Send(ctx, calls)
+	return nil
 }
 
-// deliver gives every caller its answer, and gives those of callers that left to Abandoned.
-func (c *Coalescer[R, A]) deliver(b *batch[R, A], reqs []R, answers []A, broke *Panic) {
-	for n, t := range b.shared {
-		t.answer = c.Clone(&answers[b.of[n]])
-		if t.state.CompareAndSwap(ticketSent, ticketAnswered) {
-			t.ready <- struct{}{}
-		}
+// deliver wakes every caller, and gives the calls of those that left to Abandoned.
+func (c *Coalescer[T]) deliver(b *batch[T], broke *Panic) {
+	for n, t := range b.shared { // before the other, which is its caller's when it is woken
+		c.Share(&t.Of, &b.calls[b.of[n]].Of)
+		t.answer()
 	}
-	var left []R
-	var unheard []A
-	for i, t := range b.tickets {
-		t.answer, t.broke = answers[i], broke
-		if !t.state.CompareAndSwap(ticketSent, ticketAnswered) {
-			left, unheard = append(left, reqs[i]), append(unheard, answers[i])
+	var left []*Call[T]
+	for _, t := range b.calls {
+		t.broke = broke
+		if t.answer() {
+			broke = nil
 			continue
 		}
-		broke = nil
-		t.ready <- struct{}{}
+		left = append(left, t)
 	}
 	if c.Abandoned != nil && len(left) > 0 {
-		c.Abandoned(left, unheard)
+		c.Abandoned(left)
 	}
 	if broke != nil {
 		panic(broke) // nobody is left to whom it could go

@@ -25,7 +25,7 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 			c := newTestCoalescer(&batches{})
 			c.Timeout = time.Minute
 			c.rtt.rtt = time.Duration(spin) * 20 * time.Microsecond
-			c.Send = func(ctx context.Context, batch []question) []answer {
+			c.ask = func(ctx context.Context, batch []question) []answer {
 				sent.Add(int64(len(batch)))
 				wantDistinct(t, batch)
 				answers := make([]answer, len(batch))
@@ -44,7 +44,7 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 				}
 				return answers
 			}
-			c.Abandoned = func(reqs []question, _ []answer) { unheard.Add(int64(len(reqs))) }
+			c.abandoned = func(reqs []question, _ []answer) { unheard.Add(int64(len(reqs))) }
 			var wg sync.WaitGroup
 			for caller := range 200 {
 				wg.Go(func() {
@@ -74,7 +74,7 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 			assert.Equal(t, 0, c.senders)
 			assert.Equal(t, 0, c.sent)
 			assert.False(t, c.gathering)
-			assert.Equal(t, 0, c.queue.n)
+			assert.Equal(t, 0, c.waiting())
 			assert.Zero(t, c.Limiter.n.Load())
 			assert.Equal(t, unheard.Load(), left.Load())
 			assert.Equal(t, sent.Load(), heard.Load()+unheard.Load())
@@ -85,7 +85,7 @@ func TestEveryCallIsAnsweredOnce(t *testing.T) {
 }
 
 // callAndMaybeLeave makes a call, which half of the callers may cancel at any moment.
-func callAndMaybeLeave(c *Coalescer[question, answer], ch question, leaving *sync.Map) answer {
+func callAndMaybeLeave(c *coalescer, ch question, leaving *sync.Map) answer {
 	if rand.IntN(2) == 0 {
 		return c.Do(context.Background(), ch)
 	}

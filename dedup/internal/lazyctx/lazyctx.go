@@ -12,33 +12,30 @@ import (
 // does so is made when first needed. It is embedded by value where it is used, and not reused: a
 // store or a handler may keep it.
 type Context struct {
-	Parent context.Context //nolint:containedctx // it is a context itself
-	Until  time.Time       // the deadline; zero for none
+	Parent   context.Context //nolint:containedctx // it is a context itself
+	Detached bool            // the parent's end is not ours: context.WithoutCancel
+	Until    time.Time       // the deadline; zero for none
 
 	mu     sync.Mutex
 	made   context.Context //nolint:containedctx // the same
-	cancel context.CancelCauseFunc
-	stop   context.CancelFunc // instead of cancel, with a deadline
-	cause  error              // of End
+	cancel func(cause error)
+	cause  error // of End
 }
 
 // End ends c with that cause, and releases what it holds. The first end counts, be it of the parent
 // or by End.
 func (c *Context) End(cause error) {
 	c.mu.Lock()
-	if c.cause == nil && c.made == nil && c.Parent.Err() != nil {
+	if c.cause == nil && c.made == nil && c.parentEnded() {
 		c.make()
 	}
 	if c.cause == nil {
 		c.cause = cause
 	}
-	cancel, stop, cause := c.cancel, c.stop, c.cause
+	cancel, cause := c.cancel, c.cause
 	c.mu.Unlock()
-	switch {
-	case cancel != nil:
+	if cancel != nil {
 		cancel(cause)
-	case stop != nil:
-		stop()
 	}
 }
 
@@ -50,16 +47,31 @@ func (c *Context) make() context.Context {
 		c.made, c.cancel = context.WithCancelCause(context.WithoutCancel(c.Parent))
 		c.cancel(c.cause)
 	case c.Until.IsZero():
-		c.made, c.cancel = context.WithCancelCause(c.Parent)
+		c.made, c.cancel = context.WithCancelCause(c.parent())
 	default:
-		c.made, c.stop = context.WithDeadline(c.Parent, c.Until)
+		made, stop := context.WithDeadline(c.parent(), c.Until)
+		c.made, c.cancel = made, func(error) { stop() }
 	}
 	return c.made
 }
 
+func (c *Context) parentEnded() bool { return !c.Detached && c.Parent.Err() != nil }
+
+// parent is what ends c with it.
+func (c *Context) parent() context.Context {
+	if c.Detached {
+		return context.WithoutCancel(c.Parent)
+	}
+	return c.Parent
+}
+
 // Deadline implements [context.Context].
 func (c *Context) Deadline() (time.Time, bool) {
-	d, ok := c.Parent.Deadline()
+	var d time.Time
+	var ok bool
+	if !c.Detached {
+		d, ok = c.Parent.Deadline()
+	}
 	if c.Until.IsZero() || ok && d.Before(c.Until) {
 		return d, ok
 	}
@@ -78,7 +90,7 @@ func (c *Context) Done() <-chan struct{} {
 func (c *Context) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.made == nil && c.cause == nil && c.Parent.Err() == nil &&
+	if c.made == nil && c.cause == nil && !c.parentEnded() &&
 		(c.Until.IsZero() || time.Now().Before(c.Until)) {
 		return nil
 	}
@@ -108,8 +120,21 @@ func WithTimeout(parent context.Context, timeout time.Duration) *Timed {
 // Caller returns the context without the deadline. With it a store can find out whether
 // there is a caller that may leave before the deadline.
 func (c *Timed) Caller() context.Context {
+	if c.Detached {
+		return context.Background() // it never ends
+	}
 	if outer, ok := c.Parent.(*Timed); ok {
 		return outer.Caller()
 	}
 	return c.Parent
+}
+
+// Ends returns what ends ctx, without making a timer for the deadline of a [Timed]: when its caller
+// goes, which is nil for never, and the deadline, which is zero where the channel tells it, too.
+func Ends(ctx context.Context) (gone <-chan struct{}, until time.Time) {
+	if c, ok := ctx.(*Timed); ok {
+		until, _ = c.Deadline()
+		return c.Caller().Done(), until
+	}
+	return ctx.Done(), time.Time{}
 }

@@ -163,3 +163,55 @@ func TestCallerIsTheOutermost(t *testing.T) {
 	inner := WithTimeout(&Context{Parent: parent}, time.Hour)
 	assert.NotNil(t, inner.Caller().Done(), "it can be canceled")
 }
+
+// A detached context has its parent's values and nothing else of it, asked before its own end or
+// after, and whether the parent has ended before or not.
+func TestDetachedContextOutlivesItsParent(t *testing.T) {
+	type key struct{}
+	for _, asked := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			parent, cancel := context.WithTimeout(
+				context.WithValue(t.Context(), key{}, 7), time.Second)
+			defer cancel()
+			c := &Timed{Context{Parent: parent, Detached: true, Until: time.Now().Add(time.Minute)}}
+			assert.Nil(t, c.Caller().Done(), "nobody ends it early")
+			if asked {
+				assert.NotNil(t, c.Done())
+			}
+			time.Sleep(2 * time.Second)
+			require.Error(t, parent.Err())
+			assert.NoError(t, c.Err())
+			assert.Equal(t, 7, c.Value(key{}))
+			until, ok := c.Deadline()
+			assert.True(t, ok)
+			assert.Equal(t, 58*time.Second, time.Until(until))
+			select {
+			case <-c.Done():
+				t.Error("it ended with its parent")
+			default:
+			}
+			time.Sleep(time.Minute)
+			assert.ErrorIs(t, c.Err(), context.DeadlineExceeded)
+			ended := &Context{Parent: parent, Detached: true}
+			ended.End(context.Canceled)
+			assert.Equal(t, context.Canceled, context.Cause(ended), "its own end is the first")
+		})
+	}
+}
+
+// To learn what ends a context of ours makes no timer.
+func TestEndsMakesNothing(t *testing.T) {
+	outer, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := WithTimeout(outer, time.Hour)
+	gone, until := Ends(c)
+	assert.Equal(t, outer.Done(), gone)
+	assert.Equal(t, c.Until, until)
+	assert.Nil(t, c.made)
+	gone, until = Ends(outer)
+	assert.Equal(t, outer.Done(), gone)
+	assert.Zero(t, until)
+	gone, until = Ends(context.Background())
+	assert.Nil(t, gone)
+	assert.Zero(t, until)
+}

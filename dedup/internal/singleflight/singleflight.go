@@ -8,43 +8,50 @@ import (
 
 // Group has the attempts under way, each of which ends with a T. The zero Group is ready, and
 // safe for concurrent use.
-type Group[T any] struct {
+type Group[T any] struct{ parts [16]part[T] }
+
+// part is what a lock guards. Keys are digests: each byte of them is as good as any.
+type part[T any] struct {
 	mu sync.Mutex
 	by map[[16]byte]*Flight[T]
 	n  atomic.Int64 // len(by): most ends find no attempt, and take no lock for it
+	_  [4]uint64    // parts have cache lines of their own
 }
+
+func (g *Group[T]) of(id [16]byte) *part[T] { return &g.parts[id[0]%16] }
 
 // Flight is one attempt under way.
 type Flight[T any] struct {
-	done   chan struct{} // nil until somebody follows; guarded by Group.mu
+	done   chan struct{} // nil until somebody follows; guarded by the part's mutex
 	result T             // set before done is closed
 }
 
-// Join returns the attempt under way, or starts one that the caller must end.
-func (g *Group[T]) Join(id [16]byte) (f *Flight[T], lead bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if f, ok := g.by[id]; ok {
+// Join returns the attempt under way, or starts own, which the caller must end.
+func (g *Group[T]) Join(id [16]byte, own *Flight[T]) (f *Flight[T], lead bool) {
+	p := g.of(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if f, ok := p.by[id]; ok {
 		if f.done == nil {
 			f.done = make(chan struct{})
 		}
 		return f, false
 	}
-	if g.by == nil {
-		g.by = make(map[[16]byte]*Flight[T])
+	if p.by == nil {
+		p.by = make(map[[16]byte]*Flight[T])
 	}
-	f = new(Flight[T])
-	g.by[id] = f
-	g.n.Store(int64(len(g.by)))
-	return f, true
+	p.by[id] = own
+	p.n.Store(int64(len(p.by)))
+	return own, true
 }
 
 // End ends an attempt, and reports whether others follow it: they wait for Publish.
 func (g *Group[T]) End(id [16]byte, f *Flight[T]) (followed bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.by[id] == f {
-		g.drop(id)
+	p := g.of(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.by[id] == f {
+		p.drop(id)
 	}
 	return f.done != nil
 }
@@ -53,18 +60,19 @@ func (g *Group[T]) End(id [16]byte, f *Flight[T]) (followed bool) {
 // may have been answered before a change that the caller has just made. An attempt that begins
 // after Leave asks after that change.
 func (g *Group[T]) Leave(id [16]byte) {
-	if g.n.Load() == 0 {
+	p := g.of(id)
+	if p.n.Load() == 0 {
 		return
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.drop(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drop(id)
 }
 
 // drop needs the mutex.
-func (g *Group[T]) drop(id [16]byte) {
-	delete(g.by, id)
-	g.n.Store(int64(len(g.by)))
+func (p *part[T]) drop(id [16]byte) {
+	delete(p.by, id)
+	p.n.Store(int64(len(p.by)))
 }
 
 // Publish gives the result to those who follow an attempt that has ended.
@@ -77,4 +85,4 @@ func (f *Flight[T]) Publish(result T) {
 func (f *Flight[T]) Done() <-chan struct{} { return f.done }
 
 // Result of the attempt, when it is Done.
-func (f *Flight[T]) Result() *T { return &f.result }
+func (f *Flight[T]) Result() T { return f.result }
