@@ -20,8 +20,8 @@ import (
 const (
 	ownedTwo    = "onceward owned"
 	ownedOne    = "onceward owned, CompleteAndClaim"
-	sharedTwo   = "onceward shared, seen-only"
-	sharedOne   = "onceward shared, seen-only, CompleteAndClaim"
+	sharedTwo   = "onceward shared, full"
+	sharedOne   = "onceward shared, full, CompleteAndClaim"
 	sharedSmall = "onceward shared, compact"
 	rawSide     = "raw RESP, two commands a key"
 )
@@ -91,7 +91,7 @@ func (e *env) openStream(ctx context.Context, setup *harness.Setup, s stream) {
 		l = l.Expecting(n * (e.rounds + 3)) // keys of all timings
 		return batches{l.Open(ctx, setup, e.redis.Addr, 0), &origins}
 	}
-	seen := shared(work.Plain)
+	seen := shared(work.Full)
 	st.side(sharedTwo, seen.apart, nil, nil)
 	st.side(sharedOne, seen.merged, nil, nil)
 	st.side(sharedSmall, shared(work.Compact).apart, nil, nil)

@@ -64,7 +64,7 @@ var layouts = []struct {
 	name   string
 	layout work.Layout
 	detail bool // at one point only
-}{{"full", work.Full, false}, {"seen-only", work.Plain, false}, {"compact", work.Compact, true}}
+}{{"full", work.Full, false}, {"compact", work.Compact, true}}
 
 type point struct {
 	partitions, value, share int // share: per cent duplicates

@@ -57,7 +57,7 @@ func TestGoalsAreAllThere(t *testing.T) {
 		"stream with 0 % recent duplicates, one caller",
 		"stream with 50 % recent duplicates, one caller",
 		"stream with 90 % recent duplicates, one caller",
-		"growth 10 k -> 10 M keys, duplicate check, " + work.Plain.Name,
+		"growth 10 k -> 10 M keys, duplicate check, " + work.Full.Name,
 	} {
 		assert.Contains(t, titles, want)
 	}
