@@ -39,9 +39,9 @@ import (
 //
 // While the store is down, claiming gives up after four times Config.StoreTimeout and a
 // backoff of less than 100 ms, or when ctx ends; with thousands of calls at once some
-// wait longer. After the effect, recording continues for up to one lease, also when ctx has
-// ended. For a request handler choose Config.LeaseTTL below the time after which the sender
-// gives up.
+// wait longer. After the effect, recording continues for up to one lease and one
+// Config.StoreTimeout, also when ctx has ended. For a request handler choose a sum of both below
+// the time after which the sender gives up.
 func Do[T any](ctx context.Context, d *Deduper, key string, fn func(context.Context) (T, error),
 	opts ...Option) (T, error) {
 	res, err := DoResult(ctx, d, key, fn, opts...)
@@ -98,7 +98,7 @@ func DoResult[T any](ctx context.Context, d *Deduper, key string,
 func runEffect[T any](ctx context.Context, c *Claim,
 	fn func(context.Context) (T, error)) (T, error) {
 	own := c.running
-	if own == nil { // it runs without a claim, by FailOpen or in Observe mode
+	if own == nil { // it runs, in Observe mode, by an answer that needed no attempt
 		own = new(running)
 	}
 	runCtx := &own.kept

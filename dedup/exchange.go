@@ -26,14 +26,13 @@ func (d *Deduper) CompleteAndClaim(ctx context.Context, done []Completion,
 	}
 	defer d.life.Leave()
 	b := d.planBatch(ctx, reqs)
-	store, ok := d.store.(FinishClaimer)
-	if !ok || len(b.send) == 0 || len(b.send) > storeBatch || len(done) == 0 ||
+	if d.pairs == nil || len(b.send) == 0 || len(b.send) > storeBatch || len(done) == 0 ||
 		len(done) > storeBatch {
 		errs = d.CompleteBatch(ctx, done)
 		b.learn(ctx, d.sendClaims)
 		return errs, b.claims, nil
 	}
-	x := &exchange{d: d, store: store, changes: make(chan []Finish), ended: make(chan []Answer, 1)}
+	x := &exchange{d: d, changes: make(chan []Finish), ended: make(chan []Answer, 1)}
 	errs = errorSlabs.Get(len(done))
 	broke := make(chan *coalesce.Panic, 1)
 	d.life.Begin() // Close waits for it, should the claims panic
@@ -66,7 +65,6 @@ func (x *exchange) end(ctx context.Context, done []Completion,
 // of them has to send again, it does so by itself.
 type exchange struct {
 	d       *Deduper
-	store   FinishClaimer
 	changes chan []Finish // closed when the finish is over
 	ended   chan []Answer
 	// met is set by each side for itself: its first send is behind it.
@@ -95,7 +93,7 @@ func (x *exchange) claim(ctx context.Context, reqs []ClaimRequest) []Answer {
 	keepApart(changes, reqs)
 	ctx, cancel := context.WithTimeout(ctx, x.d.cfg.StoreTimeout)
 	defer cancel()
-	ended, claimed := x.store.FinishClaim(ctx, changes, reqs)
+	ended, claimed := x.d.pairs.FinishClaim(ctx, changes, reqs)
 	x.ended <- ended
 	return answered(claimed, len(reqs))
 }

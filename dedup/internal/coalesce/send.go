@@ -103,8 +103,9 @@ func (c *Coalescer[T]) take(b *batch[T]) bool {
 		return false
 	}
 	b.begin(c.waiting())
-	c.takeFrom(&c.urgent, b)
-	c.takeFrom(&c.queue, b)
+	// Urgent calls that never end must not keep the others out.
+	c.takeFrom(&c.urgent, b, batchSize-min(c.queue.n, batchSize/4))
+	c.takeFrom(&c.queue, b, batchSize)
 	c.sent += b.sent()
 	if c.waiting() > 0 && c.room() {
 		c.start()
@@ -112,12 +113,12 @@ func (c *Coalescer[T]) take(b *batch[T]) bool {
 	return true
 }
 
-// takeFrom moves the calls of a queue into the batch. A store wants every ID once per call, so a
-// second call of an ID waits for the next batch, or gets the same answer where calls may share
-// one.
-func (c *Coalescer[T]) takeFrom(q *queue[T], b *batch[T]) {
+// takeFrom moves calls of a queue into the batch until that has limit. A store wants every ID once
+// per call, so a second call of an ID waits for the next batch, or gets the same answer where calls
+// may share one.
+func (c *Coalescer[T]) takeFrom(q *queue[T], b *batch[T], limit int) {
 	next := q.first
-	for looks := takeLooks; next != nil && len(b.calls) < batchSize && looks > 0; looks-- {
+	for looks := takeLooks; next != nil && len(b.calls) < limit && looks > 0; looks-- {
 		t := next
 		next = t.next
 		first, twice := b.seen[t.ID]

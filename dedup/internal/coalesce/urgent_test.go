@@ -45,6 +45,32 @@ func TestUrgentCallsGoFirst(t *testing.T) {
 	})
 }
 
+// However many urgent calls there are, a quarter of a batch is for the others.
+func TestUrgentCallsKeepNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestCoalescer(&batches{do: echo(time.Millisecond)})
+		var wg sync.WaitGroup
+		const urgent = 2 * maxSends * batchSize
+		for n := range urgent {
+			wg.Go(func() {
+				for range 20 {
+					c.do(context.Background(), numbered(n), true)
+				}
+			})
+		}
+		time.Sleep(10 * time.Millisecond)
+		start := time.Now()
+		var others sync.WaitGroup
+		for n := range 10 {
+			others.Go(func() { c.Do(context.Background(), numbered(urgent+n)) })
+		}
+		others.Wait()
+		assert.LessOrEqual(t, time.Since(start), 3*time.Millisecond)
+		wg.Wait()
+		drained(t, c)
+	})
+}
+
 // A deadline of ours makes no timer for a call that waits: whoever comes back from the store gives
 // up the calls that are over theirs, wherever they stand, and sends none of them.
 func TestCallPastItsDeadlineIsNotSent(t *testing.T) {
