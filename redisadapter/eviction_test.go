@@ -224,7 +224,8 @@ func TestGuardNeedsInfo(t *testing.T) {
 	require.NoError(t, client.Do(ctx, "acl", "setuser", "few", "on", "nopass", "~*", "+@all",
 		"-info").Err())
 	few := redistest.Client(t,
-		&redis.Options{Addr: client.Options().Addr, Username: "few", Password: "x"})
+		&redis.Options{Addr: client.Options().Addr, Username: "few", Password: "x",
+			ContextTimeoutEnabled: true})
 	h := &findingLog{}
 	_, err := redisadapter.New(ctx, few, redisadapter.Options{OnFinding: h.add})
 	require.NoError(t, err)

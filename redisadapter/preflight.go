@@ -63,11 +63,14 @@ func Preflight(ctx context.Context, client redis.UniversalClient) ([]preflight.F
 
 // checkClient looks at the settings of the client.
 func checkClient(client redis.UniversalClient) []preflight.Finding {
+	r := advice.Report{Table: wire.Advices}
+	if !redisscript.KeepsDeadlines(client) {
+		r.Add(wire.CodeContextTimeout, "ContextTimeoutEnabled is false")
+	}
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
-		return nil
+		return r.Findings
 	}
-	r := advice.Report{Table: wire.Advices}
 	opts := cluster.Options()
 	if opts.ReadOnly || opts.RouteByLatency || opts.RouteRandomly {
 		r.Add(wire.CodeReplicaReads, "ReadOnly is %t, RouteByLatency %t, RouteRandomly %t",

@@ -46,7 +46,7 @@ func infoReply(fields map[string]string) string {
 
 // infoServer is a server that says what reply returns when it is asked for INFO.
 func infoServer(t *testing.T, reply func() string) *redis.Options {
-	return redistest.Fake(t, func(args []string) string {
+	opts := redistest.Fake(t, func(args []string) string {
 		switch strings.ToUpper(args[0]) {
 		case "PING":
 			return "+PONG\r\n"
@@ -57,6 +57,8 @@ func infoServer(t *testing.T, reply func() string) *redis.Options {
 		}
 		return redistest.Answer("absent", 0, 0, "")
 	})
+	opts.ContextTimeoutEnabled = true
+	return opts
 }
 
 func codes(findings []preflight.Finding) []string {
@@ -236,7 +238,7 @@ func TestPreflightBySentinel(t *testing.T) {
 			})
 			client := redis.NewFailoverClient(&redis.FailoverOptions{
 				MasterName: "onceward", SentinelAddrs: []string{sentinel.Addr},
-				Protocol: server.Protocol,
+				Protocol: server.Protocol, ContextTimeoutEnabled: true,
 				Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) {
 					to := server.Addr
 					if addr == sentinel.Addr {
@@ -278,7 +280,7 @@ func TestPreflightOfClusterClient(t *testing.T) {
 			RouteByLatency: true}, "replica_reads"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.opts.Addrs = addrs
+			c.opts.Addrs, c.opts.ContextTimeoutEnabled = addrs, true
 			client := redis.NewClusterClient(&c.opts)
 			t.Cleanup(func() { _ = client.Close() })
 			found, err := redisadapter.Preflight(t.Context(), client)
@@ -308,10 +310,14 @@ func TestPreflightOfClusterClient(t *testing.T) {
 }
 
 func TestPreflightOfEmbedded(t *testing.T) {
-	_, client := redistest.Mini(t)
+	mini, plain := redistest.Mini(t)
+	client := redistest.Client(t, &redis.Options{Addr: mini.Addr(), ContextTimeoutEnabled: true})
 	found, err := redisadapter.Preflight(t.Context(), client)
 	assert.NoError(t, err, "found %v", found)
 	assert.Empty(t, found, "found %v, %v", found, err)
+	found, err = redisadapter.Preflight(t.Context(), plain)
+	assert.NoError(t, err)
+	assert.Equal(t, []string{"context_timeout"}, codes(found), "a client that outwaits a deadline")
 }
 
 func TestPreflightUnreachable(t *testing.T) {
@@ -327,8 +333,10 @@ func TestPreflightUnreachable(t *testing.T) {
 // TestPreflightOfServers tries real ones, as they are configured badly.
 func TestPreflightOfServers(t *testing.T) {
 	server := servertest.Private(t, servertest.KindRedisPair)
-	primary := redistest.Client(t, &redis.Options{Addr: server.Addrs[0]})
-	replica := redistest.Client(t, &redis.Options{Addr: server.Addrs[1]})
+	primary := redistest.Client(t,
+		&redis.Options{Addr: server.Addrs[0], ContextTimeoutEnabled: true})
+	replica := redistest.Client(t,
+		&redis.Options{Addr: server.Addrs[1], ContextTimeoutEnabled: true})
 	want := func(client *redis.Client, want ...string) {
 		t.Helper()
 		found, err := redisadapter.Preflight(t.Context(), client)

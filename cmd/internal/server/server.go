@@ -128,6 +128,7 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 		}
 		o.override(&c.Password)
 		o.pool(&c.PoolSize)
+		c.ContextTimeoutEnabled = true
 		return redis.NewClusterClient(c), nil
 	case u.Query().Has("master_name"):
 		c, err := redis.ParseFailoverURL(o.Redis)
@@ -136,6 +137,7 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 		}
 		o.failover(c)
 		o.pool(&c.PoolSize)
+		c.ContextTimeoutEnabled = true
 		return redis.NewFailoverClient(c), nil
 	}
 	c, err := redis.ParseURL(o.Redis)
@@ -144,6 +146,7 @@ func (o *Options) OpenRedis() (redis.UniversalClient, error) {
 	}
 	o.override(&c.Password)
 	o.pool(&c.PoolSize)
+	c.ContextTimeoutEnabled = true
 	return redis.NewClient(c), nil
 }
 

@@ -24,8 +24,9 @@ var codes = []string{
 	"version", "replica_role", "loading", "eviction_policy", "eviction_policy_unlimited",
 	"not_learned", "evicted_keys", "no_maxmemory", "memory_near_limit", "no_persistence",
 	"no_persistence_with_replicas", "append_failed", "replica_link", "plaintext",
-	"cluster_reload_interval", "replica_reads", "canary_not_everywhere", "amnesia", "suspect",
-	"recovered", "flagged_claims", "clock_jump", "full_buckets", "unreachable",
+	"cluster_reload_interval", "replica_reads", "context_timeout", "canary_not_everywhere",
+	"amnesia", "suspect", "recovered", "flagged_claims", "clock_jump", "full_buckets",
+	"unreachable",
 }
 
 // Metrics counts findings and observes a store, under one name. Make it with [New]. All methods

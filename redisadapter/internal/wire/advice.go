@@ -24,6 +24,7 @@ const (
 	CodePlaintext         = "plaintext"
 	CodeClusterReload     = "cluster_reload_interval"
 	CodeReplicaReads      = "replica_reads"
+	CodeContextTimeout    = "context_timeout"
 )
 
 // The codes of what only [Store.Watch] and the amnesia guard find.
@@ -106,6 +107,10 @@ var Advices = advice.Table{
 		Why: "a replica says absent of what was done just before, and the effect runs twice",
 		Fix: "leave ReadOnly, RouteByLatency and RouteRandomly unset in this client; reads that " +
 			"may be late need a client of their own"},
+	CodeContextTimeout: {Severity: preflight.Note,
+		Why: "each call waits for its reply in a goroutine of its own, and a lone caller on a busy " +
+			"machine has a third of its rate",
+		Fix: "set ContextTimeoutEnabled in the options of the client"},
 	CodeNoCanary: {Severity: preflight.Warning,
 		Why: "the amnesia guard does not notice when this master alone loses its data",
 		Fix: "give every master at least 512 slots in a row"},
