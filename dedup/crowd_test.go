@@ -147,7 +147,7 @@ func leaveACrowd(t *testing.T, cut int64) {
 			}
 		})
 	}
-	time.Sleep(1500 * time.Microsecond) // in the middle of the second round
+	time.Sleep(500 * time.Microsecond) // in the middle of the first round
 	require.NotZero(t, p.both.Load())
 	cancel()
 	wg.Wait()
