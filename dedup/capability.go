@@ -35,8 +35,8 @@ func LimitsOf(store Store) Limits {
 	return Limits{}
 }
 
-// FinishClaimer is a [Store] that ends and claims in one round trip. [Deduper.CompleteAndClaim] uses
-// it, and so do single calls when many of them share a round trip.
+// FinishClaimer is a [Store] that ends and claims in one round trip. [Deduper.CompleteAndClaim]
+// uses it, and so do single calls when many of them share a round trip.
 type FinishClaimer interface {
 	// FinishClaim is Finish and Claim, in that order. The claim of an ID that is among the ends
 	// may be answered as it was before its end.
