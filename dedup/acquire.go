@@ -128,12 +128,12 @@ func (d *Deduper) claimOnce(ctx context.Context, key string, req *ClaimRequest,
 	call.Of.req = &own.reqs
 	ans := take(d.claims, call, d.claims.Do(ctx, call))
 	validUntil := d.validFrom(first)
-	if !ans.plain() || d.clock() >= validUntil {
+	if !plain(&ans) || d.clock() >= validUntil {
 		validUntil = d.askAgain(ctx, first, own.reqs[:], &ans)
 	}
 	d.cache.learn(req.ID, &ans, asking)
 	own.claim.Key, own.claim.d = key, d
-	own.claim.ask(&own.reqs[0], req.message())
+	own.claim.ask(&own.reqs[0], messageOf(req))
 	d.fill(ctx, &own.claim, &ans, validUntil, false)
 	return &own.claim
 }
@@ -188,7 +188,7 @@ func (d *Deduper) follow(ctx context.Context, key string, req *ClaimRequest,
 		if ans.Outcome == Uncertain && req.TakeUncertain && !leader.takeUncertain {
 			continue // the one under way did not ask for that
 		}
-		if req.gains(&ans, leader) {
+		if gains(req, &ans, leader) {
 			// the leader met or won a claim that this one takes over, or left the key alone
 			continue
 		}
@@ -216,12 +216,12 @@ func claimResultOf(ctx context.Context, c *Claim) *Claim {
 
 // gains reports whether the request may get a key that is in flight as another one was
 // told, of which other is the claim.
-func (r *ClaimRequest) gains(ans *Answer, other *Claim) bool {
+func gains(r *ClaimRequest, ans *Answer, other *Claim) bool {
 	switch {
 	case ans.Outcome != InFlight, left(r.OnlyNew, ans.Outcome, &ans.Record):
 		return false
 	case left(other.onlyNew, ans.Outcome, &ans.Record):
 		return true
 	}
-	return r.takesOver(&ans.Record)
+	return takesOver(r, &ans.Record)
 }

@@ -43,7 +43,7 @@ func (d *Deduper) askAgain(ctx context.Context, first time.Duration, req []Claim
 
 // plain reports whether an answer to a first send is final, provided that it came in time.
 // Nearly all are, and then nothing is allocated for another send.
-func (a *Answer) plain() bool {
+func plain(a *Answer) bool {
 	return a.Err == nil && !a.Mine && a.Outcome != Unknown && a.Outcome <= Uncertain
 }
 

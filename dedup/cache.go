@@ -118,7 +118,7 @@ func (c *cache) answer(ctx context.Context, id *ID, fp *Fingerprint) *Answer {
 // learn adds what the store said of a key, if that is final. The record's remaining
 // life is counted from before it was asked for, so that the entry ends first.
 func (c *cache) learn(id ID, ans *Answer, asked stamp) {
-	if c == nil || ans.Err != nil || !ans.Record.State.terminal() {
+	if c == nil || ans.Err != nil || !terminal(ans.Record.State) {
 		return
 	}
 	c.add(id, &ans.Record, cacheLife, asked)
@@ -128,7 +128,7 @@ func (c *cache) learn(id ID, ans *Answer, asked stamp) {
 // change that was sent again it may be older than sent, and it may be bound to more than
 // the change says.
 func (c *cache) done(change *Finish, stored *Record, sent stamp) {
-	if c == nil || !change.State.terminal() {
+	if c == nil || !terminal(change.State) {
 		return
 	}
 	rec := Record{
@@ -138,7 +138,7 @@ func (c *cache) done(change *Finish, stored *Record, sent stamp) {
 		Remaining: change.Window,
 	}
 	if stored.State == change.State {
-		rec.fill(stored)
+		fillRecord(&rec, stored)
 	}
 	life := cacheLife
 	if c.watch != nil {
@@ -147,8 +147,8 @@ func (c *cache) done(change *Finish, stored *Record, sent stamp) {
 	c.add(change.ID, &rec, life, sent)
 }
 
-// fill adds what a change leaves open, and the age it has when it was written earlier.
-func (r *Record) fill(stored *Record) {
+// fillRecord adds what a change leaves open, and the age it has when it was written earlier.
+func fillRecord(r, stored *Record) {
 	r.Age = stored.Age
 	if stored.Remaining > 0 {
 		r.Remaining = min(r.Remaining, stored.Remaining)

@@ -30,7 +30,7 @@ func (d *Deduper) coalesceCalls() {
 	d.claims, d.notes, d.reads = d.newCoalescer(limiter), d.newCoalescer(limiter),
 		d.newCoalescer(limiter)
 	d.claims.Abandoned = d.releaseAbandoned
-	d.reads.Share = func(to, from *item) { to.answer = from.answer.clone() }
+	d.reads.Share = func(to, from *item) { to.answer = cloneAnswer(&from.answer) }
 	if d.pairs, _ = d.store.(FinishClaimer); d.pairs != nil {
 		d.ends = d.claims
 	} else {

@@ -115,7 +115,7 @@ func (c *Claim) Fence() uint64 {
 func (d *Deduper) newClaim(ctx context.Context, key string, req *ClaimRequest,
 	ans *Answer) *Claim {
 	c := &Claim{Key: key, d: d}
-	c.ask(req, req.message())
+	c.ask(req, messageOf(req))
 	d.fill(ctx, c, ans, 0, true)
 	return c
 }
@@ -249,7 +249,7 @@ func shared(first *Claim, req *ClaimRequest) Answer {
 	if first.err != nil {
 		return Answer{Err: first.err}
 	}
-	ans := (&Answer{Outcome: first.Observed, Record: first.Record}).clone()
+	ans := cloneAnswer(&Answer{Outcome: first.Observed, Record: first.Record})
 	bound := first.Record.Fingerprint
 	if first.Observed == Acquired || first.Observed == Unknown { // Unknown here: FailOpen
 		ans.Outcome, bound = InFlight, first.message.fingerprint
@@ -269,7 +269,7 @@ func shared(first *Claim, req *ClaimRequest) Answer {
 // outcomeOf is what a record means to a caller whose fingerprint agrees with it.
 func outcomeOf(rec Record) Outcome {
 	switch {
-	case rec.State.terminal():
+	case terminal(rec.State):
 		return Duplicate
 	case rec.State == StateUncertain:
 		return Uncertain

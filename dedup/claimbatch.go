@@ -137,7 +137,7 @@ func (b *claimBatch) ask(ctx context.Context,
 	answers := send(ctx, b.send)
 	until := d.validFrom(first)
 	for i := range answers {
-		if !answers[i].plain() {
+		if !plain(&answers[i]) {
 			b.askOn(ctx, asking, first, answers, send)
 			return false
 		}
@@ -185,7 +185,7 @@ func (d *Deduper) newAlias(ctx context.Context, key string, req *ClaimRequest,
 	first *Claim) *Claim {
 	ans := shared(first, req)
 	if ans.Outcome == Unknown && ans.Err == nil ||
-		first.Observed == InFlight && req.gains(&ans, first) {
+		first.Observed == InFlight && gains(req, &ans, first) {
 		return d.claimOnce(ctx, key, req, false)
 	}
 	c := d.newClaim(ctx, key, req, &ans)

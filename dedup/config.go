@@ -217,9 +217,9 @@ func (r Resolution) End() (State, []byte) {
 	return r.state, r.data
 }
 
-// check refuses a window or hold that the store would refuse with each end, when the effect has
+// checkLimits refuses a window or hold that the store would refuse with each end, when the effect has
 // happened.
-func (l Limits) check(cfg *Config) error {
+func checkLimits(l *Limits, cfg *Config) error {
 	switch {
 	case l.Window != 0 && l.Window != cfg.Window:
 		return &InputError{Field: "Config.Window",

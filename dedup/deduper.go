@@ -64,7 +64,7 @@ func New(store Store, cfg Config) (*Deduper, error) {
 		return nil, &InputError{Field: "Config.SeenOnly",
 			Reason: "is not set, and the store keeps no results"}
 	}
-	if err := limits.check(&cfg); err != nil {
+	if err := checkLimits(&limits, &cfg); err != nil {
 		return nil, err
 	}
 	d := &Deduper{store: store, cfg: cfg, start: time.Now(), failures: !limits.NoFailures}

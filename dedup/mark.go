@@ -59,7 +59,7 @@ func (d *Deduper) seen(ctx context.Context, id ID, r *Request) (bool, error) {
 		switch ans.Outcome = Acquired; {
 		case ans.Record.State == StateUncertain:
 			ans.Outcome = Uncertain
-		case !ans.Record.State.terminal():
+		case !terminal(ans.Record.State):
 		case ans.Record.Fingerprint.Conflicts(req.Fingerprint):
 			ans.Outcome = Mismatch
 		default:
@@ -108,7 +108,7 @@ func (d *Deduper) Mark(ctx context.Context, key string, opts ...Option) (first b
 	defer d.life.Leave()
 	var change Finish
 	(&Claim{Attempt: 1, id: req.ID, token: newToken(),
-		message: req.message()}).change(&Completion{}, &d.cfg, &change)
+		message: messageOf(&req)}).change(&Completion{}, &d.cfg, &change)
 	change.EffectApplied = true
 	for try := 0; ; try++ {
 		sent := d.cache.now()

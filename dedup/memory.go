@@ -90,7 +90,7 @@ func (r *memoryRecord) view(now time.Duration) Record {
 	case r.state == StateInProgress:
 		rec.Remaining = r.leaseEnd - now
 	}
-	if r.state.terminal() {
+	if terminal(r.state) {
 		rec.Age = now - r.ended
 	}
 	return rec

@@ -28,7 +28,7 @@ func (s *memoryStore) claim(req *ClaimRequest, now time.Duration) Answer {
 	switch {
 	case rec.fingerprint.Conflicts(req.Fingerprint):
 		return Answer{Outcome: Mismatch, Record: rec.view(now)}
-	case rec.state.terminal():
+	case terminal(rec.state):
 		return Answer{Outcome: Duplicate, Record: rec.view(now)}
 	case rec.heldBy(req.Token):
 		// Also when the lease has lapsed: this is still the same attempt, and the
@@ -36,9 +36,9 @@ func (s *memoryStore) claim(req *ClaimRequest, now time.Duration) Answer {
 		return Answer{Outcome: Acquired, Mine: true, Record: rec.view(now)}
 	case rec.state == StateInProgress && rec.leaseEnd > now && !rec.givesWay(req, now):
 		return Answer{Outcome: InFlight, Record: rec.view(now)}
-	case rec.uncertain(now) && (!req.TakeUncertain || req.leaves(rec.attempt)):
+	case rec.uncertain(now) && (!req.TakeUncertain || leaves(req, rec.attempt)):
 		return Answer{Outcome: Uncertain, Record: rec.view(now)}
-	case req.leaves(rec.attempt):
+	case leaves(req, rec.attempt):
 		ans := Answer{Outcome: InFlight, Record: rec.view(now)}
 		ans.Record.Remaining = min(ans.Record.Remaining, 0)
 		return ans
@@ -49,7 +49,7 @@ func (s *memoryStore) claim(req *ClaimRequest, now time.Duration) Answer {
 // givesWay reports whether the request takes the claim over although it is live.
 func (r *memoryRecord) givesWay(req *ClaimRequest, now time.Duration) bool {
 	rec := r.view(now)
-	return req.takesOver(&rec)
+	return takesOver(req, &rec)
 }
 
 // claimAbsent claims a key that is unknown (rec is nil) or forgotten.

@@ -47,7 +47,7 @@ func (r *memoryRecord) mayLand(fence uint64) bool {
 	if r == nil {
 		return true
 	}
-	return !r.state.terminal() && (fence == 0 || fence > r.floor)
+	return !terminal(r.state) && (fence == 0 || fence > r.floor)
 }
 
 // land records the effect of somebody who does not hold the key, or no longer.

@@ -13,13 +13,13 @@ type message struct {
 var noMessage message
 
 // about reports whether the request says anything of its message.
-func (r *ClaimRequest) about() bool {
+func about(r *ClaimRequest) bool {
 	return r.Origin != (Origin{}) || r.Label != "" || r.Fingerprint != (Fingerprint{})
 }
 
-// message is what a claim keeps of r.
-func (r *ClaimRequest) message() *message {
-	if !r.about() {
+// messageOf is what a claim keeps of r.
+func messageOf(r *ClaimRequest) *message {
+	if !about(r) {
 		return &noMessage
 	}
 	return &message{r.Origin, r.Label, r.Fingerprint}
@@ -33,7 +33,7 @@ type messages struct {
 
 func (m *messages) next(r *ClaimRequest) *message {
 	m.left--
-	if !r.about() {
+	if !about(r) {
 		return &noMessage
 	}
 	if m.slab == nil {

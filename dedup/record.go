@@ -92,7 +92,7 @@ func (s State) String() string {
 }
 
 // terminal reports whether the state is an end that is replayed.
-func (s State) terminal() bool { return s == StateSucceeded || s == StateFailed }
+func terminal(s State) bool { return s == StateSucceeded || s == StateFailed }
 
 // Record is what a store knows of one key. The zero Record is an absent key.
 //
@@ -196,7 +196,7 @@ func (o Origin) Digest() uint64 {
 }
 
 // samePosition reports whether both origins are known and are one position.
-func (o *Origin) samePosition(other *Origin) bool {
+func samePosition(o, other *Origin) bool {
 	return o.Digest() != 0 && o.Digest() == other.Digest() &&
 		o.Partition == other.Partition && o.Offset == other.Offset
 }
@@ -204,7 +204,7 @@ func (o *Origin) samePosition(other *Origin) bool {
 // outranks reports whether o is of the partition that other is of, in the same stream, and
 // of a newer generation of its consumers. An unknown origin outranks nothing, and nothing
 // outranks it.
-func (o *Origin) outranks(other *Origin) bool {
+func outranks(o, other *Origin) bool {
 	return o.Digest() != 0 && o.Digest() == other.Digest() && o.Partition == other.Partition &&
 		other.Generation > 0 && other.Generation < o.Generation
 }
@@ -222,9 +222,9 @@ func causeOf(outcome Outcome, o *Origin, rec *Record, lateAfter time.Duration) C
 		return otherSource
 	case rec.Age > lateAfter:
 		return Late
-	case o.samePosition(&rec.Origin) && o.Generation != rec.Origin.Generation:
+	case samePosition(o, &rec.Origin) && o.Generation != rec.Origin.Generation:
 		return RebalanceReplay
-	case o.samePosition(&rec.Origin):
+	case samePosition(o, &rec.Origin):
 		return BrokerRedelivery
 	default:
 		return ProducerRetry

@@ -85,7 +85,7 @@ func (d *Deduper) foundEnd(ctx context.Context, c *Claim, done Completion) *Clai
 	}
 	switch {
 	case err == nil, errors.Is(err, ErrNoResult):
-	case c.Stored != nil && c.Stored.State.terminal(): // known to somebody else first
+	case c.Stored != nil && terminal(c.Stored.State): // known to somebody else first
 		rec = *c.Stored
 	default:
 		return c.foundNothing(Unknown, unknown(err))

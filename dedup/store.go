@@ -116,7 +116,7 @@ type ClaimRequest struct {
 }
 
 // leaves reports whether the request leaves a key alone that it would get.
-func (r *ClaimRequest) leaves(attempt int) bool { return r.OnlyNew && attempt > 0 }
+func leaves(r *ClaimRequest, attempt int) bool { return r.OnlyNew && attempt > 0 }
 
 // left reports whether an answer says that the key was left to others by a request with
 // OnlyNew.
@@ -125,9 +125,9 @@ func left(onlyNew bool, outcome Outcome, rec *Record) bool {
 }
 
 // takesOver reports whether the request gets a key that is in flight as rec says.
-func (r *ClaimRequest) takesOver(rec *Record) bool {
+func takesOver(r *ClaimRequest, rec *Record) bool {
 	return r.TakeOverOlderGeneration && rec.State == StateInProgress && !rec.Irreversible &&
-		r.Origin.outranks(&rec.Origin)
+		outranks(&r.Origin, &rec.Origin)
 }
 
 // Renewal is one item of [Store.Renew].
@@ -214,8 +214,8 @@ type Answer struct {
 	Err error
 }
 
-// clone is the answer for one more caller: every caller may write into its own.
-func (a *Answer) clone() Answer {
+// cloneAnswer is the answer for one more caller: every caller may write into its own.
+func cloneAnswer(a *Answer) Answer {
 	b := *a
 	b.Record.Result, b.Record.Steps = bytes.Clone(a.Record.Result), bytes.Clone(a.Record.Steps)
 	return b
